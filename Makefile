@@ -1,0 +1,39 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test lint bench soak array-api clean
+
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet torch==2.13.0
+	$(BIN)/python -m pip install --quiet --editable '.[test,bench,plot]'
+	touch $@
+
+demo: $(STAMP)  ## solve a small inverse problem by gradients and draw it
+	$(BIN)/python examples/inverse_heat.py inverse_heat.png
+
+test: lint  ## all tests, on two cores
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+lint: $(STAMP)
+	$(BIN)/ruff check src tests examples bench
+	$(BIN)/ruff format --check src tests examples bench
+	$(BIN)/pyright
+
+bench: $(STAMP)  ## eager cost per operation beside PyTorch and HIPS autograd
+	$(BIN)/python bench/eager.py
+
+soak: $(STAMP)  ## the long versions of the fuzzing and leak tests
+	WEFT_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+array-api: $(STAMP)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
+	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'
+	cd $(ARRAY_API_TESTS) && ARRAY_API_TESTS_MODULE=weft ARRAY_API_TESTS_VERSION=2024.12 \
+	  $(CURDIR)/$(BIN)/python -m pytest array_api_tests -p no:cacheprovider -n 2 \
+	  --skips-file $(CURDIR)/tests/array_api_skips.txt --disable-deadline
+
+clean:
+	rm -rf $(VENV) build .pytest_cache .ruff_cache

@@ -1,0 +1,138 @@
+"""000 FLAME Autograd API Documentation, "Common Training Patterns".
+
+Sections: Basic Training Loop; Gradient Accumulation; Mixed Precision Training.
+The Adam steps are left to the optimizers; parameters move by `param.update(lr)`, which the
+document gives for simple SGD.
+"""
+
+from expect import close
+
+import weft as wf
+
+
+class Linear:
+    """x·weight + bias."""
+
+    def __init__(self, in_features, out_features, bias=True):
+        self.weight = wf.Parameter.randn((in_features, out_features), 0.0, 0.5)
+        self.bias = wf.Parameter.zeros((out_features,)) if bias else None
+
+    def forward(self, x):
+        y = x.matmul(self.weight.tensor())
+        return y if self.bias is None else y.add(self.bias.tensor())
+
+
+class Model:
+    """The document's model: two linear layers and their parameters."""
+
+    def __init__(self):
+        self.linear1 = Linear(3, 8)
+        self.linear2 = Linear(8, 2, bias=False)
+
+    def forward(self, x):
+        return self.linear2.forward(self.linear1.forward(x))
+
+    def parameters(self):
+        params = [self.linear1.weight]
+        if self.linear1.bias is not None:
+            params.append(self.linear1.bias)
+        params.append(self.linear2.weight)
+        if self.linear2.bias is not None:
+            params.append(self.linear2.bias)
+        return params
+
+    def zero_grad(self):
+        for param in self.parameters():
+            param.zero_grad()
+
+
+def criterion(output, target):
+    """The mean squared error."""
+    return output.sub(target).square().mean()
+
+
+def batches(count, size):
+    """Inputs with the targets of a fixed affine map."""
+    slope = wf.tensor([[1.0, -1.0], [0.5, 2.0], [-2.0, 0.0]])
+    inputs = [wf.randn((size, 3)) for _ in range(count)]
+    return [(x, x.matmul(slope).add(wf.tensor([1.0, -0.5]))) for x in inputs]
+
+
+def basic_training_loop():
+    model, dataloader, learning_rate = Model(), batches(8, 16), 0.05
+    losses = []
+
+    for _epoch in range(30):
+        for inputs, target in dataloader:
+            model.zero_grad()
+
+            output = model.forward(inputs)
+            loss = criterion(output, target)
+
+            grads = loss.backward()
+
+            param_updates = []
+            for param in model.parameters():
+                grad = grads.get(param.id)
+                if grad is not None:
+                    param.set_grad(grad.clone())
+                    param_updates.append((param.id, param, grad))
+
+            for _, param, _ in param_updates:
+                param.update(learning_rate)
+            losses.append(loss.to_scalar())
+
+    assert len(param_updates) == len(model.parameters()) == 3
+    assert losses[-1] < 1e-6 * losses[0]
+
+
+def gradient_accumulation():
+    model, accumulation_steps = Model(), 4
+    parts = batches(accumulation_steps, 8)
+    accumulated_grads = wf.GradientMap()
+
+    for inputs, target in parts:
+        loss = criterion(model.forward(inputs), target)
+        loss_scaled = loss.div_scalar(accumulation_steps)
+        grads = loss_scaled.backward()
+        for tensor_id, grad in grads.items():
+            accumulated_grads.accumulate(tensor_id, grad)
+
+    inputs, target = (wf.concat(side) for side in zip(*parts, strict=True))
+    big_batch = criterion(model.forward(inputs), target).backward()
+    for param in model.parameters():
+        before, grad = param.detach().clone(), accumulated_grads.get(param.id)
+        close(grad, big_batch[param].numpy(), ulps=64)
+        param.set_grad(grad.clone())
+        param.update(0.5)
+        close(param, (before - 0.5 * grad).numpy())
+
+
+def mixed_precision_training():
+    loss_scale = 1024.0
+    param = wf.Parameter(wf.tensor([1.0], dtype="float16"))
+
+    def compute_loss():
+        return param.mul_scalar(2.0**-13).mul_scalar(2.0**-13).sum()
+
+    # 2⁻²⁶ is below the smallest float16, 2⁻²⁴.
+    assert compute_loss().backward()[param].tolist() == [0.0]
+
+    scaled_loss = compute_loss().mul_scalar(loss_scale)
+    grads = scaled_loss.backward()
+    assert grads[param].dtype == wf.float16
+
+    for tensor_id, grad in grads.items():
+        grads[tensor_id] = grad.to(wf.float32).div_scalar(loss_scale)
+    assert grads[param].tolist() == [2.0**-26]
+
+
+def main():
+    wf.random.seed(0)
+    basic_training_loop()
+    gradient_accumulation()
+    mixed_precision_training()
+
+
+if __name__ == "__main__":
+    main()

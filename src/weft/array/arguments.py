@@ -1,0 +1,35 @@
+"""Reading the arguments of public functions: axes, and tensors out of anything."""
+
+from operator import index
+
+from ..core.aval import axes_in, axis_in
+from ..core.value import GROUND
+from .make import asarray
+
+_ALL = [tuple(range(n)) for n in range(65)]
+
+
+def boxed(x):
+    """x as a tensor."""
+    return x if type(x) in GROUND else asarray(x)
+
+
+def axes_of(name: str, x, axis) -> tuple[int, ...]:
+    """None, an integer or a sequence of integers as nonnegative axes of x."""
+    ndim = len(x._data.shape)
+    if axis is None:
+        return _ALL[ndim]
+    named = tuple(map(index, axis)) if isinstance(axis, tuple | list) else (index(axis),)
+    return axes_in(name, named, ndim)
+
+
+def axis_of(name: str, x, axis, extra: int = 0) -> int:
+    """One axis of x, nonnegative; `extra` more are allowed for new axes."""
+    return axis_in(name, index(axis), len(x._data.shape) + extra)
+
+
+def flat_or_axis(name: str, x, axis):
+    """(x, axis); with axis None, x flattened and axis 0."""
+    if axis is None:
+        return x.reshape((-1,)), 0
+    return x, axis_of(name, x, axis)

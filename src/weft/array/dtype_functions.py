@@ -1,0 +1,139 @@
+"""The namespace's functions about dtypes, and its description of itself."""
+
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+
+from .. import errors
+from ..backend.device import devices
+from ..core import dtypes
+from ..core.backends import PYTHON_SCALARS
+from ..core.value import GROUND
+from ..ops import structural
+from . import make
+
+_GROUPS = {
+    "bool": ("bool",),
+    "signed integer": ("signed integer",),
+    "unsigned integer": ("unsigned integer",),
+    "integral": ("signed integer", "unsigned integer"),
+    "real floating": ("real floating",),
+    "complex floating": ("complex floating",),
+    "numeric": ("signed integer", "unsigned integer", "real floating", "complex floating"),
+}
+
+
+def astype(x, dtype, /, *, copy: bool = True, device=None):
+    """x in another dtype; float to float keeps the gradient.
+
+    >>> import weft as wf
+    >>> wf.astype(wf.tensor([1.5]), wf.int64).tolist()
+    [1]
+    """
+    x = make.asarray(x)
+    dtype = dtypes.canonical(dtype)
+    if dtypes.kind(x.dtype) == "complex floating" and dtypes.kind(dtype) != "complex floating":
+        raise errors.DTypeError(
+            f"astype: {x.dtype} to {dtype} would drop the imaginary part; take wf.real(x) first"
+        )
+    out = x if x.dtype == dtype else structural.cast(x, dtype)
+    out = structural.copy(out) if copy and out is x else out
+    return out if device is None else out.to(device)
+
+
+def _dtype_of(x) -> np.dtype:
+    return x.dtype if type(x) in GROUND else dtypes.canonical(getattr(x, "dtype", x))
+
+
+def can_cast(from_, to, /) -> bool:
+    """Whether promotion leads from one dtype to the other."""
+    a, b = _dtype_of(from_), dtypes.canonical(to)
+    try:
+        return dtypes.promote(a, b) == b
+    except errors.DTypeError:
+        return False
+
+
+def isdtype(dtype, kind) -> bool:
+    """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of these."""
+    dtype = dtypes.canonical(dtype)
+    if isinstance(kind, tuple):
+        return any(isdtype(dtype, k) for k in kind)
+    if isinstance(kind, str) and kind in _GROUPS:
+        return dtypes.kind(dtype) in _GROUPS[kind]
+    if isinstance(kind, str) and kind not in {d.name for d in dtypes.ALL}:
+        raise errors.ArgumentError(
+            f"isdtype: kind {kind!r}, expected a dtype or one of {', '.join(_GROUPS)}"
+        )
+    return dtype == dtypes.canonical(kind)
+
+
+def result_type(*arrays_and_dtypes) -> np.dtype:
+    """The dtype of an operation on these arrays, dtypes and Python scalars."""
+    scalars = [v for v in arrays_and_dtypes if type(v) in PYTHON_SCALARS]
+    rest = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in PYTHON_SCALARS]
+    if not rest:
+        raise errors.ArgumentError("result_type: needs at least one array or dtype")
+    out = dtypes.promote_all(rest)
+    for s in scalars:
+        out = dtypes.with_scalar(out, s)
+    return out
+
+
+def finfo(type_, /) -> SimpleNamespace:
+    """Limits of a floating dtype."""
+    dtype = _dtype_of(type_)
+    if not dtypes.is_inexact(dtype):
+        raise errors.DTypeError(f"finfo: {dtype} is not a floating dtype; see iinfo")
+    info = ml_dtypes.finfo(dtypes.to_real(dtype))
+    return SimpleNamespace(
+        bits=int(info.bits),
+        eps=float(info.eps),
+        max=float(info.max),
+        min=float(info.min),
+        tiny=float(info.tiny),
+        smallest_normal=float(info.smallest_normal),
+        smallest_subnormal=float(info.smallest_subnormal),
+        resolution=float(info.resolution),
+        dtype=dtypes.to_real(dtype),
+    )
+
+
+def iinfo(type_, /) -> SimpleNamespace:
+    """Limits of an integer dtype."""
+    dtype = _dtype_of(type_)
+    if dtypes.kind(dtype) not in _GROUPS["integral"]:
+        raise errors.DTypeError(f"iinfo: {dtype} is not an integer dtype; see finfo")
+    info = np.iinfo(dtype)
+    return SimpleNamespace(bits=info.bits, max=int(info.max), min=int(info.min), dtype=dtype)
+
+
+class NamespaceInfo:
+    """What `__array_namespace_info__()` answers."""
+
+    def capabilities(self) -> dict:
+        return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
+
+    def default_device(self) -> str:
+        return "cpu"
+
+    def default_dtypes(self, *, device=None) -> dict:
+        return {
+            "real floating": dtypes.default_float(),
+            "complex floating": dtypes.default_complex(),
+            "integral": dtypes.int64,
+            "indexing": dtypes.int64,
+        }
+
+    def dtypes(self, *, device=None, kind=None) -> dict:
+        standard = [d for d in dtypes.ALL if d not in dtypes.HALF]
+        return {d.name: d for d in standard if kind is None or isdtype(d, kind)}
+
+    def devices(self) -> list[str]:
+        return devices()
+
+
+def __array_namespace_info__() -> NamespaceInfo:
+    """The Array API's inspection object."""
+    return NamespaceInfo()

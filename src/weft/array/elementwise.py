@@ -1,0 +1,102 @@
+"""Public elementwise functions: the table's rows under their public names, with `out=`."""
+
+from ..core.backends import PYTHON_SCALARS
+from ..core.call import caller
+from ..core.op import TABLE, Op
+from ..core.value import GROUND
+from ..ops import complex_, elementwise, logic, special  # noqa: F401  (they fill the table)
+from .arguments import boxed
+from .inplace import into
+from .make import asarray
+
+UNARY = """
+    abs acos acosh asin asinh atan atanh bitwise_invert cbrt ceil conj cos cosh erf erfc erfinv exp
+    exp2 expm1 floor imag isfinite isinf isnan log log10 log1p log2 logical_not negative positive
+    real reciprocal relu round rsqrt sign signbit sin sinh sqrt square tan tanh trunc angle
+""".split()
+BINARY = """
+    add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign
+    divide equal floor_divide greater greater_equal hypot less less_equal logaddexp logical_and
+    logical_or logical_xor maximum minimum multiply nextafter not_equal remainder subtract xlogy
+""".split()
+ALIASES = {
+    "absolute": "abs",
+    "bitwise_not": "bitwise_invert",
+    "conjugate": "conj",
+    "div": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "mul": "multiply",
+    "neg": "negative",
+    "sub": "subtract",
+}
+
+
+def public(op: Op):
+    """The function users call for a row: tensors of whatever comes, and `out=`."""
+    call = caller(op, public=True)
+    if op.arity == 1:
+
+        def function(x, /, *, out=None):
+            return call(x) if out is None else into(op, (x,), out)
+
+    else:
+
+        def function(x, y, /, *, out=None):
+            return call(x, y) if out is None else into(op, (x, y), out)
+
+    function.__name__ = function.__qualname__ = op.name
+    function.__doc__ = f"`{op.name}`, element by element; `out=` writes into a tensor's memory."
+    function.op = op  # type: ignore[attr-defined]
+    return function
+
+
+FUNCTIONS = {name: public(TABLE[name]) for name in (*UNARY, *BINARY)}
+FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
+
+sqrt, exp = FUNCTIONS["sqrt"], FUNCTIONS["exp"]
+
+
+def pow(x, y, /, *, out=None):  # noqa: A001
+    """xʸ; the derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there."""
+    if out is not None:
+        return into(TABLE["pow"], (x, y), out)
+    if type(y) in PYTHON_SCALARS and type(x) not in PYTHON_SCALARS:
+        return elementwise.power_scalar(boxed(x), y)
+    return elementwise.pow_(boxed(x), y)
+
+
+def where(condition, x1, x2, /):
+    """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
+    scalar = type(x1) in PYTHON_SCALARS and type(x2) in PYTHON_SCALARS
+    return elementwise.where(boxed(condition), asarray(x1) if scalar else x1, x2)
+
+
+def clip(x, /, min=None, max=None, *, out=None):  # noqa: A002
+    """x limited to [min, max]; at a bound the gradient passes."""
+    y = elementwise.clip(boxed(x), min, max)
+    return y if out is None else out.copy_(y)
+
+
+clamp = clip
+
+
+def isclose(a, b, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
+    """|a − b| ≤ atol + rtol·|b|, element by element."""
+    a, b = boxed(a).detach(), boxed(b).detach()
+    near = abs_(a - b) <= atol + rtol * abs_(b)
+    near = near | (a == b)
+    return near | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else near
+
+
+abs_ = FUNCTIONS["abs"]
+
+
+def allclose(a, b, /, **tolerances) -> bool:
+    """Whether all elements are close."""
+    return bool(isclose(a, b, **tolerances).all())
+
+
+def stop_gradient(x):
+    """x as a constant: no gradient flows through the result."""
+    return x.detach() if type(x) in GROUND else asarray(x)

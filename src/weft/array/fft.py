@@ -1,0 +1,37 @@
+"""Public Fourier transforms: `wf.fft`."""
+
+from functools import wraps
+
+import numpy as np
+
+from ..core import dtypes
+from ..ops import fft as _rows
+from .arguments import boxed
+from .make import asarray
+
+
+def _public(row):
+    @wraps(row)
+    def function(x, /, *args, **options):
+        return row(boxed(x), *args, **options)
+
+    return function
+
+
+fft, ifft, rfft, irfft = map(_public, (_rows.fft, _rows.ifft, _rows.rfft, _rows.irfft))
+fft2, ifft2, rfft2, irfft2 = map(_public, (_rows.fft2, _rows.ifft2, _rows.rfft2, _rows.irfft2))
+fftn, ifftn, rfftn, irfftn = map(_public, (_rows.fftn, _rows.ifftn, _rows.rfftn, _rows.irfftn))
+hfft, ihfft = map(_public, (_rows.hfft, _rows.ihfft))
+fftshift, ifftshift = map(_public, (_rows.fftshift, _rows.ifftshift))
+
+
+def fftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
+    """The frequencies that `fft` of n values sampled d apart gives."""
+    dtype = dtypes.default_float() if dtype is None else dtype
+    return asarray(np.fft.fftfreq(n, d), dtype=dtype, device=device)
+
+
+def rfftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
+    """The frequencies that `rfft` of n values sampled d apart gives."""
+    dtype = dtypes.default_float() if dtype is None else dtype
+    return asarray(np.fft.rfftfreq(n, d), dtype=dtype, device=device)

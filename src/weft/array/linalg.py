@@ -1,0 +1,266 @@
+"""Public linear algebra: `wf.linalg`, under the Array API's and NumPy's names."""
+
+from typing import Any, NamedTuple
+
+from .. import errors
+from ..ops import contract, determinant, factor, matrix_functions, spectral
+from ..ops import linalg as _linalg
+from .arguments import axes_of, boxed
+from .manipulation import diagonal as _diagonal
+from .manipulation import matrix_transpose, moveaxis
+from .reductions import norm as _norm
+
+__all__ = """
+    cholesky cross det diagonal dot eig eigh eigvals eigvalsh einsum expm inner inv kron logm lstsq
+    lu matmul matrix_norm matrix_power matrix_rank matrix_transpose multi_dot norm outer pinv qr
+    slogdet solve solve_triangular sqrtm svd svdvals tensordot trace triangular_solve vdot vecdot
+    vector_norm
+""".split()
+
+
+class EighResult(NamedTuple):
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class EigResult(NamedTuple):
+    eigenvalues: Any
+    eigenvectors: Any
+
+
+class QRResult(NamedTuple):
+    Q: Any
+    R: Any
+
+
+class LUResult(NamedTuple):
+    P: Any
+    L: Any
+    U: Any
+
+
+class SlogdetResult(NamedTuple):
+    sign: Any
+    logabsdet: Any
+
+
+class SVDResult(NamedTuple):
+    U: Any
+    S: Any
+    Vh: Any
+
+
+class LstsqResult(NamedTuple):
+    solution: Any
+    residuals: Any
+    rank: Any
+    singular_values: Any
+
+
+def matmul(a, b, /):
+    """The matrix product, batched over leading axes."""
+    return contract.matmul(boxed(a), boxed(b))
+
+
+def einsum(subscripts: str, /, *operands):
+    """Sums of products by Einstein's notation.
+
+    >>> import weft as wf
+    >>> wf.einsum("ij,j->i", wf.ones((2, 3)), wf.ones(3)).tolist()
+    [3.0, 3.0]
+    """
+    return contract.einsum(subscripts, *map(boxed, operands))
+
+
+def tensordot(a, b, /, *, axes=2):
+    """The sum over paired axes: a number of them, or one sequence for each tensor."""
+    return contract.tensordot(boxed(a), boxed(b), axes)
+
+
+def outer(a, b, /):
+    """The products of all pairs of elements of two vectors."""
+    return contract.outer(boxed(a), boxed(b))
+
+
+def inner(a, b, /):
+    """The sum of products over the last axes."""
+    return contract.inner(boxed(a), boxed(b))
+
+
+def dot(a, b, /):
+    """NumPy's dot."""
+    return contract.dot(boxed(a), boxed(b))
+
+
+def vdot(a, b, /):
+    """Σ conj(aᵢ)·bᵢ over all elements."""
+    return contract.vdot(boxed(a), boxed(b))
+
+
+def vecdot(a, b, /, *, axis: int = -1):
+    """Σ conj(aᵢ)·bᵢ along an axis."""
+    return contract.vecdot(boxed(a), boxed(b), axis)
+
+
+def kron(a, b, /):
+    """The Kronecker product."""
+    return contract.kron(boxed(a), boxed(b))
+
+
+def cross(a, b, /, *, axis: int = -1):
+    """The cross product of vectors in three dimensions."""
+    return contract.cross(boxed(a), boxed(b), axis)
+
+
+def multi_dot(arrays, /):
+    """The product of several matrices, in the cheapest order."""
+    n = len(arrays)
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    terms = ",".join(letters[i : i + 2] for i in range(n))
+    return einsum(f"{terms}->{letters[0]}{letters[n]}", *arrays)
+
+
+def trace(x, /, *, offset: int = 0, dtype=None):
+    """The sum of a diagonal over the last two axes."""
+    return _diagonal(x, offset=offset, axis1=-2, axis2=-1).sum(axis=-1, dtype=dtype)
+
+
+def diagonal(x, /, *, offset: int = 0):
+    """The diagonals of the last two axes."""
+    return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
+
+
+def det(x, /):
+    """The determinant; its derivative is right for singular matrices too."""
+    return determinant.det(boxed(x))
+
+
+def slogdet(x, /) -> SlogdetResult:
+    """The determinant's sign (or phase) and the logarithm of its size."""
+    return SlogdetResult(*determinant.slogdet(boxed(x)))
+
+
+def inv(x, /):
+    """The inverse matrix."""
+    return _linalg.inv(boxed(x))
+
+
+def pinv(x, /, *, rtol=None):
+    """The Moore–Penrose inverse; singular values below rtol·largest count as zero."""
+    return _linalg.pinv(boxed(x), rtol)
+
+
+def solve(a, b, /):
+    """x with a·x = b."""
+    return _linalg.solve(boxed(a), boxed(b))
+
+
+def solve_triangular(a, b, /, *, lower: bool = False, unit_diagonal: bool = False):
+    """x with a·x = b for a triangular matrix; the other triangle is not looked at."""
+    return _linalg.triangular_solve(boxed(a), boxed(b), lower=lower, unit_diagonal=unit_diagonal)
+
+
+def triangular_solve(a, b, /, *, lower: bool = True, unit_diagonal: bool = False):
+    """`solve_triangular`, lower by default."""
+    return solve_triangular(a, b, lower=lower, unit_diagonal=unit_diagonal)
+
+
+def lstsq(a, b, /, *, rcond=None) -> LstsqResult:
+    """x that minimises ‖a·x − b‖, of least norm; residuals, rank and singular values."""
+    return LstsqResult(*_linalg.lstsq(boxed(a), boxed(b), rcond))
+
+
+def cholesky(x, /, *, upper: bool = False):
+    """The triangular L with L·Lᴴ = (x + xᴴ)/2."""
+    return factor.cholesky(boxed(x), upper)
+
+
+def qr(x, /, *, mode: str = "reduced") -> QRResult:
+    """x = Q·R with orthonormal columns Q and a triangle R."""
+    if mode not in ("reduced", "complete"):
+        raise errors.ArgumentError(f"qr: mode={mode!r}, expected 'reduced' or 'complete'")
+    return QRResult(*factor.qr(boxed(x), mode))
+
+
+def lu(x, /) -> LUResult:
+    """x = P·L·U with a permutation P, a unit lower triangle L and an upper triangle U."""
+    return LUResult(*factor.lu(boxed(x)))
+
+
+def eigh(x, /) -> EighResult:
+    """Eigenvalues (ascending) and eigenvectors of (x + xᴴ)/2."""
+    return EighResult(*spectral.eigh(boxed(x)))
+
+
+def eigvalsh(x, /):
+    """The eigenvalues of (x + xᴴ)/2, ascending."""
+    return spectral.eigvalsh(boxed(x))
+
+
+def eig(x, /) -> EigResult:
+    """Eigenvalues and eigenvectors of a square matrix, complex."""
+    return EigResult(*spectral.eig(boxed(x)))
+
+
+def eigvals(x, /):
+    """The eigenvalues of a square matrix, complex."""
+    return spectral.eigvals(boxed(x))
+
+
+def svd(x, /, *, full_matrices: bool = True) -> SVDResult:
+    """x = U·diag(S)·Vh with descending singular values."""
+    return SVDResult(*spectral.svd(boxed(x), full_matrices))
+
+
+def svdvals(x, /):
+    """The singular values, descending."""
+    return spectral.svdvals(boxed(x))
+
+
+def expm(x, /):
+    """The matrix exponential."""
+    return matrix_functions.expm(boxed(x))
+
+
+def logm(x, /):
+    """The principal matrix logarithm."""
+    return matrix_functions.logm(boxed(x))
+
+
+def sqrtm(x, /):
+    """The principal matrix square root."""
+    return matrix_functions.sqrtm(boxed(x))
+
+
+def matrix_power(x, n: int, /):
+    """x multiplied with itself n times; the inverse for negative n."""
+    return _linalg.matrix_power(boxed(x), n)
+
+
+def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):  # noqa: A002
+    """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
+    return _linalg.matrix_norm(boxed(x), ord, keepdims)
+
+
+def matrix_rank(x, /, *, rtol=None):
+    """How many singular values exceed rtol·largest."""
+    return _linalg.matrix_rank(boxed(x), rtol)
+
+
+def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A002
+    """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
+    return _norm(x, ord, axis, keepdims=keepdims)
+
+
+def norm(x, /, ord=None, axis=None, *, keepdims: bool = False):  # noqa: A002
+    """NumPy's norm: of a vector, or of a matrix over a pair of axes."""
+    x = boxed(x)
+    if axis is None and (ord is None or x.ndim == 1):
+        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
+    axes = axes_of("norm", x, axis)
+    if len(axes) == 1:
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+    if len(axes) != 2:
+        raise errors.AxisError(f"norm: axis {axis} names {len(axes)} axes, expected one or two")
+    out = matrix_norm(moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord=ord or "fro")
+    return moveaxis(out, (-2, -1), axes) if keepdims else out

@@ -1,0 +1,245 @@
+"""Public functions that rearrange tensors."""
+
+from math import prod
+from operator import index
+
+import numpy as np
+
+from .. import errors
+from ..core.aval import axes_in, broadcast
+from ..ops import arrange, structural
+from .arguments import axes_of, axis_of, boxed, flat_or_axis
+
+
+def _shape_from(size: int, shape) -> tuple[int, ...]:
+    """A shape with at most one −1 filled in."""
+    dims = tuple(map(index, shape)) if isinstance(shape, tuple | list) else (index(shape),)
+    if -1 not in dims:
+        return dims
+    rest = -prod(dims)
+    if dims.count(-1) > 1 or rest == 0 or size % rest:
+        raise errors.ShapeError(
+            f"reshape: {size} elements cannot take the shape {dims}"
+        )
+    return tuple(size // rest if d == -1 else d for d in dims)
+
+
+def reshape(x, /, shape, *more, copy: bool | None = None):
+    """x with another shape; one size may be −1.
+
+    >>> import weft as wf
+    >>> wf.reshape(wf.arange(6), (2, -1)).shape
+    (2, 3)
+    """
+    x = boxed(x)
+    dims = _shape_from(x.size, (shape, *more) if more else shape)
+    out = structural.reshape(x, dims)
+    return structural.copy(out) if copy else out
+
+
+def flatten(x, /):
+    """x in one dimension."""
+    return reshape(x, (-1,))
+
+
+def permute_dims(x, /, axes=None, *more):
+    """x with its axes in another order (None: reversed)."""
+    x = boxed(x)
+    if more:
+        axes = (axes, *more)
+    order = tuple(reversed(range(x.ndim))) if axes is None else axes_of("permute_dims", x, axes)
+    return structural.permute(x, order)
+
+
+def transpose(x, /, axes=None, *more):
+    """x with its axes in another order (None: reversed); `x.transpose(0, 1)` works as in NumPy."""
+    return permute_dims(x, axes, *more)
+
+
+def matrix_transpose(x, /):
+    """x with its last two axes exchanged."""
+    x = boxed(x)
+    if x.ndim < 2:
+        raise errors.ShapeError(
+            f"matrix_transpose: got shape {x.shape}, expected two dimensions or more"
+        )
+    return structural.mT(x)
+
+
+def moveaxis(x, source, destination, /):
+    """x with some axes moved, the others in their order."""
+    x = boxed(x)
+    source = axes_of("moveaxis", x, source)
+    return structural.moveaxis(x, source, axes_of("moveaxis", x, destination))
+
+
+def swapaxes(x, a: int, b: int, /):
+    """x with two axes exchanged."""
+    x = boxed(x)
+    return structural.swapaxes(x, axis_of("swapaxes", x, a), axis_of("swapaxes", x, b))
+
+
+def squeeze(x, /, axis=None):
+    """x without axes of length 1 (None: all of them)."""
+    x = boxed(x)
+    if axis is None:
+        axis = tuple(i for i, n in enumerate(x.shape) if n == 1)
+    return structural.squeeze(x, axes_of("squeeze", x, axis))
+
+
+def expand_dims(x, /, axis=0):
+    """x with a new axis of length 1."""
+    x = boxed(x)
+    named = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    return structural.expand_dims(x, axes_in("expand_dims", named, x.ndim + len(named)))
+
+
+def broadcast_to(x, /, shape):
+    """x repeated, without a copy, to a larger shape."""
+    return structural.broadcast_to(boxed(x), (shape,) if isinstance(shape, int) else tuple(shape))
+
+
+def broadcast_shapes(*shapes) -> tuple[int, ...]:
+    """The shape that these shapes broadcast to."""
+    return broadcast("broadcast_shapes", *map(tuple, shapes))
+
+
+def broadcast_arrays(*arrays) -> list:
+    """The tensors, each broadcast to their common shape."""
+    boxes = [boxed(a) for a in arrays]
+    shape = broadcast("broadcast_arrays", *(b.shape for b in boxes))
+    return [structural.broadcast_to(b, shape) for b in boxes]
+
+
+def flip(x, /, *, axis=None):
+    """x with the order along `axis` reversed (None: all axes)."""
+    x = boxed(x)
+    return structural.flip(x, axes_of("flip", x, axis))
+
+
+def roll(x, /, shift, *, axis=None):
+    """x shifted around along `axis` (None: as if flattened)."""
+    x = boxed(x)
+    if axis is None:
+        return structural.reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
+    axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
+    named = tuple(axis_of("roll", x, a) for a in axes)
+    return structural.roll(x, tuple(map(int, shifts)), named)
+
+
+def concat(arrays, /, *, axis: int | None = 0):
+    """Tensors one after the other along an axis (None: flattened first)."""
+    boxes = [boxed(a) for a in arrays]
+    if not boxes:
+        raise errors.ArgumentError(f"concat: needs at least one tensor")
+    if axis is None:
+        boxes, axis = [reshape(b, (-1,)) for b in boxes], 0
+    return structural.concat(boxes, axis_of("concat", boxes[0], axis))
+
+
+def stack(arrays, /, *, axis: int = 0):
+    """Tensors of one shape along a new axis."""
+    boxes = [boxed(a) for a in arrays]
+    if not boxes:
+        raise errors.ArgumentError(f"stack: needs at least one tensor")
+    return structural.stack(boxes, axis_of("stack", boxes[0], axis, extra=1))
+
+
+def unstack(x, /, *, axis: int = 0) -> tuple:
+    """The slices of x along an axis."""
+    x = boxed(x)
+    return structural.unstack(x, axis_of("unstack", x, axis))
+
+
+def split(x, sections, /, axis: int = 0) -> tuple:
+    """x in equal parts (an integer), or cut at positions (a sequence)."""
+    x = boxed(x)
+    k = axis_of("split", x, axis)
+    n = x.shape[k]
+    if isinstance(sections, int):
+        if sections <= 0 or n % sections:
+            raise errors.ArgumentError(
+                f"split: {n} elements along axis {axis} do not divide into {sections} equal "
+                f"parts; see chunk"
+            )
+        sections = range(n // sections, n, n // sections)
+    return structural.split(x, tuple(map(index, sections)), k)
+
+
+def chunk(x, chunks: int, /, axis: int = 0) -> tuple:
+    """x in at most `chunks` parts of one length, the last of which may be shorter."""
+    x = boxed(x)
+    return structural.chunk(x, chunks, axis_of("chunk", x, axis))
+
+
+def tile(x, repetitions, /):
+    """x repeated as a whole along each axis."""
+    reps = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
+    return arrange.tile(boxed(x), reps)
+
+
+def repeat(x, repeats, /, *, axis: int | None = None):
+    """Each element repeated along `axis` (None: of the flattened tensor)."""
+    x, k = flat_or_axis("repeat", boxed(x), axis)
+    return arrange.repeat(x, repeats if isinstance(repeats, int) else boxed(repeats).numpy(), k)
+
+
+def meshgrid(*arrays, indexing: str = "xy") -> list:
+    """Coordinate grids of one-dimensional coordinates."""
+    return list(arrange.meshgrid([boxed(a) for a in arrays], indexing))
+
+
+def pad(x, pad_width, /, mode: str = "constant", *, constant_values: float = 0.0):
+    """x with margins: a number, (before, after), or one such pair for each axis.
+
+    mode is constant, edge, reflect, symmetric or wrap, as in NumPy.
+    """
+    x = boxed(x)
+    widths = np.broadcast_to(np.asarray(pad_width, dtype=int), (x.ndim, 2))
+    widths = tuple((int(a), int(b)) for a, b in widths)
+    if mode == "constant":
+        return arrange.pad(x, widths, constant_values)
+    return arrange.pad_by(x, widths, mode)
+
+
+def diag(x, /, offset: int = 0):
+    """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
+    return arrange.diag(boxed(x), offset)
+
+
+def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1):
+    """The diagonals over two axes, along a new last axis."""
+    x = boxed(x)
+    return arrange.diagonal(x, offset, *axes_of("diagonal", x, (axis1, axis2)))
+
+
+def diagflat(x, /, offset: int = 0):
+    """The matrix with all elements of x on a diagonal."""
+    return arrange.diagflat(boxed(x), offset)
+
+
+def diag_embed(x, /, offset: int = 0):
+    """Matrices with the last axis of x on a diagonal."""
+    return arrange.diag_embed(boxed(x), offset)
+
+
+def tril(x, /, *, k: int = 0):
+    """x with zeros above the k-th diagonal."""
+    return arrange.tril(boxed(x), k)
+
+
+def triu(x, /, *, k: int = 0):
+    """x with zeros below the k-th diagonal."""
+    return arrange.triu(boxed(x), k)
+
+
+def sliding_window(x, size: int, /, *, step: int = 1, axis: int = -1):
+    """Overlapping windows along `axis`: their number in its place, their length at the end."""
+    x = boxed(x)
+    return arrange.windows(x, size, step, axis_of("sliding_window", x, axis))
+
+
+def clone(x, /):
+    """A copy that stays connected."""
+    return structural.copy(boxed(x))

@@ -1,0 +1,159 @@
+"""The public names: functions gathered by name, and methods given to Tensor."""
+
+from ..core import dtypes
+from ..ops import complex_, structural
+from . import (
+    activations,
+    dtype_functions,
+    elementwise,
+    fft,
+    indexing,
+    inplace,
+    interchange,
+    linalg,
+    make,
+    manipulation,
+    random,
+    reductions,
+    selection,
+    special,
+)
+from .arguments import axis_of
+from .tensor import Tensor
+
+
+def _defined_in(module) -> dict:
+    """The functions a module defines under names without an underscore."""
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if callable(value)
+        and not isinstance(value, type)
+        and not name.startswith("_")
+        and getattr(value, "__module__", None) == module.__name__
+    }
+
+
+def complex_number(re, im, /):
+    """The complex tensor re + i·im."""
+    return complex_.complex_(make.asarray(re), make.asarray(im))
+
+
+FUNCTIONS: dict = {"complex": complex_number}
+for _module in (manipulation, reductions, selection, activations, dtype_functions, elementwise):
+    FUNCTIONS |= _defined_in(_module)
+FUNCTIONS |= elementwise.FUNCTIONS
+for _name in ("public", "set_default_dtype"):
+    FUNCTIONS.pop(_name, None)
+FUNCTIONS |= {n: getattr(random, n) for n in ("permutation", "rand", "randint", "randn")}
+_LINALG = "cross dot einsum inner kron matmul outer tensordot trace vdot vecdot".split()
+FUNCTIONS |= {n: getattr(linalg, n) for n in _LINALG}
+_SPECIAL = "beta betaln digamma gamma i0 i1 j0 j1 logit polygamma xlogy".split()
+FUNCTIONS |= {n: getattr(special, n) for n in _SPECIAL}
+FUNCTIONS |= {"lgamma": special.gammaln, "expit": special.expit}
+_MADE = """
+    arange asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like tensor
+    zeros zeros_like
+""".split()
+FUNCTIONS |= {n: getattr(make, n) for n in _MADE}
+FUNCTIONS["__array_namespace_info__"] = dtype_functions.__array_namespace_info__
+
+
+# NumPy's and PyTorch's ways to say the same, as methods
+
+_AS_METHODS = """
+    abs acos acosh all any argmax argmin argsort asin asinh atan atan2 atanh ceil chunk clamp clip
+    clone conj cos cosh cumprod cumsum diag diagonal div divide equal erf erfc exp exp2 expand_dims
+    expm1 flatten flip floor gather gelu imag index_add index_select isfinite isinf isnan log log10
+    log1p log2 log_softmax logsumexp matmul max maximum mean median min minimum moveaxis mul
+    multiply neg nonzero norm outer permute_dims pow prod quantile real reciprocal relu repeat
+    reshape roll round rsqrt scatter scatter_add sigmoid sign silu sin sinh softmax softplus sort
+    split sqrt square squeeze std sub subtract sum swapaxes take tan tanh tile topk trace transpose
+    tril triu trunc unstack var
+""".split()
+
+
+def _at(self) -> indexing.At:
+    """`x.at[i].set(v)` and the like: changed copies."""
+    return indexing.At(self)
+
+
+def _transposed(self):
+    """x with its axes reversed; `.mT` exchanges the last two."""
+    return manipulation.permute_dims(self)
+
+
+def sum_dim(self, axis: int, keepdims: bool = False):
+    """The sum along one axis."""
+    return structural.sum_(self, (axis_of("sum_dim", self, axis),), keepdims)
+
+
+def sum_method(self, axis=None, keepdims: bool = False, *, dtype=None):
+    """`wf.sum`, with keepdims also by position."""
+    return reductions.sum(self, axis, dtype=dtype, keepdims=keepdims)
+
+
+def mean_method(self, axis=None, keepdims: bool = False):
+    """`wf.mean`, with keepdims also by position."""
+    return reductions.mean(self, axis, keepdims=keepdims)
+
+
+def _into(name: str):
+    op = elementwise.FUNCTIONS[name].op
+
+    def method(self, other, buffer):
+        return inplace.into(op, (self, other), buffer)
+
+    method.__doc__ = f"`{name}` into the memory of a tensor; returns it."
+    return method
+
+
+def array_namespace(self, /, *, api_version: str | None = None):
+    """The namespace this tensor's functions live in: `weft`."""
+    import weft
+
+    return weft
+
+
+METHODS = {name: FUNCTIONS[name] for name in _AS_METHODS}
+METHODS |= {
+    "__getitem__": indexing.getitem,
+    "__setitem__": indexing.setitem,
+    "__array_namespace__": array_namespace,
+    "T": property(_transposed),
+    "mT": property(manipulation.matrix_transpose),
+    "add": elementwise.FUNCTIONS["add"],
+    "add_at_index": indexing.add_at_index,
+    "add_scalar": lambda self, value: self + value,
+    "add_into": _into("add"),
+    "astype": dtype_functions.astype,
+    "at": property(_at),
+    "copy_": inplace.copy_,
+    "div_into": _into("divide"),
+    "div_scalar": lambda self, value: self / value,
+    "from_array": staticmethod(make.tensor),
+    "from_scalar": staticmethod(make.tensor),
+    "from_vec": staticmethod(make.from_vec),
+    "mean": mean_method,
+    "mul_into": _into("multiply"),
+    "mul_scalar": lambda self, value: self * value,
+    "permute": manipulation.permute_dims,
+    "scalar": staticmethod(make.tensor),
+    "sub_at_index": indexing.sub_at_index,
+    "sub_into": _into("subtract"),
+    "sub_scalar": lambda self, value: self - value,
+    "sum": sum_method,
+    "sum_dim": sum_dim,
+    "view": manipulation.reshape,
+}
+METHODS |= interchange.PROTOCOLS
+
+for _name, _method in METHODS.items():
+    setattr(Tensor, _name, _method)
+
+interchange.FUNCTIONS.update(FUNCTIONS)
+interchange.FUNCTIONS.update({f"linalg.{n}": getattr(linalg, n) for n in linalg.__all__})
+interchange.FUNCTIONS.update({f"fft.{n}": f for n, f in vars(fft).items() if callable(f)})
+
+CONSTANTS = {"bool": dtypes.bool_, "newaxis": None, "canonical_dtype": dtypes.canonical}
+MODULES = {"linalg": linalg, "fft": fft, "special": special, "random": random}

@@ -1,0 +1,132 @@
+"""Parameters: leaves that an optimizer changes, and named collections of them."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from .. import errors
+from ..core.backends import BACKENDS
+from ..core.value import GROUND, install, wrap
+from . import make, random
+from .inplace import own_memory
+from .tensor import Tensor
+
+
+class Parameter(Tensor):
+    """A tensor with memory of its own that is trained.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter(wf.tensor([1.0, 2.0]))
+    >>> grads = (p * p).sum().backward()
+    >>> p.update(0.5)
+    >>> p.tolist()
+    [0.0, 0.0]
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, data, requires_grad: bool = True):
+        self = object.__new__(cls)
+        source = make.asarray(data)
+        self._data = BACKENDS[type(source._data)].copy(source._data)
+        self._node = None
+        return self.requires_grad_(requires_grad)
+
+    @classmethod
+    def randn(cls, shape, mean: float = 0.0, std: float = 1.0, **options) -> "Parameter":
+        """Normally distributed initial values."""
+        return cls(random.randn(shape, mean=mean, std=std, **options))
+
+    @classmethod
+    def zeros(cls, shape, **options) -> "Parameter":
+        """Zero initial values."""
+        return cls(make.zeros(shape, **options))
+
+    def tensor(self):
+        """The value, still connected, for use in a forward pass."""
+        return wrap(self._data, self._node)
+
+    def zero_grad(self) -> None:
+        """Forget the accumulated gradient."""
+        if self.requires_grad:
+            self.grad = None
+
+    def set_grad(self, gradient) -> None:
+        """Replace the accumulated gradient."""
+        self.grad = gradient
+
+    def update(self, lr: float) -> None:
+        """p ← p − lr·grad, in place."""
+        if self.grad is None:
+            raise errors.MissingGradient(
+                f"update: this parameter has no gradient; run backward() or set_grad() first "
+            )
+        self.apply_update(self.grad.detach() * lr)
+
+    def apply_update(self, update) -> None:
+        """p ← p − update, in place."""
+        update = make.asarray(update)
+        if update.shape != self.shape:
+            raise errors.ShapeError(
+                f"apply_update: shape {update.shape} for a parameter of shape {self.shape} "
+            )
+        raw = own_memory(self)
+        raw -= BACKENDS[type(raw)].cast(update._data, self.dtype)
+
+    def __deepcopy__(self, memo):
+        return Parameter(wrap(self._data), self.requires_grad)
+
+    def __repr__(self) -> str:
+        return f"Parameter({super().__repr__()})"
+
+
+class ParameterDict:
+    """Parameters by name, in the order they were inserted."""
+
+    def __init__(self, parameters: dict | None = None):
+        self._items: dict[str, Parameter] = {}
+        for name, p in (parameters or {}).items():
+            self.insert(name, p)
+
+    def insert(self, name: str, parameter: Parameter) -> None:
+        """Add or replace a parameter."""
+        if type(parameter) not in GROUND:
+            raise errors.DTypeError(
+                f"insert({name!r}): expected a Parameter, got {type(parameter).__name__} "
+            )
+        self._items[name] = parameter
+
+    def get(self, name: str, default=None):
+        """The parameter of that name, or `default`."""
+        return self._items.get(name, default)
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self._items[name]
+
+    __setitem__ = insert
+
+    def parameters(self) -> list[Parameter]:
+        return list(self._items.values())
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        return list(self._items.items())
+
+    def zero_grad(self) -> None:
+        for p in self._items.values():
+            p.zero_grad()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._items
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{n}: {p.shape}" for n, p in self._items.items())
+        return f"ParameterDict({inside})"
+
+
+install(Tensor, Parameter)

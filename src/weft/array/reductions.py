@@ -1,0 +1,177 @@
+"""Public reductions: sums, extremes, statistics, and running ones."""
+
+from ..core import dtypes
+from ..ops import cumulate, order, reduce, structural
+from ..ops.structural import sum_
+from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .manipulation import concat
+from .make import full
+
+
+def _in(x, dtype):
+    x = boxed(x)
+    return x if dtype is None else structural.cast(x, dtypes.canonical(dtype))
+
+
+def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False):  # noqa: A001
+    """The sum over `axis` (None: all; an integer; a tuple).
+
+    >>> import weft as wf
+    >>> wf.sum(wf.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
+    [4.0, 6.0]
+    """
+    x = _in(x, dtype)
+    out = sum_(x, axes_of("sum", x, axis), keepdims)
+    return out if dtype is None else structural.cast(out, dtypes.canonical(dtype))
+
+
+def prod(x, /, axis=None, *, dtype=None, keepdims: bool = False):
+    """The product over `axis`; its derivative is exact where elements are zero."""
+    x = _in(x, dtype)
+    out = reduce.prod(x, axes_of("prod", x, axis), keepdims)
+    return out if dtype is None else structural.cast(out, dtypes.canonical(dtype))
+
+
+def mean(x, /, axis=None, *, keepdims: bool = False):
+    """The arithmetic mean over `axis`."""
+    x = boxed(x)
+    return reduce.mean(x, axes_of("mean", x, axis), keepdims)
+
+
+def max(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+    """The largest element over `axis`; equal ones share the gradient."""
+    x = boxed(x)
+    return reduce.amax(x, axes_of("max", x, axis), keepdims)
+
+
+def min(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+    """The smallest element over `axis`; equal ones share the gradient."""
+    x = boxed(x)
+    return reduce.amin(x, axes_of("min", x, axis), keepdims)
+
+
+amax, amin = max, min
+
+
+def any(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+    """Whether some element over `axis` is not zero."""
+    x = boxed(x)
+    return reduce.any_(x, axes_of("any", x, axis), keepdims)
+
+
+def all(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+    """Whether every element over `axis` is not zero."""
+    x = boxed(x)
+    return reduce.all_(x, axes_of("all", x, axis), keepdims)
+
+
+def count_nonzero(x, /, axis=None, *, keepdims: bool = False):
+    """How many elements over `axis` are not zero."""
+    x = boxed(x)
+    return reduce.count_nonzero(x, axes_of("count_nonzero", x, axis), keepdims)
+
+
+def argmax(x, /, axis=None, *, keepdims: bool = False):
+    """Where the (first) largest element is."""
+    x = boxed(x)
+    return reduce.argmax(x, None if axis is None else axis_of("argmax", x, axis), keepdims)
+
+
+def argmin(x, /, axis=None, *, keepdims: bool = False):
+    """Where the (first) smallest element is."""
+    x = boxed(x)
+    return reduce.argmin(x, None if axis is None else axis_of("argmin", x, axis), keepdims)
+
+
+def var(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False):
+    """The variance over `axis`: squared deviations over (n − correction)."""
+    x = boxed(x)
+    return reduce.var(x, axes_of("var", x, axis), keepdims, correction)
+
+
+def std(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False):
+    """The square root of `var`; where that is 0, so is the gradient."""
+    x = boxed(x)
+    return reduce.std(x, axes_of("std", x, axis), keepdims, correction)
+
+
+def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False):  # noqa: A002
+    """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
+    x = boxed(x)
+    return reduce.norm(x, axes_of("norm", x, axis), keepdims, ord)
+
+
+def logsumexp(x, /, axis=None, *, keepdims: bool = False):
+    """log Σ exp(x) over `axis`, without overflow."""
+    x = boxed(x)
+    return reduce.logsumexp(x, axes_of("logsumexp", x, axis), keepdims)
+
+
+def softmax(x, /, axis: int = -1):
+    """exp(x) / Σ exp(x) along `axis`."""
+    x = boxed(x)
+    return reduce.softmax(x, axis_of("softmax", x, axis))
+
+
+def log_softmax(x, /, axis: int = -1):
+    """x − log Σ exp(x) along `axis`."""
+    x = boxed(x)
+    return reduce.log_softmax(x, axis_of("log_softmax", x, axis))
+
+
+def _running(name, row, start, x, axis, dtype, include_initial):
+    x = _in(x, dtype)
+    if axis is None and x.ndim == 1:
+        axis = 0
+    x, k = flat_or_axis(name, x, axis)
+    out = row(x, k)
+    out = out if dtype is None else structural.cast(out, dtypes.canonical(dtype))
+    if include_initial:
+        shape = (*x.shape[:k], 1, *x.shape[k + 1 :])
+        out = concat([full(shape, start, dtype=out.dtype, device=out.device), out], axis=k)
+    return out
+
+
+def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial: bool = False):
+    """Running sums along `axis`."""
+    return _running("cumulative_sum", cumulate.cumsum, 0, x, axis, dtype, include_initial)
+
+
+def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial: bool = False):
+    """Running products along `axis`."""
+    return _running("cumulative_prod", cumulate.cumprod, 1, x, axis, dtype, include_initial)
+
+
+def cumsum(x, axis=None, *, dtype=None):
+    """Running sums along `axis` (None: of the flattened tensor)."""
+    return cumulative_sum(x, axis=axis, dtype=dtype)
+
+
+def cumprod(x, axis=None, *, dtype=None):
+    """Running products along `axis` (None: of the flattened tensor)."""
+    return cumulative_prod(x, axis=axis, dtype=dtype)
+
+
+def cummax(x, axis: int = 0):
+    """Running maxima along `axis`; the gradient goes to where each was attained."""
+    x = boxed(x)
+    return order.cummax(x, axis_of("cummax", x, axis))[0]
+
+
+def cummin(x, axis: int = 0):
+    """Running minima along `axis`; the gradient goes to where each was attained."""
+    x = boxed(x)
+    return order.cummin(x, axis_of("cummin", x, axis))[0]
+
+
+def logcumsumexp(x, axis: int = 0):
+    """Running `logsumexp` along `axis`."""
+    x = boxed(x)
+    return cumulate.logcumsumexp(x, axis_of("logcumsumexp", x, axis))
+
+
+def diff(x, /, *, axis: int = -1, n: int = 1, prepend=None, append=None):
+    """n-th differences of neighbours along `axis`."""
+    x = boxed(x)
+    ends = [None if e is None else boxed(e) for e in (prepend, append)]
+    return cumulate.diff(x, axis_of("diff", x, axis), n, *ends)

@@ -1,0 +1,220 @@
+"""Public functions that pick, place, order and count elements."""
+
+from typing import Any, NamedTuple
+
+from ..core import dtypes
+from ..ops import along, distinct, index, order, quantiles
+from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .make import asarray
+
+
+def _indices(x, i):
+    """Indices as a tensor on the device of x."""
+    return asarray(i, device=x.device)
+
+
+def take(x, indices, /, *, axis: int | None = None):
+    """The elements (or slices along `axis`) that the indices name."""
+    x, k = flat_or_axis("take", boxed(x), axis)
+    return index.take(x, _indices(x, indices), k)
+
+
+def index_select(x, axis: int, indices, /):
+    """`take` with PyTorch's order of arguments."""
+    return take(x, indices, axis=axis)
+
+
+def take_along_axis(x, indices, /, *, axis: int = -1):
+    """The elements that an array of indices names, along one axis."""
+    x, k = flat_or_axis("take_along_axis", boxed(x), axis)
+    return along.take_along_axis(x, _indices(x, indices), k)
+
+
+def put_along_axis(x, indices, values, /, *, axis: int = -1):
+    """x with values written where the indices say, along one axis."""
+    x, k = flat_or_axis("put_along_axis", boxed(x), axis)
+    return along.put_along_axis(x, _indices(x, indices), values, k)
+
+
+def gather(x, axis: int, indices, /):
+    """PyTorch's gather: out[i, j] = x[indices[i, j], j] for axis 0."""
+    x = boxed(x)
+    k = axis_of("gather", x, axis)
+    return along.gather(x, _indices(x, indices), k)
+
+
+def scatter(x, axis: int, indices, source, /):
+    """PyTorch's scatter: a copy of x with out[indices[i, j], j] = source[i, j] for axis 0."""
+    x = boxed(x)
+    k = axis_of("scatter", x, axis)
+    return along.scatter(x, _indices(x, indices), source, k)
+
+
+def scatter_add(x, axis: int, indices, source, /):
+    """`scatter` that adds; duplicates add up."""
+    x = boxed(x)
+    k = axis_of("scatter_add", x, axis)
+    return along.scatter_add(x, _indices(x, indices), source, k)
+
+
+def index_add(x, axis: int, indices, source, /):
+    """x with slices of `source` added where the indices say; duplicates add up."""
+    x = boxed(x)
+    k = axis_of("index_add", x, axis)
+    return index.index_add(x, _indices(x, indices), source, k)
+
+
+def put(x, indices, values, /):
+    """A copy of x with values at flat positions."""
+    x = boxed(x)
+    return along.put(x, _indices(x, indices), values)
+
+
+def embedding(indices, weight, /):
+    """The rows of a table that the indices name."""
+    weight = boxed(weight)
+    return index.embedding(weight, _indices(weight, indices))
+
+
+def one_hot(indices, num_classes: int, /, *, dtype=None):
+    """A vector with a single one for each index, along a new last axis."""
+    dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
+    return index.one_hot(boxed(indices), num_classes, dtype)
+
+
+def nonzero(x, /) -> tuple:
+    """Where x is not zero: for each axis an array of indices."""
+    return index.nonzero(boxed(x))
+
+
+def argwhere(x, /):
+    """Where x is not zero: one row of indices for each element."""
+    return index.argwhere(boxed(x))
+
+
+def sort(x, /, *, axis: int = -1, descending: bool = False, stable: bool = True):
+    """x in order along `axis`; always stable."""
+    x = boxed(x)
+    return order.sort(x, axis_of("sort", x, axis), descending)
+
+
+def argsort(x, /, *, axis: int = -1, descending: bool = False, stable: bool = True):
+    """The indices that sort x along `axis`; always stable."""
+    x = boxed(x)
+    return order.argsort(x, axis_of("argsort", x, axis), descending)
+
+
+class Ordered(NamedTuple):
+    """Values and where they were."""
+
+    values: Any
+    indices: Any
+
+
+def topk(x, k: int, /, *, axis: int = -1, largest: bool = True) -> Ordered:
+    """The k largest (or smallest) along `axis`, in order, and where they were."""
+    x = boxed(x)
+    return Ordered(*order.topk(x, k, axis_of("topk", x, axis), largest))
+
+
+def max_with_indices(x, /, axis: int = -1, *, keepdims: bool = False) -> Ordered:
+    """The largest along `axis` and where it is; the gradient goes there."""
+    x = boxed(x)
+    return Ordered(*order.max_with_indices(x, axis_of("max_with_indices", x, axis), keepdims))
+
+
+def min_with_indices(x, /, axis: int = -1, *, keepdims: bool = False) -> Ordered:
+    """The smallest along `axis` and where it is; the gradient goes there."""
+    x = boxed(x)
+    return Ordered(*order.min_with_indices(x, axis_of("min_with_indices", x, axis), keepdims))
+
+
+def median(x, /, axis=None, *, keepdims: bool = False):
+    """The middle element, or the mean of the middle two."""
+    x = boxed(x)
+    return quantiles.median(x, axes_of("median", x, axis), keepdims)
+
+
+def quantile(x, q, /, axis=None, *, keepdims: bool = False, method: str = "linear"):
+    """The q-quantile(s) over `axis`."""
+    x = boxed(x)
+    return quantiles.quantile(x, q, axes_of("quantile", x, axis), keepdims, method)
+
+
+def percentile(x, q, /, axis=None, *, keepdims: bool = False, method: str = "linear"):
+    """The q-th percentile(s) over `axis`."""
+    x = boxed(x)
+    return quantiles.percentile(x, q, axes_of("percentile", x, axis), keepdims, method)
+
+
+def interp(x, xp, fp, /, left=None, right=None, period=None):
+    """Piecewise linear interpolation of the points (xp, fp) at x; differentiable in all three."""
+    return quantiles.interp(boxed(x), boxed(xp), boxed(fp), left, right, period)
+
+
+def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
+    """Where the elements of x2 belong in the sorted x1."""
+    x1, x2 = boxed(x1), boxed(x2)
+    if sorter is not None:
+        x1 = take(x1, sorter)
+    return order.searchsorted(x1, x2, side == "right")
+
+
+def bincount(x, /, weights=None, *, minlength: int = 0):
+    """How often each nonnegative integer occurs, or the sum of its weights."""
+    return distinct.bincount(boxed(x), weights, minlength)
+
+
+def histogram(x, edges, /, weights=None):
+    """How many elements fall between neighbouring edges."""
+    return distinct.histogram(boxed(x), boxed(edges), weights)
+
+
+class UniqueAll(NamedTuple):
+    """What `unique_all` finds."""
+
+    values: Any
+    indices: Any
+    inverse_indices: Any
+    counts: Any
+
+
+class UniqueCounts(NamedTuple):
+    """What `unique_counts` finds."""
+
+    values: Any
+    counts: Any
+
+
+class UniqueInverse(NamedTuple):
+    """What `unique_inverse` finds."""
+
+    values: Any
+    inverse_indices: Any
+
+
+def unique_values(x, /):
+    """The distinct elements."""
+    return distinct.unique_values(boxed(x))
+
+
+def unique_all(x, /) -> UniqueAll:
+    """The distinct elements, where each occurs first, how to rebuild x, and the counts."""
+    return UniqueAll(*distinct.unique_all(boxed(x)))
+
+
+def unique_counts(x, /) -> UniqueCounts:
+    """The distinct elements and how often each occurs."""
+    return UniqueCounts(*distinct.unique_counts(boxed(x)))
+
+
+def unique_inverse(x, /) -> UniqueInverse:
+    """The distinct elements and how to rebuild x from them."""
+    return UniqueInverse(*distinct.unique_inverse(boxed(x)))
+
+
+def isin(x1, x2, /, *, invert: bool = False):
+    """Whether each element of x1 is among those of x2."""
+    x1, x2 = boxed(x1), boxed(x2)
+    found = (x1.reshape((*x1.shape, 1)) == x2.reshape((-1,))).any(axis=-1)
+    return ~found if invert else found

@@ -1,0 +1,285 @@
+"""Tensor: the one class users see, its identity, its attributes and its operators."""
+
+from weakref import ref
+
+import numpy as np
+
+from .. import errors
+from ..backend.device import as_numpy
+from ..core import dispatch, dtypes
+from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.node import Leaf, Node, Severed
+from ..core.value import Value, install, wrap
+from ..ops import complex_, contract, elementwise, logic, structural, transfer
+from . import display
+
+
+def _reflected(op):
+    def operator(self, other):
+        return op(other, self)
+
+    return operator
+
+
+class Tensor(Value):
+    """An array with a memory of how it was made.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([1.0, 2.0], requires_grad=True)
+    >>> grads = (x * x).sum().backward()
+    >>> grads[x].tolist()
+    [2.0, 4.0]
+    """
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __new__(cls, data=None, **options):
+        raise TypeError("make tensors with wf.tensor(data), wf.asarray(data), wf.zeros(shape), …")
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self._data.shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return BACKENDS[type(self._data)].dtype_of(self._data)
+
+    @property
+    def device(self) -> str:
+        """`cpu` (NumPy), `torch` (PyTorch on the CPU) or `cuda:0`, `cuda:1`, …"""
+        return BACKENDS[type(self._data)].device_of(self._data)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._data.shape)
+
+    @property
+    def size(self) -> int:
+        n = 1
+        for d in self._data.shape:
+            n *= d
+        return n
+
+    @property
+    def itemsize(self) -> int:
+        return self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return self.size * self.itemsize
+
+    def __len__(self) -> int:
+        if not self._data.shape:
+            raise TypeError("len() of a 0-d tensor")
+        return self._data.shape[0]
+
+    # Differentiation: what a tensor knows about itself. `backward` and its kin are attached
+    # by `weft`, from the transform layer.
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether operations on this tensor are recorded."""
+        return self._node is not None and self._node.__class__ is not Severed
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether differentiation ends here: nothing recorded made this tensor."""
+        return self._node.__class__ is not Node
+
+    @property
+    def id(self) -> int:
+        """What gradient maps call this tensor."""
+        return -self._node.id if self.requires_grad else id(self)
+
+    def requires_grad_(self, requires_grad: bool = True):
+        """Make this tensor a leaf whose gradient is wanted (or not); returns it."""
+        if not requires_grad:
+            if self._node.__class__ is Node:
+                raise errors.GradientError(
+                    f"requires_grad_(False): this tensor was computed by {self._node.name} "
+                    f"(at {self._node.line}); take x.detach() instead"
+                )
+            self._node = None
+        elif self._node is None or self._node.__class__ is Severed:
+            self._node = self._new_leaf(requested=True)
+        elif self._node.__class__ is Leaf:
+            self._node.requested = True
+        return self
+
+    def _new_leaf(self, requested: bool) -> Leaf:
+        if not dtypes.is_inexact(self.dtype):
+            raise errors.NotDifferentiable(
+                f"a tensor of dtype {self.dtype} cannot require a gradient: make it a float "
+                f"first, x.to('float32')"
+            )
+        return Leaf(self._data.shape, self._data.dtype, ref(self), requested)
+
+    @property
+    def grad(self):
+        """The gradient accumulated by `backward()`, or None."""
+        node = self._node
+        if node.__class__ is Leaf:
+            return node.grad
+        if node.__class__ is Node and node.extra is not None:
+            return node.extra.grad
+        return None
+
+    @grad.setter
+    def grad(self, value):
+        if self._node.__class__ is not Leaf:
+            raise errors.GradientError(
+                f"only a leaf's .grad can be set; this tensor is none"
+            )
+        if value is not None and value.shape != self.shape:
+            raise errors.ShapeError(
+                f"grad: got shape {value.shape} for a tensor of shape {self.shape}"
+            )
+        self._node.grad = value
+
+    def detach(self):
+        """The same values, unconnected: no gradient flows through the result."""
+        return wrap(self._data)
+
+    # Values
+
+    def numpy(self) -> np.ndarray:
+        """A read-only NumPy view of the values (a copy from another device is an error).
+
+        >>> import weft as wf
+        >>> wf.tensor([1, 2]).numpy()
+        array([1, 2])
+        """
+        self._refuse_if_tracked("numpy()")
+        if self.device.startswith("cuda"):
+            raise errors.DeviceError(f"numpy(): the tensor is on {self.device}; use "
+                                     f".to('cpu').numpy()")
+        view = as_numpy(self._data).view()
+        view.flags.writeable = False
+        return view
+
+    def _refuse_if_tracked(self, what: str) -> None:
+        if self.requires_grad:
+            raise errors.InterchangeError(
+                f"{what} on a tensor that is being differentiated would drop its gradient; "
+                f"use x.detach()"
+            )
+
+    def item(self) -> bool | int | float | complex:
+        """The value of a one-element tensor as a Python number."""
+        if self.size != 1:
+            raise errors.ShapeError(
+                f"item(): a tensor of shape {self.shape} has {self.size} elements, not one; "
+                f"use .tolist() or index it"
+            )
+        return self._data.item()
+
+    to_scalar = item
+
+    def tolist(self):
+        """The values as nested Python lists."""
+        return as_numpy(self._data).tolist()
+
+    def to_vec(self) -> list:
+        """The values as one flat list."""
+        return as_numpy(self._data).reshape(-1).tolist()
+
+    def tensor(self):
+        """The detached value."""
+        return self.detach()
+
+    def to(self, target, /):
+        """This tensor in another dtype or on another device; differentiable.
+
+        >>> import weft as wf
+        >>> wf.tensor([1, 2]).to("float64").dtype
+        dtype('float64')
+        """
+        if isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda", "torch"):
+            return transfer.move(self, target)
+        return structural.cast(self, dtypes.canonical(target))
+
+    def to_device(self, device, /, *, stream=None):
+        """Array API spelling of `to(device)`."""
+        if stream is not None:
+            raise errors.ArgumentError("to_device: streams are not supported; pass stream=None")
+        return self.to(str(device))
+
+    def __bool__(self) -> bool:
+        return bool(self._scalar("bool()"))
+
+    def __int__(self) -> int:
+        return int(self._scalar("int()"))
+
+    def __float__(self) -> float:
+        return float(self._scalar("float()"))
+
+    def __complex__(self) -> complex:
+        return complex(self._scalar("complex()"))
+
+    def __index__(self) -> int:
+        if dtypes.kind(self.dtype) not in ("signed integer", "unsigned integer"):
+            raise TypeError(f"a tensor of dtype {self.dtype} is no index: it must be an integer")
+        return int(self._scalar("an index"))
+
+    def _scalar(self, what: str):
+        if self._data.shape != () and self.size != 1:
+            raise errors.ShapeError(
+                f"{what} of a tensor of shape {self.shape}: only one element has one truth or "
+                f"value; use .any(), .all() or an index"
+            )
+        return self._data.item()
+
+    __repr__ = display.text
+    _repr_html_ = display.html
+
+    # Operators
+
+    __add__ = elementwise.add
+    __radd__ = _reflected(elementwise.add)
+    __sub__ = elementwise.subtract
+    __rsub__ = _reflected(elementwise.subtract)
+    __mul__ = elementwise.multiply
+    __rmul__ = _reflected(elementwise.multiply)
+    __truediv__ = elementwise.divide
+    __rtruediv__ = _reflected(elementwise.divide)
+    __floordiv__ = elementwise.floor_divide
+    __rfloordiv__ = _reflected(elementwise.floor_divide)
+    __mod__ = elementwise.remainder
+    __rmod__ = _reflected(elementwise.remainder)
+    __rpow__ = _reflected(elementwise.pow_)
+    __matmul__ = contract.matmul
+    __rmatmul__ = _reflected(contract.matmul)
+    __neg__ = elementwise.negative
+    __pos__ = elementwise.positive
+    __abs__ = complex_.abs_
+    __invert__ = logic.bitwise_invert
+    __and__ = logic.bitwise_and
+    __rand__ = _reflected(logic.bitwise_and)
+    __or__ = logic.bitwise_or
+    __ror__ = _reflected(logic.bitwise_or)
+    __xor__ = logic.bitwise_xor
+    __rxor__ = _reflected(logic.bitwise_xor)
+    __lshift__ = logic.bitwise_left_shift
+    __rlshift__ = _reflected(logic.bitwise_left_shift)
+    __rshift__ = logic.bitwise_right_shift
+    __rrshift__ = _reflected(logic.bitwise_right_shift)
+    __lt__ = logic.less
+    __le__ = logic.less_equal
+    __gt__ = logic.greater
+    __ge__ = logic.greater_equal
+
+    def __pow__(self, n):
+        return elementwise.power_scalar(self, n) if type(n) in PYTHON_SCALARS else (
+            elementwise.pow_(self, n))
+
+    def __eq__(self, other):
+        return NotImplemented if other is None else logic.equal(self, other)
+
+    def __ne__(self, other):
+        return NotImplemented if other is None else logic.not_equal(self, other)
+
+
+TrackedTensor = Tensor
+install(Tensor)
+dispatch.cast = structural.cast

@@ -1,0 +1,59 @@
+"""Device names, the backend each of them stands for, and moving between them."""
+
+from importlib import import_module
+from importlib.util import find_spec
+
+import numpy as np
+
+from .. import errors
+from ..core.backends import BACKENDS
+from . import numpy_
+
+CPU = "cpu"
+
+
+def namespace_for(device):
+    """The backend that computes on a device."""
+    return numpy_ if canonical_device(device) == CPU else import_module(f"{__package__}.torch_")
+
+
+def canonical_device(device) -> str:
+    """`cpu` (NumPy), `torch` (PyTorch on the CPU), `cuda:0`, … for what a user may write."""
+    if device is None or device == CPU:
+        return CPU
+    name = str(device)
+    kind, _, index = name.partition(":")
+    if kind not in ("torch", "cuda") or (index and not index.isdigit()):
+        raise errors.DeviceError(
+            f"device {name!r}: expected 'cpu' (NumPy), 'torch' (PyTorch on the CPU), "
+            "'cuda' or 'cuda:1'"
+        )
+    if find_spec("torch") is None:
+        raise errors.DeviceError(f"device {name!r} needs PyTorch: pip install 'weft[torch]'")
+    return import_module(f"{__package__}.torch_").checked_device(name)
+
+
+def place(raw, device):
+    """The raw array on another device; the same object where it is there already."""
+    device = canonical_device(device)
+    xp = BACKENDS[type(raw)]
+    if xp.device_of(raw) == device:
+        return raw
+    if device == CPU:
+        return xp.to_numpy(raw)
+    torch_ = import_module(f"{__package__}.torch_")
+    return torch_.from_any(raw, device)
+
+
+def devices() -> list[str]:
+    """The devices of this machine; torch's are listed once torch has been loaded."""
+    found = [CPU]
+    for cls, xp in BACKENDS.items():
+        if xp is not numpy_ and cls is xp.array_type:
+            found += xp.devices()
+    return found
+
+
+def as_numpy(raw) -> np.ndarray:
+    """The raw array in host memory as NumPy sees it."""
+    return BACKENDS[type(raw)].to_numpy(raw)

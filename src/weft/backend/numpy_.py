@@ -1,0 +1,149 @@
+"""NumPy as a backend: names and dtypes fixed, nothing differentiated.
+
+A name is looked up here, then in the `numpy_*` modules beside this one (each fixes one family
+of names), then in numpy, numpy.linalg and scipy.special.
+"""
+
+import sys
+from importlib import import_module
+
+import numpy as np
+
+from ..core.backends import BACKENDS
+from ..core.dtypes import ALL
+
+array_type = np.ndarray
+name = "numpy"
+
+_SELF = sys.modules[__name__]
+
+
+_FAMILIES = ("numpy_elementwise", "numpy_index", "numpy_reduce", "numpy_linalg", "numpy_random")
+
+
+def __getattr__(attribute: str):
+    if attribute.startswith("__"):
+        raise AttributeError(attribute)
+    for family in _FAMILIES:
+        found = vars(import_module(f"{__package__}.{family}")).get(attribute)
+        if found is not None:
+            break
+    else:
+        found = getattr(np, attribute, None) or getattr(np.linalg, attribute, None)
+        if found is None:
+            found = getattr(import_module("scipy.special"), attribute)
+    globals()[attribute] = found
+    return found
+
+
+def dtype_of(x) -> np.dtype:
+    return x.dtype
+
+
+def device_of(x) -> str:
+    return "cpu"
+
+
+def whole(x) -> np.ndarray:
+    """NumPy answers 0-d questions with scalars; make them arrays again."""
+    return np.asarray(x)
+
+
+def all_finite(x) -> bool:
+    return bool(np.isfinite(x).all())
+
+
+def has_nan(x: np.ndarray) -> bool:
+    """Whether x contains NaN, in one pass without a temporary.
+
+    A sum of squares is NaN only if a term is (for complex, also by inf - inf: then the
+    caller's slower way runs in vain).
+    """
+    if x.dtype.kind == "V":
+        return bool(np.isnan(x).any())
+    s = np.vdot(x, x)
+    return s != s
+
+
+def strong_product(g, d):
+    """g·d with an exact zero wherever g is zero."""
+    return zero_where_zero(g * d, g)
+
+
+def zero_where_zero(c, g):
+    """c, a product with g, with an exact zero wherever g is zero."""
+    return np.where(np.equal(g, 0), np.zeros((), c.dtype), c) if has_nan(c) else c
+
+
+def raw_dtype(dtype) -> np.dtype:
+    """NumPy's own name of a dtype."""
+    return dtype
+
+
+def cast(x, dtype):
+    if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        x = x.real
+    return x.astype(dtype)
+
+
+def owner(x: np.ndarray):
+    """What identifies the memory of x."""
+    return id(x if x.base is None else x.base)
+
+
+def freeze(x: np.ndarray) -> np.ndarray:
+    """Mark memory that two tensors share: a writer must copy first."""
+    x.flags.writeable = False
+    return x
+
+
+def frozen(x: np.ndarray) -> bool:
+    return not x.flags.writeable
+
+
+def nbytes(x) -> int:
+    return x.nbytes
+
+
+def transpose(x, axes):
+    return x.transpose(axes)
+
+
+for _cls in (np.ndarray, *(d.type for d in ALL)):
+    BACKENDS[_cls] = _SELF
+
+
+def to_numpy(x) -> np.ndarray:
+    return x
+
+
+def full(shape, value, dtype, device=None) -> np.ndarray:
+    return np.full(shape, value, dtype)
+
+
+def empty(shape, dtype, device=None) -> np.ndarray:
+    return np.empty(shape, dtype)
+
+
+def overwrite(x: np.ndarray, value) -> None:
+    """Write into the memory of x."""
+    np.copyto(x, value, casting="same_kind")
+
+
+def copy(x: np.ndarray) -> np.ndarray:
+    return np.array(x, copy=True)
+
+
+def quiet():
+    """A block without floating-point warnings, for backward passes."""
+    return np.errstate(all="ignore")
+
+
+def owns(x: np.ndarray) -> bool:
+    """Whether no other array shares the memory of x by being its base."""
+    return x.base is None
+
+
+def point(value, dtype: np.dtype) -> np.ndarray | None:
+    """A Python number as a read-only 0-d array, where that computes the same."""
+    return freeze(np.asarray(value, dtype)) if dtype.kind in "fV" else None

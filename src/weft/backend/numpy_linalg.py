@@ -1,0 +1,288 @@
+"""NumPy's names and dtypes fixed for the linalg rows."""
+
+from functools import lru_cache, wraps
+from math import prod
+
+import numpy as np
+from numpy.linalg import LinAlgError
+
+from ..core.dtypes import HALF
+
+# Below this many products einsum's own loop is quicker than arranging a call of BLAS.
+_SMALL = 4096
+
+
+def matmul(a, b):
+    if a.itemsize == 2 and a.dtype in HALF:
+        return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
+    # `dot` reaches BLAS at a third of matmul's overhead, and copies what BLAS cannot read.
+    if a.ndim == 2 == b.ndim:
+        return a.dot(b)
+    if 0 < b.ndim <= 2 < a.ndim and a.size and a.flags.c_contiguous:
+        # One large product instead of one for each matrix of the batch.
+        return a.reshape(-1, a.shape[-1]).dot(b).reshape(*a.shape[:-1], *b.shape[1:])
+    return np.matmul(a, b)
+
+
+def einsum(operands, subscripts: str):
+    dtype = operands[0].dtype
+    if dtype in HALF:
+        wide = [x.astype(np.float32) for x in operands]
+        return np.asarray(einsum(wide, subscripts)).astype(dtype)
+    if len(operands) != 2:
+        return np.einsum(subscripts, *operands, optimize=len(operands) > 2)
+    a, b = operands
+    plan = _pair_plan(subscripts, a.shape, b.shape)
+    if plan is None:
+        return np.einsum(subscripts, a, b)
+    a_how, b_how, inner, shape, order = plan
+    a, b = _arranged(a, *a_how), _arranged(b, *b_how)
+    y = matmul(a, b) if inner else a * b
+    return y.reshape(shape).transpose(order)
+
+
+def _arranged(x, squeezed, lonely, order, shape):
+    x = x.reshape(squeezed)
+    if lonely:
+        x = x.sum(axis=lonely)
+    return x.transpose(order).reshape(shape)
+
+
+@lru_cache(maxsize=4096)
+def _pair_plan(subscripts: str, a_shape, b_shape):
+    """How a contraction of two arrays becomes one batched product; None: let einsum do it."""
+    terms, out = subscripts.split("->")
+    first, second = terms.split(",")
+    a, b = dict(zip(first, a_shape, strict=True)), dict(zip(second, b_shape, strict=True))
+    sizes = {c: max(a.get(c, 1), b.get(c, 1)) for c in a | b}
+    if prod(sizes.values()) < _SMALL or 0 in (*a.values(), *b.values()):
+        return None
+    # A label of size one needs no place in an array if the other one has it.
+    a = {c: n for c, n in a.items() if not (c in b and n == 1)}
+    b = {c: n for c, n in b.items() if not (c in a and n == 1)}
+    batch = [c for c in a if c in b and c in out]
+    inner = [c for c in a if c in b and c not in out]
+    rows, columns = ([c for c in x if c in out and c not in batch] for x in (a, b))
+    many = [prod(sizes[c] for c in group) for group in (batch, rows, inner, columns)]
+    a_shape, b_shape = (many[0], many[1], many[2]), (many[0], many[2], many[3])
+    if not batch:
+        a_shape, b_shape = a_shape[1:], b_shape[1:]
+    y = [*batch, *rows, *columns]
+    return (
+        _arrangement(a, [*batch, *rows, *inner], a_shape),
+        _arrangement(b, [*batch, *inner, *columns], b_shape),
+        bool(inner),
+        tuple(sizes[c] for c in y),
+        tuple(y.index(c) for c in out),
+    )
+
+
+def _arrangement(sizes: dict, wanted: list, shape):
+    """Arguments of `_arranged`: the sums over lonely labels, and the order of the others."""
+    lonely = tuple(k for k, c in enumerate(sizes) if c not in wanted)
+    left = [c for c in sizes if c in wanted]
+    return tuple(sizes.values()), lonely, tuple(left.index(c) for c in wanted), shape
+
+
+def cross(a, b):
+    return np.linalg.cross(a, b)
+
+
+def hermitian(a):
+    return (a + a.conj().swapaxes(-1, -2)) * 0.5
+
+
+def lapack(f):
+    """f with errors that name the operation."""
+
+    @wraps(f)
+    def call(*args):
+        try:
+            return f(*args)
+        except LinAlgError as e:
+            raise LinAlgError(explained(f.__name__, str(e))) from None
+
+    return call
+
+
+def explained(name: str, reason: str) -> str:
+    """LAPACK's complaint with the operation's name and, if there is one, the way out."""
+    if "ingular" in reason:
+        return f"{name}: the matrix is singular (pinv and lstsq take such matrices)"
+    if "ositive definite" in reason or "positive-definite" in reason:
+        return f"{name}: the matrix is not positive definite (add a multiple of the identity?)"
+    return f"{name}: {reason}"
+
+
+det = lapack(np.linalg.det)
+inv = lapack(np.linalg.inv)
+solve = lapack(np.linalg.solve)
+svdvals = lapack(np.linalg.svdvals)
+
+
+@lapack
+def slogdet(a):
+    return tuple(np.linalg.slogdet(a))
+
+
+@lapack
+def cholesky(a, upper: bool):
+    return np.linalg.cholesky(hermitian(a), upper=upper)
+
+
+@lapack
+def pinv(a, rtol: float | None):
+    return np.linalg.pinv(a, rcond=_rank_tolerance(a) if rtol is None else rtol)
+
+
+@lapack
+def matrix_rank(a, rtol: float | None):
+    return np.linalg.matrix_rank(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
+
+
+def _rank_tolerance(a) -> float:
+    return max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
+
+
+@lapack
+def qr(a, mode: str):
+    return tuple(np.linalg.qr(a, mode))
+
+
+@lapack
+def lu(a):
+    from scipy.linalg import lu
+
+    p, lower, upper = lu(a, check_finite=False)
+    return p.astype(a.dtype), lower, upper
+
+
+@lapack
+def triangular_solve(a, b, lower: bool, unit: bool):
+    from scipy.linalg import solve_triangular
+
+    def one(a, b):
+        return solve_triangular(a, b, lower=lower, unit_diagonal=unit, check_finite=False)
+
+    return _each(one, a, b, shape=b.shape[-2:])
+
+
+@lapack
+def sylvester(a, b, q):
+    from scipy.linalg import solve_sylvester
+
+    return _each(solve_sylvester, a, b, q, shape=q.shape[-2:])
+
+
+def _each(f, *args, shape):
+    """f of every matrix of a batch."""
+    batch = np.broadcast_shapes(*(x.shape[:-2] for x in args))
+    out = np.zeros((*batch, *shape), args[0].dtype)
+    if not out.size:
+        return out
+    spread = [np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in args]
+    for k in np.ndindex(batch):
+        out[k] = f(*(x[k] for x in spread))
+    return out
+
+
+@lapack
+def eigh(a):
+    return tuple(np.linalg.eigh(hermitian(a)))
+
+
+@lapack
+def eigvalsh(a):
+    return np.linalg.eigvalsh(hermitian(a))
+
+
+def _complex(x):
+    return x.astype(np.result_type(x.dtype, np.complex64), copy=False)
+
+
+@lapack
+def eig(a):
+    return tuple(map(_complex, np.linalg.eig(a)))
+
+
+@lapack
+def eigvals(a):
+    return _complex(np.linalg.eigvals(a))
+
+
+@lapack
+def svd(a, full: bool):
+    return tuple(np.linalg.svd(a, full_matrices=full))
+
+
+# How many roundings of the largest eigenvalue, for each row of the matrix, LAPACK may put
+# between eigenvalues that are equal.
+TIE = 8
+
+
+def coupling(h, e):
+    w = h.diagonal(0, -2, -1)
+    gap = w[..., None, :] - w[..., :, None]
+    apart = np.abs(gap) > _tie(w)[..., None, None]
+    return np.where(apart, e / np.where(apart, gap, 1), 0)
+
+
+def divided(z, h):
+    w = h.diagonal(0, -2, -1)
+    apart = np.abs(w) > _tie(w)[..., None]
+    return np.where(apart[..., None, :], z / np.where(apart, w, 1)[..., None, :], 0)
+
+
+def _tie(w):
+    return np.abs(w).max(-1, initial=0) * (TIE * float(np.finfo(w.dtype).eps) * w.shape[-1])
+
+
+@lapack
+def expm(a):
+    from scipy.linalg import expm
+
+    return expm(a)
+
+
+@lapack
+def sqrtm(a):
+    from scipy.linalg import sqrtm
+
+    return _of_same_kind("sqrtm", sqrtm(a), a)
+
+
+@lapack
+def logm(a):
+    from scipy.linalg import logm
+
+    wide = a.astype(np.result_type(a.dtype, np.float64))
+    out = np.empty_like(a)
+    for k in np.ndindex(a.shape[:-2]):
+        if a.shape[-1]:
+            out[k] = _of_same_kind("logm", logm(wide[k]), a)
+    return out
+
+
+def _of_same_kind(name: str, y, a):
+    if np.iscomplexobj(y) and not np.iscomplexobj(a):
+        raise LinAlgError(
+            f"{name}: a real matrix with an eigenvalue on the negative axis has a complex "
+            "result; cast it to a complex dtype first"
+        )
+    return y
+
+
+def fftn(x, axes, norm: str):
+    return np.fft.fftn(x, axes=axes, norm=norm)
+
+
+def ifftn(x, axes, norm: str):
+    return np.fft.ifftn(x, axes=axes, norm=norm)
+
+
+def rfft(x, axis: int, norm: str):
+    return np.fft.rfft(x, axis=axis, norm=norm)
+
+
+def irfft(x, n: int, axis: int, norm: str):
+    return np.fft.irfft(x, n, axis, norm)

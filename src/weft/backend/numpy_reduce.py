@@ -1,0 +1,232 @@
+"""NumPy's names and dtypes fixed for the reductions and the ordering rows."""
+
+from functools import wraps
+from math import inf, nan, prod as product
+
+import numpy as np
+
+from ..core.dtypes import HALF, default_float
+
+
+def _is_half(x) -> bool:
+    return x.itemsize == 2 and x.dtype in HALF
+
+
+def _floating(fn):
+    """`fn` on floats: integers become the default float, half types are computed in float32."""
+
+    @wraps(fn)
+    def call(x, *static):
+        if x.dtype.kind in "biu":
+            x = x.astype(default_float())
+        if _is_half(x):
+            return fn(x.astype(np.float32), *static).astype(x.dtype)
+        return fn(x, *static)
+
+    return call
+
+
+def _accumulated(ufunc, method: str):
+    """A ufunc's reduction or accumulation, with half types summed up in float32."""
+    run = getattr(ufunc, method)
+
+    def call(x, axis, **options):
+        if _is_half(x):
+            return run(x, axis=axis, dtype=np.float32, **options).astype(x.dtype)
+        return run(x, axis=axis, **options)
+
+    return call
+
+
+_reduce_product = _accumulated(np.multiply, "reduce")
+_running_sum = _accumulated(np.add, "accumulate")
+_running_product = _accumulated(np.multiply, "accumulate")
+
+
+def _ordered(x):
+    """x in a dtype whose values NumPy compares as it should; ml_dtypes does not sort NaN."""
+    if x.dtype.kind == "c":
+        raise TypeError("complex numbers have no order")
+    return x.astype(np.float32) if _is_half(x) else x
+
+
+@_floating
+def mean(x, axes, keepdims):
+    n = product([x.shape[a] for a in axes])
+    total = np.add.reduce(x, axis=axes, keepdims=keepdims)
+    return total / n if n else total * nan
+
+
+def product_over(x, axes, keepdims):
+    return _reduce_product(x, axes, keepdims=keepdims)
+
+
+def amax(x, axes, keepdims):
+    return np.maximum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
+
+
+def amin(x, axes, keepdims):
+    return np.minimum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
+
+
+def argmax(x, axis, keepdims):
+    return np.argmax(_ordered(x), axis=axis, keepdims=keepdims)
+
+
+def argmin(x, axis, keepdims):
+    return np.argmin(_ordered(x), axis=axis, keepdims=keepdims)
+
+
+def any(x, axes, keepdims):
+    return np.logical_or.reduce(x, axis=axes, keepdims=keepdims)
+
+
+def all(x, axes, keepdims):
+    return np.logical_and.reduce(x, axis=axes, keepdims=keepdims)
+
+
+def count_nonzero(x, axes, keepdims):
+    return np.count_nonzero(x, axis=axes, keepdims=keepdims)
+
+
+@_floating
+def _p_norm(x, axes, keepdims, p):
+    if not axes:
+        return np.abs(x)
+    if p == 2:
+        square = x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
+        return np.sqrt(np.add.reduce(square, axis=axes, keepdims=keepdims))
+    with np.errstate(divide="ignore", over="ignore"):
+        total = np.add.reduce(np.abs(x) ** p, axis=axes, keepdims=keepdims)
+        return total ** (1 / p)
+
+
+def p_norm(x, axes, keepdims, p):
+    """(Σ|x|ᵖ)^(1/p)."""
+    if p == 2 and len(axes) == x.ndim and x.flags.c_contiguous and x.dtype.kind == "f":
+        if x.itemsize > 2:  # one pass, and no array of squares
+            flat = x.reshape(-1)
+            y = np.sqrt(flat.dot(flat))
+            return y.reshape((1,) * x.ndim) if keepdims else y
+    return _p_norm(x, axes, keepdims, p)
+
+
+def _quiet(fn):
+    """`fn` without warnings: what infinities do in it is what is wanted."""
+    return np.errstate(over="ignore", divide="ignore", invalid="ignore")(fn)
+
+
+@_floating
+@_quiet
+def logsumexp(x, axes, keepdims):
+    top = np.maximum.reduce(x, axis=axes, keepdims=True, initial=-inf)
+    top = np.where(np.isfinite(top), top, 0).astype(x.dtype, copy=False)
+    total = np.add.reduce(np.exp(x - top), axis=axes, keepdims=True)
+    y = np.log(total) + top
+    return y if keepdims else y.squeeze(axes)
+
+
+@_floating
+@_quiet
+def softmax(x, axis):
+    e = np.exp(x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-inf))
+    e /= np.add.reduce(e, axis=axis, keepdims=True)
+    return e
+
+
+@_floating
+@_quiet
+def log_softmax(x, axis):
+    y = x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-inf)
+    y -= np.log(np.add.reduce(np.exp(y), axis=axis, keepdims=True))
+    return y
+
+
+def cumsum(x, axis):
+    return _running_sum(x, axis)
+
+
+def cumprod(x, axis):
+    return _running_product(x, axis)
+
+
+@_floating
+@_quiet
+def logcumsumexp(x, axis):
+    return np.logaddexp.accumulate(x, axis=axis)
+
+
+def _running_extreme(ufunc, x, axis):
+    """The running extreme with the index of its last occurrence; NaN, once met, stays."""
+    wide = _ordered(x)
+    y = ufunc.accumulate(wide, axis=axis)
+    shape = [1] * x.ndim
+    shape[axis] = x.shape[axis]
+    here = np.arange(x.shape[axis]).reshape(shape)
+    index = np.where((wide == y) | (wide != wide), here, 0)
+    return y.astype(x.dtype, copy=False), np.maximum.accumulate(index, axis=axis)
+
+
+def cummax(x, axis):
+    return _running_extreme(np.maximum, x, axis)
+
+
+def cummin(x, axis):
+    return _running_extreme(np.minimum, x, axis)
+
+
+def sort(x, axis, descending):
+    y = np.sort(_ordered(x), axis=axis).astype(x.dtype, copy=False)
+    return np.flip(y, axis) if descending else y
+
+
+def argsort(x, axis, descending):
+    x = _ordered(x)
+    if not descending:
+        return np.argsort(x, axis=axis, kind="stable")
+    # Reversed twice, so that equal elements keep their order.
+    order = np.argsort(np.flip(x, axis), axis=axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(order, axis)
+
+
+def topk(x, k, axis, largest):
+    n = x.shape[axis]
+    if not 0 <= k <= n:
+        raise ValueError(f"k = {k} of {n}")
+    if not 0 < 4 * k < n:
+        index = np.take(argsort(x, axis, largest), range(k), axis)
+        return np.take_along_axis(x, index, axis), index
+    at = range(n - k, n) if largest else range(k)
+    found = np.argpartition(_ordered(x), at[0] if largest else k - 1, axis=axis)
+    found = np.sort(np.take(found, at, axis), axis=axis)
+    order = argsort(np.take_along_axis(x, found, axis), axis, largest)
+    index = np.take_along_axis(found, order, axis)
+    return np.take_along_axis(x, index, axis), index
+
+
+def max_with_indices(x, axis):
+    index = argmax(x, axis, True)
+    return np.take_along_axis(x, index, axis), index
+
+
+def min_with_indices(x, axis):
+    index = argmin(x, axis, True)
+    return np.take_along_axis(x, index, axis), index
+
+
+def searchsorted(sequence, x, right):
+    side = "right" if right else "left"
+    return np.searchsorted(_ordered(sequence), _ordered(x), side)
+
+
+def unique_values(x):
+    return unique_all(x)[0] if _is_half(x) else np.unique(x, equal_nan=False)
+
+
+def unique_all(x):
+    values, *rest = np.unique_all(x.astype(np.float32) if _is_half(x) else x)
+    return values.astype(x.dtype, copy=False), *rest
+
+
+def bincount(x, length):
+    return np.bincount(x, minlength=length)

@@ -1,0 +1,161 @@
+"""PyTorch's names and dtypes fixed for the linalg rows."""
+
+from functools import wraps
+
+import numpy as np
+import torch
+from numpy.linalg import LinAlgError
+from torch import linalg
+
+from . import numpy_linalg
+
+def einsum(operands, subscripts: str):
+    return torch.einsum(subscripts, *operands)
+
+
+def cross(a, b):
+    return linalg.cross(*torch.broadcast_tensors(a, b))
+
+
+def hermitian(a):
+    return (a + a.mH) * 0.5
+
+
+def lapack(f):
+    """f with NumPy's kind of error, which names the operation."""
+
+    @wraps(f)
+    def call(*args):
+        try:
+            return f(*args)
+        except linalg.LinAlgError as e:
+            name = f.__name__.removeprefix("linalg_")
+            raise LinAlgError(numpy_linalg.explained(name, str(e))) from None
+
+    return call
+
+
+det = lapack(linalg.det)
+inv = lapack(linalg.inv)
+svdvals = lapack(linalg.svdvals)
+expm = lapack(linalg.matrix_exp)
+
+
+@lapack
+def solve(a, b):
+    # With fewer axes than a, b could be taken for a batch of vectors.
+    return linalg.solve(a, b.expand(*(1,) * (a.ndim - b.ndim), *b.shape))
+
+
+@lapack
+def slogdet(a):
+    return tuple(linalg.slogdet(a))
+
+
+@lapack
+def cholesky(a, upper: bool):
+    return linalg.cholesky(hermitian(a), upper=upper)
+
+
+@lapack
+def pinv(a, rtol: float | None):
+    return linalg.pinv(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
+
+
+def matrix_rank(a, rtol: float | None):
+    return linalg.matrix_rank(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
+
+
+def _rank_tolerance(a) -> float:
+    return max(a.shape[-2:]) * torch.finfo(a.dtype).eps
+
+
+@lapack
+def qr(a, mode: str):
+    return tuple(linalg.qr(a, mode))
+
+
+@lapack
+def lu(a):
+    return tuple(linalg.lu(a))
+
+
+@lapack
+def triangular_solve(a, b, lower: bool, unit: bool):
+    y = linalg.solve_triangular(a, b, upper=not lower, unitriangular=unit)
+    if not unit and (a.diagonal(0, -2, -1) == 0).any():
+        raise linalg.LinAlgError("singular")
+    return y
+
+
+@lapack
+def eigh(a):
+    return tuple(linalg.eigh(hermitian(a)))
+
+
+@lapack
+def eigvalsh(a):
+    return linalg.eigvalsh(hermitian(a))
+
+
+@lapack
+def eig(a):
+    return tuple(linalg.eig(a))
+
+
+eigvals = lapack(linalg.eigvals)
+
+
+@lapack
+def svd(a, full: bool):
+    return tuple(linalg.svd(a, full_matrices=full))
+
+
+def coupling(h, e):
+    w = h.diagonal(0, -2, -1)
+    gap = w.unsqueeze(-2) - w.unsqueeze(-1)
+    apart = gap.abs() > _tie(w)[..., None, None]
+    return torch.where(apart, e / torch.where(apart, gap, 1), 0)
+
+
+def divided(z, h):
+    w = h.diagonal(0, -2, -1)
+    apart = (w.abs() > _tie(w)[..., None]).unsqueeze(-2)
+    return torch.where(apart, z / torch.where(apart, w.unsqueeze(-2), 1), 0)
+
+
+def _tie(w):
+    size = w.abs().amax(-1) if w.shape[-1] else w.abs().sum(-1)
+    return size * (numpy_linalg.TIE * torch.finfo(w.dtype).eps * w.shape[-1])
+
+
+def _on_host(f):
+    """f of NumPy arrays: torch has no Schur decomposition, on no device."""
+
+    @wraps(f)
+    def call(*args):
+        bare = [x.detach().cpu().resolve_conj().numpy() for x in args]
+        return torch.from_numpy(np.ascontiguousarray(f(*bare))).to(args[0].device)
+
+    return call
+
+
+sqrtm = _on_host(numpy_linalg.sqrtm)
+logm = _on_host(numpy_linalg.logm)
+sylvester = _on_host(numpy_linalg.sylvester)
+
+
+def fftn(x, axes, norm: str):
+    return torch.fft.fftn(x, dim=axes, norm=norm)
+
+
+def ifftn(x, axes, norm: str):
+    return torch.fft.ifftn(x, dim=axes, norm=norm)
+
+
+def rfft(x, axis: int, norm: str):
+    return torch.fft.rfft(x, dim=axis, norm=norm)
+
+
+def irfft(x, n: int, axis: int, norm: str):
+    return torch.fft.irfft(x, n, axis, norm)

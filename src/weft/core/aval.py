@@ -1,0 +1,62 @@
+"""Abstract values: the shape, dtype and device an operation's result will have."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import AxisError, ShapeError
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Aval:
+    """What is known of an array before it is computed."""
+
+    shape: Shape
+    dtype: np.dtype
+    device: Any = "cpu"
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def like(self, shape=None, dtype=None) -> "Aval":
+        """This aval with another shape or dtype."""
+        return Aval(
+            self.shape if shape is None else tuple(shape),
+            self.dtype if dtype is None else dtype,
+            self.device,
+        )
+
+
+def broadcast(op: str, *shapes: Shape) -> Shape:
+    """The common shape of `shapes`, or an error that shows them."""
+    ndim = max(map(len, shapes), default=0)
+    out = []
+    for k in range(-ndim, 0):
+        sizes = {s[k] for s in shapes if len(s) >= -k} - {1}
+        if len(sizes) > 1:
+            shown = ", ".join(map(str, shapes))
+            wrong = " ≠ ".join(map(str, sorted(sizes)))
+            raise ShapeError(f"{op}: shapes {shown} do not broadcast: {wrong} on axis {k}")
+        out.append(sizes.pop() if sizes else 1)
+    return tuple(out)
+
+
+def axis_in(op: str, axis: int, ndim: int) -> int:
+    """`axis` counted from the front, or an error that names the range."""
+    if not -ndim <= axis < ndim:
+        raise AxisError(f"{op}: axis {axis} is out of range for {ndim} dimensions")
+    return axis % ndim
+
+
+def axes_in(op: str, axis, ndim: int) -> tuple[int, ...]:
+    """All axes for None, else the named ones counted from the front."""
+    if axis is None:
+        return tuple(range(ndim))
+    axes = tuple(axis_in(op, a, ndim) for a in (axis if isinstance(axis, tuple) else (axis,)))
+    if len(set(axes)) != len(axes):
+        raise AxisError(f"{op}: axis {axis} names a dimension twice")
+    return axes

@@ -1,0 +1,224 @@
+"""The callable face of a row: one closure per arity, quick for plain tensors."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
+from .dispatch import apply, explained, kept, record, saved_flags
+from .node import Severed
+from .op import Op
+from .settings import GENERAL, RECORD, current
+from .value import GROUND, RESULT
+
+_settings = current.get
+_new = object.__new__
+_REAL_SCALARS = frozenset((float, int))
+
+
+# Python scalars as 0-d arrays by (value, dtype): NumPy takes twice as long over a scalar.
+_POINTS: dict[tuple, Any] = {}
+
+
+def _point(value, cls: type, dtype):
+    """The scalar as the backend likes it best; zeros are not cached, as 0.0 and −0.0 are one key."""
+    point = BACKENDS[cls].point(value, dtype)
+    if point is None:
+        return value
+    if value:
+        if len(_POINTS) > 4096:
+            _POINTS.clear()
+        _POINTS[value, dtype] = point
+    return point
+
+
+def caller(op: Op, public: bool = False) -> Callable:
+    """The function that applies `op`.
+
+    The rules' form (`public=False`) gives raw arrays for raw arrays; the namespace's form
+    makes a tensor of whatever comes.
+    """
+    if op.arity is None:
+        call = _variadic(op, public)
+    elif op.outputs > 1 or op.arity > 2 or op.rule is None or op.recast:
+        call = _general(op, public)
+    elif op.arity == 1 and not op.promote:
+        call = _shaped(op, public)
+    elif op.static:
+        call = _general(op, public)
+    else:
+        call = (_unary if op.arity == 1 else _binary)(op, public)
+    call.__name__ = call.__qualname__ = op.name
+    call.op = op  # type: ignore[attr-defined]
+    return call
+
+
+def _variadic(op: Op, public: bool):
+    def call(args, *static):
+        return apply(op, tuple(args), static, public)
+
+    return call
+
+
+def _general(op: Op, public: bool):
+    arity = op.arity
+
+    def call(*args):
+        return apply(op, args[:arity], args[arity:], public)
+
+    return call
+
+
+def _shaped(op: Op, public: bool):
+    """One tensor of any dtype, then static parameters."""
+    kernels, ground, result = KERNELS[op], GROUND, RESULT
+    special = getattr(op.rule, "keep", None) is not None
+    keep_y, keep_x = saved_flags(op, (True,))
+
+    def call(x, *static):
+        cls = x.__class__
+        if cls in ground:
+            way = _settings().way
+            if way is GENERAL:
+                return apply(op, (x,), static, public)
+            a = x._data
+            cls = a.__class__
+            try:
+                z = kernels[cls](a, *static)
+            except Exception as e:
+                raise explained(op, (x,), static, e) from None
+            if z.__class__ is not cls:
+                z = BACKENDS[cls].whole(z)
+            t = _new(result[0])
+            t._data = z
+            p = x._node
+            if p is None or p.__class__ is Severed:
+                t._node = p
+            elif way is RECORD:
+                if special:
+                    saved = kept(op, (p,), z, (a,), static)
+                else:
+                    saved = (z if keep_y else None, a if keep_x else None)
+                t._node = record(op, z, (p,), saved, static)
+            else:
+                t._node = None
+            return t
+        if not public and cls in kernels:
+            return kernels[cls](x, *static)
+        return apply(op, (x,), static, public)
+
+    return call
+
+
+def _unary(op: Op, public: bool):
+    """One tensor and nothing else."""
+    kernels, ground, result = KERNELS[op], GROUND, RESULT
+    keep = getattr(op.rule, "keep", None)
+    keep_y, keep_x = (False, False) if keep else saved_flags(op, (True,))
+
+    def call(x):
+        cls = x.__class__
+        if cls in ground:
+            way = _settings().way
+            a = x._data
+            cls = a.__class__
+            try:
+                z = kernels[cls](a)
+            except Exception as e:
+                raise explained(op, (x,), (), e) from None
+            if z.__class__ is not cls:
+                z = BACKENDS[cls].whole(z)
+            if z.dtype is a.dtype and way is not GENERAL:
+                t = _new(result[0])
+                t._data = z
+                p = x._node
+                if p is None or p.__class__ is Severed:
+                    t._node = p
+                elif way is RECORD:
+                    saved = keep(z, a) if keep else (z if keep_y else None, a if keep_x else None)
+                    t._node = record(op, z, (p,), saved, ())
+                else:
+                    t._node = None
+                return t
+        elif not public and cls in kernels:
+            return kernels[cls](x)
+        return apply(op, (x,), (), public)
+
+    return call
+
+
+def _binary(op: Op, public: bool):
+    """Two tensors, or a tensor and a Python scalar."""
+    kernels, ground, result = KERNELS[op], GROUND, RESULT
+    points = _POINTS
+    both = saved_flags(op, (True, True))
+    left, right = saved_flags(op, (True, False)), saved_flags(op, (False, True))
+
+    def call(x, y):
+        cx, cy = x.__class__, y.__class__
+        if cx in ground:
+            a, p = x._data, x._node
+            cls, dtype = a.__class__, a.dtype
+            if cy in ground:
+                b, q = y._data, y._node
+                fits = b.__class__ is cls and b.dtype is dtype
+            else:
+                fits = cy in _REAL_SCALARS
+                b, q = y, None
+                if fits:
+                    b = points.get((y, dtype))
+                    if b is None:
+                        b = _point(y, cls, dtype)
+        elif cy in ground:
+            b, q = y._data, y._node
+            cls, dtype = b.__class__, b.dtype
+            fits = cx in _REAL_SCALARS
+            a, p = x, None
+            if fits:
+                a = points.get((x, dtype))
+                if a is None:
+                    a = _point(x, cls, dtype)
+        elif not public and cx in kernels and (cy is cx or cy in PYTHON_SCALARS):
+            return kernels[cx](x, y)
+        else:
+            return apply(op, (x, y), (), public)
+        way = _settings().way
+        if fits and way is not GENERAL:
+            try:
+                z = kernels[cls](a, b)
+            except Exception as e:
+                raise explained(op, (x, y), (), e) from None
+            if z.__class__ is not cls:
+                z = BACKENDS[cls].whole(z)
+            if z.dtype is dtype:
+                t = _new(result[0])
+                t._data = z
+                if p.__class__ is Severed or q.__class__ is Severed:
+                    p, q, mark = _settle(p, q)
+                else:
+                    mark = None
+                if p is None:
+                    if q is None:
+                        t._node = mark
+                        return t
+                    ky, ka, kb = right
+                else:
+                    ky, ka, kb = left if q is None else both
+                if way is RECORD:
+                    saved = (z if ky else None, a if ka else None, b if kb else None)
+                    t._node = record(op, z, (p, q), saved, ())
+                else:
+                    t._node = None
+                return t
+        return apply(op, (x, y), (), public)
+
+    return call
+
+
+def _settle(p, q):
+    """Parents without severed marks, and the mark that the result carries if none is left."""
+    mark = p if p.__class__ is Severed else q
+    return (
+        None if p.__class__ is Severed else p,
+        None if q.__class__ is Severed else q,
+        mark,
+    )

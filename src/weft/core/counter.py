@@ -1,0 +1,157 @@
+"""Random streams as integer arithmetic: who owns which counters, and Philox4x32-10 on them.
+
+A stream is a 64-bit key with a 64-bit nonce; its blocks are numbered by a 64-bit position.
+Block p is Philox4x32-10 (Salmon, Moraes, Dror, Shaw, SC11) of the counter nonce·2⁶⁴ + p under
+the key: four 32-bit words that depend on nothing else. A generator is a stream and the
+position of its next unused block; a draw takes the blocks it needs, whole, in one step.
+"""
+
+import json
+import secrets
+import threading
+from hashlib import blake2b
+from numbers import Integral
+from typing import NamedTuple
+
+from ..errors import ArgumentError
+
+WORD = 1 << 32
+MASK = WORD - 1
+POSITIONS = 1 << 64
+WORDS_PER_BLOCK = 4
+
+# The multipliers and the key schedule's increments (Weyl constants) of Philox4x32.
+_M0, _M1 = 0xD2511F53, 0xCD9E8D57
+_W0, _W1 = 0x9E3779B9, 0xBB67AE85
+_ROUNDS = 10
+
+# Held only while a position moves: one for all generators, so that they copy and pickle.
+_LOCK = threading.Lock()
+
+
+class Draw(NamedTuple):
+    """A reserved run of blocks: the key and the counter of the first."""
+
+    key: int
+    counter: int
+
+
+def high_low(a, m: int):
+    """The two words of a·m for words a and m, where a is an int or an int64 array.
+
+    A large m is taken as m - 2³², so that no product leaves int64.
+    """
+    large = m >> 31
+    low = a * (m - WORD if large else m)
+    high = low >> 32
+    if large:
+        high += a
+    low &= MASK
+    return high, low
+
+
+def philox(key: int, c0, c1, c2, c3):
+    """The four words of the block with counter words c0 (lowest) … c3: ints or int64 arrays."""
+    k0, k1 = key & MASK, key >> 32
+    for _ in range(_ROUNDS):
+        high0, low0 = high_low(c0, _M0)
+        high1, low1 = high_low(c2, _M1)
+        high1 ^= c1
+        high1 ^= k0
+        high0 ^= c3
+        high0 ^= k1
+        c0, c1, c2, c3 = high1, low1, high0, low0
+        k0, k1 = (k0 + _W0) & MASK, (k1 + _W1) & MASK
+    return c0, c1, c2, c3
+
+
+def block_words(draw: Draw, start: int, offset):
+    """The four words of the draw's blocks start + offset, for an int or an int64 array."""
+    position, nonce = draw.counter % POSITIONS + start, draw.counter // POSITIONS
+    low = offset + (position & MASK)
+    return philox(draw.key, low & MASK, (low >> 32) + (position >> 32), nonce & MASK, nonce >> 32)
+
+
+class Generator:
+    """A random stream and the position of its next unused block.
+
+    Equal seeds give equal streams. A draw depends on the stream and the position only: neither
+    the device, nor other streams, nor the order in which values are later computed matter.
+
+    seed: an int from 0 to 2¹²⁸ - 1; None takes one from the operating system.
+
+    >>> from weft.core.counter import Generator
+    >>> Generator(7).fork("dropout")
+    Generator(key=0x3a478af8e6291405, nonce=0xeb678d09749c3a08, position=0)
+    """
+
+    __slots__ = ("key", "nonce", "position")
+
+    def __init__(self, seed: int | None = None):
+        self.seed(secrets.randbits(128) if seed is None else seed)
+
+    def seed(self, seed: int) -> None:
+        """Begin the stream of `seed`, from its first block."""
+        seed = _bounded("seed", seed, 1 << 128)
+        with _LOCK:
+            self.nonce, self.key = divmod(seed, POSITIONS)
+            self.position = 0
+
+    def reserve(self, words: int) -> Draw:
+        """The next blocks of the stream, enough for `words` 32-bit words."""
+        blocks = -(-words // WORDS_PER_BLOCK)
+        with _LOCK:
+            position = self.position
+            if position + blocks >= POSITIONS:
+                raise ArgumentError(
+                    f"Generator: {blocks} blocks at position {position} go past the end of the "
+                    f"stream at 2**64: continue on another from fork()"
+                )
+            self.position = position + blocks
+            return Draw(self.key, self.nonce * POSITIONS + position)
+
+    def fork(self, name: str | int) -> "Generator":
+        """The stream of this name: the same for equal names, whatever has been drawn before."""
+        if not isinstance(name, str | Integral):
+            raise ArgumentError(f"fork: name {name!r}: expected a string or an integer")
+        return self._child(name if isinstance(name, str) else int(name))
+
+    def split(self, n: int = 2) -> list["Generator"]:
+        """n new streams, others at each call: takes one block of this stream."""
+        n = _bounded("split: n", n, POSITIONS)
+        position = self.reserve(WORDS_PER_BLOCK).counter % POSITIONS
+        return [self._child("split", position, i) for i in range(n)]
+
+    def _child(self, *path: str | int) -> "Generator":
+        # JSON is injective on lists of strings and integers, and the same everywhere.
+        digest = blake2b(json.dumps(path).encode(), digest_size=16, person=b"weft.random")
+        digest.update(self.key.to_bytes(8, "little") + self.nonce.to_bytes(8, "little"))
+        return Generator(int.from_bytes(digest.digest(), "little"))
+
+    def state_dict(self) -> dict[str, int]:
+        """The stream and its position, as plain integers."""
+        with _LOCK:
+            return {name: getattr(self, name) for name in self.__slots__}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Continue from a `state_dict()`."""
+        if set(state) != set(self.__slots__):
+            raise ArgumentError(
+                f"load_state_dict: keys {sorted(state)}: expected {sorted(self.__slots__)}, "
+                f"as state_dict() gives them"
+            )
+        key, nonce = (_bounded(k, state[k], POSITIONS) for k in ("key", "nonce"))
+        position = _bounded("position", state["position"], POSITIONS)
+        with _LOCK:
+            self.key, self.nonce, self.position = key, nonce, position
+
+    def __repr__(self) -> str:
+        return f"Generator(key={self.key:#x}, nonce={self.nonce:#x}, position={self.position})"
+
+
+def _bounded(what: str, value, end: int) -> int:
+    if not isinstance(value, Integral) or not 0 <= int(value) < end:
+        raise ArgumentError(
+            f"{what}: {value!r}: expected an integer from 0 to 2**{end.bit_length() - 1} - 1"
+        )
+    return int(value)

@@ -1,0 +1,238 @@
+"""Applying an operation in general: any mixture of arguments, under any settings."""
+
+import sys
+from collections.abc import Callable
+from functools import lru_cache
+from threading import get_ident
+from typing import Any
+
+from .. import errors
+from . import dtypes
+from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
+from .node import Extra, Node, Severed, ids
+from .op import Op, saves
+from .origin import INTERNAL, here
+from .settings import current
+from .value import GROUND, aval_of, wrap
+
+_frame = sys._getframe
+_new = object.__new__
+saved_flags = lru_cache(maxsize=None)(saves)
+
+# Set by the layers above: `cast` is the table's row, `adopt` makes a tensor of foreign data.
+cast: Callable[[Any, Any], Any]
+adopt: Callable[[Any], Any]
+
+
+def record(op: Op, data, parents, saved, static) -> Node:
+    """The node of an operation that has just computed `data`."""
+    n = _new(Node)
+    n.op = op
+    n.parents = parents
+    n.saved = saved
+    n.static = static
+    n.id = next(ids)
+    n.shape = data.shape
+    n.dtype = data.dtype
+    n.thread = get_ident()
+    n.extra = None
+    f = _frame(2)
+    code = f.f_code
+    while code.co_filename in INTERNAL and f.f_back is not None:
+        f = f.f_back
+        code = f.f_code
+    n.code = code
+    n.lasti = f.f_lasti
+    return n
+
+
+def apply(op: Op, args: tuple, static: tuple = (), public: bool = False):
+    """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
+    if not public and not any(type(a) in GROUND for a in args):
+        return _raw(op, args, static)
+    boxed = _harmonise(op, [_lift(a) for a in args])
+    raws = [a._data if type(a) in GROUND else a for a in boxed]
+    cls = _common_backend(op, raws)
+    if cls is None:  # Python scalars only
+        boxed = _harmonise(op, [adopt(a) for a in boxed])
+        raws = [a._data for a in boxed]
+        cls = type(raws[0])
+    kernel = KERNELS[op][cls]
+    try:
+        z = kernel(raws, *static) if op.arity is None else kernel(*raws, *static)
+    except Exception as e:
+        raise explained(op, boxed, static, e) from None
+    return _finish(op, boxed, raws, z, static, cls)
+
+
+def infer(op: Op, args, static):
+    """The result's aval by the row's shape rule, which is also what validates a call."""
+    avals = [aval_of(a) for a in args]
+    return op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
+
+
+def explained(op: Op, args, static, cause: Exception) -> Exception:
+    """The error to raise for a failed computation: the shape rule's, if it finds a fault."""
+    if isinstance(cause, errors.WeftError):
+        return cause
+    try:
+        infer(op, args, static)
+    except errors.WeftError as found:
+        return found
+    cause.add_note(f"in {op.name}, called at {here()}")
+    return cause
+
+
+def _raw(op: Op, args, static):
+    """Compute on raw arrays, for rules that run in a plain backward pass."""
+    for a in args:
+        if a is not None and type(a) not in PYTHON_SCALARS:
+            kernel = KERNELS[op][type(a)]
+            return kernel(args, *static) if op.arity is None else kernel(*args, *static)
+    raise errors.ArgumentError(f"{op.name}: no array among the arguments {args}")
+
+
+def _lift(x):
+    """A foreign array or NumPy scalar as an untracked tensor; Python scalars stay."""
+    if x is None or type(x) in GROUND or type(x) in PYTHON_SCALARS:
+        return x
+    return adopt(x)
+
+
+def _harmonise(op: Op, args: list) -> list:
+    """Cast the promoted arguments to their common dtype with the recorded op `cast`."""
+    picked = range(len(args)) if op.promote is None else op.promote
+    arrays = [i for i in picked if type(args[i]) in GROUND]
+    if not arrays:
+        return args
+    try:
+        common = dtypes.promote_all(args[i].dtype for i in arrays)
+    except errors.DTypeError as e:
+        raise errors.DTypeError(f"{op.name}: {e.message}") from None
+    for i in picked:
+        if type(args[i]) in PYTHON_SCALARS:
+            common = dtypes.with_scalar(common, args[i])
+    if op.floating and not dtypes.is_inexact(common):
+        common = dtypes.default_float()
+    backend = BACKENDS[type(args[arrays[0]]._data)]
+    for i in picked:
+        if type(args[i]) in PYTHON_SCALARS:
+            point = backend.point(args[i], backend.raw_dtype(common))
+            args[i] = args[i] if point is None else wrap(point)
+        elif type(args[i]) in GROUND and args[i].dtype != common:
+            args[i] = cast(args[i], common)
+    return args
+
+
+def _common_backend(op: Op, raws):
+    """The one array type of `raws`, all of which must be on one device."""
+    cls = device = None
+    for r in raws:
+        if r is None or type(r) in PYTHON_SCALARS:
+            continue
+        xp = BACKENDS[type(r)]
+        here_on = xp.device_of(r)
+        if device is not None and here_on != device:
+            raise errors.DeviceError(
+                f"{op.name}: arguments on {device!r} and {here_on!r}; move one of them with "
+                f".to({device!r})"
+            )
+        cls, device = xp.array_type, here_on
+    return cls
+
+
+def _finish(op: Op, boxed, raws, z, static, cls):
+    """Box the result, record it if it is to be differentiated, check it if asked to."""
+    settings = current.get()
+    zs = (z,) if op.outputs == 1 else tuple(z)
+    zs = tuple(r if type(r) is cls else _whole(r, cls) for r in zs)
+    if settings.anomaly:
+        _check_finite(op, zs)
+    outs = tuple(wrap(r) for r in zs)
+    if settings.grad:
+        parents = tuple(a._node if type(a) in GROUND else None for a in boxed)
+        if any(p is not None for p in parents):
+            _track(op, outs, parents, raws, static, settings)
+    return outs[0] if op.outputs == 1 else outs
+
+
+def _whole(r, cls):
+    """A result that is no array of the arguments' type: a NumPy scalar, or moved elsewhere."""
+    return (BACKENDS.get(type(r)) or BACKENDS[cls]).whole(r)
+
+
+def _track(op: Op, outs, parents, raws, static, settings):
+    """Record; the mark of a severed gradient travels on only where nothing is recorded."""
+    live = tuple(None if p.__class__ is Severed else p for p in parents)
+    tracked = [outs[k] for k in op.tracked if dtypes.is_inexact(outs[k].dtype)]
+    if all(p is None for p in live):
+        for t in tracked:
+            t._node = next(p for p in parents if p is not None)
+        return
+    if not tracked:
+        return
+    y = outs[0]._data if op.outputs == 1 else tuple(t._data for t in outs)
+    saved = kept(op, live, y, raws, static)
+    tracked[0]._node = node = record(op, tracked[0]._data, live, saved, static)
+    if settings.saved_hooks is not None:
+        _pack(node, *settings.saved_hooks)
+    if op.outputs > 1:
+        node.shape = tuple(tuple(r.shape) for r in y)
+        node.dtype = tuple(r.dtype for r in y)
+        for k in op.tracked:
+            outs[k]._node = pick(node, k)
+
+
+def kept(op: Op, parents, y, raws, static) -> tuple:
+    """What a node saves: (y, *args) with None where the rule does not look, or `keep`'s."""
+    keep = getattr(op.rule, "keep", None)
+    if keep is not None:
+        return keep(y, *raws, *static)
+    flags = saved_flags(op, tuple(p is not None for p in parents))
+    return tuple(v if f else None for f, v in zip(flags, (y, *raws), strict=True))
+
+
+PICK = Op(name="pick", compute=None, shape=lambda *_: None, rule=None, arity=1)
+
+
+def pick(whole: Node, k: int) -> Node:
+    """The node of output k of an operation with several outputs."""
+    n = _new(Node)
+    n.op, n.parents, n.saved, n.static = PICK, (whole,), (), (k,)
+    n.id, n.thread, n.extra = next(ids), whole.thread, None
+    n.shape, n.dtype = whole.shape[k], whole.dtype[k]
+    n.code, n.lasti = whole.code, whole.lasti
+    return n
+
+
+def _pack(node: Node, pack, unpack) -> None:
+    """Hand what a node saved to the user's pack hook."""
+    node.extra = Extra()
+    node.extra.unpack = unpack
+    node.saved = tuple(_packed(pack, s) for s in node.saved)
+
+
+def _packed(pack, value):
+    if type(value) is tuple:
+        return tuple(_packed(pack, v) for v in value)
+    if value is None or type(value) in PYTHON_SCALARS:
+        return value
+    return Packed(pack(wrap(value)))
+
+
+class Packed:
+    """A saved value in the custody of the user's hooks."""
+
+    __slots__ = ("handle",)
+
+    def __init__(self, handle):
+        self.handle = handle
+
+
+def _check_finite(op: Op, zs) -> None:
+    for r in zs:
+        xp = BACKENDS[type(r)]
+        if dtypes.is_inexact(xp.dtype_of(r)) and not xp.all_finite(r):
+            raise errors.AnomalyError(
+                f"{op.name} made the first NaN or infinity of the forward pass"
+            )

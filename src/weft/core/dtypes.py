@@ -1,0 +1,176 @@
+"""The dtypes and how they promote, in NumPy's dtype vocabulary for every backend."""
+
+from functools import lru_cache
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import DTypeError
+
+bool_ = np.dtype("bool")
+int8, int16, int32, int64 = (np.dtype(f"int{n}") for n in (8, 16, 32, 64))
+uint8, uint16, uint32, uint64 = (np.dtype(f"uint{n}") for n in (8, 16, 32, 64))
+float16, float32, float64 = (np.dtype(f"float{n}") for n in (16, 32, 64))
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
+
+SIGNED = (int8, int16, int32, int64)
+UNSIGNED = (uint8, uint16, uint32, uint64)
+REAL = (float16, bfloat16, float32, float64)
+COMPLEX = (complex64, complex128)
+# Also in the backends' own vocabularies: each adds its own when it is loaded.
+RAW_COMPLEX: set = set(COMPLEX)
+HALF = (float16, bfloat16)
+ALL = (bool_, *SIGNED, *UNSIGNED, *REAL, *COMPLEX)
+
+KIND = {bool_: "bool"}
+KIND.update(dict.fromkeys(SIGNED, "signed integer"))
+KIND.update(dict.fromkeys(UNSIGNED, "unsigned integer"))
+KIND.update(dict.fromkeys(REAL, "real floating"))
+KIND.update(dict.fromkeys(COMPLEX, "complex floating"))
+
+_RANK = {"bool": 0, "unsigned integer": 1, "signed integer": 1}
+_RANK.update({"real floating": 2, "complex floating": 3})
+_DEFAULT = [float32]
+
+
+def default_float() -> np.dtype:
+    """The dtype of floats whose dtype nobody gave."""
+    return _DEFAULT[0]
+
+
+def default_complex() -> np.dtype:
+    """The complex dtype of the default float's precision."""
+    return to_complex(_DEFAULT[0])
+
+
+def set_default_dtype(dtype) -> None:
+    """Make `dtype` (a real floating one) the dtype of new floats, for the whole process.
+
+    >>> import weft as wf
+    >>> wf.zeros(2).dtype
+    dtype('float32')
+    """
+    dtype = canonical(dtype)
+    if dtype not in REAL:
+        raise DTypeError(f"set_default_dtype: got {dtype}, expected one of {names(REAL)}")
+    _DEFAULT[0] = dtype
+
+
+def names(dtypes) -> str:
+    """`float32, float64` for an error message."""
+    return ", ".join(d.name for d in dtypes)
+
+
+_SPELLED = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: None, complex: None}
+_SPELLED |= {d: d for d in ALL} | {d.type: d for d in ALL}
+
+
+def canonical(dtype) -> np.dtype:
+    """The dtype that a name, a Python type, a NumPy or a torch dtype stands for."""
+    try:
+        found = _SPELLED.get(dtype, dtype)
+    except TypeError:
+        found = dtype
+    if found is None:
+        return default_float() if dtype is float else default_complex()
+    if isinstance(found, np.dtype) and found in KIND:
+        return _SPELLED[found.name]
+    name = str(dtype).removeprefix("torch.")
+    if name in _SPELLED:
+        return _SPELLED[name]
+    raise DTypeError(f"dtype {dtype!r} is not one of Weft's: {names(ALL)}")
+
+
+def kind(dtype: np.dtype) -> str:
+    """`bool`, `signed integer`, `unsigned integer`, `real floating` or `complex floating`."""
+    return KIND[dtype]
+
+
+def is_inexact(dtype: np.dtype) -> bool:
+    """Whether values of this dtype can carry a derivative."""
+    return dtype in REAL or dtype in COMPLEX
+
+
+# Complex dtypes as the raw arrays name them; a backend adds its own.
+RAW_COMPLEX: set = set(COMPLEX)
+
+
+def is_complex(dtype) -> bool:
+    """Whether a dtype, ours or a backend's own, is complex."""
+    return dtype in RAW_COMPLEX
+
+
+def to_complex(dtype: np.dtype) -> np.dtype:
+    """The complex dtype of the same precision."""
+    return complex128 if dtype in (float64, complex128) else complex64
+
+
+def to_real(dtype: np.dtype) -> np.dtype:
+    """The dtype of the real part."""
+    return {complex64: float32, complex128: float64}.get(dtype, dtype)
+
+
+def accumulator(dtype: np.dtype) -> np.dtype:
+    """The dtype in which sums of this dtype are made."""
+    return float32 if dtype in HALF else dtype
+
+
+@lru_cache(maxsize=None)
+def promote(a: np.dtype, b: np.dtype) -> np.dtype:
+    """The Array API's promotion; between kinds the higher kind wins and keeps its width."""
+    if a == b:
+        return a
+    ka, kb = KIND[a], KIND[b]
+    if _RANK[ka] > _RANK[kb]:
+        a, b, ka, kb = b, a, kb, ka
+    if ka == kb:
+        return _within_kind(a, b)
+    if ka == "bool":
+        return b
+    if kb == "complex floating":
+        return b if ka != "real floating" else _complex_with(a, b)
+    if kb == "real floating":
+        return b
+    return _mixed_integers(a, b)
+
+
+def _within_kind(a, b):
+    if {a, b} == set(HALF):
+        return float32
+    return a if a.itemsize > b.itemsize else b
+
+
+def _complex_with(real, cplx):
+    return complex128 if real == float64 else cplx
+
+
+def _mixed_integers(a, b):
+    unsigned, signed = (a, b) if a in UNSIGNED else (b, a)
+    for candidate in SIGNED:
+        if candidate.itemsize > unsigned.itemsize and candidate.itemsize >= signed.itemsize:
+            return candidate
+    raise DTypeError(
+        f"{unsigned} and {signed} have no common integer type: cast one of them with .to()"
+    )
+
+
+def promote_all(dtypes) -> np.dtype:
+    """`promote` over any number of dtypes."""
+    it = iter(dtypes)
+    out = next(it)
+    for d in it:
+        out = promote(out, d)
+    return out
+
+
+def with_scalar(dtype: np.dtype, scalar: bool | int | float | complex) -> np.dtype:
+    """The dtype of an array combined with a Python scalar, which never widens it."""
+    rank = _RANK[KIND[dtype]]
+    if isinstance(scalar, bool):
+        return dtype
+    if isinstance(scalar, int):
+        return dtype if rank else int64
+    if isinstance(scalar, float):
+        return dtype if rank >= 2 else default_float()
+    return dtype if rank == 3 else to_complex(dtype if rank == 2 else default_float())

@@ -1,0 +1,89 @@
+"""The recorded graph's nodes: owned by the tensors they made, pointing to their parents."""
+
+from itertools import count
+
+from .origin import line_of
+
+# Decreasing, so that a heap hands out the newest node first.
+ids = count(-1, -1)
+
+
+class Node:
+    """One recorded operation: what its pull-back needs, and where it was called."""
+
+    __slots__ = (
+        "__weakref__",
+        "code",
+        "dtype",
+        "extra",
+        "id",
+        "lasti",
+        "op",
+        "parents",
+        "saved",
+        "shape",
+        "static",
+        "thread",
+    )
+
+    @property
+    def line(self) -> str:
+        """The user's file and line of the forward call."""
+        return line_of(self.code, self.lasti)
+
+    @property
+    def name(self) -> str:
+        return self.op.name
+
+    def free(self) -> None:
+        """Drop the saved values and the parents; a second pass will say so."""
+        self.parents = self.saved = None
+
+
+class Extra:
+    """What few nodes have: gradient hooks, a gradient that is kept, packed values."""
+
+    __slots__ = ("grad", "hooks", "retains", "unpack")
+
+    def __init__(self):
+        self.hooks = {}
+        self.retains = False
+        self.grad = None
+        self.unpack = None
+
+
+class Leaf:
+    """Where differentiation ends: the identity of a tensor that requires a gradient."""
+
+    __slots__ = (
+        "__weakref__",
+        "dtype",
+        "extra",
+        "grad",
+        "id",
+        "requested",
+        "shape",
+        "tensor",
+        "watchers",
+    )
+
+    name = "leaf"
+
+    def __init__(self, shape, dtype, tensor, requested: bool):
+        self.id = next(ids)
+        self.shape = shape
+        self.dtype = dtype
+        self.tensor = tensor  # weak reference: the tensor owns the leaf
+        self.grad = None
+        self.extra = None
+        self.requested = requested  # by requires_grad, not only by a tape's watch
+        self.watchers = ()
+
+
+class Severed:
+    """Marks values computed from a gradient that was made without `create_graph`."""
+
+    __slots__ = ("__weakref__", "line")
+
+    def __init__(self, line: str):
+        self.line = line

@@ -1,0 +1,144 @@
+"""The table's rows: an operation, its derivative in one of three kinds, and TABLE itself."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from inspect import signature
+from typing import Any
+
+Derivative = Callable[..., Any] | int | float
+
+
+@dataclass(frozen=True)
+class Partials:
+    """Elementwise: ∂y/∂xᵢ as a function of (y, *args, *static), or a constant.
+
+    A function marked with `times` states the product instead: (t, y, *args, *static) -> ∂y/∂xᵢ·t.
+
+    A parameter whose name starts with an underscore is not kept for the backward pass; the
+    function then gets a stand-in that knows the shape and the dtype only. `strong[i]` marks a
+    partial that can be infinite: its product with a zero (co)tangent is an exact zero.
+    `keep`, where given, maps (y, *args, *static) to the tuple that is saved and handed to the
+    partials in place of those.
+    """
+
+    d: tuple[Derivative | None, ...]
+    strong: tuple[bool, ...]
+    keep: Callable[..., tuple] | None = None
+
+
+@dataclass(frozen=True)
+class Linear:
+    """Linear in each argument: `transpose[i](g, *args, *static)` is the pull-back.
+
+    None in place of a transpose says that the argument carries no derivative (an index).
+    A row with any number of arguments has one transpose, called as (g, i, args, *static).
+    `joint` marks a row that is linear in its arguments together, Px + Qv, and not a product
+    of them: its tangent is the row applied to all tangents, zeros for the absent ones.
+    """
+
+    transpose: tuple[Callable[..., Any] | None, ...]
+    joint: bool = False
+
+
+@dataclass(frozen=True)
+class Jvp:
+    """Everything else: `push(tangents, y, *args, *static)`; absent tangents are None.
+
+    `pull(g, y, *args, *static)`, where given, returns one cotangent (or None) per argument;
+    where it is not, the pull-back is the transpose of the push-forward.
+    """
+
+    push: Callable[..., Any]
+    pull: Callable[..., tuple] | None = None
+    keep: Callable[..., tuple] | None = None
+
+
+Rule = Partials | Linear | Jvp | None
+
+
+@dataclass(frozen=True, eq=False)
+class Op:
+    """One row.
+
+    name       what backends call it, unless `compute` says otherwise
+    compute    (xp, *args, *static) on raw arrays; xp is the backend's namespace
+    shape      (*avals, *static) -> aval(s); raises for what does not fit
+    rule       the derivative; None where there is none
+    arity      number of array arguments before the static ones; None: a sequence of arrays
+    spell      further public names
+    promote    arguments cast to a common dtype; None: all of them
+    floating   integers are first made floats
+    static     whether promoted arguments are followed by static parameters
+    recast     the result's dtype may differ from the arguments'
+    outputs    how many arrays it returns, `tracked` which of them carry a derivative
+    precision  what autocast does: "half", "single" or "any"
+    sample     rng -> cases for the tests that are generated from the table
+    """
+
+    name: str
+    compute: Callable[..., Any] | None
+    shape: Callable[..., Any]
+    rule: Rule
+    arity: int | None
+    spell: tuple[str, ...] = ()
+    promote: tuple[int, ...] | None = ()
+    floating: bool = False
+    static: bool = False
+    recast: bool = False
+    outputs: int = 1
+    tracked: tuple[int, ...] = (0,)
+    precision: str = "any"
+    sample: Callable[..., Iterable] | None = None
+
+    def __repr__(self) -> str:
+        return f"<op {self.name}>"
+
+
+TABLE: dict[str, Op] = {}
+
+
+def enter(op: Op) -> Op:
+    """Put a row into the table."""
+    if op.name in TABLE:
+        raise ValueError(f"the table already has a row {op.name!r}")
+    TABLE[op.name] = op
+    return op
+
+
+def states_product(d) -> bool:
+    """Whether a partial was given as its product with a (co)tangent."""
+    return getattr(d, "times", False)
+
+
+def wanted(fn: Callable, skip: int, count: int) -> tuple[bool, ...]:
+    """Which of `count` positional parameters after `skip` a rule's function reads."""
+    names = list(signature(fn).parameters.values())[skip:]
+    if names and names[0].kind is names[0].VAR_POSITIONAL:
+        return (not names[0].name.startswith("_"),) * count
+    return tuple(not p.name.startswith("_") for p in names[:count])
+
+
+def _saved_by(op: Op, i: int, count: int) -> tuple[bool, ...]:
+    """(y, *args) flags: what the pull-back towards argument i reads."""
+    rule, none = op.rule, (False,) * (count + 1)
+    if isinstance(rule, Partials):
+        d = rule.d[i]
+        return wanted(d, states_product(d), count + 1) if callable(d) else none
+    if isinstance(rule, Linear):
+        if op.arity is None:
+            return (False, *wanted(rule.transpose[0], 2, 1) * count)
+        t = rule.transpose[i]
+        return (False, *wanted(t, 1, count)) if t is not None else none
+    if isinstance(rule, Jvp):
+        return wanted(rule.pull or rule.push, 1, count + 1)
+    return none
+
+
+def saves(op: Op, tracked: Sequence[bool]) -> tuple[bool, ...]:
+    """(y, *args) flags: what must be kept when these arguments are tracked."""
+    flags = [False] * (len(tracked) + 1)
+    for i, on in enumerate(tracked):
+        if on:
+            for k, f in enumerate(_saved_by(op, i, len(tracked))):
+                flags[k] = flags[k] or f
+    return tuple(flags)

@@ -1,0 +1,153 @@
+"""Rows: gather and scatter, with an index along one axis for each element."""
+
+from math import prod
+
+from ..core import dtypes
+from ..core.aval import Aval, axis_in, broadcast
+from ..errors import ShapeError
+from .index import as_value, in_range, index_add, index_like, index_put, integers, take
+from .rows import linear, undifferentiated
+from .samples import index as samples
+from .slicing import slice_
+from .structural import broadcast_to, reshape
+
+
+def _other(shape, axis: int) -> tuple[int, ...]:
+    return (*shape[:axis], *shape[axis + 1 :])
+
+
+def _along_shape(name: str, x: Aval, i: Aval, axis: int) -> None:
+    integers(name, i)
+    axis_in(name, axis, x.ndim)
+    if i.ndim != x.ndim or _other(i.shape, axis) != _other(x.shape, axis):
+        raise ShapeError(
+            f"{name}: indices of {i.shape} for {x.shape}; expected the same lengths on all axes "
+            f"but {axis}"
+        )
+
+
+def _take_along_shape(x: Aval, i: Aval, axis: int) -> Aval:
+    _along_shape("take_along_axis", x, i, axis)
+    return x.like(i.shape)
+
+
+def _scatter_sum_shape(x: Aval, i: Aval, axis: int, size: int) -> Aval:
+    _along_shape("scatter_sum", x, i, axis)
+    return x.like((*x.shape[:axis], size, *x.shape[axis + 1 :]))
+
+
+_take_along = linear(
+    "take_along_axis",
+    compute=in_range("take_along_axis"),
+    shape=_take_along_shape,
+    transpose=[lambda g, _x, i, axis: scatter_sum(g, i, axis, _x.shape[axis]), None],
+    static=True,
+    sample=samples.alongs,
+)
+
+# Zeros of length `size` along an axis, with each element of x added where its index says.
+scatter_sum = linear(
+    "scatter_sum",
+    compute=in_range("scatter_sum"),
+    shape=_scatter_sum_shape,
+    transpose=[lambda g, _x, i, axis, size: _take_along(g, i, axis), None],
+    static=True,
+    precision="single",
+    sample=samples.scatter_sums,
+)
+
+
+def _positions_shape(i: Aval, axis: int, shape) -> Aval:
+    integers("along_positions", i)
+    return i.like(dtype=dtypes.int64)
+
+
+# Where the elements that indices along an axis name lie in a flat array of `shape`. On other
+# axes there may be fewer indices than elements.
+along_positions = undifferentiated(
+    "along_positions",
+    compute=in_range("along_positions"),
+    shape=_positions_shape,
+    sample=samples.positions,
+)
+
+
+def _matched(name: str, x, i, axis: int) -> tuple:
+    """x and the indices broadcast to each other on all axes but one, as NumPy does."""
+    if len(x.shape) != len(i.shape):
+        raise ShapeError(f"{name}: {len(i.shape)} axes of indices for {len(x.shape)} axes")
+    if _other(x.shape, axis) == _other(i.shape, axis):
+        return x, i
+    common = broadcast(name, _other(x.shape, axis), _other(i.shape, axis))
+    lead, rest = common[:axis], common[axis:]
+    x = broadcast_to(x, (*lead, x.shape[axis], *rest))
+    return x, broadcast_to(i, (*lead, i.shape[axis], *rest))
+
+
+def take_along_axis(x, i, axis: int):
+    """For each index the element it names along an axis."""
+    return _take_along(*_matched("take_along_axis", x, index_like(x, i), axis), axis)
+
+
+def put_along_axis(x, i, v, axis: int):
+    """x with v written where the indices along an axis say; the last write wins."""
+    x, i = _matched("put_along_axis", x, index_like(x, i), axis)
+    return scatter(x, i, v, axis)
+
+
+def _reached(name: str, x, i, axis: int) -> tuple:
+    """The basic index of the corner of x whose axes, but one, are as long as the indices'."""
+    fits = len(x.shape) == len(i.shape) and all(
+        k == axis or a <= b for k, (a, b) in enumerate(zip(i.shape, x.shape, strict=True))
+    )
+    if not fits:
+        raise ShapeError(
+            f"{name}: indices of {tuple(i.shape)} for {tuple(x.shape)}; expected at most as many "
+            f"on every axis but {axis}"
+        )
+    return tuple((0, n if k == axis else m, 1) for k, (n, m) in enumerate(zip(x.shape, i.shape, strict=True)))
+
+
+def gather(x, i, axis: int):
+    """take_along_axis where the indices may be fewer than x is long on other axes."""
+    i = index_like(x, i)
+    return _take_along(slice_(x, _reached("gather", x, i, axis)), i, axis)
+
+
+def _cut(v, i):
+    """As much of v as there are indices."""
+    if not hasattr(v, "shape") or not v.shape or tuple(v.shape) == tuple(i.shape):
+        return v
+    if len(v.shape) == len(i.shape) and all(a >= b for a, b in zip(v.shape, i.shape, strict=True)):
+        return slice_(v, tuple((0, n, 1) for n in i.shape))
+    return v
+
+
+def scatter(x, i, v, axis: int):
+    """x with v written where the indices along an axis say; the last write wins."""
+    return _scattered("scatter", index_put, x, i, as_value(x, v), axis)
+
+
+def scatter_add(x, i, v, axis: int):
+    """x with v added where the indices along an axis say; duplicates add up."""
+    return _scattered("scatter_add", index_add, x, i, v, axis)
+
+
+def _scattered(name: str, write, x, i, v, axis: int):
+    i = index_like(x, i)
+    _reached(name, x, i, axis)
+    at = along_positions(i, axis, tuple(x.shape))
+    return reshape(write(reshape(x, (prod(x.shape),)), at, _cut(v, i), 0), tuple(x.shape))
+
+
+def put(x, i, v):
+    """x with v written at places counted in its flat order; a shorter v is repeated."""
+    i, v = index_like(x, i), as_value(x, v)
+    count = prod(i.shape)
+    if hasattr(v, "shape") and 0 < prod(v.shape) != count:
+        flat = reshape(v, (prod(v.shape),))
+        v = take(flat, index_like(v, [k % prod(v.shape) for k in range(count)]), 0)
+    elif hasattr(v, "shape"):
+        v = reshape(v, (count,))
+    flat = index_put(reshape(x, (prod(x.shape),)), reshape(i, (count,)), v, 0)
+    return reshape(flat, tuple(x.shape))

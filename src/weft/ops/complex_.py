@@ -1,0 +1,124 @@
+"""Rows: complex numbers, their parts and their polar form."""
+
+from math import inf
+
+from ..core import dtypes
+from ..core.aval import Aval
+from ..core.backends import KERNELS
+from .elementwise import strong_quotient
+from .rows import elementwise_shape, general, linear
+from .samples import elementwise as samples
+from .samples.case import reals
+from .structural import cast, unbroadcast
+
+
+def _is_complex(x) -> bool:
+    return dtypes.is_complex(x.dtype)
+
+
+def _part(x: Aval) -> Aval:
+    return x.like(dtype=dtypes.to_real(x.dtype))
+
+
+conj = linear(
+    "conj",
+    compute=lambda xp, x: xp.conj(x) if _is_complex(x) else x,
+    shape=lambda x: x,
+    transpose=[lambda g, _x: conj(g)],
+    spell=("conjugate",),
+    sample=samples.unary,
+)
+# A partial may be a Python scalar, as the 2 of ∂(2z)/∂z is.
+KERNELS[conj.op] |= {int: int.conjugate, float: float.conjugate, complex: complex.conjugate}
+
+real = linear(
+    "real",
+    shape=_part,
+    transpose=[lambda g, _x: cast(g, _x.dtype)],
+    recast=True,
+    sample=samples.unary,
+)
+imag = linear(
+    "imag",
+    shape=_part,
+    transpose=[lambda g, _x: g * -1j if _is_complex(_x) else g * 0],
+    recast=True,
+    sample=samples.unary,
+)
+
+
+def _complex_shape(a: Aval, b: Aval) -> Aval:
+    parts = elementwise_shape("complex_", floating=True)(a, b)
+    return parts.like(dtype=dtypes.to_complex(parts.dtype))
+
+
+complex_ = linear(
+    "complex_",
+    shape=_complex_shape,
+    transpose=[
+        lambda g, _a, _b: unbroadcast(g, _a.shape),
+        lambda g, _a, _b: unbroadcast(g * 1j, _b.shape),
+    ],
+    joint=True,
+    promote=(0, 1),
+    floating=True,
+    recast=True,
+    sample=samples.drawn(
+        reals((-2, 2), (-2, 2)),
+        samples.point([1.0, 2.0], 3.0),
+        samples.kinks([inf, 1.0], [0.0, inf]),
+    ),
+)
+
+
+def _turned(t, u, z):
+    """The part of t that turns z, as a change of u = sgn z: i·u·Im(ūt)/|z|, and 0 at z = 0.
+
+    The map is its own adjoint.
+    """
+    w = conj(u) * t
+    return strong_quotient(u * (w - real(w)), abs_(z))
+
+
+sign = general(
+    "sign",
+    shape=lambda x: x,
+    arity=1,
+    push=lambda t, y, x: _turned(t[0], y, x) if _is_complex(x) else t[0] * 0,
+    pull=lambda g, y, x: (_turned(g, y, x) if _is_complex(x) else None,),
+    spell=("sgn",),
+    sample=samples.polar,
+)
+
+abs_ = general(
+    "abs",
+    shape=_part,
+    arity=1,
+    push=lambda t, _y, x: real(t[0] * conj(sign(x))),
+    pull=lambda g, _y, x: (g * sign(x),),
+    spell=("absolute",),
+    sample=samples.polar,
+)
+
+
+def _angle_push(t, _y, x):
+    if not _is_complex(x):
+        return t[0] * 0
+    return strong_quotient(imag(conj(x) * t[0]), real(conj(x) * x))
+
+
+def _angle_pull(g, _y, x):
+    return (strong_quotient(g * x * 1j, real(conj(x) * x)) if _is_complex(x) else None,)
+
+
+angle = general(
+    "angle",
+    shape=elementwise_shape("angle", True, "real"),
+    arity=1,
+    push=_angle_push,
+    pull=_angle_pull,
+    promote=(0,),
+    floating=True,
+    recast=True,
+    sample=samples.polar,
+)

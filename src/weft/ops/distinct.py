@@ -1,0 +1,79 @@
+"""Rows: distinct values, and how often values occur."""
+
+from math import prod
+
+from ..core import dtypes
+from ..core.aval import Aval
+from ..errors import ArgumentError, DTypeError, ShapeError
+from .elementwise import where
+from .index import segment_sum
+from .logic import equal
+from .order import searchsorted
+from .rows import undifferentiated
+from .samples import order as samples
+from .slicing import narrow
+from .structural import reshape
+
+UNKNOWN = -1  # a length that only the values tell
+
+
+def _unique_shape(x: Aval):
+    values, counts = x.like((UNKNOWN,)), x.like((UNKNOWN,), dtypes.int64)
+    return values, counts, x.like(dtype=dtypes.int64), counts
+
+
+unique_values = undifferentiated(
+    "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples.repeated
+)
+
+# Values, the index of the first of each, which of them each element is, and how many there are.
+unique_all = undifferentiated(
+    "unique_all", shape=_unique_shape, outputs=4, sample=samples.repeated
+)
+
+
+def unique_counts(x):
+    """The distinct values of x in order, and how often each occurs."""
+    values, _, _, counts = unique_all(x)
+    return values, counts
+
+
+def unique_inverse(x):
+    """The distinct values of x in order, and which of them each element is."""
+    values, _, inverse, _ = unique_all(x)
+    return values, inverse
+
+
+def _bincount_shape(x: Aval, length: int) -> Aval:
+    if dtypes.is_inexact(x.dtype):
+        raise DTypeError(f"bincount: got {x.dtype}, expected integers")
+    if x.ndim != 1:
+        raise ShapeError(f"bincount: shape {x.shape}, expected one axis; reshape it")
+    return x.like((length,), dtypes.int64)
+
+
+_bincount = undifferentiated("bincount", shape=_bincount_shape, sample=samples.bins)
+
+
+def bincount(x, weights=None, minlength: int = 0):
+    """How often 0, 1, 2, … occur in x, or the sum of the weights of each."""
+    raw = getattr(x, "_data", x)
+    low, high = (int(raw.min()), int(raw.max())) if prod(x.shape) else (0, -1)
+    if low < 0:
+        raise ArgumentError(f"bincount: got {low}, expected no negative number")
+    length = max(minlength, high + 1)
+    return _bincount(x, length) if weights is None else segment_sum(weights, x, 0, length)
+
+
+def histogram(x, edges, weights=None):
+    """How many elements lie between each two edges, the last edge included."""
+    n, size = edges.shape[0], prod(x.shape)
+    x = reshape(x, (size,))
+    bins = searchsorted(edges, x, True)
+    last = reshape(narrow(edges, 0, n - 1, n), ())
+    bins = where(equal(x, last), n - 1, bins)
+    if weights is None:
+        counts = _bincount(bins, n + 1)
+    else:
+        counts = segment_sum(reshape(weights, (size,)), bins, 0, n + 1)
+    return narrow(counts, 0, 1, n)

@@ -1,0 +1,395 @@
+"""Rows: arithmetic and elementary functions, element by element."""
+
+import math
+
+import numpy as np
+
+from ..core import dtypes
+from ..core.aval import Aval, broadcast
+from ..core.backends import KERNELS, PYTHON_SCALARS
+from ..core.value import GROUND
+from .logic import (
+    equal,
+    greater,
+    greater_equal,
+    isfinite,
+    less,
+    less_equal,
+    logical_and,
+    logical_or,
+    not_equal,
+)
+from .rows import elementwise, elementwise_shape, linear, times, unbounded, undifferentiated
+from .samples import elementwise as samples
+from .samples.case import reals
+from .structural import unbroadcast
+
+
+def scalars_too(row):
+    """Let rules apply a row to Python scalars alone; the answer is a Python scalar too."""
+    kernels = KERNELS[row.op]
+
+    def on_scalars(*args):
+        return kernels[np.ndarray](*(np.asarray(a, float) for a in args)).item()
+
+    kernels |= {float: on_scalars, int: on_scalars}
+    return row
+
+
+# -- arithmetic -------------------------------------------------------------------------------
+
+add = elementwise("add", [1, 1], sample=samples.binary)
+subtract = elementwise("subtract", [1, -1], spell=("sub",), sample=samples.binary)
+multiply = elementwise(
+    "multiply",
+    [lambda _y, _a, b: b, lambda _y, a, _b: a],
+    spell=("mul",),
+    sample=samples.binary,
+)
+
+
+def _over(t, b):
+    """t/b; Python's own scalars refuse to be divided by zero."""
+    return t * math.inf if b.__class__ in PYTHON_SCALARS and b == 0 else t / b
+
+
+divide = elementwise(
+    "divide",
+    [
+        unbounded(times(lambda t, _y, _a, b: _over(t, b))),
+        unbounded(times(lambda t, y, _a, b: -(t * y) / b)),
+    ],
+    floating=True,
+    spell=("div", "true_divide"),
+    sample=samples.quotients,
+)
+
+# g·d and a/b with an exact zero wherever g, or a, is zero, whatever the other one is.
+strong_product = elementwise(
+    "strong_product",
+    [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
+    sample=samples.products,
+)
+strong_quotient = elementwise(
+    "strong_quotient",
+    [
+        unbounded(times(lambda t, _y, _a, b: _over(t, b))),
+        unbounded(lambda y, _a, b: -strong_quotient(y, b)),
+    ],
+    floating=True,
+    sample=samples.quotients,
+)
+
+floor_divide = elementwise("floor_divide", [0, 0], spell=("floordiv",), sample=samples.steps)
+remainder = elementwise(
+    "remainder",
+    [1, unbounded(lambda _y, a, b: -floor_divide(a, b))],
+    spell=("mod",),
+    sample=samples.steps,
+)
+
+negative = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
+positive = elementwise("positive", [1], sample=samples.unary)
+square = elementwise("square", [lambda _y, x: 2 * x], sample=samples.squares)
+reciprocal = elementwise(
+    "reciprocal",
+    [unbounded(times(lambda t, _y, x: -t / (x * x)))],
+    floating=True,
+    sample=samples.positive,
+)
+
+# -- powers and roots -------------------------------------------------------------------------
+
+
+def _power_slope(_y, x, n):
+    if n == 0 or n == 1:
+        return float(n)
+    return n * x if n == 2 else n * power_scalar(x, n - 1)
+
+
+_power = elementwise(
+    "power_scalar", [unbounded(_power_slope)], promote=(), sample=samples.scalar_powers
+)
+
+
+def power_scalar(x, n):
+    """xⁿ for a Python scalar n."""
+    if n.__class__ is not int:
+        whole = x.__class__ in GROUND and not dtypes.is_inexact(x.dtype)
+        if n.__class__ is not float or whole:
+            return pow_(x, n)
+    return square(x) if n == 2 else _power(x, n)
+
+
+def _pow_slope(_y, x, p):
+    """p·xᵖ⁻¹, and zero for p = 0 even at x = 0."""
+    if p.__class__ in PYTHON_SCALARS:
+        return _power_slope(None, x, p)
+    return strong_product(p, pow_(x, p - 1))
+
+
+def _pow_growth(y, x, _p):
+    """xᵖ·ln x; as a function of p ≥ 0, 0ᵖ is taken for the constant it is beyond p = 0."""
+    if x.__class__ in PYTHON_SCALARS:
+        return y * (log(x) if x else 0.0)
+    return strong_product(strong_product(not_equal(x, 0), log(x)), y)
+
+
+pow_ = elementwise(
+    "pow",
+    [unbounded(_pow_slope), unbounded(_pow_growth)],
+    spell=("power",),
+    sample=samples.powers,
+)
+
+sqrt = elementwise(
+    "sqrt", [unbounded(lambda y, _x: 0.5 / y)], floating=True, sample=samples.positive
+)
+rsqrt = elementwise(
+    "rsqrt", [unbounded(lambda y, x: -0.5 * y / x)], floating=True, sample=samples.positive
+)
+cbrt = elementwise(
+    "cbrt",
+    [unbounded(times(lambda t, y, _x: t / (3 * y * y)))],
+    floating=True,
+    sample=samples.roots,
+)
+hypot = elementwise(
+    "hypot",
+    [
+        unbounded(lambda y, a, _b: strong_quotient(a, y)),
+        unbounded(lambda y, _a, b: strong_quotient(b, y)),
+    ],
+    floating=True,
+    sample=samples.distances,
+)
+
+# -- exponentials and logarithms --------------------------------------------------------------
+# Exponential growth overflows at ordinary arguments, so these partials count as unbounded:
+# where(x < 20, log1p(exp(x)), x) has to have the gradient 1 at x = 1000.
+
+exp = elementwise("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
+exp2 = elementwise(
+    "exp2", [unbounded(lambda y, _x: y * math.log(2))], floating=True, sample=samples.unary
+)
+expm1 = elementwise(
+    "expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary
+)
+log = scalars_too(
+    elementwise(
+        "log",
+        [unbounded(times(lambda t, _y, x: t / x))],
+        floating=True,
+        sample=samples.positive,
+    )
+)
+log2 = elementwise(
+    "log2",
+    [unbounded(lambda _y, x: (1 / math.log(2)) / x)],
+    floating=True,
+    sample=samples.positive,
+)
+log10 = elementwise(
+    "log10",
+    [unbounded(lambda _y, x: (1 / math.log(10)) / x)],
+    floating=True,
+    sample=samples.positive,
+)
+log1p = scalars_too(
+    elementwise(
+        "log1p",
+        [unbounded(times(lambda t, _y, x: t / (1 + x)))],
+        floating=True,
+        sample=samples.above_minus_one,
+    )
+)
+expit = elementwise(
+    "expit", [lambda y, _x: y * (1 - y)], floating=True, spell=("sigmoid",), sample=samples.real
+)
+
+
+def _weight(a, b):
+    """eᵃ/(eᵃ + eᵇ), and one half each where both are the same infinity."""
+    return expit(strong_product(logical_or(isfinite(a), not_equal(a, b)), a - b))
+
+
+logaddexp = elementwise(
+    "logaddexp",
+    [lambda _y, a, b: _weight(a, b), lambda _y, a, b: _weight(b, a)],
+    floating=True,
+    sample=samples.log_sums,
+)
+
+# -- circular and hyperbolic functions --------------------------------------------------------
+
+sin = elementwise("sin", [lambda _y, x: cos(x)], floating=True, sample=samples.unary)
+cos = elementwise("cos", [lambda _y, x: -sin(x)], floating=True, sample=samples.unary)
+tan = elementwise(
+    "tan", [lambda y, _x: 1 + y * y], floating=True, sample=reals((-1, 1), complex_too=True)
+)
+
+# (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
+asin = elementwise(
+    "asin",
+    [unbounded(times(lambda t, _y, x: t / sqrt((1 - x) * (1 + x))))],
+    floating=True,
+    spell=("arcsin",),
+    sample=samples.within_one,
+)
+acos = elementwise(
+    "acos",
+    [unbounded(times(lambda t, _y, x: -t / sqrt((1 - x) * (1 + x))))],
+    floating=True,
+    spell=("arccos",),
+    sample=samples.within_one,
+)
+atan = elementwise(
+    "atan",
+    [times(lambda t, _y, x: t / (1 + x * x))],
+    floating=True,
+    spell=("arctan",),
+    sample=samples.unary,
+)
+atan2 = elementwise(
+    "atan2",
+    [
+        unbounded(lambda _y, a, b: strong_quotient(b, a * a + b * b)),
+        unbounded(lambda _y, a, b: strong_quotient(-a, a * a + b * b)),
+    ],
+    floating=True,
+    spell=("arctan2",),
+    sample=samples.angles,
+)
+sinh = elementwise(
+    "sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary
+)
+cosh = elementwise(
+    "cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary
+)
+tanh = elementwise("tanh", [lambda y, _x: 1 - y * y], floating=True, sample=samples.unary)
+asinh = elementwise(
+    "asinh",
+    [times(lambda t, _y, x: t / sqrt(1 + x * x))],
+    floating=True,
+    spell=("arcsinh",),
+    sample=samples.unary,
+)
+acosh = elementwise(
+    "acosh",
+    # One root of x² - 1 would have the wrong sign in the left half of the complex plane.
+    [unbounded(times(lambda t, _y, x: t / (sqrt(x - 1) * sqrt(x + 1))))],
+    floating=True,
+    spell=("arccosh",),
+    sample=samples.beyond_one,
+)
+atanh = elementwise(
+    "atanh",
+    [unbounded(times(lambda t, _y, x: t / ((1 - x) * (1 + x))))],
+    floating=True,
+    spell=("arctanh",),
+    sample=samples.within_one,
+)
+
+# -- steps ------------------------------------------------------------------------------------
+
+floor = elementwise("floor", [0], sample=samples.fractions)
+ceil = elementwise("ceil", [0], sample=samples.fractions)
+trunc = elementwise("trunc", [0], spell=("fix",), sample=samples.fractions)
+round_ = elementwise("round", [0], spell=("rint",), sample=samples.rounded)
+copysign = elementwise(
+    "copysign",
+    [unbounded(lambda y, a, _b: strong_quotient(y, a)), 0],
+    floating=True,
+    sample=samples.signs,
+)
+nextafter = undifferentiated(
+    "nextafter",
+    shape=elementwise_shape("nextafter", True),
+    arity=2,
+    promote=(0, 1),
+    floating=True,
+    sample=samples.neighbours,
+)
+
+# -- choices ----------------------------------------------------------------------------------
+
+# 1 where a > b, ½ where they are equal, 0 elsewhere.
+tie_share = elementwise("tie_share", [0, 0], floating=True, sample=samples.tied)
+
+maximum = elementwise(
+    "maximum",
+    [lambda _y, a, b: tie_share(a, b), lambda _y, a, b: tie_share(b, a)],
+    sample=samples.tied,
+)
+minimum = elementwise(
+    "minimum",
+    [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
+    sample=samples.tied,
+)
+relu = elementwise(
+    "relu",
+    [lambda positive: positive],
+    keep=lambda _y, x: (greater(x, 0),),
+    sample=samples.rectified,
+)
+
+
+def _inside(x, lo, hi):
+    if lo is None and hi is None:
+        return equal(x, x)
+    if lo is None:
+        return less_equal(x, hi)
+    within = greater_equal(x, lo)
+    return within if hi is None else logical_and(within, less_equal(x, hi))
+
+
+_clip = elementwise(
+    "clip",
+    [lambda inside, _lo, _hi: inside],
+    keep=lambda _y, x, lo, hi: (_inside(x, lo, hi),),
+    promote=(),
+    sample=samples.clipped,
+)
+
+# clip with an array as the bound: at the bound the gradient goes to x.
+clip_lower = elementwise(
+    "clip_lower",
+    [lambda _y, x, lo: greater_equal(x, lo), lambda _y, x, lo: less(x, lo)],
+    compute=lambda xp, x, lo: xp.maximum(x, lo),
+    sample=samples.tied,
+)
+clip_upper = elementwise(
+    "clip_upper",
+    [lambda _y, x, hi: less_equal(x, hi), lambda _y, x, hi: greater(x, hi)],
+    compute=lambda xp, x, hi: xp.minimum(x, hi),
+    sample=samples.tied,
+)
+
+
+def clip(x, lo=None, hi=None):
+    """x limited to [lo, hi]: arrays, Python scalars or None; hi wins where lo > hi."""
+    kinds = [type(bound) for bound in (lo, hi) if bound is not None]
+    if all(k is int or (k is float and dtypes.is_inexact(x.dtype)) for k in kinds):
+        return _clip(x, lo, hi)
+    if lo is not None:
+        x = clip_lower(x, lo)
+    return x if hi is None else clip_upper(x, hi)
+
+
+def _where_shape(c: Aval, a: Aval, b: Aval) -> Aval:
+    chosen = elementwise_shape("where", False)(a, b)
+    return chosen.like(broadcast("where", c.shape, a.shape, b.shape))
+
+
+where = linear(
+    "where",
+    shape=_where_shape,
+    transpose=[
+        None,
+        lambda g, c, _a, _b: unbroadcast(where(c, g, 0), _a.shape),
+        lambda g, c, _a, _b: unbroadcast(where(c, 0, g), _b.shape),
+    ],
+    joint=True,
+    promote=(1, 2),
+    sample=samples.selections,
+)

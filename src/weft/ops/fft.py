@@ -1,0 +1,256 @@
+"""Rows: discrete Fourier transforms."""
+
+from ..core import dtypes
+from ..core.aval import Aval, axes_in, axis_in
+from ..errors import ArgumentError, DTypeError, ShapeError
+from .complex_ import conj
+from .rows import linear
+from .samples import linalg as samples
+from .slicing import along, narrow, unslice
+from .structural import cast, roll
+
+_NORMS = ("backward", "ortho", "forward")
+_OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
+
+
+def _checked(name: str, x: Aval, axes, norm: str) -> Aval:
+    axes_in(name, tuple(axes), x.ndim)
+    if norm not in _NORMS:
+        raise ArgumentError(f"{name}: norm {norm!r}, expected one of {', '.join(_NORMS)}")
+    if any(x.shape[a] == 0 for a in axes):
+        raise ShapeError(f"{name}: {x.shape} is empty along {tuple(axes)}; give it a length")
+    return x if dtypes.is_inexact(x.dtype) else x.like(dtype=dtypes.default_float())
+
+
+def _single(compute):
+    """Half types as float32: no complex type is as narrow as they are."""
+
+    def widened(xp, x, *static):
+        if xp.dtype_of(x) in dtypes.HALF:
+            x = xp.cast(x, dtypes.float32)
+        return compute(xp, x, *static)
+
+    return widened
+
+
+def _row(name: str, compute, shape, transpose, sample):
+    return linear(
+        name,
+        compute=_single(compute),
+        shape=shape,
+        transpose=[transpose],
+        promote=(0,),
+        floating=True,
+        static=True,
+        recast=True,
+        precision="single",
+        sample=sample,
+    )
+
+
+def _complex_transform(name: str, compute):
+    """A transform by a symmetric matrix, which is its own transpose."""
+
+    def shape(x: Aval, axes, norm) -> Aval:
+        x = _checked(name, x, axes, norm)
+        return x.like(dtype=dtypes.to_complex(x.dtype))
+
+    row = _row(name, compute, shape, lambda g, _x, axes, norm: row(g, axes, norm), samples.fftn)
+    return row
+
+
+fftn_row = _complex_transform("fftn", lambda xp, x, axes, norm: xp.fftn(x, axes, norm))
+ifftn_row = _complex_transform("ifftn", lambda xp, x, axes, norm: xp.ifftn(x, axes, norm))
+
+
+def _weighted(xp, x, n: int, axis: int, factor: float):
+    index = along(x.shape, axis, (1, (n - 1) // 2, 1))
+    return xp.slice_set(x, xp.slice_(x, index) * factor, index)
+
+
+# The frequencies of a real signal of length n that stand for two, themselves and their
+# conjugates: all but 0 and n/2.
+paired = linear(
+    "paired",
+    compute=_weighted,
+    shape=lambda x, n, axis, factor: x,
+    transpose=[lambda g, _x, n, axis, factor: paired(g, n, axis, factor)],
+    sample=samples.paired,
+)
+
+
+def _rfft_shape(x: Aval, axis: int, norm: str) -> Aval:
+    x = _checked("rfft", x, (axis,), norm)
+    if x.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"rfft: got {x.dtype}, expected real numbers; use fft")
+    shape = list(x.shape)
+    shape[axis] = shape[axis] // 2 + 1
+    return x.like(shape, dtypes.to_complex(x.dtype))
+
+
+def _rfft_transpose(g, _x, axis, norm):
+    n = _x.shape[axis]
+    return irfft_row(paired(conj(g), n, axis, 0.5), n, axis, _OPPOSITE[norm])
+
+
+rfft_row = _row(
+    "rfft",
+    lambda xp, x, axis, norm: xp.rfft(x, axis, norm),
+    _rfft_shape,
+    _rfft_transpose,
+    samples.rfft,
+)
+
+
+def _irfft_shape(x: Aval, n: int, axis: int, norm: str) -> Aval:
+    x = _checked("irfft", x, (axis,), norm)
+    if x.shape[axis] != n // 2 + 1:
+        raise ShapeError(f"irfft: {x.shape[axis]} frequencies for {n} values: {n // 2 + 1} needed")
+    return x.like((*x.shape[:axis], n, *x.shape[axis + 1 :]), dtypes.to_real(x.dtype))
+
+
+def _irfft_transpose(g, _x, n, axis, norm):
+    return conj(paired(rfft_row(g, axis, _OPPOSITE[norm]), n, axis, 2.0))
+
+
+irfft_row = _row(
+    "irfft",
+    lambda xp, x, n, axis, norm: xp.irfft(x, n, axis, norm),
+    _irfft_shape,
+    _irfft_transpose,
+    samples.irfft,
+)
+
+
+def _resized(name: str, x, n: int | None, axis: int):
+    """x cut or padded with zeros to length n along an axis."""
+    have = x.shape[axis]
+    if n is None or n == have:
+        return x
+    if n < 1:
+        raise ArgumentError(f"{name}: a length of {n}, expected at least 1")
+    if n < have:
+        return narrow(x, axis, 0, n)
+    return unslice(x, along(x.shape, axis, (0, have, 1)), (*x.shape[:axis], n, *x.shape[axis + 1 :]))
+
+
+def _as_complex(x):
+    return x if dtypes.is_complex(x.dtype) else cast(x, dtypes.to_complex(dtypes.canonical(x.dtype)))
+
+
+def _axes_and_sizes(name: str, x, s, axes):
+    """Axes counted from the front, each with the length it is to have (None: its own)."""
+    ndim = len(x.shape)
+    if axes is None:
+        axes = range(ndim) if s is None else range(ndim - len(s), ndim)
+    axes = [axis_in(name, a, ndim) for a in axes]
+    sizes = [None] * len(axes) if s is None else [None if n == -1 else n for n in s]
+    if len(sizes) != len(axes):
+        raise ArgumentError(f"{name}: {len(sizes)} lengths for {len(axes)} axes; give one for each")
+    return axes, sizes
+
+
+def _transformed(name: str, row, x, s, axes, norm):
+    axes, sizes = _axes_and_sizes(name, x, s, axes)
+    for a, n in zip(axes, sizes, strict=True):
+        x = _resized(name, x, n, a)
+    if len(set(axes)) == len(axes):
+        return row(x, tuple(axes), norm or "backward")
+    for a in axes:
+        x = row(x, (a,), norm or "backward")
+    return x
+
+
+def fftn(x, s=None, axes=None, norm: str | None = "backward"):
+    """The discrete Fourier transform over several axes (None: all)."""
+    return _transformed("fftn", fftn_row, x, s, axes, norm)
+
+
+def ifftn(x, s=None, axes=None, norm: str | None = "backward"):
+    """The inverse of fftn."""
+    return _transformed("ifftn", ifftn_row, x, s, axes, norm)
+
+
+def fft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The discrete Fourier transform Σ xⱼ exp(−2πi jk/n) along an axis."""
+    return _transformed("fft", fftn_row, x, (-1 if n is None else n,), (axis,), norm)
+
+
+def ifft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The inverse of fft."""
+    return _transformed("ifft", ifftn_row, x, (-1 if n is None else n,), (axis,), norm)
+
+
+def fft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+    """fftn over two axes."""
+    return _transformed("fft2", fftn_row, x, s, axes, norm)
+
+
+def ifft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+    """The inverse of fft2."""
+    return _transformed("ifft2", ifftn_row, x, s, axes, norm)
+
+
+def rfftn(x, s=None, axes=None, norm: str | None = "backward"):
+    """fftn of real numbers, without the half of the last axis that symmetry determines."""
+    axes, sizes = _axes_and_sizes("rfftn", x, s, axes)
+    *others, last = axes
+    y = rfft_row(_resized("rfftn", x, sizes[-1], last), last, norm or "backward")
+    return _transformed("rfftn", fftn_row, y, s and s[:-1], others, norm) if others else y
+
+
+def irfftn(x, s=None, axes=None, norm: str | None = "backward"):
+    """The inverse of rfftn; the last length must be given if it is odd."""
+    axes, sizes = _axes_and_sizes("irfftn", x, s, axes)
+    *others, last = axes
+    n = 2 * (x.shape[last] - 1) if sizes[-1] is None else sizes[-1]
+    if n < 1:
+        raise ArgumentError(f"irfftn: a length of {n}, expected at least 1; give s or n")
+    x = _as_complex(x)
+    if others:
+        x = _transformed("irfftn", ifftn_row, x, s and s[:-1], others, norm)
+    return irfft_row(_resized("irfftn", x, n // 2 + 1, last), n, last, norm or "backward")
+
+
+def rfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """fft of real numbers: the frequencies 0 to n/2, which determine the others."""
+    return rfftn(x, (-1 if n is None else n,), (axis,), norm)
+
+
+def irfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The inverse of rfft; n must be given if it is odd."""
+    return irfftn(x, (-1 if n is None else n,), (axis,), norm)
+
+
+def rfft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+    """rfftn over two axes."""
+    return rfftn(x, s, axes, norm)
+
+
+def irfft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+    """The inverse of rfft2."""
+    return irfftn(x, s, axes, norm)
+
+
+def hfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The real transform of a signal that has Hermitian symmetry, given by its first half."""
+    return irfft(conj(_as_complex(x)), n, axis, _OPPOSITE[norm or "backward"])
+
+
+def ihfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+    """The inverse of hfft."""
+    return conj(rfft(x, n, axis, _OPPOSITE[norm or "backward"]))
+
+
+def fftshift(x, axes=None):
+    """Frequency zero moved to the middle."""
+    ndim = len(x.shape)
+    axes = axes_in("fftshift", axes if axes is None or isinstance(axes, int) else tuple(axes), ndim)
+    return roll(x, tuple(x.shape[a] // 2 for a in axes), axes)
+
+
+def ifftshift(x, axes=None):
+    """The inverse of fftshift."""
+    ndim = len(x.shape)
+    axes = axes_in("ifftshift", axes if axes is None or isinstance(axes, int) else tuple(axes), ndim)
+    return roll(x, tuple(-(x.shape[a] // 2) for a in axes), axes)

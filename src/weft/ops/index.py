@@ -1,0 +1,326 @@
+"""Rows: indexing by integer arrays and masks.
+
+Selection by any number of arrays is selection by one: the axes they index are joined by
+`reshape`, their indices by `ravel_index`. So one gather and its transpose carry it all.
+"""
+
+from math import prod
+
+from ..core import dispatch, dtypes
+from ..core.aval import Aval, axis_in, broadcast
+from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.value import GROUND, aval_of, wrap
+from ..errors import DTypeError, IndexingError, ShapeError
+from .elementwise import where
+from .keys import Key, Selector, parse
+from .rows import linear, undifferentiated
+from .samples import index as samples
+from .samples import structural as structural_samples
+from .slicing import indexed_shape, narrow, slice_, unslice
+from .structural import broadcast_to, cast, permute, reshape, unbroadcast
+
+
+def in_range(name: str):
+    """The backend's kernel, with an index that is out of range as an error of ours."""
+
+    def compute(xp, *args):
+        try:
+            return getattr(xp, name)(*args)
+        except IndexError as e:
+            raise IndexingError(f"{name}: {e}") from None
+
+    return compute
+
+
+def integers(name: str, i: Aval) -> None:
+    """Refuse indices that are not integers."""
+    if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
+        raise DTypeError(f"{name}: indices of dtype {i.dtype}, expected integers; cast them")
+
+
+def _selected(name: str, x: Aval, i: Aval, axis: int) -> tuple[int, ...]:
+    """The shape of what an index array takes of x."""
+    integers(name, i)
+    axis_in(name, axis, x.ndim)
+    return (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
+
+
+def _segment_sum_shape(x: Aval, i: Aval, axis: int, size: int) -> Aval:
+    integers("segment_sum", i)
+    if x.shape[axis : axis + i.ndim] != i.shape:
+        raise ShapeError(
+            f"segment_sum: {i.shape} indices on axis {axis} of {x.shape}; expected one for each "
+            "element"
+        )
+    return x.like((*x.shape[:axis], size, *x.shape[axis + i.ndim :]))
+
+
+take = linear(
+    "take",
+    compute=in_range("take"),
+    shape=lambda x, i, axis: x.like(_selected("take", x, i, axis)),
+    transpose=[lambda g, _x, i, axis: segment_sum(g, i, axis, _x.shape[axis]), None],
+    static=True,
+    sample=samples.takes,
+)
+
+# Zeros of length `size` along an axis, with x added up where its indices say.
+segment_sum = linear(
+    "segment_sum",
+    compute=in_range("segment_sum"),
+    shape=_segment_sum_shape,
+    transpose=[lambda g, _x, i, axis, size: take(g, i, axis), None],
+    static=True,
+    precision="single",
+    sample=samples.segment_sums,
+)
+
+
+def _fits(name: str, v: Aval, shape) -> None:
+    if broadcast(name, v.shape, shape) != tuple(shape):
+        raise ShapeError(f"{name}: a value of shape {v.shape} for places of shape {tuple(shape)}")
+
+
+def _index_put_shape(x: Aval, i: Aval, v: Aval, axis: int) -> Aval:
+    _fits("index_put", v, _selected("index_put", x, i, axis))
+    return x
+
+
+def _surviving(g, _x, i, _v, axis):
+    """The cotangent of what was written: nothing where a later write has replaced it."""
+    last = last_writes(i, g.shape[axis])
+    last = reshape(last, (*i.shape, *(1,) * (len(g.shape) - 1 - axis)))
+    return unbroadcast(where(last, take(g, i, axis), 0.0), _v.shape)
+
+
+# x with v in the places that the indices take; of several writes to a place the last wins.
+index_put = linear(
+    "index_put",
+    compute=in_range("index_put"),
+    shape=_index_put_shape,
+    transpose=[lambda g, _x, i, _v, axis: index_put(g, i, 0, axis), None, _surviving],
+    joint=True,
+    static=True,
+    sample=samples.index_puts,
+)
+
+
+def _last_writes_shape(i: Aval, size: int) -> Aval:
+    integers("last_writes", i)
+    return i.like(dtype=dtypes.bool_)
+
+
+# Which of the indices of an axis come again later on.
+last_writes = undifferentiated(
+    "last_writes",
+    compute=in_range("last_writes"),
+    shape=_last_writes_shape,
+    sample=samples.writes,
+)
+
+
+def _slice_set_shape(x: Aval, v: Aval, index) -> Aval:
+    _fits("slice_set", v, indexed_shape(index))
+    return x
+
+
+slice_set = linear(
+    "slice_set",
+    shape=_slice_set_shape,
+    transpose=[
+        lambda g, _x, _v, index: slice_set(g, 0, index),
+        lambda g, _x, _v, index: unbroadcast(slice_(g, index), _v.shape),
+    ],
+    joint=True,
+    static=True,
+    sample=structural_samples.slice_sets,
+)
+
+
+def _ravel_shape(avals: list[Aval], sizes) -> Aval:
+    for i in avals:
+        integers("ravel_index", i)
+    return avals[0].like(broadcast("index", *(i.shape for i in avals)), dtypes.int64)
+
+
+# Indices of several axes as indices of those axes joined into one.
+ravel_index = undifferentiated(
+    "ravel_index",
+    compute=in_range("ravel_index"),
+    shape=_ravel_shape,
+    arity=None,
+    sample=samples.ravels,
+)
+
+# The number of places that are not zero is known only when it is counted: -1 stands for it.
+flatnonzero = undifferentiated(
+    "flatnonzero", shape=lambda x: x.like((-1,), dtypes.int64), sample=samples.masks
+)
+argwhere = undifferentiated(
+    "argwhere", shape=lambda x: x.like((-1, x.ndim), dtypes.int64), sample=samples.masks
+)
+
+
+def nonzero(x) -> tuple:
+    """The places where x is not zero: for each axis an array of indices."""
+    places = argwhere(x)
+    return tuple(slice_(places, ((0, places.shape[0], 1), k)) for k in range(len(x.shape)))
+
+
+def _one_hot_shape(i: Aval, n: int, dtype) -> Aval:
+    integers("one_hot", i)
+    return i.like((*i.shape, n), dtypes.canonical(dtype))
+
+
+one_hot = undifferentiated(
+    "one_hot",
+    compute=in_range("one_hot"),
+    shape=_one_hot_shape,
+    sample=samples.one_hots,
+)
+
+
+def embedding(weight, i):
+    """The rows of a table that the indices name."""
+    return take(weight, i, 0)
+
+
+def index_like(x, i):
+    """Indices as an array, or a tensor, on the backend of x."""
+    raw = x._data if type(x) in GROUND else x
+    if type(i) in GROUND:
+        return i if type(x) in GROUND else i._data
+    if type(i) is not type(raw):
+        i = BACKENDS[type(raw)].as_index(i, raw)
+    return wrap(i) if type(x) in GROUND else i
+
+
+def index_add(x, i, v, axis: int):
+    """x with v added where the indices say; duplicates add up."""
+    shape = (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
+    return x + segment_sum(broadcast_to(_array(x, as_value(x, v)), shape), i, axis, x.shape[axis])
+
+
+def get(x, key):
+    """x[key] for any key that NumPy takes."""
+    key = parse(key, x.shape)
+    if not key.selectors:
+        return slice_(x, key.index)
+    if not key.whole(x.shape):
+        x = slice_(x, key.index)
+    way = _Way(key, x)
+    return take(way.go(x), way.index, way.axis)
+
+
+def set_(x, key, v):
+    """x with x[key] = v; of several writes to a place the last wins."""
+    key = parse(key, x.shape)
+    v = as_value(x, v)
+    if not key.selectors:
+        return slice_set(x, _trimmed(v, key.shape), key.index)
+    whole = key.whole(x.shape)
+    part = x if whole else slice_(x, key.index)
+    mask = _lone_mask(key, part)
+    if mask is not None and (type(v) in PYTHON_SCALARS or not v.shape):
+        part = where(mask, v, part)
+    else:
+        way = _Way(key, part)
+        part = index_put(way.go(part), way.index, _trimmed(v, way.shape), way.axis)
+        part = way.back(part)
+    return part if whole else slice_set(x, part, key.index)
+
+
+def add_at(x, key, v):
+    """x with v added to x[key]; duplicates add up."""
+    key = parse(key, x.shape)
+    v = _array(x, as_value(x, v))
+    if not key.selectors:
+        term = broadcast_to(_trimmed(v, key.shape), key.shape)
+        return x + unslice(term, key.index, tuple(x.shape))
+    whole = key.whole(x.shape)
+    way = _Way(key, x if whole else slice_(x, key.index))
+    term = broadcast_to(_trimmed(v, way.shape), way.shape)
+    term = way.back(segment_sum(term, way.index, way.axis, way.length))
+    return x + (term if whole else unslice(term, key.index, tuple(x.shape)))
+
+
+class _Way:
+    """From an array to one whose selected axes are joined into one, and back."""
+
+    def __init__(self, key: Key, x):
+        self.was = tuple(x.shape)
+        axes = [a for s in key.selectors for a in s.axes]
+        rest = [a for a in range(len(self.was)) if a not in axes]
+        self.order = (*axes, *rest) if key.front else tuple(range(len(self.was)))
+        self.axis = 0 if key.front else axes[0]
+        self.apart = tuple(self.was[a] for a in self.order)
+        lead, tail = self.apart[: self.axis], self.apart[self.axis + len(axes) :]
+        self.length = prod(self.was[a] for a in axes)
+        self.joined = (*lead, self.length, *tail)
+        self.index = _joined_index(key.selectors, x)
+        self.shape = (*lead, *self.index.shape, *tail)
+
+    def go(self, x):
+        if self.order != tuple(range(len(self.order))):
+            x = permute(x, self.order)
+        return x if self.joined == self.apart else reshape(x, self.joined)
+
+    def back(self, x):
+        x = x if self.joined == self.apart else reshape(x, self.apart)
+        if self.order == tuple(range(len(self.order))):
+            return x
+        return permute(x, tuple(self.order.index(a) for a in range(len(self.order))))
+
+
+def _joined_index(selectors: tuple[Selector, ...], x):
+    """One array of indices of the selected axes joined."""
+    arrays = [index_like(x, s.array) for s in selectors]
+    arrays = [
+        flatnonzero(a) if s.is_mask else a for s, a in zip(selectors, arrays, strict=True)
+    ]
+    if len(arrays) == 1:
+        return arrays[0]
+    return ravel_index(arrays, tuple(prod(x.shape[a] for a in s.axes) for s in selectors))
+
+
+def _lone_mask(key: Key, x):
+    """The mask, shaped to broadcast with x, where a key selects by it alone."""
+    if len(key.selectors) != 1 or not key.selectors[0].is_mask:
+        return None
+    axes, mask, _ = key.selectors[0]
+    shape = tuple(n if a in axes else 1 for a, n in enumerate(x.shape))
+    return reshape(index_like(x, mask), shape)
+
+
+def as_value(x, v):
+    """What is to be written into x, in the dtype of x; a Python scalar if that will do."""
+    dtype = aval_of(x).dtype
+    scalar = type(v) in PYTHON_SCALARS
+    if not scalar and type(x) in GROUND and type(v) not in GROUND:
+        v = dispatch.adopt(v)
+    own = dtypes.with_scalar(dtype, v) if scalar else aval_of(v).dtype
+    if own == dtype:
+        return v
+    if dtypes.is_complex(own) and not dtypes.is_complex(dtype):
+        raise DTypeError(
+            f"index: assigning {own} to {dtype} would lose the imaginary part; take real() of it"
+        )
+    return _array(x, v) if scalar else cast(v, dtype)
+
+
+def _array(x, v):
+    """A Python scalar as a 0-d array, or tensor, beside x; arrays stay."""
+    if type(v) not in PYTHON_SCALARS:
+        return v
+    raw = x._data if type(x) in GROUND else x
+    xp = BACKENDS[type(raw)]
+    made = xp.full((), v, raw.dtype, xp.device_of(raw))
+    return wrap(made) if type(x) in GROUND else made
+
+
+def _trimmed(v, shape):
+    """v without the leading axes of length 1 that `shape` lacks, as NumPy assigns."""
+    extra = 0 if type(v) in PYTHON_SCALARS else len(v.shape) - len(shape)
+    if extra > 0 and all(n == 1 for n in v.shape[:extra]):
+        return reshape(v, tuple(v.shape[extra:]))
+    return v

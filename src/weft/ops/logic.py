@@ -1,0 +1,54 @@
+"""Rows: truth values, comparisons and bits, none of which has a derivative."""
+
+from .rows import elementwise_shape, undifferentiated
+from .samples import elementwise as samples
+
+
+def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
+    """A row whose results are booleans."""
+    shape = elementwise_shape(name, False, "bool")
+    return undifferentiated(
+        name, shape=shape, arity=arity, promote=promote, recast=True, sample=sample
+    )
+
+
+def _bitwise(name: str, sample, spell: tuple[str, ...] = ()):
+    """A row on the bits of integers or booleans."""
+    shape = elementwise_shape(name, False)
+    return undifferentiated(
+        name, shape=shape, arity=2, promote=(0, 1), spell=spell, sample=sample
+    )
+
+
+equal = _predicate("equal", 2, samples.equated, (0, 1))
+not_equal = _predicate("not_equal", 2, samples.equated, (0, 1))
+less = _predicate("less", 2, samples.compared, (0, 1))
+less_equal = _predicate("less_equal", 2, samples.compared, (0, 1))
+greater = _predicate("greater", 2, samples.compared, (0, 1))
+greater_equal = _predicate("greater_equal", 2, samples.compared, (0, 1))
+
+logical_and = _predicate("logical_and", 2, samples.truths(2))
+logical_or = _predicate("logical_or", 2, samples.truths(2))
+logical_xor = _predicate("logical_xor", 2, samples.truths(2))
+logical_not = _predicate("logical_not", 1, samples.truths(1))
+
+isnan = _predicate("isnan", 1, samples.tested)
+isinf = _predicate("isinf", 1, samples.tested)
+isfinite = _predicate("isfinite", 1, samples.tested)
+signbit = _predicate("signbit", 1, samples.tested)
+
+bitwise_and = _bitwise("bitwise_and", samples.bits)
+bitwise_or = _bitwise("bitwise_or", samples.bits)
+bitwise_xor = _bitwise("bitwise_xor", samples.bits)
+bitwise_left_shift = _bitwise(
+    "bitwise_left_shift", samples.integers((-8, 8), (0, 8)), spell=("left_shift",)
+)
+bitwise_right_shift = _bitwise(
+    "bitwise_right_shift", samples.integers((-64, 64), (0, 8)), spell=("right_shift",)
+)
+bitwise_invert = undifferentiated(
+    "bitwise_invert",
+    shape=elementwise_shape("bitwise_invert", False),
+    spell=("bitwise_not", "invert"),
+    sample=samples.drawn(samples.truths(1), samples.integers((-8, 8))),
+)

@@ -1,0 +1,82 @@
+"""Rows: functions of square matrices."""
+
+from ..core.aval import Aval
+from ..errors import ShapeError
+from .contract import adjoint, matmul
+from .linalg import columns, lapack, matrices, rows, same_square, square
+from .samples import linalg as samples
+from .structural import concat
+
+# For analytic f, f([[A, E], [0, A]]) = [[f(A), Df(A)·E], [0, f(A)]]. This holds for every A,
+# defective ones too, and its own derivative is found in the same way.
+
+
+def _derivative_block(f, a, e):
+    last = len(a.shape) - 1
+    upper, lower = concat([a, e], last), concat([e * 0.0, a], last)
+    n = a.shape[-1]
+    return columns(rows(f(concat([upper, lower], last - 1)), 0, n), n, 2 * n)
+
+
+def _analytic(name: str, sample):
+    """The row of an analytic matrix function; f(Aᴴ) = f(A)ᴴ."""
+    row = lapack(
+        name,
+        shape=same_square(name),
+        push=lambda tangents, _y, a: _derivative_block(row, a, tangents[0]),
+        pull=lambda g, _y, a: (_derivative_block(row, adjoint(a), g),),
+        sample=sample,
+    )
+    return row
+
+
+expm = _analytic("expm", samples.exponents)
+logm = _analytic("logm", samples.powers)
+
+
+def _sylvester_shape(a: Aval, b: Aval, q: Aval) -> Aval:
+    a, b, q = square("sylvester", a), square("sylvester", b), matrices("sylvester", q)
+    if (a.shape[-1], b.shape[-1]) != q.shape[-2:]:
+        raise ShapeError(f"sylvester: {a.shape}, {b.shape} and {q.shape} do not fit AX + XB = Q")
+    return q
+
+
+def _sylvester_push(tangents, x, a, b, _q):
+    da, db, dq = tangents
+    parts = [] if dq is None else [dq]
+    if da is not None:
+        parts.append(-matmul(da, x))
+    if db is not None:
+        parts.append(-matmul(x, db))
+    return sylvester(a, b, sum(parts[1:], parts[0]))
+
+
+def _sylvester_pull(g, x, a, b, _q):
+    g, x = sylvester(adjoint(a), adjoint(b), g), adjoint(x)
+    return -matmul(g, x), -matmul(x, g), g
+
+
+# The X of AX + XB = Q.
+sylvester = lapack(
+    "sylvester",
+    arity=3,
+    shape=_sylvester_shape,
+    push=_sylvester_push,
+    pull=_sylvester_pull,
+    sample=samples.sylvester,
+)
+
+
+def _sqrtm_pull(g, y, _a):
+    h = adjoint(y)
+    return (sylvester(h, h, g),)
+
+
+# The principal root Y of Y·Y = A; dY·Y + Y·dY = dA.
+sqrtm = lapack(
+    "sqrtm",
+    shape=same_square("sqrtm"),
+    push=lambda tangents, y, _a: sylvester(y, y, tangents[0]),
+    pull=_sqrtm_pull,
+    sample=samples.powers,
+)

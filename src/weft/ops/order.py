@@ -1,0 +1,142 @@
+"""Rows: sorting, and elements chosen by their order."""
+
+from ..core import dtypes
+from ..core.aval import Aval, axis_in
+from ..errors import ArgumentError, ShapeError
+from .along import scatter_sum, take_along_axis
+from .reduce import real_only
+from .rows import general, undifferentiated
+from .samples import order as samples
+from .structural import squeeze
+
+
+def _order_shape(name: str, dtype=None):
+    def shape(x: Aval, axis: int, descending: bool) -> Aval:
+        axis_in(name, axis, x.ndim)
+        real_only(name, x)
+        return x.like(dtype=dtype)
+
+    return shape
+
+
+argsort = undifferentiated(
+    "argsort", shape=_order_shape("argsort", dtypes.int64), sample=samples.orders
+)
+
+
+def _sort_push(tangents, _y, x, axis, descending):
+    return take_along_axis(tangents[0], argsort(x, axis, descending), axis)
+
+
+def _sort_pull(g, _y, x, axis, descending):
+    return (scatter_sum(g, argsort(x, axis, descending), axis, x.shape[axis]),)
+
+
+# The order is found again when the derivative asks for it: NumPy sorts values several times
+# faster than it sorts indices.
+sort = general(
+    "sort",
+    shape=_order_shape("sort"),
+    push=_sort_push,
+    pull=_sort_pull,
+    arity=1,
+    sample=samples.orders,
+)
+
+
+def _routed(name: str, shape, axis_at: int, sample):
+    """A row (values, indices) whose derivative goes to the indices it returns.
+
+    `axis_at` says which of the static parameters is the axis.
+    """
+
+    def push(tangents, y, _x, *static):
+        return take_along_axis(tangents[0], y[1], static[axis_at]), None
+
+    def pull(g, index, n, *static):
+        return (scatter_sum(g[0], index, static[axis_at], n),)
+
+    def keep(y, x, *static):
+        return y[1], x.shape[static[axis_at]]
+
+    return general(
+        name, shape=shape, push=push, pull=pull, keep=keep, arity=1, outputs=2, sample=sample
+    )
+
+
+def _with_indices(x: Aval, shape) -> tuple[Aval, Aval]:
+    return x.like(shape), x.like(shape, dtypes.int64)
+
+
+def _running_shape(name: str):
+    def shape(x: Aval, axis: int):
+        axis_in(name, axis, x.ndim)
+        real_only(name, x)
+        return _with_indices(x, x.shape)
+
+    return shape
+
+
+# Of equal elements the last one counts, as it would if the array ended there.
+cummax = _routed("cummax", _running_shape("cummax"), 0, samples.running)
+cummin = _routed("cummin", _running_shape("cummin"), 0, samples.running)
+
+
+def _topk_shape(x: Aval, k: int, axis: int, largest: bool):
+    axis_in("topk", axis, x.ndim)
+    real_only("topk", x)
+    if not 0 <= k <= x.shape[axis]:
+        raise ArgumentError(
+            f"topk: k = {k}, expected 0 to {x.shape[axis]}, the length of axis {axis}"
+        )
+    return _with_indices(x, (*x.shape[:axis], k, *x.shape[axis + 1 :]))
+
+
+topk = _routed("topk", _topk_shape, 1, samples.topk)
+
+
+def _found_shape(name: str):
+    def shape(x: Aval, axis: int):
+        axis_in(name, axis, x.ndim)
+        real_only(name, x)
+        if not x.shape[axis]:
+            raise ShapeError(f"{name}: shape {x.shape} has no element along axis {axis}")
+        return _with_indices(x, (*x.shape[:axis], 1, *x.shape[axis + 1 :]))
+
+    return shape
+
+
+_max_found = _routed("max_with_indices", _found_shape("max_with_indices"), 0, samples.found)
+_min_found = _routed("min_with_indices", _found_shape("min_with_indices"), 0, samples.found)
+
+
+def max_with_indices(x, axis: int, keepdims: bool = False):
+    """The largest elements along an axis, and where the first of each is."""
+    found = _max_found(x, axis)
+    return found if keepdims else tuple(squeeze(a, (axis,)) for a in found)
+
+
+def min_with_indices(x, axis: int, keepdims: bool = False):
+    """The smallest elements along an axis, and where the first of each is."""
+    found = _min_found(x, axis)
+    return found if keepdims else tuple(squeeze(a, (axis,)) for a in found)
+
+
+def _searchsorted_shape(sequence: Aval, x: Aval, right: bool) -> Aval:
+    real_only("searchsorted", sequence)
+    real_only("searchsorted", x)
+    if sequence.ndim != 1:
+        raise ShapeError(
+            f"searchsorted: the sorted array has shape {sequence.shape}, expected one axis"
+        )
+    return x.like(dtype=dtypes.int64)
+
+
+searchsorted = undifferentiated(
+    "searchsorted",
+    shape=_searchsorted_shape,
+    arity=2,
+    promote=(0, 1),
+    static=True,
+    sample=samples.searches,
+)

@@ -1,0 +1,1 @@
+"""Inputs for the tests that are generated from the table."""

@@ -1,0 +1,238 @@
+"""Inputs for the rows of linear algebra and of Fourier transforms."""
+
+import numpy as np
+
+from .case import Case
+
+_PRODUCTS = (
+    ((2, 3), (3, 2)),
+    ((3,), (3,)),
+    ((3,), (3, 2)),
+    ((2, 3), (3,)),
+    ((2, 2, 3), (3, 2)),
+    ((2, 3), (2, 3, 2)),
+    ((2, 2, 3), (3,)),
+    ((3,), (2, 3, 2)),
+    ((2, 1, 2, 2), (3, 2, 1)),
+    ((1, 2, 2), (2, 1)),
+    ((0, 2), (2, 3)),
+    ((2, 0), (0, 3)),
+    ((0, 2, 2), (2, 2)),
+    ((2, 2), (0, 2, 2)),
+)
+
+
+def draw(rng, shape, complex_=False):
+    """Standard normal entries."""
+    x = rng.standard_normal(shape)
+    return x + 1j * rng.standard_normal(shape) if complex_ else x
+
+
+def matmul(rng):
+    for a, b in _PRODUCTS:
+        yield Case((draw(rng, a), draw(rng, b)), label=f"{a}@{b}")
+    for a, b in _PRODUCTS[:6]:
+        yield Case((draw(rng, a, True), draw(rng, b, True)), label=f"complex {a}@{b}")
+
+
+_CONTRACTIONS = (
+    ("ij,jk->ik", (2, 3), (3, 2)),
+    ("ij,kj->ki", (2, 3), (2, 3)),
+    ("i,j->ij", (2,), (3,)),
+    ("bij,bjk->bki", (2, 2, 3), (2, 3, 1)),
+    ("i,i->", (3,), (3,)),
+    ("ij,ij->j", (3, 2), (3, 2)),
+    ("ij,jk->k", (2, 3), (3, 2)),
+    ("ij,jk->ik", (2, 1), (3, 2)),
+    ("ij,jk->ik", (2, 3), (1, 2)),
+    ("ai,bi->abi", (1, 3), (2, 1)),
+    ("ij,jk,kl->il", (2, 2), (2, 3), (3, 1)),
+    ("ij->ji", (2, 3)),
+    ("ij->i", (2, 3)),
+    ("ij,jk->ik", (2, 0), (0, 3)),
+    ("ij,jk->ik", (0, 2), (2, 3)),
+    (",i->i", (), (3,)),
+)
+
+
+def einsum(rng):
+    for subscripts, *shapes in _CONTRACTIONS:
+        args = tuple(draw(rng, s) for s in shapes)
+        yield Case(args, (subscripts,), f"{subscripts} {shapes}")
+    for subscripts, *shapes in _CONTRACTIONS[:5]:
+        args = tuple(draw(rng, s, True) for s in shapes)
+        yield Case(args, (subscripts,), f"complex {subscripts}")
+    # Large enough for the way through BLAS.
+    args = draw(rng, (16, 20)), draw(rng, (2, 20, 7))
+    yield Case(args, ("ij,bjk->kbi",), "by BLAS")
+    args = draw(rng, (1, 16, 5)), draw(rng, (5, 16, 13))
+    yield Case(args, ("bij,jbk->ki",), "by BLAS, stretched")
+    yield Case((draw(rng, (3, 30)), draw(rng, (3, 50))), ("bi,bj->jbi",), "large products")
+
+
+def cross(rng):
+    for a, b in (((3,), (3,)), ((2, 3), (3,)), ((2, 1, 3), (2, 3)), ((0, 3), (3,))):
+        yield Case((draw(rng, a), draw(rng, b)), label=f"{a}×{b}")
+    yield Case((draw(rng, (3,), True), draw(rng, (2, 3), True)), label="complex")
+
+
+def near_identity(rng, shape, complex_=False):
+    """Well-conditioned square matrices."""
+    n = shape[-1]
+    return draw(rng, shape, complex_) * (0.5 / max(n, 1) ** 0.5) + np.eye(n)
+
+
+SQUARES = ((1, 1), (2, 2), (3, 3), (2, 2, 2), (0, 0), (0, 2, 2))
+
+
+def regular(rng):
+    for shape in SQUARES:
+        yield Case((near_identity(rng, shape),), label=f"{shape}")
+    yield Case((near_identity(rng, (2, 2), True),), label="complex")
+
+
+def of_rank(rng, n, r, complex_=False):
+    return draw(rng, (n, r), complex_) @ draw(rng, (r, n), complex_)
+
+
+def determinants(rng):
+    yield from regular(rng)
+    for n, r in ((2, 1), (2, 0), (3, 2), (3, 1), (4, 2)):
+        yield Case((of_rank(rng, n, r),), label=f"rank {r} of {n}")
+    exact = np.array([[1.0, 2.0, 3.0], [2.0, 4.0, 6.0], [1.0, 0.0, 1.0]])
+    yield Case((exact,), label="two rows proportional")
+    yield Case((np.stack([exact, np.eye(3)]),), label="one of two singular")
+    yield Case((of_rank(rng, 3, 2, True),), label="complex, rank 2 of 3")
+
+
+def directed(rng):
+    """A matrix and a direction."""
+    for case in regular(rng):
+        (a,) = case.args
+        yield Case((a, draw(rng, a.shape, a.dtype.kind == "c")), label=case.label)
+
+
+def slogdet(rng):
+    yield from regular(rng)
+    yield Case((-near_identity(rng, (3, 3)),), label="negative")
+
+
+def systems(rng):
+    shapes = (((2, 2), (2, 1)), ((3, 3), (3, 2)), ((2, 2, 2), (2, 2)), ((2, 2), (2, 2, 1)))
+    for a, b in (*shapes, ((0, 0), (0, 2)), ((2, 2), (2, 0)), ((0, 2, 2), (2, 1))):
+        yield Case((near_identity(rng, a), draw(rng, b)), label=f"{a}, {b}")
+    for a, b in shapes[1:3]:
+        yield Case((near_identity(rng, a, True), draw(rng, b, True)), label=f"complex {a}, {b}")
+
+
+def triangles(rng):
+    for case in systems(rng):
+        for lower, unit in ((True, False), (False, False), (True, True)):
+            label = f"{'lower' if lower else 'upper'}{', unit' * unit}, {case.label}"
+            yield Case(case.args, (lower, unit), label)
+
+
+def positive(rng, shape, complex_=False):
+    a = near_identity(rng, shape, complex_)
+    return a @ a.conj().swapaxes(-1, -2)
+
+
+def cholesky(rng):
+    for shape in SQUARES:
+        yield Case((positive(rng, shape),), (False,), f"{shape}")
+    for upper in (False, True):
+        yield Case((positive(rng, (2, 2), True),), (upper,), f"complex, upper={upper}")
+    skewed = positive(rng, (3, 3)) + np.triu(draw(rng, (3, 3)), 1) * 0.1
+    yield Case((skewed,), (True,), "not symmetric")
+
+
+def rectangles(rng):
+    for shape in ((1, 1), (2, 2), (3, 2), (2, 3), (2, 3, 2), (0, 2), (2, 0), (0, 2, 2)):
+        yield Case((draw(rng, shape),), label=f"{shape}")
+    for shape in ((2, 2), (3, 2), (2, 3)):
+        yield Case((draw(rng, shape, True),), label=f"complex {shape}")
+
+
+def pinv(rng):
+    for shape in ((2, 2), (3, 2), (2, 3), (2, 3, 2), (0, 2), (2, 0), (0, 2, 2)):
+        yield Case((draw(rng, shape),), (None,), f"{shape}")
+    yield Case((draw(rng, (3, 2), True),), (1e-6,), "complex (3, 2)")
+    # Where the rank changes, so does the number of large singular values: no derivative.
+    yield Case((of_rank(rng, 3, 1),), (1e-6,), "rank 1 of 3", smooth=False)
+
+
+def ranks(rng):
+    for shape in ((3, 2), (2, 2, 2), (0, 2), (0, 2, 2)):
+        yield Case((draw(rng, shape),), (None,), f"{shape}")
+    yield Case((of_rank(rng, 3, 1),), (1e-4,), "rank 1 of 3")
+    yield Case((np.zeros((2, 2)),), (None,), "zero")
+
+
+JORDAN = np.array([[0.7, 1.0, 0.0], [0.0, 0.7, 1.0], [0.0, 0.0, 0.7]])
+
+
+def exponents(rng):
+    for shape in SQUARES:
+        yield Case((draw(rng, shape),), label=f"{shape}")
+    yield Case((draw(rng, (2, 2), True),), label="complex")
+    yield Case((JORDAN,), label="defective")
+    yield Case((np.zeros((2, 2)),), label="zero")
+    yield Case((np.diag([1.0, 1.0, 2.0]),), label="degenerate")
+
+
+def powers(rng):
+    yield from regular(rng)
+    yield Case((JORDAN,), label="defective")
+    yield Case((np.diag([1.0, 1.0, 2.0]),), label="degenerate")
+    yield Case((np.eye(2),), label="identity")
+    turned = np.array([[0.6, -0.8], [0.8, 0.6]]) * 2
+    yield Case((turned,), label="complex eigenvalues")
+
+
+def sylvester(rng):
+    for m, n in ((1, 1), (2, 2), (3, 2), (0, 2)):
+        args = near_identity(rng, (m, m)), near_identity(rng, (n, n)), draw(rng, (m, n))
+        yield Case(args, label=f"{m}, {n}")
+    args = near_identity(rng, (2, 2, 2)), near_identity(rng, (2, 2, 2)), draw(rng, (2, 2, 2))
+    yield Case(args, label="batch")
+    args = near_identity(rng, (2, 2), True), near_identity(rng, (1, 1), True)
+    yield Case((*args, draw(rng, (2, 1), True)), label="complex")
+
+
+def fftn(rng):
+    for shape, axes, norm in (
+        ((4,), (0,), "backward"),
+        ((3,), (0,), "forward"),
+        ((2, 3), (1,), "ortho"),
+        ((2, 3), (0,), "backward"),
+        ((2, 3), (0, 1), "backward"),
+        ((2, 3), (1, 0), "forward"),
+        ((2, 1, 2), (0, 2), "ortho"),
+        ((0, 3), (1,), "backward"),
+        ((3,), (), "backward"),
+    ):
+        yield Case((draw(rng, shape, True),), (axes, norm), f"{shape} {axes} {norm}")
+        yield Case((draw(rng, shape),), (axes, norm), f"real {shape} {axes} {norm}")
+
+
+_LINES = (((4,), 0), ((5,), 0), ((1,), 0), ((2,), 0), ((2, 3), 1), ((4, 2), 0), ((0, 3), 1))
+
+
+def rfft(rng):
+    for shape, axis in _LINES:
+        for norm in ("backward", "ortho", "forward"):
+            yield Case((draw(rng, shape),), (axis, norm), f"{shape} {axis} {norm}")
+
+
+def irfft(rng):
+    for shape, axis in _LINES:
+        for n in (2 * shape[axis] - 2, 2 * shape[axis] - 1):
+            for norm in ("backward", "ortho", "forward") if n else ():
+                x = draw(rng, shape, True)
+                yield Case((x,), (n, axis, norm), f"{shape} to {n} along {axis}, {norm}")
+
+
+def paired(rng):
+    for shape, axis in _LINES:
+        for n in (2 * shape[axis] - 2 or 1, 2 * shape[axis] - 1):
+            yield Case((draw(rng, shape, True),), (n, axis, 0.5), f"{shape} of {n}")

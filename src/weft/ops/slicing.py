@@ -1,0 +1,78 @@
+"""Rows: basic indexing, by integers, slices and new axes.
+
+A basic index is written out in full, with one entry for each axis: an int, a slice as
+(start, count, step), or None for a new axis. Unlike Python's slices (before 3.12) it can be
+hashed, and it says the shape of its result.
+"""
+
+from ..core.aval import Aval
+from ..errors import IndexingError, ShapeError
+from .rows import linear
+from .samples import structural as samples
+
+
+def span(s: slice, n: int) -> tuple[int, int, int]:
+    """A Python slice of an axis of length n as (start, count, step)."""
+    start, stop, step = s.indices(n)
+    count = len(range(start, stop, step))
+    return (start, count, step) if count else (0, 0, 1)
+
+
+def everything(shape) -> tuple:
+    """The basic index that takes all of an array."""
+    return tuple([(0, n, 1) for n in shape])
+
+
+def indexed_shape(index) -> tuple[int, ...]:
+    """The shape of what a basic index takes."""
+    return tuple([1 if p is None else p[1] for p in index if p.__class__ is not int])
+
+
+def _check(name: str, index, shape) -> None:
+    """Raise unless `index` is one of an array of this shape."""
+    entries = [p for p in index if p is not None]
+    if len(entries) != len(shape):
+        raise IndexingError(f"{name}: {len(entries)} entries for the shape {shape}; give one an axis")
+    for axis, (p, n) in enumerate(zip(entries, shape, strict=True)):
+        reached = (p,) if isinstance(p, int) else (p[0], p[0] + (p[1] - 1) * p[2]) if p[1] else ()
+        for i in reached:
+            if not 0 <= i < n:
+                raise IndexingError(f"{name}: {i} is out of range for axis {axis} of length {n}")
+
+
+def _slice_shape(x: Aval, index) -> Aval:
+    _check("slice", index, x.shape)
+    return x.like(indexed_shape(index))
+
+
+def _unslice_shape(x: Aval, index, shape) -> Aval:
+    _check("unslice", index, shape)
+    if x.shape != indexed_shape(index):
+        raise ShapeError(f"unslice: got {x.shape}, the index takes {indexed_shape(index)}")
+    return x.like(shape)
+
+
+slice_ = linear(
+    "slice_",
+    shape=_slice_shape,
+    transpose=[lambda g, _x, index: unslice(g, index, _x.shape)],
+    sample=samples.slices,
+)
+
+# Zeros of `shape` with x in the places that the index takes.
+unslice = linear(
+    "unslice",
+    shape=_unslice_shape,
+    transpose=[lambda g, _x, index, shape: slice_(g, index)],
+    sample=samples.unslices,
+)
+
+
+def along(shape, axis: int, entry) -> tuple:
+    """The basic index that takes `entry` on one axis and all of the others."""
+    return (*everything(shape[:axis]), entry, *everything(shape[axis + 1 :]))
+
+
+def narrow(x, axis: int, start: int, stop: int):
+    """x[start:stop] along an axis; 0 ≤ start ≤ stop ≤ length."""
+    return slice_(x, along(x.shape, axis, (start, stop - start, 1)))

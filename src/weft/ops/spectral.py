@@ -1,0 +1,259 @@
+"""Rows: eigenvalues, singular values and their vectors.
+
+Where eigenvalues coincide, eigenvectors are any basis of their common space. The rules turn
+such a space as a whole and not within itself: vectors of equal eigenvalues do not couple. What
+this makes right, to any order, is every function of the spaces (a projector onto one) and of
+the eigenvalues that belong to simple ones; of coinciding eigenvalues every function that is
+symmetric in them to first order, and their sums to any order. Not determined by the rows here
+are second derivatives of other functions of coinciding eigenvalues (λ₁² + λ₂² where λ₁ = λ₂):
+write those as functions of the matrix (tr A², expm, logm, sqrtm, det), which are right
+everywhere. A function that tells coinciding eigenvalues or their vectors apart has no
+derivative there; it gets that of the basis LAPACK has chosen.
+"""
+
+from ..core import dtypes
+from ..core.aval import Aval
+from .arrange import diag_embed
+from .complex_ import conj, real
+from .contract import adjoint, matmul
+from .linalg import (
+    as_row,
+    columns,
+    completed,
+    diagonal_of,
+    hermitian,
+    lapack,
+    matrices,
+    rows,
+    solve_matrix,
+    square,
+)
+from .samples import spectra
+from .structural import cast, concat, sum_
+
+
+def _coupling_push(tangents, y, h, _e):
+    dh, de = tangents
+    parts = [] if de is None else [de]
+    if dh is not None:
+        parts.append(matmul(dh, y) - matmul(y, dh))
+    return coupling(h, sum(parts[1:], parts[0]))
+
+
+def _coupling_pull(g, y, h, _e):
+    g = coupling(adjoint(h), g)
+    x = adjoint(y)
+    return matmul(g, x) - matmul(x, g), g
+
+
+# The X of XH − HX = E for an H that is diagonal up to blocks of equal elements, with zeros in
+# those blocks: Eᵢⱼ/(hⱼ − hᵢ). H need be diagonal in value only. Its derivative is not, within a
+# block, and that is what makes second derivatives of invariant spaces right.
+coupling = lapack(
+    "coupling",
+    arity=2,
+    shape=lambda h, e: e.like(dtype=dtypes.promote(h.dtype, e.dtype)),
+    push=_coupling_push,
+    pull=_coupling_pull,
+    sample=spectra.coupling,
+)
+
+
+def _divided_push(tangents, y, _z, h):
+    dz, dh = tangents
+    parts = [] if dz is None else [dz]
+    if dh is not None:
+        parts.append(-matmul(y, dh))
+    return divided(sum(parts[1:], parts[0]), h)
+
+
+# The X of XH = Z for such an H, with zeros in the columns of zero elements.
+divided = lapack(
+    "divided",
+    arity=2,
+    shape=lambda z, h: z.like(dtype=dtypes.promote(z.dtype, h.dtype)),
+    push=_divided_push,
+    sample=spectra.divided,
+)
+
+
+def _sandwich(v, a):
+    return matmul(matmul(adjoint(v), a), v)
+
+
+def _eigh_shape(a: Aval) -> tuple[Aval, Aval]:
+    a = square("eigh", a)
+    return a.like(a.shape[:-1], dtypes.to_real(a.dtype)), a
+
+
+def _eigh_push(tangents, y, a):
+    v = y[1]
+    e = _sandwich(v, hermitian(tangents[0]))
+    return real(diagonal_of(e)), matmul(v, coupling(_sandwich(v, hermitian(a)), e))
+
+
+def _eigh_pull(g, y, a):
+    (gw, gv), v = g, y[1]
+    parts = [] if gw is None else [diag_embed(cast(gw, v.dtype))]
+    if gv is not None:
+        h = _sandwich(v, hermitian(a))
+        parts.append(coupling(adjoint(h), matmul(adjoint(v), gv)))
+    return (hermitian(matmul(matmul(v, sum(parts[1:], parts[0])), adjoint(v))),)
+
+
+# Of a the Hermitian part is taken, so that every element of a has a derivative.
+eigh = lapack(
+    "eigh",
+    shape=_eigh_shape,
+    push=_eigh_push,
+    pull=_eigh_pull,
+    outputs=2,
+    tracked=(0, 1),
+    sample=spectra.eigh,
+)
+
+
+def _eigvalsh_shape(a: Aval) -> Aval:
+    a = square("eigvalsh", a)
+    return a.like(a.shape[:-1], dtypes.to_real(a.dtype))
+
+
+def _eigvalsh_pull(g, _y, a):
+    v = eigh(a)[1]
+    return (matmul(v * cast(as_row(g), v.dtype), adjoint(v)),)
+
+
+eigvalsh = lapack(
+    "eigvalsh",
+    shape=_eigvalsh_shape,
+    push=lambda tangents, _y, a: real(diagonal_of(_sandwich(eigh(a)[1], hermitian(tangents[0])))),
+    pull=_eigvalsh_pull,
+    recast=True,
+    sample=spectra.eigvalsh,
+)
+
+
+def _eig_shape(a: Aval) -> tuple[Aval, Aval]:
+    a = square("eig", a)
+    a = a.like(dtype=dtypes.to_complex(a.dtype))
+    return a.like(a.shape[:-1]), a
+
+
+def _eig_push(tangents, y, a):
+    """The vectors keep their norm; their phases are free, and do not turn."""
+    v = y[1]
+    da, a = cast(tangents[0], v.dtype), cast(a, v.dtype)
+    e = solve_matrix(v, matmul(da, v))
+    h = solve_matrix(v, matmul(a, v))
+    dv = matmul(v, coupling(h, e))
+    along = real(sum_(conj(v) * dv, (len(v.shape) - 2,), True))
+    return diagonal_of(e), dv - v * cast(along, v.dtype)
+
+
+# A defective matrix has no basis of eigenvectors, and no derivative here.
+eig = lapack(
+    "eig",
+    shape=_eig_shape,
+    push=_eig_push,
+    outputs=2,
+    tracked=(0, 1),
+    recast=True,
+    sample=spectra.eig,
+)
+
+
+def _eigvals_push(tangents, _y, a):
+    v = eig(a)[1]
+    return diagonal_of(solve_matrix(v, matmul(cast(tangents[0], v.dtype), v)))
+
+
+def _eigvals_shape(a: Aval) -> Aval:
+    a = square("eigvals", a)
+    return a.like(a.shape[:-1], dtypes.to_complex(a.dtype))
+
+
+eigvals = lapack(
+    "eigvals",
+    shape=_eigvals_shape,
+    push=_eigvals_push,
+    recast=True,
+    sample=spectra.eigvals,
+)
+
+
+def _svd_shape(a: Aval, full: bool) -> tuple[Aval, Aval, Aval]:
+    a = matrices("svd", a)
+    *batch, m, n = a.shape
+    k = min(m, n)
+    u, vh = (m, n) if full else (k, k)
+    s = a.like((*batch, k), dtypes.to_real(a.dtype))
+    return a.like((*batch, m, u)), s, a.like((*batch, vh, n))
+
+
+def _dilated(m):
+    """[[0, M], [Mᴴ, 0]] in the basis where it is diagonal if M is: ±σ."""
+    p, q = hermitian(m), (adjoint(m) - m) * 0.5
+    last = len(m.shape) - 1
+    return concat([concat([p, q], last), concat([-q, -p], last)], last - 1)
+
+
+def _svd_push(tangents, y, a, full):
+    (da,), (u, s, vh) = tangents, y
+    k = s.shape[-1]
+    u1, v1 = columns(u, 0, k), columns(adjoint(vh), 0, k)
+    h = matmul(matmul(adjoint(u1), a), v1)
+    left, right = matmul(da, v1), matmul(adjoint(da), u1)
+    e = matmul(adjoint(u1), left)
+    x = rows(coupling(_dilated(h), _dilated(e)), 0, k)
+    same, opposite = columns(x, 0, k), columns(x, k, 2 * k)
+    du = _moved(u1, same + opposite, left, h)
+    dv = _moved(v1, same - opposite, right, adjoint(h))
+    if full:
+        du, dv = completed(u, du), completed(adjoint(vh), dv)
+    return du, real(diagonal_of(e)), adjoint(dv)
+
+
+def _moved(q, turn, z, h):
+    """The tangent of q: the turn within its space, and what leads out of that."""
+    inside = matmul(q, turn)
+    if q.shape[-2] == q.shape[-1]:
+        return inside
+    return inside + divided(z - matmul(q, matmul(adjoint(q), z)), h)
+
+
+# Vectors of a singular value 0, and those that full matrices add, span spaces only.
+svd = lapack(
+    "svd",
+    shape=_svd_shape,
+    push=_svd_push,
+    outputs=3,
+    tracked=(0, 1, 2),
+    static=True,
+    sample=spectra.svd,
+)
+
+
+def _svdvals_shape(a: Aval) -> Aval:
+    a = matrices("svdvals", a)
+    return a.like((*a.shape[:-2], min(a.shape[-2:])), dtypes.to_real(a.dtype))
+
+
+def _svdvals_push(tangents, _y, a):
+    u, _, vh = svd(a, False)
+    along = conj(u) * matmul(tangents[0], adjoint(vh))
+    return real(sum_(along, (len(u.shape) - 2,), False))
+
+
+def _svdvals_pull(g, _y, a):
+    u, _, vh = svd(a, False)
+    return (matmul(u * cast(as_row(g), u.dtype), vh),)
+
+
+svdvals = lapack(
+    "svdvals",
+    shape=_svdvals_shape,
+    push=_svdvals_push,
+    pull=_svdvals_pull,
+    recast=True,
+    sample=spectra.svdvals,
+)

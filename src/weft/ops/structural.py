@@ -1,0 +1,266 @@
+"""Rows: the shape of arrays, whatever their elements are."""
+
+from functools import lru_cache
+from math import prod
+
+from ..core import dtypes
+from ..core.aval import Aval, axes_in, axis_in, broadcast
+from ..errors import ArgumentError, AxisError, ShapeError
+from .rows import linear
+from .samples import structural as samples
+from .slicing import along, narrow, slice_
+
+cast = linear(
+    "cast",
+    shape=lambda x, dtype: x.like(dtype=dtypes.canonical(dtype)),
+    transpose=[lambda g, _x, dtype: cast(g, _x.dtype)],
+    recast=True,
+    sample=samples.casts,
+)
+
+copy = linear(
+    "copy", shape=lambda x: x, transpose=[lambda g, _x: g], sample=samples.arrays
+)
+
+
+def _reshape_shape(x: Aval, shape) -> Aval:
+    if prod(x.shape) != prod(shape):
+        raise ShapeError(
+            f"reshape: {x.shape} has {prod(x.shape)} elements, {tuple(shape)} has {prod(shape)}"
+        )
+    return x.like(shape)
+
+
+reshape = linear(
+    "reshape",
+    shape=_reshape_shape,
+    transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
+    sample=samples.reshapes,
+)
+
+
+def _permute_shape(x: Aval, axes) -> Aval:
+    if sorted(axes) != list(range(x.ndim)):
+        raise AxisError(f"permute: {tuple(axes)} does not name each of {x.ndim} axes once")
+    return x.like([x.shape[a] for a in axes])
+
+
+@lru_cache(maxsize=256)
+def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(sorted(range(len(axes)), key=axes.__getitem__))
+
+
+permute = linear(
+    "permute",
+    shape=_permute_shape,
+    transpose=[lambda g, _x, axes: permute(g, _inverse(axes))],
+    sample=samples.permutes,
+)
+
+
+def _broadcast_shape(x: Aval, shape) -> Aval:
+    if broadcast("broadcast_to", x.shape, shape) != tuple(shape):
+        raise ShapeError(f"broadcast_to: {x.shape} is larger than {tuple(shape)}")
+    return x.like(shape)
+
+
+broadcast_to = linear(
+    "broadcast_to",
+    shape=_broadcast_shape,
+    transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
+    sample=samples.broadcasts,
+)
+
+
+def _kept(shape, axes, keepdims: bool) -> tuple[int, ...]:
+    """`shape` with ones in place of `axes`, or without them."""
+    return tuple([1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes])
+
+
+def _sum_dtype(dtype):
+    if dtypes.is_inexact(dtype):
+        return dtype
+    return dtypes.uint64 if dtype in dtypes.UNSIGNED else dtypes.int64
+
+
+def _sum_shape(x: Aval, axes, keepdims: bool) -> Aval:
+    axes_in("sum", axes, x.ndim)
+    return x.like(_kept(x.shape, axes, keepdims), _sum_dtype(x.dtype))
+
+
+def _spread(g, _x, axes, keepdims):
+    if not keepdims:
+        g = reshape(g, _kept(_x.shape, axes, True))
+    return broadcast_to(g, _x.shape)
+
+
+sum_ = linear(
+    "sum", shape=_sum_shape, transpose=[_spread], precision="single", sample=samples.sums
+)
+
+
+@lru_cache(maxsize=1024)
+def _spread_axes(shape, narrower) -> tuple[tuple[int, ...], bool]:
+    """The axes that broadcasting `narrower` to `shape` has made, and whether all are new."""
+    new = len(shape) - len(narrower)
+    grown = [i + new for i, n in enumerate(narrower) if n == 1 != shape[i + new]]
+    return (*range(new), *grown), not grown
+
+
+def unbroadcast(g, shape):
+    """g summed over the axes along which an argument of `shape` was broadcast."""
+    have = g.shape
+    if have == shape:
+        return g
+    axes, new = _spread_axes(tuple(have), tuple(shape))
+    if new:
+        return sum_(g, axes, False)
+    g = sum_(g, axes, True)
+    return g if len(have) == len(shape) else reshape(g, tuple(shape))
+
+
+def mT(x):
+    """x with its last two axes exchanged."""
+    return swapaxes(x, len(x.shape) - 2, len(x.shape) - 1)
+
+
+def swapaxes(x, a: int, b: int):
+    """x with axes a and b exchanged."""
+    axes = list(range(len(x.shape)))
+    axes[a], axes[b] = b, a
+    return permute(x, tuple(axes))
+
+
+def moveaxis(x, source: tuple[int, ...], target: tuple[int, ...]):
+    """x with the axes `source` moved to the places `target`; the others keep their order."""
+    rest = iter([i for i in range(len(x.shape)) if i not in source])
+    placed = dict(zip(target, source, strict=True))
+    return permute(x, tuple(placed[i] if i in placed else next(rest) for i in range(len(x.shape))))
+
+
+def squeeze(x, axes: tuple[int, ...]):
+    """x without the axes of length 1 named."""
+    shape = x.shape
+    for a in axes:
+        if shape[axis_in("squeeze", a, len(shape))] != 1:
+            raise ShapeError(
+                f"squeeze: axis {a} of {tuple(shape)} has length {shape[a]}, expected 1; "
+                "select an element of it instead"
+            )
+    return reshape(x, _kept(shape, axes, False))
+
+
+def expand_dims(x, axes: tuple[int, ...]):
+    """x with new axes of length 1, which will have the numbers `axes` in the result."""
+    ndim = len(x.shape) + len(axes)
+    axes = axes_in("expand_dims", axes, ndim)
+    rest = iter(x.shape)
+    return reshape(x, tuple(1 if i in axes else next(rest) for i in range(ndim)))
+
+
+def _flip_shape(x: Aval, axes) -> Aval:
+    axes_in("flip", axes, x.ndim)
+    return x
+
+
+flip = linear(
+    "flip",
+    shape=_flip_shape,
+    transpose=[lambda g, _x, axes: flip(g, axes)],
+    sample=samples.flips,
+)
+
+
+def _roll_shape(x: Aval, shifts, axes) -> Aval:
+    if len(shifts) != len(axes):
+        raise ArgumentError(f"roll: {len(shifts)} shifts for {len(axes)} axes; give one for each")
+    for a in axes:
+        axis_in("roll", a, x.ndim)
+    return x
+
+
+roll = linear(
+    "roll",
+    shape=_roll_shape,
+    transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
+    sample=samples.rolls,
+)
+
+
+def _common(name: str, avals: list[Aval]) -> Aval:
+    if not avals:
+        raise ArgumentError(f"{name}: got no arrays, expected at least one")
+    return avals[0].like(dtype=dtypes.promote_all(a.dtype for a in avals))
+
+
+def _concat_shape(avals: list[Aval], axis: int, ends) -> Aval:
+    first = _common("concat", avals)
+    axis_in("concat", axis, first.ndim)
+    for a in avals:
+        if a.ndim != first.ndim or _kept(a.shape, (axis,), True) != _kept(first.shape, (axis,), True):
+            raise ShapeError(
+                f"concat: {first.shape} and {a.shape} differ on an axis other than {axis}"
+            )
+    return first.like((*first.shape[:axis], ends[-1], *first.shape[axis + 1 :]))
+
+
+def _piece(g, i, _args, axis, ends):
+    return narrow(g, axis, ends[i - 1] if i else 0, ends[i])
+
+
+# `ends` are the running totals of the lengths, for pieces that nobody else remembers.
+_concat = linear(
+    "concat",
+    compute=lambda xp, xs, axis, ends: xp.concat(xs, axis),
+    shape=_concat_shape,
+    transpose=_piece,
+    joint=True,
+    sample=samples.concats,
+)
+
+
+def concat(xs, axis: int):
+    """Arrays one after the other along an axis they have."""
+    total, ends = 0, []
+    for x in xs:
+        axis_in("concat", axis, len(x.shape))
+        total += x.shape[axis]
+        ends.append(total)
+    return _concat(xs, axis, tuple(ends))
+
+
+def _stack_shape(avals: list[Aval], axis: int) -> Aval:
+    first = _common("stack", avals)
+    axis_in("stack", axis, first.ndim + 1)
+    for a in avals:
+        if a.shape != first.shape:
+            raise ShapeError(f"stack: {first.shape} and {a.shape} differ; all must be alike")
+    return first.like((*first.shape[:axis], len(avals), *first.shape[axis:]))
+
+
+stack = linear(
+    "stack",
+    compute=lambda xp, xs, axis: xp.stack(xs, axis),
+    shape=_stack_shape,
+    transpose=lambda g, i, _args, axis: slice_(g, along(g.shape, axis, i)),
+    joint=True,
+    sample=samples.stacks,
+)
+
+
+def unstack(x, axis: int) -> tuple:
+    """The slices of x along an axis, which they do not have any more."""
+    return tuple(slice_(x, along(x.shape, axis, i)) for i in range(x.shape[axis]))
+
+
+def split(x, ends: tuple[int, ...], axis: int) -> tuple:
+    """x cut before each of the positions `ends` along an axis, as NumPy's split does."""
+    n = x.shape[axis]
+    cuts = [span for span in zip((0, *ends), (*ends, n), strict=True)]
+    return tuple(narrow(x, axis, min(a, n), max(min(a, n), min(b, n))) for a, b in cuts)
+
+
+def chunk(x, count: int, axis: int) -> tuple:
+    """x cut into at most `count` pieces of one length, the last of which may be shorter."""
+    size = max(1, -(-x.shape[axis] // count))
+    return split(x, tuple(range(size, x.shape[axis], size)), axis)

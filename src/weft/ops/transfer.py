@@ -1,0 +1,20 @@
+"""Rows: moving a value between devices."""
+
+from ..backend.device import canonical_device, place
+from ..core.aval import Aval
+from ..core.value import aval_of
+from .rows import linear
+
+transfer = linear(
+    "transfer",
+    compute=lambda xp, x, target, source: place(x, target),
+    shape=lambda x, target, source: Aval(x.shape, x.dtype, target),
+    transpose=[lambda g, _x, target, source: transfer(g, source, target)],
+    recast=True,
+)
+
+
+def move(x, device):
+    """x on another device; the same object where it is there already."""
+    source, target = aval_of(x).device, canonical_device(device)
+    return x if source == target else transfer(x, target, source)

@@ -1,0 +1,1 @@
+"""Interpreters of the table: each differentiation mode is one of them."""

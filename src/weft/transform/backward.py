@@ -1,0 +1,206 @@
+"""`loss.backward()`, hooks on gradients, and contexts that switch recording."""
+
+from itertools import count
+
+from .. import errors
+from ..core import dtypes
+from ..core.backends import BACKENDS
+from ..core.node import Extra, Leaf, Node, Severed
+from ..core.origin import here
+from ..core.settings import changed, current
+from ..core.value import GROUND, wrap
+from .gradient_map import GradientMap
+from .sweep import sweep
+
+_handles = count()
+
+
+def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = False):
+    """The gradients of this tensor with respect to the leaves it was computed from.
+
+    grad          the cotangent to start with; needed unless the tensor has one element
+    retain_graph  keep the graph for another backward pass
+    create_graph  record this pass too, so that the gradients can be differentiated
+
+    Returns a `GradientMap` of this call's gradients; the leaves' `.grad` accumulates them.
+
+    >>> import weft as wf
+    >>> x = wf.tensor(3.0, requires_grad=True)
+    >>> (x**2 + 2 * x + 1).backward()[x].item()
+    8.0
+    """
+    node = self._node
+    if node is None or node.__class__ is Severed:
+        raise _no_graph(self)
+    seed = seed_for(self, grad)
+    start = {node: seed if create_graph else seed._data}
+    retain = retain_graph or create_graph
+    reached = sweep(start, record=create_graph, retain=retain, on_node=visit)
+    return _hand_out(reached, seed, create_graph)
+
+
+def _no_graph(x) -> errors.GradientError:
+    if x._node.__class__ is Severed:
+        return errors.GradientNotRecorded(
+            f"this value was computed from a gradient made at {x._node.line} without its graph; "
+            f"pass create_graph=True there (or use a persistent tape)"
+        )
+    if not dtypes.is_inexact(x.dtype):
+        return errors.NotDifferentiable(
+            f"backward(): a tensor of dtype {x.dtype} has no derivative; compute the loss in "
+            f"floating point"
+        )
+    return errors.NoGraph(
+        "backward(): nothing was recorded for this tensor: no input of its computation requires "
+        "a gradient, or it was computed under no_grad() or detached; give an input "
+        f"requires_grad=True"
+    )
+
+
+def seed_for(x, grad):
+    """The starting cotangent as a tensor like x."""
+    if grad is None:
+        if x.size != 1:
+            raise errors.NonScalarBackward(
+                f"backward() of a tensor of shape {x.shape} needs a starting gradient of that "
+                f"shape: reduce it first (x.sum()) or pass grad="
+            )
+        xp = BACKENDS[type(x._data)]
+        return wrap(xp.full(x.shape, 1, x.dtype, x.device))
+    if type(grad) not in GROUND:
+        raise errors.DTypeError(
+            f"backward(grad=…): expected a tensor, got {type(grad).__name__}; "
+            f"wf.tensor(…) makes one"
+        )
+    if grad.shape != x.shape:
+        raise errors.ShapeError(
+            f"backward(grad=…): shape {grad.shape} for a tensor of shape {x.shape}"
+        )
+    if grad.device != x.device:
+        raise errors.DeviceError(
+            f"backward(grad=…): on {grad.device!r}, the tensor on {x.device!r}"
+        )
+    return grad if grad.dtype == x.dtype else grad.to(x.dtype)
+
+
+def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
+    """The map, and the same gradients added to the leaves' `.grad`."""
+    line = here()
+    mark = None if create_graph else Severed(line)
+    grads = {}
+    for leaf, g in reached.items():
+        if create_graph:
+            given = running = g
+        else:
+            given, running = _shared(g, seed._data, mark)
+        grads[-leaf.id] = given
+        if leaf.requested:
+            leaf.grad = running if leaf.grad is None else leaf.grad + running
+    return GradientMap(grads, line)
+
+
+def _shared(raw, seed, mark):
+    """Two tensors over one piece of memory, which is frozen: a writer must copy first."""
+    xp = BACKENDS[type(raw)]
+    raw = xp.whole(raw)
+    raw = xp.freeze(xp.copy(raw) if xp.owner(raw) == xp.owner(seed) else raw)
+    return wrap(raw, mark), wrap(raw, mark)
+
+
+def visit(node, g):
+    """Run a node's gradient hooks, and keep its gradient if that was asked for."""
+    raw = type(g) not in GROUND
+    t = wrap(g) if raw else g
+    for hook in list(node.extra.hooks.values()):
+        changed_to = hook(t)
+        if changed_to is not None:
+            t = _checked(node, changed_to)
+    if node.extra.retains:
+        node.extra.grad = t if node.extra.grad is None else node.extra.grad + t
+    return t._data if raw else t
+
+
+def _checked(node, g):
+    if type(g) not in GROUND or g.shape != tuple(node.shape):
+        got = getattr(g, "shape", type(g).__name__)
+        raise errors.ShapeError(
+            f"a gradient hook on {node.name} returned {got}, expected a tensor of shape "
+            f"{tuple(node.shape)}"
+        )
+    return g
+
+
+class HookHandle:
+    """Takes a hook away again."""
+
+    def __init__(self, hooks: dict, key: int):
+        self._hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        self._hooks.pop(self._key, None)
+
+
+def register_hook(self, hook) -> HookHandle:
+    """Call `hook(gradient)` when this tensor's gradient is known; it may return another one."""
+    extra = _extra_of(self, "register_hook")
+    key = next(_handles)
+    extra.hooks[key] = hook
+    return HookHandle(extra.hooks, key)
+
+
+def retain_grad(self) -> None:
+    """Keep the gradient of this intermediate value in `.grad`."""
+    if self._node.__class__ is not Leaf:
+        _extra_of(self, "retain_grad").retains = True
+
+
+def _extra_of(x, what: str) -> Extra:
+    node = x._node
+    if node.__class__ is not Leaf and node.__class__ is not Node:
+        raise errors.NoGraph(
+            f"{what}(): this tensor does not require a gradient; call it on one that does "
+        )
+    if node.extra is None:
+        node.extra = Extra()
+    return node.extra
+
+
+def no_grad():
+    """A block (or decorated function) in which nothing is recorded."""
+    return changed(grad=False)
+
+
+def enable_grad():
+    """A block inside `no_grad()` in which operations are recorded again."""
+    return changed(grad=True)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations on tracked tensors are being recorded."""
+    return current.get().grad
+
+
+def detect_anomaly():
+    """A block that stops at the first NaN or infinity, in the forward or backward pass.
+
+    >>> import weft as wf
+    >>> with wf.detect_anomaly():
+    ...     wf.log(wf.tensor(0.0))
+    Traceback (most recent call last):
+    ...
+    weft.errors.AnomalyError: log made the first NaN or infinity of the forward pass (at ...)
+    """
+    return changed(anomaly=True)
+
+
+def saved_tensors_hooks(pack, unpack):
+    """A block in which what is saved for backward goes through `pack`, and back by `unpack`."""
+    return changed(saved_hooks=(pack, unpack))
+
+
+def save_on_cpu():
+    """A block in which what is saved for backward is kept in host memory."""
+    return saved_tensors_hooks(
+        lambda t: (t.device, t if t.device == "cpu" else t.to("cpu")),
+        lambda kept: kept[1].to(kept[0]),
+    )

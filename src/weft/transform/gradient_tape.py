@@ -1,0 +1,175 @@
+"""GradientTape: gradients of chosen targets with respect to chosen sources."""
+
+from weakref import ref
+
+from .. import errors
+from ..core.backends import BACKENDS
+from ..core.node import Leaf, Node, Severed
+from ..core.origin import here
+from ..core.settings import changed, current
+from ..core.value import GROUND, wrap
+from .backward import seed_for, visit
+from .sweep import reaching, sweep
+
+
+class GradientTape:
+    """Records what is computed from the tensors it watches.
+
+    persistent  any number of `gradient()` calls, which are themselves recorded
+
+    >>> import weft as wf
+    >>> with wf.GradientTape() as tape:
+    ...     x = tape.watch(wf.tensor([1.0, 2.0]))
+    ...     y = (x * x).sum()
+    >>> tape.gradient(y, x).tolist()
+    [2.0, 4.0]
+    """
+
+    _leaves: dict[int, tuple] = {}  # noqa: RUF012  (for `__del__` of a tape that was refused)
+
+    def __init__(self, persistent: bool = False):
+        self._persistent = persistent
+        self._consumed_at = None
+        self._leaves = {}
+        self._block = None
+
+    def persistent(self) -> "GradientTape":
+        """This tape, made persistent."""
+        self._persistent = True
+        return self
+
+    def __enter__(self) -> "GradientTape":
+        self._block = changed(tapes=(*current.get().tapes, self))
+        self._block.__enter__()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        block, self._block = self._block, None
+        block.__exit__(*exc)
+        self._unwatch()
+
+    def __del__(self):
+        self._unwatch()
+
+    def watch(self, tensor):
+        """Mark a tensor, so that what is computed from it from now on is recorded; returns it."""
+        if type(tensor) not in GROUND:
+            raise errors.DTypeError(
+                f"watch: expected a tensor, got {type(tensor).__name__}; wf.tensor(…) makes one "
+            )
+        self._refuse_if_consumed("watch")
+        node = tensor._node
+        if node is None or node.__class__ is Severed:
+            tensor._node = node = tensor._new_leaf(requested=False)
+        if node.__class__ is Leaf:
+            node.watchers = (*node.watchers, ref(self))
+        self._leaves[id(tensor)] = (ref(tensor), node)
+        return tensor
+
+    variable = watch
+
+    def _unwatch(self) -> None:
+        """Leave the watched tensors as they were; the graph that was recorded stays."""
+        for tensor_ref, node in self._leaves.values():
+            if node.__class__ is not Leaf:
+                continue
+            node.watchers = tuple(w for w in node.watchers if w() not in (self, None))
+            tensor = tensor_ref()
+            if tensor is not None and tensor._node is node and not node.requested:
+                if not node.watchers:
+                    tensor._node = None
+
+    def gradient(self, targets, sources, output_gradients=None, unconnected: str = "none"):
+        """∂targets/∂sources, summed over the targets.
+
+        targets           a tensor or a sequence of them
+        sources           a tensor (gives one gradient) or a sequence (gives a list)
+        output_gradients  a cotangent for each target; by default ones
+        unconnected       "none" or "zero": what a source gets that no target depends on
+        """
+        if unconnected not in ("none", "zero"):
+            raise errors.ArgumentError(
+                f"gradient: unconnected={unconnected!r}, expected 'none' or 'zero'"
+            )
+        self._refuse_if_consumed("gradient")
+        many = isinstance(sources, list | tuple)
+        wanted = list(sources) if many else [sources]
+        found = self._gradients(_listed(targets), wanted, output_gradients)
+        if not self._persistent:
+            self._consumed_at = here()
+        if unconnected == "zero":
+            found = [_zeros(s) if g is None else g for s, g in zip(wanted, found, strict=True)]
+        return found if many else found[0]
+
+    def _gradients(self, targets, sources, output_gradients):
+        goals = [self._node_of(s) for s in sources]
+        wanted = {n for n in goals if n is not None}
+        seeds = _seeds(targets, output_gradients)
+        if not seeds or not wanted:
+            return [None] * len(sources)
+        useful, leaves = reaching(seeds, wanted)
+        record = self._records(leaves)
+        start = {n: g if record else g._data for n, g in seeds.items() if n in useful}
+        reached = sweep(start, record=record, retain=record, useful=useful, goals=wanted,
+                        on_node=visit)
+        if record:
+            return [reached.get(n) for n in goals]
+        return _detached([reached.get(n) for n in goals])
+
+    def _records(self, leaves) -> bool:
+        """Whether somebody else may still want to differentiate the gradient."""
+        if self._persistent or any(tape is not self for tape in current.get().tapes):
+            return True
+        return any(w() not in (self, None) for leaf in leaves for w in leaf.watchers)
+
+    def _node_of(self, source):
+        if type(source) not in GROUND:
+            raise errors.DTypeError(
+                f"gradient: sources must be tensors, got {type(source).__name__}"
+            )
+        _, node = self._leaves.get(id(source), (None, source._node))
+        return node if node.__class__ in (Leaf, Node) else None
+
+    def _refuse_if_consumed(self, what: str) -> None:
+        if self._consumed_at is not None:
+            raise errors.TapeConsumed(
+                f"{what}: this tape was used up by gradient() at {self._consumed_at}; make it "
+                f"GradientTape(persistent=True) for several calls"
+            )
+
+
+def _listed(targets) -> list:
+    targets = list(targets) if isinstance(targets, list | tuple) else [targets]
+    for t in targets:
+        if type(t) not in GROUND:
+            raise errors.DTypeError(
+                f"gradient: targets must be tensors, got {type(t).__name__}"
+            )
+    return targets
+
+
+def _seeds(targets, output_gradients) -> dict:
+    """The starting cotangents by node; targets that were not recorded have none."""
+    given = [None] * len(targets) if output_gradients is None else _listed(output_gradients)
+    if len(given) != len(targets):
+        raise errors.ArgumentError(
+            f"gradient: {len(given)} output_gradients for {len(targets)} targets"
+        )
+    seeds = {}
+    for t, g in zip(targets, given, strict=True):
+        if t._node.__class__ in (Leaf, Node):
+            ones = wrap(BACKENDS[type(t._data)].full(t.shape, 1, t.dtype, t.device))
+            seed = ones if g is None else seed_for(t, g)
+            seeds[t._node] = seeds[t._node] + seed if t._node in seeds else seed
+    return seeds
+
+
+def _detached(raws) -> list:
+    """Tensors that share no memory, marked as gradients without a graph."""
+    mark = Severed(here())
+    return [None if r is None else wrap(BACKENDS[type(r)].copy(r), mark) for r in raws]
+
+
+def _zeros(source):
+    xp = BACKENDS[type(source._data)]
+    return wrap(xp.full(source.shape, 0, source.dtype, source.device))

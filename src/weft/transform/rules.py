@@ -1,0 +1,248 @@
+"""Reading a row's rule: push-forward and pull-back, written once for each kind of rule."""
+
+from .. import errors
+from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.backends import BACKENDS
+from ..core.call import caller
+from ..core.dtypes import RAW_COMPLEX as COMPLEX
+from ..core.node import Node
+from ..core.op import Jvp, Linear, Op, Partials, states_product
+from ..core.value import GROUND, wrap, wrap
+from ..ops.complex_ import conj, real
+from ..ops.elementwise import multiply, strong_product
+from ..ops.structural import broadcast_to, unbroadcast
+
+
+class Picked:
+    """A cotangent for one of several outputs."""
+
+    __slots__ = ("g", "k")
+
+    def __init__(self, k: int, g):
+        self.k, self.g = k, g
+
+
+def refuse(parents, node: Node, g, saved):
+    """The pull-back of an operation without a derivative."""
+    raise errors.NotDifferentiable(
+        f"{node.name} (at {node.line}) has no derivative; use .detach() or wf.stop_gradient() "
+        "on its argument to treat the result as a constant"
+    )
+
+
+def pull_pick(parents, node: Node, g, saved):
+    return (Picked(node.static[0], g),)
+
+
+def _term(d, strong: bool):
+    """(node, g, saved) -> g times one partial."""
+    if d is None:
+        return lambda node, g, saved: refuse((), node, g, saved)
+    if d.__class__ is int:
+        return {
+            1: lambda node, g, saved: g,
+            -1: lambda node, g, saved: -g,
+            0: lambda node, g, saved: _zeros(g),
+        }.get(d, lambda node, g, saved: g * d)
+
+    if states_product(d):
+        return _product_term(d, strong)
+
+    def times(node, g, saved):
+        p = d(*saved, *node.static) if node.static else d(*saved)
+        if node.dtype in COMPLEX:
+            p = conj(p)
+        return strong_product(g, p) if strong else g * p
+
+    return times
+
+
+def _zeros(g):
+    """An exact zero cotangent, whatever g is."""
+    raw = g._data if type(g) in GROUND else g
+    zeros = BACKENDS[type(raw)].zeros_like(raw)
+    return zeros if raw is g else wrap(zeros)
+
+
+def _product_term(product, strong: bool):
+    """(node, g, saved) -> g times a partial that is stated as a product.
+
+    In a recorded sweep a strong product needs its two factors apart, to stay differentiable
+    where g is zero: the partial itself is its product with one.
+    """
+
+    def times(node, g, saved):
+        rest = (*saved, *node.static)
+        if node.dtype in COMPLEX:
+            return conj(_times_now(product, strong, conj(g), rest))
+        return _times_now(product, strong, g, rest)
+
+    return times
+
+
+def _times_now(product, strong: bool, t, rest):
+    if not strong:
+        return product(t, *rest)
+    if type(t) in GROUND:
+        return strong_product(t, product(1.0, *rest))
+    return BACKENDS[type(t)].zero_where_zero(product(t, *rest), t)
+
+
+def pull_partials(rule: Partials):
+    """The pull-back of an elementwise row; one and two arguments are unrolled for speed."""
+    terms = [_term(d, s) for d, s in zip(rule.d, rule.strong, strict=True)]
+    if len(terms) == 1:
+        (only,) = terms
+        return lambda parents, node, g, saved: (only(node, g, saved),)
+    if len(terms) == 2:
+        return _pull_two(*terms)
+
+    def pull(parents, node, g, saved):
+        return [
+            None if p is None else _fitted(t(node, g, saved), p)
+            for t, p in zip(terms, parents, strict=True)
+        ]
+
+    return pull
+
+
+def _pull_two(left, right):
+    def pull(parents, node, g, saved):
+        p, q = parents
+        c = d = None
+        if p is not None:
+            c = left(node, g, saved)
+            if c is not None and c.shape != p.shape:
+                c = unbroadcast(c, p.shape)
+        if q is not None:
+            d = right(node, g, saved)
+            if d is not None and d.shape != q.shape:
+                d = unbroadcast(d, q.shape)
+        return c, d
+
+    return pull
+
+
+def _fitted(c, parent):
+    """A cotangent summed over the axes along which its argument was broadcast."""
+    return c if c is None or c.shape == parent.shape else unbroadcast(c, parent.shape)
+
+
+def _stand_ins(node: Node, values):
+    """The arguments, with a parent node (it knows shape and dtype) for what was not kept."""
+    return [v if v is not None else p for v, p in zip(values, node.parents, strict=True)]
+
+
+def _conjugated(transpose, node: Node, parent, g):
+    """The adjoint of a map between complex spaces: conj ∘ transpose ∘ conj."""
+    if node.dtype not in COMPLEX and parent.dtype not in COMPLEX:
+        return transpose(g)
+    c = conj(transpose(conj(g)))
+    return real(c) if parent.dtype not in COMPLEX and _is_complex(c) else c
+
+
+def _is_complex(x) -> bool:
+    raw = x._data if type(x) in GROUND else x
+    return raw.dtype in COMPLEX
+
+
+def pull_linear(rule: Linear):
+    def pull(parents, node, g, saved):
+        args, static = _stand_ins(node, saved[1:]), node.static
+        out = []
+        for t, p in zip(rule.transpose, parents, strict=True):
+            c = None
+            if p is not None:
+                t = refuse((), node, g, saved) if t is None else t
+                c = _conjugated(lambda h, t=t: t(h, *args, *static), node, p, g)
+            out.append(c)
+        return out
+
+    return pull
+
+
+def pull_variadic(rule: Linear):
+    (transpose,) = rule.transpose
+
+    def pull(parents, node, g, saved):
+        args, static = _stand_ins(node, saved[1:]), node.static
+        return [
+            None
+            if p is None
+            else _conjugated(lambda h, i=i: transpose(h, i, args, *static), node, p, g)
+            for i, p in enumerate(parents)
+        ]
+
+    return pull
+
+
+def pull_stated(rule: Jvp):
+    def pull(parents, node, g, saved):
+        if rule.keep is not None:
+            return rule.pull(g, *saved, *node.static)
+        y, *args = saved
+        return rule.pull(g, y, *_stand_ins(node, args), *node.static)
+
+    return pull
+
+
+def push(op: Op, y, args, tangents, static):
+    """The tangent of y: the row's rule read forwards. Absent tangents are None."""
+    rule = op.rule
+    if isinstance(rule, Jvp):
+        return rule.push(tangents, y, *args, *static)
+    if isinstance(rule, Partials):
+        kept = rule.keep(y, *args, *static) if rule.keep else (y, *args, *static)
+        terms = [
+            _forward_term(d, strong, t, kept)
+            for d, strong, t in zip(rule.d, rule.strong, tangents, strict=True)
+            if t is not None
+        ]
+        return _total([t for t in terms if t is not None], y)
+    if isinstance(rule, Linear):
+        call = caller(op)
+        if rule.joint:
+            moved = _joint_tangents(rule, args, tangents)
+            return call(moved, *static) if op.arity is None else call(*moved, *static)
+        terms = []
+        for i, t in enumerate(tangents):
+            if t is not None:
+                moved = [*args[:i], t, *args[i + 1 :]]
+                terms.append(call(moved, *static) if op.arity is None else call(*moved, *static))
+        return _total(terms, y)
+    raise errors.NotDifferentiable(f"{op.name} has no derivative")
+
+
+def _joint_tangents(rule: Linear, args, tangents) -> list:
+    """The tangents, zeros for the absent ones, and index arguments as they are."""
+    given = rule.transpose if len(rule.transpose) == len(args) else rule.transpose * len(args)
+    return [
+        a if transpose is None else _zeros_like(a) if t is None else t
+        for transpose, a, t in zip(given, args, tangents, strict=True)
+    ]
+
+
+def _zeros_like(a):
+    if type(a) in PYTHON_SCALARS:
+        return 0
+    raw = a._data if type(a) in GROUND else a
+    zeros = BACKENDS[type(raw)].zeros_like(raw)
+    return wrap(zeros) if type(a) in GROUND else zeros
+
+
+def _forward_term(d, strong: bool, t, kept):
+    if d.__class__ is int:
+        return t if d == 1 else _zeros(t) if d == 0 else t * d
+    if states_product(d):
+        return _times_now(d, strong, t, kept)
+    p = d(*kept)
+    return strong_product(t, p) if strong else t * p
+
+
+def _total(terms, y):
+    if not terms:
+        return multiply(y, 0)
+    total = terms[0]
+    for t in terms[1:]:
+        total = total + t
+    return broadcast_to(total, y.shape) if total.shape != y.shape else total

@@ -1,0 +1,246 @@
+"""The reverse sweep: cotangents carried from results back to the leaves of a graph."""
+
+from heapq import heappop, heappush, heapreplace
+
+from .. import errors
+from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.dispatch import PICK, Packed, pick
+from ..core.node import Leaf, Node
+from ..core.op import Jvp, Linear, Op, Partials
+from ..core.settings import changed, current
+from ..core.value import GROUND, wrap
+from ..core import versions
+from . import rules
+
+
+class Pulls(dict):
+    """`PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent.
+
+    `parents` has None where no cotangent is wanted; `saved` is (y, *args) with None where the
+    rule does not look, as raw arrays in a plain backward pass and as tensors in a recorded one.
+    """
+
+    def __missing__(self, op: Op):
+        self[op] = pull = _pull_for(op)
+        return pull
+
+
+def _pull_for(op: Op):
+    rule = op.rule
+    if op is PICK:
+        return rules.pull_pick
+    if isinstance(rule, Partials):
+        return rules.pull_partials(rule)
+    if isinstance(rule, Linear):
+        return rules.pull_variadic(rule) if op.arity is None else rules.pull_linear(rule)
+    if isinstance(rule, Jvp):
+        return rules.pull_stated(rule) if rule.pull is not None else _transposed
+    return rules.refuse
+
+
+PULLS = Pulls()
+
+
+def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None) -> dict:
+    """Carry the cotangents `seeds` (by node) back; returns those that reached a leaf or a goal.
+
+    record   the sweep itself is recorded: cotangents are tensors, rules are differentiable
+    retain   keep the graph for another sweep
+    useful   the nodes on a path to what is wanted; None: all
+    goals    nodes whose cotangent is wanted although they are no leaves
+    on_node  called as (node, g) -> g where a node has hooks or keeps its gradient
+    """
+    if not seeds:
+        return {}
+    if record:
+        context = changed(grad=True)
+    else:
+        context = BACKENDS[type(next(iter(seeds.values())))].quiet()
+    with context:
+        return _carry(dict(seeds), record, retain, useful, goals, on_node)
+
+
+def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:
+    anomaly = current.get().anomaly
+    plain = not (record or anomaly or goals or versions.STAMPS or useful is not None)
+    owned: set = set()
+    heap = sorted((n.id, n) for n in pending)
+    reached = {}
+    while heap:
+        node = heap[0][1]
+        g = pending.pop(node)
+        if node.extra is not None and on_node is not None:
+            g = on_node(node, g)
+        if node.__class__ is Leaf:
+            reached[node] = g
+            heappop(heap)
+            continue
+        parents = node.parents
+        if parents is None:
+            raise freed(node)
+        if plain and node.extra is None:
+            cotangents = PULLS[node.op](parents, node, g, node.saved)
+        else:
+            if node in goals:
+                reached[node] = g
+            if useful is not None:
+                parents = tuple([p if p in useful else None for p in parents])
+            cotangents = PULLS[node.op](parents, node, g, _values(node, record))
+            if anomaly:
+                _check_finite(node, cotangents)
+        taken = False
+        for p, c in zip(parents, cotangents, strict=True):
+            if c is None or p is None:
+                continue
+            have = pending.get(p)
+            if have is not None:
+                pending[p] = _sum(p, have, c, owned, record)
+                continue
+            pending[p] = c if c.__class__ is not rules.Picked else _slots(p, c)
+            if taken:
+                heappush(heap, (p.id, p))
+            else:
+                heapreplace(heap, (p.id, p))
+                taken = True
+        if not taken:
+            heappop(heap)
+        if not retain:
+            node.parents = node.saved = None
+    return reached
+
+
+def _check_finite(node: Node, cotangents) -> None:
+    for c in cotangents:
+        raw = c._data if type(c) in GROUND else c
+        if raw is not None and raw.__class__ is not rules.Picked:
+            if not BACKENDS[type(raw)].all_finite(raw):
+                raise errors.AnomalyError(
+                    f"the first NaN or infinity of the backward pass came out of {node.name} "
+                    f"(at {node.line})"
+                )
+
+
+def _sum(p, have, c, owned: set, record: bool):
+    """have + c, in place where the memory is the sweep's own."""
+    if c.__class__ is rules.Picked:
+        slot = have[c.k]
+        have[c.k] = c.g if slot is None else slot + c.g
+        return have
+    if record or p not in owned:
+        owned.add(p)
+        return have + c
+    have += c
+    return have
+
+
+def _slots(node: Node, c: rules.Picked) -> list:
+    """The cotangents of an operation with several outputs, as far as they have come."""
+    slots = [None] * len(node.shape)
+    slots[c.k] = c.g
+    return slots
+
+
+def freed(node: Node) -> errors.GraphFreed:
+    return errors.GraphFreed(
+        f"the graph through {node.name} (at {node.line}) was freed by an earlier backward pass; "
+        "pass retain_graph=True to that pass (or make the tape persistent=True)"
+    )
+
+
+def _values(node: Node, record: bool) -> tuple:
+    """What the node saved, unpacked and checked; as tensors on the graph if recording."""
+    saved = node.saved
+    if node.extra is not None and node.extra.unpack is not None:
+        saved = tuple(_unpacked(node.extra.unpack, s) for s in saved)
+    if versions.STAMPS:
+        versions.check(node, saved)
+    return _boxed(node, saved) if record else saved
+
+
+def _unpacked(unpack, value):
+    if type(value) is tuple:
+        return tuple(_unpacked(unpack, v) for v in value)
+    if value.__class__ is not Packed:
+        return value
+    return unpack(value.handle)._data
+
+
+def _boxed(node: Node, saved: tuple) -> tuple:
+    """The saved raw arrays as tensors connected to the graph, for a recorded sweep."""
+    if getattr(node.op.rule, "keep", None) is not None:
+        return tuple(_box(s, None) for s in saved)
+    if not saved:  # a pick
+        return saved
+    y, *args = saved
+    if type(y) is tuple:
+        y = tuple(_box(v, pick(node, k) if k in node.op.tracked else None)
+                  for k, v in enumerate(y))
+    else:
+        y = _box(y, node)
+    return (y, *(_box(a, p) for a, p in zip(args, node.parents, strict=True)))
+
+
+def _box(value, node):
+    if value is None or type(value) in PYTHON_SCALARS:
+        return value
+    return wrap(value, node)
+
+
+def _transposed(parents, node: Node, g, saved):
+    """The pull-back as the transpose of the push-forward, found by sweeping that.
+
+    The push-forward is linear in the tangents, so its pull-back does not depend on where it
+    is taken: zeros serve.
+    """
+    recorded = any(type(t) in GROUND for t in (g if isinstance(g, list) else [g]))
+    y, *args = saved
+    with changed(grad=True, anomaly=False, saved_hooks=None):
+        primal = [_primal(v) for v in args]
+        tangents, leaves = [], []
+        for v, p in zip(primal, parents, strict=True):
+            t = leaf = None
+            if p is not None:
+                t = wrap(BACKENDS[type(v._data)].zeros_like(v._data))
+                t._node = leaf = Leaf(p.shape, p.dtype, None, False)
+            tangents.append(t)
+            leaves.append(leaf)
+        ys = tuple(map(_primal, y)) if type(y) is tuple else _primal(y)
+        out = node.op.rule.push(tuple(tangents), ys, *primal, *node.static)
+        seeds = _seeds(node, out, g, recorded)
+        useful, _ = reaching(seeds, set(leaves) - {None})
+        reached = sweep(seeds, record=recorded, retain=recorded, useful=useful)
+    return [None if leaf is None else reached.get(leaf) for leaf in leaves]
+
+
+def _primal(v):
+    return wrap(v) if v is not None and type(v) not in GROUND else v
+
+
+def _seeds(node: Node, out, g, recorded: bool) -> dict:
+    outs = out if isinstance(out, tuple) else (out,)
+    gs = g if isinstance(g, list) else [g]
+    seeds = {}
+    for t, h in zip(outs, gs, strict=True):
+        if h is not None and t is not None and t._node is not None:
+            seeds[t._node] = h if t._node not in seeds else seeds[t._node] + h
+    return seeds
+
+
+def reaching(starts, goals: set) -> tuple[set, set]:
+    """The nodes on some path from `starts` to `goals`, and all leaves that were met."""
+    found, seen, leaves = set(goals), set(), set()
+    stack = [(n, False) for n in starts]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            if any(p in found for p in node.parents):
+                found.add(node)
+        elif node.__class__ is Leaf:
+            leaves.add(node)
+        elif node not in seen:
+            seen.add(node)
+            if node.parents is None:
+                raise freed(node)
+            stack.append((node, True))
+            stack.extend((p, False) for p in node.parents if p is not None)
+    return found, leaves

@@ -1,0 +1,133 @@
+"""Everything that must hold of a row, checked on a backend: `python -m tests.table.check tanh`."""
+
+import importlib
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from weft.core import dtypes
+from weft.core.op import TABLE, Op, Partials
+
+from . import derivatives, values
+from .probe import BACKEND_NAMES, Probe
+from .problems import Problem
+from .reference import Reference, references
+from .rows import modules
+
+PRECISIONS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+
+
+def check_row(op: Op, backend: str) -> list[Problem]:
+    """All problems of a row on a backend; none for a right one."""
+    with np.errstate(all="ignore"):
+        return list(problems_of(op, backend))
+
+
+def problems_of(op: Op, backend: str) -> Iterator[Problem]:
+    """The problems of a row one by one, for those who need only the first."""
+    refs = references(op)
+    third = _third_case(refs)
+    for k, ref in enumerate(refs):
+        where = f"{op.name}[{k}: {ref.probe.case.label}] on {backend}"
+        yield from _run(where, _checks(ref, backend, third=ref is third))
+    if isinstance(op.rule, Partials):
+        yield from _at_poles(op, refs, backend)
+
+
+def _at_poles(op: Op, refs: tuple[Reference, ...], backend: str) -> Iterator[Problem]:
+    """Zero cotangents where partials are infinite, once for each kind of arguments."""
+    seen = set()
+    for ref in refs:
+        kinds, filled = ref.probe.layout.kinds, all(np.size(a) for a in ref.probe.case.args)
+        if kinds and filled and kinds not in seen:
+            seen.add(kinds)
+            pole = Reference(Probe(op, derivatives.poles(op, ref.probe.case)))
+            probe = Probe(op, pole.probe.case, backend)
+            where = f"{op.name}[{pole.probe.case.label}] on {backend}"
+            yield from _run(where, [_bound(derivatives.check_zero_cotangent, pole, probe)])
+
+
+def _third_case(refs: tuple[Reference, ...]) -> Reference | None:
+    """The smallest case that has something to differentiate."""
+    able = [r for r in refs if r.probe.case.smooth and r.probe.op.rule is not None]
+    sizes = [(r.x.size, k, r) for k, r in enumerate(able) if r.x.size]
+    return min(sizes)[2] if sizes else None
+
+
+def _run(where: str, checks: list[Callable]) -> Iterator[Problem]:
+    """Each check's findings; an exception is a finding with the place that raised it."""
+    for check in checks:
+        try:
+            for kind, message in check():
+                yield Problem(kind, where, message)
+        except Exception as e:
+            at = traceback.extract_tb(e.__traceback__)[-1]
+            line = f"{type(e).__name__}: {e} ({at.filename}:{at.lineno}, in {at.name})"
+            yield Problem("raised", where, f"in {check.__name__}: {line}")
+
+
+def _checks(ref: Reference, backend: str, third: bool) -> list[Callable]:
+    case = ref.probe.case
+    probe = Probe(ref.probe.op, case, backend)
+    checks = [
+        _bound(values.check_shape_rule, probe),
+        _bound(values.check_value, ref, probe),
+        _bound(values.check_layouts, ref, probe),
+        *(_bound(values.check_precision, ref, probe, p) for p in PRECISIONS),
+    ]
+    if probe.op.rule is None:
+        return [*checks, _bound(derivatives.check_refusal, probe, ref.x)]
+    if not probe.moving:
+        return checks
+    checks += [
+        _bound(derivatives.check_gradient_form, ref, probe),
+        _bound(derivatives.check_alone, ref, probe),
+        _bound(derivatives.check_adjoint, ref, probe),
+        _bound(derivatives.check_zero_cotangent, ref, probe),
+    ]
+    if not case.smooth:
+        return [*checks, _bound(derivatives.check_agreement, ref, probe)]
+    checks += [
+        _bound(derivatives.check_jacobian, ref, probe),
+        _bound(derivatives.check_second, ref, probe),
+        _bound(derivatives.check_vanishing_cotangent, ref, probe),
+    ]
+    return [*checks, _bound(derivatives.check_third, ref, probe)] if third else checks
+
+
+def _bound(check: Callable, *args) -> Callable:
+    def bound():
+        return check(*args)
+
+    bound.__name__ = check.__name__
+    return bound
+
+
+def main(names: list[str]) -> int:
+    """Check rows by name (all, without names) on both backends and print what is wrong."""
+    for module in modules():
+        try:
+            importlib.import_module(module)
+        except Exception as e:
+            print(f"cannot import {module}: {type(e).__name__}: {e}")
+    for name in names or sorted(TABLE):
+        op = TABLE[name]
+        if op.sample is None:
+            print(f"{name}: no sample")
+            continue
+        for backend in BACKEND_NAMES:
+            start = time.perf_counter()
+            problems = check_row(op, backend)
+            spent = time.perf_counter() - start
+            verdict = f"{len(problems)} problems" if problems else "ok"
+            print(f"{name} on {backend}: {verdict} ({len(references(op))} cases, {spent:.2f} s)")
+            for p in problems:
+                print(f"  {p}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

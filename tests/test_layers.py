@@ -1,0 +1,60 @@
+"""Imports point down only."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import weft
+
+ROOT = Path(weft.__file__).parent
+LAYERS = ("core", "graph", "backend", "ops", "array", "transform", "compile")
+MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
+
+
+def layer(parts) -> int:
+    """How high a module is; `weft.errors` belongs to core."""
+    name = parts[0].removesuffix(".py")
+    return LAYERS.index("core" if name == "errors" else name)
+
+
+def imported(path: Path):
+    """The weft modules a file imports, as parts below the package."""
+    package = path.relative_to(ROOT).parent.parts
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = package[: len(package) - node.level + 1]
+            if node.module:
+                yield (*base, *node.module.split("."))
+            else:
+                yield from ((*base, a.name) for a in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("weft"):
+            yield tuple(node.module.split(".")[1:])
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_imports_point_down(path):
+    mine = layer(path.relative_to(ROOT).parts)
+    for target in imported(path):
+        assert layer(target) <= mine, f"{path.name} imports {'.'.join(target)}"
+
+
+def test_the_walk_sees_imports():
+    assert ("core", "op") in set(imported(ROOT / "ops" / "rows.py"))
+
+
+def test_transform_and_compile_do_not_know_each_other():
+    for path in MODULES:
+        mine = path.relative_to(ROOT).parts[0]
+        other = {"transform": "compile", "compile": "transform"}.get(mine)
+        assert other not in {t[0] for t in imported(path)}
+
+
+def test_importing_weft_loads_neither_torch_nor_scipy():
+    program = (
+        "import sys, weft; print([m for m in ('torch', 'scipy', 'matplotlib') if m in sys.modules])"
+    )
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert out.stdout.strip() == "[]", out.stdout + out.stderr
