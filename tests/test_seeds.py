@@ -1,5 +1,6 @@
 """The documents' own programs: every twin runs, and the table accounts for every code block."""
 
+import gc
 import re
 import runpy
 from pathlib import Path
@@ -20,6 +21,9 @@ def table(heading: str) -> list[list[str]]:
 
 @pytest.mark.parametrize("path", TWINS, ids=lambda p: p.stem)
 def test_twin(path, monkeypatch):
+    # Tracebacks kept by earlier tests hold graphs, which must not be freed between two readings
+    # of memory_stats().
+    gc.collect()
     monkeypatch.syspath_prepend(SEEDS)
     runpy.run_path(str(path))["main"]()
 

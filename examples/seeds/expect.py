@@ -6,7 +6,7 @@ import numpy as np
 
 
 def close(found, expected, ulps: int = 16) -> None:
-    """`found` equals `expected` up to `ulps` roundings of its largest element's dtype."""
+    """`found` equals `expected` up to `ulps` roundings, in its dtype, of the largest element."""
     have = found.detach().numpy()
     expected = np.asarray(expected)
     assert have.shape == expected.shape, f"shape {have.shape}, expected {expected.shape}"

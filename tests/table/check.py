@@ -7,6 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import torch
 
 from weft.core import dtypes
 from weft.core.op import TABLE, Op, Partials
@@ -17,6 +18,8 @@ from .problems import Problem
 from .reference import Reference, references
 from .rows import modules
 
+# How many problems of a row are printed.
+SHOWN = 6
 PRECISIONS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
 
 
@@ -108,6 +111,7 @@ def _bound(check: Callable, *args) -> Callable:
 
 def main(names: list[str]) -> int:
     """Check rows by name (all, without names) on both backends and print what is wrong."""
+    torch.set_num_threads(1)
     for module in modules():
         try:
             importlib.import_module(module)
@@ -124,8 +128,10 @@ def main(names: list[str]) -> int:
             spent = time.perf_counter() - start
             verdict = f"{len(problems)} problems" if problems else "ok"
             print(f"{name} on {backend}: {verdict} ({len(references(op))} cases, {spent:.2f} s)")
-            for p in problems:
+            for p in problems[:SHOWN]:
                 print(f"  {p}")
+            if len(problems) > SHOWN:
+                print(f"  and {len(problems) - SHOWN} more")
     return 0
 
 

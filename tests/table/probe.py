@@ -227,7 +227,7 @@ class Probe:
     def gradient(self, x: np.ndarray, u: np.ndarray, curvature: float) -> np.ndarray:
         """The gradient of u·f + curvature/2·|f|², by a plain sweep."""
         run = self.run(x)
-        return run.pull(u + curvature * run.y)
+        return run.pull(u + curvature * run.y if curvature else u)
 
     def hessian_product(self, x, u, curvature, p) -> np.ndarray:
         """The Hessian of that function times p, by a recorded sweep and a plain one."""

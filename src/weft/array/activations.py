@@ -1,13 +1,12 @@
 """Public activations that the whole library shares; all are made of rows."""
 
-from ..core.op import TABLE
 from ..ops import elementwise, special
 from .arguments import boxed
 
 
 def sigmoid(x, /):
     """1 / (1 + exp(−x))."""
-    return special.expit(boxed(x))
+    return elementwise.expit(boxed(x))
 
 
 def softplus(x, /):
@@ -19,7 +18,7 @@ def softplus(x, /):
 def silu(x, /):
     """x·sigmoid(x), also called swish."""
     x = boxed(x)
-    return x * special.expit(x)
+    return x * elementwise.expit(x)
 
 
 swish = silu

@@ -44,6 +44,11 @@ def into(op: Op, args: tuple, out):
             f"{op.name}(out=…): the result is {expected.shape} {expected.dtype}, the buffer "
             f"{out.shape} {out.dtype}"
         )
+    if current.get().grad and any(type(a) in GROUND and a.requires_grad for a in boxed):
+        raise errors.InPlaceOnTracked(
+            f"{op.name}(out=…): an argument is being differentiated, and a result in a buffer is "
+            "not recorded; leave out=, or compute under wf.no_grad()"
+        )
     raws = [a._data if type(a) in GROUND else a for a in boxed]
     kernel = KERNELS[op][type(raw)]
     if op.compute is None:

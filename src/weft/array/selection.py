@@ -2,6 +2,7 @@
 
 from typing import Any, NamedTuple
 
+from .. import errors
 from ..core import dtypes
 from ..ops import along, distinct, index, order, quantiles
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
@@ -84,7 +85,10 @@ def one_hot(indices, num_classes: int, /, *, dtype=None):
 
 def nonzero(x, /) -> tuple:
     """Where x is not zero: for each axis an array of indices."""
-    return index.nonzero(boxed(x))
+    x = boxed(x)
+    if not x.ndim:
+        raise errors.ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first")
+    return index.nonzero(x)
 
 
 def argwhere(x, /):

@@ -35,9 +35,9 @@ def floor_divide(a, b):
     q = np.floor_divide(a, b)
     if q.dtype.kind in "biu":
         return q
-    # NumPy says NaN for ±inf // finite, the Array API ±inf.
-    lost = np.isnan(q)
-    return np.where(np.logical_and(lost, np.isinf(a)), np.divide(a, b), q) if lost.any() else q
+    # Of infinities the Array API makes the plain quotient, NumPy NaN and -1.
+    infinite = np.logical_or(np.isinf(a), np.isinf(b))
+    return np.where(infinite, np.divide(a, b), q) if infinite.any() else q
 
 
 def reciprocal(x):
@@ -46,6 +46,16 @@ def reciprocal(x):
 
 def rsqrt(x):
     return np.divide(1, np.sqrt(x))
+
+
+def expm1(x):
+    y = np.expm1(x)
+    if y.dtype.kind != "c":
+        return y
+    # Where NumPy's complex expm1 departs from C99's exp: at infinities, NaN and -0.
+    y = np.where(np.isfinite(x), y, np.exp(x) - 1)
+    y.real += 0.0
+    return y
 
 
 def power_scalar(x, n):
@@ -185,6 +195,7 @@ ndtr = _special("ndtr")
 ndtri = _special("ndtri")
 polygamma = _special("polygamma")
 rel_entr = _special("rel_entr")
+sinc = _special("sinc")
 xlog1py = _special("xlog1py")
 xlogy = _special("xlogy")
 y0 = _special("y0")

@@ -12,7 +12,7 @@ from ..core.dtypes import HALF
 _SMALL = 8192
 # Between these sizes BLAS sums along an axis quicker; above, its threads may have to wait.
 _BLAS_FROM, _BLAS_TO = 4096, 1 << 20
-_SHORT = 1024
+_SHORT, _LONG = 1024, 65536
 
 
 def _is_half(x) -> bool:
@@ -51,7 +51,7 @@ def sum(x, axes, keepdims):
         k = len(axes)
         if 0 < k < x.ndim:
             ones = (1,) * k if keepdims else ()
-            if axes == tuple(range(k)):
+            if axes == tuple(range(k)) and prod(x.shape[:k]) <= _LONG:
                 return _sum_of_rows(x, k).reshape(ones + x.shape[k:])
             if axes == tuple(range(x.ndim - k, x.ndim)) and prod(x.shape[-k:]) <= _SHORT:
                 return _sum_in_rows(x, k).reshape(x.shape[:-k] + ones)
@@ -95,9 +95,27 @@ def unslice(x, index, shape, fill=0):
 
 
 def slice_set(x, v, index):
-    out = np.array(x)
-    out[_key(index)] = v
-    return out
+    return write_slice(np.array(x), v, index)
+
+
+def write_slice(x, v, index):
+    """v written into x itself."""
+    x[_key(index)] = v
+    return x
+
+
+def _matrices(x):
+    if x.ndim < 2:
+        raise ValueError(f"{x.ndim} axes")
+    return x
+
+
+def tril(x, k):
+    return np.tril(_matrices(x), k)
+
+
+def triu(x, k):
+    return np.triu(_matrices(x), k)
 
 
 def windows(x, size, step, axis):
@@ -128,9 +146,15 @@ def as_index(i, like) -> np.ndarray:
     return np.asarray(i)
 
 
+def _integers(i) -> np.ndarray:
+    if i.dtype.kind not in "iu":
+        raise TypeError(f"indices of dtype {i.dtype}")
+    return i.astype(np.intp, copy=False)
+
+
 def _indices(i, n: int) -> np.ndarray:
     """Indices of an axis of length n as flat nonnegative ones; raises if one is out of range."""
-    flat = i.astype(np.intp, "C", "same_kind", copy=False).reshape(-1)
+    flat = np.ascontiguousarray(_integers(i)).reshape(-1)
     if not flat.size:
         return flat
     low, high = flat.min(), flat.max()
@@ -144,8 +168,7 @@ def _on(axis: int, i) -> tuple:
 
 
 def take(x, i, axis):
-    if i.dtype != np.intp:
-        i = i.astype(np.intp, casting="same_kind")
+    i = _integers(i)
     # np.take copies all of an array that is not contiguous.
     return x.take(i, axis) if x.flags.c_contiguous else x[_on(axis, i)]
 
@@ -176,12 +199,16 @@ def _added_rows(rows, i, size: int):
 
 
 def index_put(x, i, v, axis):
-    out = np.array(x, order="C")
-    if np.ndim(v) and i.ndim != 1:  # in C order, so that the last write is the last index
+    return write_index(np.array(x, order="C"), i, v, axis)
+
+
+def write_index(x, i, v, axis):
+    """v written into x itself, in the order of the indices: the last write wins."""
+    if np.ndim(v) and i.ndim != 1:
         v = np.broadcast_to(v, (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))
         v = v.reshape((*x.shape[:axis], i.size, *x.shape[axis + 1 :]))
-    out[_on(axis, _indices(i, x.shape[axis]))] = v
-    return out
+    x[_on(axis, _indices(i, x.shape[axis]))] = v
+    return x
 
 
 def last_writes(i, size):

@@ -125,6 +125,12 @@ def slogdet(a):
     return tuple(np.linalg.slogdet(a))
 
 
+def det_and_inv(a):
+    """Both from one factorisation; None if a pivot is 0."""
+    sign, log = np.linalg.slogdet(a)
+    return None if (sign == 0).any() else (sign * np.exp(log), np.linalg.inv(a))
+
+
 @lapack
 def cholesky(a, upper: bool):
     return np.linalg.cholesky(hermitian(a), upper=upper)
@@ -153,6 +159,11 @@ def qr(a, mode: str):
 def lu(a):
     from scipy.linalg import lu
 
+    if not a.size:
+        m, n, k = *a.shape[-2:], min(a.shape[-2:])
+        shapes = ((m, m), (m, k), (k, n))
+        return tuple(np.zeros(a.shape[:-2], a.dtype)[..., None, None] + np.eye(*s, dtype=a.dtype)
+                     for s in shapes)
     p, lower, upper = lu(a, check_finite=False)
     return p.astype(a.dtype), lower, upper
 
@@ -215,26 +226,21 @@ def svd(a, full: bool):
     return tuple(np.linalg.svd(a, full_matrices=full))
 
 
-# How many roundings of the largest eigenvalue, for each row of the matrix, LAPACK may put
-# between eigenvalues that are equal.
-TIE = 8
-
-
-def coupling(h, e):
+def coupling(h, e, tie: float):
     w = h.diagonal(0, -2, -1)
     gap = w[..., None, :] - w[..., :, None]
-    apart = np.abs(gap) > _tie(w)[..., None, None]
+    apart = np.abs(gap) > _largest(w)[..., None, None] * tie
     return np.where(apart, e / np.where(apart, gap, 1), 0)
 
 
-def divided(z, h):
+def divided(z, h, tie: float):
     w = h.diagonal(0, -2, -1)
-    apart = np.abs(w) > _tie(w)[..., None]
+    apart = np.abs(w) > _largest(w)[..., None] * tie
     return np.where(apart[..., None, :], z / np.where(apart, w, 1)[..., None, :], 0)
 
 
-def _tie(w):
-    return np.abs(w).max(-1, initial=0) * (TIE * float(np.finfo(w.dtype).eps) * w.shape[-1])
+def _largest(w):
+    return np.abs(w).max(-1, initial=0)
 
 
 @lapack

@@ -1,7 +1,8 @@
 """NumPy's names and dtypes fixed for the reductions and the ordering rows."""
 
 from functools import wraps
-from math import inf, nan, prod as product
+from math import inf, nan
+from math import prod as product
 
 import numpy as np
 
@@ -55,6 +56,21 @@ def mean(x, axes, keepdims):
     n = product([x.shape[a] for a in axes])
     total = np.add.reduce(x, axis=axes, keepdims=keepdims)
     return total / n if n else total * nan
+
+
+@_floating
+def var(x, axes, keepdims, correction):
+    n = product([x.shape[a] for a in axes])
+    d = x - np.add.reduce(x, axis=axes, keepdims=True) / (n or nan)
+    square = d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d
+    total = np.add.reduce(square, axis=axes, keepdims=keepdims)
+    if n > correction:
+        return total / (n - correction)
+    return np.where(total > 0, inf, nan).astype(total.dtype)
+
+
+def std(x, axes, keepdims, correction):
+    return np.sqrt(var(x, axes, keepdims, correction))
 
 
 def product_over(x, axes, keepdims):

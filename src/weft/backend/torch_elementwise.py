@@ -6,6 +6,8 @@ from functools import wraps
 
 import torch
 
+from . import torch_bessel
+
 _HALF = (torch.float16, torch.bfloat16)
 
 
@@ -107,9 +109,12 @@ def floor_divide(a, b):
     q = a // b
     if not q.is_floating_point():
         return q
-    # torch says NaN for ±inf // finite, the Array API ±inf.
-    exact = a / b
-    return torch.where(q.isnan() & exact.isinf(), exact, q)
+    # Of infinities the Array API makes the plain quotient, torch NaN and -1.
+    return torch.where(_is_infinite(a) | _is_infinite(b), a / b, q)
+
+
+def _is_infinite(x):
+    return x.isinf() if isinstance(x, torch.Tensor) else math.isinf(x)
 
 
 def remainder(a, b):
@@ -122,6 +127,27 @@ def pow(a, b):
     y = a**b
     # torch says NaN for the complex 0⁰.
     return torch.where(equal(b, 0), 1, y) if y.is_complex() else y
+
+
+# C99's answers for complex infinities, NaN and signed zeros, where torch has others.
+
+
+def expm1(x):
+    y = torch.expm1(x)
+    if not x.is_complex():
+        return y
+    y = torch.where(x.isfinite(), y, torch.exp(x) - 1)
+    return torch.complex(y.real + 0.0, y.imag)
+
+
+def log1p(x):
+    y = torch.log1p(x)
+    return torch.where(x.isfinite(), y, torch.log(1 + x)) if x.is_complex() else y
+
+
+def acos(x):
+    y = torch.acos(x)
+    return torch.complex(y.real, torch.copysign(y.imag, -x.imag)) if x.is_complex() else y
 
 
 def cbrt(x):
@@ -170,6 +196,10 @@ def tie_share(a, b):
 
 # -- complex numbers --------------------------------------------------------------------------
 
+def angle(x):
+    return torch.angle(x) if x.is_complex() else torch.atan2(torch.zeros_like(x), x)
+
+
 # Not torch's lazy conjugate, which is a view of its argument.
 conj = torch.conj_physical
 
@@ -186,16 +216,12 @@ def complex_(a, b):
 # -- special functions ------------------------------------------------------------------------
 
 erfcx = _single(torch.special.erfcx)
-j0 = _single(torch.special.bessel_j0)
-j1 = _single(torch.special.bessel_j1)
 k0 = _single(torch.special.modified_bessel_k0)
 k0e = _single(torch.special.scaled_modified_bessel_k0)
 k1 = _single(torch.special.modified_bessel_k1)
 k1e = _single(torch.special.scaled_modified_bessel_k1)
 log_ndtr = _single(torch.special.log_ndtr)
 ndtri = _single(torch.special.ndtri)
-y0 = _single(torch.special.bessel_y0)
-y1 = _single(torch.special.bessel_y1)
 zeta = _single(torch.special.zeta)
 gammainc = _on_floats(torch.special.gammainc)
 gammaincc = _on_floats(torch.special.gammaincc)
@@ -228,13 +254,16 @@ def beta(a, b):
 
 @_double
 def polygamma(n, x):
+    """(-1)ⁿ⁺¹ n! ζ(n + 1, x); torch's own trigamma has only nine digits."""
     if not isinstance(n, torch.Tensor):
-        return torch.polygamma(int(n), x)
+        scale = math.factorial(int(n)) * (1 if n % 2 else -1)
+        return scale * torch.special.zeta(n + 1.0, x) if n else torch.digamma(x)
     x = _beside(x, n)
     scale = (2 * (n % 2) - 1) * torch.exp(torch.lgamma(n + 1.0))
     return torch.where(n == 0, torch.digamma(x), scale * torch.special.zeta(n + 1.0, x))
 
 
+@_single
 @_on_floats
 def rel_entr(x, y):
     z = torch.where((x > 0) & (y > 0), x * torch.log(x / y), math.inf)
@@ -242,6 +271,7 @@ def rel_entr(x, y):
     return torch.where(x.isnan() | y.isnan(), math.nan, z)
 
 
+@_single
 @_on_floats
 def kl_div(x, y):
     return rel_entr(x, y) - x + y
@@ -275,51 +305,32 @@ def _beta_fraction(a, b, x):
     return h
 
 
-def _of_order(x, n: int, curvature: int, low, scale):
-    """Order n ≥ 2 of the solutions J (curvature -1) or I (+1) of Bessel's equation.
-
-    The power series up to |x| = max(2, n), beyond it the recurrence upwards from the orders 0
-    and 1, whose errors grow by the factor ∏ 2k/x only.
-    """
-    series, q = torch.ones_like(x), curvature * x * x / 4
-    for k in range(20 + n, 0, -1):
-        series = 1 + series * q / (k * (n + k))
-    series = scale(x) * series * (x / 2) ** n / math.factorial(n)
-    below, y = low[0](x), low[1](x)
-    for k in range(1, n):
-        below, y = y, curvature * (below - (2 * k / x) * y)
-    return torch.where(x.abs() <= max(2, n), series, y)
-
-
 @_double
 def bessel_j(x, n):
-    low = (torch.special.bessel_j0, torch.special.bessel_j1)
-    order = abs(n)
-    y = low[order](x) if order < 2 else _of_order(x, order, -1, low, torch.ones_like)
-    return -y if n < 0 and n % 2 else y
+    return torch_bessel.j(x, n)
 
 
 @_double
 def bessel_i(x, n):
-    low, order = (torch.special.i0, torch.special.i1), abs(n)
-    return low[order](x) if order < 2 else _of_order(x, order, 1, low, torch.ones_like)
+    return torch_bessel.i(x, n)
 
 
 @_double
 def bessel_ie(x, n):
-    low, order = (torch.special.i0e, torch.special.i1e), abs(n)
-    if order < 2:
-        return low[order](x)
-    return _of_order(x, order, 1, low, lambda x: torch.exp(-x.abs()))
+    return torch_bessel.ie(x, n)
 
 
 @_double
 def spherical_j(x, n):
-    series, q = torch.ones_like(x), -x * x / 2
-    for k in range(20 + n, 0, -1):
-        series = 1 + series * q / (k * (2 * n + 2 * k + 1))
-    series = series * x**n / math.prod(range(1, 2 * n + 2, 2))
-    below, y = torch.cos(x) / x, torch.sin(x) / x
-    for k in range(n):
-        below, y = y, ((2 * k + 1) / x) * y - below
-    return torch.where(x.abs() <= max(2, n), series, y)
+    return torch_bessel.spherical_j(x, n)
+
+
+def _of_order(function, n: int):
+    """A Bessel function of fixed order, for integers too."""
+    return _double(_on_floats(lambda x: function(x, n)))
+
+
+j0 = _of_order(torch_bessel.j, 0)
+j1 = _of_order(torch_bessel.j, 1)
+y0 = _of_order(torch_bessel.y, 0)
+y1 = _of_order(torch_bessel.y, 1)

@@ -65,12 +65,16 @@ def unslice(x, index, shape, fill=0):
 
 
 def slice_set(x, v, index):
+    return write_slice(x.clone(), v, index)
+
+
+def write_slice(x, v, index):
+    """v written into x itself."""
     key, backwards = _key(index)
-    out = x.clone()
     if backwards and isinstance(v, torch.Tensor):
-        v = v.expand(out[key].shape).flip(backwards)
-    out[key] = v
-    return out
+        v = v.expand(x[key].shape).flip(backwards)
+    x[key] = v
+    return x
 
 
 def roll(x, shifts, axes):
@@ -130,14 +134,18 @@ def _last(flat, size: int) -> torch.Tensor:
 
 
 def index_put(x, i, v, axis):
+    return write_index(x.clone(), i, v, axis)
+
+
+def write_index(x, i, v, axis):
+    """v written into x itself, in the order of the indices: the last write wins."""
     flat = _indices(i, x.shape[axis]).reshape(-1)
-    out = x.clone()
     if not isinstance(v, torch.Tensor):
-        return out.index_fill_(axis, flat, v)
+        return x.index_fill_(axis, flat, v)
     v = v.expand((*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))
     v = v.reshape((*x.shape[:axis], flat.numel(), *x.shape[axis + 1 :]))
     # All writes to a place write its last value, so that their order does not matter.
-    return out.index_copy_(axis, flat, v.index_select(axis, _last(flat, x.shape[axis])))
+    return x.index_copy_(axis, flat, v.index_select(axis, _last(flat, x.shape[axis])))
 
 
 def last_writes(i, size):

@@ -52,6 +52,18 @@ def slogdet(a):
     return tuple(linalg.slogdet(a))
 
 
+def det_and_inv(a):
+    """Both from one factorisation; None if a pivot is 0."""
+    n = a.shape[-1]
+    factors, pivots, _ = linalg.lu_factor_ex(a)
+    d = factors.diagonal(0, -2, -1)
+    if (d == 0).any():
+        return None
+    odd = (pivots != torch.arange(1, n + 1, device=a.device)).sum(-1) % 2
+    det = d.sgn().prod(-1) * d.abs().log().sum(-1).exp() * (1 - 2 * odd)
+    return det, linalg.lu_solve(factors, pivots, torch.eye(n, dtype=a.dtype, device=a.device))
+
+
 @lapack
 def cholesky(a, upper: bool):
     return linalg.cholesky(hermitian(a), upper=upper)
@@ -111,22 +123,21 @@ def svd(a, full: bool):
     return tuple(linalg.svd(a, full_matrices=full))
 
 
-def coupling(h, e):
+def coupling(h, e, tie: float):
     w = h.diagonal(0, -2, -1)
     gap = w.unsqueeze(-2) - w.unsqueeze(-1)
-    apart = gap.abs() > _tie(w)[..., None, None]
+    apart = gap.abs() > _largest(w)[..., None, None] * tie
     return torch.where(apart, e / torch.where(apart, gap, 1), 0)
 
 
-def divided(z, h):
-    w = h.diagonal(0, -2, -1)
-    apart = (w.abs() > _tie(w)[..., None]).unsqueeze(-2)
-    return torch.where(apart, z / torch.where(apart, w.unsqueeze(-2), 1), 0)
+def divided(z, h, tie: float):
+    w = h.diagonal(0, -2, -1).unsqueeze(-2)
+    apart = w.abs() > _largest(w)[..., None] * tie
+    return torch.where(apart, z / torch.where(apart, w, 1), 0)
 
 
-def _tie(w):
-    size = w.abs().amax(-1) if w.shape[-1] else w.abs().sum(-1)
-    return size * (numpy_linalg.TIE * torch.finfo(w.dtype).eps * w.shape[-1])
+def _largest(w):
+    return w.abs().amax(-1) if w.shape[-1] else w.abs().sum(-1)
 
 
 def _on_host(f):

@@ -1,6 +1,7 @@
 """PyTorch's names and dtypes fixed for the reductions and the ordering rows."""
 
 from functools import wraps
+from math import prod as product
 
 import torch
 
@@ -64,6 +65,21 @@ def _restored(y, dtype):
 @_floating
 def mean(x, axes, keepdims):
     return torch.mean(x, axes, keepdim=keepdims) if axes else x.clone()
+
+
+@_floating
+def var(x, axes, keepdims, correction):
+    freedom = product([x.shape[a] for a in axes]) - correction
+    if axes and freedom > 0 and x.numel():
+        return torch.var(x, axes, correction=correction, keepdim=keepdims)
+    # Where there is nothing to divide by torch warns.
+    d = (x - mean(x, axes, True)).abs() ** 2
+    return (torch.sum(d, axes, keepdim=keepdims) if axes else d) / max(freedom, 0)
+
+
+@_floating
+def std(x, axes, keepdims, correction):
+    return torch.sqrt(var(x, axes, keepdims, correction))
 
 
 @_accumulated

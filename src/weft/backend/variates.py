@@ -178,8 +178,7 @@ def normal(at: Target, draw: Draw, shape, dtype, mean: complex, std: float):
         x *= sign
         angle *= 2.0**-fmt.fraction
         angle -= 1.0
-        z = _side_by_side(at, [_sine(1.0 - abs(angle), fmt), _sine(angle, fmt)], x.dtype)
-        z *= x[..., None]
+        z = _side_by_side(at, [x * _sine(1.0 - abs(angle), fmt), x * _sine(angle, fmt)], x.dtype)
         if scale != 1.0:
             z *= scale
         z = _paired(at.xp, z, dtype)

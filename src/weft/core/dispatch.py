@@ -48,21 +48,50 @@ def record(op: Op, data, parents, saved, static) -> Node:
 
 def apply(op: Op, args: tuple, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
-    if not public and not any(type(a) in GROUND for a in args):
-        return _raw(op, args, static)
-    boxed = _harmonise(op, [_lift(a) for a in args])
-    raws = [a._data if type(a) in GROUND else a for a in boxed]
-    cls = _common_backend(op, raws)
-    if cls is None:  # Python scalars only
-        boxed = _harmonise(op, [adopt(a) for a in boxed])
-        raws = [a._data for a in boxed]
-        cls = type(raws[0])
+    raws, cls = _settled(op, args)
+    if cls is None:
+        if not public and not any(type(a) in GROUND for a in args):
+            return _raw(op, args, static)
+        args = _harmonise(op, [_lift(a) for a in args])
+        raws = [a._data if type(a) in GROUND else a for a in args]
+        cls = _common_backend(op, raws)
+        if cls is None:  # Python scalars only
+            args = _harmonise(op, [adopt(a) for a in args])
+            raws = [a._data for a in args]
+            cls = type(raws[0])
     kernel = KERNELS[op][cls]
     try:
         z = kernel(raws, *static) if op.arity is None else kernel(*raws, *static)
     except Exception as e:
-        raise explained(op, boxed, static, e) from None
-    return _finish(op, boxed, raws, z, static, cls)
+        raise explained(op, args, static, e) from None
+    return _finish(op, args, raws, z, static, cls)
+
+
+def _settled(op: Op, args):
+    """(raw arrays, their type) if the arguments are tensors that need no conversion."""
+    raws = []
+    first = None
+    for a in args:
+        if a.__class__ not in GROUND:
+            return raws, None
+        raw = a._data
+        raws.append(raw)
+        if first is None:
+            first = raw
+        elif raw.__class__ is not first.__class__ or raw.device != first.device:
+            return raws, None
+    picked = range(len(raws)) if op.promote is None else op.promote
+    if picked:
+        dtype = raws[picked[0]].dtype
+        if any(raws[i].dtype is not dtype for i in picked):
+            return raws, None
+        if op.floating and not _inexact(raws[picked[0]]):
+            return raws, None
+    return raws, first.__class__
+
+
+def _inexact(raw) -> bool:
+    return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
 
 
 def infer(op: Op, args, static):
@@ -144,16 +173,17 @@ def _common_backend(op: Op, raws):
 def _finish(op: Op, boxed, raws, z, static, cls):
     """Box the result, record it if it is to be differentiated, check it if asked to."""
     settings = current.get()
-    zs = (z,) if op.outputs == 1 else tuple(z)
-    zs = tuple(r if type(r) is cls else _whole(r, cls) for r in zs)
+    single = op.outputs == 1
+    zs = [z] if single else z
+    zs = [r if r.__class__ is cls else _whole(r, cls) for r in zs]
     if settings.anomaly:
         _check_finite(op, zs)
-    outs = tuple(wrap(r) for r in zs)
+    outs = [wrap(r) for r in zs]
     if settings.grad:
-        parents = tuple(a._node if type(a) in GROUND else None for a in boxed)
-        if any(p is not None for p in parents):
+        parents = tuple([a._node if a.__class__ in GROUND else None for a in boxed])
+        if parents.count(None) != len(parents):
             _track(op, outs, parents, raws, static, settings)
-    return outs[0] if op.outputs == 1 else outs
+    return outs[0] if single else tuple(outs)
 
 
 def _whole(r, cls):
@@ -163,9 +193,9 @@ def _whole(r, cls):
 
 def _track(op: Op, outs, parents, raws, static, settings):
     """Record; the mark of a severed gradient travels on only where nothing is recorded."""
-    live = tuple(None if p.__class__ is Severed else p for p in parents)
-    tracked = [outs[k] for k in op.tracked if dtypes.is_inexact(outs[k].dtype)]
-    if all(p is None for p in live):
+    live = tuple([None if p.__class__ is Severed else p for p in parents])
+    tracked = [outs[k] for k in op.tracked if _inexact(outs[k]._data)]
+    if live.count(None) == len(live):
         for t in tracked:
             t._node = next(p for p in parents if p is not None)
         return
@@ -188,8 +218,8 @@ def kept(op: Op, parents, y, raws, static) -> tuple:
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
         return keep(y, *raws, *static)
-    flags = saved_flags(op, tuple(p is not None for p in parents))
-    return tuple(v if f else None for f, v in zip(flags, (y, *raws), strict=True))
+    flags = saved_flags(op, tuple([p is not None for p in parents]))
+    return tuple([v if f else None for f, v in zip(flags, (y, *raws), strict=True)])
 
 
 PICK = Op(name="pick", compute=None, shape=lambda *_: None, rule=None, arity=1)

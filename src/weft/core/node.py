@@ -2,7 +2,7 @@
 
 from itertools import count
 
-from .origin import line_of
+from .origin import Origin, line_of
 
 # Decreasing, so that a heap hands out the newest node first.
 ids = count(-1, -1)
@@ -83,7 +83,12 @@ class Leaf:
 class Severed:
     """Marks values computed from a gradient that was made without `create_graph`."""
 
-    __slots__ = ("__weakref__", "line")
+    __slots__ = ("__weakref__", "origin")
 
-    def __init__(self, line: str):
-        self.line = line
+    def __init__(self, origin: Origin):
+        self.origin = origin
+
+    @property
+    def line(self) -> str:
+        """Where the gradient was made."""
+        return line_of(*self.origin)

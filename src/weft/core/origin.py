@@ -9,23 +9,26 @@ from types import CodeType
 INTERNAL = {str(p) for p in Path(__file__).parent.parent.rglob("*.py")}
 
 
+Origin = tuple[CodeType, int]
+
+
 def line_of(code: CodeType, lasti: int) -> str:
     """`train.py:41` for a code object and an instruction offset."""
-    positions = list(code.co_positions())
-    index = lasti // 2
-    line = positions[index][0] if index < len(positions) else code.co_firstlineno
+    line = code.co_firstlineno
+    for start, end, number in code.co_lines():
+        if start <= lasti < end and number is not None:
+            line = number
     return f"{Path(code.co_filename).name}:{line}"
 
 
-def user_frame(depth: int = 1):
-    """The innermost frame outside this package."""
+def origin(depth: int = 1) -> Origin:
+    """The user's call in progress, cheaply: code object and instruction offset."""
     frame = sys._getframe(depth)
     while frame.f_code.co_filename in INTERNAL and frame.f_back is not None:
         frame = frame.f_back
-    return frame
+    return frame.f_code, frame.f_lasti
 
 
 def here() -> str:
     """The user's file and line of the call in progress."""
-    frame = user_frame(2)
-    return line_of(frame.f_code, frame.f_lasti)
+    return line_of(*origin(2))

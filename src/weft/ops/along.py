@@ -105,7 +105,7 @@ def _reached(name: str, x, i, axis: int) -> tuple:
             f"{name}: indices of {tuple(i.shape)} for {tuple(x.shape)}; expected at most as many "
             f"on every axis but {axis}"
         )
-    return tuple((0, n if k == axis else m, 1) for k, (n, m) in enumerate(zip(x.shape, i.shape, strict=True)))
+    return tuple((0, x.shape[k] if k == axis else n, 1) for k, n in enumerate(i.shape))
 
 
 def gather(x, i, axis: int):

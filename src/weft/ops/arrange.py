@@ -153,7 +153,9 @@ def _triangle(name: str):
             raise ShapeError(f"{name}: {x.shape} has {x.ndim} axes, expected at least 2")
         return x
 
-    row = linear(name, shape=shape, transpose=[lambda g, _x, k: row(g, k)], sample=samples.diagonals)
+    row = linear(
+        name, shape=shape, transpose=[lambda g, _x, k: row(g, k)], sample=samples.diagonals
+    )
     return row
 
 

@@ -10,7 +10,6 @@ from .complex_ import conj, imag, real
 from .contract import adjoint, matmul
 from .elementwise import multiply
 from .linalg import as_factor, diagonal_of, inv, lapack, same_square, square, trace, trace_of_product
-from .rows import linear
 from .samples import linalg as samples
 from .structural import cast, mT, sum_
 
@@ -33,32 +32,38 @@ det = lapack(
 )
 
 
-def _scaled_logs(xp, s):
-    """log σ, with a number below every rounding error in place of a zero."""
-    kind = np.finfo(xp.dtype_of(s))
-    return xp.log(xp.maximum(s, s[..., :1] * float(kind.eps) ** 2 + float(kind.tiny)))
+def _nonzero(xp, s):
+    """log σ, and which σ are zeros (their logarithm is given as 0)."""
+    zero = s <= s[..., :1] * float(np.finfo(xp.dtype_of(s)).eps) ** 2
+    return xp.log(xp.where(zero, 1.0, s)), cast(zero, s.dtype)
+
+
+def _product(xp, logs, zeros):
+    """∏σ from the sum of the logarithms (which does not overflow) and the number of zeros."""
+    return xp.where(zeros == 0, xp.exp(logs), 0.0)
 
 
 def _products_without_one(xp, s):
     """∏ σₖ over k ≠ i."""
-    logs = _scaled_logs(xp, s)
-    return xp.exp(sum_(logs, (len(s.shape) - 1,), True) - logs)
+    last = (len(s.shape) - 1,)
+    return _product(xp, *(sum_(x, last, True) - x for x in _nonzero(xp, s)))
 
 
 def _products_without_two(xp, s):
     """∏ σₖ over k ≠ i, j; zero for i = j."""
-    logs = _scaled_logs(xp, s)
-    total = sum_(logs, (len(s.shape) - 1,), True)[..., None]
-    w = xp.exp(total - logs[..., None, :] - logs[..., :, None])
+    last = (len(s.shape) - 1,)
+    left = (sum_(x, last, True)[..., None] - x[..., None, :] - x[..., :, None]
+            for x in _nonzero(xp, s))
+    w = _product(xp, *left)
     return triu(w, 1) + tril(w, -1)
 
 
 def _adjugate(xp, a):
-    # det·inv is the adjugate of a matrix that differs by a rounding error, also near singular
-    # ones: both come from the same triangular factors.
-    sign, log = xp.slogdet(a)
-    if not (sign == 0).any():
-        return as_factor(sign * xp.exp(log)) * xp.inv(a)
+    # From the same triangular factors, det·inv is the adjugate of a matrix that differs from a
+    # by a rounding error, near singular ones too; only a pivot that is exactly 0 is in the way.
+    found = xp.det_and_inv(a)
+    if found is not None:
+        return as_factor(found[0]) * found[1]
     u, s, vh = xp.svd(a, True)
     middle = _products_without_one(xp, s)[..., None] * adjoint(u)
     return as_factor(xp.det(matmul(u, vh))) * matmul(adjoint(vh), middle)
@@ -74,7 +79,7 @@ adjugate = lapack(
     shape=same_square("adjugate"),
     push=lambda tangents, _y, a: adjugate_tangent(a, tangents[0]),
     pull=_adjugate_pull,
-    sample=samples.determinants,
+    sample=samples.regular,
 )
 
 
@@ -96,26 +101,36 @@ def _invertible(xp, a):
     return a
 
 
-invertible = linear(
+invertible = lapack(
     "invertible",
     compute=_invertible,
     shape=same_square("invertible"),
-    transpose=[lambda g, _a: g],
+    push=lambda tangents, _y, _a: tangents[0],
+    pull=lambda g, _y, _a: (g,),
     sample=samples.regular,
 )
+
+
+def _second_tangent(a, e, f):
+    """The second derivative of the adjugate: symmetric in e and f, and tr(g·it) in all three."""
+    y = inv(invertible(a))
+    x, z = matmul(y, e), matmul(y, f)
+    first, second, both = map(as_factor, (trace(x), trace(z), trace_of_product(x, z)))
+    mixed = matmul(matmul(z, x) + matmul(x, z) - first * z - second * x, y)
+    return as_factor(det(a)) * (mixed + (first * second - both) * y)
 
 
 def _adjugate_tangent_push(tangents, _y, a, e):
     da, de = tangents
     parts = [] if de is None else [adjugate_tangent(a, de)]
     if da is not None:
-        y = inv(invertible(a))
-        x, z, d = matmul(y, e), matmul(y, da), as_factor(det(a))
-        first, second = as_factor(trace(x)), as_factor(trace(z))
-        both = as_factor(trace_of_product(z, x))
-        mixed = matmul(matmul(z, x) + matmul(x, z) - first * z - second * x, y)
-        parts.append(d * (mixed + (first * second - both) * y))
+        parts.append(_second_tangent(a, e, da))
     return sum(parts[1:], parts[0])
+
+
+def _adjugate_tangent_pull(g, _y, a, e):
+    g = adjoint(g)
+    return adjoint(_second_tangent(a, e, g)), adjoint(adjugate_tangent(a, g))
 
 
 adjugate_tangent = lapack(
@@ -124,6 +139,7 @@ adjugate_tangent = lapack(
     compute=_adjugate_tangent,
     shape=lambda a, e: square("adjugate_tangent", a).like(broadcast("det", a.shape, e.shape)),
     push=_adjugate_tangent_push,
+    pull=_adjugate_tangent_pull,
     sample=samples.directed,
 )
 
@@ -159,5 +175,3 @@ slogdet = lapack(
     tracked=(0, 1),
     sample=samples.slogdet,
 )
-
-

@@ -27,9 +27,7 @@ unique_values = undifferentiated(
 )
 
 # Values, the index of the first of each, which of them each element is, and how many there are.
-unique_all = undifferentiated(
-    "unique_all", shape=_unique_shape, outputs=4, sample=samples.repeated
-)
+unique_all = undifferentiated("unique_all", shape=_unique_shape, outputs=4, sample=samples.repeated)
 
 
 def unique_counts(x):

@@ -277,7 +277,7 @@ asinh = elementwise(
 acosh = elementwise(
     "acosh",
     # One root of x² - 1 would have the wrong sign in the left half of the complex plane.
-    [unbounded(times(lambda t, _y, x: t / (sqrt(x - 1) * sqrt(x + 1))))],
+    [unbounded(times(lambda t, _y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
     floating=True,
     spell=("arccosh",),
     sample=samples.beyond_one,
@@ -345,7 +345,7 @@ def _inside(x, lo, hi):
 
 _clip = elementwise(
     "clip",
-    [lambda inside, _lo, _hi: inside],
+    [lambda inside, *_bounds: inside],
     keep=lambda _y, x, lo, hi: (_inside(x, lo, hi),),
     promote=(),
     sample=samples.clipped,

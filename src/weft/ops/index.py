@@ -12,12 +12,12 @@ from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.value import GROUND, aval_of, wrap
 from ..errors import DTypeError, IndexingError, ShapeError
 from .elementwise import where
-from .keys import Key, Selector, parse
+from .keys import Key, Selector, basic_index, parse
 from .rows import linear, undifferentiated
 from .samples import index as samples
 from .samples import structural as structural_samples
-from .slicing import indexed_shape, narrow, slice_, unslice
-from .structural import broadcast_to, cast, permute, reshape, unbroadcast
+from .slicing import indexed_shape, slice_, unslice
+from .structural import broadcast_to, cast, inverse, permute, reshape, unbroadcast
 
 
 def in_range(name: str):
@@ -203,6 +203,9 @@ def index_add(x, i, v, axis: int):
 
 def get(x, key):
     """x[key] for any key that NumPy takes."""
+    index = basic_index(key, x.shape)
+    if index is not None:
+        return slice_(x, index)
     key = parse(key, x.shape)
     if not key.selectors:
         return slice_(x, key.index)
@@ -230,6 +233,24 @@ def set_(x, key, v):
     return part if whole else slice_set(x, part, key.index)
 
 
+def assign(raw, key, v) -> None:
+    """raw[key] = v in the memory of a raw array; of several writes to a place the last wins."""
+    key = parse(key, raw.shape)
+    xp = BACKENDS[type(raw)]
+    v = as_value(raw, v)
+    if not key.selectors:
+        xp.write_slice(raw, _trimmed(v, key.shape), key.index)
+        return
+    part = raw if key.whole(raw.shape) else slice_(raw, key.index)
+    way = _Way(key, part)
+    v = _trimmed(v, way.shape)
+    if way.straight and part is raw:
+        in_range("write_index")(xp, raw, way.index, v, way.axis)
+    else:
+        part = way.back(index_put(way.go(part), way.index, v, way.axis))
+        xp.write_slice(raw, part, key.index)
+
+
 def add_at(x, key, v):
     """x with v added to x[key]; duplicates add up."""
     key = parse(key, x.shape)
@@ -248,36 +269,35 @@ class _Way:
     """From an array to one whose selected axes are joined into one, and back."""
 
     def __init__(self, key: Key, x):
-        self.was = tuple(x.shape)
+        shape = tuple(x.shape)
         axes = [a for s in key.selectors for a in s.axes]
-        rest = [a for a in range(len(self.was)) if a not in axes]
-        self.order = (*axes, *rest) if key.front else tuple(range(len(self.was)))
+        self.turned = key.front and axes != list(range(len(axes)))
         self.axis = 0 if key.front else axes[0]
-        self.apart = tuple(self.was[a] for a in self.order)
-        lead, tail = self.apart[: self.axis], self.apart[self.axis + len(axes) :]
-        self.length = prod(self.was[a] for a in axes)
+        if self.turned:
+            self.order = (*axes, *[a for a in range(len(shape)) if a not in axes])
+            shape = tuple([shape[a] for a in self.order])
+        self.apart = shape
+        lead, tail = shape[: self.axis], shape[self.axis + len(axes) :]
+        self.length = prod(shape[self.axis : self.axis + len(axes)])
         self.joined = (*lead, self.length, *tail)
+        self.straight = not self.turned and len(axes) == 1
         self.index = _joined_index(key.selectors, x)
         self.shape = (*lead, *self.index.shape, *tail)
 
     def go(self, x):
-        if self.order != tuple(range(len(self.order))):
+        if self.turned:
             x = permute(x, self.order)
         return x if self.joined == self.apart else reshape(x, self.joined)
 
     def back(self, x):
         x = x if self.joined == self.apart else reshape(x, self.apart)
-        if self.order == tuple(range(len(self.order))):
-            return x
-        return permute(x, tuple(self.order.index(a) for a in range(len(self.order))))
+        return permute(x, inverse(self.order)) if self.turned else x
 
 
 def _joined_index(selectors: tuple[Selector, ...], x):
     """One array of indices of the selected axes joined."""
     arrays = [index_like(x, s.array) for s in selectors]
-    arrays = [
-        flatnonzero(a) if s.is_mask else a for s, a in zip(selectors, arrays, strict=True)
-    ]
+    arrays = [flatnonzero(a) if s.is_mask else a for s, a in zip(selectors, arrays, strict=True)]
     if len(arrays) == 1:
         return arrays[0]
     return ravel_index(arrays, tuple(prod(x.shape[a] for a in s.axes) for s in selectors))

@@ -5,12 +5,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..core import dtypes
-from ..core.value import GROUND, aval_of
+from ..core.backends import BACKENDS
+from ..core.value import GROUND
 from ..errors import IndexingError
 from .slicing import everything, indexed_shape, span
-
-_BASIC = frozenset((int, slice, type(None), type(Ellipsis)))
 
 
 class Selector(NamedTuple):
@@ -25,8 +23,8 @@ class Key(NamedTuple):
     """`index` is a basic index; `front`: the selected axes go before all others."""
 
     index: tuple
-    selectors: tuple[Selector, ...] = ()
-    front: bool = False
+    selectors: tuple[Selector, ...]
+    front: bool
 
     def whole(self, shape) -> bool:
         """Whether the basic index takes everything."""
@@ -50,25 +48,30 @@ def _fault(message: str) -> IndexingError:
     return IndexingError(f"index: {message}")
 
 
-def parse(key, shape) -> Key:
-    """The key of an array of this shape."""
+def basic_index(key, shape) -> tuple | None:
+    """The basic index that a key of ints, slices, None and Ellipsis is; None for another."""
     entries = key if key.__class__ is tuple else (key,)
-    if not all([e.__class__ in _BASIC for e in entries]):
-        entries = [e if e.__class__ in _BASIC else _entry(e) for e in entries]
-    written, entries = entries, _without_ellipsis(entries, len(shape))
-    if any([e.__class__ is _Array for e in entries]):
-        return Key(*_mixed(entries, shape), _scattered(written))
-    axes = iter(enumerate(shape))
-    return Key(tuple([None if e is None else _basic(e, *next(axes)) for e in entries]))
-
-
-def _scattered(entries) -> bool:
-    """Whether something (if only an Ellipsis of no axes) stands between the arrays of a key.
-
-    Integers beside arrays count as arrays, as they do in NumPy.
-    """
-    places = [k for k, e in enumerate(entries) if e.__class__ in (_Array, int)]
-    return places[-1] - places[0] >= len(places)
+    index: list = []
+    axis, ndim = 0, len(shape)
+    for k, e in enumerate(entries):
+        cls = e.__class__
+        if cls is int or cls is slice:
+            if axis == ndim:
+                return None if _has_arrays(entries) else _refuse_surplus(entries, ndim)
+            index.append(_basic(e, axis, shape[axis]))
+            axis += 1
+        elif e is None:
+            index.append(None)
+        elif e is Ellipsis and not _has_arrays(entries):
+            rest = [later for later in entries[k + 1 :] if later is not None]
+            if any([later is Ellipsis for later in rest]):
+                raise _fault("two ellipses, expected at most one")
+            stop = max(axis, ndim - len(rest))
+            index += everything(shape[axis:stop])
+            axis = stop
+        else:
+            return None
+    return (*index, *everything(shape[axis:])) if axis < ndim else tuple(index)
 
 
 def _basic(entry, axis: int, n: int):
@@ -80,36 +83,71 @@ def _basic(entry, axis: int, n: int):
     return entry + n if entry < 0 else entry
 
 
+def _has_arrays(entries) -> bool:
+    basic = (int, slice, type(None), type(Ellipsis))
+    return not all([e.__class__ in basic for e in entries])
+
+
+def _refuse_surplus(entries, ndim: int):
+    used = len([e for e in entries if e is not None and e is not Ellipsis])
+    raise _fault(f"{used} indices for {ndim} axes")
+
+
+def parse(key, shape) -> Key:
+    """Any key of an array of this shape."""
+    index = basic_index(key, shape)
+    if index is not None:
+        return Key(index, (), False)
+    written = [_entry(e) for e in (key if key.__class__ is tuple else (key,))]
+    entries = _without_ellipsis(written, len(shape))
+    if any([e.__class__ is _Array for e in entries]):
+        return Key(*_mixed(entries, shape), _scattered(written))
+    return Key(basic_index(tuple(entries), shape), (), False)
+
+
+def dtype_kind(x) -> str:
+    """The one-letter kind of a tensor's or raw array's dtype: b, i, u, f, c or V."""
+    raw = x._data if type(x) in GROUND else x
+    return BACKENDS[type(raw)].dtype_of(raw).kind
+
+
 def _entry(e):
-    """An entry that is not basic on the face of it: an integer of another kind or an array."""
+    """An entry of a key, with other kinds of integers and arrays told apart."""
+    if e is None or e is Ellipsis or e.__class__ is slice or e.__class__ is int:
+        return e
     if not hasattr(e, "dtype"):
         if hasattr(e, "__index__") and not isinstance(e, bool):
             return as_int(e)
         e = np.asarray(e)
         if not e.size:  # an empty list says nothing of its type
             e = e.astype(np.intp)
-    aval = aval_of(e)
-    if aval.dtype == dtypes.bool_:
-        return _Array(e, True, aval.ndim)
-    if aval.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
-        raise _fault(f"got an array of {aval.dtype}, expected integers or booleans")
+    kind = dtype_kind(e)
+    if kind == "b":
+        return _Array(e, True, len(e.shape))
+    if kind not in "iu":
+        raise _fault(f"got an array of {e.dtype}, expected integers or booleans")
     raw = e._data if type(e) in GROUND else e
-    if not aval.ndim and isinstance(raw, np.ndarray | np.generic):
+    if not len(e.shape) and isinstance(raw, np.ndarray | np.generic):
         return int(raw)
     return _Array(e, False, 1)
 
 
+def _scattered(entries) -> bool:
+    """Whether something (if only an Ellipsis of no axes) stands between the arrays of a key.
+
+    Integers beside arrays count as arrays, as they do in NumPy.
+    """
+    places = [k for k, e in enumerate(entries) if e.__class__ in (_Array, int)]
+    return places[-1] - places[0] >= len(places)
+
+
 def _without_ellipsis(entries, ndim: int) -> list:
     """The entries with an Ellipsis, or its absence at the end, as full slices."""
-    used = 0
-    at = []
-    for k, e in enumerate(entries):
-        if e is Ellipsis:
-            at.append(k)
-        elif e is not None:
-            used += e.ndim if e.__class__ is _Array else 1
+    at = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(at) > 1:
-        raise _fault(f"{len(at)} ellipses, expected at most one")
+        raise _fault("two ellipses, expected at most one")
+    consuming = [e for e in entries if e is not None and e is not Ellipsis]
+    used = sum([e.ndim if e.__class__ is _Array else 1 for e in consuming])
     if used > ndim:
         raise _fault(f"{used} indices for {ndim} axes")
     rest = [slice(None)] * (ndim - used)
@@ -142,9 +180,9 @@ def _mixed(entries: list, shape) -> tuple[tuple, tuple[Selector, ...]]:
 def _covered(e: _Array, axis: int, shape) -> tuple[int, ...]:
     """The lengths of the axes an array stands for, which must be a mask's own."""
     lengths = tuple(shape[axis : axis + e.ndim])
-    if e.is_mask and aval_of(e.array).shape != lengths:
+    if e.is_mask and tuple(e.array.shape) != lengths:
         raise _fault(
-            f"a mask of shape {aval_of(e.array).shape} over axes of lengths {lengths}; "
+            f"a mask of shape {tuple(e.array.shape)} over axes of lengths {lengths}; "
             "they must be the same"
         )
     return lengths

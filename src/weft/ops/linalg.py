@@ -140,6 +140,11 @@ def _change(tangents, x, part):
     return -moved if db is None else db - moved
 
 
+def fitted(g, x):
+    """A cotangent for x, which may have been broadcast, or need none."""
+    return None if x is None else unbroadcast(g, x.shape)
+
+
 def _whole(a):
     return a
 
@@ -150,8 +155,7 @@ def _solve_push(tangents, x, a, _b):
 
 def _solve_pull(g, x, a, _b):
     gb = solve_matrix(adjoint(a), g)
-    ga = -matmul(gb, adjoint(x))
-    return unbroadcast(ga, a.shape), unbroadcast(gb, _b.shape)
+    return fitted(-matmul(gb, adjoint(x)), a), fitted(gb, _b)
 
 
 solve_matrix = lapack(
@@ -177,8 +181,7 @@ def _triangular_push(tangents, x, a, _b, lower, unit):
 
 def _triangular_pull(g, x, a, _b, lower, unit):
     gb = solve_triangle(adjoint(a), g, not lower, unit)
-    ga = _triangle_of(lower, unit)(-matmul(gb, adjoint(x)))
-    return unbroadcast(ga, a.shape), unbroadcast(gb, _b.shape)
+    return fitted(_triangle_of(lower, unit)(-matmul(gb, adjoint(x))), a), fitted(gb, _b)
 
 
 solve_triangle = lapack(

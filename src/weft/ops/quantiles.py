@@ -3,7 +3,10 @@
 import math
 from math import nan
 
+import numpy as np
+
 from ..core import dtypes
+from ..core.value import GROUND
 from ..errors import ArgumentError, ShapeError
 from .elementwise import ceil, clip, floor, remainder, round_, where
 from .index import take
@@ -96,25 +99,26 @@ def _quantiles_at(ordered, axis: int, n: int, q, method: str):
 def quantile(x, q, axes, keepdims: bool = False, method: str = "linear"):
     """The element below which a share q of the elements lie.
 
-    q is a number, a tuple of numbers or an array; its axes come first in the result.
+    q is numbers or a tensor; its axes come first in the result.
     """
     if method not in _PLOTTING and method not in _ROUNDING:
         known = ", ".join((*_PLOTTING, *_ROUNDING))
         raise ArgumentError(f"quantile: method {method!r}, expected one of {known}")
     ordered, axis, n = _sorted_together("quantile", x, axes)
     shape = reduced(x.shape, axes, keepdims)
-    if isinstance(q, int | float):
-        return reshape(_one_quantile(ordered, axis, n, q, method), shape)
-    if isinstance(q, tuple):
-        each = [_one_quantile(ordered, axis, n, p, method) for p in q]
-        return stack([reshape(y, shape) for y in each], 0)
-    return reshape(_quantiles_at(ordered, axis, n, q, method), (*q.shape, *shape))
+    if type(q) in GROUND:
+        return reshape(_quantiles_at(ordered, axis, n, q, method), (*q.shape, *shape))
+    q = np.asarray(q, np.float64)
+    each = [_one_quantile(ordered, axis, n, p, method) for p in q.reshape(-1).tolist()]
+    if not q.shape:
+        return reshape(each[0], shape)
+    return reshape(stack([reshape(y, shape) for y in each], 0), (*q.shape, *shape))
 
 
 def percentile(x, q, axes, keepdims: bool = False, method: str = "linear"):
     """`quantile`, with q in percent."""
-    q = tuple(p / 100 for p in q) if isinstance(q, tuple) else q / 100
-    return quantile(x, q, axes, keepdims, method)
+    q = q if type(q) in GROUND else np.asarray(q, np.float64)
+    return quantile(x, q / 100, axes, keepdims, method)
 
 
 def interp(x, xp, fp, left=None, right=None, period=None):
@@ -145,9 +149,9 @@ def _scalar(x):
 def _between(x, xp, fp, n: int):
     i = clip(searchsorted(xp, x, True) - 1, 0, n - 2)
     x0, x1, f0, f1 = take(xp, i, 0), take(xp, i + 1, 0), take(fp, i, 0), take(fp, i + 1, 0)
-    width = x1 - x0
-    # Only a point given twice at the very end makes a piece without width.
-    return f0 + (f1 - f0) * ((x - x0) / where(equal(width, 0), 1.0, width))
+    # Only a point given twice at the very end makes a piece without width: there f1 holds.
+    width, zero = x1 - x0, equal(x1, x0)
+    return f0 + (f1 - f0) * where(zero, 1.0, (x - x0) / where(zero, 1.0, width))
 
 
 def _unrolled(x, xp, fp, period: float):

@@ -1,13 +1,14 @@
 """Rows: reductions over axes."""
 
 from collections.abc import Callable
-from math import inf, prod as product, sqrt
+from math import inf, nan
+from math import prod as product
 
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, axis_in
 from ..errors import DTypeError, ShapeError
 from .complex_ import abs_, conj, real
-from .elementwise import exp, power_scalar, strong_product, strong_quotient, where
+from .elementwise import exp, power_scalar, strong_quotient, where
 from .logic import equal, isnan, logical_or
 from .rows import general, linear, undifferentiated
 from .samples import reduce as samples
@@ -39,6 +40,10 @@ def same(dtype):
 def floating(dtype):
     """The dtype of float-valued operations on `dtype`."""
     return dtype if dtypes.is_inexact(dtype) else dtypes.default_float()
+
+
+def _real_floating(dtype):
+    return dtypes.to_real(floating(dtype))
 
 
 def accumulated(dtype):
@@ -206,11 +211,20 @@ def square_size(x):
     return real(x * conj(x)) if dtypes.is_complex(x.dtype) else x * x
 
 
+def _inverse(y):
+    """1/y, and 0 where y is 0: the gradient that norms have there."""
+    zero = equal(y, 0)
+    return where(zero, 0.0, 1 / where(zero, 1.0, y))
+
+
+def _along(t, d):
+    """Re(d̄·t): the change of a real function with gradient d."""
+    return real(conj(d) * t) if dtypes.is_complex(d.dtype) else d * t
+
+
 def _norm_gradient(y, x, axes, keepdims, p):
     """(x/‖x‖)·|x/‖x‖|ᵖ⁻², and 0 where x or ‖x‖ is 0."""
-    y = restored(y, x.shape, axes, keepdims)
-    zero = equal(y, 0)
-    unit = x * where(zero, 0.0, 1 / where(zero, 1.0, y))
+    unit = x * _inverse(restored(y, x.shape, axes, keepdims))
     if p == 2:
         return unit
     if p > 0 and p % 2 == 0:  # a polynomial: smooth at 0 to any order
@@ -221,19 +235,18 @@ def _norm_gradient(y, x, axes, keepdims, p):
 
 def _norm_push(tangents, y, x, axes, keepdims, p):
     d = _norm_gradient(y, x, axes, keepdims, p)
-    t = real(conj(d) * tangents[0]) if dtypes.is_complex(x.dtype) else strong_product(tangents[0], d)
-    return sum_(t, axes, keepdims)
+    return sum_(_along(tangents[0], d), axes, keepdims)
 
 
 def _norm_pull(g, y, x, axes, keepdims, p):
     g = restored(g, x.shape, axes, keepdims)
-    return (strong_product(g, _norm_gradient(y, x, axes, keepdims, p)),)
+    return (g * _norm_gradient(y, x, axes, keepdims, p),)
 
 
 p_norm = general(
     "norm",
     compute=lambda xp, x, axes, keepdims, p: xp.p_norm(x, axes, keepdims, p),
-    shape=reduction_shape("norm", lambda d: dtypes.to_real(floating(d))),
+    shape=reduction_shape("norm", _real_floating),
     push=_norm_push,
     pull=_norm_pull,
     arity=1,
@@ -252,36 +265,60 @@ def norm(x, axes, keepdims=False, ord=2):
     if ord == -inf:
         return amin(abs_(x), axes, keepdims)
     if ord == 0:
-        dtype = dtypes.to_real(floating(dtypes.canonical(x.dtype)))
-        return cast(count_nonzero(x, axes, keepdims), dtype)
+        return cast(count_nonzero(x, axes, keepdims), _real_floating(dtypes.canonical(x.dtype)))
     return p_norm(x, axes, keepdims, ord)
 
 
 def _deviation(x, axes):
-    """x less its mean, half types in float32."""
-    dtype = dtypes.canonical(x.dtype)
-    if dtype in dtypes.HALF:
-        x = cast(x, dtypes.float32)
-    return x - mean(x, axes, True), dtype
+    return x - mean(x, axes, True)
 
 
-def _per_freedom(shape, axes, correction) -> float:
+def _freedom(shape, axes, correction) -> float:
+    """n - correction, or NaN where that leaves nothing to divide by."""
     freedom = count(shape, axes) - correction
-    return 1 / freedom if freedom > 0 else inf
+    return freedom if freedom > 0 else nan
 
 
-def var(x, axes, keepdims=False, correction=0):
-    """The mean square deviation, with n - correction in place of n."""
-    d, dtype = _deviation(x, axes)
-    y = sum_(square_size(d), axes, keepdims) * _per_freedom(x.shape, axes, correction)
-    return cast(y, dtype) if dtype in dtypes.HALF else y
+def _var_push(tangents, _y, x, axes, keepdims, correction):
+    d = _along(tangents[0], _deviation(x, axes))
+    return sum_(d, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
 
 
-def std(x, axes, keepdims=False, correction=0):
-    """The square root of `var`; its gradient is 0 where all elements are equal."""
-    d, dtype = _deviation(x, axes)
-    y = p_norm(d, axes, keepdims, 2) * sqrt(_per_freedom(x.shape, axes, correction))
-    return cast(y, dtype) if dtype in dtypes.HALF else y
+def _var_pull(g, _y, x, axes, keepdims, correction):
+    g = restored(g, x.shape, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
+    return (g * _deviation(x, axes),)
+
+
+def _std_gradient(y, x, axes, keepdims, correction):
+    y = restored(y, x.shape, axes, keepdims)
+    return _deviation(x, axes) * (_inverse(y) * (1 / _freedom(x.shape, axes, correction)))
+
+
+def _std_push(tangents, y, x, axes, keepdims, correction):
+    d = _std_gradient(y, x, axes, keepdims, correction)
+    return sum_(_along(tangents[0], d), axes, keepdims)
+
+
+def _std_pull(g, y, x, axes, keepdims, correction):
+    d = _std_gradient(y, x, axes, keepdims, correction)
+    return (restored(g, x.shape, axes, keepdims) * d,)
+
+
+def _spread(name: str, push, pull):
+    return general(
+        name,
+        shape=reduction_shape(name, _real_floating),
+        push=push,
+        pull=pull,
+        arity=1,
+        recast=True,
+        precision="single",
+        sample=samples.deviations,
+    )
+
+
+var = _spread("var", _var_push, _var_pull)
+std = _spread("std", _std_push, _std_pull)
 
 
 def _shares(x, y, axes, keepdims):

@@ -13,6 +13,8 @@ from .samples import structural as samples
 
 def span(s: slice, n: int) -> tuple[int, int, int]:
     """A Python slice of an axis of length n as (start, count, step)."""
+    if s.start is None and s.stop is None and s.step is None:
+        return 0, n, 1
     start, stop, step = s.indices(n)
     count = len(range(start, stop, step))
     return (start, count, step) if count else (0, 0, 1)
@@ -32,7 +34,9 @@ def _check(name: str, index, shape) -> None:
     """Raise unless `index` is one of an array of this shape."""
     entries = [p for p in index if p is not None]
     if len(entries) != len(shape):
-        raise IndexingError(f"{name}: {len(entries)} entries for the shape {shape}; give one an axis")
+        raise IndexingError(
+            f"{name}: {len(entries)} entries for the shape {shape}; give one an axis"
+        )
     for axis, (p, n) in enumerate(zip(entries, shape, strict=True)):
         reached = (p,) if isinstance(p, int) else (p[0], p[0] + (p[1] - 1) * p[2]) if p[1] else ()
         for i in reached:

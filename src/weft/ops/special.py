@@ -76,7 +76,7 @@ xlog1py = elementwise(
         unbounded(lambda _y, x, y: strong_quotient(x, 1 + y)),
     ],
     floating=True,
-    sample=samples.entropies,
+    sample=samples.entropies_near_one,
 )
 entr = elementwise(
     "entr", [unbounded(lambda _y, x: -1 - log(x))], floating=True, sample=samples.positive

@@ -28,8 +28,21 @@ from .linalg import (
     solve_matrix,
     square,
 )
+from .rows import general
 from .samples import spectra
 from .structural import cast, concat, sum_
+
+
+# How many roundings of the largest eigenvalue, for each row of the matrix, LAPACK may put
+# between eigenvalues that are equal.
+_ROUNDINGS = 8
+_EPS = {dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7, dtypes.float32: 2.0**-23}
+
+
+def _tie(xp, h) -> float:
+    """The relative distance below which eigenvalues count as equal."""
+    eps = _EPS.get(dtypes.to_real(xp.dtype_of(h)), 2.0**-52)
+    return _ROUNDINGS * eps * h.shape[-1]
 
 
 def _coupling_push(tangents, y, h, _e):
@@ -49,9 +62,11 @@ def _coupling_pull(g, y, h, _e):
 # The X of XH − HX = E for an H that is diagonal up to blocks of equal elements, with zeros in
 # those blocks: Eᵢⱼ/(hⱼ − hᵢ). H need be diagonal in value only. Its derivative is not, within a
 # block, and that is what makes second derivatives of invariant spaces right.
-coupling = lapack(
+coupling = general(
     "coupling",
     arity=2,
+    compute=lambda xp, h, e: xp.coupling(h, e, _tie(xp, h)),
+    promote=(0, 1),
     shape=lambda h, e: e.like(dtype=dtypes.promote(h.dtype, e.dtype)),
     push=_coupling_push,
     pull=_coupling_pull,
@@ -67,12 +82,20 @@ def _divided_push(tangents, y, _z, h):
     return divided(sum(parts[1:], parts[0]), h)
 
 
+def _divided_pull(g, y, _z, h):
+    g = divided(g, adjoint(h))
+    return g, -matmul(adjoint(y), g)
+
+
 # The X of XH = Z for such an H, with zeros in the columns of zero elements.
-divided = lapack(
+divided = general(
     "divided",
     arity=2,
+    compute=lambda xp, z, h: xp.divided(z, h, _tie(xp, h)),
+    promote=(0, 1),
     shape=lambda z, h: z.like(dtype=dtypes.promote(z.dtype, h.dtype)),
     push=_divided_push,
+    pull=_divided_pull,
     sample=spectra.divided,
 )
 

@@ -1,6 +1,7 @@
 """Rows: the shape of arrays, whatever their elements are."""
 
 from functools import lru_cache
+from itertools import pairwise
 from math import prod
 
 from ..core import dtypes
@@ -18,9 +19,7 @@ cast = linear(
     sample=samples.casts,
 )
 
-copy = linear(
-    "copy", shape=lambda x: x, transpose=[lambda g, _x: g], sample=samples.arrays
-)
+copy = linear("copy", shape=lambda x: x, transpose=[lambda g, _x: g], sample=samples.arrays)
 
 
 def _reshape_shape(x: Aval, shape) -> Aval:
@@ -46,14 +45,15 @@ def _permute_shape(x: Aval, axes) -> Aval:
 
 
 @lru_cache(maxsize=256)
-def _inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The order of axes that undoes an order of axes."""
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
 permute = linear(
     "permute",
     shape=_permute_shape,
-    transpose=[lambda g, _x, axes: permute(g, _inverse(axes))],
+    transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
     sample=samples.permutes,
 )
 
@@ -94,9 +94,7 @@ def _spread(g, _x, axes, keepdims):
     return broadcast_to(g, _x.shape)
 
 
-sum_ = linear(
-    "sum", shape=_sum_shape, transpose=[_spread], precision="single", sample=samples.sums
-)
+sum_ = linear("sum", shape=_sum_shape, transpose=[_spread], precision="single", sample=samples.sums)
 
 
 @lru_cache(maxsize=1024)
@@ -196,8 +194,9 @@ def _common(name: str, avals: list[Aval]) -> Aval:
 def _concat_shape(avals: list[Aval], axis: int, ends) -> Aval:
     first = _common("concat", avals)
     axis_in("concat", axis, first.ndim)
+    others = _kept(first.shape, (axis,), True)
     for a in avals:
-        if a.ndim != first.ndim or _kept(a.shape, (axis,), True) != _kept(first.shape, (axis,), True):
+        if _kept(a.shape, (axis,), True) != others:
             raise ShapeError(
                 f"concat: {first.shape} and {a.shape} differ on an axis other than {axis}"
             )
@@ -256,8 +255,8 @@ def unstack(x, axis: int) -> tuple:
 def split(x, ends: tuple[int, ...], axis: int) -> tuple:
     """x cut before each of the positions `ends` along an axis, as NumPy's split does."""
     n = x.shape[axis]
-    cuts = [span for span in zip((0, *ends), (*ends, n), strict=True)]
-    return tuple(narrow(x, axis, min(a, n), max(min(a, n), min(b, n))) for a, b in cuts)
+    cuts = [min(end, n) for end in (0, *ends, n)]
+    return tuple(narrow(x, axis, a, max(a, b)) for a, b in pairwise(cuts))
 
 
 def chunk(x, count: int, axis: int) -> tuple:

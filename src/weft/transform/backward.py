@@ -6,7 +6,7 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.node import Extra, Leaf, Node, Severed
-from ..core.origin import here
+from ..core.origin import origin
 from ..core.settings import changed, current
 from ..core.value import GROUND, wrap
 from .gradient_map import GradientMap
@@ -85,8 +85,8 @@ def seed_for(x, grad):
 
 def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     """The map, and the same gradients added to the leaves' `.grad`."""
-    line = here()
-    mark = None if create_graph else Severed(line)
+    call = origin()
+    mark = None if create_graph else Severed(call)
     grads = {}
     for leaf, g in reached.items():
         if create_graph:
@@ -96,7 +96,7 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
         grads[-leaf.id] = given
         if leaf.requested:
             leaf.grad = running if leaf.grad is None else leaf.grad + running
-    return GradientMap(grads, line)
+    return GradientMap(grads, call)
 
 
 def _shared(raw, seed, mark):

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 
 from .. import errors
+from ..core.origin import Origin, line_of
 from ..core.value import GROUND
 
 
@@ -20,11 +21,11 @@ class GradientMap:
     ([6.0], [6.0], 1)
     """
 
-    __slots__ = ("_grads", "_made_at")
+    __slots__ = ("_grads", "_origin")
 
-    def __init__(self, grads: dict | None = None, made_at: str = ""):
+    def __init__(self, grads: dict | None = None, origin: Origin | None = None):
         self._grads = dict(grads or {})
-        self._made_at = made_at
+        self._origin = origin  # of the backward pass, for messages
 
     def __getitem__(self, x):
         """The gradient with respect to x; an error that explains if there is none."""
@@ -48,7 +49,7 @@ class GradientMap:
             )
         else:
             why = "this leaf took no part in the loss: see wf.explain_grad(loss, x)"
-        made = f"; backward() was called at {self._made_at}" if self._made_at else ""
+        made = f"; backward() was called at {line_of(*self._origin)}" if self._origin else ""
         return f"{why}{made}"
 
     def get(self, x, default=None):

@@ -5,7 +5,7 @@ from weakref import ref
 from .. import errors
 from ..core.backends import BACKENDS
 from ..core.node import Leaf, Node, Severed
-from ..core.origin import here
+from ..core.origin import line_of, origin
 from ..core.settings import changed, current
 from ..core.value import GROUND, wrap
 from .backward import seed_for, visit
@@ -96,7 +96,7 @@ class GradientTape:
         wanted = list(sources) if many else [sources]
         found = self._gradients(_listed(targets), wanted, output_gradients)
         if not self._persistent:
-            self._consumed_at = here()
+            self._consumed_at = origin()
         if unconnected == "zero":
             found = [_zeros(s) if g is None else g for s, g in zip(wanted, found, strict=True)]
         return found if many else found[0]
@@ -133,7 +133,7 @@ class GradientTape:
     def _refuse_if_consumed(self, what: str) -> None:
         if self._consumed_at is not None:
             raise errors.TapeConsumed(
-                f"{what}: this tape was used up by gradient() at {self._consumed_at}; make it "
+                f"{what}: this tape was used up by gradient() at {line_of(*self._consumed_at)}; make it "
                 f"GradientTape(persistent=True) for several calls"
             )
 
@@ -166,7 +166,7 @@ def _seeds(targets, output_gradients) -> dict:
 
 def _detached(raws) -> list:
     """Tensors that share no memory, marked as gradients without a graph."""
-    mark = Severed(here())
+    mark = Severed(origin())
     return [None if r is None else wrap(BACKENDS[type(r)].copy(r), mark) for r in raws]
 
 

@@ -42,7 +42,7 @@ def _term(d, strong: bool):
         return {
             1: lambda node, g, saved: g,
             -1: lambda node, g, saved: -g,
-            0: lambda node, g, saved: _zeros(g),
+            0: lambda node, g, saved: None,
         }.get(d, lambda node, g, saved: g * d)
 
     if states_product(d):

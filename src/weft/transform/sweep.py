@@ -90,9 +90,13 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:
                 _check_finite(node, cotangents)
         taken = False
         for p, c in zip(parents, cotangents, strict=True):
-            if c is None or p is None:
+            if p is None:
                 continue
             have = pending.get(p)
+            if c is None:  # connected, with derivative zero
+                if have is not None:
+                    continue
+                c = _zeros(p, g)
             if have is not None:
                 pending[p] = _sum(p, have, c, owned, record)
                 continue
@@ -131,6 +135,15 @@ def _sum(p, have, c, owned: set, record: bool):
         return have + c
     have += c
     return have
+
+
+def _zeros(p, g):
+    """The zero cotangent of a parent, like g in kind."""
+    given = next(h for h in g if h is not None) if isinstance(g, list) else g
+    raw = given._data if type(given) in GROUND else given
+    xp = BACKENDS[type(raw)]
+    zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(raw))
+    return zeros if raw is given else wrap(zeros)
 
 
 def _slots(node: Node, c: rules.Picked) -> list:
@@ -192,15 +205,18 @@ def _transposed(parents, node: Node, g, saved):
     The push-forward is linear in the tangents, so its pull-back does not depend on where it
     is taken: zeros serve.
     """
-    recorded = any(type(t) in GROUND for t in (g if isinstance(g, list) else [g]))
+    some = next(t for t in (g if isinstance(g, list) else [g]) if t is not None)
+    recorded = type(some) in GROUND
+    like = some._data if recorded else some
+    xp = BACKENDS[type(like)]
     y, *args = saved
     with changed(grad=True, anomaly=False, saved_hooks=None):
         primal = [_primal(v) for v in args]
         tangents, leaves = [], []
-        for v, p in zip(primal, parents, strict=True):
+        for p in parents:
             t = leaf = None
             if p is not None:
-                t = wrap(BACKENDS[type(v._data)].zeros_like(v._data))
+                t = wrap(xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(like)))
                 t._node = leaf = Leaf(p.shape, p.dtype, None, False)
             tangents.append(t)
             leaves.append(leaf)

@@ -34,6 +34,8 @@ DIRECT = {
     "ge": "greater_equal",
     "gt": "greater",
     "i0": "special.i0",
+    "igamma": "special.gammainc",
+    "igammac": "special.gammaincc",
     "le": "less_equal",
     "lgamma": "special.gammaln",
     "lt": "less",
@@ -45,11 +47,14 @@ DIRECT = {
     "nn.functional.relu": "relu",
     "round": "round",
     "sgn": "sign",
-    "special.bessel_j0": "special.j0",
-    "special.bessel_j1": "special.j1",
-    "special.i1": "special.i1",
-    "special.modified_bessel_i0": "special.i0",
-    "special.modified_bessel_i1": "special.i1",
+    "sinc": "special.sinc",
+    **{
+        f"special.{name}": f"special.{name}"
+        for name in "entr erfcx i0e i1 i1e log_ndtr ndtr ndtri xlog1py zeta".split()
+    },
+    **{f"special.bessel_{name}": f"special.{name}" for name in ("j0", "j1", "y0", "y1")},
+    **{f"special.modified_bessel_{n}": f"special.{n}" for n in ("i0", "i1", "k0", "k1")},
+    **{f"special.scaled_modified_bessel_{n}": f"special.{n}e" for n in ("k0", "k1")},
     "true_divide": "divide",
 }
 
@@ -155,8 +160,9 @@ def leaky_relu(x, negative_slope=0.01):
     return wf.leaky_relu(x, negative_slope)
 
 
-def softplus(x):
-    return wf.softplus(x)
+def softplus(x, beta=1.0, threshold=20.0):
+    """Torch returns x itself above the threshold."""
+    return wf.where(beta * x > threshold, x, wf.softplus(beta * x) / beta)
 
 
 def nan_to_num(x, nan=0.0, posinf=None, neginf=None):

@@ -2,11 +2,8 @@
 
 import weft as wf
 
-_REDUCED = {"sum": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
-
-
 def gather(x, dim, index):
-    return wf.gather(x, index, axis=dim)
+    return wf.gather(x, dim, index)
 
 
 def take_along(x, index, dim=None):
@@ -36,7 +33,7 @@ def index_copy(x, dim, index, source):
 
 
 def index_add(x, dim, index, source, *, alpha=1):
-    return x.at[_along(x, dim, index)].add(source * alpha)
+    return wf.index_add(x, dim, index, source * alpha)
 
 
 def index_put(x, indices, values, *, accumulate=False):
@@ -45,27 +42,28 @@ def index_put(x, indices, values, *, accumulate=False):
 
 
 def getitem(x, key):
-    return x[tuple(key) if isinstance(key, list) else key]
+    return x[key]
 
 
 def put(x, index, source, accumulate=False):
-    place = wf.flatten(x).at[wf.flatten(index)]
-    source = wf.flatten(source)
-    return wf.reshape(place.add(source) if accumulate else place.set(source), x.shape)
+    if not accumulate:
+        return wf.put(x, index, source)
+    flat = wf.flatten(x).at[wf.flatten(index)].add(wf.flatten(source))
+    return wf.reshape(flat, x.shape)
 
 
 def scatter(x, dim, index, source, *, reduce=None):
     if reduce == "add":
         return scatter_add(x, dim, index, source)
-    return wf.scatter(x, index, source, axis=dim)
+    return wf.scatter(x, dim, index, source)
 
 
 def scatter_add(x, dim, index, source):
-    return wf.scatter_add(x, index, source, axis=dim)
+    return wf.scatter_add(x, dim, index, source)
 
 
 def scatter_sum(x, dim, index, source, reduce, *, include_self=True):
-    start = x if include_self else wf.scatter(x, index, 0.0, axis=dim)
+    start = x if include_self else wf.scatter(x, dim, index, 0.0)
     return scatter_add(start, dim, index, source)
 
 
@@ -88,13 +86,12 @@ def slice_scatter(x, source, dim=0, start=None, end=None, step=1):
     return x.at[_along(x, dim, slice(start, end, step))].set(source)
 
 
-def embedding(index, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False,
-              sparse=False):
-    return wf.take(weight, index, axis=0)
+def embedding(weight, index, **options):
+    return wf.embedding(index, weight)
 
 
 def nonzero(x, as_tuple=False):
-    return wf.nonzero(x) if as_tuple else wf.stack(wf.nonzero(x), axis=-1)
+    return wf.nonzero(x) if as_tuple else wf.argwhere(x)
 
 
 def searchsorted(x, values, *, out_int32=False, right=False, side=None, sorter=None):
@@ -106,11 +103,17 @@ def bucketize(values, boundaries, *, out_int32=False, right=False):
     return wf.searchsorted(boundaries, values, side="right" if right else "left")
 
 
+def histogram(x, edges, *, weight=None, density=False):
+    counts = wf.histogram(wf.flatten(x), edges, None if weight is None else wf.flatten(weight))
+    return counts.astype(x.dtype), edges
+
+
 SPELLINGS = {
     "__getitem__": getitem,
     "argwhere": "argwhere",
     "bucketize": bucketize,
     "gather": gather,
+    "histogram": histogram,
     "index_add": index_add,
     "index_copy": index_copy,
     "index_fill": index_fill,

@@ -222,12 +222,14 @@ def pad_by(x, pad, mode="constant", value=None):
     """Torch lists pairs from the last axis on, and lets negative ones cut."""
     pairs = list(zip(pad[::2], pad[1::2], strict=True))[::-1]
     pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
-    for axis, (a, b) in enumerate(pairs):
-        x = sliced(x, axis, max(-a, 0), x.shape[axis] - max(-b, 0))
     widths = [(max(a, 0), max(b, 0)) for a, b in pairs]
     if mode == "constant":
-        return wf.pad(x, widths, constant_values=0.0 if value is None else value)
-    return wf.pad(x, widths, MODES[mode])
+        x = wf.pad(x, widths, constant_values=0.0 if value is None else value)
+    else:
+        x = wf.pad(x, widths, MODES[mode])
+    for axis, (a, b) in enumerate(pairs):
+        x = sliced(x, axis, max(-a, 0), x.shape[axis] - max(-b, 0))
+    return x
 
 
 def block_diag(*xs):

@@ -89,6 +89,14 @@ def arg_extremes(rng):
     yield Case((np.zeros((0, 2)),), (1, False), "empty")
 
 
+def deviations(rng):
+    for case in sums(rng):
+        yield Case(case.args, (*case.static, 0), case.label)
+    yield Case((draw(rng, (3, 2)),), ((0,), True, 1), "(3, 2) over (0,), correction 1")
+    yield Case((draw(rng, (4,)),), ((0,), False, 1.5), "correction 1.5")
+    yield Case((np.full((3,), 0.5),), ((0,), False, 0), "all equal", smooth=False)
+
+
 def truths(rng):
     for shape, axes, keepdims, label in _reductions((*_OVER, *_NOTHING)):
         x = draw(rng, shape) * rng.choice([0.0, 1.0], shape)
@@ -124,7 +132,14 @@ def logsumexp(rng):
 
 
 def softmax(rng):
-    for shape, axis in (((3, 2), 0), ((3, 2), 1), ((2, 2, 2), 1), ((1,), 0), ((0, 2), 1), ((2, 0), 1)):
+    for shape, axis in (
+        ((3, 2), 0),
+        ((3, 2), 1),
+        ((2, 2, 2), 1),
+        ((1,), 0),
+        ((0, 2), 1),
+        ((2, 0), 1),
+    ):
         yield Case((draw(rng, shape),), (axis,), f"{shape} along {axis}")
     yield Case((np.array([700.0, 710.0, 711.0]),), (0,), "large", smooth=False)
     yield Case((np.array([0.5, -inf, 1.0]),), (0,), "-inf", smooth=False)
