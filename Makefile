@@ -21,7 +21,7 @@ test: lint  ## all tests, on two cores
 lint: $(STAMP)
 	$(BIN)/ruff check src tests examples bench
 	$(BIN)/ruff format --check src tests examples bench
-	$(BIN)/pyright
+	$(BIN)/pyright --pythonpath $(BIN)/python
 
 bench: $(STAMP)  ## eager cost per operation beside PyTorch and HIPS autograd
 	$(BIN)/python bench/eager.py

@@ -188,7 +188,7 @@ WRONG = [
     (3, "3 is out of range for axis 0 of length 3"),
     ((0, -5), "-5 is out of range for axis 1 of length 4"),
     ((0, 0, 0), "3 indices for 2 axes"),
-    ((Ellipsis, Ellipsis), "2 ellipses"),
+    ((Ellipsis, Ellipsis), "two ellipses"),
     ([0, 3], "3"),
     ((slice(None), [-5]), "-5"),
     (([0], [4]), "4 is out of range for length 4"),

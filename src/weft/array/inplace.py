@@ -37,7 +37,7 @@ def own_memory(x):
 def into(op: Op, args: tuple, out):
     """Compute an operation into the memory of `out`."""
     raw = writable(out, f"{op.name}(out=…)")
-    boxed = [dispatch.adopt(a) if type(a) not in GROUND and not _is_number(a) else a for a in args]
+    boxed = [dispatch.above.adopt(a) if type(a) not in GROUND and not _is_number(a) else a for a in args]
     expected = dispatch.infer(op, boxed, ())
     if expected.shape != out.shape or expected.dtype != out.dtype:
         raise errors.ShapeError(
@@ -65,7 +65,7 @@ def _is_number(a) -> bool:
 
 def copy_(self, source):
     """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
-    source = dispatch.adopt(source)
+    source = dispatch.above.adopt(source)
     raw = writable(self, "copy_")
     xp = BACKENDS[type(raw)]
     try:

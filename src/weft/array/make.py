@@ -276,4 +276,4 @@ def from_vec(values: Sequence[Any], shape=None, device=None):
     return t if shape is None else structural.reshape(t, _shape(shape))
 
 
-dispatch.adopt = asarray
+dispatch.above.adopt = asarray

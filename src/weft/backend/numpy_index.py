@@ -155,12 +155,12 @@ def _integers(i) -> np.ndarray:
 def _indices(i, n: int) -> np.ndarray:
     """Indices of an axis of length n as flat nonnegative ones; raises if one is out of range."""
     flat = np.ascontiguousarray(_integers(i)).reshape(-1)
-    if not flat.size:
+    if not flat.size or flat.view(np.uintp).max() < n:  # without a sign, negative is large
         return flat
     low, high = flat.min(), flat.max()
     if low < -n or high >= n:
         raise IndexError(f"index {high if high >= n else low} is out of range for length {n}")
-    return np.where(flat < 0, flat + n, flat) if low < 0 else flat
+    return np.where(flat < 0, flat + n, flat)
 
 
 def _on(axis: int, i) -> tuple:

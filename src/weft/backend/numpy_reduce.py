@@ -135,6 +135,7 @@ def _quiet(fn):
 @_floating
 @_quiet
 def logsumexp(x, axes, keepdims):
+    x = _ordered(x)
     top = np.maximum.reduce(x, axis=axes, keepdims=True, initial=-inf)
     top = np.where(np.isfinite(top), top, 0).astype(x.dtype, copy=False)
     total = np.add.reduce(np.exp(x - top), axis=axes, keepdims=True)
@@ -145,6 +146,7 @@ def logsumexp(x, axes, keepdims):
 @_floating
 @_quiet
 def softmax(x, axis):
+    x = _ordered(x)
     e = np.exp(x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-inf))
     e /= np.add.reduce(e, axis=axis, keepdims=True)
     return e
@@ -153,9 +155,37 @@ def softmax(x, axis):
 @_floating
 @_quiet
 def log_softmax(x, axis):
+    x = _ordered(x)
     y = x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-inf)
     y -= np.log(np.add.reduce(np.exp(y), axis=axis, keepdims=True))
     return y
+
+
+def _pair_in_single(fn):
+    """`fn` of two arrays, computed in float32 where they are of a half type."""
+
+    @wraps(fn)
+    def call(a, b, *static):
+        if _is_half(b):
+            return fn(a.astype(np.float32), b.astype(np.float32), *static).astype(b.dtype)
+        return fn(a, b, *static)
+
+    return call
+
+
+@_pair_in_single
+def softmax_product(t, y, axis):
+    z = t * y
+    np.subtract(t, np.add.reduce(z, axis=axis, keepdims=True), out=z)
+    z *= y
+    return z
+
+
+@_pair_in_single
+def log_softmax_product(t, y, axis):
+    z = np.exp(y)
+    z *= np.add.reduce(t, axis=axis, keepdims=True)
+    return np.subtract(t, z, out=z)
 
 
 def cumsum(x, axis):
@@ -169,7 +199,7 @@ def cumprod(x, axis):
 @_floating
 @_quiet
 def logcumsumexp(x, axis):
-    return np.logaddexp.accumulate(x, axis=axis)
+    return np.logaddexp.accumulate(_ordered(x), axis=axis)
 
 
 def _running_extreme(ufunc, x, axis):
@@ -205,29 +235,46 @@ def argsort(x, axis, descending):
     return x.shape[axis] - 1 - np.flip(order, axis)
 
 
-def topk(x, k, axis, largest):
+def _topk_by_rounds(x, k, axis, largest):
+    """The indices of the best, the next best and so on."""
+    left, index = x.copy(), []
+    for _ in range(k):
+        index.append((np.argmax if largest else np.argmin)(left, axis=axis, keepdims=True))
+        np.put_along_axis(left, index[-1], -inf if largest else inf, axis)
+    return np.concatenate(index, axis)
+
+
+def _topk_by_partition(x, k, axis, largest):
     n = x.shape[axis]
-    if not 0 <= k <= n:
-        raise ValueError(f"k = {k} of {n}")
-    if not 0 < 4 * k < n:
-        index = np.take(argsort(x, axis, largest), range(k), axis)
-        return np.take_along_axis(x, index, axis), index
     at = range(n - k, n) if largest else range(k)
-    found = np.argpartition(_ordered(x), at[0] if largest else k - 1, axis=axis)
+    found = np.argpartition(x, n - k if largest else k - 1, axis=axis)
     found = np.sort(np.take(found, at, axis), axis=axis)
     order = argsort(np.take_along_axis(x, found, axis), axis, largest)
-    index = np.take_along_axis(found, order, axis)
+    return np.take_along_axis(found, order, axis)
+
+
+def topk(x, k, axis, largest):
+    n, wide = x.shape[axis], _ordered(x)
+    if not 0 <= k <= n:
+        raise ValueError(f"k = {k} of {n}")
+    if 0 < k <= 8 and 64 < n and wide.dtype.kind == "f":
+        index = _topk_by_rounds(wide, k, axis, largest)
+        y = np.take_along_axis(x, index, axis)
+        if np.isfinite(y).all():  # else an infinity may have been taken twice
+            return y, index
+    if 0 < 4 * k < n:
+        index = _topk_by_partition(wide, k, axis, largest)
+    else:
+        index = np.take(argsort(x, axis, largest), range(k), axis)
     return np.take_along_axis(x, index, axis), index
 
 
 def max_with_indices(x, axis):
-    index = argmax(x, axis, True)
-    return np.take_along_axis(x, index, axis), index
+    return amax(x, axis, True), argmax(x, axis, True)
 
 
 def min_with_indices(x, axis):
-    index = argmin(x, axis, True)
-    return np.take_along_axis(x, index, axis), index
+    return amin(x, axis, True), argmin(x, axis, True)
 
 
 def searchsorted(sequence, x, right):

@@ -125,8 +125,9 @@ def remainder(a, b):
 
 def pow(a, b):
     y = a**b
-    # torch says NaN for the complex 0⁰.
-    return torch.where(equal(b, 0), 1, y) if y.is_complex() else y
+    # torch says NaN for the complex 0⁰ with arrays.
+    complex_power = y.is_complex() and isinstance(b, torch.Tensor)
+    return torch.where(b == 0, 1, y) if complex_power else y
 
 
 # C99's answers for complex infinities, NaN and signed zeros, where torch has others.

@@ -136,6 +136,7 @@ def p_norm(x, axes, keepdims, p):
 
 @_floating
 def logsumexp(x, axes, keepdims):
+    x = _comparable(x)
     return torch.logsumexp(x, axes, keepdim=keepdims) if axes else x.clone()
 
 
@@ -147,6 +148,14 @@ def softmax(x, axis):
 @_floating
 def log_softmax(x, axis):
     return torch.log_softmax(x, axis)
+
+
+def softmax_product(t, y, axis):
+    return torch.ops.aten._softmax_backward_data(t, y, axis, y.dtype)
+
+
+def log_softmax_product(t, y, axis):
+    return torch.ops.aten._log_softmax_backward_data(t, y, axis, y.dtype)
 
 
 @_accumulated
@@ -161,7 +170,7 @@ def cumprod(x, axis):
 
 @_floating
 def logcumsumexp(x, axis):
-    return torch.logcumsumexp(x, axis)
+    return torch.logcumsumexp(_comparable(x), axis)
 
 
 def cummax(x, axis):

@@ -20,7 +20,7 @@ _POINTS: dict[tuple, Any] = {}
 
 
 def _point(value, cls: type, dtype):
-    """The scalar as the backend likes it best; zeros are not cached, as 0.0 and −0.0 are one key."""
+    """The scalar as the backend likes it best; not cached if zero: 0.0 and -0.0 are one key."""
     point = BACKENDS[cls].point(value, dtype)
     if point is None:
         return value
@@ -146,14 +146,14 @@ def _unary(op: Op, public: bool):
     return call
 
 
-def _binary(op: Op, public: bool):
+def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     """Two tensors, or a tensor and a Python scalar."""
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     points = _POINTS
     both = saved_flags(op, (True, True))
     left, right = saved_flags(op, (True, False)), saved_flags(op, (False, True))
 
-    def call(x, y):
+    def call(x, y):  # noqa: C901
         cx, cy = x.__class__, y.__class__
         if cx in ground:
             a, p = x._data, x._node

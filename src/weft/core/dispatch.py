@@ -1,7 +1,7 @@
 """Applying an operation in general: any mixture of arguments, under any settings."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from threading import get_ident
 from typing import Any
@@ -19,9 +19,15 @@ _frame = sys._getframe
 _new = object.__new__
 saved_flags = lru_cache(maxsize=None)(saves)
 
-# Set by the layers above: `cast` is the table's row, `adopt` makes a tensor of foreign data.
-cast: Callable[[Any, Any], Any]
-adopt: Callable[[Any], Any]
+
+class Above:
+    """What the layers above supply: the table's row `cast`, and tensors of foreign data."""
+
+    cast: Callable[[Any, Any], Any]
+    adopt: Callable[[Any], Any]
+
+
+above = Above()
 
 
 def record(op: Op, data, parents, saved, static) -> Node:
@@ -46,7 +52,7 @@ def record(op: Op, data, parents, saved, static) -> Node:
     return n
 
 
-def apply(op: Op, args: tuple, static: tuple = (), public: bool = False):
+def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
     raws, cls = _settled(op, args)
     if cls is None:
@@ -56,7 +62,7 @@ def apply(op: Op, args: tuple, static: tuple = (), public: bool = False):
         raws = [a._data if type(a) in GROUND else a for a in args]
         cls = _common_backend(op, raws)
         if cls is None:  # Python scalars only
-            args = _harmonise(op, [adopt(a) for a in args])
+            args = _harmonise(op, [above.adopt(a) for a in args])
             raws = [a._data for a in args]
             cls = type(raws[0])
     kernel = KERNELS[op][cls]
@@ -125,7 +131,7 @@ def _lift(x):
     """A foreign array or NumPy scalar as an untracked tensor; Python scalars stay."""
     if x is None or type(x) in GROUND or type(x) in PYTHON_SCALARS:
         return x
-    return adopt(x)
+    return above.adopt(x)
 
 
 def _harmonise(op: Op, args: list) -> list:
@@ -149,7 +155,7 @@ def _harmonise(op: Op, args: list) -> list:
             point = backend.point(args[i], backend.raw_dtype(common))
             args[i] = args[i] if point is None else wrap(point)
         elif type(args[i]) in GROUND and args[i].dtype != common:
-            args[i] = cast(args[i], common)
+            args[i] = above.cast(args[i], common)
     return args
 
 
@@ -239,7 +245,7 @@ def _pack(node: Node, pack, unpack) -> None:
     """Hand what a node saved to the user's pack hook."""
     node.extra = Extra()
     node.extra.unpack = unpack
-    node.saved = tuple(_packed(pack, s) for s in node.saved)
+    node.saved = tuple(_packed(pack, s) for s in node.saved or ())
 
 
 def _packed(pack, value):

@@ -23,7 +23,7 @@ RAW_COMPLEX: set = set(COMPLEX)
 HALF = (float16, bfloat16)
 ALL = (bool_, *SIGNED, *UNSIGNED, *REAL, *COMPLEX)
 
-KIND = {bool_: "bool"}
+KIND: dict[np.dtype, str] = {bool_: "bool"}
 KIND.update(dict.fromkeys(SIGNED, "signed integer"))
 KIND.update(dict.fromkeys(UNSIGNED, "unsigned integer"))
 KIND.update(dict.fromkeys(REAL, "real floating"))

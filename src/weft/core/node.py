@@ -1,7 +1,10 @@
 """The recorded graph's nodes: owned by the tensors they made, pointing to their parents."""
 
 from itertools import count
+from types import CodeType
+from typing import Any
 
+from .op import Op
 from .origin import Origin, line_of
 
 # Decreasing, so that a heap hands out the newest node first.
@@ -25,6 +28,18 @@ class Node:
         "static",
         "thread",
     )
+
+    op: Op
+    parents: tuple | None  # None once the graph was freed
+    saved: tuple | None
+    static: tuple
+    id: int
+    shape: Any  # of an operation with several outputs: a tuple of shapes
+    dtype: Any
+    thread: int
+    extra: "Extra | None"
+    code: CodeType
+    lasti: int
 
     @property
     def line(self) -> str:

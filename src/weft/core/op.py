@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import signature
+from inspect import CO_VARARGS
 from typing import Any
 
 Derivative = Callable[..., Any] | int | float
@@ -112,10 +112,11 @@ def states_product(d) -> bool:
 
 def wanted(fn: Callable, skip: int, count: int) -> tuple[bool, ...]:
     """Which of `count` positional parameters after `skip` a rule's function reads."""
-    names = list(signature(fn).parameters.values())[skip:]
-    if names and names[0].kind is names[0].VAR_POSITIONAL:
-        return (not names[0].name.startswith("_"),) * count
-    return tuple(not p.name.startswith("_") for p in names[:count])
+    code = fn.__code__
+    names = code.co_varnames[skip : code.co_argcount]
+    if len(names) < count and code.co_flags & CO_VARARGS:
+        names += (code.co_varnames[code.co_argcount],) * (count - len(names))
+    return tuple([not name.startswith("_") for name in names[:count]])
 
 
 def _saved_by(op: Op, i: int, count: int) -> tuple[bool, ...]:
@@ -125,10 +126,10 @@ def _saved_by(op: Op, i: int, count: int) -> tuple[bool, ...]:
         d = rule.d[i]
         return wanted(d, states_product(d), count + 1) if callable(d) else none
     if isinstance(rule, Linear):
-        if op.arity is None:
-            return (False, *wanted(rule.transpose[0], 2, 1) * count)
-        t = rule.transpose[i]
-        return (False, *wanted(t, 1, count)) if t is not None else none
+        t = rule.transpose[0 if op.arity is None else i]
+        if t is None:
+            return none
+        return (False, *(wanted(t, 2, 1) * count if op.arity is None else wanted(t, 1, count)))
     if isinstance(rule, Jvp):
         return wanted(rule.pull or rule.push, 1, count + 1)
     return none

@@ -30,7 +30,8 @@ class Settings:
         object.__setattr__(self, "way", GENERAL if general else RECORD if self.grad else PLAIN)
 
 
-current: ContextVar[Settings] = ContextVar("weft_settings", default=Settings())
+DEFAULT = Settings()
+current: ContextVar[Settings] = ContextVar("weft_settings", default=DEFAULT)
 
 
 @contextmanager

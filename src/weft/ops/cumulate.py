@@ -1,10 +1,16 @@
-"""Rows: sums and products accumulated along one axis."""
+"""Rows: sums, products and linear recurrences along one axis."""
 
 from math import inf
 
+from ..backend import recurrence
+from ..core import dtypes
+from ..core.aval import Aval, axis_in
+from ..errors import ShapeError
+from .arrange import pad
+from .axes import accumulated, along_shape, floating
+from .complex_ import conj
 from .elementwise import exp, strong_quotient, where
 from .logic import equal
-from .reduce import accumulated, along_shape, floating
 from .rows import general, linear
 from .samples import reduce as samples
 from .slicing import narrow
@@ -24,41 +30,72 @@ cumsum = linear(
 )
 
 
-def _strides(n: int):
-    """1, 2, 4, … below n: the steps in which a running sum over n doubles its reach."""
-    s = 1
-    while s < n:
-        yield s
-        s *= 2
+def _moved(x, axis: int, by: int, fill: float):
+    """x one place further (by = 1) or back (by = -1) along an axis, with `fill` at the end."""
+    n = x.shape[axis]
+    if not n:
+        return x
+    kept = narrow(x, axis, 0, n - 1) if by > 0 else narrow(x, axis, 1, n)
+    width = (1, 0) if by > 0 else (0, 1)
+    widths = tuple(width if i == axis else (0, 0) for i in range(len(x.shape)))
+    return pad(kept, widths, fill)
 
 
-def _late(x, axis, s):
-    return narrow(x, axis, s, x.shape[axis])
+def _recurrence_shape(a: Aval, b: Aval, axis: int) -> Aval:
+    axis_in("linear_recurrence", axis, b.ndim)
+    if a.shape != b.shape:
+        raise ShapeError(f"linear_recurrence: {a.shape} and {b.shape} differ; they must be alike")
+    return b.like(dtype=dtypes.promote(a.dtype, b.dtype))
 
 
-def _early(x, axis, s):
-    return narrow(x, axis, 0, x.shape[axis] - s)
+def _backwards(g, a, axis: int):
+    """The recurrence's transpose: cₖ = gₖ + āₖ₊₁·cₖ₊₁."""
+    a = flip(conj(_moved(a, axis, -1, 0.0)), (axis,))
+    return flip(linear_recurrence(a, flip(g, (axis,)), axis), (axis,))
 
 
-def _after(x, rest, axis, s):
-    """`rest`, preceded by the first s elements of x."""
-    return concat([narrow(x, axis, 0, s), rest], axis)
+def _recurrence_push(tangents, h, a, _b, axis):
+    da, db = tangents
+    if da is not None:
+        da = da * _moved(h, axis, 1, 0.0)
+        db = da if db is None else db + da
+    return linear_recurrence(a, db, axis)
 
 
-def _cumprod_push(tangents, _y, x, axis):
-    """The running product as a polynomial in products of neighbours: zeros are not divided by."""
-    (t,) = tangents
-    for s in _strides(x.shape[axis]):
-        early, late = _early(x, axis, s), _late(x, axis, s)
-        t = _after(t, _late(t, axis, s) * early + _early(t, axis, s) * late, axis, s)
-        x = _after(x, early * late, axis, s)
-    return t
+def _recurrence_pull(g, h, a, _b, axis):
+    c = _backwards(g, a, axis)
+    return c * conj(_moved(h, axis, 1, 0.0)), c
+
+
+# h₀ = b₀, hₖ = aₖ·hₖ₋₁ + bₖ: what running sums, products and averages have in common. Its own
+# derivatives are recurrences again, and nothing is divided by.
+linear_recurrence = general(
+    "linear_recurrence",
+    compute=recurrence.linear_recurrence,
+    shape=_recurrence_shape,
+    push=_recurrence_push,
+    pull=_recurrence_pull,
+    arity=2,
+    promote=(0, 1),
+    static=True,
+    precision="single",
+    sample=samples.recurrences,
+)
+
+
+def _cumprod_push(tangents, y, x, axis):
+    return linear_recurrence(x, tangents[0] * _moved(y, axis, 1, 1.0), axis)
+
+
+def _cumprod_pull(g, y, x, axis):
+    return (_backwards(g, x, axis) * conj(_moved(y, axis, 1, 1.0)),)
 
 
 cumprod = general(
     "cumprod",
     shape=along_shape("cumprod", accumulated),
     push=_cumprod_push,
+    pull=_cumprod_pull,
     arity=1,
     precision="single",
     sample=samples.running_products,
@@ -71,18 +108,14 @@ def _logcumsumexp_push(tangents, y, x, axis):
     No exponent is positive; where yₖ is -inf both sums are 0.
     """
     finite = where(equal(y, -inf), 0.0, y)
-    total = exp(x - finite)
-    t = tangents[0] * total
-    for s in _strides(x.shape[axis]):
-        decay = exp(_early(y, axis, s) - _late(finite, axis, s))
-        t = _after(t, _late(t, axis, s) + decay * _early(t, axis, s), axis, s)
-        total = _after(total, _late(total, axis, s) + decay * _early(total, axis, s), axis, s)
-    return strong_quotient(t, total)
+    share, decay = exp(x - finite), exp(_moved(y, axis, 1, -inf) - finite)
+    t = linear_recurrence(decay, share * tangents[0], axis)
+    return strong_quotient(t, linear_recurrence(decay, share, axis))
 
 
 logcumsumexp = general(
     "logcumsumexp",
-    shape=along_shape("logcumsumexp", floating),
+    shape=along_shape("logcumsumexp", floating, ordered=True),
     push=_logcumsumexp_push,
     arity=1,
     precision="single",
@@ -94,6 +127,6 @@ def diff(x, axis: int, n: int = 1, prepend=None, append=None):
     """The differences between neighbours along an axis, n times over."""
     x = concat([a for a in (prepend, x, append) if a is not None], axis)
     for _ in range(n):
-        length = x.shape[axis]
-        x = _late(x, axis, min(1, length)) - _early(x, axis, min(1, length))
+        n = x.shape[axis]
+        x = narrow(x, axis, min(1, n), n) - narrow(x, axis, 0, max(n - 1, 0))
     return x

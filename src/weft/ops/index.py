@@ -12,7 +12,7 @@ from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.value import GROUND, aval_of, wrap
 from ..errors import DTypeError, IndexingError, ShapeError
 from .elementwise import where
-from .keys import Key, Selector, basic_index, parse
+from .keys import Key, Selector, basic_index, dtype_kind, parse
 from .rows import linear, undifferentiated
 from .samples import index as samples
 from .samples import structural as structural_samples
@@ -206,6 +206,8 @@ def get(x, key):
     index = basic_index(key, x.shape)
     if index is not None:
         return slice_(x, index)
+    if type(key) in GROUND and key.shape and x.shape and dtype_kind(key) in "iu":
+        return take(x, index_like(x, key), 0)  # by far the commonest, without the detours
     key = parse(key, x.shape)
     if not key.selectors:
         return slice_(x, key.index)
@@ -317,7 +319,7 @@ def as_value(x, v):
     dtype = aval_of(x).dtype
     scalar = type(v) in PYTHON_SCALARS
     if not scalar and type(x) in GROUND and type(v) not in GROUND:
-        v = dispatch.adopt(v)
+        v = dispatch.above.adopt(v)
     own = dtypes.with_scalar(dtype, v) if scalar else aval_of(v).dtype
     if own == dtype:
         return v

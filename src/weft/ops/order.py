@@ -4,7 +4,7 @@ from ..core import dtypes
 from ..core.aval import Aval, axis_in
 from ..errors import ArgumentError, ShapeError
 from .along import scatter_sum, take_along_axis
-from .reduce import real_only
+from .axes import real_only
 from .rows import general, undifferentiated
 from .samples import order as samples
 from .structural import squeeze

@@ -8,11 +8,11 @@ import numpy as np
 from ..core import dtypes
 from ..core.value import GROUND
 from ..errors import ArgumentError, ShapeError
+from .axes import count, floating, reduced
 from .elementwise import ceil, clip, floor, remainder, round_, where
 from .index import take
 from .logic import equal, greater, isnan, less
 from .order import argsort, searchsorted, sort
-from .reduce import count, floating, reduced
 from .slicing import narrow
 from .structural import cast, concat, permute, reshape, stack
 

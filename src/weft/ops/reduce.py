@@ -1,89 +1,26 @@
 """Rows: reductions over axes."""
 
-from collections.abc import Callable
 from math import inf, nan
-from math import prod as product
 
 from ..core import dtypes
-from ..core.aval import Aval, axes_in, axis_in
-from ..errors import DTypeError, ShapeError
+from ..core.aval import Aval
+from .axes import (
+    accumulated,
+    along_shape,
+    count,
+    floating,
+    real_floating,
+    reduced,
+    reduction_shape,
+    restored,
+)
 from .complex_ import abs_, conj, real
-from .elementwise import exp, power_scalar, strong_quotient, where
+from .elementwise import exp, power_scalar, where
 from .logic import equal, isnan, logical_or
 from .rows import general, linear, undifferentiated
 from .samples import reduce as samples
 from .slicing import narrow
 from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
-
-
-def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
-    """`shape` without `axes`, or with ones in their place."""
-    if keepdims:
-        return tuple(1 if i in axes else n for i, n in enumerate(shape))
-    return tuple(n for i, n in enumerate(shape) if i not in axes)
-
-
-def restored(g, shape, axes, keepdims: bool):
-    """A reduction's result, or its cotangent, with ones in place of the reduced axes."""
-    return g if keepdims else reshape(g, reduced(shape, axes, True))
-
-
-def count(shape, axes) -> int:
-    """How many elements a reduction over `axes` puts together."""
-    return product([shape[a] for a in axes])
-
-
-def same(dtype):
-    return dtype
-
-
-def floating(dtype):
-    """The dtype of float-valued operations on `dtype`."""
-    return dtype if dtypes.is_inexact(dtype) else dtypes.default_float()
-
-
-def _real_floating(dtype):
-    return dtypes.to_real(floating(dtype))
-
-
-def accumulated(dtype):
-    """The dtype of sums and products: 64 bits for integers."""
-    if dtype in dtypes.UNSIGNED:
-        return dtypes.uint64
-    return dtype if dtypes.is_inexact(dtype) else dtypes.int64
-
-
-def real_only(name: str, x: Aval) -> None:
-    """Refuse complex numbers where an order is needed."""
-    if x.dtype in dtypes.COMPLEX:
-        raise DTypeError(f"{name}: got {x.dtype}, which has no order; take abs() or real() first")
-
-
-def reduction_shape(name: str, dtype: Callable = same, ordered: bool = False):
-    """The shape rule of reductions; those of an order need an element to choose."""
-
-    def shape(x: Aval, axes, keepdims: bool, *_options) -> Aval:
-        axes_in(name, axes, x.ndim)
-        if ordered:
-            real_only(name, x)
-            if not count(x.shape, axes):
-                raise ShapeError(
-                    f"{name}: shape {x.shape} has no element along axes {axes}; give it at "
-                    "least one"
-                )
-        return x.like(reduced(x.shape, axes, keepdims), dtype(x.dtype))
-
-    return shape
-
-
-def along_shape(name: str, dtype: Callable = same):
-    """The shape rule of operations along one axis that keep the shape."""
-
-    def shape(x: Aval, axis: int, *_options) -> Aval:
-        axis_in(name, axis, x.ndim)
-        return x.like(dtype=dtype(x.dtype))
-
-    return shape
 
 
 def _mean_transpose(g, _x, axes, keepdims):
@@ -102,26 +39,28 @@ mean = linear(
 
 def _others(x, axes):
     """For each element the product of the others along `axes`: right also among zeros."""
-    axes = tuple(axes)
-    order = axes + tuple(i for i in range(len(x.shape)) if i not in axes)
+    if len(axes) == 1:
+        return _others_along(x, axes[0])
+    rest = tuple(i for i in range(len(x.shape)) if i not in axes)
+    order = (*rest, *axes)
     moved = permute(x, order)
-    flat = reshape(moved, (count(x.shape, axes), product(reduced(x.shape, axes, False))))
-    back = tuple(order.index(i) for i in range(len(order)))
-    return permute(reshape(_others_in_front(flat), moved.shape), back)
+    joined = reshape(moved, (*reduced(x.shape, axes, False), count(x.shape, axes)))
+    back = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return permute(reshape(_others_along(joined, len(rest)), moved.shape), back)
 
 
-def _others_in_front(x):
+def _others_along(x, axis):
     """Pairs first, then the products of pairs: about 4n multiplications in log n steps."""
-    n = x.shape[0]
+    n = x.shape[axis]
     if n == 2:
-        return flip(x, (0,))
+        return flip(x, (axis,))
     half = n // 2
-    a, b = narrow(x, 0, 0, half), narrow(x, 0, half, 2 * half)
-    odd = [narrow(x, 0, 2 * half, n)] if n % 2 else []
-    above = _others_in_front(concat([a * b, *odd], 0))
-    pairs = narrow(above, 0, 0, half)
-    odd = [narrow(above, 0, half, half + 1)] if n % 2 else []
-    return concat([pairs * b, pairs * a, *odd], 0)
+    a, b = narrow(x, axis, 0, half), narrow(x, axis, half, 2 * half)
+    odd = [narrow(x, axis, 2 * half, n)] if n % 2 else []
+    above = _others_along(concat([a * b, *odd], axis), axis)
+    pairs = narrow(above, axis, 0, half)
+    odd = [narrow(above, axis, half, half + 1)] if n % 2 else []
+    return concat([pairs * b, pairs * a, *odd], axis)
 
 
 def _prod_push(tangents, _y, x, axes, keepdims):
@@ -222,31 +161,33 @@ def _along(t, d):
     return real(conj(d) * t) if dtypes.is_complex(d.dtype) else d * t
 
 
-def _norm_gradient(y, x, axes, keepdims, p):
-    """(x/‖x‖)·|x/‖x‖|ᵖ⁻², and 0 where x or ‖x‖ is 0."""
-    unit = x * _inverse(restored(y, x.shape, axes, keepdims))
+def _norm_gradient(y, x, axes, keepdims, p, g):
+    """g·(x/‖x‖)·|x/‖x‖|ᵖ⁻², and 0 where x or ‖x‖ is 0."""
+    inverse = _inverse(restored(y, x.shape, axes, keepdims))
     if p == 2:
-        return unit
+        return x * (g * inverse)
+    unit = x * inverse
     if p > 0 and p % 2 == 0:  # a polynomial: smooth at 0 to any order
-        return unit * power_scalar(square_size(unit), int(p) // 2 - 1)
+        return g * unit * power_scalar(square_size(unit), int(p) // 2 - 1)
     zero = equal(unit, 0)
-    return where(zero, 0.0, unit * power_scalar(abs_(where(zero, 1.0, unit)), p - 2))
+    size = power_scalar(abs_(where(zero, 1.0, unit)), p - 2)
+    return where(zero, 0.0, g * unit * size)
 
 
 def _norm_push(tangents, y, x, axes, keepdims, p):
-    d = _norm_gradient(y, x, axes, keepdims, p)
+    d = _norm_gradient(y, x, axes, keepdims, p, 1.0)
     return sum_(_along(tangents[0], d), axes, keepdims)
 
 
 def _norm_pull(g, y, x, axes, keepdims, p):
     g = restored(g, x.shape, axes, keepdims)
-    return (g * _norm_gradient(y, x, axes, keepdims, p),)
+    return (_norm_gradient(y, x, axes, keepdims, p, g),)
 
 
 p_norm = general(
     "norm",
     compute=lambda xp, x, axes, keepdims, p: xp.p_norm(x, axes, keepdims, p),
-    shape=reduction_shape("norm", _real_floating),
+    shape=reduction_shape("norm", real_floating),
     push=_norm_push,
     pull=_norm_pull,
     arity=1,
@@ -265,7 +206,7 @@ def norm(x, axes, keepdims=False, ord=2):
     if ord == -inf:
         return amin(abs_(x), axes, keepdims)
     if ord == 0:
-        return cast(count_nonzero(x, axes, keepdims), _real_floating(dtypes.canonical(x.dtype)))
+        return cast(count_nonzero(x, axes, keepdims), real_floating(dtypes.canonical(x.dtype)))
     return p_norm(x, axes, keepdims, ord)
 
 
@@ -289,25 +230,26 @@ def _var_pull(g, _y, x, axes, keepdims, correction):
     return (g * _deviation(x, axes),)
 
 
-def _std_gradient(y, x, axes, keepdims, correction):
-    y = restored(y, x.shape, axes, keepdims)
-    return _deviation(x, axes) * (_inverse(y) * (1 / _freedom(x.shape, axes, correction)))
+def _per_std(y, x, axes, keepdims, correction):
+    """1/(y·(n - correction)), and 0 where y is 0."""
+    inverse = _inverse(restored(y, x.shape, axes, keepdims))
+    return inverse * (1 / _freedom(x.shape, axes, correction))
 
 
 def _std_push(tangents, y, x, axes, keepdims, correction):
-    d = _std_gradient(y, x, axes, keepdims, correction)
+    d = _deviation(x, axes) * _per_std(y, x, axes, keepdims, correction)
     return sum_(_along(tangents[0], d), axes, keepdims)
 
 
 def _std_pull(g, y, x, axes, keepdims, correction):
-    d = _std_gradient(y, x, axes, keepdims, correction)
-    return (restored(g, x.shape, axes, keepdims) * d,)
+    g = restored(g, x.shape, axes, keepdims) * _per_std(y, x, axes, keepdims, correction)
+    return (_deviation(x, axes) * g,)
 
 
 def _spread(name: str, push, pull):
     return general(
         name,
-        shape=reduction_shape(name, _real_floating),
+        shape=reduction_shape(name, real_floating),
         push=push,
         pull=pull,
         arity=1,
@@ -322,24 +264,24 @@ std = _spread("std", _std_push, _std_pull)
 
 
 def _shares(x, y, axes, keepdims):
-    """exp(x - y) for y = logsumexp(x), and its sum, which is 1 but for the rounding of y.
+    """exp(x - y) for y = logsumexp(x), and the inverse of its sum.
 
-    To divide by the sum makes up for that rounding, which is large where y is. Where all of x
-    is -inf both are 0.
+    The sum is 1 but for the rounding of y, and to divide by it makes up for that rounding,
+    which is large where y is. Where all of x is -inf both are 0.
     """
     y = restored(y, x.shape, axes, keepdims)
     e = exp(x - where(equal(y, -inf), 0.0, y))
-    return e, sum_(e, axes, True)
+    return e, _inverse(sum_(e, axes, True))
 
 
 def _logsumexp_push(tangents, y, x, axes, keepdims):
-    e, total = _shares(x, y, axes, keepdims)
-    return sum_(tangents[0] * strong_quotient(e, total), axes, keepdims)
+    e, inverse = _shares(x, y, axes, keepdims)
+    return sum_(tangents[0] * (e * inverse), axes, keepdims)
 
 
 def _logsumexp_pull(g, y, x, axes, keepdims):
-    e, total = _shares(x, y, axes, keepdims)
-    return (restored(g, x.shape, axes, keepdims) * strong_quotient(e, total),)
+    e, inverse = _shares(x, y, axes, keepdims)
+    return (e * (restored(g, x.shape, axes, keepdims) * inverse),)
 
 
 logsumexp = general(
@@ -353,26 +295,80 @@ logsumexp = general(
 )
 
 
-def _softmax_product(t, y, axis):
-    """J·t for the Jacobian of softmax, which is symmetric."""
-    return y * (t - sum_(t * y, (axis,), True))
+def _total(x, axis):
+    return sum_(x, (axis,), True)
 
+
+def _softmax_product_push(tangents, _z, t, y, axis):
+    dt, dy = tangents
+    z = None if dt is None else softmax_product(dt, y, axis)
+    if dy is not None:
+        dz = dy * (t - _total(t * y, axis)) - y * _total(t * dy, axis)
+        z = dz if z is None else z + dz
+    return z
+
+
+def _softmax_product_pull(g, _z, t, y, axis):
+    dy = g * (t - _total(t * y, axis)) - t * _total(g * y, axis)
+    return softmax_product(g, y, axis), dy
+
+
+# y·(t - Σty): the Jacobian of softmax, which is symmetric, times t.
+softmax_product = general(
+    "softmax_product",
+    shape=lambda t, y, axis: y,
+    push=_softmax_product_push,
+    pull=_softmax_product_pull,
+    arity=2,
+    promote=(0, 1),
+    static=True,
+    precision="single",
+    sample=samples.softmax_products,
+)
 
 softmax = general(
     "softmax",
-    shape=along_shape("softmax", floating),
-    push=lambda tangents, y, _x, axis: _softmax_product(tangents[0], y, axis),
-    pull=lambda g, y, _x, axis: (_softmax_product(g, y, axis),),
+    shape=along_shape("softmax", floating, ordered=True),
+    push=lambda tangents, y, _x, axis: softmax_product(tangents[0], y, axis),
+    pull=lambda g, y, _x, axis: (softmax_product(g, y, axis),),
     arity=1,
     precision="single",
     sample=samples.softmax,
 )
 
+
+def _log_softmax_product_push(tangents, _z, t, y, axis):
+    dt, dy = tangents
+    z = None if dt is None else log_softmax_product(dt, y, axis)
+    if dy is not None:
+        dz = exp(y) * dy * _total(t, axis)
+        z = -dz if z is None else z - dz
+    return z
+
+
+def _log_softmax_product_pull(g, _z, t, y, axis):
+    e = exp(y)
+    return g - _total(e * g, axis), -(e * g * _total(t, axis))
+
+
+# t - exp(y)·Σt: the transpose of the Jacobian of log_softmax times t.
+log_softmax_product = general(
+    "log_softmax_product",
+    shape=lambda t, y, axis: y,
+    push=_log_softmax_product_push,
+    pull=_log_softmax_product_pull,
+    arity=2,
+    promote=(0, 1),
+    static=True,
+    precision="single",
+    sample=samples.softmax_products,
+)
+
 log_softmax = general(
     "log_softmax",
-    shape=along_shape("log_softmax", floating),
-    push=lambda t, y, _x, axis: t[0] - sum_(t[0] * exp(y), (axis,), True),
-    pull=lambda g, y, _x, axis: (g - exp(y) * sum_(g, (axis,), True),),
+    shape=along_shape("log_softmax", floating, ordered=True),
+    push=lambda t, y, _x, axis: t[0] - _total(t[0] * exp(y), axis),
+    pull=lambda g, y, _x, axis: (log_softmax_product(g, y, axis),),
     arity=1,
     precision="single",
     sample=samples.softmax,

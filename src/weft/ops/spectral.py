@@ -222,26 +222,34 @@ def _dilated(m):
 
 def _svd_push(tangents, y, a, full):
     (da,), (u, s, vh) = tangents, y
-    k = s.shape[-1]
-    u1, v1 = columns(u, 0, k), columns(adjoint(vh), 0, k)
-    h = matmul(matmul(adjoint(u1), a), v1)
-    left, right = matmul(da, v1), matmul(adjoint(da), u1)
-    e = matmul(adjoint(u1), left)
-    x = rows(coupling(_dilated(h), _dilated(e)), 0, k)
-    same, opposite = columns(x, 0, k), columns(x, k, 2 * k)
-    du = _moved(u1, same + opposite, left, h)
-    dv = _moved(v1, same - opposite, right, adjoint(h))
+    k, v = s.shape[-1], adjoint(vh)
+    u1, v1 = columns(u, 0, k), columns(v, 0, k)
+    if a.shape[-2] < a.shape[-1]:
+        dv, du, ds = _tall_svd_push(v1, u1, adjoint(a), adjoint(da))
+    else:
+        du, dv, ds = _tall_svd_push(u1, v1, a, da)
     if full:
-        du, dv = completed(u, du), completed(adjoint(vh), dv)
-    return du, real(diagonal_of(e)), adjoint(dv)
+        du, dv = completed(u, du), completed(v, dv)
+    return du, ds, adjoint(dv)
 
 
-def _moved(q, turn, z, h):
-    """The tangent of q: the turn within its space, and what leads out of that."""
-    inside = matmul(q, turn)
-    if q.shape[-2] == q.shape[-1]:
-        return inside
-    return inside + divided(z - matmul(q, matmul(adjoint(q), z)), h)
+def _tall_svd_push(u, v, a, da):
+    """The tangents of u, v and σ for square v."""
+    k = v.shape[-1]
+    av, dav = matmul(a, v), matmul(da, v)
+    h, e = matmul(adjoint(u), av), matmul(adjoint(u), dav)
+    inner = e
+    if u.shape[-2] > k:
+        # What leads out of the space of u. Of a itself nothing does, but its derivative may
+        # where singular values are 0: `beside` is zero in value only.
+        beside, out = av - matmul(u, h), dav - matmul(u, e)
+        inner = e + matmul(adjoint(divided(out, h)), beside)
+    x = rows(coupling(_dilated(h), _dilated(inner)), 0, k)
+    same, opposite = columns(x, 0, k), columns(x, k, 2 * k)
+    du, turn = matmul(u, same + opposite), same - opposite
+    if u.shape[-2] > k:
+        du = du + divided(out + matmul(beside, turn), h)
+    return du, matmul(v, turn), real(diagonal_of(e))
 
 
 # Vectors of a singular value 0, and those that full matrices add, span spaces only.

@@ -53,7 +53,7 @@ def _no_graph(x) -> errors.GradientError:
     return errors.NoGraph(
         "backward(): nothing was recorded for this tensor: no input of its computation requires "
         "a gradient, or it was computed under no_grad() or detached; give an input "
-        f"requires_grad=True"
+        "requires_grad=True"
     )
 
 

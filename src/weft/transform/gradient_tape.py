@@ -110,8 +110,9 @@ class GradientTape:
         useful, leaves = reaching(seeds, wanted)
         record = self._records(leaves)
         start = {n: g if record else g._data for n, g in seeds.items() if n in useful}
-        reached = sweep(start, record=record, retain=record, useful=useful, goals=wanted,
-                        on_node=visit)
+        reached = sweep(
+            start, record=record, retain=record, useful=useful, goals=wanted, on_node=visit
+        )
         if record:
             return [reached.get(n) for n in goals]
         return _detached([reached.get(n) for n in goals])
@@ -133,8 +134,8 @@ class GradientTape:
     def _refuse_if_consumed(self, what: str) -> None:
         if self._consumed_at is not None:
             raise errors.TapeConsumed(
-                f"{what}: this tape was used up by gradient() at {line_of(*self._consumed_at)}; make it "
-                f"GradientTape(persistent=True) for several calls"
+                f"{what}: this tape was used up by gradient() at {line_of(*self._consumed_at)}; "
+                "make it GradientTape(persistent=True) for several calls"
             )
 
 
@@ -142,9 +143,7 @@ def _listed(targets) -> list:
     targets = list(targets) if isinstance(targets, list | tuple) else [targets]
     for t in targets:
         if type(t) not in GROUND:
-            raise errors.DTypeError(
-                f"gradient: targets must be tensors, got {type(t).__name__}"
-            )
+            raise errors.DTypeError(f"gradient: targets must be tensors, got {type(t).__name__}")
     return targets
 
 

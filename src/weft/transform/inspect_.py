@@ -7,7 +7,7 @@ from threading import get_ident
 
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.dispatch import PICK, Packed
-from ..core.node import Leaf, Node, Severed
+from ..core.node import Node, Severed
 from ..core.op import Partials
 from .sweep import freed
 

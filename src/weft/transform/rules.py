@@ -2,12 +2,11 @@
 
 from .. import errors
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.backends import BACKENDS
 from ..core.call import caller
 from ..core.dtypes import RAW_COMPLEX as COMPLEX
 from ..core.node import Node
 from ..core.op import Jvp, Linear, Op, Partials, states_product
-from ..core.value import GROUND, wrap, wrap
+from ..core.value import GROUND, wrap
 from ..ops.complex_ import conj, real
 from ..ops.elementwise import multiply, strong_product
 from ..ops.structural import broadcast_to, unbroadcast

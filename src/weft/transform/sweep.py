@@ -3,13 +3,13 @@
 from heapq import heappop, heappush, heapreplace
 
 from .. import errors
+from ..core import versions
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.dispatch import PICK, Packed, pick
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
 from ..core.value import GROUND, wrap
-from ..core import versions
 from . import rules
 
 
@@ -60,7 +60,7 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
         return _carry(dict(seeds), record, retain, useful, goals, on_node)
 
 
-def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:
+def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
     anomaly = current.get().anomaly
     plain = not (record or anomaly or goals or versions.STAMPS or useful is not None)
     owned: set = set()
@@ -186,8 +186,7 @@ def _boxed(node: Node, saved: tuple) -> tuple:
         return saved
     y, *args = saved
     if type(y) is tuple:
-        y = tuple(_box(v, pick(node, k) if k in node.op.tracked else None)
-                  for k, v in enumerate(y))
+        y = tuple(_box(v, pick(node, k) if k in node.op.tracked else None) for k, v in enumerate(y))
     else:
         y = _box(y, node)
     return (y, *(_box(a, p) for a, p in zip(args, node.parents, strict=True)))

@@ -87,6 +87,18 @@ def count_nonzero(x, dim=None):
     return wf.count_nonzero(x, axis=_axis(dim))
 
 
+def running_extreme(name):
+    """Ours gives the values; torch's indices are where these were met last."""
+
+    def run(x, dim):
+        y = getattr(wf, name)(x, axis=dim)
+        n = wf.reshape(wf.arange(x.shape[dim], device=x.device), (-1,) + (1,) * (x.ndim - dim % x.ndim - 1))
+        met = wf.where(x == y, n, 0)
+        return y, wf.cummax(met, axis=dim)
+
+    return run
+
+
 def running(name):
     def run(x, dim, *, dtype=None):
         return getattr(wf, name)(x if dtype is None else x.astype(dtype), axis=dim)
@@ -175,7 +187,8 @@ def cumulative_trapezoid(y, x=None, *, dx=1.0, dim=-1):
 
 SPELLINGS = {
     **{name: reduction(name) for name in ("all", "amax", "amin", "any")},
-    **{name: running(name) for name in "cummax cummin cumprod cumsum logcumsumexp".split()},
+    **{name: running(name) for name in ("cumprod", "cumsum", "logcumsumexp")},
+    **{name: running_extreme(name) for name in ("cummax", "cummin")},
     **{name: spread(name.partition("/")[0]) for name in "std std/unbiased var var/unbiased".split()},
     "aminmax": aminmax,
     "argmax": arg("argmax"),

@@ -219,14 +219,18 @@ MODES = {"constant": "constant", "reflect": "reflect", "replicate": "edge", "cir
 
 
 def pad_by(x, pad, mode="constant", value=None):
-    """Torch lists pairs from the last axis on, and lets negative ones cut."""
+    """Torch lists pairs from the last axis on; negative ones cut, before `circular` wraps."""
     pairs = list(zip(pad[::2], pad[1::2], strict=True))[::-1]
     pairs = [(0, 0)] * (x.ndim - len(pairs)) + pairs
     widths = [(max(a, 0), max(b, 0)) for a, b in pairs]
+    if mode == "circular":
+        return wf.pad(_cut(x, pairs), widths, MODES[mode])
     if mode == "constant":
-        x = wf.pad(x, widths, constant_values=0.0 if value is None else value)
-    else:
-        x = wf.pad(x, widths, MODES[mode])
+        return _cut(wf.pad(x, widths, constant_values=0.0 if value is None else value), pairs)
+    return _cut(wf.pad(x, widths, MODES[mode]), pairs)
+
+
+def _cut(x, pairs):
     for axis, (a, b) in enumerate(pairs):
         x = sliced(x, axis, max(-a, 0), x.shape[axis] - max(-b, 0))
     return x

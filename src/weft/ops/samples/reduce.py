@@ -145,6 +145,11 @@ def softmax(rng):
     yield Case((np.array([0.5, -inf, 1.0]),), (0,), "-inf", smooth=False)
 
 
+def softmax_products(rng):
+    for shape, axis in (((3, 2), 0), ((2, 3), 1), ((1,), 0), ((0, 2), 1), ((2, 0), 1)):
+        yield Case((draw(rng, shape), draw(rng, shape)), (axis,), f"{shape} along {axis}")
+
+
 _ALONG = (((3, 2), 0), ((2, 4), 1), ((2, 3, 2), 1), ((5,), 0), ((1,), 0), ((0, 2), 1), ((2, 0), 1))
 
 
@@ -171,3 +176,12 @@ def running_logs(rng):
     yield from running(rng)
     yield Case((np.array([-800.0, 700.0, 710.0, -5.0]),), (0,), "large", smooth=False)
     yield Case((np.array([-inf, -inf, 0.5, -inf, 1.0]),), (0,), "-inf", smooth=False)
+
+
+def recurrences(rng):
+    for shape, axis in _ALONG:
+        a, b = draw(rng, shape), draw(rng, shape)
+        yield Case((a, b), (axis,), f"{shape} along {axis}")
+    yield Case((draw(rng, (2, 3), True), draw(rng, (2, 3), True)), (1,), "complex")
+    yield Case((_with_zeros(draw(rng, (4,)), 0, 2), draw(rng, (4,))), (0,), "zeros")
+    yield Case((draw(rng, (300,)), draw(rng, (300,))), (0,), "in blocks")

@@ -55,7 +55,8 @@ def eigvalsh(rng):
     for values in ((1.0, 1.0, 2.0), (1.5, 1.5, 1.5), (0.0, 0.0, 0.0)):
         for complex_ in (False, True):
             a = with_eigenvalues(rng, values, complex_)
-            yield Case((a,), (), f"eigenvalues {values}", partial(_cluster_sums, values))
+            label = f"eigenvalues {values}, complex={complex_}"
+            yield Case((a,), (), label, partial(_cluster_sums, values), smooth=False)
 
 
 def _cluster_sums(values, w, v=None):
@@ -114,13 +115,14 @@ _DOUBLE = np.array([[1.0, 0.0, 0.4], [0.0, 1.0, -0.3], [0.0, 0.0, 2.0]])
 
 def eigvals(rng):
     yield from _general_matrices(rng)
-    yield Case((_DOUBLE,), label="double", post=partial(_cluster_sums, (1.0, 1.0, 2.0)))
+    post = partial(_cluster_sums, (1.0, 1.0, 2.0))
+    yield Case((_DOUBLE,), label="double", post=post, smooth=False)
 
 
 def eig(rng):
     for case in _general_matrices(rng):
         yield replace(case, post=_projectors)
-    yield Case((_DOUBLE,), label="double", post=_spectral_parts)
+    yield Case((_DOUBLE,), label="double", post=_spectral_parts, smooth=False)
 
 
 def _spectral_parts(w, v):
@@ -164,7 +166,8 @@ def svd(rng):
         for complex_ in (False, True):
             a = _of_singular_values(rng, m, n, values, complex_)
             post = partial(_singular_parts, values)
-            yield Case((a,), (False,), f"{values} of ({m}, {n}), complex={complex_}", post)
+            label = f"{values} of ({m}, {n}), complex={complex_}"
+            yield Case((a,), (False,), label, post, smooth=False)
 
 
 def _singular_parts(values, u, s, vh):
@@ -194,7 +197,8 @@ def svdvals(rng):
     yield Case((draw(rng, (2, 3), True),), label="complex")
     for values, m, n in _SPECTRA[:3]:
         a = _of_singular_values(rng, m, n, values)
-        yield Case((a,), (), f"{values} of ({m}, {n})", partial(_singular_sums, values))
+        post = partial(_singular_sums, values)
+        yield Case((a,), (), f"{values} of ({m}, {n})", post, smooth=False)
     yield Case((np.zeros((2, 2)),), label="zero", smooth=False)
 
 

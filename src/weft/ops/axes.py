@@ -1,0 +1,82 @@
+"""Shapes and dtypes of what is reduced over axes."""
+
+from collections.abc import Callable
+from math import prod
+
+from ..core import dtypes
+from ..core.aval import Aval, axes_in, axis_in
+from ..errors import DTypeError, ShapeError
+from .structural import reshape
+
+
+def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
+    """`shape` without `axes`, or with ones in their place."""
+    if keepdims:
+        return tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
+
+
+def restored(g, shape, axes, keepdims: bool):
+    """A reduction's result, or its cotangent, with ones in place of the reduced axes."""
+    return g if keepdims else reshape(g, reduced(shape, axes, True))
+
+
+def count(shape, axes) -> int:
+    """How many elements a reduction over `axes` puts together."""
+    return prod([shape[a] for a in axes])
+
+
+def same(dtype):
+    return dtype
+
+
+def floating(dtype):
+    """The dtype of float-valued operations on `dtype`."""
+    return dtype if dtypes.is_inexact(dtype) else dtypes.default_float()
+
+
+def real_floating(dtype):
+    """The dtype of real-valued operations on `dtype`."""
+    return dtypes.to_real(floating(dtype))
+
+
+def accumulated(dtype):
+    """The dtype of sums and products: 64 bits for integers."""
+    if dtype in dtypes.UNSIGNED:
+        return dtypes.uint64
+    return dtype if dtypes.is_inexact(dtype) else dtypes.int64
+
+
+def real_only(name: str, x: Aval) -> None:
+    """Refuse complex numbers where an order is needed."""
+    if x.dtype in dtypes.COMPLEX:
+        raise DTypeError(f"{name}: got {x.dtype}, which has no order; take abs() or real() first")
+
+
+def reduction_shape(name: str, dtype: Callable = same, ordered: bool = False):
+    """The shape rule of reductions; those of an order need an element to choose."""
+
+    def shape(x: Aval, axes, keepdims: bool, *_options) -> Aval:
+        axes_in(name, axes, x.ndim)
+        if ordered:
+            real_only(name, x)
+            if not count(x.shape, axes):
+                raise ShapeError(
+                    f"{name}: shape {x.shape} has no element along axes {axes}; give it at "
+                    "least one"
+                )
+        return x.like(reduced(x.shape, axes, keepdims), dtype(x.dtype))
+
+    return shape
+
+
+def along_shape(name: str, dtype: Callable = same, ordered: bool = False):
+    """The shape rule of operations along one axis that keep the shape."""
+
+    def shape(x: Aval, axis: int, *_options) -> Aval:
+        axis_in(name, axis, x.ndim)
+        if ordered:
+            real_only(name, x)
+        return x.like(dtype=dtype(x.dtype))
+
+    return shape

@@ -1,0 +1,156 @@
+"""The samples that are not compared, each with the reason."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from .database import SampleInput
+
+
+@dataclass(frozen=True)
+class Exclusion:
+    """Samples of some ops that are out of the contract."""
+
+    ops: tuple[str, ...]
+    when: Callable[[SampleInput, str], bool]
+    reason: str
+
+
+def excluded(ops: str, when: Callable[[SampleInput, str], bool], reason: str) -> Exclusion:
+    return Exclusion(tuple(ops.split()), when, reason)
+
+
+def _first(sample: SampleInput) -> torch.Tensor:
+    first = sample.input
+    return first[0] if isinstance(first, list | tuple) else first
+
+
+def no_axes(sample: SampleInput, dtype: str) -> bool:
+    return _first(sample).ndim == 0
+
+
+def axis_of_no_axes(sample: SampleInput, dtype: str) -> bool:
+    """A 0-d input with an axis named, by keyword or as an argument after the input."""
+    named = sample.kwargs.get("dim", sample.args[-1] if sample.args else None)
+    return no_axes(sample, dtype) and named is not None and named != ()
+
+
+def norm_of_no_axes(sample: SampleInput, dtype: str) -> bool:
+    return no_axes(sample, dtype) and len(sample.args) > 1
+
+
+def is_complex(sample: SampleInput, dtype: str) -> bool:
+    return dtype == "complex128"
+
+
+def not_empty(sample: SampleInput, dtype: str) -> bool:
+    return _first(sample).numel() > 0
+
+
+def even_count(sample: SampleInput, dtype: str) -> bool:
+    x, dim = _first(sample), sample.kwargs.get("dim")
+    count = x.numel() if dim is None else x.shape[dim]
+    return count % 2 == 0
+
+
+def named_rows(sample: SampleInput, dtype: str) -> bool:
+    return sample.kwargs["dim"] is not None and _first(sample).ndim > 1
+
+
+EXCLUDED: tuple[Exclusion, ...] = (
+    excluded(
+        """
+        all amax amin aminmax any argmax argmin count_nonzero linalg.vector_norm masked.amax
+        masked.amin masked.logsumexp masked.mean masked.prod masked.sum mean median nanmean nansum
+        prod quantile sum squeeze squeeze/multiple
+        """,
+        axis_of_no_axes,
+        "torch lets axis 0 and −1 of a 0-d tensor mean nothing; the Array API raises, and so do we",
+    ),
+    excluded(
+        """
+        argsort cummax cummin cumprod cumsum index_add index_copy index_fill index_select kthvalue
+        log_softmax log_softmax/with_dtype logcumsumexp logsumexp masked.cumprod masked.cumsum
+        masked.log_softmax masked.softmax max/reduction_with_dim min/reduction_with_dim
+        nn.functional.softmin nn.functional.softmin/with_dtype nonzero softmax softmax/with_dtype
+        sort topk transpose unfold gather scatter scatter_add scatter_reduce/sum
+        """,
+        no_axes,
+        "an axis of a 0-d tensor: torch reads it as one of length 1; the Array API raises",
+    ),
+    excluded("norm", norm_of_no_axes, "an axis of a 0-d tensor, as above"),
+    excluded(
+        """
+        bfloat16 bool byte char double float half int log_softmax/with_dtype long
+        nn.functional.softmin/with_dtype short softmax/with_dtype to
+        """,
+        is_complex,
+        "casts complex numbers to real ones, dropping the imaginary part; ours raises instead",
+    ),
+    excluded(
+        "logaddexp logcumsumexp",
+        is_complex,
+        "of complex numbers; NumPy and SciPy have it for real ones only, and so have we",
+    ),
+    excluded(
+        "median",
+        even_count,
+        "of an even number torch returns the lower of the middle two, ours their mean",
+    ),
+    excluded(
+        "special.bessel_j0 special.bessel_j1 special.bessel_y0 special.bessel_y1",
+        not_empty,
+        "torch's values are right to seven digits only (SciPy's and mpmath's agree with ours)",
+    ),
+    excluded(
+        "special.ndtr",
+        no_axes,
+        "torch computes (1 + erf)/2, which loses the digits of the lower tail; ours keeps them",
+    ),
+    excluded(
+        "nextafter",
+        lambda sample, dtype: True,
+        "a step of rounding: torch passes the gradient, ours has no derivative and says so",
+    ),
+    excluded(
+        "cat",
+        lambda sample, dtype: {x.ndim for x in sample.input} == {1, 2},
+        "torch skips empty vectors among matrices, a relic; ranks must agree",
+    ),
+    excluded(
+        "gather",
+        lambda sample, dtype: sample.args[1].ndim > _first(sample).ndim,
+        "empty indices of another rank: torch lets them pass, ranks must agree",
+    ),
+    excluded(
+        "searchsorted",
+        lambda sample, dtype: _first(sample).ndim > 1,
+        "a batch of sorted rows; NumPy and the Array API know one sorted vector",
+    ),
+    excluded("unique", named_rows, "distinct rows or columns; the Array API has elements only"),
+    excluded(
+        "histogram",
+        lambda sample, dtype: isinstance(sample.args[0], int) or sample.kwargs["density"],
+        "a number of bins, or a density; ours counts between edges that are given",
+    ),
+    excluded(
+        "einsum",
+        lambda sample, dtype: sample.args[0] == "...ik, ...j -> ij",
+        "sums over an ellipsis that the result leaves out; NumPy and we refuse it",
+    ),
+    excluded(
+        "tensordot",
+        lambda sample, dtype: sample.input.shape != sample.args[0].shape
+        and sample.input.shape == (1, 1, 1),
+        "contracts an axis of length 1 with a longer one; NumPy and we refuse it",
+    ),
+)
+
+
+def reason(name: str, sample: SampleInput, dtype: str) -> str | None:
+    """Why a sample is not compared, or None if it is."""
+    for e in EXCLUDED:
+        if name in e.ops and e.when(sample, dtype):
+            return e.reason
+    return None
