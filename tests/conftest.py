@@ -2,8 +2,8 @@
 
 import os
 
-os.environ["SCIPY_ARRAY_API"] = "1"  # read when SciPy is first imported
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
 
-import torch  # noqa: E402
+import torch
 
 torch.set_num_threads(1)

@@ -219,6 +219,9 @@ def test_wrong_values(device):
         index.set_(x, 0, wf.tensor([1.0, 2.0], device=device))
     with pytest.raises(wf.errors.ShapeError):
         index.set_(x, [0, 1], wf.tensor([1.0, 2.0], device=device))
+    for key in (0, [0, 1], (slice(1), [0])):
+        with pytest.raises(wf.errors.ShapeError, match=r"\(3, 2\)"):
+            index.assign(x._data, key, wf.zeros((3, 2), device=device)._data)
     with pytest.raises(wf.errors.ShapeError):
         index.get(x, ([0, 1], [0, 1, 2]))
     with pytest.raises(wf.errors.DTypeError, match="imaginary"):

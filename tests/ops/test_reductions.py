@@ -324,3 +324,43 @@ def test_as_torch_autograd(name, kind, device):
     if g.requires_grad and kind != "ties":
         (h,) = torch.autograd.grad((g * torch.tensor(p)).sum(), x)
         np.testing.assert_allclose(curvature(f, a, p, device), h, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("k", [1, 3, 8, 20, 60])
+def test_topk_by_every_route(k, largest):
+    """Rounds, partition and sorting find the same elements, also among ties and infinities."""
+    for a in (X.reshape(-1).repeat(4), np.tile([1.0, -inf, inf, np.nan, 0.0], 20)):
+        for rows in (a, np.stack([a, a[::-1]])):
+            values, index = order.topk(wf.asarray(rows), k, rows.ndim - 1, largest)
+            ranked = np.sort(rows, axis=-1)
+            ranked = ranked[..., ::-1] if largest else ranked
+            np.testing.assert_array_equal(values.numpy(), ranked[..., :k])
+            picked = np.take_along_axis(rows, index.numpy(), -1)
+            np.testing.assert_array_equal(picked, values.numpy())
+            assert all(len(set(i)) == k for i in index.numpy().reshape(-1, k).tolist())
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(1000,), (257, 3), (2, 300, 2), (100, 40)])
+def test_linear_recurrence(shape, device):
+    """Blocks and single steps give what the definition says."""
+    axis = int(np.argmax(shape))
+    a, b = RNG.uniform(-1.2, 1.2, shape), RNG.standard_normal(shape)
+    got = cumulate.linear_recurrence(*(wf.asarray(v, device=device) for v in (a, b)), axis)
+    a, h = np.moveaxis(a, axis, 0), np.moveaxis(b, axis, 0).copy()
+    for k in range(1, len(h)):
+        h[k] += a[k] * h[k - 1]
+    np.testing.assert_allclose(host(got), np.moveaxis(h, 0, axis), rtol=1e-10, atol=1e-12)
+
+
+def test_half_types_accumulate_in_single():
+    ones = np.ones(4096, np.float16)
+    for dtype in ("float16", "bfloat16"):
+        x = wf.asarray(ones).to(dtype)
+        for device in DEVICES:
+            t = x.to(device)
+            assert reduce.mean(t, (0,), False).item() == 1.0
+            assert reduce.p_norm(t, (0,), False, 2).item() == 64.0
+            assert cumulate.cumsum(t, 0)[-1].item() == 4096.0
+            assert reduce.mean(t * 60000, (0,), False).item() == (t[0] * 60000).item()

@@ -30,12 +30,13 @@ def run(name: str, dtype: str, device: str = "cpu", most: int | None = None) -> 
         if tally.compared == most:
             break
         tally.compared += 1
-        found = _problems(name, sample, device)
+        found = problems(name, sample, device)
         tally.problems += [f"{name} [{dtype}] sample {i} {described(sample)}: {p}" for p in found]
     return tally
 
 
-def _problems(name: str, sample: SampleInput, device: str) -> list[str]:
+def problems(name: str, sample: SampleInput, device: str = "cpu") -> list[str]:
+    """Where Weft and torch disagree on a sample."""
     trial = Trial(name, sample)
     try:
         # Samples visit poles and domains' ends on purpose; NumPy's warnings are no finding.

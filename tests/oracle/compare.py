@@ -54,9 +54,7 @@ class Trial:
         leaves, outputs = self._torch_outputs(self._inputs)
         rng = np.random.default_rng(len(self._inputs))
         self._connected = [y.requires_grad for y in outputs]
-        self._cotangents = [
-            _normal(rng, _array(y)) for y in outputs if y.requires_grad
-        ]
+        self._cotangents = [_normal(rng, _array(y)) for y in outputs if y.requires_grad]
         return self._torch_outcome(leaves, outputs, self._cotangents)
 
     def _torch_outputs(self, inputs: list[np.ndarray]):
@@ -76,7 +74,8 @@ class Trial:
         targets = [y for y in outputs if y.requires_grad]
         grads = [None] * len(sources)
         if sources and targets:
-            seeds = [torch.from_numpy(c).to(y.dtype) for c, y in zip(cotangents, targets)]
+            pairs = zip(cotangents, targets, strict=True)
+            seeds = [torch.from_numpy(c).to(y.dtype) for c, y in pairs]
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 grads = torch.autograd.grad(targets, sources, seeds, allow_unused=True)

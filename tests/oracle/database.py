@@ -44,9 +44,7 @@ def samples(name: str, dtype: str) -> list[SampleInput]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return list(
-            OPS[name].sample_inputs(
-                "cpu", DTYPES[dtype], requires_grad=differentiates(name, dtype)
-            )
+            OPS[name].sample_inputs("cpu", DTYPES[dtype], requires_grad=differentiates(name, dtype))
         )
 
 

@@ -5,8 +5,9 @@ from fnmatch import fnmatchcase
 import pytest
 
 from . import unmapped
-from .database import DTYPES, OPS, samples, takes
-from .exclusions import EXCLUDED
+from .battery import problems
+from .database import DTYPES, OPS, described, samples, takes
+from .exclusions import EXCLUDED, reason
 from .mapping import MAPPED, spelling
 
 
@@ -25,29 +26,18 @@ def test_every_spelling_is_a_function():
     assert all(callable(spelling(name)) for name in MAPPED)
 
 
-@pytest.mark.parametrize("i", range(len(EXCLUDED)))
-def test_every_exclusion_is_used(i):
-    """For each op it names, an exclusion leaves out at least one sample that no other does."""
-    e = EXCLUDED[i]
-    assert e.reason
-    idle = [name for name in e.ops if not _leaves_out(name, i)]
-    assert not idle
-
-
-def _leaves_out(name: str, i: int) -> bool:
-    others = [e for e in EXCLUDED[:i] if name in e.ops]
-    return any(
-        EXCLUDED[i].when(s, d) and not any(e.when(s, d) for e in others)
-        for d in DTYPES
-        if takes(name, d)
-        for s in samples(name, d)
-    )
+@pytest.mark.parametrize("e", EXCLUDED, ids=lambda e: e.reason)
+def test_every_exclusion_is_needed(e):
+    """Each op it names has samples it leaves out, and none of these would have agreed."""
+    for name in e.ops:
+        left_out = [s for d in DTYPES if takes(name, d) for s in samples(name, d) if e.when(s, d)]
+        assert left_out, f"{name}: no such sample"
+        agree = [described(s) for s in left_out if not problems(name, s)]
+        assert not agree, f"{name}: would agree: {agree[:3]}"
 
 
 def test_every_mapped_op_has_samples_left():
     """No op is excluded as a whole, unless the table says so of the op itself."""
-    from .exclusions import reason
-
     silent = [
         name
         for name in MAPPED

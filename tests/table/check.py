@@ -12,15 +12,22 @@ import torch
 from weft.core import dtypes
 from weft.core.op import TABLE, Op, Partials
 
-from . import derivatives, values
+from . import first_order, higher_order, values
 from .probe import BACKEND_NAMES, Probe
 from .problems import Problem
 from .reference import Reference, references
 from .rows import modules
+from .trial import Trial
 
 # How many problems of a row are printed.
 SHOWN = 6
 PRECISIONS = (dtypes.float32, dtypes.float16, dtypes.bfloat16)
+SMOOTH = [
+    first_order.check_jacobian,
+    higher_order.check_alone,
+    higher_order.check_second,
+    higher_order.check_vanishing_cotangent,
+]
 
 
 def check_row(op: Op, backend: str) -> list[Problem]:
@@ -47,10 +54,10 @@ def _at_poles(op: Op, refs: tuple[Reference, ...], backend: str) -> Iterator[Pro
         kinds, filled = ref.probe.layout.kinds, all(np.size(a) for a in ref.probe.case.args)
         if kinds and filled and kinds not in seen:
             seen.add(kinds)
-            pole = Reference(Probe(op, derivatives.poles(op, ref.probe.case)))
-            probe = Probe(op, pole.probe.case, backend)
-            where = f"{op.name}[{pole.probe.case.label}] on {backend}"
-            yield from _run(where, [_bound(derivatives.check_zero_cotangent, pole, probe)])
+            case = higher_order.poles(op, ref.probe.case)
+            trial = Trial(Reference(Probe(op, case)), Probe(op, case, backend))
+            where = f"{op.name}[{case.label}] on {backend}"
+            yield from _run(where, [_bound(higher_order.check_zero_cotangent, trial)])
 
 
 def _third_case(refs: tuple[Reference, ...]) -> Reference | None:
@@ -73,32 +80,19 @@ def _run(where: str, checks: list[Callable]) -> Iterator[Problem]:
 
 
 def _checks(ref: Reference, backend: str, third: bool) -> list[Callable]:
-    case = ref.probe.case
-    probe = Probe(ref.probe.op, case, backend)
-    checks = [
-        _bound(values.check_shape_rule, probe),
-        _bound(values.check_value, ref, probe),
-        _bound(values.check_layouts, ref, probe),
-        *(_bound(values.check_precision, ref, probe, p) for p in PRECISIONS),
-    ]
+    probe = Probe(ref.probe.op, ref.probe.case, backend)
+    wanted = [values.check_shape_rule, values.check_value, values.check_layouts]
     if probe.op.rule is None:
-        return [*checks, _bound(derivatives.check_refusal, probe, ref.x)]
-    if not probe.moving:
-        return checks
-    checks += [
-        _bound(derivatives.check_gradient_form, ref, probe),
-        _bound(derivatives.check_alone, ref, probe),
-        _bound(derivatives.check_adjoint, ref, probe),
-        _bound(derivatives.check_zero_cotangent, ref, probe),
-    ]
-    if not case.smooth:
-        return [*checks, _bound(derivatives.check_agreement, ref, probe)]
-    checks += [
-        _bound(derivatives.check_jacobian, ref, probe),
-        _bound(derivatives.check_second, ref, probe),
-        _bound(derivatives.check_vanishing_cotangent, ref, probe),
-    ]
-    return [*checks, _bound(derivatives.check_third, ref, probe)] if third else checks
+        wanted.append(first_order.check_refusal)
+    elif probe.moving:
+        wanted += [first_order.check_form, first_order.check_adjoint]
+        wanted += [higher_order.check_zero_cotangent]
+        wanted += SMOOTH if probe.case.smooth else [first_order.check_agreement]
+    if third:
+        wanted.append(higher_order.check_third)
+    trial = Trial(ref, probe)
+    precise = [_bound(values.check_precision, trial, p) for p in PRECISIONS]
+    return [*(_bound(check, trial) for check in wanted), *precise]
 
 
 def _bound(check: Callable, *args) -> Callable:

@@ -5,6 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 
+# What a check yields: its kind, and the message.
+Finding = tuple[str, str]
+
+
 @dataclass(frozen=True)
 class Problem:
     """One finding: which check, at which case, and the numbers."""

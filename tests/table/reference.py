@@ -14,11 +14,10 @@ from .rows import cases
 # How many units of conditioning a stable algorithm may lose. One number for every row: what
 # differs between rows is the conditioning, and that is measured.
 UNITS = 16.0
-# Jacobians and Hessians with more coordinates than this are checked along this many random
-# directions instead of along every axis.
+# With more coordinates than this, derivatives are checked along some random directions (which
+# see every element, though not one by one) instead of along every axis: first and second order.
 FULL, SKETCH = 40, 8
-# A quarter of what the smallest planted error (a factor 1 + 1e-3) would change.
-RESOLUTION = 2.5e-4
+FULL_SECOND, SKETCH_SECOND = 6, 3
 
 
 def spread(f, x: np.ndarray, eps: float, rng) -> np.ndarray:
@@ -40,11 +39,27 @@ def pooled(noise: np.ndarray) -> np.ndarray:
     return np.full(noise.shape, finite.max(initial=0.0))
 
 
-def sketch(size: int, rng) -> np.ndarray:
+def size_of(x: np.ndarray) -> float:
+    """The largest finite magnitude."""
+    return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
+
+
+def noise_around(f, x: np.ndarray, step: np.ndarray, eps: float, rng) -> np.ndarray:
+    """The rounding errors in f at x and on the way to x + step.
+
+    They can grow when x is left: beside a double eigenvalue, eigenvectors are worse
+    conditioned than at it.
+    """
+    points = [x, *(x + step * t * rng.choice([-1.0, 1.0], x.shape) for t in (1.0, 0.2, 0.04))]
+    return UNITS * pooled(np.fmax.reduce([spread(f, p, eps, rng) for p in points]))
+
+
+def sketch(size: int, full: int, count: int) -> np.ndarray:
     """All axes, or a few random directions where there are too many axes."""
-    if size <= FULL:
+    if size <= full:
         return np.eye(size)
-    return rng.choice([-1.0, 1.0], (SKETCH, size))
+    rng = np.random.default_rng(size)
+    return rng.choice([-1.0, 1.0], (count, size)) * rng.uniform(0.5, 1.0, (count, size))
 
 
 @dataclass(frozen=True)
@@ -88,15 +103,19 @@ class Reference:
                 for a in (self.probe.case.args[i] for i in self.probe.moving)
             ]
         )
-        return np.maximum(sizes, 0.1) / 8
+        return np.clip(np.nan_to_num(sizes, nan=1.0), 0.1, 1e100) / 8
 
     @cached_property
     def directions(self) -> np.ndarray:
-        return sketch(self.x.size, np.random.default_rng(3)) * self.scale
+        return sketch(self.x.size, FULL, SKETCH) * self.scale
+
+    @cached_property
+    def second_directions(self) -> np.ndarray:
+        return sketch(self.x.size, FULL_SECOND, SKETCH_SECOND) * self.scale
 
     @cached_property
     def codirections(self) -> np.ndarray:
-        return sketch(self.y.size, np.random.default_rng(5))
+        return sketch(self.y.size, FULL, SKETCH)
 
     @cached_property
     def p(self) -> np.ndarray:
@@ -106,43 +125,53 @@ class Reference:
     def q(self) -> np.ndarray:
         return np.random.default_rng(17).uniform(-1.0, 1.0, self.x.shape) * self.scale
 
-    @cached_property
-    def value_noise(self) -> np.ndarray:
-        return UNITS * spread(quiet(self.probe.value), self.x, self.eps, self.rng)
+    def value(self, x: np.ndarray) -> np.ndarray:
+        return _defined(quiet(self.probe.value), self.y.size)(x)
 
     def gradient(self, x: np.ndarray) -> np.ndarray:
-        return quiet(self.probe.gradient)(x, self.u, self.curvature)
+        f = _defined(quiet(self.probe.gradient), self.x.size)
+        return f(x, self.u, self.curvature)
+
+    def product(self, x: np.ndarray) -> np.ndarray:
+        """The Hessian times p."""
+        f = _defined(quiet(self.probe.hessian_product), self.x.size)
+        return f(x, self.u, self.curvature, self.p)
+
+    def size(self, f) -> float:
+        """The magnitude of f over the steps that finite differences take."""
+        return max(size_of(f(self.x)), size_of(f(self.x + self.q)))
+
+    @cached_property
+    def value_noise(self) -> np.ndarray:
+        return noise_around(self.value, self.x, self.q, self.eps, self.rng)
 
     @cached_property
     def gradient_noise(self) -> np.ndarray:
-        return UNITS * pooled(spread(self.gradient, self.x, self.eps, self.rng))
+        return noise_around(self.gradient, self.x, self.q, self.eps, self.rng)
 
-    def product(self, x: np.ndarray) -> np.ndarray:
-        return quiet(self.probe.hessian_product)(x, self.u, self.curvature, self.p)
+    @cached_property
+    def product_noise(self) -> np.ndarray:
+        return noise_around(self.product, self.x, self.q, self.eps, self.rng)
 
     @cached_property
     def jacobian(self) -> Estimate:
-        f = _defined(quiet(self.probe.value), self.y.size)
-        return ridders(f, self.x, self.directions, pooled(self.value_noise))
+        return ridders(self.value, self.x, self.directions, self.value_noise)
 
     @cached_property
     def hessian(self) -> Estimate:
-        f = _defined(self.gradient, self.x.size)
-        return ridders(f, self.x, self.directions, self.gradient_noise)
+        return ridders(self.gradient, self.x, self.second_directions, self.gradient_noise)
 
     @cached_property
     def third(self) -> Estimate:
-        f = _defined(self.product, self.x.size)
-        noise = UNITS * pooled(spread(self.product, self.x, self.eps, self.rng))
-        return ridders(f, self.x, self.q[None], noise)
+        return ridders(self.product, self.x, self.q[None], self.product_noise)
 
 
 def _defined(f, size: int):
     """f with NaN where a factorisation says that it does not exist."""
 
-    def wrapped(x):
+    def wrapped(*args):
         try:
-            return f(x)
+            return f(*args)
         except np.linalg.LinAlgError:
             return np.full(size, np.nan)
 

@@ -10,14 +10,14 @@ from weft.core import dtypes
 from weft.core.dispatch import infer
 
 from .probe import Layout, Probe, Run, dtype_of, inexact, quiet, raw, to_numpy
-from .problems import differs
+from .problems import Finding, differs
 from .reference import UNITS, Reference, pooled, spread
+from .trial import Trial
 
-Finding = tuple[str, str]
 
-
-def check_shape_rule(probe: Probe) -> Iterator[Finding]:
+def check_shape_rule(trial: Trial) -> Iterator[Finding]:
     """The shape rule predicts the shape and the dtype of every result."""
+    probe = trial.probe
     tensors = probe.place([raw(probe.case.args[i], probe.backend) for i in probe.moving])
     predicted = infer(probe.op, tensors, probe.case.static)
     predicted = predicted if isinstance(predicted, tuple) else (predicted,)
@@ -46,8 +46,9 @@ def _exact(found: list[np.ndarray], expected: list[np.ndarray]) -> Iterator[str]
             yield f"result {k} is {a.tolist()}, expected {b.tolist()}"
 
 
-def check_value(ref: Reference, probe: Probe) -> Iterator[Finding]:
+def check_value(trial: Trial) -> Iterator[Finding]:
     """The value is the NumPy backend's, within the conditioning at this point."""
+    ref, probe = trial.ref, trial.probe
     expected = _arrays(ref.probe.call(ref.probe.place(_at(ref.probe, ref.x))))
     results = _arrays(probe.call(probe.place(_at(probe, ref.x))))
     for message in _exact(results, expected):
@@ -112,13 +113,14 @@ def read_only(a: np.ndarray) -> np.ndarray:
 LAYOUTS = {"numpy": (strided, transposed, backwards, read_only), "torch": (strided, transposed)}
 
 
-def check_layouts(ref: Reference, probe: Probe) -> Iterator[Finding]:
+def check_layouts(trial: Trial) -> Iterator[Finding]:
     """Value and gradient do not depend on the memory layout, and change no argument."""
-    base = Run(probe, _at(probe, ref.x))
+    ref, probe = trial.ref, trial.probe
+    base = trial.run
     y, wanted = base.y, bool(probe.op.rule is not None and probe.moving)
     g = base.pull(ref.u) if wanted else None
     smooth = ref.probe.case.smooth
-    value_bound = pooled(ref.value_noise) if smooth else 0.0
+    value_bound = ref.value_noise if smooth else 0.0
     gradient_bound = ref.gradient_noise if smooth and wanted else 0.0
     for layout in LAYOUTS[probe.backend]:
         args = tuple(layout(a) if isinstance(a, np.ndarray) else a for a in probe.case.args)
@@ -151,8 +153,9 @@ LARGEST = {dtypes.float32: 3.4e38, dtypes.float16: 65504.0, dtypes.bfloat16: 3.3
 SMALLEST = {dtypes.float32: 2.0**-126, dtypes.float16: 2.0**-24, dtypes.bfloat16: 2.0**-126}
 
 
-def check_precision(ref: Reference, probe: Probe, precision: np.dtype) -> Iterator[Finding]:
+def check_precision(trial: Trial, precision: np.dtype) -> Iterator[Finding]:
     """Value and gradient in a narrower dtype: that dtype kept, close to float64's."""
+    probe = trial.probe
     narrow = NARROWER[precision]
     case = probe.case
     kinds = [a.dtype for a in case.args if inexact(a)]

@@ -61,13 +61,17 @@ def has_nan(x: np.ndarray) -> bool:
     """
     if x.dtype.kind == "V":
         return bool(np.isnan(x).any())
-    s = np.vdot(x, x)
+    flat = x if x.ndim == 1 else x.ravel()
+    s = flat.dot(flat)
     return s != s
 
 
 def strong_product(g, d):
-    """g·d with an exact zero wherever g is zero."""
-    return zero_where_zero(g * d, g)
+    """g·d with an exact zero wherever either is zero."""
+    c = g * d
+    if not has_nan(c):
+        return c
+    return np.where(np.logical_or(np.equal(g, 0), np.equal(d, 0)), np.zeros((), c.dtype), c)
 
 
 def zero_where_zero(c, g):

@@ -101,12 +101,25 @@ def where(c, a, b):
     return np.bitwise_xor(chosen, b).view(dtype)
 
 
+@lru_cache(maxsize=256)
+def _point(value, dtype) -> np.ndarray:
+    """A Python scalar as an array: NumPy takes long over scalars, bfloat16 widens beside them."""
+    return np.asarray(value, dtype)
+
+
 def _chosen(c, a, b):
-    for v in (a, b):
-        # ml_dtypes' bfloat16 does not know that Python scalars are weak.
-        if hasattr(v, "dtype") and v.dtype.kind == "V":
-            return np.where(c, np.asarray(a, v.dtype), np.asarray(b, v.dtype))
+    if a.__class__ in (int, float) and b.__class__ is np.ndarray:
+        a = _beside(a, b.dtype)
+    elif b.__class__ in (int, float) and a.__class__ is np.ndarray:
+        b = _beside(b, a.dtype)
     return np.where(c, a, b)
+
+
+def _beside(value, dtype):
+    """A scalar as it is best written beside an array; 0.0 and -0.0 would share a cached one."""
+    if value.__class__ is int:
+        return _point(value, dtype)
+    return np.asarray(value, dtype) if dtype.kind == "V" else value
 
 
 def clip(x, lo, hi):
@@ -119,7 +132,7 @@ def clip(x, lo, hi):
 
 
 def relu(x):
-    return np.maximum(x, 0)
+    return np.maximum(x, _point(0, x.dtype))
 
 
 def tie_share(a, b):

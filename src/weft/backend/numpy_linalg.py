@@ -88,6 +88,12 @@ def cross(a, b):
     return np.linalg.cross(a, b)
 
 
+def identity_like(a):
+    out = np.zeros_like(a)
+    out[...] = np.eye(a.shape[-1], dtype=a.dtype)
+    return out
+
+
 def hermitian(a):
     return (a + a.conj().swapaxes(-1, -2)) * 0.5
 
@@ -162,8 +168,10 @@ def lu(a):
     if not a.size:
         m, n, k = *a.shape[-2:], min(a.shape[-2:])
         shapes = ((m, m), (m, k), (k, n))
-        return tuple(np.zeros(a.shape[:-2], a.dtype)[..., None, None] + np.eye(*s, dtype=a.dtype)
-                     for s in shapes)
+        return tuple(
+            np.zeros(a.shape[:-2], a.dtype)[..., None, None] + np.eye(*s, dtype=a.dtype)
+            for s in shapes
+        )
     p, lower, upper = lu(a, check_finite=False)
     return p.astype(a.dtype), lower, upper
 

@@ -135,9 +135,8 @@ def _quiet(fn):
 @_floating
 @_quiet
 def logsumexp(x, axes, keepdims):
-    x = _ordered(x)
-    top = np.maximum.reduce(x, axis=axes, keepdims=True, initial=-inf)
-    top = np.where(np.isfinite(top), top, 0).astype(x.dtype, copy=False)
+    top = np.maximum.reduce(x.real, axis=axes, keepdims=True, initial=-inf)
+    top = np.where(np.isfinite(top), top, 0).astype(top.dtype, copy=False)
     total = np.add.reduce(np.exp(x - top), axis=axes, keepdims=True)
     y = np.log(total) + top
     return y if keepdims else y.squeeze(axes)

@@ -69,12 +69,14 @@ def all_finite(x) -> bool:
 
 
 def strong_product(g, d):
-    """g·d with an exact zero wherever g is zero."""
-    return zero_where_zero(g * d, g)
+    """g·d with an exact zero wherever either is zero."""
+    return zero_where_zero(zero_where_zero(g * d, g), d)
 
 
 def zero_where_zero(c, g):
     """c, a product with g, with an exact zero wherever g is zero."""
+    if not isinstance(g, torch.Tensor):
+        return c if g else torch.zeros_like(c)
     return torch.where(g == 0, torch.zeros((), dtype=c.dtype, device=c.device), c)
 
 

@@ -151,6 +151,7 @@ def acos(x):
     return torch.complex(y.real, torch.copysign(y.imag, -x.imag)) if x.is_complex() else y
 
 
+@_on_floats
 def cbrt(x):
     return torch.copysign(x.abs() ** (1 / 3), x)
 
@@ -197,6 +198,7 @@ def tie_share(a, b):
 
 # -- complex numbers --------------------------------------------------------------------------
 
+
 def angle(x):
     return torch.angle(x) if x.is_complex() else torch.atan2(torch.zeros_like(x), x)
 
@@ -223,9 +225,15 @@ k1 = _single(torch.special.modified_bessel_k1)
 k1e = _single(torch.special.scaled_modified_bessel_k1)
 log_ndtr = _single(torch.special.log_ndtr)
 ndtri = _single(torch.special.ndtri)
-zeta = _single(torch.special.zeta)
 gammainc = _on_floats(torch.special.gammainc)
 gammaincc = _on_floats(torch.special.gammaincc)
+
+
+@_single
+@_on_floats
+def zeta(x, q):
+    # torch says NaN for q = ∞.
+    return torch.where(q == math.inf, 0, torch.special.zeta(x, q))
 
 
 def _gamma_sign(x):
@@ -234,6 +242,7 @@ def _gamma_sign(x):
 
 
 @_double
+@_on_floats
 def gamma(x):
     y = _gamma_sign(x) * torch.exp(torch.lgamma(x))
     y = torch.where(x == 0, torch.copysign(y, x), y)
@@ -258,10 +267,10 @@ def polygamma(n, x):
     """(-1)ⁿ⁺¹ n! ζ(n + 1, x); torch's own trigamma has only nine digits."""
     if not isinstance(n, torch.Tensor):
         scale = math.factorial(int(n)) * (1 if n % 2 else -1)
-        return scale * torch.special.zeta(n + 1.0, x) if n else torch.digamma(x)
+        return scale * zeta(n + 1.0, x) if n else torch.digamma(x)
     x = _beside(x, n)
     scale = (2 * (n % 2) - 1) * torch.exp(torch.lgamma(n + 1.0))
-    return torch.where(n == 0, torch.digamma(x), scale * torch.special.zeta(n + 1.0, x))
+    return torch.where(n == 0, torch.digamma(x), scale * zeta(n + 1.0, x))
 
 
 @_single

@@ -9,12 +9,17 @@ from torch import linalg
 
 from . import numpy_linalg
 
+
 def einsum(operands, subscripts: str):
     return torch.einsum(subscripts, *operands)
 
 
 def cross(a, b):
     return linalg.cross(*torch.broadcast_tensors(a, b))
+
+
+def identity_like(a):
+    return torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
 
 
 def hermitian(a):
@@ -156,17 +161,24 @@ logm = _on_host(numpy_linalg.logm)
 sylvester = _on_host(numpy_linalg.sylvester)
 
 
+# torch transforms no empty array.
+
+
 def fftn(x, axes, norm: str):
-    return torch.fft.fftn(x, dim=axes, norm=norm)
+    return torch.fft.fftn(x, dim=axes, norm=norm) if x.numel() else x + 0j
 
 
 def ifftn(x, axes, norm: str):
-    return torch.fft.ifftn(x, dim=axes, norm=norm)
+    return torch.fft.ifftn(x, dim=axes, norm=norm) if x.numel() else x + 0j
 
 
 def rfft(x, axis: int, norm: str):
-    return torch.fft.rfft(x, dim=axis, norm=norm)
+    if x.numel():
+        return torch.fft.rfft(x, dim=axis, norm=norm)
+    return x.narrow(axis, 0, x.shape[axis] // 2 + 1) + 0j
 
 
 def irfft(x, n: int, axis: int, norm: str):
-    return torch.fft.irfft(x, n, axis, norm)
+    if x.numel():
+        return torch.fft.irfft(x, n, axis, norm)
+    return torch.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), dtype=x.real.dtype)

@@ -136,7 +136,6 @@ def p_norm(x, axes, keepdims, p):
 
 @_floating
 def logsumexp(x, axes, keepdims):
-    x = _comparable(x)
     return torch.logsumexp(x, axes, keepdim=keepdims) if axes else x.clone()
 
 
@@ -224,4 +223,5 @@ def unique_all(x):
 
 
 def bincount(x, length):
-    return torch.bincount(_as_int64(x), minlength=length)
+    x = _as_int64(x) if x.dtype in _UNSIGNED else x
+    return torch.bincount(x, minlength=length)

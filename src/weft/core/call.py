@@ -39,6 +39,8 @@ def caller(op: Op, public: bool = False) -> Callable:
     """
     if op.arity is None:
         call = _variadic(op, public)
+    elif op.arity == 3 and op.outputs == 1 and not op.static and op.rule is not None:
+        call = _ternary(op, public)
     elif op.outputs > 1 or op.arity > 2 or op.rule is None or op.recast:
         call = _general(op, public)
     elif op.arity == 1 and not op.promote:
@@ -60,12 +62,61 @@ def _variadic(op: Op, public: bool):
 
 
 def _general(op: Op, public: bool):
-    arity = op.arity
+    """Any number of arguments; quick for raw arrays, which rules hand over."""
+    arity, kernels, ground = op.arity, KERNELS[op], GROUND
 
     def call(*args):
+        if not public:
+            kernel = kernels.get(args[0].__class__)
+            if kernel is not None and not any([a.__class__ in ground for a in args[1:arity]]):
+                return kernel(*args)
         return apply(op, args[:arity], args[arity:], public)
 
     return call
+
+
+def _ternary(op: Op, public: bool):
+    """Three tensors, as `where` takes; anything else in general."""
+    kernels, ground, result = KERNELS[op], GROUND, RESULT
+    general = _general(op, public)
+    one, another = op.promote[0], op.promote[-1]
+    keep = getattr(op.rule, "keep", None)
+
+    def call(x, y, z, *static):
+        if x.__class__ in ground and y.__class__ in ground and z.__class__ in ground:
+            raws = (x._data, y._data, z._data)
+            cls, way = raws[0].__class__, _settings().way
+            dtype = raws[one].dtype
+            alike = raws[1].__class__ is cls and raws[2].__class__ is cls
+            if alike and way is not GENERAL and dtype is raws[another].dtype and not keep:
+                try:
+                    out = kernels[cls](*raws, *static)
+                except Exception as e:
+                    raise explained(op, (x, y, z), static, e) from None
+                if out.__class__ is cls and out.dtype is dtype:
+                    t = _new(result[0])
+                    t._data = out
+                    t._node = None
+                    if way is RECORD:
+                        parents = (x._node, y._node, z._node)
+                        if parents != _NONE:
+                            _record_several(op, t, parents, raws, static)
+                    return t
+        return general(x, y, z, *static)
+
+    return call
+
+
+_NONE = (None, None, None)
+
+
+def _record_several(op: Op, t, parents, raws, static) -> None:
+    """Record a tensor made of several; severed marks travel on only if nothing is recorded."""
+    live = tuple([None if p.__class__ is Severed else p for p in parents])
+    if live.count(None) == len(live):
+        t._node = next(p for p in parents if p is not None)
+    else:
+        t._node = record(op, t._data, live, kept(op, live, t._data, raws, static), static)
 
 
 def _shaped(op: Op, public: bool):

@@ -3,10 +3,10 @@
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import KERNELS
-from .elementwise import strong_quotient
 from .rows import elementwise_shape, general, linear
 from .samples import elementwise as samples
 from .samples.case import reals
+from .strong import strong_quotient
 from .structural import cast, unbroadcast
 
 

@@ -189,7 +189,8 @@ def _explicit(subscripts: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...],
 def _steps(terms: tuple[str, ...], out: str, shapes) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Which arguments to contract, in which order, with which subscripts."""
     if len(terms) < 3:
-        return ((tuple(range(len(terms))), f"{','.join(terms)}->{out}"),)
+        backwards = tuple(reversed(range(len(terms))))
+        return ((backwards, f"{','.join(reversed(terms))}->{out}"),)
     dummies = [np.broadcast_to(np.float32(0), s) for s in shapes]
     how = ("optimal" if len(terms) < 6 else "greedy", sys.maxsize)
     path = np.einsum_path(f"{','.join(terms)}->{out}", *dummies, optimize=how)[0][1:]

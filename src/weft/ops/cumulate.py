@@ -9,8 +9,9 @@ from ..errors import ShapeError
 from .arrange import pad
 from .axes import accumulated, along_shape, floating
 from .complex_ import conj
-from .elementwise import exp, strong_quotient, where
+from .elementwise import exp, where
 from .logic import equal
+from .reduce import pseudo_reciprocal
 from .rows import general, linear
 from .samples import reduce as samples
 from .slicing import narrow
@@ -102,21 +103,31 @@ cumprod = general(
 )
 
 
-def _logcumsumexp_push(tangents, y, x, axis):
-    """Running sums of exp(xᵢ - yₖ)·tᵢ, over those of exp(xᵢ - yₖ) to make up for y's rounding.
+def _running_shares(x, y, axis):
+    """exp(xₖ - yₖ), exp(yₖ₋₁ - yₖ), and the inverse of the sum of exp(xᵢ - yₖ) up to k.
 
-    No exponent is positive; where yₖ is -inf both sums are 0.
+    The sum is 1 but for the rounding of y. No exponent is positive; where yₖ is -inf all are 0.
     """
     finite = where(equal(y, -inf), 0.0, y)
     share, decay = exp(x - finite), exp(_moved(y, axis, 1, -inf) - finite)
-    t = linear_recurrence(decay, share * tangents[0], axis)
-    return strong_quotient(t, linear_recurrence(decay, share, axis))
+    return share, decay, pseudo_reciprocal(linear_recurrence(decay, share, axis))
+
+
+def _logcumsumexp_push(tangents, y, x, axis):
+    share, decay, inverse = _running_shares(x, y, axis)
+    return linear_recurrence(decay, share * tangents[0], axis) * inverse
+
+
+def _logcumsumexp_pull(g, y, x, axis):
+    share, decay, inverse = _running_shares(x, y, axis)
+    return (_backwards(g * inverse, decay, axis) * share,)
 
 
 logcumsumexp = general(
     "logcumsumexp",
     shape=along_shape("logcumsumexp", floating, ordered=True),
     push=_logcumsumexp_push,
+    pull=_logcumsumexp_pull,
     arity=1,
     precision="single",
     sample=samples.running_logs,

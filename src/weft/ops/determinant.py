@@ -9,9 +9,19 @@ from .arrange import diag_embed, tril, triu
 from .complex_ import conj, imag, real
 from .contract import adjoint, matmul
 from .elementwise import multiply
-from .linalg import as_factor, diagonal_of, inv, lapack, same_square, square, trace, trace_of_product
+from .matrix import (
+    as_factor,
+    diagonal_of,
+    lapack,
+    same_square,
+    square,
+    total,
+    trace,
+    trace_of_product,
+)
 from .samples import linalg as samples
-from .structural import cast, mT, sum_
+from .structural import cast, sum_
+from .systems import inv
 
 # The derivative of det is the adjugate, and a polynomial: det, its gradient and its Hessian are
 # right for matrices of any rank. Third derivatives are written with the inverse, and refuse
@@ -52,8 +62,9 @@ def _products_without_one(xp, s):
 def _products_without_two(xp, s):
     """∏ σₖ over k ≠ i, j; zero for i = j."""
     last = (len(s.shape) - 1,)
-    left = (sum_(x, last, True)[..., None] - x[..., None, :] - x[..., :, None]
-            for x in _nonzero(xp, s))
+    left = (
+        sum_(x, last, True)[..., None] - x[..., None, :] - x[..., :, None] for x in _nonzero(xp, s)
+    )
     w = _product(xp, *left)
     return triu(w, 1) + tril(w, -1)
 
@@ -125,7 +136,7 @@ def _adjugate_tangent_push(tangents, _y, a, e):
     parts = [] if de is None else [adjugate_tangent(a, de)]
     if da is not None:
         parts.append(_second_tangent(a, e, da))
-    return sum(parts[1:], parts[0])
+    return total(parts)
 
 
 def _adjugate_tangent_pull(g, _y, a, e):
@@ -163,7 +174,7 @@ def _slogdet_pull(g, y, a):
     parts = [] if g_log is None else [cast(g_log, sign.dtype)]
     if g_sign is not None and dtypes.is_complex(sign.dtype):
         parts.append(cast(imag(g_sign * conj(sign)), sign.dtype) * 1j)
-    return (as_factor(sum(parts[1:], parts[0])) * adjoint(inv(a)) if parts else None,)
+    return (as_factor(total(parts)) * adjoint(inv(a)) if parts else None,)
 
 
 slogdet = lapack(

@@ -8,6 +8,10 @@ from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import KERNELS, PYTHON_SCALARS
 from ..core.value import GROUND
+
+# Their rows are among the complex numbers'.
+from .complex_ import abs_ as abs_
+from .complex_ import sign as sign
 from .logic import (
     equal,
     greater,
@@ -22,7 +26,8 @@ from .logic import (
 from .rows import elementwise, elementwise_shape, linear, times, unbounded, undifferentiated
 from .samples import elementwise as samples
 from .samples.case import reals
-from .structural import unbroadcast
+from .strong import over, strong_product, strong_quotient
+from .structural import cast, unbroadcast
 
 
 def scalars_too(row):
@@ -48,35 +53,14 @@ multiply = elementwise(
 )
 
 
-def _over(t, b):
-    """t/b; Python's own scalars refuse to be divided by zero."""
-    return t * math.inf if b.__class__ in PYTHON_SCALARS and b == 0 else t / b
-
-
 divide = elementwise(
     "divide",
     [
-        unbounded(times(lambda t, _y, _a, b: _over(t, b))),
+        unbounded(times(lambda t, _y, _a, b: over(t, b))),
         unbounded(times(lambda t, y, _a, b: -(t * y) / b)),
     ],
     floating=True,
     spell=("div", "true_divide"),
-    sample=samples.quotients,
-)
-
-# g·d and a/b with an exact zero wherever g, or a, is zero, whatever the other one is.
-strong_product = elementwise(
-    "strong_product",
-    [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
-    sample=samples.products,
-)
-strong_quotient = elementwise(
-    "strong_quotient",
-    [
-        unbounded(times(lambda t, _y, _a, b: _over(t, b))),
-        unbounded(lambda y, _a, b: -strong_quotient(y, b)),
-    ],
-    floating=True,
     sample=samples.quotients,
 )
 
@@ -90,7 +74,7 @@ remainder = elementwise(
 
 negative = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
 positive = elementwise("positive", [1], sample=samples.unary)
-square = elementwise("square", [lambda _y, x: 2 * x], sample=samples.squares)
+square = elementwise("square", [times(lambda t, _y, x: t * (x + x))], sample=samples.squares)
 reciprocal = elementwise(
     "reciprocal",
     [unbounded(times(lambda t, _y, x: -t / (x * x)))],
@@ -143,7 +127,10 @@ pow_ = elementwise(
 )
 
 sqrt = elementwise(
-    "sqrt", [unbounded(lambda y, _x: 0.5 / y)], floating=True, sample=samples.positive
+    "sqrt",
+    [unbounded(times(lambda t, y, _x: t / (y + y)))],
+    floating=True,
+    sample=samples.positive,
 )
 rsqrt = elementwise(
     "rsqrt", [unbounded(lambda y, x: -0.5 * y / x)], floating=True, sample=samples.positive
@@ -172,9 +159,7 @@ exp = elementwise("exp", [unbounded(lambda y, _x: y)], floating=True, sample=sam
 exp2 = elementwise(
     "exp2", [unbounded(lambda y, _x: y * math.log(2))], floating=True, sample=samples.unary
 )
-expm1 = elementwise(
-    "expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary
-)
+expm1 = elementwise("expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary)
 log = scalars_too(
     elementwise(
         "log",
@@ -204,7 +189,11 @@ log1p = scalars_too(
     )
 )
 expit = elementwise(
-    "expit", [lambda y, _x: y * (1 - y)], floating=True, spell=("sigmoid",), sample=samples.real
+    "expit",
+    [lambda y, _x: y - y * y],
+    floating=True,
+    spell=("sigmoid",),
+    sample=samples.real,
 )
 
 
@@ -260,13 +249,11 @@ atan2 = elementwise(
     spell=("arctan2",),
     sample=samples.angles,
 )
-sinh = elementwise(
-    "sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary
+sinh = elementwise("sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary)
+cosh = elementwise("cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary)
+tanh = elementwise(
+    "tanh", [times(lambda t, y, _x: t - t * y * y)], floating=True, sample=samples.unary
 )
-cosh = elementwise(
-    "cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary
-)
-tanh = elementwise("tanh", [lambda y, _x: 1 - y * y], floating=True, sample=samples.unary)
 asinh = elementwise(
     "asinh",
     [times(lambda t, _y, x: t / sqrt(1 + x * x))],
@@ -329,7 +316,7 @@ minimum = elementwise(
 relu = elementwise(
     "relu",
     [lambda positive: positive],
-    keep=lambda _y, x: (greater(x, 0),),
+    keep=lambda y, _x: (cast(y, dtypes.bool_),),
     sample=samples.rectified,
 )
 

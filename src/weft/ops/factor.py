@@ -4,19 +4,11 @@ from ..core import dtypes
 from ..core.aval import Aval
 from .arrange import tril, triu
 from .contract import adjoint, matmul
-from .linalg import (
-    columns,
-    completed,
-    hermitian,
-    lapack,
-    matrices,
-    rows,
-    same_square,
-    solve_triangle,
-)
+from .matrix import columns, completed, hermitian, lapack, matrices, rows, same_square
 from .samples import linalg as samples
 from .samples import spectra
 from .structural import mT
+from .systems import solve_triangle
 
 
 def _cholesky_push(tangents, y, _a, upper):
@@ -82,7 +74,7 @@ def diagonal_part(x):
 
 # R must be invertible in its first columns. Columns of Q beyond those of a span a complement:
 # functions of that space alone have the derivative given here.
-qr_factors = lapack(
+qr = lapack(
     "qr",
     shape=_qr_shape,
     push=_qr_push,

@@ -48,19 +48,24 @@ def _row(name: str, compute, shape, transpose, sample):
     )
 
 
-def _complex_transform(name: str, compute):
+def _complex_transform(name: str):
     """A transform by a symmetric matrix, which is its own transpose."""
 
     def shape(x: Aval, axes, norm) -> Aval:
         x = _checked(name, x, axes, norm)
         return x.like(dtype=dtypes.to_complex(x.dtype))
 
+    def compute(xp, x, axes, norm):
+        if axes:
+            return getattr(xp, name)(x, axes, norm)
+        return xp.cast(x, dtypes.to_complex(xp.dtype_of(x)))
+
     row = _row(name, compute, shape, lambda g, _x, axes, norm: row(g, axes, norm), samples.fftn)
     return row
 
 
-fftn_row = _complex_transform("fftn", lambda xp, x, axes, norm: xp.fftn(x, axes, norm))
-ifftn_row = _complex_transform("ifftn", lambda xp, x, axes, norm: xp.ifftn(x, axes, norm))
+fftn_row = _complex_transform("fftn")
+ifftn_row = _complex_transform("ifftn")
 
 
 def _weighted(xp, x, n: int, axis: int, factor: float):
@@ -131,11 +136,14 @@ def _resized(name: str, x, n: int | None, axis: int):
         raise ArgumentError(f"{name}: a length of {n}, expected at least 1")
     if n < have:
         return narrow(x, axis, 0, n)
-    return unslice(x, along(x.shape, axis, (0, have, 1)), (*x.shape[:axis], n, *x.shape[axis + 1 :]))
+    shape = (*x.shape[:axis], n, *x.shape[axis + 1 :])
+    return unslice(x, along(x.shape, axis, (0, have, 1)), shape)
 
 
 def _as_complex(x):
-    return x if dtypes.is_complex(x.dtype) else cast(x, dtypes.to_complex(dtypes.canonical(x.dtype)))
+    if dtypes.is_complex(x.dtype):
+        return x
+    return cast(x, dtypes.to_complex(dtypes.canonical(x.dtype)))
 
 
 def _axes_and_sizes(name: str, x, s, axes):
@@ -242,15 +250,18 @@ def ihfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"
     return conj(rfft(x, n, axis, _OPPOSITE[norm or "backward"]))
 
 
+def _rolled(name: str, x, axes, sign: int):
+    if axes is not None and not isinstance(axes, int):
+        axes = tuple(axes)
+    axes = axes_in(name, axes, len(x.shape))
+    return roll(x, tuple(sign * (x.shape[a] // 2) for a in axes), axes)
+
+
 def fftshift(x, axes=None):
     """Frequency zero moved to the middle."""
-    ndim = len(x.shape)
-    axes = axes_in("fftshift", axes if axes is None or isinstance(axes, int) else tuple(axes), ndim)
-    return roll(x, tuple(x.shape[a] // 2 for a in axes), axes)
+    return _rolled("fftshift", x, axes, 1)
 
 
 def ifftshift(x, axes=None):
     """The inverse of fftshift."""
-    ndim = len(x.shape)
-    axes = axes_in("ifftshift", axes if axes is None or isinstance(axes, int) else tuple(axes), ndim)
-    return roll(x, tuple(-(x.shape[a] // 2) for a in axes), axes)
+    return _rolled("ifftshift", x, axes, -1)

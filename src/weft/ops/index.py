@@ -241,11 +241,14 @@ def assign(raw, key, v) -> None:
     xp = BACKENDS[type(raw)]
     v = as_value(raw, v)
     if not key.selectors:
-        xp.write_slice(raw, _trimmed(v, key.shape), key.index)
+        v = _trimmed(v, key.shape)
+        _fits("index", aval_of(v), key.shape)
+        xp.write_slice(raw, v, key.index)
         return
     part = raw if key.whole(raw.shape) else slice_(raw, key.index)
     way = _Way(key, part)
     v = _trimmed(v, way.shape)
+    _fits("index", aval_of(v), way.shape)
     if way.straight and part is raw:
         in_range("write_index")(xp, raw, way.index, v, way.axis)
     else:

@@ -15,9 +15,7 @@ def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
 def _bitwise(name: str, sample, spell: tuple[str, ...] = ()):
     """A row on the bits of integers or booleans."""
     shape = elementwise_shape(name, False)
-    return undifferentiated(
-        name, shape=shape, arity=2, promote=(0, 1), spell=spell, sample=sample
-    )
+    return undifferentiated(name, shape=shape, arity=2, promote=(0, 1), spell=spell, sample=sample)
 
 
 equal = _predicate("equal", 2, samples.equated, (0, 1))

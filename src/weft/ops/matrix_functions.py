@@ -3,7 +3,7 @@
 from ..core.aval import Aval
 from ..errors import ShapeError
 from .contract import adjoint, matmul
-from .linalg import columns, lapack, matrices, rows, same_square, square
+from .matrix import columns, lapack, matrices, rows, same_square, square, total
 from .samples import linalg as samples
 from .structural import concat
 
@@ -48,7 +48,7 @@ def _sylvester_push(tangents, x, a, b, _q):
         parts.append(-matmul(da, x))
     if db is not None:
         parts.append(-matmul(x, db))
-    return sylvester(a, b, sum(parts[1:], parts[0]))
+    return sylvester(a, b, total(parts))
 
 
 def _sylvester_pull(g, x, a, b, _q):

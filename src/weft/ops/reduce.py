@@ -150,8 +150,8 @@ def square_size(x):
     return real(x * conj(x)) if dtypes.is_complex(x.dtype) else x * x
 
 
-def _inverse(y):
-    """1/y, and 0 where y is 0: the gradient that norms have there."""
+def pseudo_reciprocal(y):
+    """1/y, and 0 where y is 0."""
     zero = equal(y, 0)
     return where(zero, 0.0, 1 / where(zero, 1.0, y))
 
@@ -163,7 +163,7 @@ def _along(t, d):
 
 def _norm_gradient(y, x, axes, keepdims, p, g):
     """g·(x/‖x‖)·|x/‖x‖|ᵖ⁻², and 0 where x or ‖x‖ is 0."""
-    inverse = _inverse(restored(y, x.shape, axes, keepdims))
+    inverse = pseudo_reciprocal(restored(y, x.shape, axes, keepdims))
     if p == 2:
         return x * (g * inverse)
     unit = x * inverse
@@ -232,7 +232,7 @@ def _var_pull(g, _y, x, axes, keepdims, correction):
 
 def _per_std(y, x, axes, keepdims, correction):
     """1/(y·(n - correction)), and 0 where y is 0."""
-    inverse = _inverse(restored(y, x.shape, axes, keepdims))
+    inverse = pseudo_reciprocal(restored(y, x.shape, axes, keepdims))
     return inverse * (1 / _freedom(x.shape, axes, correction))
 
 
@@ -271,7 +271,7 @@ def _shares(x, y, axes, keepdims):
     """
     y = restored(y, x.shape, axes, keepdims)
     e = exp(x - where(equal(y, -inf), 0.0, y))
-    return e, _inverse(sum_(e, axes, True))
+    return e, pseudo_reciprocal(sum_(e, axes, True))
 
 
 def _logsumexp_push(tangents, y, x, axes, keepdims):
@@ -281,7 +281,7 @@ def _logsumexp_push(tangents, y, x, axes, keepdims):
 
 def _logsumexp_pull(g, y, x, axes, keepdims):
     e, inverse = _shares(x, y, axes, keepdims)
-    return (e * (restored(g, x.shape, axes, keepdims) * inverse),)
+    return (conj(e) * (restored(g, x.shape, axes, keepdims) * conj(inverse)),)
 
 
 logsumexp = general(

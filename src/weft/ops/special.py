@@ -3,11 +3,11 @@
 import math
 
 from .complex_ import sign
-from .elementwise import exp, log, log1p, scalars_too, strong_product, strong_quotient
+from .elementwise import exp, log, log1p, scalars_too
 from .rows import elementwise, times, unbounded
 from .samples import special as samples
 from .samples.case import reals
-
+from .strong import strong_product, strong_quotient
 
 # -- the error function and the normal distribution -------------------------------------------
 
@@ -131,7 +131,10 @@ zeta = elementwise(
     sample=samples.zetas,
 )
 gamma = elementwise(
-    "gamma", [unbounded(lambda y, x: strong_product(y, digamma(x)))], floating=True, sample=samples.factorials
+    "gamma",
+    [unbounded(lambda y, x: strong_product(y, digamma(x)))],
+    floating=True,
+    sample=samples.factorials,
 )
 betaln = scalars_too(
     elementwise(
@@ -176,9 +179,7 @@ betainc = elementwise(
     [
         None,
         None,
-        unbounded(
-            lambda _y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))
-        ),
+        unbounded(lambda _y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))),
     ],
     floating=True,
     sample=samples.incomplete_betas,
@@ -242,8 +243,13 @@ k1e = elementwise(
 )
 spherical_j = elementwise(
     "spherical_j",
-    [lambda _y, x, n: (n * spherical_j(x, n - 1) - (n + 1) * spherical_j(x, n + 1)) / (2 * n + 1)
-     if n else -spherical_j(x, 1)],
+    [
+        lambda _y, x, n: (
+            (n * spherical_j(x, n - 1) - (n + 1) * spherical_j(x, n + 1)) / (2 * n + 1)
+            if n
+            else -spherical_j(x, 1)
+        )
+    ],
     promote=(),
     sample=samples.of_order,
 )

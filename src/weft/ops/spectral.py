@@ -16,7 +16,7 @@ from ..core.aval import Aval
 from .arrange import diag_embed
 from .complex_ import conj, real
 from .contract import adjoint, matmul
-from .linalg import (
+from .matrix import (
     as_row,
     columns,
     completed,
@@ -25,13 +25,13 @@ from .linalg import (
     lapack,
     matrices,
     rows,
-    solve_matrix,
     square,
+    total,
 )
 from .rows import general
 from .samples import spectra
 from .structural import cast, concat, sum_
-
+from .systems import solve_matrix
 
 # How many roundings of the largest eigenvalue, for each row of the matrix, LAPACK may put
 # between eigenvalues that are equal.
@@ -50,7 +50,7 @@ def _coupling_push(tangents, y, h, _e):
     parts = [] if de is None else [de]
     if dh is not None:
         parts.append(matmul(dh, y) - matmul(y, dh))
-    return coupling(h, sum(parts[1:], parts[0]))
+    return coupling(h, total(parts))
 
 
 def _coupling_pull(g, y, h, _e):
@@ -79,7 +79,7 @@ def _divided_push(tangents, y, _z, h):
     parts = [] if dz is None else [dz]
     if dh is not None:
         parts.append(-matmul(y, dh))
-    return divided(sum(parts[1:], parts[0]), h)
+    return divided(total(parts), h)
 
 
 def _divided_pull(g, y, _z, h):
@@ -112,16 +112,16 @@ def _eigh_shape(a: Aval) -> tuple[Aval, Aval]:
 def _eigh_push(tangents, y, a):
     v = y[1]
     e = _sandwich(v, hermitian(tangents[0]))
-    return real(diagonal_of(e)), matmul(v, coupling(_sandwich(v, hermitian(a)), e))
+    return real(diagonal_of(e)), matmul(v, coupling(hermitian(_sandwich(v, a)), e))
 
 
 def _eigh_pull(g, y, a):
     (gw, gv), v = g, y[1]
     parts = [] if gw is None else [diag_embed(cast(gw, v.dtype))]
     if gv is not None:
-        h = _sandwich(v, hermitian(a))
-        parts.append(coupling(adjoint(h), matmul(adjoint(v), gv)))
-    return (hermitian(matmul(matmul(v, sum(parts[1:], parts[0])), adjoint(v))),)
+        h = hermitian(_sandwich(v, a))
+        parts.append(coupling(h, matmul(adjoint(v), gv)))
+    return (hermitian(matmul(matmul(v, total(parts)), adjoint(v))),)
 
 
 # Of a the Hermitian part is taken, so that every element of a has a derivative.

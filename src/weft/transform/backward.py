@@ -59,6 +59,11 @@ def _no_graph(x) -> errors.GradientError:
 
 def seed_for(x, grad):
     """The starting cotangent as a tensor like x."""
+    if grad.__class__ in GROUND:
+        a, b = grad._data, x._data
+        if a.__class__ is b.__class__ and a.shape == b.shape and a.dtype is b.dtype:
+            if a.device == b.device:
+                return grad
     if grad is None:
         if x.size != 1:
             raise errors.NonScalarBackward(
@@ -87,24 +92,25 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     """The map, and the same gradients added to the leaves' `.grad`."""
     call = origin()
     mark = None if create_graph else Severed(call)
+    seeded = BACKENDS[seed._data.__class__].owner(seed._data)
     grads = {}
     for leaf, g in reached.items():
-        if create_graph:
-            given = running = g
-        else:
-            given, running = _shared(g, seed._data, mark)
+        given = running = g
+        if not create_graph:
+            raw = _frozen(g, seeded)
+            given, running = wrap(raw, mark), wrap(raw, mark)
         grads[-leaf.id] = given
         if leaf.requested:
             leaf.grad = running if leaf.grad is None else leaf.grad + running
     return GradientMap(grads, call)
 
 
-def _shared(raw, seed, mark):
-    """Two tensors over one piece of memory, which is frozen: a writer must copy first."""
-    xp = BACKENDS[type(raw)]
-    raw = xp.whole(raw)
-    raw = xp.freeze(xp.copy(raw) if xp.owner(raw) == xp.owner(seed) else raw)
-    return wrap(raw, mark), wrap(raw, mark)
+def _frozen(raw, seeded: int):
+    """A gradient two tensors may share: a writer must copy first. The seed stays the user's."""
+    xp = BACKENDS[raw.__class__]
+    if raw.__class__ is not xp.array_type:
+        raw = xp.whole(raw)
+    return xp.freeze(xp.copy(raw) if xp.owner(raw) == seeded else raw)
 
 
 def visit(node, g):

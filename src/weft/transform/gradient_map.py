@@ -24,7 +24,7 @@ class GradientMap:
     __slots__ = ("_grads", "_origin")
 
     def __init__(self, grads: dict | None = None, origin: Origin | None = None):
-        self._grads = dict(grads or {})
+        self._grads = {} if grads is None else grads
         self._origin = origin  # of the backward pass, for messages
 
     def __getitem__(self, x):

@@ -132,11 +132,11 @@ def _stand_ins(node: Node, values):
     return [v if v is not None else p for v, p in zip(values, node.parents, strict=True)]
 
 
-def _conjugated(transpose, node: Node, parent, g):
-    """The adjoint of a map between complex spaces: conj ∘ transpose ∘ conj."""
+def _adjoint(transpose, node: Node, parent, g, *rest):
+    """The pull-back of a linear map: its transpose, for complex ones conj ∘ transpose ∘ conj."""
     if node.dtype not in COMPLEX and parent.dtype not in COMPLEX:
-        return transpose(g)
-    c = conj(transpose(conj(g)))
+        return transpose(g, *rest)
+    c = conj(transpose(conj(g), *rest))
     return real(c) if parent.dtype not in COMPLEX and _is_complex(c) else c
 
 
@@ -146,29 +146,39 @@ def _is_complex(x) -> bool:
 
 
 def pull_linear(rule: Linear):
+    """The pull-back of a row with a transpose for each argument."""
+    if len(rule.transpose) == 1 and rule.transpose[0] is not None:
+        return _pull_one_linear(rule.transpose[0])
+
     def pull(parents, node, g, saved):
-        args, static = _stand_ins(node, saved[1:]), node.static
-        out = []
-        for t, p in zip(rule.transpose, parents, strict=True):
-            c = None
-            if p is not None:
-                t = refuse((), node, g, saved) if t is None else t
-                c = _conjugated(lambda h, t=t: t(h, *args, *static), node, p, g)
-            out.append(c)
-        return out
+        rest = (*_stand_ins(node, saved[1:]), *node.static)
+        return [
+            None if p is None else _adjoint(t or refuse((), node, g, saved), node, p, g, *rest)
+            for t, p in zip(rule.transpose, parents, strict=True)
+        ]
+
+    return pull
+
+
+def _pull_one_linear(transpose):
+    def pull(parents, node, g, saved):
+        (parent,) = node.parents
+        x = saved[1]
+        if x is None:
+            x = parent
+        return (_adjoint(transpose, node, parent, g, x, *node.static),)
 
     return pull
 
 
 def pull_variadic(rule: Linear):
+    """The pull-back of a row with any number of arguments."""
     (transpose,) = rule.transpose
 
     def pull(parents, node, g, saved):
-        args, static = _stand_ins(node, saved[1:]), node.static
+        rest = (_stand_ins(node, saved[1:]), *node.static)
         return [
-            None
-            if p is None
-            else _conjugated(lambda h, i=i: transpose(h, i, args, *static), node, p, g)
+            None if p is None else _adjoint(transpose, node, p, g, i, *rest)
             for i, p in enumerate(parents)
         ]
 

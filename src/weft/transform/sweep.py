@@ -1,6 +1,6 @@
 """The reverse sweep: cotangents carried from results back to the leaves of a graph."""
 
-from heapq import heappop, heappush, heapreplace
+from heapq import heappop, heappush, heappushpop
 
 from .. import errors
 from ..core import versions
@@ -11,6 +11,7 @@ from ..core.op import Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
 from ..core.value import GROUND, wrap
 from . import rules
+from .rules import Picked
 
 
 class Pulls(dict):
@@ -61,26 +62,31 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
 
 
 def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
+    """The loop: newest node first, so that each node is met after all that used its value."""
     anomaly = current.get().anomaly
     plain = not (record or anomaly or goals or versions.STAMPS or useful is not None)
+    reached = {leaf: pending.pop(leaf) for leaf in [n for n in pending if n.__class__ is Leaf]}
     owned: set = set()
-    heap = sorted((n.id, n) for n in pending)
-    reached = {}
-    while heap:
-        node = heap[0][1]
+    heap = sorted([(n.id, n) for n in pending])
+    following = None
+    while following is not None or heap:
+        # A chain never touches the heap: its next node is at hand.
+        if following is None:
+            node = heappop(heap)[1]
+        elif heap and heap[0][0] < following.id:
+            node = heappushpop(heap, (following.id, following))[1]
+        else:
+            node = following
+        following = None
         g = pending.pop(node)
-        if node.extra is not None and on_node is not None:
-            g = on_node(node, g)
-        if node.__class__ is Leaf:
-            reached[node] = g
-            heappop(heap)
-            continue
         parents = node.parents
         if parents is None:
             raise freed(node)
         if plain and node.extra is None:
             cotangents = PULLS[node.op](parents, node, g, node.saved)
         else:
+            if node.extra is not None and on_node is not None:
+                g = on_node(node, g)
             if node in goals:
                 reached[node] = g
             if useful is not None:
@@ -88,35 +94,45 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
             cotangents = PULLS[node.op](parents, node, g, _values(node, record))
             if anomaly:
                 _check_finite(node, cotangents)
-        taken = False
-        for p, c in zip(parents, cotangents, strict=True):
+        for i, p in enumerate(parents):
             if p is None:
                 continue
-            have = pending.get(p)
-            if c is None:  # connected, with derivative zero
-                if have is not None:
-                    continue
-                c = _zeros(p, g)
-            if have is not None:
-                pending[p] = _sum(p, have, c, owned, record)
-                continue
-            pending[p] = c if c.__class__ is not rules.Picked else _slots(p, c)
-            if taken:
-                heappush(heap, (p.id, p))
-            else:
-                heapreplace(heap, (p.id, p))
-                taken = True
-        if not taken:
-            heappop(heap)
+            c = cotangents[i]
+            found = reached if p.__class__ is Leaf else pending
+            have = found.get(p)
+            if have is None:
+                if c is None:  # connected, with derivative zero
+                    c = _zeros(p, g)
+                found[p] = c if c.__class__ is not Picked else _slots(p, c)
+                if found is pending:
+                    if following is None:
+                        following = p
+                    elif p.id < following.id:
+                        heappush(heap, (following.id, following))
+                        following = p
+                    else:
+                        heappush(heap, (p.id, p))
+            elif c is not None:
+                if record or c.__class__ is Picked:
+                    found[p] = _sum(have, c)
+                elif p in owned:
+                    have += c
+                    found[p] = have
+                else:  # from now on the memory is the sweep's own
+                    owned.add(p)
+                    found[p] = have + c
         if not retain:
             node.parents = node.saved = None
+    if on_node is not None:
+        for leaf in [n for n in reached if n.__class__ is Leaf and n.extra is not None]:
+            reached[leaf] = on_node(leaf, reached[leaf])
     return reached
 
 
 def _check_finite(node: Node, cotangents) -> None:
     for c in cotangents:
         raw = c._data if type(c) in GROUND else c
-        if raw is not None and raw.__class__ is not rules.Picked:
+        if raw is not None and raw.__class__ is not Picked:
             if not BACKENDS[type(raw)].all_finite(raw):
                 raise errors.AnomalyError(
                     f"the first NaN or infinity of the backward pass came out of {node.name} "
@@ -124,16 +140,12 @@ def _check_finite(node: Node, cotangents) -> None:
                 )
 
 
-def _sum(p, have, c, owned: set, record: bool):
-    """have + c, in place where the memory is the sweep's own."""
-    if c.__class__ is rules.Picked:
-        slot = have[c.k]
-        have[c.k] = c.g if slot is None else slot + c.g
-        return have
-    if record or p not in owned:
-        owned.add(p)
+def _sum(have, c):
+    """have + c for tensors, and for the cotangents of several outputs."""
+    if c.__class__ is not Picked:
         return have + c
-    have += c
+    slot = have[c.k]
+    have[c.k] = c.g if slot is None else slot + c.g
     return have
 
 
@@ -146,7 +158,7 @@ def _zeros(p, g):
     return zeros if raw is given else wrap(zeros)
 
 
-def _slots(node: Node, c: rules.Picked) -> list:
+def _slots(node: Node, c: Picked) -> list:
     """The cotangents of an operation with several outputs, as far as they have come."""
     slots = [None] * len(node.shape)
     slots[c.k] = c.g

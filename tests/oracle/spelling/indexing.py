@@ -2,6 +2,7 @@
 
 import weft as wf
 
+
 def gather(x, dim, index):
     return wf.gather(x, dim, index)
 

@@ -175,16 +175,16 @@ def lstsq_solution(a, b, driver=None):
     return wf.linalg.lstsq(a, b).solution
 
 
-def vector_norm(x, ord=2, dim=None, keepdim=False):  # noqa: A002
+def vector_norm(x, ord=2, dim=None, keepdim=False):
     return wf.linalg.vector_norm(x, ord=ord, axis=_axis(dim), keepdims=keepdim)
 
 
-def matrix_norm(x, ord="fro", dim=(-2, -1), keepdim=False):  # noqa: A002
+def matrix_norm(x, ord="fro", dim=(-2, -1), keepdim=False):
     y = wf.linalg.matrix_norm(wf.moveaxis(x, dim, (-2, -1)), ord=ord, keepdims=keepdim)
     return wf.moveaxis(y, (-2, -1), dim) if keepdim else y
 
 
-def norm(x, ord=None, dim=None, keepdim=False):  # noqa: A002
+def norm(x, ord=None, dim=None, keepdim=False):
     return wf.linalg.norm(x, ord, axis=dim, keepdims=keepdim)
 
 

@@ -92,9 +92,9 @@ def running_extreme(name):
 
     def run(x, dim):
         y = getattr(wf, name)(x, axis=dim)
-        n = wf.reshape(wf.arange(x.shape[dim], device=x.device), (-1,) + (1,) * (x.ndim - dim % x.ndim - 1))
-        met = wf.where(x == y, n, 0)
-        return y, wf.cummax(met, axis=dim)
+        behind = x.ndim - dim % x.ndim - 1
+        place = wf.reshape(wf.arange(x.shape[dim], device=x.device), (-1,) + (1,) * behind)
+        return y, wf.cummax(wf.where(x == y, place, 0), axis=dim)
 
     return run
 
@@ -154,7 +154,7 @@ def msort(x):
     return wf.sort(x, axis=0)
 
 
-def topk(x, k, dim=-1, largest=True, sorted=True):  # noqa: A002
+def topk(x, k, dim=-1, largest=True, sorted=True):
     return wf.topk(x, k, axis=dim, largest=largest)
 
 
@@ -165,7 +165,7 @@ def kthvalue(x, k, dim=-1, keepdim=False):
     return [p if keepdim else wf.squeeze(p, axis=dim) for p in parts]
 
 
-def unique(x, *, sorted=True, return_inverse=False, return_counts=False, dim=None):  # noqa: A002
+def unique(x, *, sorted=True, return_inverse=False, return_counts=False, dim=None):
     found = wf.unique_all(x)
     wanted = [found.values]
     wanted += [found.inverse_indices] if return_inverse else []
@@ -189,7 +189,8 @@ SPELLINGS = {
     **{name: reduction(name) for name in ("all", "amax", "amin", "any")},
     **{name: running(name) for name in ("cumprod", "cumsum", "logcumsumexp")},
     **{name: running_extreme(name) for name in ("cummax", "cummin")},
-    **{name: spread(name.partition("/")[0]) for name in "std std/unbiased var var/unbiased".split()},
+    **{f"std{variant}": spread("std") for variant in ("", "/unbiased")},
+    **{f"var{variant}": spread("var") for variant in ("", "/unbiased")},
     "aminmax": aminmax,
     "argmax": arg("argmax"),
     "argmin": arg("argmin"),

@@ -123,7 +123,7 @@ def norms(rng):
 
 
 def logsumexp(rng):
-    yield from (c for c in sums(rng) if not np.iscomplexobj(c.args[0]))
+    yield from sums(rng)
     for shape, axes, keepdims, label in _reductions(_NOTHING):
         yield Case((draw(rng, shape),), (axes, keepdims), f"empty {label}")
     yield Case((np.array([700.0, 710.0, 711.0]),), ((0,), False), "large", smooth=False)

@@ -1,0 +1,123 @@
+"""What the rows of linear algebra share: shape rules, and matrices over the last two axes."""
+
+from ..core import dtypes
+from ..core.aval import Aval
+from ..errors import ShapeError
+from .arrange import diagonal
+from .contract import adjoint, matmul
+from .rows import general
+from .samples import linalg as samples
+from .slicing import narrow
+from .structural import concat, mT, reshape, sum_, unbroadcast
+
+
+def matrices(name: str, a: Aval) -> Aval:
+    """a as a stack of matrices of floating numbers, or an error."""
+    if a.ndim < 2:
+        raise ShapeError(f"{name}: {a.shape} is no matrix; its shape must be (…, m, n)")
+    return a if dtypes.is_inexact(a.dtype) else a.like(dtype=dtypes.default_float())
+
+
+def square(name: str, a: Aval) -> Aval:
+    """a as a stack of square matrices of floating numbers, or an error."""
+    a = matrices(name, a)
+    if a.shape[-1] != a.shape[-2]:
+        raise ShapeError(f"{name}: {a.shape} is not square: {a.shape[-2]} ≠ {a.shape[-1]}")
+    return a
+
+
+def same_square(name: str):
+    """The shape rule of functions from square matrices to such."""
+    return lambda a, *_static: square(name, a)
+
+
+def lapack(name: str, *, arity: int = 1, compute=None, static: bool = False, **row):
+    """A row that LAPACK computes: floating numbers, and float32 in place of half types."""
+
+    def widened(xp, *args):
+        f = getattr(xp, name) if compute is None else compute
+        half = xp.dtype_of(args[0])
+        if half not in dtypes.HALF:
+            return f(*args) if compute is None else f(xp, *args)
+        args = [xp.cast(a, dtypes.float32) for a in args[:arity]] + list(args[arity:])
+        y = f(*args) if compute is None else f(xp, *args)
+        ys = y if isinstance(y, tuple) else (y,)
+        ys = [xp.cast(z, half) if xp.dtype_of(z) == dtypes.float32 else z for z in ys]
+        return tuple(ys) if isinstance(y, tuple) else ys[0]
+
+    row = {"promote": tuple(range(arity)), "floating": True, "precision": "single"} | row
+    return general(name, arity=arity, compute=widened, static=static, **row)
+
+
+def total(parts):
+    """The sum of some arrays, of which there is at least one."""
+    return sum(parts[1:], parts[0])
+
+
+def hermitian(x):
+    """(x + xᴴ)/2."""
+    return (x + adjoint(x)) * 0.5
+
+
+def diagonal_of(x):
+    """The diagonals of the matrices over the last two axes."""
+    return diagonal(x, 0, len(x.shape) - 2, len(x.shape) - 1)
+
+
+def trace(x, offset: int = 0):
+    """The sums of the diagonals of the matrices over the last two axes."""
+    d = diagonal(x, offset, len(x.shape) - 2, len(x.shape) - 1)
+    return sum_(d, (len(d.shape) - 1,), False)
+
+
+def trace_of_product(a, b):
+    """tr(ab), without the product."""
+    n = len(b.shape)
+    return sum_(mT(a) * b, (n - 2, n - 1), False)
+
+
+def as_factor(x):
+    """Scalars that are to multiply matrices."""
+    return reshape(x, (*x.shape, 1, 1))
+
+
+def as_row(x):
+    """Scalars that are to multiply the columns of matrices."""
+    return reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
+
+
+def columns(x, start: int, stop: int):
+    """Some columns of the matrices over the last two axes."""
+    return narrow(x, len(x.shape) - 1, start, stop)
+
+
+def rows(x, start: int, stop: int):
+    """Some rows of the matrices over the last two axes."""
+    return narrow(x, len(x.shape) - 2, start, stop)
+
+
+def completed(q, dq):
+    """The tangent of an orthonormal basis from that of its first vectors.
+
+    The others, of which only the space counts, turn against those and not among themselves.
+    """
+    k, n = dq.shape[-1], q.shape[-1]
+    if k == n:
+        return dq
+    against = matmul(columns(q, 0, k), matmul(adjoint(dq), columns(q, k, n)))
+    return concat([dq, -against], len(q.shape) - 1)
+
+
+def fitted(g, x):
+    """A cotangent for x, which may have been broadcast, or need none."""
+    return None if x is None else unbroadcast(g, x.shape)
+
+
+identity_like = general(
+    "identity_like",
+    arity=1,
+    shape=same_square("identity_like"),
+    push=lambda tangents, _y, _a: tangents[0] * 0,
+    pull=lambda _g, _y, _a: (None,),
+    sample=samples.regular,
+)

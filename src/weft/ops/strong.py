@@ -1,0 +1,32 @@
+"""Rows: products and quotients in which a zero wins over whatever meets it."""
+
+import math
+
+from ..core.backends import PYTHON_SCALARS
+from .rows import elementwise, times, unbounded
+from .samples import elementwise as samples
+
+
+def over(t, b):
+    """t/b; Python's own scalars refuse to be divided by zero."""
+    return t * math.inf if b.__class__ in PYTHON_SCALARS and b == 0 else t / b
+
+
+# g·d with an exact zero wherever either is zero. A product that is zero in g has the derivative
+# zero by d, however infinite d may be.
+strong_product = elementwise(
+    "strong_product",
+    [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
+    sample=samples.products,
+)
+
+# a/b with an exact zero wherever a is zero.
+strong_quotient = elementwise(
+    "strong_quotient",
+    [
+        unbounded(times(lambda t, _y, _a, b: over(t, b))),
+        unbounded(lambda y, _a, b: -strong_quotient(y, b)),
+    ],
+    floating=True,
+    sample=samples.quotients,
+)
