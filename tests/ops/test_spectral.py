@@ -119,7 +119,7 @@ def test_simple_eigenvalues_beside_ties(device):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("values", EIGENVALUES[:3])
 def test_gradients_of_symmetric_functions(values, device):
-    """Σ f(λ) has the gradient f′(A), whatever the multiplicities."""
+    """Σ exp(λ) has the gradient exp(A), whatever the multiplicities."""
     a = with_eigenvalues(values, False)
     x = wf.tensor(a, requires_grad=True, device=device)
     g = wf.sum(wf.exp(wf.linalg.eigvalsh(x))).backward()[x]

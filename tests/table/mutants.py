@@ -1,11 +1,14 @@
-"""Rows with a wrong derivative planted in a copy: what the checks must be able to find."""
+"""Rows with a wrong derivative planted in a copy: what the checks must be able to find.
+
+The edited rules take `*args`, so all that a rule could look at is saved for them.
+"""
 
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
 
 from weft.core.call import caller
-from weft.core.op import TABLE, Jvp, Linear, Op, Partials
+from weft.core.op import TABLE, Jvp, Linear, Op, Partials, states_product
 from weft.core.value import GROUND, wrap
 from weft.ops.complex_ import conj
 
@@ -42,7 +45,7 @@ def _as_function(d) -> Callable:
 
 
 def _after(fn: Callable, edit: Callable) -> Callable:
-    @wraps(fn)  # the parameters' names say what is saved: keep the signature
+    @wraps(fn)
     def edited(*args):
         return edit(fn(*args))
 
@@ -144,7 +147,7 @@ def detached(op: Op, i: int) -> Op:
     rule = op.rule
     if isinstance(rule, Partials):
         d = [*rule.d]
-        d[i] = _with_cut_arguments(d[i], 0)
+        d[i] = _with_cut_arguments(d[i], int(states_product(d[i])))
         return replace(op, rule=replace(rule, d=tuple(d)))
     if isinstance(rule, Linear):
         t = [*rule.transpose]
@@ -173,6 +176,26 @@ def misrouted(op: Op, i: int) -> Op:
     """The right numbers in the wrong places: reversed along the first axis."""
     flip = caller(TABLE["flip"])
     return _edited(op, i, lambda v: flip(v, (0,)) if len(v.shape) else v)
+
+
+def restated(*derivatives: Callable) -> Callable[[Op, int], Op]:
+    """Other derivatives altogether, as partials or as transposes."""
+
+    def mutate(op: Op, _i: int) -> Op:
+        field = "d" if isinstance(op.rule, Partials) else "transpose"
+        return replace(op, rule=replace(op.rule, **{field: derivatives}))
+
+    return mutate
+
+
+def repulled(pull: Callable) -> Callable[[Op, int], Op]:
+    """Another pull-back altogether."""
+    return lambda op, _i: replace(op, rule=replace(op.rule, pull=pull))
+
+
+def repushed(push: Callable) -> Callable[[Op, int], Op]:
+    """Another push-forward altogether, from which the pull-back is derived too."""
+    return lambda op, _i: replace(op, rule=replace(op.rule, push=push, pull=None, keep=None))
 
 
 def pull_only(edit: Callable) -> Callable[[Op, int], Op]:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-
 # What a check yields: its kind, and the message.
 Finding = tuple[str, str]
 

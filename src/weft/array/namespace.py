@@ -18,7 +18,7 @@ from . import (
     selection,
     special,
 )
-from .arguments import axis_of
+from .arguments import axes_of, axis_of
 from .tensor import Tensor
 
 
@@ -90,7 +90,9 @@ def sum_dim(self, axis: int, keepdims: bool = False):
 
 def sum_method(self, axis=None, keepdims: bool = False, *, dtype=None):
     """`wf.sum`, with keepdims also by position."""
-    return reductions.sum(self, axis, dtype=dtype, keepdims=keepdims)
+    if dtype is not None:
+        return reductions.sum(self, axis, dtype=dtype, keepdims=keepdims)
+    return structural.sum_(self, axes_of("sum", self, axis), keepdims)
 
 
 def mean_method(self, axis=None, keepdims: bool = False):

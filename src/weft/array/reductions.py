@@ -20,9 +20,11 @@ def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False):  # noqa: A001
     >>> wf.sum(wf.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
     [4.0, 6.0]
     """
+    if dtype is None:
+        x = boxed(x)
+        return sum_(x, axes_of("sum", x, axis), keepdims)
     x = _in(x, dtype)
-    out = sum_(x, axes_of("sum", x, axis), keepdims)
-    return out if dtype is None else structural.cast(out, dtypes.canonical(dtype))
+    return structural.cast(sum_(x, axes_of("sum", x, axis), keepdims), dtypes.canonical(dtype))
 
 
 def prod(x, /, axis=None, *, dtype=None, keepdims: bool = False):

@@ -1,12 +1,12 @@
 """NumPy's names and dtypes fixed for the reductions and the ordering rows."""
 
 from functools import wraps
-from math import inf, nan
+from math import inf, isfinite, nan
 from math import prod as product
 
 import numpy as np
 
-from ..core.dtypes import HALF, default_float
+from ..core.dtypes import HALF, accumulator, default_float
 
 
 def _is_half(x) -> bool:
@@ -78,11 +78,29 @@ def product_over(x, axes, keepdims):
 
 
 def amax(x, axes, keepdims):
+    if x.dtype.kind == "f" and x.itemsize > 2:
+        return np.maximum.reduce(x, axes, None, None, keepdims)
     return np.maximum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
 
 
 def amin(x, axes, keepdims):
+    if x.dtype.kind == "f" and x.itemsize > 2:
+        return np.minimum.reduce(x, axes, None, None, keepdims)
     return np.minimum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
+
+
+def extreme_share(x, y, axes):
+    mask = np.equal(x, y)
+    if _is_half(x) or not _finite(y):
+        mask |= np.isnan(x)
+    times = np.add.reduce(mask, axes, accumulator(x.dtype), None, True)
+    return np.divide(mask, times, dtype=times.dtype).astype(x.dtype, copy=False)
+
+
+def _finite(x) -> bool:
+    """Whether all of x is finite, judged by its sum of squares: in doubt, no."""
+    flat = x.ravel()
+    return isfinite(flat.dot(flat))
 
 
 def argmax(x, axis, keepdims):
@@ -143,10 +161,18 @@ def logsumexp(x, axes, keepdims):
 
 
 @_floating
-@_quiet
 def softmax(x, axis):
-    x = _ordered(x)
-    e = np.exp(x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-inf))
+    top = np.maximum.reduce(_ordered(x), axis, None, None, True, -inf)
+    if not _finite(top):
+        return _softmax_of_infinities(x, top, axis)
+    e = np.exp(x - top)
+    e /= np.add.reduce(e, axis, None, None, True)
+    return e
+
+
+@_quiet
+def _softmax_of_infinities(x, top, axis):
+    e = np.exp(x - top)
     e /= np.add.reduce(e, axis=axis, keepdims=True)
     return e
 
@@ -175,7 +201,7 @@ def _pair_in_single(fn):
 @_pair_in_single
 def softmax_product(t, y, axis):
     z = t * y
-    np.subtract(t, np.add.reduce(z, axis=axis, keepdims=True), out=z)
+    np.subtract(t, np.add.reduce(z, axis, None, None, True), out=z)
     z *= y
     return z
 

@@ -225,3 +225,10 @@ def unique_all(x):
 def bincount(x, length):
     x = _as_int64(x) if x.dtype in _UNSIGNED else x
     return torch.bincount(x, minlength=length)
+
+
+def extreme_share(x, y, axes):
+    mask = torch.logical_or(x == y, torch.isnan(x))
+    mask = mask.to(torch.float32 if x.dtype.itemsize == 2 else x.dtype)
+    times = mask.sum(dim=axes, keepdim=True) if axes else mask
+    return (mask / times).to(x.dtype)

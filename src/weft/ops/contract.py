@@ -189,18 +189,18 @@ def _explicit(subscripts: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...],
 def _steps(terms: tuple[str, ...], out: str, shapes) -> tuple[tuple[tuple[int, ...], str], ...]:
     """Which arguments to contract, in which order, with which subscripts."""
     if len(terms) < 3:
-        backwards = tuple(reversed(range(len(terms))))
-        return ((backwards, f"{','.join(reversed(terms))}->{out}"),)
+        return ((tuple(range(len(terms))), f"{','.join(terms)}->{out}"),)
     dummies = [np.broadcast_to(np.float32(0), s) for s in shapes]
     how = ("optimal" if len(terms) < 6 else "greedy", sys.maxsize)
     path = np.einsum_path(f"{','.join(terms)}->{out}", *dummies, optimize=how)[0][1:]
     left, steps = list(terms), []
-    for positions in path:
-        taken = [left.pop(k) for k in sorted(positions, reverse=True)]
+    for positions in map(sorted, path):
+        taken = [left[k] for k in positions]
+        left = [t for k, t in enumerate(left) if k not in positions]
         needed = set(out).union(*left)
         result = "".join(dict.fromkeys(c for t in taken for c in t if c in needed))
         left.append(result if left else out)
-        steps.append((tuple(sorted(positions, reverse=True)), f"{','.join(taken)}->{left[-1]}"))
+        steps.append((tuple(positions), f"{','.join(taken)}->{left[-1]}"))
     return tuple(steps)
 
 
@@ -238,7 +238,8 @@ def einsum(subscripts: str, *operands):
         return permute(arrays[0], tuple(term.index(c) for c in out))
     shapes = tuple(tuple(x.shape) for x in arrays)
     for positions, step in _steps(tuple(t for _, t in pairs), out, shapes):
-        arrays.append(contraction([arrays.pop(k) for k in positions], step))
+        y = contraction([arrays[k] for k in positions], step)
+        arrays = [*(x for k, x in enumerate(arrays) if k not in positions), y]
     return arrays[0]
 
 

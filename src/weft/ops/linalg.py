@@ -8,6 +8,7 @@ from .complex_ import abs_, conj, real
 from .contract import matmul
 from .matrix import identity_like
 from .reduce import amax, amin, norm
+from .slicing import narrow
 from .spectral import svdvals
 from .structural import reshape, sum_
 from .systems import inv, matrix_rank, pinv, solve_matrix, solve_triangle
@@ -41,11 +42,18 @@ class LeastSquares(NamedTuple):
 
 
 def lstsq(a, b, rtol: float | None = None) -> LeastSquares:
-    """The x of least norm that minimises ‖ax − b‖; b is one vector, or matrices (…, m, k)."""
+    """The x of least norm that minimises ‖ax − b‖; b is one vector, or matrices (…, m, k).
+
+    As in NumPy there is one residual for each right side, and none where a has no more rows
+    than columns.
+    """
     x = _of_vectors(lambda a, b: matmul(pinv(a, rtol), b), a, b)
     r = b - matmul(a, x)
-    axis = len(r.shape) - 1 if len(b.shape) == 1 else len(r.shape) - 2
-    squares = sum_(real(r * conj(r)), (axis,), False)
+    squares = real(r * conj(r))
+    one = len(b.shape) == 1
+    squares = sum_(squares, (len(r.shape) - (1 if one else 2),), one)
+    if a.shape[-2] <= a.shape[-1]:
+        squares = narrow(squares, len(squares.shape) - 1, 0, 0)
     return LeastSquares(x, squares, matrix_rank(a, rtol), svdvals(a))
 
 

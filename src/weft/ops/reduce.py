@@ -16,8 +16,8 @@ from .axes import (
 )
 from .complex_ import abs_, conj, real
 from .elementwise import exp, power_scalar, where
-from .logic import equal, isnan, logical_or
-from .rows import general, linear, undifferentiated
+from .logic import equal
+from .rows import elementwise, general, linear, undifferentiated
 from .samples import reduce as samples
 from .slicing import narrow
 from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
@@ -89,20 +89,23 @@ prod = general(
 )
 
 
-def _attained(y, x, axes, keepdims):
-    """Where the extreme is attained (by a NaN, if there is one), and how many times."""
-    mask = logical_or(equal(x, restored(y, x.shape, axes, keepdims)), isnan(x))
-    return mask, sum_(cast(mask, x.dtype), axes, True)
+# For each element its share in the extreme y over `axes`: one over the number of elements that
+# attain it (by being NaN, if y is), else zero.
+extreme_share = elementwise(
+    "extreme_share", [0, 0], promote=(0, 1), static=True, sample=samples.extreme_shares
+)
+
+
+def _share(y, x, axes, keepdims):
+    return extreme_share(x, restored(y, x.shape, axes, keepdims), axes)
 
 
 def _extreme_push(tangents, y, x, axes, keepdims):
-    mask, times = _attained(y, x, axes, keepdims)
-    return sum_(where(mask, tangents[0] / times, 0.0), axes, keepdims)
+    return sum_(tangents[0] * _share(y, x, axes, keepdims), axes, keepdims)
 
 
 def _extreme_pull(g, y, x, axes, keepdims):
-    mask, times = _attained(y, x, axes, keepdims)
-    return (where(mask, restored(g, x.shape, axes, keepdims) / times, 0.0),)
+    return (restored(g, x.shape, axes, keepdims) * _share(y, x, axes, keepdims),)
 
 
 def _extreme(name: str, alias: str):

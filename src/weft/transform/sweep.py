@@ -222,7 +222,7 @@ def _transposed(parents, node: Node, g, saved):
     xp = BACKENDS[type(like)]
     y, *args = saved
     with changed(grad=True, anomaly=False, saved_hooks=None):
-        primal = [_primal(v) for v in args]
+        primal = [p if v is None else _primal(v) for v, p in zip(args, node.parents, strict=True)]
         tangents, leaves = [], []
         for p in parents:
             t = leaf = None
@@ -240,7 +240,7 @@ def _transposed(parents, node: Node, g, saved):
 
 
 def _primal(v):
-    return wrap(v) if v is not None and type(v) not in GROUND else v
+    return v if type(v) in GROUND else _box(v, None)
 
 
 def _seeds(node: Node, out, g, recorded: bool) -> dict:

@@ -198,7 +198,6 @@ SPELLINGS = {
     "nn.functional.gelu": gelu,
     "nn.functional.leaky_relu": leaky_relu,
     "nn.functional.silu": "silu",
-    "nn.functional.silu/complex": "silu",
     "nn.functional.softplus": softplus,
     "polar": polar,
     "rad2deg": lambda x: x * (180 / math.pi),

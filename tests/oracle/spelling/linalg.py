@@ -167,12 +167,19 @@ def matrix_rank(x, *, atol=None, rtol=None, hermitian=False):
     return wf.linalg.matrix_rank(x, rtol=rtol)
 
 
-def lstsq(a, b, *, driver=None):
-    return wf.linalg.lstsq(a, b)
+def lstsq(a, b, *, driver):
+    """Torch leaves empty what a driver does not find, and residuals unless a is tall."""
+    found = wf.linalg.lstsq(a, b)
+    nothing = found.residuals[..., :0].reshape((0,))
+    tall = a.shape[-2] > a.shape[-1] and driver != "gelsy"
+    residuals = found.residuals if tall else nothing
+    rank = wf.zeros((0,), dtype="int64") if driver == "gels" else found.rank
+    values = found.singular_values if driver in ("gelsd", "gelss") else nothing
+    return found.solution, residuals, rank, values
 
 
-def lstsq_solution(a, b, driver=None):
-    return wf.linalg.lstsq(a, b).solution
+def lstsq_differentiable(a, b, driver):
+    return lstsq(a, b, driver=driver)[:2]
 
 
 def vector_norm(x, ord=2, dim=None, keepdim=False):
@@ -241,7 +248,7 @@ SPELLINGS = {
     "linalg.eigvalsh": hermitian(eigvalsh),
     "linalg.inv_ex": inv_ex,
     "linalg.lstsq": lstsq,
-    "linalg.lstsq/grad_oriented": lstsq_solution,
+    "linalg.lstsq/grad_oriented": lstsq_differentiable,
     "linalg.lu": lu,
     "linalg.matrix_norm": matrix_norm,
     "linalg.matrix_rank": matrix_rank,

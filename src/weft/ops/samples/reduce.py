@@ -78,6 +78,14 @@ def extremes(rng):
     yield Case((np.array([1.0, -inf, inf]),), ((0,), False), "infinities", smooth=False)
 
 
+def extreme_shares(rng):
+    for case in extremes(rng):
+        (x,), (axes, _) = case.args, case.static
+        if x.size:
+            top = np.max(x, axis=axes, keepdims=True)
+            yield Case((x, top), (axes,), case.label, smooth=False)
+
+
 def arg_extremes(rng):
     for shape, axis in (((3, 2), 0), ((3, 2), 1), ((3, 2), None), ((4,), 0), ((), None)):
         for keepdims in (False, True):

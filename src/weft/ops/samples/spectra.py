@@ -54,36 +54,59 @@ def _hermitian(rng):
     yield Case((symmetric(rng, (3, 3)) + np.triu(draw(rng, (3, 3)), 1),), label="not symmetric")
 
 
-def eigvalsh(rng):
-    yield from _hermitian(rng)
-    for values in ((1.0, 1.0, 2.0), (1.5, 1.5, 1.5), (0.0, 0.0, 0.0)):
+_EIGENVALUES = ((1.0, 1.0, 2.0), (1.5, 1.5, 1.5), (0.0, 0.0, 3.0), (0.0, 0.0, 0.0))
+
+
+def _degenerate(rng):
+    for values in _EIGENVALUES:
         for complex_ in (False, True):
             a = with_eigenvalues(rng, values, complex_)
-            label = f"eigenvalues {values}, complex={complex_}"
-            yield Case((a,), (), label, partial(_cluster_sums, values))
+            yield values, Case((a,), label=f"eigenvalues {values}, complex={complex_}")
 
 
-def _cluster_sums(values, w):
-    """Sums over coinciding eigenvalues."""
-    from ..slicing import narrow
-    from ..structural import sum_
-
-    out, start = [], 0
-    for value in sorted(set(values)):
-        stop = start + values.count(value)
-        out.append(sum_(narrow(w, len(w.shape) - 1, start, stop), (len(w.shape) - 1,), False))
-        start = stop
-    return tuple(out)
-
-
-def _projectors(w, v):
-    """All projectors v·vᴴ, and the eigenvalues."""
-    return w, *(_projector(v, k, k + 1) for k in range(v.shape[-1]))
+def eigvalsh(rng):
+    yield from _hermitian(rng)
+    for values, case in _degenerate(rng):
+        yield replace(case, post=partial(_cluster_sums, values))
 
 
 def eigh(rng):
     for case in _hermitian(rng):
         yield replace(case, post=_projectors)
+    for values, case in _degenerate(rng):
+        yield replace(case, post=partial(_eigenspaces, values))
+
+
+def _runs(values):
+    """Where equal numbers that follow each other begin and end, with the number."""
+    start = 0
+    while start < len(values):
+        stop = start + values.count(values[start])
+        yield start, stop, values[start]
+        start = stop
+
+
+def _part_sum(w, start, stop):
+    from ..slicing import narrow
+    from ..structural import sum_
+
+    last = len(w.shape) - 1
+    return sum_(narrow(w, last, start, stop), (last,), False)
+
+
+def _cluster_sums(values, w):
+    """Sums over coinciding eigenvalues."""
+    return tuple(_part_sum(w, i, j) for i, j, _ in _runs(values))
+
+
+def _eigenspaces(values, w, v):
+    """Those sums, and the projectors onto the spaces that belong to them."""
+    return *_cluster_sums(values, w), *(_projector(v, i, j) for i, j, _ in _runs(values))
+
+
+def _projectors(w, v):
+    """All projectors v·vᴴ, and the eigenvalues."""
+    return w, *(_projector(v, k, k + 1) for k in range(v.shape[-1]))
 
 
 def coupling(rng):
@@ -126,41 +149,54 @@ def _of_singular_values(rng, m, n, values, complex_=False):
     return (u * np.asarray(values)) @ v.conj().T
 
 
+_SINGULAR_VALUES = (
+    ((2.0, 2.0), 2, 2),
+    ((2.0, 1.0, 1.0), 3, 3),
+    ((1.5, 1.5), 3, 2),
+    ((2.0, 1.0, 0.0), 3, 3),
+    ((2.0, 0.0, 0.0), 3, 3),
+    ((2.0, 0.0), 3, 2),
+    ((2.0, 0.0), 2, 3),
+)
+
+
 def svd(rng):
     for m, n in ((1, 1), (2, 2), (3, 2), (2, 3)):
+        values = tuple(range(min(m, n), 0, -1))
         for complex_ in (False, True):
-            a = _of_singular_values(rng, m, n, np.arange(min(m, n), 0.0, -1.0), complex_)
+            a = _of_singular_values(rng, m, n, values, complex_)
             for full in (False, True):
                 label = f"({m}, {n}), full={full}, complex={complex_}"
-                yield Case((a,), (full,), label, _singular_parts)
+                yield Case((a,), (full,), label, partial(_singular_spaces, values))
     for shape in ((0, 2), (2, 0), (0, 2, 2)):
         yield Case((np.zeros(shape),), (False,), f"{shape}")
-    yield Case((draw(rng, (2, 2, 2)),), (False,), "batch", _singular_parts)
+    yield Case((draw(rng, (2, 2, 2)),), (False,), "batch", partial(_singular_spaces, (2, 1)))
+    for values, m, n in _SINGULAR_VALUES:
+        for complex_ in (False, True):
+            a = _of_singular_values(rng, m, n, values, complex_)
+            label = f"{values} of ({m}, {n}), complex={complex_}"
+            yield Case((a,), (False,), label, partial(_singular_spaces, values))
 
 
-def _singular_parts(u, s, vh):
-    """The singular values, the parts u·vᴴ of each, and the projectors of all vectors."""
+def _singular_spaces(values, u, s, vh):
+    """Sums of equal singular values (but not of zeros), their parts u·vᴴ, and projectors."""
     from ..contract import adjoint, matmul
     from ..matrix import columns, rows
 
-    k, v = s.shape[-1], adjoint(vh)
-    out = [s]
-    for j in range(k):
-        out.append(matmul(columns(u, j, j + 1), rows(vh, j, j + 1)))
-        out += [_projector(u, j, j + 1), _projector(v, j, j + 1)]
-    out += [_projector(q, k, q.shape[-1]) for q in (u, v) if q.shape[-1] > k]
-    return tuple(out)
+    v, out = adjoint(vh), []
+    for i, j, value in _runs(values):
+        if value:
+            out += [_part_sum(s, i, j), matmul(columns(u, i, j), rows(vh, i, j))]
+            out += [_projector(u, i, j), _projector(v, i, j)]
+    k = len(values)
+    return *out, *(_projector(q, k, q.shape[-1]) for q in (u, v) if q.shape[-1] > k)
 
 
 def svdvals(rng):
     for shape in ((1, 1), (2, 2), (3, 2), (2, 3), (2, 2, 2), (0, 2), (0, 2, 2)):
         yield Case((draw(rng, shape),), label=f"{shape}")
     yield Case((draw(rng, (2, 3), True),), label="complex")
-    for values, m, n in (((2.0, 2.0), 2, 2), ((2.0, 1.0, 1.0), 3, 3), ((1.5, 1.5), 3, 2)):
+    for values, m, n in _SINGULAR_VALUES[:3]:
         a = _of_singular_values(rng, m, n, values)
-        yield Case((a,), (), f"{values} of ({m}, {n})", partial(_singular_sums, values))
+        yield Case((a,), (), f"{values} of ({m}, {n})", partial(_cluster_sums, values))
     yield Case((np.zeros((2, 2)),), label="zero", smooth=False)
-
-
-def _singular_sums(values, s):
-    return _cluster_sums([-v for v in values], s)
