@@ -1,5 +1,7 @@
 """The exceptions Weft raises, each with the fix in its message and the user's line at its end."""
 
+import numpy as np
+
 from .core.origin import here
 
 
@@ -29,6 +31,10 @@ class DeviceError(WeftError, ValueError):
 
 class ArgumentError(WeftError, ValueError):
     """An argument whose value makes no sense for the operation."""
+
+
+class LinAlgError(WeftError, np.linalg.LinAlgError):
+    """A matrix that has no such inverse, root or factor."""
 
 
 class IndexingError(WeftError, IndexError):

@@ -77,8 +77,6 @@ def test_einsum(subscripts, shapes, device):
     )
 
 
-
-
 @pytest.mark.parametrize("device", DEVICES)
 def test_tensordot(device):
     for axes, a, b in ((1, (2, 3), (3, 4)), (((0, 2), (1, 0)), (2, 3, 4), (4, 2)), (0, (2,), (3,))):

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from .compare import Trial, disagreements
+from .agreement import disagreements
 from .database import SampleInput, described, samples
 from .exclusions import reason
+from .trial import Trial
 
 
 @dataclass

@@ -3,6 +3,7 @@
 import random
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -36,16 +37,25 @@ def differentiates(name: str, dtype: str) -> bool:
     return op.supports_autograd and DTYPES[dtype] in op.supported_backward_dtypes("cpu")
 
 
-def samples(name: str, dtype: str) -> list[SampleInput]:
-    """All samples of an op, the same ones in every run."""
+@contextmanager
+def own_randomness() -> Iterator[None]:
+    """Generators seeded the same every time, and put back afterwards."""
+    python, numpy, own = random.getstate(), np.random.get_state(), torch.get_rng_state()
     random.seed(SEED)
     np.random.seed(SEED)
     torch.manual_seed(SEED)
-    with warnings.catch_warnings():
+    yield
+    random.setstate(python)
+    np.random.set_state(numpy)
+    torch.set_rng_state(own)
+
+
+def samples(name: str, dtype: str) -> list[SampleInput]:
+    """All samples of an op, the same ones in every run."""
+    tracked = differentiates(name, dtype)
+    with warnings.catch_warnings(), own_randomness():
         warnings.simplefilter("ignore")
-        return list(
-            OPS[name].sample_inputs("cpu", DTYPES[dtype], requires_grad=differentiates(name, dtype))
-        )
+        return list(OPS[name].sample_inputs("cpu", DTYPES[dtype], requires_grad=tracked))
 
 
 def parts(sample: SampleInput) -> tuple:

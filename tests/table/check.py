@@ -84,7 +84,9 @@ def _checks(ref: Reference, backend: str, third: bool) -> list[Callable]:
     wanted = [values.check_shape_rule, values.check_value, values.check_layouts]
     if probe.op.rule is None:
         wanted.append(first_order.check_refusal)
-    elif probe.moving:
+    else:
+        wanted.append(first_order.check_refused_arguments)
+    if probe.op.rule is not None and probe.moving:
         wanted += [first_order.check_form, first_order.check_adjoint]
         wanted += [higher_order.check_zero_cotangent]
         wanted += SMOOTH if probe.case.smooth else [first_order.check_agreement]
@@ -101,6 +103,14 @@ def _bound(check: Callable, *args) -> Callable:
 
     bound.__name__ = check.__name__
     return bound
+
+
+def report(problems: list[Problem]) -> str:
+    """The first problems, one a line."""
+    lines = [f"  {p}" for p in problems[:SHOWN]]
+    if len(problems) > SHOWN:
+        lines.append(f"  and {len(problems) - SHOWN} more")
+    return "\n".join(lines)
 
 
 def main(names: list[str]) -> int:
@@ -122,10 +132,8 @@ def main(names: list[str]) -> int:
             spent = time.perf_counter() - start
             verdict = f"{len(problems)} problems" if problems else "ok"
             print(f"{name} on {backend}: {verdict} ({len(references(op))} cases, {spent:.2f} s)")
-            for p in problems[:SHOWN]:
-                print(f"  {p}")
-            if len(problems) > SHOWN:
-                print(f"  and {len(problems) - SHOWN} more")
+            if problems:
+                print(report(problems))
     return 0
 
 

@@ -8,7 +8,7 @@ from weft import errors
 from weft.transform import rules
 from weft.transform.sweep import sweep
 
-from .probe import Layout, Probe, attach_leaf, dtype_of, quiet, to_numpy
+from .probe import Layout, Probe, attach_leaf, dtype_of, excluded, inexact, quiet, to_numpy
 from .problems import Finding, differs
 from .reference import UNITS, Reference, pooled, size_of
 from .trial import Trial, compared
@@ -110,6 +110,25 @@ def check_agreement(trial: Trial) -> Iterator[Finding]:
     found = differs(got, expected, UNITS * ref.eps * size_of(expected))
     if found:
         yield "gradient", f"not the NumPy backend's: {found}"
+
+
+def check_refused_arguments(trial: Trial) -> Iterator[Finding]:
+    """An argument that the rule gives no derivative raises when it is differentiated by."""
+    probe = trial.probe
+    tensors = probe.place(probe.layout.unpack(trial.ref.x, probe.backend))
+    for i, a in enumerate(probe.case.args):
+        if not inexact(a) or not excluded(probe.op, i):
+            continue
+        leaf = attach_leaf(tensors[i])
+        outs = [t for t in probe.bare(tensors) if t._node is not None]
+        tensors[i]._node = None
+        try:
+            seeds = {t._node: t._data for t in outs}
+            reached = sweep(seeds, record=False, retain=True)
+        except errors.NotDifferentiable:
+            continue
+        if leaf in reached or not outs:
+            yield "refusal", f"argument {i} has no derivative, and by it nothing was raised"
 
 
 def check_refusal(trial: Trial) -> Iterator[Finding]:

@@ -177,7 +177,7 @@ class Probe:
         self.moving = [
             i
             for i, a in enumerate(case.args)
-            if inexact(a) and not _excluded(op, i) and only in (None, i)
+            if inexact(a) and not excluded(op, i) and only in (None, i)
         ]
         self.layout = Layout.of([case.args[i] for i in self.moving])
         self._fixed = [raw(a, backend) if isinstance(a, np.ndarray) else a for a in case.args]
@@ -243,7 +243,7 @@ class Probe:
         return self.layout.pack(run.again(product, q, record=False))
 
 
-def _excluded(op: Op, i: int) -> bool:
+def excluded(op: Op, i: int) -> bool:
     """Whether the rule itself says that argument i carries no derivative."""
     rule = op.rule
     if isinstance(rule, Partials):

@@ -1,8 +1,6 @@
 """Reading the arguments of public functions: axes, and tensors out of anything."""
 
-from operator import index
-
-from ..core.aval import axes_in, axis_in
+from ..core.aval import axes_in, axis_in, integer_in
 from ..core.value import GROUND
 from .make import asarray
 
@@ -19,13 +17,13 @@ def axes_of(name: str, x, axis) -> tuple[int, ...]:
     ndim = len(x._data.shape)
     if axis is None:
         return _ALL[ndim]
-    named = tuple(map(index, axis)) if isinstance(axis, tuple | list) else (index(axis),)
-    return axes_in(name, named, ndim)
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    return axes_in(name, tuple([integer_in(name, "axis", a) for a in axes]), ndim)
 
 
 def axis_of(name: str, x, axis, extra: int = 0) -> int:
     """One axis of x, nonnegative; `extra` more are allowed for new axes."""
-    return axis_in(name, index(axis), len(x._data.shape) + extra)
+    return axis_in(name, integer_in(name, "axis", axis), len(x._data.shape) + extra)
 
 
 def flat_or_axis(name: str, x, axis):

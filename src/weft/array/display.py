@@ -4,42 +4,61 @@ from html import escape
 
 import numpy as np
 
+from .. import errors
 from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.node import Leaf, Node
 
 
-def _values(x) -> str:
+_SUMMARISED = 1000  # elements; of larger tensors the corners are shown
+
+
+def _values(x, prefix: str) -> str:
     a = as_numpy(x._data)
     if a.dtype == dtypes.bfloat16:
         a = a.astype(np.float32)
-    prefix = len("tensor(")
-    return np.array2string(a, separator=", ", prefix=" " * prefix, threshold=1000, edgeitems=3)
+    return np.array2string(
+        a, separator=", ", prefix=prefix, threshold=_SUMMARISED, edgeitems=3
+    )
+
+
+def _graph_state(x) -> list[str]:
+    if x._node.__class__ is Leaf:
+        return ["requires_grad=True"]
+    return [f"made_by={x._node.name}"] if x._node.__class__ is Node else []
 
 
 def _details(x) -> list[str]:
     """What the numbers do not show already."""
     out = []
     plain = (dtypes.float32, dtypes.int64, dtypes.bool_, dtypes.complex64)
-    if x.dtype not in plain:
+    if x.dtype not in plain or (x.size == 0 and x.dtype != dtypes.float32):
         out.append(f"dtype={x.dtype}")
-    if x.size == 0 and x.shape != (0,):
+    if x.size > _SUMMARISED or (x.size == 0 and x.shape != (0,)):
         out.append(f"shape={x.shape}")
     if x.device != "cpu":
         out.append(f"device={x.device!r}")
-    if x._node.__class__ is Leaf:
-        out.append("requires_grad=True")
-    elif x._node.__class__ is Node:
-        out.append(f"made_by={x._node.name}")
-    return out
+    return out + _graph_state(x)
 
 
 def text(x) -> str:
-    return f"tensor({', '.join([_values(x), *_details(x)])})"
+    return f"tensor({', '.join([_values(x, 'tensor('), *_details(x)])})"
+
+
+def formatted(x, spec: str) -> str:
+    """`f"{x:.3f}"` of one element is that of its number."""
+    if not spec:
+        return repr(x)
+    if x.size != 1:
+        raise errors.ShapeError(
+            f"format: {spec!r} is for one number, and the tensor has the shape {x.shape}"
+        )
+    return format(x.item(), spec)
 
 
 def html(x) -> str:
     """A notebook's view: the facts in one line, then the numbers."""
-    facts = [f"shape {x.shape}", str(x.dtype), x.device, *_details(x)]
-    line = " · ".join(dict.fromkeys(escape(f) for f in facts if not f.startswith("dtype=")))
-    return f"<div><b>Tensor</b> <small>{line}</small><pre>{escape(_values(x))}</pre></div>"
+    facts = [f"shape {x.shape}", str(x.dtype), x.device, *_graph_state(x)]
+    line = " · ".join(map(escape, facts))
+    numbers = escape(_values(x, ""))
+    return f"<div><b>{type(x).__name__}</b> <small>{line}</small><pre>{numbers}</pre></div>"

@@ -12,6 +12,7 @@ from ..core.backends import PYTHON_SCALARS
 from ..core.value import GROUND
 from ..ops import structural
 from . import make
+from .foreign import refuse_imaginary
 
 _GROUPS = {
     "bool": ("bool",),
@@ -33,10 +34,7 @@ def astype(x, dtype, /, *, copy: bool = True, device=None):
     """
     x = make.asarray(x)
     dtype = dtypes.canonical(dtype)
-    if dtypes.kind(x.dtype) == "complex floating" and dtypes.kind(dtype) != "complex floating":
-        raise errors.DTypeError(
-            f"astype: {x.dtype} to {dtype} would drop the imaginary part; take wf.real(x) first"
-        )
+    refuse_imaginary("astype", x.dtype, dtype)
     out = x if x.dtype == dtype else structural.cast(x, dtype)
     out = structural.copy(out) if copy and out is x else out
     return out if device is None else out.to(device)

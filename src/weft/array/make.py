@@ -1,7 +1,7 @@
 """Making tensors: from data of any kind, and from nothing."""
 
-import math
 from collections.abc import Sequence
+from math import ceil, isfinite
 from typing import Any
 
 import numpy as np
@@ -9,9 +9,12 @@ import numpy as np
 from .. import errors
 from ..backend.device import canonical_device, namespace_for, place
 from ..core import dispatch, dtypes
+from ..core.aval import integer_in
 from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.settings import current
 from ..core.value import GROUND, wrap
 from ..ops import structural
+from . import foreign
 
 
 def tensor(data, requires_grad: bool = False, dtype=None, device=None):
@@ -36,12 +39,13 @@ def asarray(obj, /, *, dtype=None, device=None, copy: bool | None = None):
     dtype = None if dtype is None else dtypes.canonical(dtype)
     if type(obj) in GROUND:
         return _from_tensor(obj, dtype, device, copy)
-    raw = _raw_of(obj, dtype, device)
+    raw = foreign.raw_of(obj, dtype)
     if raw is None:
-        return _stacked(obj, dtype, device)
+        return _stacked(obj, dtype or foreign.common_dtype(obj), device)
     xp = BACKENDS[type(raw)]
     if dtype is not None and xp.dtype_of(raw) != dtype:
         _refuse_copy(copy, "changes the dtype")
+        foreign.refuse_imaginary("asarray", xp.dtype_of(raw), dtype)
         raw = xp.cast(raw, dtype)
     elif copy:
         raw = xp.copy(raw)
@@ -56,6 +60,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy: bool | None = None):
 def _from_tensor(x, dtype, device, copy):
     if dtype is not None and x.dtype != dtype:
         _refuse_copy(copy, "changes the dtype")
+        foreign.refuse_imaginary("asarray", x.dtype, dtype)
         x, copy = structural.cast(x, dtype), False
     if device is not None and canonical_device(device) != x.device:
         _refuse_copy(copy, "moves to another device")
@@ -68,147 +73,76 @@ def _refuse_copy(copy, why: str) -> None:
         raise errors.ArgumentError(f"asarray: copy=False, but the call {why}")
 
 
-def _raw_of(obj, dtype, device):
-    """The raw array of foreign data, or None for a sequence with tensors in it."""
-    if isinstance(obj, np.ndarray | np.generic):
-        return _native(np.asarray(obj))
-    if type(obj) in PYTHON_SCALARS:
-        return _of_python(obj, dtype)
-    if type(obj).__module__.partition(".")[0] == "torch":
-        return _of_torch(obj)
-    if isinstance(obj, list | tuple | range):
-        kinds = _leaf_kinds(obj)
-        if "tensor" in kinds:
-            return None
-        return _native(np.asarray(obj)) if "numpy" in kinds else _of_python(obj, dtype)
-    if not _readable(obj):
-        raise errors.DTypeError(f"cannot make a tensor of {type(obj).__name__}")
-    return _native(np.asarray(obj))
-
-
-_PROTOCOLS = ("__array__", "__array_interface__", "__buffer__", "__dlpack__", "__len__")
-
-
-def _readable(obj) -> bool:
-    """Whether NumPy has a way to read the object."""
-    if isinstance(obj, bytes | bytearray | memoryview):
-        return True
-    return any(name in dir(type(obj)) for name in _PROTOCOLS) and not isinstance(obj, str | dict)
-
-
-def _native(a: np.ndarray) -> np.ndarray:
-    """The array in the machine's byte order, if its dtype is one of ours."""
-    if not a.dtype.isnative:
-        a = a.astype(a.dtype.newbyteorder("="))
-    return a if a.dtype in dtypes.KIND else _refuse_dtype(a.dtype)
-
-
-def _refuse_dtype(dtype):
-    raise errors.DTypeError(
-        f"NumPy dtype {dtype} has no tensor: convert the data to one of "
-        f"{dtypes.names(dtypes.ALL)} first"
-    )
-
-
-def _of_python(obj, dtype) -> np.ndarray:
-    """Python numbers: floats are the default float, integers int64."""
-    if dtype is not None:
-        return _python_array(obj, dtype)
-    a = _python_array(obj, None)
-    if a.dtype == object or a.dtype not in dtypes.KIND:
-        _refuse_dtype(a.dtype)
-    if a.dtype == dtypes.float64:
-        return a.astype(dtypes.default_float())
-    return a.astype(dtypes.default_complex()) if a.dtype == dtypes.complex128 else a
-
-
-def _python_array(obj, dtype) -> np.ndarray:
-    try:
-        return np.asarray(obj, dtype=dtype)
-    except (ValueError, TypeError, OverflowError) as e:
-        raise errors.ArgumentError(f"cannot make a tensor of this data: {e}") from e
-
-
-def _of_torch(x):
-    """A torch tensor, which must not be part of torch's own graph."""
-    if x.requires_grad:
-        raise errors.InterchangeError(
-            f"asarray: the torch tensor requires a gradient in torch, which Weft cannot follow; "
-            f"pass x.detach()"
-        )
-    BACKENDS[type(x)]
-    return x
-
-
-def _leaf_kinds(obj) -> set[str]:
-    """What nested sequences hold: python, numpy or tensor."""
-    if isinstance(obj, list | tuple):
-        return set().union(*map(_leaf_kinds, obj)) if obj else {"python"}
-    if type(obj) in GROUND or type(obj).__module__.partition(".")[0] == "torch":
-        return {"tensor"}
-    return {"numpy"} if isinstance(obj, np.ndarray | np.generic) else {"python"}
-
-
 def _stacked(obj, dtype, device):
-    """Nested sequences of tensors, stacked so that the gradient is kept."""
-    parts = [asarray(o, device=device) for o in obj]
-    out = structural.stack(parts, 0)
-    return out if dtype is None or out.dtype == dtype else structural.cast(out, dtype)
+    """Nested sequences of tensors, stacked so that the gradient is kept.
+
+    Numbers go where the tensors are; tensors on different devices are an error of `stack`.
+    """
+    held = [o for o in foreign.leaves(obj) if type(o) in GROUND or foreign.is_torch(o)]
+    there = asarray(held[0]).device if device is None else device
+    return _stack_of(obj, dtype, device, there)
+
+
+def _stack_of(obj, dtype, device, there):
+    if isinstance(obj, list | tuple):
+        return structural.stack([_stack_of(o, dtype, device, there) for o in obj], 0)
+    return asarray(obj, dtype=dtype, device=there if type(obj) in PYTHON_SCALARS else device)
 
 
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     """A tensor over memory another library exports; CPU memory lands on `cpu`."""
     if type(x) in GROUND:
         return asarray(x, device=device, copy=copy)
-    kind = int(x.__dlpack_device__()[0])
-    if kind == 1:
-        raw = np.from_dlpack(x)
-    else:
-        torch_ = namespace_for("cuda")
-        raw = torch_.from_dlpack(x)
-    if copy:
-        raw = BACKENDS[type(raw)].copy(raw)
-    return asarray(raw, device=device, copy=False if copy is False else None)
+    raw = foreign.of_dlpack(x)
+    on_host = BACKENDS[type(raw)].device_of(raw) in ("cpu", "torch")
+    return asarray(place(raw, "cpu") if on_host else raw, device=device, copy=copy)
 
 
-def _shape(shape) -> tuple[int, ...]:
-    dims = (shape,) if isinstance(shape, int | np.integer) else tuple(shape)
-    dims = tuple(int(d) for d in dims)
+def _shape(name: str, shape) -> tuple[int, ...]:
+    try:
+        dims = tuple(shape)
+    except TypeError:
+        dims = (shape,)
+    dims = tuple([integer_in(name, "shape", d) for d in dims])
     if any(d < 0 for d in dims):
-        raise errors.ShapeError(f"shape {dims} has a negative size")
+        raise errors.ShapeError(f"{name}: shape {dims} has a negative size")
     return dims
 
 
 def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
-    """A tensor with one value everywhere."""
-    if type(fill_value) in GROUND:
-        fill_value = fill_value.item()
-    if dtype is None:
-        dtype = _of_python(fill_value, None).dtype if type(fill_value) in PYTHON_SCALARS else None
-    dtype = np.asarray(fill_value).dtype if dtype is None else dtypes.canonical(dtype)
+    """A tensor with one value everywhere; the gradient of a tensor's value is kept."""
+    shape = _shape("full", shape)
+    value = asarray(fill_value, dtype=dtype, device=device)
+    if value.shape:
+        raise errors.ShapeError(f"full: fill_value has the shape {value.shape}, expected a number")
+    if value.requires_grad and current.get().grad:
+        return structural.broadcast_to(value, shape)
+    return _filled(shape, value.item(), value.dtype, value.device, requires_grad)
+
+
+def _filled(shape, value, dtype, device, requires_grad: bool):
     device = canonical_device(device)
-    raw = namespace_for(device).full(_shape(shape), fill_value, dtype, device)
-    t = wrap(raw)
+    t = wrap(namespace_for(device).full(shape, value, dtypes.canonical(dtype), device))
     return t.requires_grad_() if requires_grad else t
 
 
 def zeros(shape, *, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of zeros."""
     dtype = dtypes.default_float() if dtype is None else dtype
-    return full(shape, 0, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _filled(_shape("zeros", shape), 0, dtype, device, requires_grad)
 
 
 def ones(shape, *, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of ones."""
     dtype = dtypes.default_float() if dtype is None else dtype
-    return full(shape, 1, dtype=dtype, device=device, requires_grad=requires_grad)
+    return _filled(_shape("ones", shape), 1, dtype, device, requires_grad)
 
 
 def empty(shape, *, dtype=None, device=None, requires_grad: bool = False):
     """A tensor whose elements are not set."""
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     device = canonical_device(device)
-    t = wrap(namespace_for(device).empty(_shape(shape), dtype, device))
+    t = wrap(namespace_for(device).empty(_shape("empty", shape), dtype, device))
     return t.requires_grad_() if requires_grad else t
 
 
@@ -239,41 +173,96 @@ def _on(raw: np.ndarray, device):
     return wrap(place(raw, canonical_device(device)))
 
 
+def _number(name: str, what: str, v):
+    """A Python number of what the user gave as one."""
+    if type(v) in GROUND:
+        v._refuse_if_tracked(name)
+        v = v.item()
+    v = v.item() if isinstance(v, np.generic | np.ndarray) and v.size == 1 else v
+    if type(v) not in PYTHON_SCALARS:
+        raise errors.DTypeError(f"{name}: {what} is a {type(v).__name__}, expected a number")
+    return v
+
+
 def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     """Evenly spaced values from `start` (or 0) up to but not including `stop`."""
     if stop is None:
         start, stop = 0, start
-    if step == 0:
-        raise errors.ArgumentError(f"arange: step must not be 0")
+    named = {"start": start, "stop": stop, "step": step}
+    start, stop, step = numbers = [_number("arange", k, v) for k, v in named.items()]
+    if any(isinstance(v, complex) for v in numbers):
+        raise errors.DTypeError(f"arange: got complex numbers {numbers}, expected real ones")
+    if step == 0 or not all(map(isfinite, numbers)):
+        raise errors.ArgumentError(
+            f"arange: start {start}, stop {stop}, step {step}; expected finite numbers and a step "
+            "other than 0"
+        )
+    floats = any(isinstance(v, float) for v in numbers)
     if dtype is None:
-        floats = any(isinstance(v, float | np.floating) for v in (start, stop, step))
         dtype = dtypes.default_float() if floats else dtypes.int64
-    count = max(math.ceil((stop - start) / step), 0)
     dtype = dtypes.canonical(dtype)
+    count = max(ceil((stop - start) / step) if floats else -((start - stop) // step), 0)
     exact = np.float64 if dtypes.is_inexact(dtype) else None
-    raw = np.arange(start, stop, step, dtype=exact)[:count].astype(dtype)
-    return _on(raw, device)
+    raw = np.arange(start, stop, step, dtype=exact)[:count]
+    _check_range("arange", raw, dtype)
+    return _on(raw.astype(dtype), device)
+
+
+def _check_range(name: str, raw: np.ndarray, dtype) -> None:
+    """Refuse integers that an integer dtype does not hold."""
+    if raw.size and dtype.kind in "iu":
+        limits, low, high = np.iinfo(dtype), raw.min(), raw.max()
+        if low < limits.min or high > limits.max:
+            raise errors.ArgumentError(f"{name}: {low} to {high} do not fit into {dtype}")
 
 
 def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
-    """`num` evenly spaced values from `start` to `stop`."""
-    if dtype is None:
-        is_complex = isinstance(start, complex) or isinstance(stop, complex)
-        dtype = dtypes.default_complex() if is_complex else dtypes.default_float()
+    """`num` evenly spaced values from `start` to `stop`; differentiable in both."""
+    num = integer_in("linspace", "num", num)
+    if num < 0:
+        raise errors.ArgumentError(f"linspace: num {num}, expected 0 or more")
+    if type(start) in GROUND or type(stop) in GROUND:
+        return _between(start, stop, num, dtype, device, endpoint)
+    start, stop = _number("linspace", "start", start), _number("linspace", "stop", stop)
     raw = np.linspace(start, stop, num, endpoint=endpoint)
-    return _on(raw.astype(dtypes.canonical(dtype)), device)
+    if dtype is None:
+        dtype = dtypes.default_complex() if raw.dtype.kind == "c" else dtypes.default_float()
+    dtype = dtypes.canonical(dtype)
+    foreign.refuse_imaginary("linspace", raw.dtype, dtype)
+    return _on(raw.astype(dtype), device)
+
+
+def _between(start, stop, num: int, dtype, device, endpoint: bool):
+    end = stop if type(stop) in GROUND else start
+    own = end.dtype if dtypes.is_inexact(end.dtype) else dtypes.default_float()
+    place = end.device if device is None else device
+    start, stop = (asarray(v, device=place) for v in (start, stop))
+    real = dtypes.to_real(own)
+    t = linspace(0.0, 1.0, num, dtype=real, device=place, endpoint=endpoint)
+    t = structural.reshape(t, (num, *(1,) * max(start.ndim, stop.ndim)))
+    out = start * (1 - t) + stop * t
+    return out if dtype is None else out.to(dtype)
 
 
 def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype=None, device=None):
     """Ones on the k-th diagonal, zeros elsewhere."""
+    rows, columns = _shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
-    return _on(np.eye(n_rows, n_cols, k=k, dtype=dtype), device)
+    return _on(np.eye(rows, columns, k=integer_in("eye", "k", k), dtype=dtype), device)
 
 
 def from_vec(values: Sequence[Any], shape=None, device=None):
     """A flat list of numbers as a tensor of the given shape."""
     t = tensor(list(values), device=device)
-    return t if shape is None else structural.reshape(t, _shape(shape))
+    return t if shape is None else structural.reshape(t, _shape("from_vec", shape))
+
+
+def scalar(value, dtype=None, device=None):
+    """A number as a 0-d tensor."""
+    t = tensor(value, dtype=dtype, device=device)
+    if t.shape:
+        raise errors.ShapeError(f"scalar: got the shape {t.shape}, expected one number")
+    return t
 
 
 dispatch.above.adopt = asarray

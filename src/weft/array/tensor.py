@@ -5,13 +5,13 @@ from weakref import ref
 import numpy as np
 
 from .. import errors
-from ..backend.device import as_numpy
+from ..backend.device import as_numpy, is_torch_device
 from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.node import Leaf, Node, Severed
 from ..core.value import Value, install, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
-from . import display
+from . import display, foreign
 
 
 def _reflected(op):
@@ -71,8 +71,13 @@ class Tensor(Value):
 
     def __len__(self) -> int:
         if not self._data.shape:
-            raise TypeError("len() of a 0-d tensor")
+            raise errors.ShapeError("len(): a 0-d tensor has no axes")
         return self._data.shape[0]
+
+    def __iter__(self):
+        if not self._data.shape:
+            raise errors.ShapeError("iteration: a 0-d tensor has no axes; x.item() is its value")
+        return iter(structural.unstack(self, 0))
 
     # Differentiation: what a tensor knows about itself. `backward` and its kin are attached
     # by `weft`, from the transform layer.
@@ -129,13 +134,21 @@ class Tensor(Value):
     def grad(self, value):
         if self._node.__class__ is not Leaf:
             raise errors.GradientError(
-                f"only a leaf's .grad can be set; this tensor is none"
+                "grad: only a leaf that requires a gradient has a .grad to set; this is none"
             )
-        if value is not None and value.shape != self.shape:
+        self._node.grad = None if value is None else self._as_gradient(value)
+
+    def _as_gradient(self, value):
+        value = dispatch.above.adopt(value)
+        if value.shape != self.shape:
             raise errors.ShapeError(
                 f"grad: got shape {value.shape} for a tensor of shape {self.shape}"
             )
-        self._node.grad = value
+        if value.device != self.device:
+            raise errors.DeviceError(
+                f"grad: on {value.device!r}, the tensor on {self.device!r}; move it with .to()"
+            )
+        return value.to(self.dtype)
 
     def detach(self):
         """The same values, unconnected: no gradient flows through the result."""
@@ -195,15 +208,18 @@ class Tensor(Value):
         >>> wf.tensor([1, 2]).to("float64").dtype
         dtype('float64')
         """
-        if isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda", "torch"):
+        named = isinstance(target, str) and target.partition(":")[0] in ("cpu", "cuda", "torch")
+        if named or is_torch_device(target):
             return transfer.move(self, target)
-        return structural.cast(self, dtypes.canonical(target))
+        dtype = dtypes.canonical(target)
+        foreign.refuse_imaginary("to", self.dtype, dtype)
+        return self if dtype == self.dtype else structural.cast(self, dtype)
 
     def to_device(self, device, /, *, stream=None):
         """Array API spelling of `to(device)`."""
         if stream is not None:
             raise errors.ArgumentError("to_device: streams are not supported; pass stream=None")
-        return self.to(str(device))
+        return transfer.move(self, device)
 
     def __bool__(self) -> bool:
         return bool(self._scalar("bool()"))
@@ -219,7 +235,7 @@ class Tensor(Value):
 
     def __index__(self) -> int:
         if dtypes.kind(self.dtype) not in ("signed integer", "unsigned integer"):
-            raise TypeError(f"a tensor of dtype {self.dtype} is no index: it must be an integer")
+            raise errors.DTypeError(f"index: got a tensor of {self.dtype}, expected an integer")
         return int(self._scalar("an index"))
 
     def _scalar(self, what: str):
@@ -231,6 +247,7 @@ class Tensor(Value):
         return self._data.item()
 
     __repr__ = display.text
+    __format__ = display.formatted
     _repr_html_ = display.html
 
     # Operators

@@ -19,11 +19,11 @@ def namespace_for(device):
 
 def canonical_device(device) -> str:
     """`cpu` (NumPy), `torch` (PyTorch on the CPU), `cuda:0`, … for what a user may write."""
-    if device is None or device == CPU:
+    if device is None or (isinstance(device, str) and device == CPU):
         return CPU
-    name = str(device)
-    kind, _, index = name.partition(":")
-    if kind not in ("torch", "cuda") or (index and not index.isdigit()):
+    name = _torch_name(device) if is_torch_device(device) else str(device)
+    kind, colon, index = name.partition(":")
+    if name != "torch" and (kind != "cuda" or (colon and not index.isdigit())):
         raise errors.DeviceError(
             f"device {name!r}: expected 'cpu' (NumPy), 'torch' (PyTorch on the CPU), "
             "'cuda' or 'cuda:1'"
@@ -31,6 +31,16 @@ def canonical_device(device) -> str:
     if find_spec("torch") is None:
         raise errors.DeviceError(f"device {name!r} needs PyTorch: pip install 'weft[torch]'")
     return import_module(f"{__package__}.torch_").checked_device(name)
+
+
+def is_torch_device(device) -> bool:
+    """Whether this is one of torch's own device objects."""
+    return f"{type(device).__module__}.{type(device).__name__}" == "torch.device"
+
+
+def _torch_name(device) -> str:
+    """Our name of one of torch's devices: its CPU is not NumPy's."""
+    return "torch" if device.type == CPU else str(device)
 
 
 def place(raw, device):

@@ -176,12 +176,21 @@ def lu(a):
     return p.astype(a.dtype), lower, upper
 
 
+_PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
+
+
 @lapack
 def triangular_solve(a, b, lower: bool, unit: bool):
-    from scipy.linalg import solve_triangular
+    from scipy.linalg import lapack as routines
+
+    trtrs = getattr(routines, f"{_PREFIX[a.dtype.char]}trtrs")
 
     def one(a, b):
-        return solve_triangular(a, b, lower=lower, unit_diagonal=unit, check_finite=False)
+        # Fortran reads the transpose of what NumPy has written.
+        x, info = trtrs(a.T, b, lower=not lower, trans=1, unitdiag=unit)
+        if info:
+            raise LinAlgError("singular")
+        return x
 
     return _each(one, a, b, shape=b.shape[-2:])
 

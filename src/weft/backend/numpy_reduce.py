@@ -1,7 +1,8 @@
 """NumPy's names and dtypes fixed for the reductions and the ordering rows."""
 
 from functools import wraps
-from math import inf, isfinite, nan
+from math import inf, nan
+from math import isfinite as is_finite_number  # not as the row of that name
 from math import prod as product
 
 import numpy as np
@@ -100,7 +101,7 @@ def extreme_share(x, y, axes):
 def _finite(x) -> bool:
     """Whether all of x is finite, judged by its sum of squares: in doubt, no."""
     flat = x.ravel()
-    return isfinite(flat.dot(flat))
+    return is_finite_number(flat.dot(flat))
 
 
 def argmax(x, axis, keepdims):
@@ -151,12 +152,19 @@ def _quiet(fn):
 
 
 @_floating
-@_quiet
 def logsumexp(x, axes, keepdims):
-    top = np.maximum.reduce(x.real, axis=axes, keepdims=True, initial=-inf)
+    top = np.maximum.reduce(x.real, axes, None, None, True, -inf)
+    if not _finite(top):
+        return _logsumexp_of_infinities(x, top, axes, keepdims)
+    y = np.log(np.add.reduce(np.exp(x - top), axes, None, None, True))
+    y += top
+    return y if keepdims else y.squeeze(axes)
+
+
+@_quiet
+def _logsumexp_of_infinities(x, top, axes, keepdims):
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype, copy=False)
-    total = np.add.reduce(np.exp(x - top), axis=axes, keepdims=True)
-    y = np.log(total) + top
+    y = np.log(np.add.reduce(np.exp(x - top), axis=axes, keepdims=True)) + top
     return y if keepdims else y.squeeze(axes)
 
 

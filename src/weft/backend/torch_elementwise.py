@@ -225,8 +225,8 @@ k1 = _single(torch.special.modified_bessel_k1)
 k1e = _single(torch.special.scaled_modified_bessel_k1)
 log_ndtr = _single(torch.special.log_ndtr)
 ndtri = _single(torch.special.ndtri)
-gammainc = _on_floats(torch.special.gammainc)
-gammaincc = _on_floats(torch.special.gammaincc)
+gammainc = _single(_on_floats(torch.special.gammainc))
+gammaincc = _single(_on_floats(torch.special.gammaincc))
 
 
 @_single

@@ -181,4 +181,6 @@ def rfft(x, axis: int, norm: str):
 def irfft(x, n: int, axis: int, norm: str):
     if x.numel():
         return torch.fft.irfft(x, n, axis, norm)
-    return torch.zeros((*x.shape[:axis], n, *x.shape[axis + 1 :]), dtype=x.real.dtype)
+    return torch.zeros(
+        (*x.shape[:axis], n, *x.shape[axis + 1 :]), dtype=x.real.dtype, device=x.device
+    )

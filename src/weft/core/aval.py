@@ -1,11 +1,12 @@
 """Abstract values: the shape, dtype and device an operation's result will have."""
 
 from dataclasses import dataclass
+from operator import index
 from typing import Any
 
 import numpy as np
 
-from ..errors import AxisError, ShapeError
+from ..errors import AxisError, DTypeError, ShapeError
 
 Shape = tuple[int, ...]
 
@@ -43,6 +44,14 @@ def broadcast(op: str, *shapes: Shape) -> Shape:
             raise ShapeError(f"{op}: shapes {shown} do not broadcast: {wrong} on axis {k}")
         out.append(sizes.pop() if sizes else 1)
     return tuple(out)
+
+
+def integer_in(op: str, what: str, value) -> int:
+    """`value` as an int, or an error that says which argument it is."""
+    try:
+        return index(value)
+    except TypeError:
+        raise DTypeError(f"{op}: {what} {value!r}, expected an integer") from None
 
 
 def axis_in(op: str, axis: int, ndim: int) -> int:

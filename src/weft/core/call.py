@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import apply, explained, kept, record, saved_flags
+from .dispatch import apply, explained, inexact, kept, record, saved_flags, settled
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
@@ -55,8 +55,29 @@ def caller(op: Op, public: bool = False) -> Callable:
 
 
 def _variadic(op: Op, public: bool):
+    """A sequence of arrays, then static parameters."""
+    kernels, ground, result = KERNELS[op], GROUND, RESULT
+
     def call(args, *static):
-        return apply(op, tuple(args), static, public)
+        if not public and args and args[0].__class__ in kernels:
+            if not any([a.__class__ in ground for a in args]):
+                return kernels[args[0].__class__](args, *static)
+        way = _settings().way
+        raws, cls = settled(op, args) if way is not GENERAL else (None, None)
+        if cls is None:
+            return apply(op, tuple(args), static, public)
+        try:
+            z = kernels[cls](raws, *static)
+        except Exception as e:
+            raise explained(op, args, static, e) from None
+        t = _new(result[0])
+        t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
+        t._node = None
+        if way is RECORD:
+            parents = tuple([a._node for a in args])
+            if parents.count(None) != len(parents):
+                _record_several(op, t, parents, raws, static)
+        return t
 
     return call
 
@@ -112,6 +133,8 @@ _NONE = (None, None, None)
 
 def _record_several(op: Op, t, parents, raws, static) -> None:
     """Record a tensor made of several; severed marks travel on only if nothing is recorded."""
+    if not inexact(t._data):
+        return
     live = tuple([None if p.__class__ is Severed else p for p in parents])
     if live.count(None) == len(live):
         t._node = next(p for p in parents if p is not None)

@@ -1,17 +1,20 @@
 """Applying an operation in general: any mixture of arguments, under any settings."""
 
+import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from threading import get_ident
 from typing import Any
 
+from numpy.linalg import LinAlgError
+
 from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .node import Extra, Node, Severed, ids
 from .op import Op, saves
-from .origin import INTERNAL, here
+from .origin import INTERNAL, here, user_frame
 from .settings import current
 from .value import GROUND, aval_of, wrap
 
@@ -44,8 +47,12 @@ def record(op: Op, data, parents, saved, static) -> Node:
     n.extra = None
     f = _frame(2)
     code = f.f_code
-    while code.co_filename in INTERNAL and f.f_back is not None:
-        f = f.f_back
+    try:
+        while INTERNAL[code.co_filename] and f.f_back is not None:
+            f = f.f_back
+            code = f.f_code
+    except KeyError:  # a file that was not met before
+        f = user_frame(f)
         code = f.f_code
     n.code = code
     n.lasti = f.f_lasti
@@ -54,7 +61,7 @@ def record(op: Op, data, parents, saved, static) -> Node:
 
 def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
-    raws, cls = _settled(op, args)
+    raws, cls = settled(op, args)
     if cls is None:
         if not public and not any(type(a) in GROUND for a in args):
             return _raw(op, args, static)
@@ -73,7 +80,7 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     return _finish(op, args, raws, z, static, cls)
 
 
-def _settled(op: Op, args):
+def settled(op: Op, args):
     """(raw arrays, their type) if the arguments are tensors that need no conversion."""
     raws = []
     first = None
@@ -91,12 +98,12 @@ def _settled(op: Op, args):
         dtype = raws[picked[0]].dtype
         if any(raws[i].dtype is not dtype for i in picked):
             return raws, None
-        if op.floating and not _inexact(raws[picked[0]]):
+        if op.floating and not inexact(raws[picked[0]]):
             return raws, None
     return raws, first.__class__
 
 
-def _inexact(raw) -> bool:
+def inexact(raw) -> bool:
     return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
 
 
@@ -110,12 +117,27 @@ def explained(op: Op, args, static, cause: Exception) -> Exception:
     """The error to raise for a failed computation: the shape rule's, if it finds a fault."""
     if isinstance(cause, errors.WeftError):
         return cause
+    for a in args:
+        if type(a) not in GROUND and type(a) not in PYTHON_SCALARS and type(a) not in BACKENDS:
+            got = type(a).__name__
+            return errors.DTypeError(f"{op.name}: got {got}, expected a tensor or a number")
     try:
         infer(op, args, static)
     except errors.WeftError as found:
         return found
+    if isinstance(cause, LinAlgError):
+        return errors.LinAlgError(str(cause))
+    if isinstance(cause, TypeError | RuntimeError) and _REFUSED.search(str(cause)):
+        got = ", ".join(
+            type(a).__name__ if type(a) in PYTHON_SCALARS else str(aval_of(a).dtype) for a in args
+        )
+        return errors.DTypeError(f"{op.name}: not defined for {got}; cast with .to() ({cause})")
     cause.add_note(f"in {op.name}, called at {here()}")
     return cause
+
+
+# How NumPy, SciPy and PyTorch say that a kernel does not take these dtypes.
+_REFUSED = re.compile("not supported|not implemented|only implemented|scalar type|dtype")
 
 
 def _raw(op: Op, args, static):
@@ -200,7 +222,7 @@ def _whole(r, cls):
 def _track(op: Op, outs, parents, raws, static, settings):
     """Record; the mark of a severed gradient travels on only where nothing is recorded."""
     live = tuple([None if p.__class__ is Severed else p for p in parents])
-    tracked = [outs[k] for k in op.tracked if _inexact(outs[k]._data)]
+    tracked = [outs[k] for k in op.tracked if inexact(outs[k]._data)]
     if live.count(None) == len(live):
         for t in tracked:
             t._node = next(p for p in parents if p is not None)

@@ -72,7 +72,7 @@ def canonical(dtype) -> np.dtype:
         found = _SPELLED.get(dtype, dtype)
     except TypeError:
         found = dtype
-    if found is None:
+    if found is None and dtype is not None:
         return default_float() if dtype is float else default_complex()
     if isinstance(found, np.dtype) and found in KIND:
         return _SPELLED[found.name]

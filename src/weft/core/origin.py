@@ -1,12 +1,38 @@
 """Where in the user's program something happened."""
 
+import os
 import sys
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FrameType
 
-# `co_filename` of every module of this package: strings with a cached hash, so that
-# walking out of the library costs one set lookup a frame.
-INTERNAL = {str(p) for p in Path(__file__).parent.parent.rglob("*.py")}
+import numpy as np
+
+_PACKAGES = os.path.dirname(os.path.dirname(np.__file__))
+_STANDARD = os.path.dirname(os.__file__) + os.sep
+# This package, and the libraries whose functions call it on the user's behalf.
+_LIBRARIES = (
+    str(Path(__file__).parent.parent) + os.sep,
+    *(os.path.join(_PACKAGES, name, "") for name in ("numpy", "scipy", "sklearn", "torch")),
+)
+
+
+# Whether a source file is not the user's, by `co_filename`, whose hash is cached: walking out of
+# the library costs one lookup a frame. Filled as files are met.
+INTERNAL: dict[str, bool] = {}
+
+
+def user_frame(frame: FrameType) -> FrameType:
+    """The innermost frame, from this one outwards, that runs the user's code."""
+    while _is_internal(frame.f_code.co_filename) and frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _is_internal(filename: str) -> bool:
+    if filename not in INTERNAL:
+        standard = filename.startswith(_STANDARD) and "-packages" not in filename
+        INTERNAL[filename] = standard or filename.startswith(_LIBRARIES)
+    return INTERNAL[filename]
 
 
 Origin = tuple[CodeType, int]
@@ -23,9 +49,7 @@ def line_of(code: CodeType, lasti: int) -> str:
 
 def origin(depth: int = 1) -> Origin:
     """The user's call in progress, cheaply: code object and instruction offset."""
-    frame = sys._getframe(depth)
-    while frame.f_code.co_filename in INTERNAL and frame.f_back is not None:
-        frame = frame.f_back
+    frame = user_frame(sys._getframe(depth))
     return frame.f_code, frame.f_lasti
 
 

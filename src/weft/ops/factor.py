@@ -4,10 +4,20 @@ from ..core import dtypes
 from ..core.aval import Aval
 from .arrange import tril, triu
 from .contract import adjoint, matmul
-from .matrix import columns, completed, hermitian, lapack, matrices, rows, same_square
+from .matrix import (
+    columns,
+    completed,
+    for_first,
+    hermitian,
+    lapack,
+    matrices,
+    rows,
+    same_square,
+    total,
+)
 from .samples import linalg as samples
 from .samples import spectra
-from .structural import mT
+from .structural import concat, mT
 from .systems import solve_triangle
 
 
@@ -72,12 +82,36 @@ def diagonal_part(x):
     return tril(triu(x, 0), 0)
 
 
+def _qr_pull(g, y, _a, _mode):
+    (gq, gr), (q, r) = g, y
+    k, n = min(q.shape[-2], r.shape[-1]), r.shape[-1]
+    q1, r1 = columns(q, 0, k), columns(rows(r, 0, k), 0, k)
+    gq1 = [] if gq is None else [for_first(q, gq, k)]
+    gr1, gr2 = None, None
+    if gr is not None:
+        gr = triu(rows(gr, 0, k), 0)
+        gr1, gr2 = columns(gr, 0, k), columns(gr, k, n)
+    if gr2 is not None and n > k:
+        gq1.append(matmul(q1, matmul(columns(r, k, n), adjoint(gr2))))
+    middle = [-matmul(adjoint(q1), x) for x in gq1]
+    if gr1 is not None:
+        middle.append(matmul(gr1, adjoint(r1)))
+    middle = total(middle)
+    turned = matmul(q1, hermitian(triu(middle, 0) + triu(middle, 1)))
+    ga = adjoint(solve_triangle(r1, adjoint(total([turned, *gq1])), False, False))
+    if n == k:
+        return (ga,)
+    rest = matmul(q1, gr2) if gr2 is not None else columns(matmul(q1, r), k, n) * 0.0
+    return (concat([ga, rest], len(q.shape) - 1),)
+
+
 # R must be invertible in its first columns. Columns of Q beyond those of a span a complement:
 # functions of that space alone have the derivative given here.
 qr = lapack(
     "qr",
     shape=_qr_shape,
     push=_qr_push,
+    pull=_qr_pull,
     outputs=2,
     tracked=(0, 1),
     static=True,

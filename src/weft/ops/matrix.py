@@ -108,6 +108,15 @@ def completed(q, dq):
     return concat([dq, -against], len(q.shape) - 1)
 
 
+def for_first(q, g, k: int):
+    """The transpose of `completed`: a cotangent of the whole basis as one of its first vectors."""
+    n = q.shape[-1]
+    if n == k:
+        return g
+    against = matmul(adjoint(columns(g, k, n)), columns(q, 0, k))
+    return columns(g, 0, k) - matmul(columns(q, k, n), against)
+
+
 def fitted(g, x):
     """A cotangent for x, which may have been broadcast, or need none."""
     return None if x is None else unbroadcast(g, x.shape)

@@ -21,6 +21,7 @@ from .matrix import (
     columns,
     completed,
     diagonal_of,
+    for_first,
     hermitian,
     lapack,
     matrices,
@@ -173,11 +174,24 @@ def _eig_push(tangents, y, a):
     return diagonal_of(e), dv - v * cast(along, v.dtype)
 
 
+def _eig_pull(g, y, a):
+    (gw, gv), v = g, y[1]
+    parts = [] if gw is None else [diag_embed(gw)]
+    if gv is not None:
+        h = solve_matrix(v, matmul(cast(a, v.dtype), v))
+        along = real(sum_(conj(v) * gv, (len(v.shape) - 2,), True))
+        gv = gv - v * cast(along, v.dtype)
+        parts.append(coupling(adjoint(h), matmul(adjoint(v), gv)))
+    ga = matmul(solve_matrix(adjoint(v), total(parts)), adjoint(v))
+    return (cast(ga, a.dtype),)
+
+
 # A defective matrix has no basis of eigenvectors, and no derivative here.
 eig = lapack(
     "eig",
     shape=_eig_shape,
     push=_eig_push,
+    pull=_eig_pull,
     outputs=2,
     tracked=(0, 1),
     recast=True,
@@ -252,11 +266,61 @@ def _tall_svd_push(u, v, a, da):
     return du, matmul(v, turn), real(diagonal_of(e))
 
 
+def _svd_pull(g, y, a, full):
+    (gu, gs, gvh), (u, s, vh) = g, y
+    k, v = s.shape[-1], adjoint(vh)
+    u1, v1 = columns(u, 0, k), columns(v, 0, k)
+    gu = None if gu is None else for_first(u, gu, k)
+    gv = None if gvh is None else for_first(v, adjoint(gvh), k)
+    if a.shape[-2] < a.shape[-1]:
+        return (adjoint(_tall_svd_pull(v1, u1, adjoint(a), gv, gs, gu)),)
+    return (_tall_svd_pull(u1, v1, a, gu, gs, gv),)
+
+
+def _tall_svd_pull(u, v, a, gu, gs, gv):
+    """The transpose of `_tall_svd_push`, line by line from its end."""
+    k = v.shape[-1]
+    ge, g_dav = [] if gs is None else [diag_embed(cast(gs, u.dtype))], []
+    if gu is not None or gv is not None:
+        av = matmul(a, v)
+        h = matmul(adjoint(u), av)
+        g_left = [] if gu is None else [matmul(adjoint(u), gu)]
+        g_turn = [] if gv is None else [matmul(adjoint(v), gv)]
+        tall = u.shape[-2] > k
+        if tall:
+            beside = av - matmul(u, h)
+            if gu is not None:
+                g_dav.append(divided(gu, adjoint(h)))
+                g_turn.append(matmul(adjoint(beside), g_dav[0]))
+        g_inner = _coupled_pull(h, g_left, g_turn)
+        ge.append(g_inner)
+        if tall:
+            g_dav.append(divided(matmul(beside, adjoint(g_inner)), adjoint(h)))
+    inside = matmul(u, total(ge))
+    if g_dav:
+        out = total(g_dav)
+        inside = inside + out - matmul(u, matmul(adjoint(u), out))
+    return matmul(inside, adjoint(v))
+
+
+def _coupled_pull(h, g_left, g_turn):
+    """From the cotangents of `same + opposite` and `same - opposite` to that of `inner`."""
+    k, last = h.shape[-1], len(h.shape) - 1
+    top = concat([total([*g_left, *g_turn]), total([*g_left, *(-x for x in g_turn)])], last)
+    x = coupling(_dilated(h), concat([top, top * 0.0], last - 1))
+    # The lower half is zero in value only, where singular values are 0.
+    above, below = rows(x, 0, k), rows(x, k, 2 * k)
+    p = columns(above, 0, k) - columns(below, k, 2 * k)
+    q = columns(above, k, 2 * k) - columns(below, 0, k)
+    return hermitian(p) + (adjoint(q) - q) * 0.5
+
+
 # Vectors of a singular value 0, and those that full matrices add, span spaces only.
 svd = lapack(
     "svd",
     shape=_svd_shape,
     push=_svd_push,
+    pull=_svd_pull,
     outputs=3,
     tracked=(0, 1, 2),
     static=True,

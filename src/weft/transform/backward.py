@@ -92,25 +92,20 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     """The map, and the same gradients added to the leaves' `.grad`."""
     call = origin()
     mark = None if create_graph else Severed(call)
-    seeded = BACKENDS[seed._data.__class__].owner(seed._data)
+    xp = BACKENDS[seed._data.__class__]
+    seeded = xp.owner(seed._data)
     grads = {}
     for leaf, g in reached.items():
         given = running = g
         if not create_graph:
-            raw = _frozen(g, seeded)
+            # Two tensors share the memory: a writer must copy first. The seed stays the user's.
+            raw = g if g.__class__ is xp.array_type else BACKENDS[g.__class__].whole(g)
+            raw = xp.freeze(xp.copy(raw) if xp.owner(raw) == seeded else raw)
             given, running = wrap(raw, mark), wrap(raw, mark)
         grads[-leaf.id] = given
         if leaf.requested:
             leaf.grad = running if leaf.grad is None else leaf.grad + running
     return GradientMap(grads, call)
-
-
-def _frozen(raw, seeded: int):
-    """A gradient two tensors may share: a writer must copy first. The seed stays the user's."""
-    xp = BACKENDS[raw.__class__]
-    if raw.__class__ is not xp.array_type:
-        raw = xp.whole(raw)
-    return xp.freeze(xp.copy(raw) if xp.owner(raw) == seeded else raw)
 
 
 def visit(node, g):

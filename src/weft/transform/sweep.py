@@ -65,10 +65,15 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
     """The loop: newest node first, so that each node is met after all that used its value."""
     anomaly = current.get().anomaly
     plain = not (record or anomaly or goals or versions.STAMPS or useful is not None)
-    reached = {leaf: pending.pop(leaf) for leaf in [n for n in pending if n.__class__ is Leaf]}
+    reached: dict = {}
     owned: set = set()
-    heap = sorted([(n.id, n) for n in pending])
+    heap: list = []
     following = None
+    for node in list(pending):
+        if node.__class__ is Leaf:
+            reached[node] = pending.pop(node)
+        else:
+            heappush(heap, (node.id, node))
     while following is not None or heap:
         # A chain never touches the heap: its next node is at hand.
         if following is None:
