@@ -3,6 +3,7 @@
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
+os.environ["SCIPY_ARRAY_API"] = "1"  # before SciPy is
 
 import torch
 

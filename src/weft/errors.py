@@ -17,6 +17,10 @@ class ShapeError(WeftError, ValueError):
     """Shapes that do not fit together."""
 
 
+class Unsized(ShapeError, TypeError):
+    """The length of a tensor without axes, or a loop over it."""
+
+
 class AxisError(WeftError, ValueError, IndexError):
     """An axis outside the array's dimensions, or one named twice."""
 
@@ -83,6 +87,12 @@ class SavedValueOverwritten(GradientError):
 
 class MissingGradient(GradientError, KeyError):
     """A gradient map asked for a tensor that took no part."""
+
+    __str__ = Exception.__str__
+
+
+class MissingParameter(WeftError, KeyError):
+    """A collection of parameters asked for a name it does not hold."""
 
     __str__ = Exception.__str__
 

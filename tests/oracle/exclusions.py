@@ -81,6 +81,11 @@ def absolute_rank(sample: SampleInput, dtype: str) -> bool:
     return absolute and not_empty(sample, dtype)
 
 
+NO_AXIS = (
+    "torch reads an axis of a 0-d tensor as one of length 1; the Array API raises, and so do we"
+)
+BESSEL = "torch's values are right to seven digits only (SciPy's and mpmath's agree with ours)"
+
 EXCLUDED: tuple[Exclusion, ...] = (
     excluded(
         """
@@ -89,7 +94,7 @@ EXCLUDED: tuple[Exclusion, ...] = (
         prod sum squeeze squeeze/multiple
         """,
         axis_of_no_axes,
-        "torch lets axis 0 and −1 of a 0-d tensor mean nothing; the Array API raises, and so do we",
+        NO_AXIS,
     ),
     excluded(
         """
@@ -100,10 +105,10 @@ EXCLUDED: tuple[Exclusion, ...] = (
         sort topk transpose unfold gather scatter scatter_add scatter_reduce/sum
         """,
         no_axes,
-        "an axis of a 0-d tensor: torch reads it as one of length 1; the Array API raises",
+        NO_AXIS,
     ),
-    excluded("quantile", keyword_axis_of_no_axes, "an axis of a 0-d tensor, as above"),
-    excluded("norm", norm_of_no_axes, "an axis of a 0-d tensor, as above"),
+    excluded("quantile", keyword_axis_of_no_axes, NO_AXIS),
+    excluded("norm", norm_of_no_axes, NO_AXIS),
     excluded(
         "nonzero",
         lambda sample, dtype: no_axes(sample, dtype) and sample.kwargs["as_tuple"],
@@ -130,12 +135,12 @@ EXCLUDED: tuple[Exclusion, ...] = (
     excluded(
         "special.bessel_j0 special.bessel_j1",
         not_empty,
-        "torch's values are right to seven digits only (SciPy's and mpmath's agree with ours)",
+        BESSEL,
     ),
     excluded(
         "special.bessel_y0 special.bessel_y1",
         several,
-        "torch's values are right to seven digits only, as of the first kind",
+        BESSEL,
     ),
     excluded(
         "logsumexp",

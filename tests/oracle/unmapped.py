@@ -8,7 +8,7 @@ NO_SAMPLES = "takes integers, booleans or half precision only: no sample of floa
 
 # Patterns of names for each reason; the first that fits is the one.
 REASONS: dict[str, str] = {
-    "a neural layer, activation, pool, normalisation or loss: wf.nn.functional's own tests": """
+    "a neural layer, activation, pool, normalisation or loss: of wf.nn.functional": """
         nn.functional.* native_*_norm _native_batch_norm_legit _batch_norm_with_update
         native_dropout_backward max_pool2d_with_indices_backward grid_sampler_* _upsample_*
     """,
@@ -43,7 +43,7 @@ REASONS: dict[str, str] = {
     """,
     "a randomised factorisation": "pca_lowrank svd_lowrank",
     "torch's complex32": "chalf",
-    "no such op in Weft: Bessel functions aside, no orthogonal polynomials nor Airy functions": """
+    "no such op in Weft: orthogonal polynomials, Airy and spherical Bessel functions": """
         special.*polynomial* special.airy_ai special.spherical_bessel_j0
     """,
     "no such op in Weft: signal processing": "istft signal.* stft",

@@ -32,7 +32,7 @@ SMOOTH = [
 
 def check_row(op: Op, backend: str) -> list[Problem]:
     """All problems of a row on a backend; none for a right one."""
-    with np.errstate(all="ignore"):
+    with np.errstate(all="ignore"):  # finite differences step out of domains on purpose
         return list(problems_of(op, backend))
 
 

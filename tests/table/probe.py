@@ -5,7 +5,6 @@ A complex number is two coordinates, its real and its imaginary part. With conju
 coordinates complex rows are checked as real ones.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -117,7 +116,6 @@ class Run:
 
     def __init__(self, probe: "Probe", arrays: list):
         self.probe = probe
-        self.raws = arrays
         self.leaves = []
         tensors = probe.place(arrays)
         for i in probe.moving:
@@ -249,13 +247,3 @@ def excluded(op: Op, i: int) -> bool:
     if isinstance(rule, Partials):
         return rule.d[i] is None
     return isinstance(rule, Linear) and op.arity is not None and rule.transpose[i] is None
-
-
-def quiet(f: Callable) -> Callable:
-    """f with NumPy's floating-point warnings off: probes step out of domains on purpose."""
-
-    def wrapped(*args):
-        with np.errstate(all="ignore"):
-            return f(*args)
-
-    return wrapped

@@ -8,8 +8,9 @@ import numpy as np
 from weft import errors
 from weft.core import dtypes
 from weft.core.dispatch import infer
+from weft.core.op import Partials
 
-from .probe import Layout, Probe, Run, dtype_of, inexact, quiet, raw, to_numpy
+from .probe import Layout, Probe, Run, dtype_of, inexact, raw, to_numpy
 from .problems import Finding, differs
 from .reference import UNITS, Reference, pooled, spread
 from .trial import Trial
@@ -25,12 +26,17 @@ def check_shape_rule(trial: Trial) -> Iterator[Finding]:
     if len(predicted) != len(results):
         yield "shape rule", f"{len(predicted)} results predicted, {len(results)} came"
     for k, (aval, t) in enumerate(zip(predicted, results, strict=False)):
-        was = (tuple(t._data.shape), dtype_of(t._data))
-        # -1 stands for a length that depends on the values.
-        lengths = zip(aval.shape, was[0], strict=False) if len(aval.shape) == len(was[0]) else ()
-        said = (tuple(n if a == -1 else a for a, n in lengths) or tuple(aval.shape), aval.dtype)
-        if was != said:
-            yield "shape rule", f"result {k} is {was}, predicted {said}"
+        was, dtype = tuple(t._data.shape), dtype_of(t._data)
+        if not _fits(aval.shape, was) or aval.dtype != dtype:
+            said = f"{tuple(aval.shape)} {aval.dtype}"
+            yield "shape rule", f"result {k} is {was} {dtype}, predicted {said}"
+
+
+def _fits(predicted: tuple, shape: tuple) -> bool:
+    """Whether a shape is as predicted; -1 stands for a length that depends on the values."""
+    return len(predicted) == len(shape) and all(
+        a in (-1, n) for a, n in zip(predicted, shape, strict=True)
+    )
 
 
 def _arrays(results: tuple) -> list[np.ndarray]:
@@ -73,7 +79,7 @@ def _value_bound(ref: Reference, eps: float) -> np.ndarray:
 
 def _pool_by_kind(ref: Reference, noise: np.ndarray) -> np.ndarray:
     """Elementwise rows keep one bound an element; all others mix their errors."""
-    elementwise = type(ref.probe.op.rule).__name__ == "Partials" and ref.probe.case.post is None
+    elementwise = isinstance(ref.probe.op.rule, Partials) and ref.probe.case.post is None
     return noise if elementwise else pooled(noise)
 
 
@@ -165,7 +171,9 @@ def check_precision(trial: Trial, precision: np.dtype) -> Iterator[Finding]:
     other = Probe(probe.op, replace(case, args=args), probe.backend)
     try:
         run = other.run(other.x)
-    except errors.DTypeError:
+    except errors.DTypeError as e:
+        if precision not in dtypes.HALF:
+            yield "precision", f"{precision} refused: {e}"
         return
     yield from _kept(probe, other, narrow)
     wide = Probe(probe.op, replace(case, args=_widened(args, case.args)))
@@ -192,10 +200,9 @@ def _kept(probe: Probe, other: Probe, narrow: dict) -> Iterator[Finding]:
 def _close(ref: Reference, run: Run, precision: np.dtype) -> Iterator[Finding]:
     name = precision.name
     floor = UNITS * SMALLEST[precision]
-    with np.errstate(all="ignore"):
-        noise = spread(quiet(ref.probe.value), ref.x, ref.eps, ref.rng)
-        bound = UNITS * _pool_by_kind(ref, noise) + floor
-        found = differs(run.y, ref.y, _lenient(bound, ref.y, precision))
+    noise = spread(ref.probe.value, ref.x, ref.eps, ref.rng)
+    bound = UNITS * _pool_by_kind(ref, noise) + floor
+    found = differs(run.y, ref.y, _lenient(bound, ref.y, precision))
     if found:
         yield "precision", f"{name} value: {found}"
     if ref.probe.op.rule is None or not ref.probe.case.smooth or not run.leaves:
@@ -207,7 +214,7 @@ def _close(ref: Reference, run: Run, precision: np.dtype) -> Iterator[Finding]:
     u = run.layout.pack(run.layout.unpack(ref.u, "numpy"))
 
     def gradient(x):
-        return quiet(ref.probe.gradient)(x, u, 0.0)
+        return ref.probe.gradient(x, u, 0.0)
 
     got, expected = run.pull(u), gradient(ref.x)
     bound = UNITS * pooled(spread(gradient, ref.x, ref.eps, ref.rng)) + floor

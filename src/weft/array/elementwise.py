@@ -40,10 +40,15 @@ def public(op: Op):
         def function(x, /, *, out=None):
             return call(x) if out is None else into(op, (x,), out)
 
-    else:
+    elif op.arity == 2:
 
         def function(x, y, /, *, out=None):
             return call(x, y) if out is None else into(op, (x, y), out)
+
+    else:
+
+        def function(x, y, z, /, *, out=None):
+            return call(x, y, z) if out is None else into(op, (x, y, z), out)
 
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"`{op.name}`, element by element; `out=` writes into a tensor's memory."
@@ -74,8 +79,11 @@ def where(condition, x1, x2, /):
 
 def clip(x, /, min=None, max=None, *, out=None):  # noqa: A002
     """x limited to [min, max]; at a bound the gradient passes."""
-    y = elementwise.clip(boxed(x), min, max)
-    return y if out is None else out.copy_(y)
+    if out is None:
+        return elementwise.clip(boxed(x), min, max)
+    for row, bound in ((elementwise.clip_lower, min), (elementwise.clip_upper, max)):
+        x = x if bound is None else into(row.op, (x, bound), out)
+    return out if x is out else out.copy_(x)
 
 
 clamp = clip

@@ -1,31 +1,39 @@
 """Writing into a tensor's own memory: `out=`, `copy_` and parameter updates."""
 
 from .. import errors
-from ..core import versions
+from ..backend.device import place
+from ..core import dispatch, dtypes, versions
+from ..core.aval import broadcast
 from ..core.backends import BACKENDS, KERNELS
 from ..core.node import Leaf
 from ..core.op import Op
 from ..core.settings import current
 from ..core.value import GROUND
-from ..core import dispatch
+from .foreign import refuse_imaginary
 
 
-def writable(x, what: str):
-    """The raw memory of x for writing; a private copy first if another tensor shares it."""
+def check_writable(x, what: str) -> None:
+    """Refuse what is no tensor, and a tensor whose memory a gradient depends on."""
     if type(x) not in GROUND:
-        raise errors.DTypeError(
-            f"{what}: expected a tensor to write into, got {type(x).__name__}"
-        )
+        raise errors.DTypeError(f"{what}: expected a tensor to write into, got {type(x).__name__}")
     if x.requires_grad and (current.get().grad or x._node.__class__ is not Leaf):
         raise errors.InPlaceOnTracked(
             f"{what}: the tensor is being differentiated, so its memory cannot be overwritten; "
-            f"write into x.detach().clone(), or use wf.no_grad() for a leaf"
+            "write into x.detach().clone(), or use wf.no_grad() for a leaf"
         )
-    return own_memory(x)
+
+
+def check_untracked(args, what: str) -> None:
+    """Refuse to compute from tracked tensors what will not be recorded."""
+    if current.get().grad and any(type(a) in GROUND and a.requires_grad for a in args):
+        raise errors.InPlaceOnTracked(
+            f"{what}: an argument is being differentiated, and a result in a buffer is not "
+            "recorded; leave the buffer out, or compute under wf.no_grad()"
+        )
 
 
 def own_memory(x):
-    """The raw memory of x, marked as overwritten now."""
+    """The raw memory of x, marked as overwritten now; frozen memory is copied first."""
     xp = BACKENDS[type(x._data)]
     if xp.frozen(x._data):
         x._data = xp.copy(x._data)
@@ -36,42 +44,44 @@ def own_memory(x):
 
 def into(op: Op, args: tuple, out):
     """Compute an operation into the memory of `out`."""
-    raw = writable(out, f"{op.name}(out=…)")
-    boxed = [dispatch.above.adopt(a) if type(a) not in GROUND and not _is_number(a) else a for a in args]
-    expected = dispatch.infer(op, boxed, ())
-    if expected.shape != out.shape or expected.dtype != out.dtype:
-        raise errors.ShapeError(
-            f"{op.name}(out=…): the result is {expected.shape} {expected.dtype}, the buffer "
-            f"{out.shape} {out.dtype}"
-        )
-    if current.get().grad and any(type(a) in GROUND and a.requires_grad for a in boxed):
-        raise errors.InPlaceOnTracked(
-            f"{op.name}(out=…): an argument is being differentiated, and a result in a buffer is "
-            "not recorded; leave out=, or compute under wf.no_grad()"
-        )
-    raws = [a._data if type(a) in GROUND else a for a in boxed]
-    kernel = KERNELS[op][type(raw)]
-    if op.compute is None:
-        kernel(*raws, out=raw)
-    else:
-        BACKENDS[type(raw)].overwrite(raw, kernel(*raws))
+    what = f"{op.name}(out=…)"
+    check_writable(out, what)
+    check_untracked(args, what)
+    args = dispatch.lifted(args)
+    if not any(type(a) in GROUND for a in args):
+        args = [dispatch.above.adopt(a, device=out.device) for a in args]
+    args = dispatch.harmonise(op, args)
+    raws = [a._data if type(a) in GROUND else a for a in args]
+    cls = dispatch.common_backend(op, [*raws, out._data])
+    _check_fit(what, dispatch.infer(op, args, ()), out)
+    kernel, raw = KERNELS[op][cls], own_memory(out)
+    try:
+        BACKENDS[cls].into(kernel, raws, raw)
+    except Exception as e:
+        raise dispatch.explained(op, args, (), e) from None
     out._node = None if out._node.__class__ is not Leaf else out._node
     return out
 
 
-def _is_number(a) -> bool:
-    return isinstance(a, bool | int | float | complex)
+def _check_fit(what: str, expected, out) -> None:
+    if expected.shape != out.shape:
+        raise errors.ShapeError(f"{what}: the result is {expected.shape}, the buffer {out.shape}")
+    if expected.dtype != out.dtype:
+        raise errors.DTypeError(f"{what}: the result is {expected.dtype}, the buffer {out.dtype}")
 
 
 def copy_(self, source):
     """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
+    check_writable(self, "copy_")
     source = dispatch.above.adopt(source)
-    raw = writable(self, "copy_")
-    xp = BACKENDS[type(raw)]
-    try:
-        xp.overwrite(raw, source._data)
-    except (ValueError, RuntimeError):
-        raise errors.ShapeError(
-            f"copy_: shape {source.shape} does not fit into {self.shape}"
-        ) from None
+    check_untracked((source,), "copy_")
+    if broadcast("copy_", source.shape, self.shape) != self.shape:
+        raise errors.ShapeError(f"copy_: shape {source.shape} does not fit into {self.shape}")
+    refuse_imaginary("copy_", source.dtype, self.dtype)
+    if dtypes.is_inexact(source.dtype) and not dtypes.is_inexact(self.dtype):
+        raise errors.DTypeError(
+            f"copy_: {source.dtype} into {self.dtype} would cut fractions off; cast it with .to()"
+        )
+    raw = own_memory(self)
+    BACKENDS[type(raw)].overwrite(raw, place(source._data, self.device))
     return self

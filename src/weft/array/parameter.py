@@ -6,8 +6,9 @@ import numpy as np
 
 from .. import errors
 from ..core.backends import BACKENDS
-from ..core.value import GROUND, install, wrap
+from ..core.value import install, wrap
 from . import make, random
+from .foreign import refuse_imaginary
 from .inplace import own_memory
 from .tensor import Tensor
 
@@ -59,7 +60,7 @@ class Parameter(Tensor):
         """p ← p − lr·grad, in place."""
         if self.grad is None:
             raise errors.MissingGradient(
-                f"update: this parameter has no gradient; run backward() or set_grad() first "
+                "update: this parameter has no gradient; run backward() or set_grad() first"
             )
         self.apply_update(self.grad.detach() * lr)
 
@@ -68,8 +69,14 @@ class Parameter(Tensor):
         update = make.asarray(update)
         if update.shape != self.shape:
             raise errors.ShapeError(
-                f"apply_update: shape {update.shape} for a parameter of shape {self.shape} "
+                f"apply_update: shape {update.shape} for a parameter of shape {self.shape}"
             )
+        if update.device != self.device:
+            raise errors.DeviceError(
+                f"apply_update: on {update.device!r}, the parameter on {self.device!r}; move it "
+                "with .to()"
+            )
+        refuse_imaginary("apply_update", update.dtype, self.dtype)
         raw = own_memory(self)
         raw -= BACKENDS[type(raw)].cast(update._data, self.dtype)
 
@@ -90,9 +97,10 @@ class ParameterDict:
 
     def insert(self, name: str, parameter: Parameter) -> None:
         """Add or replace a parameter."""
-        if type(parameter) not in GROUND:
+        if not isinstance(name, str) or not isinstance(parameter, Parameter):
             raise errors.DTypeError(
-                f"insert({name!r}): expected a Parameter, got {type(parameter).__name__} "
+                f"insert: expected a name and a Parameter, got {type(name).__name__} and "
+                f"{type(parameter).__name__}"
             )
         self._items[name] = parameter
 
@@ -101,6 +109,10 @@ class ParameterDict:
         return self._items.get(name, default)
 
     def __getitem__(self, name: str) -> Parameter:
+        if name not in self._items:
+            raise errors.MissingParameter(
+                f"ParameterDict: no parameter {name!r}, only {', '.join(self._items) or 'none'}"
+            )
         return self._items[name]
 
     __setitem__ = insert

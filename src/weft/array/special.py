@@ -15,7 +15,7 @@ _ROWS = """
 FUNCTIONS = {name: _public(TABLE[name]) for name in _ROWS}
 globals().update(FUNCTIONS)
 psi = FUNCTIONS["digamma"]
-lgamma = loggamma = FUNCTIONS["gammaln"]
+lgamma = FUNCTIONS["gammaln"]
 
 
 def polygamma(n, x, /):
@@ -23,4 +23,4 @@ def polygamma(n, x, /):
     return _special.polygamma(n, boxed(x))
 
 
-__all__ = [*_ROWS, "lgamma", "log_softmax", "loggamma", "logsumexp", "polygamma", "psi", "softmax"]
+__all__ = [*_ROWS, "lgamma", "log_softmax", "logsumexp", "polygamma", "psi", "softmax"]

@@ -71,13 +71,13 @@ class Tensor(Value):
 
     def __len__(self) -> int:
         if not self._data.shape:
-            raise errors.ShapeError("len(): a 0-d tensor has no axes")
+            raise errors.Unsized("len(): a 0-d tensor has no axes")
         return self._data.shape[0]
 
     def __iter__(self):
         if not self._data.shape:
-            raise errors.ShapeError("iteration: a 0-d tensor has no axes; x.item() is its value")
-        return iter(structural.unstack(self, 0))
+            raise errors.Unsized("iteration: a 0-d tensor has no axes; x.item() is its value")
+        return (self[i] for i in range(self._data.shape[0]))
 
     # Differentiation: what a tensor knows about itself. `backward` and its kin are attached
     # by `weft`, from the transform layer.

@@ -6,13 +6,16 @@ of names), then in numpy, numpy.linalg and scipy.special.
 
 import sys
 from importlib import import_module
+from types import BuiltinFunctionType
 
 import numpy as np
 
 from ..core.backends import BACKENDS
 from ..core.dtypes import ALL
+from . import blocks
 
 array_type = np.ndarray
+_FOR_ONE_CORE = 8192
 name = "numpy"
 
 _SELF = sys.modules[__name__]
@@ -26,7 +29,8 @@ def __getattr__(attribute: str):
         raise AttributeError(attribute)
     for family in _FAMILIES:
         found = vars(import_module(f"{__package__}.{family}")).get(attribute)
-        if found is not None:
+        # What a family imports from elsewhere (math.prod) is not its answer.
+        if found is not None and not isinstance(found, BuiltinFunctionType):
             break
     else:
         found = getattr(np, attribute, None) or getattr(np.linalg, attribute, None)
@@ -61,8 +65,11 @@ def has_nan(x: np.ndarray) -> bool:
     """
     if x.dtype.kind == "V":
         return bool(np.isnan(x).any())
-    flat = x if x.ndim == 1 else x.ravel()
-    s = flat.dot(flat)
+    if x.size > _FOR_ONE_CORE:  # BLAS would wake its threads for less than they cost
+        s = np.maximum.reduce(x, axis=None) if x.dtype.kind == "f" else np.add.reduce(x, axis=None)
+    else:
+        flat = x if x.ndim == 1 else x.ravel()
+        s = flat.dot(flat)
     return s != s
 
 
@@ -132,6 +139,22 @@ def empty(shape, dtype, device=None) -> np.ndarray:
 def overwrite(x: np.ndarray, value) -> None:
     """Write into the memory of x."""
     np.copyto(x, value, casting="same_kind")
+
+
+def into(kernel, args, out: np.ndarray) -> None:
+    """Compute elementwise into the memory of `out`, which arguments may share."""
+    if isinstance(kernel, np.ufunc):
+        kernel(*args, out=out)
+    else:
+        blocks.write(kernel, [_apart(a, out) for a in args], out, overwrite, 1 << 14)
+
+
+def _apart(a, out: np.ndarray):
+    """a, copied if writing `out` would change parts of it that are still to be read."""
+    if not isinstance(a, np.ndarray) or not np.may_share_memory(a, out):
+        return a
+    same = a.__array_interface__["data"] == out.__array_interface__["data"]
+    return a if same and a.strides == out.strides and a.shape == out.shape else a.copy()
 
 
 def copy(x: np.ndarray) -> np.ndarray:

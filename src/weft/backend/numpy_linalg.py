@@ -260,6 +260,12 @@ def _largest(w):
     return np.abs(w).max(-1, initial=0)
 
 
+def binade(e):
+    largest = np.abs(e).max((-2, -1), keepdims=True, initial=0)
+    usable = (largest > 0) & np.isfinite(largest)
+    return np.exp2(np.floor(np.log2(np.where(usable, largest, 1)))).astype(e.dtype)
+
+
 @lapack
 def expm(a):
     from scipy.linalg import expm

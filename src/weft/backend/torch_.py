@@ -4,9 +4,11 @@ A name is looked up here, then in the `torch_*` modules beside this one (each fi
 of names), then in torch, torch.special and torch.linalg.
 """
 
+import operator
 import sys
 from contextlib import nullcontext
 from importlib import import_module
+from types import BuiltinFunctionType
 
 import numpy as np
 import torch
@@ -14,6 +16,7 @@ import torch
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from . import blocks
 
 array_type = torch.Tensor
 name = "torch"
@@ -32,7 +35,8 @@ def __getattr__(attribute: str):
         raise AttributeError(attribute)
     for family in _FAMILIES:
         found = vars(import_module(f"{__package__}.{family}")).get(attribute)
-        if found is not None:
+        # What a family imports from elsewhere (math.prod) is not its answer.
+        if found is not None and not isinstance(found, BuiltinFunctionType):
             break
     else:
         for module in (torch, torch.special, torch.linalg):
@@ -165,6 +169,39 @@ def empty(shape, dtype, device="torch") -> torch.Tensor:
 def overwrite(x: torch.Tensor, value) -> None:
     """Write into the memory of x."""
     x.copy_(torch.as_tensor(value))
+
+
+# Python's operators, which are the kernels, and what writes their results into memory.
+_INTO = {
+    operator.add: torch.add,
+    operator.sub: torch.sub,
+    operator.mul: torch.mul,
+    operator.truediv: torch.true_divide,
+    operator.neg: torch.neg,
+    operator.eq: torch.eq,
+    operator.ne: torch.ne,
+    operator.lt: torch.lt,
+    operator.le: torch.le,
+    operator.gt: torch.gt,
+    operator.ge: torch.ge,
+}
+
+
+def into(kernel, args, out: torch.Tensor) -> None:
+    """Compute elementwise into the memory of `out`, which arguments may share."""
+    args = [_apart(a, out) for a in args]
+    if kernel in _INTO and isinstance(args[0], torch.Tensor):
+        _INTO[kernel](*args, out=out)
+    else:
+        blocks.write(kernel, args, out, overwrite, 1 << 20)
+
+
+def _apart(a, out: torch.Tensor):
+    """a, copied if writing `out` would change parts of it that are still to be read."""
+    if not isinstance(a, torch.Tensor) or owner(a) != owner(out):
+        return a
+    same = a.data_ptr() == out.data_ptr() and a.stride() == out.stride() and a.shape == out.shape
+    return a if same else a.clone()
 
 
 def copy(x: torch.Tensor) -> torch.Tensor:

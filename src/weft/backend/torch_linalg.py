@@ -145,6 +145,14 @@ def _largest(w):
     return w.abs().amax(-1) if w.shape[-1] else w.abs().sum(-1)
 
 
+def binade(e):
+    if not e.numel():
+        return torch.ones((*e.shape[:-2], 1, 1), dtype=e.dtype, device=e.device)
+    largest = e.abs().amax((-2, -1), keepdim=True)
+    usable = (largest > 0) & largest.isfinite()
+    return torch.where(usable, largest, 1).log2().floor().exp2().to(e.dtype)
+
+
 def _on_host(f):
     """f of NumPy arrays: torch has no Schur decomposition, on no device."""
 

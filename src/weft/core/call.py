@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import apply, explained, inexact, kept, record, saved_flags, settled
+from .dispatch import apply, inexact, kept, record, saved_flags, settled
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
@@ -45,7 +45,7 @@ def caller(op: Op, public: bool = False) -> Callable:
         call = _general(op, public)
     elif op.arity == 1 and not op.promote:
         call = _shaped(op, public)
-    elif op.static:
+    elif op.static or (op.arity == 2 and getattr(op.rule, "keep", None) is not None):
         call = _general(op, public)
     else:
         call = (_unary if op.arity == 1 else _binary)(op, public)
@@ -68,8 +68,8 @@ def _variadic(op: Op, public: bool):
             return apply(op, tuple(args), static, public)
         try:
             z = kernels[cls](raws, *static)
-        except Exception as e:
-            raise explained(op, args, static, e) from None
+        except Exception:
+            return apply(op, tuple(args), static, public)  # converts, or explains
         t = _new(result[0])
         t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
         t._node = None
@@ -112,8 +112,8 @@ def _ternary(op: Op, public: bool):
             if alike and way is not GENERAL and dtype is raws[another].dtype and not keep:
                 try:
                     out = kernels[cls](*raws, *static)
-                except Exception as e:
-                    raise explained(op, (x, y, z), static, e) from None
+                except Exception:
+                    return general(x, y, z, *static)  # converts, or explains
                 if out.__class__ is cls and out.dtype is dtype:
                     t = _new(result[0])
                     t._data = out
@@ -158,8 +158,8 @@ def _shaped(op: Op, public: bool):
             cls = a.__class__
             try:
                 z = kernels[cls](a, *static)
-            except Exception as e:
-                raise explained(op, (x,), static, e) from None
+            except Exception:
+                return apply(op, (x,), static, public)  # converts, or explains
             if z.__class__ is not cls:
                 z = BACKENDS[cls].whole(z)
             t = _new(result[0])
@@ -197,8 +197,8 @@ def _unary(op: Op, public: bool):
             cls = a.__class__
             try:
                 z = kernels[cls](a)
-            except Exception as e:
-                raise explained(op, (x,), (), e) from None
+            except Exception:
+                return apply(op, (x,), (), public)  # converts, or explains
             if z.__class__ is not cls:
                 z = BACKENDS[cls].whole(z)
             if z.dtype is a.dtype and way is not GENERAL:
@@ -259,8 +259,8 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
         if fits and way is not GENERAL:
             try:
                 z = kernels[cls](a, b)
-            except Exception as e:
-                raise explained(op, (x, y), (), e) from None
+            except Exception:
+                return apply(op, (x, y), (), public)  # converts, or explains
             if z.__class__ is not cls:
                 z = BACKENDS[cls].whole(z)
             if z.dtype is dtype:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from threading import get_ident
 from typing import Any
 
+from numpy import generic
 from numpy.linalg import LinAlgError
 
 from .. import errors
@@ -27,7 +28,7 @@ class Above:
     """What the layers above supply: the table's row `cast`, and tensors of foreign data."""
 
     cast: Callable[[Any, Any], Any]
-    adopt: Callable[[Any], Any]
+    adopt: Callable[..., Any]
 
 
 above = Above()
@@ -65,11 +66,11 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     if cls is None:
         if not public and not any(type(a) in GROUND for a in args):
             return _raw(op, args, static)
-        args = _harmonise(op, [_lift(a) for a in args])
+        args = harmonise(op, lifted(args))
         raws = [a._data if type(a) in GROUND else a for a in args]
-        cls = _common_backend(op, raws)
+        cls = common_backend(op, raws)
         if cls is None:  # Python scalars only
-            args = _harmonise(op, [above.adopt(a) for a in args])
+            args = harmonise(op, [above.adopt(a) for a in args])
             raws = [a._data for a in args]
             cls = type(raws[0])
     kernel = KERNELS[op][cls]
@@ -149,14 +150,22 @@ def _raw(op: Op, args, static):
     raise errors.ArgumentError(f"{op.name}: no array among the arguments {args}")
 
 
-def _lift(x):
-    """A foreign array or NumPy scalar as an untracked tensor; Python scalars stay."""
+def lifted(args) -> list:
+    """Foreign arrays as untracked tensors; Python scalars stay.
+
+    A NumPy scalar has a dtype but no device: it goes where the tensors are.
+    """
+    device = next((a.device for a in args if type(a) in GROUND), None)
+    return [_lift(a, device) for a in args]
+
+
+def _lift(x, device):
     if x is None or type(x) in GROUND or type(x) in PYTHON_SCALARS:
         return x
-    return above.adopt(x)
+    return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 
-def _harmonise(op: Op, args: list) -> list:
+def harmonise(op: Op, args: list) -> list:
     """Cast the promoted arguments to their common dtype with the recorded op `cast`."""
     picked = range(len(args)) if op.promote is None else op.promote
     arrays = [i for i in picked if type(args[i]) in GROUND]
@@ -181,7 +190,7 @@ def _harmonise(op: Op, args: list) -> list:
     return args
 
 
-def _common_backend(op: Op, raws):
+def common_backend(op: Op, raws):
     """The one array type of `raws`, all of which must be on one device."""
     cls = device = None
     for r in raws:

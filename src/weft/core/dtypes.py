@@ -164,6 +164,17 @@ def promote_all(dtypes) -> np.dtype:
     return out
 
 
+def rank(dtype: np.dtype) -> int:
+    """bool < integers < real floats < complex floats."""
+    return _RANK[KIND[dtype]]
+
+
+def scalar_result(scalar: np.dtype, dtype: np.dtype) -> np.dtype:
+    """The dtype of an array beside a Python scalar of a higher kind."""
+    example = {1: 1, 2: 1.0, 3: 1j}[rank(scalar)]
+    return with_scalar(dtype, example)
+
+
 def with_scalar(dtype: np.dtype, scalar: bool | int | float | complex) -> np.dtype:
     """The dtype of an array combined with a Python scalar, which never widens it."""
     rank = _RANK[KIND[dtype]]

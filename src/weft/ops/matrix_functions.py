@@ -4,6 +4,7 @@ from ..core.aval import Aval
 from ..errors import ShapeError
 from .contract import adjoint, matmul
 from .matrix import columns, lapack, matrices, rows, same_square, square, total
+from .rows import general
 from .samples import linalg as samples
 from .structural import concat
 
@@ -11,11 +12,23 @@ from .structural import concat
 # defective ones too, and its own derivative is found in the same way.
 
 
+# A power of two near the largest element of each matrix: piecewise constant.
+binade = general(
+    "binade",
+    arity=1,
+    shape=lambda e: e.like((*e.shape[:-2], 1, 1)),
+    push=lambda _tangents, y, _e: y * 0.0,
+    pull=lambda _g, _y, _e: (None,),
+    sample=samples.rectangles,
+)
+
+
 def _derivative_block(f, a, e):
-    last = len(a.shape) - 1
-    upper, lower = concat([a, e], last), concat([e * 0.0, a], last)
-    n = a.shape[-1]
-    return columns(rows(f(concat([upper, lower], last - 1)), 0, n), n, 2 * n)
+    # The algorithms scale by the norm of the whole matrix: a large e must not drown a.
+    size = binade(e)
+    last, n = len(a.shape) - 1, a.shape[-1]
+    upper, lower = concat([a, e / size], last), concat([a * 0.0, a], last)
+    return columns(rows(f(concat([upper, lower], last - 1)), 0, n), n, 2 * n) * size
 
 
 def _analytic(name: str, sample):

@@ -29,6 +29,9 @@ def elementwise_shape(name: str, floating: bool, out: str = "same"):
         shape = broadcast(name, *(a.shape for a in avals))
         arrays = [a for a in avals if a.device is not None] or avals
         dtype = dtypes.promote_all(a.dtype for a in arrays)
+        for a in avals:  # an aval without a device is a Python scalar's
+            if a.device is None and dtypes.rank(a.dtype) > dtypes.rank(dtype):
+                dtype = dtypes.scalar_result(a.dtype, dtype)
         if floating and not dtypes.is_inexact(dtype):
             dtype = dtypes.default_float()
         if out == "bool":

@@ -3,13 +3,16 @@
 Where eigenvalues coincide, eigenvectors are any basis of their common space. The rules turn
 such a space as a whole and not within itself: vectors of equal eigenvalues do not couple. What
 this makes right, to any order, is every function of the spaces (a projector onto one) and of
-the eigenvalues that belong to simple ones; of coinciding eigenvalues every function that is
-symmetric in them to first order, and their sums to any order. Not determined by the rows here
-are second derivatives of other functions of coinciding eigenvalues (λ₁² + λ₂² where λ₁ = λ₂):
-write those as functions of the matrix (tr A², expm, logm, sqrtm, det), which are right
-everywhere. A function that tells coinciding eigenvalues or their vectors apart has no
-derivative there; it gets that of the basis LAPACK has chosen.
+the simple eigenvalues (spaces of a rectangular matrix that has singular values 0: to second
+order); of coinciding eigenvalues every function that is symmetric in them to first order, and
+their sums to any order. Not determined by the rows here are second derivatives of other
+functions of coinciding eigenvalues (λ₁² + λ₂² where λ₁ = λ₂): write those as functions of the
+matrix (tr A², expm, logm, sqrtm, det), which are right everywhere. A function that tells
+coinciding eigenvalues or their vectors apart has no derivative there; it gets that of the basis
+LAPACK has chosen.
 """
+
+from math import sqrt
 
 from ..core import dtypes
 from ..core.aval import Aval
@@ -34,28 +37,28 @@ from .samples import spectra
 from .structural import cast, concat, sum_
 from .systems import solve_matrix
 
-# How many roundings of the largest eigenvalue, for each row of the matrix, LAPACK may put
-# between eigenvalues that are equal.
-_ROUNDINGS = 8
 _EPS = {dtypes.float16: 2.0**-10, dtypes.bfloat16: 2.0**-7, dtypes.float32: 2.0**-23}
+# LAPACK puts up to about 15 roundings of the largest eigenvalue between equal eigenvalues of a
+# Hermitian matrix (measured, to n = 500); without symmetry the condition of the vectors comes in.
+_HERMITIAN, _GENERAL = 8.0, 64.0
 
 
-def _tie(xp, h) -> float:
+def _tie(xp, h, roundings: float) -> float:
     """The relative distance below which eigenvalues count as equal."""
     eps = _EPS.get(dtypes.to_real(xp.dtype_of(h)), 2.0**-52)
-    return _ROUNDINGS * eps * h.shape[-1]
+    return roundings * eps * sqrt(h.shape[-1])
 
 
-def _coupling_push(tangents, y, h, _e):
+def _coupling_push(tangents, y, h, _e, roundings):
     dh, de = tangents
     parts = [] if de is None else [de]
     if dh is not None:
         parts.append(matmul(dh, y) - matmul(y, dh))
-    return coupling(h, total(parts))
+    return coupling(h, total(parts), roundings)
 
 
-def _coupling_pull(g, y, h, _e):
-    g = coupling(adjoint(h), g)
+def _coupling_pull(g, y, h, _e, roundings):
+    g = coupling(adjoint(h), g, roundings)
     x = adjoint(y)
     return matmul(g, x) - matmul(x, g), g
 
@@ -66,9 +69,10 @@ def _coupling_pull(g, y, h, _e):
 coupling = general(
     "coupling",
     arity=2,
-    compute=lambda xp, h, e: xp.coupling(h, e, _tie(xp, h)),
+    compute=lambda xp, h, e, roundings: xp.coupling(h, e, _tie(xp, h, roundings)),
     promote=(0, 1),
-    shape=lambda h, e: e.like(dtype=dtypes.promote(h.dtype, e.dtype)),
+    static=True,
+    shape=lambda h, e, _: e.like(dtype=dtypes.promote(h.dtype, e.dtype)),
     push=_coupling_push,
     pull=_coupling_pull,
     sample=spectra.coupling,
@@ -92,7 +96,7 @@ def _divided_pull(g, y, _z, h):
 divided = general(
     "divided",
     arity=2,
-    compute=lambda xp, z, h: xp.divided(z, h, _tie(xp, h)),
+    compute=lambda xp, z, h: xp.divided(z, h, _tie(xp, h, _HERMITIAN)),
     promote=(0, 1),
     shape=lambda z, h: z.like(dtype=dtypes.promote(z.dtype, h.dtype)),
     push=_divided_push,
@@ -113,7 +117,7 @@ def _eigh_shape(a: Aval) -> tuple[Aval, Aval]:
 def _eigh_push(tangents, y, a):
     v = y[1]
     e = _sandwich(v, hermitian(tangents[0]))
-    return real(diagonal_of(e)), matmul(v, coupling(hermitian(_sandwich(v, a)), e))
+    return real(diagonal_of(e)), matmul(v, coupling(hermitian(_sandwich(v, a)), e, _HERMITIAN))
 
 
 def _eigh_pull(g, y, a):
@@ -121,7 +125,7 @@ def _eigh_pull(g, y, a):
     parts = [] if gw is None else [diag_embed(cast(gw, v.dtype))]
     if gv is not None:
         h = hermitian(_sandwich(v, a))
-        parts.append(coupling(h, matmul(adjoint(v), gv)))
+        parts.append(coupling(h, matmul(adjoint(v), gv), _HERMITIAN))
     return (hermitian(matmul(matmul(v, total(parts)), adjoint(v))),)
 
 
@@ -169,7 +173,7 @@ def _eig_push(tangents, y, a):
     da, a = cast(tangents[0], v.dtype), cast(a, v.dtype)
     e = solve_matrix(v, matmul(da, v))
     h = solve_matrix(v, matmul(a, v))
-    dv = matmul(v, coupling(h, e))
+    dv = matmul(v, coupling(h, e, _GENERAL))
     along = real(sum_(conj(v) * dv, (len(v.shape) - 2,), True))
     return diagonal_of(e), dv - v * cast(along, v.dtype)
 
@@ -181,7 +185,7 @@ def _eig_pull(g, y, a):
         h = solve_matrix(v, matmul(cast(a, v.dtype), v))
         along = real(sum_(conj(v) * gv, (len(v.shape) - 2,), True))
         gv = gv - v * cast(along, v.dtype)
-        parts.append(coupling(adjoint(h), matmul(adjoint(v), gv)))
+        parts.append(coupling(adjoint(h), matmul(adjoint(v), gv), _GENERAL))
     ga = matmul(solve_matrix(adjoint(v), total(parts)), adjoint(v))
     return (cast(ga, a.dtype),)
 
@@ -258,7 +262,7 @@ def _tall_svd_push(u, v, a, da):
         # where singular values are 0: `beside` is zero in value only.
         beside, out = av - matmul(u, h), dav - matmul(u, e)
         inner = e + matmul(adjoint(divided(out, h)), beside)
-    x = rows(coupling(_dilated(h), _dilated(inner)), 0, k)
+    x = rows(coupling(_dilated(h), _dilated(inner), _HERMITIAN), 0, k)
     same, opposite = columns(x, 0, k), columns(x, k, 2 * k)
     du, turn = matmul(u, same + opposite), same - opposite
     if u.shape[-2] > k:
@@ -307,7 +311,7 @@ def _coupled_pull(h, g_left, g_turn):
     """From the cotangents of `same + opposite` and `same - opposite` to that of `inner`."""
     k, last = h.shape[-1], len(h.shape) - 1
     top = concat([total([*g_left, *g_turn]), total([*g_left, *(-x for x in g_turn)])], last)
-    x = coupling(_dilated(h), concat([top, top * 0.0], last - 1))
+    x = coupling(_dilated(h), concat([top, top * 0.0], last - 1), _HERMITIAN)
     # The lower half is zero in value only, where singular values are 0.
     above, below = rows(x, 0, k), rows(x, k, 2 * k)
     p = columns(above, 0, k) - columns(below, k, 2 * k)

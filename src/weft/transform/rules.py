@@ -201,7 +201,7 @@ def push(op: Op, y, args, tangents, static):
     if isinstance(rule, Jvp):
         return rule.push(tangents, y, *args, *static)
     if isinstance(rule, Partials):
-        kept = rule.keep(y, *args, *static) if rule.keep else (y, *args, *static)
+        kept = (*(rule.keep(y, *args, *static) if rule.keep else (y, *args)), *static)
         terms = [
             _forward_term(d, strong, t, kept)
             for d, strong, t in zip(rule.d, rule.strong, tangents, strict=True)

@@ -6,6 +6,7 @@ from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.dispatch import PICK, Packed, pick
+from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
@@ -99,6 +100,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
             cotangents = PULLS[node.op](parents, node, g, _values(node, record))
             if anomaly:
                 _check_finite(node, cotangents)
+        if node.dtype is bfloat16 and not record:
+            cotangents = [_narrowed(c, p) for c, p in zip(cotangents, parents, strict=True)]
         for i, p in enumerate(parents):
             if p is None:
                 continue
@@ -152,6 +155,13 @@ def _sum(have, c):
     slot = have[c.k]
     have[c.k] = c.g if slot is None else slot + c.g
     return have
+
+
+def _narrowed(c, p):
+    """c in the dtype of its parent: NumPy widens bfloat16 beside a Python scalar in a rule."""
+    if c is None or p is None or c.__class__ is Picked or c.dtype == p.dtype:
+        return c
+    return BACKENDS[c.__class__].cast(c, p.dtype)
 
 
 def _zeros(p, g):
