@@ -9,7 +9,6 @@ from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.node import Leaf, Node
 
-
 _SUMMARISED = 1000  # elements; of larger tensors the corners are shown
 
 
@@ -17,9 +16,7 @@ def _values(x, prefix: str) -> str:
     a = as_numpy(x._data)
     if a.dtype == dtypes.bfloat16:
         a = a.astype(np.float32)
-    return np.array2string(
-        a, separator=", ", prefix=prefix, threshold=_SUMMARISED, edgeitems=3
-    )
+    return np.array2string(a, separator=", ", prefix=prefix, threshold=_SUMMARISED, edgeitems=3)
 
 
 def _graph_state(x) -> list[str]:

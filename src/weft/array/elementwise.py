@@ -1,5 +1,7 @@
 """Public elementwise functions: the table's rows under their public names, with `out=`."""
 
+from .. import errors
+from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
 from ..core.call import caller
 from ..core.op import TABLE, Op
@@ -62,7 +64,7 @@ FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
 sqrt, exp = FUNCTIONS["sqrt"], FUNCTIONS["exp"]
 
 
-def pow(x, y, /, *, out=None):  # noqa: A001
+def pow(x, y, /, *, out=None):
     """xʸ; the derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there."""
     if out is not None:
         return into(TABLE["pow"], (x, y), out)
@@ -74,10 +76,15 @@ def pow(x, y, /, *, out=None):  # noqa: A001
 def where(condition, x1, x2, /):
     """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
     scalar = type(x1) in PYTHON_SCALARS and type(x2) in PYTHON_SCALARS
-    return elementwise.where(boxed(condition), asarray(x1) if scalar else x1, x2)
+    condition = boxed(condition)
+    if condition.dtype != dtypes.bool_:
+        raise errors.DTypeError(
+            f"where: a condition of {condition.dtype}, expected bool: write condition != 0"
+        )
+    return elementwise.where(condition, asarray(x1) if scalar else x1, x2)
 
 
-def clip(x, /, min=None, max=None, *, out=None):  # noqa: A002
+def clip(x, /, min=None, max=None, *, out=None):
     """x limited to [min, max]; at a bound the gradient passes."""
     if out is None:
         return elementwise.clip(boxed(x), min, max)

@@ -95,7 +95,7 @@ def _of_sequence(obj, dtype):
     kinds = _leaf_types(obj)
     for kind in kinds - PYTHON_SCALARS:
         if not _has(kind, _NUMBERS):
-            raise errors.DTypeError(f"asarray: got {kind.__name__} among the data, expected numbers")
+            raise errors.DTypeError(f"asarray: got {kind.__name__} in the data, expected numbers")
     if any(kind in GROUND or kind.__module__.partition(".")[0] == "torch" for kind in kinds):
         return None
     if any(issubclass(kind, np.ndarray | np.generic) for kind in kinds):

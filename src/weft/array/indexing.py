@@ -1,8 +1,10 @@
 """Reading and writing parts of tensors: `x[i]`, `y[i] = v`, `x.at[i].add(v)`."""
 
 import sys
+from opcode import opmap
 
 from .. import errors
+from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.settings import current
 from ..ops import index
@@ -39,24 +41,74 @@ def _references_to_a_temporary() -> int | None:
 _TEMPORARY = _references_to_a_temporary()
 
 
+def _references_to_own_memory() -> int:
+    """What `_writes_in_place` counts where the tensor alone holds its raw array."""
+    holder = _Probe()
+    holder.raw = object()
+    raw = holder.raw
+    return sys.getrefcount(raw)
+
+
+_ALONE = _references_to_own_memory()
+_STORES = {opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in opmap}
+
+
+def _is_lost(references: int) -> bool:
+    """Whether the statement that called `setitem` assigns into a temporary.
+
+    `y.__setitem__(i, v)` holds fewer references than `y[i] = v`, so only the latter counts.
+    """
+    if _TEMPORARY is None or references > _TEMPORARY:
+        return False
+    caller = sys._getframe(2)
+    return caller.f_code.co_code[caller.f_lasti] in _STORES
+
+
 def setitem(self, key, value):
     """`y[key] = value`: y becomes a new value; nobody else's tensor changes."""
-    if _TEMPORARY is not None and sys.getrefcount(self) <= _TEMPORARY:
+    if _is_lost(sys.getrefcount(self)):
         raise errors.TemporaryAssignment(
             "assignment into a temporary, which would be lost: write y[i, j] = v instead of "
-            f"y[i][j] = v"
+            "y[i][j] = v"
         )
-    if self._node is not None and self.is_leaf and self.requires_grad and current.get().grad:
-        raise errors.InPlaceOnTracked(
-            "y[i] = v on a leaf that requires a gradient would cut it off from its gradient: "
-            f"use y = x.at[i].set(v), or assign into x.clone()"
-        )
-    value = make.asarray(value, dtype=self.dtype, device=self.device)
+    recording = current.get().grad
+    if self.requires_grad:
+        _refuse_tracked(self, recording)
+    value = _value_for(self, value)
     if _writes_in_place(self, value):
         index.assign(self._data, key, value._data)
+        if recording and self._node is None:
+            self._node = value._node  # the mark of a severed gradient, or None
         return
     new = index.set_(self, key, value)
-    self._data, self._node = new._data, new._node
+    self._data = new._data
+    if recording:
+        self._node = new._node
+
+
+def _refuse_tracked(x, recording: bool) -> None:
+    """Refuse assignments after which a gradient would be missing or wrong."""
+    if x.is_leaf and recording:
+        raise errors.InPlaceOnTracked(
+            "y[i] = v on a leaf that requires a gradient would cut it off from its gradient: "
+            "use y = x.at[i].set(v), or assign into x.clone()"
+        )
+    if not x.is_leaf and not recording:
+        raise errors.InPlaceOnTracked(
+            f"y[i] = v under no_grad(): y was made by {x._node.name} (at {x._node.line}), whose "
+            "gradient would not know of the assignment: assign into y.detach().clone()"
+        )
+
+
+def _value_for(x, value):
+    """What is to be written into x as a tensor of its dtype and on its device."""
+    whole = not dtypes.is_inexact(x.dtype)
+    if whole and current.get().grad and make.asarray(value).requires_grad:
+        raise errors.NotDifferentiable(
+            f"assignment: a value that is being differentiated into a tensor of {x.dtype} would "
+            "drop its gradient; use value.detach() if that is meant"
+        )
+    return make.asarray(value, dtype=x.dtype, device=x.device)
 
 
 def _writes_in_place(x, value) -> bool:
@@ -66,8 +118,7 @@ def _writes_in_place(x, value) -> bool:
     if tracked and current.get().grad:
         return False
     xp = BACKENDS[type(raw)]
-    # 3: the tensor's slot, the local name and the argument of getrefcount.
-    return sys.getrefcount(raw) <= 3 and xp.owns(raw) and not xp.frozen(raw)
+    return sys.getrefcount(raw) <= _ALONE and xp.owns(raw) and not xp.frozen(raw)
 
 
 class At:
@@ -96,7 +147,7 @@ class Place:
         self._x, self._key = x, key
 
     def _value(self, v):
-        return make.asarray(v, dtype=self._x.dtype, device=self._x.device)
+        return _value_for(self._x, v)
 
     def get(self):
         """The elements at the key."""
@@ -144,7 +195,7 @@ def sub_at_index(self, position: int, value):
 def _flat_add(x, position: int, value):
     if not -x.size <= position < x.size:
         raise errors.IndexingError(
-            f"position {position} is out of range for {x.size} elements"
+            f"add_at_index: position {position} is out of range for {x.size} elements"
         )
     place, key = position % x.size, []
     for n in reversed(x.shape):

@@ -47,7 +47,7 @@ def into(op: Op, args: tuple, out):
     what = f"{op.name}(out=…)"
     check_writable(out, what)
     check_untracked(args, what)
-    args = dispatch.lifted(args)
+    args = dispatch.lifted(op, args)
     if not any(type(a) in GROUND for a in args):
         args = [dispatch.above.adopt(a, device=out.device) for a in args]
     args = dispatch.harmonise(op, args)

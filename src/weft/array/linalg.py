@@ -3,11 +3,13 @@
 from typing import Any, NamedTuple
 
 from .. import errors
+from ..core.aval import integer_in
 from ..ops import contract, determinant, factor, matrix_functions, spectral
 from ..ops import linalg as _linalg
 from .arguments import axes_of, boxed
 from .manipulation import diagonal as _diagonal
-from .manipulation import matrix_transpose, moveaxis
+from .manipulation import matrix_transpose as matrix_transpose
+from .manipulation import moveaxis
 from .reductions import norm as _norm
 
 __all__ = """
@@ -146,7 +148,7 @@ def inv(x, /):
 
 
 def pinv(x, /, *, rtol=None):
-    """The Moore–Penrose inverse; singular values below rtol·largest count as zero."""
+    """The Moore-Penrose inverse; singular values below rtol·largest count as zero."""
     return _linalg.pinv(boxed(x), rtol)
 
 
@@ -167,7 +169,11 @@ def triangular_solve(a, b, /, *, lower: bool = True, unit_diagonal: bool = False
 
 def lstsq(a, b, /, *, rcond=None) -> LstsqResult:
     """x that minimises ‖a·x − b‖, of least norm; residuals, rank and singular values."""
-    return LstsqResult(*_linalg.lstsq(boxed(a), boxed(b), rcond))
+    a, b = boxed(a), boxed(b)
+    rows = b.shape[0] if b.ndim == 1 else b.shape[-2] if b.ndim else None
+    if a.ndim < 2 or a.shape[-2] != rows:
+        raise errors.ShapeError(f"lstsq: {a.shape} and right sides {b.shape}, one row for each")
+    return LstsqResult(*_linalg.lstsq(a, b, rcond))
 
 
 def cholesky(x, /, *, upper: bool = False):
@@ -234,10 +240,10 @@ def sqrtm(x, /):
 
 def matrix_power(x, n: int, /):
     """x multiplied with itself n times; the inverse for negative n."""
-    return _linalg.matrix_power(boxed(x), n)
+    return _linalg.matrix_power(boxed(x), integer_in("matrix_power", "n", n))
 
 
-def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):  # noqa: A002
+def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
     """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
     return _linalg.matrix_norm(boxed(x), ord, keepdims)
 
@@ -247,12 +253,12 @@ def matrix_rank(x, /, *, rtol=None):
     return _linalg.matrix_rank(boxed(x), rtol)
 
 
-def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):  # noqa: A002
+def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
     """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
     return _norm(x, ord, axis, keepdims=keepdims)
 
 
-def norm(x, /, ord=None, axis=None, *, keepdims: bool = False):  # noqa: A002
+def norm(x, /, ord=None, axis=None, *, keepdims: bool = False):
     """NumPy's norm: of a vector, or of a matrix over a pair of axes."""
     x = boxed(x)
     if axis is None and (ord is None or x.ndim == 1):

@@ -257,7 +257,7 @@ def from_vec(values: Sequence[Any], shape=None, device=None):
     return t if shape is None else structural.reshape(t, _shape("from_vec", shape))
 
 
-def scalar(value, dtype=None, device=None):
+def scalar(value, device=None, dtype=None):
     """A number as a 0-d tensor."""
     t = tensor(value, dtype=dtype, device=device)
     if t.shape:

@@ -1,26 +1,24 @@
 """Public functions that rearrange tensors."""
 
 from math import prod
-from operator import index
 
 import numpy as np
 
 from .. import errors
-from ..core.aval import axes_in, broadcast
+from ..core.aval import axes_in, broadcast, integer_in
 from ..ops import arrange, structural
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
 
 
 def _shape_from(size: int, shape) -> tuple[int, ...]:
     """A shape with at most one −1 filled in."""
-    dims = tuple(map(index, shape)) if isinstance(shape, tuple | list) else (index(shape),)
-    if -1 not in dims:
+    dims = shape if isinstance(shape, tuple | list) else (shape,)
+    dims = tuple([integer_in("reshape", "shape", d) for d in dims])
+    if all(d >= 0 for d in dims):
         return dims
     rest = -prod(dims)
-    if dims.count(-1) > 1 or rest == 0 or size % rest:
-        raise errors.ShapeError(
-            f"reshape: {size} elements cannot take the shape {dims}"
-        )
+    if min(dims) < -1 or dims.count(-1) > 1 or rest == 0 or size % rest:
+        raise errors.ShapeError(f"reshape: {size} elements cannot take the shape {dims}")
     return tuple(size // rest if d == -1 else d for d in dims)
 
 
@@ -69,8 +67,12 @@ def matrix_transpose(x, /):
 def moveaxis(x, source, destination, /):
     """x with some axes moved, the others in their order."""
     x = boxed(x)
-    source = axes_of("moveaxis", x, source)
-    return structural.moveaxis(x, source, axes_of("moveaxis", x, destination))
+    source, destination = axes_of("moveaxis", x, source), axes_of("moveaxis", x, destination)
+    if len(source) != len(destination):
+        raise errors.AxisError(
+            f"moveaxis: axes {source} to {destination}, expected as many of one as of the other"
+        )
+    return structural.moveaxis(x, source, destination)
 
 
 def swapaxes(x, a: int, b: int, /):
@@ -90,13 +92,18 @@ def squeeze(x, /, axis=None):
 def expand_dims(x, /, axis=0):
     """x with a new axis of length 1."""
     x = boxed(x)
-    named = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+    named = axis if isinstance(axis, tuple | list) else (axis,)
+    named = tuple([integer_in("expand_dims", "axis", a) for a in named])
     return structural.expand_dims(x, axes_in("expand_dims", named, x.ndim + len(named)))
 
 
 def broadcast_to(x, /, shape):
     """x repeated, without a copy, to a larger shape."""
-    return structural.broadcast_to(boxed(x), (shape,) if isinstance(shape, int) else tuple(shape))
+    dims = tuple(shape) if hasattr(shape, "__len__") else (shape,)
+    dims = tuple([integer_in("broadcast_to", "shape", d) for d in dims])
+    if any(d < 0 for d in dims):
+        raise errors.ShapeError(f"broadcast_to: shape {dims} has a negative size")
+    return structural.broadcast_to(boxed(x), dims)
 
 
 def broadcast_shapes(*shapes) -> tuple[int, ...]:
@@ -124,15 +131,19 @@ def roll(x, /, shift, *, axis=None):
         return structural.reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
     axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     shifts = tuple(shift) if isinstance(shift, tuple | list) else (shift,) * len(axes)
+    axes = axes * len(shifts) if len(axes) == 1 else axes
+    if len(shifts) != len(axes):
+        raise errors.ArgumentError(f"roll: {len(shifts)} shifts for {len(axes)} axes")
     named = tuple(axis_of("roll", x, a) for a in axes)
-    return structural.roll(x, tuple(map(int, shifts)), named)
+    shifts = tuple([integer_in("roll", "shift", s) for s in shifts])
+    return structural.roll(x, shifts, named)
 
 
 def concat(arrays, /, *, axis: int | None = 0):
     """Tensors one after the other along an axis (None: flattened first)."""
     boxes = [boxed(a) for a in arrays]
     if not boxes:
-        raise errors.ArgumentError(f"concat: needs at least one tensor")
+        raise errors.ArgumentError("concat: needs at least one tensor")
     if axis is None:
         boxes, axis = [reshape(b, (-1,)) for b in boxes], 0
     return structural.concat(boxes, axis_of("concat", boxes[0], axis))
@@ -142,7 +153,7 @@ def stack(arrays, /, *, axis: int = 0):
     """Tensors of one shape along a new axis."""
     boxes = [boxed(a) for a in arrays]
     if not boxes:
-        raise errors.ArgumentError(f"stack: needs at least one tensor")
+        raise errors.ArgumentError("stack: needs at least one tensor")
     return structural.stack(boxes, axis_of("stack", boxes[0], axis, extra=1))
 
 
@@ -157,32 +168,45 @@ def split(x, sections, /, axis: int = 0) -> tuple:
     x = boxed(x)
     k = axis_of("split", x, axis)
     n = x.shape[k]
-    if isinstance(sections, int):
+    if not isinstance(sections, tuple | list | range):
+        sections = integer_in("split", "sections", sections)
         if sections <= 0 or n % sections:
             raise errors.ArgumentError(
                 f"split: {n} elements along axis {axis} do not divide into {sections} equal "
                 f"parts; see chunk"
             )
         sections = range(n // sections, n, n // sections)
-    return structural.split(x, tuple(map(index, sections)), k)
+    return structural.split(x, tuple([integer_in("split", "position", s) for s in sections]), k)
 
 
 def chunk(x, chunks: int, /, axis: int = 0) -> tuple:
     """x in at most `chunks` parts of one length, the last of which may be shorter."""
     x = boxed(x)
+    if integer_in("chunk", "chunks", chunks) < 1:
+        raise errors.ArgumentError(f"chunk: {chunks} chunks, expected 1 or more")
     return structural.chunk(x, chunks, axis_of("chunk", x, axis))
 
 
 def tile(x, repetitions, /):
     """x repeated as a whole along each axis."""
-    reps = (repetitions,) if isinstance(repetitions, int) else tuple(repetitions)
-    return arrange.tile(boxed(x), reps)
+    reps = tuple(repetitions) if hasattr(repetitions, "__len__") else (repetitions,)
+    return arrange.tile(boxed(x), tuple([_count("tile", r) for r in reps]))
+
+
+def _count(name: str, value) -> int:
+    n = integer_in(name, "repetitions", value)
+    if n < 0:
+        raise errors.ArgumentError(f"{name}: {n} repetitions, expected 0 or more")
+    return n
 
 
 def repeat(x, repeats, /, *, axis: int | None = None):
     """Each element repeated along `axis` (None: of the flattened tensor)."""
     x, k = flat_or_axis("repeat", boxed(x), axis)
-    return arrange.repeat(x, repeats if isinstance(repeats, int) else boxed(repeats).numpy(), k)
+    counts = boxed(repeats)
+    if not counts.ndim:
+        return arrange.repeat(x, _count("repeat", repeats), k)
+    return arrange.repeat(x, np.array([_count("repeat", r) for r in counts.tolist()], int), k)
 
 
 def meshgrid(*arrays, indexing: str = "xy") -> list:
@@ -196,11 +220,20 @@ def pad(x, pad_width, /, mode: str = "constant", *, constant_values: float = 0.0
     mode is constant, edge, reflect, symmetric or wrap, as in NumPy.
     """
     x = boxed(x)
-    widths = np.broadcast_to(np.asarray(pad_width, dtype=int), (x.ndim, 2))
-    widths = tuple((int(a), int(b)) for a, b in widths)
+    widths = _pad_widths(x, pad_width)
     if mode == "constant":
         return arrange.pad(x, widths, constant_values)
     return arrange.pad_by(x, widths, mode)
+
+
+def _pad_widths(x, pad_width) -> tuple[tuple[int, int], ...]:
+    widths = np.asarray(pad_width)
+    if widths.dtype.kind not in "iu" or widths.shape not in ((), (1,), (2,), (1, 2), (x.ndim, 2)):
+        raise errors.ArgumentError(
+            f"pad: widths {pad_width!r} for the shape {x.shape}; expected an integer, (before, "
+            "after), or one such pair for each axis"
+        )
+    return tuple((int(a), int(b)) for a, b in np.broadcast_to(widths, (x.ndim, 2)))
 
 
 def diag(x, /, offset: int = 0):

@@ -9,7 +9,7 @@ _LARGEST_KEPT = 1 << 30
 
 
 def keep_freed_memory() -> None:
-    """glibc only: fresh pages cost 6–8 times the arithmetic done on them."""
+    """glibc only: fresh pages cost 6 to 8 times the arithmetic done on them."""
     if not sys.platform.startswith("linux"):
         return
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

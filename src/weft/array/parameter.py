@@ -2,8 +2,6 @@
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from .. import errors
 from ..core.backends import BACKENDS
 from ..core.value import install, wrap

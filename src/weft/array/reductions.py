@@ -1,11 +1,13 @@
 """Public reductions: sums, extremes, statistics, and running ones."""
 
+from .. import errors
 from ..core import dtypes
+from ..core.aval import integer_in
 from ..ops import cumulate, order, reduce, structural
 from ..ops.structural import sum_
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
-from .manipulation import concat
 from .make import full
+from .manipulation import concat
 
 
 def _in(x, dtype):
@@ -13,7 +15,7 @@ def _in(x, dtype):
     return x if dtype is None else structural.cast(x, dtypes.canonical(dtype))
 
 
-def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False):  # noqa: A001
+def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False):
     """The sum over `axis` (None: all; an integer; a tuple).
 
     >>> import weft as wf
@@ -40,13 +42,13 @@ def mean(x, /, axis=None, *, keepdims: bool = False):
     return reduce.mean(x, axes_of("mean", x, axis), keepdims)
 
 
-def max(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+def max(x, /, axis=None, *, keepdims: bool = False):
     """The largest element over `axis`; equal ones share the gradient."""
     x = boxed(x)
     return reduce.amax(x, axes_of("max", x, axis), keepdims)
 
 
-def min(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+def min(x, /, axis=None, *, keepdims: bool = False):
     """The smallest element over `axis`; equal ones share the gradient."""
     x = boxed(x)
     return reduce.amin(x, axes_of("min", x, axis), keepdims)
@@ -55,13 +57,13 @@ def min(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
 amax, amin = max, min
 
 
-def any(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+def any(x, /, axis=None, *, keepdims: bool = False):
     """Whether some element over `axis` is not zero."""
     x = boxed(x)
     return reduce.any_(x, axes_of("any", x, axis), keepdims)
 
 
-def all(x, /, axis=None, *, keepdims: bool = False):  # noqa: A001
+def all(x, /, axis=None, *, keepdims: bool = False):
     """Whether every element over `axis` is not zero."""
     x = boxed(x)
     return reduce.all_(x, axes_of("all", x, axis), keepdims)
@@ -97,9 +99,11 @@ def std(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False):
     return reduce.std(x, axes_of("std", x, axis), keepdims, correction)
 
 
-def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False):  # noqa: A002
+def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False):
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     x = boxed(x)
+    if isinstance(ord, str):
+        raise errors.ArgumentError(f"norm: ord {ord!r}, expected a number; see linalg.matrix_norm")
     return reduce.norm(x, axes_of("norm", x, axis), keepdims, ord)
 
 
@@ -175,5 +179,7 @@ def logcumsumexp(x, axis: int = 0):
 def diff(x, /, *, axis: int = -1, n: int = 1, prepend=None, append=None):
     """n-th differences of neighbours along `axis`."""
     x = boxed(x)
+    if integer_in("diff", "n", n) < 0:
+        raise errors.ArgumentError(f"diff: n {n}, expected 0 or more")
     ends = [None if e is None else boxed(e) for e in (prepend, append)]
     return cumulate.diff(x, axis_of("diff", x, axis), n, *ends)

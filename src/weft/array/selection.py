@@ -4,7 +4,9 @@ from typing import Any, NamedTuple
 
 from .. import errors
 from ..core import dtypes
+from ..core.aval import integer_in
 from ..ops import along, distinct, index, order, quantiles
+from . import dtype_functions
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
 from .make import asarray
 
@@ -80,7 +82,12 @@ def embedding(indices, weight, /):
 def one_hot(indices, num_classes: int, /, *, dtype=None):
     """A vector with a single one for each index, along a new last axis."""
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
-    return index.one_hot(boxed(indices), num_classes, dtype)
+    indices = boxed(indices)
+    if not dtype_functions.isdtype(indices.dtype, "integral"):
+        raise errors.DTypeError(f"one_hot: got {indices.dtype}, expected integer classes")
+    if integer_in("one_hot", "num_classes", num_classes) < 1:
+        raise errors.ArgumentError(f"one_hot: {num_classes} classes, expected 1 or more")
+    return index.one_hot(indices, num_classes, dtype)
 
 
 def nonzero(x, /) -> tuple:
@@ -117,7 +124,7 @@ class Ordered(NamedTuple):
 
 def topk(x, k: int, /, *, axis: int = -1, largest: bool = True) -> Ordered:
     """The k largest (or smallest) along `axis`, in order, and where they were."""
-    x = boxed(x)
+    x, k = boxed(x), integer_in("topk", "k", k)
     return Ordered(*order.topk(x, k, axis_of("topk", x, axis), largest))
 
 
@@ -159,6 +166,8 @@ def interp(x, xp, fp, /, left=None, right=None, period=None):
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     """Where the elements of x2 belong in the sorted x1."""
     x1, x2 = boxed(x1), boxed(x2)
+    if side not in ("left", "right"):
+        raise errors.ArgumentError(f"searchsorted: side {side!r}, expected 'left' or 'right'")
     if sorter is not None:
         x1 = take(x1, sorter)
     return order.searchsorted(x1, x2, side == "right")
@@ -166,7 +175,10 @@ def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
 
 def bincount(x, /, weights=None, *, minlength: int = 0):
     """How often each nonnegative integer occurs, or the sum of its weights."""
-    return distinct.bincount(boxed(x), weights, minlength)
+    x = boxed(x)
+    if not dtype_functions.isdtype(x.dtype, "integral"):
+        raise errors.DTypeError(f"bincount: got {x.dtype}, expected integers")
+    return distinct.bincount(x, weights, minlength)
 
 
 def histogram(x, edges, /, weights=None):

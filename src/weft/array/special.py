@@ -1,7 +1,9 @@
 """Public special functions: `wf.special`, under SciPy's names."""
 
+from .. import errors
+from ..core.aval import integer_in
 from ..core.op import TABLE
-from ..ops import special as _special  # noqa: F401  (fills the table)
+from ..ops import special as _special
 from .arguments import boxed
 from .elementwise import public as _public
 from .reductions import log_softmax, logsumexp, softmax
@@ -20,6 +22,9 @@ lgamma = FUNCTIONS["gammaln"]
 
 def polygamma(n, x, /):
     """The n-th derivative of `digamma`; n is a nonnegative integer."""
+    n = integer_in("polygamma", "n", n)
+    if n < 0:
+        raise errors.ArgumentError(f"polygamma: order {n}, expected 0 or more")
     return _special.polygamma(n, boxed(x))
 
 

@@ -165,8 +165,9 @@ class Tensor(Value):
         """
         self._refuse_if_tracked("numpy()")
         if self.device.startswith("cuda"):
-            raise errors.DeviceError(f"numpy(): the tensor is on {self.device}; use "
-                                     f".to('cpu').numpy()")
+            raise errors.DeviceError(
+                f"numpy(): the tensor is on {self.device}; use .to('cpu').numpy()"
+            )
         view = as_numpy(self._data).view()
         view.flags.writeable = False
         return view
@@ -287,8 +288,8 @@ class Tensor(Value):
     __ge__ = logic.greater_equal
 
     def __pow__(self, n):
-        return elementwise.power_scalar(self, n) if type(n) in PYTHON_SCALARS else (
-            elementwise.pow_(self, n))
+        scalar = type(n) in PYTHON_SCALARS
+        return elementwise.power_scalar(self, n) if scalar else elementwise.pow_(self, n)
 
     def __eq__(self, other):
         return NotImplemented if other is None else logic.equal(self, other)

@@ -6,7 +6,6 @@ of names), then in numpy, numpy.linalg and scipy.special.
 
 import sys
 from importlib import import_module
-from types import BuiltinFunctionType
 
 import numpy as np
 
@@ -30,7 +29,7 @@ def __getattr__(attribute: str):
     for family in _FAMILIES:
         found = vars(import_module(f"{__package__}.{family}")).get(attribute)
         # What a family imports from elsewhere (math.prod) is not its answer.
-        if found is not None and not isinstance(found, BuiltinFunctionType):
+        if found is not None and getattr(found, "__module__", None) != "math":
             break
     else:
         found = getattr(np, attribute, None) or getattr(np.linalg, attribute, None)

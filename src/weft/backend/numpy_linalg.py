@@ -1,7 +1,7 @@
 """NumPy's names and dtypes fixed for the linalg rows."""
 
+import math
 from functools import lru_cache, wraps
-from math import prod
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -55,7 +55,7 @@ def _pair_plan(subscripts: str, a_shape, b_shape):
     first, second = terms.split(",")
     a, b = dict(zip(first, a_shape, strict=True)), dict(zip(second, b_shape, strict=True))
     sizes = {c: max(a.get(c, 1), b.get(c, 1)) for c in a | b}
-    if prod(sizes.values()) < _SMALL or 0 in (*a.values(), *b.values()):
+    if math.prod(sizes.values()) < _SMALL or 0 in (*a.values(), *b.values()):
         return None
     # A label of size one needs no place in an array if the other one has it.
     a = {c: n for c, n in a.items() if not (c in b and n == 1)}
@@ -63,7 +63,7 @@ def _pair_plan(subscripts: str, a_shape, b_shape):
     batch = [c for c in a if c in b and c in out]
     inner = [c for c in a if c in b and c not in out]
     rows, columns = ([c for c in x if c in out and c not in batch] for x in (a, b))
-    many = [prod(sizes[c] for c in group) for group in (batch, rows, inner, columns)]
+    many = [math.prod(sizes[c] for c in group) for group in (batch, rows, inner, columns)]
     a_shape, b_shape = (many[0], many[1], many[2]), (many[0], many[2], many[3])
     if not batch:
         a_shape, b_shape = a_shape[1:], b_shape[1:]
@@ -183,6 +183,8 @@ _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 def triangular_solve(a, b, lower: bool, unit: bool):
     from scipy.linalg import lapack as routines
 
+    if not a.shape[-2] == a.shape[-1] == b.shape[-2]:
+        raise ValueError("LAPACK would read beyond the arrays")  # the row's shape rule says why
     trtrs = getattr(routines, f"{_PREFIX[a.dtype.char]}trtrs")
 
     def one(a, b):

@@ -8,7 +8,6 @@ import operator
 import sys
 from contextlib import nullcontext
 from importlib import import_module
-from types import BuiltinFunctionType
 
 import numpy as np
 import torch
@@ -36,7 +35,7 @@ def __getattr__(attribute: str):
     for family in _FAMILIES:
         found = vars(import_module(f"{__package__}.{family}")).get(attribute)
         # What a family imports from elsewhere (math.prod) is not its answer.
-        if found is not None and not isinstance(found, BuiltinFunctionType):
+        if found is not None and getattr(found, "__module__", None) != "math":
             break
     else:
         for module in (torch, torch.special, torch.linalg):

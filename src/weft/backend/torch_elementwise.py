@@ -39,6 +39,8 @@ def _on_floats(fn):
     @wraps(fn)
     def call(*args):
         t = _first_tensor(args)
+        if t.is_complex():
+            raise TypeError(f"{fn.__name__} is not supported for complex numbers")
         if not t.is_floating_point():
             t = t.to(torch.get_default_dtype())
         return fn(*(_beside(a, t).to(t.dtype) for a in args))

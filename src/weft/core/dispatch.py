@@ -66,7 +66,7 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     if cls is None:
         if not public and not any(type(a) in GROUND for a in args):
             return _raw(op, args, static)
-        args = harmonise(op, lifted(args))
+        args = harmonise(op, lifted(op, args))
         raws = [a._data if type(a) in GROUND else a for a in args]
         cls = common_backend(op, raws)
         if cls is None:  # Python scalars only
@@ -150,13 +150,17 @@ def _raw(op: Op, args, static):
     raise errors.ArgumentError(f"{op.name}: no array among the arguments {args}")
 
 
-def lifted(args) -> list:
+def lifted(op: Op, args) -> list:
     """Foreign arrays as untracked tensors; Python scalars stay.
 
     A NumPy scalar has a dtype but no device: it goes where the tensors are.
     """
     device = next((a.device for a in args if type(a) in GROUND), None)
-    return [_lift(a, device) for a in args]
+    try:
+        return [_lift(a, device) for a in args]
+    except errors.DTypeError as e:
+        reason = e.message.removeprefix("asarray: ")
+        raise errors.DTypeError(f"{op.name}: {reason}") from None
 
 
 def _lift(x, device):

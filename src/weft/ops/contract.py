@@ -177,6 +177,10 @@ def _explicit(subscripts: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...],
         named = "".join(terms).translate(dict.fromkeys(map(ord, dots)))
         out = "..." + "".join(sorted(c for c in set(named) if named.count(c) == 1))
     out = out.replace("...", dots)
+    if len(set(out)) < len(out) or not set(out) <= set("".join(terms)):
+        raise ArgumentError(
+            f"einsum: {subscripts!r}: the result's labels must be labels of the arguments, each once"
+        )
     if not set("".join(terms)) <= set(ascii_letters) or not set(dots) <= set(out):
         raise ArgumentError(
             f"einsum: {subscripts!r}: labels are letters, and an ellipsis of the arguments "

@@ -20,14 +20,14 @@ from .slicing import indexed_shape, slice_, unslice
 from .structural import broadcast_to, cast, inverse, permute, reshape, unbroadcast
 
 
-def in_range(name: str):
+def in_range(name: str, called: str = ""):
     """The backend's kernel, with an index that is out of range as an error of ours."""
 
     def compute(xp, *args):
         try:
             return getattr(xp, name)(*args)
         except IndexError as e:
-            raise IndexingError(f"{name}: {e}") from None
+            raise IndexingError(f"{called or name}: {e}") from None
 
     return compute
 
@@ -250,7 +250,7 @@ def assign(raw, key, v) -> None:
     v = _trimmed(v, way.shape)
     _fits("index", aval_of(v), way.shape)
     if way.straight and part is raw:
-        in_range("write_index")(xp, raw, way.index, v, way.axis)
+        in_range("write_index", "index")(xp, raw, way.index, v, way.axis)
     else:
         part = way.back(index_put(way.go(part), way.index, v, way.axis))
         xp.write_slice(raw, part, key.index)

@@ -178,11 +178,12 @@ def _mixed(entries: list, shape) -> tuple[tuple, tuple[Selector, ...]]:
 
 
 def _covered(e: _Array, axis: int, shape) -> tuple[int, ...]:
-    """The lengths of the axes an array stands for, which must be a mask's own."""
+    """The lengths of the axes an array stands for: a mask's own, or 0 where it has none."""
     lengths = tuple(shape[axis : axis + e.ndim])
-    if e.is_mask and tuple(e.array.shape) != lengths:
-        raise _fault(
-            f"a mask of shape {tuple(e.array.shape)} over axes of lengths {lengths}; "
-            "they must be the same"
-        )
+    if e.is_mask:
+        own = tuple(e.array.shape)
+        if not all([m in (n, 0) for m, n in zip(own, lengths, strict=True)]):
+            raise _fault(
+                f"a mask of shape {own} over axes of lengths {lengths}; they must be the same"
+            )
     return lengths

@@ -15,7 +15,10 @@ def span(s: slice, n: int) -> tuple[int, int, int]:
     """A Python slice of an axis of length n as (start, count, step)."""
     if s.start is None and s.stop is None and s.step is None:
         return 0, n, 1
-    start, stop, step = s.indices(n)
+    try:
+        start, stop, step = s.indices(n)
+    except (TypeError, ValueError) as e:
+        raise IndexingError(f"index: {e}") from None
     count = len(range(start, stop, step))
     return (start, count, step) if count else (0, 0, 1)
 
