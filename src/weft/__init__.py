@@ -7,6 +7,7 @@
 """
 
 from math import e, inf, nan, pi
+from sys import modules as _modules
 
 from . import backend, errors
 from .array import memory as _memory
@@ -53,9 +54,7 @@ globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULE
 for _name in ("backward", "register_hook", "retain_grad"):
     setattr(Tensor, _name, getattr(_backward, _name))
 
-__all__ = sorted(
-    [
-        *(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULES),
-        *(n for n in dict(globals()) if not n.startswith("_")),
-    ]
-)
+for _name, _module in _namespace.MODULES.items():
+    _modules[f"{__name__}.{_name}"] = _module  # so that `from weft.linalg import solve` works
+
+__all__ = sorted(n for n in globals() if not n.startswith("_"))

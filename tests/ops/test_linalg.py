@@ -265,3 +265,12 @@ def test_linalg_imports_neither_scipy_nor_torch():
     code = "import sys, weft as wf; wf.linalg.det(wf.eye(2)); print('scipy' in sys.modules)"
     out = run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_tolerance_for_each_matrix(device):
+    a = np.stack([np.diag([1.0, 0.1]), np.diag([1.0, 0.1])])
+    x, rtol = wf.tensor(a, device=device), wf.tensor([0.5, 0.01], device=device).to(wf.float64)
+    assert host(wf.linalg.matrix_rank(x, rtol=rtol)).tolist() == [1, 2]
+    inverse = host(wf.linalg.pinv(x, rtol=rtol))
+    np.testing.assert_allclose(inverse, [np.diag([1.0, 0.0]), np.diag([1.0, 10.0])], 1e-12)

@@ -105,6 +105,11 @@ def one_for_nought(op: Op, i: int) -> Op:
     return replace(op, rule=replace(op.rule, d=tuple(d)))
 
 
+def tangent_itself(op: Op, i: int) -> Op:
+    """One in place of a push-forward that is constantly zero."""
+    return repushed(lambda tangents, *_rest: tangents[i])(op, i)
+
+
 def conjugated(op: Op, i: int) -> Op:
     """A conjugation too many, which is one missing."""
     if isinstance(op.rule, Linear):

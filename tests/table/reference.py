@@ -13,7 +13,7 @@ from .rows import cases
 
 # How many units of conditioning a stable algorithm may lose. One number for every row: what
 # differs between rows is the conditioning, and that is measured.
-UNITS = 16.0
+UNITS = 64.0
 # With more coordinates than this, derivatives are checked along some random directions (which
 # see every element, though not one by one) instead of along every axis: first and second order.
 FULL, SKETCH = 40, 8

@@ -41,7 +41,9 @@ def astype(x, dtype, /, *, copy: bool = True, device=None):
 
 
 def _dtype_of(x) -> np.dtype:
-    return x.dtype if type(x) in GROUND else dtypes.canonical(getattr(x, "dtype", x))
+    if type(x) in GROUND:
+        return x.dtype
+    return dtypes.canonical(x if isinstance(x, type) else getattr(x, "dtype", x))
 
 
 def can_cast(from_, to, /) -> bool:

@@ -6,40 +6,7 @@ from .. import errors
 from ..backend.device import as_numpy
 from ..core.backends import BACKENDS
 from ..core.node import Node
-from ..core.value import GROUND
-from . import make
-
-# Filled by the namespace: public functions under NumPy's names.
-FUNCTIONS: dict[str, object] = {}
-
-_UFUNC_NAMES = {
-    "absolute": "abs",
-    "arccos": "acos",
-    "arccosh": "acosh",
-    "arcsin": "asin",
-    "arcsinh": "asinh",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arctanh": "atanh",
-    "conjugate": "conj",
-    "fabs": "abs",
-    "invert": "bitwise_invert",
-    "left_shift": "bitwise_left_shift",
-    "power": "pow",
-    "right_shift": "bitwise_right_shift",
-    "rint": "round",
-    "true_divide": "divide",
-    "vecdot": "vecdot",
-}
-_FUNCTION_NAMES = {
-    "amax": "max",
-    "amin": "min",
-    "around": "round",
-    "concatenate": "concat",
-    "transpose": "permute_dims",
-}
-_RENAMED_ARGUMENTS = {"ddof": "correction", "a_min": "min", "a_max": "max"}
-_REDUCTIONS = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+from . import make, numpy_calls
 
 
 def to_array(self, dtype=None, copy=None) -> np.ndarray:
@@ -52,78 +19,20 @@ def to_array(self, dtype=None, copy=None) -> np.ndarray:
     return out.copy() if copy else out
 
 
-def _tracked(values) -> bool:
-    return any(
-        v.requires_grad if type(v) in GROUND else isinstance(v, list | tuple) and _tracked(v)
-        for v in values
-    )
-
-
-def _as_arrays(value):
-    if type(value) in GROUND:
-        return value.numpy()
-    if isinstance(value, list | tuple):
-        return type(value)(_as_arrays(v) for v in value)
-    return value
-
-
-def array_ufunc(self, ufunc, method: str, *inputs, out=None, **options):
-    """NumPy's `__array_ufunc__`: `np.sin(x)` and `array * x` are Weft's own operations."""
-    name = _UFUNC_NAMES.get(ufunc.__name__, ufunc.__name__)
-    if method == "reduce":
-        name = _REDUCTIONS.get(ufunc.__name__)
-        options.setdefault("axis", 0)
-        options = {k: v for k, v in options.items() if v is not None or k == "axis"}
-    function = FUNCTIONS.get(name) if method in ("__call__", "reduce") else None
-    if out is not None and type(out[0]) not in GROUND:
-        return _into_numpy(ufunc, method, inputs, out, options)
-    if function is None or "where" in options:
-        return _foreign(f"np.{ufunc.__name__}", getattr(ufunc, method), inputs, options)
-    options.pop("casting", None)
-    if out is not None:
-        options["out"] = out[0]
-    return function(*inputs, **options)
-
-
-def _into_numpy(ufunc, method, inputs, out, options):
-    if _tracked(inputs):
-        raise errors.InterchangeError(
-            f"np.{ufunc.__name__}(out=array): writing a tensor that is being differentiated into "
-            f"a NumPy array would drop its gradient; use x.detach()"
-        )
-    return getattr(ufunc, method)(*map(_as_arrays, inputs), out=out, **options)
-
-
-def array_function(self, func, types, args, kwargs):
-    """NumPy's `__array_function__`: `np.sum(x)` is `wf.sum(x)`, with the gradient."""
-    module = func.__module__.removeprefix("numpy").lstrip(".")
-    name = _FUNCTION_NAMES.get(func.__name__, func.__name__)
-    qualified = f"{module}.{name}" if module in ("linalg", "fft") else name
-    function = FUNCTIONS.get(qualified)
-    if function is None:
-        return _foreign(f"np.{qualified}", func, args, kwargs)
-    kwargs = {_RENAMED_ARGUMENTS.get(k, k): v for k, v in kwargs.items()}
-    return function(*args, **kwargs)
-
-
-def _foreign(name: str, func, args, kwargs):
-    """A NumPy function that Weft does not have: only on values nobody differentiates."""
-    if _tracked(args) or _tracked(kwargs.values()):
-        raise errors.InterchangeError(
-            f"{name} has no differentiable counterpart in Weft and would drop the gradient; "
-            f"use x.detach() if that is meant"
-        )
-    return func(*map(_as_arrays, args), **{k: _as_arrays(v) for k, v in kwargs.items()})
-
-
 def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     """Export the memory by DLPack; refused where it would drop a gradient."""
     self._refuse_if_tracked("__dlpack__")
-    options = {"max_version": max_version, "dl_device": dl_device, "copy": copy}
-    options = {k: v for k, v in options.items() if v is not None}
-    if stream is not None:
-        options["stream"] = stream
-    return self._data.__dlpack__(**options)
+    given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+    options = {k: v for k, v in given.items() if v is not None}
+    raw = self._data
+    if self.device == "cpu":
+        if raw.dtype.kind == "V":
+            raise errors.InterchangeError(
+                f"__dlpack__: NumPy does not export {self.dtype}; use x.torch() or x.to('float32')"
+            )
+        # Readers that know of read-only memory are told that this is; others copy or write.
+        raw = self.numpy() if max_version is not None and max_version >= (1, 0) else raw
+    return raw.__dlpack__(**options)
 
 
 def dlpack_device(self) -> tuple[int, int]:
@@ -165,8 +74,8 @@ def torch_tensor(self):
 
 PROTOCOLS = {
     "__array__": to_array,
-    "__array_ufunc__": array_ufunc,
-    "__array_function__": array_function,
+    "__array_ufunc__": numpy_calls.ufunc,
+    "__array_function__": numpy_calls.function,
     "__dlpack__": dlpack,
     "__dlpack_device__": dlpack_device,
     "__buffer__": buffer,

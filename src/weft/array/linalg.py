@@ -13,7 +13,7 @@ from .manipulation import moveaxis
 from .reductions import norm as _norm
 
 __all__ = """
-    cholesky cross det diagonal dot eig eigh eigvals eigvalsh einsum expm inner inv kron logm lstsq
+    cholesky cond cross det diagonal dot eig eigh eigvals eigvalsh einsum expm inner inv kron logm lstsq
     lu matmul matrix_norm matrix_power matrix_rank matrix_transpose multi_dot norm outer pinv qr
     slogdet solve solve_triangular sqrtm svd svdvals tensordot trace triangular_solve vdot vecdot
     vector_norm
@@ -251,6 +251,11 @@ def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
 def matrix_rank(x, /, *, rtol=None):
     """How many singular values exceed rtol·largest."""
     return _linalg.matrix_rank(boxed(x), rtol)
+
+
+def cond(x, /, *, ord=None):
+    """The condition number ‖x‖·‖x⁻¹‖; by default of the 2-norm, from the singular values."""
+    return _linalg.cond(boxed(x), ord)
 
 
 def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):

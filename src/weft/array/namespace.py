@@ -13,6 +13,7 @@ from . import (
     linalg,
     make,
     manipulation,
+    numpy_calls,
     random,
     reductions,
     selection,
@@ -83,6 +84,11 @@ def _transposed(self):
     return manipulation.permute_dims(self)
 
 
+def _adjoint(self):
+    """The conjugate of `.mT`."""
+    return complex_.conj(manipulation.matrix_transpose(self))
+
+
 def sum_dim(self, axis: int, keepdims: bool = False):
     """The sum along one axis."""
     return structural.sum_(self, (axis_of("sum_dim", self, axis),), keepdims)
@@ -124,6 +130,7 @@ METHODS |= {
     "__array_namespace__": array_namespace,
     "T": property(_transposed),
     "mT": property(manipulation.matrix_transpose),
+    "mH": property(_adjoint),
     "add": elementwise.FUNCTIONS["add"],
     "add_at_index": indexing.add_at_index,
     "add_scalar": lambda self, value: self + value,
@@ -156,9 +163,9 @@ METHODS |= interchange.PROTOCOLS
 for _name, _method in METHODS.items():
     setattr(Tensor, _name, _method)
 
-interchange.FUNCTIONS.update(FUNCTIONS)
-interchange.FUNCTIONS.update({f"linalg.{n}": getattr(linalg, n) for n in linalg.__all__})
-interchange.FUNCTIONS.update({f"fft.{n}": f for n, f in vars(fft).items() if callable(f)})
+numpy_calls.FUNCTIONS.update(FUNCTIONS)
+numpy_calls.FUNCTIONS.update({f"linalg.{n}": getattr(linalg, n) for n in linalg.__all__})
+numpy_calls.FUNCTIONS.update({f"fft.{n}": f for n, f in vars(fft).items() if callable(f)})
 
 CONSTANTS = {"bool": dtypes.bool_, "newaxis": None, "canonical_dtype": dtypes.canonical}
 MODULES = {"linalg": linalg, "fft": fft, "special": special, "random": random}

@@ -143,12 +143,12 @@ def cholesky(a, upper: bool):
 
 
 @lapack
-def pinv(a, rtol: float | None):
+def pinv(a, rtol):
     return np.linalg.pinv(a, rcond=_rank_tolerance(a) if rtol is None else rtol)
 
 
 @lapack
-def matrix_rank(a, rtol: float | None):
+def matrix_rank(a, rtol):
     return np.linalg.matrix_rank(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
 
 

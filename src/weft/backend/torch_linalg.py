@@ -75,11 +75,11 @@ def cholesky(a, upper: bool):
 
 
 @lapack
-def pinv(a, rtol: float | None):
+def pinv(a, rtol):
     return linalg.pinv(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
 
 
-def matrix_rank(a, rtol: float | None):
+def matrix_rank(a, rtol):
     return linalg.matrix_rank(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
 
 

@@ -179,7 +179,7 @@ def _explicit(subscripts: str, ranks: tuple[int, ...]) -> tuple[tuple[str, ...],
     out = out.replace("...", dots)
     if len(set(out)) < len(out) or not set(out) <= set("".join(terms)):
         raise ArgumentError(
-            f"einsum: {subscripts!r}: the result's labels must be labels of the arguments, each once"
+            f"einsum: {subscripts!r}: the result's labels must be the arguments', each once"
         )
     if not set("".join(terms)) <= set(ascii_letters) or not set(dots) <= set(out):
         raise ArgumentError(

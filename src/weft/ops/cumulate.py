@@ -5,7 +5,7 @@ from math import inf
 from ..backend import recurrence
 from ..core import dtypes
 from ..core.aval import Aval, axis_in
-from ..errors import ShapeError
+from ..errors import ArgumentError, ShapeError
 from .arrange import pad
 from .axes import accumulated, along_shape, floating
 from .complex_ import conj
@@ -136,8 +136,11 @@ logcumsumexp = general(
 
 def diff(x, axis: int, n: int = 1, prepend=None, append=None):
     """The differences between neighbours along an axis, n times over."""
-    x = concat([a for a in (prepend, x, append) if a is not None], axis)
+    if n < 0:
+        raise ArgumentError(f"diff: n = {n}, expected 0 or more")
+    if n:
+        x = concat([a for a in (prepend, x, append) if a is not None], axis)
     for _ in range(n):
-        n = x.shape[axis]
-        x = narrow(x, axis, min(1, n), n) - narrow(x, axis, 0, max(n - 1, 0))
+        size = x.shape[axis]
+        x = narrow(x, axis, min(1, size), size) - narrow(x, axis, 0, max(size - 1, 0))
     return x

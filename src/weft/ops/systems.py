@@ -2,6 +2,7 @@
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.value import GROUND
 from ..errors import ShapeError
 from .arrange import tril, triu
 from .contract import adjoint, matmul
@@ -125,9 +126,15 @@ def _pinv_pull(g, y, a, _rtol):
     return (adjoint(_pinv_change(y, a, g)) - matmul(matmul(h, g), h),)
 
 
+def _raw(rtol):
+    """A tolerance for each matrix of a batch may come as a tensor."""
+    return rtol._data if type(rtol) in GROUND else rtol
+
+
 # Right where the rank stays the same; elsewhere the inverse itself jumps.
 pinv = lapack(
     "pinv",
+    compute=lambda xp, a, rtol: xp.pinv(a, _raw(rtol)),
     shape=_pinv_shape,
     push=_pinv_push,
     pull=_pinv_pull,
@@ -142,7 +149,7 @@ def _rank_shape(a: Aval, rtol) -> Aval:
 
 def _rank(xp, a, rtol):
     half = xp.dtype_of(a) in dtypes.HALF
-    return xp.matrix_rank(xp.cast(a, dtypes.float32) if half else a, rtol)
+    return xp.matrix_rank(xp.cast(a, dtypes.float32) if half else a, _raw(rtol))
 
 
 matrix_rank = undifferentiated(
