@@ -17,6 +17,8 @@ def axes_of(name: str, x, axis) -> tuple[int, ...]:
     ndim = len(x._data.shape)
     if axis is None:
         return _ALL[ndim]
+    if axis.__class__ is int and -ndim <= axis < ndim:
+        return (axis % ndim,)
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     return axes_in(name, tuple([integer_in(name, "axis", a) for a in axes]), ndim)
 

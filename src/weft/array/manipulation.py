@@ -1,5 +1,6 @@
 """Public functions that rearrange tensors."""
 
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -13,7 +14,11 @@ from .arguments import axes_of, axis_of, boxed, flat_or_axis
 def _shape_from(size: int, shape) -> tuple[int, ...]:
     """A shape with at most one −1 filled in."""
     dims = shape if isinstance(shape, tuple | list) else (shape,)
-    dims = tuple([integer_in("reshape", "shape", d) for d in dims])
+    return _filled(size, tuple([integer_in("reshape", "shape", d) for d in dims]))
+
+
+@lru_cache(maxsize=1024)
+def _filled(size: int, dims: tuple[int, ...]) -> tuple[int, ...]:
     if all(d >= 0 for d in dims):
         return dims
     rest = -prod(dims)

@@ -12,6 +12,8 @@ from ..core.dtypes import HALF
 _SMALL = 8192
 # Between these sizes BLAS sums along an axis quicker; above, its threads may have to wait.
 _BLAS_FROM, _BLAS_TO = 4096, 1 << 20
+# Up to here `dot` adds everything up before `reduce` has read its arguments.
+_BY_HAND = 512
 _SHORT, _LONG = 1024, 65536
 
 
@@ -47,7 +49,11 @@ def _ones(n: int, dtype) -> np.ndarray:
 def sum(x, axes, keepdims):
     if x.itemsize == 2 and x.dtype in HALF:
         return np.add.reduce(x, axes, np.float32, None, keepdims).astype(x.dtype)
-    if _BLAS_FROM <= x.size <= _BLAS_TO and x.dtype.char in "fd" and x.flags.c_contiguous:
+    n = x.size
+    if n <= _BY_HAND and len(axes) == x.ndim and x.dtype.char in "fd":
+        total = x.ravel().dot(_ones(n, x.dtype))
+        return total.reshape((1,) * x.ndim) if keepdims else total
+    if _BLAS_FROM <= n <= _BLAS_TO and x.dtype.char in "fd" and x.flags.c_contiguous:
         k = len(axes)
         if 0 < k < x.ndim:
             ones = (1,) * k if keepdims else ()

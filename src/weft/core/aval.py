@@ -48,6 +48,8 @@ def broadcast(op: str, *shapes: Shape) -> Shape:
 
 def integer_in(op: str, what: str, value) -> int:
     """`value` as an int, or an error that says which argument it is."""
+    if value.__class__ is int:
+        return value
     try:
         return index(value)
     except TypeError:

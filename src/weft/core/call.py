@@ -123,6 +123,9 @@ def _ternary(op: Op, public: bool):
                         if parents != _NONE:
                             _record_several(op, t, parents, raws, static)
                     return t
+        elif not public and x.__class__ in kernels:
+            if y.__class__ not in ground and z.__class__ not in ground:
+                return kernels[x.__class__](x, y, z, *static)
         return general(x, y, z, *static)
 
     return call

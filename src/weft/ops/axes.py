@@ -1,6 +1,7 @@
 """Shapes and dtypes of what is reduced over axes."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from math import prod
 
 from ..core import dtypes
@@ -9,6 +10,7 @@ from ..errors import DTypeError, ShapeError
 from .structural import reshape
 
 
+@lru_cache(maxsize=1024)
 def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
     """`shape` without `axes`, or with ones in their place."""
     if keepdims:

@@ -99,8 +99,11 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
         given = running = g
         if not create_graph:
             # Two tensors share the memory: a writer must copy first. The seed stays the user's.
-            raw = g if g.__class__ is xp.array_type else BACKENDS[g.__class__].whole(g)
-            raw = xp.freeze(xp.copy(raw) if xp.owner(raw) == seeded else raw)
+            own = BACKENDS[g.__class__]
+            raw = g if g.__class__ is own.array_type else own.whole(g)
+            # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
+            shared = own is not xp or own.owner(raw) == seeded
+            raw = own.freeze(own.copy(raw) if shared else raw)
             given, running = wrap(raw, mark), wrap(raw, mark)
         grads[-leaf.id] = given
         if leaf.requested:

@@ -189,6 +189,9 @@ def pull_stated(rule: Jvp):
     def pull(parents, node, g, saved):
         if rule.keep is not None:
             return rule.pull(g, *saved, *node.static)
+        if len(saved) == 2:
+            y, x = saved
+            return rule.pull(g, y, node.parents[0] if x is None else x, *node.static)
         y, *args = saved
         return rule.pull(g, y, *_stand_ins(node, args), *node.static)
 
