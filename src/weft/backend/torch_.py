@@ -58,7 +58,7 @@ def raw_dtype(dtype) -> torch.dtype:
 
 
 def device_of(x: torch.Tensor) -> str:
-    """"torch" on the CPU, else "cuda:0" and so on."""
+    """ "torch" on the CPU, else "cuda:0" and so on."""
     d = x.device
     return "torch" if d.type == "cpu" else f"{d.type}:{d.index}"
 

@@ -1,6 +1,7 @@
 """Abstract values: the shape, dtype and device an operation's result will have."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import index
 from typing import Any
 
@@ -54,6 +55,14 @@ def integer_in(op: str, what: str, value) -> int:
         return index(value)
     except TypeError:
         raise DTypeError(f"{op}: {what} {value!r}, expected an integer") from None
+
+
+@lru_cache(maxsize=1024)
+def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
+    """`shape` without `axes`, or with ones in their place."""
+    if keepdims:
+        return tuple(1 if i in axes else n for i, n in enumerate(shape))
+    return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
 def axis_in(op: str, axis: int, ndim: int) -> int:

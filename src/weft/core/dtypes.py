@@ -116,6 +116,13 @@ def accumulator(dtype: np.dtype) -> np.dtype:
     return float32 if dtype in HALF else dtype
 
 
+def summed(dtype: np.dtype) -> np.dtype:
+    """The dtype of sums and products: 64 bits for integers."""
+    if dtype in UNSIGNED:
+        return uint64
+    return dtype if is_inexact(dtype) else int64
+
+
 @lru_cache(maxsize=None)
 def promote(a: np.dtype, b: np.dtype) -> np.dtype:
     """The Array API's promotion; between kinds the higher kind wins and keeps its width."""

@@ -1,21 +1,12 @@
 """Shapes and dtypes of what is reduced over axes."""
 
 from collections.abc import Callable
-from functools import lru_cache
 from math import prod
 
 from ..core import dtypes
-from ..core.aval import Aval, axes_in, axis_in
+from ..core.aval import Aval, axes_in, axis_in, reduced
 from ..errors import DTypeError, ShapeError
 from .structural import reshape
-
-
-@lru_cache(maxsize=1024)
-def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
-    """`shape` without `axes`, or with ones in their place."""
-    if keepdims:
-        return tuple(1 if i in axes else n for i, n in enumerate(shape))
-    return tuple(n for i, n in enumerate(shape) if i not in axes)
 
 
 def restored(g, shape, axes, keepdims: bool):
@@ -40,13 +31,6 @@ def floating(dtype):
 def real_floating(dtype):
     """The dtype of real-valued operations on `dtype`."""
     return dtypes.to_real(floating(dtype))
-
-
-def accumulated(dtype):
-    """The dtype of sums and products: 64 bits for integers."""
-    if dtype in dtypes.UNSIGNED:
-        return dtypes.uint64
-    return dtype if dtypes.is_inexact(dtype) else dtypes.int64
 
 
 def real_only(name: str, x: Aval) -> None:

@@ -7,7 +7,7 @@ from ..core import dtypes
 from ..core.aval import Aval, axis_in
 from ..errors import ArgumentError, ShapeError
 from .arrange import pad
-from .axes import accumulated, along_shape, floating
+from .axes import along_shape, floating
 from .complex_ import conj
 from .elementwise import exp, where
 from .logic import equal
@@ -24,7 +24,7 @@ def _cumsum_transpose(g, _x, axis):
 
 cumsum = linear(
     "cumsum",
-    shape=along_shape("cumsum", accumulated),
+    shape=along_shape("cumsum", dtypes.summed),
     transpose=[_cumsum_transpose],
     precision="single",
     sample=samples.running_sums,
@@ -94,7 +94,7 @@ def _cumprod_pull(g, y, x, axis):
 
 cumprod = general(
     "cumprod",
-    shape=along_shape("cumprod", accumulated),
+    shape=along_shape("cumprod", dtypes.summed),
     push=_cumprod_push,
     pull=_cumprod_pull,
     arity=1,

@@ -6,9 +6,10 @@ from math import nan
 import numpy as np
 
 from ..core import dtypes
+from ..core.aval import reduced
 from ..core.value import GROUND
 from ..errors import ArgumentError, ShapeError
-from .axes import count, floating, reduced
+from .axes import count, floating
 from .elementwise import ceil, clip, floor, remainder, round_, where
 from .index import take
 from .logic import equal, greater, isnan, less

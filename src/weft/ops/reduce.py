@@ -3,14 +3,12 @@
 from math import inf, nan
 
 from ..core import dtypes
-from ..core.aval import Aval
+from ..core.aval import Aval, reduced
 from .axes import (
-    accumulated,
     along_shape,
     count,
     floating,
     real_floating,
-    reduced,
     reduction_shape,
     restored,
 )
@@ -80,7 +78,7 @@ def _prod_pull(g, _y, x, axes, keepdims):
 prod = general(
     "prod",
     compute=lambda xp, x, axes, keepdims: xp.product_over(x, axes, keepdims),
-    shape=reduction_shape("prod", accumulated),
+    shape=reduction_shape("prod", dtypes.summed),
     push=_prod_push,
     pull=_prod_pull,
     arity=1,

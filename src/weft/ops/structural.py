@@ -5,7 +5,7 @@ from itertools import pairwise
 from math import prod
 
 from ..core import dtypes
-from ..core.aval import Aval, axes_in, axis_in, broadcast
+from ..core.aval import Aval, axes_in, axis_in, broadcast, reduced
 from ..errors import ArgumentError, AxisError, ShapeError
 from .rows import linear
 from .samples import structural as samples
@@ -72,25 +72,14 @@ broadcast_to = linear(
 )
 
 
-def _kept(shape, axes, keepdims: bool) -> tuple[int, ...]:
-    """`shape` with ones in place of `axes`, or without them."""
-    return tuple([1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes])
-
-
-def _sum_dtype(dtype):
-    if dtypes.is_inexact(dtype):
-        return dtype
-    return dtypes.uint64 if dtype in dtypes.UNSIGNED else dtypes.int64
-
-
 def _sum_shape(x: Aval, axes, keepdims: bool) -> Aval:
     axes_in("sum", axes, x.ndim)
-    return x.like(_kept(x.shape, axes, keepdims), _sum_dtype(x.dtype))
+    return x.like(reduced(x.shape, axes, keepdims), dtypes.summed(x.dtype))
 
 
 def _spread(g, _x, axes, keepdims):
     if not keepdims:
-        g = reshape(g, _kept(_x.shape, axes, True))
+        g = reshape(g, reduced(_x.shape, axes, True))
     return broadcast_to(g, _x.shape)
 
 
@@ -145,7 +134,7 @@ def squeeze(x, axes: tuple[int, ...]):
                 f"squeeze: axis {a} of {tuple(shape)} has length {shape[a]}, expected 1; "
                 "select an element of it instead"
             )
-    return reshape(x, _kept(shape, axes, False))
+    return reshape(x, reduced(shape, axes, False))
 
 
 def expand_dims(x, axes: tuple[int, ...]):
@@ -194,9 +183,9 @@ def _common(name: str, avals: list[Aval]) -> Aval:
 def _concat_shape(avals: list[Aval], axis: int, ends) -> Aval:
     first = _common("concat", avals)
     axis_in("concat", axis, first.ndim)
-    others = _kept(first.shape, (axis,), True)
+    others = reduced(first.shape, (axis,), True)
     for a in avals:
-        if _kept(a.shape, (axis,), True) != others:
+        if reduced(a.shape, (axis,), True) != others:
             raise ShapeError(
                 f"concat: {first.shape} and {a.shape} differ on an axis other than {axis}"
             )

@@ -26,7 +26,14 @@ class Case:
 Sampler = Callable[[np.random.Generator], Iterable[Case]]
 
 SHAPES = ((3, 2), (), (4,), (0,), (2, 0, 3))
-PAIRS = (((3, 2), (3, 2)), ((3, 2), (2,)), ((3, 1), (1, 4)), ((), (3,)), ((2, 3), ()), ((0, 2), (2,)))
+PAIRS = (
+    ((3, 2), (3, 2)),
+    ((3, 2), (2,)),
+    ((3, 1), (1, 4)),
+    ((), (3,)),
+    ((2, 3), ()),
+    ((0, 2), (2,)),
+)
 
 
 def reals(*ranges: tuple[float, float], complex_too: bool = False) -> Sampler:
@@ -34,13 +41,13 @@ def reals(*ranges: tuple[float, float], complex_too: bool = False) -> Sampler:
 
     def sampler(rng):
         for shapes in _shapes(len(ranges)):
-            args = tuple(
-                rng.uniform(lo, hi, s) for (lo, hi), s in zip(ranges, shapes, strict=True)
-            )
+            args = tuple(rng.uniform(lo, hi, s) for (lo, hi), s in zip(ranges, shapes, strict=True))
             yield Case(args, label="×".join(map(str, shapes)))
             if complex_too:
-                yield Case(tuple(a + 1j * rng.uniform(0.2, 0.9, a.shape) for a in args),
-                           label="complex " + "×".join(map(str, shapes)))
+                yield Case(
+                    tuple(a + 1j * rng.uniform(0.2, 0.9, a.shape) for a in args),
+                    label="complex " + "×".join(map(str, shapes)),
+                )
 
     return sampler
 
