@@ -17,31 +17,28 @@ def device(request):
     return request.param
 
 
-def arguments(op, device, shape=(2000,)):
-    """Numbers that all of the functions take, in the first dtype that this one does."""
-    for dtype in ("float32", "int64", "bool"):
-        x = wf.full(shape, 0.75, device=device).to(dtype)
-        args = (x, wf.full(shape, 0.5, device=device).to(dtype))[: op.arity]
-        try:
-            op_function(op)(*args)
-        except errors.DTypeError:
-            continue
-        return args
-    raise AssertionError(op)
-
-
 FUNCTIONS = elementwise.FUNCTIONS | special.FUNCTIONS
 UNIQUE = {f.op.name: f for f in FUNCTIONS.values()}
 
 
-def op_function(op):
-    return UNIQUE[op.name]
+def arguments(f, device, shape=(2000,)):
+    """Numbers in the first dtype that the function takes."""
+    value = 1.25 if f.op.name == "acosh" else 0.75
+    for dtype in ("float32", "int64", "bool"):
+        args = [wf.full(shape, v, device=device).to(dtype) for v in (value, 0.5, 0.25)]
+        args = args[: f.op.arity]
+        try:
+            f(*args)
+        except errors.DTypeError:
+            continue
+        return args
+    raise AssertionError(f.op)
 
 
 @pytest.mark.parametrize("name", sorted(UNIQUE))
 def test_every_elementwise_function_takes_out(device, name):
     f = UNIQUE[name]
-    args = arguments(f.op, device)
+    args = arguments(f, device)
     expected = f(*args)
     buffer = wf.zeros_like(expected)
     memory = buffer.numpy()
@@ -64,7 +61,7 @@ def peak(f) -> int:
 @pytest.mark.parametrize("name", ["add", "subtract", "multiply", "divide", "sin", "less", "sqrt"])
 def test_no_allocation(name):
     f = UNIQUE[name]
-    args = arguments(f.op, "cpu", (LARGE,))
+    args = arguments(f, "cpu", (LARGE,))
     buffer = wf.zeros_like(f(*args))
     assert peak(lambda: f(*args, out=buffer)) < 10_000
 
@@ -72,7 +69,7 @@ def test_no_allocation(name):
 @pytest.mark.parametrize("name", ["relu", "rsqrt", "erf", "gammaln", "expit", "floor_divide"])
 def test_composed_kernels_need_a_small_block_only(name):
     f = UNIQUE[name]
-    args = arguments(f.op, "cpu", (16, LARGE // 16))
+    args = arguments(f, "cpu", (16, LARGE // 16))
     buffer = wf.zeros_like(f(*args))
     assert peak(lambda: f(*args, out=buffer)) < LARGE // 4  # of the 4·LARGE bytes of a result
 

@@ -13,9 +13,9 @@ from .manipulation import moveaxis
 from .reductions import norm as _norm
 
 __all__ = """
-    cholesky cond cross det diagonal dot eig eigh eigvals eigvalsh einsum expm inner inv kron logm lstsq
-    lu matmul matrix_norm matrix_power matrix_rank matrix_transpose multi_dot norm outer pinv qr
-    slogdet solve solve_triangular sqrtm svd svdvals tensordot trace triangular_solve vdot vecdot
+    cholesky cond cross det diagonal dot eig eigh eigvals eigvalsh einsum expm inner inv kron logm
+    lstsq lu matmul matrix_norm matrix_power matrix_rank matrix_transpose multi_dot norm outer pinv
+    qr slogdet solve solve_triangular sqrtm svd svdvals tensordot trace triangular_solve vdot vecdot
     vector_norm
 """.split()
 

@@ -14,6 +14,7 @@ _SMALL = 8192
 _BLAS_FROM, _BLAS_TO = 4096, 1 << 20
 # Up to here `dot` adds everything up before `reduce` has read its arguments.
 _BY_HAND = 512
+_EVERY = [tuple(range(ndim)) for ndim in range(65)]
 _SHORT, _LONG = 1024, 65536
 
 
@@ -50,7 +51,7 @@ def sum(x, axes, keepdims):
     if x.itemsize == 2 and x.dtype in HALF:
         return np.add.reduce(x, axes, np.float32, None, keepdims).astype(x.dtype)
     n = x.size
-    if n <= _BY_HAND and len(axes) == x.ndim and x.dtype.char in "fd":
+    if n <= _BY_HAND and axes == _EVERY[x.ndim] and x.dtype.char in "fd":
         total = x.ravel().dot(_ones(n, x.dtype))
         return total.reshape((1,) * x.ndim) if keepdims else total
     if _BLAS_FROM <= n <= _BLAS_TO and x.dtype.char in "fd" and x.flags.c_contiguous:
