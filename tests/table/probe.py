@@ -22,7 +22,7 @@ from weft.ops.elementwise import add, multiply
 from weft.ops.samples.case import Case
 from weft.transform.sweep import sweep
 
-BACKEND_NAMES = ("numpy", "torch")
+BACKEND_NAMES = ("numpy", "torch", *(("cuda",) if torch.cuda.is_available() else ()))
 
 
 def raw(array: np.ndarray, backend: str):
@@ -30,15 +30,17 @@ def raw(array: np.ndarray, backend: str):
     if backend == "numpy":
         return array
     if array.dtype == dtypes.bfloat16:
-        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    return torch.from_numpy(array)
+        made = torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    else:
+        made = torch.from_numpy(array)
+    return made.cuda() if backend == "cuda" else made
 
 
 def to_numpy(x) -> np.ndarray:
     """A raw array of any backend as NumPy's."""
     if not isinstance(x, torch.Tensor):
         return np.asarray(x)
-    x = x.detach().resolve_conj().resolve_neg()
+    x = x.detach().cpu().resolve_conj().resolve_neg()
     if x.dtype == torch.bfloat16:
         return x.contiguous().view(torch.int16).numpy().view(dtypes.bfloat16)
     return x.numpy()

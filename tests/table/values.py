@@ -116,7 +116,11 @@ def read_only(a: np.ndarray) -> np.ndarray:
 
 
 # torch has neither negative strides nor memory that must not be written.
-LAYOUTS = {"numpy": (strided, transposed, backwards, read_only), "torch": (strided, transposed)}
+LAYOUTS = {
+    "numpy": (strided, transposed, backwards, read_only),
+    "torch": (strided, transposed),
+    "cuda": (strided, transposed),
+}
 
 
 def check_layouts(trial: Trial) -> Iterator[Finding]:

@@ -132,7 +132,7 @@ def test_tensor_of_a_watched_one_is_detached():
 
 def test_bad_arguments():
     tape = wf.GradientTape()
-    with pytest.raises(errors.DTypeError, match="wf.tensor"):
+    with pytest.raises(errors.DTypeError, match=r"wf\.tensor"):
         tape.watch([1.0])
     with pytest.raises(errors.NotDifferentiable, match="int64"):
         tape.watch(wf.tensor([1]))

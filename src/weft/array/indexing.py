@@ -1,11 +1,11 @@
 """Reading and writing parts of tensors: `x[i]`, `y[i] = v`, `x.at[i].add(v)`."""
 
 import sys
-from opcode import opmap
 
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.origin import assigns_item
 from ..core.settings import current
 from ..ops import index
 from ..ops.elementwise import divide, maximum, minimum, multiply
@@ -50,7 +50,6 @@ def _references_to_own_memory() -> int:
 
 
 _ALONE = _references_to_own_memory()
-_STORES = {opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in opmap}
 
 
 def _is_lost(references: int) -> bool:
@@ -60,8 +59,7 @@ def _is_lost(references: int) -> bool:
     """
     if _TEMPORARY is None or references > _TEMPORARY:
         return False
-    caller = sys._getframe(2)
-    return caller.f_code.co_code[caller.f_lasti] in _STORES
+    return assigns_item(sys._getframe(2))
 
 
 def setitem(self, key, value):

@@ -65,9 +65,9 @@ FUNCTIONS["__array_namespace_info__"] = dtype_functions.__array_namespace_info__
 _AS_METHODS = """
     abs acos acosh all any argmax argmin argsort asin asinh atan atan2 atanh ceil chunk clamp clip
     clone conj cos cosh cumprod cumsum diag diagonal div divide equal erf erfc exp exp2 expand_dims
-    expm1 flatten flip floor gather gelu imag index_add index_select isfinite isinf isnan log log10
+    expm1 flatten flip floor gather gelu index_add index_select isfinite isinf isnan log log10
     log1p log2 log_softmax logsumexp matmul max maximum mean median min minimum moveaxis mul
-    multiply neg nonzero norm outer permute_dims pow prod quantile real reciprocal relu repeat
+    multiply neg nonzero norm outer permute_dims pow prod quantile reciprocal relu repeat
     reshape roll round rsqrt scatter scatter_add sigmoid sign silu sin sinh softmax softplus sort
     split sqrt square squeeze std sub subtract sum swapaxes take tan tanh tile topk trace transpose
     tril triu trunc unstack var
@@ -129,6 +129,8 @@ METHODS |= {
     "__setitem__": indexing.setitem,
     "__array_namespace__": array_namespace,
     "T": property(_transposed),
+    "imag": property(elementwise.FUNCTIONS["imag"]),
+    "real": property(elementwise.FUNCTIONS["real"]),
     "mT": property(manipulation.matrix_transpose),
     "mH": property(_adjoint),
     "add": elementwise.FUNCTIONS["add"],

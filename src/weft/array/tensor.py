@@ -1,5 +1,6 @@
 """Tensor: the one class users see, its identity, its attributes and its operators."""
 
+import sys
 from weakref import ref
 
 import numpy as np
@@ -9,6 +10,8 @@ from ..backend.device import as_numpy, is_torch_device
 from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.node import Leaf, Node, Severed
+from ..core.origin import assigns_item, is_array_library
+from ..core.settings import current
 from ..core.value import Value, install, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
 from . import display, foreign
@@ -78,6 +81,9 @@ class Tensor(Value):
         if not self._data.shape:
             raise errors.Unsized("iteration: a 0-d tensor has no axes; x.item() is its value")
         return (self[i] for i in range(self._data.shape[0]))
+
+    def __contains__(self, value) -> bool:
+        return bool((self == value).any())
 
     # Differentiation: what a tensor knows about itself. `backward` and its kin are attached
     # by `weft`, from the transform layer.
@@ -245,7 +251,18 @@ class Tensor(Value):
                 f"{what} of a tensor of shape {self.shape}: only one element has one truth or "
                 f"value; use .any(), .all() or an index"
             )
+        if self.requires_grad and current.get().grad and what != "bool()":
+            self._refuse_hidden_use(what)
         return self._data.item()
+
+    def _refuse_hidden_use(self, what: str) -> None:
+        """Refuse to be a number for `array[i] = x` and inside NumPy, SciPy or scikit-learn."""
+        caller = sys._getframe(3)
+        if is_array_library(caller) or assigns_item(caller):
+            raise errors.InterchangeError(
+                f"{what} of a tensor that is being differentiated, asked for by another library "
+                "or by array[i] = x, would drop its gradient; use x.detach() if that is meant"
+            )
 
     __repr__ = display.text
     __format__ = display.formatted

@@ -26,7 +26,6 @@ _FAMILIES = ("torch_elementwise", "torch_index", "torch_reduce", "torch_linalg",
 TO_TORCH = {d: getattr(torch, d.name) for d in dtypes.ALL}
 FROM_TORCH = {t: d for d, t in TO_TORCH.items()}
 dtypes.RAW_COMPLEX.update((torch.complex64, torch.complex128))
-dtypes.RAW_COMPLEX.update(TO_TORCH[d] for d in dtypes.COMPLEX)
 
 
 def __getattr__(attribute: str):

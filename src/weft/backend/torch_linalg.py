@@ -117,10 +117,13 @@ def eigvalsh(a):
 
 @lapack
 def eig(a):
-    return tuple(linalg.eig(a))
+    # On CUDA torch 2.11 gives the eigenvectors of the transpose for a transposed matrix.
+    return tuple(linalg.eig(a.contiguous()))
 
 
-eigvals = lapack(linalg.eigvals)
+@lapack
+def eigvals(a):
+    return linalg.eigvals(a.contiguous())
 
 
 @lapack

@@ -100,7 +100,8 @@ def _ternary(op: Op, public: bool):
     """Three tensors, as `where` takes; anything else in general."""
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     general = _general(op, public)
-    one, another = op.promote[0], op.promote[-1]
+    promoted = op.promote or (0,)
+    one, another = promoted[0], promoted[-1]
     keep = getattr(op.rule, "keep", None)
 
     def call(x, y, z, *static):

@@ -18,8 +18,6 @@ SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
 REAL = (float16, bfloat16, float32, float64)
 COMPLEX = (complex64, complex128)
-# Also in the backends' own vocabularies: each adds its own when it is loaded.
-RAW_COMPLEX: set = set(COMPLEX)
 HALF = (float16, bfloat16)
 ALL = (bool_, *SIGNED, *UNSIGNED, *REAL, *COMPLEX)
 

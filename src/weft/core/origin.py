@@ -2,6 +2,7 @@
 
 import os
 import sys
+from opcode import opmap
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -9,11 +10,12 @@ import numpy as np
 
 _PACKAGES = os.path.dirname(os.path.dirname(np.__file__))
 _STANDARD = os.path.dirname(os.__file__) + os.sep
-# This package, and the libraries whose functions call it on the user's behalf.
-_LIBRARIES = (
-    str(Path(__file__).parent.parent) + os.sep,
-    *(os.path.join(_PACKAGES, name, "") for name in ("numpy", "scipy", "sklearn", "torch")),
+# The libraries whose functions call this package on the user's behalf, and this package.
+_ARRAY_LIBRARIES = tuple(
+    os.path.join(_PACKAGES, name, "") for name in ("numpy", "scipy", "sklearn", "torch")
 )
+_LIBRARIES = (str(Path(__file__).parent.parent) + os.sep, *_ARRAY_LIBRARIES)
+_STORES = {opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in opmap}
 
 
 # Whether a source file is not the user's, by `co_filename`, whose hash is cached: walking out of
@@ -51,6 +53,16 @@ def origin(depth: int = 1) -> Origin:
     """The user's call in progress, cheaply: code object and instruction offset."""
     frame = user_frame(sys._getframe(depth))
     return frame.f_code, frame.f_lasti
+
+
+def assigns_item(frame: FrameType) -> bool:
+    """Whether the frame is at a statement `a[i] = v`."""
+    return frame.f_code.co_code[frame.f_lasti] in _STORES
+
+
+def is_array_library(frame: FrameType) -> bool:
+    """Whether the frame runs code of NumPy, SciPy, scikit-learn or PyTorch."""
+    return frame.f_code.co_filename.startswith(_ARRAY_LIBRARIES)
 
 
 def here() -> str:
