@@ -77,7 +77,7 @@ def where(condition, x1, x2, /):
     """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
     scalar = type(x1) in PYTHON_SCALARS and type(x2) in PYTHON_SCALARS
     condition = boxed(condition)
-    if condition.dtype != dtypes.bool_:
+    if condition.dtype is not dtypes.bool_:
         raise errors.DTypeError(
             f"where: a condition of {condition.dtype}, expected bool: write condition != 0"
         )

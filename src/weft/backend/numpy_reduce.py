@@ -1,6 +1,6 @@
 """NumPy's names and dtypes fixed for the reductions and the ordering rows."""
 
-from functools import wraps
+from functools import lru_cache, wraps
 from math import inf, nan
 from math import isfinite as is_finite_number  # not as the row of that name
 from math import prod as product
@@ -100,6 +100,8 @@ def extreme_share(x, y, axes):
 
 def _finite(x) -> bool:
     """Whether all of x is finite, judged by its sum of squares: in doubt, no."""
+    if x.size == 1:
+        return is_finite_number(x.item())
     flat = x.ravel()
     return is_finite_number(flat.dot(flat))
 
@@ -222,7 +224,32 @@ def log_softmax_product(t, y, axis):
 
 
 def cumsum(x, axis):
+    if x.ndim == 1 and x.size >= _LONG and x.dtype.char in "fd":
+        if is_finite_number(np.add.reduce(x)):  # an infinity times zero would spread
+            return _cumsum_by_blocks(x)
     return _running_sum(x, axis)
+
+
+# From here on a product with a triangle of ones pays: an addition need not wait for the last one.
+_LONG, _BLOCK = 8192, 32
+
+
+@lru_cache(maxsize=2)
+def _triangle(dtype) -> np.ndarray:
+    return np.triu(np.ones((_BLOCK, _BLOCK), dtype))
+
+
+def _cumsum_by_blocks(x):
+    """Running sums in short blocks, each then raised by what came before it."""
+    n = x.size // _BLOCK * _BLOCK
+    blocks = x[:n].reshape(-1, _BLOCK).dot(_triangle(x.dtype))
+    before = np.add.accumulate(blocks[:, -1])
+    blocks[1:] += before[:-1, None]
+    if n == x.size:
+        return blocks.reshape(-1)
+    rest = np.add.accumulate(x[n:])
+    rest += before[-1]
+    return np.concatenate((blocks.reshape(-1), rest))
 
 
 def cumprod(x, axis):

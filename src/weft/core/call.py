@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import apply, inexact, kept, record, saved_flags, settled
+from .dispatch import apply, kept, record, saved_flags, settled
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
@@ -137,8 +137,6 @@ _NONE = (None, None, None)
 
 def _record_several(op: Op, t, parents, raws, static) -> None:
     """Record a tensor made of several; severed marks travel on only if nothing is recorded."""
-    if not inexact(t._data):
-        return
     live = tuple([None if p.__class__ is Severed else p for p in parents])
     if live.count(None) == len(live):
         t._node = next(p for p in parents if p is not None)

@@ -27,7 +27,7 @@ from .rows import elementwise, elementwise_shape, linear, times, unbounded, undi
 from .samples import elementwise as samples
 from .samples.case import reals
 from .strong import over, strong_product, strong_quotient
-from .structural import cast, unbroadcast
+from .structural import unbroadcast
 
 
 def scalars_too(row):
@@ -316,7 +316,7 @@ minimum = elementwise(
 relu = elementwise(
     "relu",
     [lambda positive: positive],
-    keep=lambda y, _x: (cast(y, dtypes.bool_),),
+    keep=lambda _y, x: (greater(x, 0),),
     sample=samples.rectified,
 )
 
