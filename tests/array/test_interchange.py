@@ -135,23 +135,24 @@ def test_the_buffer_protocol():
         memoryview(leaf())
 
 
-class TestCopying:
-    MADE = {
-        "plain": lambda d: wf.tensor([1.0, 2.0], device=d),
-        "leaf": lambda d: leaf(device=d),
-        "scalar": lambda d: wf.tensor(1.0, device=d),
-        "empty": lambda d: wf.zeros((0, 3), device=d),
-        "transposed": lambda d: wf.arange(6.0, device=d).reshape(2, 3).T,
-        "reversed": lambda d: wf.flip(wf.arange(3.0, device=d)),
-        "bfloat16": lambda d: wf.ones(2, dtype="bfloat16", device=d),
-        "complex": lambda d: wf.conj(wf.tensor([1j, 2.0], device=d)),
-        "gradient": lambda d: (lambda x: (x * x).sum().backward()[x])(leaf(device=d)),
-    }
+MADE = {
+    "plain": lambda d: wf.tensor([1.0, 2.0], device=d),
+    "leaf": lambda d: leaf(device=d),
+    "scalar": lambda d: wf.tensor(1.0, device=d),
+    "empty": lambda d: wf.zeros((0, 3), device=d),
+    "transposed": lambda d: wf.arange(6.0, device=d).reshape(2, 3).T,
+    "reversed": lambda d: wf.flip(wf.arange(3.0, device=d)),
+    "bfloat16": lambda d: wf.ones(2, dtype="bfloat16", device=d),
+    "complex": lambda d: wf.conj(wf.tensor([1j, 2.0], device=d)),
+    "gradient": lambda d: (lambda x: (x * x).sum().backward()[x])(leaf(device=d)),
+}
 
+
+class TestCopying:
     @pytest.mark.parametrize("device", ["cpu", "torch"])
     @pytest.mark.parametrize("name", MADE)
     def test_values_device_and_state_survive(self, name, device):
-        x = self.MADE[name](device)
+        x = MADE[name](device)
         for y in (copy.copy(x), copy.deepcopy(x), pickle.loads(pickle.dumps(x))):
             assert (y.shape, y.dtype, y.device) == (x.shape, x.dtype, x.device)
             assert y.tolist() == x.tolist() and y.requires_grad == x.requires_grad and y.is_leaf

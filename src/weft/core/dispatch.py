@@ -263,13 +263,25 @@ def kept(op: Op, parents, y, raws, static) -> tuple:
     return tuple([v if f else None for f, v in zip(flags, (y, *raws), strict=True)])
 
 
-PICK = Op(name="pick", compute=None, shape=lambda *_: None, rule=None, arity=1)
+def _picking(xp, outputs, k: int):
+    return outputs[k]
+
+
+@lru_cache(maxsize=None)
+def _picker(op: Op) -> Op:
+    """Choosing one output of an operation, under the operation's own name."""
+    return Op(name=op.name, compute=_picking, shape=lambda *_: None, rule=None, arity=1)
+
+
+def is_pick(op: Op) -> bool:
+    """Whether a node's operation is the choice of one of several outputs."""
+    return op.compute is _picking
 
 
 def pick(whole: Node, k: int) -> Node:
     """The node of output k of an operation with several outputs."""
     n = _new(Node)
-    n.op, n.parents, n.saved, n.static = PICK, (whole,), (), (k,)
+    n.op, n.parents, n.saved, n.static = _picker(whole.op), (whole,), (), (k,)
     n.id, n.thread, n.extra = next(ids), whole.thread, None
     n.shape, n.dtype = whole.shape[k], whole.dtype[k]
     n.code, n.lasti = whole.code, whole.lasti

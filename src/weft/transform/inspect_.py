@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import get_ident
 
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.dispatch import PICK, Packed
+from ..core.dispatch import Packed, is_pick
 from ..core.node import Node, Severed
 from ..core.op import Partials
 from .sweep import freed
@@ -99,7 +99,7 @@ def graph_of(loss) -> list[Entry]:
             n.line,
         )
         for n in nodes
-        if n.op is not PICK
+        if not is_pick(n.op)
     ]
 
 
@@ -185,7 +185,7 @@ def _path(loss, x) -> str:
     while node is not None:
         path.append(node)
         node = came[node]
-    lines = [f"  {n.name} (at {n.line}){_flat(n)}" for n in path if n.op is not PICK]
+    lines = [f"  {n.name} (at {n.line}){_flat(n)}" for n in path if not is_pick(n.op)]
     return "the loss depends on x through:\n" + "\n".join(lines)
 
 

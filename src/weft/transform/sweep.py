@@ -5,7 +5,7 @@ from heapq import heappop, heappush, heappushpop
 from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.dispatch import PICK, Packed, pick
+from ..core.dispatch import Packed, is_pick, pick
 from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Linear, Op, Partials
@@ -29,7 +29,7 @@ class Pulls(dict):
 
 def _pull_for(op: Op):
     rule = op.rule
-    if op is PICK:
+    if is_pick(op):
         return rules.pull_pick
     if isinstance(rule, Partials):
         return rules.pull_partials(rule)
