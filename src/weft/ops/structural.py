@@ -78,9 +78,10 @@ def _sum_shape(x: Aval, axes, keepdims: bool) -> Aval:
 
 
 def _spread(g, _x, axes, keepdims):
-    if not keepdims:
-        g = reshape(g, reduced(_x.shape, axes, True))
-    return broadcast_to(g, _x.shape)
+    shape = _x.shape
+    if not keepdims and len(axes) != len(shape):
+        g = reshape(g, reduced(shape, axes, True))
+    return broadcast_to(g, shape)
 
 
 sum_ = linear("sum", shape=_sum_shape, transpose=[_spread], precision="single", sample=samples.sums)

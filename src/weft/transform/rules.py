@@ -71,10 +71,10 @@ def _product_term(product, strong: bool):
     """
 
     def times(node, g, saved):
-        rest = (*saved, *node.static)
+        rest = (*saved, *node.static) if node.static else saved
         if node.dtype in COMPLEX:
             return conj(_times_now(product, strong, conj(g), rest))
-        return _times_now(product, strong, g, rest)
+        return _times_now(product, strong, g, rest) if strong else product(g, *rest)
 
     return times
 
@@ -94,6 +94,9 @@ def pull_partials(rule: Partials):
         (only,) = terms
         return lambda parents, node, g, saved: (only(node, g, saved),)
     if len(terms) == 2:
+        simple = not any(rule.strong) and not any(map(states_product, rule.d))
+        if simple and all(map(callable, rule.d)):
+            return _pull_pair(*rule.d)
         return _pull_two(*terms)
 
     def pull(parents, node, g, saved):
@@ -116,6 +119,28 @@ def _pull_two(left, right):
         if q is not None:
             d = right(node, g, saved)
             if d is not None and d.shape != q.shape:
+                d = unbroadcast(d, q.shape)
+        return c, d
+
+    return pull
+
+
+def _pull_pair(left, right):
+    """`_pull_two` of two plain partials, written out: multiplication goes this way."""
+
+    def pull(parents, node, g, saved):
+        p, q = parents
+        rest = (*saved, *node.static) if node.static else saved
+        c = d = None
+        if p is not None:
+            c = left(*rest)
+            c = g * (conj(c) if node.dtype in COMPLEX else c)
+            if c.shape != p.shape:
+                c = unbroadcast(c, p.shape)
+        if q is not None:
+            d = right(*rest)
+            d = g * (conj(d) if node.dtype in COMPLEX else d)
+            if d.shape != q.shape:
                 d = unbroadcast(d, q.shape)
         return c, d
 
