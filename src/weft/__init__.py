@@ -41,6 +41,7 @@ from .transform.backward import (
     save_on_cpu,
     saved_tensors_hooks,
 )
+from .transform.bridges import to_jax, to_torch
 from .transform.engine import AutogradContext, AutogradEngine
 from .transform.gradient_map import GradientMap
 from .transform.gradient_tape import GradientTape

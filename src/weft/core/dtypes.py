@@ -77,7 +77,7 @@ def canonical(dtype) -> np.dtype:
     name = str(dtype).removeprefix("torch.")
     if name in _SPELLED:
         return _SPELLED[name]
-    raise DTypeError(f"dtype {dtype!r} is not one of Weft's: {names(ALL)}")
+    raise DTypeError(f"dtype: got {dtype!r}, expected one of {names(ALL)}")
 
 
 def kind(dtype: np.dtype) -> str:

@@ -66,7 +66,7 @@ def _positions_shape(i: Aval, axis: int, shape) -> Aval:
 # axes there may be fewer indices than elements.
 along_positions = undifferentiated(
     "along_positions",
-    compute=in_range("along_positions"),
+    compute=in_range("along_positions", "scatter"),
     shape=_positions_shape,
     sample=samples.positions,
 )

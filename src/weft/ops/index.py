@@ -67,7 +67,7 @@ take = linear(
 # Zeros of length `size` along an axis, with x added up where its indices say.
 segment_sum = linear(
     "segment_sum",
-    compute=in_range("segment_sum"),
+    compute=in_range("segment_sum", "index"),
     shape=_segment_sum_shape,
     transpose=[lambda g, _x, i, axis, size: take(g, i, axis), None],
     static=True,
@@ -82,7 +82,7 @@ def _fits(name: str, v: Aval, shape) -> None:
 
 
 def _index_put_shape(x: Aval, i: Aval, v: Aval, axis: int) -> Aval:
-    _fits("index_put", v, _selected("index_put", x, i, axis))
+    _fits("index", v, _selected("index_put", x, i, axis))
     return x
 
 
@@ -96,7 +96,7 @@ def _surviving(g, _x, i, _v, axis):
 # x with v in the places that the indices take; of several writes to a place the last wins.
 index_put = linear(
     "index_put",
-    compute=in_range("index_put"),
+    compute=in_range("index_put", "index"),
     shape=_index_put_shape,
     transpose=[lambda g, _x, i, _v, axis: index_put(g, i, 0, axis), None, _surviving],
     joint=True,
@@ -120,7 +120,7 @@ last_writes = undifferentiated(
 
 
 def _slice_set_shape(x: Aval, v: Aval, index) -> Aval:
-    _fits("slice_set", v, indexed_shape(index))
+    _fits("index", v, indexed_shape(index))
     return x
 
 
@@ -146,7 +146,7 @@ def _ravel_shape(avals: list[Aval], sizes) -> Aval:
 # Indices of several axes as indices of those axes joined into one.
 ravel_index = undifferentiated(
     "ravel_index",
-    compute=in_range("ravel_index"),
+    compute=in_range("ravel_index", "index"),
     shape=_ravel_shape,
     arity=None,
     sample=samples.ravels,

@@ -189,10 +189,10 @@ def detect_anomaly():
 
     >>> import weft as wf
     >>> with wf.detect_anomaly():
-    ...     wf.log(wf.tensor(0.0))
+    ...     wf.tensor(1e30) * 1e30
     Traceback (most recent call last):
     ...
-    weft.errors.AnomalyError: log made the first NaN or infinity of the forward pass (at ...)
+    weft.errors.AnomalyError: multiply made the first NaN or infinity of the forward pass (at ...)
     """
     return changed(anomaly=True)
 
