@@ -189,10 +189,10 @@ def detect_anomaly():
 
     >>> import weft as wf
     >>> with wf.detect_anomaly():
-    ...     wf.tensor(1e30) * 1e30
+    ...     wf.tensor(float("inf")) + 1
     Traceback (most recent call last):
     ...
-    weft.errors.AnomalyError: multiply made the first NaN or infinity of the forward pass (at ...)
+    weft.errors.AnomalyError: add made the first NaN or infinity of the forward pass (at ...)
     """
     return changed(anomaly=True)
 
