@@ -26,8 +26,8 @@ lint: $(STAMP)
 bench: $(STAMP)  ## eager cost per operation beside PyTorch and HIPS autograd
 	$(BIN)/python bench/eager.py
 
-soak: $(STAMP)  ## the long versions of the fuzzing and leak tests
-	WEFT_SOAK=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+soak: $(STAMP)  ## twenty thousand random programs beside PyTorch
+	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py -n 2 --dist worksteal
 
 array-api: $(STAMP)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
 	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'

@@ -24,7 +24,9 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     self._refuse_if_tracked("__dlpack__")
     given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
     options = {k: v for k, v in given.items() if v is not None}
-    raw = self._data
+    xp = BACKENDS[type(self._data)]
+    # Readers like torch do not know of read-only memory, and would write into other gradients.
+    raw = xp.copy(self._data) if xp.frozen(self._data) and copy is not False else self._data
     if self.device == "cpu":
         if raw.dtype.kind == "V":
             raise errors.InterchangeError(

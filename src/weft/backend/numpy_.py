@@ -97,16 +97,22 @@ def cast(x, dtype):
 
 
 def owner(x: np.ndarray):
-    """What identifies the memory of x; broadcast views hold theirs by several steps."""
-    while x.base.__class__ is np.ndarray:
-        x = x.base
-    return id(x if x.base is None else x.base)
+    """What identifies the memory of x; windows hold theirs by a step that is no array."""
+    base = x.base
+    while base is not None:
+        x, base = base, getattr(base, "base", None)
+    return id(x)
 
 
 def freeze(x: np.ndarray) -> np.ndarray:
     """Mark memory that two tensors share: a writer must copy first."""
     x.flags.writeable = False
     return x
+
+
+def frozen_view(x) -> np.ndarray:
+    """The memory of x for others to read: they must copy before they write."""
+    return freeze(np.asarray(x).view())
 
 
 def frozen(x: np.ndarray) -> bool:

@@ -100,8 +100,14 @@ def freeze(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+def frozen_view(x: torch.Tensor) -> torch.Tensor:
+    """The memory of x for others to read: they must copy before they write."""
+    return freeze(x.view_as(x))
+
+
 def frozen(x: torch.Tensor) -> bool:
-    return getattr(x, "weft_shared", False)
+    """Whether x is marked, or a view of what is."""
+    return getattr(x, "weft_shared", False) or getattr(x._base, "weft_shared", False)
 
 
 def nbytes(x: torch.Tensor) -> int:

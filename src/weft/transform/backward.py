@@ -1,6 +1,7 @@
 """`loss.backward()`, hooks on gradients, and contexts that switch recording."""
 
 from itertools import count
+from threading import Lock
 
 from .. import errors
 from ..core import dtypes
@@ -13,6 +14,7 @@ from .gradient_map import GradientMap
 from .sweep import sweep
 
 _handles = count()
+_accumulating = Lock()  # threads that share a leaf add to one `.grad`
 
 
 def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = False):
@@ -96,32 +98,46 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     seeded = xp.owner(seed._data)
     grads = {}
     for leaf, g in reached.items():
-        given = running = g
-        if not create_graph:
-            # Two tensors share the memory: a writer must copy first. The seed stays the user's.
-            own = BACKENDS[g.__class__]
-            raw = g if g.__class__ is own.array_type else own.whole(g)
-            # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
-            shared = own is not xp or own.owner(raw) == seeded
-            raw = own.freeze(own.copy(raw) if shared else raw)
-            given, running = wrap(raw, mark), wrap(raw, mark)
-        grads[-leaf.id] = given
+        raw = g._data if create_graph else g
+        # Two tensors share the memory: a writer must copy first. The seed stays the user's.
+        own = BACKENDS[raw.__class__]
+        raw = raw if raw.__class__ is own.array_type else own.whole(raw)
+        # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
+        shared = own is not xp or own.owner(raw) == seeded
+        raw = own.freeze(own.copy(raw) if shared else raw)
+        made = g._node if create_graph else mark
+        grads[-leaf.id] = wrap(raw, made)
         if leaf.requested:
-            leaf.grad = running if leaf.grad is None else leaf.grad + running
+            _accumulate(leaf, wrap(raw, made))
     return GradientMap(grads, call)
 
 
+def _accumulate(leaf: Leaf, g) -> None:
+    with _accumulating:
+        leaf.grad = g if leaf.grad is None else leaf.grad + g
+
+
 def visit(node, g):
-    """Run a node's gradient hooks, and keep its gradient if that was asked for."""
+    """Run a node's gradient hooks, and keep its gradient if that was asked for.
+
+    Other paths may share the memory of g: hooks see it frozen, what they give and what is
+    kept is copied.
+    """
     raw = type(g) not in GROUND
-    t = wrap(g) if raw else g
+    t = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
     for hook in list(node.extra.hooks.values()):
         changed_to = hook(t)
-        if changed_to is not None:
-            t = _checked(node, changed_to)
+        if changed_to is not None and changed_to is not t:
+            t = _copied(_checked(node, changed_to))
     if node.extra.retains:
-        node.extra.grad = t if node.extra.grad is None else node.extra.grad + t
+        kept = node.extra.grad
+        node.extra.grad = _copied(t) if kept is None else kept + t
     return t._data if raw else t
+
+
+def _copied(t):
+    """The same value on the same node in memory of its own."""
+    return wrap(BACKENDS[type(t._data)].copy(t._data), t._node)
 
 
 def _checked(node, g):
@@ -130,6 +146,11 @@ def _checked(node, g):
         raise errors.ShapeError(
             f"a gradient hook on {node.name} returned {got}, expected a tensor of shape "
             f"{tuple(node.shape)}"
+        )
+    if g._data.dtype != node.dtype:
+        raise errors.DTypeError(
+            f"a gradient hook on {node.name} returned {g._data.dtype} on {g.device!r}, expected "
+            f"{node.dtype}; convert it with .to()"
         )
     return g
 

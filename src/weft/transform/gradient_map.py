@@ -3,12 +3,21 @@
 from collections.abc import Iterator
 
 from .. import errors
+from ..core.backends import BACKENDS
 from ..core.origin import Origin, line_of
-from ..core.value import GROUND
+from ..core.value import GROUND, wrap
 
 
 def _key(x) -> int:
     return x.id if type(x) in GROUND else x
+
+
+def _apart(g):
+    """A gradient for the map alone: changing the one that was given does not change it."""
+    if type(g) not in GROUND:
+        raise errors.DTypeError(f"GradientMap: expected a tensor, got {type(g).__name__}")
+    xp = BACKENDS[type(g._data)]
+    return wrap(g._data if xp.frozen(g._data) else xp.copy(g._data), g._node)
 
 
 class GradientMap:
@@ -58,14 +67,14 @@ class GradientMap:
 
     def insert(self, x, gradient) -> None:
         """Set the gradient of a tensor or an id."""
-        self._grads[_key(x)] = gradient
+        self._grads[_key(x)] = _apart(gradient)
 
     __setitem__ = insert
 
     def accumulate(self, x, gradient) -> None:
         """Add to the gradient of a tensor or an id."""
         have = self._grads.get(_key(x))
-        self._grads[_key(x)] = gradient if have is None else have + gradient
+        self._grads[_key(x)] = _apart(gradient) if have is None else have + gradient
 
     def add_(self, other: "GradientMap") -> "GradientMap":
         """Accumulate all of another map."""

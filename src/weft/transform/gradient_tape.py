@@ -63,7 +63,7 @@ class GradientTape:
             tensor._node = node = tensor._new_leaf(requested=False)
         if node.__class__ is Leaf:
             node.watchers = (*node.watchers, ref(self))
-        self._leaves[id(tensor)] = (ref(tensor), node)
+            self._leaves[id(tensor)] = (ref(tensor), node)
         return tensor
 
     variable = watch
@@ -71,8 +71,6 @@ class GradientTape:
     def _unwatch(self) -> None:
         """Leave the watched tensors as they were; the graph that was recorded stays."""
         for tensor_ref, node in self._leaves.values():
-            if node.__class__ is not Leaf:
-                continue
             node.watchers = tuple(w for w in node.watchers if w() not in (self, None))
             tensor = tensor_ref()
             if tensor is not None and tensor._node is node and not node.requested:
@@ -128,7 +126,9 @@ class GradientTape:
             raise errors.DTypeError(
                 f"gradient: sources must be tensors, got {type(source).__name__}"
             )
-        _, node = self._leaves.get(id(source), (None, source._node))
+        watched, node = self._leaves.get(id(source), (None, None))
+        if watched is None or watched() is not source:  # an address may have been used before
+            node = source._node
         return node if node.__class__ in (Leaf, Node) else None
 
     def _refuse_if_consumed(self, what: str) -> None:
