@@ -19,6 +19,7 @@ README = Path(__file__).parent.parent / "README.md"
 
 @pytest.mark.parametrize("name", ["weft", *MODULES])
 def test_examples(name):
+    weft.clear_tape()  # of what the tracebacks of other tests still hold
     found = doctest.testmod(importlib.import_module(name), optionflags=FLAGS)
     assert found.failed == 0
 

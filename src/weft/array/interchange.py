@@ -26,14 +26,16 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     options = {k: v for k, v in given.items() if v is not None}
     xp = BACKENDS[type(self._data)]
     # Readers like torch do not know of read-only memory, and would write into other gradients.
-    raw = xp.copy(self._data) if xp.frozen(self._data) and copy is not False else self._data
+    apart = xp.frozen(self._data) and copy is not False
+    raw = xp.copy(self._data) if apart else self._data
     if self.device == "cpu":
         if raw.dtype.kind == "V":
             raise errors.InterchangeError(
                 f"__dlpack__: NumPy does not export {self.dtype}; use x.torch() or x.to('float32')"
             )
         # Readers that know of read-only memory are told that this is; others copy or write.
-        raw = self.numpy() if max_version is not None and max_version >= (1, 0) else raw
+        told = max_version is not None and max_version >= (1, 0)
+        raw = self.numpy() if told and not apart else raw
     return raw.__dlpack__(**options)
 
 
@@ -66,11 +68,11 @@ def reduce_(self):
 def torch_tensor(self):
     """The values as a torch tensor, sharing memory where possible."""
     self._refuse_if_tracked("torch()")
-    if self.device != "cpu":
-        return self._data
-    torch_ = make.namespace_for("torch")
     xp = BACKENDS[type(self._data)]
     raw = xp.copy(self._data) if xp.frozen(self._data) else self._data
+    if self.device != "cpu":
+        return raw
+    torch_ = make.namespace_for("torch")
     return torch_.from_numpy(raw) if raw.dtype.kind != "V" else torch_.from_any(raw, "torch")
 
 

@@ -1,7 +1,7 @@
 """`loss.backward()`, hooks on gradients, and contexts that switch recording."""
 
 from itertools import count
-from threading import Lock
+from threading import RLock
 
 from .. import errors
 from ..core import dtypes
@@ -14,7 +14,7 @@ from .gradient_map import GradientMap
 from .sweep import sweep
 
 _handles = count()
-_accumulating = Lock()  # threads that share a leaf add to one `.grad`
+_accumulating = RLock()  # threads that share a leaf add to one `.grad`
 
 
 def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = False):
@@ -123,6 +123,8 @@ def visit(node, g):
     Other paths may share the memory of g: hooks see it frozen, what they give and what is
     kept is copied.
     """
+    if not (node.extra.hooks or node.extra.retains):
+        return g
     raw = type(g) not in GROUND
     t = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
     for hook in list(node.extra.hooks.values()):

@@ -54,12 +54,12 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
     """
     if not seeds:
         return {}
-    if record:
-        context = changed(grad=True)
-    else:
-        context = BACKENDS[type(next(iter(seeds.values())))].quiet()
-    with context:
-        return _carry(dict(seeds), record, retain, useful, goals, on_node)
+    first = next(iter(seeds.values()))
+    with BACKENDS[type(first._data if record else first)].quiet():
+        if not record:
+            return _carry(dict(seeds), record, retain, useful, goals, on_node)
+        with changed(grad=True):
+            return _carry(dict(seeds), record, retain, useful, goals, on_node)
 
 
 def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
