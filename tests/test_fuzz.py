@@ -44,7 +44,7 @@ BINARY = [
     (lambda x, y: x + y, lambda x, y: x + y),
     (lambda x, y: x - y, lambda x, y: x - y),
     (lambda x, y: x / (1 + y * y), lambda x, y: x / (1 + y * y)),
-    (wf.atan2, torch.atan2),
+    (lambda x, y: wf.atan2(x, 1 + y * y), lambda x, y: torch.atan2(x, 1 + y * y)),
     (wf.logaddexp, torch.logaddexp),
     (lambda x, y: wf.where(x > y, x * y, y), lambda x, y: torch.where(x > y, x * y, y)),
     (wf.maximum, torch.maximum),

@@ -51,6 +51,10 @@ ELEMENTWISE = [
     ("subtract", DTypeError, "bool, bool", lambda t: t.of([True]) - t.of([True])),
     ("polygamma", ArgumentError, "-1", lambda t: wf.polygamma(-1, t(2))),
     ("polygamma", DTypeError, "0.5, expected an integer", lambda t: wf.polygamma(0.5, t(2))),
+    ("", ArgumentError, "300 ", lambda t: wf.asarray([1], dtype="int8", device=t.device) + 300),
+    ("", ArgumentError, "-1 ", lambda t: wf.asarray([1], dtype="uint8", device=t.device) * -1),
+    ("power_scalar", ArgumentError, "negative", lambda t: t.of([2]) ** -1),
+    ("gelu", ArgumentError, "'erf'", lambda t: wf.gelu(t(1), approximate="erf")),
     ("complex", ShapeError, "(2,), (3,)", lambda t: wf.complex(t(2), t(3))),
 ]
 SHAPES = [
@@ -71,6 +75,8 @@ SHAPES = [
     ("stack", ShapeError, "(2,) and (3,)", lambda t: wf.stack([t(2), t(3)])),
     ("stack", AxisError, "axis 3", lambda t: wf.stack([t(2), t(2)], axis=3)),
     ("stack", ArgumentError, "at least one", lambda t: wf.stack([])),
+    ("concat", DTypeError, "int, expected a sequence", lambda t: wf.concat(5)),
+    ("stack", DTypeError, "NoneType", lambda t: wf.stack(None)),
     ("squeeze", ShapeError, "length 2, expected 1", lambda t: wf.squeeze(t(2, 3), axis=0)),
     ("squeeze", AxisError, "axis 5", lambda t: wf.squeeze(t(2, 3), axis=5)),
     ("expand_dims", AxisError, "axis 4", lambda t: wf.expand_dims(t(2), axis=4)),
@@ -99,7 +105,10 @@ SHAPES = [
     ("diag", ShapeError, "(2, 2, 2)", lambda t: wf.diag(t(2, 2, 2))),
     ("diagonal", AxisError, "twice", lambda t: wf.diagonal(t(3, 3), axis1=0, axis2=0)),
     ("tril", ShapeError, "(3,)", lambda t: wf.tril(t(3))),
+    ("tril", DTypeError, "1.5", lambda t: wf.tril(t(3, 3), k=1.5)),
+    ("diag", DTypeError, "1.5", lambda t: wf.diag(t(3), 1.5)),
     ("windows", ArgumentError, "size 5", lambda t: wf.sliding_window(t(3), 5)),
+    ("sliding_window", ArgumentError, "size 0", lambda t: wf.sliding_window(t(3), 0)),
     ("unstack", AxisError, "axis 2", lambda t: wf.unstack(t(2), axis=2)),
 ]
 INDICES = [
@@ -109,6 +118,7 @@ INDICES = [
     ("index", IndexingError, "U1", lambda t: t(3)["a"]),
     ("index", IndexingError, "(2,)", lambda t: t(3)[t.of([True, False])]),
     ("index", ShapeError, "(2,), (3,)", lambda t: t(3, 3)[[0, 1], [0, 1, 2]]),
+    ("index", IndexingError, "different lengths", lambda t: t(3)[[[0, 1], [0]]]),
     ("index", IndexingError, "ellipses", lambda t: t(3)[..., ...]),
     ("index", IndexingError, "step", lambda t: t(3)[::0]),
     ("take", IndexingError, "index 9", lambda t: t(3)[[0, 9]]),
@@ -157,6 +167,7 @@ REDUCTIONS = [
     ("topk", DTypeError, "1.5", lambda t: wf.topk(t(3), 1.5)),
     ("quantile", ArgumentError, "1.5", lambda t: wf.quantile(t(3), 1.5)),
     ("quantile", ArgumentError, "'mode'", lambda t: wf.quantile(t(3), 0.5, method="mode")),
+    ("quantile", DTypeError, "'half'", lambda t: wf.quantile(t(3), "half")),
     ("median", AxisError, "axis 3", lambda t: wf.median(t(3), axis=3)),
     ("interp", ShapeError, "(4,) and fp (5,)", lambda t: wf.interp(t(3), t(4), t(5))),
 ]
@@ -169,6 +180,8 @@ LINEAR_ALGEBRA = [
     ("einsum", ArgumentError, "2 terms", lambda t: wf.einsum("ij,jk->ik", t(2, 3))),
     ("einsum", ArgumentError, "'ij->k'", lambda t: wf.einsum("ij->k", t(2, 3))),
     ("einsum", ArgumentError, "'ij->ii'", lambda t: wf.einsum("ij->ii", t(2, 3))),
+    ("einsum", DTypeError, "int, expected a string", lambda t: wf.einsum(1, t(2))),
+    ("tensordot", DTypeError, "'a'", lambda t: wf.tensordot(t(2), t(2), axes="a")),
     ("tensordot", ShapeError, "(2, 3)", lambda t: wf.tensordot(t(2, 3), t(4, 5), axes=1)),
     ("cross", ShapeError, "(4,) × (4,)", lambda t: wf.cross(t(4), t(4))),
     ("vecdot", ShapeError, "(3,) and (4,)", lambda t: wf.vecdot(t(3), t(4))),
@@ -191,6 +204,8 @@ LINEAR_ALGEBRA = [
     ("triangular_solve", ShapeError, "4", lambda t: wf.linalg.triangular_solve(t(3, 3), t(4, 1))),
     ("fft", AxisError, "axis 1", lambda t: wf.fft.fft(t(3), axis=1)),
     ("fft", ArgumentError, "0", lambda t: wf.fft.fft(t(3), n=0)),
+    ("fft", DTypeError, "'x'", lambda t: wf.fft.fft(t(3), axis="x")),
+    ("fftfreq", ArgumentError, "0", lambda t: wf.fft.fftfreq(0)),
     ("fft", ArgumentError, "'loud'", lambda t: wf.fft.fft(t(3), norm="loud")),
     ("rfft", DTypeError, "complex64", lambda t: wf.fft.rfft(t.of([1j]))),
     ("fftn", ArgumentError, "1 lengths for 2", lambda t: wf.fft.fftn(t(3, 3), s=(2,), axes=(0, 1))),
@@ -204,7 +219,7 @@ def test_mistakes(t, k):
     wf.clear_tape()
     with pytest.raises(error) as e:
         call(t)
-    assert type(e.value) is error and re.match(rf"{op}\w*: ", e.value.message)
+    assert type(e.value) is error and (not op or re.match(rf"{op}\w*: ", e.value.message))
     assert words in e.value.message
     assert str(e.value).endswith(f" (at test_bad_input.py:{call.__code__.co_firstlineno})")
 

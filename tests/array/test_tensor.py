@@ -291,6 +291,17 @@ def test_devices_do_not_mix(device, name):
         MIXED[name](x.requires_grad_(), y)
 
 
+def test_numbers_and_lists_have_no_device(device):
+    x = wf.tensor([1.0, 2.0, 3.0], device=device)
+    assert wf.where(x > 1, 1, 2.5).tolist() == [2.5, 1.0, 1.0]
+    assert wf.isclose(x, 2.0).tolist() == wf.isclose(2.0, x).tolist() == [False, True, False]
+    assert wf.searchsorted(x, 2.5).item() == 2 and wf.searchsorted(x, [0.5, 3.5]).tolist() == [0, 3]
+    assert wf.isin(x, [2.0, 3.0]).tolist() == [False, True, True]
+    assert wf.interp(1.5, x, [0.0, 1.0, 2.0]).item() == 0.5
+    assert wf.histogram(x, [0.0, 1.5, 4.0]).tolist() == [1, 2]
+    assert wf.take(x, [0, 2]).tolist() == x[[0, 2]].tolist() == [1.0, 3.0]
+
+
 def test_foreign_arrays_have_devices_too():
     x, y = wf.ones(3), wf.ones(3, device="torch")
     for call in (lambda: x * torch.ones(3), lambda: torch.ones(3) * x, lambda: np.ones(3) * y):

@@ -191,6 +191,8 @@ def test_memory_is_flat_without_the_garbage_collector():
             g = (w * w).sum().backward(create_graph=True)[w]
             (g * g).sum().backward()
             w.zero_grad()
+            x2 = wf.tensor([2.0], requires_grad=True)  # its .grad has a graph that leads to it
+            (x2**3).sum().backward(create_graph=True)
 
         for _ in range(100):
             step()

@@ -1,5 +1,6 @@
 """Public activations that the whole library shares; all are made of rows."""
 
+from .. import errors
 from ..ops import elementwise, special
 from .arguments import boxed
 
@@ -27,6 +28,8 @@ swish = silu
 def gelu(x, /, approximate: str = "none"):
     """x·Φ(x) with the normal distribution function Φ; or its tanh approximation."""
     x = boxed(x)
+    if approximate not in ("none", "tanh"):
+        raise errors.ArgumentError(f"gelu: approximate {approximate!r}, expected 'none' or 'tanh'")
     if approximate == "tanh":
         return 0.5 * x * (1 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
     return 0.5 * x * (1 + special.erf(x * 0.7071067811865476))

@@ -1,6 +1,6 @@
 """Reading the arguments of public functions: axes, and tensors out of anything."""
 
-from ..core.aval import axes_in, axis_in, integer_in
+from ..core.aval import axes_in, axis_in
 from ..core.value import GROUND
 from .make import asarray
 
@@ -12,6 +12,13 @@ def boxed(x):
     return x if type(x) in GROUND else asarray(x)
 
 
+def boxed_beside(x, y):
+    """y as a tensor; numbers and lists, which have no device of their own, go where x is."""
+    if type(y) in GROUND or hasattr(y, "device"):
+        return boxed(y)
+    return asarray(y, device=x.device)
+
+
 def axes_of(name: str, x, axis) -> tuple[int, ...]:
     """None, an integer or a sequence of integers as nonnegative axes of x."""
     ndim = len(x._data.shape)
@@ -19,13 +26,12 @@ def axes_of(name: str, x, axis) -> tuple[int, ...]:
         return _ALL[ndim]
     if axis.__class__ is int and -ndim <= axis < ndim:
         return (axis % ndim,)
-    axes = axis if isinstance(axis, tuple | list) else (axis,)
-    return axes_in(name, tuple([integer_in(name, "axis", a) for a in axes]), ndim)
+    return axes_in(name, tuple(axis) if isinstance(axis, list) else axis, ndim)
 
 
 def axis_of(name: str, x, axis, extra: int = 0) -> int:
     """One axis of x, nonnegative; `extra` more are allowed for new axes."""
-    return axis_in(name, integer_in(name, "axis", axis), len(x._data.shape) + extra)
+    return axis_in(name, axis, len(x._data.shape) + extra)
 
 
 def flat_or_axis(name: str, x, axis):

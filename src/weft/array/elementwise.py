@@ -7,7 +7,7 @@ from ..core.call import caller
 from ..core.op import TABLE, Op
 from ..core.value import GROUND
 from ..ops import complex_, elementwise, logic, special  # noqa: F401  (they fill the table)
-from .arguments import boxed
+from .arguments import boxed, boxed_beside
 from .inplace import into
 from .make import asarray
 
@@ -81,7 +81,7 @@ def where(condition, x1, x2, /):
         raise errors.DTypeError(
             f"where: a condition of {condition.dtype}, expected bool: write condition != 0"
         )
-    return elementwise.where(condition, asarray(x1) if scalar else x1, x2)
+    return elementwise.where(condition, asarray(x1, device=condition.device) if scalar else x1, x2)
 
 
 def clip(x, /, min=None, max=None, *, out=None):
@@ -98,7 +98,8 @@ clamp = clip
 
 def isclose(a, b, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
     """|a − b| ≤ atol + rtol·|b|, element by element."""
-    a, b = boxed(a).detach(), boxed(b).detach()
+    a = boxed_beside(b, a).detach() if type(b) in GROUND else boxed(a).detach()
+    b = boxed_beside(a, b).detach()
     near = abs_(a - b) <= atol + rtol * abs_(b)
     near = near | (a == b)
     return near | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else near

@@ -4,7 +4,9 @@ from functools import wraps
 
 import numpy as np
 
+from .. import errors
 from ..core import dtypes
+from ..core.aval import integer_in
 from ..ops import fft as _rows
 from .arguments import boxed
 from .make import asarray
@@ -25,13 +27,21 @@ hfft, ihfft = map(_public, (_rows.hfft, _rows.ihfft))
 fftshift, ifftshift = map(_public, (_rows.fftshift, _rows.ifftshift))
 
 
+def _length(name: str, n) -> int:
+    if integer_in(name, "n", n) < 1:
+        raise errors.ArgumentError(f"{name}: n {n}, expected 1 or more")
+    return n
+
+
 def fftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
     """The frequencies that `fft` of n values sampled d apart gives."""
+    n = _length("fftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
     return asarray(np.fft.fftfreq(n, d), dtype=dtype, device=device)
 
 
 def rfftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
     """The frequencies that `rfft` of n values sampled d apart gives."""
+    n = _length("rfftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
     return asarray(np.fft.rfftfreq(n, d), dtype=dtype, device=device)

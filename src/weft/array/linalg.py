@@ -71,11 +71,16 @@ def einsum(subscripts: str, /, *operands):
     >>> wf.einsum("ij,j->i", wf.ones((2, 3)), wf.ones(3)).tolist()
     [3.0, 3.0]
     """
+    if not isinstance(subscripts, str):
+        got = type(subscripts).__name__
+        raise errors.DTypeError(f"einsum: subscripts of type {got}, expected a string: 'ij,j->i'")
     return contract.einsum(subscripts, *map(boxed, operands))
 
 
 def tensordot(a, b, /, *, axes=2):
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
+    if isinstance(axes, str) or axes is None:
+        raise errors.DTypeError(f"tensordot: axes {axes!r}, expected an integer or two sequences")
     return contract.tensordot(boxed(a), boxed(b), axes)
 
 

@@ -173,7 +173,7 @@ def _on(raw: np.ndarray, device):
     return wrap(place(raw, canonical_device(device)))
 
 
-def _number(name: str, what: str, v):
+def number(name: str, what: str, v):
     """A Python number of what the user gave as one."""
     if type(v) in GROUND:
         v._refuse_if_tracked(name)
@@ -189,7 +189,7 @@ def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
     if stop is None:
         start, stop = 0, start
     named = {"start": start, "stop": stop, "step": step}
-    start, stop, step = numbers = [_number("arange", k, v) for k, v in named.items()]
+    start, stop, step = numbers = [number("arange", k, v) for k, v in named.items()]
     if any(isinstance(v, complex) for v in numbers):
         raise errors.DTypeError(f"arange: got complex numbers {numbers}, expected real ones")
     if step == 0 or not all(map(isfinite, numbers)):
@@ -223,7 +223,7 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
         raise errors.ArgumentError(f"linspace: num {num}, expected 0 or more")
     if type(start) in GROUND or type(stop) in GROUND:
         return _between(start, stop, num, dtype, device, endpoint)
-    start, stop = _number("linspace", "start", start), _number("linspace", "stop", stop)
+    start, stop = number("linspace", "start", start), number("linspace", "stop", stop)
     raw = np.linspace(start, stop, num, endpoint=endpoint)
     if dtype is None:
         dtype = dtypes.default_complex() if raw.dtype.kind == "c" else dtypes.default_float()

@@ -9,6 +9,7 @@ from .. import errors
 from ..core.aval import axes_in, broadcast, integer_in
 from ..ops import arrange, structural
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .make import number
 
 
 def _shape_from(size: int, shape) -> tuple[int, ...]:
@@ -97,8 +98,7 @@ def squeeze(x, /, axis=None):
 def expand_dims(x, /, axis=0):
     """x with a new axis of length 1."""
     x = boxed(x)
-    named = axis if isinstance(axis, tuple | list) else (axis,)
-    named = tuple([integer_in("expand_dims", "axis", a) for a in named])
+    named = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     return structural.expand_dims(x, axes_in("expand_dims", named, x.ndim + len(named)))
 
 
@@ -144,11 +144,20 @@ def roll(x, /, shift, *, axis=None):
     return structural.roll(x, shifts, named)
 
 
-def concat(arrays, /, *, axis: int | None = 0):
-    """Tensors one after the other along an axis (None: flattened first)."""
+def _several(name: str, arrays) -> list:
+    """The tensors of a sequence, of which there must be one at least."""
+    if not hasattr(arrays, "__iter__"):
+        got = type(arrays).__name__
+        raise errors.DTypeError(f"{name}: got {got}, expected a sequence of tensors")
     boxes = [boxed(a) for a in arrays]
     if not boxes:
-        raise errors.ArgumentError("concat: needs at least one tensor")
+        raise errors.ArgumentError(f"{name}: needs at least one tensor")
+    return boxes
+
+
+def concat(arrays, /, *, axis: int | None = 0):
+    """Tensors one after the other along an axis (None: flattened first)."""
+    boxes = _several("concat", arrays)
     if axis is None:
         boxes, axis = [reshape(b, (-1,)) for b in boxes], 0
     return structural.concat(boxes, axis_of("concat", boxes[0], axis))
@@ -156,9 +165,7 @@ def concat(arrays, /, *, axis: int | None = 0):
 
 def stack(arrays, /, *, axis: int = 0):
     """Tensors of one shape along a new axis."""
-    boxes = [boxed(a) for a in arrays]
-    if not boxes:
-        raise errors.ArgumentError("stack: needs at least one tensor")
+    boxes = _several("stack", arrays)
     return structural.stack(boxes, axis_of("stack", boxes[0], axis, extra=1))
 
 
@@ -225,9 +232,9 @@ def pad(x, pad_width, /, mode: str = "constant", *, constant_values: float = 0.0
     mode is constant, edge, reflect, symmetric or wrap, as in NumPy.
     """
     x = boxed(x)
-    widths = _pad_widths(x, pad_width)
+    widths, constant = _pad_widths(x, pad_width), number("pad", "constant_values", constant_values)
     if mode == "constant":
-        return arrange.pad(x, widths, constant_values)
+        return arrange.pad(x, widths, constant)
     return arrange.pad_by(x, widths, mode)
 
 
@@ -243,7 +250,7 @@ def _pad_widths(x, pad_width) -> tuple[tuple[int, int], ...]:
 
 def diag(x, /, offset: int = 0):
     """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
-    return arrange.diag(boxed(x), offset)
+    return arrange.diag(boxed(x), integer_in("diag", "offset", offset))
 
 
 def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1):
@@ -264,17 +271,20 @@ def diag_embed(x, /, offset: int = 0):
 
 def tril(x, /, *, k: int = 0):
     """x with zeros above the k-th diagonal."""
-    return arrange.tril(boxed(x), k)
+    return arrange.tril(boxed(x), integer_in("tril", "k", k))
 
 
 def triu(x, /, *, k: int = 0):
     """x with zeros below the k-th diagonal."""
-    return arrange.triu(boxed(x), k)
+    return arrange.triu(boxed(x), integer_in("triu", "k", k))
 
 
 def sliding_window(x, size: int, /, *, step: int = 1, axis: int = -1):
     """Overlapping windows along `axis`: their number in its place, their length at the end."""
     x = boxed(x)
+    size, step = (integer_in("sliding_window", k, v) for k, v in (("size", size), ("step", step)))
+    if size < 1 or step < 1:
+        raise errors.ArgumentError(f"sliding_window: size {size}, step {step}; expected 1 or more")
     return arrange.windows(x, size, step, axis_of("sliding_window", x, axis))
 
 

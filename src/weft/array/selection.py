@@ -7,7 +7,7 @@ from ..core import dtypes
 from ..core.aval import integer_in
 from ..ops import along, distinct, index, order, quantiles
 from . import dtype_functions
-from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .arguments import axes_of, axis_of, boxed, boxed_beside, flat_or_axis
 from .make import asarray
 
 
@@ -146,26 +146,35 @@ def median(x, /, axis=None, *, keepdims: bool = False):
     return quantiles.median(x, axes_of("median", x, axis), keepdims)
 
 
+def _levels(name: str, q):
+    """Numbers, or tensors of them, as they are; anything else is an error."""
+    if isinstance(q, str) or q is None:
+        raise errors.DTypeError(f"{name}: q is {q!r}, expected numbers")
+    return q
+
+
 def quantile(x, q, /, axis=None, *, keepdims: bool = False, method: str = "linear"):
     """The q-quantile(s) over `axis`."""
-    x = boxed(x)
+    x, q = boxed(x), _levels("quantile", q)
     return quantiles.quantile(x, q, axes_of("quantile", x, axis), keepdims, method)
 
 
 def percentile(x, q, /, axis=None, *, keepdims: bool = False, method: str = "linear"):
     """The q-th percentile(s) over `axis`."""
-    x = boxed(x)
+    x, q = boxed(x), _levels("percentile", q)
     return quantiles.percentile(x, q, axes_of("percentile", x, axis), keepdims, method)
 
 
 def interp(x, xp, fp, /, left=None, right=None, period=None):
     """Piecewise linear interpolation of the points (xp, fp) at x; differentiable in all three."""
-    return quantiles.interp(boxed(x), boxed(xp), boxed(fp), left, right, period)
+    xp = boxed(xp)
+    return quantiles.interp(boxed_beside(xp, x), xp, boxed_beside(xp, fp), left, right, period)
 
 
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     """Where the elements of x2 belong in the sorted x1."""
-    x1, x2 = boxed(x1), boxed(x2)
+    x1 = boxed(x1)
+    x2 = boxed_beside(x1, x2)
     if side not in ("left", "right"):
         raise errors.ArgumentError(f"searchsorted: side {side!r}, expected 'left' or 'right'")
     if sorter is not None:
@@ -183,7 +192,8 @@ def bincount(x, /, weights=None, *, minlength: int = 0):
 
 def histogram(x, edges, /, weights=None):
     """How many elements fall between neighbouring edges."""
-    return distinct.histogram(boxed(x), boxed(edges), weights)
+    x = boxed(x)
+    return distinct.histogram(x, boxed_beside(x, edges), weights)
 
 
 class UniqueAll(NamedTuple):
@@ -231,6 +241,7 @@ def unique_inverse(x, /) -> UniqueInverse:
 
 def isin(x1, x2, /, *, invert: bool = False):
     """Whether each element of x1 is among those of x2."""
-    x1, x2 = boxed(x1), boxed(x2)
+    x1 = boxed(x1)
+    x2 = boxed_beside(x1, x2)
     found = (x1.reshape((*x1.shape, 1)) == x2.reshape((-1,))).any(axis=-1)
     return ~found if invert else found

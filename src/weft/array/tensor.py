@@ -124,6 +124,7 @@ class Tensor(Value):
                 f"a tensor of dtype {self.dtype} cannot require a gradient: make it a float "
                 f"first, x.to('float32')"
             )
+        self._grad = None
         return Leaf(self._data.shape, self._data.dtype, ref(self), requested)
 
     @property

@@ -222,6 +222,13 @@ def owns(x: torch.Tensor) -> bool:
     return False
 
 
-def point(value, dtype) -> None:
-    """torch takes Python numbers as they are."""
+def point(value, dtype):
+    """torch takes Python numbers as they are, but not those beyond its integers."""
+    if type(value) is int and not -(2**7) <= value < 2**7:
+        if not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool:
+            limits = torch.iinfo(dtype)
+            if not limits.min <= value <= limits.max:
+                raise errors.ArgumentError(f"the number {value} is out of bounds for {dtype}")
+        elif not -(2**63) <= value < 2**63:
+            return torch.tensor(float(value), dtype=dtype)
     return None

@@ -67,6 +67,7 @@ def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
 
 def axis_in(op: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front, or an error that names the range."""
+    axis = integer_in(op, "axis", axis)
     if not -ndim <= axis < ndim:
         raise AxisError(f"{op}: axis {axis} is out of range for {ndim} dimensions")
     return axis % ndim

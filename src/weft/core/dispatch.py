@@ -128,6 +128,8 @@ def explained(op: Op, args, static, cause: Exception) -> Exception:
         return found
     if isinstance(cause, LinAlgError):
         return errors.LinAlgError(str(cause))
+    if isinstance(cause, ValueError | OverflowError) or _IMPOSSIBLE.search(str(cause)):
+        return errors.ArgumentError(f"{op.name}: {cause}")
     if isinstance(cause, TypeError | RuntimeError) and _REFUSED.search(str(cause)):
         got = ", ".join(
             type(a).__name__ if type(a) in PYTHON_SCALARS else str(aval_of(a).dtype) for a in args
@@ -138,7 +140,11 @@ def explained(op: Op, args, static, cause: Exception) -> Exception:
 
 
 # How NumPy, SciPy and PyTorch say that a kernel does not take these dtypes.
-_REFUSED = re.compile("not supported|not implemented|only implemented|scalar type|dtype")
+_REFUSED = re.compile(
+    "not supported|not implemented|only implemented|scalar type|dtype|must be|be interpreted"
+)
+# And how PyTorch says of values that they make no sense, where NumPy raises a ValueError.
+_IMPOSSIBLE = re.compile("^ZeroDivisionError|negative integer powers|without overflow")
 
 
 def _raw(op: Op, args, static):

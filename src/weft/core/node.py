@@ -74,8 +74,8 @@ class Leaf:
         "__weakref__",
         "dtype",
         "extra",
-        "grad",
         "id",
+        "kept",
         "requested",
         "shape",
         "tensor",
@@ -89,10 +89,28 @@ class Leaf:
         self.shape = shape
         self.dtype = dtype
         self.tensor = tensor  # weak reference: the tensor owns the leaf
-        self.grad = None
+        self.kept = None
         self.extra = None
         self.requested = requested  # by requires_grad, not only by a tape's watch
         self.watchers = ()
+
+    @property
+    def grad(self):
+        """The accumulated gradient.
+
+        It is kept on the tensor, not here: a recorded gradient's graph leads to this leaf, and
+        reference counting alone would never free the two. Only what outlives its tensor is here.
+        """
+        owner = self.tensor and self.tensor()
+        return self.kept if owner is None else owner._grad
+
+    @grad.setter
+    def grad(self, gradient):
+        owner = self.tensor and self.tensor()
+        if owner is None:
+            self.kept = gradient
+        else:
+            owner._grad = gradient
 
 
 class Severed:

@@ -10,9 +10,12 @@ _new = object.__new__
 
 
 class Value:
-    """A backend's array (`_data`) and the node that made it (`_node`), or None."""
+    """A backend's array (`_data`) and the node that made it (`_node`), or None.
 
-    __slots__ = ("__weakref__", "_data", "_node")
+    `_grad` is set on leaves only: what `backward()` has accumulated.
+    """
+
+    __slots__ = ("__weakref__", "_data", "_grad", "_node")
 
 
 # The one class operations return, and the classes they take as its equals. Both are filled

@@ -111,6 +111,13 @@ def dtype_kind(x) -> str:
     return BACKENDS[type(raw)].dtype_of(raw).kind
 
 
+def _as_array(e) -> np.ndarray:
+    try:
+        return np.asarray(e)
+    except ValueError:
+        raise _fault(f"{e!r} has lists of different lengths") from None
+
+
 def _entry(e):
     """An entry of a key, with other kinds of integers and arrays told apart."""
     if e is None or e is Ellipsis or e.__class__ is slice or e.__class__ is int:
@@ -118,7 +125,7 @@ def _entry(e):
     if not hasattr(e, "dtype"):
         if hasattr(e, "__index__") and not isinstance(e, bool):
             return as_int(e)
-        e = np.asarray(e)
+        e = _as_array(e)
         if not e.size:  # an empty list says nothing of its type
             e = e.astype(np.intp)
     kind = dtype_kind(e)
