@@ -161,6 +161,23 @@ def test_no_grad_and_enable_grad():
 
     assert not f(x).requires_grad and not f(x).requires_grad
 
+    @wf.no_grad()
+    def steps(x):
+        sent = yield x * 2
+        yield x * sent
+
+    generator = steps(x)
+    assert not next(generator).requires_grad
+    assert (x * 2).requires_grad  # the caller of a generator is not switched
+    assert generator.send(3).tolist() == [3.0, 6.0, 9.0]
+
+    @wf.no_grad()
+    async def later(x):
+        await asyncio.sleep(0)
+        return x * 2
+
+    assert not asyncio.run(later(x)).requires_grad
+
 
 def test_no_grad_is_per_thread_and_per_task():
     x = leaf()
