@@ -224,7 +224,7 @@ def owns(x: torch.Tensor) -> bool:
 
 def point(value, dtype):
     """torch takes Python numbers as they are, but not those beyond its integers."""
-    if type(value) is int and not -(2**7) <= value < 2**7:
+    if type(value) is int and not 0 <= value < 2**7:
         if not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool:
             limits = torch.iinfo(dtype)
             if not limits.min <= value <= limits.max:
