@@ -25,6 +25,7 @@ lint: $(STAMP)
 
 bench: $(STAMP)  ## eager cost per operation beside PyTorch and HIPS autograd
 	$(BIN)/python bench/eager.py
+	$(BIN)/python bench/overheads.py
 
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch
 	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py -n 2 --dist worksteal
