@@ -61,6 +61,14 @@ def expm1(x):
     return y
 
 
+def tanh(x):
+    y = np.tanh(x)
+    if y.dtype.kind != "c":
+        return y
+    # C99 leaves the sign of the zero in tanh(∞ + iy) = 1 ± 0i to sin 2y, the Array API to no one.
+    return np.where(np.isposinf(x.real) & np.isfinite(x.imag), y.dtype.type(1), y)
+
+
 def power_scalar(x, n):
     """xⁿ; products for the small n that occur most, as pow costs fifty times as much."""
     if n == 3:
