@@ -21,17 +21,6 @@ BINARY = """
     divide equal floor_divide greater greater_equal hypot less less_equal logaddexp logical_and
     logical_or logical_xor maximum minimum multiply nextafter not_equal remainder subtract xlogy
 """.split()
-ALIASES = {
-    "absolute": "abs",
-    "bitwise_not": "bitwise_invert",
-    "conjugate": "conj",
-    "div": "divide",
-    "floordiv": "floor_divide",
-    "mod": "remainder",
-    "mul": "multiply",
-    "neg": "negative",
-    "sub": "subtract",
-}
 
 
 def public(op: Op):
@@ -59,7 +48,7 @@ def public(op: Op):
 
 
 FUNCTIONS = {name: public(TABLE[name]) for name in (*UNARY, *BINARY)}
-FUNCTIONS |= {alias: FUNCTIONS[name] for alias, name in ALIASES.items()}
+FUNCTIONS |= {s: f for f in list(FUNCTIONS.values()) for s in f.op.spell}
 
 sqrt, exp = FUNCTIONS["sqrt"], FUNCTIONS["exp"]
 
