@@ -112,6 +112,16 @@ class Leaf:
         else:
             owner._grad = gradient
 
+    def add(self, gradient) -> None:
+        """Accumulate a gradient."""
+        owner = self.tensor and self.tensor()
+        have = self.kept if owner is None else owner._grad
+        total = gradient if have is None else have + gradient
+        if owner is None:
+            self.kept = total
+        else:
+            owner._grad = total
+
 
 class Severed:
     """Marks values computed from a gradient that was made without `create_graph`."""

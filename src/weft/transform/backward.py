@@ -111,13 +111,9 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
         made = g._node if create_graph else mark
         grads[-leaf.id] = wrap(raw, made)
         if leaf.requested:
-            _accumulate(leaf, wrap(raw, made))
+            with _accumulating:
+                leaf.add(wrap(raw, made))
     return GradientMap(grads, call)
-
-
-def _accumulate(leaf: Leaf, g) -> None:
-    with _accumulating:
-        leaf.grad = g if leaf.grad is None else leaf.grad + g
 
 
 def visit(node, g):
