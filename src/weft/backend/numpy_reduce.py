@@ -170,14 +170,22 @@ def _logsumexp_of_infinities(x, top, axes, keepdims):
     return y if keepdims else y.squeeze(axes)
 
 
-@_floating
 def softmax(x, axis):
-    top = np.maximum.reduce(_ordered(x), axis, None, None, True, -inf)
+    return (_softmax if x.dtype.char in "fd" else _wide_softmax)(x, axis)
+
+
+def _softmax(x, axis):
+    top = np.maximum.reduce(x, axis, None, None, True, -inf)
     if not _finite(top):
         return _softmax_of_infinities(x, top, axis)
     e = np.exp(x - top)
     e /= np.add.reduce(e, axis, None, None, True)
     return e
+
+
+@_floating
+def _wide_softmax(x, axis):
+    return _softmax(_ordered(x), axis)
 
 
 @_quiet
