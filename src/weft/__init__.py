@@ -42,10 +42,13 @@ from .transform.backward import (
     saved_tensors_hooks,
 )
 from .transform.bridges import to_jax, to_torch
+from .transform.dual import DualTensor
 from .transform.engine import AutogradContext, AutogradEngine
+from .transform.functional import grad, hvp, jvp, value_and_grad, vjp
 from .transform.gradient_map import GradientMap
 from .transform.gradient_tape import GradientTape
 from .transform.inspect_ import clear_tape, explain_grad, graph_of, memory_stats
+from .transform.vmap import vmap
 
 __version__ = "0.1.0"
 __array_api_version__ = "2024.12"

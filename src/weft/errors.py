@@ -103,3 +103,7 @@ class InPlaceOnTracked(GradientError):
 
 class AnomalyError(GradientError, FloatingPointError):
     """The first NaN or infinity under `detect_anomaly()`."""
+
+
+class BatchingError(WeftError, TypeError):
+    """Something that cannot be done for all elements of a batch at once."""

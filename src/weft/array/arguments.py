@@ -1,7 +1,7 @@
 """Reading the arguments of public functions: axes, and tensors out of anything."""
 
 from ..core.aval import axes_in, axis_in
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from .make import asarray
 
 _ALL = [tuple(range(n)) for n in range(65)]
@@ -9,12 +9,12 @@ _ALL = [tuple(range(n)) for n in range(65)]
 
 def boxed(x):
     """x as a tensor."""
-    return x if type(x) in GROUND else asarray(x)
+    return x if type(x) in TENSORS else asarray(x)
 
 
 def boxed_beside(x, y):
     """y as a tensor; numbers and lists, which have no device of their own, go where x is."""
-    if type(y) in GROUND or hasattr(y, "device"):
+    if type(y) in TENSORS or hasattr(y, "device"):
         return boxed(y)
     return asarray(y, device=x.device)
 

@@ -7,6 +7,7 @@ import numpy as np
 from .. import errors
 from ..backend.device import as_numpy
 from ..core import dtypes
+from ..core.box import BOXES
 from ..core.node import Leaf, Node
 
 _SUMMARISED = 1000  # elements; of larger tensors the corners are shown
@@ -39,6 +40,8 @@ def _details(x) -> list[str]:
 
 
 def text(x) -> str:
+    if x._data.__class__ in BOXES:
+        return x._data.text()
     return f"tensor({', '.join([_values(x, 'tensor('), *_details(x)])})"
 
 
@@ -55,6 +58,8 @@ def formatted(x, spec: str) -> str:
 
 def html(x) -> str:
     """A notebook's view: the facts in one line, then the numbers."""
+    if x._data.__class__ in BOXES:
+        return f"<pre>{escape(x._data.text())}</pre>"
     facts = [f"shape {x.shape}", str(x.dtype), x.device, *_graph_state(x)]
     line = " · ".join(map(escape, facts))
     numbers = escape(_values(x, ""))

@@ -9,7 +9,7 @@ from .. import errors
 from ..backend.device import devices
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from ..ops import structural
 from . import make
 from .foreign import refuse_imaginary
@@ -41,7 +41,7 @@ def astype(x, dtype, /, *, copy: bool = True, device=None):
 
 
 def _dtype_of(x) -> np.dtype:
-    if type(x) in GROUND:
+    if type(x) in TENSORS:
         return x.dtype
     return dtypes.canonical(x if isinstance(x, type) else getattr(x, "dtype", x))
 

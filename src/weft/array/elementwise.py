@@ -5,7 +5,7 @@ from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
 from ..core.call import caller
 from ..core.op import TABLE, Op
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from ..ops import complex_, elementwise, logic, special  # noqa: F401  (they fill the table)
 from .arguments import boxed, boxed_beside
 from .inplace import into
@@ -87,7 +87,7 @@ clamp = clip
 
 def isclose(a, b, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
     """|a − b| ≤ atol + rtol·|b|, element by element."""
-    a = boxed_beside(b, a).detach() if type(b) in GROUND else boxed(a).detach()
+    a = boxed_beside(b, a).detach() if type(b) in TENSORS else boxed(a).detach()
     b = boxed_beside(a, b).detach()
     near = abs_(a - b) <= atol + rtol * abs_(b)
     near = near | (a == b)
@@ -104,4 +104,4 @@ def allclose(a, b, /, **tolerances) -> bool:
 
 def stop_gradient(x):
     """x as a constant: no gradient flows through the result."""
-    return x.detach() if type(x) in GROUND else asarray(x)
+    return x.detach() if type(x) in TENSORS else asarray(x)

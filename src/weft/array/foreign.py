@@ -8,7 +8,7 @@ from .. import errors
 from ..backend.device import namespace_for
 from ..core import dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.value import GROUND, aval_of
+from ..core.value import TENSORS, aval_of
 
 _ARRAYS = ("__array__", "__array_interface__")
 _NUMBERS = ("__float__", "__index__", "__complex__", *_ARRAYS)
@@ -96,7 +96,7 @@ def _of_sequence(obj, dtype):
     for kind in kinds - PYTHON_SCALARS:
         if not _has(kind, _NUMBERS):
             raise errors.DTypeError(f"asarray: got {kind.__name__} in the data, expected numbers")
-    if any(kind in GROUND or kind.__module__.partition(".")[0] == "torch" for kind in kinds):
+    if any(kind in TENSORS or kind.__module__.partition(".")[0] == "torch" for kind in kinds):
         return None
     if any(issubclass(kind, np.ndarray | np.generic) for kind in kinds):
         return _native(_numpy_array(obj, common_dtype(obj) if dtype is None else dtype))
@@ -128,7 +128,7 @@ def common_dtype(obj) -> np.dtype:
     held = list(leaves(obj))
     arrays = [o for o in held if type(o) not in PYTHON_SCALARS]
     out = dtypes.promote_all(
-        [aval_of(o if type(o) in GROUND else raw_of(o, None)).dtype for o in arrays]
+        [aval_of(o if type(o) in TENSORS else raw_of(o, None)).dtype for o in arrays]
     )
     for scalar in held:
         if type(scalar) in PYTHON_SCALARS:

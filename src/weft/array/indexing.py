@@ -5,6 +5,7 @@ import sys
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.box import BOXES
 from ..core.origin import assigns_item
 from ..core.settings import current
 from ..ops import index
@@ -79,6 +80,8 @@ def setitem(self, key, value):
             self._node = value._node  # the mark of a severed gradient, or None
         return
     new = index.set_(self, key, value)
+    if new.__class__ is not self.__class__ and new._data.__class__ in BOXES:
+        self.__class__ = new.__class__  # a value from a level above is now part of this one
     self._data = new._data
     if recording:
         self._node = new._node
@@ -113,7 +116,7 @@ def _writes_in_place(x, value) -> bool:
     """Whether nobody else can see the memory of x, and nothing has to be recorded."""
     raw = x._data
     tracked = x.requires_grad or value.requires_grad
-    if tracked and current.get().grad:
+    if (tracked and current.get().grad) or value._data.__class__ in BOXES:
         return False
     xp = BACKENDS[type(raw)]
     return sys.getrefcount(raw) <= _ALONE and xp.owns(raw) and not xp.frozen(raw)

@@ -8,13 +8,13 @@ from ..core.backends import BACKENDS, KERNELS
 from ..core.node import Leaf
 from ..core.op import Op
 from ..core.settings import current
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from .foreign import refuse_imaginary
 
 
 def check_writable(x, what: str) -> None:
     """Refuse what is no tensor, and a tensor whose memory a gradient depends on."""
-    if type(x) not in GROUND:
+    if type(x) not in TENSORS:
         raise errors.DTypeError(f"{what}: expected a tensor to write into, got {type(x).__name__}")
     if x.requires_grad and (current.get().grad or x._node.__class__ is not Leaf):
         raise errors.InPlaceOnTracked(
@@ -25,7 +25,7 @@ def check_writable(x, what: str) -> None:
 
 def check_untracked(args, what: str) -> None:
     """Refuse to compute from tracked tensors what will not be recorded."""
-    if current.get().grad and any(type(a) in GROUND and a.requires_grad for a in args):
+    if current.get().grad and any(type(a) in TENSORS and a.requires_grad for a in args):
         raise errors.InPlaceOnTracked(
             f"{what}: an argument is being differentiated, and a result in a buffer is not "
             "recorded; leave the buffer out, or compute under wf.no_grad()"
@@ -48,10 +48,10 @@ def into(op: Op, args: tuple, out):
     check_writable(out, what)
     check_untracked(args, what)
     args = dispatch.lifted(op, args)
-    if not any(type(a) in GROUND for a in args):
+    if not any(type(a) in TENSORS for a in args):
         args = [dispatch.above.adopt(a, device=out.device) for a in args]
     args = dispatch.harmonise(op, args)
-    raws = [a._data if type(a) in GROUND else a for a in args]
+    raws = [a._data if type(a) in TENSORS else a for a in args]
     cls = dispatch.common_backend(op, [*raws, out._data])
     _check_fit(what, dispatch.infer(op, args, ()), out)
     kernel, raw = KERNELS[op][cls], own_memory(out)

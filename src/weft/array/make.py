@@ -12,7 +12,7 @@ from ..core import dispatch, dtypes
 from ..core.aval import integer_in
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.settings import current
-from ..core.value import GROUND, wrap
+from ..core.value import TENSORS, wrap
 from ..ops import structural
 from . import foreign
 
@@ -27,7 +27,7 @@ def tensor(data, requires_grad: bool = False, dtype=None, device=None):
     tensor([1., 2.], requires_grad=True)
     """
     t = asarray(data, dtype=dtype, device=device, copy=True)
-    t = t.detach() if t.requires_grad and type(data) in GROUND else t
+    t = t.detach() if t.requires_grad and type(data) in TENSORS else t
     return t.requires_grad_() if requires_grad else t
 
 
@@ -37,7 +37,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy: bool | None = None):
     Tensors keep their graph, torch tensors stay on torch's device.
     """
     dtype = None if dtype is None else dtypes.canonical(dtype)
-    if type(obj) in GROUND:
+    if type(obj) in TENSORS:
         return _from_tensor(obj, dtype, device, copy)
     raw = foreign.raw_of(obj, dtype)
     if raw is None:
@@ -78,7 +78,7 @@ def _stacked(obj, dtype, device):
 
     Numbers go where the tensors are; tensors on different devices are an error of `stack`.
     """
-    held = [o for o in foreign.leaves(obj) if type(o) in GROUND or foreign.is_torch(o)]
+    held = [o for o in foreign.leaves(obj) if type(o) in TENSORS or foreign.is_torch(o)]
     there = asarray(held[0]).device if device is None else device
     return _stack_of(obj, dtype, device, there)
 
@@ -91,7 +91,7 @@ def _stack_of(obj, dtype, device, there):
 
 def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     """A tensor over memory another library exports; CPU memory lands on `cpu`."""
-    if type(x) in GROUND:
+    if type(x) in TENSORS:
         return asarray(x, device=device, copy=copy)
     raw = foreign.of_dlpack(x)
     on_host = BACKENDS[type(raw)].device_of(raw) in ("cpu", "torch")
@@ -175,7 +175,7 @@ def _on(raw: np.ndarray, device):
 
 def number(name: str, what: str, v):
     """A Python number of what the user gave as one."""
-    if type(v) in GROUND:
+    if type(v) in TENSORS:
         v._refuse_if_tracked(name)
         v = v.item()
     v = v.item() if isinstance(v, np.generic | np.ndarray) and v.size == 1 else v
@@ -221,7 +221,7 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
     num = integer_in("linspace", "num", num)
     if num < 0:
         raise errors.ArgumentError(f"linspace: num {num}, expected 0 or more")
-    if type(start) in GROUND or type(stop) in GROUND:
+    if type(start) in TENSORS or type(stop) in TENSORS:
         return _between(start, stop, num, dtype, device, endpoint)
     start, stop = number("linspace", "start", start), number("linspace", "stop", stop)
     raw = np.linspace(start, stop, num, endpoint=endpoint)
@@ -233,7 +233,7 @@ def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: boo
 
 
 def _between(start, stop, num: int, dtype, device, endpoint: bool):
-    end = stop if type(stop) in GROUND else start
+    end = stop if type(stop) in TENSORS else start
     own = end.dtype if dtypes.is_inexact(end.dtype) else dtypes.default_float()
     place = end.device if device is None else device
     start, stop = (asarray(v, device=place) for v in (start, stop))

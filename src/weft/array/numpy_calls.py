@@ -5,7 +5,7 @@ from inspect import Parameter, Signature, signature
 
 from .. import errors
 from ..core.settings import current
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from . import make, numpy_names
 
 # Filled by the namespace: public functions under NumPy's names, `linalg.` and `fft.` included.
@@ -62,7 +62,7 @@ def ufunc(self, function, method: str, *inputs, out=None, **options):
         if method == "at":
             raise _Unsupported
         options = _understood(options)
-        if type(target) in GROUND and "out" in _signature(_counterpart(name)).parameters:
+        if type(target) in TENSORS and "out" in _signature(_counterpart(name)).parameters:
             return _apply(_counterpart(name), inputs, options | {"out": target})
         return _stored(_called(function, method, inputs, options), target, inputs)
     except _Unsupported:
@@ -119,7 +119,7 @@ def _stored(result, target, inputs):
             "out=array: writing a tensor that is being differentiated into a NumPy array would "
             "drop its gradient; use x.detach()"
         )
-    if type(target) in GROUND:
+    if type(target) in TENSORS:
         return target.copy_(result)
     target[...] = make.asarray(result).numpy()
     return target
@@ -203,13 +203,13 @@ def _is_default(value, default) -> bool:
 
 def _tracked(values) -> bool:
     return any(
-        v.requires_grad if type(v) in GROUND else isinstance(v, list | tuple) and _tracked(v)
+        v.requires_grad if type(v) in TENSORS else isinstance(v, list | tuple) and _tracked(v)
         for v in values
     )
 
 
 def _as_array(value):
-    if type(value) in GROUND:
+    if type(value) in TENSORS:
         return value.detach().numpy()
     if isinstance(value, list | tuple):
         return type(value)([_as_array(v) for v in value])
@@ -223,7 +223,7 @@ def _foreign(name: str, func, args, kwargs):
             f"{name} has no differentiable counterpart in Weft and would drop the gradient; "
             "use x.detach() if that is meant"
         )
-    if func.__name__ in _WRITERS and args and type(args[0]) in GROUND:
+    if func.__name__ in _WRITERS and args and type(args[0]) in TENSORS:
         raise errors.InterchangeError(
             f"{name} writes into its argument, and a tensor's values are nobody's to change: "
             "use x[i] = v or x.at[i].set(v)"

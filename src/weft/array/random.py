@@ -35,7 +35,7 @@ from ..core import dtypes
 from ..core.aval import broadcast
 from ..core.backends import BACKENDS
 from ..core.counter import WORD, Draw, Generator
-from ..core.value import GROUND, wrap
+from ..core.value import TENSORS, wrap
 from .arguments import boxed
 
 default_generator = Generator()
@@ -288,7 +288,7 @@ _NUMBER[Complex] = (complex, "a number")
 def _number(op: str, name: str, x, kind: type):
     convert, words = _NUMBER[kind]
     if not isinstance(x, kind):
-        fix = f"; for a tensor, combine it with {op}(shape)" if type(x) in GROUND else ""
+        fix = f"; for a tensor, combine it with {op}(shape)" if type(x) in TENSORS else ""
         raise errors.ArgumentError(
             f"{op}: {name} of type {type(x).__name__}: expected {words}{fix}"
         )

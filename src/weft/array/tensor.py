@@ -9,12 +9,18 @@ from .. import errors
 from ..backend.device import as_numpy, is_torch_device
 from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.box import BOXES, Box
 from ..core.node import Leaf, Node, Severed
 from ..core.origin import assigns_item, is_array_library
 from ..core.settings import current
 from ..core.value import Value, install, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
 from . import display, foreign
+
+_ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
+_OPERATORS = {f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r")} | {
+    f"__{name}__" for name in ("neg", "abs", "invert", "and", "or", "lt", "le", "gt", "ge")
+}
 
 
 def _reflected(op):
@@ -159,7 +165,8 @@ class Tensor(Value):
 
     def detach(self):
         """The same values, unconnected: no gradient flows through the result."""
-        return wrap(self._data)
+        raw = self._data
+        return wrap(raw.stopped() if raw.__class__ in BOXES else raw)
 
     # Values
 
@@ -318,4 +325,8 @@ class Tensor(Value):
 
 TrackedTensor = Tensor
 install(Tensor)
+# Rules use operators on raw values too; on boxes these are the operations themselves.
+for _name, _operator in list(vars(Tensor).items()):
+    if _name in _OPERATORS:
+        setattr(Box, _name, _operator)
 dispatch.above.cast = structural.cast

@@ -1,6 +1,7 @@
 """The callable face of a row: one closure per arity, quick for plain tensors."""
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
@@ -8,7 +9,7 @@ from .dispatch import apply, kept, record, saved_flags, settled
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
-from .value import GROUND, RESULT
+from .value import GROUND, HIGHER, RESULT
 
 _settings = current.get
 _new = object.__new__
@@ -31,6 +32,7 @@ def _point(value, cls: type, dtype):
     return point
 
 
+@lru_cache(maxsize=None)
 def caller(op: Op, public: bool = False) -> Callable:
     """The function that applies `op`.
 
@@ -56,11 +58,11 @@ def caller(op: Op, public: bool = False) -> Callable:
 
 def _variadic(op: Op, public: bool):
     """A sequence of arrays, then static parameters."""
-    kernels, ground, result = KERNELS[op], GROUND, RESULT
+    kernels, higher, result = KERNELS[op], HIGHER, RESULT
 
     def call(args, *static):
         if not public and args and args[0].__class__ in kernels:
-            if not any([a.__class__ in ground for a in args]):
+            if not any([a.__class__ in higher for a in args]):
                 return kernels[args[0].__class__](args, *static)
         way = _settings().way
         raws, cls = settled(op, args) if way is not GENERAL else (None, None)
@@ -84,12 +86,12 @@ def _variadic(op: Op, public: bool):
 
 def _general(op: Op, public: bool):
     """Any number of arguments; quick for raw arrays, which rules hand over."""
-    arity, kernels, ground = op.arity, KERNELS[op], GROUND
+    arity, kernels, higher = op.arity, KERNELS[op], HIGHER
 
     def call(*args):
         if not public:
             kernel = kernels.get(args[0].__class__)
-            if kernel is not None and not any([a.__class__ in ground for a in args[1:arity]]):
+            if kernel is not None and not any([a.__class__ in higher for a in args[1:arity]]):
                 return kernel(*args)
         return apply(op, args[:arity], args[arity:], public)
 
@@ -98,7 +100,7 @@ def _general(op: Op, public: bool):
 
 def _ternary(op: Op, public: bool):
     """Three tensors, as `where` takes; anything else in general."""
-    kernels, ground, result = KERNELS[op], GROUND, RESULT
+    kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
     general = _general(op, public)
     promoted = op.promote or (0,)
     one, another = promoted[0], promoted[-1]
@@ -125,7 +127,7 @@ def _ternary(op: Op, public: bool):
                             _record_several(op, t, parents, raws, static)
                     return t
         elif not public and x.__class__ in kernels:
-            if y.__class__ not in ground and z.__class__ not in ground:
+            if y.__class__ not in higher and z.__class__ not in higher:
                 return kernels[x.__class__](x, y, z, *static)
         return general(x, y, z, *static)
 

@@ -13,11 +13,12 @@ from numpy.linalg import LinAlgError
 from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
+from .box import BOXED, BOXES, level_of
 from .node import Extra, Node, Severed, ids
 from .op import Op, saves
 from .origin import INTERNAL, here, user_frame
 from .settings import current
-from .value import GROUND, aval_of, wrap
+from .value import GROUND, TENSORS, aval_of, wrap
 
 _frame = sys._getframe
 _new = object.__new__
@@ -64,6 +65,8 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
     raws, cls = settled(op, args)
     if cls is None:
+        if any([a.__class__ in BOXED for a in args]):
+            return _climb(op, args, static, public)
         if not public and not any(type(a) in GROUND for a in args):
             return _raw(op, args, static)
         args = harmonise(op, lifted(op, args))
@@ -79,6 +82,42 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     except Exception as e:
         raise explained(op, args, static, e) from None
     return _finish(op, args, raws, z, static, cls)
+
+
+def _climb(op: Op, args, static: tuple, public: bool):
+    """Apply an operation to boxes: the highest level among them interprets it.
+
+    What is below that level goes in as it is, a tensor with its own node: it is a constant to
+    the level, and recorded below it.
+    """
+    raw = not public and not any([a.__class__ in TENSORS for a in args])
+    if not raw:
+        args = harmonise(op, lifted(op, args))
+    top = max([level_of(a) for a in args])
+    operands, parents, kind = [], [], None
+    for a in args:
+        parent = None
+        if a.__class__ in BOXED and level_of(a) == top:
+            if a.__class__ not in BOXES:
+                a, parent = a._data, a._node
+            kind = a.__class__
+        operands.append(a)
+        parents.append(parent)
+    assert kind is not None
+    try:
+        z = kind.interpret(op, top, operands, static)
+    except Exception as e:
+        raise explained(op, args, static, e) from None
+    if raw:
+        return z
+    zs = [z] if op.outputs == 1 else list(z)
+    settings = current.get()
+    if settings.anomaly:
+        _check_finite(op, zs)
+    outs = [r if r.__class__ in TENSORS else wrap(r) for r in zs]
+    if settings.grad and parents.count(None) != len(parents):
+        _track(op, outs, tuple(parents), operands, static, settings)
+    return outs[0] if op.outputs == 1 else tuple(outs)
 
 
 def settled(op: Op, args):
@@ -105,6 +144,7 @@ def settled(op: Op, args):
 
 
 def inexact(raw) -> bool:
+    raw = raw._data if raw.__class__ in TENSORS else raw
     return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
 
 
@@ -119,7 +159,7 @@ def explained(op: Op, args, static, cause: Exception) -> Exception:
     if isinstance(cause, errors.WeftError):
         return cause
     for a in args:
-        if type(a) not in GROUND and type(a) not in PYTHON_SCALARS and type(a) not in BACKENDS:
+        if type(a) not in TENSORS and type(a) not in PYTHON_SCALARS and type(a) not in BACKENDS:
             got = type(a).__name__
             return errors.DTypeError(f"{op.name}: got {got}, expected a tensor or a number")
     try:
@@ -161,7 +201,7 @@ def lifted(op: Op, args) -> list:
 
     A NumPy scalar has a dtype but no device: it goes where the tensors are.
     """
-    device = next((a.device for a in args if type(a) in GROUND), None)
+    device = next((a.device for a in args if type(a) in TENSORS), None)
     try:
         return [_lift(a, device) for a in args]
     except errors.DTypeError as e:
@@ -170,15 +210,17 @@ def lifted(op: Op, args) -> list:
 
 
 def _lift(x, device):
-    if x is None or type(x) in GROUND or type(x) in PYTHON_SCALARS:
+    if x is None or type(x) in TENSORS or type(x) in PYTHON_SCALARS:
         return x
+    if type(x) in BOXES:
+        return wrap(x)
     return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 
 def harmonise(op: Op, args: list) -> list:
     """Cast the promoted arguments to their common dtype with the recorded op `cast`."""
     picked = range(len(args)) if op.promote is None else op.promote
-    arrays = [i for i in picked if type(args[i]) in GROUND]
+    arrays = [i for i in picked if type(args[i]) in TENSORS]
     if not arrays:
         return args
     try:
@@ -195,7 +237,7 @@ def harmonise(op: Op, args: list) -> list:
         if type(args[i]) in PYTHON_SCALARS:
             point = backend.point(args[i], backend.raw_dtype(common))
             args[i] = args[i] if point is None else wrap(point)
-        elif type(args[i]) in GROUND and args[i].dtype != common:
+        elif type(args[i]) in TENSORS and args[i].dtype != common:
             args[i] = above.cast(args[i], common)
     return args
 

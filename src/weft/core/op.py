@@ -72,6 +72,8 @@ class Op:
     recast     the result's dtype may differ from the arguments'
     outputs    how many arrays it returns, `tracked` which of them carry a derivative
     precision  what autocast does: "half", "single" or "any"
+    batch      (call, size, mapped, args, static) -> result(s) with a leading batch axis, where
+               `mapped` says which arguments have one
     sample     rng -> cases for the tests that are generated from the table
     """
 
@@ -88,6 +90,7 @@ class Op:
     outputs: int = 1
     tracked: tuple[int, ...] = (0,)
     precision: str = "any"
+    batch: Callable[..., Any] | None = None
     sample: Callable[..., Iterable] | None = None
 
     def __repr__(self) -> str:

@@ -16,12 +16,14 @@ class Settings:
     anomaly      whether every result is checked for NaN and infinity
     saved_hooks  (pack, unpack) for what is saved for the backward pass
     tapes        the gradient tapes whose `with` block is running
+    levels       the transformations that are running, the innermost last
     """
 
     grad: bool = True
     anomaly: bool = False
     saved_hooks: Any = None
     tapes: tuple = ()
+    levels: tuple = ()
     # Which way operations take: RECORD and PLAIN are the quick ones.
     way: int = field(init=False, default=RECORD)
 

@@ -5,6 +5,7 @@ from typing import Any
 from . import dtypes
 from .aval import Aval
 from .backends import BACKENDS, PYTHON_SCALARS
+from .box import BOXES, Box, install_box
 
 _new = object.__new__
 
@@ -22,17 +23,29 @@ class Value:
 # by the array layer when it defines Tensor.
 GROUND: set[type] = set()
 RESULT: list[Any] = [Value]
+# All classes of tensors, on the ground and at levels; and these with the kinds of box.
+TENSORS: set[type] = set()
+HIGHER: set[type] = set()
 
 
 def install(cls: type, *subclasses: type) -> None:
     """Name the class of tensors that operations return, and those they take as its equals."""
     RESULT[0] = cls
     GROUND.update((cls, *subclasses))
+    TENSORS.update(GROUND)
+    HIGHER.update(GROUND)
+
+
+def install_level(kind: type[Box], tensor: type) -> None:
+    """Make a kind of box known, with the class of tensors that holds it."""
+    install_box(kind, tensor)
+    TENSORS.add(tensor)
+    HIGHER.update((kind, tensor))
 
 
 def wrap(data, node=None) -> Any:
-    """A tensor around a raw array."""
-    t = _new(RESULT[0])
+    """A tensor around a raw array or a box."""
+    t = _new(BOXES[data.__class__] if data.__class__ in BOXES else RESULT[0])
     t._data = data
     t._node = node
     return t
@@ -40,7 +53,7 @@ def wrap(data, node=None) -> Any:
 
 def aval_of(x) -> Aval:
     """The abstract value of a tensor, a raw array or a Python scalar."""
-    raw = x._data if type(x) in GROUND else x
+    raw = x._data if type(x) in TENSORS else x
     if type(raw) in PYTHON_SCALARS:
         return Aval((), dtypes.with_scalar(dtypes.bool_, raw), None)
     xp = BACKENDS[type(raw)]

@@ -2,6 +2,7 @@
 
 from .. import errors
 from .backends import BACKENDS, PYTHON_SCALARS
+from .box import ground
 from .node import Node, ids
 
 # When each piece of memory was last overwritten, on the clock of node ids. A saved value keeps
@@ -20,7 +21,8 @@ def check(node: Node, saved: tuple) -> None:
         if type(value) is tuple:
             check(node, value)
         elif value is not None and type(value) not in PYTHON_SCALARS:
-            when = STAMPS.get(BACKENDS[type(value)].owner(value))
+            raw = ground(value)
+            when = STAMPS.get(BACKENDS[type(raw)].owner(raw))
             if when is not None and when < node.id:
                 raise errors.SavedValueOverwritten(
                     f"{node.name} (at {node.line}) saved a value of shape {tuple(value.shape)} "

@@ -7,7 +7,7 @@ import numpy as np
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import KERNELS, PYTHON_SCALARS
-from ..core.value import GROUND
+from ..core.value import TENSORS
 
 # Their rows are among the complex numbers'.
 from .complex_ import abs_ as abs_
@@ -99,7 +99,7 @@ _power = elementwise(
 def power_scalar(x, n):
     """xⁿ for a Python scalar n."""
     if n.__class__ is not int:
-        whole = x.__class__ in GROUND and not dtypes.is_inexact(x.dtype)
+        whole = x.__class__ in TENSORS and not dtypes.is_inexact(x.dtype)
         if n.__class__ is not float or whole:
             return pow_(x, n)
     return square(x) if n == 2 else _power(x, n)

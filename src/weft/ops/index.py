@@ -9,7 +9,7 @@ from math import prod
 from ..core import dispatch, dtypes
 from ..core.aval import Aval, axis_in, broadcast
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.value import GROUND, aval_of, wrap
+from ..core.value import TENSORS, aval_of, wrap
 from ..errors import DTypeError, IndexingError, ShapeError
 from .elementwise import where
 from .keys import Key, Selector, basic_index, dtype_kind, parse
@@ -187,12 +187,12 @@ def embedding(weight, i):
 
 def index_like(x, i):
     """Indices as an array, or a tensor, on the backend of x."""
-    raw = x._data if type(x) in GROUND else x
-    if type(i) in GROUND:
-        return i if type(x) in GROUND else i._data
+    raw = x._data if type(x) in TENSORS else x
+    if type(i) in TENSORS:
+        return i if type(x) in TENSORS else i._data
     if type(i) is not type(raw):
         i = BACKENDS[type(raw)].as_index(i, raw)
-    return wrap(i) if type(x) in GROUND else i
+    return wrap(i) if type(x) in TENSORS else i
 
 
 def index_add(x, i, v, axis: int):
@@ -206,7 +206,7 @@ def get(x, key):
     index = basic_index(key, x.shape)
     if index is not None:
         return slice_(x, index)
-    if type(key) in GROUND and key.shape and x.shape and dtype_kind(key) in "iu":
+    if type(key) in TENSORS and key.shape and x.shape and dtype_kind(key) in "iu":
         return take(x, index_like(x, key), 0)  # by far the commonest, without the detours
     key = parse(key, x.shape)
     if not key.selectors:
@@ -321,7 +321,7 @@ def as_value(x, v):
     """What is to be written into x, in the dtype of x; a Python scalar if that will do."""
     dtype = aval_of(x).dtype
     scalar = type(v) in PYTHON_SCALARS
-    if not scalar and type(x) in GROUND and type(v) not in GROUND:
+    if not scalar and type(x) in TENSORS and type(v) not in TENSORS:
         v = dispatch.above.adopt(v)
     own = dtypes.with_scalar(dtype, v) if scalar else aval_of(v).dtype
     if own == dtype:
@@ -337,10 +337,10 @@ def _array(x, v):
     """A Python scalar as a 0-d array, or tensor, beside x; arrays stay."""
     if type(v) not in PYTHON_SCALARS:
         return v
-    raw = x._data if type(x) in GROUND else x
+    raw = x._data if type(x) in TENSORS else x
     xp = BACKENDS[type(raw)]
     made = xp.full((), v, raw.dtype, xp.device_of(raw))
-    return wrap(made) if type(x) in GROUND else made
+    return wrap(made) if type(x) in TENSORS else made
 
 
 def _trimmed(v, shape):

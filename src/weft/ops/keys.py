@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.backends import BACKENDS
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from ..errors import IndexingError
 from .slicing import everything, indexed_shape, span
 
@@ -107,7 +107,7 @@ def parse(key, shape) -> Key:
 
 def dtype_kind(x) -> str:
     """The one-letter kind of a tensor's or raw array's dtype: b, i, u, f, c or V."""
-    raw = x._data if type(x) in GROUND else x
+    raw = x._data if type(x) in TENSORS else x
     return BACKENDS[type(raw)].dtype_of(raw).kind
 
 
@@ -133,7 +133,7 @@ def _entry(e):
         return _Array(e, True, len(e.shape))
     if kind not in "iu":
         raise _fault(f"got an array of {e.dtype}, expected integers or booleans")
-    raw = e._data if type(e) in GROUND else e
+    raw = e._data if type(e) in TENSORS else e
     if not len(e.shape) and isinstance(raw, np.ndarray | np.generic):
         return int(raw)
     return _Array(e, False, 1)

@@ -7,7 +7,7 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.aval import reduced
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from ..errors import ArgumentError, ShapeError
 from .axes import count, floating
 from .elementwise import ceil, clip, floor, remainder, round_, where
@@ -107,7 +107,7 @@ def quantile(x, q, axes, keepdims: bool = False, method: str = "linear"):
         raise ArgumentError(f"quantile: method {method!r}, expected one of {known}")
     ordered, axis, n = _sorted_together("quantile", x, axes)
     shape = reduced(x.shape, axes, keepdims)
-    if type(q) in GROUND:
+    if type(q) in TENSORS:
         return reshape(_quantiles_at(ordered, axis, n, q, method), (*q.shape, *shape))
     q = np.asarray(q, np.float64)
     each = [_one_quantile(ordered, axis, n, p, method) for p in q.reshape(-1).tolist()]
@@ -118,7 +118,7 @@ def quantile(x, q, axes, keepdims: bool = False, method: str = "linear"):
 
 def percentile(x, q, axes, keepdims: bool = False, method: str = "linear"):
     """`quantile`, with q in percent."""
-    q = q if type(q) in GROUND else np.asarray(q, np.float64)
+    q = q if type(q) in TENSORS else np.asarray(q, np.float64)
     return quantile(x, q / 100, axes, keepdims, method)
 
 

@@ -7,6 +7,7 @@ from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.call import caller
 from ..core.op import Jvp, Linear, Op, Partials, enter
+from .batching import pointwise
 
 
 def unbounded(partial: Callable) -> Callable:
@@ -57,6 +58,7 @@ def elementwise(
 ) -> Callable:
     """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static)."""
     n = len(d) if d is not None else arity or 1
+    row.setdefault("batch", pointwise)
     rule = None
     if d is not None:
         strong = tuple(getattr(p, "unbounded", False) for p in d)

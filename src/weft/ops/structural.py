@@ -7,6 +7,7 @@ from math import prod
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, axis_in, broadcast, reduced
 from ..errors import ArgumentError, AxisError, ShapeError
+from .batching import pointwise
 from .rows import linear
 from .samples import structural as samples
 from .slicing import along, narrow, slice_
@@ -16,10 +17,27 @@ cast = linear(
     shape=lambda x, dtype: x.like(dtype=dtypes.canonical(dtype)),
     transpose=[lambda g, _x, dtype: cast(g, _x.dtype)],
     recast=True,
+    batch=pointwise,
     sample=samples.casts,
 )
 
-copy = linear("copy", shape=lambda x: x, transpose=[lambda g, _x: g], sample=samples.arrays)
+# A new name for a value, and a new node: what a derivative is taken with respect to.
+alias = linear(
+    "alias",
+    compute=lambda xp, x: x,
+    shape=lambda x: x,
+    transpose=[lambda g, _x: g],
+    batch=pointwise,
+    sample=samples.arrays,
+)
+
+copy = linear(
+    "copy",
+    shape=lambda x: x,
+    transpose=[lambda g, _x: g],
+    batch=pointwise,
+    sample=samples.arrays,
+)
 
 
 def _reshape_shape(x: Aval, shape) -> Aval:

@@ -2,7 +2,7 @@
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from ..errors import ShapeError
 from .arrange import tril, triu
 from .contract import adjoint, matmul
@@ -128,7 +128,7 @@ def _pinv_pull(g, y, a, _rtol):
 
 def _raw(rtol):
     """A tolerance for each matrix of a batch may come as a tensor."""
-    return rtol._data if type(rtol) in GROUND else rtol
+    return rtol._data if type(rtol) in TENSORS else rtol
 
 
 # Right where the rank stays the same; elsewhere the inverse itself jumps.

@@ -12,7 +12,7 @@ from ..core.backends import BACKENDS
 from ..core.node import Extra, Leaf, Node, Severed
 from ..core.origin import origin
 from ..core.settings import changed, current
-from ..core.value import GROUND, wrap
+from ..core.value import TENSORS, wrap
 from .gradient_map import GradientMap
 from .sweep import sweep
 
@@ -64,7 +64,7 @@ def _no_graph(x) -> errors.GradientError:
 
 def seed_for(x, grad):
     """The starting cotangent as a tensor like x."""
-    if grad.__class__ in GROUND:
+    if grad.__class__ in TENSORS:
         a, b = grad._data, x._data
         if a.__class__ is b.__class__ and a.shape == b.shape and a.dtype is b.dtype:
             if a.device == b.device:
@@ -77,7 +77,7 @@ def seed_for(x, grad):
             )
         xp = BACKENDS[type(x._data)]
         return wrap(xp.full(x.shape, 1, x.dtype, x.device))
-    if type(grad) not in GROUND:
+    if type(grad) not in TENSORS:
         raise errors.DTypeError(
             f"backward(grad=…): expected a tensor, got {type(grad).__name__}; "
             f"wf.tensor(…) makes one"
@@ -124,7 +124,7 @@ def visit(node, g):
     """
     if not (node.extra.hooks or node.extra.retains):
         return g
-    raw = type(g) not in GROUND
+    raw = type(g) not in TENSORS
     t = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
     for hook in list(node.extra.hooks.values()):
         changed_to = hook(t)
@@ -142,7 +142,7 @@ def _copied(t):
 
 
 def _checked(node, g):
-    if type(g) not in GROUND or g.shape != tuple(node.shape):
+    if type(g) not in TENSORS or g.shape != tuple(node.shape):
         got = getattr(g, "shape", type(g).__name__)
         raise errors.ShapeError(
             f"a gradient hook on {node.name} returned {got}, expected a tensor of shape "

@@ -9,7 +9,7 @@ import numpy as np
 from .. import errors
 from ..array.make import asarray
 from ..core import dtypes
-from ..core.value import GROUND
+from ..core.value import TENSORS
 from .backward import enable_grad
 from .gradient_tape import GradientTape
 from .sweep import sweep
@@ -20,7 +20,7 @@ def _results(f: Callable, args) -> tuple:
     out = f(*args)
     outs = tuple(out) if isinstance(out, list | tuple) else (out,)
     for o in outs:
-        if type(o) not in GROUND:
+        if type(o) not in TENSORS:
             raise errors.DTypeError(
                 f"{getattr(f, '__name__', 'the function')} returned {type(o).__name__}, expected "
                 "a tensor or a sequence of tensors"
@@ -86,7 +86,7 @@ def _torch_function(torch):
                 if a.requires_grad:
                     leaf.requires_grad_()
             out = f(*leaves)
-            single.append(type(out) in GROUND)
+            single.append(type(out) in TENSORS)
             outs = _results(lambda: out, ())
             ctx.f, ctx.leaves, ctx.outs = f, leaves, outs
             ctx.save_for_backward(*args)
@@ -186,7 +186,7 @@ def _probed(f: Callable, args):
 
 
 def _is_single(f: Callable, args) -> bool:
-    return type(_probed(f, args)) in GROUND
+    return type(_probed(f, args)) in TENSORS
 
 
 def _shapes(jax, f: Callable, args) -> tuple:

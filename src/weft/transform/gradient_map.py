@@ -5,16 +5,16 @@ from collections.abc import Iterator
 from .. import errors
 from ..core.backends import BACKENDS
 from ..core.origin import Origin, line_of
-from ..core.value import GROUND, wrap
+from ..core.value import TENSORS, wrap
 
 
 def _key(x) -> int:
-    return x.id if type(x) in GROUND else x
+    return x.id if type(x) in TENSORS else x
 
 
 def _apart(g):
     """A gradient for the map alone: changing the one that was given does not change it."""
-    if type(g) not in GROUND:
+    if type(g) not in TENSORS:
         raise errors.DTypeError(f"GradientMap: expected a tensor, got {type(g).__name__}")
     xp = BACKENDS[type(g._data)]
     return wrap(g._data if xp.frozen(g._data) else xp.copy(g._data), g._node)
@@ -44,7 +44,7 @@ class GradientMap:
         return found
 
     def _explain(self, x) -> str:
-        if type(x) not in GROUND:
+        if type(x) not in TENSORS:
             why = f"no gradient under id {x}"
         elif not x.requires_grad:
             why = (

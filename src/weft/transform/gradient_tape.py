@@ -7,7 +7,7 @@ from ..core.backends import BACKENDS
 from ..core.node import Leaf, Node, Severed
 from ..core.origin import line_of, origin
 from ..core.settings import changed, current
-from ..core.value import GROUND, wrap
+from ..core.value import TENSORS, wrap
 from .backward import seed_for, visit
 from .sweep import reaching, sweep
 
@@ -53,7 +53,7 @@ class GradientTape:
 
     def watch(self, tensor):
         """Mark a tensor, so that what is computed from it from now on is recorded; returns it."""
-        if type(tensor) not in GROUND:
+        if type(tensor) not in TENSORS:
             raise errors.DTypeError(
                 f"watch: expected a tensor, got {type(tensor).__name__}; wf.tensor(…) makes one "
             )
@@ -122,7 +122,7 @@ class GradientTape:
         return any(w() not in (self, None) for leaf in leaves for w in leaf.watchers)
 
     def _node_of(self, source):
-        if type(source) not in GROUND:
+        if type(source) not in TENSORS:
             raise errors.DTypeError(
                 f"gradient: sources must be tensors, got {type(source).__name__}"
             )
@@ -142,7 +142,7 @@ class GradientTape:
 def _listed(targets) -> list:
     targets = list(targets) if isinstance(targets, list | tuple) else [targets]
     for t in targets:
-        if type(t) not in GROUND:
+        if type(t) not in TENSORS:
             raise errors.DTypeError(f"gradient: targets must be tensors, got {type(t).__name__}")
     return targets
 

@@ -6,7 +6,7 @@ from ..core.call import caller
 from ..core.dtypes import RAW_COMPLEX as COMPLEX
 from ..core.node import Node
 from ..core.op import Jvp, Linear, Op, Partials, states_product
-from ..core.value import GROUND, wrap
+from ..core.value import HIGHER, TENSORS, wrap
 from ..ops.complex_ import conj, real
 from ..ops.elementwise import multiply, strong_product
 from ..ops.structural import broadcast_to, unbroadcast
@@ -58,7 +58,7 @@ def _term(d, strong: bool):
 
 def _zeros(g):
     """An exact zero cotangent, whatever g is."""
-    raw = g._data if type(g) in GROUND else g
+    raw = g._data if type(g) in TENSORS else g
     zeros = BACKENDS[type(raw)].zeros_like(raw)
     return zeros if raw is g else wrap(zeros)
 
@@ -82,7 +82,7 @@ def _product_term(product, strong: bool):
 def _times_now(product, strong: bool, t, rest):
     if not strong:
         return product(t, *rest)
-    if type(t) in GROUND:
+    if type(t) in HIGHER or any([type(r) in HIGHER for r in rest]):
         return strong_product(t, product(1.0, *rest))
     return BACKENDS[type(t)].zero_where_zero(product(t, *rest), t)
 
@@ -166,7 +166,7 @@ def _adjoint(transpose, node: Node, parent, g, *rest):
 
 
 def _is_complex(x) -> bool:
-    raw = x._data if type(x) in GROUND else x
+    raw = x._data if type(x) in TENSORS else x
     return raw.dtype in COMPLEX
 
 
@@ -262,9 +262,9 @@ def _joint_tangents(rule: Linear, args, tangents) -> list:
 def _zeros_like(a):
     if type(a) in PYTHON_SCALARS:
         return 0
-    raw = a._data if type(a) in GROUND else a
+    raw = a._data if type(a) in TENSORS else a
     zeros = BACKENDS[type(raw)].zeros_like(raw)
-    return wrap(zeros) if type(a) in GROUND else zeros
+    return wrap(zeros) if type(a) in TENSORS else zeros
 
 
 def _forward_term(d, strong: bool, t, kept):

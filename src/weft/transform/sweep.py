@@ -10,7 +10,7 @@ from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
-from ..core.value import GROUND, wrap
+from ..core.value import TENSORS, wrap
 from . import rules
 from .rules import Picked
 
@@ -123,7 +123,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
             elif c is not None:
                 if record or c.__class__ is Picked:
                     found[p] = _sum(have, c)
-                elif p in owned:
+                elif p in owned and c.__class__ is have.__class__:
                     have += c
                     found[p] = have
                 else:  # from now on the memory is the sweep's own
@@ -139,7 +139,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
 
 def _check_finite(node: Node, cotangents) -> None:
     for c in cotangents:
-        raw = c._data if type(c) in GROUND else c
+        raw = c._data if type(c) in TENSORS else c
         if raw is not None and raw.__class__ is not Picked:
             if not BACKENDS[type(raw)].all_finite(raw):
                 raise errors.AnomalyError(
@@ -167,7 +167,7 @@ def _narrowed(c, p):
 def _zeros(p, g):
     """The zero cotangent of a parent, like g in kind."""
     given = next(h for h in g if h is not None) if isinstance(g, list) else g
-    raw = given._data if type(given) in GROUND else given
+    raw = given._data if type(given) in TENSORS else given
     xp = BACKENDS[type(raw)]
     zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(raw))
     return zeros if raw is given else wrap(zeros)
@@ -220,8 +220,8 @@ def _boxed(node: Node, saved: tuple) -> tuple:
 
 
 def _box(value, node):
-    if value is None or type(value) in PYTHON_SCALARS:
-        return value
+    if value is None or type(value) in PYTHON_SCALARS or type(value) in TENSORS:
+        return value  # a tensor is from below the level that the node is on: a constant here
     return wrap(value, node)
 
 
@@ -232,7 +232,7 @@ def _transposed(parents, node: Node, g, saved):
     is taken: zeros serve.
     """
     some = next(t for t in (g if isinstance(g, list) else [g]) if t is not None)
-    recorded = type(some) in GROUND
+    recorded = type(some) in TENSORS
     like = some._data if recorded else some
     xp = BACKENDS[type(like)]
     y, *args = saved
@@ -255,7 +255,7 @@ def _transposed(parents, node: Node, g, saved):
 
 
 def _primal(v):
-    return v if type(v) in GROUND else _box(v, None)
+    return v if type(v) in TENSORS else _box(v, None)
 
 
 def _seeds(node: Node, out, g, recorded: bool) -> dict:

@@ -1,0 +1,192 @@
+"""Arrays at a level: what an interpreter (forward mode, batching, tracing) puts in their place."""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from itertools import count
+from math import floor
+from typing import Any
+
+from numpy import ndarray
+
+from .. import errors
+from .backends import BACKENDS
+from .settings import current
+
+tags = count(1)
+
+
+@dataclass(frozen=True)
+class Level:
+    """One running transformation: its kind of box, and a tag that no other one has.
+
+    Later transformations run inside earlier ones, so a higher tag is nearer to the operation.
+    """
+
+    kind: type["Box"]
+    tag: float
+    size: int | None = None
+
+
+class Box:
+    """A value that an interpreter works on: it has an array's shape and dtype, and a level."""
+
+    __slots__ = ("level",)
+    __array_ufunc__ = None  # NumPy leaves `array * box` to the box
+    level: float
+
+    @property
+    @abstractmethod
+    def inner(self) -> Any:
+        """The value one level below that stands for shape, dtype and device."""
+
+    @classmethod
+    @abstractmethod
+    def interpret(cls, op, level: float, operands: list, static: tuple) -> Any:
+        """Apply `op`; operands are boxes of this kind and level, or values below it.
+
+        Results in floating point are boxes of the level, others may be values below it.
+        """
+
+    @classmethod
+    @abstractmethod
+    def lift(cls, level: Level, value) -> "Box":
+        """A value from below as a constant at the level."""
+
+    @abstractmethod
+    def stopped(self) -> Any:
+        """The same value without a derivative."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.inner.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def dtype(self):
+        return ground(self).dtype
+
+    @property
+    def device(self):
+        return ground(self).device
+
+    def item(self):
+        return self.inner.item()
+
+    @abstractmethod
+    def text(self) -> str:
+        """What a tensor that holds this looks like."""
+
+    @abstractmethod
+    def no_array(self) -> str:
+        """Why other libraries cannot have this value, and what to do."""
+
+
+# The class of tensors that holds each kind of box; filled where the kinds are defined.
+BOXES: dict[type, type] = {}
+# The same tensor classes, and all classes that have a level: boxes and the tensors of boxes.
+BOXED: set[type] = set()
+
+
+def ground(x):
+    """The backend's array at the bottom of a value."""
+    while True:
+        if x.__class__ in BOXES:
+            x = x.inner
+        elif hasattr(x, "_data"):
+            x = x._data
+        else:
+            return x
+
+
+def level_of(x) -> float:
+    """The level of a raw value or of a tensor; 0 is the ground."""
+    if x.__class__ in BOXED and x.__class__ not in BOXES:
+        x = x._data
+    return x.level if x.__class__ in BOXES else 0
+
+
+def between(level: float) -> float:
+    """A level above this one and below any transformation that starts later."""
+    return (level + floor(level) + 1) / 2
+
+
+class BoxNamespace:
+    """What is asked of a backend outside of operations, for boxes: they are never written to."""
+
+    array_type = Box
+
+    def dtype_of(self, x):
+        raw = ground(x)
+        return BACKENDS[type(raw)].dtype_of(raw)
+
+    def device_of(self, x):
+        raw = ground(x)
+        return BACKENDS[type(raw)].device_of(raw)
+
+    def quiet(self):
+        return BACKENDS[ndarray].quiet()
+
+    def zeros_like(self, x):
+        return self.full(x.shape, 0, x.dtype, self.device_of(x))
+
+    def full(self, shape, value, dtype, device):
+        """A constant on the ground, which is a constant at every level."""
+        on_host = device == "cpu"
+        for xp in BACKENDS.values():
+            if xp is not self and (xp.array_type is ndarray) == on_host:
+                return xp.full(shape, value, dtype, device)
+        raise LookupError(device)
+
+    def point(self, value, dtype):
+        return None
+
+    def raw_dtype(self, dtype):
+        return dtype
+
+    def whole(self, x):
+        return x
+
+    copy = freeze = frozen_view = whole
+
+    def frozen(self, x) -> bool:
+        return True
+
+    def owns(self, x) -> bool:
+        return False
+
+    def owner(self, x):
+        return id(x)
+
+    def all_finite(self, x) -> bool:
+        raw = ground(x)
+        return BACKENDS[type(raw)].all_finite(raw)
+
+    def to_numpy(self, x):
+        raise errors.InterchangeError(x.no_array())
+
+    def nbytes(self, x) -> int:
+        raw = ground(x)
+        return BACKENDS[type(raw)].nbytes(raw)
+
+    def as_index(self, i, like):
+        raw = ground(like)
+        return i if i.__class__ in BOXES else BACKENDS[type(raw)].as_index(i, raw)
+
+
+NAMESPACE = BoxNamespace()
+
+
+def install_box(kind: type[Box], tensor: type) -> None:
+    """Make a kind of box known, with the class of tensors that holds it."""
+    BOXES[kind] = tensor
+    BOXED.update((kind, tensor))
+    BACKENDS[kind] = NAMESPACE
+
+
+def innermost() -> Level | None:
+    """The transformation that is running now, if any."""
+    levels = current.get().levels
+    return levels[-1] if levels else None

@@ -1,0 +1,94 @@
+"""How rows take a batch axis: the few ways that most rows share.
+
+A rule is called as (call, size, mapped, args, static): `args[i]` has a leading batch axis of
+length `size` where `mapped[i]`, and the results must all have one.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.backends import PYTHON_SCALARS
+from ..core.op import TABLE
+
+
+def _row(name: str) -> Callable:
+    """A row that is made after this module."""
+    from ..core.call import caller  # rows are made of these rules
+
+    return caller(TABLE[name])
+
+
+def rank(x) -> int:
+    """The number of axes; Python scalars have none."""
+    return 0 if type(x) in PYTHON_SCALARS else len(x.shape)
+
+
+def spread(x, size: int):
+    """x with a leading batch axis along which it does not change."""
+    if type(x) in PYTHON_SCALARS:
+        return x
+    return _row("broadcast_to")(x, (size, *x.shape))
+
+
+def all_spread(size: int, mapped, args) -> list:
+    """The arguments, each with a leading batch axis."""
+    return [a if m else spread(a, size) for m, a in zip(mapped, args, strict=True)]
+
+
+def aligned(x, ndim: int):
+    """x, which has a batch axis, with axes of length 1 behind it up to `ndim` in all."""
+    missing = ndim - len(x.shape)
+    if missing <= 0:
+        return x
+    return _row("reshape")(x, (x.shape[0], *(1,) * missing, *x.shape[1:]))
+
+
+@dataclass(frozen=True)
+class Pointwise:
+    """Broadcasting rows: the batch is one more axis in front."""
+
+    def __call__(self, call, size, mapped, args, static):
+        ndim = 1 + max(rank(a) - m for m, a in zip(mapped, args, strict=True))
+        moved = [aligned(a, ndim) if m else a for m, a in zip(mapped, args, strict=True)]
+        return call(*moved, *static)
+
+
+pointwise = Pointwise()
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Rows that act on the last axes and broadcast over stacks of them.
+
+    core  the number of trailing axes that belong to each argument; None: 1 or 2, as for matmul
+    """
+
+    core: tuple[int, ...]
+
+    def __call__(self, call, size, mapped, args, static):
+        stacks = [rank(a) - m - c for a, m, c in zip(args, mapped, self.core, strict=True)]
+        most = max(stacks)
+        moved = [
+            aligned(a, 1 + most + c) if m else a
+            for a, m, c in zip(args, mapped, self.core, strict=True)
+        ]
+        return call(*moved, *static)
+
+
+@dataclass(frozen=True)
+class Along:
+    """Rows of one array whose static parameters name axes: those are one further back.
+
+    axes  the positions among the static parameters of an axis or a tuple of axes (all ≥ 0)
+    """
+
+    axes: tuple[int, ...] = (0,)
+
+    def __call__(self, call, size, mapped, args, static):
+        moved = [_shifted(s) if k in self.axes else s for k, s in enumerate(static)]
+        return call(*all_spread(size, mapped, args), *moved)
+
+
+def _shifted(axis: Any):
+    return tuple(a + 1 for a in axis) if isinstance(axis, tuple) else axis + 1

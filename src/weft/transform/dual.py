@@ -1,0 +1,156 @@
+"""Forward mode: values that carry a tangent."""
+
+from .. import errors
+from ..array.make import asarray, zeros_like
+from ..array.tensor import Tensor
+from ..core.box import Box, Level, between, level_of
+from ..core.call import caller
+from ..core.dispatch import inexact
+from ..core.op import Op
+from ..core.value import TENSORS, install_level, wrap
+from .rules import push
+
+
+class Dual(Box):
+    """A primal and its tangent (None: zero), both of one shape."""
+
+    __slots__ = ("primal", "tangent")
+
+    def __init__(self, level: float, primal, tangent):
+        self.level, self.primal, self.tangent = level, primal, tangent
+
+    @property
+    def inner(self):
+        return self.primal
+
+    @classmethod
+    def interpret(cls, op: Op, level: float, operands: list, static: tuple):
+        """y and the push-forward of the tangents, both one level down."""
+        primals, tangents = [], []
+        for x in operands:
+            at_level = x.__class__ is cls and x.level == level
+            primals.append(x.primal if at_level else x)
+            tangents.append(x.tangent if at_level else None)
+        call = caller(op)
+        y = call(primals, *static) if op.arity is None else call(*primals, *static)
+        moving = any([t is not None for t in tangents])
+        if op.outputs == 1:
+            if not inexact(y):
+                return y
+            return cls(level, y, _tangent(op, y, primals, tangents, static) if moving else None)
+        dys = _tangent(op, y, primals, tangents, static) if moving else (None,) * op.outputs
+        return tuple(
+            cls(level, v, dys[k] if k in op.tracked else None) if inexact(v) else v
+            for k, v in enumerate(y)
+        )
+
+    @classmethod
+    def lift(cls, level: Level, value) -> "Dual":
+        return cls(level.tag, value, None)
+
+    def stopped(self):
+        primal = self.primal
+        return primal.stopped() if isinstance(primal, Box) else raw_of(primal)
+
+    def text(self) -> str:
+        tangent = "zero" if self.tangent is None else repr(released(self.tangent))
+        return f"DualTensor({released(self.primal)!r}, tangent={tangent})"
+
+    def no_array(self) -> str:
+        return (
+            "a dual tensor as an array of another library would lose its tangent; "
+            "use x.detach() if that is meant, or compute with wf's functions"
+        )
+
+
+def raw_of(x):
+    """What a tensor holds, without its node; raw values as they are."""
+    return x.detach()._data if x.__class__ in TENSORS else x
+
+
+def _tangent(op: Op, y, primals, tangents, static):
+    if op.rule is None:
+        raise errors.NotDifferentiable(
+            f"{op.name} has no derivative; use .detach() or wf.stop_gradient() on its argument "
+            "to treat the result as a constant"
+        )
+    return push(op, y, primals, tuple(tangents), static)
+
+
+def held(x: Tensor):
+    """What goes into a box: the raw value, or the tensor itself if its history matters."""
+    return x._data if x._node is None else x
+
+
+def released(value) -> Tensor:
+    """What comes out of a box, as a tensor."""
+    return value if value.__class__ in TENSORS else wrap(value)
+
+
+class DualTensor(Tensor):
+    """A tensor at a dual level: `.value` and `.tangent`, through all operations.
+
+    Duals made of values on one level combine with each other; a dual of duals is a level of
+    its own, so second derivatives are never confused with first ones.
+
+    >>> import weft as wf
+    >>> x = wf.DualTensor(wf.tensor(2.0), wf.tensor(1.0))
+    >>> y = x * x + 3 * x
+    >>> y.value.item(), y.tangent.item()
+    (10.0, 7.0)
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, value, tangent=None):
+        value = asarray(value)
+        if tangent is not None:
+            tangent = matching_tangent("DualTensor", value, asarray(tangent))
+        below = max(level_of(value), 0 if tangent is None else level_of(tangent))
+        held_tangent = None if tangent is None else held(tangent)
+        return wrap(Dual(between(below), held(value), held_tangent))
+
+    @property
+    def value(self) -> Tensor:
+        """The primal."""
+        return released(self._data.primal)
+
+    @property
+    def tangent(self) -> Tensor:
+        """The derivative that was carried along; zeros where nothing moved."""
+        return tangent_of(self, self._data.level)
+
+
+install_level(Dual, DualTensor)
+
+
+def matching_tangent(what: str, value: Tensor, tangent: Tensor) -> Tensor:
+    """The tangent of a value, after checking that it can be one."""
+    if not inexact(value):
+        raise errors.NotDifferentiable(
+            f"{what}: a value of dtype {value.dtype} has no tangent; make it a float first"
+        )
+    if tangent.shape != value.shape:
+        raise errors.ShapeError(
+            f"{what}: a tangent of shape {tangent.shape} for a value of shape {value.shape}; "
+            "they must be equal"
+        )
+    if tangent.device != value.device:
+        raise errors.DeviceError(
+            f"{what}: the tangent is on {tangent.device!r}, the value on {value.device!r}"
+        )
+    return tangent.to(value.dtype)
+
+
+def primal_of(x: Tensor, level: float) -> Tensor:
+    """x one level down."""
+    raw = x._data
+    return released(raw.primal) if raw.__class__ is Dual and raw.level == level else x
+
+
+def tangent_of(x: Tensor, level: float) -> Tensor:
+    """The tangent of x at a level; zeros if it has none there."""
+    raw = x._data
+    if raw.__class__ is Dual and raw.level == level and raw.tangent is not None:
+        return released(raw.tangent)
+    return zeros_like(primal_of(x, level).detach())

@@ -1,0 +1,80 @@
+"""Nested containers of tensors: taking them apart into leaves and putting them together again."""
+
+from collections.abc import Callable
+from typing import Any
+
+from .. import errors
+from ..array.make import asarray
+from ..core import dtypes
+from ..core.value import TENSORS
+
+
+def flatten(tree) -> tuple[list, Callable[[list], Any]]:
+    """The leaves of a tree, and the function that makes a tree of that structure of new leaves."""
+    if tree.__class__ in TENSORS:
+        return [tree], lambda leaves: leaves[0]
+    import optree  # imported at first use: `import weft` stays quick
+
+    leaves, structure = optree.tree_flatten(tree)
+    return leaves, lambda leaves: optree.tree_unflatten(structure, leaves)
+
+
+def tensors(what: str, tree) -> tuple[list, Callable]:
+    """The leaves as tensors (numbers and arrays are made tensors), and the way back."""
+    leaves, rebuild = flatten(tree)
+    return [_tensor(what, leaf) for leaf in leaves], rebuild
+
+
+def _tensor(what: str, leaf):
+    if leaf.__class__ in TENSORS:
+        return leaf
+    try:
+        return asarray(leaf)
+    except (errors.WeftError, TypeError):
+        raise errors.DTypeError(
+            f"{what}: got {type(leaf).__name__}, expected tensors or numbers, alone or in nested "
+            "lists, tuples and dicts; use has_aux=True for other results"
+        ) from None
+
+
+def returned(what: str, tree) -> tuple[list, Callable]:
+    """The leaves of a function's result, which must be tensors or numbers."""
+    if tree is None:
+        raise errors.DTypeError(f"{what}: the function returned None, expected tensors")
+    return tensors(what, tree)
+
+
+def differentiable(what: str, leaves: list) -> None:
+    """Refuse what cannot be differentiated with respect to."""
+    for x in leaves:
+        if not dtypes.is_inexact(x.dtype):
+            raise errors.NotDifferentiable(
+                f"{what}: an argument of dtype {x.dtype} has no derivative; make it a float "
+                "(x.to('float32')), or leave it out by argnums"
+            )
+
+
+def same_structure(what: str, tree, other) -> None:
+    """Refuse two trees that are built differently."""
+    import optree
+
+    one, two = optree.tree_structure(tree), optree.tree_structure(other)
+    if one != two:
+        raise errors.ArgumentError(f"{what}: structures differ: {one} and {two}")
+
+
+def map_prefix(f: Callable, prefix, tree):
+    """f(p, leaf) over the leaves of a tree, p from a prefix of it (an int or None for all)."""
+    if prefix is None or isinstance(prefix, int):
+        leaves, rebuild = flatten(tree)
+        return rebuild([f(prefix, leaf) for leaf in leaves])
+    if isinstance(prefix, dict) and isinstance(tree, dict) and prefix.keys() == tree.keys():
+        return {k: map_prefix(f, prefix[k], tree[k]) for k in tree}
+    if isinstance(prefix, list | tuple) and isinstance(tree, list | tuple):
+        if len(prefix) == len(tree):
+            parts = [map_prefix(f, p, t) for p, t in zip(prefix, tree, strict=True)]
+            return type(tree)(*parts) if hasattr(tree, "_fields") else type(tree)(parts)
+    raise errors.ArgumentError(
+        f"vmap: axes {prefix!r} do not match a {type(tree).__name__}: give an int or None for all "
+        "of it, or the same structure"
+    )
