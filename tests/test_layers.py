@@ -10,7 +10,10 @@ import pytest
 import weft
 
 ROOT = Path(weft.__file__).parent
-LAYERS = ("core", "graph", "backend", "ops", "array", "transform", "compile")
+LAYERS = (
+    *("core", "graph", "backend", "ops", "array", "transform", "compile", "optimize"),
+    *("nn", "optim", "amp", "io", "train"),
+)
 MODULES = sorted(p for p in ROOT.rglob("*.py") if p != ROOT / "__init__.py")
 
 

@@ -105,5 +105,55 @@ class AnomalyError(GradientError, FloatingPointError):
     """The first NaN or infinity under `detect_anomaly()`."""
 
 
+class ReplayDiffers(GradientError):
+    """A checkpointed function did something else when it was run again."""
+
+
+class GradientCheckError(GradientError, AssertionError):
+    """A derivative that finite differences contradict, or cannot confirm.
+
+    Where one element is to blame: `argument` and `index` say which, `analytical` and `numerical`
+    what was found, `error` how far they are apart.
+    """
+
+    argument: str | None = None
+    index: tuple[int, ...] | None = None
+    analytical: float | None = None
+    numerical: float | None = None
+    error: float | None = None
+
+
 class BatchingError(WeftError, TypeError):
     """Something that cannot be done for all elements of a batch at once."""
+
+
+class LoopLimit(WeftError, RuntimeError):
+    """A loop that was still going after its largest number of steps."""
+
+
+class ConvergenceError(WeftError, RuntimeError):
+    """An iterative method that did not reach its tolerance."""
+
+
+class PlanError(GradientError):
+    """A planned Jacobian that does not agree with a sweep of its function."""
+
+
+class CheckpointError(WeftError, ValueError):
+    """A file or directory that does not hold what was saved, or cannot be saved."""
+
+
+class CheckpointNotFound(CheckpointError, FileNotFoundError):
+    """A directory without a checkpoint, or without the one that was asked for."""
+
+
+class CheckpointLocked(CheckpointError):
+    """A directory that another process is writing checkpoints into."""
+
+
+class StateMismatch(CheckpointError, RuntimeError):
+    """A state of something else: names that are missing or unexpected, or other shapes."""
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint that was passed over because it is damaged."""

@@ -10,6 +10,7 @@ import torch
 
 import weft as wf
 from weft.ops import linalg
+from weft.ops.matrix_functions import sylvester
 
 DEVICES = ("cpu", "torch")
 RNG = np.random.default_rng(9)
@@ -274,3 +275,43 @@ def test_a_tolerance_for_each_matrix(device):
     assert host(wf.linalg.matrix_rank(x, rtol=rtol)).tolist() == [1, 2]
     inverse = host(wf.linalg.pinv(x, rtol=rtol))
     np.testing.assert_allclose(inverse, [np.diag([1.0, 0.0]), np.diag([1.0, 10.0])], 1e-12)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_a_tolerance_for_each_element_of_a_batch(device):
+    a, rtol = wf.tensor(np.diag([1.0, 0.1]), device=device), [0.5, 0.01]
+    rtol = wf.tensor(np.array(rtol), device=device)
+    ranks = wf.vmap(lambda t: wf.linalg.matrix_rank(a, rtol=t))(rtol)
+    assert host(ranks).tolist() == [1, 2]
+    inverse = host(wf.vmap(lambda t: wf.linalg.pinv(a, rtol=t))(rtol))
+    np.testing.assert_allclose(inverse, [np.diag([1.0, 0.0]), np.diag([1.0, 10.0])], 1e-12)
+
+
+def test_a_tolerance_for_each_matrix_and_no_more():
+    with pytest.raises(wf.errors.ShapeError, match="one for each matrix"):
+        wf.linalg.pinv(wf.eye(2), rtol=wf.tensor([0.5, 0.01]))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("count", [1, 5])
+def test_one_triangle_or_many(device, count):
+    a, b = regular(count, 3, 3), draw(count, 3, 2)
+    x, y = wf.tensor(a, device=device), wf.tensor(b, device=device)
+    for lower, part in ((True, np.tril), (False, np.triu)):
+        for unit in (False, True):
+            t = part(a, -1 if lower else 1) + np.eye(3) if unit else part(a)
+            got = wf.linalg.triangular_solve(x, y, lower=lower, unit_diagonal=unit)
+            np.testing.assert_allclose(host(got), np.linalg.solve(t, b), 1e-12, 1e-12)
+    a[-1, 1, 1] = 0.0
+    with pytest.raises(wf.errors.LinAlgError, match="singular"):
+        wf.linalg.triangular_solve(wf.tensor(a, device=device), y)
+
+
+@pytest.mark.parametrize("m, n", [(2, 3), (7, 6)])  # by elimination, and by Schur decompositions
+@pytest.mark.parametrize("stack", [(), (3,)])
+@pytest.mark.parametrize("complex_", [False, True])
+def test_sylvester(m, n, stack, complex_):
+    a, b = regular(m, m, complex_=complex_), regular(*stack, n, n, complex_=complex_)
+    q = draw(*stack, m, n, complex_=complex_)
+    x = sylvester(a, b, q)
+    np.testing.assert_allclose(a @ x + x @ b, q, 1e-11, 1e-11)

@@ -42,22 +42,22 @@ def problems_of(op: Op, backend: str) -> Iterator[Problem]:
     third = _third_case(refs)
     for k, ref in enumerate(refs):
         where = f"{op.name}[{k}: {ref.probe.case.label}] on {backend}"
-        yield from _run(where, _checks(ref, backend, third=ref is third))
+        yield from run(where, _checks(ref, backend, third=ref is third))
     if isinstance(op.rule, Partials):
-        yield from _at_poles(op, refs, backend)
+        for ref in at_poles(op, refs):
+            where = f"{op.name}[{ref.probe.case.label}] on {backend}"
+            trial = Trial(ref, Probe(op, ref.probe.case, backend))
+            yield from run(where, [bound(higher_order.check_zero_cotangent, trial)])
 
 
-def _at_poles(op: Op, refs: tuple[Reference, ...], backend: str) -> Iterator[Problem]:
-    """Zero cotangents where partials are infinite, once for each kind of arguments."""
+def at_poles(op: Op, refs: tuple[Reference, ...]) -> Iterator[Reference]:
+    """Where an elementwise row's partials are infinite, once for each kind of arguments."""
     seen = set()
     for ref in refs:
         kinds, filled = ref.probe.layout.kinds, all(np.size(a) for a in ref.probe.case.args)
         if kinds and filled and kinds not in seen:
             seen.add(kinds)
-            case = higher_order.poles(op, ref.probe.case)
-            trial = Trial(Reference(Probe(op, case)), Probe(op, case, backend))
-            where = f"{op.name}[{case.label}] on {backend}"
-            yield from _run(where, [_bound(higher_order.check_zero_cotangent, trial)])
+            yield Reference(Probe(op, higher_order.poles(op, ref.probe.case)))
 
 
 def _third_case(refs: tuple[Reference, ...]) -> Reference | None:
@@ -67,7 +67,7 @@ def _third_case(refs: tuple[Reference, ...]) -> Reference | None:
     return min(sizes)[2] if sizes else None
 
 
-def _run(where: str, checks: list[Callable]) -> Iterator[Problem]:
+def run(where: str, checks: list[Callable]) -> Iterator[Problem]:
     """Each check's findings; an exception is a finding with the place that raised it."""
     for check in checks:
         try:
@@ -93,16 +93,16 @@ def _checks(ref: Reference, backend: str, third: bool) -> list[Callable]:
     if third:
         wanted.append(higher_order.check_third)
     trial = Trial(ref, probe)
-    precise = [_bound(values.check_precision, trial, p) for p in PRECISIONS]
-    return [*(_bound(check, trial) for check in wanted), *precise]
+    precise = [bound(values.check_precision, trial, p) for p in PRECISIONS]
+    return [*(bound(check, trial) for check in wanted), *precise]
 
 
-def _bound(check: Callable, *args) -> Callable:
-    def bound():
+def bound(check: Callable, *args) -> Callable:
+    def called():
         return check(*args)
 
-    bound.__name__ = check.__name__
-    return bound
+    called.__name__ = check.__name__
+    return called
 
 
 def report(problems: list[Problem]) -> str:

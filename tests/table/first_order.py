@@ -6,11 +6,12 @@ import numpy as np
 
 from weft import errors
 from weft.transform import rules
+from weft.transform.ridders import UNITS, pooled, size_of
 from weft.transform.sweep import sweep
 
 from .probe import Layout, Probe, attach_leaf, dtype_of, excluded, inexact, to_numpy
 from .problems import Finding, differs
-from .reference import UNITS, Reference, pooled, size_of
+from .reference import Reference
 from .trial import Trial, compared
 
 

@@ -6,10 +6,11 @@ import numpy as np
 
 from weft.core.op import Op
 from weft.ops.samples.case import Case
+from weft.transform.ridders import UNITS, pooled, size_of, spread
 
 from .probe import Probe
 from .problems import Finding, differs
-from .reference import FULL, UNITS, pooled, size_of, spread
+from .reference import FULL
 from .trial import UNDERFLOW, Trial, compared
 
 

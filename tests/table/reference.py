@@ -6,52 +6,15 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from weft.core.op import Op
+from weft.transform.ridders import Estimate, noise_around, ridders, size_of
 
 from .probe import Probe
-from .ridders import Estimate, ridders
 from .rows import cases
 
-# How many units of conditioning a stable algorithm may lose. One number for every row: what
-# differs between rows is the conditioning, and that is measured.
-UNITS = 64.0
 # With more coordinates than this, derivatives are checked along some random directions (which
 # see every element, though not one by one) instead of along every axis: first and second order.
 FULL, SKETCH = 40, 8
 FULL_SECOND, SKETCH_SECOND = 6, 3
-
-
-def spread(f, x: np.ndarray, eps: float, rng) -> np.ndarray:
-    """How far f moves when x moves by one unit of rounding, plus one unit of f itself.
-
-    This is |J|·|x|·eps + |f|·eps without assuming a Jacobian: the conditioning, measured.
-    """
-    base = f(x)
-    worst = np.zeros_like(base)
-    for _ in range(2):
-        signs = rng.choice([-1.0, 1.0], x.shape)
-        worst = np.fmax(worst, np.abs(f(x * (1 + eps * signs)) - base))
-    return worst + eps * np.abs(base)
-
-
-def pooled(noise: np.ndarray) -> np.ndarray:
-    """The largest entry everywhere: sums and factorisations mix the errors of all elements."""
-    finite = noise[np.isfinite(noise)]
-    return np.full(noise.shape, finite.max(initial=0.0))
-
-
-def size_of(x: np.ndarray) -> float:
-    """The largest finite magnitude."""
-    return float(np.abs(x[np.isfinite(x)]).max(initial=0.0))
-
-
-def noise_around(f, x: np.ndarray, step: np.ndarray, eps: float, rng) -> np.ndarray:
-    """The rounding errors in f at x and on the way to x + step.
-
-    They can grow when x is left: beside a double eigenvalue, eigenvectors are worse
-    conditioned than at it.
-    """
-    points = [x, *(x + step * t * rng.choice([-1.0, 1.0], x.shape) for t in (1.0, 0.2, 0.04))]
-    return UNITS * pooled(np.fmax.reduce([spread(f, p, eps, rng) for p in points]))
 
 
 def sketch(size: int, full: int, count: int) -> np.ndarray:

@@ -35,9 +35,9 @@ def load() -> dict[str, Op]:
     return TABLE
 
 
-def cases(op: Op) -> list[Case]:
-    """The row's cases, the same ones in every process."""
-    rng = np.random.default_rng(zlib.crc32(op.name.encode()))
+def cases(op: Op, draw: int = 0) -> list[Case]:
+    """The row's cases, the same ones in every process; another draw has other numbers in them."""
+    rng = np.random.default_rng(zlib.crc32(op.name.encode()) + draw)
     found = [] if op.sample is None else [_whole(case) for case in op.sample(rng)]
     return found + _completing(found) if isinstance(op.rule, Partials) else found
 

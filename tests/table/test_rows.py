@@ -15,6 +15,7 @@ NAMES = sorted(TABLE)
 # Rows that other rows' rules are made of, and that are used only where finite differences of
 # these rows alone say nothing; the other rows' cases differentiate through them.
 NEVER_SMOOTH = {
+    "detach": "its derivative is zero by decree",
     "coupling": "its first argument says which eigenvalues are equal: eigh, svd",
     "divided": "likewise: eigh, svd",
     "extreme_share": "jumps where its arguments are equal, which is where it is used: amax, amin",

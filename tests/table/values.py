@@ -9,10 +9,11 @@ from weft import errors
 from weft.core import dtypes
 from weft.core.dispatch import infer
 from weft.core.op import Partials
+from weft.transform.ridders import UNITS, pooled, spread
 
 from .probe import Layout, Probe, Run, dtype_of, inexact, raw, to_numpy
 from .problems import Finding, differs
-from .reference import UNITS, Reference, pooled, spread
+from .reference import Reference
 from .trial import Trial
 
 

@@ -5,7 +5,7 @@ import sys
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
-from ..core.box import BOXES
+from ..core.box import BOXED, BOXES
 from ..core.origin import assigns_item
 from ..core.settings import current
 from ..ops import index
@@ -74,7 +74,7 @@ def setitem(self, key, value):
     if self.requires_grad:
         _refuse_tracked(self, recording)
     value = _value_for(self, value)
-    if _writes_in_place(self, value):
+    if not _is_boxed(key) and _writes_in_place(self, value):
         index.assign(self._data, key, value._data)
         if recording and self._node is None:
             self._node = value._node  # the mark of a severed gradient, or None
@@ -110,6 +110,12 @@ def _value_for(x, value):
             "drop its gradient; use value.detach() if that is meant"
         )
     return make.asarray(value, dtype=x.dtype, device=x.device)
+
+
+def _is_boxed(key) -> bool:
+    """Whether a key has indices that only a level above knows."""
+    entries = key if key.__class__ is tuple else (key,)
+    return any([e.__class__ in BOXED for e in entries])
 
 
 def _writes_in_place(x, value) -> bool:

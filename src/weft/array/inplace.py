@@ -5,6 +5,7 @@ from ..backend.device import place
 from ..core import dispatch, dtypes, versions
 from ..core.aval import broadcast
 from ..core.backends import BACKENDS, KERNELS
+from ..core.box import BOXED
 from ..core.node import Leaf
 from ..core.op import Op
 from ..core.settings import current
@@ -12,10 +13,20 @@ from ..core.value import TENSORS
 from .foreign import refuse_imaginary
 
 
+def refuse_levels(args, what: str) -> None:
+    """Refuse to write what is at a level, or into it: memory holds plain arrays."""
+    if any(a.__class__ in BOXED for a in args):
+        raise errors.InPlaceOnTracked(
+            f"{what}: inside jvp or vmap, and with a DualTensor, nothing is written into memory; "
+            "leave the buffer out, or assign with y[i] = v"
+        )
+
+
 def check_writable(x, what: str) -> None:
     """Refuse what is no tensor, and a tensor whose memory a gradient depends on."""
     if type(x) not in TENSORS:
         raise errors.DTypeError(f"{what}: expected a tensor to write into, got {type(x).__name__}")
+    refuse_levels((x,), what)
     if x.requires_grad and (current.get().grad or x._node.__class__ is not Leaf):
         raise errors.InPlaceOnTracked(
             f"{what}: the tensor is being differentiated, so its memory cannot be overwritten; "
@@ -25,6 +36,7 @@ def check_writable(x, what: str) -> None:
 
 def check_untracked(args, what: str) -> None:
     """Refuse to compute from tracked tensors what will not be recorded."""
+    refuse_levels(args, what)
     if current.get().grad and any(type(a) in TENSORS and a.requires_grad for a in args):
         raise errors.InPlaceOnTracked(
             f"{what}: an argument is being differentiated, and a result in a buffer is not "

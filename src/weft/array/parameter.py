@@ -7,7 +7,7 @@ from ..core.backends import BACKENDS
 from ..core.value import install, wrap
 from . import make, random
 from .foreign import refuse_imaginary
-from .inplace import own_memory
+from .inplace import own_memory, refuse_levels
 from .tensor import Tensor
 
 
@@ -65,6 +65,7 @@ class Parameter(Tensor):
     def apply_update(self, update) -> None:
         """p ← p − update, in place."""
         update = make.asarray(update)
+        refuse_levels((update,), "apply_update")
         if update.shape != self.shape:
             raise errors.ShapeError(
                 f"apply_update: shape {update.shape} for a parameter of shape {self.shape}"

@@ -9,7 +9,9 @@ element i of its result is a fixed function of the stream, the position and i. S
 - when or in which order results are computed does not matter, once they are drawn;
 - `rand(10)` gives the first ten of what `rand(20)` would have given at that position, but two
   draws of ten are not one of twenty, since each begins with a fresh block;
-- threads may share a generator: each draw gets blocks of its own, in the order of the calls.
+- threads may share a generator: each draw gets blocks of its own, in the order of the calls;
+- inside `vmap` every element gets numbers of its own: `vmap(lambda x: x + rand(()))(xs)` is
+  `xs + rand(len(xs))`.
 
 A block serves 4 elements of float32 and half precision, 2 of float64, of complex64 and of
 integers from a range below 2³², 1 of complex128 and of integers from a larger range.
@@ -34,8 +36,12 @@ from ..backend.device import canonical_device, namespace_for
 from ..core import dtypes
 from ..core.aval import broadcast
 from ..core.backends import BACKENDS
+from ..core.box import BOXES
 from ..core.counter import WORD, Draw, Generator
+from ..core.settings import current
 from ..core.value import TENSORS, wrap
+from ..ops.logic import less
+from ..ops.order import argsort
 from .arguments import boxed
 
 default_generator = Generator()
@@ -52,6 +58,24 @@ def seed(seed: int) -> None:
     True
     """
     default_generator.seed(seed)
+
+
+def get_state() -> dict[str, int]:
+    """Where the default generator is: plain integers, to be saved with a run.
+
+    >>> import weft as wf
+    >>> state = wf.random.get_state()
+    >>> first = wf.rand(3).tolist()
+    >>> wf.random.set_state(state)
+    >>> wf.rand(3).tolist() == first
+    True
+    """
+    return default_generator.state_dict()
+
+
+def set_state(state: dict[str, int]) -> None:
+    """Continue the default generator from a `get_state()`."""
+    default_generator.load_state_dict(state)
 
 
 def rand(
@@ -102,9 +126,10 @@ def _uniform(op, low, high, shape, dtype, device, requires_grad, generator):
             f"with a finite difference"
         )
     last = float(np.nextafter(real.type(high), real.type(low)))
+    shape = (*_batches(), *shape)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
-    raw = variates.uniform(at, draw, shape, dtype, low, high, last)
-    return wrap(raw).requires_grad_() if requires_grad else wrap(raw)
+    made = _shared_out(variates.uniform(at, draw, shape, dtype, low, high, last))
+    return made.requires_grad_() if requires_grad else made
 
 
 def randn(
@@ -129,9 +154,10 @@ def randn(
     std = _number("randn", "std", std, Real)
     if not 0.0 <= std < float("inf"):
         raise errors.ArgumentError(f"randn: std={std}: expected 0 ≤ std < ∞")
+    shape = (*_batches(), *shape)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
-    raw = variates.normal(at, draw, shape, dtype, mean, std)
-    return wrap(raw).requires_grad_() if requires_grad else wrap(raw)
+    made = _shared_out(variates.normal(at, draw, shape, dtype, mean, std))
+    return made.requires_grad_() if requires_grad else made
 
 
 def normal(
@@ -180,8 +206,9 @@ def randint(
             f"for {dtype}"
         )
     n = high - low
+    shape = (*_batches(), *shape)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per_integer(n))
-    return wrap(variates.integers(at, draw, shape, dtype, low, n))
+    return _shared_out(variates.integers(at, draw, shape, dtype, low, n))
 
 
 def bernoulli(
@@ -209,8 +236,11 @@ def bernoulli(
         p = boxed(p)
         shape = p.shape if shape is None else _shape_of("bernoulli", shape)
         device, threshold = p.device, _thresholds(p, shape)
+        if p._data.__class__ in BOXES:
+            return less(rand(shape, "float64", device, generator=generator), p).to(dtype)
+    shape = (*_batches(), *shape)
     at, draw = _reserved(device, generator, prod(shape))
-    return wrap(at.cast(variates.below(at, draw, shape, threshold), dtype))
+    return _shared_out(at.cast(variates.below(at, draw, shape, threshold), dtype))
 
 
 def _thresholds(p, shape):
@@ -223,6 +253,8 @@ def _thresholds(p, shape):
         raise errors.DTypeError(
             f"bernoulli: p of dtype {p.dtype}: expected {dtypes.names(dtypes.REAL)}"
         )
+    if p._data.__class__ in BOXES:
+        return None  # compared with p itself
     return BACKENDS[type(p._data)].cast(p._data, dtypes.float64) * float(WORD)
 
 
@@ -246,8 +278,23 @@ def permutation(x, device=None, generator: Generator | None = None):
 
 
 def _order(n: int, device, generator):
+    if _batches():
+        return argsort(rand(n, "float64", device, generator=generator), 0, False)
     at, draw = _reserved(device, generator, 2 * n)
     return wrap(variates.order(at, draw, n))
+
+
+def _batches() -> tuple[int, ...]:
+    """The lengths of the batches that are running: each element draws numbers of its own."""
+    return tuple([level.size for level in current.get().levels if level.size is not None])
+
+
+def _shared_out(raw):
+    """Numbers drawn for whole batches, the outermost first, as a tensor of one element."""
+    for level in current.get().levels:
+        if level.size is not None:
+            raw = level.kind(level.tag, raw, level.size)
+    return wrap(raw)
 
 
 def _reserved(device, generator, words: int) -> tuple[variates.Target, Draw]:

@@ -176,8 +176,12 @@ def _on(axis: int, i) -> tuple:
 
 def take(x, i, axis):
     i = _integers(i)
-    # np.take copies all of an array that is not contiguous.
-    return x.take(i, axis) if x.flags.c_contiguous else x[_on(axis, i)]
+    try:
+        # np.take copies all of an array that is not contiguous.
+        return x.take(i, axis) if x.flags.c_contiguous else x[_on(axis, i)]
+    except IndexError:
+        _indices(i, x.shape[axis])  # names the index, and not the axis: that may be a batch's
+        raise
 
 
 def segment_sum(x, i, axis, size):

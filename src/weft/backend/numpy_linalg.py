@@ -10,6 +10,9 @@ from ..core.dtypes import HALF
 
 # Below this many products einsum's own loop is quicker than arranging a call of BLAS.
 _SMALL = 4096
+# Up to so many unknowns a Sylvester equation is solved sooner by elimination than by way of
+# two Schur decompositions, of which LAPACK makes one at a time.
+_FEW_UNKNOWNS = 36
 
 
 def matmul(a, b):
@@ -144,16 +147,12 @@ def cholesky(a, upper: bool):
 
 @lapack
 def pinv(a, rtol):
-    return np.linalg.pinv(a, rcond=_rank_tolerance(a) if rtol is None else rtol)
+    return np.linalg.pinv(a, rcond=rtol)
 
 
 @lapack
 def matrix_rank(a, rtol):
-    return np.linalg.matrix_rank(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
-
-
-def _rank_tolerance(a) -> float:
-    return max(a.shape[-2:]) * float(np.finfo(a.dtype).eps)
+    return np.linalg.matrix_rank(a, rtol=rtol)
 
 
 @lapack
@@ -185,6 +184,8 @@ def triangular_solve(a, b, lower: bool, unit: bool):
 
     if not a.shape[-2] == a.shape[-1] == b.shape[-2]:
         raise ValueError("LAPACK would read beyond the arrays")  # the row's shape rule says why
+    if math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) > a.shape[-1]:
+        return _substituted(a, b, lower, unit)
     trtrs = getattr(routines, f"{_PREFIX[a.dtype.char]}trtrs")
 
     def one(a, b):
@@ -197,11 +198,41 @@ def triangular_solve(a, b, lower: bool, unit: bool):
     return _each(one, a, b, shape=b.shape[-2:])
 
 
+def _substituted(a, b, lower: bool, unit: bool):
+    """Row after row, for all matrices of a batch at a time."""
+    if not unit and (a.diagonal(0, -2, -1) == 0).any():
+        raise LinAlgError("singular")
+    n = a.shape[-1]
+    x = np.zeros((*a.shape[:-2], 1, 1), a.dtype) + b
+    for i in range(n) if lower else reversed(range(n)):
+        known = slice(0, i) if lower else slice(i + 1, n)
+        x[..., i, :] -= (a[..., i : i + 1, known] @ x[..., known, :])[..., 0, :]
+        if not unit:
+            x[..., i, :] /= a[..., i, i, None]
+    return x
+
+
 @lapack
 def sylvester(a, b, q):
     from scipy.linalg import solve_sylvester
 
+    if math.prod(q.shape[-2:]) <= _FEW_UNKNOWNS:
+        return _as_linear_system(a, b, q)
     return _each(solve_sylvester, a, b, q, shape=q.shape[-2:])
+
+
+def _as_linear_system(a, b, q):
+    """(A ⊗ 1 + 1 ⊗ Bᵀ)·x = q for all matrices of a batch at a time."""
+    m, n = q.shape[-2:]
+    left = a[..., :, None, :, None] * np.eye(n, dtype=a.dtype)[:, None, :]
+    right = np.eye(m, dtype=a.dtype)[:, None, :, None] * b.swapaxes(-1, -2)[..., None, :, None, :]
+    k = left + right
+    k = k.reshape(*k.shape[:-4], m * n, m * n)
+    if k.ndim == 2:  # one matrix, and columns
+        columns = q.reshape(math.prod(q.shape[:-2]), m * n).T
+        return np.linalg.solve(k, columns).T.reshape(q.shape)
+    y = np.linalg.solve(k, q.reshape(*q.shape[:-2], m * n, 1))
+    return y.reshape(*y.shape[:-2], m, n)
 
 
 def _each(f, *args, shape):

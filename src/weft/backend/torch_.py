@@ -154,7 +154,8 @@ def to_numpy(x: torch.Tensor) -> np.ndarray:
 
 def from_any(raw, device: str) -> torch.Tensor:
     """A NumPy or torch array as a torch array on `device`."""
-    if isinstance(raw, np.ndarray):
+    if not isinstance(raw, torch.Tensor):
+        raw = np.asarray(raw)  # rules meet NumPy's scalars too
         if raw.dtype == dtypes.bfloat16:
             raw = torch.from_numpy(np.array(raw.view(np.uint16))).view(torch.bfloat16)
         else:

@@ -76,15 +76,11 @@ def cholesky(a, upper: bool):
 
 @lapack
 def pinv(a, rtol):
-    return linalg.pinv(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
+    return linalg.pinv(a, rtol=rtol)
 
 
 def matrix_rank(a, rtol):
-    return linalg.matrix_rank(a, rtol=_rank_tolerance(a) if rtol is None else rtol)
-
-
-def _rank_tolerance(a) -> float:
-    return max(a.shape[-2:]) * torch.finfo(a.dtype).eps
+    return linalg.matrix_rank(a, rtol=rtol)
 
 
 @lapack

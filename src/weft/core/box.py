@@ -10,6 +10,7 @@ from numpy import ndarray
 
 from .. import errors
 from .backends import BACKENDS
+from .node import Leaf, Node
 from .settings import current
 
 tags = count(1)
@@ -24,7 +25,8 @@ class Level:
 
     kind: type["Box"]
     tag: float
-    size: int | None = None
+    size: int | None = None  # of a batch
+    trace: Any = None  # that is being recorded
 
 
 class Box:
@@ -39,6 +41,11 @@ class Box:
     def inner(self) -> Any:
         """The value one level below that stands for shape, dtype and device."""
 
+    @property
+    def contents(self) -> tuple:
+        """All values one level below."""
+        return (self.inner,)
+
     @classmethod
     @abstractmethod
     def interpret(cls, op, level: float, operands: list, static: tuple) -> Any:
@@ -51,6 +58,10 @@ class Box:
     @abstractmethod
     def lift(cls, level: Level, value) -> "Box":
         """A value from below as a constant at the level."""
+
+    @abstractmethod
+    def beside(self, value) -> "Box":
+        """A value from below as a constant at the level of this one."""
 
     @abstractmethod
     def stopped(self) -> Any:
@@ -108,6 +119,35 @@ def level_of(x) -> float:
     return x.level if x.__class__ in BOXES else 0
 
 
+def raised(value, others):
+    """A value as a constant at the highest level among others; as it is if they have none."""
+    top = max(others, key=level_of)
+    box = top if isinstance(top, Box) else getattr(top, "_data", None)
+    return box.beside(value) if isinstance(box, Box) else value
+
+
+def nodes_below(x) -> list:
+    """The nodes of the tensors inside the boxes of a tensor."""
+    found, inside = [], [x._data]
+    while inside:
+        raw = inside.pop()
+        if raw.__class__ in BOXES:
+            inside += raw.contents
+        elif hasattr(raw, "_data"):
+            found.append(raw._node)
+            inside.append(raw._data)
+    return [node for node in found if node.__class__ in (Leaf, Node)]
+
+
+def refuse_inner(what: str, x, tag: float) -> None:
+    """Refuse a result of a level that ends with the function which returned it."""
+    if level_of(x) > tag:
+        raise errors.ArgumentError(
+            f"{what}: the function returned a tensor of a level of its own, a DualTensor that it "
+            "made; return its .value and its .tangent"
+        )
+
+
 def between(level: float) -> float:
     """A level above this one and below any transformation that starts later."""
     return (level + floor(level) + 1) / 2
@@ -161,8 +201,8 @@ class BoxNamespace:
         return id(x)
 
     def all_finite(self, x) -> bool:
-        raw = ground(x)
-        return BACKENDS[type(raw)].all_finite(raw)
+        raws = [c._data if hasattr(c, "_data") else c for c in x.contents]
+        return all([BACKENDS[type(r)].all_finite(r) for r in raws])
 
     def to_numpy(self, x):
         raise errors.InterchangeError(x.no_array())

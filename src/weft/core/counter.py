@@ -14,6 +14,7 @@ from numbers import Integral
 from typing import NamedTuple
 
 from ..errors import ArgumentError
+from .settings import current
 
 WORD = 1 << 32
 MASK = WORD - 1
@@ -98,7 +99,15 @@ class Generator:
             self.position = 0
 
     def reserve(self, words: int) -> Draw:
-        """The next blocks of the stream, enough for `words` 32-bit words."""
+        """The next blocks of the stream, enough for `words` 32-bit words.
+
+        A replay gets those that it got the first time, and moves nothing.
+        """
+        draws = current.get().draws
+        return self.advance(words) if draws is None else draws(self, words)
+
+    def advance(self, words: int) -> Draw:
+        """The next blocks of the stream, in any case."""
         blocks = -(-words // WORDS_PER_BLOCK)
         with _LOCK:
             position = self.position

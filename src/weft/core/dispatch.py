@@ -80,6 +80,8 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     try:
         z = kernel(raws, *static) if op.arity is None else kernel(*raws, *static)
     except Exception as e:
+        if op.foreign:
+            raise
         raise explained(op, args, static, e) from None
     return _finish(op, args, raws, z, static, cls)
 
@@ -87,37 +89,61 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
 def _climb(op: Op, args, static: tuple, public: bool):
     """Apply an operation to boxes: the highest level among them interprets it.
 
-    What is below that level goes in as it is, a tensor with its own node: it is a constant to
-    the level, and recorded below it.
+    What is below that level is a constant to it: a tensor with a node goes in as it is, to be
+    recorded below, and others as the raw values that they hold.
     """
     raw = not public and not any([a.__class__ in TENSORS for a in args])
-    if not raw:
+    if not raw and not _alike(op, args):
         args = harmonise(op, lifted(op, args))
     top = max([level_of(a) for a in args])
-    operands, parents, kind = [], [], None
-    for a in args:
-        parent = None
-        if a.__class__ in BOXED and level_of(a) == top:
-            if a.__class__ not in BOXES:
-                a, parent = a._data, a._node
-            kind = a.__class__
-        operands.append(a)
-        parents.append(parent)
-    assert kind is not None
+    operands, parents, kind = _at_level(args, top)
     try:
         z = kind.interpret(op, top, operands, static)
     except Exception as e:
-        raise explained(op, args, static, e) from None
+        if op.foreign:
+            raise
+        raise _explained_above(op, args, static, e) from None
     if raw:
         return z
     zs = [z] if op.outputs == 1 else list(z)
     settings = current.get()
     if settings.anomaly:
         _check_finite(op, zs)
-    outs = [r if r.__class__ in TENSORS else wrap(r) for r in zs]
+    outs = [r if r.__class__ in TENSORS else wrap(BACKENDS[r.__class__].whole(r)) for r in zs]
     if settings.grad and parents.count(None) != len(parents):
         _track(op, outs, tuple(parents), operands, static, settings)
     return outs[0] if op.outputs == 1 else tuple(outs)
+
+
+def _at_level(args, level: float) -> tuple[list, list, Any]:
+    """What an interpreter gets for each argument, their nodes at its level, and its kind."""
+    operands, parents, kind = [], [], None
+    for a in args:
+        parent = None
+        if a.__class__ in BOXED and level_of(a) == level:
+            if a.__class__ not in BOXES:
+                a, parent = a._data, a._node
+            kind = a.__class__
+        elif a.__class__ in TENSORS and a._node is None:
+            a = a._data
+        operands.append(a)
+        parents.append(parent)
+    return operands, parents, kind
+
+
+def _alike(op: Op, args) -> bool:
+    """Whether tensors and real numbers need no conversion to go together."""
+    dtype = None
+    for i, a in enumerate(args):
+        if a.__class__ in TENSORS:
+            if op.promote is None or i in op.promote:
+                own = a._data.dtype
+                if own is not dtype and (dtype is not None or not inexact(a)):
+                    return False
+                dtype = own
+        elif a.__class__ is not float and a.__class__ is not int:
+            return False
+    return True
 
 
 def settled(op: Op, args):
@@ -177,6 +203,16 @@ def explained(op: Op, args, static, cause: Exception) -> Exception:
         return errors.DTypeError(f"{op.name}: not defined for {got}; cast with .to() ({cause})")
     cause.add_note(f"in {op.name}, called at {here()}")
     return cause
+
+
+def _explained_above(op: Op, args, static, cause: Exception) -> Exception:
+    """`explained`, with shapes as they are at the level: below it there may be more axes."""
+    if isinstance(cause, errors.ShapeError | errors.AxisError):
+        try:
+            infer(op, args, static)
+        except errors.WeftError as found:
+            return found
+    return explained(op, args, static, cause)
 
 
 # How NumPy, SciPy and PyTorch say that a kernel does not take these dtypes.

@@ -75,6 +75,7 @@ class Op:
     batch      (call, size, mapped, args, static) -> result(s) with a leading batch axis, where
                `mapped` says which arguments have one
     sample     rng -> cases for the tests that are generated from the table
+    foreign    its functions are the user's own: what they raise passes as it is
     """
 
     name: str
@@ -92,6 +93,7 @@ class Op:
     precision: str = "any"
     batch: Callable[..., Any] | None = None
     sample: Callable[..., Iterable] | None = None
+    foreign: bool = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

@@ -17,6 +17,8 @@ class Settings:
     saved_hooks  (pack, unpack) for what is saved for the backward pass
     tapes        the gradient tapes whose `with` block is running
     levels       the transformations that are running, the innermost last
+    enclosed     whether a function is being differentiated here, and gradients in it with it
+    draws        (generator, words) -> Draw, in place of the generators' own `advance`
     """
 
     grad: bool = True
@@ -24,6 +26,8 @@ class Settings:
     saved_hooks: Any = None
     tapes: tuple = ()
     levels: tuple = ()
+    enclosed: bool = False
+    draws: Any = None
     # Which way operations take: RECORD and PLAIN are the quick ones.
     way: int = field(init=False, default=RECORD)
 

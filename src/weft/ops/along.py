@@ -2,14 +2,18 @@
 
 from math import prod
 
+import numpy as np
+
 from ..core import dtypes
 from ..core.aval import Aval, axis_in, broadcast
 from ..errors import ShapeError
-from .index import as_value, in_range, index_add, index_like, index_put, integers, take
+from .batching import all_spread
+from .index import as_value, index_add, index_put, segment_sum, take
+from .positions import in_range, index_like, integers
 from .rows import linear, undifferentiated
 from .samples import index as samples
 from .slicing import slice_
-from .structural import broadcast_to, reshape
+from .structural import broadcast_to, moveaxis, reshape
 
 
 def _other(shape, axis: int) -> tuple[int, ...]:
@@ -36,12 +40,37 @@ def _scatter_sum_shape(x: Aval, i: Aval, axis: int, size: int) -> Aval:
     return x.like((*x.shape[:axis], size, *x.shape[axis + 1 :]))
 
 
+def _batch_take_along(call, size, mapped, args, static):
+    (x, i), (axis,) = args, static
+    if all(mapped):
+        return call(x, i, axis + 1)
+    if mapped[0]:
+        shape = x.shape[1:]
+        places = along_positions(i, axis, tuple(shape), "take_along_axis")
+        return take(reshape(x, (size, prod(shape))), places, 1)
+    apart = moveaxis(i, (0,), (axis,))
+    lead, count, rest = apart.shape[:axis], apart.shape[axis + 1], apart.shape[axis + 2 :]
+    taken = call(x, reshape(apart, (*lead, size * count, *rest)), axis)
+    return moveaxis(reshape(taken, tuple(apart.shape)), (axis,), (0,))
+
+
+def _batch_scatter_sum(call, size, mapped, args, static):
+    (x, i), (axis, n) = args, static
+    if mapped[1]:
+        return call(*all_spread(size, mapped, args), axis + 1, n)
+    shape = (*x.shape[1 : axis + 1], n, *x.shape[axis + 2 :])
+    places = along_positions(i, axis, shape, "scatter_sum")
+    line = segment_sum(x, places, 1, prod(shape))
+    return reshape(line, (size, *shape))
+
+
 _take_along = linear(
     "take_along_axis",
     compute=in_range("take_along_axis"),
     shape=_take_along_shape,
     transpose=[lambda g, _x, i, axis: scatter_sum(g, i, axis, _x.shape[axis]), None],
     static=True,
+    batch=_batch_take_along,
     sample=samples.alongs,
 )
 
@@ -53,21 +82,34 @@ scatter_sum = linear(
     transpose=[lambda g, _x, i, axis, size: _take_along(g, i, axis), None],
     static=True,
     precision="single",
+    batch=_batch_scatter_sum,
     sample=samples.scatter_sums,
 )
 
 
-def _positions_shape(i: Aval, axis: int, shape) -> Aval:
-    integers("along_positions", i)
+def _positions_shape(i: Aval, axis: int, shape, called: str) -> Aval:
+    integers(called, i)
     return i.like(dtype=dtypes.int64)
 
 
+def _positions(xp, i, axis, shape, called):
+    return in_range("along_positions", called)(xp, i, axis, shape)
+
+
+def _batch_positions(call, size, mapped, args, static):
+    (i,), (axis, shape, called) = args, static
+    places = call(i, axis + 1, (size, *shape), called)
+    first = np.arange(size).reshape(size, *(1,) * len(shape)) * prod(shape)
+    return places - index_like(places, first)
+
+
 # Where the elements that indices along an axis name lie in a flat array of `shape`. On other
-# axes there may be fewer indices than elements.
+# axes there may be fewer indices than elements. Errors name what was `called`.
 along_positions = undifferentiated(
     "along_positions",
-    compute=in_range("along_positions", "scatter"),
+    compute=_positions,
     shape=_positions_shape,
+    batch=_batch_positions,
     sample=samples.positions,
 )
 
@@ -136,7 +178,7 @@ def scatter_add(x, i, v, axis: int):
 def _scattered(name: str, write, x, i, v, axis: int):
     i = index_like(x, i)
     _reached(name, x, i, axis)
-    at = along_positions(i, axis, tuple(x.shape))
+    at = along_positions(i, axis, tuple(x.shape), name)
     return reshape(write(reshape(x, (prod(x.shape),)), at, _cut(v, i), 0), tuple(x.shape))
 
 

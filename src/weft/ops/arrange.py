@@ -6,7 +6,9 @@ import numpy as np
 
 from ..core.aval import Aval, axis_in
 from ..errors import ArgumentError, ShapeError
-from .index import index_like, take
+from .batching import Along, Stacked, Stated
+from .index import take
+from .positions import index_like
 from .rows import general, linear
 from .samples import structural as samples
 from .slicing import everything, slice_, unslice
@@ -47,6 +49,7 @@ pad = general(
     push=lambda tangents, _y, _x, widths, value: pad(tangents[0], widths, 0),
     pull=lambda g, _y, _x, widths, value: (slice_(g, _inner(g.shape, widths)),),
     arity=1,
+    batch=Stated(lambda size, widths, value: (((0, 0), *widths), value)),
     sample=samples.pads,
 )
 
@@ -154,7 +157,11 @@ def _triangle(name: str):
         return x
 
     row = linear(
-        name, shape=shape, transpose=[lambda g, _x, k: row(g, k)], sample=samples.diagonals
+        name,
+        shape=shape,
+        transpose=[lambda g, _x, k: row(g, k)],
+        batch=Stacked((2,)),
+        sample=samples.diagonals,
     )
     return row
 
@@ -198,6 +205,7 @@ windows = linear(
     "windows",
     shape=_windows_shape,
     transpose=[lambda g, _x, size, step, axis: overlap_add(g, step, axis, _x.shape[axis])],
+    batch=Along((2,)),
     sample=samples.windows,
 )
 
@@ -207,5 +215,6 @@ overlap_add = linear(
     compute=_overlap_add,
     shape=_overlap_shape,
     transpose=[lambda g, _x, step, axis, n: windows(g, _x.shape[-1], step, axis)],
+    batch=Along((1,)),
     sample=samples.overlaps,
 )

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..core.backends import PYTHON_SCALARS
 from ..core.op import TABLE
+from ..core.value import aval_of
 
 
 def _row(name: str) -> Callable:
@@ -44,17 +45,28 @@ def aligned(x, ndim: int):
     return _row("reshape")(x, (x.shape[0], *(1,) * missing, *x.shape[1:]))
 
 
+def applied(call, args, static):
+    """The row of any arity."""
+    return call(args, *static) if call.op.arity is None else call(*args, *static)
+
+
 @dataclass(frozen=True)
 class Pointwise:
     """Broadcasting rows: the batch is one more axis in front."""
 
     def __call__(self, call, size, mapped, args, static):
-        ndim = 1 + max(rank(a) - m for m, a in zip(mapped, args, strict=True))
+        ndim = 1 + max([rank(a) - m for m, a in zip(mapped, args, strict=True)])
         moved = [aligned(a, ndim) if m else a for m, a in zip(mapped, args, strict=True)]
-        return call(*moved, *static)
+        return applied(call, moved, static)
 
 
 pointwise = Pointwise()
+
+
+def _elements(mapped, args) -> list:
+    """The abstract values of what one element of the batch is computed from."""
+    avals = [aval_of(a) for a in args]
+    return [v.like(v.shape[m:]) for m, v in zip(mapped, avals, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -69,6 +81,8 @@ class Stacked:
     def __call__(self, call, size, mapped, args, static):
         stacks = [rank(a) - m - c for a, m, c in zip(args, mapped, self.core, strict=True)]
         most = max(stacks)
+        if min(stacks) < 0:  # the batch axis would pass for one that an argument lacks
+            call.op.shape(*_elements(mapped, args), *static)
         moved = [
             aligned(a, 1 + most + c) if m else a
             for a, m, c in zip(args, mapped, self.core, strict=True)
@@ -78,7 +92,7 @@ class Stacked:
 
 @dataclass(frozen=True)
 class Along:
-    """Rows of one array whose static parameters name axes: those are one further back.
+    """Rows whose static parameters name axes: those are one further back.
 
     axes  the positions among the static parameters of an axis or a tuple of axes (all ≥ 0)
     """
@@ -87,7 +101,20 @@ class Along:
 
     def __call__(self, call, size, mapped, args, static):
         moved = [_shifted(s) if k in self.axes else s for k, s in enumerate(static)]
-        return call(*all_spread(size, mapped, args), *moved)
+        return applied(call, all_spread(size, mapped, args), moved)
+
+
+@dataclass(frozen=True)
+class Stated:
+    """Rows of one array whose static parameters, stated for all axes, say what becomes of it.
+
+    static  (size, *static) -> the static parameters for the batch
+    """
+
+    static: Callable[..., tuple]
+
+    def __call__(self, call, size, mapped, args, static):
+        return call(*args, *self.static(size, *static))
 
 
 def _shifted(axis: Any):

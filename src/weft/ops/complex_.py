@@ -3,6 +3,7 @@
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import KERNELS
+from .batching import pointwise
 from .rows import elementwise_shape, general, linear
 from .samples import elementwise as samples
 from .samples.case import reals
@@ -24,6 +25,7 @@ conj = linear(
     shape=lambda x: x,
     transpose=[lambda g, _x: conj(g)],
     spell=("conjugate",),
+    batch=pointwise,
     sample=samples.unary,
 )
 # A partial may be a Python scalar, as the 2 of ∂(2z)/∂z is.
@@ -34,6 +36,7 @@ real = linear(
     shape=_part,
     transpose=[lambda g, _x: cast(g, _x.dtype)],
     recast=True,
+    batch=pointwise,
     sample=samples.unary,
 )
 imag = linear(
@@ -41,6 +44,7 @@ imag = linear(
     shape=_part,
     transpose=[lambda g, _x: g * -1j if _is_complex(_x) else g * 0],
     recast=True,
+    batch=pointwise,
     sample=samples.unary,
 )
 
@@ -61,6 +65,7 @@ complex_ = linear(
     promote=(0, 1),
     floating=True,
     recast=True,
+    batch=pointwise,
     sample=samples.drawn(reals((-2, 2), (-2, 2)), samples.point([1.0, 2.0], 3.0)),
 )
 
@@ -83,6 +88,7 @@ sign = general(
     push=lambda t, y, x: _turned(t[0], y, x) if _is_complex(x) else t[0] * 0,
     pull=lambda g, y, x: (_turned(g, y, x) if _is_complex(x) else None,),
     spell=("sgn",),
+    batch=pointwise,
     sample=samples.polar,
 )
 
@@ -93,6 +99,7 @@ abs_ = general(
     push=lambda t, _y, x: real(t[0] * conj(sign(x))),
     pull=lambda g, _y, x: (g * sign(x),),
     spell=("absolute",),
+    batch=pointwise,
     sample=samples.polar,
 )
 
@@ -106,5 +113,6 @@ angle = general(
     promote=(0,),
     floating=True,
     recast=True,
+    batch=pointwise,
     sample=samples.polar,
 )

@@ -11,6 +11,8 @@ from ..core import dtypes
 from ..core.aval import Aval, axis_in, broadcast
 from ..errors import ArgumentError, ShapeError
 from .arrange import diagonal
+from .batching import Stacked
+from .batching_linalg import batch_matmul
 from .complex_ import conj
 from .rows import linear
 from .samples import linalg as samples
@@ -92,6 +94,7 @@ matmul = linear(
     transpose=[_matmul_left, _matmul_right],
     promote=(0, 1),
     precision="half",
+    batch=batch_matmul,
     sample=samples.matmul,
 )
 
@@ -149,11 +152,21 @@ def _einsum_transpose(g, i, args, subscripts):
     return broadcast_to(c, shape) if tuple(c.shape) != tuple(shape) else c
 
 
+def _einsum_batch(call, size, mapped, args, static):
+    """The batch is one more label."""
+    (subscripts,) = static
+    terms, out = _parsed(subscripts)
+    label = next(c for c in ascii_letters if c not in subscripts)
+    terms = [label + t if m else t for m, t in zip(mapped, terms, strict=True)]
+    return call(args, f"{','.join(terms)}->{label}{out}")
+
+
 contraction = linear(
     "einsum",
     shape=_einsum_shape,
     transpose=_einsum_transpose,
     precision="half",
+    batch=_einsum_batch,
     sample=samples.einsum,
 )
 
@@ -329,6 +342,7 @@ cross_last = linear(
         lambda g, a, _b: unbroadcast(cross_last(g, a), _b.shape),
     ],
     promote=(0, 1),
+    batch=Stacked((1, 1)),
     sample=samples.cross,
 )
 

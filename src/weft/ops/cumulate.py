@@ -8,6 +8,7 @@ from ..core.aval import Aval, axis_in
 from ..errors import ArgumentError, ShapeError
 from .arrange import pad
 from .axes import along_shape, floating
+from .batching import Along
 from .complex_ import conj
 from .elementwise import exp, where
 from .logic import equal
@@ -27,6 +28,7 @@ cumsum = linear(
     shape=along_shape("cumsum", dtypes.summed),
     transpose=[_cumsum_transpose],
     precision="single",
+    batch=Along(),
     sample=samples.running_sums,
 )
 
@@ -80,6 +82,7 @@ linear_recurrence = general(
     promote=(0, 1),
     static=True,
     precision="single",
+    batch=Along(),
     sample=samples.recurrences,
 )
 
@@ -99,6 +102,7 @@ cumprod = general(
     pull=_cumprod_pull,
     arity=1,
     precision="single",
+    batch=Along(),
     sample=samples.running_products,
 )
 
@@ -130,6 +134,7 @@ logcumsumexp = general(
     pull=_logcumsumexp_pull,
     arity=1,
     precision="single",
+    batch=Along(),
     sample=samples.running_logs,
 )
 

@@ -12,6 +12,7 @@ from .elementwise import multiply
 from .matrix import (
     as_factor,
     diagonal_of,
+    fitted,
     lapack,
     same_square,
     square,
@@ -141,7 +142,8 @@ def _adjugate_tangent_push(tangents, _y, a, e):
 
 def _adjugate_tangent_pull(g, _y, a, e):
     g = adjoint(g)
-    return adjoint(_second_tangent(a, e, g)), adjoint(adjugate_tangent(a, g))
+    by_a, by_e = adjoint(_second_tangent(a, e, g)), adjoint(adjugate_tangent(a, g))
+    return fitted(by_a, a), fitted(by_e, e)
 
 
 adjugate_tangent = lapack(

@@ -9,6 +9,8 @@ from .elementwise import where
 from .index import segment_sum
 from .logic import equal
 from .order import searchsorted
+from .positions import own_places
+from .reduce import amax, amin
 from .rows import undifferentiated
 from .samples import order as samples
 from .slicing import narrow
@@ -50,13 +52,27 @@ def _bincount_shape(x: Aval, length: int) -> Aval:
     return x.like((length,), dtypes.int64)
 
 
-_bincount = undifferentiated("bincount", shape=_bincount_shape, sample=samples.bins)
+def _batch_bincount(call, size, mapped, args, static):
+    (x,), (length,) = args, static
+    places = own_places(x, (), length)
+    counts = call(reshape(places, (prod(places.shape),)), size * length)
+    return reshape(counts, (size, length))
+
+
+_bincount = undifferentiated(
+    "bincount", shape=_bincount_shape, batch=_batch_bincount, sample=samples.bins
+)
+
+
+def _ends(x) -> tuple[int, int]:
+    """The smallest and the largest element of an array of one value for all of a batch."""
+    axes = tuple(range(len(x.shape)))
+    return int(amin(x, axes, False).item()), int(amax(x, axes, False).item())
 
 
 def bincount(x, weights=None, minlength: int = 0):
     """How often 0, 1, 2, … occur in x, or the sum of the weights of each."""
-    raw = getattr(x, "_data", x)
-    low, high = (int(raw.min()), int(raw.max())) if prod(x.shape) else (0, -1)
+    low, high = _ends(x) if prod(x.shape) else (0, -1)
     if low < 0:
         raise ArgumentError(f"bincount: got {low}, expected no negative number")
     length = max(minlength, high + 1)

@@ -8,6 +8,7 @@ from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import KERNELS, PYTHON_SCALARS
 from ..core.value import TENSORS
+from .batching import pointwise
 
 # Their rows are among the complex numbers'.
 from .complex_ import abs_ as abs_
@@ -295,6 +296,7 @@ nextafter = undifferentiated(
     arity=2,
     promote=(0, 1),
     floating=True,
+    batch=pointwise,
     sample=samples.neighbours,
 )
 
@@ -378,5 +380,6 @@ where = linear(
     ],
     joint=True,
     promote=(1, 2),
+    batch=pointwise,
     sample=samples.selections,
 )

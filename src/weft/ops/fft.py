@@ -3,6 +3,7 @@
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, axis_in
 from ..errors import ArgumentError, DTypeError, ShapeError
+from .batching import Along
 from .complex_ import conj
 from .rows import linear
 from .samples import linalg as samples
@@ -33,7 +34,8 @@ def _single(compute):
     return widened
 
 
-def _row(name: str, compute, shape, transpose, sample):
+def _row(name: str, compute, shape, transpose, sample, axes: int = 0):
+    """A row; `axes` says which static parameter names the axes."""
     return linear(
         name,
         compute=_single(compute),
@@ -44,6 +46,7 @@ def _row(name: str, compute, shape, transpose, sample):
         static=True,
         recast=True,
         precision="single",
+        batch=Along((axes,)),
         sample=sample,
     )
 
@@ -80,6 +83,7 @@ paired = linear(
     compute=_weighted,
     shape=lambda x, n, axis, factor: x,
     transpose=[lambda g, _x, n, axis, factor: paired(g, n, axis, factor)],
+    batch=Along((1,)),
     sample=samples.paired,
 )
 
@@ -124,6 +128,7 @@ irfft_row = _row(
     _irfft_shape,
     _irfft_transpose,
     samples.irfft,
+    axes=1,
 )
 
 

@@ -10,32 +10,16 @@ from ..core import dispatch, dtypes
 from ..core.aval import Aval, axis_in, broadcast
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.value import TENSORS, aval_of, wrap
-from ..errors import DTypeError, IndexingError, ShapeError
+from ..errors import DTypeError, ShapeError
+from .batching import aligned, pointwise, spread
 from .elementwise import where
 from .keys import Key, Selector, basic_index, dtype_kind, parse
+from .positions import in_range, index_like, integers, own_places, ravel_index
 from .rows import linear, undifferentiated
 from .samples import index as samples
 from .samples import structural as structural_samples
 from .slicing import indexed_shape, slice_, unslice
-from .structural import broadcast_to, cast, inverse, permute, reshape, unbroadcast
-
-
-def in_range(name: str, called: str = ""):
-    """The backend's kernel, with an index that is out of range as an error of ours."""
-
-    def compute(xp, *args):
-        try:
-            return getattr(xp, name)(*args)
-        except IndexError as e:
-            raise IndexingError(f"{called or name}: {e}") from None
-
-    return compute
-
-
-def integers(name: str, i: Aval) -> None:
-    """Refuse indices that are not integers."""
-    if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
-        raise DTypeError(f"{name}: indices of dtype {i.dtype}, expected integers; cast them")
+from .structural import broadcast_to, cast, inverse, moveaxis, permute, reshape, unbroadcast
 
 
 def _selected(name: str, x: Aval, i: Aval, axis: int) -> tuple[int, ...]:
@@ -55,12 +39,34 @@ def _segment_sum_shape(x: Aval, i: Aval, axis: int, size: int) -> Aval:
     return x.like((*x.shape[:axis], size, *x.shape[axis + i.ndim :]))
 
 
+def _batch_take(call, size, mapped, args, static):
+    (x, i), (axis,) = args, static
+    if not mapped[1]:
+        return call(x, i, axis + 1)
+    if not mapped[0]:
+        return moveaxis(call(x, i, axis), (axis,), (0,))
+    lead, n, rest = x.shape[1 : axis + 1], x.shape[axis + 1], x.shape[axis + 2 :]
+    line = reshape(x, (size * prod(lead) * n, *rest))
+    return call(line, own_places(i, lead, n), 0)
+
+
+def _batch_segment_sum(call, size, mapped, args, static):
+    (x, i), (axis, n) = args, static
+    if not mapped[1]:
+        return call(x, i, axis + 1, n)
+    x = x if mapped[0] else spread(x, size)
+    lead, rest = x.shape[1 : axis + 1], x.shape[axis + len(i.shape) :]
+    line = call(x, own_places(i, lead, n), 0, size * prod(lead) * n)
+    return reshape(line, (size, *lead, n, *rest))
+
+
 take = linear(
     "take",
     compute=in_range("take"),
     shape=lambda x, i, axis: x.like(_selected("take", x, i, axis)),
     transpose=[lambda g, _x, i, axis: segment_sum(g, i, axis, _x.shape[axis]), None],
     static=True,
+    batch=_batch_take,
     sample=samples.takes,
 )
 
@@ -72,6 +78,7 @@ segment_sum = linear(
     transpose=[lambda g, _x, i, axis, size: take(g, i, axis), None],
     static=True,
     precision="single",
+    batch=_batch_segment_sum,
     sample=samples.segment_sums,
 )
 
@@ -93,6 +100,18 @@ def _surviving(g, _x, i, _v, axis):
     return unbroadcast(where(last, take(g, i, axis), 0.0), _v.shape)
 
 
+def _batch_index_put(call, size, mapped, args, static):
+    (x, i, v), (axis,) = args, static
+    x = x if mapped[0] else spread(x, size)
+    if mapped[2]:
+        v = aligned(v, len(x.shape) - 1 + len(i.shape) - mapped[1])
+    if not mapped[1]:
+        return call(x, i, v, axis + 1)
+    lead, n, rest = x.shape[1 : axis + 1], x.shape[axis + 1], x.shape[axis + 2 :]
+    line = reshape(x, (size * prod(lead) * n, *rest))
+    return reshape(call(line, own_places(i, lead, n), v, 0), x.shape)
+
+
 # x with v in the places that the indices take; of several writes to a place the last wins.
 index_put = linear(
     "index_put",
@@ -101,6 +120,7 @@ index_put = linear(
     transpose=[lambda g, _x, i, _v, axis: index_put(g, i, 0, axis), None, _surviving],
     joint=True,
     static=True,
+    batch=_batch_index_put,
     sample=samples.index_puts,
 )
 
@@ -110,11 +130,17 @@ def _last_writes_shape(i: Aval, size: int) -> Aval:
     return i.like(dtype=dtypes.bool_)
 
 
+def _batch_last_writes(call, size, mapped, args, static):
+    (i,), (n,) = args, static
+    return call(own_places(i, (), n), size * n)
+
+
 # Which of the indices of an axis come again later on.
 last_writes = undifferentiated(
     "last_writes",
     compute=in_range("last_writes"),
     shape=_last_writes_shape,
+    batch=_batch_last_writes,
     sample=samples.writes,
 )
 
@@ -122,6 +148,13 @@ last_writes = undifferentiated(
 def _slice_set_shape(x: Aval, v: Aval, index) -> Aval:
     _fits("index", v, indexed_shape(index))
     return x
+
+
+def _batch_slice_set(call, size, mapped, args, static):
+    (x, v), (index,) = args, static
+    x = x if mapped[0] else spread(x, size)
+    v = aligned(v, 1 + len(indexed_shape(index))) if mapped[1] else v
+    return call(x, v, ((0, size, 1), *index))
 
 
 slice_set = linear(
@@ -133,24 +166,10 @@ slice_set = linear(
     ],
     joint=True,
     static=True,
+    batch=_batch_slice_set,
     sample=structural_samples.slice_sets,
 )
 
-
-def _ravel_shape(avals: list[Aval], sizes) -> Aval:
-    for i in avals:
-        integers("ravel_index", i)
-    return avals[0].like(broadcast("index", *(i.shape for i in avals)), dtypes.int64)
-
-
-# Indices of several axes as indices of those axes joined into one.
-ravel_index = undifferentiated(
-    "ravel_index",
-    compute=in_range("ravel_index", "index"),
-    shape=_ravel_shape,
-    arity=None,
-    sample=samples.ravels,
-)
 
 # The number of places that are not zero is known only when it is counted: -1 stands for it.
 flatnonzero = undifferentiated(
@@ -176,6 +195,7 @@ one_hot = undifferentiated(
     "one_hot",
     compute=in_range("one_hot"),
     shape=_one_hot_shape,
+    batch=pointwise,
     sample=samples.one_hots,
 )
 
@@ -185,20 +205,10 @@ def embedding(weight, i):
     return take(weight, i, 0)
 
 
-def index_like(x, i):
-    """Indices as an array, or a tensor, on the backend of x."""
-    raw = x._data if type(x) in TENSORS else x
-    if type(i) in TENSORS:
-        return i if type(x) in TENSORS else i._data
-    if type(i) is not type(raw):
-        i = BACKENDS[type(raw)].as_index(i, raw)
-    return wrap(i) if type(x) in TENSORS else i
-
-
 def index_add(x, i, v, axis: int):
     """x with v added where the indices say; duplicates add up."""
     shape = (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
-    return x + segment_sum(broadcast_to(_array(x, as_value(x, v)), shape), i, axis, x.shape[axis])
+    return x + segment_sum(broadcast_to(as_array(x, as_value(x, v)), shape), i, axis, x.shape[axis])
 
 
 def get(x, key):
@@ -259,7 +269,7 @@ def assign(raw, key, v) -> None:
 def add_at(x, key, v):
     """x with v added to x[key]; duplicates add up."""
     key = parse(key, x.shape)
-    v = _array(x, as_value(x, v))
+    v = as_array(x, as_value(x, v))
     if not key.selectors:
         term = broadcast_to(_trimmed(v, key.shape), key.shape)
         return x + unslice(term, key.index, tuple(x.shape))
@@ -330,10 +340,10 @@ def as_value(x, v):
         raise DTypeError(
             f"index: assigning {own} to {dtype} would lose the imaginary part; take real() of it"
         )
-    return _array(x, v) if scalar else cast(v, dtype)
+    return as_array(x, v) if scalar else cast(v, dtype)
 
 
-def _array(x, v):
+def as_array(x, v):
     """A Python scalar as a 0-d array, or tensor, beside x; arrays stay."""
     if type(v) not in PYTHON_SCALARS:
         return v

@@ -1,5 +1,6 @@
 """Rows: truth values, comparisons and bits, none of which has a derivative."""
 
+from .batching import pointwise
 from .rows import elementwise_shape, undifferentiated
 from .samples import elementwise as samples
 
@@ -8,14 +9,28 @@ def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
     """A row whose results are booleans."""
     shape = elementwise_shape(name, False, "bool")
     return undifferentiated(
-        name, shape=shape, arity=arity, promote=promote, recast=True, sample=sample
+        name,
+        shape=shape,
+        arity=arity,
+        promote=promote,
+        recast=True,
+        batch=pointwise,
+        sample=sample,
     )
 
 
 def _bitwise(name: str, sample, spell: tuple[str, ...] = ()):
     """A row on the bits of integers or booleans."""
     shape = elementwise_shape(name, False)
-    return undifferentiated(name, shape=shape, arity=2, promote=(0, 1), spell=spell, sample=sample)
+    return undifferentiated(
+        name,
+        shape=shape,
+        arity=2,
+        promote=(0, 1),
+        spell=spell,
+        batch=pointwise,
+        sample=sample,
+    )
 
 
 equal = _predicate("equal", 2, samples.equated, (0, 1))
@@ -48,5 +63,6 @@ bitwise_invert = undifferentiated(
     "bitwise_invert",
     shape=elementwise_shape("bitwise_invert", False),
     spell=("bitwise_not", "invert"),
+    batch=pointwise,
     sample=samples.drawn(samples.truths(1), samples.integers((-8, 8))),
 )

@@ -1,9 +1,10 @@
 """What the rows of linear algebra share: shape rules, and matrices over the last two axes."""
 
 from ..core import dtypes
-from ..core.aval import Aval
+from ..core.aval import Aval, broadcast
 from ..errors import ShapeError
 from .arrange import diagonal
+from .batching import Stacked
 from .contract import adjoint, matmul
 from .rows import general
 from .samples import linalg as samples
@@ -31,6 +32,12 @@ def same_square(name: str):
     return lambda a, *_static: square(name, a)
 
 
+def stacks(name: str, *avals: Aval) -> tuple[int, ...]:
+    """The axes that several stacks of matrices have in common, by broadcasting."""
+    shown = f"{name}: stacks {', '.join(str(a.shape) for a in avals)}"
+    return broadcast(shown, *(a.shape[:-2] for a in avals))
+
+
 def lapack(name: str, *, arity: int = 1, compute=None, static: bool = False, **row):
     """A row that LAPACK computes: floating numbers, and float32 in place of half types."""
 
@@ -39,13 +46,14 @@ def lapack(name: str, *, arity: int = 1, compute=None, static: bool = False, **r
         half = xp.dtype_of(args[0])
         if half not in dtypes.HALF:
             return f(*args) if compute is None else f(xp, *args)
-        args = [xp.cast(a, dtypes.float32) for a in args[:arity]] + list(args[arity:])
+        args = [xp.cast(a, dtypes.float32) if k in promoted else a for k, a in enumerate(args)]
         y = f(*args) if compute is None else f(xp, *args)
         ys = y if isinstance(y, tuple) else (y,)
         ys = [xp.cast(z, half) if xp.dtype_of(z) == dtypes.float32 else z for z in ys]
         return tuple(ys) if isinstance(y, tuple) else ys[0]
 
-    row = {"promote": tuple(range(arity)), "floating": True, "precision": "single"} | row
+    promoted = row.setdefault("promote", tuple(range(arity)))
+    row = {"floating": True, "precision": "single", "batch": Stacked((2,) * arity)} | row
     return general(name, arity=arity, compute=widened, static=static, **row)
 
 
@@ -72,8 +80,9 @@ def trace(x, offset: int = 0):
 
 def trace_of_product(a, b):
     """tr(ab), without the product."""
-    n = len(b.shape)
-    return sum_(mT(a) * b, (n - 2, n - 1), False)
+    products = mT(a) * b
+    n = len(products.shape)
+    return sum_(products, (n - 2, n - 1), False)
 
 
 def as_factor(x):
@@ -128,5 +137,6 @@ identity_like = general(
     shape=same_square("identity_like"),
     push=lambda tangents, _y, _a: tangents[0] * 0,
     pull=lambda _g, _y, _a: (None,),
+    batch=Stacked((2,)),
     sample=samples.regular,
 )

@@ -2,8 +2,9 @@
 
 from ..core.aval import Aval
 from ..errors import ShapeError
+from .batching import Stacked
 from .contract import adjoint, matmul
-from .matrix import columns, lapack, matrices, rows, same_square, square, total
+from .matrix import columns, fitted, lapack, matrices, rows, same_square, square, stacks, total
 from .rows import general
 from .samples import linalg as samples
 from .structural import concat
@@ -19,6 +20,7 @@ binade = general(
     shape=lambda e: e.like((*e.shape[:-2], 1, 1)),
     push=lambda _tangents, y, _e: y * 0.0,
     pull=lambda _g, _y, _e: (None,),
+    batch=Stacked((2,)),
     sample=samples.rectangles,
 )
 
@@ -51,7 +53,7 @@ def _sylvester_shape(a: Aval, b: Aval, q: Aval) -> Aval:
     a, b, q = square("sylvester", a), square("sylvester", b), matrices("sylvester", q)
     if (a.shape[-1], b.shape[-1]) != q.shape[-2:]:
         raise ShapeError(f"sylvester: {a.shape}, {b.shape} and {q.shape} do not fit AX + XB = Q")
-    return q
+    return q.like((*stacks("sylvester", a, b, q), *q.shape[-2:]))
 
 
 def _sylvester_push(tangents, x, a, b, _q):
@@ -66,7 +68,7 @@ def _sylvester_push(tangents, x, a, b, _q):
 
 def _sylvester_pull(g, x, a, b, _q):
     g, x = sylvester(adjoint(a), adjoint(b), g), adjoint(x)
-    return -matmul(g, x), -matmul(x, g), g
+    return fitted(-matmul(g, x), a), fitted(-matmul(x, g), b), fitted(g, _q)
 
 
 # The X of AX + XB = Q.

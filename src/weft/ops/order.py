@@ -1,13 +1,23 @@
 """Rows: sorting, and elements chosen by their order."""
 
+from math import prod
+
+import numpy as np
+
 from ..core import dtypes
 from ..core.aval import Aval, axis_in
+from ..core.value import aval_of
 from ..errors import ArgumentError, ShapeError
 from .along import scatter_sum, take_along_axis
 from .axes import real_only
+from .batching import Along, spread
+from .elementwise import minimum, where
+from .index import as_array
+from .logic import isnan, less, less_equal, logical_and, logical_not, logical_or
+from .positions import index_like
 from .rows import general, undifferentiated
 from .samples import order as samples
-from .structural import squeeze
+from .structural import reshape, squeeze
 
 
 def _order_shape(name: str, dtype=None):
@@ -20,7 +30,7 @@ def _order_shape(name: str, dtype=None):
 
 
 argsort = undifferentiated(
-    "argsort", shape=_order_shape("argsort", dtypes.int64), sample=samples.orders
+    "argsort", shape=_order_shape("argsort", dtypes.int64), batch=Along(), sample=samples.orders
 )
 
 
@@ -40,6 +50,7 @@ sort = general(
     push=_sort_push,
     pull=_sort_pull,
     arity=1,
+    batch=Along(),
     sample=samples.orders,
 )
 
@@ -60,7 +71,15 @@ def _routed(name: str, shape, axis_at: int, sample):
         return y[1], x.shape[static[axis_at]]
 
     return general(
-        name, shape=shape, push=push, pull=pull, keep=keep, arity=1, outputs=2, sample=sample
+        name,
+        shape=shape,
+        push=push,
+        pull=pull,
+        keep=keep,
+        arity=1,
+        outputs=2,
+        batch=Along((axis_at,)),
+        sample=sample,
     )
 
 
@@ -132,11 +151,41 @@ def _searchsorted_shape(sequence: Aval, x: Aval, right: bool) -> Aval:
     return x.like(dtype=dtypes.int64)
 
 
+def _comes_before(a, x, right: bool):
+    """Whether an element of a sorted array is passed on the way to the place of x.
+
+    NaN is sorted behind all numbers.
+    """
+    passed = less_equal(a, x) if right else less(a, x)
+    if not dtypes.is_inexact(aval_of(a).dtype):
+        return passed
+    by_nan = isnan(x) if right else logical_and(isnan(x), logical_not(isnan(a)))
+    return logical_or(passed, by_nan)
+
+
+def _batch_searchsorted(call, size, mapped, args, static):
+    """Where each element has a sorted array of its own: bisection, all of them at once."""
+    (sequence, x), (right,) = args, static
+    if not mapped[0]:
+        return call(sequence, x, right)
+    x = x if mapped[1] else spread(as_array(sequence, x), size)
+    (_, n), shape = sequence.shape, tuple(x.shape)
+    x = reshape(x, (size, prod(shape[1:])))
+    passed = index_like(x, np.zeros(x.shape, np.int64))
+    for k in reversed(range(n.bit_length())):
+        further = passed + (1 << k)
+        last = take_along_axis(sequence, minimum(further, n) - 1, 1)
+        goes = logical_and(less_equal(further, n), _comes_before(last, x, right))
+        passed = where(goes, further, passed)
+    return reshape(passed, shape)
+
+
 searchsorted = undifferentiated(
     "searchsorted",
     shape=_searchsorted_shape,
     arity=2,
     promote=(0, 1),
     static=True,
+    batch=_batch_searchsorted,
     sample=samples.searches,
 )

@@ -1,17 +1,12 @@
 """Rows: reductions over axes."""
 
 from math import inf, nan
+from math import prod as product
 
 from ..core import dtypes
 from ..core.aval import Aval, reduced
-from .axes import (
-    along_shape,
-    count,
-    floating,
-    real_floating,
-    reduction_shape,
-    restored,
-)
+from .axes import along_shape, count, floating, real_floating, reduction_shape, restored
+from .batching import Along
 from .complex_ import abs_, conj, real
 from .elementwise import exp, power_scalar, where
 from .logic import equal
@@ -31,6 +26,7 @@ mean = linear(
     shape=reduction_shape("mean", floating),
     transpose=[_mean_transpose],
     precision="single",
+    batch=Along(),
     sample=samples.sums,
 )
 
@@ -83,6 +79,7 @@ prod = general(
     pull=_prod_pull,
     arity=1,
     precision="single",
+    batch=Along(),
     sample=samples.products,
 )
 
@@ -90,7 +87,12 @@ prod = general(
 # For each element its share in the extreme y over `axes`: one over the number of elements that
 # attain it (by being NaN, if y is), else zero.
 extreme_share = elementwise(
-    "extreme_share", [0, 0], promote=(0, 1), static=True, sample=samples.extreme_shares
+    "extreme_share",
+    [0, 0],
+    promote=(0, 1),
+    static=True,
+    batch=Along(),
+    sample=samples.extreme_shares,
 )
 
 
@@ -114,6 +116,7 @@ def _extreme(name: str, alias: str):
         pull=_extreme_pull,
         arity=1,
         spell=(alias,),
+        batch=Along(),
         sample=samples.extremes,
     )
 
@@ -132,13 +135,27 @@ def _arg_shape(name: str):
     return shape
 
 
-argmax = undifferentiated("argmax", shape=_arg_shape("argmax"), sample=samples.arg_extremes)
-argmin = undifferentiated("argmin", shape=_arg_shape("argmin"), sample=samples.arg_extremes)
+def _arg_batch(call, size, mapped, args, static):
+    (x,), (axis, keepdims) = args, static
+    if axis is not None:
+        return call(x, axis + 1, keepdims)
+    y = call(reshape(x, (size, product(x.shape[1:]))), 1, False)
+    return reshape(y, (size, *(1,) * (len(x.shape) - 1))) if keepdims else y
+
+
+def _place(name: str):
+    return undifferentiated(
+        name, shape=_arg_shape(name), batch=_arg_batch, sample=samples.arg_extremes
+    )
+
+
+argmax = _place("argmax")
+argmin = _place("argmin")
 
 
 def _truth(name: str, dtype=dtypes.bool_):
     shape = reduction_shape(name, lambda _: dtype)
-    return undifferentiated(name, shape=shape, sample=samples.truths)
+    return undifferentiated(name, shape=shape, batch=Along(), sample=samples.truths)
 
 
 any_ = _truth("any")
@@ -194,6 +211,7 @@ p_norm = general(
     arity=1,
     recast=True,
     precision="single",
+    batch=Along(),
     sample=samples.norms,
 )
 
@@ -256,6 +274,7 @@ def _spread(name: str, push, pull):
         arity=1,
         recast=True,
         precision="single",
+        batch=Along(),
         sample=samples.deviations,
     )
 
@@ -292,6 +311,7 @@ logsumexp = general(
     pull=_logsumexp_pull,
     arity=1,
     precision="single",
+    batch=Along(),
     sample=samples.logsumexp,
 )
 
@@ -324,6 +344,7 @@ softmax_product = general(
     promote=(0, 1),
     static=True,
     precision="single",
+    batch=Along(),
     sample=samples.softmax_products,
 )
 
@@ -334,6 +355,7 @@ softmax = general(
     pull=lambda g, y, _x, axis: (softmax_product(g, y, axis),),
     arity=1,
     precision="single",
+    batch=Along(),
     sample=samples.softmax,
 )
 
@@ -362,6 +384,7 @@ log_softmax_product = general(
     promote=(0, 1),
     static=True,
     precision="single",
+    batch=Along(),
     sample=samples.softmax_products,
 )
 
@@ -372,5 +395,6 @@ log_softmax = general(
     pull=lambda g, y, _x, axis: (log_softmax_product(g, y, axis),),
     arity=1,
     precision="single",
+    batch=Along(),
     sample=samples.softmax,
 )

@@ -6,7 +6,8 @@ hashed, and it says the shape of its result.
 """
 
 from ..core.aval import Aval
-from ..errors import IndexingError, ShapeError
+from ..errors import BatchingError, IndexingError, ShapeError
+from .batching import Stated
 from .rows import linear
 from .samples import structural as samples
 
@@ -17,6 +18,8 @@ def span(s: slice, n: int) -> tuple[int, int, int]:
         return 0, n, 1
     try:
         start, stop, step = s.indices(n)
+    except BatchingError:
+        raise
     except (TypeError, ValueError) as e:
         raise IndexingError(f"index: {e}") from None
     count = len(range(start, stop, step))
@@ -63,6 +66,7 @@ slice_ = linear(
     "slice_",
     shape=_slice_shape,
     transpose=[lambda g, _x, index: unslice(g, index, _x.shape)],
+    batch=Stated(lambda size, index: (((0, size, 1), *index),)),
     sample=samples.slices,
 )
 
@@ -71,6 +75,7 @@ unslice = linear(
     "unslice",
     shape=_unslice_shape,
     transpose=[lambda g, _x, index, shape: slice_(g, index)],
+    batch=Stated(lambda size, index, shape: (((0, size, 1), *index), (size, *shape))),
     sample=samples.unslices,
 )
 

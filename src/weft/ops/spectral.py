@@ -17,6 +17,7 @@ from math import sqrt
 from ..core import dtypes
 from ..core.aval import Aval
 from .arrange import diag_embed
+from .batching import Stacked
 from .complex_ import conj, real
 from .contract import adjoint, matmul
 from .matrix import (
@@ -24,12 +25,14 @@ from .matrix import (
     columns,
     completed,
     diagonal_of,
+    fitted,
     for_first,
     hermitian,
     lapack,
     matrices,
     rows,
     square,
+    stacks,
     total,
 )
 from .rows import general
@@ -49,6 +52,11 @@ def _tie(xp, h, roundings: float) -> float:
     return roundings * eps * sqrt(h.shape[-1])
 
 
+def _beside_diagonal(name: str, h: Aval, e: Aval) -> Aval:
+    """The shape rule for an h that is diagonal, and stacks that broadcast."""
+    return e.like((*stacks(name, h, e), *e.shape[-2:]), dtypes.promote(h.dtype, e.dtype))
+
+
 def _coupling_push(tangents, y, h, _e, roundings):
     dh, de = tangents
     parts = [] if de is None else [de]
@@ -60,7 +68,7 @@ def _coupling_push(tangents, y, h, _e, roundings):
 def _coupling_pull(g, y, h, _e, roundings):
     g = coupling(adjoint(h), g, roundings)
     x = adjoint(y)
-    return matmul(g, x) - matmul(x, g), g
+    return fitted(matmul(g, x) - matmul(x, g), h), fitted(g, _e)
 
 
 # The X of XH − HX = E for an H that is diagonal up to blocks of equal elements, with zeros in
@@ -72,9 +80,10 @@ coupling = general(
     compute=lambda xp, h, e, roundings: xp.coupling(h, e, _tie(xp, h, roundings)),
     promote=(0, 1),
     static=True,
-    shape=lambda h, e, _: e.like(dtype=dtypes.promote(h.dtype, e.dtype)),
+    shape=lambda h, e, _: _beside_diagonal("coupling", h, e),
     push=_coupling_push,
     pull=_coupling_pull,
+    batch=Stacked((2, 2)),
     sample=spectra.coupling,
 )
 
@@ -89,7 +98,7 @@ def _divided_push(tangents, y, _z, h):
 
 def _divided_pull(g, y, _z, h):
     g = divided(g, adjoint(h))
-    return g, -matmul(adjoint(y), g)
+    return fitted(g, _z), fitted(-matmul(adjoint(y), g), h)
 
 
 # The X of XH = Z for such an H, with zeros in the columns of zero elements.
@@ -98,9 +107,10 @@ divided = general(
     arity=2,
     compute=lambda xp, z, h: xp.divided(z, h, _tie(xp, h, _HERMITIAN)),
     promote=(0, 1),
-    shape=lambda z, h: z.like(dtype=dtypes.promote(z.dtype, h.dtype)),
+    shape=lambda z, h: _beside_diagonal("divided", h, z),
     push=_divided_push,
     pull=_divided_pull,
+    batch=Stacked((2, 2)),
     sample=spectra.divided,
 )
 

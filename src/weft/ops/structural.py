@@ -7,8 +7,8 @@ from math import prod
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, axis_in, broadcast, reduced
 from ..errors import ArgumentError, AxisError, ShapeError
-from .batching import pointwise
-from .rows import linear
+from .batching import Along, Stated, aligned, pointwise
+from .rows import elementwise, linear
 from .samples import structural as samples
 from .slicing import along, narrow, slice_
 
@@ -31,6 +31,9 @@ alias = linear(
     sample=samples.arrays,
 )
 
+# The same value without a derivative, for programs that are written down.
+detach = elementwise("detach", [0], compute=lambda xp, x: x, promote=(), sample=samples.stopped)
+
 copy = linear(
     "copy",
     shape=lambda x: x,
@@ -52,6 +55,7 @@ reshape = linear(
     "reshape",
     shape=_reshape_shape,
     transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
+    batch=Stated(lambda size, shape: ((size, *shape),)),
     sample=samples.reshapes,
 )
 
@@ -72,6 +76,7 @@ permute = linear(
     "permute",
     shape=_permute_shape,
     transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
+    batch=Stated(lambda size, axes: ((0, *[a + 1 for a in axes]),)),
     sample=samples.permutes,
 )
 
@@ -82,10 +87,16 @@ def _broadcast_shape(x: Aval, shape) -> Aval:
     return x.like(shape)
 
 
+def _batch_broadcast(call, size, mapped, args, static):
+    (x,), (shape,) = args, static
+    return call(aligned(x, 1 + len(shape)), (size, *shape))
+
+
 broadcast_to = linear(
     "broadcast_to",
     shape=_broadcast_shape,
     transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
+    batch=_batch_broadcast,
     sample=samples.broadcasts,
 )
 
@@ -102,7 +113,14 @@ def _spread(g, _x, axes, keepdims):
     return broadcast_to(g, shape)
 
 
-sum_ = linear("sum", shape=_sum_shape, transpose=[_spread], precision="single", sample=samples.sums)
+sum_ = linear(
+    "sum",
+    shape=_sum_shape,
+    transpose=[_spread],
+    precision="single",
+    batch=Along(),
+    sample=samples.sums,
+)
 
 
 @lru_cache(maxsize=1024)
@@ -173,6 +191,7 @@ flip = linear(
     "flip",
     shape=_flip_shape,
     transpose=[lambda g, _x, axes: flip(g, axes)],
+    batch=Along(),
     sample=samples.flips,
 )
 
@@ -189,6 +208,7 @@ roll = linear(
     "roll",
     shape=_roll_shape,
     transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
+    batch=Along((1,)),
     sample=samples.rolls,
 )
 
@@ -222,6 +242,7 @@ _concat = linear(
     shape=_concat_shape,
     transpose=_piece,
     joint=True,
+    batch=Along(),
     sample=samples.concats,
 )
 
@@ -251,6 +272,7 @@ stack = linear(
     shape=_stack_shape,
     transpose=lambda g, i, _args, axis: slice_(g, along(g.shape, axis, i)),
     joint=True,
+    batch=Along(),
     sample=samples.stacks,
 )
 

@@ -2,11 +2,13 @@
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
-from ..core.value import TENSORS
 from ..errors import ShapeError
 from .arrange import tril, triu
+from .axes import real_floating
+from .batching import Stacked, all_spread
+from .batching_linalg import RightSides
 from .contract import adjoint, matmul
-from .matrix import fitted, lapack, matrices, same_square, square
+from .matrix import fitted, lapack, matrices, same_square, square, stacks
 from .rows import undifferentiated
 from .samples import linalg as samples
 
@@ -30,11 +32,10 @@ def _system(name: str):
 
     def shape(a: Aval, b: Aval, *_static) -> Aval:
         a, b = square(name, a), matrices(name, b)
-        shown = f"{name}: {a.shape} and right sides {b.shape}"
         if a.shape[-1] != b.shape[-2]:
+            shown = f"{name}: {a.shape} and right sides {b.shape}"
             raise ShapeError(f"{shown}: {a.shape[-1]} ≠ {b.shape[-2]}")
-        batch = broadcast(shown, a.shape[:-2], b.shape[:-2])
-        return b.like((*batch, *b.shape[-2:]), dtypes.promote(a.dtype, b.dtype))
+        return b.like((*stacks(name, a, b), *b.shape[-2:]), dtypes.promote(a.dtype, b.dtype))
 
     return shape
 
@@ -67,6 +68,7 @@ solve_matrix = lapack(
     shape=_system("solve"),
     push=_solve_push,
     pull=_solve_pull,
+    batch=RightSides(),
     sample=samples.systems,
 )
 
@@ -93,13 +95,36 @@ solve_triangle = lapack(
     shape=_system("triangular_solve"),
     push=_triangular_push,
     pull=_triangular_pull,
+    batch=RightSides(),
     static=True,
     sample=samples.triangles,
 )
 
 
-def _pinv_shape(a: Aval, rtol) -> Aval:
-    a = matrices("pinv", a)
+def _of_each(name: str, a: Aval, rtol: Aval) -> Aval:
+    """a as a stack of matrices that have a tolerance each, or all the same one."""
+    a = matrices(name, a)
+    stack = a.shape[:-2]
+    if broadcast(f"{name}: tolerances", stack, rtol.shape) != stack:
+        raise ShapeError(f"{name}: {a.shape} with tolerances {rtol.shape}, one for each matrix")
+    return a
+
+
+def _of_each_batch(call, size, mapped, args, static):
+    a, rtol = all_spread(size, mapped, args) if mapped[1] else args
+    return Stacked((2, 0))(call, size, (True, mapped[1]), (a, rtol), static)
+
+
+def _tolerance(a, rtol):
+    """What counts as zero beside the largest singular value: by default its rounding error."""
+    if rtol is not None:
+        return rtol
+    double = real_floating(dtypes.canonical(a.dtype)) == dtypes.float64
+    return max(a.shape[-2:], default=1) * 2.0 ** (-52 if double else -23)
+
+
+def _pinv_shape(a: Aval, rtol: Aval) -> Aval:
+    a = _of_each("pinv", a, rtol)
     return a.like((*a.shape[:-2], a.shape[-1], a.shape[-2]))
 
 
@@ -118,46 +143,57 @@ def _pinv_change(p, a, e):
 
 def _pinv_push(tangents, y, a, _rtol):
     e = tangents[0]
+    if e is None:
+        return y * 0.0
     return _pinv_change(y, a, adjoint(e)) - matmul(matmul(y, e), y)
 
 
 def _pinv_pull(g, y, a, _rtol):
     h = adjoint(y)
-    return (adjoint(_pinv_change(y, a, g)) - matmul(matmul(h, g), h),)
-
-
-def _raw(rtol):
-    """A tolerance for each matrix of a batch may come as a tensor."""
-    return rtol._data if type(rtol) in TENSORS else rtol
+    return adjoint(_pinv_change(y, a, g)) - matmul(matmul(h, g), h), None
 
 
 # Right where the rank stays the same; elsewhere the inverse itself jumps.
-pinv = lapack(
+pinv_within = lapack(
     "pinv",
-    compute=lambda xp, a, rtol: xp.pinv(a, _raw(rtol)),
+    arity=2,
     shape=_pinv_shape,
     push=_pinv_push,
     pull=_pinv_pull,
+    promote=(0,),
     static=True,
+    batch=_of_each_batch,
     sample=samples.pinv,
 )
 
 
-def _rank_shape(a: Aval, rtol) -> Aval:
-    return matrices("matrix_rank", a).like(a.shape[:-2], dtypes.int64)
+def pinv(a, rtol=None):
+    """The Moore-Penrose inverse; rtol is a number, or a tensor with one for each matrix."""
+    return pinv_within(a, _tolerance(a, rtol))
+
+
+def _rank_shape(a: Aval, rtol: Aval) -> Aval:
+    return _of_each("matrix_rank", a, rtol).like(a.shape[:-2], dtypes.int64)
 
 
 def _rank(xp, a, rtol):
     half = xp.dtype_of(a) in dtypes.HALF
-    return xp.matrix_rank(xp.cast(a, dtypes.float32) if half else a, _raw(rtol))
+    return xp.matrix_rank(xp.cast(a, dtypes.float32) if half else a, rtol)
 
 
-matrix_rank = undifferentiated(
+rank_within = undifferentiated(
     "matrix_rank",
+    arity=2,
     compute=_rank,
     shape=_rank_shape,
     promote=(0,),
     floating=True,
     static=True,
+    batch=_of_each_batch,
     sample=samples.ranks,
 )
+
+
+def matrix_rank(a, rtol=None):
+    """How many singular values exceed rtol times the largest one."""
+    return rank_within(a, _tolerance(a, rtol))

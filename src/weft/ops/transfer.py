@@ -3,6 +3,7 @@
 from ..backend.device import canonical_device, place
 from ..core.aval import Aval
 from ..core.value import aval_of
+from .batching import pointwise
 from .rows import linear
 
 transfer = linear(
@@ -11,6 +12,7 @@ transfer = linear(
     shape=lambda x, target, source: Aval(x.shape, x.dtype, target),
     transpose=[lambda g, _x, target, source: transfer(g, source, target)],
     recast=True,
+    batch=pointwise,
 )
 
 

@@ -9,6 +9,7 @@ from threading import RLock
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.box import nodes_below
 from ..core.node import Extra, Leaf, Node, Severed
 from ..core.origin import origin
 from ..core.settings import changed, current
@@ -36,7 +37,7 @@ def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = F
     """
     node = self._node
     if node is None or node.__class__ is Severed:
-        raise _no_graph(self)
+        raise no_graph(self)
     seed = seed_for(self, grad)
     start = {node: seed if create_graph else seed._data}
     retain = retain_graph or create_graph
@@ -44,7 +45,8 @@ def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = F
     return _hand_out(reached, seed, create_graph)
 
 
-def _no_graph(x) -> errors.GradientError:
+def no_graph(x) -> errors.GradientError:
+    """Why x cannot be differentiated."""
     if x._node.__class__ is Severed:
         return errors.GradientNotRecorded(
             f"this value was computed from a gradient made at {x._node.line} without its graph; "
@@ -54,6 +56,11 @@ def _no_graph(x) -> errors.GradientError:
         return errors.NotDifferentiable(
             f"backward(): a tensor of dtype {x.dtype} has no derivative; compute the loss in "
             f"floating point"
+        )
+    if nodes_below(x):
+        return errors.NoGraph(
+            "backward(): inside vmap or jvp, and what requires a gradient is none of the "
+            "function's arguments; use wf.grad there, with that tensor as an argument"
         )
     return errors.NoGraph(
         "backward(): nothing was recorded for this tensor: no input of its computation requires "

@@ -4,6 +4,7 @@ from .. import errors
 from ..array.tensor import Tensor
 from ..core.box import NAMESPACE, Box, Level
 from ..core.call import caller
+from ..core.dispatch import infer
 from ..core.op import Op
 from ..core.value import TENSORS, install_level
 from .dual import raw_of
@@ -42,6 +43,8 @@ class Batch(Box):
                     f"{op.name}: the shape of the result depends on the values, so the elements "
                     "of a batch cannot be done together; use wf.where, or a Python loop"
                 )
+            if not size:
+                infer(op, operands, static)  # a computation on nothing finds no fault
             z = op.batch(call, size, mapped, args, static)
         else:
             z = call(args, *static) if op.arity is None else call(*args, *static)
@@ -52,6 +55,9 @@ class Batch(Box):
     @classmethod
     def lift(cls, level: Level, value) -> "Batch":
         return cls(level.tag, value, level.size or 0, mapped=False)
+
+    def beside(self, value) -> "Batch":
+        return Batch(self.level, value, self.size, mapped=False)
 
     def stopped(self):
         inner = self.data

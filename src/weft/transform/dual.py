@@ -3,7 +3,8 @@
 from .. import errors
 from ..array.make import asarray, zeros_like
 from ..array.tensor import Tensor
-from ..core.box import Box, Level, between, level_of
+from ..core.backends import BACKENDS
+from ..core.box import NAMESPACE, Box, Level, between, innermost, level_of, raised
 from ..core.call import caller
 from ..core.dispatch import inexact
 from ..core.op import Op
@@ -23,6 +24,10 @@ class Dual(Box):
     def inner(self):
         return self.primal
 
+    @property
+    def contents(self) -> tuple:
+        return (self.primal,) if self.tangent is None else (self.primal, self.tangent)
+
     @classmethod
     def interpret(cls, op: Op, level: float, operands: list, static: tuple):
         """y and the push-forward of the tangents, both one level down."""
@@ -34,19 +39,25 @@ class Dual(Box):
         call = caller(op)
         y = call(primals, *static) if op.arity is None else call(*primals, *static)
         moving = any([t is not None for t in tangents])
+        if op.outputs == 1 and not inexact(y):
+            return y
+        dy = None if op.outputs == 1 else (None,) * op.outputs
+        if moving:
+            with NAMESPACE.quiet():  # an infinite partial is no warning, as in a reverse sweep
+                dy = push(op, y, primals, tuple(tangents), static)
         if op.outputs == 1:
-            if not inexact(y):
-                return y
-            return cls(level, y, _tangent(op, y, primals, tangents, static) if moving else None)
-        dys = _tangent(op, y, primals, tangents, static) if moving else (None,) * op.outputs
+            return cls(level, y, dy)
         return tuple(
-            cls(level, v, dys[k] if k in op.tracked else None) if inexact(v) else v
+            cls(level, v, dy[k] if k in op.tracked else None) if inexact(v) else v
             for k, v in enumerate(y)
         )
 
     @classmethod
     def lift(cls, level: Level, value) -> "Dual":
         return cls(level.tag, value, None)
+
+    def beside(self, value) -> "Dual":
+        return Dual(self.level, value, None)
 
     def stopped(self):
         primal = self.primal
@@ -68,23 +79,14 @@ def raw_of(x):
     return x.detach()._data if x.__class__ in TENSORS else x
 
 
-def _tangent(op: Op, y, primals, tangents, static):
-    if op.rule is None:
-        raise errors.NotDifferentiable(
-            f"{op.name} has no derivative; use .detach() or wf.stop_gradient() on its argument "
-            "to treat the result as a constant"
-        )
-    return push(op, y, primals, tuple(tangents), static)
-
-
 def held(x: Tensor):
     """What goes into a box: the raw value, or the tensor itself if its history matters."""
     return x._data if x._node is None else x
 
 
 def released(value) -> Tensor:
-    """What comes out of a box, as a tensor."""
-    return value if value.__class__ in TENSORS else wrap(value)
+    """What comes out of a box, as a tensor; NumPy answers 0-d questions with scalars."""
+    return value if value.__class__ in TENSORS else wrap(BACKENDS[value.__class__].whole(value))
 
 
 class DualTensor(Tensor):
@@ -106,19 +108,28 @@ class DualTensor(Tensor):
         value = asarray(value)
         if tangent is not None:
             tangent = matching_tangent("DualTensor", value, asarray(tangent))
-        below = max(level_of(value), 0 if tangent is None else level_of(tangent))
+        running = innermost()
+        below = max(level_of(value), level_of(tangent), running.tag if running else 0)
         held_tangent = None if tangent is None else held(tangent)
         return wrap(Dual(between(below), held(value), held_tangent))
 
     @property
     def value(self) -> Tensor:
         """The primal."""
-        return released(self._data.primal)
+        return _beside(self._data.primal, self._data.tangent)
 
     @property
     def tangent(self) -> Tensor:
         """The derivative that was carried along; zeros where nothing moved."""
-        return tangent_of(self, self._data.level)
+        tangent = self._data.tangent
+        if tangent is None:
+            return tangent_of(self, self._data.level)
+        return _beside(tangent, self._data.primal)
+
+
+def _beside(part, other) -> Tensor:
+    """One part of a dual, a dual itself if the other part is one."""
+    return released(raised(part, [other]) if level_of(part) < level_of(other) else part)
 
 
 install_level(Dual, DualTensor)

@@ -6,13 +6,15 @@ from functools import wraps
 from .. import errors
 from ..array.make import ones_like, zeros_like
 from ..array.tensor import Tensor
-from ..core.box import Level, innermost, level_of, tags
+from ..core.box import Level, innermost, level_of, refuse_inner, tags
+from ..core.dispatch import inexact
 from ..core.node import Leaf, Node, Severed
 from ..core.settings import changed, current
-from ..core.value import wrap
+from ..core.value import TENSORS, wrap
 from ..ops.structural import alias
 from . import trees
-from .dual import Dual, held, matching_tangent, primal_of, tangent_of
+from .backward import no_graph, visit
+from .dual import Dual, held, matching_tangent, primal_of, released, tangent_of
 from .sweep import reaching, sweep
 
 
@@ -33,13 +35,17 @@ def _fresh(x: Tensor) -> Tensor:
 
 def _chosen(what: str, argnums, args: tuple) -> tuple[int, ...]:
     """The positions that `argnums` names, all of which must be there."""
-    picked = (argnums,) if isinstance(argnums, int) else tuple(argnums)
+    picked = tuple(argnums) if isinstance(argnums, list | tuple) else (argnums,)
     for i in picked:
-        if not -len(args) <= i < len(args):
+        if not isinstance(i, int) or not -len(args) <= i < len(args):
             raise errors.ArgumentError(
-                f"{what}: argnums={argnums} with {len(args)} positional arguments"
+                f"{what}: argnums={argnums!r} with {len(args)} positional arguments; give the "
+                "position of one of them, or a tuple of positions"
             )
-    return tuple(i % len(args) for i in picked)
+    places = tuple(i % len(args) for i in picked)
+    if len(set(places)) < len(places):
+        raise errors.ArgumentError(f"{what}: argnums={argnums!r} names an argument twice")
+    return places
 
 
 class _Recorded:
@@ -50,35 +56,53 @@ class _Recorded:
         args = list(args)
         leaves, self.rebuild_inputs = trees.tensors(what, tuple(args[i] for i in picked))
         trees.differentiable(what, leaves)
-        with changed(grad=True):
+        with changed(grad=True, enclosed=True):
             self.inputs = [_fresh(x) for x in leaves]
+            # f may assign into its arguments, which are other nodes then.
+            self.goals = [x._node for x in self.inputs]
             for i, part in zip(picked, self.rebuild_inputs(self.inputs), strict=True):
                 args[i] = part
             out = f(*args, **kwargs)
-        self.aux = None
-        if has_aux:
-            if not isinstance(out, tuple) or len(out) != 2:
-                raise errors.ArgumentError(f"{what}: with has_aux=True return (result, aux)")
-            out, self.aux = out
+        out, self.aux = _parted(what, out, self._value) if has_aux else (out, None)
         self.outputs, self.rebuild_outputs = trees.returned(what, out)
+        if self.inputs:
+            self._refuse_levels_above()
+
+    def _refuse_levels_above(self) -> None:
+        """Refuse results on a level that the inputs are not on: nodes there do not lead to them."""
+        top = max(map(level_of, self.inputs))
+        for y in self.outputs:
+            if level_of(y) > top:
+                raise errors.ArgumentError(
+                    f"{self.what}: the function uses a DualTensor that was made outside of it, so "
+                    "its result is one, too; return its .value or its .tangent, or use wf.jvp"
+                )
 
     def pulled(self, seeds: list, retain: bool) -> list:
-        """The inputs' cotangents for the outputs' (None: none)."""
+        """The inputs' cotangents for the outputs'."""
         start: dict = {}
         for y, g in zip(self.outputs, seeds, strict=True):
-            if y._node.__class__ in (Leaf, Node) and g is not None:
+            if y._node.__class__ is Severed:
+                raise no_graph(y)
+            if y._node is not None:
                 start[y._node] = start[y._node] + g if y._node in start else g
-        goals = [x._node for x in self.inputs]
+        goals = self.goals
         useful, leaves = reaching(start, set(goals))
         # Somebody outside may want to differentiate what we give him.
-        record = current.get().grad and not leaves.issubset(goals)
-        start = {n: g if record else held(g) for n, g in start.items() if n in useful}
+        tracked = any(g.requires_grad for g in start.values()) or not leaves.issubset(goals)
+        record = current.get().grad and tracked
+        start = {n: g if record else g._data for n, g in start.items() if n in useful}
         found = sweep(
-            start, record=record, retain=retain or record, useful=useful, goals=set(goals)
+            start,
+            record=record,
+            retain=retain or record,
+            useful=useful,
+            goals=set(goals),
+            on_node=visit,
         )
         cotangents = [found.get(n) for n in goals]
         return [
-            zeros_like(_lowered(x)) if c is None else c if c.__class__ is Tensor else _wrapped(c)
+            zeros_like(_lowered(x)) if c is None else released(c)
             for x, c in zip(self.inputs, cotangents, strict=True)
         ]
 
@@ -96,15 +120,20 @@ class _Recorded:
         if y._node.__class__ not in (Leaf, Node):
             return True
         _, leaves = reaching([y._node], set())
-        return not leaves.issubset([x._node for x in self.inputs])
+        return not leaves.issubset(self.goals)
+
+
+def _parted(what: str, out, seen: Callable):
+    """(result, aux) of a function with `has_aux`, the tensors of aux as seen from outside."""
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise errors.ArgumentError(f"{what}: with has_aux=True return (result, aux)")
+    result, aux = out
+    leaves, put = trees.flatten(aux)
+    return result, put([seen(a) if a.__class__ in TENSORS else a for a in leaves])
 
 
 def _lowered(x: Tensor) -> Tensor:
     return wrap(x._data)
-
-
-def _wrapped(c):
-    return c if isinstance(c, Tensor) else wrap(c)
 
 
 def value_and_grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
@@ -124,7 +153,7 @@ def value_and_grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
         run = _Recorded("grad", f, args, kwargs, _chosen("grad", argnums, args), has_aux)
         loss = _scalar(run)
         value = run.values()
-        grads = run.rebuild_inputs(run.pulled([ones_like(_lowered(loss))], retain=False))
+        grads = run.rebuild_inputs(run.pulled([ones_like(_lowered(loss))], retain=has_aux))
         grads = grads[0] if isinstance(argnums, int) else grads
         return ((value, run.aux), grads) if has_aux else (value, grads)
 
@@ -139,7 +168,11 @@ def _scalar(run: _Recorded) -> Tensor:
             f"grad: the function must return one number, it returned {got}; reduce it "
             "(.sum()), or use wf.vjp or wf.jacobian"
         )
-    trees.differentiable("grad (result)", outputs)
+    if not inexact(outputs[0]):
+        raise errors.NotDifferentiable(
+            f"grad: the function returned {outputs[0].dtype}, which has no derivative; compute "
+            "the result in floating point"
+        )
     return outputs[0]
 
 
@@ -176,23 +209,31 @@ def vjp(f: Callable, *primals, has_aux: bool = False):
     [5.0, 2.0]
     """
     run = _Recorded("vjp", f, primals, {}, tuple(range(len(primals))), has_aux)
+    result = run.values()
 
     def pull(cotangents):
         seeds, _ = trees.tensors("vjp", cotangents)
         if len(seeds) != len(run.outputs):
             raise errors.ArgumentError(
-                f"vjp: {len(seeds)} cotangents for {len(run.outputs)} results"
+                f"vjp: {len(seeds)} cotangents for {len(run.outputs)} results; give each result "
+                "one, in the structure of the results"
             )
+        trees.same_structure("vjp (results and cotangents)", result, cotangents)
         seeds = [_matching_seed(y, g) for y, g in zip(run.outputs, seeds, strict=True)]
         return run.rebuild_inputs(run.pulled(seeds, retain=True))
 
-    return (run.values(), pull, run.aux) if has_aux else (run.values(), pull)
+    return (result, pull, run.aux) if has_aux else (result, pull)
 
 
 def _matching_seed(y: Tensor, g: Tensor) -> Tensor:
     if g.shape != y.shape:
         raise errors.ShapeError(
-            f"vjp: a cotangent of shape {g.shape} for a result of shape {y.shape}"
+            f"vjp: a cotangent of shape {g.shape} for a result of shape {y.shape}; they must be "
+            "equal"
+        )
+    if g.device != y.device:
+        raise errors.DeviceError(
+            f"vjp: the cotangent is on {g.device!r}, the result on {y.device!r}; move it with .to()"
         )
     return g if g.dtype == y.dtype else g.to(y.dtype)
 
@@ -213,7 +254,11 @@ def jvp(f: Callable, primals, tangents, has_aux: bool = False):
     values, rebuild = trees.tensors("jvp", tuple(primals))
     directions, _ = trees.tensors("jvp", tuple(tangents))
     if len(values) != len(directions):
-        raise errors.ArgumentError(f"jvp: {len(directions)} tangents for {len(values)} arguments")
+        raise errors.ArgumentError(
+            f"jvp: {len(directions)} tangents for {len(values)} arguments; give wf.zeros_like(x) "
+            "for one that does not move"
+        )
+    trees.same_structure("jvp (primals and tangents)", tuple(primals), tuple(tangents))
     trees.differentiable("jvp", values)
     tag = next(tags)
     duals = [
@@ -222,12 +267,10 @@ def jvp(f: Callable, primals, tangents, has_aux: bool = False):
     ]
     with changed(levels=(*current.get().levels, Level(Dual, tag))):
         out = f(*rebuild(duals))
-    aux = None
-    if has_aux:
-        out, aux = out
-        leaves, put = trees.flatten(aux)
-        aux = put([primal_of(a, tag) if isinstance(a, Tensor) else a for a in leaves])
+    out, aux = _parted("jvp", out, lambda a: primal_of(a, tag)) if has_aux else (out, None)
     outputs, put = trees.returned("jvp", out)
+    for y in outputs:
+        refuse_inner("jvp", y, tag)
     result = put([primal_of(y, tag) for y in outputs])
     derivative = put([tangent_of(y, tag) for y in outputs])
     return (result, derivative, aux) if has_aux else (result, derivative)

@@ -1,21 +1,27 @@
 """GradientTape: gradients of chosen targets with respect to chosen sources."""
 
+from math import prod
 from weakref import ref
 
 from .. import errors
 from ..core.backends import BACKENDS
+from ..core.box import nodes_below
 from ..core.node import Leaf, Node, Severed
 from ..core.origin import line_of, origin
 from ..core.settings import changed, current
 from ..core.value import TENSORS, wrap
 from .backward import seed_for, visit
+from .custom import CustomOp
+from .plan import SchedulerConfig
 from .sweep import reaching, sweep
+from .tape_jacobian import forward_sweeps, mixed_sweeps, narrowest, reverse_sweeps
 
 
 class GradientTape:
     """Records what is computed from the tensors it watches.
 
     persistent  any number of `gradient()` calls, which are themselves recorded
+    scheduler   how `jacobian()` chooses between forward, reverse and mixed sweeps
 
     >>> import weft as wf
     >>> with wf.GradientTape() as tape:
@@ -27,11 +33,17 @@ class GradientTape:
 
     _leaves: dict[int, tuple] = {}  # noqa: RUF012  (for `__del__` of a tape that was refused)
 
-    def __init__(self, persistent: bool = False):
+    def __init__(self, persistent: bool = False, scheduler: SchedulerConfig | None = None):
         self._persistent = persistent
+        self._scheduler = SchedulerConfig() if scheduler is None else scheduler
         self._consumed_at = None
         self._leaves = {}
         self._block = None
+
+    @classmethod
+    def with_scheduler_config(cls, config: SchedulerConfig) -> "GradientTape":
+        """A tape whose `jacobian()` goes by a `SchedulerConfig`."""
+        return cls(scheduler=config)
 
     def persistent(self) -> "GradientTape":
         """This tape, made persistent."""
@@ -68,13 +80,24 @@ class GradientTape:
 
     variable = watch
 
+    def custom_op(self, op: CustomOp, inputs):
+        """`op` on a sequence of tensors, recorded as one step like every operation."""
+        self._refuse_if_consumed("custom_op")
+        if not isinstance(op, CustomOp) or not isinstance(inputs, list | tuple):
+            raise errors.ArgumentError(
+                f"custom_op: got {op!r} and {type(inputs).__name__}, expected an instance of a "
+                "wf.CustomOp, or what @wf.custom_op made, and a list of tensors"
+            )
+        return op(*inputs)
+
     def _unwatch(self) -> None:
         """Leave the watched tensors as they were; the graph that was recorded stays."""
         for tensor_ref, node in self._leaves.values():
             node.watchers = tuple(w for w in node.watchers if w() not in (self, None))
             tensor = tensor_ref()
-            if tensor is not None and tensor._node is node and not node.requested:
-                if not node.watchers:
+            # A leaf that names no tensor is a function's, which is being differentiated.
+            if tensor is not None and tensor._node is node and node.tensor is not None:
+                if not node.requested and not node.watchers:
                     tensor._node = None
 
     def gradient(self, targets, sources, output_gradients=None, unconnected: str = "none"):
@@ -99,10 +122,59 @@ class GradientTape:
             found = [_zeros(s) if g is None else g for s, g in zip(wanted, found, strict=True)]
         return found if many else found[0]
 
+    def forward_gradient(self, source, target):
+        """∂target/∂source, of shape target.shape + source.shape, by forward sweeps.
+
+        The cost grows with the number of elements of the source, not of the target.
+
+        >>> import weft as wf
+        >>> with wf.GradientTape() as tape:
+        ...     t = tape.watch(wf.tensor(2.0))
+        ...     y = wf.stack([t**2, t**3])
+        >>> tape.forward_gradient(t, y).tolist()
+        [4.0, 12.0]
+        """
+        return self._jacobian(target, source, forward_sweeps)
+
+    def jacobian(self, target, source):
+        """∂target/∂source, of shape target.shape + source.shape; the scheduler chooses the mode."""
+        kinds = self._scheduler.families(target.size, source.size)
+        if kinds[0] == "mixed":
+            return self._jacobian(target, source, mixed_sweeps)
+        if "reverse" not in kinds:
+            return self._jacobian(target, source, forward_sweeps)
+        if "forward" not in kinds:
+            return self._jacobian(target, source, reverse_sweeps)
+        if "mixed" in kinds and self._cut_size(target, source) < min(target.size, source.size) / 2:
+            return self._jacobian(target, source, mixed_sweeps)
+        way = forward_sweeps if 2 * source.size < target.size else reverse_sweeps
+        return self._jacobian(target, source, way)
+
+    def _cut_size(self, target, source) -> int:
+        end = self._node_of(source)
+        if target._node.__class__ not in (Leaf, Node) or end is None:
+            return target.size
+        return sum(prod(n.shape) for n in narrowest(target._node, end))
+
+    def _jacobian(self, target, source, way):
+        self._refuse_if_consumed("jacobian")
+        end, start = self._node_of(source), target._node
+        if end is None or start.__class__ not in (Leaf, Node):
+            raise errors.MissingGradient(
+                "jacobian: the target was not computed from the source while the tape watched it"
+            )
+        _, leaves = reaching([start], {end})
+        first = [start] if way is reverse_sweeps else start
+        matrix = way(first, end, target.detach(), self._records(leaves))
+        if not self._persistent:
+            self._consumed_at = origin()
+        return matrix.reshape((*target.shape, *source.shape))
+
     def _gradients(self, targets, sources, output_gradients):
         goals = [self._node_of(s) for s in sources]
         wanted = {n for n in goals if n is not None}
         seeds = _seeds(targets, output_gradients)
+        _refuse_from_below(targets, wanted)
         if not seeds or not wanted:
             return [None] * len(sources)
         useful, leaves = reaching(seeds, wanted)
@@ -117,7 +189,8 @@ class GradientTape:
 
     def _records(self, leaves) -> bool:
         """Whether somebody else may still want to differentiate the gradient."""
-        if self._persistent or any(tape is not self for tape in current.get().tapes):
+        around = current.get()
+        if self._persistent or around.enclosed or any(tape is not self for tape in around.tapes):
             return True
         return any(w() not in (self, None) for leaf in leaves for w in leaf.watchers)
 
@@ -145,6 +218,20 @@ def _listed(targets) -> list:
         if type(t) not in TENSORS:
             raise errors.DTypeError(f"gradient: targets must be tensors, got {type(t).__name__}")
     return targets
+
+
+def _refuse_from_below(targets, sources: set) -> None:
+    """Refuse a source that is not on the level where a target was computed from it.
+
+    To that level it is a constant; None would say that it has no influence at all.
+    """
+    for t in targets:
+        below = nodes_below(t)
+        if not reaching(below, sources)[0].isdisjoint(below):
+            raise errors.GradientError(
+                "gradient: inside vmap or jvp, the gradient by a tensor that is none of the "
+                "function's arguments; use wf.grad there, with that tensor as an argument"
+            )
 
 
 def _seeds(targets, output_gradients) -> dict:

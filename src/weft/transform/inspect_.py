@@ -9,6 +9,7 @@ from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.dispatch import Packed, is_pick
 from ..core.node import Node, Severed
 from ..core.op import Partials
+from ..core.value import TENSORS
 from .sweep import freed
 
 
@@ -32,14 +33,15 @@ def _live_nodes() -> list[Node]:
     return [n for n in gc.get_objects() if type(n) is Node]
 
 
-def _arrays(saved):
+def arrays_in(saved):
+    """The raw arrays in what a node saved."""
     for value in saved or ():
         if type(value) is tuple:
-            yield from _arrays(value)
+            yield from arrays_in(value)
         elif isinstance(value, Packed):
-            yield from _arrays((getattr(value.handle, "_data", None),))
+            yield from arrays_in((getattr(value.handle, "_data", None),))
         elif value is not None and type(value) not in PYTHON_SCALARS:
-            yield value
+            yield value._data if type(value) in TENSORS else value  # one from a level below
 
 
 def memory_stats() -> MemoryStats:
@@ -53,7 +55,7 @@ def memory_stats() -> MemoryStats:
     """
     seen, by_op, by_line = set(), Counter(), Counter()
     for node in sorted(_live_nodes(), key=lambda n: -n.id):
-        for raw in _arrays(node.saved):
+        for raw in arrays_in(node.saved):
             xp = BACKENDS[type(raw)]
             if xp.owner(raw) not in seen:
                 seen.add(xp.owner(raw))
@@ -95,7 +97,7 @@ def graph_of(loss) -> list[Entry]:
             n.name,
             tuple(None if p is None else -p.id for p in n.parents or ()),
             -n.id,
-            tuple(tuple(a.shape) for a in _arrays(n.saved)),
+            tuple(tuple(a.shape) for a in arrays_in(n.saved)),
             n.line,
         )
         for n in nodes

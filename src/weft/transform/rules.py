@@ -229,6 +229,7 @@ def push(op: Op, y, args, tangents, static):
     if isinstance(rule, Jvp):
         return rule.push(tangents, y, *args, *static)
     if isinstance(rule, Partials):
+        _refuse_left_out(op, rule.d, tangents)
         kept = (*(rule.keep(y, *args, *static) if rule.keep else (y, *args)), *static)
         terms = [
             _forward_term(d, strong, t, kept)
@@ -238,6 +239,7 @@ def push(op: Op, y, args, tangents, static):
         return _total([t for t in terms if t is not None], y)
     if isinstance(rule, Linear):
         call = caller(op)
+        _refuse_left_out(op, rule.transpose, tangents)
         if rule.joint:
             moved = _joint_tangents(rule, args, tangents)
             return call(moved, *static) if op.arity is None else call(*moved, *static)
@@ -247,7 +249,22 @@ def push(op: Op, y, args, tangents, static):
                 moved = [*args[:i], t, *args[i + 1 :]]
                 terms.append(call(moved, *static) if op.arity is None else call(*moved, *static))
         return _total(terms, y)
-    raise errors.NotDifferentiable(f"{op.name} has no derivative")
+    raise _underivable(op.name)
+
+
+def _underivable(what: str) -> errors.NotDifferentiable:
+    return errors.NotDifferentiable(
+        f"{what} has no derivative; use .detach() or wf.stop_gradient() on its argument to treat "
+        "the result as a constant"
+    )
+
+
+def _refuse_left_out(op: Op, derivatives, tangents) -> None:
+    """Refuse a tangent of an argument that the rule gives no derivative by."""
+    if None in derivatives:
+        for i, (d, t) in enumerate(zip(derivatives, tangents, strict=True)):
+            if d is None and t is not None:
+                raise _underivable(f"{op.name} by argument {i}")
 
 
 def _joint_tangents(rule: Linear, args, tangents) -> list:

@@ -5,6 +5,7 @@ from heapq import heappop, heappush, heappushpop
 from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.box import raised
 from ..core.dispatch import Packed, is_pick, pick
 from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
@@ -190,9 +191,11 @@ def freed(node: Node) -> errors.GraphFreed:
 def _values(node: Node, record: bool) -> tuple:
     """What the node saved, unpacked and checked; as tensors on the graph if recording."""
     saved = node.saved
-    if node.extra is not None and node.extra.unpack is not None:
-        saved = tuple(_unpacked(node.extra.unpack, s) for s in saved)
-    if versions.STAMPS:
+    unpack = None if node.extra is None else node.extra.unpack
+    if unpack is not None:
+        saved = tuple(_unpacked(unpack, s) for s in saved)
+    # Replayed values are younger than their nodes: who replays them checks them.
+    if versions.STAMPS and not getattr(unpack, "replays", False):
         versions.check(node, saved)
     return _boxed(node, saved) if record else saved
 
@@ -231,18 +234,21 @@ def _transposed(parents, node: Node, g, saved):
     The push-forward is linear in the tangents, so its pull-back does not depend on where it
     is taken: zeros serve.
     """
-    some = next(t for t in (g if isinstance(g, list) else [g]) if t is not None)
-    recorded = type(some) in TENSORS
-    like = some._data if recorded else some
+    given = [t for t in (g if isinstance(g, list) else [g]) if t is not None]
+    recorded = type(given[0]) in TENSORS
+    like = given[0]._data if recorded else given[0]
     xp = BACKENDS[type(like)]
     y, *args = saved
+    met = [*given, *(y if type(y) is tuple else (y,)), *args]
     with changed(grad=True, anomaly=False, saved_hooks=None):
         primal = [p if v is None else _primal(v) for v, p in zip(args, node.parents, strict=True)]
         tangents, leaves = [], []
         for p in parents:
             t = leaf = None
             if p is not None:
-                t = wrap(xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(like)))
+                zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(like))
+                # The push-forward is recorded on the level where it is computed.
+                t = wrap(raised(zeros, met))
                 t._node = leaf = Leaf(p.shape, p.dtype, None, False)
             tangents.append(t)
             leaves.append(leaf)

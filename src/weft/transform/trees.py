@@ -19,13 +19,14 @@ def flatten(tree) -> tuple[list, Callable[[list], Any]]:
     return leaves, lambda leaves: optree.tree_unflatten(structure, leaves)
 
 
-def tensors(what: str, tree) -> tuple[list, Callable]:
+def tensors(what: str, tree, fix: str = "") -> tuple[list, Callable]:
     """The leaves as tensors (numbers and arrays are made tensors), and the way back."""
     leaves, rebuild = flatten(tree)
-    return [_tensor(what, leaf) for leaf in leaves], rebuild
+    return [tensor(what, leaf, fix) for leaf in leaves], rebuild
 
 
-def _tensor(what: str, leaf):
+def tensor(what: str, leaf, fix: str = ""):
+    """A leaf as a tensor."""
     if leaf.__class__ in TENSORS:
         return leaf
     try:
@@ -33,15 +34,22 @@ def _tensor(what: str, leaf):
     except (errors.WeftError, TypeError):
         raise errors.DTypeError(
             f"{what}: got {type(leaf).__name__}, expected tensors or numbers, alone or in nested "
-            "lists, tuples and dicts; use has_aux=True for other results"
+            f"lists, tuples and dicts{fix}"
         ) from None
 
 
 def returned(what: str, tree) -> tuple[list, Callable]:
     """The leaves of a function's result, which must be tensors or numbers."""
-    if tree is None:
-        raise errors.DTypeError(f"{what}: the function returned None, expected tensors")
-    return tensors(what, tree)
+    refuse_none(what, tree)
+    return tensors(what, tree, "; return others beside the result, with has_aux=True")
+
+
+def refuse_none(what: str, result) -> None:
+    """Refuse a function that returned nothing."""
+    if result is None:
+        raise errors.DTypeError(
+            f"{what}: the function returned None, expected tensors; does it end in `return`?"
+        )
 
 
 def differentiable(what: str, leaves: list) -> None:
@@ -60,7 +68,7 @@ def same_structure(what: str, tree, other) -> None:
 
     one, two = optree.tree_structure(tree), optree.tree_structure(other)
     if one != two:
-        raise errors.ArgumentError(f"{what}: structures differ: {one} and {two}")
+        raise errors.ArgumentError(f"{what}: structures differ, {one} and {two}; make them equal")
 
 
 def map_prefix(f: Callable, prefix, tree):

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from functools import wraps
 
 from .. import errors
-from ..array.make import asarray
 from ..array.manipulation import moveaxis
 from ..array.tensor import Tensor
-from ..core.box import Level, tags
+from ..core.box import Level, refuse_inner, tags
 from ..core.settings import changed, current
-from ..core.value import TENSORS, wrap
+from ..core.value import wrap
 from ..ops.batching import spread
 from . import trees
 from .batch import Batch, batched
@@ -66,11 +65,14 @@ class _Mapped:
 def _fronted(axis, x, sizes: dict):
     if axis is None:
         return x
-    x = asarray(x)
+    x = trees.tensor("vmap", x)
     if not x.shape:
         raise errors.AxisError("vmap: a 0-d argument has no axis to map over; give it in_axes=None")
     if not -x.ndim <= axis < x.ndim:
-        raise errors.AxisError(f"vmap: in_axes={axis} for an argument of shape {x.shape}")
+        raise errors.AxisError(
+            f"vmap: in_axes={axis} for an argument of shape {x.shape}; take one of its "
+            f"{x.ndim} axes, or None for an argument that is not mapped"
+        )
     sizes.setdefault(x.shape[axis], str(x.shape))
     return _Mapped(x if axis in (0, -x.ndim) else moveaxis(x, axis, 0))
 
@@ -80,7 +82,10 @@ def _one_size(sizes: dict) -> int:
         raise errors.ArgumentError("vmap: no argument is mapped; give one of them an axis")
     if len(sizes) > 1:
         got = " and ".join(f"{n} (of {shape})" for n, shape in sizes.items())
-        raise errors.ShapeError(f"vmap: mapped axes of different lengths: {got}")
+        raise errors.ShapeError(
+            f"vmap: mapped axes of different lengths: {got}; choose other in_axes, None for an "
+            "argument that is not mapped"
+        )
     return next(iter(sizes))
 
 
@@ -90,10 +95,8 @@ def _boxed(tag: float, x, size: int):
 
 def _gathered(out, out_axes, tag: float, size: int):
     def one(axis, y):
-        if y.__class__ not in TENSORS:
-            raise errors.DTypeError(
-                f"vmap: the function returned {type(y).__name__}, expected tensors"
-            )
+        y = trees.tensor("vmap", y)
+        refuse_inner("vmap", y, tag)
         raw = y._data
         at_level = raw.__class__ is Batch and raw.level == tag
         value = released(raw.data) if at_level else y
@@ -101,10 +104,15 @@ def _gathered(out, out_axes, tag: float, size: int):
         if axis is None:
             if is_mapped:
                 raise errors.ArgumentError(
-                    "vmap: out_axes=None for a result that differs over the batch"
+                    "vmap: out_axes=None for a result that differs over the batch; give it an axis"
                 )
             return value
         value = value if is_mapped else released(spread(held(value), size))
+        if not -value.ndim <= axis < value.ndim:
+            raise errors.AxisError(
+                f"vmap: out_axes={axis} for a result of shape {value.shape}, the batch in front"
+            )
         return value if axis == 0 else moveaxis(value, 0, axis)
 
+    trees.refuse_none("vmap", out)
     return trees.map_prefix(one, out_axes, out)

@@ -89,8 +89,8 @@ def scatter_sums(rng):
 
 def positions(rng):
     for shape, i, axis in _ALONGS:
-        yield Case((_index(i),), (axis, shape), f"{shape} on axis {axis}")
-    yield Case((_index([[1], [0]]),), (1, (3, 2)), "fewer rows than the array")
+        yield Case((_index(i),), (axis, shape, "scatter"), f"{shape} on axis {axis}")
+    yield Case((_index([[1], [0]]),), (1, (3, 2), "scatter"), "fewer rows than the array")
 
 
 def ravels(rng):

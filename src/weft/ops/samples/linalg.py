@@ -113,6 +113,7 @@ def directed(rng):
     for case in regular(rng):
         (a,) = case.args
         yield Case((a, draw(rng, a.shape, a.dtype.kind == "c")), label=case.label)
+    yield Case((near_identity(rng, (2, 2)), draw(rng, (2, 2, 2))), label="several directions")
 
 
 def slogdet(rng):
@@ -133,6 +134,9 @@ def triangles(rng):
         for lower, unit in ((True, False), (False, False), (True, True)):
             label = f"{'lower' if lower else 'upper'}{', unit' * unit}, {case.label}"
             yield Case(case.args, (lower, unit), label)
+    many = near_identity(rng, (3, 2, 2)), draw(rng, (2, 2))
+    for lower in (True, False):
+        yield Case(many, (lower, False), f"more matrices than rows, lower={lower}")
 
 
 def positive(rng, shape, complex_=False):
@@ -158,17 +162,20 @@ def rectangles(rng):
 
 def pinv(rng):
     for shape in ((2, 2), (3, 2), (2, 3), (2, 3, 2), (0, 2), (2, 0), (0, 2, 2)):
-        yield Case((draw(rng, shape),), (None,), f"{shape}")
-    yield Case((draw(rng, (3, 2), True),), (1e-6,), "complex (3, 2)")
+        yield Case((draw(rng, shape), 1e-9), label=f"{shape}")
+    yield Case((draw(rng, (3, 2), True), 1e-6), label="complex (3, 2)")
+    each = np.array([1e-3, 1e-6])
+    yield Case((draw(rng, (2, 2, 3)), each), label="a tolerance for each")
     # Where the rank changes, so does the number of large singular values: no derivative.
-    yield Case((of_rank(rng, 3, 1),), (1e-6,), "rank 1 of 3", smooth=False)
+    yield Case((of_rank(rng, 3, 1), 1e-6), label="rank 1 of 3", smooth=False)
 
 
 def ranks(rng):
     for shape in ((3, 2), (2, 2, 2), (0, 2), (0, 2, 2)):
-        yield Case((draw(rng, shape),), (None,), f"{shape}")
-    yield Case((of_rank(rng, 3, 1),), (1e-4,), "rank 1 of 3")
-    yield Case((np.zeros((2, 2)),), (None,), "zero")
+        yield Case((draw(rng, shape), 1e-9), label=f"{shape}")
+    yield Case((of_rank(rng, 3, 1), 1e-4), label="rank 1 of 3")
+    yield Case((np.stack([np.diag([1.0, 0.1])] * 2), np.array([0.5, 0.01])), label="for each")
+    yield Case((np.zeros((2, 2)), 1e-9), label="zero")
 
 
 JORDAN = np.array([[0.7, 1.0, 0.0], [0.0, 0.7, 1.0], [0.0, 0.0, 0.7]])
@@ -198,6 +205,8 @@ def sylvester(rng):
         yield Case(args, label=f"{m}, {n}")
     args = near_identity(rng, (2, 2, 2)), near_identity(rng, (2, 2, 2)), draw(rng, (2, 2, 2))
     yield Case(args, label="batch")
+    args = near_identity(rng, (2, 2, 2)), near_identity(rng, (1, 1)), draw(rng, (2, 1))
+    yield Case(args, label="broadcast")
     args = near_identity(rng, (2, 2), True), near_identity(rng, (1, 1), True)
     yield Case((*args, draw(rng, (2, 1), True)), label="complex")
 

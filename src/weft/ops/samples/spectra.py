@@ -116,6 +116,8 @@ def coupling(rng):
         yield Case((h, draw(rng, shape)), (8.0,), f"{shape}", smooth=False)
     h = np.diag([1.0, 1.0, 3.0]) + 0j
     yield Case((h, draw(rng, (3, 3), True)), (64.0,), "complex, a tie", smooth=False)
+    h = np.diag([1.0, 2.0])
+    yield Case((h, draw(rng, (2, 2, 2))), (8.0,), "broadcast", smooth=False)
 
 
 def divided(rng):

@@ -1,5 +1,7 @@
 """Inputs for the rows of shape and of basic indexing."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from .case import Case
@@ -24,6 +26,14 @@ def over(*cases):
 
 
 arrays = over(((2, 3),), ((),), ((0, 2),))
+
+
+def stopped(rng):
+    """Derivatives are zero by decree: finite differences say nothing of them."""
+    for case in arrays(rng):
+        yield replace(case, smooth=False)
+
+
 reshapes = over(((2, 3), (3, 2)), ((), (1, 1)), ((1,), ()), ((2, 0), (0, 3)), ((2, 2, 2), (8,)))
 permutes = over(((2, 3), (1, 0)), ((), ()), ((2, 1, 3), (2, 0, 1)), ((0, 2), (1, 0)))
 broadcasts = over(

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from .ridders import ridders
+from weft.transform.ridders import ridders
 
 EPS = np.finfo(np.float64).eps
 
@@ -44,3 +44,21 @@ def test_a_kink_at_the_point_itself_is_not_resolved():
 
     estimate = ridders(f, np.zeros(1), np.array([[0.1]]), np.array([EPS]))
     assert not estimate.bound[0, 0] <= 1e-3
+
+
+@pytest.mark.parametrize("name", ["sin", "exp", "log", "sqrt"])
+def test_one_sided_differences(name):
+    f, df, points = KNOWN[name]
+    for point in points:
+        x = np.array([point])
+        noise = 4 * EPS * (np.abs(f(x)) + np.abs(df(x) * x))
+        step = np.maximum(np.abs(x), 0.1) / 8
+        estimate = ridders(f, x, step[None], noise, one_sided=True)
+        expected = (df(x) * step)[:, None]
+        assert (np.abs(estimate.value - expected) <= estimate.bound).all()
+        assert (estimate.bound <= 1e-5 * np.maximum(np.abs(expected), np.abs(f(x)))).all()
+
+
+def test_one_sided_differences_do_not_look_back():
+    estimate = ridders(np.sqrt, np.ones(1), -np.eye(1) / 8, np.array([EPS]), one_sided=True)
+    np.testing.assert_allclose(estimate.value, -0.0625, atol=1e-9)

@@ -1,0 +1,77 @@
+"""Graph: a program as typed equations, each value assigned once."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..core.aval import Aval
+from ..core.op import Op
+from ..core.origin import Origin, line_of
+
+
+@dataclass(frozen=True, slots=True)
+class Equation:
+    """outputs = op(*inputs, *static); inputs and outputs are indices of values.
+
+    A Python scalar among the inputs stands for itself, as a `Literal`.
+    """
+
+    op: Op
+    inputs: tuple
+    static: tuple
+    outputs: tuple[int, ...]
+    origin: Origin
+
+    @property
+    def line(self) -> str:
+        """The user's file and line of the call."""
+        return line_of(*self.origin)
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A Python scalar in the place of an operand."""
+
+    value: Any
+
+
+@dataclass
+class Graph:
+    """A program: what goes in, what it assumes, the equations in order, what comes out.
+
+    avals      the type of each value, by index
+    inputs     the indices of the arguments
+    constants  the values that were not computed from the arguments, by index
+    """
+
+    avals: list[Aval] = field(default_factory=list)
+    inputs: list[int] = field(default_factory=list)
+    constants: dict[int, Any] = field(default_factory=dict)
+    equations: list[Equation] = field(default_factory=list)
+    outputs: list[int] = field(default_factory=list)
+
+    def new(self, aval: Aval) -> int:
+        """The index of a new value."""
+        self.avals.append(aval)
+        return len(self.avals) - 1
+
+    def __str__(self) -> str:
+        return text(self)
+
+
+def text(graph: Graph) -> str:
+    """The program in readable lines."""
+
+    def typed(i: int) -> str:
+        a = graph.avals[i]
+        return f"v{i}:{a.dtype}[{','.join(map(str, a.shape))}]"
+
+    def shown(i) -> str:
+        return repr(i.value) if isinstance(i, Literal) else f"v{i}"
+
+    lines = [f"inputs  {' '.join(map(typed, graph.inputs))}"]
+    lines += [f"const   {typed(i)}" for i in graph.constants]
+    for e in graph.equations:
+        operands = ", ".join([*map(shown, e.inputs), *map(repr, e.static)])
+        lines.append(f"{', '.join(map(typed, e.outputs))} = {e.op.name}({operands})")
+    lines.append(f"outputs {' '.join(map(shown, graph.outputs))}")
+    return "\n".join(lines)

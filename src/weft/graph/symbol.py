@@ -1,0 +1,86 @@
+"""Symbol: the box that traces; its operations append to a graph and compute as well."""
+
+from ..core.backends import PYTHON_SCALARS
+from ..core.box import Box, Level
+from ..core.call import caller
+from ..core.op import TABLE, Op
+from ..core.origin import origin
+from ..core.value import aval_of
+from .graph import Equation, Graph, Literal
+
+
+class Trace(Graph):
+    """A graph that is being recorded, with the value of everything in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.values: list = []
+        self._known: dict[int, int] = {}  # index by identity; `constants` keeps it alive
+
+    def enter(self, value) -> int:
+        """The index of a new value of the program."""
+        self.values.append(value)
+        return self.new(aval_of(value))
+
+    def constant(self, value) -> int:
+        """The index of a value from outside; one that came before keeps its index."""
+        i = self._known.get(id(value))
+        if i is None:
+            i = self._known[id(value)] = self.enter(value)
+            self.constants[i] = value
+        return i
+
+
+class Symbol(Box):
+    """A value of a trace: its index there, and what it is in this run."""
+
+    __slots__ = ("index", "trace")
+
+    def __init__(self, level: float, trace: Trace, index: int):
+        self.level, self.trace, self.index = level, trace, index
+
+    @property
+    def inner(self):
+        return self.trace.values[self.index]
+
+    @classmethod
+    def interpret(cls, op: Op, level: float, operands: list, static: tuple):
+        """Compute one level down, and append the equation."""
+        trace = next(x.trace for x in operands if x.__class__ is cls and x.level == level)
+        inputs, values = [], []
+        for x in operands:
+            if x.__class__ is cls and x.level == level:
+                inputs.append(x.index)
+                values.append(x.inner)
+            else:
+                scalar = x is None or type(x) in PYTHON_SCALARS
+                inputs.append(Literal(x) if scalar else trace.constant(x))
+                values.append(x)
+        call = caller(op)
+        z = call(values, *static) if op.arity is None else call(*values, *static)
+        zs = (z,) if op.outputs == 1 else z
+        outputs = tuple([trace.enter(v) for v in zs])
+        trace.equations.append(Equation(op, tuple(inputs), static, outputs, origin()))
+        made = tuple([cls(level, trace, i) for i in outputs])
+        return made[0] if op.outputs == 1 else made
+
+    @classmethod
+    def lift(cls, level: Level, value) -> "Symbol":
+        trace = level.trace
+        return cls(level.tag, trace, trace.constant(value))
+
+    def beside(self, value) -> "Symbol":
+        return Symbol(self.level, self.trace, self.trace.constant(value))
+
+    def stopped(self) -> "Symbol":
+        """The same value by an equation whose derivative is zero."""
+        return Symbol.interpret(TABLE["detach"], self.level, [self], ())
+
+    def text(self) -> str:
+        return f"TracedTensor({self.inner!r})"
+
+    def no_array(self) -> str:
+        return (
+            "another library cannot take part in a trace: its computation would not be seen; "
+            "compute with wf's functions, or pass x.detach().numpy() outside of the traced function"
+        )

@@ -1,0 +1,76 @@
+"""How the rows of linear algebra take a batch axis: products, and systems of equations."""
+
+from dataclasses import dataclass
+from math import prod
+
+from .batching import Stacked, aligned
+from .structural import mT, permute, reshape
+
+
+def _rows_joined(x):
+    """(…, m, n) as (…·m, n)."""
+    return x if len(x.shape) == 2 else reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _fronted(x, axis: int):
+    """x with an axis moved to the front."""
+    return permute(x, (axis, *range(axis), *range(axis + 1, len(x.shape))))
+
+
+def batch_matmul(call, size, mapped, args, static):
+    """Vectors and matrices; a batch of rows beside one matrix is one product."""
+    a, b = args
+    if not all([len(x.shape) > m for m, x in zip(mapped, args, strict=True)]):
+        raise ValueError("the batch would pass for an axis")  # the row's shape rule says why
+    if all(mapped):
+        return _each_product(call, a, b)
+    return _shared_right(call, a, b) if mapped[0] else _shared_left(call, a, b)
+
+
+def _each_product(call, a, b):
+    row, column = len(a.shape) == 2, len(b.shape) == 2
+    a = reshape(a, (a.shape[0], 1, a.shape[1])) if row else a
+    b = reshape(b, (*b.shape, 1)) if column else b
+    ndim = max(len(a.shape), len(b.shape))
+    y = call(aligned(a, ndim), aligned(b, ndim))
+    if not row and not column:
+        return y
+    *stack, m, n = y.shape
+    return reshape(y, (*stack, *(() if row else (m,)), *(() if column else (n,))))
+
+
+def _shared_right(call, a, b):
+    if len(b.shape) <= 2:
+        y = call(_rows_joined(a), b)
+        return y if len(a.shape) == 2 else reshape(y, (*a.shape[:-1], *b.shape[1:]))
+    if len(a.shape) == 2:  # vectors, the rows of one matrix
+        return _fronted(call(a, b), len(b.shape) - 2)
+    return call(aligned(a, 1 + len(b.shape)), b)
+
+
+def _shared_left(call, a, b):
+    if len(a.shape) == 1:
+        return call(b, a) if len(b.shape) == 2 else call(a, b)
+    if len(b.shape) > 2:
+        return call(a, aligned(b, 1 + len(a.shape)))
+    if len(a.shape) == 2:
+        return call(b, mT(a))
+    return _fronted(call(a, mT(b)), len(a.shape) - 1)
+
+
+_each_system = Stacked((2, 2))
+
+
+@dataclass(frozen=True)
+class RightSides:
+    """Systems (a, b): with one a, a batch of right sides is one system with more columns."""
+
+    def __call__(self, call, size, mapped, args, static):
+        a, b = args
+        if mapped[0]:
+            return _each_system(call, size, mapped, args, static)
+        *stack, n, k = b.shape[1:]
+        last = len(b.shape) - 1
+        joined = reshape(permute(b, (*range(1, last), 0, last)), (*stack, n, size * k))
+        x = call(a, joined, *static)
+        return _fronted(reshape(x, (*x.shape[:-1], size, k)), len(x.shape) - 1)

@@ -1,0 +1,71 @@
+"""Rows: indices of several axes as indices of those axes joined, and what every index must be."""
+
+from math import prod
+
+import numpy as np
+
+from ..core import dtypes
+from ..core.aval import Aval, broadcast
+from ..core.backends import BACKENDS
+from ..core.value import TENSORS, wrap
+from ..errors import DTypeError, IndexingError
+from .batching import pointwise
+from .rows import undifferentiated
+from .samples import index as samples
+from .structural import reshape
+
+
+def in_range(name: str, called: str = ""):
+    """The backend's kernel, with an index that is out of range as an error of ours."""
+
+    def compute(xp, *args):
+        try:
+            return getattr(xp, name)(*args)
+        except IndexError as e:
+            raise IndexingError(f"{called or name}: {e}") from None
+
+    return compute
+
+
+def integers(name: str, i: Aval) -> None:
+    """Refuse indices that are not integers."""
+    if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
+        raise DTypeError(f"{name}: indices of dtype {i.dtype}, expected integers; cast them")
+
+
+def index_like(x, i):
+    """Indices as an array, or a tensor, on the backend of x."""
+    raw = x._data if type(x) in TENSORS else x
+    if type(i) in TENSORS:
+        return i if type(x) in TENSORS else i._data
+    if type(i) is not type(raw):
+        i = BACKENDS[type(raw)].as_index(i, raw)
+    return wrap(i) if type(x) in TENSORS else i
+
+
+def _ravel_shape(avals: list[Aval], sizes) -> Aval:
+    for i in avals:
+        integers("ravel_index", i)
+    return avals[0].like(broadcast("index", *(i.shape for i in avals)), dtypes.int64)
+
+
+# Indices of several axes as indices of those axes joined into one.
+ravel_index = undifferentiated(
+    "ravel_index",
+    compute=in_range("ravel_index", "index"),
+    shape=_ravel_shape,
+    arity=None,
+    batch=pointwise,
+    sample=samples.ravels,
+)
+
+
+def own_places(i, lead, n: int):
+    """Each element's indices of an axis of length n, for the whole batch in one line.
+
+    The batch axis, the axes `lead` before the axis and the axis itself are joined.
+    """
+    size, *own = i.shape
+    rows = np.arange(size * prod(lead)).reshape(size, *lead, *(1,) * len(own))
+    i = reshape(i, (size, *(1,) * len(lead), *own))
+    return ravel_index([index_like(i, rows), i], (size * prod(lead), n))

@@ -1,0 +1,120 @@
+"""Jacobians and Hessians in the form that SciPy's solvers take."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .. import errors
+from ..array.tensor import Tensor
+from ..transform.backward import no_grad
+from ..transform.jacobian import hessian, jacobian
+from .flat import Flat, array_of, host
+
+MANY = 200  # unknowns; below, dense factorizations are as fast and more accurate
+SPARSE = 0.2  # of the entries; a fuller matrix is handed over dense
+
+
+def planned(transform: Callable, f: Callable, sparse: bool, *start: Tensor) -> Callable:
+    """The planned matrix of f as an array, or as a CSR array where that is allowed and pays.
+
+    start  where the sparsity is looked at
+    """
+    if sparse and start[0].size >= MANY:
+        compressed = transform(f, format="csr")
+        with no_grad():  # of the function's own parameters
+            plan = compressed.plan(*start, measure=False)
+        m, n = plan.shape
+        if plan.pattern is not None and plan.pattern.nnz < SPARSE * m * n:
+            return _unrecorded(compressed, lambda found: found.astype(np.float64))
+    return _unrecorded(transform(f), host)
+
+
+def _unrecorded(derivative: Callable, converted: Callable) -> Callable:
+    def at(*args: Tensor):
+        with no_grad():
+            return converted(derivative(*args))
+
+    return at
+
+
+def planned_jacobian(flat: Flat, f: Callable, sparse: bool) -> Callable:
+    """x ↦ the Jacobian of f, a function of the flat tensor."""
+    at = planned(jacobian, f, sparse, flat.tensor(flat.x0))
+    return lambda x: at(flat.tensor(x))
+
+
+def planned_hessian(flat: Flat, f: Callable, sparse: bool) -> Callable:
+    """x ↦ the Hessian of f, a function of the flat tensor."""
+    at = planned(hessian, f, sparse, flat.tensor(flat.x0))
+    return lambda x: at(flat.tensor(x))
+
+
+def given_jacobian(flat: Flat, jac: Callable, args: tuple) -> Callable:
+    """The user's own Jacobian, a function like the one it belongs to.
+
+    It may return a matrix of any library, dense or sparse, a `LinearOperator`, or blocks in
+    the form of the start, as `wf.jacobian` gives them.
+    """
+    return lambda x: jacobian_matrix(flat, jac(flat.argument(x), *args))
+
+
+def given_hessian(flat: Flat, hess: Callable, args: tuple) -> Callable:
+    """The user's own Hessian: a matrix, or a tree of trees of blocks, as `wf.hessian` gives it."""
+
+    def at(x: np.ndarray):
+        found = hess(flat.argument(x), *args)
+        rows = None if _is_matrix(found) or flat.structure.is_leaf() else flat.leaves_of(found)
+        if rows is None:
+            return jacobian_matrix(flat, found)
+        return np.concatenate([jacobian_matrix(flat, row) for row in rows])
+
+    return at
+
+
+def jacobian_matrix(flat: Flat, found):
+    """What a user's function returned as a matrix with one column for each unknown."""
+    if _is_matrix(found):
+        return found
+    alone = flat.structure.is_leaf()
+    blocks = None if alone else flat.leaves_of(found)
+    if blocks is None:
+        array = array_of(found)
+        if array.ndim == 2 and array.shape[1] == flat.size:
+            return array
+        if not alone:
+            raise errors.ShapeError(
+                f"{flat.what}: the given derivative has the shape {array.shape}; return a matrix "
+                f"with {flat.size} columns, or blocks in the form of x0"
+            )
+        blocks = [array]
+    return np.concatenate(
+        [_columns(flat, array_of(b), s) for b, s in zip(blocks, flat.shapes, strict=True)], axis=1
+    )
+
+
+def _is_matrix(found) -> bool:
+    """Whether this is one of SciPy's sparse matrices or linear operators."""
+    from scipy.sparse import issparse
+    from scipy.sparse.linalg import LinearOperator
+
+    return issparse(found) or isinstance(found, LinearOperator)
+
+
+def _columns(flat: Flat, block: np.ndarray, shape: tuple) -> np.ndarray:
+    lead = block.ndim - len(shape)
+    if lead < 0 or block.shape[lead:] != shape:
+        raise errors.ShapeError(
+            f"{flat.what}: the given derivative has the shape {block.shape}, which does not end "
+            f"in that of x0, {shape}; return results × unknowns, as wf.jacobian does"
+        )
+    return block.reshape(-1, int(np.prod(shape)))
+
+
+def refuse_complex_steps(what: str, *schemes) -> None:
+    """Refuse SciPy's differences along imaginary steps: the function gets float64 only."""
+    for scheme in schemes:
+        if isinstance(scheme, str) and scheme == "cs":
+            raise errors.ArgumentError(
+                f"{what}: 'cs' would call the function with complex numbers; leave it out, the "
+                "derivatives are exact"
+            )

@@ -1,0 +1,399 @@
+"""`wf.jacobian`, `wf.hessian` and their kin: derivatives as matrices, planned once per program."""
+
+from collections.abc import Callable
+from functools import wraps
+from hashlib import blake2b
+from math import prod
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from .. import errors
+from ..array.make import asarray, zeros
+from ..array.manipulation import reshape
+from ..array.tensor import Tensor
+from ..backend.device import as_numpy
+from ..core import dtypes
+from ..core.box import ground
+from ..core.value import wrap
+from ..graph.graph import Literal
+from ..graph.symbol import Trace
+from . import trees
+from .functional import _chosen, grad, jvp
+from .plan import Plan, SchedulerConfig, make_plan
+from .seeds import Seeds
+from .sparsity import MOVES, SUMS
+from .sweeps import Sweeper
+from .trace import Traced, operands, trace_of
+from .vmap import vmap
+
+FORMATS = ("dense", "csr", "coo", "operator")
+MODES = ("auto", "forward", "reverse", "mixed", "columns", "rows", "both", "star")
+MEMORY_LIMIT = 1 << 30  # bytes that the seeds of one chunk may take, in all intermediate values
+
+# The plans of each function, by the signature of its trace; the oldest goes when there are many.
+_MOST_PLANS = 64
+_PLANS: WeakKeyDictionary = WeakKeyDictionary()
+
+
+class _Planned:
+    """A function whose Jacobian is planned: called, it gives the Jacobian."""
+
+    def __init__(self, name, f, argnums, mode, format, config, memory_limit, verify, symmetric):
+        _one_of(name, "mode", mode, MODES)
+        _one_of(name, "format", format, FORMATS)
+        self.name, self.f, self.argnums = name, f, argnums
+        self.mode, self.format = mode, format
+        self.config = config or SchedulerConfig()
+        self.memory_limit = MEMORY_LIMIT if memory_limit is None else int(memory_limit)
+        self.verify, self.symmetric = verify, symmetric
+        self.inner = grad(f, argnums) if symmetric else f
+        self._plans = _plans_of(f).setdefault(self._choice(), {})
+
+    def _choice(self) -> tuple:
+        """What beside the function and its trace decides on a plan."""
+        sparse = self.format in ("csr", "coo")
+        return self.argnums, self.mode, sparse, self.config, self.memory_limit, self.symmetric
+
+    def __call__(self, *args, **kwargs):
+        sweeper, layout = self._traced(args, kwargs)
+        if self.format == "operator":
+            return operator_of(sweeper, layout)
+        plan = self._plan(sweeper)
+        found = plan.chosen.run(sweeper)
+        if self.verify:
+            check_projection(self.name, sweeper, plan, found)
+        return layout.formed(self.format, plan, found)
+
+    def plan(self, *args, measure: bool = True, **kwargs) -> Plan:
+        """The plan for these arguments, every candidate timed."""
+        sweeper, _ = self._traced(args, kwargs)
+        return self._make(sweeper, measure)
+
+    def _traced(self, args, kwargs) -> tuple[Sweeper, "Layout"]:
+        picked = _chosen(self.name, self.argnums, args)
+        leaves, rebuild = trees.tensors(self.name, tuple(args[i] for i in picked))
+        trees.differentiable(self.name, leaves)
+        _refuse_complex(self.name, leaves)
+
+        def inner(*parts):
+            rest = list(args)
+            for i, part in zip(picked, parts, strict=True):
+                rest[i] = part
+            return self.inner(*rest, **kwargs)
+
+        traced = trace_of(self.name, inner, leaves, rebuild)
+        trees.differentiable(
+            f"{self.name} (result)", [wrap(ground(traced.trace.values[i])) for i in traced.outputs]
+        )
+        layout = Layout(traced, rebuild, isinstance(self.argnums, int))
+        return Sweeper(traced, self.memory_limit), layout
+
+    def _plan(self, sweeper: Sweeper) -> Plan:
+        key = signature(sweeper.trace)
+        plan = self._plans.get(key)
+        if plan is None:
+            if len(self._plans) >= _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+            plan = self._plans[key] = self._make(sweeper, measure=False)
+            if plan.compressed or plan.chosen.cut:
+                check_projection(self.name, sweeper, plan, plan.chosen.run(sweeper))
+        return plan
+
+    def _make(self, sweeper: Sweeper, measure: bool) -> Plan:
+        kinds = None if self.mode == "auto" else (self.mode,)
+        sparse = self.format in ("csr", "coo")
+        return make_plan(
+            sweeper,
+            self.config,
+            kinds=kinds,
+            symmetric=self.symmetric,
+            sparse=sparse,
+            measure=measure,
+        )
+
+
+def _one_of(name: str, what: str, value, allowed) -> None:
+    if value not in allowed:
+        names = ", ".join(map(repr, allowed))
+        raise errors.ArgumentError(f"{name}: {what}={value!r}, expected one of {names}")
+
+
+def _plans_of(f: Callable) -> dict:
+    """The plans of a function; of what cannot be referred to weakly, a fresh collection."""
+    try:
+        return _PLANS.setdefault(f, {})
+    except TypeError:
+        return {}
+
+
+def _refuse_complex(name: str, leaves) -> None:
+    for x in leaves:
+        if dtypes.is_complex(x.dtype):
+            raise errors.NotDifferentiable(
+                f"{name}: a complex argument has no single Jacobian; differentiate with respect "
+                "to its real and imaginary parts, or use wf.jvp and wf.vjp"
+            )
+
+
+def signature(trace: Trace) -> tuple:
+    """What a plan depends on: the equations, their shapes, and the values of index arrays.
+
+    Branches that went another way give other equations, so a plan never serves a program that
+    it was not made for.
+    """
+    lines = []
+    for e in trace.equations:
+        inputs = tuple([None if i.__class__ is Literal else i for i in e.inputs])
+        name = e.op.name
+        digest = _index_digests(trace, e) if name in MOVES or name in SUMS else None
+        lines.append((e.op, inputs, e.static, digest))
+    shapes = tuple([a.shape for a in trace.avals])
+    inputs = tuple([trace.avals[i] for i in trace.inputs])
+    return inputs, tuple(trace.outputs), shapes, tuple(lines)
+
+
+def _index_digests(trace: Trace, e):
+    """A digest of each index array: which elements move where is part of the sparsity."""
+    if e.op.arity in (None, 1):
+        return None
+    found = []
+    for value, transpose in zip(operands(trace, e), e.op.rule.transpose, strict=True):
+        if transpose is None:
+            raw = np.ascontiguousarray(as_numpy(ground(value)))
+            found.append(blake2b(raw, digest_size=16).digest())
+    return tuple(found)
+
+
+def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
+    """Compare J·v for a random v with a forward sweep; a wrong Jacobian raises."""
+    m, n = plan.shape
+    v = np.random.default_rng(0).uniform(0.5, 1.5, (1, n)).astype(np.float32)
+    expected = as_numpy(ground(s.forward(Seeds(v), s.trace.inputs, s.trace.outputs)))[0]
+    matrix = as_numpy(ground(found))
+    if expected.shape != (m,) or matrix.ndim != (1 if plan.compressed else 2):
+        return  # under a batch: the elements were not computed one by one
+    if plan.compressed:
+        from scipy.sparse import csr_array
+
+        matrix = csr_array((matrix, plan.pattern.indices, plan.pattern.indptr), (m, n))
+    got, scale = matrix @ v[0].astype(np.float64), abs(matrix) @ v[0].astype(np.float64)
+    finite = np.isfinite(expected) & np.isfinite(scale)
+    eps = np.finfo(expected.dtype).eps * (s.size(s.trace.inputs) + len(s.equations) + 10)
+    wrong = np.abs(got - expected) > 100 * eps * (scale + np.abs(expected))
+    if (wrong & finite).any():
+        k = int(np.argmax(wrong & finite))
+        raise errors.PlanError(
+            f"{name}: the {plan.chosen.kind} plan gives {got[k]} for (J·v)[{k}], a forward sweep "
+            f"{expected[k]}; a function that has side effects or is not the same on every call "
+            "cannot be planned: use mode='forward' or 'reverse'"
+        )
+
+
+class Layout:
+    """How a flat Jacobian is cut into blocks: the trees of results and arguments."""
+
+    def __init__(self, traced: Traced, rebuild_inputs: Callable, single: bool):
+        trace = traced.trace
+        self.outputs = [trace.avals[i] for i in traced.outputs]
+        self.inputs = [trace.avals[i] for i in traced.inputs]
+        self.put_outputs, self.put_inputs, self.single = traced.rebuild, rebuild_inputs, single
+
+    def formed(self, format: str, plan: Plan, found: Tensor):
+        """The Jacobian in the format that was asked for."""
+        if format == "dense":
+            matrix = self._filled(plan, found) if plan.compressed else found
+            return self._blocks(matrix)
+        return _sparse(format, plan, found)
+
+    def _filled(self, plan: Plan, entries: Tensor) -> Tensor:
+        m, n = plan.shape
+        rows = np.repeat(np.arange(m), np.diff(plan.pattern.indptr))
+        places = wrap(rows.astype(np.int64) * n + plan.pattern.indices)
+        flat = zeros((m * n,), dtype=entries.dtype, device=entries.device)
+        return reshape(flat.at[places].set(entries), (m, n))
+
+    def _blocks(self, matrix: Tensor):
+        """The matrix as a tree of results, each a tree of arguments."""
+        rows, at = [], 0
+        for out in self.outputs:
+            size = prod(out.shape)
+            rows.append(self._row(matrix[at : at + size], out))
+            at += size
+        return self.put_outputs(rows)
+
+    def _row(self, part: Tensor, out):
+        blocks, at = [], 0
+        for aval in self.inputs:
+            size = prod(aval.shape)
+            block = part if size == part.shape[1] else part[:, at : at + size]
+            blocks.append(reshape(block, (*out.shape, *aval.shape)).to(out.dtype))
+            at += size
+        tree = self.put_inputs(blocks)
+        return tree[0] if self.single else tree
+
+
+def _sparse(format: str, plan: Plan, found: Tensor):
+    from scipy.sparse import coo_array, csr_array
+
+    raw = found._data
+    if found.requires_grad or not isinstance(raw, np.ndarray):
+        raise errors.InterchangeError(
+            f"jacobian: format={format!r} is a SciPy matrix, which cannot carry a gradient, a "
+            "batch or a device; use format='dense' here"
+        )
+    m, n = plan.shape
+    if plan.pattern is None:  # too full to be followed: every entry may be there
+        matrix = csr_array(raw)
+    else:
+        indices, indptr = plan.pattern.indices, plan.pattern.indptr
+        if not plan.compressed:
+            raw = raw[np.repeat(np.arange(m), np.diff(indptr)), indices]
+        matrix = csr_array((raw, indices, indptr), (m, n))
+    return matrix if format == "csr" else coo_array(matrix)
+
+
+def operator_of(s: Sweeper, layout: Layout):
+    """J as a SciPy `LinearOperator`: matvec by a forward sweep, rmatvec by a reverse sweep."""
+    from scipy.sparse.linalg import LinearOperator
+
+    inputs, outputs = s.trace.inputs, s.trace.outputs
+
+    def forward(v):
+        rows = np.atleast_2d(np.asarray(v).T).reshape(-1, s.size(inputs))
+        return s.forward(Seeds(rows), inputs, outputs).numpy().T
+
+    def reverse(v):
+        rows = np.atleast_2d(np.asarray(v).T).reshape(-1, s.size(outputs))
+        return s.reverse(Seeds(rows), outputs, inputs).numpy().T
+
+    return LinearOperator(
+        (s.size(outputs), s.size(inputs)),
+        matvec=lambda v: forward(v)[:, 0],
+        rmatvec=lambda v: reverse(v)[:, 0],
+        matmat=forward,
+        rmatmat=reverse,
+        dtype=np.result_type(*[a.dtype for a in layout.outputs]),
+    )
+
+
+def jacobian(
+    f: Callable,
+    argnums=0,
+    mode: str = "auto",
+    format: str = "dense",
+    *,
+    scheduler: SchedulerConfig | None = None,
+    memory_limit: int | None = None,
+    verify: bool = False,
+) -> Callable:
+    """A function that gives the Jacobian of f, planned by itself.
+
+    argnums       the position of the argument to differentiate by, or a tuple of positions
+    mode          "auto", or one kind of plan: "forward" and "reverse" (dense), "mixed" (cut at
+                  the narrowest place), "columns", "rows" and "both" (compressed by colouring)
+    format        "dense" (result.shape + argument.shape, trees of those for trees), "csr" and
+                  "coo" (one SciPy matrix, flattened), or "operator" (a SciPy `LinearOperator`)
+    scheduler     a `SchedulerConfig` that restricts the choice
+    memory_limit  bytes that the seeds of one chunk may take
+    verify        check every result against a random projection
+
+    Sparsity and bottlenecks are found in a trace of f, taken with the values at every call; the
+    plan is made once for each program that the trace shows.
+
+    >>> import weft as wf
+    >>> wf.jacobian(lambda x: x[1:] * x[:-1])(wf.tensor([1.0, 2.0, 3.0])).tolist()
+    [[2.0, 1.0, 0.0], [0.0, 3.0, 2.0]]
+    """
+    planned = _Planned(
+        "jacobian", f, argnums, mode, format, scheduler, memory_limit, verify, symmetric=False
+    )
+    return _as_function(f, planned)
+
+
+def hessian(
+    f: Callable,
+    argnums=0,
+    mode: str = "auto",
+    format: str = "dense",
+    *,
+    scheduler: SchedulerConfig | None = None,
+    memory_limit: int | None = None,
+    verify: bool = False,
+) -> Callable:
+    """A function that gives the Hessian of f, which returns one number.
+
+    Forward sweeps over the gradient's trace; sparse ones are compressed by star colouring. The
+    arguments are those of `jacobian`.
+
+    >>> import weft as wf
+    >>> wf.hessian(lambda x: x[0] * x[1] ** 2)(wf.tensor([3.0, 2.0])).tolist()
+    [[0.0, 4.0], [4.0, 6.0]]
+    """
+    planned = _Planned(
+        "hessian", f, argnums, mode, format, scheduler, memory_limit, verify, symmetric=True
+    )
+    return _as_function(f, planned)
+
+
+def _as_function(f: Callable, planned: _Planned) -> Callable:
+    @wraps(f)
+    def derivative(*args, **kwargs):
+        return planned(*args, **kwargs)
+
+    derivative.plan = planned.plan  # type: ignore[attr-defined]
+    return derivative
+
+
+def plan_jacobian(f: Callable, *args, argnums=0, **options) -> Plan:
+    """What `jacobian(f, …)` would do for these arguments, with every candidate timed.
+
+    Printing the plan shows the sizes, the sparsity, the narrowest cut, the sweeps and the cost
+    of each candidate, and why one was chosen.
+    """
+    return jacobian(f, argnums, **options).plan(*args)
+
+
+def jacfwd(f: Callable, argnums=0) -> Callable:
+    """The Jacobian by forward mode: one tangent for each element of the argument.
+
+    >>> import weft as wf
+    >>> wf.jacfwd(lambda x: x**2)(wf.tensor([1.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    return jacobian(f, argnums, mode="forward")
+
+
+def jacrev(f: Callable, argnums=0) -> Callable:
+    """The Jacobian by reverse mode: one cotangent for each element of the result.
+
+    >>> import weft as wf
+    >>> wf.jacrev(lambda x: x**2)(wf.tensor([1.0, 2.0])).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    """
+    return jacobian(f, argnums, mode="reverse")
+
+
+def laplacian(f: Callable) -> Callable:
+    """A function that gives Σᵢ ∂²f/∂xᵢ², forward over forward, for each element of f's result.
+
+    >>> import weft as wf
+    >>> wf.laplacian(lambda x: (x**3).sum())(wf.tensor([1.0, 2.0])).item()
+    18.0
+    """
+
+    @wraps(f)
+    def trace_of_hessian(x, *args, **kwargs):
+        x = asarray(x)
+        trees.differentiable("laplacian", [x])
+
+        def second(v):
+            def first(z):
+                return jvp(lambda y: f(y, *args, **kwargs), (z,), (v,))[1]
+
+            return jvp(first, (x,), (v,))[1]
+
+        basis = reshape(asarray(np.eye(x.size), dtype=x.dtype, device=x.device), (x.size, *x.shape))
+        return vmap(second)(basis).sum(0)
+
+    return trace_of_hessian

@@ -1,0 +1,330 @@
+"""How a Jacobian is to be computed: the candidates, what each costs, and the choice."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..array.tensor import Tensor
+from . import sweeps
+from .bicolouring import bicolouring
+from .colouring import Colouring, column_colouring, row_colouring
+from .cut import narrowest_cut
+from .seeds import Seeds, identity
+from .sparsity import Dense, jacobian_pattern
+from .star_colouring import star_colouring
+from .sweeps import Sweeper
+
+_WORTH_COMPRESSING = 0.5  # of the dense sweeps; a fuller pattern is not followed further
+_SMALL = 8  # inputs or outputs: a Jacobian this narrow is not searched for structure
+_CLOSE = 2.0  # candidates whose estimates differ by less are timed
+_TRIED_SECONDS = 0.5  # a candidate estimated to take longer is never run only to be timed
+
+
+class SchedulingStrategy(Enum):
+    """Which family of plans a scheduler may choose from."""
+
+    AUTO = "auto"
+    FORWARD = "forward"
+    REVERSE = "reverse"
+    MIXED = "mixed"
+    Auto = AUTO
+    Forward = FORWARD
+    Reverse = REVERSE
+    Mixed = MIXED
+
+
+@dataclass(frozen=True)
+class SchedulerConfig:
+    """What the planner may choose.
+
+    strategy                a `SchedulingStrategy` or its lower-case name
+    forward_mode_threshold  from this ratio outputs/inputs on, forward mode is taken
+    reverse_mode_threshold  up to this ratio, reverse mode is taken
+    enable_mixed_mode       whether both modes may be combined: cuts and bicolouring
+    """
+
+    strategy: SchedulingStrategy | str = SchedulingStrategy.AUTO
+    forward_mode_threshold: float = 10.0
+    reverse_mode_threshold: float = 0.1
+    enable_mixed_mode: bool = True
+
+    def __post_init__(self):
+        try:
+            object.__setattr__(self, "strategy", SchedulingStrategy(self.strategy))
+        except ValueError:
+            names = ", ".join(repr(s.value) for s in SchedulingStrategy)
+            raise errors.ArgumentError(
+                f"SchedulerConfig: strategy={self.strategy!r}, expected one of {names}"
+            ) from None
+        if not 0 <= self.reverse_mode_threshold <= self.forward_mode_threshold:
+            raise errors.ArgumentError(
+                f"SchedulerConfig: reverse_mode_threshold={self.reverse_mode_threshold} must not "
+                f"be negative or above forward_mode_threshold={self.forward_mode_threshold}"
+            )
+
+    def families(self, m: int, n: int) -> tuple[str, ...]:
+        """The kinds of plan that are allowed for m outputs and n inputs."""
+        strategy = self.strategy
+        if strategy is SchedulingStrategy.AUTO:
+            ratio = m / max(n, 1)
+            if ratio >= self.forward_mode_threshold:
+                strategy = SchedulingStrategy.FORWARD
+            elif ratio <= self.reverse_mode_threshold:
+                strategy = SchedulingStrategy.REVERSE
+        by_strategy = {
+            SchedulingStrategy.FORWARD: ("forward", "columns"),
+            SchedulingStrategy.REVERSE: ("reverse", "rows"),
+            SchedulingStrategy.MIXED: ("mixed", "both"),
+            SchedulingStrategy.AUTO: ("forward", "reverse", "columns", "rows", "star"),
+        }
+        found = by_strategy[strategy]
+        if strategy is SchedulingStrategy.AUTO and self.enable_mixed_mode:
+            found += ("mixed", "both")
+        return found
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to compute a Jacobian: `kind`, its sweeps, and what it costs in seconds."""
+
+    kind: str
+    forward: int
+    reverse: int
+    estimate: float = 0.0
+    measured: float | None = None
+    colouring: Colouring | None = None
+    cut: tuple[int, ...] = ()
+    seeds: tuple[Seeds, ...] = field(default=(), compare=False)
+
+    @property
+    def cost(self) -> float:
+        return self.estimate if self.measured is None else self.measured
+
+    def run(self, s: Sweeper) -> Tensor:
+        """The matrix (m, n), or the entries of the pattern where it is compressed."""
+        if self.colouring is not None:
+            return sweeps.entries(s, self.colouring.gather, *self.seeds)
+        if self.kind == "mixed":
+            return sweeps.through_cut(s, list(self.cut), *self.seeds)
+        dense = sweeps.dense_forward if self.kind == "forward" else sweeps.dense_reverse
+        return dense(s, *self.seeds)
+
+
+def _dense(kind: str, forward: int, reverse: int, cut=()) -> Candidate:
+    """A plan that seeds every element of its inputs, outputs or cut."""
+    return Candidate(kind, forward, reverse, cut=tuple(cut), seeds=(identity(forward or reverse),))
+
+
+def _coloured(kind: str, colouring: Colouring) -> Candidate:
+    """A plan that seeds the groups of a colouring."""
+    seeds = Seeds(colouring.column_seeds(np.float32)), Seeds(colouring.row_seeds(np.float32))
+    return Candidate(kind, colouring.forward, colouring.reverse, colouring=colouring, seeds=seeds)
+
+
+@dataclass
+class Plan:
+    """What was found out about a function's Jacobian, and how it will be computed.
+
+    shape       (outputs, inputs), flattened
+    pattern     the sparsity as a CSR array of ones; None where it was not looked for or is full
+    cut         the size of the narrowest place between inputs and outputs
+    candidates  everything that was considered, `chosen` among them
+    """
+
+    shape: tuple[int, int]
+    candidates: list[Candidate]
+    chosen: Candidate
+    why: str
+    pattern: Any = None
+    cut: int | None = None
+    equations: int = 0
+    chunk: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def compressed(self) -> bool:
+        return self.chosen.colouring is not None
+
+    def __str__(self) -> str:
+        return _text(self)
+
+    __repr__ = __str__
+
+
+def _text(plan: Plan) -> str:
+    m, n = plan.shape
+    lines = [f"Jacobian of {n} inputs and {m} outputs, {plan.equations} equations"]
+    if plan.pattern is not None:
+        nnz = plan.pattern.nnz
+        lines.append(f"  sparsity: {nnz} nonzeros, {nnz / max(m * n, 1):.2%} of the entries")
+    lines += [f"  {note}" for note in plan.notes]
+    if plan.cut is not None:
+        lines.append(f"  narrowest cut: {plan.cut} values")
+    lines.append(f"  {'plan':<10}{'forward':>9}{'reverse':>9}{'estimated':>12}{'measured':>12}")
+    for c in sorted(plan.candidates, key=lambda c: c.cost):
+        measured = "" if c.measured is None else _seconds(c.measured)
+        mark = "  <- chosen" if c is plan.chosen else ""
+        lines.append(
+            f"  {c.kind:<10}{c.forward:>9}{c.reverse:>9}{_seconds(c.estimate):>12}"
+            f"{measured:>12}{mark}"
+        )
+    lines.append(f"  why: {plan.why}")
+    if plan.chunk < plan.chosen.forward + plan.chosen.reverse:
+        lines.append(f"  in chunks of {plan.chunk} seeds, to stay within the memory limit")
+    return "\n".join(lines)
+
+
+def _seconds(t: float) -> str:
+    return f"{t * 1e6:.0f} µs" if t < 1e-3 else f"{t * 1e3:.2f} ms" if t < 1 else f"{t:.2f} s"
+
+
+def make_plan(
+    s: Sweeper,
+    config: SchedulerConfig,
+    *,
+    kinds: tuple[str, ...] | None = None,
+    symmetric: bool = False,
+    sparse: bool = False,
+    measure: bool = False,
+) -> Plan:
+    """The plan for a traced function.
+
+    kinds      the plans to choose from; None: as the configuration says
+    symmetric  the Jacobian is a Hessian
+    sparse     the pattern is needed whatever is chosen
+    measure    time every candidate that is not too slow for that
+    """
+    n, m = s.size(s.trace.inputs), s.size(s.trace.outputs)
+    allowed = kinds or config.families(m, n)
+    plan = Plan((m, n), [], None, "", equations=len(s.equations), chunk=s.chunk)  # type: ignore
+    found = [_dense("forward", n, 0), _dense("reverse", 0, m)]
+    worth = min(m, n) > _SMALL or kinds is not None
+    if sparse or (worth and {"columns", "rows", "both", "star"} & set(allowed)):
+        coloured = _compressed(s, plan, symmetric, allowed)
+        limit = max(m, n) if kinds else _WORTH_COMPRESSING * min(m, n)
+        found += [c for c in coloured if c.forward + c.reverse <= limit]
+    if "mixed" in allowed and worth:
+        found += _mixed(s, plan, kinds)
+    found = [c for c in found if c.kind in allowed] or found[:1]
+    if not found:
+        raise errors.ArgumentError(f"jacobian: none of the plans {allowed} fits this function")
+    found = _estimated(s, found) if len(found) > 1 or measure else found
+    found = _timed(s, found, everything=measure)
+    plan.candidates = found
+    plan.chosen = min(found, key=lambda c: c.cost)
+    plan.why = _why(plan, config, kinds)
+    return plan
+
+
+def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candidate]:
+    """The plans that use sparsity."""
+    m, n = plan.shape
+    try:
+        pattern = jacobian_pattern(s.trace, s.equations, _WORTH_COMPRESSING)
+    except Dense:
+        plan.notes.append("sparsity: none worth using")
+        return []
+    plan.pattern = pattern
+    ways: dict[str, Callable] = {"columns": column_colouring, "rows": row_colouring}
+    if symmetric:
+        ways = {"star": star_colouring, "columns": column_colouring}
+    found = []
+    for kind, way in ways.items():
+        if kind in allowed or (kind == "star" and "columns" in allowed):
+            colouring = way(pattern)
+            found.append(_coloured(kind, colouring))
+    fewest = min((c.forward + c.reverse for c in found), default=min(m, n))
+    if "both" in allowed and not symmetric and fewest > 3:
+        colouring = bicolouring(pattern)
+        if colouring.count < fewest and colouring.kind == "bicolouring":
+            found.append(_coloured("both", colouring))
+    return found
+
+
+def _mixed(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
+    """The plan that cuts the function at its narrowest place, where that is narrow."""
+    cut, size = narrowest_cut(s.trace, s.equations)
+    plan.cut = size
+    if kinds is None and 2 * size > min(plan.shape):
+        return []
+    return [_dense("mixed", size, size, cut)]
+
+
+def _estimated(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
+    """Each candidate with its cost: a fixed and a per-seed part of each mode, measured once."""
+    inputs, outputs = s.trace.inputs, s.trace.outputs
+    costs = {}
+    if any(c.forward for c in found):
+        costs["forward"] = _calibrated(
+            lambda seeds: s.forward(seeds, inputs, outputs), s.size(inputs)
+        )
+    if any(c.reverse for c in found):
+        costs["reverse"] = _calibrated(
+            lambda seeds: s.reverse(seeds, outputs, inputs), s.size(outputs)
+        )
+
+    def cost(c: Candidate) -> float:
+        total = 0.0
+        for mode, count in (("forward", c.forward), ("reverse", c.reverse)):
+            if count:
+                fixed, each = costs[mode]
+                total += -(-count // s.chunk) * fixed + count * each
+        return total
+
+    return [replace(c, estimate=cost(c)) for c in found]
+
+
+def _calibrated(run: Callable, width: int) -> tuple[float, float]:
+    """(seconds of a sweep without seeds, seconds of each seed), from one and from eight."""
+    few, many = 1, min(8, max(width, 2))
+    times = []
+    for count in (few, many):
+        seeds = Seeds(np.ones((count, width), np.float32))
+        best = min(_clock(lambda seeds=seeds: run(seeds)) for _ in range(3))
+        times.append(best)
+    each = max(times[1] - times[0], times[1] * 0.02) / (many - few)
+    return max(times[0] - each, 0.0), each
+
+
+def _clock(run: Callable) -> float:
+    start = perf_counter()
+    run()
+    return perf_counter() - start
+
+
+def _timed(s: Sweeper, found: list[Candidate], everything: bool) -> list[Candidate]:
+    """The candidates that are close to the best, or all, timed."""
+    best = min(c.estimate for c in found)
+    close = [c for c in found if c.estimate <= _CLOSE * best]
+    if not everything and len(close) < 2:
+        return found
+    trials = found if everything else close
+    return [
+        replace(c, measured=min(_clock(lambda c=c: c.run(s)) for _ in range(2)))
+        if c in trials and c.estimate < _TRIED_SECONDS
+        else c
+        for c in found
+    ]
+
+
+def _why(plan: Plan, config: SchedulerConfig, kinds) -> str:
+    m, n = plan.shape
+    if kinds is not None and len(kinds) == 1:
+        return "it was asked for"
+    ratio = m / max(n, 1)
+    if config.strategy is SchedulingStrategy.AUTO:
+        if ratio >= config.forward_mode_threshold:
+            return f"outputs/inputs = {ratio:.3g} ≥ {config.forward_mode_threshold:g}: forward mode"
+        if ratio <= config.reverse_mode_threshold:
+            return f"outputs/inputs = {ratio:.3g} ≤ {config.reverse_mode_threshold:g}: reverse mode"
+    others = [c.cost for c in plan.candidates if c is not plan.chosen]
+    if not others:
+        return "the only plan that is allowed"
+    if plan.chosen.cost == 0:
+        return "the fewest sweeps"
+    return f"{min(others) / plan.chosen.cost:.1f} times cheaper than the next one"

@@ -1,0 +1,181 @@
+"""Tracing a function with its values, and derivative sweeps over the trace."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from numpy import ndarray
+
+from .. import errors
+from ..array.tensor import Tensor
+from ..core.backends import BACKENDS
+from ..core.box import Level, ground, tags
+from ..core.dispatch import inexact, kept, pick
+from ..core.node import Leaf, Node, ids
+from ..core.op import Partials
+from ..core.settings import changed, current
+from ..core.value import install_level, wrap
+from ..graph.graph import Equation, Literal
+from ..graph.symbol import Symbol, Trace
+from . import trees
+from .dual import held, released
+from .rules import push
+from .sweep import sweep
+
+
+class TracedTensor(Tensor):
+    """A tensor whose operations are being written down."""
+
+    __slots__ = ()
+
+
+install_level(Symbol, TracedTensor)
+
+
+@dataclass
+class Traced:
+    """A function's program at some arguments, with all intermediate values."""
+
+    trace: Trace
+    rebuild: Callable  # leaves -> the function's result
+
+    @property
+    def inputs(self) -> list[int]:
+        return self.trace.inputs
+
+    @property
+    def outputs(self) -> list[int]:
+        return self.trace.outputs
+
+    def value(self):
+        """The function's result."""
+        return self.rebuild([released(self.trace.values[i]) for i in self.outputs])
+
+
+def trace_of(what: str, f: Callable, leaves: list, rebuild: Callable) -> Traced:
+    """The program of `f(*rebuild(leaves))`, which is run once, with these values."""
+    trace, tag = Trace(), next(tags)
+    level = Level(Symbol, tag, trace=trace)
+    symbols = []
+    for x in leaves:
+        i = trace.enter(held(x))
+        trace.inputs.append(i)
+        symbols.append(wrap(Symbol(tag, trace, i)))
+    with changed(levels=(*current.get().levels, level)):
+        out = f(*rebuild(symbols))
+        outputs, put = trees.returned(what, out)
+    for y in outputs:
+        raw = y._data
+        at_level = raw.__class__ is Symbol and raw.level == tag
+        trace.outputs.append(raw.index if at_level else trace.constant(held(y)))
+    return Traced(trace, put)
+
+
+def operands(trace: Trace, e: Equation) -> list:
+    """The values that an equation was computed from."""
+    return [i.value if i.__class__ is Literal else trace.values[i] for i in e.inputs]
+
+
+def result(trace: Trace, e: Equation):
+    """What an equation computed, as its row returns it."""
+    return (
+        trace.values[e.outputs[0]]
+        if e.op.outputs == 1
+        else tuple([trace.values[i] for i in e.outputs])
+    )
+
+
+def passes_on(e: Equation, moving: list[bool]) -> bool:
+    """Whether a derivative of the operands that move can reach the results."""
+    rule = e.op.rule
+    if isinstance(rule, Partials):
+        return any(
+            m and not (d.__class__ is int and d == 0) for m, d in zip(moving, rule.d, strict=True)
+        )
+    return any(moving)
+
+
+def active(trace: Trace, starts) -> list[Equation]:
+    """The equations through which a derivative of `starts` goes, in order.
+
+    Raises for an operation without a derivative on the way.
+    """
+    reached, found = set(starts), []
+    for e in trace.equations:
+        moving = [i.__class__ is not Literal and i in reached for i in e.inputs]
+        if not passes_on(e, moving):
+            continue
+        results = [e.outputs[k] for k in e.op.tracked if inexact(trace.values[e.outputs[k]])]
+        if not results:
+            continue
+        if e.op.rule is None:
+            raise errors.NotDifferentiable(
+                f"{e.op.name} (at {e.line}) has no derivative; use .detach() or "
+                "wf.stop_gradient() on its argument to treat the result as a constant"
+            )
+        reached.update(results)
+        found.append(e)
+    return found
+
+
+def forward(trace: Trace, equations: list[Equation], tangents: dict, wanted) -> list:
+    """The tangents of the values `wanted` (None: zero), carried through the equations."""
+    tangents = dict(tangents)
+    last = {i: k for k, e in enumerate(equations) for i in e.inputs if i.__class__ is not Literal}
+    for i in wanted:
+        last[i] = len(equations)
+    with BACKENDS[ndarray].quiet():
+        for k, e in enumerate(equations):
+            moving = tuple([None if i.__class__ is Literal else tangents.get(i) for i in e.inputs])
+            if all([t is None for t in moving]):
+                continue
+            y = result(trace, e)
+            dy = push(e.op, y, operands(trace, e), moving, e.static)
+            for n in e.op.tracked:
+                i = e.outputs[n]
+                if i in last and inexact(trace.values[i]):
+                    tangents[i] = dy if e.op.outputs == 1 else dy[n]
+            for i in e.inputs:
+                if i.__class__ is not Literal and last[i] == k:
+                    tangents.pop(i, None)
+    return [tangents.get(i) for i in wanted]
+
+
+class Reverse:
+    """The trace as a recorded graph, for any number of reverse sweeps."""
+
+    def __init__(self, trace: Trace, equations: list[Equation], starts):
+        self.nodes: dict[int, Leaf | Node] = {}
+        for i in starts:
+            raw = ground(trace.values[i])
+            self.nodes[i] = Leaf(tuple(trace.values[i].shape), raw.dtype, None, False)
+        for e in equations:
+            self._add(trace, e)
+
+    def _add(self, trace: Trace, e: Equation) -> None:
+        parents = tuple([None if i.__class__ is Literal else self.nodes.get(i) for i in e.inputs])
+        y = result(trace, e)
+        n = Node()
+        n.op, n.parents, n.static = e.op, parents, e.static
+        n.saved = kept(e.op, parents, y, operands(trace, e), e.static)
+        n.id, n.thread, n.extra = next(ids), 0, None
+        n.code, n.lasti = e.origin
+        if e.op.outputs == 1:
+            n.shape, n.dtype = tuple(y.shape), ground(y).dtype
+            self.nodes[e.outputs[0]] = n
+            return
+        n.shape = tuple([tuple(v.shape) for v in y])
+        n.dtype = tuple([ground(v).dtype for v in y])
+        for k in e.op.tracked:
+            if inexact(y[k]):
+                self.nodes[e.outputs[k]] = pick(n, k)
+
+    def sweep(self, seeds: dict, wanted) -> list:
+        """The cotangents of the values `wanted` (None: zero) for cotangents of later values."""
+        start: dict = {}
+        for i, g in seeds.items():
+            node = self.nodes.get(i)
+            if node is not None and g is not None:
+                start[node] = g
+        goals = {self.nodes[i] for i in wanted if i in self.nodes}
+        found = sweep(start, record=False, retain=True, goals=goals) if start else {}
+        return [found.get(self.nodes.get(i)) for i in wanted]
