@@ -55,11 +55,11 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
     if not seeds:
         return {}
     first = next(iter(seeds.values()))
-    with BACKENDS[type(first._data if record else first)].quiet():
-        if not record:
-            return _carry(dict(seeds), record, retain, useful, goals, on_node)
-        with changed(grad=True):
-            return _carry(dict(seeds), record, retain, useful, goals, on_node)
+    xp = BACKENDS[(first._data if record else first).__class__]
+    if not record:
+        return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node)
+    with changed(grad=True):
+        return xp.quietly(_carry, seeds.copy(), True, retain, useful, goals, on_node)
 
 
 def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
@@ -70,9 +70,11 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
     owned: set = set()
     heap: list = []
     following = None
-    for node in list(pending):
+    for node in pending.copy():
         if node.__class__ is Leaf:
             reached[node] = pending.pop(node)
+        elif following is None:
+            following = node
         else:
             heappush(heap, (node.id, node))
     while following is not None or heap:
@@ -102,10 +104,9 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                 _check_finite(node, cotangents)
         if node.dtype is bfloat16 and not record:
             cotangents = [_narrowed(c, p) for c, p in zip(cotangents, parents, strict=True)]
-        for i, p in enumerate(parents):
+        for p, c in zip(parents, cotangents):  # noqa: B905  (as many; asking takes as long again)
             if p is None:
                 continue
-            c = cotangents[i]
             found = reached if p.__class__ is Leaf else pending
             have = found.get(p)
             if have is None:
@@ -132,8 +133,9 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
         if not retain:
             node.parents = node.saved = None
     if on_node is not None:
-        for leaf in [n for n in reached if n.__class__ is Leaf and n.extra is not None]:
-            reached[leaf] = on_node(leaf, reached[leaf])
+        for leaf in reached:
+            if leaf.extra is not None and leaf.__class__ is Leaf:
+                reached[leaf] = on_node(leaf, reached[leaf])
     return reached
 
 
