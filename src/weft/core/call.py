@@ -42,11 +42,11 @@ def caller(op: Op, public: bool = False) -> Callable:
     elif op.arity == 3 and op.outputs == 1 and not op.static and op.rule is not None:
         call = _ternary(op, public)
     elif op.outputs > 1 or op.arity > 2 or op.rule is None or op.recast:
-        call = _general(op, public)
+        call = (_paired if op.arity == 2 else _general)(op, public)
     elif op.arity == 1 and not op.promote:
         call = _shaped(op, public)
     elif op.static or (op.arity == 2 and getattr(op.rule, "keep", None) is not None):
-        call = _general(op, public)
+        call = (_paired if op.arity == 2 else _general)(op, public)
     else:
         call = (_unary if op.arity == 1 else _binary)(op, public)
     call.__name__ = call.__qualname__ = op.name
@@ -96,6 +96,18 @@ def _general(op: Op, public: bool):
     return call
 
 
+def _paired(op: Op, public: bool):
+    """`_general` for two arguments, as comparisons in rules have."""
+    kernels, ground = KERNELS[op], GROUND
+
+    def call(x, y, *static):
+        if not public and x.__class__ in kernels and y.__class__ not in ground:
+            return kernels[x.__class__](x, y, *static)
+        return apply(op, (x, y), static, public)
+
+    return call
+
+
 def _ternary(op: Op, public: bool):
     """Three tensors, as `where` takes; anything else in general."""
     kernels, ground, result = KERNELS[op], GROUND, RESULT
@@ -137,11 +149,15 @@ _NONE = (None, None, None)
 
 def _record_several(op: Op, t, parents, raws, static) -> None:
     """Record a tensor made of several; severed marks travel on only if nothing is recorded."""
-    live = tuple([None if p.__class__ is Severed else p for p in parents])
-    if live.count(None) == len(live):
-        t._node = next(p for p in parents if p is not None)
-    else:
-        t._node = record(op, t._data, live, kept(op, live, t._data, raws, static), static)
+    for p in parents:
+        if p.__class__ is Severed:
+            live = tuple([None if p.__class__ is Severed else p for p in parents])
+            if live.count(None) == len(live):
+                t._node = next(p for p in parents if p is not None)
+                return
+            parents = live
+            break
+    t._node = record(op, t._data, parents, kept(op, parents, t._data, raws, static), static)
 
 
 def _shaped(op: Op, public: bool):
