@@ -3,7 +3,7 @@
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import KERNELS
-from .rows import elementwise_shape, general, linear
+from .rows import elementwise, elementwise_shape, general, linear
 from .samples import elementwise as samples
 from .samples.case import reals
 from .strong import strong_quotient
@@ -86,12 +86,17 @@ sign = general(
     sample=samples.polar,
 )
 
+# t·sgn x of real numbers, for which |x| is at hand.
+sign_product = elementwise(
+    "sign_product", [lambda _y, _t, x, _size: sign(x), 0, 0], sample=samples.sign_products
+)
+
 abs_ = general(
     "abs",
     shape=_part,
     arity=1,
     push=lambda t, _y, x: real(t[0] * conj(sign(x))),
-    pull=lambda g, _y, x: (g * sign(x),),
+    pull=lambda g, y, x: (g * sign(x) if _is_complex(x) else sign_product(g, x, y),),
     spell=("absolute",),
     sample=samples.polar,
 )

@@ -190,7 +190,7 @@ log1p = scalars_too(
 )
 expit = elementwise(
     "expit",
-    [lambda y, _x: y - y * y],
+    [times(lambda t, y, _x: t * (y - y * y))],
     floating=True,
     spell=("sigmoid",),
     sample=samples.real,
@@ -313,9 +313,17 @@ minimum = elementwise(
     [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
     sample=samples.tied,
 )
+# t where the mask is true.
+gate = linear(
+    "gate",
+    shape=lambda t, open: t,
+    transpose=[lambda g, _t, open: gate(g, open), None],
+    sample=samples.gated,
+)
+
 relu = elementwise(
     "relu",
-    [lambda positive: positive],
+    [times(lambda t, positive: gate(t, positive))],
     keep=lambda _y, x: (greater(x, 0),),
     sample=samples.rectified,
 )
@@ -332,7 +340,7 @@ def _inside(x, lo, hi):
 
 _clip = elementwise(
     "clip",
-    [lambda inside, *_bounds: inside],
+    [times(lambda t, inside, *_bounds: gate(t, inside))],
     keep=lambda _y, x, lo, hi: (_inside(x, lo, hi),),
     promote=(),
     sample=samples.clipped,

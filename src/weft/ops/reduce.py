@@ -1,5 +1,6 @@
 """Rows: reductions over axes."""
 
+from functools import lru_cache
 from math import inf, nan
 
 from ..core import dtypes
@@ -22,8 +23,14 @@ from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
 
 
 def _mean_transpose(g, _x, axes, keepdims):
-    g = restored(g, _x.shape, axes, keepdims)
-    return broadcast_to(g * (1 / max(count(_x.shape, axes), 1)), _x.shape)
+    shape = _x.shape
+    return broadcast_to(restored(g * _weight(shape, axes), shape, axes, keepdims), shape)
+
+
+@lru_cache(maxsize=1024)
+def _weight(shape, axes) -> float:
+    """One over the number of elements whose mean is taken."""
+    return 1 / max(count(shape, axes), 1)
 
 
 mean = linear(
@@ -264,25 +271,34 @@ var = _spread("var", _var_push, _var_pull)
 std = _spread("std", _std_push, _std_pull)
 
 
-def _shares(x, y, axes, keepdims):
-    """exp(x - y) for y = logsumexp(x), and the inverse of its sum.
-
-    The sum is 1 but for the rounding of y, and to divide by it makes up for that rounding,
-    which is large where y is. Where all of x is -inf both are 0.
-    """
-    y = restored(y, x.shape, axes, keepdims)
-    e = exp(x - where(equal(y, -inf), 0.0, y))
-    return e, pseudo_reciprocal(sum_(e, axes, True))
+def _shares_push(tangents, s, _x, axes):
+    (t,) = tangents
+    return s * (t - sum_(s * t, axes, True))
 
 
-def _logsumexp_push(tangents, y, x, axes, keepdims):
-    e, inverse = _shares(x, y, axes, keepdims)
-    return sum_(tangents[0] * (e * inverse), axes, keepdims)
+def _shares_pull(g, s, _x, axes):
+    s = conj(s)
+    return (s * (g - sum_(s * g, axes, True)),)
 
 
-def _logsumexp_pull(g, y, x, axes, keepdims):
-    e, inverse = _shares(x, y, axes, keepdims)
-    return (conj(e) * (restored(g, x.shape, axes, keepdims) * conj(inverse)),)
+# exp(x)/Σexp(x) over axes; where all of x is -inf the shares are 0.
+shares = general(
+    "shares",
+    shape=lambda x, axes: x,
+    push=_shares_push,
+    pull=_shares_pull,
+    arity=1,
+    precision="single",
+    sample=samples.shares,
+)
+
+
+def _logsumexp_push(tangents, _y, x, axes, keepdims):
+    return sum_(tangents[0] * shares(x, axes), axes, keepdims)
+
+
+def _logsumexp_pull(g, _y, x, axes, keepdims):
+    return (restored(g, x.shape, axes, keepdims) * conj(shares(x, axes)),)
 
 
 logsumexp = general(
