@@ -206,6 +206,7 @@ def _unary(op: Op, public: bool):
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     keep = getattr(op.rule, "keep", None)
     keep_y, keep_x = (False, False) if keep else saved_flags(op, (True,))
+    nothing = None if keep or keep_y or keep_x else (None, None)
 
     def call(x):
         cls = x.__class__
@@ -226,7 +227,9 @@ def _unary(op: Op, public: bool):
                 if p is None or p.__class__ is Severed:
                     t._node = p
                 elif way is RECORD:
-                    saved = keep(z, a) if keep else (z if keep_y else None, a if keep_x else None)
+                    saved = nothing or (
+                        keep(z, a) if keep else (z if keep_y else None, a if keep_x else None)
+                    )
                     t._node = record(op, z, (p,), saved, ())
                 else:
                     t._node = None
@@ -244,6 +247,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     points = _POINTS
     both = saved_flags(op, (True, True))
     left, right = saved_flags(op, (True, False)), saved_flags(op, (False, True))
+    nothing = None if any(both) else _NONE
 
     def call(x, y):  # noqa: C901
         cx, cy = x.__class__, y.__class__
@@ -296,7 +300,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 else:
                     ky, ka, kb = left if q is None else both
                 if way is RECORD:
-                    saved = (z if ky else None, a if ka else None, b if kb else None)
+                    saved = nothing or (z if ky else None, a if ka else None, b if kb else None)
                     t._node = record(op, z, (p, q), saved, ())
                 else:
                     t._node = None

@@ -12,10 +12,11 @@ from ..core.backends import BACKENDS
 from ..core.node import Extra, Leaf, Node, Severed
 from ..core.origin import origin
 from ..core.settings import changed, current
-from ..core.value import GROUND, wrap
+from ..core.value import GROUND, RESULT, wrap
 from .gradient_map import GradientMap
 from .sweep import sweep
 
+_new = object.__new__
 _handles = count()
 _accumulating = RLock()  # threads that share a leaf add to one `.grad`
 
@@ -98,7 +99,7 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     call = origin()
     mark = None if create_graph else Severed(call)
     xp = BACKENDS[seed._data.__class__]
-    seeded = xp.owner(seed._data)
+    seeded, tensor = xp.owner(seed._data), RESULT[0]
     grads = {}
     with _accumulating:
         for leaf, g in reached.items():
@@ -110,9 +111,12 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
             shared = own is not xp or own.owner(raw) == seeded
             raw = own.freeze(own.copy(raw) if shared else raw)
             made = g._node if create_graph else mark
-            grads[-leaf.id] = wrap(raw, made)
+            grads[-leaf.id] = t = _new(tensor)
+            t._data, t._node = raw, made
             if leaf.requested:
-                leaf.add(wrap(raw, made))
+                t = _new(tensor)
+                t._data, t._node = raw, made
+                leaf.add(t)
     return GradientMap(grads, call)
 
 
