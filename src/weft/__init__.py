@@ -78,7 +78,11 @@ globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULE
 for _name in ("backward", "register_hook", "retain_grad"):
     setattr(Tensor, _name, getattr(_backward, _name))
 
-for _name, _module in {**_namespace.MODULES, "implicit": implicit}.items():
+for _name, _module in {
+    **_namespace.MODULES,
+    "implicit": implicit,
+    "gradient_clipping": gradient_clipping,
+}.items():
     _modules[f"{__name__}.{_name}"] = _module  # so that `from weft.linalg import solve` works
 
 __all__ = sorted(n for n in globals() if not n.startswith("_"))

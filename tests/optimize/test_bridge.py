@@ -110,7 +110,7 @@ def valley_hessian(x, centre=2.0):
 
 
 @pytest.mark.parametrize("method", ["BFGS", "L-BFGS-B", "SLSQP", "TNC", "CG"])
-@pytest.mark.parametrize("jac", [valley_slope, "3-point", "2-point"], ids=str)
+@pytest.mark.parametrize("jac", [valley_slope, "3-point", "2-point"])
 def test_a_given_gradient_is_used(method, jac):
     options = {"tol": 1e-6} if method == "TNC" else {}
     found = wf.optimize.minimize(blind(valley), [0.5, 3.0], method=method, jac=jac, **options)

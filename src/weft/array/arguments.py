@@ -31,7 +31,10 @@ def axes_of(name: str, x, axis) -> tuple[int, ...]:
 
 def axis_of(name: str, x, axis, extra: int = 0) -> int:
     """One axis of x, nonnegative; `extra` more are allowed for new axes."""
-    return axis_in(name, axis, len(x._data.shape) + extra)
+    ndim = len(x._data.shape) + extra
+    if axis.__class__ is int and -ndim <= axis < ndim:
+        return axis % ndim
+    return axis_in(name, axis, ndim)
 
 
 def flat_or_axis(name: str, x, axis):

@@ -64,6 +64,9 @@ def pow(x, y, /, *, out=None):
 
 def where(condition, x1, x2, /):
     """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
+    if type(condition) in TENSORS and condition._data.dtype is dtypes.bool_:
+        if type(x1) in TENSORS:
+            return elementwise.where(condition, x1, x2)
     scalar = type(x1) in PYTHON_SCALARS and type(x2) in PYTHON_SCALARS
     condition = boxed(condition)
     if condition.dtype is not dtypes.bool_:

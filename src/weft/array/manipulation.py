@@ -12,17 +12,21 @@ from .arguments import axes_of, axis_of, boxed, flat_or_axis
 from .make import number
 
 
-def _shape_from(size: int, shape) -> tuple[int, ...]:
+def _shape_from(x, shape) -> tuple[int, ...]:
     """A shape with at most one −1 filled in."""
-    dims = shape if isinstance(shape, tuple | list) else (shape,)
-    return _filled(size, tuple([integer_in("reshape", "shape", d) for d in dims]))
+    dims = shape if isinstance(shape, _SEQUENCE) else (shape,)
+    dims = tuple([d if d.__class__ is int else integer_in("reshape", "shape", d) for d in dims])
+    return _filled(x._data.shape, dims)
+
+
+_SEQUENCE = (tuple, list)
 
 
 @lru_cache(maxsize=1024)
-def _filled(size: int, dims: tuple[int, ...]) -> tuple[int, ...]:
+def _filled(have: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
     if all(d >= 0 for d in dims):
         return dims
-    rest = -prod(dims)
+    size, rest = prod(have), -prod(dims)
     if min(dims) < -1 or dims.count(-1) > 1 or rest == 0 or size % rest:
         raise errors.ShapeError(f"reshape: {size} elements cannot take the shape {dims}")
     return tuple(size // rest if d == -1 else d for d in dims)
@@ -36,7 +40,7 @@ def reshape(x, /, shape, *more, copy: bool | None = None):
     (2, 3)
     """
     x = boxed(x)
-    dims = _shape_from(x.size, (shape, *more) if more else shape)
+    dims = _shape_from(x, (shape, *more) if more else shape)
     out = structural.reshape(x, dims)
     return structural.copy(out) if copy else out
 
@@ -51,8 +55,12 @@ def permute_dims(x, /, axes=None, *more):
     x = boxed(x)
     if more:
         axes = (axes, *more)
-    order = tuple(reversed(range(x.ndim))) if axes is None else axes_of("permute_dims", x, axes)
-    return structural.permute(x, order)
+    if axes is None:
+        return structural.permute(x, _REVERSED[len(x._data.shape)])
+    return structural.permute(x, axes_of("permute_dims", x, axes))
+
+
+_REVERSED = [tuple(reversed(range(n))) for n in range(65)]
 
 
 def transpose(x, /, axes=None, *more):

@@ -150,6 +150,9 @@ def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial: bool = Fals
 
 def cumsum(x, axis=None, *, dtype=None):
     """Running sums along `axis` (None: of the flattened tensor)."""
+    if dtype is None and axis is not None:
+        x = boxed(x)
+        return cumulate.cumsum(x, axis_of("cumulative_sum", x, axis))
     return cumulative_sum(x, axis=axis, dtype=dtype)
 
 

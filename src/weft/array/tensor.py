@@ -145,11 +145,16 @@ class Tensor(Value):
 
     @grad.setter
     def grad(self, value):
-        if self._node.__class__ is not Leaf:
+        node = self._node
+        if node.__class__ is not Leaf:
             raise errors.GradientError(
                 "grad: only a leaf that requires a gradient has a .grad to set; this is none"
             )
-        self._node.grad = None if value is None else self._as_gradient(value)
+        value = None if value is None else self._as_gradient(value)
+        if node.tensor is not None and node.tensor() is self:
+            self._grad = value
+        else:
+            node.grad = value
 
     def _as_gradient(self, value):
         value = dispatch.above.adopt(value)

@@ -6,7 +6,7 @@ from importlib import import_module
 import numpy as np
 
 from ..core.dtypes import HALF
-from .numpy_ import has_nan
+from .numpy_ import has_nan, quietly
 
 # NumPy's `where` mispredicts a branch per element; bit operations do not, but are more calls.
 _LARGE = 4096
@@ -103,13 +103,25 @@ def where(c, a, b):
     if not bits or c.dtype.kind != "b":
         return _chosen(c, a, b)
     mask = c.astype(bits)
-    np.negative(mask, out=mask)
-    if type(b) in (int, float) and b == 0 and not np.signbit(b):
-        return np.bitwise_and(mask, a.view(bits)).view(dtype)
+    if _is_zero(a):
+        mask -= 1
+        return _combined(np.bitwise_and, mask, b.view(bits)).view(dtype)
+    np.negative(mask, mask)
+    if _is_zero(b):
+        return _combined(np.bitwise_and, mask, a.view(bits)).view(dtype)
     a, b = (np.asarray(v, dtype).view(bits) for v in (a, b))
-    chosen = np.bitwise_xor(a, b)
-    chosen = np.bitwise_and(chosen, mask)
-    return np.bitwise_xor(chosen, b).view(dtype)
+    chosen = _combined(np.bitwise_and, np.bitwise_xor(a, b), mask)
+    return _combined(np.bitwise_xor, chosen, b).view(dtype)
+
+
+def _is_zero(value) -> bool:
+    """Whether a value is the Python scalar +0."""
+    return value.__class__ in (int, float) and value == 0 and not np.signbit(value)
+
+
+def _combined(ufunc, own, other):
+    """A ufunc of two arrays, in the memory of the first if the result has its shape."""
+    return ufunc(own, other, own if own.shape == other.shape else None)
 
 
 @lru_cache(maxsize=256)
@@ -119,10 +131,11 @@ def _point(value, dtype) -> np.ndarray:
 
 
 def _chosen(c, a, b):
-    if a.__class__ in (int, float) and b.__class__ is np.ndarray:
+    if a.__class__ is np.ndarray:
+        if b.__class__ is not np.ndarray:
+            b = _beside(b, a.dtype)
+    elif b.__class__ is np.ndarray:
         a = _beside(a, b.dtype)
-    elif b.__class__ in (int, float) and a.__class__ is np.ndarray:
-        b = _beside(b, a.dtype)
     return np.where(c, a, b)
 
 
@@ -130,7 +143,7 @@ def _beside(value, dtype):
     """A scalar as it is best written beside an array; 0.0 and -0.0 would share a cached one."""
     if value.__class__ is int:
         return _point(value, dtype)
-    return np.asarray(value, dtype) if dtype.kind == "V" else value
+    return np.asarray(value, dtype) if value.__class__ is float and dtype.kind == "V" else value
 
 
 def clip(x, lo, hi):
@@ -162,10 +175,40 @@ def sign(x):
     return above.astype(x.dtype)
 
 
+_SIGN = {b: np.array(np.iinfo(b).min, b) for b in _BITS.values()}
+
+
+def sign_product(t, x, size):
+    # An exchange of sign bits is right where no sign is 0 or NaN.
+    if size.size < _LARGE or not _alike(t, x) or not np.minimum.reduce(size, axis=None) > 0:
+        return t * sign(x)
+    bits = _BITS[x.itemsize]
+    flipped = np.bitwise_and(x.view(bits), _SIGN[bits])
+    return np.bitwise_xor(flipped, t.view(bits), flipped).view(x.dtype)
+
+
+def _alike(a, b) -> bool:
+    """Whether two arrays are floats of one kind, one shape and in one line of memory."""
+    same = a.__class__ is b.__class__ and a.shape == b.shape and a.dtype is b.dtype
+    return same and a.dtype.char in "fd" and a.flags.c_contiguous and b.flags.c_contiguous
+
+
+def gate(t, open):
+    if open.size < _LARGE or t.shape != open.shape:
+        return t * open
+    passed = open.astype(t.dtype)  # the product alone would do it too, but in small pieces
+    passed *= t
+    return passed
+
+
 def tie_share(a, b):
-    dtype = _dtype_among((a, b))
-    half = dtype.type(0.5) if dtype.kind not in "biu" else 0.5
-    return np.greater(a, b) * half + np.greater_equal(a, b) * half
+    dtype = a.dtype if hasattr(a, "dtype") else b.dtype
+    if dtype.kind in "biu":
+        dtype = np.dtype(float)
+    share, tied = np.greater(a, b).astype(dtype), np.equal(a, b)
+    if np.count_nonzero(tied):
+        share += tied * dtype.type(0.5)
+    return share
 
 
 # -- complex numbers --------------------------------------------------------------------------
@@ -246,13 +289,20 @@ bessel_ie = _of_order("ive")
 bessel_j = _of_order("jv")
 spherical_j = _of_order("spherical_jn")
 
-_small_expit = _special("expit")
+_special_expit = _special("expit")
+
+
+# Up to here SciPy's one slow loop is as quick as four quick ones.
+_FEW = 64
 
 
 def expit(x):
-    if x.size < _LARGE or x.dtype.kind != "f" or _is_half(x):
-        return _small_expit(x)
-    with np.errstate(over="ignore"):
-        t = np.exp(-x)
-    t += 1
-    return np.divide(1, t, out=t)
+    if x.dtype.char not in "fd":
+        return _special_expit(x)
+    if x.size <= _FEW:
+        return _scipy("expit")(x)
+    one = _point(1, x.dtype)
+    t = np.negative(x)
+    quietly(np.exp, t, t)
+    np.add(t, one, t)
+    return np.divide(one, t, t)

@@ -8,6 +8,7 @@ from math import prod as product
 import numpy as np
 
 from ..core.dtypes import HALF, accumulator, default_float
+from .numpy_index import sum
 
 
 def _is_half(x) -> bool:
@@ -55,7 +56,7 @@ def _ordered(x):
 @_floating
 def mean(x, axes, keepdims):
     n = product([x.shape[a] for a in axes])
-    total = np.add.reduce(x, axis=axes, keepdims=keepdims)
+    total = sum(x, axes, keepdims)
     return total / n if n else total * nan
 
 
@@ -91,6 +92,9 @@ def amin(x, axes, keepdims):
 
 
 def extreme_share(x, y, axes):
+    if x.dtype.char in "fd" and len(axes) == x.ndim and y.size == 1 and _finite(y):
+        mask = np.equal(x, y.reshape(()))
+        return mask * np.array(1 / np.count_nonzero(mask), x.dtype)
     mask = np.equal(x, y)
     if _is_half(x) or not _finite(y):
         mask |= np.isnan(x)
@@ -153,12 +157,39 @@ def _quiet(fn):
     return np.errstate(over="ignore", divide="ignore", invalid="ignore")(fn)
 
 
+# Up to here `argmax` and `dot` are done before `reduce` has read its arguments.
+_FEW = 4096
+
+
+def _is_short(x) -> bool:
+    return x.ndim == 1 and 0 < x.size <= _FEW and x.dtype.char in "fd"
+
+
+@lru_cache(maxsize=64)
+def _ones(n: int, dtype) -> np.ndarray:
+    return np.ones(n, dtype)
+
+
+def _short_exponentials(x):
+    """(exp(x - top), top) of a short line; None for top where that is not finite."""
+    top = x[x.argmax(), ...]
+    if not is_finite_number(top):
+        return x, None
+    e = np.subtract(x, top)
+    return np.exp(e, e), top
+
+
 @_floating
 def logsumexp(x, axes, keepdims):
+    if axes and _is_short(x):
+        e, top = _short_exponentials(x)
+        if top is not None:
+            y = np.log(e.dot(_ones(x.size, x.dtype))) + top[()]
+            return y.reshape(1) if keepdims else y
     top = np.maximum.reduce(x.real, axes, None, None, True, -inf)
     if not _finite(top):
         return _logsumexp_of_infinities(x, top, axes, keepdims)
-    y = np.log(np.add.reduce(np.exp(x - top), axes, None, None, True))
+    y = np.log(sum(np.exp(x - top), axes, True))
     y += top
     return y if keepdims else y.squeeze(axes)
 
@@ -175,12 +206,24 @@ def softmax(x, axis):
 
 
 def _softmax(x, axis):
+    if _is_short(x):
+        e, top = _short_exponentials(x)
+        if top is not None:
+            e /= _inner(e, _ones(x.size, x.dtype))
+            return e
     top = np.maximum.reduce(x, axis, None, None, True, -inf)
     if not _finite(top):
         return _softmax_of_infinities(x, top, axis)
     e = np.exp(x - top)
-    e /= np.add.reduce(e, axis, None, None, True)
+    e /= sum(e, (axis,), True)
     return e
+
+
+def _inner(x, y):
+    """Σxy of lines as an array without axes: `dot` by itself makes a scalar, which is slow."""
+    out = np.empty((), x.dtype)
+    x.dot(y, out)
+    return out
 
 
 @_floating
@@ -193,6 +236,28 @@ def _softmax_of_infinities(x, top, axis):
     e = np.exp(x - top)
     e /= np.add.reduce(e, axis=axis, keepdims=True)
     return e
+
+
+@_floating
+def shares(x, axes):
+    if axes and _is_short(x):
+        e, top = _short_exponentials(x)
+        if top is not None:
+            e /= _inner(e, _ones(x.size, x.dtype))
+            return e
+    top = np.maximum.reduce(x.real, axes, None, None, True, -inf)
+    if not _finite(top):
+        return _shares_of_infinities(x, top, axes)
+    e = np.exp(x - top)
+    e /= sum(e, axes, True)
+    return e
+
+
+@_quiet
+def _shares_of_infinities(x, top, axes):
+    e = np.exp(x - np.where(np.equal(top, -inf), 0, top))
+    total = np.add.reduce(e, axis=axes, keepdims=True)
+    return np.where(np.equal(total, 0), 0, e / total)
 
 
 @_floating
@@ -218,8 +283,11 @@ def _pair_in_single(fn):
 
 @_pair_in_single
 def softmax_product(t, y, axis):
-    z = t * y
-    np.subtract(t, np.add.reduce(z, axis, None, None, True), out=z)
+    if _is_short(y):
+        z = np.subtract(t, _inner(t, y))
+    else:
+        z = np.multiply(t, y)
+        np.subtract(t, sum(z, (axis,), True), z)
     z *= y
     return z
 

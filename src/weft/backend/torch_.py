@@ -214,8 +214,13 @@ def copy(x: torch.Tensor) -> torch.Tensor:
 
 
 def quiet():
-    """torch gives no floating-point warnings."""
+    """A block without floating-point warnings: torch gives none."""
     return nullcontext()
+
+
+def quietly(run, *args):
+    """`run(*args)`: torch gives no floating-point warnings."""
+    return run(*args)
 
 
 def owns(x: torch.Tensor) -> bool:

@@ -193,6 +193,14 @@ def clip(x, lo, hi):
     return x.clone() if lo is None and hi is None else torch.clamp(x, lo, hi)
 
 
+def sign_product(t, x, size):
+    return t * torch.sign(x)
+
+
+def gate(t, open):
+    return t * open
+
+
 def tie_share(a, b):
     dtype = _first_tensor((a, b)).dtype
     return (greater(a, b).to(dtype) + greater_equal(a, b)) * 0.5

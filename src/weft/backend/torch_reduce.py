@@ -1,6 +1,7 @@
 """PyTorch's names and dtypes fixed for the reductions and the ordering rows."""
 
 from functools import wraps
+from math import inf
 from math import prod as product
 
 import torch
@@ -147,6 +148,16 @@ def softmax(x, axis):
 @_floating
 def log_softmax(x, axis):
     return torch.log_softmax(x, axis)
+
+
+@_floating
+def shares(x, axes):
+    if not axes:
+        return torch.where(x == -inf, 0, x - x + 1)
+    y = torch.logsumexp(x, axes, keepdim=True)
+    e = torch.exp(x - torch.where(y == -inf, 0, y))
+    total = e.sum(axes, keepdim=True)
+    return torch.where(total == 0, 0, e / total)
 
 
 def softmax_product(t, y, axis):

@@ -169,6 +169,9 @@ class BoxNamespace:
     def quiet(self):
         return BACKENDS[ndarray].quiet()
 
+    def quietly(self, run, *args):
+        return BACKENDS[ndarray].quietly(run, *args)
+
     def zeros_like(self, x):
         return self.full(x.shape, 0, x.dtype, self.device_of(x))
 

@@ -44,11 +44,11 @@ def caller(op: Op, public: bool = False) -> Callable:
     elif op.arity == 3 and op.outputs == 1 and not op.static and op.rule is not None:
         call = _ternary(op, public)
     elif op.outputs > 1 or op.arity > 2 or op.rule is None or op.recast:
-        call = _general(op, public)
+        call = (_paired if op.arity == 2 else _general)(op, public)
     elif op.arity == 1 and not op.promote:
         call = _shaped(op, public)
     elif op.static or (op.arity == 2 and getattr(op.rule, "keep", None) is not None):
-        call = _general(op, public)
+        call = (_paired if op.arity == 2 else _general)(op, public)
     else:
         call = (_unary if op.arity == 1 else _binary)(op, public)
     call.__name__ = call.__qualname__ = op.name
@@ -98,6 +98,18 @@ def _general(op: Op, public: bool):
     return call
 
 
+def _paired(op: Op, public: bool):
+    """`_general` for two arguments, as comparisons in rules have."""
+    kernels, higher = KERNELS[op], HIGHER
+
+    def call(x, y, *static):
+        if not public and x.__class__ in kernels and y.__class__ not in higher:
+            return kernels[x.__class__](x, y, *static)
+        return apply(op, (x, y), static, public)
+
+    return call
+
+
 def _ternary(op: Op, public: bool):
     """Three tensors, as `where` takes; anything else in general."""
     kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
@@ -139,11 +151,15 @@ _NONE = (None, None, None)
 
 def _record_several(op: Op, t, parents, raws, static) -> None:
     """Record a tensor made of several; severed marks travel on only if nothing is recorded."""
-    live = tuple([None if p.__class__ is Severed else p for p in parents])
-    if live.count(None) == len(live):
-        t._node = next(p for p in parents if p is not None)
-    else:
-        t._node = record(op, t._data, live, kept(op, live, t._data, raws, static), static)
+    for p in parents:
+        if p.__class__ is Severed:
+            live = tuple([None if p.__class__ is Severed else p for p in parents])
+            if live.count(None) == len(live):
+                t._node = next(p for p in parents if p is not None)
+                return
+            parents = live
+            break
+    t._node = record(op, t._data, parents, kept(op, parents, t._data, raws, static), static)
 
 
 def _shaped(op: Op, public: bool):
@@ -192,6 +208,7 @@ def _unary(op: Op, public: bool):
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     keep = getattr(op.rule, "keep", None)
     keep_y, keep_x = (False, False) if keep else saved_flags(op, (True,))
+    nothing = None if keep or keep_y or keep_x else (None, None)
 
     def call(x):
         cls = x.__class__
@@ -212,7 +229,9 @@ def _unary(op: Op, public: bool):
                 if p is None or p.__class__ is Severed:
                     t._node = p
                 elif way is RECORD:
-                    saved = keep(z, a) if keep else (z if keep_y else None, a if keep_x else None)
+                    saved = nothing or (
+                        keep(z, a) if keep else (z if keep_y else None, a if keep_x else None)
+                    )
                     t._node = record(op, z, (p,), saved, ())
                 else:
                     t._node = None
@@ -230,6 +249,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     points = _POINTS
     both = saved_flags(op, (True, True))
     left, right = saved_flags(op, (True, False)), saved_flags(op, (False, True))
+    nothing = None if any(both) else _NONE
 
     def call(x, y):  # noqa: C901
         cx, cy = x.__class__, y.__class__
@@ -282,7 +302,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 else:
                     ky, ka, kb = left if q is None else both
                 if way is RECORD:
-                    saved = (z if ky else None, a if ka else None, b if kb else None)
+                    saved = nothing or (z if ky else None, a if ka else None, b if kb else None)
                     t._node = record(op, z, (p, q), saved, ())
                 else:
                     t._node = None

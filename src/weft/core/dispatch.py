@@ -37,7 +37,7 @@ above = Above()
 
 def record(op: Op, data, parents, saved, static) -> Node:
     """The node of an operation that has just computed `data`."""
-    n = _new(Node)
+    n = Node()  # quicker than object.__new__, as the class has no __init__
     n.op = op
     n.parents = parents
     n.saved = saved
@@ -162,8 +162,9 @@ def settled(op: Op, args):
     picked = range(len(raws)) if op.promote is None else op.promote
     if picked:
         dtype = raws[picked[0]].dtype
-        if any(raws[i].dtype is not dtype for i in picked):
-            return raws, None
+        for i in picked:
+            if raws[i].dtype is not dtype:
+                return raws, None
         if op.floating and not inexact(raws[picked[0]]):
             return raws, None
     return raws, first.__class__
@@ -343,8 +344,16 @@ def kept(op: Op, parents, y, raws, static) -> tuple:
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
         return keep(y, *raws, *static)
-    flags = saved_flags(op, tuple([p is not None for p in parents]))
-    return tuple([v if f else None for f, v in zip(flags, (y, *raws), strict=True)])
+    saved = [None] * (len(parents) + 1)
+    for i in _places(op, tuple([p is not None for p in parents])):
+        saved[i] = raws[i - 1] if i else y
+    return tuple(saved)
+
+
+@lru_cache(maxsize=None)
+def _places(op: Op, tracked: tuple[bool, ...]) -> tuple[int, ...]:
+    """Which of (y, *args) are saved when these arguments are tracked."""
+    return tuple([i for i, f in enumerate(saves(op, tracked)) if f])
 
 
 def _picking(xp, outputs, k: int):

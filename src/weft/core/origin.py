@@ -51,7 +51,12 @@ def line_of(code: CodeType, lasti: int) -> str:
 
 def origin(depth: int = 1) -> Origin:
     """The user's call in progress, cheaply: code object and instruction offset."""
-    frame = user_frame(sys._getframe(depth))
+    frame = sys._getframe(depth)
+    try:
+        while INTERNAL[frame.f_code.co_filename] and frame.f_back is not None:
+            frame = frame.f_back
+    except KeyError:  # a file that was not met before
+        frame = user_frame(frame)
     return frame.f_code, frame.f_lasti
 
 

@@ -10,8 +10,10 @@ from .structural import reshape
 
 
 def restored(g, shape, axes, keepdims: bool):
-    """A reduction's result, or its cotangent, with ones in place of the reduced axes."""
-    return g if keepdims else reshape(g, reduced(shape, axes, True))
+    """A reduction's result, or its cotangent, so that it broadcasts to what was reduced."""
+    if keepdims or len(axes) == len(shape):
+        return g
+    return reshape(g, reduced(shape, axes, True))
 
 
 def count(shape, axes) -> int:

@@ -3,8 +3,8 @@
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import KERNELS
-from .batching import pointwise
-from .rows import elementwise_shape, general, linear
+from .batching import pointwise, spread
+from .rows import elementwise, elementwise_shape, general, linear
 from .samples import elementwise as samples
 from .samples.case import reals
 from .strong import strong_quotient
@@ -92,12 +92,28 @@ sign = general(
     sample=samples.polar,
 )
 
+
+def _sign_product_batch(call, size, mapped, args, static):
+    """|x| does not count for the shape: t gets the batch axis if only |x| has it."""
+    if not (mapped[0] or mapped[1]):
+        args, mapped = [spread(args[0], size), *args[1:]], [True, *mapped[1:]]
+    return pointwise(call, size, mapped, args, static)
+
+
+# t·sgn x of real numbers, for which |x| is at hand.
+sign_product = elementwise(
+    "sign_product",
+    [lambda _y, _t, x, _size: sign(x), 0, 0],
+    batch=_sign_product_batch,
+    sample=samples.sign_products,
+)
+
 abs_ = general(
     "abs",
     shape=_part,
     arity=1,
     push=lambda t, _y, x: real(t[0] * conj(sign(x))),
-    pull=lambda g, _y, x: (g * sign(x),),
+    pull=lambda g, y, x: (g * sign(x) if _is_complex(x) else sign_product(g, x, y),),
     spell=("absolute",),
     batch=pointwise,
     sample=samples.polar,

@@ -8,7 +8,7 @@ from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import KERNELS, PYTHON_SCALARS
 from ..core.value import TENSORS
-from .batching import pointwise
+from .batching import Along, pointwise
 
 # Their rows are among the complex numbers'.
 from .complex_ import abs_ as abs_
@@ -191,7 +191,7 @@ log1p = scalars_too(
 )
 expit = elementwise(
     "expit",
-    [lambda y, _x: y - y * y],
+    [times(lambda t, y, _x: t * (y - y * y))],
     floating=True,
     spell=("sigmoid",),
     sample=samples.real,
@@ -315,9 +315,18 @@ minimum = elementwise(
     [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
     sample=samples.tied,
 )
+# t where the mask is true.
+gate = linear(
+    "gate",
+    shape=lambda t, open: t,
+    transpose=[lambda g, _t, open: gate(g, open), None],
+    batch=Along(()),
+    sample=samples.gated,
+)
+
 relu = elementwise(
     "relu",
-    [lambda positive: positive],
+    [times(lambda t, positive: gate(t, positive))],
     keep=lambda _y, x: (greater(x, 0),),
     sample=samples.rectified,
 )
@@ -334,7 +343,7 @@ def _inside(x, lo, hi):
 
 _clip = elementwise(
     "clip",
-    [lambda inside, *_bounds: inside],
+    [times(lambda t, inside, *_bounds: gate(t, inside))],
     keep=lambda _y, x, lo, hi: (_inside(x, lo, hi),),
     promote=(),
     sample=samples.clipped,

@@ -213,7 +213,7 @@ def index_add(x, i, v, axis: int):
 
 def get(x, key):
     """x[key] for any key that NumPy takes."""
-    index = basic_index(key, x.shape)
+    index = basic_index(key, (x._data if type(x) in TENSORS else x).shape)
     if index is not None:
         return slice_(x, index)
     if type(key) in TENSORS and key.shape and x.shape and dtype_kind(key) in "iu":

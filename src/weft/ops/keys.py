@@ -50,6 +50,8 @@ def _fault(message: str) -> IndexingError:
 
 def basic_index(key, shape) -> tuple | None:
     """The basic index that a key of ints, slices, None and Ellipsis is; None for another."""
+    if key.__class__ is slice and len(shape) == 1:
+        return (span(key, shape[0]),)
     entries = key if key.__class__ is tuple else (key,)
     index: list = []
     axis, ndim = 0, len(shape)

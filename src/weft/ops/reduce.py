@@ -1,12 +1,13 @@
 """Rows: reductions over axes."""
 
+from functools import lru_cache
 from math import inf, nan
 from math import prod as product
 
 from ..core import dtypes
 from ..core.aval import Aval, reduced
 from .axes import along_shape, count, floating, real_floating, reduction_shape, restored
-from .batching import Along
+from .batching import Along, aligned, all_spread
 from .complex_ import abs_, conj, real
 from .elementwise import exp, power_scalar, where
 from .logic import equal
@@ -17,8 +18,14 @@ from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
 
 
 def _mean_transpose(g, _x, axes, keepdims):
-    g = restored(g, _x.shape, axes, keepdims)
-    return broadcast_to(g * (1 / max(count(_x.shape, axes), 1)), _x.shape)
+    shape = _x.shape
+    return broadcast_to(restored(g * _weight(shape, axes), shape, axes, keepdims), shape)
+
+
+@lru_cache(maxsize=1024)
+def _weight(shape, axes) -> float:
+    """One over the number of elements whose mean is taken."""
+    return 1 / max(count(shape, axes), 1)
 
 
 mean = linear(
@@ -84,6 +91,12 @@ prod = general(
 )
 
 
+def _share_batch(call, size, mapped, args, static):
+    """The extreme may be 0-d: it is aligned with x behind the batch axis."""
+    x, y = all_spread(size, mapped, args)
+    return call(x, aligned(y, len(x.shape)), tuple(a + 1 for a in static[0]))
+
+
 # For each element its share in the extreme y over `axes`: one over the number of elements that
 # attain it (by being NaN, if y is), else zero.
 extreme_share = elementwise(
@@ -91,7 +104,7 @@ extreme_share = elementwise(
     [0, 0],
     promote=(0, 1),
     static=True,
-    batch=Along(),
+    batch=_share_batch,
     sample=samples.extreme_shares,
 )
 
@@ -283,25 +296,35 @@ var = _spread("var", _var_push, _var_pull)
 std = _spread("std", _std_push, _std_pull)
 
 
-def _shares(x, y, axes, keepdims):
-    """exp(x - y) for y = logsumexp(x), and the inverse of its sum.
-
-    The sum is 1 but for the rounding of y, and to divide by it makes up for that rounding,
-    which is large where y is. Where all of x is -inf both are 0.
-    """
-    y = restored(y, x.shape, axes, keepdims)
-    e = exp(x - where(equal(y, -inf), 0.0, y))
-    return e, pseudo_reciprocal(sum_(e, axes, True))
+def _shares_push(tangents, s, _x, axes):
+    (t,) = tangents
+    return s * (t - sum_(s * t, axes, True))
 
 
-def _logsumexp_push(tangents, y, x, axes, keepdims):
-    e, inverse = _shares(x, y, axes, keepdims)
-    return sum_(tangents[0] * (e * inverse), axes, keepdims)
+def _shares_pull(g, s, _x, axes):
+    s = conj(s)
+    return (s * (g - sum_(s * g, axes, True)),)
 
 
-def _logsumexp_pull(g, y, x, axes, keepdims):
-    e, inverse = _shares(x, y, axes, keepdims)
-    return (conj(e) * (restored(g, x.shape, axes, keepdims) * conj(inverse)),)
+# exp(x)/Σexp(x) over axes; where all of x is -inf the shares are 0.
+shares = general(
+    "shares",
+    shape=lambda x, axes: x,
+    push=_shares_push,
+    pull=_shares_pull,
+    arity=1,
+    precision="single",
+    batch=Along(),
+    sample=samples.shares,
+)
+
+
+def _logsumexp_push(tangents, _y, x, axes, keepdims):
+    return sum_(tangents[0] * shares(x, axes), axes, keepdims)
+
+
+def _logsumexp_pull(g, _y, x, axes, keepdims):
+    return (restored(g, x.shape, axes, keepdims) * conj(shares(x, axes)),)
 
 
 logsumexp = general(

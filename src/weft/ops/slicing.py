@@ -5,6 +5,8 @@ A basic index is written out in full, with one entry for each axis: an int, a sl
 hashed, and it says the shape of its result.
 """
 
+from functools import lru_cache
+
 from ..core.aval import Aval
 from ..errors import BatchingError, IndexingError, ShapeError
 from .batching import Stated
@@ -80,6 +82,7 @@ unslice = linear(
 )
 
 
+@lru_cache(maxsize=1024)
 def along(shape, axis: int, entry) -> tuple:
     """The basic index that takes `entry` on one axis and all of the others."""
     return (*everything(shape[:axis]), entry, *everything(shape[axis + 1 :]))

@@ -6,6 +6,7 @@ from math import prod
 
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, axis_in, broadcast, reduced
+from ..core.value import TENSORS
 from ..errors import ArgumentError, AxisError, ShapeError
 from .batching import Along, Stated, aligned, pointwise
 from .rows import elementwise, linear
@@ -145,7 +146,12 @@ def unbroadcast(g, shape):
 
 def mT(x):
     """x with its last two axes exchanged."""
-    return swapaxes(x, len(x.shape) - 2, len(x.shape) - 1)
+    return permute(x, _matrices_turned(len(x.shape)))
+
+
+@lru_cache(maxsize=64)
+def _matrices_turned(ndim: int) -> tuple[int, ...]:
+    return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
 def swapaxes(x, a: int, b: int):
@@ -251,8 +257,10 @@ def concat(xs, axis: int):
     """Arrays one after the other along an axis they have."""
     total, ends = 0, []
     for x in xs:
-        axis_in("concat", axis, len(x.shape))
-        total += x.shape[axis]
+        shape = x._data.shape if x.__class__ in TENSORS else x.shape
+        if not 0 <= axis < len(shape):
+            axis_in("concat", axis, len(shape))
+        total += shape[axis]
         ends.append(total)
     return _concat(xs, axis, tuple(ends))
 

@@ -17,6 +17,7 @@ from ..core.value import TENSORS, wrap
 from .gradient_map import GradientMap
 from .sweep import sweep
 
+_new = object.__new__
 _handles = count()
 _accumulating = RLock()  # threads that share a leaf add to one `.grad`
 
@@ -107,18 +108,18 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     xp = BACKENDS[seed._data.__class__]
     seeded = xp.owner(seed._data)
     grads = {}
-    for leaf, g in reached.items():
-        raw = g._data if create_graph else g
-        # Two tensors share the memory: a writer must copy first. The seed stays the user's.
-        own = BACKENDS[raw.__class__]
-        raw = raw if raw.__class__ is own.array_type else own.whole(raw)
-        # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
-        shared = own is not xp or own.owner(raw) == seeded
-        raw = own.freeze(own.copy(raw) if shared else raw)
-        made = g._node if create_graph else mark
-        grads[-leaf.id] = wrap(raw, made)
-        if leaf.requested:
-            with _accumulating:
+    with _accumulating:
+        for leaf, g in reached.items():
+            raw = g._data if create_graph else g
+            # Two tensors share the memory: a writer must copy first. The seed stays the user's.
+            own = BACKENDS[raw.__class__]
+            raw = raw if raw.__class__ is own.array_type else own.whole(raw)
+            # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
+            shared = own is not xp or own.owner(raw) == seeded
+            raw = own.freeze(own.copy(raw) if shared else raw)
+            made = g._node if create_graph else mark
+            grads[-leaf.id] = wrap(raw, made)
+            if leaf.requested:
                 leaf.add(wrap(raw, made))
     return GradientMap(grads, call)
 

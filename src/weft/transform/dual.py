@@ -43,8 +43,8 @@ class Dual(Box):
             return y
         dy = None if op.outputs == 1 else (None,) * op.outputs
         if moving:
-            with NAMESPACE.quiet():  # an infinite partial is no warning, as in a reverse sweep
-                dy = push(op, y, primals, tuple(tangents), static)
+            # An infinite partial is no warning, as in a reverse sweep.
+            dy = NAMESPACE.quietly(push, op, y, primals, tuple(tangents), static)
         if op.outputs == 1:
             return cls(level, y, dy)
         return tuple(

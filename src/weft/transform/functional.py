@@ -15,7 +15,7 @@ from ..ops.structural import alias
 from . import trees
 from .backward import no_graph, visit
 from .dual import Dual, held, matching_tangent, primal_of, released, tangent_of
-from .sweep import reaching, sweep
+from .sweep import sweep, within
 
 
 def _fresh(x: Tensor) -> Tensor:
@@ -87,9 +87,9 @@ class _Recorded:
             if y._node is not None:
                 start[y._node] = start[y._node] + g if y._node in start else g
         goals = self.goals
-        useful, leaves = reaching(start, set(goals))
+        useful, outside = within(start, set(goals))
         # Somebody outside may want to differentiate what we give him.
-        tracked = any(g.requires_grad for g in start.values()) or not leaves.issubset(goals)
+        tracked = outside or any(g.requires_grad for g in start.values())
         record = current.get().grad and tracked
         start = {n: g if record else g._data for n, g in start.items() if n in useful}
         found = sweep(
@@ -119,8 +119,7 @@ class _Recorded:
     def is_tracked_outside(self, y: Tensor) -> bool:
         if y._node.__class__ not in (Leaf, Node):
             return True
-        _, leaves = reaching([y._node], set())
-        return not leaves.issubset(self.goals)
+        return within([y._node], set(self.goals))[1]
 
 
 def _parted(what: str, out, seen: Callable):

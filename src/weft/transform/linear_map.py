@@ -16,7 +16,7 @@ from ..core.settings import changed, current
 from ..core.value import aval_of, wrap
 from ..ops.complex_ import abs_, conj, real
 from .dual import held, released
-from .sweep import reaching, sweep
+from .sweep import sweep, within
 
 # A list of tensors to a list of tensors; None stands for a zero.
 LinearMap = Callable[[list], Sequence]
@@ -42,9 +42,9 @@ def transposed(linear: LinearMap, domain: list[Aval], cotangents: list, met: lis
         if y is not None and g is not None and y._node.__class__ in (Leaf, Node):
             g = released(g)
             seeds[y._node] = seeds[y._node] + g if y._node in seeds else g
-    useful, leaves = reaching(seeds, set(goals))
+    useful, outside = within(seeds, set(goals))
     # Somebody outside may want to differentiate the result, by the cotangents too.
-    traced = not leaves.issubset(goals) or any(g.requires_grad for g in seeds.values())
+    traced = outside or any(g.requires_grad for g in seeds.values())
     record = current.get().grad and traced
     seeds = {n: g if record else held(g) for n, g in seeds.items() if n in useful}
     found = sweep(seeds, record=record, retain=record, useful=useful, goals=set(goals))

@@ -74,7 +74,7 @@ def _product_term(product, strong: bool):
         rest = (*saved, *node.static) if node.static else saved
         if node.dtype in COMPLEX:
             return conj(_times_now(product, strong, conj(g), rest))
-        return _times_now(product, strong, g, rest) if strong else product(g, *rest)
+        return _times_now(product, strong, g, rest)
 
     return times
 
@@ -82,17 +82,18 @@ def _product_term(product, strong: bool):
 def _times_now(product, strong: bool, t, rest):
     if not strong:
         return product(t, *rest)
-    if type(t) in HIGHER or any([type(r) in HIGHER for r in rest]):
-        return strong_product(t, product(1.0, *rest))
-    return BACKENDS[type(t)].zero_where_zero(product(t, *rest), t)
+    if t.__class__ not in HIGHER:
+        c = product(t, *rest)
+        if c.__class__ not in HIGHER:
+            return BACKENDS[t.__class__].zero_where_zero(c, t)
+    return strong_product(t, product(1.0, *rest))
 
 
 def pull_partials(rule: Partials):
     """The pull-back of an elementwise row; one and two arguments are unrolled for speed."""
+    if len(rule.d) == 1:
+        return _pull_one(rule.d[0], rule.strong[0])
     terms = [_term(d, s) for d, s in zip(rule.d, rule.strong, strict=True)]
-    if len(terms) == 1:
-        (only,) = terms
-        return lambda parents, node, g, saved: (only(node, g, saved),)
     if len(terms) == 2:
         simple = not any(rule.strong) and not any(map(states_product, rule.d))
         if simple and all(map(callable, rule.d)):
@@ -108,17 +109,46 @@ def pull_partials(rule: Partials):
     return pull
 
 
+def _pull_one(d, strong: bool):
+    """The pull-back of one partial; the kinds that occur most are written out."""
+    if callable(d) and not states_product(d) and not strong:
+
+        def pull(parents, node, g, saved):
+            p = d(*saved, *node.static) if node.static else d(*saved)
+            return (g * (conj(p) if node.dtype in COMPLEX else p),)
+
+    elif states_product(d) and not strong:
+
+        def pull(parents, node, g, saved):
+            rest = (*saved, *node.static) if node.static else saved
+            return (conj(d(conj(g), *rest)) if node.dtype in COMPLEX else d(g, *rest),)
+
+    elif d == -1:
+
+        def pull(parents, node, g, saved):
+            return (-g,)
+
+    else:
+        term = _term(d, strong)
+
+        def pull(parents, node, g, saved):
+            return (term(node, g, saved),)
+
+    return pull
+
+
 def _pull_two(left, right):
     def pull(parents, node, g, saved):
         p, q = parents
         c = d = None
+        shape = node.shape
         if p is not None:
             c = left(node, g, saved)
-            if c is not None and c.shape != p.shape:
+            if c is not None and shape != p.shape:
                 c = unbroadcast(c, p.shape)
         if q is not None:
             d = right(node, g, saved)
-            if d is not None and d.shape != q.shape:
+            if d is not None and shape != q.shape:
                 d = unbroadcast(d, q.shape)
         return c, d
 
@@ -131,16 +161,17 @@ def _pull_pair(left, right):
     def pull(parents, node, g, saved):
         p, q = parents
         rest = (*saved, *node.static) if node.static else saved
+        shape, turned = node.shape, node.dtype in COMPLEX
         c = d = None
         if p is not None:
             c = left(*rest)
-            c = g * (conj(c) if node.dtype in COMPLEX else c)
-            if c.shape != p.shape:
+            c = g * (conj(c) if turned else c)
+            if shape != p.shape:
                 c = unbroadcast(c, p.shape)
         if q is not None:
             d = right(*rest)
-            d = g * (conj(d) if node.dtype in COMPLEX else d)
-            if d.shape != q.shape:
+            d = g * (conj(d) if turned else d)
+            if shape != q.shape:
                 d = unbroadcast(d, q.shape)
         return c, d
 
@@ -154,7 +185,7 @@ def _fitted(c, parent):
 
 def _stand_ins(node: Node, values):
     """The arguments, with a parent node (it knows shape and dtype) for what was not kept."""
-    return [v if v is not None else p for v, p in zip(values, node.parents, strict=True)]
+    return [p if v is None else v for v, p in zip(values, node.parents)]  # noqa: B905
 
 
 def _adjoint(transpose, node: Node, parent, g, *rest):
@@ -175,12 +206,21 @@ def pull_linear(rule: Linear):
     if len(rule.transpose) == 1 and rule.transpose[0] is not None:
         return _pull_one_linear(rule.transpose[0])
 
+    transposes = rule.transpose
+
     def pull(parents, node, g, saved):
         rest = (*_stand_ins(node, saved[1:]), *node.static)
-        return [
-            None if p is None else _adjoint(t or refuse((), node, g, saved), node, p, g, *rest)
-            for t, p in zip(rule.transpose, parents, strict=True)
-        ]
+        cotangents = []
+        for t, p in zip(transposes, parents):  # noqa: B905
+            if p is None:
+                cotangents.append(None)
+            elif t is None:
+                refuse((), node, g, saved)
+            elif node.dtype in COMPLEX or p.dtype in COMPLEX:
+                cotangents.append(_adjoint(t, node, p, g, *rest))
+            else:
+                cotangents.append(t(g, *rest))
+        return cotangents
 
     return pull
 
@@ -191,7 +231,9 @@ def _pull_one_linear(transpose):
         x = saved[1]
         if x is None:
             x = parent
-        return (_adjoint(transpose, node, parent, g, x, *node.static),)
+        if node.dtype in COMPLEX or parent.dtype in COMPLEX:
+            return (_adjoint(transpose, node, parent, g, x, *node.static),)
+        return (transpose(g, x, *node.static),)
 
     return pull
 
@@ -201,24 +243,30 @@ def pull_variadic(rule: Linear):
     (transpose,) = rule.transpose
 
     def pull(parents, node, g, saved):
-        rest = (_stand_ins(node, saved[1:]), *node.static)
+        args, static = _stand_ins(node, saved[1:]), node.static
+        if node.dtype in COMPLEX or any([p is not None and p.dtype in COMPLEX for p in parents]):
+            return [
+                None if p is None else _adjoint(transpose, node, p, g, i, args, *static)
+                for i, p in enumerate(parents)
+            ]
         return [
-            None if p is None else _adjoint(transpose, node, p, g, i, *rest)
-            for i, p in enumerate(parents)
+            None if p is None else transpose(g, i, args, *static) for i, p in enumerate(parents)
         ]
 
     return pull
 
 
 def pull_stated(rule: Jvp):
+    stated, keeps = rule.pull, rule.keep is not None
+
     def pull(parents, node, g, saved):
-        if rule.keep is not None:
-            return rule.pull(g, *saved, *node.static)
+        if keeps:
+            return stated(g, *saved, *node.static)
         if len(saved) == 2:
             y, x = saved
-            return rule.pull(g, y, node.parents[0] if x is None else x, *node.static)
+            return stated(g, y, node.parents[0] if x is None else x, *node.static)
         y, *args = saved
-        return rule.pull(g, y, *_stand_ins(node, args), *node.static)
+        return stated(g, y, *_stand_ins(node, args), *node.static)
 
     return pull
 

@@ -56,11 +56,11 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
     if not seeds:
         return {}
     first = next(iter(seeds.values()))
-    with BACKENDS[type(first._data if record else first)].quiet():
-        if not record:
-            return _carry(dict(seeds), record, retain, useful, goals, on_node)
-        with changed(grad=True):
-            return _carry(dict(seeds), record, retain, useful, goals, on_node)
+    xp = BACKENDS[(first._data if record else first).__class__]
+    if not record:
+        return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node)
+    with changed(grad=True):
+        return xp.quietly(_carry, seeds.copy(), True, retain, useful, goals, on_node)
 
 
 def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
@@ -71,9 +71,11 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
     owned: set = set()
     heap: list = []
     following = None
-    for node in list(pending):
+    for node in pending.copy():
         if node.__class__ is Leaf:
             reached[node] = pending.pop(node)
+        elif following is None:
+            following = node
         else:
             heappush(heap, (node.id, node))
     while following is not None or heap:
@@ -103,10 +105,9 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                 _check_finite(node, cotangents)
         if node.dtype is bfloat16 and not record:
             cotangents = [_narrowed(c, p) for c, p in zip(cotangents, parents, strict=True)]
-        for i, p in enumerate(parents):
+        for p, c in zip(parents, cotangents):  # noqa: B905  (as many; asking takes as long again)
             if p is None:
                 continue
-            c = cotangents[i]
             found = reached if p.__class__ is Leaf else pending
             have = found.get(p)
             if have is None:
@@ -133,8 +134,9 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
         if not retain:
             node.parents = node.saved = None
     if on_node is not None:
-        for leaf in [n for n in reached if n.__class__ is Leaf and n.extra is not None]:
-            reached[leaf] = on_node(leaf, reached[leaf])
+        for leaf in reached:
+            if leaf.extra is not None and leaf.__class__ is Leaf:
+                reached[leaf] = on_node(leaf, reached[leaf])
     return reached
 
 
@@ -292,3 +294,30 @@ def reaching(starts, goals: set) -> tuple[set, set]:
             stack.append((node, True))
             stack.extend((p, False) for p in node.parents if p is not None)
     return found, leaves
+
+
+def within(starts, goals: set) -> tuple[set, bool]:
+    """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
+
+    What is older than all goals cannot lead to them and is not walked: it is somebody else's. A
+    newer leaf that nobody asked for is left over from a derivative that was taken on the way.
+    """
+    oldest = max((g.id for g in goals), default=0)  # ids decrease: the greater is the older
+    found, seen, outside = set(goals), set(), False
+    stack = [(n, False) for n in starts]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            if any(p in found for p in node.parents):
+                found.add(node)
+        elif node.id > oldest:
+            outside = True
+        elif node.__class__ is Leaf:
+            outside = outside or (node not in goals and bool(node.requested or node.watchers))
+        elif node not in seen:
+            seen.add(node)
+            if node.parents is None:
+                raise freed(node)
+            stack.append((node, True))
+            stack.extend((p, False) for p in node.parents if p is not None)
+    return found, outside

@@ -141,6 +141,15 @@ rounded = drawn(fractions, point([1.2 - 0.7j, 2.6 + 0.2j]))
 signs = drawn(
     reals((0.3, 2), (-2, -0.3)), point([-0.5, 2.0], -0.0), kinks([0.0, -0.0], [1.0, -1.0])
 )
+
+
+def sign_products(rng):
+    for shape in SHAPES:
+        x = rng.uniform(0.3, 2, shape) * rng.choice([-1.0, 1.0], shape)
+        yield Case((rng.normal(size=shape), x, np.abs(x)), label=f"{shape}")
+    yield kinks([1.0, -2.0, 3.0], [0.0, -0.0, -1.5], [0.0, 0.0, 1.5])
+
+
 neighbours = drawn(reals((-2, 2), (-2, 2)), point([0.0, 1.0, -0.0], [1.0, inf, 0.0]))
 tied = drawn(
     reals((-1, 1), (-1, 1)),
@@ -148,6 +157,13 @@ tied = drawn(
     kinks([1.0, 2.0, -0.0], [1.0, 3.0, 0.0]),
     point([1, 5], [3, 2], label="integers"),
 )
+
+
+def gated(rng):
+    for shape in SHAPES:
+        yield Case((rng.normal(size=shape), rng.random(shape) < 0.5), label=f"{shape}")
+
+
 rectified = drawn(reals((0.2, 2)), point([-1.0, 2.0]), kinks([0.0, -0.0]))
 clipped = drawn(
     with_static(reals((-2, 2)), (-0.5, 1.0), (None, 0.5), (0, None), (None, None), (1.0, -1.0)),

@@ -139,6 +139,13 @@ def logsumexp(rng):
     yield Case((masked,), ((1,), False), "-inf", smooth=False)
 
 
+def shares(rng):
+    for case in logsumexp(rng):
+        axes, keepdims = case.static
+        if keepdims or not case.smooth:
+            yield Case(case.args, (axes,), case.label, smooth=case.smooth)
+
+
 def softmax(rng):
     for shape, axis in (
         ((3, 2), 0),

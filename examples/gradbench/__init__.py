@@ -1,0 +1,1 @@
+"""GradBench's twelve problems, written with Weft."""
