@@ -108,6 +108,15 @@ def test_sparse_formats(format, kind):
     assert isinstance(full, kind) and full.shape == (24, 20)
 
 
+@pytest.mark.parametrize("mode", ["auto", "forward", "mixed", "columns", "rows", "both"])
+def test_jacobians_on_another_device(mode):
+    x = point(30)
+    found = wf.jacobian(arrowhead, mode=mode)(x.to("torch"))
+    assert found.device == "torch"
+    want = by_jvp(arrowhead, x)
+    np.testing.assert_allclose(found.to("cpu").numpy(), want, rtol=1e-12, atol=1e-13)
+
+
 def test_a_linear_operator_is_the_jacobian_and_its_transpose():
     x = point(20)
     J, want = wf.jacobian(bottleneck, format="operator")(x), by_jvp(bottleneck, x)

@@ -15,6 +15,7 @@ _ARRAY_LIBRARIES = tuple(
     os.path.join(_PACKAGES, name, "") for name in ("numpy", "scipy", "sklearn", "torch")
 )
 _LIBRARIES = (str(Path(__file__).parent.parent) + os.sep, *_ARRAY_LIBRARIES)
+_PACKAGE = __name__.partition(".")[0] + "."
 _STORES = {opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in opmap}
 
 
@@ -25,9 +26,17 @@ INTERNAL: dict[str, bool] = {}
 
 def user_frame(frame: FrameType) -> FrameType:
     """The innermost frame, from this one outwards, that runs the user's code."""
-    while _is_internal(frame.f_code.co_filename) and frame.f_back is not None:
+    while frame.f_back is not None and (
+        _is_internal(frame.f_code.co_filename) or _is_generated(frame)
+    ):
         frame = frame.f_back
     return frame
+
+
+def _is_generated(frame: FrameType) -> bool:
+    """Whether the frame runs what `dataclass` wrote for one of this package's classes."""
+    module = frame.f_globals.get("__name__", "")
+    return frame.f_code.co_filename == "<string>" and module.startswith(_PACKAGE)
 
 
 def _is_internal(filename: str) -> bool:
@@ -72,4 +81,5 @@ def is_array_library(frame: FrameType) -> bool:
 
 def here() -> str:
     """The user's file and line of the call in progress."""
-    return line_of(*origin(2))
+    frame = user_frame(sys._getframe(1))
+    return line_of(frame.f_code, frame.f_lasti)

@@ -1,15 +1,14 @@
 """Graph: a program as typed equations, each value assigned once."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..core.aval import Aval
 from ..core.op import Op
 from ..core.origin import Origin, line_of
 
 
-@dataclass(frozen=True, slots=True)
-class Equation:
+class Equation(NamedTuple):
     """outputs = op(*inputs, *static); inputs and outputs are indices of values.
 
     A Python scalar among the inputs stands for itself, as a `Literal`.

@@ -1,5 +1,6 @@
 """Symbol: the box that traces; its operations append to a graph and compute as well."""
 
+from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
 from ..core.box import Box, Level
 from ..core.call import caller
@@ -13,14 +14,26 @@ class Trace(Graph):
     """A graph that is being recorded, with the value of everything in it."""
 
     def __init__(self):
-        super().__init__()
+        self._avals: list[Aval] = []
         self.values: list = []
+        super().__init__()
         self._known: dict[int, int] = {}  # index by identity; `constants` keeps it alive
+
+    @property
+    def avals(self) -> list[Aval]:
+        """The types, found when they are asked for: many traces are only swept over."""
+        known = self._avals
+        known += [aval_of(v) for v in self.values[len(known) :]]
+        return known
+
+    @avals.setter
+    def avals(self, avals: list[Aval]) -> None:
+        self._avals = avals
 
     def enter(self, value) -> int:
         """The index of a new value of the program."""
         self.values.append(value)
-        return self.new(aval_of(value))
+        return len(self.values) - 1
 
     def constant(self, value) -> int:
         """The index of a value from outside; one that came before keeps its index."""

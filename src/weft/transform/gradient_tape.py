@@ -1,6 +1,5 @@
 """GradientTape: gradients of chosen targets with respect to chosen sources."""
 
-from math import prod
 from weakref import ref
 
 from .. import errors
@@ -11,10 +10,8 @@ from ..core.origin import line_of, origin
 from ..core.settings import changed, current
 from ..core.value import TENSORS, wrap
 from .backward import seed_for, visit
-from .custom import CustomOp
-from .plan import SchedulerConfig
+from .scheduling import SchedulerConfig
 from .sweep import reaching, sweep
-from .tape_jacobian import forward_sweeps, mixed_sweeps, narrowest, reverse_sweeps
 
 
 class GradientTape:
@@ -80,8 +77,10 @@ class GradientTape:
 
     variable = watch
 
-    def custom_op(self, op: CustomOp, inputs):
+    def custom_op(self, op, inputs):
         """`op` on a sequence of tensors, recorded as one step like every operation."""
+        from .custom import CustomOp  # whoever has an operation has loaded it
+
         self._refuse_if_consumed("custom_op")
         if not isinstance(op, CustomOp) or not isinstance(inputs, list | tuple):
             raise errors.ArgumentError(
@@ -134,29 +133,15 @@ class GradientTape:
         >>> tape.forward_gradient(t, y).tolist()
         [4.0, 12.0]
         """
-        return self._jacobian(target, source, forward_sweeps)
+        return self._jacobian(target, source, SchedulerConfig(strategy="forward"))
 
     def jacobian(self, target, source):
         """∂target/∂source, of shape target.shape + source.shape; the scheduler chooses the mode."""
-        kinds = self._scheduler.families(target.size, source.size)
-        if kinds[0] == "mixed":
-            return self._jacobian(target, source, mixed_sweeps)
-        if "reverse" not in kinds:
-            return self._jacobian(target, source, forward_sweeps)
-        if "forward" not in kinds:
-            return self._jacobian(target, source, reverse_sweeps)
-        if "mixed" in kinds and self._cut_size(target, source) < min(target.size, source.size) / 2:
-            return self._jacobian(target, source, mixed_sweeps)
-        way = forward_sweeps if 2 * source.size < target.size else reverse_sweeps
-        return self._jacobian(target, source, way)
+        return self._jacobian(target, source, self._scheduler)
 
-    def _cut_size(self, target, source) -> int:
-        end = self._node_of(source)
-        if target._node.__class__ not in (Leaf, Node) or end is None:
-            return target.size
-        return sum(prod(n.shape) for n in narrowest(target._node, end))
+    def _jacobian(self, target, source, config: SchedulerConfig):
+        from .tape_jacobian import swept  # with the planner's modules, which few programs need
 
-    def _jacobian(self, target, source, way):
         self._refuse_if_consumed("jacobian")
         end, start = self._node_of(source), target._node
         if end is None or start.__class__ not in (Leaf, Node):
@@ -164,8 +149,7 @@ class GradientTape:
                 "jacobian: the target was not computed from the source while the tape watched it"
             )
         _, leaves = reaching([start], {end})
-        first = [start] if way is reverse_sweeps else start
-        matrix = way(first, end, target.detach(), self._records(leaves))
+        matrix = swept(config, start, end, target.detach(), self._records(leaves))
         if not self._persistent:
             self._consumed_at = origin()
         return matrix.reshape((*target.shape, *source.shape))

@@ -15,12 +15,14 @@ from ..array.tensor import Tensor
 from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.box import ground
-from ..core.value import wrap
+from ..core.value import aval_of, wrap
 from ..graph.graph import Literal
 from ..graph.symbol import Trace
+from ..ops.positions import index_like
 from . import trees
 from .functional import _chosen, grad, jvp
-from .plan import Plan, SchedulerConfig, make_plan
+from .plan import Plan, make_plan
+from .scheduling import SchedulerConfig
 from .seeds import Seeds
 from .sparsity import MOVES, SUMS
 from .sweeps import Sweeper
@@ -98,6 +100,8 @@ class _Planned:
             plan = self._plans[key] = self._make(sweeper, measure=False)
             if plan.compressed or plan.chosen.cut:
                 check_projection(self.name, sweeper, plan, plan.chosen.run(sweeper))
+        else:
+            sweeper.structure = plan.structure
         return plan
 
     def _make(self, sweeper: Sweeper, measure: bool) -> Plan:
@@ -148,8 +152,8 @@ def signature(trace: Trace) -> tuple:
         name = e.op.name
         digest = _index_digests(trace, e) if name in MOVES or name in SUMS else None
         lines.append((e.op, inputs, e.static, digest))
-    shapes = tuple([a.shape for a in trace.avals])
-    inputs = tuple([trace.avals[i] for i in trace.inputs])
+    shapes = tuple([tuple(v.shape) for v in trace.values])
+    inputs = tuple([aval_of(trace.values[i]) for i in trace.inputs])
     return inputs, tuple(trace.outputs), shapes, tuple(lines)
 
 
@@ -209,16 +213,17 @@ class Layout:
     def _filled(self, plan: Plan, entries: Tensor) -> Tensor:
         m, n = plan.shape
         rows = np.repeat(np.arange(m), np.diff(plan.pattern.indptr))
-        places = wrap(rows.astype(np.int64) * n + plan.pattern.indices)
+        places = rows.astype(np.int64) * n + plan.pattern.indices
         flat = zeros((m * n,), dtype=entries.dtype, device=entries.device)
-        return reshape(flat.at[places].set(entries), (m, n))
+        return reshape(flat.at[index_like(flat, places)].set(entries), (m, n))
 
     def _blocks(self, matrix: Tensor):
         """The matrix as a tree of results, each a tree of arguments."""
         rows, at = [], 0
         for out in self.outputs:
             size = prod(out.shape)
-            rows.append(self._row(matrix[at : at + size], out))
+            part = matrix if size == matrix.shape[0] else matrix[at : at + size]
+            rows.append(self._row(part, out))
             at += size
         return self.put_outputs(rows)
 
@@ -227,7 +232,8 @@ class Layout:
         for aval in self.inputs:
             size = prod(aval.shape)
             block = part if size == part.shape[1] else part[:, at : at + size]
-            blocks.append(reshape(block, (*out.shape, *aval.shape)).to(out.dtype))
+            shape = (*out.shape, *aval.shape)
+            blocks.append((block if block.shape == shape else reshape(block, shape)).to(out.dtype))
             at += size
         tree = self.put_inputs(blocks)
         return tree[0] if self.single else tree

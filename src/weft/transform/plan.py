@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from time import perf_counter
 from typing import Any
 
@@ -14,78 +13,16 @@ from . import sweeps
 from .bicolouring import bicolouring
 from .colouring import Colouring, column_colouring, row_colouring
 from .cut import narrowest_cut
+from .scheduling import SchedulerConfig, SchedulingStrategy
 from .seeds import Seeds, identity
 from .sparsity import Dense, jacobian_pattern
 from .star_colouring import star_colouring
-from .sweeps import Sweeper
+from .sweeps import Structure, Sweeper
 
 _WORTH_COMPRESSING = 0.5  # of the dense sweeps; a fuller pattern is not followed further
 _SMALL = 8  # inputs or outputs: a Jacobian this narrow is not searched for structure
 _CLOSE = 2.0  # candidates whose estimates differ by less are timed
 _TRIED_SECONDS = 0.5  # a candidate estimated to take longer is never run only to be timed
-
-
-class SchedulingStrategy(Enum):
-    """Which family of plans a scheduler may choose from."""
-
-    AUTO = "auto"
-    FORWARD = "forward"
-    REVERSE = "reverse"
-    MIXED = "mixed"
-    Auto = AUTO
-    Forward = FORWARD
-    Reverse = REVERSE
-    Mixed = MIXED
-
-
-@dataclass(frozen=True)
-class SchedulerConfig:
-    """What the planner may choose.
-
-    strategy                a `SchedulingStrategy` or its lower-case name
-    forward_mode_threshold  from this ratio outputs/inputs on, forward mode is taken
-    reverse_mode_threshold  up to this ratio, reverse mode is taken
-    enable_mixed_mode       whether both modes may be combined: cuts and bicolouring
-    """
-
-    strategy: SchedulingStrategy | str = SchedulingStrategy.AUTO
-    forward_mode_threshold: float = 10.0
-    reverse_mode_threshold: float = 0.1
-    enable_mixed_mode: bool = True
-
-    def __post_init__(self):
-        try:
-            object.__setattr__(self, "strategy", SchedulingStrategy(self.strategy))
-        except ValueError:
-            names = ", ".join(repr(s.value) for s in SchedulingStrategy)
-            raise errors.ArgumentError(
-                f"SchedulerConfig: strategy={self.strategy!r}, expected one of {names}"
-            ) from None
-        if not 0 <= self.reverse_mode_threshold <= self.forward_mode_threshold:
-            raise errors.ArgumentError(
-                f"SchedulerConfig: reverse_mode_threshold={self.reverse_mode_threshold} must not "
-                f"be negative or above forward_mode_threshold={self.forward_mode_threshold}"
-            )
-
-    def families(self, m: int, n: int) -> tuple[str, ...]:
-        """The kinds of plan that are allowed for m outputs and n inputs."""
-        strategy = self.strategy
-        if strategy is SchedulingStrategy.AUTO:
-            ratio = m / max(n, 1)
-            if ratio >= self.forward_mode_threshold:
-                strategy = SchedulingStrategy.FORWARD
-            elif ratio <= self.reverse_mode_threshold:
-                strategy = SchedulingStrategy.REVERSE
-        by_strategy = {
-            SchedulingStrategy.FORWARD: ("forward", "columns"),
-            SchedulingStrategy.REVERSE: ("reverse", "rows"),
-            SchedulingStrategy.MIXED: ("mixed", "both"),
-            SchedulingStrategy.AUTO: ("forward", "reverse", "columns", "rows", "star"),
-        }
-        found = by_strategy[strategy]
-        if strategy is SchedulingStrategy.AUTO and self.enable_mixed_mode:
-            found += ("mixed", "both")
-        return found
 
 
 @dataclass(frozen=True)
@@ -144,6 +81,7 @@ class Plan:
     cut: int | None = None
     equations: int = 0
     chunk: int = 0
+    structure: Structure | None = None
     notes: list[str] = field(default_factory=list)
 
     @property
@@ -201,7 +139,9 @@ def make_plan(
     """
     n, m = s.size(s.trace.inputs), s.size(s.trace.outputs)
     allowed = kinds or config.families(m, n)
-    plan = Plan((m, n), [], None, "", equations=len(s.equations), chunk=s.chunk)  # type: ignore
+    plan = Plan(
+        (m, n), [], None, "", equations=len(s.equations), chunk=s.chunk, structure=s.structured()
+    )  # type: ignore
     found = [_dense("forward", n, 0), _dense("reverse", 0, m)]
     worth = min(m, n) > _SMALL or kinds is not None
     if sparse or (worth and {"columns", "rows", "both", "star"} & set(allowed)):
@@ -239,6 +179,8 @@ def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candid
             colouring = way(pattern)
             found.append(_coloured(kind, colouring))
     fewest = min((c.forward + c.reverse for c in found), default=min(m, n))
+    if symmetric:
+        return [c for c in found if c.kind == "star" or c.forward < found[0].forward]
     if "both" in allowed and not symmetric and fewest > 3:
         colouring = bicolouring(pattern)
         if colouring.count < fewest and colouring.kind == "bicolouring":
@@ -291,9 +233,11 @@ def _calibrated(run: Callable, width: int) -> tuple[float, float]:
     return max(times[0] - each, 0.0), each
 
 
-def _clock(run: Callable) -> float:
+def _clock(run: Callable[[], Tensor]) -> float:
     start = perf_counter()
-    run()
+    found = run()
+    if found.device.startswith("cuda"):  # whose kernels run on after the call
+        found.reshape(-1)[:1].detach().to("cpu")
     return perf_counter() - start
 
 

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 
 from .jacobian import hessian, jacobian
-from .plan import Plan, SchedulerConfig
+from .plan import Plan
+from .scheduling import SchedulerConfig
 
 
 class HybridScheduler:

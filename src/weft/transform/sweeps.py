@@ -1,5 +1,6 @@
 """Jacobians from sweeps over a trace: many tangents or cotangents at once, in chunks."""
 
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
@@ -11,13 +12,22 @@ from ..array.tensor import Tensor
 from ..core import dtypes
 from ..core.box import Level, tags
 from ..core.settings import changed, current
-from ..core.value import wrap
+from ..graph.graph import Equation
 from ..ops.batching import spread
 from ..ops.index import take
+from ..ops.positions import index_like
 from .batch import Batch
 from .dual import released
 from .seeds import Seeds
 from .trace import Reverse, Traced, active, forward
+
+
+@dataclass(frozen=True)
+class Structure:
+    """What the equations of a trace alone determine: which carry a derivative, and the memory."""
+
+    active: tuple[int, ...]
+    bytes_per_seed: int
 
 
 class Sweeper:
@@ -25,13 +35,20 @@ class Sweeper:
 
     def __init__(self, traced: Traced, memory_limit: int):
         self.trace = traced.trace
-        self.traced = traced
         self.memory_limit = memory_limit
+        self.structure: Structure | None = None
 
     @cached_property
-    def equations(self):
+    def equations(self) -> list[Equation]:
         """The equations that carry a derivative from the inputs."""
+        if self.structure is not None:
+            return [self.trace.equations[k] for k in self.structure.active]
         return active(self.trace, self.trace.inputs)
+
+    def structured(self) -> "Structure":
+        """What the next trace of the same equations need not find out again."""
+        index = {id(e): k for k, e in enumerate(self.trace.equations)}
+        return Structure(tuple(index[id(e)] for e in self.equations), self.bytes_per_seed)
 
     @cached_property
     def recorded(self) -> Reverse:
@@ -40,6 +57,8 @@ class Sweeper:
     @cached_property
     def bytes_per_seed(self) -> int:
         """An upper bound of what one more seed needs: everything that carries a derivative."""
+        if self.structure is not None:
+            return self.structure.bytes_per_seed
         avals = [self.trace.avals[i] for e in self.equations for i in e.outputs]
         avals += [self.trace.avals[i] for i in self.trace.inputs]
         return max(1, sum(prod(a.shape) * a.dtype.itemsize for a in avals))
@@ -136,4 +155,4 @@ def entries(s: Sweeper, gather: np.ndarray, forward: Seeds, reverse: Seeds) -> T
     if not parts:
         return zeros((0,), dtype=s.dtype(s.trace.outputs))
     flat = parts[0] if len(parts) == 1 else concat(parts)
-    return take(flat, wrap(gather), 0)
+    return take(flat, index_like(flat, gather), 0)

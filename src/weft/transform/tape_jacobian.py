@@ -15,9 +15,22 @@ from ..ops.batching import spread
 from .batch import Batch
 from .cut import minimum_cut
 from .dual import released
+from .scheduling import SchedulerConfig
 from .sweep import reaching, sweep
 
 Vertex = Leaf | Node
+
+
+def swept(config: SchedulerConfig, target, end, like: Tensor, record: bool):
+    """∂target/∂end as a matrix, in the mode that the configuration allows and the sizes suggest."""
+    m, n = prod(target.shape), prod(end.shape)
+    kinds = config.families(m, n)
+    narrow = "mixed" in kinds and 2 * sum(map(_size, narrowest(target, end))) < min(m, n)
+    if kinds[0] == "mixed" or narrow:
+        return mixed_sweeps(target, end, like, record)
+    if "reverse" not in kinds or ("forward" in kinds and 2 * n < m):
+        return forward_sweeps(target, end, like, record)
+    return reverse_sweeps([target], end, like, record)
 
 
 def reverse_sweeps(starts: list[Vertex], end: Vertex, like: Tensor, record: bool) -> Tensor:

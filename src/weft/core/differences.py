@@ -1,0 +1,58 @@
+"""What keeps a saved state from being another's: names and shapes that differ."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from ..errors import StateMismatch
+
+_LISTED = 20
+
+
+class Differences(NamedTuple):
+    """Names only one side has, and those whose values differ in shape or kind."""
+
+    missing: list[str]
+    unexpected: list[str]
+    mismatched: list[str]
+
+    @property
+    def any(self) -> bool:
+        """Whether anything differs."""
+        return bool(self.missing or self.unexpected or self.mismatched)
+
+    def __str__(self) -> str:
+        lists = zip(self._fields, self, strict=True)
+        return "; ".join(f"{title}: {_listed(names)}" for title, names in lists if names)
+
+    def refuse(self, what: str) -> None:
+        """Raise an error that lists the differences, if there are any."""
+        if self.any:
+            raise StateMismatch(f"{what}: the state is of something else: {self}")
+
+
+def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Differences:
+    """Compare two states by names and shapes; dtypes and devices may differ.
+
+    >>> import weft as wf
+    >>> found = {"weight": wf.zeros((2, 3)), "scale": wf.ones(2)}
+    >>> print(wf.io.differences({"weight": wf.zeros((3, 3)), "bias": wf.zeros(3)}, found))
+    missing: bias; unexpected: scale; mismatched: weight (expected (3, 3), found (2, 3))
+    """
+    mismatched = [
+        f"{name} (expected {_kind(expected[name])}, found {_kind(found[name])})"
+        for name in expected
+        if name in found and _kind(expected[name]) != _kind(found[name])
+    ]
+    missing = [name for name in expected if name not in found]
+    return Differences(missing, [name for name in found if name not in expected], mismatched)
+
+
+def _kind(value) -> str:
+    shape = getattr(value, "shape", None)
+    return type(value).__name__ if shape is None else str(tuple(shape))
+
+
+def _listed(names: Iterable[str]) -> str:
+    names = list(names)
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(map(str, names[:_LISTED])) + more

@@ -1,0 +1,210 @@
+"""Checkpoints of a training run: saved so that a kill at any moment costs none of them."""
+
+import warnings
+from contextlib import suppress
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..backend.device import canonical_device
+from ..core.aval import integer_in
+from ..errors import ArgumentError, CheckpointError, CheckpointNotFound, CheckpointWarning
+from . import directory as folder
+from . import disk, manifest, tensor_file
+from .durable import make_directories, write_file
+from .lock import locked
+from .manifest import Manifest
+from .paths import path_first
+from .tree import Flattener, Restorer
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """All that a run needs in order to continue exactly where it was.
+
+    Every field is a tree: tensors, numbers, strings, None, in lists, tuples and dicts. What is
+    loaded equals what was saved, to the bit; tensors come back detached.
+
+    model_state, optimizer_state  what `state_dict()` gives
+    epoch, step                   where the run is; `save_checkpoint(step=…)` may set the step
+    rng                           `wf.random.get_state()`
+    scaler, ema, schedule, data   states of the loss scaler, the averaged parameters, the learning
+                                  rate schedule and the data loader
+    extra                         anything else
+    """
+
+    model_state: Any = None
+    optimizer_state: Any = None
+    epoch: int = 0
+    step: int | None = None
+    rng: Any = None
+    scaler: Any = None
+    ema: Any = None
+    schedule: Any = None
+    data: Any = None
+    extra: Any = None
+
+
+_FIELDS = tuple(f.name for f in fields(Checkpoint))
+
+
+def save_checkpoint(
+    directory, checkpoint, *, step: int | None = None, keep_last: int | None = None
+) -> Path:
+    """Save a checkpoint as `directory/step-00000100`, atomically and durably; returns that path.
+
+    When the call returns, the checkpoint is on the disk; if it is interrupted, even by a power
+    cut, the earlier ones are as they were (also the one of the same step). The two positional
+    arguments may come in either order.
+
+    step:      the number of the checkpoint, else `checkpoint.step`
+    keep_last: remove all but this many of the newest checkpoints afterwards
+
+    >>> import tempfile
+    >>> import weft as wf
+    >>> state = wf.Checkpoint({"w": wf.tensor([1.0, 2.0])}, epoch=3, rng=wf.random.get_state())
+    >>> with tempfile.TemporaryDirectory() as run:
+    ...     path = wf.save_checkpoint(run, state, step=100, keep_last=2)
+    ...     loaded = wf.load_checkpoint(run)
+    >>> path.name, loaded.step, loaded.epoch, loaded.model_state["w"].tolist()
+    ('step-00000100', 100, 3, [1.0, 2.0])
+    """
+    root, checkpoint = path_first("save_checkpoint", directory, checkpoint)
+    checkpoint, step = _numbered(checkpoint, step)
+    if keep_last is not None and integer_in("save_checkpoint", "keep_last", keep_last) < 1:
+        raise ArgumentError(f"save_checkpoint: keep_last={keep_last}, expected 1 or more, or None")
+    trees, arrays = _flattened(checkpoint)
+    make_directories(root)
+    with locked(root) as turn, turn:
+        folder.sweep(root, step)
+        path = root / folder.step_name(step)
+        try:
+            _write(path, step, trees, arrays)
+        except Exception:
+            with suppress(OSError):  # the first error is the one to report
+                folder.sweep(root, step)
+            raise
+        folder.sweep(root, step)
+        if keep_last is not None:
+            folder.prune(root, step, keep_last)
+    return path
+
+
+def _numbered(checkpoint, step: int | None) -> tuple[Checkpoint, int]:
+    if not isinstance(checkpoint, Checkpoint):
+        raise ArgumentError(
+            f"save_checkpoint: got a {type(checkpoint).__name__}, expected a wf.Checkpoint"
+        )
+    given = [s for s in (step, checkpoint.step) if s is not None]
+    if not given or any(s != given[0] for s in given):
+        raise ArgumentError(
+            f"save_checkpoint: step={step}, checkpoint.step={checkpoint.step}: expected one of "
+            "them, or both the same"
+        )
+    step = int(integer_in("save_checkpoint", "step", given[0]))
+    epoch = int(integer_in("save_checkpoint", "epoch", checkpoint.epoch))
+    if not 0 <= step < 1 << 63:
+        raise ArgumentError(f"save_checkpoint: step={step}, expected 0 or more")
+    return replace(checkpoint, step=step, epoch=epoch), step
+
+
+def _flattened(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, dict]]:
+    """Each field's skeleton, and the arrays of those that have any."""
+    trees, arrays = {}, {}
+    for name in _FIELDS:
+        flattener = Flattener(name)
+        trees[name] = flattener.skeleton(getattr(checkpoint, name))
+        if flattener.arrays:
+            arrays[name] = flattener.arrays
+    return trees, arrays
+
+
+def _write(path: Path, step: int, trees: dict, arrays: dict[str, dict]) -> None:
+    make_directories(path)
+    files = {}
+    for field, named in arrays.items():
+        name = folder.unused_name(path, field)
+        files[field] = name, tensor_file.write(path / name, named)
+    text = manifest.encode(Manifest(step, files, trees))
+    disk.sync_directory(path)  # the files are there before the manifest is
+    write_file(path / folder.MANIFEST, [text])
+    disk.sync_directory(path)
+
+
+def load_checkpoint(
+    directory, step: int | Literal["latest"] | None = None, *, device="cpu"
+) -> Checkpoint:
+    """Load a checkpoint: that of a step, or the newest one whose every byte is as it was saved.
+
+    Unfinished saves are passed over; a damaged checkpoint is passed over with a
+    `wf.errors.CheckpointWarning`, or refused with a `CheckpointError` if its step was asked for.
+
+    directory: what was given to `save_checkpoint`, or the path that it returned
+    device:    where the tensors go
+    """
+    root = Path(directory)
+    if (root / folder.MANIFEST).exists() and step is None:
+        return _load(root, device)
+    if step is None or step == "latest":
+        return _load_newest(root, device)
+    path = root / folder.step_name(integer_in("load_checkpoint", "step", step))
+    if not (path / folder.MANIFEST).exists():
+        raise CheckpointNotFound(
+            f"load_checkpoint: no checkpoint of step {step} in {root}, only {folder.steps(root)}"
+        )
+    return _load(path, device)
+
+
+def _load_newest(root: Path, device) -> Checkpoint:
+    found, damaged = None, []
+    while found != (there := folder.steps(root)):  # anew if a writer has replaced them meanwhile
+        found, damaged = there, []
+        for step in reversed(found):
+            try:
+                loaded = _load(root / folder.step_name(step), device)
+            except CheckpointError as e:
+                damaged.append(e.message)
+                continue
+            _warn_of(damaged)
+            return loaded
+    said = f": {'; '.join(damaged)}" if found else ""
+    raise CheckpointNotFound(f"load_checkpoint: no valid checkpoint in {root}{said}")
+
+
+def _warn_of(damaged: list[str]) -> None:
+    for message in damaged:
+        warnings.warn(f"passed over: {message}", CheckpointWarning, stacklevel=4)
+
+
+def latest(directory) -> int | None:
+    """The step of the newest checkpoint whose every byte is as it was saved; None without one.
+
+    >>> import tempfile
+    >>> import weft as wf
+    >>> with tempfile.TemporaryDirectory() as run:
+    ...     wf.io.latest(run) is None
+    True
+    """
+    root = Path(directory)
+    valid = (s for s in reversed(folder.steps(root)) if folder.is_valid(root / folder.step_name(s)))
+    return next(valid, None)
+
+
+def _load(path: Path, device) -> Checkpoint:
+    device = canonical_device(device)
+    described = folder.read_manifest(path)
+    where = str(path / folder.MANIFEST)
+    if set(described.trees) != set(_FIELDS):
+        raise CheckpointError(
+            f"{where}: fields {str(sorted(described.trees))[:200]}, expected {sorted(_FIELDS)}"
+        )
+    values = {}
+    for field, skeleton in described.trees.items():
+        arrays: dict = {}
+        if field in described.files:
+            name, stored = described.files[field]
+            arrays = tensor_file.read(path / name, stored)
+        values[field] = Restorer(arrays, device, f"{where}: {field}").tree(skeleton)
+    if values["step"] != described.step or type(values["epoch"]) is not int:
+        raise CheckpointError(f"{where}: its step or its epoch is not an integer as saved")
+    return Checkpoint(**values)

@@ -1,0 +1,132 @@
+"""Which checkpoints a directory holds, what is left of interrupted saves, and what to remove.
+
+A checkpoint is a directory `step-00000100`. Its manifest, written last, names its other files; a
+directory without a manifest is an unfinished save. A save over an existing step writes new files
+beside the old ones, and replaces the manifest in one step.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+
+from ..errors import CheckpointError
+from . import disk, manifest, tensor_file
+from .durable import UNFINISHED
+from .manifest import Manifest
+
+MANIFEST = "manifest.json"
+_STEP = re.compile("step-([0-9]{8,19})")
+
+
+def step_name(step: int) -> str:
+    """The directory of a step."""
+    return f"step-{step:08d}"
+
+
+def steps(directory) -> list[int]:
+    """The steps whose checkpoints are finished, in increasing order.
+
+    >>> import tempfile
+    >>> import weft as wf
+    >>> with tempfile.TemporaryDirectory() as run:
+    ...     for step in (20, 10):
+    ...         path = wf.save_checkpoint(run, wf.Checkpoint({"w": wf.ones(2)}), step=step)
+    ...     wf.io.steps(run)
+    [10, 20]
+    """
+    root = Path(directory)
+    return sorted(s for s in _directories(root) if (root / step_name(s) / MANIFEST).exists())
+
+
+def _directories(root: Path) -> Iterator[int]:
+    for name in os.listdir(root) if root.is_dir() else ():
+        found = _STEP.fullmatch(name)
+        if found and name == step_name(int(found[1])):
+            yield int(found[1])
+
+
+def read_manifest(path: Path) -> Manifest:
+    """The manifest of the checkpoint at `path`."""
+    where = path / MANIFEST
+    found = manifest.decode(tensor_file.read_whole(where, manifest.LONGEST), str(where))
+    if _STEP.fullmatch(path.name) and path.name != step_name(found.step):
+        raise CheckpointError(f"{where}: of step {found.step}, in the directory {path.name}")
+    return found
+
+
+def verify(path: Path, digests: bool = True) -> None:
+    """Refuse a checkpoint whose files are not those that were written."""
+    for name, stored in read_manifest(path).files.values():
+        if digests:
+            tensor_file.check_digest(path / name, stored)
+        else:
+            tensor_file.check_size(str(path / name), _size(path / name), stored)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as e:
+        raise CheckpointError(f"{path}: cannot be read: {e.strerror}") from e
+
+
+def is_valid(path: Path, digests: bool = True) -> bool:
+    """Whether `verify` finds nothing."""
+    try:
+        verify(path, digests)
+    except CheckpointError:
+        return False
+    return True
+
+
+def unused_name(path: Path, field: str) -> str:
+    """A name for a field's tensors that no file of the checkpoint has."""
+    names = (f"{field}{f'-{n}' if n else ''}.safetensors" for n in count())
+    return next(name for name in names if not (path / name).exists())
+
+
+def sweep(root: Path, step: int) -> None:
+    """Remove unfinished saves, and what `step` has left of earlier ones; holding the lock."""
+    for unfinished in set(_directories(root)).difference(steps(root)):
+        remove(root / step_name(unfinished))
+    path = root / step_name(step)
+    if path.is_dir():
+        with suppress(CheckpointError):  # of a damaged one, nothing is removed
+            _remove_except(path, {name for name, _ in read_manifest(path).files.values()})
+
+
+def remove(path: Path) -> None:
+    """Remove a checkpoint, its manifest first: from then on it is an unfinished save."""
+    if (path / MANIFEST).exists():
+        disk.remove(path / MANIFEST)
+        disk.sync_directory(path)
+    _remove_except(path, set())
+    if not os.listdir(path):  # else the user keeps something there
+        disk.remove_directory(path)
+
+
+def _remove_except(path: Path, kept: set[str]) -> None:
+    for name in os.listdir(path):
+        if name not in kept and (UNFINISHED.fullmatch(name) or manifest.FILE.fullmatch(name)):
+            disk.remove(path / name)
+
+
+def prune(root: Path, saved: int, keep_last: int) -> None:
+    """Remove all but the newest checkpoints and the one just saved.
+
+    Nothing is removed before a newer one has been read back and found whole. Damaged ones neither
+    count nor go.
+    """
+    finished, kept = steps(root)[::-1], 0
+    if len(finished) <= keep_last:
+        return
+    for step in finished:
+        if not is_valid(root / step_name(step), digests=not kept):
+            continue
+        if kept < keep_last or step == saved:
+            kept += 1
+        else:
+            remove(root / step_name(step))

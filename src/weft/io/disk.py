@@ -1,0 +1,66 @@
+"""The operations on files that a save is made of, one function each.
+
+Whoever saves calls them as `disk.write(…)`, so a test that replaces one decides what the disk does.
+"""
+
+import os
+import stat
+from typing import BinaryIO
+
+
+def create(path) -> int:
+    """A descriptor of a new file; that it must not exist yet keeps writers apart."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+
+
+def write(fd: int, data) -> int:
+    """Write at most all of `data`; returns how many bytes were taken."""
+    return os.write(fd, data)
+
+
+def sync(fd: int) -> None:
+    """Return when the file's content has reached the disk."""
+    os.fsync(fd)
+
+
+def close(fd: int) -> None:
+    """Give the descriptor back; some file systems report a failed write only here."""
+    os.close(fd)
+
+
+def rename(old, new) -> None:
+    """Give a file another name, in one step, in place of what had that name."""
+    os.replace(old, new)
+
+
+def remove(path) -> None:
+    """Remove a file."""
+    os.unlink(path)
+
+
+def make_directory(path) -> None:
+    """Make a directory whose parent exists."""
+    os.mkdir(path)
+
+
+def remove_directory(path) -> None:
+    """Remove an empty directory."""
+    os.rmdir(path)
+
+
+def sync_directory(path) -> None:
+    """Return when the names in a directory have reached the disk."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def open_to_read(path) -> BinaryIO:
+    """A regular file, unbuffered; a pipe or a device, on which a reader could hang, is refused."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError("not a regular file")
+    return open(fd, "rb", buffering=0)

@@ -1,0 +1,77 @@
+"""Files that are on the disk whole, or not at all."""
+
+import os
+import re
+import secrets
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from errno import EIO
+from hashlib import sha256
+from pathlib import Path
+from typing import NamedTuple
+
+from . import disk
+
+UNFINISHED = re.compile(r"\.weft-[0-9a-f]{16}\.tmp")
+
+
+class Stored(NamedTuple):
+    """What a file holds: its length in bytes and its SHA-256 in hexadecimal."""
+
+    size: int
+    sha256: str
+
+
+def measured(chunks: Iterable, into: list[Stored]) -> Iterator:
+    """The chunks; when all have been taken, what they were is appended to `into`."""
+    digest, size = sha256(), 0
+    for chunk in chunks:
+        digest.update(chunk)
+        size += len(chunk)
+        yield chunk
+    into.append(Stored(size, digest.hexdigest()))
+
+
+def write_file(path: Path, chunks: Iterable) -> None:
+    """Write bytes under another name, flush them to the disk, then give the file its own name.
+
+    The name itself is durable after `disk.sync_directory`.
+    """
+    apart = path.with_name(f".weft-{secrets.token_hex(8)}.tmp")
+    try:
+        _write_through(apart, chunks)
+        disk.rename(apart, path)
+    except Exception:
+        with suppress(OSError):  # the first error is the one to report
+            disk.remove(apart)
+        raise
+
+
+def _write_through(path: Path, chunks: Iterable) -> None:
+    fd = disk.create(path)
+    try:
+        for chunk in chunks:
+            _write_all(fd, memoryview(chunk))
+        disk.sync(fd)
+    finally:
+        disk.close(fd)
+
+
+def _write_all(fd: int, data: memoryview) -> None:
+    while data.nbytes:
+        n = disk.write(fd, data)
+        if n <= 0:
+            raise OSError(EIO, f"{os.strerror(EIO)}: nothing was written")
+        data = data[n:]
+
+
+def make_directories(path: Path) -> None:
+    """Make a directory with its parents, durably."""
+    if path.is_dir():
+        return
+    make_directories(path.parent)
+    with suppress(FileExistsError):  # another process was quicker
+        disk.make_directory(path)
+    if not path.is_dir():
+        raise NotADirectoryError(f"{path}: expected a directory")
+    disk.sync_directory(path.parent)

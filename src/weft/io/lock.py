@@ -1,0 +1,84 @@
+"""One writer per directory: a lock that ends with the process that holds it."""
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..errors import CheckpointLocked
+
+NAME = ".lock"
+
+
+@dataclass
+class _Held:
+    fd: int
+    users: int = 0
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+_held: dict[str, _Held] = {}
+_guard = threading.Lock()
+
+
+@contextmanager
+def locked(directory) -> Iterator[threading.Lock]:
+    """Keep other processes from saving into a directory while the block runs.
+
+    `save_checkpoint` locks for the time of a save; a run that saves more than once holds the lock
+    from its beginning to its end. Blocks of one process may nest, and its threads share the lock;
+    they take turns by the lock that the block is given. A process that dies frees its locks.
+
+    >>> import tempfile
+    >>> import weft as wf
+    >>> with tempfile.TemporaryDirectory() as run, wf.io.locked(run):
+    ...     path = wf.io.save_checkpoint(run, wf.Checkpoint({"w": wf.ones(2)}), step=1)
+    """
+    key = os.path.realpath(directory)
+    with _guard:
+        held = _held.get(key) or _held.setdefault(key, _Held(_acquire(Path(key))))
+        held.users += 1
+    try:
+        yield held.turn
+    finally:
+        with _guard:
+            held.users -= 1
+            if not held.users and _held.get(key) is held:
+                del _held[key]
+                os.close(held.fd)
+
+
+def _acquire(directory: Path) -> int:
+    import fcntl  # where there is none (Windows), only saving into directories is missing
+
+    fd = os.open(directory / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, b"%d\n" % os.getpid(), 0)
+    except BlockingIOError:
+        owner = os.pread(fd, 20, 0).decode("ascii", "replace").strip()
+        os.close(fd)
+        raise CheckpointLocked(
+            f"{directory}: process {owner or 'unknown'} is saving checkpoints there; end it, or "
+            "save into another directory"
+        ) from None
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def _forget() -> None:
+    """In a forked child: the locks are the parent's, and must not outlive it here."""
+    global _guard
+    _guard = threading.Lock()
+    for held in _held.values():
+        os.close(held.fd)
+    _held.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

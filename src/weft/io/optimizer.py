@@ -1,0 +1,75 @@
+"""The state of one optimizer in one sealed file."""
+
+from pathlib import Path
+from typing import Any
+
+from ..errors import ArgumentError, CheckpointError
+from . import disk, strict_json, tensor_file
+from .paths import path_first
+from .tree import Flattener, Restorer
+
+FORMAT = "weft-optimizer/1"
+
+
+def save_optimizer(path, optimizer) -> None:
+    """Save what `optimizer.state_dict()` gives, atomically; the arguments go in either order.
+
+    The file is a safetensors file with the numbers and the structure in its metadata.
+
+    >>> import tempfile
+    >>> import weft as wf
+    >>> from weft.optim import SGD
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     wf.save_optimizer(f"{here}/sgd", SGD([wf.Parameter(wf.ones(2))], lr=0.5))
+    ...     optimizer = wf.load_optimizer(f"{here}/sgd", SGD([wf.Parameter(wf.ones(2))], lr=0.1))
+    >>> optimizer.param_groups[0]["lr"]
+    0.5
+    """
+    path, optimizer = path_first("save_optimizer", path, optimizer)
+    _check_optimizer("save_optimizer", optimizer)
+    flattener = Flattener("state_dict")
+    skeleton = flattener.skeleton(optimizer.state_dict())
+    metadata = {
+        "weft.format": FORMAT,
+        "weft.class": type(optimizer).__name__,
+        "weft.tree": strict_json.dumps(skeleton),
+    }
+    tensor_file.write_sealed(path, flattener.arrays, metadata)
+    disk.sync_directory(path.parent)
+
+
+def load_optimizer(path, optimizer, *, device="cpu") -> Any:
+    """Load a saved state into an optimizer, and return it; the arguments go in either order.
+
+    optimizer: one like that whose state was saved, or its class, which is then called without
+        arguments
+    """
+    path, optimizer = path_first("load_optimizer", path, optimizer)
+    cls = optimizer if isinstance(optimizer, type) else type(optimizer)
+    _check_optimizer("load_optimizer", cls)
+    state = _read(path, cls.__name__, device)
+    optimizer = cls() if cls is optimizer else optimizer
+    optimizer.load_state_dict(state)
+    return optimizer
+
+
+def _check_optimizer(what: str, optimizer) -> None:
+    if not all(hasattr(optimizer, n) for n in ("state_dict", "load_state_dict")):
+        raise ArgumentError(
+            f"{what}: {optimizer!r:.80} has no state_dict() and load_state_dict(): expected an "
+            "optimizer"
+        )
+
+
+def _read(path: Path, cls: str, device) -> Any:
+    arrays, metadata = tensor_file.read_sealed(path)
+    if metadata.get("weft.format") != FORMAT or "weft.tree" not in metadata:
+        raise CheckpointError(
+            f"{path}: format {metadata.get('weft.format')!r:.40}, this version reads {FORMAT!r}"
+        )
+    if metadata.get("weft.class") != cls:
+        raise CheckpointError(
+            f"{path}: the state of a {metadata.get('weft.class')!r:.40}, expected that of {cls!r}"
+        )
+    skeleton = strict_json.loads(metadata["weft.tree"], str(path))
+    return Restorer(arrays, device, str(path)).tree(skeleton)
