@@ -6,6 +6,7 @@ from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .dispatch import apply, kept, record, saved_flags, settled
+from .dtypes import float32, float64
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
@@ -14,6 +15,8 @@ from .value import GROUND, HIGHER, RESULT
 _settings = current.get
 _new = object.__new__
 _REAL_SCALARS = frozenset((float, int))
+# NumPy's own: beside these a Python float is compared as one of them. Half types are widened.
+_FLOATS = frozenset((float32, float64))
 
 
 # Python scalars as 0-d arrays by (value, dtype): NumPy takes twice as long over a scalar.
@@ -99,12 +102,28 @@ def _general(op: Op, public: bool):
 
 
 def _paired(op: Op, public: bool):
-    """`_general` for two arguments, as comparisons in rules have."""
-    kernels, higher = KERNELS[op], HIGHER
+    """Two arguments without a derivative, as comparisons have."""
+    kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
+    alike = op.rule is None and op.outputs == 1 and not op.floating and op.promote == (0, 1)
 
     def call(x, y, *static):
-        if not public and x.__class__ in kernels and y.__class__ not in higher:
-            return kernels[x.__class__](x, y, *static)
+        cx = x.__class__
+        if cx in ground:
+            if alike and _settings().way is not GENERAL:
+                a, b = x._data, y._data if y.__class__ in ground else y
+                cls = a.__class__
+                real = b.__class__ is float and a.dtype in _FLOATS
+                if real or (b.__class__ is cls and b.dtype is a.dtype):
+                    try:
+                        z = kernels[cls](a, b, *static)
+                    except Exception:
+                        return apply(op, (x, y), static, public)  # converts, or explains
+                    t = _new(result[0])
+                    t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
+                    t._node = None
+                    return t
+        elif not public and cx in kernels and y.__class__ not in higher:
+            return kernels[cx](x, y, *static)
         return apply(op, (x, y), static, public)
 
     return call
