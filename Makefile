@@ -12,8 +12,9 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --editable '.[test,bench,plot]'
 	touch $@
 
-demo: $(STAMP)  ## solve a small inverse problem by gradients and draw it
+demo: $(STAMP)  ## solve an inverse problem and fit a curve by gradients, and draw both
 	$(BIN)/python examples/inverse_heat.py inverse_heat.png
+	$(BIN)/python examples/curve_fit.py curve_fit.png
 
 test: lint  ## all tests, on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal
