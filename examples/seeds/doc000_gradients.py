@@ -1,10 +1,12 @@
 """000 FLAME Autograd API Documentation, "Gradient Management".
 
 Sections: GradientMap; Gradient Operations.
-Of the second, clipping is left to the gradient clippers.
 """
 
+from expect import close
+
 import weft as wf
+from weft.optim import clip_grad_norm, clip_grad_value
 
 
 def gradient_map():
@@ -21,6 +23,19 @@ def gradient_map():
     grad_map.accumulate(tensor.id, new_gradient)
     assert grad_map.get(tensor.id).tolist() == [11.0, 21.0]
     assert gradient_tensor.tolist() == [10.0, 20.0]
+
+
+def clipping():
+    param = wf.Parameter(wf.tensor([3.0, 4.0]))
+    grads = param.mul(param).sum().backward()
+
+    total_norm = clip_grad_norm(grads, max_norm=1.0)
+    assert total_norm == 10.0
+    close(grads[param], [0.6, 0.8])
+
+    grads = param.mul(param).sum().backward()
+    clip_grad_value(grads, clip_value=7.0)
+    assert grads[param].tolist() == [6.0, 7.0]
 
 
 def manual_gradient():
@@ -41,6 +56,7 @@ def manual_gradient():
 
 def main():
     gradient_map()
+    clipping()
     manual_gradient()
 
 

@@ -1,7 +1,6 @@
 """000 FLAME Autograd API Documentation, "Parameter Management".
 
 Sections: Creating Parameters; Parameter Operations; Parameter Collections.
-`optimizer.compute_update` is left to the optimizers; the update it gives is written by hand.
 The document's `tensor()` gives a clone; here it is the value itself, still connected, and a clone
 is asked for.
 """
@@ -50,7 +49,10 @@ def parameter_operations():
     with refusal(errors.MissingGradient, "update", "backward()"):
         param.update(learning_rate)
 
-    update = wf.tensor([0.5, 0.0, -0.5])
+    optimizer = wf.optim.SGD(wf.optim.SGDConfig(lr=0.5))
+    grad = wf.tensor([1.0, 0.0, -1.0])
+    update = optimizer.compute_update(grad)
+    assert update.tolist() == [0.5, 0.0, -0.5]
     param.apply_update(update)
     assert param.tolist() == [0.0, -1.0, 2.0]
 

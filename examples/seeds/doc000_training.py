@@ -1,13 +1,12 @@
 """000 FLAME Autograd API Documentation, "Common Training Patterns".
 
 Sections: Basic Training Loop; Gradient Accumulation; Mixed Precision Training.
-The Adam steps are left to the optimizers; parameters move by `param.update(lr)`, which the
-document gives for simple SGD.
 """
 
 from expect import close
 
 import weft as wf
+from weft.optim import Adam, AdamConfig
 
 
 class Linear:
@@ -59,10 +58,11 @@ def batches(count, size):
 
 
 def basic_training_loop():
-    model, dataloader, learning_rate = Model(), batches(8, 16), 0.05
+    model, dataloader = Model(), batches(8, 16)
+    optimizer = Adam(AdamConfig(lr=0.01))
     losses = []
 
-    for _epoch in range(30):
+    for _epoch in range(60):
         for inputs, target in dataloader:
             model.zero_grad()
 
@@ -78,8 +78,7 @@ def basic_training_loop():
                     param.set_grad(grad.clone())
                     param_updates.append((param.id, param, grad))
 
-            for _, param, _ in param_updates:
-                param.update(learning_rate)
+            optimizer.step(param_updates)
             losses.append(loss.to_scalar())
 
     assert len(param_updates) == len(model.parameters()) == 3
@@ -101,11 +100,16 @@ def gradient_accumulation():
     inputs, target = (wf.concat(side) for side in zip(*parts, strict=True))
     big_batch = criterion(model.forward(inputs), target).backward()
     for param in model.parameters():
-        before, grad = param.detach().clone(), accumulated_grads.get(param.id)
+        grad = accumulated_grads.get(param.id)
         close(grad, big_batch[param].numpy(), ulps=64)
         param.set_grad(grad.clone())
-        param.update(0.5)
-        close(param, (before - 0.5 * grad).numpy())
+
+    optimizer = Adam(model.parameters(), AdamConfig())
+    before = [param.detach().clone() for param in model.parameters()]
+    optimizer.step()
+    for old, param in zip(before, model.parameters(), strict=True):
+        # Adam's first step is lr, whatever the gradient's size.
+        close(param, (old - 1e-3 * wf.sign(param.grad)).numpy(), ulps=64)
 
 
 def mixed_precision_training():

@@ -2,7 +2,6 @@
 
 Sections: 1. Memory Bandwidth; 3. Tape Overhead; Pattern 1: Gradient Accumulation;
 Pattern 2: Conditional Gradients; Issue 2: Out of Memory ("Reduce batch size").
-The optimizer's step is left to the optimizers; parameters move by `param.apply_update`.
 """
 
 from expect import close, refusal
@@ -74,7 +73,8 @@ def gradient_accumulation():
     big_batch = loss.backward()
     for param, grad in zip(parameters, accumulated_grads, strict=True):
         close(grad, big_batch[param].numpy(), ulps=64)
-        param.apply_update(grad.mul_scalar(0.1))
+    optimizer = wf.optim.SGD(parameters, lr=0.1)
+    optimizer.step(accumulated_grads)
     assert compute_loss(parameters, whole).item() < loss.item()
 
 

@@ -2,7 +2,6 @@
 
 Sections: 1. Tape Management; 3. Error Handling; 4. Resource Cleanup;
 Issue 1: NaN/Inf in Gradients ("Numerical instability", "Mixed precision issues").
-The optimizer's step is left to the optimizers; parameters move by `param.apply_update`.
 """
 
 import math
@@ -56,13 +55,14 @@ def error_handling():
 
 def resource_cleanup():
     param = wf.Parameter(wf.ones(1000))
+    optimizer = wf.optim.Adam([param])
     before = wf.memory_stats().bytes
 
     def step():
         tape = GradientTape()
         loss = param.exp().sum()
         grads = tape.gradient([loss], [param])
-        param.apply_update(grads[0])
+        optimizer.step(grads)
         return wf.memory_stats().bytes
 
     step()

@@ -1,0 +1,253 @@
+"""Limiting gradients in place: by their common norm, by value, or relative to the parameters.
+
+Gradients come as a `GradientMap`, as parameters (or a module) whose `.grad` is meant, or as a list
+of gradients or of (id, parameter, gradient) triples, whose items are replaced.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf, isfinite
+from typing import Any
+
+from .. import errors
+from ..core import dtypes
+from ..core.backends import BACKENDS
+from ..core.box import BOXED
+from ..core.value import TENSORS, wrap
+from ..ops.elementwise import clip, maximum, sqrt, where
+from ..ops.structural import sum_
+from ..transform.gradient_map import GradientMap
+
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class _Held:
+    """A gradient, the parameter it belongs to (if that is known), and how to replace it."""
+
+    name: str
+    grad: Any
+    param: Any
+    replace: Any
+
+
+def clip_grad_norm(
+    grads, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
+) -> float:
+    """Scale gradients so that their common norm is at most `max_norm`; returns what it was.
+
+    A norm that is not finite is returned, and the gradients stay as they are: scaling would
+    spread one NaN to all of them.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([3.0, 4.0])
+    >>> grads = (p * p).sum().backward()
+    >>> wf.optim.clip_grad_norm(grads, 1.0)
+    10.0
+    >>> [round(x, 4) for x in grads[p].tolist()]
+    [0.6, 0.8]
+    """
+    check_limit("clip_grad_norm", "max_norm", max_norm)
+    held = _gathered("clip_grad_norm", grads)
+    total = global_norm([h.grad for h in held], norm_type)
+    if not isfinite(total):
+        if error_if_nonfinite:
+            raise errors.AnomalyError(_culprits(held, total, norm_type))
+    elif total > max_norm:
+        for h in held:
+            h.replace(_scaled(h.grad, max_norm / total))
+    return total
+
+
+def clip_grad_value(grads, clip_value: float) -> None:
+    """Limit every element of the gradients to [−clip_value, clip_value]."""
+    check_limit("clip_grad_value", "clip_value", clip_value)
+    for h in _gathered("clip_grad_value", grads):
+        if dtypes.is_complex(h.grad.dtype):
+            raise errors.DTypeError(
+                f"clip_grad_value: {h.name} is {h.grad.dtype}, which has no order; clip by norm"
+            )
+        h.replace(wrap(clip(h.grad._data, -clip_value, clip_value)))
+
+
+def clip_grad_adaptive(grads, clip_factor: float = 0.01, eps: float = 1e-3, *, params=None) -> None:
+    """Limit each unit's gradient to `clip_factor` times its weights' norm (Brock et al., 2021).
+
+    A unit is one index of the first axis; vectors are one unit. Weights count as at least `eps`
+    long. A map or a list of gradients needs `params`, the parameters in its order.
+    """
+    check_limit("clip_grad_adaptive", "clip_factor", clip_factor)
+    held = _gathered("clip_grad_adaptive", grads, params)
+    for h in held:
+        if h.param is None:
+            raise errors.ArgumentError("clip_grad_adaptive: which parameters? Give params=")
+        xp = BACKENDS[type(h.grad._data)]
+        with xp.quiet():
+            length = _unit_norms(h.grad._data)
+            limit = maximum(_unit_norms(h.param._data), eps) * clip_factor
+            # Not where the length is NaN or infinite: such a gradient stays as it is.
+            scale = where((length > limit) & (length < inf), limit / length, 1.0)
+            h.replace(_scaled(h.grad, scale))
+
+
+class GradientClipper:
+    """Clips by norm, and remembers the norm.
+
+    >>> import weft as wf
+    >>> clipper = wf.optim.GradientClipper(1.0)
+    >>> clipper.clip_grads([wf.tensor([3.0, 4.0])])[0].tolist(), clipper.total_norm
+    ([0.6..., 0.8...], 5.0)
+    """
+
+    def __init__(self, max_norm: float):
+        check_limit("GradientClipper", "max_norm", max_norm)
+        self.max_norm = max_norm
+        self.total_norm: float | None = None
+
+    def clip_grads(self, grads):
+        """Clip gradients in place; returns them."""
+        self.total_norm = clip_grad_norm(grads, self.max_norm)
+        return grads
+
+
+def global_norm(grads, norm_type: float = 2.0) -> float:
+    """The norm of all gradients as one vector; infinite or NaN if one of them is."""
+    if not norm_type > 0:
+        raise errors.ArgumentError(f"norm: norm_type={norm_type}, expected a number > 0")
+    norms = [_norm(g._data, norm_type) for g in grads if g is not None]
+    if any(n != n for n in norms):
+        return float("nan")
+    if norm_type == inf or not norms:
+        return max(norms, default=0.0)
+    largest = max(norms)
+    if largest == 0 or largest == inf:
+        return largest
+    return largest * sum((n / largest) ** norm_type for n in norms) ** (1.0 / norm_type)
+
+
+def _norm(raw, kind: float) -> float:
+    """The norm of one array; in double precision if its powers overflow in its own."""
+    xp = BACKENDS[type(raw)]
+    dtype = xp.dtype_of(raw)
+    line = xp.cast(raw, dtypes.accumulator(dtype)).reshape(-1)
+    line = abs(line) if kind != 2 or dtypes.is_complex(dtype) else line
+    if not len(line):
+        return 0.0
+    with xp.quiet():
+        if kind == inf:
+            return float(line.max())
+        found = _power_sum(line, kind)
+        if found == inf and dtypes.to_real(dtype) != dtypes.float64:
+            found = _power_sum(xp.cast(line, dtypes.float64), kind)
+    return found ** (1.0 / kind)
+
+
+def _power_sum(line, kind: float) -> float:
+    """Σ xᵏ, by pieces whose sums are added in double precision: the same for any thread count."""
+    total = 0.0
+    for start in range(0, len(line), _PIECE):
+        part = line[start : start + _PIECE]
+        total += float((part * part if kind == 2 else part**kind).sum())
+    return total
+
+
+def _scaled(g, factor):
+    raw = g._data
+    xp = BACKENDS[type(raw)]
+    scaled = raw * factor
+    return wrap(scaled if scaled.dtype == raw.dtype else xp.cast(scaled, g.dtype))
+
+
+def _unit_norms(raw):
+    """The norm of each index of the first axis, kept as an axis; of a vector, of all of it."""
+    xp = BACKENDS[type(raw)]
+    size = abs(xp.cast(raw, dtypes.accumulator(xp.dtype_of(raw))))
+    axes = tuple(range(1, raw.ndim)) if raw.ndim > 1 else tuple(range(raw.ndim))
+    return sqrt(sum_(size * size, axes, True))
+
+
+def check_limit(what: str, name: str, value) -> None:
+    """Refuse what is no number ≥ 0."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise errors.DTypeError(f"{what}: {name} is a {type(value).__name__}, expected a number")
+    if not value >= 0:
+        raise errors.ArgumentError(f"{what}: {name}={value}, expected a number ≥ 0")
+
+
+def _culprits(held: list[_Held], total: float, norm_type: float) -> str:
+    bad = [h.name for h in held if not isfinite(_norm(h.grad._data, norm_type))]
+    return (
+        f"clip_grad_norm: the norm is {total}; not finite: {', '.join(bad[:10]) or 'their sum'}; "
+        "find the operation with wf.detect_anomaly()"
+    )
+
+
+# Reading gradients
+
+
+def _gathered(what: str, grads, params=None) -> list[_Held]:
+    if isinstance(grads, GradientMap):
+        held = _of_map(grads, params)
+    elif hasattr(grads, "named_parameters"):
+        held = [_of_parameter(str(n), p) for n, p in grads.named_parameters()]
+    elif type(grads) in TENSORS or not isinstance(grads, Iterable):
+        raise errors.DTypeError(
+            f"{what}: got a {type(grads).__name__}, expected a GradientMap, a list of gradients, "
+            "of parameters or of (id, parameter, gradient) triples, or a module"
+        )
+    else:
+        held = _of_items(what, grads, list(params or ()))
+    held = [h for h in held if h.grad is not None]
+    for h in held:
+        if type(h.grad) not in TENSORS or h.grad.__class__ in BOXED:
+            raise errors.DTypeError(
+                f"{what}: {h.name} is a {type(h.grad).__name__}, expected a plain tensor"
+            )
+    return held
+
+
+def _of_map(grads: GradientMap, params) -> list[_Held]:
+    def replacing(key):
+        return lambda g: grads.insert(key, g)
+
+    owners = {p.id: p for p in params or ()}
+    return [_Held(f"id {k}", g, owners.get(k), replacing(k)) for k, g in grads.items()]
+
+
+def _of_parameter(name: str, p) -> _Held:
+    return _Held(name, p.grad, p, lambda g: setattr(p, "grad", g))
+
+
+def _is_parameter(item) -> bool:
+    return type(item) in TENSORS and item.requires_grad and item.is_leaf
+
+
+def _of_items(what: str, grads, params: list) -> list[_Held]:
+    items = list(grads)
+    held = []
+    for i, item in enumerate(items):
+        if _is_parameter(item):
+            held.append(_of_parameter(str(i), item))
+        elif isinstance(item, tuple) and item and isinstance(item[0], str) and len(item) == 2:
+            held.append(_of_parameter(*item))
+        elif not isinstance(grads, list):
+            raise errors.DTypeError(
+                f"{what}: gradients in a {type(grads).__name__} cannot be replaced; give a list"
+            )
+        else:
+            held.append(_of_place(grads, i, params))
+    return held
+
+
+def _of_place(grads: list, i: int, params: list) -> _Held:
+    """A gradient, or a pair or triple that ends with one, in a list."""
+    item = grads[i]
+    if not isinstance(item, tuple):
+        owner = params[i] if i < len(params) else None
+        return _Held(str(i), item, owner, lambda g: grads.__setitem__(i, g))
+    *rest, owner, g = item
+
+    def replace(new):
+        grads[i] = (*rest, owner, new)
+
+    return _Held(str(rest[0] if rest else i), g, owner, replace)

@@ -1,0 +1,339 @@
+"""The optimizers' settings: frozen, checked, and readable in PyTorch's spelling."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from math import isfinite
+from typing import Any, ClassVar
+
+from .. import errors
+
+_BETAS = {"betas": ("beta1", "beta2")}
+
+
+def _not_negative(value) -> bool:
+    return value >= 0
+
+
+def _fraction(value) -> bool:
+    return 0 <= value < 1
+
+
+# What each number must be; a field that is not listed is checked by its config.
+_RANGES: dict[str, tuple[str, Callable]] = {
+    "lr": ("≥ 0", _not_negative),
+    "lr_scale": ("≥ 0", _not_negative),
+    "beta1": ("in [0, 1)", _fraction),
+    "beta2": ("in [0, 1)", _fraction),
+    "alpha": ("in [0, 1)", _fraction),
+    "eps": ("≥ 0", _not_negative),
+    "eps2": ("≥ 0", _not_negative),
+    "weight_decay": ("≥ 0", _not_negative),
+    "momentum": ("≥ 0", _not_negative),
+    "momentum_decay": ("≥ 0", _not_negative),
+    "lr_decay": ("≥ 0", _not_negative),
+    "dampening": ("", lambda value: True),
+    "initial_accumulator_value": ("≥ 0", _not_negative),
+    "clip_threshold": ("> 0", lambda value: value > 0),
+    "decay_rate": ("≤ 0", lambda value: value <= 0),
+    "tolerance_grad": ("≥ 0", _not_negative),
+    "tolerance_change": ("≥ 0", _not_negative),
+    "max_iter": ("≥ 1", lambda value: value >= 1),
+    "max_eval": ("≥ 1", lambda value: value >= 1),
+    "history_size": ("≥ 1", lambda value: value >= 1),
+    "ns_steps": ("from 1 to 99", lambda value: 1 <= value < 100),
+    "block_size": ("from 16 to 4096", lambda value: 16 <= value <= 4096),
+}
+_WHOLE = {"max_iter", "max_eval", "history_size", "ns_steps", "block_size"}
+
+
+def checked_number(what: str, name: str, value):
+    """A finite number in the field's range; a tensor's only element counts as one."""
+    if not isinstance(value, int | float) and hasattr(value, "item"):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise errors.DTypeError(f"{what}: {name} is {value!r:.40}, expected a number")
+    text, fits = _RANGES[name]
+    if (name in _WHOLE and value != int(value)) or not isfinite(value) or not fits(value):
+        kind = "an integer" if name in _WHOLE else "a finite number"
+        raise errors.ArgumentError(f"{what}: {name}={value}, expected {kind} {text}".rstrip())
+    return int(value) if name in _WHOLE else value
+
+
+def check_choice(what: str, name: str, value, choices: tuple) -> None:
+    """Refuse what is none of the choices."""
+    if value not in choices:
+        names = ", ".join(repr(c) for c in choices)
+        raise errors.ArgumentError(f"{what}: {name}={value!r:.40}, expected one of {names}")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What all settings share: checking, and PyTorch's spelling of the fields."""
+
+    # PyTorch's name of a field, or of several fields that it takes as one tuple.
+    SPELLED: ClassVar[dict[str, str | tuple[str, ...]]] = {}
+    # Where PyTorch's default differs from the config's.
+    KEYWORD_DEFAULTS: ClassVar[dict[str, Any]] = {}
+    OPTIONAL: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self):
+        what = type(self).__name__
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name in _RANGES and not (value is None and field.name in self.OPTIONAL):
+                value = checked_number(what, field.name, value)
+                object.__setattr__(self, field.name, value)
+        self.check(what)
+
+    def check(self, what: str) -> None:
+        """Raise if the fields do not go together."""
+
+    @classmethod
+    def read(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """Options in either spelling as fields of this config."""
+        found: dict[str, Any] = {}
+        for name, value in options.items():
+            target = cls.SPELLED.get(name, name)
+            several = isinstance(target, tuple) and isinstance(value, tuple | list)
+            if several and len(value) != len(target):
+                raise errors.ArgumentError(
+                    f"{cls.__name__}: {name}={value!r:.60}, expected {len(target)} values"
+                )
+            if isinstance(target, tuple):
+                pairs = zip(target, value, strict=True) if several else [(name, value)]
+            else:
+                pairs = [(target, value)]
+            found.update(pairs)
+        return found
+
+
+@dataclass(frozen=True)
+class SGDConfig(Config):
+    """Stochastic gradient descent with momentum."""
+
+    lr: float = 1e-3
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    dampening: float = 0.0
+    maximize: bool = False
+
+    def check(self, what: str) -> None:
+        if self.nesterov and (self.momentum == 0 or self.dampening != 0):
+            raise errors.ArgumentError(
+                f"{what}: nesterov=True with momentum={self.momentum} and "
+                f"dampening={self.dampening}, expected momentum > 0 and dampening=0"
+            )
+
+
+@dataclass(frozen=True)
+class AdamConfig(Config):
+    """Adam; `weight_decay` is an L2 penalty."""
+
+    SPELLED = _BETAS
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class AdamWConfig(Config):
+    """Adam with decoupled weight decay."""
+
+    SPELLED = _BETAS
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 1e-2
+    correct_bias: bool = True
+    amsgrad: bool = False
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class Adam8bitConfig(Config):
+    """Adam whose moments are kept in 8 bits, quantised in blocks of `block_size`."""
+
+    SPELLED = _BETAS
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    block_size: int = 256
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class AdamW8bitConfig(Adam8bitConfig):
+    """`Adam8bitConfig` with decoupled weight decay."""
+
+    weight_decay: float = 1e-2
+
+
+@dataclass(frozen=True)
+class LionConfig(Config):
+    """Lion: the sign of an interpolated momentum, decoupled weight decay."""
+
+    SPELLED = _BETAS
+    lr: float = 1e-4
+    beta1: float = 0.9
+    beta2: float = 0.99
+    weight_decay: float = 0.0
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class RMSpropConfig(Config):
+    """RMSprop."""
+
+    lr: float = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class AdagradConfig(Config):
+    """Adagrad."""
+
+    lr: float = 1e-2
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class NAdamConfig(Config):
+    """Adam with Nesterov momentum."""
+
+    SPELLED = _BETAS
+    lr: float = 2e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum_decay: float = 4e-3
+    decoupled_weight_decay: bool = False
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class RAdamConfig(Config):
+    """Adam with a rectified variance."""
+
+    SPELLED = _BETAS
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    decoupled_weight_decay: bool = False
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class LAMBConfig(Config):
+    """LAMB: Adam's direction, scaled to each parameter's norm."""
+
+    SPELLED = _BETAS
+    lr: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-6
+    weight_decay: float = 1e-2
+    correct_bias: bool = True
+    maximize: bool = False
+
+
+@dataclass(frozen=True)
+class AdafactorConfig(Config):
+    """Adafactor: second moments as rows and columns, and a step relative to the parameter.
+
+    lr               the largest relative step (None: 10⁻², or 10⁻⁶·t with `warmup_init`); the
+                     step itself where `relative_step` is off
+    eps              added to squared gradients; None: a floor of the dtype's precision instead
+    eps2             the smallest scale of a parameter
+    clip_threshold   the largest root mean square of an update
+    decay_rate       second moments are averaged with 1 − t^decay_rate
+    beta1            momentum of the updates; None: none
+    scale_parameter  whether steps are relative to the parameter's root mean square
+    relative_step    whether steps are at most t^−½
+    """
+
+    SPELLED: ClassVar = {
+        "eps": ("eps", "eps2"),
+        "d": "clip_threshold",
+        "beta2_decay": "decay_rate",
+    }
+    KEYWORD_DEFAULTS: ClassVar = {"lr": 1e-2, "eps": None}
+    OPTIONAL = ("lr", "eps", "beta1")
+    lr: float | None = None
+    eps: float | None = 1e-30
+    clip_threshold: float = 1.0
+    decay_rate: float = -0.8
+    weight_decay: float = 0.0
+    scale_parameter: bool = True
+    relative_step: bool = True
+    eps2: float = 1e-3
+    beta1: float | None = None
+    warmup_init: bool = False
+    maximize: bool = False
+
+    def check(self, what: str) -> None:
+        if not self.relative_step and self.lr is None:
+            raise errors.ArgumentError(f"{what}: relative_step=False needs a learning rate lr")
+        if self.warmup_init and (not self.relative_step or self.lr is not None):
+            raise errors.ArgumentError(
+                f"{what}: warmup_init=True sets the step itself, expected relative_step=True and "
+                "lr=None"
+            )
+
+
+@dataclass(frozen=True)
+class MuonConfig(Config):
+    """Muon: momentum made orthogonal by Newton-Schulz iterations, for matrices."""
+
+    lr: float = 1e-3
+    weight_decay: float = 0.1
+    momentum: float = 0.95
+    nesterov: bool = True
+    ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
+    eps: float = 1e-7
+    ns_steps: int = 5
+    adjust_lr_fn: str | None = None
+
+    def check(self, what: str) -> None:
+        check_choice(what, "adjust_lr_fn", self.adjust_lr_fn, (None, "original", "match_rms_adamw"))
+        if not isinstance(self.ns_coefficients, tuple | list) or len(self.ns_coefficients) != 3:
+            raise errors.ArgumentError(
+                f"{what}: ns_coefficients={self.ns_coefficients!r:.60}, expected three numbers"
+            )
+        object.__setattr__(self, "ns_coefficients", tuple(map(float, self.ns_coefficients)))
+
+
+@dataclass(frozen=True)
+class LBFGSConfig(Config):
+    """L-BFGS."""
+
+    OPTIONAL = ("max_eval",)
+    lr: float = 1.0
+    max_iter: int = 20
+    max_eval: int | None = None
+    tolerance_grad: float = 1e-7
+    tolerance_change: float = 1e-9
+    history_size: int = 100
+    line_search_fn: str | None = None
+
+    def check(self, what: str) -> None:
+        check_choice(what, "line_search_fn", self.line_search_fn, (None, "strong_wolfe"))

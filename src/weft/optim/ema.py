@@ -1,0 +1,224 @@
+"""Exponential moving averages of parameters."""
+
+from contextlib import contextmanager
+from typing import Any
+
+from .. import errors
+from ..array.inplace import own_memory
+from ..core.backends import BACKENDS
+from ..core.differences import differences
+from ..core.value import wrap
+from .optimizer import Optimizer
+from .parameters import Entry, check_parameter, named
+from .rules import average
+from .state import like, taken
+from .walk import Job, walk
+
+
+def _check_decay(what: str, decay) -> float:
+    if isinstance(decay, bool) or not isinstance(decay, int | float) or not 0 <= decay <= 1:
+        raise errors.ArgumentError(f"{what}: decay={decay!r:.40}, expected a number in [0, 1]")
+    return float(decay)
+
+
+class EMA:
+    """An average s of each parameter: s ← decay·s + (1 − decay)·p at every `update()`.
+
+    Averages begin with the parameters' values; those of half types are kept in float32.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0])
+    >>> ema = wf.optim.EMA([p], decay=0.5)
+    >>> p.apply_update(wf.tensor([-2.0]))
+    >>> ema.update()
+    >>> with ema.swapped():
+    ...     p.tolist()
+    [2.0]
+    >>> p.tolist()
+    [3.0]
+    """
+
+    def __init__(self, params=(), decay: float = 0.999):
+        self.decay = _check_decay("EMA", decay)
+        self.updates = 0
+        self._entries: dict[Any, Entry] = {}
+        self._averages: dict[str, Any] = {}
+        self._kept: dict[str, Any] | None = None  # the parameters, while the averages are in use
+        for name, p in named(params):
+            self.track(p, name)
+
+    def track(self, param, name: str | None = None, start=None) -> None:
+        """Begin an average of another parameter, with the value it has or with `start`."""
+        check_parameter("EMA", param)
+        key = str(len(self._entries)) if name is None else name
+        if param in self._entries or key in self._averages:
+            raise errors.ArgumentError(f"EMA: the parameter {key!r} was given twice")
+        slot = like(param._data)
+        if start is not None:
+            differences({key: slot}, {key: start}).refuse("EMA")
+        self._averages[key] = taken(wrap(param._data) if start is None else start, slot)
+        self._entries[param] = Entry(param, key, {})
+
+    def __contains__(self, param) -> bool:
+        return param in self._entries
+
+    def update(self, params=None) -> None:
+        """Move the averages towards the parameters (or towards some of them)."""
+        self.refuse_swapped("update")
+        entries = [self._entries[p] for p in (self._entries if params is None else params)]
+        numbers = {"decay": self.decay}
+        walk([Job(average, (self._averages[e.key], e.param._data), numbers) for e in entries])
+        self.updates += 1
+
+    def swap(self) -> None:
+        """Put the averages in the parameters' place, or the parameters back in theirs."""
+        if self._kept is not None:
+            self._write(self._kept)
+            self._kept = None
+            return
+        entries = list(self._entries.values())
+        self._kept = {e.key: _copied(e.param._data) for e in entries}
+        self._write(self._averages)
+
+    @property
+    def is_swapped(self) -> bool:
+        """Whether the averages are in the parameters' place."""
+        return self._kept is not None
+
+    @contextmanager
+    def swapped(self):
+        """A block in which the parameters are the averages."""
+        self.refuse_swapped("swapped")
+        self.swap()
+        try:
+            yield self
+        finally:
+            self.swap()
+
+    def _write(self, values: dict[str, Any]) -> None:
+        for entry in self._entries.values():
+            raw = own_memory(entry.param)
+            BACKENDS[type(raw)].overwrite(raw, values[entry.key])
+
+    def refuse_swapped(self, what: str) -> None:
+        """Raise while the parameters are the averages."""
+        if self._kept is not None:
+            raise errors.ArgumentError(
+                f"EMA.{what}: the averages are in the parameters' place; call swap() first"
+            )
+
+    def average_of(self, param):
+        """The average of a parameter, as a new tensor."""
+        if param not in self._entries:
+            raise errors.MissingParameter("EMA: this parameter has no average; track() it first")
+        return wrap(_copied(self._averages[self._entries[param].key]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The averages by parameter (its name, else its position), the decay and the count."""
+        averages = {key: wrap(_copied(raw)) for key, raw in self._averages.items()}
+        return {"decay": self.decay, "updates": self.updates, "averages": averages}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        self.refuse_swapped("load_state_dict")
+        differences(dict.fromkeys(self.state_dict(), 0), dict.fromkeys(saved, 0)).refuse("EMA")
+        slots = {e.key: like(e.param._data) for e in self._entries.values()}
+        differences(slots, saved["averages"]).refuse("EMA.load_state_dict")
+        self.decay = _check_decay("EMA", saved["decay"])
+        self.updates = saved["updates"]
+        self._averages = {key: taken(t, slots[key]) for key, t in saved["averages"].items()}
+
+
+def _copied(raw):
+    return BACKENDS[type(raw)].copy(raw)
+
+
+class EMAOptimizer:
+    """An optimizer whose steps also average the parameters that they change.
+
+    An average begins with the value after the parameter's first step.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([4.0])
+    >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+    >>> for _ in range(2):
+    ...     optimizer.step([wf.tensor([1.0])])
+    >>> optimizer.swap_to_ema()
+    >>> p.tolist()
+    [2.5]
+    """
+
+    def __init__(self, optimizer: Optimizer, decay: float = 0.999):
+        self.optimizer = optimizer
+        self.ema = EMA((), decay)
+        self._pending: dict[str, Any] = {}  # averages that were loaded before their parameters
+
+    @property
+    def decay(self) -> float:
+        return self.ema.decay
+
+    @property
+    def config(self):
+        return self.optimizer.config
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.optimizer.param_groups
+
+    def step(self, grads=None):
+        """The optimizer's step, and then the averages'."""
+        self.ema.refuse_swapped("step")
+        loss = self.optimizer.step(grads)
+        followed = []
+        for p in self.optimizer.changed:
+            key = self.optimizer.entry_of(p).key
+            if p in self.ema:
+                followed.append(p)
+            elif key in self._pending:
+                self.ema.track(p, key, self._pending.pop(key))
+                followed.append(p)
+            else:
+                self.ema.track(p, key)
+        self.ema.update(followed)
+        return loss
+
+    def set_lr(self, lr: float) -> None:
+        """Set the optimizer's learning rate."""
+        self.optimizer.set_lr(lr)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        self.optimizer.zero_grad()
+
+    def swap_to_ema(self) -> None:
+        """Put the averages in the parameters' place, to evaluate or to save them."""
+        self.ema.refuse_swapped("swap_to_ema")
+        self.ema.swap()
+
+    def swap_back(self) -> None:
+        """Put the parameters back in their place."""
+        if not self.ema.is_swapped:
+            raise errors.ArgumentError("EMAOptimizer.swap_back: the parameters are in their place")
+        self.ema.swap()
+
+    def swapped(self):
+        """A block in which the parameters are the averages."""
+        return self.ema.swapped()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The optimizer's state and the averages'."""
+        ema = self.ema.state_dict()
+        ema["averages"] |= self._pending
+        return {"optimizer": self.optimizer.state_dict(), "ema": ema}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        differences({"optimizer": {}, "ema": {}}, saved).refuse("EMAOptimizer.load_state_dict")
+        self.ema.refuse_swapped("load_state_dict")
+        self.optimizer.load_state_dict(saved["optimizer"])
+        self.ema = EMA((), saved["ema"]["decay"])
+        self.ema.updates = saved["ema"]["updates"]
+        self._pending = dict(saved["ema"]["averages"])
+        for e in self.optimizer.entries():
+            if e.key in self._pending:
+                self.ema.track(e.param, e.key, self._pending.pop(e.key))

@@ -1,0 +1,102 @@
+"""Parameter groups: by name pattern, and under the seeds' names."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from typing import Any
+
+from .. import errors
+from .optimizer import Optimizer
+from .parameters import ParameterGroup, named
+
+
+def by_pattern(params, patterns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Groups of parameters by their names: each belongs to the first pattern that it matches.
+
+    params    a module, a dict, or (name, parameter) pairs
+    patterns  for each pattern (`*` and `?` stand for any characters), the options of its group
+
+    Parameters that match none are the last group, with no options. A pattern that nothing is
+    left for is an error.
+
+    >>> import weft as wf
+    >>> w, b = wf.Parameter.zeros((2, 2)), wf.Parameter.zeros((2,))
+    >>> groups = wf.optim.by_pattern({"a.weight": w, "a.bias": b}, {"*.bias": {"weight_decay": 0}})
+    >>> [group["params"][0][0] for group in groups]
+    ['a.bias', 'a.weight']
+    """
+    pairs = named(params)
+    if any(name is None for name, _ in pairs):
+        raise errors.ArgumentError(
+            "by_pattern: parameters without names; give (name, parameter) pairs or a module"
+        )
+    groups = []
+    for pattern, options in patterns.items():
+        found = [(name, p) for name, p in pairs if fnmatchcase(name, pattern)]
+        if not found:
+            names = ", ".join(name for name, _ in pairs[:10])
+            raise errors.ArgumentError(
+                f"by_pattern: {pattern!r} matches none of what is left: {names or 'nothing'}"
+            )
+        taken = {name for name, _ in found}
+        pairs = [pair for pair in pairs if pair[0] not in taken]
+        groups.append({"name": pattern, **options, "params": found})
+    return [*groups, {"params": pairs}] if pairs else groups
+
+
+class MultiGroupOptimizer:
+    """An optimizer over groups whose learning rates are multiples of its own.
+
+    base    an optimizer that has no parameters yet
+    groups  `ParameterGroup`s
+
+    >>> import weft as wf
+    >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+    >>> groups = [wf.optim.ParameterGroup([p], 1.0), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+    >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+    >>> optimizer.step((p + q).sum().backward())
+    >>> p.tolist(), q.tolist()
+    ([0.5], [0.75])
+    """
+
+    def __init__(self, base: Optimizer, groups: list[ParameterGroup]):
+        if base.entries():
+            raise errors.ArgumentError(
+                "MultiGroupOptimizer: the optimizer has parameters already; make it without, as "
+                "in Adam(AdamConfig())"
+            )
+        self.base_optimizer, self.groups = base, list(groups)
+        for group in self.groups:
+            base.add_param_group(group)
+        base.takes_more = False
+
+    @property
+    def config(self):
+        return self.base_optimizer.config
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        return self.base_optimizer.param_groups
+
+    def step(self, grads=None):
+        """One step of all groups."""
+        return self.base_optimizer.step(grads)
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate that the groups' scales multiply."""
+        self.base_optimizer.set_lr(lr)
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        self.base_optimizer.zero_grad()
+
+    def reset(self) -> None:
+        """Forget all state."""
+        self.base_optimizer.reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The base optimizer's state."""
+        return self.base_optimizer.state_dict()
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        self.base_optimizer.load_state_dict(saved)

@@ -1,0 +1,261 @@
+"""L-BFGS: quasi-Newton steps from a short history of gradients."""
+
+from typing import Any
+
+from .. import errors
+from ..array.inplace import own_memory
+from ..core import dtypes
+from ..core.backends import BACKENDS
+from ..core.differences import differences
+from ..core.value import wrap
+from ..transform.backward import enable_grad
+from . import configs, state
+from .line_search import LineSearch, Trial
+from .optimizer import Optimizer
+from .parameters import raw_gradient
+from .walk import flat, working_dtype, write_flat
+
+# Less curvature would leave the approximation of the inverse Hessian indefinite.
+_CURVATURE = 1e-10
+_NUMBERS = ("func_evals", "n_iter", "t", "scale")
+_VECTORS = ("direction", "gradient")
+_HISTORIES = ("changes", "moves")
+
+
+class LBFGS(Optimizer):
+    """L-BFGS; a step takes a function that computes the loss and its gradients, and may call it
+    many times.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([4.0, -3.0])
+    >>> optimizer = wf.optim.LBFGS([p], line_search_fn="strong_wolfe")
+    >>> def closure():
+    ...     optimizer.zero_grad()
+    ...     loss = ((p - 1.0) ** 2).sum()
+    ...     loss.backward()
+    ...     return loss
+    >>> optimizer.step(closure).item()
+    25.0
+    >>> [round(x, 4) for x in p.tolist()]
+    [1.0, 1.0]
+    """
+
+    Config = configs.LBFGSConfig
+
+    def __init__(self, params=None, config=None, **options):
+        super().__init__(params, config, **options)
+        self.memory = _empty()
+
+    def add_param_group(self, group) -> None:
+        """The one group of parameters."""
+        if self.param_groups:
+            raise errors.ArgumentError(
+                "LBFGS: all parameters are in one group; make an optimizer for each of several"
+            )
+        super().add_param_group(group)
+        places = {e.param.device for e in self.entries()}
+        if len(places) > 1:
+            raise errors.DeviceError(f"LBFGS: parameters on {sorted(places)}, expected one device")
+
+    def step(self, closure=None):
+        """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
+        if not callable(closure):
+            raise errors.ArgumentError(
+                "LBFGS.step: expected a function that zeroes the gradients, computes the loss, "
+                "calls backward() and returns the loss"
+            )
+        if not self._entries:
+            raise errors.ArgumentError("LBFGS.step: there are no parameters; give them first")
+        self._check_rates()
+        run = _Run(self, closure)
+        run.minimise()
+        self.changed = [e.param for e in self.entries()]
+        return run.first
+
+    def compute_update(self, grad, param=None):
+        """Refused: one gradient does not determine a step."""
+        raise errors.ArgumentError(
+            "LBFGS.compute_update: a step needs several losses and gradients; call step(closure)"
+        )
+
+    # The parameters as one vector
+
+    def gathered(self, gradients: bool):
+        """All parameters, or all gradients, as one flat array of real numbers."""
+        dtype = dtypes.promote_all([working_dtype(e.param.dtype) for e in self.entries()])
+        parts = [self._line(e, gradients, dtype) for e in self.entries()]
+        return BACKENDS[type(parts[0])].concatenate(parts)
+
+    def _line(self, entry, gradients: bool, dtype):
+        p = entry.param
+        xp = BACKENDS[type(p._data)]
+        if gradients and p.grad is None:
+            return xp.full((state.real_size(p._data),), 0, dtype, p.device)
+        raw = raw_gradient("LBFGS.step", entry, p.grad) if gradients else p._data
+        return xp.cast(flat(raw, xp), dtype)
+
+    def place(self, vector) -> None:
+        """Write one flat array into all parameters."""
+        start = 0
+        for entry in self.entries():
+            raw = own_memory(entry.param)
+            stop = start + state.real_size(raw)
+            write_flat(raw, vector[start:stop], BACKENDS[type(raw)])
+            start = stop
+
+    # State
+
+    def reset(self) -> None:
+        """Forget the history."""
+        super().reset()
+        self.memory = _empty()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The history under the key "*", the group and the config."""
+        saved, m = super().state_dict(), self.memory
+        own = {name: m[name] for name in (*_NUMBERS, "curvatures")}
+        own |= {name: wrap(_copy(m[name])) for name in _VECTORS if m[name] is not None}
+        if m["moves"]:
+            xp = BACKENDS[type(m["moves"][0])]
+            own |= {name: wrap(xp.stack(m[name], 0)) for name in _HISTORIES}
+        return {**saved, "state": {"*": own}}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        what = "LBFGS.load_state_dict"
+        if not self._entries:
+            raise errors.ArgumentError(f"{what}: give the optimizer its parameters first")
+        state.check_form(what, self, saved)
+        own = dict(saved["state"].get("*", {}))
+        vector = state.like(self.gathered(False))
+        table = state.like(
+            self.gathered(False), shape=(len(own.get("curvatures", ())), *vector.shape)
+        )
+        slots = {name: vector for name in _VECTORS if name in own}
+        slots |= {name: table for name in _HISTORIES if table.shape[0]}
+        numbers = {name: _empty()[name] for name in (*_NUMBERS, "curvatures")}
+        differences(numbers | slots, own).refuse(what)
+        super().load_state_dict({**saved, "state": {}})
+        taken = {n: state.taken(v, slots[n]) if n in slots else v for n, v in own.items()}
+        taken |= {n: list(taken[n]) for n in (*_HISTORIES, "curvatures") if n in taken}
+        self.memory = _empty() | taken
+
+
+def _empty() -> dict[str, Any]:
+    """No history: counts, the last step length and scale, vectors, and the pairs (y, s) with
+    their 1/y·s.
+    """
+    return {
+        **{"func_evals": 0, "n_iter": 0, "t": 0.0, "scale": 1.0},
+        **{"direction": None, "gradient": None},
+        **{"changes": [], "moves": [], "curvatures": []},
+    }
+
+
+def _copy(raw):
+    return BACKENDS[type(raw)].copy(raw)
+
+
+def _largest(x) -> float:
+    return float(abs(x).max()) if len(x) else 0.0
+
+
+class _Run:
+    """One call of `step`: the loss and gradient where the parameters are now."""
+
+    def __init__(self, optimizer: LBFGS, closure):
+        self.optimizer, self.closure = optimizer, closure
+        self.options = optimizer.param_groups[0]
+        self.rate = self.options["lr"] * self.options["lr_scale"]
+        self.memory = optimizer.memory
+        self.first: Any = None
+        self.evaluations = 0
+        self.loss, self.grad = self.evaluate()
+
+    def evaluate(self):
+        """The loss and the gradient at the parameters as they are."""
+        with enable_grad():
+            loss = self.closure()
+        if self.first is None:
+            self.first = loss
+        self.evaluations += 1
+        self.memory["func_evals"] += 1
+        return float(loss), self.optimizer.gathered(True)
+
+    def minimise(self) -> None:
+        """Steps until one of the limits or tolerances is reached."""
+        options, m = self.options, self.memory
+        most = options["max_eval"] or options["max_iter"] * 5 // 4
+        if _largest(self.grad) <= options["tolerance_grad"]:
+            return
+        for iteration in range(1, options["max_iter"] + 1):
+            m["n_iter"] += 1
+            direction = self.direction()
+            m["direction"], m["gradient"], before = direction, self.grad, self.loss
+            t = self.rate
+            if m["n_iter"] == 1:
+                t *= min(1.0, 1.0 / float(abs(self.grad).sum()))
+            m["t"] = t
+            slope = float(self.grad @ direction)
+            if slope > -options["tolerance_change"]:
+                return
+            last = iteration == options["max_iter"]
+            m["t"] = self.move(t, slope, most - self.evaluations, last)
+            if last or self.evaluations >= most or self._settled(before):
+                return
+
+    def _settled(self, before: float) -> bool:
+        """Whether the gradient, the step or the loss changed no more than tolerated."""
+        small, m = self.options["tolerance_change"], self.memory
+        return (
+            _largest(self.grad) <= self.options["tolerance_grad"]
+            or _largest(m["direction"] * m["t"]) <= small
+            or abs(self.loss - before) < small
+        )
+
+    def direction(self):
+        """−H·g, with H the approximate inverse Hessian of the history (two-loop recursion)."""
+        m = self.memory
+        if m["n_iter"] == 1:
+            m.update(changes=[], moves=[], curvatures=[], scale=1.0)
+            return -self.grad
+        y, s = self.grad - m["gradient"], m["direction"] * m["t"]
+        curvature = float(y @ s)
+        if curvature > _CURVATURE:
+            for name, value in (("changes", y), ("moves", s), ("curvatures", 1.0 / curvature)):
+                m[name] = [*m[name], value][-self.options["history_size"] :]
+            m["scale"] = curvature / float(y @ y)
+        pairs = list(zip(m["changes"], m["moves"], m["curvatures"], strict=True))
+        q, weights = -self.grad, []
+        for y, s, inverse in reversed(pairs):
+            weights.append(float(s @ q) * inverse)
+            q = q - y * weights[-1]
+        q = q * m["scale"]
+        for (y, s, inverse), weight in zip(pairs, reversed(weights), strict=True):
+            q = q + s * (weight - float(y @ q) * inverse)
+        return q
+
+    def move(self, t: float, slope: float, left: int, last: bool) -> float:
+        """Go along the direction, by t or as far as the line search says; returns how far."""
+        direction, start = self.memory["direction"], self.optimizer.gathered(False)
+        if self.options["line_search_fn"] is None:
+            self.optimizer.place(start + direction * t)
+            if not last:
+                self.loss, self.grad = self.evaluate()
+            return t
+
+        def trial(t: float) -> Trial:
+            self.optimizer.place(start + direction * t)
+            loss, grad = self.evaluate()
+            return Trial(t, loss, grad, float(grad @ direction))
+
+        search = LineSearch(
+            trial,
+            Trial(0.0, self.loss, self.grad, slope),
+            _largest(direction),
+            self.options["tolerance_change"],
+        )
+        found = search.find(t, left)
+        self.optimizer.place(start + direction * found.t)
+        self.loss, self.grad = found.loss, found.grad
+        return found.t

@@ -1,0 +1,285 @@
+"""Optimizer: parameters, their groups and state, and the step that a rule makes of them."""
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from functools import lru_cache
+from inspect import Parameter as Argument
+from inspect import Signature, signature
+from typing import Any, ClassVar
+
+from .. import errors
+from ..array.inplace import own_memory, refuse_levels
+from ..core import dispatch
+from ..core.backends import BACKENDS
+from ..core.value import TENSORS, wrap
+from ..transform.backward import enable_grad
+from . import state
+from .configs import Config, checked_number
+from .parameters import (
+    Entry,
+    check_parameter,
+    gradient_pairs,
+    group_options,
+    groups_of,
+    raw_gradient,
+)
+from .walk import Job, walk
+
+
+@lru_cache(maxsize=None)
+def _keywords(rule: Callable) -> tuple[str, ...]:
+    """The numbers a rule takes."""
+    found = signature(rule).parameters.values()
+    return tuple(p.name for p in found if p.kind is Argument.KEYWORD_ONLY)
+
+
+class Optimizer:
+    """Changes parameters by their gradients; the base of all optimizers.
+
+    params   tensors, (name, tensor) pairs, a dict, a module, or a list of groups: dicts with
+             "params" and options of their own, or `ParameterGroup`s; without parameters, the
+             first step with (id, parameter, gradient) triples brings them
+    config   the optimizer's config, or a learning rate
+    options  fields of the config; PyTorch's spelling is understood
+    """
+
+    Config: ClassVar[type[Config]]
+    rule: ClassVar[Callable]
+    whole: ClassVar[bool] = False  # whether the rule must see all of a parameter at once
+    traced: ClassVar[bool] = True  # whether the rule is arithmetic only
+    started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        if "Config" in vars(cls):
+            kind = Argument.POSITIONAL_OR_KEYWORD
+            first = [Argument(n, kind, default=None) for n in ("params", "config")]
+            fields = signature(cls.Config).parameters.values()
+            given = [p.replace(kind=Argument.KEYWORD_ONLY) for p in fields]
+            cls.__signature__ = Signature([*first, *given])
+
+    def __init__(self, params=None, config=None, **options):
+        if isinstance(params, Config):
+            if config is not None:
+                raise errors.ArgumentError(f"{self._name}: two configs; parameters come first")
+            params, config = None, params
+        self.config: Any = self._read_config(config, options)
+        self.param_groups: list[dict[str, Any]] = []
+        self.state: dict[str, dict[str, Any]] = {}
+        self.takes_more = params is None  # whether steps may bring new parameters
+        self.changed: list[Any] = []  # the parameters that the last step changed
+        self._entries: dict[Any, Entry] = {}
+        self._ratios: list[float] = []  # of a group's own learning rate to the config's
+        self._pending: dict[str, dict] = {}  # loaded before the parameters came
+        if params is not None:
+            for group in groups_of(params):
+                self.add_param_group(group)
+            if not self._entries:
+                raise errors.ArgumentError(f"{self._name}: there are no parameters to optimize")
+
+    @property
+    def _name(self) -> str:
+        return type(self).__name__
+
+    def _read_config(self, config, options: dict[str, Any]):
+        given = self.Config.read(options)
+        if config is None:
+            return self.Config(**{**self.Config.KEYWORD_DEFAULTS, **given})
+        if type(config) is self.Config:
+            return replace(config, **given)
+        if isinstance(config, Config):
+            raise errors.DTypeError(
+                f"{self._name}: got {type(config).__name__}, expected {self.Config.__name__}"
+            )
+        if "lr" in given:
+            raise errors.ArgumentError(f"{self._name}: lr was given twice")
+        return self.Config(**{**self.Config.KEYWORD_DEFAULTS, "lr": config, **given})
+
+    # Parameters
+
+    def add_param_group(self, group) -> None:
+        """Add parameters: a `ParameterGroup`, a dict with "params", or what holds parameters."""
+        pairs, options = group_options(group)
+        scale = checked_number(self._name, "lr_scale", options.pop("lr_scale", 1.0))
+        label = options.pop("name", None)
+        own = asdict(replace(self.config, **self.Config.read(options)))
+        settings = {"params": [], "name": label, "lr_scale": scale, **own}
+        entries = self._new_entries(pairs, settings)
+        relative = own["lr"] != self.config.lr and self.config.lr
+        self._ratios.append(own["lr"] / self.config.lr if relative and own["lr"] else 1.0)
+        self.param_groups.append(settings)
+        for entry in entries:
+            self._bind(entry)
+
+    def _new_entries(self, pairs, settings: dict) -> list[Entry]:
+        entries: list[Entry] = []
+        keys, params = {e.key for e in self._entries.values()}, set(self._entries)
+        for name, p in pairs:
+            check_parameter(self._name, p)
+            key = str(len(params)) if name is None else name
+            if p in params or key in keys:
+                raise errors.ArgumentError(
+                    f"{self._name}: the parameter {key!r} was given twice; each belongs to one "
+                    "group, under a name of its own"
+                )
+            self._check_shape(key, p)
+            entries.append(Entry(p, key, settings))
+            keys.add(key)
+            params.add(p)
+        return entries
+
+    def _check_shape(self, key: str, p) -> None:
+        """Refuse parameters whose shape or dtype the rule does not take."""
+
+    def _bind(self, entry: Entry) -> None:
+        if entry.key in self._pending:
+            saved = {entry.key: self._pending[entry.key]}
+            self.state |= state.checked(self, {entry.key: entry}, saved)
+            del self._pending[entry.key]
+        entry.group["params"].append(entry.param)
+        self._entries[entry.param] = entry
+
+    def entries(self) -> list[Entry]:
+        """The parameters with the keys of their states and their groups, in order."""
+        return list(self._entries.values())
+
+    def entry_of(self, param, name: str | None = None) -> Entry:
+        """The entry of a parameter, which is added if the optimizer was made without any."""
+        if type(param) in TENSORS and param in self._entries:
+            return self._entries[param]
+        if not self.takes_more:
+            raise errors.ArgumentError(
+                f"{self._name}: a gradient for a {type(param).__name__} that is no parameter of "
+                "this optimizer; add it with add_param_group()"
+            )
+        if not self.param_groups:
+            self.add_param_group([])
+        (entry,) = self._new_entries([(name, param)], self.param_groups[0])
+        self._bind(entry)
+        return entry
+
+    def zero_grad(self) -> None:
+        """Forget the gradients of all parameters."""
+        for entry in self._entries.values():
+            if entry.param.requires_grad:
+                entry.param.grad = None
+
+    def set_lr(self, lr: float) -> None:
+        """Set the learning rate; groups with one of their own keep its ratio to this one."""
+        self.config = replace(self.config, lr=lr)
+        for group, ratio in zip(self.param_groups, self._ratios, strict=True):
+            group["lr"] = self.config.lr * ratio
+
+    # Steps
+
+    def step(self, grads=None):
+        """Change the parameters by their gradients.
+
+        grads  nothing: the parameters' `.grad`; a `GradientMap`; a list, one for each parameter;
+               (id, parameter, gradient) triples; or a function that computes the loss and the
+               gradients, whose result is returned
+        """
+        loss = None
+        if callable(grads):
+            with enable_grad():
+                loss = grads()
+            grads = None
+        self._advance(gradient_pairs(self, grads))
+        return loss
+
+    def apply_gradients(self, pairs) -> None:
+        """`step` with (parameter, gradient) pairs."""
+        self.step([tuple(pair) for pair in pairs])
+
+    def _advance(self, pairs) -> None:
+        self._check_rates()
+        raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
+        walk([self._job(e, own_memory(e.param), g) for e, g in raws])
+        self.changed = [e.param for e, _ in raws]
+
+    def compute_update(self, grad, param=None):
+        """What a step with this gradient subtracts from a parameter, whose state advances.
+
+        param  may be left out where there is only one; an optimizer without parameters takes
+               the gradient for that of a parameter which is zero
+        """
+        what = f"{self._name}.compute_update"
+        grad = dispatch.above.adopt(grad)
+        refuse_levels((grad,), what)
+        entry = self._only_entry(what, grad) if param is None else self.entry_of(param)
+        self._check_rates()
+        g = raw_gradient(what, entry, grad)
+        raw = entry.param._data
+        moved = BACKENDS[type(raw)].copy(raw)
+        walk([self._job(entry, moved, g)])
+        return wrap(raw - moved)
+
+    def _only_entry(self, what: str, grad) -> Entry:
+        if not self._entries:
+            raw = grad._data
+            zero = BACKENDS[type(raw)].full(grad.shape, 0, grad.dtype, grad.device)
+            return self.entry_of(wrap(zero))
+        if len(self._entries) > 1:
+            raise errors.ArgumentError(
+                f"{what}: which of the {len(self._entries)} parameters? Give param="
+            )
+        return self.entries()[0]
+
+    def _check_rates(self) -> None:
+        for group in self.param_groups:
+            for name in ("lr", "lr_scale"):
+                if group[name] is not None:
+                    group[name] = checked_number(self._name, name, group[name])
+
+    # State
+
+    def _job(self, entry: Entry, p, g) -> Job:
+        """The arrays and numbers of one parameter's step, in which its state advances."""
+        slots = self.slots(entry.group, p)
+        own = self.state.setdefault(entry.key, dict(self.started))
+        for name, slot in slots.items():
+            if name not in own:
+                own[name] = slot.made()
+        own["step"] += 1
+        rule = self.rule_of(own)
+        numbers = {n: entry.group[n] for n in _keywords(rule) if n in entry.group}
+        numbers |= self.numbers(entry.group, own)
+        every = tuple([s.every for s in slots.values()])
+        return Job(
+            rule,
+            (p, g, *[own[name] for name in slots]),
+            {n: numbers[n] for n in _keywords(rule)},
+            (1, 1, *every) if any(k > 1 for k in every) else None,
+            self.whole,
+            self.traced,
+        )
+
+    def slots(self, group: dict[str, Any], p) -> dict[str, state.Slot]:
+        """The arrays of a parameter's state."""
+        return {}
+
+    def rule_of(self, own: dict[str, Any]) -> Callable:
+        """The rule for a parameter with this state."""
+        return type(self).rule
+
+    def numbers(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+        """The numbers of this step that are no fields of the config."""
+        rate = None if group["lr"] is None else group["lr"] * group["lr_scale"]
+        return {"lr": rate, "t": own["step"]}
+
+    def reset(self) -> None:
+        """Forget all state: the next step is a first one."""
+        self.state.clear()
+        self._pending.clear()
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state by parameter (its name, else its position), the groups and the config."""
+        return state.dumped(self)
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        state.load(self, saved)
+
+    def __repr__(self) -> str:
+        count = sum(e.param.size for e in self._entries.values())
+        return f"{self._name}({len(self._entries)} parameters, {count} elements, {self.config})"

@@ -1,0 +1,185 @@
+"""Reading what users give as parameters, as groups of them and as their gradients."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from .. import errors
+from ..array.foreign import refuse_imaginary
+from ..array.inplace import refuse_levels
+from ..core import dispatch, dtypes
+from ..core.backends import BACKENDS
+from ..core.node import Node
+from ..core.value import GROUND, TENSORS
+from ..transform.gradient_map import GradientMap
+
+
+@dataclass
+class ParameterGroup:
+    """Parameters with settings of their own; what is None is the optimizer's.
+
+    params        tensors, (name, tensor) pairs, or a module
+    lr_scale      multiplies the learning rate, whatever it is
+    lr            a learning rate of their own; `set_lr` keeps its ratio to the optimizer's
+    weight_decay  a weight decay of their own
+    name          what the group is called in messages and in `param_groups`
+    """
+
+    params: Any
+    lr_scale: float = 1.0
+    lr: float | None = None
+    weight_decay: float | None = None
+    name: str | None = None
+
+    def options(self) -> dict[str, Any]:
+        """What the group sets."""
+        given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "params"}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+@dataclass(eq=False)
+class Entry:
+    """A parameter of an optimizer: the key of its state, and its group."""
+
+    param: Any
+    key: str
+    group: dict[str, Any]
+
+
+def named(params) -> list[tuple[str | None, Any]]:
+    """(name or None, parameter) pairs of whatever holds parameters."""
+    if hasattr(params, "named_parameters"):
+        return list(params.named_parameters())
+    if isinstance(params, Mapping):
+        return list(params.items())
+    if type(params) in TENSORS or not isinstance(params, Iterable):
+        raise errors.ArgumentError(
+            f"parameters: got a {type(params).__name__}, expected a list of tensors, of (name, "
+            "tensor) pairs or of groups, a dict, or a module"
+        )
+    return [(None, p) if type(p) in TENSORS else _pair(p) for p in params]
+
+
+def _pair(item) -> tuple[str, Any]:
+    if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str):
+        return item[0], item[1]
+    raise errors.DTypeError(
+        f"parameters: got a {type(item).__name__} among them, expected tensors or (name, tensor) "
+        "pairs"
+    )
+
+
+def groups_of(params) -> list:
+    """Groups as they were given, or all parameters as one group."""
+    if isinstance(params, ParameterGroup):
+        return [params]
+    if isinstance(params, Mapping) or hasattr(params, "named_parameters"):
+        one = isinstance(params, Mapping) and "params" in params
+        return [params] if one else [ParameterGroup(params)]
+    listed = params if type(params) in TENSORS or not isinstance(params, Iterable) else list(params)
+    if isinstance(listed, list) and listed:
+        if all(isinstance(item, Mapping | ParameterGroup) for item in listed):
+            return listed
+    return [ParameterGroup(listed)]
+
+
+def group_options(group) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
+    """The named parameters of one group, and the options it sets."""
+    if isinstance(group, ParameterGroup):
+        return named(group.params), group.options()
+    if isinstance(group, Mapping) and "params" in group:
+        return named(group["params"]), {k: v for k, v in group.items() if k != "params"}
+    return named(group), {}
+
+
+def check_parameter(what: str, p) -> None:
+    """Refuse what an optimizer cannot change."""
+    if type(p) not in GROUND:
+        raise errors.DTypeError(f"{what}: got a {type(p).__name__}, expected tensors to optimize")
+    if p._node.__class__ is Node:
+        raise errors.ArgumentError(
+            f"{what}: a tensor made by {p._node.name} (at {p._node.line}) is no parameter; give "
+            "the leaf it was computed from, or wf.Parameter(x)"
+        )
+    if not dtypes.is_inexact(p.dtype):
+        raise errors.DTypeError(f"{what}: a parameter of {p.dtype}, expected floating point")
+
+
+def raw_gradient(what: str, entry: Entry, g):
+    """The raw gradient of a parameter, which it must fit."""
+    g, p = dispatch.above.adopt(g), entry.param
+    refuse_levels((g, p), what)
+    if g.shape != p.shape:
+        raise errors.ShapeError(
+            f"{what}: a gradient of shape {g.shape} for {entry.key!r} of shape {p.shape}"
+        )
+    if g.device != p.device:
+        raise errors.DeviceError(
+            f"{what}: the gradient of {entry.key!r} is on {g.device!r}, the parameter on "
+            f"{p.device!r}; move it with .to()"
+        )
+    refuse_imaginary(what, g.dtype, p.dtype)
+    real = dtypes.is_complex(p.dtype) and not dtypes.is_complex(g.dtype)
+    return BACKENDS[type(g._data)].cast(g._data, p.dtype) if real else g._data
+
+
+def gradient_pairs(optimizer, grads) -> list[tuple[Entry, Any]]:
+    """(entry, gradient) of the parameters that have one, in whatever form gradients come."""
+    what, entries = f"{type(optimizer).__name__}.step", optimizer.entries()
+    if isinstance(grads, list | tuple) and all(isinstance(item, tuple) for item in grads):
+        if grads or not entries or optimizer.takes_more:
+            return _of_tuples(what, optimizer, grads)
+    if not entries:
+        raise errors.ArgumentError(
+            f"{what}: there are no parameters yet; give them to the optimizer, or step with "
+            "(id, parameter, gradient) triples"
+        )
+    if grads is None:
+        found = [(e, e.param.grad) for e in entries]
+    elif isinstance(grads, GradientMap):
+        found = [(e, grads.get(e.param)) for e in entries]
+    elif isinstance(grads, Mapping):
+        found = _of_names(what, entries, grads)
+    else:
+        found = _of_list(what, entries, grads)
+    return [(e, g) for e, g in found if g is not None]
+
+
+def _of_tuples(what: str, optimizer, grads) -> list[tuple[Entry, Any]]:
+    """(parameter, gradient) pairs and (id or name, parameter, gradient) triples."""
+    if any(len(item) not in (2, 3) for item in grads):
+        raise errors.ArgumentError(
+            f"{what}: expected (parameter, gradient) or (id, parameter, gradient)"
+        )
+    found, seen = [], set()
+    for *name, param, g in grads:
+        entry = optimizer.entry_of(param, name[0] if name and isinstance(name[0], str) else None)
+        if entry.key in seen:
+            raise errors.ArgumentError(f"{what}: two gradients for {entry.key!r}; add them up")
+        seen.add(entry.key)
+        found.append((entry, g))
+    return [(e, g) for e, g in found if g is not None]
+
+
+def _of_names(what: str, entries, grads) -> list[tuple[Entry, Any]]:
+    keys = {e.key for e in entries}
+    unknown = [str(k) for k in grads if k not in keys]
+    if unknown:
+        raise errors.ArgumentError(
+            f"{what}: gradients of {', '.join(unknown[:10])}, which are no parameters here"
+        )
+    return [(e, grads.get(e.key)) for e in entries]
+
+
+def _of_list(what: str, entries, grads) -> list[tuple[Entry, Any]]:
+    if not isinstance(grads, list | tuple):
+        raise errors.DTypeError(
+            f"{what}: got a {type(grads).__name__}, expected nothing, a closure, a GradientMap, a "
+            "list of gradients, or (id, parameter, gradient) triples"
+        )
+    if len(grads) != len(entries):
+        raise errors.ArgumentError(
+            f"{what}: {len(grads)} gradients for {len(entries)} parameters; None stands for one "
+            "that has none"
+        )
+    return list(zip(entries, grads, strict=True))

@@ -1,0 +1,88 @@
+"""A learning rate that follows a metric."""
+
+from math import inf, isfinite
+
+from .. import errors
+from ..core.differences import differences
+from .configs import check_choice
+
+
+class PlateauScheduler:
+    """Lowers the learning rate when a metric stops getting better.
+
+    initial_lr  the rate to begin with
+    factor      what the rate is multiplied by
+    patience    how many steps without an improvement are tolerated
+    threshold   what counts as an improvement: by this share of the best (or, with
+                threshold_mode="abs", by this much)
+    cooldown    how many steps after a reduction are not counted
+    min_lr      the least rate
+    mode        whether the metric should be "min" or "max"
+    eps         a smaller change of the rate is not made
+    """
+
+    def __init__(
+        self,
+        initial_lr: float,
+        factor: float = 0.1,
+        patience: int = 10,
+        threshold: float = 1e-4,
+        cooldown: int = 0,
+        min_lr: float = 0.0,
+        mode: str = "min",
+        threshold_mode: str = "rel",
+        eps: float = 1e-8,
+    ):
+        check_choice("PlateauScheduler", "mode", mode, ("min", "max"))
+        check_choice("PlateauScheduler", "threshold_mode", threshold_mode, ("rel", "abs"))
+        if not 0 <= factor < 1:
+            raise errors.ArgumentError(
+                f"PlateauScheduler: factor={factor}, expected 0 ≤ factor < 1"
+            )
+        for name, value in (("initial_lr", initial_lr), ("min_lr", min_lr), ("eps", eps)):
+            if not isfinite(value) or value < 0:
+                raise errors.ArgumentError(
+                    f"PlateauScheduler: {name}={value}, expected a finite number ≥ 0"
+                )
+        self.lr, self.factor, self.patience = float(initial_lr), factor, patience
+        self.threshold, self.threshold_mode, self.mode = threshold, threshold_mode, mode
+        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
+        self.best = -inf if mode == "max" else inf
+        self.bad_steps = self.cooling = 0
+
+    def get_lr(self, step: int | None = None) -> float:
+        """The learning rate now, whatever the step."""
+        return self.lr
+
+    def step(self, metric: float) -> float:
+        """Take note of a metric; returns the learning rate from now on."""
+        metric = float(metric)
+        if self._is_better(metric):
+            self.best, self.bad_steps = metric, 0
+        else:
+            self.bad_steps += 1
+        if self.cooling > 0:
+            self.cooling -= 1
+            self.bad_steps = 0
+        if self.bad_steps > self.patience:
+            lower = max(self.lr * self.factor, self.min_lr)
+            self.lr = lower if self.lr - lower > self.eps else self.lr
+            self.cooling, self.bad_steps = self.cooldown, 0
+        return self.lr
+
+    def _is_better(self, metric: float) -> bool:
+        sign = 1 if self.mode == "max" else -1
+        if self.threshold_mode == "rel":
+            return sign * metric > sign * self.best * (1 + sign * self.threshold)
+        return sign * metric > sign * self.best + self.threshold
+
+    def state_dict(self) -> dict:
+        """What changes: the rate, the best metric and the counts."""
+        names = ("lr", "best", "bad_steps", "cooling")
+        return {name: getattr(self, name) for name in names}
+
+    def load_state_dict(self, saved: dict) -> None:
+        """Go on from a `state_dict`."""
+        differences(self.state_dict(), saved)._replace(mismatched=[]).refuse("PlateauScheduler")
+        for name, value in saved.items():
+            setattr(self, name, value)

@@ -1,0 +1,128 @@
+"""Update rules, element by element: pure functions of raw arrays or tensors.
+
+A rule takes the parameter p, its gradient g and its state, and gives the new parameter and the new
+state. It is written with operators and rows of the table, so that NumPy's and PyTorch's arrays,
+tensors, and the registers of `program` all go through the same lines.
+"""
+
+from ..ops.complex_ import sign
+from ..ops.elementwise import maximum, sqrt
+
+
+def sgd(p, g, b=None, *, lr, momentum, dampening, nesterov, weight_decay, maximize, t):
+    """Gradient descent; b is the momentum, which begins with the first gradient."""
+    g = _penalised(p, g, weight_decay, maximize)
+    if b is None:
+        return (p - g * lr,)
+    b = g if t == 1 else b * momentum + g * (1.0 - dampening)
+    return p - (g + b * momentum if nesterov else b) * lr, b
+
+
+def adam(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, maximize, t):
+    """Adam; the decay is an L2 penalty. u is the largest v so far (AMSGrad)."""
+    g = _penalised(p, g, weight_decay, maximize)
+    m, v = _moments(g, m, v, beta1, beta2)
+    return _normalised_step(p, m, v, u, lr, eps, 1.0 - beta1**t, 1.0 - beta2**t)
+
+
+def adamw(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, correct_bias, maximize, t):
+    """Adam with decoupled weight decay."""
+    m, v = _moments(-g if maximize else g, m, v, beta1, beta2)
+    bias = (1.0 - beta1**t, 1.0 - beta2**t) if correct_bias else (1.0, 1.0)
+    return _normalised_step(_decayed(p, lr * weight_decay), m, v, u, lr, eps, *bias)
+
+
+def nadam(
+    p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay,
+    maximize, t, mu_product
+):  # fmt: skip
+    """Adam with Nesterov momentum; `mu_product` is the product of all μ up to this step's."""
+    g = _penalised(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
+    m, v = _moments(g, m, v, beta1, beta2)
+    now, following = (nadam_mu(beta1, momentum_decay, s) for s in (t, t + 1))
+    ahead = g * (lr * (1.0 - now) / (1.0 - mu_product))
+    behind = m * (lr * following / (1.0 - mu_product * following))
+    p = _decayed(p, lr * weight_decay) if decoupled_weight_decay else p
+    return p - (ahead + behind) / (sqrt(v * (1.0 / (1.0 - beta2**t))) + eps), m, v
+
+
+def nadam_mu(beta1, momentum_decay, t):
+    """NAdam's momentum at step t."""
+    return beta1 * (1.0 - 0.5 * 0.96 ** (t * momentum_decay))
+
+
+def radam(
+    p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, t
+):  # fmt: skip
+    """Adam whose variance is rectified, and not used while it is not to be trusted."""
+    g = _penalised(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
+    m, v = _moments(g, m, v, beta1, beta2)
+    step, left = lr / (1.0 - beta1**t), 1.0 - beta2**t
+    largest = 2.0 / (1.0 - beta2) - 1.0
+    length = largest - 2.0 * t * beta2**t / left  # of the moving average, approximately
+    p = _decayed(p, lr * weight_decay) if decoupled_weight_decay else p
+    if length <= 5.0:
+        return p - m * step, m, v
+    rectified = (length - 4.0) * (length - 2.0) * largest
+    rectified /= (largest - 4.0) * (largest - 2.0) * length
+    return p - m / (sqrt(v) + eps) * (step * (rectified * left) ** 0.5), m, v
+
+
+def rmsprop(p, g, v, *more, lr, alpha, eps, weight_decay, momentum, centered, maximize):
+    """RMSprop; `more` holds the mean gradient where centred and the momentum where there is one."""
+    g = _penalised(p, g, weight_decay, maximize)
+    v = v * alpha + g * g * (1.0 - alpha)
+    kept, variance = [], v
+    if centered:
+        mean = more[0] + (g - more[0]) * (1.0 - alpha)
+        variance = maximum(v - mean * mean, 0.0)
+        kept.append(mean)
+    step = g / (sqrt(variance) + eps)
+    if momentum:
+        step = more[-1] * momentum + step
+        kept.append(step)
+    return p - step * lr, v, *kept
+
+
+def adagrad(p, g, s, *, lr, lr_decay, weight_decay, eps, maximize, t):
+    """Adagrad; s is the sum of squared gradients."""
+    g = _penalised(p, g, weight_decay, maximize)
+    s = s + g * g
+    return p - g / (sqrt(s) + eps) * (lr / (1.0 + (t - 1) * lr_decay)), s
+
+
+def lion(p, g, m, *, lr, beta1, beta2, weight_decay, maximize):
+    """Lion: the step is the sign of what the momentum would be with beta1."""
+    g = -g if maximize else g
+    step = sign(m * beta1 + g * (1.0 - beta1)) * lr
+    return _decayed(p, lr * weight_decay) - step, m * beta2 + g * (1.0 - beta2)
+
+
+def average(s, p, *, decay):
+    """The exponential moving average s of a parameter p."""
+    return (s + (p - s) * (1.0 - decay),)
+
+
+def _penalised(p, g, weight_decay, maximize):
+    """The gradient of the loss (or of its negative) with an L2 penalty."""
+    g = -g if maximize else g
+    return g + p * weight_decay if weight_decay else g
+
+
+def _decayed(p, decay):
+    """The parameter after decoupled weight decay."""
+    return p * (1.0 - decay) if decay else p
+
+
+def _moments(g, m, v, beta1, beta2):
+    return m * beta1 + g * (1.0 - beta1), v * beta2 + g * g * (1.0 - beta2)
+
+
+def _normalised_step(p, m, v, u, lr, eps, bias1, bias2):
+    """p − lr·m̂/(√v̂ + ε), with the corrections of the bias taken out of the arrays."""
+    root = bias2**0.5
+    scale = lr * root / bias1
+    if u is None:
+        return p - m / (sqrt(v) + eps * root) * scale, m, v
+    u = maximum(u, v)
+    return p - m / (sqrt(u) + eps * root) * scale, m, v, u

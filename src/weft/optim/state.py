@@ -1,0 +1,151 @@
+"""The state of an optimizer: its arrays, and how it is saved and brought back."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..array.make import asarray
+from ..backend.device import namespace_for
+from ..core import dtypes
+from ..core.backends import BACKENDS
+from ..core.differences import differences
+from ..core.value import TENSORS, wrap
+
+
+@dataclass(frozen=True)
+class Slot:
+    """An array of a state: what it is like, and what it begins with.
+
+    every  how many elements of the parameter share one of its elements
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    device: str
+    fill: float = 0.0
+    every: int = 1
+
+    def made(self):
+        """The raw array of a new state; a complex one has the fill in both parts."""
+        fill = complex(self.fill, self.fill) if dtypes.is_complex(self.dtype) else self.fill
+        return namespace_for(self.device).full(self.shape, fill, self.dtype, self.device)
+
+
+def like(p, fill: float = 0.0, shape: tuple[int, ...] | None = None) -> Slot:
+    """A slot like a parameter (or of another shape); half types keep their state in float32."""
+    xp = BACKENDS[type(p)]
+    dtype = dtypes.accumulator(xp.dtype_of(p))
+    return Slot(tuple(p.shape) if shape is None else shape, dtype, xp.device_of(p), fill)
+
+
+def real_size(p) -> int:
+    """How many real numbers a parameter holds."""
+    return prod(p.shape) * (2 if dtypes.is_complex(p.dtype) else 1)
+
+
+def dumped(optimizer) -> dict[str, Any]:
+    """Copies of all state, as tensors and plain numbers."""
+    groups = []
+    for group in optimizer.param_groups:
+        keys = [e.key for e in optimizer.entries() if e.group is group]
+        groups.append({**group, "params": keys})
+    saved = dict(optimizer._pending)
+    for e in optimizer.entries():
+        if e.key in optimizer.state:
+            slots = optimizer.slots(e.group, e.param._data)
+            own = optimizer.state[e.key]
+            numbers = {name: own[name] for name in optimizer.started}
+            saved[e.key] = numbers | {n: _copied(own[n]) for n in slots if n in own}
+    return {
+        "optimizer": type(optimizer).__name__,
+        "config": asdict(optimizer.config),
+        "state": saved,
+        "param_groups": groups,
+    }
+
+
+def _copied(raw):
+    return wrap(BACKENDS[type(raw)].copy(raw))
+
+
+def load(optimizer, saved: Mapping[str, Any]) -> None:
+    """Check all of a saved state, and only then take it over."""
+    what = f"{type(optimizer).__name__}.load_state_dict"
+    check_form(what, optimizer, saved)
+    config = optimizer.Config(**saved["config"])
+    states = {str(key): value for key, value in saved["state"].items()}
+    if not optimizer.entries():
+        if len(saved["param_groups"]) > 1:
+            raise errors.ArgumentError(
+                f"{what}: the state has {len(saved['param_groups'])} groups and the optimizer no "
+                "parameters yet; give it its groups first"
+            )
+        optimizer._pending, optimizer.config = dict(states), config
+        return
+    entries = {e.key: e for e in optimizer.entries()}
+    groups = _checked_groups(what, optimizer, saved["param_groups"])
+    differences({k: 0 for k in entries}, {k: 0 for k in [*entries, *states]}).refuse(what)
+    loaded = checked(optimizer, entries, states, groups)
+    optimizer.config = config
+    for group, settings in zip(optimizer.param_groups, groups, strict=True):
+        group.update({k: v for k, v in settings.items() if k != "params"})
+    optimizer.state = loaded
+
+
+def check_form(what: str, optimizer, saved) -> None:
+    """Refuse what is no state of such an optimizer."""
+    expected = ("optimizer", "config", "state", "param_groups")
+    if not isinstance(saved, Mapping) or any(name not in saved for name in expected):
+        raise errors.ArgumentError(
+            f"{what}: expected what state_dict() gives, a dict with {', '.join(expected)}"
+        )
+    if saved["optimizer"] != type(optimizer).__name__:
+        raise errors.StateMismatch(
+            f"{what}: the state is of {saved['optimizer']!r}, expected {type(optimizer).__name__!r}"
+        )
+    differences(asdict(optimizer.config), saved["config"])._replace(mismatched=[]).refuse(what)
+
+
+def _checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
+    """The saved settings of each group, if the groups hold the same parameters."""
+    mine = {f"group {i}": g for i, g in enumerate(optimizer.param_groups)}
+    theirs = {f"group {i}": g for i, g in enumerate(saved)}
+    differences(dict.fromkeys(mine, 0), dict.fromkeys(theirs, 0)).refuse(what)
+    for label, group in mine.items():
+        keys = [e.key for e in optimizer.entries() if e.group is group]
+        found = dict.fromkeys(map(str, theirs[label]["params"]), 0)
+        differences(dict.fromkeys(keys, 0), found).refuse(f"{what}: {label}")
+        fields = differences(dict.fromkeys(group, 0), dict.fromkeys(theirs[label], 0))
+        fields.refuse(f"{what}: {label}")
+    return list(saved)
+
+
+def checked(optimizer, entries, states, groups=None) -> dict[str, dict[str, Any]]:
+    """Saved states as raw arrays and numbers, if they fit the parameters."""
+    what = f"{type(optimizer).__name__}.load_state_dict"
+    order = {id(g): i for i, g in enumerate(optimizer.param_groups)}
+    expected, found, slots = {}, {}, {}
+    for key, own in states.items():
+        e = entries[key]
+        group = groups[order[id(e.group)]] if groups else e.group
+        slots[key] = optimizer.slots(group, e.param._data)
+        expected |= {f"{key}.{n}": v for n, v in (optimizer.started | slots[key]).items()}
+        found |= {f"{key}.{n}": v for n, v in own.items()}
+    differences(expected, found).refuse(what)
+    return {
+        key: {n: taken(v, slots[key].get(n)) for n, v in own.items()} for key, own in states.items()
+    }
+
+
+def taken(value, slot: Slot | None):
+    """A number, or a copy of an array where and in which dtype the slot has it."""
+    if slot is None:
+        return value.item() if type(value) in TENSORS else value
+    raw = slot.made()  # contiguous, whatever the saved array is
+    source = asarray(value, dtype=slot.dtype, device=slot.device)
+    BACKENDS[type(raw)].overwrite(raw, source._data)
+    return raw

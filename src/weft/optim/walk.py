@@ -1,0 +1,200 @@
+"""Applying an update rule to the memory of many parameters, block by block.
+
+Blocks have a fixed size and rules work element by element, so that results depend neither on the
+number of threads nor on what else is updated in the same walk.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ..core import dtypes
+from ..core.backends import BACKENDS
+from . import pool
+from .program import Program
+
+# Elements of a block: what a rule touches fits the CPU's caches; on an accelerator temporaries
+# stay at some 64 MiB.
+_HOST, _ACCELERATOR = 1 << 17, 1 << 24
+# Arrays with fewer elements are joined: copying them costs less than calls for each.
+_SMALL_ON_HOST, _SMALL_ON_ACCELERATOR = 1 << 13, 1 << 22
+# From how many elements on threads pay, and a program: tracing takes a tenth of a millisecond.
+_FOR_THREADS, _FOR_A_PROGRAM = 1 << 19, 1 << 16
+
+
+@dataclass(frozen=True)
+class Job:
+    """One parameter's arrays and numbers for a rule.
+
+    columns  p, g and the state: raw arrays, written to except for g
+    every    how many elements of p share one element of a column; None: one each
+    whole    whether the rule must see all of p at once, in its shape
+    traced   whether the rule is arithmetic that `program` can write down
+    """
+
+    rule: Callable
+    columns: tuple
+    hyper: dict[str, Any]
+    every: tuple[int, ...] | None = None
+    whole: bool = False
+    traced: bool = True
+
+
+def walk(jobs: list[Job]) -> None:
+    """Do all jobs; those that differ in nothing but their arrays are done together."""
+    together: dict[tuple, list[Job]] = {}
+    for job in jobs:
+        p = job.columns[0]
+        xp = BACKENDS[type(p)]
+        if job.whole:
+            _do_whole(job)
+        elif prod(p.shape):
+            kind = (job.rule, xp.device_of(p), xp.dtype_of(p), len(job.columns), job.every)
+            together.setdefault((*kind, *job.hyper.items()), []).append(job)
+    for alike in together.values():
+        _do_alike(alike)
+
+
+def working_dtype(dtype: np.dtype) -> np.dtype:
+    """The real dtype in which parameters of this dtype are updated."""
+    return dtypes.accumulator(dtypes.to_real(dtype))
+
+
+def _dtype(job: Job, xp) -> np.dtype:
+    return working_dtype(xp.dtype_of(job.columns[0]))
+
+
+def _written(columns: list) -> list:
+    return [columns[0], *columns[2:]]
+
+
+def _do_whole(job: Job) -> None:
+    xp = BACKENDS[type(job.columns[0])]
+    dtype = xp.raw_dtype(_dtype(job, xp))
+    with xp.quiet():
+        results = job.rule(*[_in(c, dtype, xp) for c in job.columns], **job.hyper)
+        for column, result in zip(_written(list(job.columns)), results, strict=True):
+            xp.overwrite(column, result)
+
+
+def _in(x, dtype, xp):
+    """A floating-point array in the dtype; codes stay what they are."""
+    return x if x.dtype == dtype or x.dtype == xp.raw_dtype(dtypes.uint8) else xp.cast(x, dtype)
+
+
+def _do_alike(jobs: list[Job]) -> None:
+    first = jobs[0]
+    xp = BACKENDS[type(first.columns[0])]
+    device, dtype = xp.device_of(first.columns[0]), _dtype(first, xp)
+    flats = [_Flat(job, xp) for job in jobs]
+    on_host = device in ("cpu", "torch")
+    size = _HOST if on_host else _ACCELERATOR
+    pieces = _pieces(flats, size, _SMALL_ON_HOST if on_host else _SMALL_ON_ACCELERATOR)
+    total = sum(f.size for f in flats)
+    if device == "cpu" and first.traced and total > _FOR_A_PROGRAM:
+        program = Program(first.rule, len(first.columns), dtype, first.hyper)
+        runner = partial(program.runner, size)
+    else:
+        runner = partial(partial, _run_rule, first.rule, first.hyper, xp)
+    raw_dtype = xp.raw_dtype(dtype)
+    count = pool.threads() if device == "cpu" and total >= _FOR_THREADS else 1
+    pool.share(pieces, lambda: partial(_do_piece, runner(), raw_dtype, xp), count)
+    for job in flats:
+        job.finish()
+
+
+def _run_rule(rule: Callable, hyper: dict, xp, columns: list) -> None:
+    for column, result in zip(_written(columns), rule(*columns, **hyper), strict=True):
+        xp.overwrite(column, result)
+
+
+class _Flat:
+    """A job's arrays as flat arrays of real numbers, over the same memory where they can be."""
+
+    def __init__(self, job: Job, xp):
+        self.xp, self.job = xp, job
+        self.every = job.every or (1,) * len(job.columns)
+        self.columns = [flat(c, xp) for c in job.columns]
+        self.size = prod(self.columns[0].shape)
+
+    def cut(self, start: int, stop: int) -> list:
+        pairs = zip(self.columns, self.every, strict=True)
+        return [c[start // k : -(-stop // k)] for c, k in pairs]
+
+    def finish(self) -> None:
+        """Bring what could not be updated in its own memory back there."""
+        p, updated = self.job.columns[0], self.columns[0]
+        if self.xp.owner(p) != self.xp.owner(updated):
+            write_flat(p, updated, self.xp)
+
+
+def flat(x, xp):
+    """An array as a flat one of real numbers, over the same memory where it is contiguous."""
+    if xp.name == "numpy":
+        line = np.ascontiguousarray(x).reshape(-1)
+        return line.view(dtypes.to_real(line.dtype)) if line.dtype.kind == "c" else line
+    line = x.resolve_conj().reshape(-1)
+    return xp.view_as_real(line).reshape(-1) if line.is_complex() else line
+
+
+def write_flat(x, line, xp) -> None:
+    """Write what `flat` gives back into an array."""
+    if dtypes.is_complex(x.dtype):
+        pairs = line.reshape(*x.shape, 2)
+        xp.overwrite(x.real, pairs[..., 0])
+        xp.overwrite(x.imag, pairs[..., 1])
+    else:
+        xp.overwrite(x, line.reshape(tuple(x.shape)))
+
+
+def _pieces(flats: list[_Flat], size: int, small: int) -> list[list[list]]:
+    """Blocks of about `size` elements: of one large parameter, or of several small ones."""
+    pieces, joined, held = [], [], 0
+    for job in flats:
+        if job.size >= small or max(job.every) > 1:
+            step = max(size // max(job.every), 1) * max(job.every)
+            starts = range(0, job.size, step)
+            pieces += [[job.cut(a, min(a + step, job.size))] for a in starts]
+            continue
+        if held + job.size > size:
+            pieces.append(joined)
+            joined, held = [], 0
+        joined.append(job.columns)
+        held += job.size
+    return [*pieces, joined] if joined else pieces
+
+
+def _do_piece(run: Callable[[list], None], dtype, xp, piece: list[list]) -> None:
+    """Run on one block in place, or on a copy where it is several or in another dtype."""
+    with xp.quiet():
+        parts = [[_in(c, dtype, xp) for c in columns] for columns in piece]
+        if len(parts) > 1:
+            columns = [xp.concatenate(c) for c in zip(*parts, strict=True)]
+        else:
+            columns = parts[0]
+        run(columns)
+        if len(parts) > 1:
+            _hand_back(_written(columns), [_written(p) for p in piece], xp)
+            return
+        for column, result in zip(_written(piece[0]), _written(columns), strict=True):
+            if column is not result:
+                xp.overwrite(column, result)
+
+
+def _hand_back(columns: list, parts: list[list], xp) -> None:
+    """Write the parts of joined columns back where they came from."""
+    targets, sources, start = [], [], 0
+    for part in parts:
+        stop = start + len(part[0])
+        targets += part
+        sources += [c[start:stop] for c in columns]
+        start = stop
+    if xp.name == "torch":
+        xp._foreach_copy_(targets, sources)
+        return
+    for target, source in zip(targets, sources, strict=True):
+        xp.overwrite(target, source)

@@ -1,0 +1,111 @@
+"""Update rules that look at a whole parameter: its norm, its rows and columns, its matrix."""
+
+from math import prod
+
+from ..core import dtypes
+from ..core.backends import BACKENDS
+from ..ops.contract import matmul
+from ..ops.elementwise import maximum, sqrt, where
+from ..ops.structural import cast, permute, sum_
+
+
+def lamb(p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, correct_bias, maximize, t):
+    """LAMB: Adam's direction with weight decay, as long as the parameter."""
+    g = -g if maximize else g
+    m = m + (g - m) * (1.0 - beta1)
+    v = v * beta2 + g * g * (1.0 - beta2)
+    bias1, bias2 = (1.0 - beta1**t, 1.0 - beta2**t) if correct_bias else (1.0, 1.0)
+    step = m * (1.0 / bias1) / (sqrt(v * (1.0 / bias2)) + eps) + p * weight_decay
+    length, norm = _norm(p), _norm(step)
+    both = length * norm > 0
+    ratio = where(both, length / where(both, norm, 1.0), 1.0)
+    return p - step * (ratio * lr), m, v
+
+
+def adafactor(
+    p, g, *state, lr, eps, eps2, clip_threshold, decay_rate, weight_decay, scale_parameter,
+    relative_step, beta1, warmup_init, maximize, floor, t
+):  # fmt: skip
+    """Adafactor; the state is rows and columns (or all second moments), then the momentum.
+
+    `floor`, where it is not zero, bounds root second moments from below, as PyTorch does.
+    """
+    g = -g if maximize else g
+    largest = lr if lr is not None else 1e-6 * t if warmup_init else 1e-2
+    step = min(largest, t**-0.5) if relative_step else lr
+    scaled = maximum(_root_mean_square(p), eps2) * step if scale_parameter else step
+    # PyTorch decays by the rate that was asked for, others by the step that is taken.
+    p = p * (1.0 - (lr if relative_step and lr is not None else scaled) * weight_decay)
+    seconds = state if beta1 is None else state[:-1]
+    estimate, seconds = _second_moment(g, seconds, t**decay_rate, eps or 0.0, floor)
+    u = g / sqrt(maximum(estimate, floor * floor) if floor else estimate)
+    u = u * (scaled / maximum(_root_mean_square(u) * (1.0 / clip_threshold), 1.0))
+    if beta1 is None:
+        return p - u, *seconds
+    u = state[-1] * beta1 + u * (1.0 - beta1)
+    return p - u, *seconds, u
+
+
+def _second_moment(g, state, weight, eps, floor):
+    """The estimate of g², and the new state: rows and columns, or one array like g."""
+    squares = g * g + eps
+    if len(state) == 1:
+        v = state[0] + (squares - state[0]) * weight
+        return v, (v,)
+    ndim = len(g.shape)
+    rows = state[0] + (_mean(squares, ndim - 1) - state[0]) * weight
+    columns = state[1] + (_mean(squares, ndim - 2) - state[1]) * weight
+    total = _mean(rows, ndim - 2)
+    total = maximum(total, floor) if floor else total
+    return rows / total * columns, (rows, columns)
+
+
+def muon(
+    p, g, b, *, lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn
+):  # fmt: skip
+    """Muon: the momentum b made nearly orthogonal, at a rate that fits the matrix's shape."""
+    b = b + (g - b) * (1.0 - momentum)
+    step = orthogonal(g + (b - g) * momentum if nesterov else b, ns_coefficients, ns_steps, eps)
+    rows, columns = p.shape
+    if adjust_lr_fn == "match_rms_adamw":
+        fitted = lr * 0.2 * max(rows, columns) ** 0.5
+    else:
+        fitted = lr * max(1.0, rows / columns) ** 0.5
+    return p * (1.0 - lr * weight_decay) - cast(step, p.dtype) * fitted, b
+
+
+def orthogonal(x, coefficients, steps: int, eps: float):
+    """x with its singular values moved towards 1 by Newton-Schulz iterations in bfloat16."""
+    a, b, c = coefficients
+    tall = x.shape[0] > x.shape[1]
+    x = _rounded(permute(x, (1, 0)) if tall else x)
+    x = cast(x / maximum(_rounded(_norm(x)), eps), dtypes.bfloat16)
+    for _ in range(steps):
+        gram = matmul(x, permute(x, (1, 0)))
+        x = _multiplied(x, a, _multiplied(gram, b, gram, gram, c), x, 1.0)
+    return permute(x, (1, 0)) if tall else x
+
+
+def _rounded(x):
+    """float32 values that bfloat16 can hold."""
+    return cast(cast(x, dtypes.bfloat16), dtypes.float32)
+
+
+def _multiplied(x, beta: float, a, b, alpha: float):
+    """beta·x + alpha·ab, rounded to bfloat16 only once, as PyTorch's kernel does it."""
+    if type(x) in BACKENDS and BACKENDS[type(x)].name == "torch":
+        return BACKENDS[type(x)].addmm(x, a, b, beta=beta, alpha=alpha)
+    x, a, b = (cast(m, dtypes.float32) for m in (x, a, b))
+    return cast(x * beta + matmul(a, b) * alpha, dtypes.bfloat16)
+
+
+def _norm(x):
+    return sqrt(sum_(x * x, tuple(range(len(x.shape))), False))
+
+
+def _root_mean_square(x):
+    return _norm(x) * (1.0 / max(prod(x.shape), 1) ** 0.5)
+
+
+def _mean(x, axis: int):
+    return sum_(x, (axis,), True) * (1.0 / max(x.shape[axis], 1))
