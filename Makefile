@@ -24,10 +24,11 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check src tests examples bench
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: $(STAMP)  ## eager cost per operation, overheads and Jacobians, beside the peers
+bench: $(STAMP)  ## operations, overheads, Jacobians and optimizer steps, beside the peers
 	$(BIN)/python bench/eager.py
 	$(BIN)/python bench/overheads.py
 	$(BIN)/python bench/jacobian.py
+	$(BIN)/python bench/optim.py
 
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch
 	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py -n 2 --dist worksteal

@@ -47,6 +47,15 @@ def test_the_decay_matters():
     assert found == [[2.0, 3.0], [1.5, 2.5], [1.0, 2.0]]
 
 
+def test_some_of_the_parameters():
+    p, q = parameter("cpu"), parameter("cpu")
+    ema = wf.optim.EMA({"p": p, "q": q}, 0.5)
+    moved(p, 1.0)
+    moved(q, 1.0)
+    ema.update(wf.ParameterDict({"any": p}))
+    assert ema.average_of(p).tolist() == [1.5, 2.5] and ema.average_of(q).tolist() == [1.0, 2.0]
+
+
 def test_swapping(device):
     p = parameter(device)
     ema = wf.optim.EMA([p], 0.5)
@@ -128,8 +137,9 @@ def test_mistakes():
         wf.optim.EMA([p, p])
     with pytest.raises(errors.DTypeError):
         wf.optim.EMA([1.0])
-    with pytest.raises(errors.MissingParameter, match="track"):
-        wf.optim.EMA([p]).average_of(parameter("cpu"))
+    for method in (wf.optim.EMA([p]).average_of, lambda q: wf.optim.EMA([p]).update([q])):
+        with pytest.raises(errors.MissingParameter, match="track"):
+            method(parameter("cpu"))
 
 
 def test_optimizer_steps_average(device):

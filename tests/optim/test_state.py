@@ -125,13 +125,13 @@ def test_a_saved_state_does_not_change():
     optimizer = made("Adam", params)
     optimizer.step(gradients(params.values(), 0))
     saved = optimizer.state_dict()
-    kept = saved["state"]["a.weight"]["exp_avg"].tolist()
+    kept = saved["state"]["a.weight"]["exp_sum"].tolist()
     optimizer.step(gradients(params.values(), 1))
-    assert saved["state"]["a.weight"]["exp_avg"].tolist() == kept
+    assert saved["state"]["a.weight"]["exp_sum"].tolist() == kept
     other = made("Adam", parameters("cpu"))
     other.load_state_dict(saved)
     other.step(gradients(params.values(), 1))
-    assert saved["state"]["a.weight"]["exp_avg"].tolist() == kept
+    assert saved["state"]["a.weight"]["exp_sum"].tolist() == kept
     assert saved["state"]["a.weight"]["step"] == 1
 
 
@@ -169,7 +169,7 @@ def test_state_before_parameters(device):
     wrong = wf.optim.Adam()
     wrong.load_state_dict(saved)
     with pytest.raises(
-        errors.StateMismatch, match=r"0.exp_avg \(expected \(2,\), found \(70, 60\)"
+        errors.StateMismatch, match=r"0.exp_sum \(expected \(2,\), found \(70, 60\)"
     ):
         wrong.step([(0, wf.Parameter([1.0, 2.0]), wf.ones(2))])
 
@@ -201,13 +201,13 @@ def test_what_differs_is_listed():
             other.load_state_dict(saved | changes)
         _same(other.state_dict(), kept)
 
-    narrow = {**saved["state"]["b.weight"], "exp_avg": wf.ones((3, 3))}
+    narrow = {**saved["state"]["b.weight"], "exp_sum": wf.ones((3, 3))}
     refused(
-        r"mismatched: b.weight.exp_avg \(expected \(4, 3\), found \(3, 3\)\)",
+        r"mismatched: b.weight.exp_sum \(expected \(4, 3\), found \(3, 3\)\)",
         state={**saved["state"], "b.weight": narrow},
     )
-    less = {k: v for k, v in saved["state"]["b.weight"].items() if k != "exp_avg_sq"}
-    refused("missing: b.weight.exp_avg_sq", state={**saved["state"], "b.weight": less})
+    less = {k: v for k, v in saved["state"]["b.weight"].items() if k != "exp_sum_sq"}
+    refused("missing: b.weight.exp_sum_sq", state={**saved["state"], "b.weight": less})
     more = {**saved["state"]["b.weight"], "sum": wf.ones(1)}
     refused("unexpected: b.weight.sum", state={**saved["state"], "b.weight": more})
     refused("unexpected: c", state={**saved["state"], "c": less})
@@ -226,7 +226,7 @@ def test_half_states_are_single_precision(device):
     p = wf.Parameter(wf.ones((3, 3), dtype="bfloat16", device=device))
     optimizer = wf.optim.Adam([p], lr=0.1)
     optimizer.step([wf.ones((3, 3), dtype="bfloat16", device=device)])
-    assert optimizer.state_dict()["state"]["0"]["exp_avg"].dtype == wf.float32
+    assert optimizer.state_dict()["state"]["0"]["exp_sum"].dtype == wf.float32
 
 
 def test_files(tmp_path):
@@ -238,3 +238,21 @@ def test_files(tmp_path):
     _same(loaded.state_dict(), optimizer.state_dict())
     unbound = wf.load_optimizer(tmp_path / "state.safetensors", wf.optim.AdamW8bit)
     assert unbound.config == optimizer.config
+
+
+@pytest.mark.parametrize("name", ["Adam", "Adam8bit", "Adafactor"])
+def test_the_state_follows_its_parameter(name):
+    """A module that was moved or cast after the first step goes on with the moments it had."""
+    here, there = parameters("cpu"), parameters("cpu")
+    one, other = made(name, here), made(name, there)
+    for step in range(4):
+        if step == 2:
+            for p in there.values():
+                p._data = p.detach().to("torch")._data
+        one.step(gradients(here.values(), step))
+        other.step(gradients(there.values(), step))
+    for key, p in there.items():
+        assert p.device == "torch"
+        np.testing.assert_allclose(p.tolist(), here[key].tolist(), rtol=1e-5, atol=1e-6)
+    for own in other.state_dict()["state"].values():
+        assert {t.device for t in own.values() if isinstance(t, wf.Tensor)} == {"torch"}

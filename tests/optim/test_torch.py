@@ -166,3 +166,20 @@ def test_complex_parameters(name):
         mine.step([wf.tensor(g)])
         yours.step()
     agree([ours], [theirs])
+
+
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "NAdam", "RAdam"])
+def test_betas_that_change(name):
+    """As schedules of momentum do; our states are sums, torch's are averages."""
+    options = {"amsgrad": True} if name.startswith("Adam") else {}
+    ours, theirs, mine, yours = pairs(name, options, "cpu")
+    for step in range(40):
+        betas = 0.95 - 0.1 * (step % 7) / 7, 0.999 - 0.05 * (step // 10)
+        yours.param_groups[0]["betas"] = betas
+        mine.param_groups[0].update(beta1=betas[0], beta2=betas[1])
+        grads = [gradient(q.detach().numpy(), step, i) for i, q in enumerate(theirs)]
+        for q, g in zip(theirs, grads, strict=True):
+            q.grad = torch.tensor(g)
+        mine.step([wf.tensor(g) for g in grads])
+        yours.step()
+        agree(ours, theirs)

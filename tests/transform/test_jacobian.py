@@ -75,7 +75,7 @@ def sweep_counts(plan):
 
 def test_the_cheapest_candidate_is_chosen():
     plan = wf.plan_jacobian(tridiagonal, point(200))
-    assert plan.chosen.cost == min(c.cost for c in plan.candidates)
+    assert plan.chosen.estimate == min(c.estimate for c in plan.candidates)
     assert {"forward", "reverse", "columns", "rows"} <= {c.kind for c in plan.candidates}
 
 

@@ -4,6 +4,7 @@ from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
 from ..core.box import Box, Level
 from ..core.call import caller
+from ..core.dtypes import is_complex, promote_all
 from ..core.op import TABLE, Op
 from ..core.origin import origin
 from ..core.value import aval_of
@@ -60,6 +61,8 @@ class Symbol(Box):
     def interpret(cls, op: Op, level: float, operands: list, static: tuple):
         """Compute one level down, and append the equation."""
         trace = next(x.trace for x in operands if x.__class__ is cls and x.level == level)
+        if op.promote != ():
+            operands = _alike(op, level, operands)
         inputs, values = [], []
         for x in operands:
             if x.__class__ is cls and x.level == level:
@@ -97,3 +100,25 @@ class Symbol(Box):
             "another library cannot take part in a trace: its computation would not be seen; "
             "compute with wf's functions, or pass x.detach().numpy() outside of the traced function"
         )
+
+
+def _alike(op: Op, level: float, operands: list) -> list:
+    """Operands of one kind: a real symbol beside a complex value is cast by an equation.
+
+    Rules multiply real by complex raw values as they are; written down, the cast is what takes
+    the real part of a cotangent.
+    """
+    picked = range(len(operands)) if op.promote is None else op.promote
+    arrays = [i for i in picked if type(operands[i]) not in PYTHON_SCALARS]
+    avals = {i: aval_of(operands[i]) for i in arrays if operands[i] is not None}
+    kinds = {is_complex(a.dtype) for a in avals.values()}
+    if len(kinds) < 2:
+        return operands
+    common = promote_all(a.dtype for a in avals.values())
+    cast = TABLE["cast"]
+    return [
+        Symbol.interpret(cast, level, [x], (common,))
+        if i in avals and isinstance(x, Symbol) and x.level == level and avals[i].dtype != common
+        else x
+        for i, x in enumerate(operands)
+    ]

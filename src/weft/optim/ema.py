@@ -63,9 +63,10 @@ class EMA:
         return param in self._entries
 
     def update(self, params=None) -> None:
-        """Move the averages towards the parameters (or towards some of them)."""
+        """Move the averages towards the parameters, or towards those that are given."""
         self.refuse_swapped("update")
-        entries = [self._entries[p] for p in (self._entries if params is None else params)]
+        chosen = self._entries if params is None else [p for _, p in named(params)]
+        entries = [self._entry(p) for p in chosen]
         numbers = {"decay": self.decay}
         walk([Job(average, (self._averages[e.key], e.param._data), numbers) for e in entries])
         self.updates += 1
@@ -109,9 +110,12 @@ class EMA:
 
     def average_of(self, param):
         """The average of a parameter, as a new tensor."""
+        return wrap(_copied(self._averages[self._entry(param).key]))
+
+    def _entry(self, param) -> Entry:
         if param not in self._entries:
             raise errors.MissingParameter("EMA: this parameter has no average; track() it first")
-        return wrap(_copied(self._averages[self._entries[param].key]))
+        return self._entries[param]
 
     def state_dict(self) -> dict[str, Any]:
         """The averages by parameter (its name, else its position), the decay and the count."""

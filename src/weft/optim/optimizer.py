@@ -48,6 +48,7 @@ class Optimizer:
     whole: ClassVar[bool] = False  # whether the rule must see all of a parameter at once
     traced: ClassVar[bool] = True  # whether the rule is arithmetic only
     started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
+    shaping: ClassVar[tuple[str, ...]] = ()  # the options that decide on the arrays of a state
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
@@ -194,7 +195,8 @@ class Optimizer:
     def _advance(self, pairs) -> None:
         self._check_rates()
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
-        walk([self._job(e, own_memory(e.param), g) for e, g in raws])
+        shared: dict[tuple, dict] = {}
+        walk([self._job(e, own_memory(e.param), g, shared) for e, g in raws])
         self.changed = [e.param for e, _ in raws]
 
     def compute_update(self, grad, param=None):
@@ -211,7 +213,7 @@ class Optimizer:
         g = raw_gradient(what, entry, grad)
         raw = entry.param._data
         moved = BACKENDS[type(raw)].copy(raw)
-        walk([self._job(entry, moved, g)])
+        walk([self._job(entry, moved, g, {})])
         return wrap(raw - moved)
 
     def _only_entry(self, what: str, grad) -> Entry:
@@ -233,26 +235,33 @@ class Optimizer:
 
     # State
 
-    def _job(self, entry: Entry, p, g) -> Job:
-        """The arrays and numbers of one parameter's step, in which its state advances."""
-        slots = self.slots(entry.group, p)
-        own = self.state.setdefault(entry.key, dict(self.started))
-        for name, slot in slots.items():
-            if name not in own:
-                own[name] = slot.made()
+    def _job(self, entry: Entry, p, g, shared: dict[tuple, dict]) -> Job:
+        """The arrays and numbers of one parameter's step, in which its state advances.
+
+        Parameters of a group that are equally far share their numbers, and are updated together.
+        """
+        slots, every = self._fitted(entry, p)
+        own = self.state[entry.key]
         own["step"] += 1
-        rule = self.rule_of(own)
-        numbers = {n: entry.group[n] for n in _keywords(rule) if n in entry.group}
-        numbers |= self.numbers(entry.group, own)
-        every = tuple([s.every for s in slots.values()])
-        return Job(
-            rule,
-            (p, g, *[own[name] for name in slots]),
-            {n: numbers[n] for n in _keywords(rule)},
-            (1, 1, *every) if any(k > 1 for k in every) else None,
-            self.whole,
-            self.traced,
-        )
+        rule, numbers = self.rule_of(own), self.numbers(entry.group, own)
+        key = (rule, id(entry.group), *numbers.values())
+        if key not in shared:
+            both = entry.group | numbers
+            shared[key] = {name: both[name] for name in _keywords(rule)}
+        columns = (p, g, *[own[name] for name in slots])
+        return Job(rule, columns, shared[key], every, self.whole, self.traced)
+
+    def _fitted(self, entry: Entry, p) -> tuple[dict[str, state.Slot], tuple[int, ...] | None]:
+        """The slots of a parameter, whose state is made, or brought where the parameter is now."""
+        like = (type(p), p.dtype, p.device, *[entry.group[name] for name in self.shaping])
+        if entry.fitted is None or entry.fitted[0] != like or entry.key not in self.state:
+            slots = self.slots(entry.group, p)
+            own = self.state.setdefault(entry.key, dict(self.started))
+            for name, slot in slots.items():
+                own[name] = slot.fitted(own.get(name))
+            every = tuple([s.every for s in slots.values()])
+            entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
+        return entry.fitted[1:]
 
     def slots(self, group: dict[str, Any], p) -> dict[str, state.Slot]:
         """The arrays of a parameter's state."""

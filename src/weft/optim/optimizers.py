@@ -10,7 +10,6 @@ from ..core.backends import BACKENDS
 from . import configs, quantise, rules, whole_rules
 from .optimizer import Optimizer
 from .state import Slot, like, real_size
-from .walk import working_dtype
 
 # Parameters with fewer elements than this keep their moments in float32: they are few bytes, and
 # the most sensitive.
@@ -18,8 +17,30 @@ UNQUANTISED = 4096
 
 
 def _moments(p, amsgrad: bool = False) -> dict[str, Slot]:
-    names = ("exp_avg", "exp_avg_sq", *(("max_exp_avg_sq",) if amsgrad else ()))
+    names = ("exp_sum", "exp_sum_sq", *(("max_exp_sum_sq",) if amsgrad else ()))
     return {name: like(p) for name in names}
+
+
+# The arrays of a state that are proportional to 1/(1 − β), for each β.
+_SUMS = {
+    "beta1": ("exp_sum", "exp_sum_scales"),
+    "beta2": ("exp_sum_sq", "exp_sum_sq_scales", "max_exp_sum_sq"),
+}
+
+
+class _Moments(Optimizer):
+    """An optimizer that keeps discounted sums of gradients and of their squares."""
+
+    started = {"step": 0, "beta1": 0.0, "beta2": 0.0}  # noqa: RUF012  (the base says what it is)
+
+    def numbers(self, group, own):
+        for beta, names in _SUMS.items():
+            if own["step"] > 1 and own[beta] != group[beta]:
+                # As averages the sums do not change when β does.
+                for name in [n for n in names if n in own]:
+                    own[name] *= (1.0 - own[beta]) / (1.0 - group[beta])
+            own[beta] = group[beta]
+        return super().numbers(group, own)
 
 
 class SGD(Optimizer):
@@ -36,12 +57,13 @@ class SGD(Optimizer):
 
     Config = configs.SGDConfig
     rule = staticmethod(rules.sgd)
+    shaping = ("momentum",)
 
     def slots(self, group, p):
         return {"momentum_buffer": like(p)} if group["momentum"] else {}
 
 
-class Adam(Optimizer):
+class Adam(_Moments):
     """Adam (Kingma and Ba, 2015); `weight_decay` is an L2 penalty.
 
     >>> import weft as wf
@@ -54,27 +76,29 @@ class Adam(Optimizer):
 
     Config = configs.AdamConfig
     rule = staticmethod(rules.adam)
+    shaping = ("amsgrad",)
 
     def slots(self, group, p):
         return _moments(p, group["amsgrad"])
 
 
-class AdamW(Optimizer):
+class AdamW(_Moments):
     """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
 
     Config = configs.AdamWConfig
     rule = staticmethod(rules.adamw)
+    shaping = ("amsgrad",)
 
     def slots(self, group, p):
         return _moments(p, group["amsgrad"])
 
 
-class NAdam(Optimizer):
+class NAdam(_Moments):
     """Adam with Nesterov momentum (Dozat, 2016)."""
 
     Config = configs.NAdamConfig
     rule = staticmethod(rules.nadam)
-    started = {"step": 0, "mu_product": 1.0}  # noqa: RUF012  (the base says what it is)
+    started = {**_Moments.started, "mu_product": 1.0}  # noqa: RUF012
 
     def slots(self, group, p):
         return _moments(p)
@@ -84,7 +108,7 @@ class NAdam(Optimizer):
         return {**super().numbers(group, own), "mu_product": own["mu_product"]}
 
 
-class RAdam(Optimizer):
+class RAdam(_Moments):
     """Adam with a rectified variance (Liu et al., 2020)."""
 
     Config = configs.RAdamConfig
@@ -99,6 +123,7 @@ class RMSprop(Optimizer):
 
     Config = configs.RMSpropConfig
     rule = staticmethod(rules.rmsprop)
+    shaping = ("centered", "momentum")
 
     def slots(self, group, p):
         names = ["square_avg"]
@@ -140,7 +165,7 @@ class _Real(Optimizer):
             )
 
 
-class LAMB(_Real):
+class LAMB(_Moments, _Real):
     """LAMB (You et al., 2020): Adam's direction, in proportion to each parameter's norm."""
 
     Config = configs.LAMBConfig
@@ -159,6 +184,7 @@ class Adafactor(_Real):
 
     Config = configs.AdafactorConfig
     rule = staticmethod(whole_rules.adafactor)
+    shaping = ("beta1",)
 
     def slots(self, group, p):
         shape = tuple(p.shape)
@@ -171,14 +197,12 @@ class Adafactor(_Real):
             slots = {"variance": like(p)}
         return slots if group["beta1"] is None else {**slots, "exp_avg": like(p)}
 
-    def _job(self, entry, p, g):
-        job = super()._job(entry, p, g)
-        if entry.group["eps"] is None:
-            job.hyper["floor"] = float(np.finfo(working_dtype(BACKENDS[type(p)].dtype_of(p))).eps)
-        return job
-
     def numbers(self, group, own):
-        return {**super().numbers(group, own), "floor": 0.0}
+        floor = 0.0
+        if group["eps"] is None:
+            second = own["variance" if "variance" in own else "row_var"]
+            floor = float(np.finfo(BACKENDS[type(second)].dtype_of(second)).eps)
+        return {**super().numbers(group, own), "floor": floor}
 
 
 class Muon(_Real):
@@ -201,10 +225,11 @@ class Muon(_Real):
         return {"momentum_buffer": like(p)}
 
 
-class _Quantised(Optimizer):
+class _Quantised(_Moments):
     """Adam's moments in 8 bits, except of small parameters."""
 
     traced = False
+    shaping = ("block_size",)
 
     def slots(self, group: dict[str, Any], p) -> dict[str, Slot]:
         size, block = real_size(p), group["block_size"]
@@ -214,10 +239,10 @@ class _Quantised(Optimizer):
         codes = Slot((size,), dtypes.uint8, device)
         scales = Slot((-(-size // block),), dtypes.float32, device, every=block)
         return {
-            "exp_avg_codes": codes,
-            "exp_avg_scales": scales,
-            "exp_avg_sq_codes": codes,
-            "exp_avg_sq_scales": scales,
+            "exp_sum_codes": codes,
+            "exp_sum_scales": scales,
+            "exp_sum_sq_codes": codes,
+            "exp_sum_sq_scales": scales,
         }
 
 
@@ -227,7 +252,7 @@ class Adam8bit(_Quantised):
     Config = configs.Adam8bitConfig
 
     def rule_of(self, own):
-        return quantise.adam8bit if "exp_avg_codes" in own else rules.adam
+        return quantise.adam8bit if "exp_sum_codes" in own else rules.adam
 
 
 class AdamW8bit(_Quantised):
@@ -236,7 +261,7 @@ class AdamW8bit(_Quantised):
     Config = configs.AdamW8bitConfig
 
     def rule_of(self, own):
-        return quantise.adamw8bit if "exp_avg_codes" in own else rules.adamw
+        return quantise.adamw8bit if "exp_sum_codes" in own else rules.adamw
 
     def numbers(self, group, own):
         return {**super().numbers(group, own), "correct_bias": True}

@@ -39,11 +39,12 @@ class ParameterGroup:
 
 @dataclass(eq=False)
 class Entry:
-    """A parameter of an optimizer: the key of its state, and its group."""
+    """A parameter of an optimizer: the key of its state, its group, and what its state fits."""
 
     param: Any
     key: str
     group: dict[str, Any]
+    fitted: Any = None
 
 
 def named(params) -> list[tuple[str | None, Any]]:
@@ -107,7 +108,12 @@ def check_parameter(what: str, p) -> None:
 
 def raw_gradient(what: str, entry: Entry, g):
     """The raw gradient of a parameter, which it must fit."""
-    g, p = dispatch.above.adopt(g), entry.param
+    p = entry.param
+    if type(g) in GROUND and type(g._data) is type(p._data):
+        raw, own = g._data, p._data
+        if raw.shape == own.shape and raw.dtype == own.dtype and raw.device == own.device:
+            return raw
+    g = dispatch.above.adopt(g)
     refuse_levels((g, p), what)
     if g.shape != p.shape:
         raise errors.ShapeError(

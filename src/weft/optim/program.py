@@ -7,6 +7,7 @@ import numpy as np
 from ..core.backends import KERNELS
 from ..ops.complex_ import sign
 from ..ops.elementwise import maximum, sqrt
+from .aligned import aligned
 
 
 class Register:
@@ -122,7 +123,7 @@ class Program:
 
     def runner(self, size: int) -> Callable[[list[np.ndarray]], None]:
         """A function that runs the passes on columns of at most `size` elements, in place."""
-        buffers = [np.empty(size, self.dtype) for _ in range(self.buffers)]
+        buffers = [aligned((size,), self.dtype) for _ in range(self.buffers)]
         passes, constants = self.passes, self.constants
 
         def run(columns: list[np.ndarray]) -> None:

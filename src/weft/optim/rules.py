@@ -3,6 +3,9 @@
 A rule takes the parameter p, its gradient g and its state, and gives the new parameter and the new
 state. It is written with operators and rows of the table, so that NumPy's and PyTorch's arrays,
 tensors, and the registers of `program` all go through the same lines.
+
+Adam and its kin keep their moments as discounted sums, m = Σ β₁ᵏg and v = Σ β₂ᵏg². An average is
+1 − β times as large, and that factor goes into the numbers of a step, not through the arrays.
 """
 
 from ..ops.complex_ import sign
@@ -22,14 +25,14 @@ def adam(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, maximize, t
     """Adam; the decay is an L2 penalty. u is the largest v so far (AMSGrad)."""
     g = _penalised(p, g, weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
-    return _normalised_step(p, m, v, u, lr, eps, 1.0 - beta1**t, 1.0 - beta2**t)
+    return _normalised_step(p, m, v, u, lr, eps, *averaging(beta1, beta2, t))
 
 
 def adamw(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, correct_bias, maximize, t):
     """Adam with decoupled weight decay."""
     m, v = _moments(-g if maximize else g, m, v, beta1, beta2)
-    bias = (1.0 - beta1**t, 1.0 - beta2**t) if correct_bias else (1.0, 1.0)
-    return _normalised_step(_decayed(p, lr * weight_decay), m, v, u, lr, eps, *bias)
+    scales = averaging(beta1, beta2, t if correct_bias else None)
+    return _normalised_step(_decayed(p, lr * weight_decay), m, v, u, lr, eps, *scales)
 
 
 def nadam(
@@ -41,9 +44,9 @@ def nadam(
     m, v = _moments(g, m, v, beta1, beta2)
     now, following = (nadam_mu(beta1, momentum_decay, s) for s in (t, t + 1))
     ahead = g * (lr * (1.0 - now) / (1.0 - mu_product))
-    behind = m * (lr * following / (1.0 - mu_product * following))
+    behind = m * (lr * (1.0 - beta1) * following / (1.0 - mu_product * following))
     p = _decayed(p, lr * weight_decay) if decoupled_weight_decay else p
-    return p - (ahead + behind) / (sqrt(v * (1.0 / (1.0 - beta2**t))) + eps), m, v
+    return p - (ahead + behind) / (sqrt(v) * averaging(beta1, beta2, t)[1] ** 0.5 + eps), m, v
 
 
 def nadam_mu(beta1, momentum_decay, t):
@@ -57,15 +60,18 @@ def radam(
     """Adam whose variance is rectified, and not used while it is not to be trusted."""
     g = _penalised(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
-    step, left = lr / (1.0 - beta1**t), 1.0 - beta2**t
+    scale1, scale2 = averaging(beta1, beta2, t)
     largest = 2.0 / (1.0 - beta2) - 1.0
-    length = largest - 2.0 * t * beta2**t / left  # of the moving average, approximately
+    # The length of the moving average, approximately.
+    length = largest - 2.0 * t * beta2**t / (1.0 - beta2**t)
     p = _decayed(p, lr * weight_decay) if decoupled_weight_decay else p
     if length <= 5.0:
-        return p - m * step, m, v
+        return p - m * (lr * scale1), m, v
     rectified = (length - 4.0) * (length - 2.0) * largest
     rectified /= (largest - 4.0) * (largest - 2.0) * length
-    return p - m / (sqrt(v) + eps) * (step * (rectified * left) ** 0.5), m, v
+    root = (1.0 - beta2) ** 0.5
+    step = lr * scale1 * (rectified / scale2) ** 0.5
+    return p - m / (sqrt(v) + eps / root) * step, m, v
 
 
 def rmsprop(p, g, v, *more, lr, alpha, eps, weight_decay, momentum, centered, maximize):
@@ -115,14 +121,21 @@ def _decayed(p, decay):
 
 
 def _moments(g, m, v, beta1, beta2):
-    return m * beta1 + g * (1.0 - beta1), v * beta2 + g * g * (1.0 - beta2)
+    return m * beta1 + g, v * beta2 + g * g
 
 
-def _normalised_step(p, m, v, u, lr, eps, bias1, bias2):
-    """p − lr·m̂/(√v̂ + ε), with the corrections of the bias taken out of the arrays."""
-    root = bias2**0.5
-    scale = lr * root / bias1
+def averaging(beta1, beta2, t):
+    """What makes averages of the sums m and v; with t, without the bias of their beginning."""
+    if t is None:
+        return 1.0 - beta1, 1.0 - beta2
+    return (1.0 - beta1) / (1.0 - beta1**t), (1.0 - beta2) / (1.0 - beta2**t)
+
+
+def _normalised_step(p, m, v, u, lr, eps, scale1, scale2):
+    """p − lr·m̂/(√v̂ + ε), where m̂ = scale1·m and v̂ = scale2·v."""
+    root = scale2**0.5
+    step = lr * scale1 / root
     if u is None:
-        return p - m / (sqrt(v) + eps * root) * scale, m, v
+        return p - m / (sqrt(v) + eps / root) * step, m, v
     u = maximum(u, v)
-    return p - m / (sqrt(u) + eps * root) * scale, m, v, u
+    return p - m / (sqrt(u) + eps / root) * step, m, v, u

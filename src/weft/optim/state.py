@@ -14,6 +14,7 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.differences import differences
 from ..core.value import TENSORS, wrap
+from .aligned import aligned
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,19 @@ class Slot:
     def made(self):
         """The raw array of a new state; a complex one has the fill in both parts."""
         fill = complex(self.fill, self.fill) if dtypes.is_complex(self.dtype) else self.fill
-        return namespace_for(self.device).full(self.shape, fill, self.dtype, self.device)
+        if self.device != "cpu":
+            return namespace_for(self.device).full(self.shape, fill, self.dtype, self.device)
+        raw = aligned(self.shape, self.dtype)
+        raw.fill(fill)
+        return raw
+
+    def fitted(self, raw):
+        """An array that fits: a new one, the one there is, or a copy of it where this is."""
+        if raw is None:
+            return self.made()
+        xp = BACKENDS[type(raw)]
+        same = xp.device_of(raw) == self.device and xp.dtype_of(raw) == self.dtype
+        return raw if same and tuple(raw.shape) == self.shape else taken(wrap(raw), self)
 
 
 def like(p, fill: float = 0.0, shape: tuple[int, ...] | None = None) -> Slot:

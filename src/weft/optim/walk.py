@@ -19,7 +19,7 @@ from .program import Program
 
 # Elements of a block: what a rule touches fits the CPU's caches; on an accelerator temporaries
 # stay at some 64 MiB.
-_HOST, _ACCELERATOR = 1 << 17, 1 << 24
+_HOST, _ACCELERATOR = 1 << 16, 1 << 24
 # Arrays with fewer elements are joined: copying them costs less than calls for each.
 _SMALL_ON_HOST, _SMALL_ON_ACCELERATOR = 1 << 13, 1 << 22
 # From how many elements on threads pay, and a program: tracing takes a tenth of a millisecond.
@@ -31,6 +31,7 @@ class Job:
     """One parameter's arrays and numbers for a rule.
 
     columns  p, g and the state: raw arrays, written to except for g
+    hyper    the numbers; jobs that hold the same dict are done together
     every    how many elements of p share one element of a column; None: one each
     whole    whether the rule must see all of p at once, in its shape
     traced   whether the rule is arithmetic that `program` can write down
@@ -45,16 +46,15 @@ class Job:
 
 
 def walk(jobs: list[Job]) -> None:
-    """Do all jobs; those that differ in nothing but their arrays are done together."""
+    """Do all jobs; those that share their numbers are done together."""
     together: dict[tuple, list[Job]] = {}
     for job in jobs:
         p = job.columns[0]
-        xp = BACKENDS[type(p)]
         if job.whole:
             _do_whole(job)
         elif prod(p.shape):
-            kind = (job.rule, xp.device_of(p), xp.dtype_of(p), len(job.columns), job.every)
-            together.setdefault((*kind, *job.hyper.items()), []).append(job)
+            memory = (type(p), p.dtype, p.device, len(job.columns), job.every)
+            together.setdefault((job.rule, id(job.hyper), *memory), []).append(job)
     for alike in together.values():
         _do_alike(alike)
 
@@ -137,8 +137,9 @@ def flat(x, xp):
     if xp.name == "numpy":
         line = np.ascontiguousarray(x).reshape(-1)
         return line.view(dtypes.to_real(line.dtype)) if line.dtype.kind == "c" else line
-    line = x.resolve_conj().reshape(-1)
-    return xp.view_as_real(line).reshape(-1) if line.is_complex() else line
+    if x.is_complex():
+        x = xp.view_as_real(x.resolve_conj())
+    return x.reshape(-1)
 
 
 def write_flat(x, line, xp) -> None:
@@ -187,14 +188,13 @@ def _do_piece(run: Callable[[list], None], dtype, xp, piece: list[list]) -> None
 
 def _hand_back(columns: list, parts: list[list], xp) -> None:
     """Write the parts of joined columns back where they came from."""
-    targets, sources, start = [], [], 0
-    for part in parts:
-        stop = start + len(part[0])
-        targets += part
-        sources += [c[start:stop] for c in columns]
-        start = stop
+    sizes = [len(part[0]) for part in parts]
     if xp.name == "torch":
-        xp._foreach_copy_(targets, sources)
+        for k, column in enumerate(columns):
+            xp._foreach_copy_([part[k] for part in parts], column.split(sizes))
         return
-    for target, source in zip(targets, sources, strict=True):
-        xp.overwrite(target, source)
+    start = 0
+    for part, size in zip(parts, sizes, strict=True):
+        for target, column in zip(part, columns, strict=True):
+            xp.overwrite(target, column[start : start + size])
+        start += size

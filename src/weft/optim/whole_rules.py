@@ -7,15 +7,15 @@ from ..core.backends import BACKENDS
 from ..ops.contract import matmul
 from ..ops.elementwise import maximum, sqrt, where
 from ..ops.structural import cast, permute, sum_
+from .rules import averaging
 
 
 def lamb(p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, correct_bias, maximize, t):
     """LAMB: Adam's direction with weight decay, as long as the parameter."""
     g = -g if maximize else g
-    m = m + (g - m) * (1.0 - beta1)
-    v = v * beta2 + g * g * (1.0 - beta2)
-    bias1, bias2 = (1.0 - beta1**t, 1.0 - beta2**t) if correct_bias else (1.0, 1.0)
-    step = m * (1.0 / bias1) / (sqrt(v * (1.0 / bias2)) + eps) + p * weight_decay
+    m, v = m * beta1 + g, v * beta2 + g * g
+    scale1, scale2 = averaging(beta1, beta2, t if correct_bias else None)
+    step = m * scale1 / (sqrt(v * scale2) + eps) + p * weight_decay
     length, norm = _norm(p), _norm(step)
     both = length * norm > 0
     ratio = where(both, length / where(both, norm, 1.0), 1.0)

@@ -13,6 +13,7 @@ from ..core import dtypes
 from ..core.aval import integer_in
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXES, ground
+from ..core.dispatch import inexact
 from ..core.node import ids
 from ..core.origin import line_of
 from ..core.settings import current
@@ -23,7 +24,7 @@ from ..ops.structural import concat, narrow, stack, unstack
 from . import trees
 from .batch import Batch
 from .checkpoint import checkpoint
-from .lineage import is_recorded, saved_since
+from .lineage import saved_since
 from .vmap import vmap
 
 # A scan is divided by default where so many steps save so many bytes. A step that is run twice
@@ -372,8 +373,7 @@ def _where_taken(taken, leaves: list) -> list:
     if taken is True:
         return leaves
     return [
-        where(taken, x, x.detach()) if x.__class__ in TENSORS and is_recorded(x) else x
-        for x in leaves
+        where(taken, x, x.detach()) if x.__class__ in TENSORS and inexact(x) else x for x in leaves
     ]
 
 

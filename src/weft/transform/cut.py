@@ -6,26 +6,33 @@ from typing import TypeVar
 
 import numpy as np
 
+from ..core.dtypes import is_complex
 from ..graph.graph import Equation, Literal
 from ..graph.symbol import Trace
 
 V = TypeVar("V", bound=Hashable)
 _MOST_EQUATIONS = 20_000  # beyond this the search would cost more than it can save
-_ENDLESS = 2**30
+ENDLESS = 2**29
 
 
 def narrowest_cut(trace: Trace, equations: list[Equation]) -> tuple[list[int], int]:
     """The values of a minimum cut between a trace's inputs and outputs, and their total size."""
-    sizes = {i: prod(trace.avals[i].shape) for i in trace.inputs}
+    sizes = {i: _capacity(trace, i) for i in trace.inputs}
     if len(equations) > _MOST_EQUATIONS:
         return list(sizes), sum(sizes.values())
     arcs = []
     for e in equations:
         for o in e.outputs:
-            sizes[o] = prod(trace.avals[o].shape)
+            sizes[o] = _capacity(trace, o)
             arcs += [(i, o) for i in set(e.inputs) if i.__class__ is not Literal and i in sizes]
     cut = minimum_cut(sizes, arcs, trace.inputs, [i for i in trace.outputs if i in sizes])
     return cut, sum(sizes[v] for v in cut)
+
+
+def _capacity(trace: Trace, i: int) -> int:
+    """The elements of a value; complex ones, which real seeds do not span, are never cut."""
+    aval = trace.avals[i]
+    return ENDLESS if is_complex(aval.dtype) else prod(aval.shape)
 
 
 def minimum_cut(
@@ -41,9 +48,9 @@ def minimum_cut(
     number = {v: k for k, v in enumerate(sizes)}
     source, sink = 2 * len(number), 2 * len(number) + 1
     through = [(2 * k, 2 * k + 1, sizes[v]) for v, k in number.items()]
-    through += [(source, 2 * number[v], _ENDLESS) for v in set(sources)]
-    through += [(2 * number[v] + 1, sink, _ENDLESS) for v in set(sinks)]
-    through += [(2 * number[a] + 1, 2 * number[b], _ENDLESS) for a, b in set(arcs)]
+    through += [(source, 2 * number[v], ENDLESS) for v in set(sources)]
+    through += [(2 * number[v] + 1, sink, ENDLESS) for v in set(sinks)]
+    through += [(2 * number[a] + 1, 2 * number[b], ENDLESS) for a, b in set(arcs)]
     tail, head, capacity = map(np.array, zip(*through, strict=True))
     network = csr_array((capacity.astype(np.int32), (tail, head)), (sink + 1, sink + 1))
     flow = maximum_flow(network, source, sink).flow

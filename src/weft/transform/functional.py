@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from functools import wraps
+from numbers import Integral
 
 from .. import errors
 from ..array.make import ones_like, zeros_like
 from ..array.tensor import Tensor
+from ..core import dtypes
 from ..core.box import Level, innermost, level_of, refuse_inner, tags
 from ..core.dispatch import inexact
 from ..core.node import Leaf, Node, Severed
@@ -36,6 +38,7 @@ def _fresh(x: Tensor) -> Tensor:
 def _chosen(what: str, argnums, args: tuple) -> tuple[int, ...]:
     """The positions that `argnums` names, all of which must be there."""
     picked = tuple(argnums) if isinstance(argnums, list | tuple) else (argnums,)
+    picked = tuple([int(i) if isinstance(i, Integral) else i for i in picked])
     for i in picked:
         if not isinstance(i, int) or not -len(args) <= i < len(args):
             raise errors.ArgumentError(
@@ -171,6 +174,11 @@ def _scalar(run: _Recorded) -> Tensor:
         raise errors.NotDifferentiable(
             f"grad: the function returned {outputs[0].dtype}, which has no derivative; compute "
             "the result in floating point"
+        )
+    if dtypes.is_complex(outputs[0].dtype):
+        raise errors.NotDifferentiable(
+            "grad: the function returned a complex number; return its real part, its modulus, or "
+            "use wf.vjp"
         )
     return outputs[0]
 

@@ -3,24 +3,25 @@
 from collections.abc import Callable
 from functools import wraps
 from hashlib import blake2b
-from math import prod
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from .. import errors
-from ..array.make import asarray, zeros
+from ..array.dtype_functions import finfo
+from ..array.make import asarray
 from ..array.manipulation import reshape
 from ..array.tensor import Tensor
 from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.box import ground
-from ..core.value import aval_of, wrap
+from ..core.value import aval_of
 from ..graph.graph import Literal
 from ..graph.symbol import Trace
-from ..ops.positions import index_like
 from . import trees
+from .dual import released
 from .functional import _chosen, grad, jvp
+from .layout import Layout, operator_of
 from .plan import Plan, make_plan
 from .scheduling import SchedulerConfig
 from .seeds import Seeds
@@ -41,15 +42,22 @@ _PLANS: WeakKeyDictionary = WeakKeyDictionary()
 class _Planned:
     """A function whose Jacobian is planned: called, it gives the Jacobian."""
 
-    def __init__(self, name, f, argnums, mode, format, config, memory_limit, verify, symmetric):
+    def __init__(
+        self, name, f, argnums, mode, format, config, memory_limit, verify, has_aux, symmetric
+    ):
         _one_of(name, "mode", mode, MODES)
         _one_of(name, "format", format, FORMATS)
+        argnums = tuple(argnums) if isinstance(argnums, list) else argnums
+        if memory_limit is not None and memory_limit <= 0:
+            raise errors.ArgumentError(
+                f"{name}: memory_limit={memory_limit}, expected a positive number of bytes"
+            )
         self.name, self.f, self.argnums = name, f, argnums
         self.mode, self.format = mode, format
         self.config = config or SchedulerConfig()
         self.memory_limit = MEMORY_LIMIT if memory_limit is None else int(memory_limit)
-        self.verify, self.symmetric = verify, symmetric
-        self.inner = grad(f, argnums) if symmetric else f
+        self.verify, self.has_aux, self.symmetric = verify, has_aux, symmetric
+        self.inner = grad(f, argnums, has_aux) if symmetric else f
         self._plans = _plans_of(f).setdefault(self._choice(), {})
 
     def _choice(self) -> tuple:
@@ -59,6 +67,10 @@ class _Planned:
 
     def __call__(self, *args, **kwargs):
         sweeper, layout = self._traced(args, kwargs)
+        found = self._found(sweeper, layout)
+        return (found, layout.aux) if self.has_aux else found
+
+    def _found(self, sweeper: Sweeper, layout: Layout):
         if self.format == "operator":
             return operator_of(sweeper, layout)
         plan = self._plan(sweeper)
@@ -72,23 +84,34 @@ class _Planned:
         sweeper, _ = self._traced(args, kwargs)
         return self._make(sweeper, measure)
 
-    def _traced(self, args, kwargs) -> tuple[Sweeper, "Layout"]:
+    def _traced(self, args, kwargs) -> tuple[Sweeper, Layout]:
         picked = _chosen(self.name, self.argnums, args)
         leaves, rebuild = trees.tensors(self.name, tuple(args[i] for i in picked))
         trees.differentiable(self.name, leaves)
         _refuse_complex(self.name, leaves)
 
+        beside: list = []
+
         def inner(*parts):
             rest = list(args)
             for i, part in zip(picked, parts, strict=True):
                 rest[i] = part
-            return self.inner(*rest, **kwargs)
+            out = self.inner(*rest, **kwargs)
+            if not self.has_aux:
+                return out
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise errors.ArgumentError(f"{self.name}: with has_aux=True return (result, aux)")
+            beside.append(out[1])
+            return out[0]
 
+        if not leaves:
+            raise errors.ArgumentError(
+                f"{self.name}: the argument holds no tensors to differentiate by"
+            )
         traced = trace_of(self.name, inner, leaves, rebuild)
-        trees.differentiable(
-            f"{self.name} (result)", [wrap(ground(traced.trace.values[i])) for i in traced.outputs]
-        )
+        _check_results(self.name, traced)
         layout = Layout(traced, rebuild, isinstance(self.argnums, int))
+        layout.aux = _from_trace(traced, beside[0]) if beside else None
         return Sweeper(traced, self.memory_limit), layout
 
     def _plan(self, sweeper: Sweeper) -> Plan:
@@ -97,9 +120,10 @@ class _Planned:
         if plan is None:
             if len(self._plans) >= _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
-            plan = self._plans[key] = self._make(sweeper, measure=False)
+            plan = self._make(sweeper, measure=False)
             if plan.compressed or plan.chosen.cut:
                 check_projection(self.name, sweeper, plan, plan.chosen.run(sweeper))
+            self._plans[key] = plan
         else:
             sweeper.structure = plan.structure
         return plan
@@ -140,6 +164,34 @@ def _refuse_complex(name: str, leaves) -> None:
             )
 
 
+def _from_trace(traced: Traced, tree):
+    """A tree whose traced tensors are the values that they stand for."""
+    leaves, rebuild = trees.flatten(tree)
+    return rebuild(
+        [
+            released(x._data.inner)
+            if isinstance(x, Tensor) and getattr(x._data, "trace", None) is traced.trace
+            else x
+            for x in leaves
+        ]
+    )
+
+
+def _check_results(name: str, traced: Traced) -> None:
+    for i in traced.outputs:
+        dtype = traced.trace.avals[i].dtype
+        if not dtypes.is_inexact(dtype):
+            raise errors.NotDifferentiable(
+                f"{name}: the function returned a result of dtype {dtype}, which has no "
+                "derivative; return floats, or the rest with has_aux=True"
+            )
+        if dtypes.is_complex(dtype):
+            raise errors.NotDifferentiable(
+                f"{name}: the function returned a complex result; return its real and imaginary "
+                "parts, or use wf.jvp and wf.vjp"
+            )
+
+
 def signature(trace: Trace) -> tuple:
     """What a plan depends on: the equations, their shapes, and the values of index arrays.
 
@@ -177,14 +229,17 @@ def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
     matrix = as_numpy(ground(found))
     if expected.shape != (m,) or matrix.ndim != (1 if plan.compressed else 2):
         return  # under a batch: the elements were not computed one by one
+    matrix, expected = matrix.astype(np.float64), expected.astype(np.float64)
     if plan.compressed:
         from scipy.sparse import csr_array
 
         matrix = csr_array((matrix, plan.pattern.indices, plan.pattern.indptr), (m, n))
     got, scale = matrix @ v[0].astype(np.float64), abs(matrix) @ v[0].astype(np.float64)
     finite = np.isfinite(expected) & np.isfinite(scale)
-    eps = np.finfo(expected.dtype).eps * (s.size(s.trace.inputs) + len(s.equations) + 10)
-    wrong = np.abs(got - expected) > 100 * eps * (scale + np.abs(expected))
+    eps = 100 * _precision(s) * (s.size(s.trace.inputs) + len(s.equations) + 10)
+    # Entries may cancel to nothing inside the function: rounding there is of the size of one.
+    floor = max(1.0, float(scale[finite].max(initial=0.0)))
+    wrong = np.abs(got - expected) > eps * (scale + np.abs(expected) + floor)
     if (wrong & finite).any():
         k = int(np.argmax(wrong & finite))
         raise errors.PlanError(
@@ -194,93 +249,10 @@ def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
         )
 
 
-class Layout:
-    """How a flat Jacobian is cut into blocks: the trees of results and arguments."""
-
-    def __init__(self, traced: Traced, rebuild_inputs: Callable, single: bool):
-        trace = traced.trace
-        self.outputs = [trace.avals[i] for i in traced.outputs]
-        self.inputs = [trace.avals[i] for i in traced.inputs]
-        self.put_outputs, self.put_inputs, self.single = traced.rebuild, rebuild_inputs, single
-
-    def formed(self, format: str, plan: Plan, found: Tensor):
-        """The Jacobian in the format that was asked for."""
-        if format == "dense":
-            matrix = self._filled(plan, found) if plan.compressed else found
-            return self._blocks(matrix)
-        return _sparse(format, plan, found)
-
-    def _filled(self, plan: Plan, entries: Tensor) -> Tensor:
-        m, n = plan.shape
-        rows = np.repeat(np.arange(m), np.diff(plan.pattern.indptr))
-        places = rows.astype(np.int64) * n + plan.pattern.indices
-        flat = zeros((m * n,), dtype=entries.dtype, device=entries.device)
-        return reshape(flat.at[index_like(flat, places)].set(entries), (m, n))
-
-    def _blocks(self, matrix: Tensor):
-        """The matrix as a tree of results, each a tree of arguments."""
-        rows, at = [], 0
-        for out in self.outputs:
-            size = prod(out.shape)
-            part = matrix if size == matrix.shape[0] else matrix[at : at + size]
-            rows.append(self._row(part, out))
-            at += size
-        return self.put_outputs(rows)
-
-    def _row(self, part: Tensor, out):
-        blocks, at = [], 0
-        for aval in self.inputs:
-            size = prod(aval.shape)
-            block = part if size == part.shape[1] else part[:, at : at + size]
-            shape = (*out.shape, *aval.shape)
-            blocks.append((block if block.shape == shape else reshape(block, shape)).to(out.dtype))
-            at += size
-        tree = self.put_inputs(blocks)
-        return tree[0] if self.single else tree
-
-
-def _sparse(format: str, plan: Plan, found: Tensor):
-    from scipy.sparse import coo_array, csr_array
-
-    raw = found._data
-    if found.requires_grad or not isinstance(raw, np.ndarray):
-        raise errors.InterchangeError(
-            f"jacobian: format={format!r} is a SciPy matrix, which cannot carry a gradient, a "
-            "batch or a device; use format='dense' here"
-        )
-    m, n = plan.shape
-    if plan.pattern is None:  # too full to be followed: every entry may be there
-        matrix = csr_array(raw)
-    else:
-        indices, indptr = plan.pattern.indices, plan.pattern.indptr
-        if not plan.compressed:
-            raw = raw[np.repeat(np.arange(m), np.diff(indptr)), indices]
-        matrix = csr_array((raw, indices, indptr), (m, n))
-    return matrix if format == "csr" else coo_array(matrix)
-
-
-def operator_of(s: Sweeper, layout: Layout):
-    """J as a SciPy `LinearOperator`: matvec by a forward sweep, rmatvec by a reverse sweep."""
-    from scipy.sparse.linalg import LinearOperator
-
-    inputs, outputs = s.trace.inputs, s.trace.outputs
-
-    def forward(v):
-        rows = np.atleast_2d(np.asarray(v).T).reshape(-1, s.size(inputs))
-        return s.forward(Seeds(rows), inputs, outputs).numpy().T
-
-    def reverse(v):
-        rows = np.atleast_2d(np.asarray(v).T).reshape(-1, s.size(outputs))
-        return s.reverse(Seeds(rows), outputs, inputs).numpy().T
-
-    return LinearOperator(
-        (s.size(outputs), s.size(inputs)),
-        matvec=lambda v: forward(v)[:, 0],
-        rmatvec=lambda v: reverse(v)[:, 0],
-        matmat=forward,
-        rmatmat=reverse,
-        dtype=np.result_type(*[a.dtype for a in layout.outputs]),
-    )
+def _precision(s: Sweeper) -> float:
+    """The coarsest rounding among a trace's floating-point values."""
+    found = [a.dtype for a in s.trace.avals if dtypes.is_inexact(a.dtype)]
+    return max(finfo(d).eps for d in found)
 
 
 def jacobian(
@@ -292,6 +264,7 @@ def jacobian(
     scheduler: SchedulerConfig | None = None,
     memory_limit: int | None = None,
     verify: bool = False,
+    has_aux: bool = False,
 ) -> Callable:
     """A function that gives the Jacobian of f, planned by itself.
 
@@ -303,6 +276,7 @@ def jacobian(
     scheduler     a `SchedulerConfig` that restricts the choice
     memory_limit  bytes that the seeds of one chunk may take
     verify        check every result against a random projection
+    has_aux       f returns (result, aux), and the function (Jacobian, aux)
 
     Sparsity and bottlenecks are found in a trace of f, taken with the values at every call; the
     plan is made once for each program that the trace shows.
@@ -312,7 +286,16 @@ def jacobian(
     [[2.0, 1.0, 0.0], [0.0, 3.0, 2.0]]
     """
     planned = _Planned(
-        "jacobian", f, argnums, mode, format, scheduler, memory_limit, verify, symmetric=False
+        "jacobian",
+        f,
+        argnums,
+        mode,
+        format,
+        scheduler,
+        memory_limit,
+        verify,
+        has_aux,
+        symmetric=False,
     )
     return _as_function(f, planned)
 
@@ -326,6 +309,7 @@ def hessian(
     scheduler: SchedulerConfig | None = None,
     memory_limit: int | None = None,
     verify: bool = False,
+    has_aux: bool = False,
 ) -> Callable:
     """A function that gives the Hessian of f, which returns one number.
 
@@ -337,7 +321,16 @@ def hessian(
     [[0.0, 4.0], [4.0, 6.0]]
     """
     planned = _Planned(
-        "hessian", f, argnums, mode, format, scheduler, memory_limit, verify, symmetric=True
+        "hessian",
+        f,
+        argnums,
+        mode,
+        format,
+        scheduler,
+        memory_limit,
+        verify,
+        has_aux,
+        symmetric=True,
     )
     return _as_function(f, planned)
 

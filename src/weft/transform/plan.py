@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from math import prod
 from time import perf_counter
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 
 from .. import errors
 from ..array.tensor import Tensor
+from ..graph.graph import Equation, Literal
 from . import sweeps
 from .bicolouring import bicolouring
 from .colouring import Colouring, column_colouring, row_colouring
@@ -21,7 +23,12 @@ from .sweeps import Structure, Sweeper
 
 _WORTH_COMPRESSING = 0.5  # of the dense sweeps; a fuller pattern is not followed further
 _SMALL = 8  # inputs or outputs: a Jacobian this narrow is not searched for structure
-_CLOSE = 2.0  # candidates whose estimates differ by less are timed
+# Seconds, measured on a laptop-sized CPU: for each equation of a sweep; for each element that a
+# seed moves, forward and reverse; for each entry of a product at a cut, to write it and for each
+# value of the cut; for each entry that is read out of compressed sweeps.
+_PER_EQUATION, _FORWARD, _REVERSE = 1e-5, 1e-9, 1.5e-9
+_WRITE, _PRODUCT, _GATHER = 2e-10, 1e-10, 3e-9
+_OPERANDS = 0.25  # of an element moved: an operand's element that is read beside it
 _TRIED_SECONDS = 0.5  # a candidate estimated to take longer is never run only to be timed
 
 
@@ -37,10 +44,6 @@ class Candidate:
     colouring: Colouring | None = None
     cut: tuple[int, ...] = ()
     seeds: tuple[Seeds, ...] = field(default=(), compare=False)
-
-    @property
-    def cost(self) -> float:
-        return self.estimate if self.measured is None else self.measured
 
     def run(self, s: Sweeper) -> Tensor:
         """The matrix (m, n), or the entries of the pattern where it is compressed."""
@@ -104,7 +107,7 @@ def _text(plan: Plan) -> str:
     if plan.cut is not None:
         lines.append(f"  narrowest cut: {plan.cut} values")
     lines.append(f"  {'plan':<10}{'forward':>9}{'reverse':>9}{'estimated':>12}{'measured':>12}")
-    for c in sorted(plan.candidates, key=lambda c: c.cost):
+    for c in sorted(plan.candidates, key=lambda c: c.estimate):
         measured = "" if c.measured is None else _seconds(c.measured)
         mark = "  <- chosen" if c is plan.chosen else ""
         lines.append(
@@ -154,9 +157,9 @@ def make_plan(
     if not found:
         raise errors.ArgumentError(f"jacobian: none of the plans {allowed} fits this function")
     found = _estimated(s, found) if len(found) > 1 or measure else found
-    found = _timed(s, found, everything=measure)
+    found = _timed(s, found) if measure else found
     plan.candidates = found
-    plan.chosen = min(found, key=lambda c: c.cost)
+    plan.chosen = min(found, key=lambda c: c.estimate)
     plan.why = _why(plan, config, kinds)
     return plan
 
@@ -169,6 +172,8 @@ def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candid
     except Dense:
         plan.notes.append("sparsity: none worth using")
         return []
+    if symmetric:  # operations whose pattern is wider than need be may be so on one side only
+        pattern = _symmetric(pattern)
     plan.pattern = pattern
     ways: dict[str, Callable] = {"columns": column_colouring, "rows": row_colouring}
     if symmetric:
@@ -188,6 +193,16 @@ def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candid
     return found
 
 
+def _symmetric(pattern):
+    """A pattern united with its transpose."""
+    from scipy.sparse import csr_array
+
+    united = csr_array(pattern + pattern.T)
+    united.sum_duplicates()
+    united.sort_indices()
+    return united
+
+
 def _mixed(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
     """The plan that cuts the function at its narrowest place, where that is narrow."""
     cut, size = narrowest_cut(s.trace, s.equations)
@@ -198,39 +213,33 @@ def _mixed(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
 
 
 def _estimated(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
-    """Each candidate with its cost: a fixed and a per-seed part of each mode, measured once."""
-    inputs, outputs = s.trace.inputs, s.trace.outputs
-    costs = {}
-    if any(c.forward for c in found):
-        costs["forward"] = _calibrated(
-            lambda seeds: s.forward(seeds, inputs, outputs), s.size(inputs)
-        )
-    if any(c.reverse for c in found):
-        costs["reverse"] = _calibrated(
-            lambda seeds: s.reverse(seeds, outputs, inputs), s.size(outputs)
-        )
+    """Each candidate with its cost, from the equations alone: the same choice in every run.
+
+    The scale was measured once: a sweep costs a fixed time for each equation, and each seed the
+    traffic of what it carries; a reverse sweep half as much again.
+    """
+    traffic = sum(_traffic(s, e) for e in s.equations)
+    m, n = s.size(s.trace.outputs), s.size(s.trace.inputs)
+
+    def swept(count: int, rate: float) -> float:
+        chunks = -(-count // s.chunk)
+        return chunks * _PER_EQUATION * len(s.equations) + count * traffic * rate
 
     def cost(c: Candidate) -> float:
-        total = 0.0
-        for mode, count in (("forward", c.forward), ("reverse", c.reverse)):
-            if count:
-                fixed, each = costs[mode]
-                total += -(-count // s.chunk) * fixed + count * each
-        return total
+        if c.kind == "mixed":  # the cut divides the equations between the modes
+            swept_once = (swept(c.forward, _FORWARD) + swept(c.reverse, _REVERSE)) / 2
+            return swept_once + m * n * (_WRITE + _PRODUCT * c.forward)
+        total = swept(c.forward, _FORWARD) + swept(c.reverse, _REVERSE)
+        return total if c.colouring is None else total + c.colouring.gather.size * _GATHER
 
     return [replace(c, estimate=cost(c)) for c in found]
 
 
-def _calibrated(run: Callable, width: int) -> tuple[float, float]:
-    """(seconds of a sweep without seeds, seconds of each seed), from one and from eight."""
-    few, many = 1, min(8, max(width, 2))
-    times = []
-    for count in (few, many):
-        seeds = Seeds(np.ones((count, width), np.float32))
-        best = min(_clock(lambda seeds=seeds: run(seeds)) for _ in range(3))
-        times.append(best)
-    each = max(times[1] - times[0], times[1] * 0.02) / (many - few)
-    return max(times[0] - each, 0.0), each
+def _traffic(s: Sweeper, e: Equation) -> float:
+    """The elements that one seed moves through an equation."""
+    avals = s.trace.avals
+    read = sum(prod(avals[i].shape) for i in e.inputs if not isinstance(i, Literal))
+    return sum(prod(avals[i].shape) for i in e.outputs) + _OPERANDS * read
 
 
 def _clock(run: Callable[[], Tensor]) -> float:
@@ -241,16 +250,11 @@ def _clock(run: Callable[[], Tensor]) -> float:
     return perf_counter() - start
 
 
-def _timed(s: Sweeper, found: list[Candidate], everything: bool) -> list[Candidate]:
-    """The candidates that are close to the best, or all, timed."""
-    best = min(c.estimate for c in found)
-    close = [c for c in found if c.estimate <= _CLOSE * best]
-    if not everything and len(close) < 2:
-        return found
-    trials = found if everything else close
+def _timed(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
+    """The candidates that are not too slow for that, timed; the choice does not depend on it."""
     return [
-        replace(c, measured=min(_clock(lambda c=c: c.run(s)) for _ in range(2)))
-        if c in trials and c.estimate < _TRIED_SECONDS
+        replace(c, measured=min(_clock(lambda c=c: c.run(s)) for _ in range(3)))
+        if c.estimate < _TRIED_SECONDS
         else c
         for c in found
     ]
@@ -266,9 +270,9 @@ def _why(plan: Plan, config: SchedulerConfig, kinds) -> str:
             return f"outputs/inputs = {ratio:.3g} ≥ {config.forward_mode_threshold:g}: forward mode"
         if ratio <= config.reverse_mode_threshold:
             return f"outputs/inputs = {ratio:.3g} ≤ {config.reverse_mode_threshold:g}: reverse mode"
-    others = [c.cost for c in plan.candidates if c is not plan.chosen]
+    others = [c.estimate for c in plan.candidates if c is not plan.chosen]
     if not others:
         return "the only plan that is allowed"
-    if plan.chosen.cost == 0:
+    if plan.chosen.estimate == 0:
         return "the fewest sweeps"
-    return f"{min(others) / plan.chosen.cost:.1f} times cheaper than the next one"
+    return f"estimated {min(others) / plan.chosen.estimate:.1f} times cheaper than the next one"

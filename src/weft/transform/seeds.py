@@ -6,7 +6,7 @@ import numpy as np
 
 from ..backend.device import place
 
-_KEPT_BYTES = 1 << 23  # of one piece; larger ones are made again when they are needed
+_KEPT_BYTES = 1 << 23  # of all pieces; what is beyond is made again when it is needed
 
 
 class Seeds:
@@ -19,6 +19,7 @@ class Seeds:
         self.matrix = matrix
         self.count = width if matrix is None else len(matrix)
         self._kept: dict[tuple, object] = {}
+        self._bytes = 0
 
     def piece(self, rows: tuple[int, int], at: int, aval):
         """The part of rows [a, b) that belongs to a value whose elements start at `at`.
@@ -29,8 +30,9 @@ class Seeds:
         if key in self._kept:
             return self._kept[key]
         made = self._made(rows, at, aval)
-        if made is None or made.nbytes <= _KEPT_BYTES:
+        if made is None or self._bytes + made.nbytes <= _KEPT_BYTES:
             self._kept[key] = made
+            self._bytes += 0 if made is None else made.nbytes
         return made
 
     def _made(self, rows, at: int, aval):

@@ -10,9 +10,10 @@ from math import prod
 import numpy as np
 
 from ..backend.device import as_numpy
-from ..core.box import ground
+from ..core.box import Box
 from ..core.call import caller
 from ..core.op import Jvp, Linear, Partials
+from ..core.value import TENSORS
 from ..graph.graph import Equation, Literal
 from ..graph.symbol import Trace
 from ..ops.batching import Along, Pointwise, Stacked
@@ -142,11 +143,11 @@ def _moved(trace: Trace, e: Equation, given, shape):
 
     args, parts, offset = [], [], 1
     carries = _carries(e)
-    for value, pattern, carried in zip(operands(trace, e), given, carries, strict=True):
-        if not carried:
-            args.append(as_numpy(ground(value)))
+    for k, value in enumerate(operands(trace, e)):
+        pattern, s = given[k], _shape(trace, e, k)
+        if not carries[k]:
+            args.append(_indices(value))
             continue
-        s = np.shape(ground(value)) if not np.isscalar(value) else ()
         if pattern is None:
             args.append(np.zeros(s))
             continue
@@ -163,6 +164,20 @@ def _moved(trace: Trace, e: Equation, given, shape):
     ]
 
 
+def _shape(trace: Trace, e: Equation, k: int) -> tuple[int, ...]:
+    """The shape of an operand, as the program sees it."""
+    i = e.inputs[k]
+    return () if i.__class__ is Literal else trace.avals[i].shape
+
+
+def _indices(value) -> np.ndarray:
+    """An index array; indices that differ over a batch have no one pattern."""
+    raw = value._data if value.__class__ in TENSORS else value
+    if isinstance(raw, Box):
+        raise Dense
+    return as_numpy(raw)
+
+
 def _carries(e: Equation) -> list[bool]:
     """Which operands of a linear row carry a derivative; the others are indices."""
     rule = e.op.rule
@@ -177,8 +192,8 @@ def _summed(trace: Trace, e: Equation, given, shape):
     rule = e.op.rule
     assert isinstance(rule, Linear) and rule.transpose[0] is not None
     values = operands(trace, e)
-    stand_in = np.empty(np.shape(ground(values[0])))
-    rest = [as_numpy(ground(v)) for v in values[1:]]
+    stand_in = np.empty(_shape(trace, e, 0))
+    rest = [_indices(v) for v in values[1:]]
     places = rule.transpose[0](1.0 + _places(shape), stand_in, *rest, *e.static)
     group = np.asarray(places).astype(np.int64).ravel()
     return _grouped(given[0], group, prod(shape) + 1)[1:]

@@ -8,12 +8,13 @@ from ..array.make import asarray, zeros
 from ..array.manipulation import reshape
 from ..array.tensor import Tensor
 from ..core.box import Level, tags
+from ..core.dtypes import is_complex
 from ..core.node import Leaf, Node
 from ..core.settings import changed, current
 from ..core.value import wrap
 from ..ops.batching import spread
 from .batch import Batch
-from .cut import minimum_cut
+from .cut import ENDLESS, minimum_cut
 from .dual import released
 from .scheduling import SchedulerConfig
 from .sweep import reaching, sweep
@@ -106,4 +107,6 @@ def narrowest(target: Vertex, end: Vertex) -> list[Vertex]:
 def _size(n: Vertex) -> int:
     """The elements of a node; one with several outputs is never cut, its picks may be."""
     several = n.shape and isinstance(n.shape[0], tuple)
+    if not several and is_complex(n.dtype):
+        return ENDLESS  # real seeds do not span it
     return sum(map(prod, n.shape)) * 2 if several else prod(n.shape)

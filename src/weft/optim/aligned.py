@@ -1,0 +1,15 @@
+"""NumPy memory that begins where a cache line does: wide vectors cross no line."""
+
+from math import prod
+
+import numpy as np
+
+_LINE = 64
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """A new array whose elements are not set."""
+    size = prod(shape) * dtype.itemsize
+    memory = np.empty(size + _LINE, np.uint8)
+    start = -memory.ctypes.data % _LINE
+    return memory[start : start + size].view(dtype).reshape(shape)
