@@ -1,10 +1,18 @@
 """What all tests share: one thread a worker, since the workers themselves run in parallel."""
 
+import gc
 import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
 os.environ["SCIPY_ARRAY_API"] = "1"  # before SciPy is
 
+import pytest
 import torch
 
 torch.set_num_threads(1)
+
+
+@pytest.fixture
+def no_graphs():
+    """For tests that count live graphs: none is left over from a cycle in another library."""
+    gc.collect()

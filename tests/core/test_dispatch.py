@@ -67,6 +67,7 @@ def test_other_failures_keep_their_kind_and_gain_the_line():
     assert type(singular) is errors.LinAlgError and "test_dispatch.py" in str(singular)
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_a_failed_call_leaves_no_trace(device):
     wf.clear_tape()
     x = wf.ones(3, device=device, requires_grad=True)

@@ -280,6 +280,7 @@ def test_overwriting_a_saved_value_raises():
     view.apply_update(wf.ones((2, 3)))
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_a_deep_chain_neither_recurses_nor_leaks():
     x = leaf([1.0])
     y = x
@@ -309,6 +310,7 @@ def test_graph_of_lists_entries():
     assert entries[0].line.startswith("test_backward.py:")
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_memory_stats_and_clear_tape():
     wf.clear_tape()
     x = wf.ones(1000, requires_grad=True)
@@ -323,6 +325,7 @@ def test_memory_stats_and_clear_tape():
         y.sum().backward()
 
 
+@pytest.mark.usefixtures("no_graphs")
 @pytest.mark.parametrize(
     ("f", "kept"),
     [
@@ -346,6 +349,7 @@ def test_little_is_saved(f, kept):
     del y
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_engine_under_the_seeds_names():
     engine = wf.AutogradEngine("cpu")
     x = engine.tensor([3.0])

@@ -115,6 +115,7 @@ def test_gradients_of_parameters_and_create_graph():
     W.zero_grad(), B.zero_grad()
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_arguments_of_all_kinds():
     @dataclass
     class Result:

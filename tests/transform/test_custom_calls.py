@@ -222,6 +222,7 @@ def test_it_is_one_step_under_its_own_name():
         undefined(x)
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_only_what_the_rule_names_is_kept():
     x = wf.tensor(np.ones(1000), requires_grad=True)
     wf.clear_tape()  # of what the tracebacks of other tests still hold

@@ -245,6 +245,7 @@ def test_a_solver_of_ones_own():
         wf.implicit.root(lambda x: x * x - 4, double(1.0), solver=lambda f, x: x, tol=1e-6)
 
 
+@pytest.mark.usefixtures("no_graphs")
 def test_nothing_of_the_solver_is_kept():
     saved = []
     for start in (2.0, 1e6):
