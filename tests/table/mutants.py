@@ -74,7 +74,9 @@ def _item_edited(pull: Callable, i: int, edit: Callable) -> Callable:
     @wraps(pull)
     def edited(*args):
         out = list(pull(*args))
-        out[i] = out[i] if out[i] is None else edit(out[i])
+        c = out[i]
+        if c is not None:  # some are computed only where they are wanted
+            out[i] = (lambda: edit(c())) if callable(c) else edit(c)
         return tuple(out)
 
     return edited

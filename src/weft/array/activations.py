@@ -1,7 +1,7 @@
 """Public activations that the whole library shares; all are made of rows."""
 
 from .. import errors
-from ..ops import elementwise, special
+from ..ops import activate, elementwise
 from .arguments import boxed
 
 
@@ -12,14 +12,12 @@ def sigmoid(x, /):
 
 def softplus(x, /):
     """log(1 + exp(x)), without overflow."""
-    x = boxed(x)
-    return elementwise.logaddexp(x, x * 0)
+    return activate.softplus(boxed(x))
 
 
 def silu(x, /):
     """x·sigmoid(x), also called swish."""
-    x = boxed(x)
-    return x * elementwise.expit(x)
+    return activate.silu(boxed(x))
 
 
 swish = silu
@@ -27,12 +25,9 @@ swish = silu
 
 def gelu(x, /, approximate: str = "none"):
     """x·Φ(x) with the normal distribution function Φ; or its tanh approximation."""
-    x = boxed(x)
     if approximate not in ("none", "tanh"):
         raise errors.ArgumentError(f"gelu: approximate {approximate!r}, expected 'none' or 'tanh'")
-    if approximate == "tanh":
-        return 0.5 * x * (1 + elementwise.tanh(0.7978845608028654 * (x + 0.044715 * x**3)))
-    return 0.5 * x * (1 + special.erf(x * 0.7071067811865476))
+    return (activate.gelu_tanh if approximate == "tanh" else activate.gelu)(boxed(x))
 
 
 def leaky_relu(x, /, negative_slope: float = 0.01):
@@ -44,4 +39,5 @@ def leaky_relu(x, /, negative_slope: float = 0.01):
 def elu(x, /, alpha: float = 1.0):
     """x where it is positive, alpha·(exp(x) − 1) elsewhere."""
     x = boxed(x)
-    return elementwise.where(x > 0, x, alpha * elementwise.expm1(x))
+    below = elementwise.expm1(elementwise.clip(x, None, 0.0))  # above, it would overflow
+    return elementwise.where(x > 0, x, alpha * below)

@@ -21,7 +21,17 @@ name = "numpy"
 _SELF = sys.modules[__name__]
 
 
-_FAMILIES = ("numpy_elementwise", "numpy_index", "numpy_reduce", "numpy_linalg", "numpy_random")
+_FAMILIES = (
+    "numpy_elementwise",
+    "numpy_index",
+    "numpy_reduce",
+    "numpy_linalg",
+    "numpy_random",
+    "numpy_activate",
+    "numpy_neural",
+    "numpy_convolve",
+    "numpy_pool",
+)
 
 
 def __getattr__(attribute: str):

@@ -21,7 +21,16 @@ array_type = torch.Tensor
 name = "torch"
 
 _SELF = sys.modules[__name__]
-_FAMILIES = ("torch_elementwise", "torch_index", "torch_reduce", "torch_linalg", "torch_random")
+_FAMILIES = (
+    "torch_elementwise",
+    "torch_index",
+    "torch_reduce",
+    "torch_linalg",
+    "torch_random",
+    "torch_neural",
+    "torch_convolve",
+    "torch_pool",
+)
 
 TO_TORCH = {d: getattr(torch, d.name) for d in dtypes.ALL}
 FROM_TORCH = {t: d for d, t in TO_TORCH.items()}

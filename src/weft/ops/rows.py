@@ -22,6 +22,12 @@ def times(product: Callable) -> Callable:
     return product
 
 
+def on_demand(pull: Callable) -> Callable:
+    """Mark a pull-back of which some cotangents are functions: those that are wanted are called."""
+    pull.on_demand = True  # type: ignore[attr-defined]
+    return pull
+
+
 def elementwise_shape(name: str, floating: bool, out: str = "same"):
     """The shape rule of broadcasting operations; `out` is same, real or bool."""
 

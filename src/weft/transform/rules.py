@@ -268,7 +268,17 @@ def pull_stated(rule: Jvp):
         y, *args = saved
         return stated(g, y, *_stand_ins(node, args), *node.static)
 
-    return pull
+    return _wanted(pull) if getattr(stated, "on_demand", False) else pull
+
+
+def _wanted(pull):
+    """A pull-back of which some cotangents are functions, called only for those who ask."""
+
+    def chosen(parents, node, g, saved):
+        found = zip(pull(parents, node, g, saved), parents, strict=True)
+        return [None if p is None else c() if callable(c) else c for c, p in found]
+
+    return chosen
 
 
 def push(op: Op, y, args, tangents, static):

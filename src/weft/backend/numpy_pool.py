@@ -1,0 +1,182 @@
+"""NumPy kernels of the pooling rows: one tap of many windows at a time, in tiles for the cache.
+
+Arrays are (..., *size), results (..., *counts). Taps are numbered in the order of memory.
+"""
+
+from math import prod
+
+import numpy as np
+
+from .numpy_windows import TILE_BYTES, Plan, Sheets, cells, cut, laid, plan_of, wide
+from .threads import PASS, share
+from .window_sizes import size_of, tap_dtype
+
+
+def _lines(x, axes: int) -> np.ndarray:
+    """(..., *size) as (lines, 1, *size)."""
+    k = x.ndim - axes
+    return x.reshape(prod(x.shape[:k]), 1, *x.shape[k:])
+
+
+def _lead(x, axes: int) -> tuple[int, ...]:
+    if x.ndim < axes:
+        raise ValueError("too few axes")  # the row's shape rule says so
+    return x.shape[: x.ndim - axes]
+
+
+def _share(plan: Plan, lines: int, dtype: np.dtype, fill: float, do) -> None:
+    """Call do(sheets, first, last) for blocks of lines whose planes and runs fit the cache."""
+    each = max(1, TILE_BYTES // (dtype.itemsize * (plan.area + 3 * plan.run)))
+
+    def worker():
+        sheets = Sheets(plan, min(each, lines), 1, dtype, fill)
+        return lambda block: do(sheets, *block)
+
+    share(cut(lines, each), worker, PASS * lines * plan.run * len(plan.offsets))
+
+
+def max_pool(x, kernel, stride, padding, dilation):
+    if x.dtype.kind == "c":
+        raise TypeError("complex numbers have no order")  # the row's shape rule says so
+    lead = _lead(x, len(kernel))
+    plan = plan_of(x.shape[len(lead) :], kernel, stride, padding, dilation)
+    values = np.empty((*lead, *plan.counts), x.dtype)
+    numbers = np.empty(values.shape, tap_dtype(kernel))
+    x, into, places = (_lines(a, len(kernel)) for a in (x, values, numbers))
+
+    def pool(sheets, i, j):
+        sheets.lay(x[i:j])
+        best, taps = _largest(sheets, j - i, numbers.dtype)
+        if np.isnan(best).any():
+            taps = _last_nan(sheets, best, taps)
+        into[i:j], places[i:j] = cells(best, plan), cells(taps, plan)
+
+    _share(plan, len(x), wide(x.dtype), -np.inf, pool)
+    return values, numbers
+
+
+def _largest(sheets: Sheets, n: int, number: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+    """The largest elements and, of the taps that have them, the first ones: (n, 1, run)."""
+    offsets, run = sheets.plan.offsets, sheets.plan.run
+    best = sheets.tap(offsets[0], n, 0, run).copy()
+    taps = np.zeros(best.shape, number)
+    larger, term = np.empty(best.shape, bool), np.empty_like(taps)
+    for k, offset in enumerate(offsets[1:], 1):
+        seen = sheets.tap(offset, n, 0, run)
+        np.greater(seen, best, out=larger)
+        np.maximum(seen, best, out=best)
+        # k grows: the largest number is the one of the last tap that was larger than before.
+        np.multiply(larger.view(np.uint8), number.type(k), out=term)
+        np.maximum(taps, term, out=taps)
+    return best, taps
+
+
+def _last_nan(sheets: Sheets, best, taps) -> np.ndarray:
+    """The taps, with the last NaN of windows that have one in place of the largest element."""
+    for k, offset in enumerate(sheets.plan.offsets):
+        seen = sheets.tap(offset, len(best), 0, sheets.plan.run)
+        np.copyto(taps, taps.dtype.type(k), where=np.isnan(seen))
+    return taps
+
+
+def pool_pick(x, taps, kernel, stride, padding, dilation):
+    lead = _lead(x, len(kernel))
+    plan = plan_of(x.shape[len(lead) :], kernel, stride, padding, dilation)
+    if taps.shape != (*lead, *plan.counts):
+        raise ValueError("taps do not fit")  # the row's shape rule says how
+    values = np.empty(taps.shape, x.dtype)
+    x, taps, into = (_lines(a, len(kernel)) for a in (x, taps, values))
+
+    def pick(sheets, i, j):
+        sheets.lay(x[i:j])
+        for k, offset in enumerate(plan.offsets):
+            seen = cells(sheets.tap(offset, j - i, 0, plan.run), plan)
+            np.copyto(into[i:j], seen, where=taps[i:j] == k)
+
+    _share(plan, len(x), x.dtype, 0, pick)
+    return values
+
+
+def pool_put(y, taps, kernel, stride, padding, dilation):
+    lead = _lead(y, len(kernel))
+    size = size_of(y.shape[len(lead) :], kernel, stride, padding, dilation)
+    plan = plan_of(size, kernel, stride, padding, dilation)
+    if taps.shape != y.shape:
+        raise ValueError("taps do not fit")  # the row's shape rule says how
+    out = (np.empty if plan.complete else np.zeros)((*lead, *size), y.dtype)
+    y, taps, into = (_lines(a, len(kernel)) for a in (y, taps, out))
+    dtype = wide(y.dtype)
+
+    def put(sheets, i, j):
+        runs = laid(y[i:j], np.zeros((j - i, 1, plan.run), dtype), plan)
+        numbers = laid(taps[i:j], np.zeros(runs.shape, taps.dtype), plan)
+        _route(sheets, runs, numbers)
+        sheets.collect(into[i:j])
+
+    _share(plan, len(y), dtype, 0, put)
+    return out
+
+
+def _route(sheets: Sheets, runs, taps) -> None:
+    """Put each window's number where its tap is; numbers that meet are added."""
+    plan, n = sheets.plan, len(runs)
+    apart = plan.plane == plan.counts  # no element is seen by two windows
+    if not apart:
+        sheets.memory.fill(0)
+    chosen = np.empty(runs.shape, bool)
+    for k, offset in enumerate(plan.offsets):
+        np.equal(taps, taps.dtype.type(k), out=chosen)
+        place = sheets.tap(offset, n, 0, plan.run)
+        term = _masked(runs, chosen)
+        if apart:
+            place[...] = term
+        else:
+            place += term
+
+
+_BITS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+
+
+def _masked(x, mask) -> np.ndarray:
+    """x where the mask is true, else zero, whatever x is: bit by bit, twice as fast as `where`."""
+    if x.dtype.kind != "f":
+        return np.where(mask, x, x.dtype.type(0))
+    bits = np.negative(mask.view(np.int8), dtype=_BITS[x.itemsize])
+    return np.bitwise_and(x.view(bits.dtype), bits, out=bits).view(x.dtype)
+
+
+def sum_pool(x, kernel, stride, padding):
+    lead, ones = _lead(x, len(kernel)), (1,) * len(kernel)
+    plan = plan_of(x.shape[len(lead) :], kernel, stride, padding, ones)
+    out = np.empty((*lead, *plan.counts), x.dtype)
+    x, into = _lines(x, len(kernel)), _lines(out, len(kernel))
+
+    def pool(sheets, i, j):
+        sheets.lay(x[i:j])
+        total = sheets.tap(plan.offsets[0], j - i, 0, plan.run).copy()
+        for offset in plan.offsets[1:]:
+            total += sheets.tap(offset, j - i, 0, plan.run)
+        into[i:j] = cells(total, plan)
+
+    _share(plan, len(x), wide(x.dtype), 0, pool)
+    return out
+
+
+def spread_pool(y, kernel, stride, padding):
+    lead, ones = _lead(y, len(kernel)), (1,) * len(kernel)
+    size = size_of(y.shape[len(lead) :], kernel, stride, padding, ones)
+    plan = plan_of(size, kernel, stride, padding, ones)
+    out = (np.empty if plan.complete else np.zeros)((*lead, *size), y.dtype)
+    y, into = _lines(y, len(kernel)), _lines(out, len(kernel))
+    dtype = wide(y.dtype)
+
+    def spread(sheets, i, j):
+        runs = laid(y[i:j], np.zeros((j - i, 1, plan.run), dtype), plan)
+        sheets.memory.fill(0)
+        for offset in plan.offsets:
+            place = sheets.tap(offset, j - i, 0, plan.run)
+            place += runs
+        sheets.collect(into[i:j])
+
+    _share(plan, len(y), dtype, 0, spread)
+    return out

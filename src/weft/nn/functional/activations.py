@@ -1,0 +1,212 @@
+"""Activations, under PyTorch's names and arguments; nothing is done in place."""
+
+from ... import errors
+from ...array import activations as shared
+from ...array.arguments import axis_of, boxed
+from ...core import dtypes
+from ...ops import activate, reduce
+from ...ops.complex_ import abs_
+from ...ops.elementwise import clip, expm1, where
+from ...ops.elementwise import expit as _expit
+from ...ops.elementwise import relu as _relu
+from ...ops.elementwise import tanh as _tanh
+from ...ops.logic import greater
+from ...ops.structural import cast, reshape
+from ...ops.structural import chunk as _chunk
+
+
+def relu(input):
+    """max(x, 0); its derivative at 0 is 0, and it keeps a mask."""
+    return _relu(boxed(input))
+
+
+def relu6(input):
+    """min(max(x, 0), 6)."""
+    return clip(boxed(input), 0.0, 6.0)
+
+
+def leaky_relu(input, negative_slope: float = 0.01):
+    """x where it is positive, negative_slope·x elsewhere."""
+    return shared.leaky_relu(input, negative_slope)
+
+
+def prelu(input, weight):
+    """x where it is positive, weight·x elsewhere: one weight, or one for each channel (axis 1)."""
+    x, weight = boxed(input), boxed(weight)
+    channels = x.shape[1] if x.ndim > 1 else 1
+    if weight.size not in (1, channels) or weight.ndim > 1:
+        raise errors.ShapeError(
+            f"prelu: weight of shape {weight.shape} for input of shape {x.shape}; expected one "
+            f"number or {channels}, one for each channel"
+        )
+    if weight.size > 1:
+        weight = reshape(weight, (channels, *(1,) * (x.ndim - 2)))
+    return where(greater(x, 0), x, x * weight)
+
+
+def elu(input, alpha: float = 1.0):
+    """x where it is positive, alpha·(exp(x) − 1) elsewhere."""
+    return shared.elu(input, alpha)
+
+
+def selu(input):
+    """elu scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017)."""
+    return shared.elu(input, 1.6732632423543772) * 1.0507009873554805
+
+
+def celu(input, alpha: float = 1.0):
+    """max(x, 0) + min(0, alpha·(exp(x/alpha) − 1))."""
+    if not alpha:
+        raise errors.ArgumentError("celu: alpha 0, by which x is divided; give another number")
+    x = boxed(input)
+    return where(greater(x, 0), x, alpha * expm1(clip(x, None, 0.0) / alpha))
+
+
+def gelu(input, approximate: str = "none"):
+    """x·Φ(x) with the normal distribution function Φ, or its tanh approximation; keeps x only."""
+    return shared.gelu(input, approximate)
+
+
+def silu(input):
+    """x·sigmoid(x), also called swish; keeps x only."""
+    return shared.silu(input)
+
+
+swish = silu
+
+
+def mish(input):
+    """x·tanh(softplus(x))."""
+    x = boxed(input)
+    return x * _tanh(activate.softplus(x))
+
+
+def softplus(input, beta: float = 1.0, threshold: float | None = None):
+    """log(1 + exp(beta·x))/beta.
+
+    threshold: where beta·x is larger the result is x. Nothing overflows without it; PyTorch's
+        default of 20 differs from that by less than 3e-9.
+    """
+    if not beta:
+        raise errors.ArgumentError("softplus: beta 0, by which is divided; give another number")
+    x = boxed(input)
+    scaled = x if beta == 1 else x * beta
+    y = activate.softplus(scaled)
+    y = y if beta == 1 else y / beta
+    return y if threshold is None else where(greater(scaled, threshold), x, y)
+
+
+def softsign(input):
+    """x/(1 + |x|)."""
+    x = boxed(input)
+    return x / (1 + abs_(x))
+
+
+def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0):
+    """x limited to [min_val, max_val]."""
+    if not min_val <= max_val:
+        raise errors.ArgumentError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
+    return clip(boxed(input), float(min_val), float(max_val))
+
+
+def hardsigmoid(input):
+    """min(max(x + 3, 0), 6)/6."""
+    return clip(boxed(input) + 3.0, 0.0, 6.0) / 6.0
+
+
+def hardswish(input):
+    """x·hardsigmoid(x)."""
+    x = boxed(input)
+    return x * hardsigmoid(x)
+
+
+def hardshrink(input, lambd: float = 0.5):
+    """x where |x| > lambd, else 0."""
+    x = boxed(input)
+    return where(greater(abs_(x), lambd), x, 0.0)
+
+
+def softshrink(input, lambd: float = 0.5):
+    """x moved towards 0 by lambd."""
+    if lambd < 0:
+        raise errors.ArgumentError(f"softshrink: lambd {lambd}, expected 0 or more")
+    x = boxed(input)
+    return x - clip(x, -float(lambd), float(lambd))
+
+
+def tanhshrink(input):
+    """x − tanh(x)."""
+    x = boxed(input)
+    return x - _tanh(x)
+
+
+def threshold(input, threshold: float, value: float):
+    """x where it is above the threshold, else the value."""
+    x = boxed(input)
+    return where(greater(x, threshold), x, float(value))
+
+
+def sigmoid(input):
+    """1/(1 + exp(−x))."""
+    return _expit(boxed(input))
+
+
+def tanh(input):
+    """The hyperbolic tangent."""
+    return _tanh(boxed(input))
+
+
+def logsigmoid(input):
+    """log(sigmoid(x)), without underflow."""
+    return -activate.softplus(-boxed(input))
+
+
+def softmax(input, dim: int = -1, dtype=None):
+    """exp(x)/Σexp(x) along an axis, in another dtype if one is given."""
+    x = _in(input, dtype)
+    return reduce.softmax(x, axis_of("softmax", x, dim))
+
+
+def softmin(input, dim: int = -1, dtype=None):
+    """softmax(−x)."""
+    return softmax(-boxed(input), dim, dtype)
+
+
+def log_softmax(input, dim: int = -1, dtype=None):
+    """log(softmax(x)) along an axis, in another dtype if one is given."""
+    x = _in(input, dtype)
+    return reduce.log_softmax(x, axis_of("log_softmax", x, dim))
+
+
+def _in(x, dtype):
+    x = boxed(x)
+    return x if dtype is None else cast(x, dtypes.canonical(dtype))
+
+
+def glu(input, dim: int = -1):
+    """a·sigmoid(b), where a and b are the halves of x along an axis."""
+    a, b = _halves("glu", input, dim)
+    return a * _expit(b)
+
+
+def geglu(input, dim: int = -1, approximate: str = "none"):
+    """a·gelu(b), where a and b are the halves of x along an axis."""
+    a, b = _halves("geglu", input, dim)
+    return a * shared.gelu(b, approximate)
+
+
+def swiglu(input, dim: int = -1):
+    """a·silu(b), where a and b are the halves of x along an axis."""
+    a, b = _halves("swiglu", input, dim)
+    return a * activate.silu(b)
+
+
+def _halves(name: str, x, dim: int):
+    x = boxed(x)
+    axis = axis_of(name, x, dim)
+    if x.shape[axis] % 2:
+        raise errors.ShapeError(
+            f"{name}: axis {dim} of {x.shape} has length {x.shape[axis]}, which has no halves; "
+            "expected an even one"
+        )
+    return _chunk(x, 2, axis)

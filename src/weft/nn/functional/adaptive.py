@@ -1,0 +1,145 @@
+"""Adaptive and global pools: as many windows as asked for, whatever the input's size."""
+
+from math import prod
+
+import numpy as np
+
+from ...array.arguments import boxed
+from ...array.make import asarray
+from ...core import dtypes
+from ...errors import ShapeError
+from ...ops import order, pool, reduce
+from ...ops.contract import matmul
+from ...ops.index import take
+from ...ops.positions import index_like
+from ...ops.structural import cast, reshape
+from .pooling import indices_of
+from .windows import Sizes, each, layout
+
+
+def _targets(name: str, x, output_size, axes: int) -> tuple[Sizes, Sizes]:
+    """The size of the input and that of the result; None leaves an axis as it is."""
+    size = layout(name, x, axes)
+    if 0 in size:
+        raise ShapeError(f"{name}: an input of shape {tuple(x.shape)} has an empty axis")
+    given = output_size if isinstance(output_size, (tuple, list)) else [output_size] * axes
+    given = list(given) * axes if len(given) == 1 else given
+    filled = [n if g is None else g for g, n in zip(given, size, strict=False)]
+    return size, each(name, "output_size", [*filled, *given[axes:]], axes, 1)
+
+
+def _bounds(n: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Where windows of an axis start and end: neighbours overlap where n is no multiple."""
+    i = np.arange(count)
+    return i * n // count, -(-(i + 1) * n // count)
+
+
+def _averages(n: int, count: int) -> np.ndarray:
+    """The matrix that takes an axis to its windows' means."""
+    (first, last), at = _bounds(n, count), np.arange(n)
+    inside = (at >= first[:, None]) & (at < last[:, None])
+    return inside / (last - first)[:, None]
+
+
+def _adaptive_avg(name: str, axes: int, x, output_size):
+    x = boxed(x)
+    size, counts = _targets(name, x, output_size, axes)
+    ndim = len(x.shape)
+    wide = cast(x, dtypes.float32) if x.dtype in dtypes.HALF else x
+    if set(counts) == {1}:
+        y = reduce.mean(wide, tuple(range(ndim - axes, ndim)), True)
+    elif all(n % p == 0 for n, p in zip(size, counts, strict=True)):
+        kernel = tuple([n // p for n, p in zip(size, counts, strict=True)])
+        y = pool.sum_pool(wide, kernel, kernel, ((0, 0),) * axes) / float(prod(kernel))
+    else:
+        y = wide
+        for k, (n, p) in enumerate(zip(size, counts, strict=True), ndim - axes):
+            y = _applied(_averages(n, p), y, k) if n != p else y
+    return cast(y, x.dtype) if wide is not x else y
+
+
+def _applied(matrix: np.ndarray, x, axis: int):
+    """A matrix times all lines of x along an axis."""
+    lead, rest = tuple(x.shape[:axis]), tuple(x.shape[axis + 1 :])
+    m = asarray(matrix, dtype=x.dtype, device=x.device)
+    lines = matmul(m, reshape(x, (*lead, x.shape[axis], prod(rest))))
+    return reshape(lines, (*lead, len(matrix), *rest))
+
+
+def _adaptive_max(name: str, axes: int, x, output_size, return_indices: bool):
+    x = boxed(x)
+    size, counts = _targets(name, x, output_size, axes)
+    lead = tuple(x.shape[: len(x.shape) - axes])
+    if set(counts) == {1}:
+        y, at = order.max_with_indices(reshape(x, (*lead, prod(size))), len(lead))
+        y, at = reshape(y, (*lead, *counts)), reshape(at, (*lead, *counts))
+        return (y, at) if return_indices else y
+    # Windows of different lengths: each is filled up with its last element, which changes
+    # neither the maximum nor where it is first found.
+    sources, kernel = [], []
+    for n, p in zip(size, counts, strict=True):
+        first, last = _bounds(n, p)
+        k = int((last - first).max())
+        sources.append(np.minimum(first[:, None] + np.arange(k), last[:, None] - 1).ravel())
+        kernel.append(k)
+    filled = x
+    for k, source in enumerate(sources, len(lead)):
+        if not np.array_equal(source, np.arange(x.shape[k])):
+            filled = take(filled, index_like(x, source), k)
+    how = tuple(kernel), tuple(kernel), ((0, 0),) * axes, (1,) * axes
+    y, taps = pool.max_pool(filled, *how)
+    if not return_indices:
+        return y
+    places = indices_of(taps, tuple(map(len, sources)), *how)
+    grid = sum(s * prod(size[k + 1 :]) for k, s in enumerate(np.ix_(*sources)))
+    return y, take(index_like(taps, grid.ravel()), places, 0)
+
+
+def adaptive_avg_pool1d(input, output_size):
+    """Means of `output_size` windows, as equal as they can be, along the last axis."""
+    return _adaptive_avg("adaptive_avg_pool1d", 1, input, output_size)
+
+
+def adaptive_avg_pool2d(input, output_size):
+    """`adaptive_avg_pool1d` of images; None in `output_size` leaves an axis as it is."""
+    return _adaptive_avg("adaptive_avg_pool2d", 2, input, output_size)
+
+
+def adaptive_avg_pool3d(input, output_size):
+    """`adaptive_avg_pool2d` of volumes."""
+    return _adaptive_avg("adaptive_avg_pool3d", 3, input, output_size)
+
+
+def adaptive_max_pool1d(input, output_size, return_indices: bool = False):
+    """Largest elements of `output_size` windows, as equal as they can be, along the last axis."""
+    return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
+
+
+def adaptive_max_pool2d(input, output_size, return_indices: bool = False):
+    """`adaptive_max_pool1d` of images; None in `output_size` leaves an axis as it is."""
+    return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
+
+
+def adaptive_max_pool3d(input, output_size, return_indices: bool = False):
+    """`adaptive_max_pool2d` of volumes."""
+    return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
+
+
+def _spatial(name: str, x) -> int:
+    if len(x.shape) not in (3, 4, 5):
+        raise ShapeError(
+            f"{name}: an input of shape {tuple(x.shape)}; expected (N, C, and one to three axes)"
+        )
+    return len(x.shape) - 2
+
+
+def global_avg_pool(input):
+    """The mean of each channel of (N, C, ...): (N, C, 1, ...)."""
+    x = boxed(input)
+    return _adaptive_avg("global_avg_pool", _spatial("global_avg_pool", x), x, 1)
+
+
+def global_max_pool(input):
+    """The largest element of each channel of (N, C, ...): (N, C, 1, ...)."""
+    x = boxed(input)
+    return _adaptive_max("global_max_pool", _spatial("global_max_pool", x), x, 1, False)

@@ -1,0 +1,195 @@
+"""Attention and rotary position embeddings."""
+
+from math import sqrt
+
+import numpy as np
+
+from ... import errors
+from ...array.arguments import boxed, boxed_beside
+from ...array.make import asarray
+from ...array.random import randint
+from ...core import dtypes
+from ...core.aval import broadcast
+from ...ops.attend import attention
+from ...ops.elementwise import cos, sin
+from ...ops.rotate import rotate as _rotate
+from ...ops.slicing import narrow
+from ...ops.structural import broadcast_to, cast, concat, reshape
+
+
+def scaled_dot_product_attention(
+    query,
+    key,
+    value,
+    attn_mask=None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    generator=None,
+):
+    """softmax(scale·q·kᵀ + mask)·v for q (…, T, D), k (…, S, D), v (…, S, E).
+
+    Neither this nor its backward pass makes an array of all T·S pairs: both go tile by tile, and
+    what is kept is the arguments, the result and one number a query. Forward mode and second
+    derivatives do make one.
+
+    attn_mask: booleans (True: the key is seen) or numbers to be added, of a shape that broadcasts
+        to (…, T, S). A query that sees no key gets zeros, and gives no gradient.
+    is_causal: query t sees the keys 0 to t.
+    scale: 1/√D if it is None.
+    enable_gqa: keys and values may have fewer heads (axis −3), each for a group of the queries'.
+    generator: a `wf.random.Generator` for dropout; None: the default one.
+    """
+    q, k, v = boxed(query), boxed(key), boxed(value)
+    _check(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa)
+    ndim, heads = max(x.ndim for x in (q, k, v)), _heads(q, k, v, enable_gqa)
+    lead = broadcast(_NAME, q.shape[:-3], k.shape[:-3], v.shape[:-3])
+    q, k, v = (_with_heads(x, n) for x, n in zip((q, k, v), heads, strict=True))
+    mask, seeds = True, 0
+    if attn_mask is not None:
+        mask = _mask(q, k, attn_mask, lead)
+    if dropout_p:
+        shape = (*lead, heads[0])
+        seeds = randint(0, 2**63 - 1, shape, device=q.device, generator=generator)
+    dtype = dtypes.accumulator(dtypes.promote_all(x.dtype for x in (q, k, v)))
+    scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)
+    args = (q, k, v, mask, seeds, bool(is_causal), scale, float(dropout_p), dtype)
+    out = attention(*args)[0]
+    return out if ndim > 2 else reshape(out, out.shape[1:])
+
+
+_NAME = "scaled_dot_product_attention"
+
+
+def _check(q, k, v, mask, p: float, causal: bool, grouped: bool) -> None:
+    shown = f"{_NAME}: query {q.shape}, key {k.shape}, value {v.shape}"
+    if min(q.ndim, k.ndim, v.ndim) < 2:
+        raise errors.ShapeError(f"{shown}; expected (…, length, width)")
+    if q.shape[-1] != k.shape[-1]:
+        raise errors.ShapeError(f"{shown}: query and key are of different widths")
+    if k.shape[-2] != v.shape[-2]:
+        raise errors.ShapeError(f"{shown}: key and value are of different lengths")
+    if not q.shape[-1]:
+        raise errors.ShapeError(f"{shown}: the width is 0")
+    if not 0 <= p < 1:
+        raise errors.ArgumentError(f"{_NAME}: dropout_p={p}, expected 0 ≤ p < 1")
+    if causal and mask is not None:
+        raise errors.ArgumentError(
+            f"{_NAME}: attn_mask and is_causal=True; give one of them, or a mask that is causal"
+        )
+    if grouped and min(q.ndim, k.ndim, v.ndim) < 3:
+        raise errors.ShapeError(f"{shown}: enable_gqa needs an axis of heads, the last but two")
+
+
+def _heads(q, k, v, grouped: bool) -> tuple[int, int, int]:
+    """The numbers of heads, those of 1 widened to the others' unless they are groups."""
+    counts = [x.shape[-3] if x.ndim > 2 else 1 for x in (q, k, v)]
+    if grouped:
+        if counts[1] != counts[2] or not counts[1] or counts[0] % counts[1]:
+            raise errors.ShapeError(
+                f"{_NAME}: {counts[0]} heads of queries for {counts[1]} of keys and {counts[2]} "
+                "of values; with enable_gqa=True the keys' and values' must divide the queries'"
+            )
+        return tuple(counts)
+    if len(set(counts) - {1}) > 1:
+        raise errors.ShapeError(
+            f"{_NAME}: {counts[0]} heads of queries for {counts[1]} of keys and {counts[2]} of "
+            "values; pass enable_gqa=True where keys and values serve groups of heads"
+        )
+    return (max(counts),) * 3 if 0 not in counts else (0, 0, 0)
+
+
+def _with_heads(x, heads: int):
+    """x with an axis of so many heads."""
+    if x.ndim == 2:
+        x = reshape(x, (1, *x.shape))
+    if x.shape[-3] == heads:
+        return x
+    return broadcast_to(x, (*x.shape[:-3], heads, *x.shape[-2:]))
+
+
+def _mask(q, k, mask, lead):
+    mask = boxed_beside(q, mask)
+    if mask.dtype != dtypes.bool_ and not dtypes.is_inexact(mask.dtype):
+        raise errors.DTypeError(
+            f"{_NAME}: attn_mask of dtype {mask.dtype}; expected booleans (True: seen), or "
+            "numbers of a floating dtype to be added"
+        )
+    scores = (*lead, q.shape[-3], q.shape[-2], k.shape[-2])
+    if broadcast(_NAME, mask.shape, scores) != scores:
+        raise errors.ShapeError(
+            f"{_NAME}: attn_mask of shape {mask.shape}, expected one that broadcasts to {scores}"
+        )
+    if mask.ndim < 3:
+        mask = reshape(mask, (*(1,) * (3 - mask.ndim), *mask.shape))
+    if mask.dtype != dtypes.bool_ and mask.dtype != q.dtype:
+        mask = cast(mask, q.dtype)
+    return mask
+
+
+def rotary_table(positions, dim: int, base: float = 10000.0, dtype=None, device=None):
+    """The turns of `rotate` at positions (…, T): cosines, then sines of the angles (…, T, dim).
+
+    Angle i is position·base^(−2i/dim), computed in float64. positions: a number of them, from 0
+    on, or an array of any numbers.
+    """
+    if dim < 0 or dim % 2:
+        raise errors.ArgumentError(f"rotary_table: dim {dim}, expected an even number of features")
+    if isinstance(positions, int):
+        positions = np.arange(positions)
+    positions = asarray(positions) if device is None else asarray(positions, device=device)
+    pace = np.float64(base) ** (-np.arange(dim // 2, dtype=np.float64) * (2 / dim if dim else 0))
+    where = cast(positions, dtypes.float64)
+    angles = reshape(where, (*where.shape, 1)) * asarray(pace, device=where.device)
+    table = concat([cos(angles), sin(angles)], len(angles.shape) - 1)
+    return cast(table, dtypes.default_float() if dtype is None else dtypes.canonical(dtype))
+
+
+def rotate(input, table, interleaved: bool = False):
+    """Features turned in pairs by angles: table (…, T, D) as `rotary_table` gives it.
+
+    The pairs are features i and i + D/2 or, `interleaved`, 2i and 2i + 1. Of an input that is
+    wider than the table the first D features are turned.
+    """
+    x = boxed(input)
+    table = boxed_beside(x, table)
+    dim = table.shape[-1] if table.ndim else -1
+    if not x.ndim or not 0 <= dim <= x.shape[-1] or dim % 2:
+        raise errors.ShapeError(
+            f"rotate: input {x.shape} and table {table.shape}; expected a table of an even width, "
+            "at most the input's"
+        )
+    if broadcast("rotate", x.shape[:-1], table.shape[:-1]) != x.shape[:-1]:
+        raise errors.ShapeError(
+            f"rotate: a table of shape {table.shape} does not broadcast to the input {x.shape}"
+        )
+    table = table if table.dtype == x.dtype else cast(table, x.dtype)
+    axis, width = x.ndim - 1, x.shape[-1]
+    if dim == width:
+        return _rotate(x, table, interleaved, False)
+    turned = _rotate(narrow(x, axis, 0, dim), table, interleaved, False)
+    return concat([turned, narrow(x, axis, dim, width)], axis)
+
+
+def rope(
+    input,
+    positions=None,
+    base: float = 10000.0,
+    interleaved: bool = False,
+    dim: int | None = None,
+):
+    """Rotary position embedding (Su et al. 2021) of (…, T, D): `rotate` by `rotary_table`.
+
+    positions: 0 to T − 1 if they are None; else (…, T), broadcasting with the input's axes.
+    dim: how many of the features are turned; None: all.
+    """
+    x = boxed(input)
+    if x.ndim < 2:
+        raise errors.ShapeError(f"rope: input of shape {x.shape}; expected (…, T, D)")
+    dim = x.shape[-1] if dim is None else dim
+    positions = np.arange(x.shape[-2]) if positions is None else positions
+    if not hasattr(positions, "device") or isinstance(positions, np.ndarray):
+        positions = asarray(positions, device=x.device)
+    table = rotary_table(positions, dim, base, x.dtype)
+    return rotate(x, table, interleaved)

@@ -1,0 +1,164 @@
+"""Convolutions, plain and transposed, along one, two or three axes."""
+
+from ...array.arguments import boxed
+from ...errors import ArgumentError, ShapeError
+from ...ops import convolve
+from ...ops.structural import reshape
+from .windows import Padding, Sizes, each, exact, layout, reach
+
+
+def _padding(name: str, padding, stride: Sizes, spans: Sizes) -> Padding:
+    """PyTorch's padding: numbers, "valid" or "same"."""
+    if not isinstance(padding, str):
+        return tuple([(p, p) for p in each(name, "padding", padding, len(stride), 0)])
+    if padding == "valid":
+        return ((0, 0),) * len(stride)
+    if padding != "same":
+        raise ArgumentError(f"{name}: padding {padding!r}; expected numbers, 'valid' or 'same'")
+    if set(stride) != {1}:
+        raise ArgumentError(
+            f"{name}: padding 'same' by steps of {stride}: the result would have another size; "
+            "use stride 1, or give the padding in numbers"
+        )
+    return tuple([((n - 1) // 2, n // 2) for n in spans])
+
+
+def _weights(name: str, x, w, axes: int, groups: int, channels: int) -> None:
+    """Check that weights fit an input; `channels` are those of the input that weights have."""
+    got = x.shape[-axes - 1]
+    if len(w.shape) != axes + 2:
+        raise ShapeError(
+            f"{name}: weights of shape {tuple(w.shape)}; expected {axes + 2} axes: two for "
+            f"channels and {axes} for the kernel"
+        )
+    if groups < 1 or got % groups or w.shape[0] % groups:
+        raise ShapeError(
+            f"{name}: {groups} groups for an input with {got} channels and weights of shape "
+            f"{tuple(w.shape)}; groups must divide the channels of both"
+        )
+    if got != channels:
+        raise ShapeError(
+            f"{name}: an input with {got} channels and weights of shape {tuple(w.shape)} in "
+            f"{groups} groups, which are for {channels} channels"
+        )
+    if 0 in w.shape[2:]:
+        raise ShapeError(f"{name}: weights of shape {tuple(w.shape)}: the kernel is empty")
+
+
+def _bias(name: str, b, channels: int):
+    b = boxed(b)
+    if tuple(b.shape) != (channels,):
+        raise ShapeError(
+            f"{name}: a bias of shape {tuple(b.shape)}; expected ({channels},), one number for "
+            "each channel of the result"
+        )
+    return b
+
+
+def _images(x, axes: int):
+    """x with an axis of images in front, where it has none."""
+    return reshape(x, (1, *x.shape)) if len(x.shape) == axes + 1 else x
+
+
+def _without(y, x, axes: int):
+    """y without the axis that `_images` gave to x."""
+    return reshape(y, tuple(y.shape[1:])) if len(x.shape) == axes + 1 else y
+
+
+def _convolved(name: str, axes: int, x, w, b, stride, padding, dilation, groups):
+    x, w = boxed(x), boxed(w)
+    size = layout(name, x, axes)
+    groups = each(name, "groups", groups, 1, 1)[0]
+    stride = each(name, "stride", stride, axes, 1)
+    dilation = each(name, "dilation", dilation, axes, 1)
+    _weights(name, x, w, axes, groups, w.shape[1] * groups if len(w.shape) > 1 else 0)
+    spans = reach(tuple(w.shape[2:]), dilation)
+    padding = exact(name, size, spans, stride, _padding(name, padding, stride, spans))
+    how = stride, padding, dilation, groups
+    if b is None:
+        y = convolve.convolution(_images(x, axes), w, *how)
+    else:
+        b = _bias(name, b, w.shape[0])
+        y = convolve.convolution_biased(_images(x, axes), w, b, *how)
+    return _without(y, x, axes)
+
+
+def _transposed(name: str, axes: int, x, w, b, stride, padding, more, groups, dilation):
+    x, w = boxed(x), boxed(w)
+    size = layout(name, x, axes)
+    groups = each(name, "groups", groups, 1, 1)[0]
+    stride = each(name, "stride", stride, axes, 1)
+    dilation = each(name, "dilation", dilation, axes, 1)
+    sides = each(name, "padding", padding, axes, 0)
+    more = each(name, "output_padding", more, axes, 0)
+    _weights(name, x, w, axes, groups, w.shape[0])
+    for m, s, d in zip(more, stride, dilation, strict=True):
+        if m >= max(s, d):
+            raise ArgumentError(
+                f"{name}: output_padding {m} with stride {s} and dilation {d}; it must be smaller "
+                "than one of these"
+            )
+    # What is added behind the result is padding that is not taken away there.
+    pads = tuple([(p, p - m) for p, m in zip(sides, more, strict=True)])
+    spans = reach(tuple(w.shape[2:]), dilation)
+    for n, s, span, (a, c) in zip(size, stride, spans, pads, strict=True):
+        if (n - 1) * s + span - a - c < 1:
+            raise ShapeError(
+                f"{name}: an axis of {n} would become one of {(n - 1) * s + span - a - c}; take "
+                "less padding or a larger kernel"
+            )
+    y = convolve.convolution_transposed(_images(x, axes), w, stride, pads, dilation, groups)
+    if b is not None:
+        channels = w.shape[1] * groups
+        y = y + reshape(_bias(name, b, channels), (channels, *(1,) * axes))
+    return _without(y, x, axes)
+
+
+def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+    """Σ weight · windows of an input (N, C, L) or (C, L), plus a bias.
+
+    `weight` is (O, C / groups, K); `padding` is a number, "valid" (none) or "same".
+
+    >>> import weft as wf
+    >>> x = wf.tensor([[[1.0, 2.0, 3.0, 4.0]]])
+    >>> wf.nn.functional.conv1d(x, wf.tensor([[[1.0, 1.0]]])).tolist()
+    [[[3.0, 5.0, 7.0]]]
+    """
+    return _convolved("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+    """`conv1d` of images (N, C, H, W) or (C, H, W); numbers may be given for each axis."""
+    return _convolved("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+    """`conv1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    return _convolved("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+
+
+def conv_transpose1d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
+):
+    """The transpose of `conv1d` as a linear map of its input, plus a bias.
+
+    `weight` is (C, O / groups, K). The result is `output_padding` longer behind.
+    """
+    how = stride, padding, output_padding, groups, dilation
+    return _transposed("conv_transpose1d", 1, input, weight, bias, *how)
+
+
+def conv_transpose2d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
+):
+    """The transpose of `conv2d` as a linear map of its input, plus a bias."""
+    how = stride, padding, output_padding, groups, dilation
+    return _transposed("conv_transpose2d", 2, input, weight, bias, *how)
+
+
+def conv_transpose3d(
+    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
+):
+    """The transpose of `conv3d` as a linear map of its input, plus a bias."""
+    how = stride, padding, output_padding, groups, dilation
+    return _transposed("conv_transpose3d", 3, input, weight, bias, *how)

@@ -1,0 +1,43 @@
+"""Distances, angles and lengths of vectors, under PyTorch's names."""
+
+from math import inf
+
+from ...array.arguments import axes_of, axis_of, boxed
+from ...errors import ArgumentError
+from ...ops.elementwise import clip
+from ...ops.reduce import norm
+from ...ops.structural import sum_
+
+
+def _length(x, p: float, axes, keepdims: bool):
+    if not p >= 0:
+        raise ArgumentError(f"p={p}: expected the order of a norm, 0 or more")
+    p = float(p)
+    return norm(x, axes, keepdims, int(p) if p != inf and p == int(p) else p)
+
+
+def normalize(input, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12):
+    """x/max(‖x‖ₚ, eps) along an axis."""
+    x = boxed(input)
+    return x / clip(_length(x, p, axes_of("normalize", x, dim), True), float(eps), None)
+
+
+def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
+    """x₁·x₂/(max(‖x₁‖, eps)·max(‖x₂‖, eps)) along an axis; the others broadcast."""
+    a, b = boxed(x1), boxed(x2)
+    wide = a if a.ndim >= b.ndim else b
+    axis = axis_of("cosine_similarity", wide, dim) - wide.ndim
+    unit_a = _unit(a, axis, eps) if a.ndim else a
+    unit_b = _unit(b, axis, eps) if b.ndim else b
+    product = unit_a * unit_b
+    return sum_(product, (product.ndim + axis,), False)
+
+
+def _unit(x, axis: int, eps: float):
+    return x / clip(norm(x, (x.ndim + axis,), True), float(eps), None)
+
+
+def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
+    """‖x₁ − x₂ + eps‖ₚ along the last axis."""
+    d = boxed(x1) - boxed(x2) + float(eps)
+    return _length(d, p, (d.ndim - 1,), keepdim)

@@ -1,0 +1,94 @@
+"""Dropout: elements or whole channels set to zero at random; a byte an element is kept."""
+
+from math import sqrt
+
+from ... import errors
+from ...array.arguments import boxed
+from ...array.random import bernoulli
+from ...ops.activate import masked_scale
+from ...ops.elementwise import where
+
+
+def dropout(input, p: float = 0.5, training: bool = True, generator=None):
+    """Each element zero with probability p, the others divided by 1 − p; x itself if not training.
+
+    generator: a `wf.random.Generator`; None: the default one.
+
+    >>> import weft as wf
+    >>> wf.random.seed(0)
+    >>> y = wf.nn.functional.dropout(wf.ones(1000), 0.25)
+    >>> sorted(set(y.tolist())), 0.9 < y.mean().item() < 1.1
+    ([0.0, 1.3333333730697632], True)
+    """
+    x = boxed(input)
+    return _dropped("dropout", x, x.shape, p, training, generator)
+
+
+def dropout1d(input, p: float = 0.5, training: bool = True, generator=None):
+    """Channels of (N, C, L) or (C, L) zero with probability p."""
+    return _by_channel("dropout1d", input, 1, p, training, generator)
+
+
+def dropout2d(input, p: float = 0.5, training: bool = True, generator=None):
+    """Channels of (N, C, H, W) or (C, H, W) zero with probability p."""
+    return _by_channel("dropout2d", input, 2, p, training, generator)
+
+
+def dropout3d(input, p: float = 0.5, training: bool = True, generator=None):
+    """Channels of (N, C, D, H, W) or (C, D, H, W) zero with probability p."""
+    return _by_channel("dropout3d", input, 3, p, training, generator)
+
+
+def _by_channel(name: str, input, axes: int, p, training, generator):
+    x = boxed(input)
+    if x.ndim not in (axes + 1, axes + 2):
+        raise errors.ShapeError(
+            f"{name}: input of shape {x.shape}; expected {axes + 1} axes, {axes + 2} with a batch"
+        )
+    return _dropped(name, x, (*x.shape[:-axes], *(1,) * axes), p, training, generator)
+
+
+def _dropped(name: str, x, shape, p, training: bool, generator):
+    if not _drops(name, p, training):
+        return x
+    mask = bernoulli(1 - p, shape, device=x.device, generator=generator)
+    return masked_scale(x, mask, 1 / (1 - p) if p < 1 else 0.0)
+
+
+def _drops(name: str, p: float, training: bool) -> bool:
+    if not 0 <= p <= 1:
+        raise errors.ArgumentError(f"{name}: p={p}, expected a probability from 0 to 1")
+    return training and p > 0
+
+
+# What selu gives at −∞: what is dropped is set to it.
+_FLOOR = -1.0507009873554805 * 1.6732632423543772
+
+
+def alpha_dropout(input, p: float = 0.5, training: bool = False, generator=None):
+    """Elements set to selu(−∞) with probability p, then scaled so that mean 0 and variance 1 stay.
+
+    (Klambauer et al. 2017.)
+    """
+    x = boxed(input)
+    return _alpha_dropped("alpha_dropout", x, x.shape, p, training, generator)
+
+
+def feature_alpha_dropout(input, p: float = 0.5, training: bool = False, generator=None):
+    """`alpha_dropout` of whole channels: of all elements with the same first two indices."""
+    x = boxed(input)
+    if x.ndim < 2:
+        raise errors.ShapeError(f"feature_alpha_dropout: input of shape {x.shape} has no channels")
+    shape = (*x.shape[:2], *(1,) * (x.ndim - 2))
+    return _alpha_dropped("feature_alpha_dropout", x, shape, p, training, generator)
+
+
+def _alpha_dropped(name: str, x, shape, p, training: bool, generator):
+    if not _drops(name, p, training):
+        return x
+    if p == 1:
+        return x * 0.0
+    scale = 1 / sqrt((1 - p) * (1 + p * _FLOOR**2))
+    mask = bernoulli(1 - p, shape, device=x.device, generator=generator)
+    shift = where(mask, 0.0, scale * _FLOOR) - scale * p * _FLOOR
+    return masked_scale(x, mask, scale) + shift.to(x.dtype)

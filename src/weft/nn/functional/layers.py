@@ -1,0 +1,68 @@
+"""The linear layer, tables of embeddings and class indicators, as functions."""
+
+from ... import errors
+from ...array.arguments import boxed, boxed_beside
+from ...core import dtypes
+from ...ops.contract import matmul
+from ...ops.elementwise import where
+from ...ops.index import one_hot as _one_hot
+from ...ops.index import take
+from ...ops.logic import equal
+from ...ops.structural import mT, reshape
+
+
+def linear(input, weight, bias=None):
+    """x·Wᵀ + b for x (…, in), W (out, in) or (in,), b (out,).
+
+    >>> import weft as wf
+    >>> wf.nn.functional.linear(wf.ones((2, 3)), wf.ones((4, 3)), wf.ones(4)).tolist()[0]
+    [4.0, 4.0, 4.0, 4.0]
+    """
+    x, weight = boxed(input), boxed(weight)
+    if weight.ndim not in (1, 2) or not x.ndim or x.shape[-1] != weight.shape[-1]:
+        raise errors.ShapeError(
+            f"linear: input {x.shape} and weight {weight.shape}; expected (…, in) and (out, in)"
+        )
+    y = matmul(x, mT(weight) if weight.ndim == 2 else weight)
+    return y if bias is None else y + boxed(bias)
+
+
+def embedding(input, weight, padding_idx: int | None = None):
+    """The rows of a table (classes, width) that integers name.
+
+    padding_idx: a class whose row gets no gradient; negative ones count from the end.
+    """
+    weight = boxed(weight)
+    i = boxed_beside(weight, input)
+    if weight.ndim != 2:
+        raise errors.ShapeError(
+            f"embedding: weight of shape {weight.shape}, expected (classes, width)"
+        )
+    if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
+        raise errors.DTypeError(
+            f"embedding: input of dtype {i.dtype}, expected integers; cast with .to('int64')"
+        )
+    y = take(weight, i, 0)
+    if padding_idx is None:
+        return y
+    n = weight.shape[0]
+    if not -n <= padding_idx < n:
+        raise errors.ArgumentError(
+            f"embedding: padding_idx {padding_idx} of {n} classes; expected -{n} to {n - 1}"
+        )
+    padded = reshape(equal(i, padding_idx % n), (*i.shape, 1))
+    return where(padded, y.detach(), y)
+
+
+def one_hot(tensor, num_classes: int = -1):
+    """Integers as indicators of their class, int64 (…, classes); -1: one more than the largest."""
+    i = boxed(tensor)
+    if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
+        raise errors.DTypeError(f"one_hot: got {i.dtype}, expected integer classes")
+    if num_classes == -1:
+        if not i.size:
+            raise errors.ArgumentError("one_hot: of nothing; give num_classes")
+        num_classes = int(i.max()) + 1
+    if num_classes < 1:
+        raise errors.ArgumentError(f"one_hot: {num_classes} classes, expected 1 or more")
+    return _one_hot(i, num_classes, dtypes.int64)

@@ -1,0 +1,285 @@
+"""Losses of predictions beside targets, under PyTorch's names and arguments.
+
+`reduction` is "mean", "sum" or "none". Input and target must have one shape, unless the target is
+a number: what broadcasting would make of (N, 1) and (N,) is hardly ever meant.
+"""
+
+from math import log, pi
+
+from ... import errors
+from ...array.arguments import boxed, boxed_beside
+from ...ops import activate
+from ...ops.complex_ import abs_
+from ...ops.elementwise import clip, exp, minimum, square, where
+from ...ops.elementwise import log as _log
+from ...ops.elementwise import sqrt as _sqrt
+from ...ops.logic import equal, greater, not_equal
+from ...ops.reduce import mean as _mean
+from ...ops.special import xlogy
+from ...ops.structural import sum_
+from .distances import pairwise_distance
+
+
+def reduced(name: str, loss, reduction: str):
+    """The losses' mean or sum, or all of them."""
+    if reduction == "none":
+        return loss
+    axes = tuple(range(loss.ndim))
+    if reduction == "sum":
+        return sum_(loss, axes, False)
+    if reduction == "mean":
+        return _mean(loss, axes, False)
+    raise errors.ArgumentError(f"{name}: reduction {reduction!r}, expected 'none', 'mean' or 'sum'")
+
+
+def _pair(name: str, input, target):
+    """Input and target as tensors of one shape; a number as the target stands for all."""
+    x = boxed(input)
+    t = boxed_beside(x, target)
+    if t.ndim and t.shape != x.shape:
+        raise errors.ShapeError(
+            f"{name}: input {x.shape} and target {t.shape} differ; reshape one of them"
+        )
+    return x, t
+
+
+def _weighed(name: str, loss, weight):
+    """Losses times weights, of which there is one each."""
+    weight = boxed_beside(loss, weight)
+    if weight.shape != loss.shape:
+        raise errors.ShapeError(
+            f"{name}: weight {weight.shape} for losses of shape {loss.shape}; expected one each"
+        )
+    return loss * weight
+
+
+def _weighted(name: str, loss, weight, reduction: str):
+    """Losses times weights; their mean is divided by the sum of the weights."""
+    if weight is None:
+        return reduced(name, loss, reduction)
+    loss = _weighed(name, loss, weight)
+    if reduction != "mean":
+        return reduced(name, loss, reduction)
+    return reduced(name, loss, "sum") / reduced(name, boxed_beside(loss, weight), "sum")
+
+
+def mse_loss(input, target, reduction: str = "mean", weight=None):
+    """(x − t)².
+
+    >>> import weft as wf
+    >>> wf.nn.functional.mse_loss(wf.tensor([1.0, 3.0]), wf.tensor([0.0, 0.0])).item()
+    5.0
+    """
+    x, t = _pair("mse_loss", input, target)
+    return _weighted("mse_loss", square(x - t), weight, reduction)
+
+
+def l1_loss(input, target, reduction: str = "mean", weight=None):
+    """|x − t|."""
+    x, t = _pair("l1_loss", input, target)
+    return _weighted("l1_loss", abs_(x - t), weight, reduction)
+
+
+def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0, weight=None):
+    """(x − t)²/2 where |x − t| ≤ delta, else delta·(|x − t| − delta/2).
+
+    The mean is over the number of losses, also with weights.
+    """
+    if not delta > 0:
+        raise errors.ArgumentError(f"huber_loss: delta {delta}, expected a positive number")
+    x, t = _pair("huber_loss", input, target)
+    loss = _huber(x - t, float(delta))
+    loss = loss if weight is None else _weighed("huber_loss", loss, weight)
+    return reduced("huber_loss", loss, reduction)
+
+
+def _huber(d, delta: float):
+    """With c, d limited to ±delta, both branches are c·(d − c/2)."""
+    c = clip(d, -delta, delta)
+    return c * (d - 0.5 * c)
+
+
+def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
+    """The Huber loss with delta = beta, divided by beta; |x − t| for beta 0."""
+    if beta < 0:
+        raise errors.ArgumentError(f"smooth_l1_loss: beta {beta}, expected 0 or more")
+    x, t = _pair("smooth_l1_loss", input, target)
+    loss = _huber(x - t, float(beta)) / beta if beta else abs_(x - t)
+    return reduced("smooth_l1_loss", loss, reduction)
+
+
+def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
+    """−t·log(p) − (1 − t)·log(1 − p) for probabilities p; logarithms end at −100.
+
+    There the loss is flat, and so is its gradient. `binary_cross_entropy_with_logits` has no such
+    end.
+    """
+    p, t = _pair("binary_cross_entropy", input, target)
+    near, far = clip(_log_quietly(p), -100.0, None), clip(_log_quietly(1 - p), -100.0, None)
+    return _scaled("binary_cross_entropy", -(t * near + (1 - t) * far), weight, reduction)
+
+
+def _log_quietly(p):
+    """log(p), for p = 0 by way of a number that is not: NumPy would warn."""
+    nothing = equal(p, 0)
+    return where(nothing, -1000.0, _log(where(nothing, 1.0, p)))
+
+
+def _scaled(name: str, loss, weight, reduction: str):
+    """Losses times weights that broadcast; the mean is over the number of losses."""
+    if weight is not None:
+        loss = loss * boxed_beside(loss, weight)
+    return reduced(name, loss, reduction)
+
+
+def binary_cross_entropy_with_logits(
+    input, target, weight=None, reduction: str = "mean", pos_weight=None
+):
+    """Binary cross-entropy of sigmoid(x), without overflow: (1 − t)·x + softplus(−x).
+
+    pos_weight: what the losses of t = 1 are multiplied by; broadcasts.
+    """
+    name = "binary_cross_entropy_with_logits"
+    x, t = _pair(name, input, target)
+    if pos_weight is None:
+        loss = (1 - t) * x + activate.softplus(-x)
+    else:
+        share = 1 + (boxed_beside(x, pos_weight) - 1) * t
+        loss = (1 - t) * x + share * activate.softplus(-x)
+    return _scaled(name, loss, weight, reduction)
+
+
+def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
+    """t·(log t − x) for log-probabilities x, where 0·log 0 = 0; log_target: t is given as log t.
+
+    "mean" is over all elements; "batchmean", the divergence itself, over the first axis.
+    """
+    x, t = _pair("kl_div", input, target)
+    share = exp(t) if log_target else t
+    impossible = equal(share, 0)  # whatever its log-probability, which may be −∞
+    x = where(impossible, 0.0, x)
+    if log_target:
+        loss = share * (where(impossible, 0.0, t) - x)
+    else:
+        loss = xlogy(t, t) - t * x
+    if reduction != "batchmean":
+        return reduced("kl_div", loss, reduction)
+    if not loss.ndim:
+        raise errors.ShapeError("kl_div: reduction='batchmean' of a number, which has no batch")
+    return reduced("kl_div", loss, "sum") / loss.shape[0]
+
+
+def hinge_loss(input, target, margin: float = 1.0, reduction: str = "mean"):
+    """max(0, margin − t·x) for t = ±1."""
+    x, t = _pair("hinge_loss", input, target)
+    return reduced("hinge_loss", clip(margin - t * x, 0.0, None), reduction)
+
+
+def hinge_embedding_loss(input, target, margin: float = 1.0, reduction: str = "mean"):
+    """x where t = 1, max(0, margin − x) where t = −1."""
+    x, t = _pair("hinge_embedding_loss", input, target)
+    apart = where(not_equal(t, 1), clip(margin - x, 0.0, None), 0.0)
+    loss = where(not_equal(t, -1), x, 0.0) + apart
+    return reduced("hinge_embedding_loss", loss, reduction)
+
+
+def soft_margin_loss(input, target, reduction: str = "mean"):
+    """log(1 + exp(−t·x)) for t = ±1."""
+    x, t = _pair("soft_margin_loss", input, target)
+    return reduced("soft_margin_loss", activate.softplus(-(t * x)), reduction)
+
+
+def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+    """max(0, margin − t·(x₁ − x₂)) for t = ±1: t = 1 where x₁ should be the larger."""
+    a, b = _pair("margin_ranking_loss", input1, input2)
+    _, t = _pair("margin_ranking_loss", a, target)
+    return reduced("margin_ranking_loss", clip(margin - t * (a - b), 0.0, None), reduction)
+
+
+def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+    """1 − cos(x₁, x₂) where t = 1, max(0, cos(x₁, x₂) − margin) where t = −1.
+
+    x₁ and x₂ are (N, D) with t (N,), or (D,) with t a number.
+    """
+    a, b = _pair("cosine_embedding_loss", input1, input2)
+    t = boxed_beside(a, target)
+    if a.ndim not in (1, 2) or t.shape != a.shape[:-1]:
+        raise errors.ShapeError(
+            f"cosine_embedding_loss: inputs {a.shape} and target {t.shape}; expected (N, D) and "
+            "(N,), or (D,) and ()"
+        )
+    along, tiny = (a.ndim - 1,), 1e-12
+    inner = sum_(a * b, along, False)
+    sizes = (sum_(a * a, along, False) + tiny) * (sum_(b * b, along, False) + tiny)
+    cos = inner / _sqrt(sizes)
+    loss = where(equal(t, 1), 1 - cos, 0.0)
+    loss = loss + where(equal(t, -1), clip(cos - margin, 0.0, None), 0.0)
+    return reduced("cosine_embedding_loss", loss, reduction)
+
+
+def triplet_margin_loss(
+    anchor,
+    positive,
+    negative,
+    margin: float = 1.0,
+    p: float = 2.0,
+    eps: float = 1e-6,
+    swap: bool = False,
+    reduction: str = "mean",
+):
+    """max(0, d(anchor, positive) − d(anchor, negative) + margin) with distances in the p-norm.
+
+    swap: where the positive is nearer to the negative than the anchor is, that distance counts.
+    """
+    if not margin > 0:
+        raise errors.ArgumentError(f"triplet_margin_loss: margin {margin}, expected more than 0")
+    near = pairwise_distance(anchor, positive, p, eps)
+    far = pairwise_distance(anchor, negative, p, eps)
+    if swap:
+        far = minimum(far, pairwise_distance(positive, negative, p, eps))
+    return reduced("triplet_margin_loss", clip(near - far + margin, 0.0, None), reduction)
+
+
+def poisson_nll_loss(
+    input,
+    target,
+    log_input: bool = True,
+    full: bool = False,
+    eps: float = 1e-8,
+    reduction: str = "mean",
+):
+    """−log of the Poisson probability of t: exp(x) − t·x, or x − t·log(x + eps) for the rate x.
+
+    full: with Stirling's approximation of log t! where t > 1.
+    """
+    x, t = _pair("poisson_nll_loss", input, target)
+    loss = exp(x) - t * x if log_input else x - t * _log(x + eps)
+    if full:
+        many = greater(t, 1)
+        large = where(many, t, 1.0)
+        stirling = large * _log(large) - large + 0.5 * _log(2 * pi * large)
+        loss = loss + where(many, stirling, 0.0)
+    return reduced("poisson_nll_loss", loss, reduction)
+
+
+def gaussian_nll_loss(
+    input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
+):
+    """(log v + (x − t)²/v)/2, plus log(2π)/2 if `full`, for the variance v, which is at least eps.
+
+    var: like the input, or with a last axis of 1 or none. Its gradient passes the limit.
+    """
+    x, t = _pair("gaussian_nll_loss", input, target)
+    v = boxed_beside(x, var)
+    if v.ndim and v.shape == x.shape[:-1] and v.shape != x.shape:
+        v = v.reshape((*v.shape, 1))
+    if v.ndim and v.shape not in (x.shape, (*x.shape[:-1], 1)):
+        raise errors.ShapeError(
+            f"gaussian_nll_loss: var {v.shape} for an input of shape {x.shape}; expected that "
+            "shape, or one number for each line of it"
+        )
+    v = v + (clip(v, float(eps), None) - v).detach()
+    loss = 0.5 * (_log(v) + square(x - t) / v)
+    if full:
+        loss = loss + 0.5 * log(2 * pi)
+    return reduced("gaussian_nll_loss", loss, reduction)

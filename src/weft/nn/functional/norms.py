@@ -1,0 +1,215 @@
+"""Normalisations, under PyTorch's names and arguments."""
+
+from math import prod
+
+from ... import errors
+from ...array.arguments import boxed
+from ...array.inplace import copy_
+from ...core import dtypes
+from ...core.box import BOXES
+from ...core.value import TENSORS, wrap
+from ...ops.activate import scale_shift
+from ...ops.elementwise import rsqrt
+from ...ops.normalise import root_mean_square, standardise
+from ...ops.reduce import mean as _mean
+from ...ops.structural import cast, reshape
+from ...transform.backward import no_grad
+from ...transform.batch import Batch
+from ...transform.checkpoint import replaying
+
+
+def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
+    """(x − mean)/√(variance + eps)·weight + bias over the last axes, of shape `normalized_shape`.
+
+    Keeps the normalised values and one number for each that was averaged.
+
+    >>> import weft as wf
+    >>> wf.nn.functional.layer_norm(wf.tensor([[1.0, 3.0]]), 2, eps=0.0).tolist()
+    [[-1.0, 1.0]]
+    """
+    x = boxed(input)
+    shape = _trailing("layer_norm", x, normalized_shape)
+    y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps))[0]
+    return _affine("layer_norm", y, shape, weight, bias)
+
+
+def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
+    """x/√(mean(x²) + eps)·weight over the last axes; eps None: the dtype's rounding unit."""
+    x = boxed(input)
+    shape = _trailing("rms_norm", x, normalized_shape)
+    if eps is None:
+        eps = _unit(x.dtype)
+    y = root_mean_square(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps))[0]
+    return _affine("rms_norm", y, shape, weight, None)
+
+
+def _unit(dtype) -> float:
+    from ml_dtypes import finfo
+
+    return float(finfo(dtype if dtypes.is_inexact(dtype) else dtypes.default_float()).eps)
+
+
+def _trailing(name: str, x, shape) -> tuple[int, ...]:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if not shape or x.shape[len(x.shape) - len(shape) :] != shape:
+        raise errors.ShapeError(
+            f"{name}: normalized_shape {shape}, expected the lengths of the last axes of the "
+            f"input, which is {x.shape}"
+        )
+    return shape
+
+
+def _affine(name: str, y, shape, weight, bias):
+    """y·weight + bias, each of this shape or of one that broadcasts like it."""
+    weight, bias = (_fitting(name, y, shape, v) for v in (weight, bias))
+    if weight is None:
+        return y if bias is None else y + bias
+    return y * weight if bias is None else scale_shift(y, weight, bias)
+
+
+def _fitting(name: str, y, shape, v):
+    if v is None:
+        return None
+    v = boxed(v)
+    if v.size != prod(shape) or v.ndim > len(shape):
+        shown = tuple(n for n in shape if n != 1) or shape
+        raise errors.ShapeError(
+            f"{name}: a weight or bias of shape {v.shape}, expected {shown}, one number for each "
+            "element or channel that is normalised"
+        )
+    v = v if v.dtype == y.dtype else cast(v, y.dtype)
+    return v if v.shape == shape else reshape(v, shape)
+
+
+def _channels(name: str, x) -> int:
+    if x.ndim < 2:
+        raise errors.ShapeError(f"{name}: input of shape {x.shape}; expected (N, C, …)")
+    return x.shape[1]
+
+
+def group_norm(input, num_groups: int, weight=None, bias=None, eps: float = 1e-5):
+    """Each of `num_groups` groups of channels of (N, C, …) brought to mean 0 and variance 1."""
+    x = boxed(input)
+    c = _channels("group_norm", x)
+    if num_groups < 1 or c % num_groups:
+        raise errors.ArgumentError(
+            f"group_norm: {c} channels in {num_groups} groups; expected a divisor of {c}"
+        )
+    size = prod(x.shape[2:]) * (c // num_groups)
+    grouped = reshape(x, (x.shape[0], num_groups, size))
+    y = reshape(standardise(grouped, (2,), float(eps))[0], x.shape)
+    return _affine("group_norm", y, (c, *(1,) * (x.ndim - 2)), weight, bias)
+
+
+def batch_norm(
+    input,
+    running_mean,
+    running_var,
+    weight=None,
+    bias=None,
+    training: bool = False,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+):
+    """Each channel of (N, C, …) brought to mean 0 and variance 1.
+
+    In training by its own statistics, of which the running ones (if there are any) take the share
+    `momentum` in place, the variance without bias; else by the running ones. A checkpoint that
+    runs this again does not count the statistics again.
+    """
+    x = boxed(input)
+    c = _channels("batch_norm", x)
+    wide = (c, *(1,) * (x.ndim - 2))
+    if not training:
+        return _by_running("batch_norm", x, wide, running_mean, running_var, weight, bias, eps)
+    count = x.size // c if c else 0
+    if count == 1:
+        raise errors.ShapeError(
+            f"batch_norm: input of shape {x.shape} has one value for each channel, which has no "
+            "variance; give more, or pass training=False"
+        )
+    axes = (0, *range(2, x.ndim))
+    y, mean, variance = standardise(x, axes, float(eps))
+    share = count / (count - 1) if count else 1.0
+    _follow("batch_norm", running_mean, reshape(mean, (c,)), momentum)
+    _follow("batch_norm", running_var, reshape(variance, (c,)) * share, momentum)
+    return _affine("batch_norm", y, wide, weight, bias)
+
+
+def instance_norm(
+    input,
+    running_mean=None,
+    running_var=None,
+    weight=None,
+    bias=None,
+    use_input_stats: bool = True,
+    momentum: float = 0.1,
+    eps: float = 1e-5,
+):
+    """Each channel of each element of (N, C, …) brought to mean 0 and variance 1.
+
+    By its own statistics, whose means over the batch the running ones follow; or, without
+    `use_input_stats`, by the running ones.
+    """
+    x = boxed(input)
+    c = _channels("instance_norm", x)
+    wide = (c, *(1,) * (x.ndim - 2))
+    if not use_input_stats:
+        return _by_running("instance_norm", x, wide, running_mean, running_var, weight, bias, eps)
+    count = prod(x.shape[2:])
+    if count == 1:
+        raise errors.ShapeError(
+            f"instance_norm: input of shape {x.shape} has one value for each channel, which has "
+            "no variance; give more, or pass use_input_stats=False"
+        )
+    y, mean, variance = standardise(x, tuple(range(2, x.ndim)), float(eps))
+    share = count / (count - 1) if count else 1.0
+    flat = (x.shape[0], c)
+    _follow("instance_norm", running_mean, _mean(reshape(mean, flat), (0,), False), momentum)
+    averaged = _mean(reshape(variance, flat), (0,), False) * share
+    _follow("instance_norm", running_var, averaged, momentum)
+    return _affine("instance_norm", y, wide, weight, bias)
+
+
+def _by_running(name: str, x, wide, mean, variance, weight, bias, eps: float):
+    """(x − mean)/√(variance + eps)·weight + bias in one pass over x."""
+    if mean is None or variance is None:
+        raise errors.ArgumentError(
+            f"{name}: no running_mean and running_var to normalise by; give both, or normalise by "
+            "the input's own statistics"
+        )
+    mean, variance = (_fitting(name, x, wide, v) for v in (mean, variance))
+    scale = rsqrt(variance + float(eps))
+    if weight is not None:
+        scale = scale * _fitting(name, x, wide, weight)
+    shift = -(mean * scale)
+    if bias is not None:
+        shift = shift + _fitting(name, x, wide, bias)
+    return scale_shift(x, scale, shift)
+
+
+def _follow(name: str, running, value, momentum: float) -> None:
+    """running ← (1 − momentum)·running + momentum·value, in place."""
+    if running is None or replaying():
+        return
+    if type(running) not in TENSORS:
+        raise errors.DTypeError(
+            f"{name}: running statistics of type {type(running).__name__}, which cannot be "
+            "changed in place; expected a tensor"
+        )
+    with no_grad():
+        value = cast(_plain(name, value), running.dtype)
+        copy_(running, running.detach() * (1 - momentum) + value * momentum)
+
+
+def _plain(name: str, x):
+    """The value of a statistic, without what differentiates or traces it."""
+    while x._data.__class__ in BOXES:
+        box = x._data
+        if box.__class__ is Batch and box.mapped:
+            raise errors.BatchingError(
+                f"{name}: inside vmap the statistics differ over the batch, and the running ones "
+                "are shared; leave those out, or normalise by them"
+            )
+        x = box.inner if box.inner.__class__ in TENSORS else wrap(box.inner)
+    return x.detach()

@@ -1,0 +1,153 @@
+"""Pixels rearranged: shuffled between channels and space, padded, cut into patches."""
+
+from math import prod
+
+from ...array.arguments import boxed
+from ...core.aval import integer_in
+from ...errors import ArgumentError, ShapeError
+from ...ops import arrange
+from ...ops.slicing import slice_, unslice
+from ...ops.structural import permute, reshape
+from .windows import Sizes, each, reach
+
+
+def pixel_shuffle(input, upscale_factor: int):
+    """(..., C·r², H, W) as (..., C, H·r, W·r): channels become pixels."""
+    x, r = boxed(input), integer_in("pixel_shuffle", "upscale_factor", upscale_factor)
+    if len(x.shape) < 3 or r < 1 or x.shape[-3] % (r * r):
+        raise ShapeError(
+            f"pixel_shuffle: an input of shape {tuple(x.shape)} by {r}; expected (..., C·{r}², H, "
+            "W) with a positive factor"
+        )
+    *lead, c, h, w = x.shape
+    k = len(lead)
+    apart = reshape(x, (*lead, c // (r * r), r, r, h, w))
+    mixed = permute(apart, (*range(k), k, k + 3, k + 1, k + 4, k + 2))
+    return reshape(mixed, (*lead, c // (r * r), h * r, w * r))
+
+
+def pixel_unshuffle(input, downscale_factor: int):
+    """(..., C, H·r, W·r) as (..., C·r², H, W): pixels become channels."""
+    x, r = boxed(input), integer_in("pixel_unshuffle", "downscale_factor", downscale_factor)
+    if len(x.shape) < 3 or r < 1 or x.shape[-1] % r or x.shape[-2] % r:
+        raise ShapeError(
+            f"pixel_unshuffle: an input of shape {tuple(x.shape)} by {r}; expected (..., C, H·{r}, "
+            f"W·{r}) with a positive factor"
+        )
+    *lead, c, h, w = x.shape
+    k = len(lead)
+    apart = reshape(x, (*lead, c, h // r, r, w // r, r))
+    mixed = permute(apart, (*range(k), k, k + 2, k + 4, k + 1, k + 3))
+    return reshape(mixed, (*lead, c * r * r, h // r, w // r))
+
+
+_MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
+
+
+def pad(input, pad, mode: str = "constant", value: float | None = None):
+    """PyTorch's padding: (before, behind) of the last axis, then of the last but one, and so on.
+
+    Modes are constant (where negative widths cut off), reflect, replicate and circular.
+    """
+    x, given = boxed(input), [integer_in("pad", "pad", p) for p in pad]
+    if len(given) % 2 or len(given) > 2 * len(x.shape):
+        raise ArgumentError(
+            f"pad: {len(given)} widths for the shape {tuple(x.shape)}; give (before, behind) for "
+            "as many of the last axes as are to be padded"
+        )
+    pairs = list(zip(given[::2], given[1::2], strict=True))[::-1]
+    pairs = [(0, 0)] * (len(x.shape) - len(pairs)) + pairs
+    if mode == "constant":
+        return _padded(x, pairs, 0.0 if value is None else value)
+    if mode not in _MODES or value is not None:
+        raise ArgumentError(
+            f"pad: mode {mode!r}{'' if value is None else ' with a value'}; expected 'constant', "
+            "or without a value 'reflect', 'replicate' or 'circular'"
+        )
+    for n, widths in zip(x.shape, pairs, strict=True):
+        _shown(n, widths, mode)
+    return arrange.pad_by(x, tuple(pairs), _MODES[mode])
+
+
+def _shown(n: int, widths: tuple[int, int], mode: str) -> None:
+    """Refuse to show more of an axis beyond its ends than it has."""
+    most = {"reflect": n - 1, "circular": n}.get(mode, max(widths))
+    if min(widths) < 0 or max(widths) > max(most, 0):
+        raise ArgumentError(
+            f"pad: widths {widths} for an axis of {n} in mode {mode!r}; expected 0 to {most}"
+        )
+
+
+def _padded(x, pairs, value):
+    ends = zip(x.shape, pairs, strict=True)
+    kept = [(max(0, -a), n + min(a, 0) + min(b, 0)) for n, (a, b) in ends]
+    if any(count < 0 for _, count in kept):
+        raise ArgumentError(f"pad: widths {pairs} cut more off than {tuple(x.shape)} has")
+    if any(a < 0 or b < 0 for a, b in pairs):
+        x = slice_(x, tuple([(first, count, 1) for first, count in kept]))
+    return arrange.pad(x, tuple([(max(a, 0), max(b, 0)) for a, b in pairs]), value)
+
+
+def _patches(name: str, size: Sizes, kernel, dilation, padding, stride):
+    """(kernel, dilation, padding, stride, spans, counts) of two axes."""
+    kernel = each(name, "kernel_size", kernel, 2, 1)
+    dilation = each(name, "dilation", dilation, 2, 1)
+    padding = each(name, "padding", padding, 2, 0)
+    stride = each(name, "stride", stride, 2, 1)
+    spans = reach(kernel, dilation)
+    counts = []
+    for n, p, span, s in zip(size, padding, spans, stride, strict=True):
+        if n + 2 * p < span:
+            raise ShapeError(
+                f"{name}: patches span {span} elements, an axis of {n} padded by {p} has "
+                f"{n + 2 * p}; pad more, or take a smaller kernel or dilation"
+            )
+        counts.append((n + 2 * p - span) // s + 1)
+    return kernel, dilation, padding, stride, spans, tuple(counts)
+
+
+def _dealt(lead, kernel: Sizes, dilation: Sizes) -> tuple:
+    """The basic index of the elements that dilated patches have, in patches without gaps."""
+    ends = [(0, k, d) for k, d in zip(kernel, dilation, strict=True)]
+    return (*[(0, n, 1) for n in lead], *ends)
+
+
+def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+    """The patches of images (N, C, H, W) as columns: (N, C·kernel, patches)."""
+    x = boxed(input)
+    if len(x.shape) not in (3, 4):
+        raise ShapeError(f"unfold: an input of shape {tuple(x.shape)}; expected (N, C, H, W)")
+    if len(x.shape) == 3:
+        y = unfold(reshape(x, (1, *x.shape)), kernel_size, dilation, padding, stride)
+        return reshape(y, tuple(y.shape[1:]))
+    how = _patches("unfold", tuple(x.shape[2:]), kernel_size, dilation, padding, stride)
+    kernel, dilation, padding, stride, spans, counts = how
+    n, c = x.shape[:2]
+    x = arrange.pad(x, ((0, 0), (0, 0), *[(p, p) for p in padding]), 0.0)
+    for k in (0, 1):
+        x = arrange.windows(x, spans[k], stride[k], 2 + k)
+    x = slice_(x, _dealt((n, c, *counts), kernel, dilation))
+    return reshape(permute(x, (0, 1, 4, 5, 2, 3)), (n, c * prod(kernel), prod(counts)))
+
+
+def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    """The transpose of `unfold`: patches added up where they came from, (N, C, *output_size)."""
+    x = boxed(input)
+    if len(x.shape) == 2:
+        y = fold(reshape(x, (1, *x.shape)), output_size, kernel_size, dilation, padding, stride)
+        return reshape(y, tuple(y.shape[1:]))
+    size = each("fold", "output_size", output_size, 2, 1)
+    how = _patches("fold", size, kernel_size, dilation, padding, stride)
+    kernel, dilation, padding, stride, spans, counts = how
+    if len(x.shape) != 3 or x.shape[1] % prod(kernel) or x.shape[2] != prod(counts):
+        raise ShapeError(
+            f"fold: an input of shape {tuple(x.shape)}; expected (N, C·{prod(kernel)}, "
+            f"{prod(counts)}) for patches of {kernel} in {size}"
+        )
+    n, c = x.shape[0], x.shape[1] // prod(kernel)
+    x = permute(reshape(x, (n, c, *kernel, *counts)), (0, 1, 4, 5, 2, 3))
+    x = unslice(x, _dealt((n, c, *counts), kernel, dilation), (n, c, *counts, *spans))
+    for k in (1, 0):
+        x = arrange.overlap_add(x, stride[k], 2 + k, size[k] + 2 * padding[k])
+    inner = [(p, m, 1) for p, m in zip(padding, size, strict=True)]
+    return slice_(x, ((0, n, 1), (0, c, 1), *inner))

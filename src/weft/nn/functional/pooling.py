@@ -1,0 +1,192 @@
+"""Pools: windows reduced to their largest element or to their mean."""
+
+from math import prod
+
+import numpy as np
+
+from ...array.arguments import boxed
+from ...array.make import asarray
+from ...core import dtypes
+from ...core.aval import integer_in
+from ...errors import ArgumentError
+from ...ops import pool
+from ...ops.elementwise import clip
+from ...ops.index import take
+from ...ops.positions import index_like
+from ...ops.structural import cast
+from .windows import Padding, Sizes, each, exact, layout, reach, rounded_up
+
+
+def _geometry(name, size, kernel, stride, padding, dilation, ceil_mode):
+    """(kernel, stride, padding, dilation) of all axes, the padding exact."""
+    axes = len(size)
+    kernel = each(name, "kernel_size", kernel, axes, 1)
+    none = stride is None or (not isinstance(stride, int) and not len(stride))
+    stride = kernel if none else each(name, "stride", stride, axes, 1)
+    sides = each(name, "padding", padding, axes, 0)
+    dilation = each(name, "dilation", dilation, axes, 1)
+    spans = reach(kernel, dilation)
+    for p, span in zip(sides, spans, strict=True):
+        if p > span // 2:
+            raise ArgumentError(
+                f"{name}: padding {p} for windows that span {span}; expected at most {span // 2}, "
+                "half of it, so that no window lies in the padding"
+            )
+    fit = rounded_up if ceil_mode else exact
+    pads = fit(name, size, spans, stride, tuple([(p, p) for p in sides]))
+    return kernel, stride, pads, dilation
+
+
+def indices_of(taps, size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes):
+    """The places that taps have in arrays of `size`, all axes in one line."""
+    axes = len(size)
+    taps, total = cast(taps, dtypes.int64), 0
+    grid = np.indices(kernel).reshape(axes, -1)
+    counts = taps.shape[-axes:]
+    for k, n in enumerate(size):
+        within = take(index_like(taps, grid[k] * dilation[k]), taps, 0)
+        first = np.arange(counts[k]) * stride[k] - padding[k][0]
+        at = within + index_like(taps, first.reshape(-1, *(1,) * (axes - 1 - k)))
+        # Where all elements are −∞, the first tap counts, which may be one in the padding.
+        total = total + clip(at, 0, n - 1) * prod(size[k + 1 :])
+    return total
+
+
+def _max_pool(name, axes, x, kernel, stride, padding, dilation, ceil_mode, return_indices):
+    x = boxed(x)
+    size = layout(name, x, axes)
+    how = _geometry(name, size, kernel, stride, padding, dilation, ceil_mode)
+    y, taps = pool.max_pool(x, *how)
+    return (y, indices_of(taps, size, *how)) if return_indices else y
+
+
+def max_pool1d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
+    """The largest element of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
+
+    With `return_indices` also where they are along the axis. The gradient goes there; of equal
+    elements, the first one counts.
+
+    >>> import weft as wf
+    >>> wf.nn.functional.max_pool1d(wf.tensor([[1.0, 3.0, 2.0, 0.0]]), 2).tolist()
+    [[3.0, 2.0]]
+    """
+    how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    return _max_pool("max_pool1d", 1, input, *how)
+
+
+def max_pool2d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
+    """`max_pool1d` of images; indices count along rows, H·W of them."""
+    how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    return _max_pool("max_pool2d", 2, input, *how)
+
+
+def max_pool3d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+):
+    """`max_pool1d` of volumes; indices count along rows, D·H·W of them."""
+    how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
+    return _max_pool("max_pool3d", 3, input, *how)
+
+
+def _divisors(size, kernel, stride, pads, sides, include: bool) -> list[np.ndarray]:
+    """How many elements windows have along each axis: of the array, or of its padding too."""
+    found = []
+    for n, k, s, (a, b), p in zip(size, kernel, stride, pads, sides, strict=True):
+        first = np.arange((n + a + b - k) // s + 1) * s - a
+        last = np.minimum(first + k, n + p)
+        inside = np.minimum(last, n) - np.maximum(first, 0)
+        found.append(last - first if include else inside)
+    return found
+
+
+def _mean(total, counts: list[np.ndarray]):
+    """Sums over windows, divided by how many elements they have."""
+    if all(len(set(c.tolist())) == 1 for c in counts):
+        return total / float(prod([int(c[0]) for c in counts]))
+    divisor = counts[0].astype(np.float64)
+    for c in counts[1:]:
+        divisor = divisor[..., None] * c
+    return total / asarray(divisor, dtype=total.dtype, device=total.device)
+
+
+def _avg_pool(name, axes, x, kernel, stride, padding, ceil_mode, include, divisor):
+    x = boxed(x)
+    size = layout(name, x, axes)
+    kernel, stride, pads, _ = _geometry(name, size, kernel, stride, padding, 1, ceil_mode)
+    if divisor is not None and integer_in(name, "divisor_override", divisor) == 0:
+        raise ArgumentError(f"{name}: divisor_override 0; expected another number, or None")
+    # Sums have no place in half precision, which their means have.
+    wide = cast(x, dtypes.float32) if x.dtype in dtypes.HALF else x
+    total = pool.sum_pool(wide, kernel, stride, pads)
+    if divisor is not None:
+        y = total / float(divisor)
+    else:
+        sides = each(name, "padding", padding, axes, 0)
+        y = _mean(total, _divisors(size, kernel, stride, pads, sides, include))
+    return cast(y, x.dtype) if wide is not x else y
+
+
+def avg_pool1d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+):
+    """The mean of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
+
+    Padding counts as zeros, or not at all.
+    """
+    how = kernel_size, stride, padding, ceil_mode, count_include_pad, None
+    return _avg_pool("avg_pool1d", 1, input, *how)
+
+
+def avg_pool2d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+):
+    """`avg_pool1d` of images; `divisor_override` divides the sums in place of their length."""
+    how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    return _avg_pool("avg_pool2d", 2, input, *how)
+
+
+def avg_pool3d(
+    input,
+    kernel_size,
+    stride=None,
+    padding=0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+):
+    """`avg_pool2d` of volumes."""
+    how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
+    return _avg_pool("avg_pool3d", 3, input, *how)

@@ -1,0 +1,240 @@
+"""Recurrent networks over a sequence, with PyTorch's layout of weights.
+
+`params` is a flat list: for each layer, and in it for each direction, W_ih (gates, in), W_hh
+(gates, hidden) and, with biases, b_ih and b_hh. LSTM has the gates i, f, g, o; GRU r, z, n.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ... import errors
+from ...array.arguments import boxed
+from ...ops.contract import matmul
+from ...ops.elementwise import relu as _relu
+from ...ops.elementwise import tanh as _tanh
+from ...ops.recur import gru_cell as _gru_cell
+from ...ops.recur import lstm_cell as _lstm_cell
+from ...ops.structural import concat, mT, permute, reshape, stack, unstack
+from ...transform.control import scan
+from .dropout import dropout as _dropout
+from .layers import linear
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A recurrent network: (x's gates, state, W_hhᵀ, b_hh) -> state, a tuple of tensors."""
+
+    name: str
+    gates: int
+    states: int
+    step: Callable
+
+
+def _lstm_step(x, state, recurrent, bias):
+    h, c = state
+    z = x + matmul(h, recurrent)
+    return _lstm_cell(z if bias is None else z + bias, c)[:2]
+
+
+def _gru_step(x, state, recurrent, bias):
+    (h,) = state
+    y = matmul(h, recurrent)
+    return (_gru_cell(x, y if bias is None else y + bias, h)[0],)
+
+
+def _simple_step(activation: Callable):
+    def step(x, state, recurrent, bias):
+        z = x + matmul(state[0], recurrent)
+        return (activation(z if bias is None else z + bias),)
+
+    return step
+
+
+_LSTM = Kind("lstm", 4, 2, _lstm_step)
+_GRU = Kind("gru", 3, 1, _gru_step)
+_TANH = Kind("rnn_tanh", 1, 1, _simple_step(_tanh))
+_RELU = Kind("rnn_relu", 1, 1, _simple_step(_relu))
+
+
+def lstm(
+    input,
+    hx,
+    params,
+    has_biases: bool = True,
+    num_layers: int = 1,
+    dropout: float = 0.0,
+    train: bool = False,
+    bidirectional: bool = False,
+    batch_first: bool = False,
+):
+    """Long short-term memory over (T, N, in): the outputs, the last h and the last c.
+
+    hx: (h, c), each (layers·directions, N, hidden). dropout: between layers, if `train`.
+    An input (T, in) without a batch goes with states (layers·directions, hidden).
+    """
+    how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run(_LSTM, input, tuple(hx), params, *how)
+
+
+def gru(
+    input,
+    hx,
+    params,
+    has_biases: bool = True,
+    num_layers: int = 1,
+    dropout: float = 0.0,
+    train: bool = False,
+    bidirectional: bool = False,
+    batch_first: bool = False,
+):
+    """Gated recurrent units over (T, N, in): the outputs and the last states."""
+    how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run(_GRU, input, (hx,), params, *how)
+
+
+def rnn_tanh(
+    input,
+    hx,
+    params,
+    has_biases: bool = True,
+    num_layers: int = 1,
+    dropout: float = 0.0,
+    train: bool = False,
+    bidirectional: bool = False,
+    batch_first: bool = False,
+):
+    """h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh) over (T, N, in): the outputs and the last states."""
+    how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run(_TANH, input, (hx,), params, *how)
+
+
+def rnn_relu(
+    input,
+    hx,
+    params,
+    has_biases: bool = True,
+    num_layers: int = 1,
+    dropout: float = 0.0,
+    train: bool = False,
+    bidirectional: bool = False,
+    batch_first: bool = False,
+):
+    """`rnn_tanh` with relu in the place of tanh."""
+    how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
+    return _run(_RELU, input, (hx,), params, *how)
+
+
+def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of long short-term memory: (h, c) from x (N, in) and (h, c)."""
+    return _one_step(_LSTM, input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
+
+
+def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of a gated recurrent unit."""
+    return _one_step(_GRU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of `rnn_tanh`."""
+    return _one_step(_TANH, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+    """One step of `rnn_relu`."""
+    return _one_step(_RELU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
+
+
+def _one_step(kind: Kind, x, state, w_ih, w_hh, b_ih, b_hh):
+    x, state = boxed(x), tuple(boxed(s) for s in state)
+    w_hh = boxed(w_hh)
+    _check_weights(kind, 0, boxed(w_ih), w_hh, x.shape[-1])
+    b_hh = None if b_hh is None else boxed(b_hh)
+    return kind.step(linear(x, w_ih, b_ih), state, mT(w_hh), b_hh)
+
+
+def _run(
+    kind: Kind, x, state, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
+):
+    x, state = boxed(x), tuple(boxed(s) for s in state)
+    directions, alone = 1 + bool(bidirectional), x.ndim == 2
+    weights = _grouped(kind, params, has_biases, num_layers * directions)
+    if alone:
+        x, batch_first = reshape(x, (x.shape[0], 1, x.shape[1])), False
+        state = tuple(reshape(s, (s.shape[0], 1, *s.shape[1:])) for s in state)
+    elif batch_first:
+        x = permute(x, (1, 0, 2))
+    _check(kind, x, state, weights)
+    starts, ends = zip(*(unstack(s, 0) for s in state), strict=True), []
+    starts = list(starts)
+    for layer in range(num_layers):
+        outputs = []
+        for d in range(directions):
+            k = layer * directions + d
+            last, ys = _pass(kind, x, starts[k], weights[k], bool(d))
+            ends.append(last)
+            outputs.append(ys)
+        x = outputs[0] if directions == 1 else concat(outputs, 2)
+        if dropout and layer + 1 < num_layers:
+            x = _dropout(x, dropout, train)
+    last = [stack(list(part), 0) for part in zip(*ends, strict=True)]
+    if alone:
+        x = reshape(x, (x.shape[0], x.shape[2]))
+        last = [reshape(s, (s.shape[0], s.shape[2])) for s in last]
+    return permute(x, (1, 0, 2)) if batch_first else x, *last
+
+
+def _pass(kind: Kind, x, start: tuple, weights, reverse: bool):
+    """One direction of one layer: the last state, and the outputs."""
+    w_ih, w_hh, b_ih, b_hh = weights
+    recurrent = mT(w_hh)
+    # What does not depend on the state is added up beforehand, for all steps in one product.
+    early = b_hh is not None and kind.name != "gru"
+    gates = linear(x, w_ih, b_ih + b_hh if early else b_ih)
+    bias = None if early else b_hh
+
+    def step(state, z):
+        state = kind.step(z, state, recurrent, bias)
+        return state, state[0]
+
+    return scan(step, start, gates, reverse=reverse)
+
+
+def _grouped(kind: Kind, params, has_biases: bool, passes: int) -> list[tuple]:
+    """(W_ih, W_hh, b_ih, b_hh) of each direction of each layer."""
+    params, each = [boxed(p) for p in params], 4 if has_biases else 2
+    if len(params) != each * passes:
+        raise errors.ArgumentError(
+            f"{kind.name}: {len(params)} parameters, expected {each} for each of {passes} passes "
+            "(layers times directions)"
+        )
+    groups = [params[k : k + each] for k in range(0, len(params), each)]
+    return [(*g, *(None,) * (4 - each)) for g in groups]
+
+
+def _check(kind: Kind, x, state: tuple, weights: list[tuple]) -> None:
+    if x.ndim != 3 or not x.shape[0]:
+        raise errors.ShapeError(
+            f"{kind.name}: input of shape {x.shape}; expected (T, N, in) with T ≥ 1, or (N, T, in) "
+            "with batch_first=True"
+        )
+    hidden = weights[0][1].shape[-1]
+    expected = (len(weights), x.shape[1], hidden)
+    if len(state) != kind.states or any(s.shape != expected for s in state):
+        shown = ", ".join(str(s.shape) for s in state)
+        raise errors.ShapeError(
+            f"{kind.name}: states of shape {shown}; expected {kind.states} of {expected}: "
+            "(layers·directions, N, hidden)"
+        )
+    per_layer = 1 if len(weights) == 1 or weights[1][0].shape != weights[0][0].shape else 2
+    _check_weights(kind, 0, *weights[0][:2], x.shape[-1])
+    for k, (w_ih, w_hh, *_) in enumerate(weights[per_layer:]):
+        _check_weights(kind, k + per_layer, w_ih, w_hh, w_ih.shape[-1])
+
+
+def _check_weights(kind: Kind, k: int, w_ih, w_hh, width: int) -> None:
+    hidden = w_hh.shape[-1]
+    if w_ih.shape != (kind.gates * hidden, width) or w_hh.shape != (kind.gates * hidden, hidden):
+        raise errors.ShapeError(
+            f"{kind.name}: weights {w_ih.shape} and {w_hh.shape} of pass {k}; expected "
+            f"({kind.gates}·hidden, {width}) and ({kind.gates}·hidden, hidden)"
+        )

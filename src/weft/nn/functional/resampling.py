@@ -1,0 +1,132 @@
+"""Interpolation: images resampled to another size."""
+
+from math import floor
+
+import numpy as np
+
+from ...array.arguments import boxed
+from ...array.make import asarray
+from ...core import dtypes
+from ...errors import ArgumentError, ShapeError
+from ...ops import arrange
+from ...ops.index import take
+from ...ops.positions import index_like
+from ...ops.structural import cast
+from .adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
+from .windows import Sizes, each
+
+_AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
+_LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
+_NEAREST = ("nearest", "nearest-exact")
+
+
+def _new_size(size: Sizes, target, factor, recompute: bool | None) -> tuple[Sizes, list]:
+    """The size to interpolate to, and the scale of each axis, None where sizes say it."""
+    name, axes = "interpolate", len(size)
+    if (target is None) == (factor is None):
+        raise ArgumentError(f"{name}: give either size or scale_factor, and not both")
+    if target is not None:
+        if recompute:
+            raise ArgumentError(f"{name}: recompute_scale_factor needs a scale_factor, not a size")
+        return each(name, "size", target, axes, 1), [None] * axes
+    factors = list(factor) if isinstance(factor, (tuple, list)) else [factor] * axes
+    if len(factors) != axes or not all(f > 0 for f in factors):
+        raise ArgumentError(
+            f"{name}: scale_factor {factor}; expected one positive number, or {axes}"
+        )
+    found = tuple([floor(n * f) for n, f in zip(size, factors, strict=True)])
+    if 0 in found:
+        raise ArgumentError(f"{name}: scale_factor {factor} makes {size} as small as {found}")
+    return found, [None] * axes if recompute else [float(f) for f in factors]
+
+
+def _nearest(n: int, m: int, scale: float | None, exact: bool) -> np.ndarray:
+    """Which element of an axis of n each of m takes, computed in PyTorch's single precision."""
+    if not exact and m in (n, 2 * n):
+        return np.arange(m) * n // m
+    ratio = np.float32(n / m if scale is None else 1 / scale)
+    at = np.arange(m, dtype=np.float32) + np.float32(0.5 if exact else 0)
+    return np.minimum((at * ratio).astype(np.int64), n - 1)
+
+
+def _picked(x, axis: int, m: int, scale: float | None, exact: bool):
+    n = x.shape[axis]
+    source = _nearest(n, m, scale, exact)
+    if m % n == 0 and np.array_equal(source, np.arange(m) * n // m):
+        return arrange.repeat(x, m // n, axis)  # whose transpose is a plain sum
+    return take(x, index_like(x, source), axis)
+
+
+def _blended(x, axis: int, m: int, scale: float | None, align: bool):
+    """x interpolated linearly along an axis."""
+    n = x.shape[axis]
+    if align:
+        at = np.arange(m) * ((n - 1) / (m - 1) if m > 1 else 0.0)
+    else:
+        ratio = n / m if scale is None else 1 / scale
+        at = np.maximum((np.arange(m) + 0.5) * ratio - 0.5, 0.0)
+    low = np.minimum(at.astype(np.int64), n - 1)
+    high = np.minimum(low + 1, n - 1)
+    share = (at - low).reshape(-1, *(1,) * (len(x.shape) - 1 - axis))
+    share = asarray(share, dtype=x.dtype, device=x.device)
+    below, above = (take(x, index_like(x, i), axis) for i in (low, high))
+    return below + share * (above - below)
+
+
+def interpolate(
+    input,
+    size=None,
+    scale_factor=None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+    recompute_scale_factor: bool | None = None,
+):
+    """(N, C, and one to three axes) with these axes resampled to `size` or by `scale_factor`.
+
+    Modes are nearest, nearest-exact, area, and linear, bilinear or trilinear by the number of
+    axes. With `align_corners` the corners' elements keep their values.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([[[0.0, 1.0]]])
+    >>> wf.nn.functional.interpolate(x, 3, mode="linear", align_corners=True).tolist()
+    [[[0.0, 0.5, 1.0]]]
+    """
+    x = boxed(input)
+    axes = len(x.shape) - 2
+    if axes not in (1, 2, 3):
+        raise ShapeError(
+            f"interpolate: an input of shape {tuple(x.shape)}; expected (N, C, and one to three "
+            "axes)"
+        )
+    if mode not in (*_NEAREST, "area") and _LINEAR.get(mode) != axes:
+        fitting = next(m for m, k in _LINEAR.items() if k == axes)
+        raise ArgumentError(
+            f"interpolate: mode {mode!r} of {axes} axes; expected 'nearest', 'nearest-exact', "
+            f"'area' or {fitting!r}"
+        )
+    if align_corners is not None and mode not in _LINEAR:
+        raise ArgumentError(
+            f"interpolate: align_corners has no meaning in mode {mode!r}; leave it out"
+        )
+    target, scales = _new_size(tuple(x.shape[2:]), size, scale_factor, recompute_scale_factor)
+    if mode == "area":
+        return _AREA[axes](x, target)
+    return _resampled(x, target, scales, mode, bool(align_corners))
+
+
+def _resampled(x, target: Sizes, scales: list, mode: str, align: bool):
+    wide = cast(x, dtypes.float32) if x.dtype in dtypes.HALF and mode in _LINEAR else x
+    y = wide
+    for axis, (m, scale) in enumerate(zip(target, scales, strict=True), 2):
+        if mode in _LINEAR:
+            y = _blended(y, axis, m, scale, align)
+        else:
+            y = _picked(y, axis, m, scale, mode == "nearest-exact")
+    return cast(y, x.dtype) if wide is not x else y
+
+
+def upsample(
+    input, size=None, scale_factor=None, mode: str = "nearest", align_corners: bool | None = None
+):
+    """`interpolate` under its older name."""
+    return interpolate(input, size, scale_factor, mode, align_corners)

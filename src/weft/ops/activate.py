@@ -1,0 +1,94 @@
+"""Rows: activations that keep their argument and nothing else.
+
+Written out in other rows, each would keep several arrays; their slopes are rows as well, so that
+a backend makes one in a single pass through its caches.
+"""
+
+import math
+
+from .batching import pointwise
+from .elementwise import exp, expit, tanh
+from .rows import elementwise, linear, times
+from .samples.case import reals
+from .samples.neural import masks
+from .structural import unbroadcast
+
+_DENSITY = 1 / math.sqrt(2 * math.pi)
+
+# xΦ(x) with the normal distribution function Φ; its slope Φ(x) + xφ(x).
+gelu_slope = elementwise(
+    "gelu_slope",
+    [lambda _y, x: (2.0 - x * x) * exp(x * x * -0.5) * _DENSITY],
+    floating=True,
+    sample=reals((-3, 3)),
+)
+gelu = elementwise(
+    "gelu",
+    [times(lambda t, _y, x: t * gelu_slope(x))],
+    floating=True,
+    sample=reals((-3, 3)),
+)
+
+ROOT, CUBIC = math.sqrt(2 / math.pi), 0.044715
+
+
+def _gelu_tanh_bend(_y, x):
+    """The second derivative of ½x(1 + tanh u) for u = √(2/π)(x + 0.044715x³)."""
+    square = x * x
+    th = tanh(x * (square * (ROOT * CUBIC) + ROOT))
+    du, ddu = square * (3 * ROOT * CUBIC) + ROOT, x * (6 * ROOT * CUBIC)
+    return (1.0 - th * th) * (du + 0.5 * x * (ddu - 2.0 * th * du * du))
+
+
+gelu_tanh_slope = elementwise(
+    "gelu_tanh_slope", [_gelu_tanh_bend], floating=True, sample=reals((-3, 3))
+)
+gelu_tanh = elementwise(
+    "gelu_tanh",
+    [times(lambda t, _y, x: t * gelu_tanh_slope(x))],
+    floating=True,
+    sample=reals((-3, 3)),
+)
+
+
+def _silu_bend(_y, x):
+    s = expit(x)
+    return s * (1.0 - s) * (2.0 + x * (1.0 - 2.0 * s))
+
+
+# x·sigmoid(x), and its slope.
+silu_slope = elementwise("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
+silu = elementwise(
+    "silu",
+    [times(lambda t, _y, x: t * silu_slope(x))],
+    floating=True,
+    sample=reals((-3, 3)),
+)
+
+# log(1 + exp(x)) without overflow.
+softplus = elementwise(
+    "softplus",
+    [times(lambda t, _y, x: t * expit(x))],
+    floating=True,
+    sample=reals((-3, 3)),
+)
+
+# x·scale where the mask is true, else zero: dropout, which keeps a byte for each element.
+masked_scale = linear(
+    "masked_scale",
+    shape=lambda x, mask, scale: x,
+    transpose=[
+        lambda g, _x, mask, scale: unbroadcast(masked_scale(g, mask, scale), _x.shape),
+        None,
+    ],
+    static=True,
+    batch=pointwise,
+    sample=masks,
+)
+
+# x·w + b: what follows a normalisation, in one step.
+scale_shift = elementwise(
+    "scale_shift",
+    [lambda _y, _x, w, _b: w, lambda _y, x, _w, _b: x, 1],
+    sample=reals((-2, 2), (-2, 2), (-2, 2)),
+)

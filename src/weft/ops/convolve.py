@@ -1,0 +1,238 @@
+"""Rows: convolution, in the three forms that are each other's derivatives.
+
+Arrays are x (n, c, *size), weights w (o, c / groups, *kernel) and results y (n, o, *counts), and
+sizes fit exactly (see backend/window_sizes.py): padding behind an axis says where windows end.
+"""
+
+from dataclasses import dataclass
+
+from ..backend.window_sizes import counts_of, kernel_of, size_of
+from ..core import dtypes
+from ..core.aval import Aval
+from ..errors import ShapeError
+from .axes import floating
+from .batching import rank
+from .complex_ import conj
+from .rows import general, linear, on_demand
+from .samples import convolve as samples
+from .slicing import narrow
+from .structural import broadcast_to, permute, reshape, sum_
+
+# The axes in front: images, channels of the array, channels of the result.
+_AXES = {"x": "nc", "w": "oc", "y": "no"}
+
+
+def _blocks(role: str, axis: str, groups: int) -> int:
+    """In how many blocks an axis of channels lies; weights have those of one group."""
+    return groups if axis == "o" or (axis == "c" and role == "x") else 1
+
+
+def _joined(x, role: str, axis: str, blocks: int):
+    """x with its leading batch axis made part of another axis, inside of its blocks."""
+    k = 1 + _AXES[role].index(axis)
+    size, n = x.shape[0], x.shape[k]
+    apart = reshape(x, (*x.shape[:k], blocks, n // blocks, *x.shape[k + 1 :]))
+    order = (*range(1, k + 1), 0, *range(k + 1, len(apart.shape)))
+    return reshape(permute(apart, order), (*x.shape[1:k], size * n, *x.shape[k + 1 :]))
+
+
+def _parted(y, role: str, axis: str, blocks: int, size: int):
+    """The opposite of `_joined`."""
+    k = _AXES[role].index(axis)
+    n = y.shape[k] // size
+    apart = reshape(y, (*y.shape[:k], blocks, size, n // blocks, *y.shape[k + 1 :]))
+    order = (k + 1, *range(k + 1), *range(k + 2, len(apart.shape)))
+    return reshape(permute(apart, order), (size, *y.shape[:k], n, *y.shape[k + 1 :]))
+
+
+@dataclass(frozen=True)
+class Grouped:
+    """A batch of one argument joins an axis that the other lacks; a batch of both, the groups."""
+
+    roles: tuple[str, str]
+    result: str
+
+    def __call__(self, call, size, mapped, args, static):
+        *geometry, groups = static
+        ranks = [rank(a) - m for a, m in zip(args, mapped, strict=True)]
+        if ranks[0] != ranks[1] or groups < 1:
+            raise ValueError("the batch would pass for an axis")  # the shape rule says why
+        if not size:
+            return _none(call, mapped, args, static)
+        if all(mapped):
+            moved = [_joined(a, r, _own(r), 1) for a, r in zip(args, self.roles, strict=True)]
+            y = call(*moved, *geometry, groups * size)
+            return _parted(y, self.result, _own(self.result), 1, size)
+        k = mapped.index(True)
+        role, other = self.roles[k], self.roles[1 - k]
+        (axis,) = set(_AXES[role]) - set(_AXES[other])
+        moved = list(args)
+        moved[k] = _joined(args[k], role, axis, _blocks(role, axis, groups))
+        y = call(*moved, *static)
+        return _parted(y, self.result, axis, _blocks(self.result, axis, groups), size)
+
+
+def _none(call, mapped, args, static):
+    """The results for a batch without elements: as many of those that zeros give."""
+    zeros = [sum_(a, (0,), False) if m else a for m, a in zip(mapped, args, strict=True)]
+    y = call(*zeros, *static)
+    return narrow(reshape(y, (1, *y.shape)), 0, 0, 0)
+
+
+def _own(role: str) -> str:
+    """The axis that groups divide."""
+    return "c" if role == "x" else "o"
+
+
+def _ranks(name: str, a: Aval, b: Aval, groups: int) -> None:
+    if a.ndim != b.ndim or a.ndim < 3:
+        raise ShapeError(
+            f"{name}: {a.shape} and {b.shape}; expected two axes for images or channels and then "
+            "as many axes to slide along in both"
+        )
+    if groups < 1:
+        raise ShapeError(f"{name}: {groups} groups; expected at least one")
+
+
+def _divided(name: str, what: str, n: int, groups: int) -> int:
+    if n % groups:
+        raise ShapeError(f"{name}: {n} {what} in {groups} groups: {groups} must divide {n}")
+    return n // groups
+
+
+def _equal(name: str, what: str, a: int, b: int) -> None:
+    if a != b:
+        raise ShapeError(f"{name}: {a} ≠ {b} {what}")
+
+
+def _made(a: Aval, b: Aval, shape) -> Aval:
+    return a.like(shape, floating(dtypes.promote(a.dtype, b.dtype)))
+
+
+def _convolution_shape(x: Aval, w: Aval, stride, padding, dilation, groups: int) -> Aval:
+    name = f"convolution: {x.shape} by weights {w.shape}"
+    _ranks(name, x, w, groups)
+    each = _divided(name, "channels of the array", x.shape[1], groups)
+    _divided(name, "channels of the result", w.shape[0], groups)
+    _equal(name, "channels of the array in each group", each, w.shape[1])
+    counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
+    return _made(x, w, (x.shape[0], w.shape[0], *counts))
+
+
+def _transposed_shape(y: Aval, w: Aval, stride, padding, dilation, groups: int) -> Aval:
+    name = f"convolution_transposed: {y.shape} by weights {w.shape}"
+    _ranks(name, y, w, groups)
+    _divided(name, "channels", w.shape[0], groups)
+    _equal(name, "channels", y.shape[1], w.shape[0])
+    size = size_of(y.shape[2:], w.shape[2:], stride, padding, dilation)
+    return _made(y, w, (y.shape[0], w.shape[1] * groups, *size))
+
+
+def _weight_shape(x: Aval, y: Aval, stride, padding, dilation, groups: int) -> Aval:
+    name = f"convolution_weight: {x.shape} and {y.shape}"
+    _ranks(name, x, y, groups)
+    _equal(name, "images", x.shape[0], y.shape[0])
+    each = _divided(name, "channels of the array", x.shape[1], groups)
+    _divided(name, "channels of the result", y.shape[1], groups)
+    kernel = kernel_of(x.shape[2:], y.shape[2:], stride, padding, dilation)
+    return _made(x, y, (y.shape[1], each, *kernel))
+
+
+_ROW = {"promote": (0, 1), "floating": True, "static": True, "precision": "half"}
+
+convolution = linear(
+    "convolution",
+    shape=_convolution_shape,
+    transpose=[
+        lambda g, _x, w, *how: convolution_transposed(g, w, *how),
+        lambda g, x, _w, *how: convolution_weight(x, g, *how),
+    ],
+    batch=Grouped(("x", "w"), "y"),
+    sample=samples.convolutions,
+    **_ROW,
+)
+
+convolution_transposed = linear(
+    "convolution_transposed",
+    shape=_transposed_shape,
+    transpose=[
+        lambda g, _y, w, *how: convolution(g, w, *how),
+        lambda g, y, _w, *how: convolution_weight(g, y, *how),
+    ],
+    batch=Grouped(("y", "w"), "x"),
+    sample=samples.transposed,
+    **_ROW,
+)
+
+convolution_weight = linear(
+    "convolution_weight",
+    shape=_weight_shape,
+    transpose=[
+        lambda g, _x, y, *how: convolution_transposed(y, g, *how),
+        lambda g, x, _y, *how: convolution(x, g, *how),
+    ],
+    batch=Grouped(("x", "y"), "w"),
+    sample=samples.weights,
+    **_ROW,
+)
+
+
+def _biased_shape(x: Aval, w: Aval, b: Aval, *how) -> Aval:
+    y = _convolution_shape(x, w, *how)
+    if b.shape != y.shape[1:2]:
+        raise ShapeError(
+            f"convolution: a bias of shape {b.shape}; expected {y.shape[1:2]}, one number for each "
+            "channel of the result"
+        )
+    return y.like(dtype=floating(dtypes.promote_all([x.dtype, w.dtype, b.dtype])))
+
+
+def _per_channel(b, ndim: int):
+    """(…, o) so that it broadcasts to results of that many axes."""
+    return reshape(b, (*b.shape[:-1], 1, b.shape[-1], *(1,) * (ndim - 2)))
+
+
+def _biased_push(tangents, y, x, w, _b, *how):
+    tx, tw, tb = tangents
+    terms = [
+        *([] if tx is None else [convolution(tx, w, *how)]),
+        *([] if tw is None else [convolution(x, tw, *how)]),
+        *([] if tb is None else [broadcast_to(_per_channel(tb, len(y.shape)), y.shape)]),
+    ]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+@on_demand
+def _biased_pull(g, _y, x, w, _b, *how):
+    others = (0, *range(2, len(g.shape)))
+    return (
+        lambda: convolution_transposed(g, conj(w), *how),
+        lambda: convolution_weight(conj(x), g, *how),
+        lambda: sum_(g, others, False),
+    )
+
+
+def _biased_batch(call, size, mapped, args, static):
+    (x, w, b), by_row = args, convolution.op.batch
+    ndim = len(x.shape) - mapped[0]
+    if mapped[0] or mapped[1]:
+        y = by_row(convolution, size, mapped[:2], (x, w), static)
+    else:
+        y = convolution(x, w, *static)
+    return y + _per_channel(b, ndim)
+
+
+# The bias is added to each tile while it is in the cache.
+convolution_biased = general(
+    "convolution_biased",
+    shape=_biased_shape,
+    push=_biased_push,
+    pull=_biased_pull,
+    arity=3,
+    batch=_biased_batch,
+    sample=samples.biased,
+    **_ROW | {"promote": (0, 1, 2)},
+)

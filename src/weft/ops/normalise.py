@@ -1,0 +1,136 @@
+"""Rows: arrays brought to mean zero and variance one, or to mean square one, over axes.
+
+The derivative is a projection that needs the result and the variance only: x is not kept.
+"""
+
+from ..core.aval import Aval, axes_in, reduced
+from ..errors import ShapeError
+from .axes import count, floating, real_only
+from .batching import Along
+from .elementwise import rsqrt, sqrt
+from .reduce import mean
+from .rows import general
+from .samples import neural as samples
+from .structural import broadcast_to
+
+
+def _shape(name: str, statistics: int):
+    def shape(x: Aval, axes, eps):
+        axes_in(name, axes, x.ndim)
+        real_only(name, x)
+        if not count(x.shape, axes):
+            raise ShapeError(
+                f"{name}: shape {x.shape} has no element along axes {axes}; give it at least one"
+            )
+        x = x.like(dtype=floating(x.dtype))
+        return (x, *(x.like(reduced(x.shape, axes, True)),) * statistics)
+
+    return shape
+
+
+def _projection_push(tangents, _z, g, y, axes, centred):
+    dg, dy = tangents
+    z = None if dg is None else projection(dg, y, axes, centred)
+    if dy is not None:
+        dz = dy * mean(g * y, axes, True) + y * mean(g * dy, axes, True)
+        z = -dz if z is None else z - dz
+    return z
+
+
+def _projection_pull(u, _z, g, y, axes, centred):
+    dy = u * mean(g * y, axes, True) + g * mean(u * y, axes, True)
+    return projection(u, y, axes, centred), -dy
+
+
+# g - mean(g) - y·mean(gy): what is left of g beside the constants (if centred) and beside y.
+projection = general(
+    "projection",
+    shape=lambda g, y, axes, centred: y,
+    push=_projection_push,
+    pull=_projection_pull,
+    arity=2,
+    promote=(0, 1),
+    static=True,
+    precision="single",
+    batch=Along(),
+    sample=samples.projections,
+)
+
+
+def _standardise_push(tangents, results, _x, axes, eps):
+    (t,) = tangents
+    y, _, variance = results
+    moved = projection(t, y, axes, True) * rsqrt(variance + eps)
+    spread = mean(t * y, axes, True) * sqrt(variance + eps) * 2.0
+    return moved, mean(t, axes, True), spread
+
+
+def _standardise_pull(gs, results, _x, axes, eps):
+    g, along_mean, along_variance = gs
+    y, _, variance = results
+    share = 1 / count(y.shape, axes)
+    parts = [] if g is None else [projection(g, y, axes, True) * rsqrt(variance + eps)]
+    if along_mean is not None:
+        parts.append(broadcast_to(along_mean * share, y.shape))
+    if along_variance is not None:
+        parts.append(along_variance * sqrt(variance + eps) * y * (2 * share))
+    return (_total(parts),)
+
+
+def _total(parts):
+    total = parts[0]
+    for part in parts[1:]:
+        total = total + part
+    return total
+
+
+# (x - mean)/√(variance + eps) over axes, with the mean and the variance, which keep the axes.
+standardise = general(
+    "standardise",
+    shape=_shape("standardise", 2),
+    push=_standardise_push,
+    pull=_standardise_pull,
+    arity=1,
+    outputs=3,
+    tracked=(0, 1, 2),
+    promote=(0,),
+    floating=True,
+    static=True,
+    precision="single",
+    batch=Along(),
+    sample=samples.normalised,
+)
+
+
+def _to_unit_push(tangents, results, _x, axes, eps):
+    (t,) = tangents
+    y, square = results
+    spread = mean(t * y, axes, True) * sqrt(square + eps) * 2.0
+    return projection(t, y, axes, False) * rsqrt(square + eps), spread
+
+
+def _to_unit_pull(gs, results, _x, axes, eps):
+    g, along_square = gs
+    y, square = results
+    parts = [] if g is None else [projection(g, y, axes, False) * rsqrt(square + eps)]
+    if along_square is not None:
+        parts.append(along_square * sqrt(square + eps) * y * (2 / count(y.shape, axes)))
+    return (_total(parts),)
+
+
+# x/√(mean(x²) + eps) over axes, with the mean of the squares.
+root_mean_square = general(
+    "root_mean_square",
+    shape=_shape("root_mean_square", 1),
+    push=_to_unit_push,
+    pull=_to_unit_pull,
+    arity=1,
+    outputs=2,
+    tracked=(0, 1),
+    promote=(0,),
+    floating=True,
+    static=True,
+    precision="single",
+    batch=Along(),
+    sample=samples.to_unit,
+)

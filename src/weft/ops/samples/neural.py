@@ -1,0 +1,192 @@
+"""Inputs for the neural rows."""
+
+import numpy as np
+
+from .case import Case
+
+
+def masks(rng):
+    """An array, a mask that broadcasts to it, and a factor."""
+    for shape, mask in (((3, 2), (3, 2)), ((2, 3, 2), (2, 3, 1)), ((), ()), ((0, 2), (1, 2))):
+        x, keep = rng.normal(size=shape), rng.random(mask) < 0.6
+        yield Case((x, np.asarray(keep)), (1.25,), f"{shape} under {mask}")
+
+
+_OVER = (((2, 3), (1,)), ((2, 3, 2), (0, 2)), ((4,), (0,)), ((2, 2), (0, 1)), ((0, 3), (1,)))
+
+
+def to_unit(rng):
+    for shape, axes in _OVER:
+        for eps in (1e-5, 0.3):
+            x = rng.uniform(0.5, 1.5, shape) + np.arange(shape[axes[-1]])
+            yield Case((x,), (axes, eps), f"{shape} over {axes} with {eps}")
+    yield Case((np.zeros((2, 3)),), ((1,), 1e-5), "zero", smooth=False)
+    yield Case((rng.normal(size=(2, 1)),), ((1,), 0.1), "alone")
+
+
+def normalised(rng):
+    yield from to_unit(rng)
+    yield Case((np.full((2, 3), 0.5),), ((1,), 1e-5), "constant", smooth=False)
+
+
+def projections(rng):
+    for shape, axes in _OVER:
+        for centred in (True, False):
+            args = rng.normal(size=shape), rng.normal(size=shape)
+            yield Case(args, (axes, centred), f"{shape} over {axes}, {centred}")
+
+
+# queries, keys, values, mask
+_SEEN = np.array([[True, False, True], [True, True, False]])
+_ATTENTIONS = (
+    ((2, 2, 2), (1, 3, 2), (1, 3, 1), None),
+    ((1, 2, 1), (1, 2, 1), (1, 2, 2), None),
+    ((2, 1, 2, 1), (2, 1, 2, 1), (2, 1, 2, 1), None),
+    ((1, 2, 2), (1, 3, 2), (1, 3, 1), "seen"),
+    ((2, 2, 1), (1, 3, 1), (1, 3, 1), "added"),
+    ((1, 0, 2), (1, 2, 2), (1, 2, 1), None),
+    ((1, 2, 2), (1, 0, 2), (1, 0, 1), None),
+)
+_SCALE = 0.7
+
+
+def _attended(rng):
+    """(arguments, causal, share that is dropped, label)"""
+    for q, k, v, kind in _ATTENTIONS:
+        mask = True
+        if kind == "seen":
+            mask = _SEEN[None]
+        elif kind == "added":
+            mask = rng.normal(size=(1, 2, 3))
+        args = rng.normal(size=q), rng.normal(size=k), rng.normal(size=v), mask
+        for causal in (False, True) if kind is None else (False,):
+            yield (*args, 0), causal, 0.0, f"{q} {k} {kind or ''}{' causal' * causal}"
+    q, k, v, _ = _ATTENTIONS[0]
+    seeds = rng.integers(0, 1 << 62, q[:-2])
+    args = rng.normal(size=q), rng.normal(size=k), rng.normal(size=v)
+    yield (*args, True, seeds), False, 0.4, "dropped"
+
+
+def attentions(rng):
+    for args, causal, p, label in _attended(rng):
+        smooth = bool(args[1].size)  # the logarithm of no sum is -∞
+        yield Case(args, (causal, _SCALE, p, np.dtype("float64")), label, smooth=smooth)
+    args = rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2, 2)), rng.normal(size=(1, 2, 1))
+    blind = np.array([[[True, True], [False, False]]])
+    yield Case((*args, blind, 0), (False, _SCALE, 0.0, np.dtype("float64")), "blind", smooth=False)
+
+
+def attention_gradients(rng):
+    for args, causal, p, label in list(_attended(rng))[1::2]:
+        yield Case((*_cotangents(rng, args), *args), (causal, _SCALE, p), label)
+
+
+def _cotangents(rng, args):
+    """g, h, the result and the logarithms, which need not fit the others."""
+    q, _, v, _, _ = args
+    wide, narrow = (*q.shape[:-1], v.shape[-1]), q.shape[:-1]
+    shapes = wide, narrow, wide, narrow
+    return [rng.normal(size=s) for s in shapes]
+
+
+def attention_mask_gradients(rng):
+    shapes = ((1, 2, 1), (1, 2, 1), (1, 2, 1))
+    args = [rng.normal(size=s) for s in shapes]
+    for mask in ((1, 2, 2), (1, 1, 2)):
+        given = (*args, rng.normal(size=mask), 0)
+        yield Case((*_cotangents(rng, given), *given), (False, _SCALE, 0.0), f"mask {mask}")
+    given = (*args, rng.normal(size=(1, 2, 2)), rng.integers(0, 1 << 62, (1,)))
+    yield Case((*_cotangents(rng, given), *given), (True, _SCALE, 0.3), "dropped, causal")
+
+
+def attention_seeds(rng):
+    for shape in ((2,), (2, 1), ()):
+        yield Case((np.asarray(rng.integers(0, 1 << 62, shape)),), (3, 5, 0.4), f"{shape}")
+
+
+_LOGITS = ((2, 3), (4,), (2, 1, 2), (0, 3), (2, 1))
+_WIDE = np.dtype("float64")
+
+
+def cross_entropies(rng):
+    for shape in _LOGITS:
+        for smoothing in (0.0, 0.2):
+            x, classes = rng.normal(size=shape), rng.integers(0, shape[-1], shape[:-1])
+            yield Case((x, np.asarray(classes)), (smoothing, _WIDE), f"{shape}, {smoothing}")
+    x = np.array([[1.0, -np.inf, 2.0], [-np.inf, 0.5, -np.inf]])
+    yield Case((x, np.array([0, 1])), (0.0, _WIDE), "-∞", smooth=False)
+    x = np.array([[1000.0, 0.0, -1000.0]])
+    yield Case((x, np.array([1])), (0.0, _WIDE), "large", smooth=False)
+
+
+def cross_entropy_gradients(rng):
+    for shape in _LOGITS[:4]:
+        for smoothing in (0.0, 0.2):
+            lines, x = shape[:-1], rng.normal(size=shape)
+            g, h, lse = (np.asarray(rng.normal(size=lines)) for _ in range(3))
+            classes = np.asarray(rng.integers(0, shape[-1], lines))
+            yield Case((g, h, lse, x, classes), (smoothing,), f"{shape}, {smoothing}")
+
+
+def soft_cross_entropies(rng):
+    for shape in _LOGITS:
+        x, q = rng.normal(size=shape), rng.uniform(0.1, 1.0, shape)
+        yield Case((x, q), (_WIDE,), f"{shape}")
+    x = np.array([[1.0, -np.inf, 2.0]])
+    yield Case((x, np.array([[0.5, 0.0, 0.5]])), (_WIDE,), "-∞", smooth=False)
+
+
+def soft_cross_entropy_gradients(rng):
+    for shape in _LOGITS[:4]:
+        lines = shape[:-1]
+        g, h, lse = (np.asarray(rng.normal(size=lines)) for _ in range(3))
+        yield Case((g, h, lse, rng.normal(size=shape), rng.normal(size=shape)), (), f"{shape}")
+
+
+def rotations(rng):
+    for x, turn in (
+        ((2, 3, 4), (3, 4)),
+        ((2,), (2,)),
+        ((2,), (3, 2)),
+        ((0, 2), (1, 2)),
+        ((3, 0), (0,)),
+    ):
+        for interleaved, back in ((False, False), (True, False), (True, True)):
+            args = rng.normal(size=x), rng.normal(size=turn)
+            label = f"{x} by {turn}{' interleaved' * interleaved}{' back' * back}"
+            yield Case(args, (interleaved, back), label)
+
+
+def lstm_cells(rng):
+    for lead in ((2,), (), (0,)):
+        args = rng.normal(size=(*lead, 8)), rng.normal(size=(*lead, 2))
+        yield Case(args, (), f"{lead}")
+    yield Case((rng.normal(size=(2, 4)), rng.normal(size=(1,))), (), "one state for all")
+
+
+def gru_cells(rng):
+    for lead in ((2,), (), (0,)):
+        args = rng.normal(size=(*lead, 6)), rng.normal(size=(*lead, 6)), rng.normal(size=(*lead, 2))
+        yield Case(args, (), f"{lead}")
+    args = rng.normal(size=(2, 3)), rng.normal(size=(3,)), rng.normal(size=(2, 1))
+    yield Case(args, (), "broadcast")
+
+
+def labelled(rng):
+    """Log-probabilities that need not be normalised, labels with blanks, and lengths."""
+    for lead, steps, labels, frames, counts in (
+        ((), 3, [1], 3, 1),
+        ((), 4, [1, 1], 4, 2),
+        ((2,), 3, [[1, 2], [2, 0]], [3, 2], [2, 1]),
+        ((1,), 2, [[]], [2], [0]),
+        ((0,), 2, np.zeros((0, 1)), np.zeros(0), np.zeros(0)),
+    ):
+        labels = np.asarray(labels, np.int64)
+        states = np.zeros((*labels.shape[:-1], 2 * labels.shape[-1] + 1), np.int64)
+        states[..., 1::2] = labels
+        lengths = np.asarray(frames, np.int64), np.asarray(counts, np.int64)
+        x = rng.normal(size=(*lead, steps, 3))
+        yield Case((x, states, *lengths), (0,), f"{lead} {steps} {labels.tolist()}")
+    x, states = rng.normal(size=(2, 3)), np.array([0, 1, 0, 1, 0])
+    lengths = np.asarray(2), np.asarray(2)
+    yield Case((x, states, *lengths), (0,), "too short", smooth=False)

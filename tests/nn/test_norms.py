@@ -1,0 +1,196 @@
+"""Normalisations beside PyTorch's: values, gradients, running statistics, memory."""
+
+import numpy as np
+import pytest
+import torch
+
+import weft as wf
+from weft import errors
+
+from .alike import F, T, agree, same, saved_bytes
+
+rng = np.random.default_rng(6)
+DEVICES = ("cpu", "torch")
+
+
+def normal(*shape):
+    return rng.normal(size=shape)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(4,), (3, 4)])
+def test_layer_norm(shape, device):
+    x = normal(2, 3, 4)
+    for options in (
+        {},
+        {"weight": normal(*shape)},
+        {"weight": normal(*shape), "bias": normal(*shape)},
+    ):
+        agree("layer_norm", x, normalized_shape=shape, eps=1e-3, device=device, **options)
+    same(
+        lambda x, b: F.layer_norm(x, shape, bias=b),
+        lambda x, b: T.layer_norm(x, shape, bias=b),
+        x,
+        normal(*shape),
+        device=device,
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("eps", [None, 1e-2])
+def test_rms_norm(eps, device):
+    for shape in ((4,), (3, 4)):
+        x, weight = normal(2, 3, 4), normal(*shape)
+        agree("rms_norm", x, normalized_shape=shape, weight=weight, eps=eps, device=device)
+        agree("rms_norm", x, normalized_shape=shape, eps=eps, device=device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("shape", [(2, 6, 3), (3, 6), (2, 6, 2, 3)])
+def test_group_norm(shape, device):
+    x, weight, bias = normal(*shape), normal(6), normal(6)
+    for groups in (1, 2, 3) if len(shape) > 2 else (1, 2):
+        agree("group_norm", x, num_groups=groups, device=device)
+        agree("group_norm", x, num_groups=groups, weight=weight, bias=bias, device=device)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3, 4), (2, 3, 2, 2)])
+def test_batch_norm(shape, training, device):
+    x, weight, bias = normal(*shape), normal(3), normal(3)
+    for options in ({}, {"weight": weight, "bias": bias}, {"weight": weight}):
+        ours = [wf.tensor(v, device=device) for v in (np.full(3, 0.5), np.full(3, 2.0))]
+        theirs = [torch.tensor(v) for v in (np.full(3, 0.5), np.full(3, 2.0))]
+        same(
+            lambda x, ours=ours, **o: F.batch_norm(x, *ours, training=training, momentum=0.3, **o),
+            lambda x, theirs=theirs, **o: T.batch_norm(
+                x, *theirs, training=training, momentum=0.3, **o
+            ),
+            x,
+            device=device,
+            **options,
+        )
+        for a, b in zip(ours, theirs, strict=True):
+            np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-13)
+
+
+def test_batch_norm_without_running_statistics():
+    x = normal(4, 3)
+    same(
+        lambda x: F.batch_norm(x, None, None, training=True),
+        lambda x: T.batch_norm(x, None, None, training=True),
+        x,
+    )
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("own", [True, False])
+def test_instance_norm(own, device):
+    x, weight, bias = normal(2, 3, 2, 3), normal(3), normal(3)
+    ours = [wf.tensor(v, device=device) for v in (np.full(3, 0.5), np.full(3, 2.0))]
+    theirs = [torch.tensor(v) for v in (np.full(3, 0.5), np.full(3, 2.0))]
+    same(
+        lambda x, w, b: F.instance_norm(x, *ours, w, b, use_input_stats=own, momentum=0.3),
+        lambda x, w, b: T.instance_norm(x, *theirs, w, b, use_input_stats=own, momentum=0.3),
+        x,
+        weight,
+        bias,
+        device=device,
+    )
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-13)
+    agree("instance_norm", x, weight=weight, bias=bias, device=device)
+
+
+def test_half_precision_goes_with_weights_of_float32():
+    x = wf.tensor(normal(2, 4).astype(np.float16), requires_grad=True)
+    w = wf.tensor(normal(4).astype(np.float32), requires_grad=True)
+    y = F.layer_norm(x, (4,), w, w)
+    grads = y.sum().backward()
+    assert (y.dtype, grads[x].dtype, grads[w].dtype) == (wf.float16, wf.float16, wf.float32)
+
+
+def test_a_checkpoint_counts_the_statistics_once():
+    mean, variance = wf.zeros(3, dtype="float64"), wf.ones(3, dtype="float64")
+    x = wf.tensor(normal(4, 3), requires_grad=True)
+
+    def layer(x):
+        return F.batch_norm(wf.tanh(x), mean, variance, training=True)
+
+    plain = (layer(x) * x).sum().backward()[x].numpy()
+    once = mean.numpy().copy(), variance.numpy().copy()
+    mean.copy_(wf.zeros(3, dtype="float64"))
+    variance.copy_(wf.ones(3, dtype="float64"))
+    again = (wf.checkpoint(layer, x) * x).sum().backward()[x].numpy()
+    np.testing.assert_array_equal(plain, again)
+    np.testing.assert_array_equal(mean.numpy(), once[0])
+    np.testing.assert_array_equal(variance.numpy(), once[1])
+
+
+def test_running_statistics_inside_transformations():
+    x = wf.tensor(normal(4, 3))
+
+    def loss(x):
+        return (F.batch_norm(x, mean, wf.ones(3, dtype="float64"), training=True) ** 3).sum()
+
+    for transformed in (lambda: wf.jvp(loss, (x,), (x,)), lambda: wf.jacobian(loss)(x)):
+        mean = wf.zeros(3, dtype="float64")
+        transformed()
+        np.testing.assert_allclose(mean.numpy(), 0.1 * x.numpy().mean(0), rtol=1e-13)
+    stacked = wf.tensor(normal(2, 4, 3))
+    with pytest.raises(errors.BatchingError, match="inside vmap the statistics differ"):
+        wf.vmap(loss)(stacked)
+    y = wf.vmap(lambda x: F.batch_norm(x, None, None, training=True))(stacked)
+    np.testing.assert_allclose(
+        y.numpy()[1], F.batch_norm(stacked[1], None, None, training=True).numpy(), rtol=1e-12
+    )
+
+
+def test_what_is_kept():
+    """The normalised values, one or two numbers for each line, and the weights."""
+    x = wf.tensor(rng.normal(size=(100, 64)).astype(np.float32), requires_grad=True)
+    w = wf.tensor(np.ones(64, np.float32), requires_grad=True)
+    lines = 100 * 4
+    assert saved_bytes(lambda: F.layer_norm(x, 64, w, w)) <= x.nbytes + 2 * lines + w.nbytes
+    assert saved_bytes(lambda: F.rms_norm(x, 64, w)) <= x.nbytes + lines + w.nbytes
+    channels = 64 * 4
+    options = {"weight": w, "bias": w, "training": True}
+    kept = saved_bytes(lambda: F.batch_norm(x, None, None, **options))
+    assert kept <= x.nbytes + 2 * channels + w.nbytes
+
+
+def test_constant_lines_have_finite_gradients():
+    for x in (np.zeros((2, 3)), np.full((2, 3), 1e3)):
+        t = wf.tensor(x, requires_grad=True)
+        loss = F.layer_norm(t, 3).sum() + (F.rms_norm(t, 3) ** 2).sum()
+        assert np.isfinite(loss.backward()[t].numpy()).all()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: F.layer_norm(wf.ones((2, 3)), 2), r"expected the lengths of the last axes"),
+        (lambda: F.layer_norm(wf.ones((2, 3)), 3, wf.ones(2)), r"shape \(2,\), expected \(3,\)"),
+        (lambda: F.rms_norm(wf.ones((2, 3)), (2, 2)), "expected the lengths of the last axes"),
+        (lambda: F.group_norm(wf.ones((2, 3)), 2), "3 channels in 2 groups; expected a divisor"),
+        (lambda: F.group_norm(wf.ones(3), 1), r"expected \(N, C, …\)"),
+        (lambda: F.batch_norm(wf.ones((2, 3)), None, None), "give both"),
+        (
+            lambda: F.batch_norm(wf.ones((1, 3)), None, None, training=True),
+            "one value for each channel, which has no variance",
+        ),
+        (lambda: F.instance_norm(wf.ones((2, 3, 1))), "one value for each channel"),
+        (
+            lambda: F.batch_norm(wf.ones((2, 3)), np.zeros(3), wf.ones(3), training=True),
+            "cannot be changed in place; expected a tensor",
+        ),
+        (
+            lambda: F.batch_norm(wf.ones((2, 3)), wf.ones(2), wf.ones(2)),
+            r"of shape \(2,\), expected \(3,\)",
+        ),
+    ],
+)
+def test_arguments_that_make_no_sense(call, message):
+    with pytest.raises(errors.WeftError, match=message):
+        call()
