@@ -7,7 +7,7 @@ import numpy as np
 
 from weft import errors
 from weft.core import dtypes
-from weft.core.dispatch import infer
+from weft.core.explain import infer
 from weft.core.op import Partials
 from weft.transform.ridders import UNITS, pooled, spread
 
@@ -131,8 +131,8 @@ def check_layouts(trial: Trial) -> Iterator[Finding]:
     y, wanted = base.y, bool(probe.op.rule is not None and probe.moving)
     g = base.pull(ref.u) if wanted else None
     smooth = ref.probe.case.smooth
-    value_bound = ref.value_noise if smooth else 0.0
-    gradient_bound = ref.gradient_noise if smooth and wanted else 0.0
+    value_bound = ref.value_noise if smooth else _order(y, probe.backend)
+    gradient_bound = ref.gradient_noise if smooth and wanted else _order(g, probe.backend)
     for layout in LAYOUTS[probe.backend]:
         args = tuple(layout(a) if isinstance(a, np.ndarray) else a for a in probe.case.args)
         other = Probe(probe.op, replace(probe.case, args=args), probe.backend)
@@ -148,6 +148,13 @@ def check_layouts(trial: Trial) -> Iterator[Finding]:
         for i, (a, b) in enumerate(zip(args, probe.case.args, strict=True)):
             if isinstance(a, np.ndarray) and not _identical(a, b):
                 yield "layout", f"argument {i} was changed ({layout.__name__})"
+
+
+def _order(values, backend: str) -> float:
+    """What adding up in another order changes, which a GPU does for another layout."""
+    if backend != "cuda" or values is None:
+        return 0.0
+    return UNITS * 2.0**-52 * np.max(np.abs(values), initial=0.0, where=np.isfinite(values))
 
 
 def _identical(a: np.ndarray, b: np.ndarray) -> bool:

@@ -29,9 +29,30 @@ def widened(kernel):
     return compute
 
 
+def _as_matmul(kernel):
+    """A kernel that rounds float32 on the GPU as products of matrices do.
+
+    PyTorch ships with TF32 (10 bits) for convolutions and without for matrices; here one switch,
+    `torch.set_float32_matmul_precision`, is for both.
+    """
+    cudnn = torch.backends.cudnn
+
+    def compute(x, *rest):
+        coarse = torch.get_float32_matmul_precision() != "highest"
+        if not x.is_cuda or x.dtype is not torch.float32 or cudnn.allow_tf32 is coarse:
+            return kernel(x, *rest)
+        cudnn.allow_tf32 = coarse
+        try:
+            return kernel(x, *rest)
+        finally:
+            cudnn.allow_tf32 = not coarse
+
+    return compute
+
+
 def _bilinear(kernel):
     """A product of real arrays for complex ones, and for half precision."""
-    real = widened(kernel)
+    real = widened(_as_matmul(kernel))
 
     def compute(a, b, *how):
         if not a.is_complex() and not b.is_complex():

@@ -93,7 +93,8 @@ def overlap_add(x, step, axis, n):
 
 def as_index(i, like) -> torch.Tensor:
     """Foreign indices as an array beside `like`."""
-    return torch.as_tensor(np.ascontiguousarray(i), device=like.device)
+    own = i if isinstance(i, torch.Tensor) else np.ascontiguousarray(i)
+    return torch.as_tensor(own, device=like.device)
 
 
 def _indices(i, n: int) -> torch.Tensor:
