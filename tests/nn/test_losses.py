@@ -171,7 +171,7 @@ def test_what_cross_entropy_keeps_and_makes():
     """The logits and a number a line are kept; the backward pass makes one array of their size."""
     import tracemalloc
 
-    n, classes = 512, 2000
+    n, classes = 4096, 2000  # large beside the chunks that eight threads hold
     x = wf.tensor(rng.normal(size=(n, classes)).astype(np.float32), requires_grad=True)
     t = wf.tensor(rng.integers(0, classes, n))
     kept = saved_bytes(lambda: F.cross_entropy(x, t))
