@@ -1,0 +1,209 @@
+"""Kernel: one loop nest as data, from arrays in memory to arrays in memory.
+
+Every element of `domain` computes the same steps. An operand or result says by how many elements
+each axis moves it: 0 repeats it along that axis. `Fold` steps add up (or otherwise combine) a value
+over the `folded` axes; what is computed from folded values alone is computed once for each fold,
+and the steps that need one beside unfolded values make another sweep over the folded axes.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ..core import dtypes
+from ..core.backends import PYTHON_SCALARS
+from ..core.op import TABLE
+from ..graph.graph import Literal
+
+Strides = tuple[int, ...]
+FOLDS = ("sum", "prod", "max", "min", "mean", "any", "all")
+
+
+class MalformedKernel(AssertionError):
+    """A kernel that breaks a rule; always a mistake of ours, never the user's."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that is read: its first element is where its pointer points."""
+
+    dtype: np.dtype
+    strides: Strides
+
+
+@dataclass(frozen=True)
+class Step:
+    """A row of the table applied to values, by their numbers, and Python scalars."""
+
+    row: str
+    inputs: tuple["int | Literal", ...]
+    dtype: np.dtype
+    static: tuple = ()
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A value combined over the folded axes."""
+
+    kind: str
+    value: int
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class Result:
+    """A value that is written; one of folded values does not move along folded axes."""
+
+    value: int
+    strides: Strides
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Values are numbered: the operands, then the steps. Pointers: operands, then results."""
+
+    domain: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    steps: tuple[Step | Fold, ...]
+    results: tuple[Result, ...]
+    folded: tuple[int, ...] = ()
+
+    @cached_property
+    def dtypes(self) -> tuple[np.dtype, ...]:
+        """The dtype of each value."""
+        return tuple(v.dtype for v in (*self.operands, *self.steps))
+
+    @cached_property
+    def settled(self) -> tuple[int, ...]:
+        """When each value is known: 2k in sweep k, 2k − 1 before it, once for all of the sweep."""
+        depths: list[int] = []
+        for v in self.operands:
+            fixed = bool(self.folded) and not any(v.strides[a] for a in self.folded)
+            depths.append(-1 if fixed else 0)
+        for s in self.steps:
+            if isinstance(s, Fold):
+                depths.append(2 * ((depths[s.value] + 1) // 2) + 1)
+                continue
+            inputs = [depths[i] for i in s.inputs if not isinstance(i, Literal)]
+            depths.append(_together(inputs) if self.folded else 0)
+        return tuple(depths)
+
+    @property
+    def terms(self) -> int:
+        """How many elements a fold combines."""
+        return prod(self.domain[a] for a in self.folded)
+
+    @cached_property
+    def live(self) -> frozenset[int]:
+        """The values that some result needs."""
+        base, live = len(self.operands), set()
+        todo = [r.value for r in self.results]
+        while todo:
+            i = todo.pop()
+            if i not in live and i >= base:
+                step = self.steps[i - base]
+                inputs = (step.value,) if isinstance(step, Fold) else step.inputs
+                todo += [j for j in inputs if not isinstance(j, Literal)]
+            live.add(i)
+        return frozenset(live)
+
+    @property
+    def sweeps(self) -> int:
+        """How often the folded axes are passed over."""
+        stored = [self.settled[r.value] for r in self.results]
+        return max((d // 2 + 1 for d in stored), default=0)
+
+
+def _together(depths: list[int]) -> int:
+    """When a step of values that are settled at these depths is."""
+    top = max(depths, default=-1)
+    moving = any(d % 2 == 0 for d in depths)
+    return top + 1 if moving and top % 2 else top
+
+
+def verify(kernel: Kernel, extents: tuple[tuple[int, int], ...] = ()) -> None:
+    """Raise `MalformedKernel` unless every rule holds.
+
+    `extents` says for each pointer how many elements of its array lie before and from it on;
+    where given, no access may be outside.
+    """
+    n = len(kernel.domain)
+    if any(size < 0 for size in kernel.domain):
+        raise MalformedKernel(f"a domain of {kernel.domain}")
+    if len(set(kernel.folded)) != len(kernel.folded) or any(not 0 <= a < n for a in kernel.folded):
+        raise MalformedKernel(f"folded axes {kernel.folded} of {n}")
+    for i, o in enumerate(kernel.operands):
+        _check_access(kernel, f"operand {i}", o.dtype, o.strides)
+    for k, s in enumerate(kernel.steps):
+        _check_step(kernel, len(kernel.operands) + k, s)
+    for i, r in enumerate(kernel.results):
+        _check_result(kernel, i, r)
+    accesses = (*kernel.operands, *kernel.results)
+    if extents and len(extents) != len(accesses):
+        raise MalformedKernel(f"{len(extents)} extents for {len(accesses)} arrays")
+    idle = any(size == 0 and a not in kernel.folded for a, size in enumerate(kernel.domain))
+    for i, (access, extent) in enumerate(zip(accesses, () if idle else extents, strict=False)):
+        low, high = reach(kernel.domain, access.strides)
+        if -low > extent[0] or high > extent[1]:
+            raise MalformedKernel(f"array {i} is read from {low} to {high}, it has {extent}")
+
+
+def reach(domain: tuple[int, ...], strides: Strides) -> tuple[int, int]:
+    """The lowest offset that is accessed, and one more than the highest; both 0 for none.
+
+    What does not move along an axis is counted even if that axis is empty: where it is folded, the
+    value may be needed all the same.
+    """
+    axes = [(size, stride) for size, stride in zip(domain, strides, strict=True) if stride]
+    if any(size == 0 for size, _ in axes):
+        return 0, 0
+    ends = [(size - 1) * stride for size, stride in axes]
+    return sum(e for e in ends if e < 0), sum(e for e in ends if e > 0) + 1
+
+
+def _check_access(kernel: Kernel, what: str, dtype: np.dtype, strides: Strides) -> None:
+    if len(strides) != len(kernel.domain):
+        raise MalformedKernel(f"{what} has {len(strides)} strides for {len(kernel.domain)} axes")
+    if dtype not in dtypes.KIND:
+        raise MalformedKernel(f"{what} is {dtype!r}")
+
+
+def _check_step(kernel: Kernel, number: int, step: Step | Fold) -> None:
+    if isinstance(step, Fold):
+        _check_fold(kernel, number, step)
+        return
+    if step.row not in TABLE:
+        raise MalformedKernel(f"v{number}: no row {step.row!r}")
+    arity = TABLE[step.row].arity
+    if len(step.inputs) != arity:
+        raise MalformedKernel(f"{step.row}: {len(step.inputs)} inputs, expected {arity}")
+    for i in step.inputs:
+        if isinstance(i, Literal):
+            if type(i.value) not in PYTHON_SCALARS:
+                raise MalformedKernel(f"{step.row}: a {type(i.value).__name__} as a literal")
+        elif not 0 <= i < number:
+            raise MalformedKernel(f"{step.row} uses v{i} before it is known")
+
+
+def _check_fold(kernel: Kernel, number: int, fold: Fold) -> None:
+    if not 0 <= fold.value < number:
+        raise MalformedKernel(f"v{number} folds v{fold.value} before it is known")
+    if fold.kind not in FOLDS or not kernel.folded:
+        raise MalformedKernel(f"v{number}: fold {fold.kind!r} over {kernel.folded}")
+    if kernel.terms == 0 and fold.kind in ("max", "min"):
+        raise MalformedKernel(f"v{number}: {fold.kind} of nothing")
+
+
+def _check_result(kernel: Kernel, i: int, r: Result) -> None:
+    if not 0 <= r.value < len(kernel.dtypes):
+        raise MalformedKernel(f"result {i} is v{r.value} of {len(kernel.dtypes)}")
+    _check_access(kernel, f"result {i}", kernel.dtypes[r.value], r.strides)
+    empty = 0 in kernel.domain
+    still = [a for a, s in enumerate(r.strides) if s == 0 and kernel.domain[a] > 1 and not empty]
+    folded = kernel.settled[r.value] % 2 == 1
+    if folded and any(r.strides[a] for a in kernel.folded):
+        raise MalformedKernel(f"result {i} is of folded values and moves along a folded axis")
+    if any(a not in kernel.folded or not folded for a in still):
+        raise MalformedKernel(f"result {i} is written more than once: strides {r.strides}")

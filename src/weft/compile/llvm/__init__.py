@@ -1,0 +1,1 @@
+"""Native code for the CPU, written as LLVM's intermediate language."""

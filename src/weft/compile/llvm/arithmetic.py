@@ -1,0 +1,119 @@
+"""Arithmetic that no operator writes: one rounding, choices, rare cases, calls of C functions."""
+
+from collections.abc import Callable, Sequence
+
+from .code import Module, Type, Value, lanes_of
+
+
+def fma(a: Value, b, c) -> Value:
+    """a·b + c, rounded once."""
+    return a.intrinsic("fma", b, c)
+
+
+def horner(x: Value, coefficients: Sequence[float]) -> Value:
+    """c₀ + c₁x + … by nested products; coefficients from the constant one up."""
+    y = x.same(coefficients[-1])
+    for c in reversed(coefficients[:-1]):
+        y = fma(y, x, c)
+    return y
+
+
+def smaller(a: Value, b) -> Value:
+    """b where b < a, else a: NaN in `a` stays, one in `b` does not count."""
+    b = a.same(b)
+    return (b < a).choose(b, a)
+
+
+def larger(a: Value, b) -> Value:
+    """b where b > a, else a: NaN in `a` stays, one in `b` does not count."""
+    b = a.same(b)
+    return (b > a).choose(b, a)
+
+
+def size(x: Value) -> Value:
+    """|x| of a float."""
+    return x.intrinsic("fabs")
+
+
+def signed(x: Value, by: Value) -> Value:
+    """|x| with the sign of `by`."""
+    return x.intrinsic("copysign", by)
+
+
+def root(x: Value) -> Value:
+    """√x, correctly rounded."""
+    return x.intrinsic("sqrt")
+
+
+def widened(x: Value) -> Value:
+    """float32 as float64."""
+    return x.cast("fpext", "double")
+
+
+def narrowed(x: Value) -> Value:
+    """float64 as float32, rounded to the nearest."""
+    return x.cast("fptrunc", "float")
+
+
+def anywhere(mask: Value) -> Value:
+    """Whether a condition holds in any lane."""
+    if mask.type.lanes == 1:
+        return mask
+    kind = lanes_of(f"i{mask.type.lanes}")
+    whole = mask.code.emit(kind, f"bitcast {mask.type.text} {mask.name} to {kind.text}")
+    return whole.compare("ne", 0)
+
+
+def rarely(mask: Value, usual: Value, other: Callable[[], Value]) -> Value:
+    """`usual`, but `other()` in the lanes of the mask; computed only if there are such lanes."""
+    code = mask.code
+    before, slow, after = code.block, code.label(), code.label()
+    code.go_if(anywhere(mask), slow, after, rarely=True)
+    code.start(slow)
+    mended = mask.choose(other(), usual)
+    end = code.block
+    code.go(after)
+    code.start(after)
+    joined = code.phi(usual.type)
+    joined.add(usual, before)
+    joined.add(mended, end)
+    return joined.value
+
+
+def by_lanes(symbol: str, args: Sequence[Value]) -> Value:
+    """A C function of one number each, called for every lane in turn."""
+    kind = args[0].type
+    code = args[0].code
+    one = lanes_of(kind.element)
+    if kind.lanes == 1:
+        return code.call(symbol, kind, args)
+    key = ("by_lanes", symbol, kind.text)
+    name = code.module.once(key, lambda m: _lane_loop(m, symbol, kind, one, len(args)))
+    inside = ", ".join(f"{a.type.text} {a.name}" for a in args)
+    return code.emit(kind, f"call {kind.text} @{name}({inside})")
+
+
+def _lane_loop(module: Module, symbol: str, kind: Type, one: Type, count: int) -> str:
+    """A function that keeps its arguments in memory and goes through the lanes."""
+    code = module.function(kind.text, [kind] * count)
+    code.result = kind.text
+    buffers = [code.local(kind) for _ in range(count)]
+    align = one.width // 8
+    for buffer, p in zip(buffers, code.parameters, strict=True):
+        code.store(p, buffer, 64)
+    loop, after, index = code.label(), code.label(), lanes_of("i64")
+    before = code.block
+    code.go(loop)
+    code.start(loop)
+    i = code.phi(index)
+    i.add(code.constant(index, 0), before)
+    places = [code.address(b, i.value, one.element) for b in buffers]
+    y = code.call(symbol, one, [code.load(one, p, align) for p in places])
+    code.store(y, places[0], align)
+    following = i.value + 1
+    i.add(following, code.block)
+    code.go_if(following < kind.lanes, loop, after)
+    code.start(after)
+    y = code.load(kind, buffers[0], 64)
+    code.do(f"ret {kind.text} {y.name}")
+    return code.name

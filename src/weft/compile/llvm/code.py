@@ -1,0 +1,344 @@
+"""Writing LLVM's language: typed values in static single assignment, all names generated.
+
+A value has one or more lanes, and the same arithmetic works on either; Python numbers beside a
+value become constants of its type. Written by hand rather than with llvmlite's builder, which takes
+eight times as long over an instruction.
+"""
+
+import struct
+from collections.abc import Callable, Sequence
+from ctypes import c_float
+from functools import lru_cache
+
+FLOATS = ("half", "float", "double")
+INTEGER_OF = {"half": "i16", "float": "i32", "double": "i64"}
+WIDTH = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float": 32, "double": 64}
+
+
+class Type:
+    """An LLVM type: an element and a number of lanes; made by `lanes_of`, compared by identity."""
+
+    __slots__ = ("element", "is_float", "lanes", "text", "width")
+
+    def __init__(self, element: str, lanes: int):
+        self.element, self.lanes = element, lanes
+        self.text = element if lanes == 1 else f"<{lanes} x {element}>"
+        self.is_float = element in FLOATS
+        self.width = WIDTH.get(element, 64)
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def mangled(self) -> str:
+        """How names of intrinsics spell this type."""
+        element = {"half": "f16", "float": "f32", "double": "f64", "ptr": "p0"}.get(
+            self.element, self.element
+        )
+        return element if self.lanes == 1 else f"v{self.lanes}{element}"
+
+    def of(self, element: str) -> "Type":
+        """Another element in as many lanes."""
+        return lanes_of(element, self.lanes)
+
+
+@lru_cache(maxsize=None)
+def lanes_of(element: str, lanes: int = 1) -> Type:
+    """The type with this element and so many lanes."""
+    return Type(element, lanes)
+
+
+@lru_cache(maxsize=4096)
+def _literal(element: str, text: str) -> str:
+    if element not in FLOATS:
+        return text
+    value = c_float(float(text)).value if element == "float" else float(text)
+    return "0x" + struct.pack(">d", value).hex().upper()
+
+
+class Value:
+    """A value of a function that is being written."""
+
+    __slots__ = ("code", "name", "type")
+
+    def __init__(self, code: "Code", type: Type, name: str):
+        self.code, self.type, self.name = code, type, name
+
+    def __str__(self) -> str:
+        return self.name
+
+    def same(self, value: "Value | float") -> "Value":
+        """A number as a constant of this type; values pass."""
+        if isinstance(value, Value):
+            return value
+        return self.code.constant(self.type, value)
+
+    def _two(self, op: str, other, flipped: bool = False) -> "Value":
+        a, b = self, self.same(other)
+        if flipped:
+            a, b = b, a
+        return self.code.emit(self.type, f"{op} {self.type.text} {a.name}, {b.name}")
+
+    def __add__(self, other) -> "Value":
+        return self._two("fadd" if self.type.is_float else "add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other) -> "Value":
+        return self._two("fsub" if self.type.is_float else "sub", other)
+
+    def __rsub__(self, other) -> "Value":
+        return self._two("fsub" if self.type.is_float else "sub", other, True)
+
+    def __mul__(self, other) -> "Value":
+        return self._two("fmul" if self.type.is_float else "mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other) -> "Value":
+        return self._two("fdiv", other)
+
+    def __rtruediv__(self, other) -> "Value":
+        return self._two("fdiv", other, True)
+
+    def __and__(self, other) -> "Value":
+        return self._two("and", other)
+
+    def __or__(self, other) -> "Value":
+        return self._two("or", other)
+
+    def __xor__(self, other) -> "Value":
+        return self._two("xor", other)
+
+    def __lshift__(self, other) -> "Value":
+        return self._two("shl", other)
+
+    def __rshift__(self, other) -> "Value":
+        """The arithmetic shift."""
+        return self._two("ashr", other)
+
+    def logical_shift(self, other) -> "Value":
+        """The shift to the right that fills with zeros."""
+        return self._two("lshr", other)
+
+    def divided(self, other, signed: bool) -> "Value":
+        """The quotient of integers, towards zero."""
+        return self._two("sdiv" if signed else "udiv", other)
+
+    def modulo(self, other, signed: bool) -> "Value":
+        """The remainder of `divided`."""
+        return self._two("srem" if signed else "urem", other)
+
+    def __neg__(self) -> "Value":
+        if self.type.is_float:
+            return self.code.emit(self.type, f"fneg {self.type.text} {self.name}")
+        return 0 - self
+
+    def __invert__(self) -> "Value":
+        return self ^ -1
+
+    def compare(self, predicate: str, other, signed: bool = True) -> "Value":
+        """`eq ne lt le gt ge` (ordered, but for ne) or LLVM's own `uno` and the like."""
+        if self.type.is_float:
+            verb = "fcmp " + (
+                predicate
+                if predicate in ("uno", "ord")
+                else ("u" if predicate == "ne" else "o") + predicate
+            )
+        else:
+            sign = "" if predicate in ("eq", "ne") else "s" if signed else "u"
+            verb = f"icmp {sign}{predicate}"
+        other = self.same(other)
+        kind = self.type.of("i1")
+        return self.code.emit(kind, f"{verb} {self.type.text} {self.name}, {other.name}")
+
+    def __lt__(self, other) -> "Value":
+        return self.compare("lt", other)
+
+    def __le__(self, other) -> "Value":
+        return self.compare("le", other)
+
+    def __gt__(self, other) -> "Value":
+        return self.compare("gt", other)
+
+    def __ge__(self, other) -> "Value":
+        return self.compare("ge", other)
+
+    def equals(self, other) -> "Value":
+        return self.compare("eq", other)
+
+    def is_nan(self) -> "Value":
+        return self.compare("uno", self)
+
+    def choose(self, yes, no) -> "Value":
+        """`yes` where this is true, else `no`; one of them may be a number."""
+        like = yes if yes.__class__ is Value else no
+        yes, no, kind = like.same(yes), like.same(no), like.type
+        condition = f"select {self.type.text} {self.name}"
+        return self.code.emit(kind, f"{condition}, {kind.text} {yes.name}, {kind.text} {no.name}")
+
+    def cast(self, verb: str, element: str) -> "Value":
+        """By LLVM's conversion of that name."""
+        kind = self.type.of(element)
+        if kind is self.type:
+            return self
+        return self.code.emit(kind, f"{verb} {self.type.text} {self.name} to {kind.text}")
+
+    @property
+    def bits(self) -> "Value":
+        """The same bits as an integer."""
+        return self.cast("bitcast", INTEGER_OF[self.type.element])
+
+    def as_float(self, element: str) -> "Value":
+        """The float that has these bits."""
+        return self.cast("bitcast", element)
+
+    def intrinsic(self, name: str, *more) -> "Value":
+        """An intrinsic whose arguments and result are all of this type."""
+        args = [self, *map(self.same, more)]
+        return self.code.call(f"llvm.{name}.{self.type.mangled}", self.type, args)
+
+
+class Phi:
+    """A value that depends on the block it is reached from; `add` as the blocks get known."""
+
+    def __init__(self, value: Value, line: int):
+        self.value, self._line, self._ways = value, line, []
+
+    def add(self, value: Value, block: str) -> None:
+        self._ways.append(f"[ {value.name}, %{block} ]")
+        code, kind = self.value.code, self.value.type
+        code.lines[self._line] = f"  {self.value.name} = phi {kind.text} {', '.join(self._ways)}"
+
+
+class Module:
+    """Functions that are compiled together, and what they ask of the world."""
+
+    def __init__(self, attributes: str = ""):
+        self.attributes = attributes
+        self._declared: dict[str, str] = {}
+        self._functions: list[Code] = []
+        self._made: dict[tuple, str] = {}
+        self.symbols: set[str] = set()
+        self.exports: list[str] = []
+
+    def function(self, result: str, parameters: Sequence[Type], public: str = "") -> "Code":
+        """A new function, exported under the name `public` if one is given."""
+        code = Code(self, public or f"f{len(self._functions)}", result, parameters, bool(public))
+        self._functions.append(code)
+        if public:
+            self.exports.append(public)
+        return code
+
+    def once(self, key: tuple, make: Callable[["Module"], str]) -> str:
+        """The name of a function that is written when first asked for."""
+        if key not in self._made:
+            self._made[key] = make(self)
+        return self._made[key]
+
+    def declare(self, name: str, result: Type | str, kinds: Sequence) -> None:
+        """Say that a function exists elsewhere; what is no intrinsic is a symbol to be found."""
+        if name in self._declared or any(f.name == name for f in self._functions):
+            return
+        self._declared[name] = f"declare {result} @{name}({', '.join(map(str, kinds))})"
+        if not name.startswith("llvm."):
+            self.symbols.add(name)
+            self._declared[name] += " nounwind willreturn memory(none)"
+
+    def __str__(self) -> str:
+        functions = [f.text(self.attributes) for f in self._functions]
+        return "\n".join([*self._declared.values(), *functions, ""])
+
+
+class Code:
+    """A function that is being written, at the end of its current block."""
+
+    def __init__(self, module: Module, name: str, result: str, parameters, public: bool):
+        self.module, self.name, self.result, self.public = module, name, result, public
+        self.lines: list[str] = []
+        self.block = "entry"
+        self._count = 0
+        self.parameters = [Value(self, kind, self._fresh()) for kind in parameters]
+        self._entry: list[str] = []
+
+    def _fresh(self) -> str:
+        self._count += 1
+        return f"%v{self._count}"
+
+    def emit(self, kind: Type, text: str) -> Value:
+        """A new value by an instruction."""
+        self._count += 1
+        name = f"%v{self._count}"
+        self.lines.append(f"  {name} = {text}")
+        return Value(self, kind, name)
+
+    def do(self, text: str) -> None:
+        """An instruction without a value."""
+        self.lines.append(f"  {text}")
+
+    def constant(self, kind: Type, value: float | int | bool) -> Value:
+        """A number, in every lane."""
+        if kind.element == "i1":
+            text = "true" if value else "false"
+        else:
+            text = _literal(kind.element, repr(float(value) if kind.is_float else int(value)))
+        if kind.lanes > 1:
+            text = f"splat ({kind.element} {text})"
+        return Value(self, kind, text)
+
+    def call(self, name: str, result: Type, args: Sequence[Value]) -> Value:
+        """A call of an intrinsic, a symbol or a function of this module."""
+        self.module.declare(name, result, [a.type for a in args])
+        inside = ", ".join(f"{a.type.text} {a.name}" for a in args)
+        return self.emit(result, f"call {result.text} @{name}({inside})")
+
+    # -- blocks -------------------------------------------------------------------------------
+
+    def label(self) -> str:
+        """The name of a block to come."""
+        self._count += 1
+        return f"b{self._count}"
+
+    def start(self, label: str) -> None:
+        """Go on writing in a new block."""
+        self.lines.append(f"{label}:")
+        self.block = label
+
+    def go(self, label: str) -> None:
+        self.do(f"br label %{label}")
+
+    def go_if(self, condition: Value, yes: str, no: str, rarely: bool = False) -> None:
+        """Branch; `rarely` says that the condition is almost never true."""
+        weights = ', !prof !{!"branch_weights", i32 1, i32 100000}' if rarely else ""
+        self.do(f"br i1 {condition.name}, label %{yes}, label %{no}{weights}")
+
+    def phi(self, kind: Type) -> Phi:
+        value = Value(self, kind, self._fresh())
+        self.lines.append("")
+        return Phi(value, len(self.lines) - 1)
+
+    def local(self, kind: Type, count: int = 1) -> Value:
+        """Memory of this call."""
+        name = self._fresh()
+        self._entry.append(f"  {name} = alloca [{count} x {kind.text}], align 64")
+        return Value(self, lanes_of("ptr"), name)
+
+    # -- memory -------------------------------------------------------------------------------
+
+    def address(self, base: Value, index: Value | int, element: str) -> Value:
+        """base + index, counted in elements."""
+        shown = f"i64 {index}"
+        text = f"getelementptr {element}, ptr {base.name}, {shown}"
+        return self.emit(lanes_of("ptr"), text)
+
+    def load(self, kind: Type, pointer: Value, align: int) -> Value:
+        return self.emit(kind, f"load {kind.text}, ptr {pointer.name}, align {align}")
+
+    def store(self, value: Value, pointer: Value, align: int) -> None:
+        self.do(f"store {value.type.text} {value.name}, ptr {pointer.name}, align {align}")
+
+    def text(self, attributes: str) -> str:
+        inside = ", ".join(f"{p.type.text} {p.name}" for p in self.parameters)
+        kind = "" if self.public else "internal "
+        head = f"define {kind}{self.result} @{self.name}({inside}) nounwind {attributes} {{"
+        return "\n".join([head, "entry:", *self._entry, *self.lines, "}"])

@@ -1,0 +1,139 @@
+"""Powers and roots that are no single instruction."""
+
+import math
+
+from .arithmetic import by_lanes, fma, horner, larger, narrowed, root, size, smaller, widened
+from .code import Value
+from .exponentials import nearest, scaled
+from .logarithms import number, parted_normal
+
+# 2ʳ = 1 + rP for |r| ≤ ½, error 4.8e-11, and log₂ m = s·A(s²) with s = (m − 1)/(m + 1), error
+# 7.8e-14: float32's powers are computed in float64, where these are exact enough.
+_P = (
+    0.6931471805417272,
+    0.24022651079678367,
+    0.055504109619652055,
+    0.009618036255062542,
+    0.0013333431405682427,
+    0.00015467344539234706,
+    1.5314799408604962e-05,
+)
+_A = (
+    2.8853900817778486,
+    0.9617966941158756,
+    0.5770779415936768,
+    0.4122093337041777,
+    0.31990222969958393,
+    0.28295147476634797,
+)
+
+
+def power(x: Value, y: Value) -> Value:
+    """xʸ as C99 has it; float64's is the C library's."""
+    if x.type.element == "double":
+        return by_lanes("pow", [x, y])
+    return narrowed(_wide_power(widened(x), widened(y)))
+
+
+def _wide_power(x: Value, y: Value) -> Value:
+    """xʸ for float64 numbers that are float32's, to more digits than float32 has."""
+    a = size(x)
+    e, m = parted_normal(a)
+    s = (m - 1.0) / (m + 1.0)
+    logarithm = fma(s, horner(s * s, _A), number(e, x))
+    logarithm = a.equals(0.0).choose(x.same(-math.inf), logarithm)
+    logarithm = a.equals(math.inf).choose(a, logarithm)
+    t = y * logarithm
+    bounded = larger((t > 300.0).choose(t.same(300.0), t), -300.0)
+    n, k = nearest(bounded, 1.0)
+    r = bounded - n
+    z = scaled(fma(r, horner(r, _P), 1.0), k)
+    return _settled(x, y, x.is_nan().choose(x, z))
+
+
+def _settled(x: Value, y: Value, z: Value) -> Value:
+    """The sign of a power, and the powers that hold whatever the other argument is."""
+    half = y * 0.5
+    whole = y.intrinsic("floor").equals(y)
+    odd = whole & half.intrinsic("floor").compare("ne", half)
+    negative = x.bits < 0
+    z = (negative & odd).choose(-z, z)
+    z = ((x < 0.0) & (x > -math.inf) & ~whole & ~y.is_nan()).choose(x.same(math.nan), z)
+    unit = x.equals(-1.0) & size(y).equals(math.inf)
+    one = y.equals(0.0) | x.equals(1.0) | unit
+    return one.choose(x.same(1.0), z)
+
+
+def by_whole(x: Value, n: int) -> Value:
+    """xⁿ for a whole n ≥ 0, by repeated squares."""
+    y, factor = None, x
+    while n:
+        if n & 1:
+            y = factor if y is None else y * factor
+        n >>= 1
+        factor = factor * factor if n else factor
+    return x.same(1) if y is None else y
+
+
+def hypot(a: Value, b: Value) -> Value:
+    """√(a² + b²) without overflow or underflow; infinite beside NaN."""
+    if a.type.element == "float":
+        wide = [widened(v) for v in (a, b)]
+        y = narrowed(root(fma(wide[0], wide[0], wide[1] * wide[1])))
+    else:
+        y = _wide_hypot(size(a), size(b))
+    infinite = size(a).equals(math.inf) | size(b).equals(math.inf)
+    return infinite.choose(a.same(math.inf), y)
+
+
+def _wide_hypot(a: Value, b: Value) -> Value:
+    top, low = larger(a, b), (a < b).choose(a, b)
+    # The exponent of the larger one, taken away from both.
+    e = smaller(larger(top.bits.logical_shift(52), 1), 2045)
+    scale = ((2046 - e) << 52).as_float("double")
+    a, b = top * scale, low * scale
+    square = a * a
+    h = root(fma(b, b, square))
+    # One step of Newton's with the residual in full.
+    rest = fma(-h, h, square) + fma(a, a, -square) + b * b
+    h = h.equals(0.0).choose(h, h + rest / (h + h))
+    return h * (e << 52).as_float("double")
+
+
+# r^(−1/3) for r within 5 % of 1, cubed: error 5.9e-7.
+_CBRT = (
+    1.8751743493878645,
+    -1.879893984865411,
+    1.6108424614890111,
+    -0.7493869072116367,
+    0.14326398437014973,
+)
+
+
+def cbrt(x: Value) -> Value:
+    """∛x: a third of the exponent, a polynomial, two steps of Newton's."""
+    if x.type.element == "float":
+        return narrowed(cbrt(widened(x)))
+    a = size(x)
+    low = a < 2.0**-1022
+    a = low.choose(a * 2.0**54, a)
+    # A third of the bits: their upper half by a product, as there is no division of lanes.
+    third = ((a.bits.logical_shift(32) * 0x55555556).logical_shift(32) << 32) + _THIRD
+    t = third.as_float("double")
+    r = t * t * (t / a)
+    t = t * horner(r, _CBRT)
+    t = _newton(a, _newton(a, t))
+    t = low.choose(t * 2.0**-18, t)
+    t = a.equals(math.inf).choose(a, a.equals(0.0).choose(a, t))
+    return t.intrinsic("copysign", x)
+
+
+_THIRD = 0x2A9F7893 << 32
+
+
+def _newton(a: Value, t: Value) -> Value:
+    """t − (t³ − a)/(3t²), with t² in full."""
+    square = t * t
+    low = fma(t, t, -square)
+    rest = fma(-t, square, a) - t * low
+    return t + rest / (square * 3.0)

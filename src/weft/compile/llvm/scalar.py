@@ -1,0 +1,157 @@
+"""From rows of the table to instructions: which emitter, on operands of which dtype."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core import dtypes
+from ...core.op import TABLE, Op
+from ...errors import WeftError
+from .code import Code, Value
+from .convert import SUPPORTED, cast, held, is_float, is_signed, rounded
+from .integers import BOOLEAN
+from .integers import EMITTERS as INTEGER
+from .reals import EMITTERS as REAL
+
+
+class NotSupported(WeftError, NotImplementedError):
+    """A row or dtype that kernels do not compute; the backend's own kernel is called instead."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A value in registers and the dtype that it has."""
+
+    value: Value
+    dtype: np.dtype
+
+
+def _truth(x: Number) -> Value:
+    return cast(x.value, x.dtype, dtypes.bool_)
+
+
+def _where(numbers: Sequence[Number], static: tuple, dtype: np.dtype) -> Value:
+    condition, a, b = numbers
+    a, b = (cast(n.value, n.dtype, dtype) for n in (a, b))
+    return _truth(condition).choose(a, b)
+
+
+def _masked(numbers: Sequence[Number], static: tuple, dtype: np.dtype) -> Value:
+    """x·mask, times a scale if there is one."""
+    x, mask = numbers
+    if not is_float(dtype):
+        return _truth(mask).choose(x.value, Value(x.value.code, x.value.type, "zeroinitializer"))
+    y = x.value * _truth(mask).choose(x.value.same(1.0), x.value.same(0.0))
+    return rounded(y * static[0], dtype) if static else y
+
+
+def _pass(numbers: Sequence[Number], static: tuple, dtype: np.dtype) -> Value:
+    return cast(numbers[0].value, numbers[0].dtype, dtype)
+
+
+def _logical(combine: Callable[..., Value]) -> Callable[..., Value]:
+    return lambda numbers, static, dtype: combine(*map(_truth, numbers))
+
+
+# Rows whose operands are not all of one dtype: (numbers, static, dtype) → value.
+MIXED: dict[str, Callable[..., Value]] = {
+    "where": _where,
+    "gate": _masked,
+    "masked_scale": _masked,
+    "logical_and": _logical(lambda a, b: a & b),
+    "logical_or": _logical(lambda a, b: a | b),
+    "logical_xor": _logical(lambda a, b: a ^ b),
+    "logical_not": _logical(lambda a: ~a),
+    **dict.fromkeys(("cast", "alias", "copy", "detach", "positive", "conj", "real"), _pass),
+}
+# Predicates of integers, which are all finite.
+_FINITE = {"isnan": False, "isinf": False, "isfinite": True}
+
+# Elementwise rows that no kernel computes, each with the reason.
+WITHOUT: dict[str, str] = {
+    "complex_": "its results are complex",
+    "imag": "of real numbers it is zeros, which is no computation",
+    "transfer": "it moves arrays between devices",
+    "polygamma": "SciPy has no C function of it",
+    "zeta": "SciPy has no C function of it with two arguments",
+    "spherical_j": "SciPy's C function wants an integer order of another type",
+    "bessel_j": "SciPy's C function wants its order first, and integer orders are recurrences",
+    "bessel_i": "as bessel_j",
+    "bessel_ie": "as bessel_j",
+    "one_hot": "its result has another shape than its operand",
+    "ravel_index": "it has any number of operands",
+    "extreme_share": "it compares an array with its own reduction: a composite of equal and where",
+}
+
+
+def check_dtypes(found: Sequence[np.dtype]) -> None:
+    """Raise `NotSupported` for a dtype that kernels do not hold."""
+    for d in found:
+        if d not in SUPPORTED:
+            raise NotSupported(
+                f"kernels do not compute {d} yet; expected one of {dtypes.names(SUPPORTED)}"
+            )
+
+
+def has_emitter(row: str) -> bool:
+    """Whether kernels compute a row, for some dtypes at least."""
+    return row in REAL or row in INTEGER or row in MIXED
+
+
+def emit(
+    code: Code, row: str, operands: Sequence["Number | Any"], static: tuple, dtype: np.dtype
+) -> Value:
+    """A row of numbers and Python scalars, in the lanes that the numbers have."""
+    op = TABLE[row]
+    lanes = next((n.value.type.lanes for n in operands if isinstance(n, Number)), 1)
+    if not has_emitter(row):
+        raise NotSupported(f"{row}: kernels do not compute it: {WITHOUT.get(row, 'no emitter')}")
+    if row in MIXED:
+        own = [n.dtype if isinstance(n, Number) else dtype for n in operands]
+        if row == "where":
+            own[0] = own[0] if isinstance(operands[0], Number) else dtypes.bool_
+        numbers = [_number(code, n, d, lanes) for n, d in zip(operands, own, strict=True)]
+        return MIXED[row](numbers, static, dtype)
+    working = working_dtype(op, operands, dtype)
+    values = [_number(code, n, working, lanes).value for n in operands]
+    y = _computed(row, values, static, working)
+    made = dtypes.bool_ if y.type.element == "i1" else working
+    return rounded(y, dtype) if made == dtype else cast(y, made, dtype)
+
+
+def _computed(row: str, values: list[Value], static: tuple, working: np.dtype) -> Value:
+    if row in _FINITE and not is_float(working):
+        return values[0].code.constant(values[0].type.of("i1"), _FINITE[row])
+    table = REAL if is_float(working) else BOOLEAN if working == dtypes.bool_ else INTEGER
+    if row not in table or (row == "nextafter" and working in dtypes.HALF):
+        raise NotSupported(f"{row}: kernels do not compute it for {working}")
+    if table is REAL:
+        return REAL[row](*values, *static)
+    if row == "power_scalar" and (type(static[0]) is not int or static[0] < 0):
+        raise NotSupported(f"power_scalar: {working} to the power {static[0]!r}")
+    return table[row](*values, is_signed(working), *static)
+
+
+def _number(code: Code, operand, dtype: np.dtype, lanes: int) -> Number:
+    """An operand in a dtype; a Python scalar in every lane."""
+    if isinstance(operand, Number):
+        return Number(cast(operand.value, operand.dtype, dtype), dtype)
+    if dtype in dtypes.HALF:
+        operand = float(np.asarray(operand).astype(dtype))
+    return Number(code.constant(held(dtype, lanes), operand), dtype)
+
+
+def working_dtype(op: Op, operands: Sequence, dtype: np.dtype) -> np.dtype:
+    """The dtype in which a row's operands meet."""
+    numbers = [n.dtype for n in operands if isinstance(n, Number)]
+    if not op.recast and op.promote != ():
+        return dtype
+    working = dtypes.promote_all(numbers) if numbers else dtype
+    for n in operands:
+        if not isinstance(n, Number):
+            working = dtypes.with_scalar(working, n)
+    if op.floating and not dtypes.is_inexact(working):
+        return dtypes.default_float()
+    return working
