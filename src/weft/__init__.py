@@ -52,7 +52,12 @@ from .transform.scheduling import SchedulerConfig, SchedulingStrategy
 from .transform.vmap import vmap
 
 if _TYPE_CHECKING:
-    from . import gradient_clipping, implicit, io, nn, optim, optimize
+    from . import amp, gradient_clipping, implicit, io, nn, optim, optimize, train
+    from .amp import AmpConfig, PrecisionMode
+    from .array.determinism import deterministic
+    from .backend.fingerprint import differences as fingerprint_differences
+    from .backend.fingerprint import fingerprint
+    from .core.determinism import DeterministicConfig, DeterministicMode
     from .io import Checkpoint, load_checkpoint, load_optimizer, save_checkpoint, save_optimizer
     from .transform.bridges import to_jax, to_torch
     from .transform.check import NumericalChecker, check_grads
@@ -89,7 +94,11 @@ for _name, _module in _namespace.MODULES.items():
 # What is loaded when it is first asked for, so that `import weft` stays quick: the names of each
 # module. A name with a colon is called otherwise there.
 _LATER = {
-    "": ("gradient_clipping", "implicit", "io", "nn", "optim", "optimize"),
+    "": ("amp", "gradient_clipping", "implicit", "io", "nn", "optim", "optimize", "train"),
+    "amp": ("AmpConfig", "PrecisionMode"),
+    "array.determinism": ("deterministic",),
+    "backend.fingerprint": ("fingerprint", "fingerprint_differences:differences"),
+    "core.determinism": ("DeterministicConfig", "DeterministicMode"),
     "io": ("Checkpoint", "load_checkpoint", "load_optimizer", "save_checkpoint", "save_optimizer"),
     "transform.bridges": ("to_jax", "to_torch"),
     "transform.check": ("NumericalChecker", "check_grads"),

@@ -97,6 +97,10 @@ class MissingParameter(WeftError, KeyError):
     __str__ = Exception.__str__
 
 
+class ModuleError(WeftError, TypeError, AttributeError):
+    """A module without `forward` or before `super().__init__()`, or a name given something else."""
+
+
 class InPlaceOnTracked(GradientError):
     """`out=` into a tensor that is being differentiated."""
 
@@ -121,6 +125,10 @@ class GradientCheckError(GradientError, AssertionError):
     analytical: float | None = None
     numerical: float | None = None
     error: float | None = None
+
+
+class NotDeterministic(WeftError, RuntimeError):
+    """Something that may give another result in the next run, where that is to be refused."""
 
 
 class BatchingError(WeftError, TypeError):
@@ -157,3 +165,11 @@ class StateMismatch(CheckpointError, RuntimeError):
 
 class CheckpointWarning(UserWarning):
     """A checkpoint that was passed over because it is damaged."""
+
+
+class ResumeWarning(UserWarning):
+    """A run that goes on under other settings, versions or hardware than it was saved under."""
+
+
+class NotDeterministicWarning(UserWarning):
+    """Something that may give another result in the next run, where that is allowed."""

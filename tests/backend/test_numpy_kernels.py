@@ -135,3 +135,20 @@ def test_where(n, dtype):
         assert chosen.dtype == dtype
     column = np.array([[True], [False]])
     np.testing.assert_array_equal(xp.where(column, b, 0), np.where(column, b, 0))
+
+
+@pytest.mark.parametrize("shape", [(3, 4, 500), (32, 5, 40, 25), (200, 8, 16, 30), (2, 2, 2, 2, 2)])
+@pytest.mark.parametrize("keepdims", [False, True])
+def test_sum_over_images_and_places(shape, keepdims):
+    x = np.abs(normal(shape))
+    axes = (0, *range(2, len(shape)))
+    wide = np.add.reduce(x, axes, np.float64, keepdims=keepdims)
+    np.testing.assert_allclose(xp.sum(x, axes, keepdims), wide, rtol=1e-5)
+    assert xp.sum(x, axes, keepdims).shape == wide.shape
+
+
+@pytest.mark.parametrize("n", (*SIZES, 700_001))
+def test_relu(n):
+    x = with_edge(normal(n), np.nan)
+    np.testing.assert_array_equal(xp.relu(x), np.maximum(x, 0))
+    np.testing.assert_array_equal(xp.relu(x[::2]), np.maximum(x[::2], 0))

@@ -6,7 +6,7 @@ import torch
 
 import weft as wf
 from weft import errors
-from weft.core import dispatch, op
+from weft.core import dispatch, explain, op
 from weft.core.settings import GENERAL, PLAIN, RECORD, Settings
 
 
@@ -33,13 +33,13 @@ class _Fails:
         self.error = error
 
     def __call__(self, x):
-        return dispatch.explained(op.TABLE["exp"], (x,), (), self.error)
+        return explain.explained(op.TABLE["exp"], (x,), (), self.error)
 
 
 def test_a_fault_of_the_shapes_explains_any_failure():
     row = op.TABLE["add"]
     args = (wf.ones(2), wf.ones(3))
-    found = dispatch.explained(row, args, (), RuntimeError("whatever the backend says"))
+    found = explain.explained(row, args, (), RuntimeError("whatever the backend says"))
     assert type(found) is errors.ShapeError and "(2,), (3,)" in found.message
 
 

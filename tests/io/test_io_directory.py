@@ -296,3 +296,23 @@ def test_links_are_followed(tmp_path):
     wf.io.save_safetensors(tmp_path / "a", {"x": wf.ones(2)})
     (tmp_path / "b").symlink_to(tmp_path / "a")
     assert same(wf.io.load_safetensors(tmp_path / "b"), {"x": wf.ones(2)})
+
+
+def test_what_links_lead_to_is_never_removed(tmp_path):
+    other, run = tmp_path / "other", tmp_path / "run"
+    theirs = save(other, 1)
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "model_state.safetensors").write_bytes(b"theirs")
+    run.mkdir()
+    (run / theirs.name).symlink_to(theirs)
+    (run / "step-00000003").symlink_to(tmp_path / "foreign")
+    (run / "step-00000004").symlink_to(tmp_path / "nowhere")
+    (run / "step-00000005").write_text("no directory")
+    assert wf.io.latest(run) == 1
+    save(run, 6, 7, 8, keep_last=1)
+    assert wf.io.steps(run) == [1, 8]
+    assert same(wf.load_checkpoint(other).model_state, SAVED.model_state)
+    assert (tmp_path / "foreign" / "model_state.safetensors").read_bytes() == b"theirs"
+    with pytest.raises(errors.CheckpointError, match=r"a link to .*other"):
+        wf.save_checkpoint(run, wf.Checkpoint({"w": wf.zeros(2)}), step=1)
+    assert same(wf.load_checkpoint(other).model_state, SAVED.model_state)

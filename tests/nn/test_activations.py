@@ -51,6 +51,12 @@ def test_values_and_gradients(name, options, device):
     agree(name, X, device=device, **options)
 
 
+@pytest.mark.parametrize("name", ["relu", "relu6", "hardtanh", "hardsigmoid", "hardswish"])
+def test_kinks(name):
+    kinks = np.array([[-3.0, -1.0, 0.0, 1.0, 3.0, 6.0]])
+    agree(name, kinks, rtol=2.0**-23)
+
+
 def test_softplus_without_a_threshold_is_within_rounding_of_one_at_20():
     agree("softplus", X, rtol=3e-9)
 

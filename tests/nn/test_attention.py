@@ -10,6 +10,7 @@ import torch
 import weft as wf
 from weft import errors
 from weft.backend import attention as tiles
+from weft.backend import threads
 
 from .alike import F, T, same, saved_bytes
 
@@ -108,6 +109,38 @@ def test_scores_beyond_exp(device):
     np.testing.assert_array_less(np.abs(out), np.abs(v.to("cpu").numpy()).max() + 1)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("size", [1.0, 20.0, 1e3])
+def test_scores_with_and_without_their_greatest_taken_off(size, device, tiling, monkeypatch):
+    """Small scores are exponentiated as they are; that must not show."""
+    arrays = [normal(2, 2, 9, 4) for _ in range(3)]
+    arrays[0] *= size
+
+    def found(tame):
+        monkeypatch.setattr(tiles, "TAME", tame)
+        q, k, v = (wf.tensor(a, requires_grad=True, device=device) for a in arrays)
+        out = ATTEND(q, k, v, is_causal=True)
+        grads = (out * out).sum().backward()
+        return [x.to("cpu").numpy() for x in (out.detach(), grads[q], grads[k], grads[v])]
+
+    for one, other in zip(found(tiles.TAME), found(-1.0), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max())
+
+
+def test_low_scores_beside_keys_that_are_not_seen(tiling):
+    q, k, v = np.full((1, 1, 2, 2), 20.0), np.full((1, 1, 6, 2), -20.0), normal(1, 1, 6, 2)
+    seen = np.array([[True, True, False, False, False, False], [False] * 4 + [True] * 2])
+    compare(q, k, v, attn_mask=seen)
+
+
+def test_a_later_key_that_is_infinite_does_not_matter(tiling):
+    q, k, v = normal(1, 1, 5, 2), normal(1, 1, 5, 2), normal(1, 1, 5, 2)
+    expected = ATTEND(*(wf.tensor(a[:, :, :4]) for a in (q, k, v)), is_causal=True).numpy()
+    k[..., 4, :] = inf
+    out = ATTEND(wf.tensor(q), wf.tensor(k), wf.tensor(v), is_causal=True).numpy()
+    np.testing.assert_allclose(out[:, :, :4], expected, rtol=1e-12)
+
+
 def written_out(q, k, v, scale, seeds, p):
     """Attention with all pairs, and dropout by the row that makes its bits."""
     from weft.ops.attend import attention_dropout
@@ -188,6 +221,38 @@ def test_no_array_of_all_pairs_is_made(monkeypatch):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < length * length * 4 / 8
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_long_sequence_takes_a_fraction_of_all_pairs(causal):
+    """With the tiles as they are, and by as many threads as there may be."""
+    import tracemalloc
+
+    length = 4096
+    q, k, v = (
+        wf.tensor(normal(1, 1, length, 16).astype(np.float32), requires_grad=True) for _ in range(3)
+    )
+    tracemalloc.start()
+    ATTEND(q, k, v, is_causal=causal).sum().backward()
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < length * length * 4 / 8
+
+
+def test_gradients_repeat_bit_by_bit(monkeypatch):
+    arrays = [normal(3, 4, 150, 8).astype(np.float32) for _ in range(3)]
+
+    def gradients(cores):
+        monkeypatch.setattr(threads, "ENOUGH", 1)
+        monkeypatch.setattr(threads, "cores", lambda: cores)
+        leaves = [wf.tensor(a, requires_grad=True) for a in arrays]
+        out = ATTEND(*leaves, is_causal=True)
+        grads = (out * out).sum().backward()
+        return [out.detach().numpy(), *(grads[x].numpy() for x in leaves)]
+
+    once = gradients(1)
+    for cores in (2, 3, 8):
+        assert all(map(np.array_equal, once, gradients(cores)))
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -278,6 +343,33 @@ def test_rope(interleaved, dim, device):
             x,
             device=device,
         )
+
+
+@pytest.mark.parametrize("moved", [0, 1, 2])
+def test_a_query_that_sees_no_key_in_forward_over_reverse(moved):
+    """Tangents of one argument only, beside PyTorch's."""
+    arrays = [normal(1, 4, 3) for _ in range(3)]
+    seen = np.ones((1, 4, 4), bool)
+    seen[:, 1] = False
+    tangents = [normal(1, 4, 3) if k == moved else np.zeros((1, 4, 3)) for k in range(3)]
+
+    def loss(q, k, v):
+        return (ATTEND(q, k, v, wf.tensor(seen)) ** 2).sum()
+
+    def gradients(x):
+        parts = [x if k == moved else wf.tensor(a) for k, a in enumerate(arrays)]
+        return wf.grad(loss, argnums=(0, 1, 2))(*parts)
+
+    x, t = wf.tensor(arrays[moved]), wf.tensor(tangents[moved])
+    found = wf.jvp(gradients, (x,), (t,))[1]
+    inputs = [torch.tensor(a, requires_grad=True) for a in arrays]
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+        y = T.scaled_dot_product_attention(*inputs, torch.tensor(seen))
+    first = torch.autograd.grad((y**2).sum(), inputs, create_graph=True)
+    along = sum((g * torch.tensor(s)).sum() for g, s in zip(first, tangents, strict=True))
+    expected = torch.autograd.grad(along, inputs)  # the Hessian is symmetric
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a.numpy(), b.numpy(), rtol=1e-10, atol=1e-12)
 
 
 def test_rope_is_relative():

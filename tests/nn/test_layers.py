@@ -124,7 +124,8 @@ def test_alpha_dropout_keeps_mean_and_variance(name):
     [
         (lambda: F.linear(wf.ones((2, 3)), wf.ones((5, 4))), "expected (…, in) and (out, in)"),
         (lambda: F.embedding(wf.ones(2), wf.ones((3, 2))), "expected integers; cast with"),
-        (lambda: F.embedding(wf.tensor([3]), wf.ones((3, 2))), "out of"),
+        (lambda: F.embedding(wf.tensor([3]), wf.ones((3, 2))), "from 3 to 3 are out of range"),
+        (lambda: F.embedding(wf.tensor([1, -1]), wf.ones((3, 2))), "indices from -1 to 1 are out"),
         (lambda: F.embedding(wf.tensor([0]), wf.ones(3)), "expected (classes, width)"),
         (lambda: F.embedding(wf.tensor([0]), wf.ones((3, 2)), 3), "expected -3 to 2"),
         (lambda: F.one_hot(wf.ones(2)), "expected integer classes"),

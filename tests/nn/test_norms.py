@@ -103,6 +103,41 @@ def test_instance_norm(own, device):
     agree("instance_norm", x, weight=weight, bias=bias, device=device)
 
 
+@pytest.mark.parametrize("name", ["batch_norm", "instance_norm"])
+def test_an_empty_batch_leaves_the_statistics(name):
+    x = wf.ones((0, 3, 4), dtype="float64").requires_grad_()
+    mean, variance, weight = wf.zeros(3), wf.ones(3), wf.ones(3).requires_grad_()
+    y = getattr(F, name)(x, mean, variance, weight, **{TRAINING[name]: True})
+    grads = y.sum().backward()
+    assert (y.shape, grads[x].shape, grads[weight].tolist()) == (x.shape, x.shape, [0.0] * 3)
+    assert (mean.tolist(), variance.tolist()) == ([0.0] * 3, [1.0] * 3)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_precision_by_running_statistics_of_float32(dtype):
+    """Evaluation of a model that was trained under autocast, where means are far from zero."""
+    half = torch.float16 if dtype == "float16" else torch.bfloat16
+    mean, variance = (normal(8) * 100).astype(np.float32), np.full(8, 1e-4, np.float32)
+    x = torch.tensor(normal(16, 8) * 0.5 + mean).to(half)
+    w, b = normal(8).astype(np.float32), normal(8).astype(np.float32)
+    theirs = [x.clone().requires_grad_(), *(torch.tensor(v, requires_grad=True) for v in (w, b))]
+    ours = [wf.tensor(x.float().numpy()).to(dtype).requires_grad_()]
+    ours += [wf.tensor(v, requires_grad=True) for v in (w, b)]
+    y = F.batch_norm(ours[0], wf.tensor(mean), wf.tensor(variance), *ours[1:])
+    z = T.batch_norm(theirs[0], torch.tensor(mean), torch.tensor(variance), *theirs[1:])
+    grads = y.sum().backward()
+    z.sum().backward()
+    unit = torch.finfo(half).eps
+    found = [y.detach(), *(grads[v] for v in ours)]
+    for a, c in zip(found, [z.detach(), *(v.grad for v in theirs)], strict=True):
+        expected = c.double().numpy()
+        bound = 2 * unit * np.abs(expected).max()
+        np.testing.assert_allclose(a.to("float64").numpy(), expected, rtol=0, atol=bound)
+
+
+TRAINING = {"batch_norm": "training", "instance_norm": "use_input_stats"}
+
+
 def test_half_precision_goes_with_weights_of_float32():
     x = wf.tensor(normal(2, 4).astype(np.float16), requires_grad=True)
     w = wf.tensor(normal(4).astype(np.float32), requires_grad=True)

@@ -90,6 +90,7 @@ BAD = {
     "rank": (lambda x: F.interpolate(x[0, 0], 3), "one to three axes"),
     "corners": (lambda x: F.interpolate(x, 3, align_corners=True), "no meaning"),
     "factor": (lambda x: F.interpolate(x, scale_factor=-1.0), "positive"),
+    "no end": (lambda x: F.interpolate(x, scale_factor=float("inf")), "positive"),
     "vanishing": (lambda x: F.interpolate(x, scale_factor=0.1), "as small as"),
     "recompute": (lambda x: F.interpolate(x, 3, recompute_scale_factor=True), "needs a scale"),
     "shuffle": (lambda x: F.pixel_shuffle(x, 2), "C·2²"),

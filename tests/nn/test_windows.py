@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import weft as wf
-from weft.backend import numpy_convolve, numpy_pool, threads
+from weft.backend import numpy_columns, numpy_convolve, numpy_depthwise, numpy_pool, threads
 
 from .beside_torch import close, compare
 
@@ -82,6 +82,17 @@ def test_larger_images():
     compare("conv2d", draw(2, 12, 20, 20), draw(12, 1, 3, 3), None, 1, 1, 1, 12)
 
 
+def test_many_small_images_are_joined():
+    """Several images in a matrix, several matrices in a tile, and images that are left over."""
+    for x, w, how in (
+        ((30, 4, 9, 9), (6, 4, 3, 3), {"padding": 1}),
+        ((30, 24, 9, 9), (6, 24, 3, 3), {"padding": 1, "stride": 2}),
+        ((70, 8, 3, 3), (10, 4, 2, 3), {"padding": (0, 1), "groups": 2}),
+        ((30, 60, 7), (6, 60, 3), {"padding": 2, "dilation": 2}),
+    ):
+        compare(f"conv{len(x) - 2}d", draw(*x), draw(*w), draw(w[0]), **how)
+
+
 GEOMETRIES = [
     ((5, 6, 9, 8), (4, 6, 3, 3), {"padding": 1}),
     ((5, 6, 9, 8), (4, 3, 3, 2), {"stride": 2, "padding": 1, "groups": 2}),
@@ -90,13 +101,26 @@ GEOMETRIES = [
 ]
 
 
+def test_tiles_cover_each_window_once():
+    bands = numpy_columns.bands_of((9, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+    sizes = (0, 1, 2, 7, 30), (1, 20, 100, 500, 10**6), (1, 100, 256), (1, 4, 16)
+    for images, size, few, parts in product(*sizes):
+        seen = np.zeros((images, 9), int)
+        for tile in numpy_columns.tiles_of(bands, images, size, few, parts):
+            matrices, rows, joined = tile.shape
+            assert matrices * joined == tile.last_image - tile.image
+            assert matrices * rows * joined * 8 <= size or (matrices, rows, joined) == (1, 1, 1)
+            seen[tile.image : tile.last_image, tile.row : tile.last_row] += 1
+        assert (seen == 1).all()
+
+
 @pytest.mark.parametrize("tile", [1, 1 << 10, 1 << 13])
 @pytest.mark.parametrize("x, w, how", GEOMETRIES)
 def test_tiles_and_threads_change_nothing(monkeypatch, tile, x, w, how):
     """Images, rows of windows and groups, one by one and by several threads at once."""
     axes = len(x) - 2
     x, w = draw(*x), draw(*w)
-    for module in (numpy_convolve, numpy_pool):
+    for module in (numpy_convolve, numpy_depthwise, numpy_pool):
         monkeypatch.setattr(module, "TILE_BYTES", tile)
     for enough, cores in ((1 << 60, 1), (1, 3)):
         monkeypatch.setattr(threads, "ENOUGH", enough)

@@ -223,6 +223,28 @@ def test_functional_forms_are_differentiable():
     assert clip_by_value is wf.gradient_clipping.clip_by_value
 
 
+@pytest.mark.parametrize("given", [list, iter, tuple])
+def test_frozen_parameters_are_no_gradients(given):
+    """`model.parameters()` of a model that is trained in part, as in PyTorch."""
+    model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.Linear(3, 1))
+    theirs = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.Linear(3, 1))
+    theirs.load_state_dict({k: torch.tensor(v.numpy()) for k, v in model.state_dict().items()})
+    model[0].requires_grad_(False)
+    theirs[0].requires_grad_(False)
+    model(wf.ones((4, 2))).sum().backward()
+    theirs(torch.ones(4, 2)).sum().backward()
+    norm = clip_grad_norm(given(model.parameters()), 2.0)
+    expected = torch.nn.utils.clip_grad_norm_(theirs.parameters(), 2.0)
+    assert norm == pytest.approx(expected.item(), rel=1e-6)
+    np.testing.assert_allclose(
+        model[1].weight.grad.numpy(), theirs[1].weight.grad.numpy(), rtol=1e-5
+    )
+    before = model[0].weight.tolist()
+    clip_grad_value(given(model.parameters()), 0.1)
+    assert np.abs(model[1].weight.grad.numpy()).max() == pytest.approx(0.1)
+    assert model[0].weight.tolist() == before
+
+
 BAD = {
     "negative norm": (errors.ArgumentError, lambda: clip_grad_norm([], -1.0)),
     "norm that is no number": (errors.ArgumentError, lambda: clip_grad_norm([], float("nan"))),

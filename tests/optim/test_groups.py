@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 import weft as wf
 from weft import errors
@@ -95,3 +96,51 @@ def test_a_base_with_parameters_is_refused():
     q = wf.Parameter([1.0])
     with pytest.raises(errors.ArgumentError, match="no parameter of this optimizer"):
         optimizer.step([(q.id, q, wf.ones(1))])
+
+
+def test_a_group_at_rest_stays_at_rest():
+    p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+    optimizer = wf.optim.SGD([{"params": [p]}, {"params": [q], "lr": 0.0}], lr=0.1)
+    optimizer.set_lr(0.5)
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5, 0.0]
+    optimizer.step([wf.ones(1), wf.ones(1)])
+    assert (p.tolist(), q.tolist()) == ([0.5], [1.0])
+
+
+def test_settings_changed_on_the_way():
+    """PyTorch's spelling is read; the moments go on as averages under the new rates."""
+    start, rng = np.ones(3), np.random.default_rng(0)
+    p, theirs = wf.Parameter(start), torch.tensor(start, requires_grad=True)
+    ours, other = wf.optim.Adam([p], lr=0.1), torch.optim.Adam([theirs], lr=0.1)
+    for step in range(6):
+        if step == 3:
+            for optimizer in (ours, other):
+                optimizer.param_groups[0]["betas"] = (0.5, 0.6)
+                optimizer.param_groups[0]["weight_decay"] = 0.2
+        g = rng.standard_normal(3)
+        ours.step([wf.tensor(g)])
+        theirs.grad = torch.tensor(g)
+        other.step()
+    np.testing.assert_allclose(p.tolist(), theirs.tolist(), rtol=1e-12)
+    assert ours.param_groups[0]["beta1"] == 0.5 and "betas" not in ours.param_groups[0]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "message"),
+    [
+        ("beta1", 1.0, "beta1=1.0, expected a finite number in"),
+        ("weight_decay", -1.0, "weight_decay=-1.0"),
+        ("lr", float("nan"), "lr=nan"),
+        ("eps", "small", "eps is 'small', expected a number"),
+        ("weigth_decay", 0.1, "'weigth_decay' in a group of parameters.*weight_decay"),
+    ],
+)
+def test_settings_that_make_no_sense_change_nothing(setting, value, message):
+    p = wf.Parameter([1.0])
+    optimizer = wf.optim.Adam([p], lr=0.1)
+    optimizer.step([wf.ones(1)])
+    before = p.tolist()
+    optimizer.param_groups[0][setting] = value
+    with pytest.raises(errors.WeftError, match=message):
+        optimizer.step([wf.ones(1)])
+    assert p.tolist() == before and optimizer.state["0"]["step"] == 1

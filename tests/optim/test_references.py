@@ -123,8 +123,8 @@ def test_adafactor_relative_step(device, name):
 
 @pytest.mark.parametrize("name", [n for n in ADAFACTOR if n not in ("small", "large eps")])
 def test_adafactor_beside_transformers(name):
-    from transformers import optimization  # not above: it takes seconds to load
     import torch
+    from transformers import optimization  # not above: it takes seconds to load
 
     rng = np.random.default_rng(5)
     values, options = [rng.standard_normal(s) for s in SHAPES], ADAFACTOR[name]

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 import weft as wf
-from weft.optim import pool, rules, walk
+from weft.backend import threads
+from weft.optim import rules, walk
 from weft.optim.program import Program
 from weft.optim.quantise import adam8bit
 
@@ -97,11 +98,11 @@ SIZES = [5, 1, 65_536, 70_000, 65_535, 0, 31_000, 2_000, 700_000, 8_191, 12]
 def test_blocks_and_threads_do_not_matter(name, monkeypatch):
     rule, count, hyper = RULES[name]
     found = {}
-    for threads in (1, 2, 4):
-        monkeypatch.setattr(pool, "threads", lambda n=threads: n)
+    for cores in (1, 2, 4):
+        monkeypatch.setattr(threads, "cores", lambda n=cores: n)
         jobs = [walk.Job(rule, tuple(columns(count, n, seed=n)), hyper) for n in SIZES]
         walk.walk(jobs)
-        found[threads] = [c for job in jobs for c in job.columns]
+        found[cores] = [c for job in jobs for c in job.columns]
     right = [e for n in SIZES for e in expected(rule, columns(count, n, seed=n), hyper)]
     for results in found.values():
         for a, b in zip(results, right, strict=True):
@@ -127,8 +128,8 @@ def test_rules_on_every_kind_of_array(name):
 def test_eight_bit_blocks_do_not_depend_on_threads(monkeypatch):
     hyper = {**RATES, "maximize": False, "block_size": 100, "t": 2}
     found = []
-    for threads in (1, 2):
-        monkeypatch.setattr(pool, "threads", lambda n=threads: n)
+    for cores in (1, 2):
+        monkeypatch.setattr(threads, "cores", lambda n=cores: n)
         n = 800_003
         p, g = columns(0, n)
         state = [np.zeros(n, np.uint8), np.zeros(8001, np.float32)] * 2
@@ -151,36 +152,24 @@ def test_a_fault_in_a_thread_is_raised(monkeypatch):
             raise ZeroDivisionError
         return (p - g,)
 
-    monkeypatch.setattr(pool, "threads", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
     p = np.zeros(1_000_000, np.float32)
     p[900_000:] = 7.0
     with pytest.raises(ZeroDivisionError):
         walk.walk([walk.Job(faulty, (p, p.copy()), {}, traced=False)])
 
 
-def test_threads_are_bounded(monkeypatch):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    assert pool.threads() == pool.LIMIT
-    monkeypatch.setenv("OMP_NUM_THREADS", "2")
-    assert pool.threads() == 2
-    monkeypatch.setenv("OMP_NUM_THREADS", "0")
-    assert pool.threads() == 1
-    monkeypatch.setenv("OMP_NUM_THREADS", "many")
-    assert pool.threads() == pool.LIMIT
-
-
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="the system does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_forked_child_steps(monkeypatch):
-    monkeypatch.setattr(pool, "threads", lambda: 2)
+    monkeypatch.setattr(threads, "cores", lambda: 2)
 
     def step():
         p = wf.Parameter(wf.ones(900_000))
         wf.optim.SGD([p], lr=0.5).step([wf.ones(900_000)])
         return bool((p == 0.5).all())
 
-    assert step() and pool._pool is not None
+    assert step() and threads._queue is not None
     child = os.fork()
     if child == 0:
         os._exit(0 if step() else 1)

@@ -2,7 +2,7 @@
 
 from .. import errors
 from ..backend.device import place
-from ..core import dispatch, dtypes, versions
+from ..core import dispatch, dtypes, explain, versions
 from ..core.aval import broadcast
 from ..core.backends import BACKENDS, KERNELS
 from ..core.box import BOXED
@@ -65,12 +65,12 @@ def into(op: Op, args: tuple, out):
     args = dispatch.harmonise(op, args)
     raws = [a._data if type(a) in TENSORS else a for a in args]
     cls = dispatch.common_backend(op, [*raws, out._data])
-    _check_fit(what, dispatch.infer(op, args, ()), out)
+    _check_fit(what, explain.infer(op, args, ()), out)
     kernel, raw = KERNELS[op][cls], own_memory(out)
     try:
         BACKENDS[cls].into(kernel, raws, raw)
     except Exception as e:
-        raise dispatch.explained(op, args, (), e) from None
+        raise explain.explained(op, args, (), e) from None
     out._node = None if out._node.__class__ is not Leaf else out._node
     return out
 

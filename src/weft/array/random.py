@@ -45,10 +45,13 @@ from ..ops.order import argsort
 from .arguments import boxed
 
 default_generator = Generator()
+_UNSEEDED = (default_generator.key, default_generator.nonce)
 
 
 def seed(seed: int) -> None:
     """Begin the default generator's stream anew: an integer from 0 to 2¹²⁸ - 1.
+
+    Under `wf.deterministic` it is the mode's own stream, and the operations' with it.
 
     >>> import weft as wf
     >>> wf.random.seed(1)
@@ -57,11 +60,14 @@ def seed(seed: int) -> None:
     >>> wf.rand(3).tolist() == first
     True
     """
-    default_generator.seed(seed)
+    (current.get().determinism or default_generator).seed(seed)
 
 
 def get_state() -> dict[str, int]:
     """Where the default generator is: plain integers, to be saved with a run.
+
+    Under `wf.deterministic` these are the mode's streams, those of single operations by their
+    names.
 
     >>> import weft as wf
     >>> state = wf.random.get_state()
@@ -70,12 +76,43 @@ def get_state() -> dict[str, int]:
     >>> wf.rand(3).tolist() == first
     True
     """
-    return default_generator.state_dict()
+    return (current.get().determinism or default_generator).state_dict()
 
 
 def set_state(state: dict[str, int]) -> None:
-    """Continue the default generator from a `get_state()`."""
-    default_generator.load_state_dict(state)
+    """Continue the default generator from a `get_state()`, and operations that have their own."""
+    determinism = current.get().determinism
+    if determinism is None and any("." in name for name in state):
+        raise errors.StateMismatch(
+            "set_state: the state has streams of single operations; continue it under "
+            "wf.deterministic with the operation_seeds that it was saved under"
+        )
+    (determinism or default_generator).load_state_dict(state)
+
+
+def stream_for(op: str, generator: Generator | None) -> Generator:
+    """The generator that was given, or the operation's: under `wf.deterministic` maybe its own."""
+    determinism = current.get().determinism
+    if generator is not None:
+        if not isinstance(generator, Generator):
+            raise errors.ArgumentError(
+                f"{op}: generator of type {type(generator).__name__}: expected a "
+                "wf.random.Generator"
+            )
+        return generator
+    if determinism is None:
+        return default_generator
+    if determinism.racing:
+        determinism.unpromised(
+            op, "workers draw in whatever order they come; draw from the generator= they are given"
+        )
+    source = determinism.generator
+    if source is default_generator and (source.key, source.nonce) == _UNSEEDED:
+        if op not in determinism.seeded:
+            determinism.unpromised(
+                op, "the default generator has no seed; give a global_seed, or call wf.random.seed"
+            )
+    return determinism.stream(op)
 
 
 def rand(
@@ -127,6 +164,7 @@ def _uniform(op, low, high, shape, dtype, device, requires_grad, generator):
         )
     last = float(np.nextafter(real.type(high), real.type(low)))
     shape = (*_batches(), *shape)
+    generator = stream_for(op, generator)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
     made = _shared_out(variates.uniform(at, draw, shape, dtype, low, high, last))
     return made.requires_grad_() if requires_grad else made
@@ -155,6 +193,7 @@ def randn(
     if not 0.0 <= std < float("inf"):
         raise errors.ArgumentError(f"randn: std={std}: expected 0 ≤ std < ∞")
     shape = (*_batches(), *shape)
+    generator = stream_for("randn", generator)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
     made = _shared_out(variates.normal(at, draw, shape, dtype, mean, std))
     return made.requires_grad_() if requires_grad else made
@@ -175,6 +214,7 @@ def normal(
     >>> wf.random.normal(1.0, 0.5, (2, 3)).shape
     (2, 3)
     """
+    generator = stream_for("normal", generator)
     return randn(shape, mean, std, dtype, device, requires_grad, generator)
 
 
@@ -207,6 +247,7 @@ def randint(
         )
     n = high - low
     shape = (*_batches(), *shape)
+    generator = stream_for("randint", generator)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per_integer(n))
     return _shared_out(variates.integers(at, draw, shape, dtype, low, n))
 
@@ -227,7 +268,7 @@ def bernoulli(
     >>> wf.random.bernoulli(1.0, 3, dtype="float32").tolist()
     [1.0, 1.0, 1.0]
     """
-    dtype = dtypes.canonical(dtype)
+    dtype, generator = dtypes.canonical(dtype), stream_for("bernoulli", generator)
     if isinstance(p, Real):
         if not 0.0 <= p <= 1.0:
             raise errors.ArgumentError(f"bernoulli: p={p}: expected 0 ≤ p ≤ 1")
@@ -265,6 +306,7 @@ def permutation(x, device=None, generator: Generator | None = None):
     >>> sorted(wf.permutation(5).tolist())
     [0, 1, 2, 3, 4]
     """
+    generator = stream_for("permutation", generator)
     if isinstance(x, Integral):
         (n,) = _shape_of("permutation", x)
         return _order(n, device, generator)
@@ -297,14 +339,8 @@ def _shared_out(raw):
     return wrap(raw)
 
 
-def _reserved(device, generator, words: int) -> tuple[variates.Target, Draw]:
+def _reserved(device, generator: Generator, words: int) -> tuple[variates.Target, Draw]:
     """Where the result is made, and from which blocks."""
-    if generator is None:
-        generator = default_generator
-    elif not isinstance(generator, Generator):
-        raise errors.ArgumentError(
-            f"generator: expected a wf.random.Generator, got {type(generator).__name__}"
-        )
     device = canonical_device(device)
     return namespace_for(device).random_target(device), generator.reserve(words)
 

@@ -24,6 +24,12 @@ from . import threads
 # How many scores a tile has, and how many keys it spans.
 TILE = {"numpy": 1 << 17, "torch": 1 << 18, "cuda": 1 << 26}
 KEYS = {"numpy": 512, "torch": 512, "cuda": 4096}
+# So many queries of a tile at most where each sees only the keys before it: most of the pairs that
+# are not seen are then in tiles that are left out.
+STAIR = {"numpy": 64, "torch": 256, "cuda": 4096}
+# Scores up to this size may be exponentiated as they are: neither they nor their sums overflow,
+# and the greatest of a line does not underflow.
+TAME = 60.0
 
 Span = tuple[int, int]
 
@@ -73,7 +79,8 @@ class Problem:
     def five(self, x):
         """(…, heads or groups, T, D) in the accumulator's dtype, with five axes."""
         x = self._led(x)
-        if dtypes.is_inexact(self.xp.dtype_of(x)) and self.own != self.wide:
+        dtype = self.xp.dtype_of(x)
+        if dtypes.is_inexact(dtype) and dtype != self.wide:
             x = self.xp.cast(x, self.wide)
         return x.reshape((x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:]))
 
@@ -97,6 +104,8 @@ class Problem:
         per_group, tile = self.heads // self.groups, TILE[kind]
         self.across = max(1, min(self.keys, KEYS[kind]))
         self.down = max(1, min(self.queries, tile // (per_group * self.across) or 1))
+        if self.causal:
+            self.down = min(self.down, STAIR[kind])
         block = per_group * self.across * self.down
         self.some_groups = max(1, min(self.groups, tile // block))
         self.some = max(1, tile // (block * self.groups)) if self.some_groups == self.groups else 1
@@ -127,18 +136,20 @@ class Problem:
 
     def of_queries(self, x, tile: Tile):
         """A part of an array of one vector a query."""
-        return _cut(x, tile.batch, tile.groups, (0, x.shape[2]), tile.rows)
+        (a, b), (c, d), (i, j) = tile.batch, tile.groups, tile.rows
+        return x[a:b, c:d, :, i:j]
 
     def of_keys(self, x, tile: Tile):
-        return _cut(x, tile.batch, tile.groups, (0, 1), tile.columns)
+        (a, b), (c, d), (i, j) = tile.batch, tile.groups, tile.columns
+        return x[a:b, c:d, :, i:j]
 
     def of_mask(self, x, tile: Tile):
         return _cut(x, tile.batch, tile.groups, (0, x.shape[2]), tile.rows, tile.columns)
 
-    def scores(self, q, tile: Tile):
+    def scores(self, q, k, tile: Tile):
         """The scores of a tile for queries that are scaled, -∞ where a key is not seen."""
         xp = self.xp
-        s = xp.matmul(q, xp.swapped(self.of_keys(self.k, tile)))
+        s = xp.matmul(q, xp.swapped(k))
         if self.mask is not None:
             part = self.of_mask(self.mask, tile)
             if dtypes.is_inexact(xp.dtype_of(part)):
@@ -147,8 +158,17 @@ class Problem:
                 xp.fill_where(s, ~part, -inf)
         (i, _), (j, end) = tile.rows, tile.columns
         if self.causal and end - 1 > i:
-            xp.fill_where(s, xp.later(s, j - i), -inf)
+            first = max(i + 1 - j, 0)  # the first column that some query does not see
+            corner = s[..., first:]
+            xp.fill_where(corner, xp.later(corner, j + first - i), -inf)
         return s
+
+    def tame(self, q, tile: Tile) -> bool:
+        """Whether a tile's scores are known to be within ±TAME."""
+        if self.mask is not None and dtypes.is_inexact(self.xp.dtype_of(self.mask)):
+            return False
+        k = self.of_keys(self.k, tile.across((0, self.keys)))
+        return self.xp.products_within(q, k, TAME)
 
     def kept(self, tile: Tile):
         """Which of a tile's weights are kept, as factors 0 and 1/(1 - p)."""
@@ -158,8 +178,14 @@ class Problem:
     def seeds_of(self, tile: Tile):
         return _cut(self.seeds, tile.batch, tile.groups)
 
-    def zeros(self, *shape):
-        return self.xp.full(shape, 0, self.wide, self.device)
+    def zeros(self, heads: int, length: int, width: int):
+        """Zeros for a result, with the vectors of a position side by side in memory.
+
+        That is how a network's layers have them: it splits an axis into heads, and joins them.
+        """
+        shape = (self.size, length, self.groups, heads // self.groups, width)
+        x = self.xp.full(shape, 0, self.wide, self.device)
+        return self.xp.permute(x, (0, 2, 3, 1, 4))
 
     def shaped(self, x, heads: int, dtype=None):
         """A result with its axes as they were given."""
@@ -175,9 +201,8 @@ def _shape_of(x) -> tuple[int, ...]:
 def attend(xp, q, k, v, mask, seeds, causal, scale, p, dtype):
     """softmax(scale·q·kᵀ + mask)·v, and the logarithms of the softmax' denominators."""
     it = Problem(xp, q, k, v, mask, seeds, causal, scale, p)
-    per_group = it.heads // it.groups
-    out = it.zeros(it.size, it.groups, per_group, it.queries, v.shape[-1])
-    lse = it.zeros(it.size, it.groups, per_group, it.queries)
+    out = it.zeros(it.heads, it.queries, v.shape[-1])
+    lse = xp.full(tuple(out.shape[:-1]), 0, it.wide, it.device)
 
     def do(tile: Tile) -> None:
         _attend_tile(it, tile, it.of_queries(out, tile), it.of_queries(lse, tile))
@@ -190,29 +215,36 @@ def _attend_tile(it: Problem, tile: Tile, out, lse) -> None:
     xp = it.xp
     q = it.of_queries(it.q, tile) * it.scale
     top = total = mixed = None
+    tame = it.tame(q, tile)
     for columns in it.columns(tile):
         here = tile.across(columns)
-        s = it.scores(q, here)
-        peak = xp.amax(s, (4,), True)
-        peak = peak if top is None else xp.maximum(top, peak)
-        shift = xp.where(peak == -inf, 0.0, peak)  # no key was seen so far
-        s -= shift
+        s = it.scores(q, it.of_keys(it.k, here), here)
+        if not tame:
+            peak = xp.amax(s, (4,), True)
+            peak = peak if top is None else xp.maximum(top, peak)
+            shift = _finite(xp, peak)
+            s -= shift
+            if top is not None:
+                fading = xp.exp(top - shift)
+                total, mixed = total * fading, mixed * fading
+            top = peak
         xp.exp_into(s)
         sums = xp.sum(s, (4,), True)
         if it.p:
             s *= it.kept(here)
         part = xp.matmul(s, it.of_keys(it.v, here))
-        if top is None:
-            total, mixed = sums, part
-        else:
-            fading = xp.exp(top - shift)
-            total, mixed = total * fading + sums, mixed * fading + part
-        top = peak
-    if top is None:
+        total, mixed = (sums, part) if total is None else (total + sums, mixed + part)
+    if total is None:
         lse[...] = -inf
         return
     out[...] = mixed / xp.where(total == 0, 1.0, total)
-    lse[...] = (xp.log_or_minus_inf(total) + xp.where(top == -inf, 0.0, top))[..., 0]
+    logarithms = xp.log_or_minus_inf(total)
+    lse[...] = (logarithms if tame else logarithms + _finite(xp, top))[..., 0]
+
+
+def _finite(xp, peak):
+    """The greatest scores, 0 where no key was seen so far."""
+    return xp.where(peak == -inf, 0.0, peak)
 
 
 class Backward(Problem):
@@ -221,54 +253,78 @@ class Backward(Problem):
     def __init__(self, xp, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
         leads = [g.shape[:-3], out.shape[:-3], lse.shape[:-2], _shape_of(h)[:-2]]
         super().__init__(xp, q, k, v, mask, seeds, causal, scale, p, leads)
-        self.g = self.five(g)
-        lse = self.five(lse[..., None])
-        # Where no key was seen all weights are exp(-∞ - ∞) = 0.
-        self.lse = xp.where(lse == -inf, inf, lse)
-        self.delta = xp.sum(self.g * self.five(out), (4,), True)
-        if _shape_of(h):
-            self.delta = self.delta - self.five(h[..., None])
+        self.g, self.out, self.lse = self.five(g), self.five(out), self.five(lse[..., None])
+        self.h = self.five(h[..., None]) if _shape_of(h) else None
 
-    def weights(self, tile: Tile):
+    def factors(self, part: tuple[Span, Span]) -> tuple:
+        """A part's (q·scale, -lse), (k, 1), (g, -δ) and (v, 1).
+
+        By the last columns the products are scores less their lse, and slopes less their mean δ.
+        """
+        xp, every = self.xp, Tile(*part, (0, self.queries), (0, self.keys))
+        q, g, out, lse = (self.of_queries(x, every) for x in (self.q, self.g, self.out, self.lse))
+        k, v = (self.of_keys(x, every) for x in (self.k, self.v))
+        delta = xp.row_dots(g, out)[..., None]
+        if self.h is not None:
+            delta = delta - self.of_queries(self.h, every)
+        # Where no key was seen all weights are exp(-∞) = 0.
+        lse = xp.where(lse == -inf, inf, lse)
+        ones = xp.full((*k.shape[:-1], 1), 1, self.wide, self.device)
+        return tuple(
+            xp.concatenate([x, column], 4)
+            for x, column in ((q * self.scale, -lse), (k, ones), (g, -delta), (v, ones))
+        )
+
+    def weights(self, factors: tuple, tile: Tile):
         """The weights of a tile, those that dropout kept of them, and the scores' cotangents."""
-        xp, q = self.xp, self.of_queries(self.q, tile) * self.scale
-        w = self.scores(q, tile)
-        w -= self.of_queries(self.lse, tile)
+        xp, (q, k, g, v) = self.xp, _within(factors, tile)
+        w = self.scores(q, k, tile)
         xp.exp_into(w)
-        kept = w
-        ds = xp.matmul(self.of_queries(self.g, tile), xp.swapped(self.of_keys(self.v, tile)))
-        if self.p:
-            factor = self.kept(tile)
-            kept = w * factor
-            ds *= factor
-        ds -= self.of_queries(self.delta, tile)
+        if not self.p:
+            ds = xp.matmul(g, xp.swapped(v))
+            ds *= w
+            return w, ds
+        factor = self.kept(tile)
+        ds = xp.matmul(g[..., :-1], xp.swapped(v[..., :-1]))
+        ds *= factor
+        ds += g[..., -1:]
         ds *= w
-        return kept, ds
+        return w * factor, ds
+
+
+def _within(factors: tuple, tile: Tile) -> list:
+    """What a tile has of its part's arrays, of queries and keys in turns."""
+    (i, j), (k, n) = tile.rows, tile.columns
+    return [x[..., i:j, :] if at % 2 == 0 else x[..., k:n, :] for at, x in enumerate(factors)]
 
 
 def attend_gradient(xp, *args):
     """The cotangents of queries, keys and values."""
     it = Backward(xp, *args)
-    dq, dk, dv = (it.zeros(*x.shape) for x in (it.q, it.k, it.v))
+    dq = it.zeros(it.heads, it.queries, it.q.shape[-1])
+    dk, dv = (it.zeros(it.groups, it.keys, x.shape[-1]) for x in (it.k, it.v))
 
     def do(part) -> None:
+        factors = it.factors(part)
         for tile in it.tiles(part):
-            _tile_gradient(it, tile, it.of_queries(dq, tile), dk, dv)
+            _tile_gradient(it, factors, tile, it.of_queries(dq, tile), dk, dv)
 
     it.each(it.parts(), do, 3)
-    dq *= it.scale
     return it.shaped(dq, it.heads), it.shaped(dk, it.groups), it.shaped(dv, it.groups)
 
 
-def _tile_gradient(it: Backward, tile: Tile, to_q, dk, dv) -> None:
-    xp, q, g = it.xp, it.of_queries(it.q, tile) * it.scale, it.of_queries(it.g, tile)
+def _tile_gradient(it: Backward, factors: tuple, tile: Tile, to_q, dk, dv) -> None:
+    xp = it.xp
     for columns in it.columns(tile):
         here = tile.across(columns)
-        w, ds = it.weights(here)
+        q, k, g, _ = _within(factors, here)
+        w, ds = it.weights(factors, here)
         to_v, to_k = it.of_keys(dv, here), it.of_keys(dk, here)
-        to_v += _over_group(xp, xp.matmul(xp.swapped(w), g))
-        to_k += _over_group(xp, xp.matmul(xp.swapped(ds), q))
-        to_q += xp.matmul(ds, it.of_keys(it.k, here))
+        to_v += _over_group(xp, xp.matmul(xp.swapped(w), g[..., :-1]))
+        to_k += _over_group(xp, xp.matmul(xp.swapped(ds), q[..., :-1]))
+        change = xp.matmul(ds, k[..., :-1])
+        change *= it.scale
+        to_q += change
 
 
 def _over_group(xp, x):
@@ -279,11 +335,11 @@ def attend_mask_gradient(xp, *args):
     """The cotangent of a mask of numbers, in its shape."""
     it = Backward(xp, *args)
     mask: Any = args[7]
-    total = it.zeros(*it.mask.shape)
-    for tile in [tile for part in it.parts() for tile in it.tiles(part)]:
-        for columns in it.columns(tile):
-            here = tile.across(columns)
-            _, ds = it.weights(here)
+    total = xp.full(tuple(it.mask.shape), 0, it.wide, it.device)
+    for part in it.parts():
+        factors = it.factors(part)
+        for here in [t.across(c) for t in it.tiles(part) for c in it.columns(t)]:
+            _, ds = it.weights(factors, here)
             there = it.of_mask(total, here)
             there += _summed_to(xp, ds, there.shape)
     if prod(total.shape) != prod(mask.shape):  # the mask was spread along some axes of the batch

@@ -7,11 +7,14 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from ..core.dtypes import HALF
+from . import blas
 
 # Up to here filling fresh memory is quicker than np.broadcast_to makes its view.
 _SMALL = 8192
 # Between these sizes BLAS sums along an axis quicker; above, its threads may have to wait.
 _BLAS_FROM, _BLAS_TO = 4096, 1 << 20
+# From here on it calls them, which then look out for more work for a while.
+_BLAS_SHARES = 1 << 17
 # Up to here `dot` adds everything up before `reduce` has read its arguments.
 _BY_HAND = 512
 # From here on it pays to have BLAS add up blocks of _SHORT, and NumPy their sums.
@@ -78,6 +81,9 @@ def sum(x, axes, keepdims):
                 return _sum_of_rows(x, k).reshape(ones + x.shape[k:])
             if axes == tuple(range(x.ndim - k, x.ndim)) and prod(x.shape[-k:]) <= _SHORT:
                 return _sum_in_rows(x, k).reshape(x.shape[:-k] + ones)
+            if axes == (0, *range(2, x.ndim)) and prod(x.shape[2:]) <= _SHORT:
+                # Over images and places, for a bias of channels.
+                return np.add.reduce(sum(x, axes[1:], keepdims), 0, None, None, keepdims)
     return np.add.reduce(x, axes, None, None, keepdims)
 
 
@@ -91,13 +97,22 @@ def _sum_by_blocks(flat):
 def _sum_of_rows(x, k: int):
     """The sum over k leading axes. NumPy too adds row to row, but BLAS in less time."""
     rows = prod(x.shape[:k])
-    return _ones(rows, x.dtype) @ x.reshape(rows, -1)
+    return _by_one(_ones(rows, x.dtype), x.reshape(rows, -1), x.size)
 
 
 def _sum_in_rows(x, k: int):
     """The sum over k trailing axes. NumPy adds by pairs, which pays only in long rows."""
     length = prod(x.shape[-k:])
-    return x.reshape(-1, length) @ _ones(length, x.dtype)
+    return _by_one(x.reshape(-1, length), _ones(length, x.dtype), x.size)
+
+
+def _by_one(a, b, size: int):
+    """a @ b by the calling thread."""
+    if size < _BLAS_SHARES:
+        return a @ b
+    # A layer's bias gets its gradient from here, between kernels whose threads need the cores.
+    with blas.alone():
+        return a @ b
 
 
 @lru_cache(maxsize=1024)
@@ -132,6 +147,11 @@ def write_slice(x, v, index):
     """v written into x itself."""
     x[_key(index)] = v
     return x
+
+
+def add_slice(x, v, index) -> None:
+    """v added to what the index takes of x, in place."""
+    x[_key(index)] += v
 
 
 def _matrices(x):

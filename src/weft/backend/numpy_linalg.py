@@ -7,6 +7,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from ..core.dtypes import HALF
+from .products import QUIET, product
 
 # Below this many products einsum's own loop is quicker than arranging a call of BLAS.
 _SMALL = 4096
@@ -20,11 +21,25 @@ def matmul(a, b):
         return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     # `dot` reaches BLAS at a third of matmul's overhead, and copies what BLAS cannot read.
     if a.ndim == 2 == b.ndim:
-        return a.dot(b)
+        return a.dot(b) if a.size * b.shape[1] < QUIET else product(a, b)
     if 0 < b.ndim <= 2 < a.ndim and a.size and a.flags.c_contiguous:
         # One large product instead of one for each matrix of the batch.
-        return a.reshape(-1, a.shape[-1]).dot(b).reshape(*a.shape[:-1], *b.shape[1:])
+        lines = a.reshape(-1, a.shape[-1])
+        y = product(lines, b) if b.ndim == 2 else lines.dot(b)
+        return y.reshape(*a.shape[:-1], *b.shape[1:])
     return np.matmul(a, b)
+
+
+def linear(x, w, b):
+    """x·wᵀ + b."""
+    if x.itemsize == 2 and x.dtype in HALF:
+        wide = [a.astype(np.float32) for a in (x, w, b)]
+        return linear(*wide).astype(x.dtype)
+    if x.ndim > 1 and x.size and x.flags.c_contiguous:
+        return product(x.reshape(-1, x.shape[-1]), w.T, b).reshape(*x.shape[:-1], len(w))
+    y = matmul(x, w.T)
+    y += b
+    return y
 
 
 def einsum(operands, subscripts: str):

@@ -1,6 +1,6 @@
 """NumPy's kernels of the neural rows."""
 
-from functools import wraps
+from functools import lru_cache, wraps
 from math import prod
 
 import numpy as np
@@ -8,9 +8,9 @@ import numpy as np
 from ..core.dtypes import HALF
 from . import attention as shared
 from . import crossentropy as _crossentropy
-from . import numpy_
+from . import numpy_, threads
 from .numpy_ import quietly
-from .numpy_index import sum
+from .numpy_index import _ones, sum
 
 
 def _is_half(x) -> bool:
@@ -85,6 +85,68 @@ def projection(g, y, axes, centred):
     return np.subtract(g, z, z)
 
 
+# Elements that are normalised at a time: the passes over them stay in the cache.
+_BLOCK = 1 << 16
+
+
+def _each_block(lines, passes: int, do) -> int:
+    """do(at, rows) for blocks of lines, by all threads; how many blocks there are."""
+    step = max(1, _BLOCK // lines.shape[1])
+    starts = range(0, len(lines), step)
+    pieces = [(at, slice(k, k + step)) for at, k in enumerate(starts)]
+    threads.share(pieces, lambda: lambda piece: do(*piece), lines.size * passes * threads.PASS)
+    return len(pieces)
+
+
+@_in_single
+def layer_norm(x, w, b, eps):
+    n, kind = w.size, x.dtype.type
+    lines = x.reshape(x.size // n, n)
+    out, y, variance = np.empty_like(lines), np.empty_like(lines), np.empty(len(lines), x.dtype)
+    shares = np.full(n, kind(1 / n))
+
+    def do(_, rows):
+        z = np.subtract(lines[rows], (lines[rows] @ shares)[:, None], y[rows])
+        v = np.multiply(np.einsum("ij,ij->i", z, z), kind(1 / n), variance[rows])
+        z *= (1 / np.sqrt(v + kind(eps)))[:, None]
+        scaled = np.multiply(z, w.reshape(n), out[rows])
+        scaled += b.reshape(n)
+
+    _each_block(lines, 8, do)
+    kept = (*x.shape[: x.ndim - w.ndim], *(1,) * w.ndim)
+    return out.reshape(x.shape), y.reshape(x.shape), variance.reshape(kept)
+
+
+@_in_single
+def layer_norm_gradient(g, y, variance, w, eps):
+    n, kind = w.size, y.dtype.type
+    g, y, rates = g.reshape(y.size // n, n), y.reshape(y.size // n, n), variance.reshape(-1, 1)
+    dx, flat = np.empty_like(y), w.reshape(n)
+    to_w, to_b = {}, {}
+
+    def do(at, rows):
+        part, line = g[rows], y[rows]
+        z = np.multiply(part, line)
+        ones = _ones(len(part), y.dtype)
+        to_w[at], to_b[at] = ones @ z, ones @ part
+        h = np.multiply(part, flat, dx[rows])
+        h -= np.multiply(line, (z @ flat * kind(1 / n))[:, None], z)
+        h -= (part @ flat * kind(1 / n))[:, None]
+        h *= 1 / np.sqrt(rates[rows] + kind(eps))
+
+    count = _each_block(y, 10, do)
+    dw, db = (_added([to[at] for at in range(count)], flat) for to in (to_w, to_b))
+    lead = variance.shape[: variance.ndim - w.ndim]
+    return dx.reshape((*lead, *w.shape)), dw.reshape(w.shape), db.reshape(w.shape)
+
+
+def _added(parts: list, like):
+    total = np.zeros_like(like)
+    for part in parts:
+        total += part
+    return total
+
+
 def swapped(x):
     """x with its last two axes exchanged."""
     return x.swapaxes(-1, -2)
@@ -96,7 +158,25 @@ def fill_where(x, mask, value) -> None:
 
 def later(x, shift: int):
     """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
-    return ~np.tri(x.shape[-2], x.shape[-1], -shift, dtype=bool)
+    return _later(*x.shape[-2:], shift)
+
+
+@lru_cache(maxsize=16)
+def _later(rows: int, columns: int, shift: int) -> np.ndarray:
+    return ~np.tri(rows, columns, -shift, dtype=bool)
+
+
+def row_dots(x, y):
+    """Σ xy over the last axis."""
+    products = np.multiply(x, y, np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype))
+    return sum(products, (products.ndim - 1,), False)
+
+
+def products_within(x, y, bound: float) -> bool:
+    """Whether no product of a row of x and one of y can be greater than the bound, nor NaN."""
+    if not x.size or not y.size:
+        return False
+    return bool(row_dots(x, x).max() * row_dots(y, y).max() <= bound * bound)
 
 
 def exp_into(x) -> None:

@@ -7,8 +7,8 @@ from math import prod
 
 import numpy as np
 
+from . import threads
 from .numpy_windows import TILE_BYTES, Plan, Sheets, cells, cut, laid, plan_of, wide
-from .threads import PASS, share
 from .window_sizes import size_of, tap_dtype
 
 
@@ -26,13 +26,16 @@ def _lead(x, axes: int) -> tuple[int, ...]:
 
 def _share(plan: Plan, lines: int, dtype: np.dtype, fill: float, do) -> None:
     """Call do(sheets, first, last) for blocks of lines whose planes and runs fit the cache."""
-    each = max(1, TILE_BYTES // (dtype.itemsize * (plan.area + 3 * plan.run)))
+    fit = TILE_BYTES // (dtype.itemsize * (len(plan.phases) * plan.area + 3 * plan.run))
+    each = max(1, min(fit, -(-lines // threads.parts())))
 
     def worker():
         sheets = Sheets(plan, min(each, lines), 1, dtype, fill)
         return lambda block: do(sheets, *block)
 
-    share(cut(lines, each), worker, PASS * lines * plan.run * len(plan.offsets))
+    # Each tap is compared, chosen and written: some four passes.
+    operations = 4 * threads.PASS * lines * plan.run * len(plan.taps)
+    threads.share(cut(lines, each), worker, operations)
 
 
 def max_pool(x, kernel, stride, padding, dilation):
@@ -47,7 +50,7 @@ def max_pool(x, kernel, stride, padding, dilation):
     def pool(sheets, i, j):
         sheets.lay(x[i:j])
         best, taps = _largest(sheets, j - i, numbers.dtype)
-        if np.isnan(best).any():
+        if np.isnan(best.max()):
             taps = _last_nan(sheets, best, taps)
         into[i:j], places[i:j] = cells(best, plan), cells(taps, plan)
 
@@ -57,14 +60,14 @@ def max_pool(x, kernel, stride, padding, dilation):
 
 def _largest(sheets: Sheets, n: int, number: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """The largest elements and, of the taps that have them, the first ones: (n, 1, run)."""
-    offsets, run = sheets.plan.offsets, sheets.plan.run
-    best = sheets.tap(offsets[0], n, 0, run).copy()
-    taps = np.zeros(best.shape, number)
-    larger, term = np.empty(best.shape, bool), np.empty_like(taps)
-    for k, offset in enumerate(offsets[1:], 1):
-        seen = sheets.tap(offset, n, 0, run)
-        np.greater(seen, best, out=larger)
-        np.maximum(seen, best, out=best)
+    seen = sheets.taps(n)
+    best = np.maximum(seen[0], seen[min(1, len(seen) - 1)])
+    larger = np.greater(best, seen[0])
+    taps = larger.astype(number)
+    term = np.empty_like(taps)
+    for k in range(2, len(seen)):
+        np.greater(seen[k], best, out=larger)
+        np.maximum(seen[k], best, out=best)
         # k grows: the largest number is the one of the last tap that was larger than before.
         np.multiply(larger.view(np.uint8), number.type(k), out=term)
         np.maximum(taps, term, out=taps)
@@ -73,8 +76,7 @@ def _largest(sheets: Sheets, n: int, number: np.dtype) -> tuple[np.ndarray, np.n
 
 def _last_nan(sheets: Sheets, best, taps) -> np.ndarray:
     """The taps, with the last NaN of windows that have one in place of the largest element."""
-    for k, offset in enumerate(sheets.plan.offsets):
-        seen = sheets.tap(offset, len(best), 0, sheets.plan.run)
+    for k, seen in enumerate(sheets.taps(len(best))):
         np.copyto(taps, taps.dtype.type(k), where=np.isnan(seen))
     return taps
 
@@ -89,9 +91,8 @@ def pool_pick(x, taps, kernel, stride, padding, dilation):
 
     def pick(sheets, i, j):
         sheets.lay(x[i:j])
-        for k, offset in enumerate(plan.offsets):
-            seen = cells(sheets.tap(offset, j - i, 0, plan.run), plan)
-            np.copyto(into[i:j], seen, where=taps[i:j] == k)
+        for k, seen in enumerate(sheets.taps(j - i)):
+            np.copyto(into[i:j], cells(seen, plan), where=taps[i:j] == k)
 
     _share(plan, len(x), x.dtype, 0, pick)
     return values
@@ -108,9 +109,7 @@ def pool_put(y, taps, kernel, stride, padding, dilation):
     dtype = wide(y.dtype)
 
     def put(sheets, i, j):
-        runs = laid(y[i:j], np.zeros((j - i, 1, plan.run), dtype), plan)
-        numbers = laid(taps[i:j], np.zeros(runs.shape, taps.dtype), plan)
-        _route(sheets, runs, numbers)
+        _route(sheets, laid(y[i:j], dtype, plan), laid(taps[i:j], taps.dtype, plan))
         sheets.collect(into[i:j])
 
     _share(plan, len(y), dtype, 0, put)
@@ -119,30 +118,30 @@ def pool_put(y, taps, kernel, stride, padding, dilation):
 
 def _route(sheets: Sheets, runs, taps) -> None:
     """Put each window's number where its tap is; numbers that meet are added."""
-    plan, n = sheets.plan, len(runs)
+    plan = sheets.plan
     apart = plan.plane == plan.counts  # no element is seen by two windows
     if not apart:
         sheets.memory.fill(0)
-    chosen = np.empty(runs.shape, bool)
-    for k, offset in enumerate(plan.offsets):
+    chosen, term = np.empty(runs.shape, bool), np.empty_like(runs)
+    for k, place in enumerate(sheets.taps(len(runs))):
         np.equal(taps, taps.dtype.type(k), out=chosen)
-        place = sheets.tap(offset, n, 0, plan.run)
-        term = _masked(runs, chosen)
         if apart:
-            place[...] = term
+            _mask(runs, chosen, place)
         else:
+            _mask(runs, chosen, term)
             place += term
 
 
 _BITS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
-def _masked(x, mask) -> np.ndarray:
+def _mask(x, mask, out) -> None:
     """x where the mask is true, else zero, whatever x is: bit by bit, twice as fast as `where`."""
     if x.dtype.kind != "f":
-        return np.where(mask, x, x.dtype.type(0))
+        np.copyto(out, np.where(mask, x, x.dtype.type(0)))
+        return
     bits = np.negative(mask.view(np.int8), dtype=_BITS[x.itemsize])
-    return np.bitwise_and(x.view(bits.dtype), bits, out=bits).view(x.dtype)
+    np.bitwise_and(x.view(bits.dtype), bits, out=out.view(bits.dtype))
 
 
 def sum_pool(x, kernel, stride, padding):
@@ -153,9 +152,10 @@ def sum_pool(x, kernel, stride, padding):
 
     def pool(sheets, i, j):
         sheets.lay(x[i:j])
-        total = sheets.tap(plan.offsets[0], j - i, 0, plan.run).copy()
-        for offset in plan.offsets[1:]:
-            total += sheets.tap(offset, j - i, 0, plan.run)
+        first, *others = sheets.taps(j - i)
+        total = first.copy()
+        for seen in others:
+            total += seen
         into[i:j] = cells(total, plan)
 
     _share(plan, len(x), wide(x.dtype), 0, pool)
@@ -171,10 +171,9 @@ def spread_pool(y, kernel, stride, padding):
     dtype = wide(y.dtype)
 
     def spread(sheets, i, j):
-        runs = laid(y[i:j], np.zeros((j - i, 1, plan.run), dtype), plan)
+        runs = laid(y[i:j], dtype, plan)
         sheets.memory.fill(0)
-        for offset in plan.offsets:
-            place = sheets.tap(offset, j - i, 0, plan.run)
+        for place in sheets.taps(j - i):
             place += runs
         sheets.collect(into[i:j])
 

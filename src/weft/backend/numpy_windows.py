@@ -8,7 +8,7 @@ rows is read too: these places, called idle here, are left out when results are 
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd, prod
 
@@ -17,27 +17,16 @@ import numpy as np
 from ..core.dtypes import HALF
 from .window_sizes import counts_of, size_of
 
-# The memory that a tile's columns may take: a core's second-level cache.
-TILE_BYTES = 1 << 20
+# The memory that a tile's columns may take: a core's share of the caches.
+TILE_BYTES = 1 << 21
 
 
 @dataclass(frozen=True)
 class Phase:
     """Which elements of the array lie in which part of one phase's plane."""
 
-    number: int
     source: tuple[slice, ...]
     target: tuple[slice, ...]
-
-
-@dataclass(frozen=True)
-class Taps:
-    """Taps at regular distances: which ones of each axis, their first offset, their steps."""
-
-    chosen: tuple[slice, ...]
-    counts: tuple[int, ...]
-    offset: int
-    steps: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -47,33 +36,30 @@ class Plan:
     counts    windows along each axis
     plane     the lengths of a phase's plane; `row` is the length of all axes but the first
     phases    how the array is dealt out
-    runs      the taps in groups whose offsets are regular; `offsets` has each tap's own
-    bare      whether the array fills the plane: nothing has to be padded
+    taps      for each tap its phase, and how far behind a window's own place it is there
+    bare      whether the array fills the planes: nothing has to be padded
     idle      whether rows of windows are shorter than the plane's rows
     complete  whether every element of the array is in a plane
     """
 
-    size: tuple[int, ...]
-    kernel: tuple[int, ...]
     counts: tuple[int, ...]
     plane: tuple[int, ...]
     phases: tuple[Phase, ...]
-    runs: tuple[Taps, ...]
-    offsets: tuple[int, ...]
+    taps: tuple[tuple[int, int], ...]
     bare: bool
     idle: bool
     complete: bool
 
-    @property
+    @cached_property
     def row(self) -> int:
         return prod(self.plane[1:])
 
-    @property
+    @cached_property
     def area(self) -> int:
-        """The elements of a plane, all phases together."""
-        return len(self.phases) * prod(self.plane)
+        """The elements of a plane."""
+        return prod(self.plane)
 
-    @property
+    @cached_property
     def run(self) -> int:
         """The places of all windows, idle ones included."""
         return self.counts[0] * self.row
@@ -86,17 +72,15 @@ def plan_of(size, kernel, stride, padding, dilation) -> Plan:
     reach = [d * (k - 1) // s for k, s, d in zip(kernel, stride, dilation, strict=True)]
     plane = tuple(p + r for p, r in zip(counts, reach, strict=True))
     axes = zip(size, kernel, stride, padding, dilation, plane, strict=True)
-    dealt = [_dealt(*axis) for axis in axes]
     phases = tuple(
-        Phase(k, tuple(source for source, _ in parts), tuple(target for _, target in parts))
-        for k, parts in enumerate(product(*dealt))
+        Phase(tuple(source for source, _ in parts), tuple(target for _, target in parts))
+        for parts in product(*[dealt(*axis) for axis in axes])
     )
-    runs, offsets = _taps(kernel, stride, dilation, plane)
-    whole = all(t == slice(0, q) for ph in phases for t, q in zip(ph.target, plane, strict=True))
-    bare = len(phases) == 1 and whole
+    bare = all(t == slice(0, q) for ph in phases for t, q in zip(ph.target, plane, strict=True))
     idle = plane[1:] != counts[1:]
     complete = sum(_elements(phase.source, size) for phase in phases) == prod(size)
-    return Plan(size, kernel, counts, plane, phases, runs, offsets, bare, idle, complete)
+    taps = _taps(kernel, stride, dilation, plane)
+    return Plan(counts, plane, phases, taps, bare, idle, complete)
 
 
 def _elements(source, size) -> int:
@@ -104,47 +88,36 @@ def _elements(source, size) -> int:
     return prod([len(range(*s.indices(n))) for s, n in zip(source, size, strict=True)])
 
 
-def _residues(k: int, s: int, d: int) -> list[int]:
+def residues(k: int, s: int, d: int) -> list[int]:
     """The phases that taps of an axis fall into."""
     return sorted({j * d % s for j in range(min(k, s))})
 
 
-def _dealt(n, k, s, padding, d, q) -> list[tuple[slice, slice]]:
+def dealt(n, k, s, padding, d, q) -> list[tuple[slice, slice]]:
     """For each phase of an axis, the elements it takes and the places it puts them."""
+    return [placed(n, r, s, padding[0], q) for r in residues(k, s, d)]
+
+
+def placed(n: int, offset: int, s: int, before: int, q: int) -> tuple[slice, slice]:
+    """Elements offset, offset + s, ... of a padded axis, q of them: which there are, and where."""
+    first = max(0, -((offset - before) // s))  # the first place at or behind element 0
+    last = max(first, min(q, (n - 1 + before - offset) // s + 1))
+    start = first * s + offset - before
+    return slice(start, start + (last - first) * s, s), slice(first, last)
+
+
+def _taps(kernel, stride, dilation, plane) -> tuple[tuple[int, int], ...]:
+    """Each tap's phase and offset."""
+    axes = list(zip(kernel, stride, dilation, plane, strict=True))
+    phases = [residues(k, s, d) for k, s, d, _ in axes]
     found = []
-    for r in _residues(k, s, d):
-        first = max(0, -((r - padding[0]) // s))  # the first place at or behind element 0
-        last = min(q, (n - 1 + padding[0] - r) // s + 1)
-        start = first * s + r - padding[0]
-        last = max(first, last)
-        found.append((slice(start, start + (last - first) * s, s), slice(first, last)))
-    return found
-
-
-def _taps(kernel, stride, dilation, plane) -> tuple[tuple[Taps, ...], tuple[int, ...]]:
-    """The taps' offsets, in regular groups and one by one."""
-    strides = [prod(plane[i + 1 :]) for i in range(len(plane))]
-    phases = [_residues(k, s, d) for k, s, d in zip(kernel, stride, dilation, strict=True)]
-    axes = []
-    for k, s, d in zip(kernel, stride, dilation, strict=True):
-        period = s // gcd(s, d)
-        axes.append([(i, period, d, s, k) for i in range(min(period, k))])
-    runs = []
-    offsets = np.empty(kernel, np.int64)
-    for first in product(*axes):
+    for place in product(*map(range, kernel)):
         number = offset = 0
-        chosen, counts, steps = [], [], []
-        for axis, (i, period, d, s, k) in enumerate(first):
-            number = number * len(phases[axis]) + phases[axis].index(i * d % s)
-            offset += i * d // s * strides[axis]
-            chosen.append(slice(i, k, period))
-            counts.append(len(range(i, k, period)))
-            steps.append(period * d // s * strides[axis])
-        offset += number * prod(plane)
-        runs.append(Taps(tuple(chosen), tuple(counts), offset, tuple(steps)))
-        grid = [np.arange(c) * step for c, step in zip(counts, steps, strict=True)]
-        offsets[tuple(chosen)] = offset + sum(np.ix_(*grid))
-    return tuple(runs), tuple(offsets.ravel().tolist())
+        for t, mine, (_, s, d, q) in zip(place, phases, axes, strict=True):
+            number = number * len(mine) + mine.index(t * d % s)
+            offset = offset * q + t * d // s
+        found.append((number, offset))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -178,7 +151,7 @@ def parts_of(counts, kernel, stride, padding, dilation) -> tuple[tuple[Part, ...
 def _parts(n, p, k, s, padding, d) -> list:
     """(elements, taps, padding, dilation) of each phase of an axis that has elements."""
     period, q = s // gcd(s, d), p + d * (k - 1) // s
-    phases = dict(zip(_residues(k, s, d), _dealt(n, k, s, padding, d, q), strict=True))
+    phases = dict(zip(residues(k, s, d), dealt(n, k, s, padding, d, q), strict=True))
     found = []
     for i in range(min(period, k)):
         source, places = phases[i * d % s]
@@ -209,62 +182,42 @@ def cells(run: np.ndarray, plan: Plan) -> np.ndarray:
     return rows[..., *[slice(0, p) for p in plan.counts[1:]]] if plan.idle else rows
 
 
-def laid(y: np.ndarray, memory: np.ndarray, plan: Plan) -> np.ndarray:
-    """Results (n, ..., *counts) as runs (n, ..., run) in memory whose idle places are zero."""
-    runs = memory[: len(y)]
+def laid(y: np.ndarray, dtype: np.dtype, plan: Plan) -> np.ndarray:
+    """Results (n, c, *counts) as runs (n, c, run), with zeros in idle places."""
+    if not plan.idle:
+        return np.ascontiguousarray(y, dtype).reshape(*y.shape[:2], plan.run)
+    runs = np.zeros((*y.shape[:2], plan.run), dtype)
     cells(runs, plan)[...] = y
     return runs
 
 
 class Sheets:
-    """Planes for some arrays, one after the other in one memory: (arrays, channels, planes)."""
+    """Planes for some arrays, in one memory: (phases, arrays, channels, *plane)."""
 
     def __init__(self, plan: Plan, arrays: int, channels: int, dtype: np.dtype, fill: float = 0):
         self.plan, self.channels = plan, channels
-        self.itemsize = dtype.itemsize
+        self.apart = arrays * channels * plan.area  # from one phase to the next
+        size = len(plan.phases) * self.apart
         # The last row of windows reads as far as a row does: beyond the last plane.
-        self.memory = np.empty(arrays * channels * plan.area + plan.row, dtype)
-        if not plan.bare:
-            self.memory.fill(fill)
-        else:
-            self.memory[arrays * channels * plan.area :] = fill
-        planes = self.memory[: arrays * channels * plan.area]
-        self.planes = planes.reshape(arrays, channels, len(plan.phases), *plan.plane)
+        self.memory = np.empty(size + plan.row, dtype)
+        self.memory[size if plan.bare else 0 :] = fill
+        planes = self.memory[:size]
+        self.planes = planes.reshape(len(plan.phases), arrays, channels, *plan.plane)
 
     def lay(self, x: np.ndarray) -> None:
         """Deal out arrays (n, channels, *size); what is padding stays as it is."""
-        planes = self.planes[: len(x)]
-        for phase in self.plan.phases:
-            planes[:, :, phase.number, *phase.target] = x[:, :, *phase.source]
+        for planes, phase in zip(self.planes, self.plan.phases, strict=True):
+            planes[: len(x), :, *phase.target] = x[:, :, *phase.source]
 
     def collect(self, x: np.ndarray) -> None:
         """Put the planes together again, into arrays (n, channels, *size)."""
-        planes = self.planes[: len(x)]
-        for phase in self.plan.phases:
-            x[:, :, *phase.source] = planes[:, :, phase.number, *phase.target]
+        for planes, phase in zip(self.planes, self.plan.phases, strict=True):
+            x[:, :, *phase.source] = planes[: len(x), :, *phase.target]
 
-    def tap(self, offset: int, n: int, start: int, length: int) -> np.ndarray:
-        """One tap of a run of windows: (n, channels, length)."""
-        area = self.plan.area * self.itemsize
-        return np.ndarray(
-            (n, self.channels, length),
-            self.memory.dtype,
-            self.memory,
-            (offset + start) * self.itemsize,
-            (self.channels * area, area, self.itemsize),
-        )
-
-    def packed(self, memory: np.ndarray, n: int, start: int, length: int) -> np.ndarray:
-        """All taps of a run of windows, in `memory`: (channels, *kernel, n, length)."""
-        plan, item = self.plan, self.itemsize
-        area, taken = plan.area * item, self.channels * len(plan.offsets) * n * length
-        columns = memory[:taken].reshape(self.channels, *plan.kernel, n, length)
-        for taps in plan.runs:
-            columns[:, *taps.chosen] = np.ndarray(
-                (self.channels, *taps.counts, n, length),
-                self.memory.dtype,
-                self.memory,
-                (taps.offset + start) * item,
-                (area, *[s * item for s in taps.steps], self.channels * area, item),
-            )
-        return columns
+    def taps(self, n: int) -> list[np.ndarray]:
+        """What each tap of the windows of n arrays sees: (n, channels, run)."""
+        plan, dtype, item = self.plan, self.memory.dtype, self.memory.itemsize
+        shape = n, self.channels, plan.run
+        strides = self.channels * plan.area * item, plan.area * item, item
+        starts = [(phase * self.apart + offset) * item for phase, offset in plan.taps]
+        return [np.ndarray(shape, dtype, self.memory, start, strides) for start in starts]

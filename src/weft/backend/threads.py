@@ -5,17 +5,12 @@ its own: while tiles are shared, it is told to leave that.
 """
 
 import os
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import contextmanager
-from contextvars import copy_context
-from ctypes import CDLL
-from functools import lru_cache
-from glob import glob
-from threading import Lock
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import Context, copy_context
+from queue import SimpleQueue
+from threading import Lock, Thread
 
-import numpy as np
+from . import blas
 
 # More would wait for Python's lock, which each tile takes a few times.
 LIMIT = 8
@@ -25,14 +20,21 @@ ENOUGH = 1 << 24
 PASS = 16
 
 _lock = Lock()
-_pool: Any = None
-_busy, _before = 0, 1
+_queue, _helpers = SimpleQueue(), 0
 
 
 def cores() -> int:
     """How many threads share work: as many as BLAS has been given, and at most eight."""
-    found = _blas()
-    return 1 if found is None else min(LIMIT, found[0]())
+    return min(LIMIT, blas.available())
+
+
+def parts() -> int:
+    """In how many pieces to cut work: two for each thread, since some come late.
+
+    More would be in each other's way: between two calls of NumPy's a thread needs Python's lock,
+    and waits for it as long as it takes to be woken up, if another one has it.
+    """
+    return 2 * cores()
 
 
 def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> None:
@@ -42,76 +44,71 @@ def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> 
     `operations` in all, the calling thread does them.
     """
     count = min(cores(), len(pieces)) if operations >= ENOUGH and len(pieces) > 1 else 1
-    left = deque(pieces)
-
-    def work():
-        do = worker()
-        while True:
-            try:
-                piece = left.popleft()
-            except IndexError:
-                return
-            do(piece)
-
     if count < 2:
-        work()
+        do = worker()
+        for piece in pieces:
+            do(piece)
         return
-    with _blas_alone():
-        helpers = [_executor().submit(copy_context().run, work) for _ in range(count - 1)]
+    left, done, mine = iter(pieces), SimpleQueue(), 0
+    with blas.alone():
+        jobs = _jobs(count - 1)
+        for _ in range(count - 1):
+            jobs.put((copy_context(), left, worker, done))
         try:
-            work()
+            do = worker()
+            for piece in left:
+                mine += 1
+                do(piece)
         finally:
-            left.clear()  # empty already, unless a piece has failed
-            for helper in helpers:
-                helper.result()
+            mine += len(list(left))  # none, unless a piece has failed
+            # Who comes when all is done is not waited for: the others' pieces are counted.
+            failures = [done.get() for _ in range(len(pieces) - mine)]
+    for failure in failures:
+        if failure is not None:
+            raise failure
 
 
-@lru_cache(maxsize=None)
-def _blas() -> tuple[Callable, Callable] | None:
-    """How to ask and to tell NumPy's OpenBLAS its number of threads; None for another BLAS."""
-    folder = os.path.join(os.path.dirname(np.__file__), os.pardir, "numpy.libs")
-    for path in glob(os.path.join(folder, "libscipy_openblas64_*")):
-        library = CDLL(path)
-        names = [f"scipy_openblas_{verb}_num_threads64_" for verb in ("get", "set")]
-        if all(hasattr(library, name) for name in names):
-            return getattr(library, names[0]), getattr(library, names[1])
-    return None
+def _help(left: Iterator, worker: Callable[[], Callable], done: SimpleQueue) -> None:
+    """Do pieces as long as there are any; for each say None, or the exception it has raised."""
+    do = None
+    for piece in left:
+        try:
+            do = worker() if do is None else do
+            do(piece)
+        except BaseException as failure:
+            done.put(failure)
+        else:
+            done.put(None)
 
 
-@contextmanager
-def _blas_alone():
-    """A block in which products of matrices use one thread each."""
-    global _busy, _before
-    ask, tell = _blas() or (lambda: 1, lambda count: None)
+def _serve(jobs: SimpleQueue) -> None:
+    while True:
+        _run(*jobs.get())
+
+
+def _run(context: Context, *job) -> None:
+    """One job, of which nothing is held afterwards."""
+    context.run(_help, *job)
+
+
+def _jobs(helpers: int) -> SimpleQueue:
+    """Where so many helping threads wait for work; futures take three times as long over it.
+
+    There are no more of them than are needed: those that worked last are the quickest to wake.
+    """
+    global _helpers
     with _lock:
-        if not _busy:
-            _before = ask()
-            tell(1)
-        _busy += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _busy -= 1
-            if not _busy:
-                tell(_before)
-
-
-def _executor():
-    global _pool
-    with _lock:
-        if _pool is None:
-            # Not above: it takes a while to load, and few programs get here.
-            from concurrent.futures import ThreadPoolExecutor
-
-            _pool = ThreadPoolExecutor(LIMIT - 1, thread_name_prefix="weft")
-        return _pool
+        while _helpers < helpers:
+            name = f"weft_{_helpers}"
+            Thread(target=_serve, args=(_queue,), name=name, daemon=True).start()
+            _helpers += 1
+        return _queue
 
 
 def _forget() -> None:
     """A forked child has none of its parent's threads."""
-    global _pool, _lock, _busy
-    _pool, _lock, _busy = None, Lock(), 0
+    global _queue, _helpers, _lock
+    _queue, _helpers, _lock = SimpleQueue(), 0, Lock()
 
 
 if hasattr(os, "register_at_fork"):

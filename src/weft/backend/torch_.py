@@ -15,7 +15,7 @@ import torch
 from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
-from . import blocks
+from . import blocks, reproducible
 
 array_type = torch.Tensor
 name = "torch"
@@ -129,6 +129,7 @@ def transpose(x, axes):
 
 BACKENDS[torch.Tensor] = _SELF
 BACKENDS[torch.nn.Parameter] = _SELF
+reproducible.set_torch()  # in a deterministic block that began before torch was loaded
 
 
 def torch_device(device: str) -> torch.device:

@@ -35,17 +35,14 @@ def _as_matmul(kernel):
     PyTorch ships with TF32 (10 bits) for convolutions and without for matrices; here one switch,
     `torch.set_float32_matmul_precision`, is for both.
     """
-    cudnn = torch.backends.cudnn
 
     def compute(x, *rest):
         coarse = torch.get_float32_matmul_precision() != "highest"
+        cudnn = torch.backends.cudnn
         if not x.is_cuda or x.dtype is not torch.float32 or cudnn.allow_tf32 is coarse:
             return kernel(x, *rest)
-        cudnn.allow_tf32 = coarse
-        try:
+        with cudnn.flags(None, None, None, None, allow_tf32=coarse):  # None: as it is
             return kernel(x, *rest)
-        finally:
-            cudnn.allow_tf32 = not coarse
 
     return compute
 

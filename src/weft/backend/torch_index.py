@@ -77,6 +77,12 @@ def write_slice(x, v, index):
     return x
 
 
+def add_slice(x, v, index) -> None:
+    """v added to what the index takes of x, in place."""
+    key, backwards = _key(index)
+    x[key] += v.flip(backwards) if backwards else v
+
+
 def roll(x, shifts, axes):
     return torch.roll(x, shifts, axes) if axes and x.numel() else x.clone()
 

@@ -10,6 +10,13 @@ from torch import linalg
 from . import numpy_linalg
 
 
+def linear(x, w, b):
+    """x·wᵀ + b."""
+    if x.is_floating_point() or x.is_complex():
+        return torch.nn.functional.linear(x, w, b)
+    return torch.matmul(x, w.mT) + b
+
+
 def einsum(operands, subscripts: str):
     return torch.einsum(subscripts, *operands)
 

@@ -81,6 +81,24 @@ def projection(g, y, axes, centred):
     return z - torch.mean(g, axes, keepdim=True) if centred else z
 
 
+@_in_single
+def layer_norm(x, w, b, eps):
+    y, _, variance = standardise(x, _last(x, w), eps)
+    return torch.addcmul(b, y, w), y, variance
+
+
+@_in_single
+def layer_norm_gradient(g, y, variance, w, eps):
+    dx = projection(g * w, y, _last(y, w), True) * torch.rsqrt(variance + eps)
+    lines = (-1, *w.shape) if y.numel() else (0, *w.shape)
+    return dx, (g * y).reshape(lines).sum(0), g.reshape(lines).sum(0)
+
+
+def _last(x, w) -> tuple[int, ...]:
+    """The axes of x that w has."""
+    return tuple(range(x.ndim - w.ndim, x.ndim))
+
+
 def swapped(x):
     """x with its last two axes exchanged."""
     return x.transpose(-1, -2)
@@ -94,6 +112,21 @@ def later(x, shift: int):
     """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
     all_of_them = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device)
     return all_of_them.triu_(1 - shift)
+
+
+def row_dots(x, y):
+    """Σ xy over the last axis."""
+    return torch.linalg.vecdot(x, y)
+
+
+def products_within(x, y, bound: float) -> bool:
+    """Whether no product of a row of x and one of y can be greater than the bound, nor NaN.
+
+    An accelerator is not asked: the answer would have to be waited for.
+    """
+    if x.is_cuda or not x.numel() or not y.numel():
+        return False
+    return bool(row_dots(x, x).max() * row_dots(y, y).max() <= bound * bound)
 
 
 def exp_into(x) -> None:

@@ -28,6 +28,10 @@ class Backends(dict):
 BACKENDS = Backends()
 
 
+# For an array type, (op, kernel) -> kernel: what its kernels are bound through.
+GUARDS: dict[type, Callable[[Op, Callable], Callable]] = {}
+
+
 class Kernels(dict):
     """An operation's computation for each raw array type, bound at first use."""
 
@@ -38,7 +42,8 @@ class Kernels(dict):
         xp = BACKENDS[cls]
         compute = self.op.compute
         kernel = getattr(xp, self.op.name) if compute is None else partial(compute, xp)
-        self[cls] = kernel
+        guarded = GUARDS.get(cls)
+        self[cls] = kernel = kernel if guarded is None else guarded(self.op, kernel)
         return kernel
 
 
@@ -49,3 +54,13 @@ class _KernelTable(dict):
 
 
 KERNELS: dict[Op, Kernels] = _KernelTable()
+
+
+def guard(cls: type, bound: Callable[[Op, Callable], Callable] | None) -> None:
+    """Bind an array type's kernels through `bound` from now on; None: as they are."""
+    if bound is None:
+        GUARDS.pop(cls, None)
+    else:
+        GUARDS[cls] = bound
+    for kernels in list(KERNELS.values()):
+        kernels.pop(cls, None)

@@ -134,7 +134,8 @@ def _ternary(op: Op, public: bool):
     kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
     general = _general(op, public)
     promoted = op.promote or (0,)
-    one, another = promoted[0], promoted[-1]
+    one, *others = promoted
+    another, third = others[0] if others else one, promoted[-1]
     keep = getattr(op.rule, "keep", None)
 
     def call(x, y, z, *static):
@@ -143,7 +144,8 @@ def _ternary(op: Op, public: bool):
             cls, way = raws[0].__class__, _settings().way
             dtype = raws[one].dtype
             alike = raws[1].__class__ is cls and raws[2].__class__ is cls
-            if alike and way is not GENERAL and dtype is raws[another].dtype and not keep:
+            alike = alike and dtype is raws[another].dtype and dtype is raws[third].dtype
+            if alike and way is not GENERAL and not keep:
                 try:
                     out = kernels[cls](*raws, *static)
                 except Exception:
@@ -233,6 +235,8 @@ def _unary(op: Op, public: bool):
         cls = x.__class__
         if cls in ground:
             way = _settings().way
+            if way is GENERAL:
+                return apply(op, (x,), (), public)
             a = x._data
             cls = a.__class__
             try:
@@ -241,7 +245,7 @@ def _unary(op: Op, public: bool):
                 return apply(op, (x,), (), public)  # converts, or explains
             if z.__class__ is not cls:
                 z = BACKENDS[cls].whole(z)
-            if z.dtype is a.dtype and way is not GENERAL:
+            if z.dtype is a.dtype:
                 t = _new(result[0])
                 t._data = z
                 p = x._node

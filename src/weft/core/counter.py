@@ -89,7 +89,7 @@ class Generator:
     __slots__ = ("key", "nonce", "position")
 
     def __init__(self, seed: int | None = None):
-        self.seed(secrets.randbits(128) if seed is None else seed)
+        self.seed(_from_the_system() if seed is None else seed)
 
     def seed(self, seed: int) -> None:
         """Begin the stream of `seed`, from its first block."""
@@ -156,6 +156,15 @@ class Generator:
 
     def __repr__(self) -> str:
         return f"Generator(key={self.key:#x}, nonce={self.nonce:#x}, position={self.position})"
+
+
+def _from_the_system() -> int:
+    determinism = current.get().determinism
+    if determinism is not None:
+        determinism.unpromised(
+            "Generator", "without a seed it takes one from the operating system; give it a seed"
+        )
+    return secrets.randbits(128)
 
 
 def _bounded(what: str, value, end: int) -> int:

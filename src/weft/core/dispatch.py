@@ -1,6 +1,5 @@
 """Applying an operation in general: any mixture of arguments, under any settings."""
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -8,17 +7,17 @@ from threading import get_ident
 from typing import Any
 
 from numpy import generic
-from numpy.linalg import LinAlgError
 
 from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, level_of
+from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
 from .op import Op, saves
-from .origin import INTERNAL, here, user_frame
+from .origin import INTERNAL, user_frame
 from .settings import current
-from .value import GROUND, TENSORS, aval_of, wrap
+from .value import GROUND, TENSORS, wrap
 
 _frame = sys._getframe
 _new = object.__new__
@@ -63,6 +62,9 @@ def record(op: Op, data, parents, saved, static) -> Node:
 
 def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
+    autocast = current.get().autocast
+    if autocast is not None and (public or any([a.__class__ in TENSORS for a in args])):
+        return _apply_cast(op, args, static, public, autocast)
     raws, cls = settled(op, args)
     if cls is None:
         if any([a.__class__ in BOXED for a in args]):
@@ -86,6 +88,18 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     return _finish(op, args, raws, z, static, cls)
 
 
+def _apply_cast(op: Op, args, static: tuple, public: bool, autocast):
+    """`apply` under autocast, which ends here: below, rules and users' rules mean what they say."""
+    args = lifted(op, args)
+    for i, dtype in autocast.casts(op, args):
+        args[i] = above.cast(args[i], dtype)
+    token = current.set(current.get().exact)
+    try:
+        return apply(op, args, static, public)
+    finally:
+        current.reset(token)
+
+
 def _climb(op: Op, args, static: tuple, public: bool):
     """Apply an operation to boxes: the highest level among them interprets it.
 
@@ -102,7 +116,7 @@ def _climb(op: Op, args, static: tuple, public: bool):
     except Exception as e:
         if op.foreign:
             raise
-        raise _explained_above(op, args, static, e) from None
+        raise explained_above(op, args, static, e) from None
     if raw:
         return z
     zs = [z] if op.outputs == 1 else list(z)
@@ -173,55 +187,6 @@ def settled(op: Op, args):
 def inexact(raw) -> bool:
     raw = raw._data if raw.__class__ in TENSORS else raw
     return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
-
-
-def infer(op: Op, args, static):
-    """The result's aval by the row's shape rule, which is also what validates a call."""
-    avals = [aval_of(a) for a in args]
-    return op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
-
-
-def explained(op: Op, args, static, cause: Exception) -> Exception:
-    """The error to raise for a failed computation: the shape rule's, if it finds a fault."""
-    if isinstance(cause, errors.WeftError):
-        return cause
-    for a in args:
-        if type(a) not in TENSORS and type(a) not in PYTHON_SCALARS and type(a) not in BACKENDS:
-            got = type(a).__name__
-            return errors.DTypeError(f"{op.name}: got {got}, expected a tensor or a number")
-    try:
-        infer(op, args, static)
-    except errors.WeftError as found:
-        return found
-    if isinstance(cause, LinAlgError):
-        return errors.LinAlgError(str(cause))
-    if isinstance(cause, ValueError | OverflowError) or _IMPOSSIBLE.search(str(cause)):
-        return errors.ArgumentError(f"{op.name}: {cause}")
-    if isinstance(cause, TypeError | RuntimeError) and _REFUSED.search(str(cause)):
-        got = ", ".join(
-            type(a).__name__ if type(a) in PYTHON_SCALARS else str(aval_of(a).dtype) for a in args
-        )
-        return errors.DTypeError(f"{op.name}: not defined for {got}; cast with .to() ({cause})")
-    cause.add_note(f"in {op.name}, called at {here()}")
-    return cause
-
-
-def _explained_above(op: Op, args, static, cause: Exception) -> Exception:
-    """`explained`, with shapes as they are at the level: below it there may be more axes."""
-    if isinstance(cause, errors.ShapeError | errors.AxisError):
-        try:
-            infer(op, args, static)
-        except errors.WeftError as found:
-            return found
-    return explained(op, args, static, cause)
-
-
-# How NumPy, SciPy and PyTorch say that a kernel does not take these dtypes.
-_REFUSED = re.compile(
-    "not supported|not implemented|only implemented|scalar type|dtype|must be|be interpreted"
-)
-# And how PyTorch says of values that they make no sense, where NumPy raises a ValueError.
-_IMPOSSIBLE = re.compile("^ZeroDivisionError|negative integer powers|without overflow")
 
 
 def _raw(op: Op, args, static):
@@ -344,6 +309,9 @@ def kept(op: Op, parents, y, raws, static) -> tuple:
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
         return keep(y, *raws, *static)
+    unread = getattr(op.rule, "unread", ())
+    if unread:
+        y = tuple([None if k in unread else v for k, v in enumerate(y)])
     saved = [None] * (len(parents) + 1)
     for i in _places(op, tuple([p is not None for p in parents])):
         saved[i] = raws[i - 1] if i else y

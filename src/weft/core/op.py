@@ -45,12 +45,14 @@ class Jvp:
     """Everything else: `push(tangents, y, *args, *static)`; absent tangents are None.
 
     `pull(g, y, *args, *static)`, where given, returns one cotangent (or None) per argument;
-    where it is not, the pull-back is the transpose of the push-forward.
+    where it is not, the pull-back is the transpose of the push-forward. Of several outputs it
+    gets None for those that are `unread`, and they are not kept for it.
     """
 
     push: Callable[..., Any]
     pull: Callable[..., tuple] | None = None
     keep: Callable[..., tuple] | None = None
+    unread: tuple[int, ...] = ()
 
 
 Rule = Partials | Linear | Jvp | None

@@ -1,8 +1,11 @@
 """The ambient settings: one frozen value in one context variable."""
 
+from collections.abc import Callable
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
+from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
 RECORD, PLAIN, GENERAL = 1, 0, 2
@@ -19,6 +22,8 @@ class Settings:
     levels       the transformations that are running, the innermost last
     enclosed     whether a function is being differentiated here, and gradients in it with it
     draws        (generator, words) -> Draw, in place of the generators' own `advance`
+    autocast     an `Autocast`: the dtypes that rows get their arguments in
+    determinism  a `Determinism`: random streams, and what to do where a result may not repeat
     """
 
     grad: bool = True
@@ -28,12 +33,19 @@ class Settings:
     levels: tuple = ()
     enclosed: bool = False
     draws: Any = None
+    autocast: Any = None
+    determinism: Any = None
     # Which way operations take: RECORD and PLAIN are the quick ones.
     way: int = field(init=False, default=RECORD)
 
     def __post_init__(self):
-        general = self.anomaly or self.saved_hooks is not None
+        general = self.anomaly or self.saved_hooks is not None or self.autocast is not None
         object.__setattr__(self, "way", GENERAL if general else RECORD if self.grad else PLAIN)
+
+    @cached_property
+    def exact(self) -> "Settings":
+        """The same without autocast: every operation in the dtype of its arguments."""
+        return self if self.autocast is None else replace(self, autocast=None)
 
 
 DEFAULT = Settings()
@@ -48,3 +60,68 @@ def changed(**fields):
         yield
     finally:
         current.reset(token)
+
+
+@contextmanager
+def exactly():
+    """Run a block without autocast: rules get values whose dtypes are settled."""
+    token = current.set(current.get().exact)
+    try:
+        yield
+    finally:
+        current.reset(token)
+
+
+class Block:
+    """Settings replaced for a block, a function, a generator or a coroutine."""
+
+    def __init__(self, **fields):
+        self._fields = fields
+        self._blocks: list = []
+
+    def _switch(self) -> Callable[[], Any]:
+        """Makes the context managers of one use: a block or a call, or the steps of a generator."""
+        return lambda: changed(**self._fields)
+
+    def __enter__(self) -> None:
+        block = self._switch()()
+        block.__enter__()
+        self._blocks.append(block)
+
+    def __exit__(self, *exc) -> None:
+        self._blocks.pop().__exit__(*exc)
+
+    def __call__(self, f: Callable) -> Callable:
+        if isgeneratorfunction(f):
+            return self._stepwise(f)
+        if iscoroutinefunction(f):
+
+            @wraps(f)
+            async def awaited(*args, **kwargs):
+                with self._switch()():
+                    return await f(*args, **kwargs)
+
+            return awaited
+
+        @wraps(f)
+        def switched(*args, **kwargs):
+            with self._switch()():
+                return f(*args, **kwargs)
+
+        return switched
+
+    def _stepwise(self, f: Callable) -> Callable:
+        """A generator each of whose steps runs switched; its caller does not."""
+
+        @wraps(f)
+        def steps(*args, **kwargs):
+            generator, sent, switch = f(*args, **kwargs), None, self._switch()
+            while True:
+                with switch():
+                    try:
+                        item = generator.send(sent)
+                    except StopIteration as stop:
+                        return stop.value
+                sent = yield item
+
+        return steps

@@ -120,6 +120,11 @@ def _flattened(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, dict]]
 
 
 def _write(path: Path, step: int, trees: dict, arrays: dict[str, dict]) -> None:
+    if path.is_symlink():
+        raise CheckpointError(
+            f"{path}: a link to {path.resolve()}, whose checkpoint a save would overwrite; remove "
+            "the link, or save into another directory"
+        )
     make_directories(path)
     files = {}
     for field, named in arrays.items():

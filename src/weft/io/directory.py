@@ -48,6 +48,11 @@ def _directories(root: Path) -> Iterator[int]:
             yield int(found[1])
 
 
+def is_own(path: Path) -> bool:
+    """Whether a checkpoint lies in its directory itself: what a link leads to is others'."""
+    return path.is_dir() and not path.is_symlink()
+
+
 def read_manifest(path: Path) -> Manifest:
     """The manifest of the checkpoint at `path`."""
     where = path / MANIFEST
@@ -91,9 +96,10 @@ def unused_name(path: Path, field: str) -> str:
 def sweep(root: Path, step: int) -> None:
     """Remove unfinished saves, and what `step` has left of earlier ones; holding the lock."""
     for unfinished in set(_directories(root)).difference(steps(root)):
-        remove(root / step_name(unfinished))
+        if is_own(root / step_name(unfinished)):
+            remove(root / step_name(unfinished))
     path = root / step_name(step)
-    if path.is_dir():
+    if is_own(path):
         with suppress(CheckpointError):  # of a damaged one, nothing is removed
             _remove_except(path, {name for name, _ in read_manifest(path).files.values()})
 
@@ -117,16 +123,17 @@ def _remove_except(path: Path, kept: set[str]) -> None:
 def prune(root: Path, saved: int, keep_last: int) -> None:
     """Remove all but the newest checkpoints and the one just saved.
 
-    Nothing is removed before a newer one has been read back and found whole. Damaged ones neither
-    count nor go.
+    Nothing is removed before a newer one has been read back and found whole. Damaged ones and
+    links to those of others neither count nor go.
     """
     finished, kept = steps(root)[::-1], 0
     if len(finished) <= keep_last:
         return
     for step in finished:
-        if not is_valid(root / step_name(step), digests=not kept):
+        path = root / step_name(step)
+        if not is_own(path) or not is_valid(path, digests=not kept):
             continue
         if kept < keep_last or step == saved:
             kept += 1
         else:
-            remove(root / step_name(step))
+            remove(path)

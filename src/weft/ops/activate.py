@@ -8,7 +8,7 @@ import math
 
 from .batching import pointwise
 from .elementwise import exp, expit, tanh
-from .rows import elementwise, linear, times
+from .rows import elementwise, linear, single, times
 from .samples.case import reals
 from .samples.neural import masks
 from .structural import unbroadcast
@@ -66,7 +66,7 @@ silu = elementwise(
 )
 
 # log(1 + exp(x)) without overflow.
-softplus = elementwise(
+softplus = single(
     "softplus",
     [times(lambda t, _y, x: t * expit(x))],
     floating=True,

@@ -24,6 +24,7 @@ from .logic import equal
 from .positions import index_like
 from .rows import general, on_demand, undifferentiated
 from .samples import neural as samples
+from .strong import strong_product
 from .structural import broadcast_to, cast, reshape, sum_, unbroadcast
 
 
@@ -199,7 +200,7 @@ def _attention_push(tangents, results, q, k, v, mask, seeds, causal, scale, p, d
 def _fitted(t, like, dtype):
     """A tangent of the shape and dtype of what it is one of; zeros for none."""
     if t is None:
-        return like * 0.0
+        return strong_product(like, 0.0)  # zeros, also for the −∞ of a query that sees no key
     t = t if tuple(t.shape) == tuple(like.shape) else broadcast_to(t, like.shape)
     return t if t.dtype == dtype else cast(t, dtypes.canonical(dtype))
 
@@ -207,13 +208,14 @@ def _fitted(t, like, dtype):
 @on_demand
 def _attention_pull(gs, results, q, k, v, mask, seeds, causal, scale, p, dtype):
     (g, h), (out, lse) = gs, results
-    g = out * 0.0 if g is None else g
+    g = strong_product(out, 0.0) if g is None else g
     h = 0.0 if h is None else h
     args = (g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
     dq, dk, dv = attention_gradient(*args)
 
     def to_mask():
-        return unbroadcast(attention_mask_gradient(*args), mask.shape)
+        d = unbroadcast(attention_mask_gradient(*args), mask.shape)
+        return _fitted(d, mask, mask.dtype)
 
     return (
         unbroadcast(dq, q.shape),

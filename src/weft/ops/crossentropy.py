@@ -15,6 +15,7 @@ from .index import one_hot
 from .positions import in_range, integers
 from .rows import general, on_demand
 from .samples import neural as samples
+from .strong import strong_product
 from .structural import broadcast_to, cast, reshape, sum_, unbroadcast
 
 
@@ -72,7 +73,7 @@ def _class_push(tangents, results, x, classes, smoothing, _dtype):
 def _class_pull(gs, results, x, classes, smoothing, _dtype):
     g, h = gs
     h = 0.0 if h is None else h
-    g = results[0] * 0.0 if g is None else g
+    g = strong_product(results[0], 0.0) if g is None else g
     z = cross_entropy_gradient(g, h, results[1], x, classes, smoothing)
     return unbroadcast(z, x.shape), None
 
@@ -164,7 +165,7 @@ def _soft_push(tangents, results, x, q, _dtype):
         None if tlse is None else tlse * _over_last(q) - _over_last(tx * q),
         None if tq is None else _over_last(tq * (_last(lse) - x)),
     )
-    tlse = lse * 0.0 if tlse is None else broadcast_to(tlse, lse.shape)
+    tlse = strong_product(lse, 0.0) if tlse is None else broadcast_to(tlse, lse.shape)
     return broadcast_to(*_in(own, tloss), loss.shape), tlse
 
 
@@ -172,7 +173,7 @@ def _soft_push(tangents, results, x, q, _dtype):
 def _soft_pull(gs, results, x, q, _dtype):
     (g, h), lse = gs, results[1]
     h = 0.0 if h is None else h
-    g = results[0] * 0.0 if g is None else g
+    g = strong_product(results[0], 0.0) if g is None else g
 
     def to_target():
         wide_g, wide_x = _in(lse.dtype, g, x)

@@ -24,7 +24,15 @@ from .logic import (
     logical_or,
     not_equal,
 )
-from .rows import elementwise, elementwise_shape, linear, times, unbounded, undifferentiated
+from .rows import (
+    elementwise,
+    elementwise_shape,
+    linear,
+    single,
+    times,
+    unbounded,
+    undifferentiated,
+)
 from .samples import elementwise as samples
 from .samples.case import reals
 from .strong import over, strong_product, strong_quotient
@@ -75,8 +83,8 @@ remainder = elementwise(
 
 negative = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
 positive = elementwise("positive", [1], sample=samples.unary)
-square = elementwise("square", [times(lambda t, _y, x: t * (x + x))], sample=samples.squares)
-reciprocal = elementwise(
+square = single("square", [times(lambda t, _y, x: t * (x + x))], sample=samples.squares)
+reciprocal = single(
     "reciprocal",
     [unbounded(times(lambda t, _y, x: -t / (x * x)))],
     floating=True,
@@ -92,9 +100,7 @@ def _power_slope(_y, x, n):
     return n * x if n == 2 else n * power_scalar(x, n - 1)
 
 
-_power = elementwise(
-    "power_scalar", [unbounded(_power_slope)], promote=(), sample=samples.scalar_powers
-)
+_power = single("power_scalar", [unbounded(_power_slope)], promote=(), sample=samples.scalar_powers)
 
 
 def power_scalar(x, n):
@@ -120,7 +126,7 @@ def _pow_growth(y, x, _p):
     return strong_product(strong_product(not_equal(x, 0), log(x)), y)
 
 
-pow_ = elementwise(
+pow_ = single(
     "pow",
     [unbounded(_pow_slope), unbounded(_pow_growth)],
     spell=("power",),
@@ -133,7 +139,7 @@ sqrt = elementwise(
     floating=True,
     sample=samples.positive,
 )
-rsqrt = elementwise(
+rsqrt = single(
     "rsqrt", [unbounded(lambda y, x: -0.5 * y / x)], floating=True, sample=samples.positive
 )
 cbrt = elementwise(
@@ -156,33 +162,33 @@ hypot = elementwise(
 # Exponential growth overflows at ordinary arguments, so these partials count as unbounded:
 # where(x < 20, log1p(exp(x)), x) has to have the gradient 1 at x = 1000.
 
-exp = elementwise("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
-exp2 = elementwise(
+exp = single("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
+exp2 = single(
     "exp2", [unbounded(lambda y, _x: y * math.log(2))], floating=True, sample=samples.unary
 )
-expm1 = elementwise("expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary)
+expm1 = single("expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary)
 log = scalars_too(
-    elementwise(
+    single(
         "log",
         [unbounded(times(lambda t, _y, x: t / x))],
         floating=True,
         sample=samples.positive,
     )
 )
-log2 = elementwise(
+log2 = single(
     "log2",
     [unbounded(lambda _y, x: (1 / math.log(2)) / x)],
     floating=True,
     sample=samples.positive,
 )
-log10 = elementwise(
+log10 = single(
     "log10",
     [unbounded(lambda _y, x: (1 / math.log(10)) / x)],
     floating=True,
     sample=samples.positive,
 )
 log1p = scalars_too(
-    elementwise(
+    single(
         "log1p",
         [unbounded(times(lambda t, _y, x: t / (1 + x)))],
         floating=True,
@@ -203,7 +209,7 @@ def _weight(a, b):
     return expit(strong_product(logical_or(isfinite(a), not_equal(a, b)), a - b))
 
 
-logaddexp = elementwise(
+logaddexp = single(
     "logaddexp",
     [lambda _y, a, b: _weight(a, b), lambda _y, a, b: _weight(b, a)],
     floating=True,
@@ -214,19 +220,19 @@ logaddexp = elementwise(
 
 sin = elementwise("sin", [lambda _y, x: cos(x)], floating=True, sample=samples.unary)
 cos = elementwise("cos", [lambda _y, x: -sin(x)], floating=True, sample=samples.unary)
-tan = elementwise(
+tan = single(
     "tan", [lambda y, _x: 1 + y * y], floating=True, sample=reals((-1, 1), complex_too=True)
 )
 
 # (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
-asin = elementwise(
+asin = single(
     "asin",
     [unbounded(times(lambda t, _y, x: t / sqrt((1 - x) * (1 + x))))],
     floating=True,
     spell=("arcsin",),
     sample=samples.within_one,
 )
-acos = elementwise(
+acos = single(
     "acos",
     [unbounded(times(lambda t, _y, x: -t / sqrt((1 - x) * (1 + x))))],
     floating=True,
@@ -250,8 +256,8 @@ atan2 = elementwise(
     spell=("arctan2",),
     sample=samples.angles,
 )
-sinh = elementwise("sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary)
-cosh = elementwise("cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary)
+sinh = single("sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary)
+cosh = single("cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary)
 tanh = elementwise(
     "tanh", [times(lambda t, y, _x: t - t * y * y)], floating=True, sample=samples.unary
 )
@@ -262,7 +268,7 @@ asinh = elementwise(
     spell=("arcsinh",),
     sample=samples.unary,
 )
-acosh = elementwise(
+acosh = single(
     "acosh",
     # One root of x² - 1 would have the wrong sign in the left half of the complex plane.
     [unbounded(times(lambda t, _y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
@@ -270,7 +276,7 @@ acosh = elementwise(
     spell=("arccosh",),
     sample=samples.beyond_one,
 )
-atanh = elementwise(
+atanh = single(
     "atanh",
     [unbounded(times(lambda t, _y, x: t / ((1 - x) * (1 + x))))],
     floating=True,

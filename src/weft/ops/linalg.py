@@ -3,6 +3,7 @@
 from math import inf
 from typing import Any, NamedTuple
 
+from ..core.autocast import SINGLE, computed_in
 from ..errors import ArgumentError, ShapeError
 from .complex_ import abs_, conj, real
 from .contract import matmul
@@ -41,6 +42,7 @@ class LeastSquares(NamedTuple):
     singular_values: Any
 
 
+@computed_in(SINGLE)
 def lstsq(a, b, rtol: float | None = None) -> LeastSquares:
     """The x of least norm that minimises ‖ax − b‖; b is one vector, or matrices (…, m, k).
 
@@ -57,6 +59,7 @@ def lstsq(a, b, rtol: float | None = None) -> LeastSquares:
     return LeastSquares(x, squares, matrix_rank(a, rtol), svdvals(a))
 
 
+@computed_in(SINGLE)
 def matrix_power(a, n: int):
     """a·a·…·a, n times; of the inverse for negative n."""
     if len(a.shape) < 2 or a.shape[-1] != a.shape[-2]:

@@ -28,7 +28,7 @@ def _shape(name: str, statistics: int):
     return shape
 
 
-def _projection_push(tangents, _z, g, y, axes, centred):
+def projection_push(tangents, _z, g, y, axes, centred):
     dg, dy = tangents
     z = None if dg is None else projection(dg, y, axes, centred)
     if dy is not None:
@@ -46,7 +46,7 @@ def _projection_pull(u, _z, g, y, axes, centred):
 projection = general(
     "projection",
     shape=lambda g, y, axes, centred: y,
-    push=_projection_push,
+    push=projection_push,
     pull=_projection_pull,
     arity=2,
     promote=(0, 1),
@@ -57,7 +57,7 @@ projection = general(
 )
 
 
-def _standardise_push(tangents, results, _x, axes, eps):
+def standardise_push(tangents, results, _x, axes, eps):
     (t,) = tangents
     y, _, variance = results
     moved = projection(t, y, axes, True) * rsqrt(variance + eps)
@@ -65,7 +65,7 @@ def _standardise_push(tangents, results, _x, axes, eps):
     return moved, mean(t, axes, True), spread
 
 
-def _standardise_pull(gs, results, _x, axes, eps):
+def standardise_pull(gs, results, _x, axes, eps):
     g, along_mean, along_variance = gs
     y, _, variance = results
     share = 1 / count(y.shape, axes)
@@ -88,8 +88,8 @@ def _total(parts):
 standardise = general(
     "standardise",
     shape=_shape("standardise", 2),
-    push=_standardise_push,
-    pull=_standardise_pull,
+    push=standardise_push,
+    pull=standardise_pull,
     arity=1,
     outputs=3,
     tracked=(0, 1, 2),

@@ -100,6 +100,7 @@ lstm_cell = general(
     floating=True,
     outputs=3,
     tracked=(0, 1, 2),
+    precision="half",
     batch=Stacked((1, 1)),
     sample=samples.lstm_cells,
 )
@@ -152,6 +153,7 @@ gru_cell = general(
     floating=True,
     outputs=2,
     tracked=(0, 1),
+    precision="half",
     batch=Stacked((1, 1, 1)),
     sample=samples.gru_cells,
 )

@@ -1,6 +1,7 @@
 """Constructors for the table's rows, one for each kind of rule."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ..core import dtypes
@@ -83,6 +84,11 @@ def elementwise(
     return caller(enter(op))
 
 
+# A broadcasting row that autocast computes in float32: its values or its slopes leave the range of
+# half types, or lose the digits that matter.
+single = partial(elementwise, precision="single")
+
+
 def linear(name: str, *, shape, transpose, compute=None, joint=False, **row) -> Callable:
     """A row linear in each argument, or in all of them together (`joint`)."""
     variadic = callable(transpose)
@@ -92,9 +98,9 @@ def linear(name: str, *, shape, transpose, compute=None, joint=False, **row) -> 
     return caller(enter(Op(name, compute, shape, Linear(transpose, joint), count, **row)))
 
 
-def general(name: str, *, shape, push, arity, pull=None, keep=None, compute=None, **row):
+def general(name, *, shape, push, arity, pull=None, keep=None, unread=(), compute=None, **row):
     """A row with a push-forward (and, where that pays, a pull-back) of its own."""
-    return caller(enter(Op(name, compute, shape, Jvp(push, pull, keep), arity, **row)))
+    return caller(enter(Op(name, compute, shape, Jvp(push, pull, keep, unread), arity, **row)))
 
 
 def undifferentiated(name: str, *, shape, arity=1, compute=None, **row) -> Callable:

@@ -4,7 +4,7 @@ import math
 
 from .complex_ import sign
 from .elementwise import exp, log, log1p, scalars_too
-from .rows import elementwise, times, unbounded
+from .rows import elementwise, single, times, unbounded
 from .samples import special as samples
 from .samples.case import reals
 from .strong import strong_product, strong_quotient
@@ -23,38 +23,38 @@ erfc = elementwise(
     floating=True,
     sample=reals((-2, 2)),
 )
-erfcx = elementwise(
+erfcx = single(
     "erfcx",
     [unbounded(lambda y, x: 2 * strong_product(x, y) - 2 / math.sqrt(math.pi))],
     floating=True,
     sample=reals((-2, 3)),
 )
-erfinv = elementwise(
+erfinv = single(
     "erfinv",
     [unbounded(lambda y, _x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
     floating=True,
     sample=samples.within_one,
 )
-ndtr = elementwise(
+ndtr = single(
     "ndtr",
     [lambda _y, x: (1 / math.sqrt(2 * math.pi)) * exp(-0.5 * x * x)],
     floating=True,
     sample=reals((-2, 2)),
 )
-log_ndtr = elementwise(
+log_ndtr = single(
     "log_ndtr",
     # φ(x)/Φ(x), which neither overflows nor cancels in this form.
     [unbounded(lambda _y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
     floating=True,
     sample=samples.log_normal,
 )
-ndtri = elementwise(
+ndtri = single(
     "ndtri",
     [unbounded(lambda y, _x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
     floating=True,
     sample=samples.probabilities,
 )
-logit = elementwise(
+logit = single(
     "logit",
     [unbounded(times(lambda t, _y, x: t / (x * (1 - x))))],
     floating=True,
@@ -63,13 +63,13 @@ logit = elementwise(
 
 # -- entropies --------------------------------------------------------------------------------
 
-xlogy = elementwise(
+xlogy = single(
     "xlogy",
     [unbounded(lambda _y, _x, y: log(y)), unbounded(lambda _y, x, y: strong_quotient(x, y))],
     floating=True,
     sample=samples.entropies,
 )
-xlog1py = elementwise(
+xlog1py = single(
     "xlog1py",
     [
         unbounded(lambda _y, _x, y: log1p(y)),
@@ -78,10 +78,10 @@ xlog1py = elementwise(
     floating=True,
     sample=samples.entropies_near_one,
 )
-entr = elementwise(
+entr = single(
     "entr", [unbounded(lambda _y, x: -1 - log(x))], floating=True, sample=samples.positive
 )
-rel_entr = elementwise(
+rel_entr = single(
     "rel_entr",
     [
         unbounded(lambda _y, x, y: 1 + log(x / y)),
@@ -90,7 +90,7 @@ rel_entr = elementwise(
     floating=True,
     sample=samples.entropies,
 )
-kl_div = elementwise(
+kl_div = single(
     "kl_div",
     [
         unbounded(lambda _y, x, y: log(x / y)),
@@ -103,7 +103,7 @@ kl_div = elementwise(
 # -- the gamma function; None: no derivative is known in closed form --------------------------
 
 gammaln = scalars_too(
-    elementwise(
+    single(
         "gammaln",
         [unbounded(lambda _y, x: digamma(x))],
         floating=True,
@@ -111,33 +111,33 @@ gammaln = scalars_too(
         sample=samples.factorials,
     )
 )
-digamma = elementwise(
+digamma = single(
     "digamma",
     [unbounded(lambda _y, x: polygamma(1, x))],
     floating=True,
     spell=("psi",),
     sample=samples.factorials,
 )
-polygamma = elementwise(
+polygamma = single(
     "polygamma",
     [None, unbounded(lambda _y, n, x: polygamma(n + 1, x))],
     floating=True,
     sample=samples.polygammas,
 )
-zeta = elementwise(
+zeta = single(
     "zeta",
     [None, unbounded(lambda _y, x, q: -x * zeta(x + 1, q))],
     floating=True,
     sample=samples.zetas,
 )
-gamma = elementwise(
+gamma = single(
     "gamma",
     [unbounded(lambda y, x: strong_product(y, digamma(x)))],
     floating=True,
     sample=samples.factorials,
 )
 betaln = scalars_too(
-    elementwise(
+    single(
         "betaln",
         [
             unbounded(lambda _y, a, b: digamma(a) - digamma(a + b)),
@@ -147,7 +147,7 @@ betaln = scalars_too(
         sample=samples.betas,
     )
 )
-beta = elementwise(
+beta = single(
     "beta",
     [
         unbounded(lambda y, a, b: strong_product(y, digamma(a) - digamma(a + b))),
@@ -162,19 +162,19 @@ def _gamma_density(a, x):
     return exp(xlogy(a - 1, x) - x - gammaln(a))
 
 
-gammainc = elementwise(
+gammainc = single(
     "gammainc",
     [None, unbounded(lambda _y, a, x: _gamma_density(a, x))],
     floating=True,
     sample=samples.incomplete_gammas,
 )
-gammaincc = elementwise(
+gammaincc = single(
     "gammaincc",
     [None, unbounded(lambda _y, a, x: -_gamma_density(a, x))],
     floating=True,
     sample=samples.incomplete_gammas,
 )
-betainc = elementwise(
+betainc = single(
     "betainc",
     [
         None,
@@ -189,59 +189,51 @@ betainc = elementwise(
 # Derivatives are combinations of neighbouring orders, not quotients by x: right at 0 as well,
 # to any order.
 
-bessel_j = elementwise(
+bessel_j = single(
     "bessel_j",
     [lambda _y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
     promote=(),
     sample=samples.of_order,
 )
-bessel_i = elementwise(
+bessel_i = single(
     "bessel_i",
     [unbounded(lambda _y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
     promote=(),
     sample=samples.of_order,
 )
-bessel_ie = elementwise(
+bessel_ie = single(
     "bessel_ie",
     [lambda y, x, n: 0.5 * (bessel_ie(x, n - 1) + bessel_ie(x, n + 1)) - sign(x) * y],
     promote=(),
     sample=samples.of_order,
 )
-j0 = elementwise("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
-j1 = elementwise(
+j0 = single("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
+j1 = single(
     "j1", [lambda _y, x: 0.5 * (j0(x) - bessel_j(x, 2))], floating=True, sample=samples.with_zero
 )
-i0 = elementwise("i0", [unbounded(lambda _y, x: i1(x))], floating=True, sample=samples.with_zero)
-i1 = elementwise(
+i0 = single("i0", [unbounded(lambda _y, x: i1(x))], floating=True, sample=samples.with_zero)
+i1 = single(
     "i1",
     [unbounded(lambda _y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
     floating=True,
     sample=samples.with_zero,
 )
-i0e = elementwise(
-    "i0e", [lambda y, x: i1e(x) - sign(x) * y], floating=True, sample=samples.off_zero
-)
-i1e = elementwise(
+i0e = single("i0e", [lambda y, x: i1e(x) - sign(x) * y], floating=True, sample=samples.off_zero)
+i1e = single(
     "i1e",
     [lambda y, x: 0.5 * (i0e(x) + bessel_ie(x, 2)) - sign(x) * y],
     floating=True,
     sample=samples.off_zero,
 )
-y0 = elementwise("y0", [unbounded(lambda _y, x: -y1(x))], floating=True, sample=samples.positive)
-y1 = elementwise(
-    "y1", [unbounded(lambda y, x: y0(x) - y / x)], floating=True, sample=samples.positive
-)
-k0 = elementwise("k0", [unbounded(lambda _y, x: -k1(x))], floating=True, sample=samples.positive)
-k1 = elementwise(
-    "k1", [unbounded(lambda y, x: -k0(x) - y / x)], floating=True, sample=samples.positive
-)
-k0e = elementwise(
-    "k0e", [unbounded(lambda y, x: y - k1e(x))], floating=True, sample=samples.positive
-)
-k1e = elementwise(
+y0 = single("y0", [unbounded(lambda _y, x: -y1(x))], floating=True, sample=samples.positive)
+y1 = single("y1", [unbounded(lambda y, x: y0(x) - y / x)], floating=True, sample=samples.positive)
+k0 = single("k0", [unbounded(lambda _y, x: -k1(x))], floating=True, sample=samples.positive)
+k1 = single("k1", [unbounded(lambda y, x: -k0(x) - y / x)], floating=True, sample=samples.positive)
+k0e = single("k0e", [unbounded(lambda y, x: y - k1e(x))], floating=True, sample=samples.positive)
+k1e = single(
     "k1e", [unbounded(lambda y, x: y - k0e(x) - y / x)], floating=True, sample=samples.positive
 )
-spherical_j = elementwise(
+spherical_j = single(
     "spherical_j",
     [
         lambda _y, x, n: (

@@ -18,6 +18,7 @@ from .clip import (
     clip_grad_adaptive,
     clip_grad_norm,
     clip_grad_value,
+    clip_grads_with_norm,
     global_norm,
 )
 from .configs import (
@@ -115,6 +116,7 @@ __all__ = [
     "clip_grad_adaptive",
     "clip_grad_norm",
     "clip_grad_value",
+    "clip_grads_with_norm",
     "cosine_lr",
     "global_norm",
     "gradient_clipping",

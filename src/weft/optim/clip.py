@@ -10,6 +10,7 @@ from math import inf, isfinite
 from typing import Any
 
 from .. import errors
+from ..array.parameter import Parameter
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXED
@@ -18,11 +19,11 @@ from ..ops.elementwise import clip, maximum, sqrt, where
 from ..ops.structural import sum_
 from ..transform.gradient_map import GradientMap
 
-_PIECE = 1 << 16
+PIECE = 1 << 16
 
 
 @dataclass(frozen=True)
-class _Held:
+class Held:
     """A gradient, the parameter it belongs to (if that is known), and how to replace it."""
 
     name: str
@@ -48,21 +49,30 @@ def clip_grad_norm(
     [0.6, 0.8]
     """
     check_limit("clip_grad_norm", "max_norm", max_norm)
-    held = _gathered("clip_grad_norm", grads)
+    held = gathered("clip_grad_norm", grads)
     total = global_norm([h.grad for h in held], norm_type)
-    if not isfinite(total):
-        if error_if_nonfinite:
-            raise errors.AnomalyError(_culprits(held, total, norm_type))
-    elif total > max_norm:
+    if not isfinite(total) and error_if_nonfinite:
+        raise errors.AnomalyError(_culprits(held, total, norm_type))
+    _limit(held, max_norm, total)
+    return total
+
+
+def clip_grads_with_norm(grads, max_norm: float, total_norm: float) -> None:
+    """`clip_grad_norm` where the norm is known, as `GradScaler.unscale` returns it."""
+    check_limit("clip_grads_with_norm", "max_norm", max_norm)
+    _limit(gathered("clip_grads_with_norm", grads), max_norm, total_norm)
+
+
+def _limit(held: list[Held], max_norm: float, total: float) -> None:
+    if isfinite(total) and total > max_norm:
         for h in held:
             h.replace(_scaled(h.grad, max_norm / total))
-    return total
 
 
 def clip_grad_value(grads, clip_value: float) -> None:
     """Limit every element of the gradients to [−clip_value, clip_value]."""
     check_limit("clip_grad_value", "clip_value", clip_value)
-    for h in _gathered("clip_grad_value", grads):
+    for h in gathered("clip_grad_value", grads):
         if dtypes.is_complex(h.grad.dtype):
             raise errors.DTypeError(
                 f"clip_grad_value: {h.name} is {h.grad.dtype}, which has no order; clip by norm"
@@ -77,7 +87,7 @@ def clip_grad_adaptive(grads, clip_factor: float = 0.01, eps: float = 1e-3, *, p
     long. A map or a list of gradients needs `params`, the parameters in its order.
     """
     check_limit("clip_grad_adaptive", "clip_factor", clip_factor)
-    held = _gathered("clip_grad_adaptive", grads, params)
+    held = gathered("clip_grad_adaptive", grads, params)
     for h in held:
         if h.param is None:
             raise errors.ArgumentError("clip_grad_adaptive: which parameters? Give params=")
@@ -114,7 +124,11 @@ def global_norm(grads, norm_type: float = 2.0) -> float:
     """The norm of all gradients as one vector; infinite or NaN if one of them is."""
     if not norm_type > 0:
         raise errors.ArgumentError(f"norm: norm_type={norm_type}, expected a number > 0")
-    norms = [_norm(g._data, norm_type) for g in grads if g is not None]
+    return common_norm([array_norm(g._data, norm_type) for g in grads if g is not None], norm_type)
+
+
+def common_norm(norms: list[float], norm_type: float) -> float:
+    """The norm of vectors put together, from the norms of each."""
     if any(n != n for n in norms):
         return float("nan")
     if norm_type == inf or not norms:
@@ -125,7 +139,7 @@ def global_norm(grads, norm_type: float = 2.0) -> float:
     return largest * sum((n / largest) ** norm_type for n in norms) ** (1.0 / norm_type)
 
 
-def _norm(raw, kind: float) -> float:
+def array_norm(raw, kind: float) -> float:
     """The norm of one array; in double precision if its powers overflow in its own."""
     xp = BACKENDS[type(raw)]
     dtype = xp.dtype_of(raw)
@@ -145,8 +159,8 @@ def _norm(raw, kind: float) -> float:
 def _power_sum(line, kind: float) -> float:
     """Σ xᵏ, by pieces whose sums are added in double precision: the same for any thread count."""
     total = 0.0
-    for start in range(0, len(line), _PIECE):
-        part = line[start : start + _PIECE]
+    for start in range(0, len(line), PIECE):
+        part = line[start : start + PIECE]
         total += float((part * part if kind == 2 else part**kind).sum())
     return total
 
@@ -174,8 +188,8 @@ def check_limit(what: str, name: str, value) -> None:
         raise errors.ArgumentError(f"{what}: {name}={value}, expected a number ≥ 0")
 
 
-def _culprits(held: list[_Held], total: float, norm_type: float) -> str:
-    bad = [h.name for h in held if not isfinite(_norm(h.grad._data, norm_type))]
+def _culprits(held: list[Held], total: float, norm_type: float) -> str:
+    bad = [h.name for h in held if not isfinite(array_norm(h.grad._data, norm_type))]
     return (
         f"clip_grad_norm: the norm is {total}; not finite: {', '.join(bad[:10]) or 'their sum'}; "
         "find the operation with wf.detect_anomaly()"
@@ -185,7 +199,8 @@ def _culprits(held: list[_Held], total: float, norm_type: float) -> str:
 # Reading gradients
 
 
-def _gathered(what: str, grads, params=None) -> list[_Held]:
+def gathered(what: str, grads, params=None) -> list[Held]:
+    """The gradients in whatever form they come, each with how to replace it."""
     if isinstance(grads, GradientMap):
         held = _of_map(grads, params)
     elif hasattr(grads, "named_parameters"):
@@ -206,23 +221,26 @@ def _gathered(what: str, grads, params=None) -> list[_Held]:
     return held
 
 
-def _of_map(grads: GradientMap, params) -> list[_Held]:
+def _of_map(grads: GradientMap, params) -> list[Held]:
     def replacing(key):
         return lambda g: grads.insert(key, g)
 
     owners = {p.id: p for p in params or ()}
-    return [_Held(f"id {k}", g, owners.get(k), replacing(k)) for k, g in grads.items()]
+    return [Held(f"id {k}", g, owners.get(k), replacing(k)) for k, g in grads.items()]
 
 
-def _of_parameter(name: str, p) -> _Held:
-    return _Held(name, p.grad, p, lambda g: setattr(p, "grad", g))
+def _of_parameter(name: str, p) -> Held:
+    return Held(name, p.grad, p, lambda g: setattr(p, "grad", g))
 
 
 def _is_parameter(item) -> bool:
-    return type(item) in TENSORS and item.requires_grad and item.is_leaf
+    """Whether an item's gradient is meant; a frozen parameter has none, but is none either."""
+    return type(item) is Parameter or (
+        type(item) in TENSORS and item.requires_grad and item.is_leaf
+    )
 
 
-def _of_items(what: str, grads, params: list) -> list[_Held]:
+def _of_items(what: str, grads, params: list) -> list[Held]:
     items = list(grads)
     held = []
     for i, item in enumerate(items):
@@ -239,15 +257,15 @@ def _of_items(what: str, grads, params: list) -> list[_Held]:
     return held
 
 
-def _of_place(grads: list, i: int, params: list) -> _Held:
+def _of_place(grads: list, i: int, params: list) -> Held:
     """A gradient, or a pair or triple that ends with one, in a list."""
     item = grads[i]
     if not isinstance(item, tuple):
         owner = params[i] if i < len(params) else None
-        return _Held(str(i), item, owner, lambda g: grads.__setitem__(i, g))
+        return Held(str(i), item, owner, lambda g: grads.__setitem__(i, g))
     *rest, owner, g = item
 
     def replace(new):
         grads[i] = (*rest, owner, new)
 
-    return _Held(str(rest[0] if rest else i), g, owner, replace)
+    return Held(str(rest[0] if rest else i), g, owner, replace)

@@ -66,7 +66,7 @@ class LBFGS(Optimizer):
             )
         if not self._entries:
             raise errors.ArgumentError("LBFGS.step: there are no parameters; give them first")
-        self._check_rates()
+        self._check_groups()
         run = _Run(self, closure)
         run.minimise()
         self.changed = [e.param for e in self.entries()]

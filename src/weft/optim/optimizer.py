@@ -1,7 +1,7 @@
 """Optimizer: parameters, their groups and state, and the step that a rule makes of them."""
 
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from inspect import Parameter as Argument
 from inspect import Signature, signature
@@ -24,6 +24,8 @@ from .parameters import (
     raw_gradient,
 )
 from .walk import Job, walk
+
+_OF_GROUPS = ("params", "name", "lr_scale")  # what a group has beside the fields of the config
 
 
 @lru_cache(maxsize=None)
@@ -55,8 +57,8 @@ class Optimizer:
         if "Config" in vars(cls):
             kind = Argument.POSITIONAL_OR_KEYWORD
             first = [Argument(n, kind, default=None) for n in ("params", "config")]
-            fields = signature(cls.Config).parameters.values()
-            given = [p.replace(kind=Argument.KEYWORD_ONLY) for p in fields]
+            settings = signature(cls.Config).parameters.values()
+            given = [p.replace(kind=Argument.KEYWORD_ONLY) for p in settings]
             cls.__signature__ = Signature([*first, *given])
 
     def __init__(self, params=None, config=None, **options):
@@ -72,6 +74,7 @@ class Optimizer:
         self._entries: dict[Any, Entry] = {}
         self._ratios: list[float] = []  # of a group's own learning rate to the config's
         self._pending: dict[str, dict] = {}  # loaded before the parameters came
+        self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
         if params is not None:
             for group in groups_of(params):
                 self.add_param_group(group)
@@ -106,8 +109,8 @@ class Optimizer:
         own = asdict(replace(self.config, **self.Config.read(options)))
         settings = {"params": [], "name": label, "lr_scale": scale, **own}
         entries = self._new_entries(pairs, settings)
-        relative = own["lr"] != self.config.lr and self.config.lr
-        self._ratios.append(own["lr"] / self.config.lr if relative and own["lr"] else 1.0)
+        relative = own["lr"] is not None and own["lr"] != self.config.lr and self.config.lr
+        self._ratios.append(own["lr"] / self.config.lr if relative else 1.0)
         self.param_groups.append(settings)
         for entry in entries:
             self._bind(entry)
@@ -193,7 +196,7 @@ class Optimizer:
         self.step([tuple(pair) for pair in pairs])
 
     def _advance(self, pairs) -> None:
-        self._check_rates()
+        self._check_groups()
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
         shared: dict[tuple, dict] = {}
         walk([self._job(e, own_memory(e.param), g, shared) for e, g in raws])
@@ -209,7 +212,7 @@ class Optimizer:
         grad = dispatch.above.adopt(grad)
         refuse_levels((grad,), what)
         entry = self._only_entry(what, grad) if param is None else self.entry_of(param)
-        self._check_rates()
+        self._check_groups()
         g = raw_gradient(what, entry, grad)
         raw = entry.param._data
         moved = BACKENDS[type(raw)].copy(raw)
@@ -227,11 +230,28 @@ class Optimizer:
             )
         return self.entries()[0]
 
-    def _check_rates(self) -> None:
+    def _check_groups(self) -> None:
+        """Read what was changed in the groups since the last step; refuse what makes no sense."""
         for group in self.param_groups:
-            for name in ("lr", "lr_scale"):
-                if group[name] is not None:
-                    group[name] = checked_number(self._name, name, group[name])
+            group["lr_scale"] = checked_number(self._name, "lr_scale", group["lr_scale"])
+            given = {name: value for name, value in group.items() if name not in _OF_GROUPS}
+            if given != self._checked.get(id(group)):
+                self._checked[id(group)] = self._settled(group, given)
+
+    def _settled(self, group: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+        """The settings of a group, checked, and in the config's spelling from now on."""
+        names = {field.name for field in fields(self.Config)}
+        read = self.Config.read(given)
+        unknown = [name for name in read if name not in names]
+        if unknown:
+            raise errors.ArgumentError(
+                f"{self._name}: {', '.join(map(repr, unknown))} in a group of parameters, which is "
+                f"no setting of this optimizer; it has {', '.join(sorted(names))}"
+            )
+        for name in set(given) - names:
+            del group[name]
+        group.update(asdict(self.Config(**read)))
+        return {name: group[name] for name in names}
 
     # State
 

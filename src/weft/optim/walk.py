@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ..backend.threads import PASS, share
 from ..core import dtypes
 from ..core.backends import BACKENDS
-from . import pool
 from .program import Program
 
 # Elements of a block: what a rule touches fits the CPU's caches; on an accelerator temporaries
@@ -22,8 +22,10 @@ from .program import Program
 _HOST, _ACCELERATOR = 1 << 16, 1 << 24
 # Arrays with fewer elements are joined: copying them costs less than calls for each.
 _SMALL_ON_HOST, _SMALL_ON_ACCELERATOR = 1 << 13, 1 << 22
-# From how many elements on threads pay, and a program: tracing takes a tenth of a millisecond.
-_FOR_THREADS, _FOR_A_PROGRAM = 1 << 19, 1 << 16
+# From how many elements on a program pays: tracing takes a tenth of a millisecond.
+_FOR_A_PROGRAM = 1 << 16
+# About so many passes over the elements a rule makes.
+_PASSES = 8
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,8 @@ def _do_alike(jobs: list[Job]) -> None:
     else:
         runner = partial(partial, _run_rule, first.rule, first.hyper, xp)
     raw_dtype = xp.raw_dtype(dtype)
-    count = pool.threads() if device == "cpu" and total >= _FOR_THREADS else 1
-    pool.share(pieces, lambda: partial(_do_piece, runner(), raw_dtype, xp), count)
+    operations = PASS * _PASSES * total if device == "cpu" else 0
+    share(pieces, lambda: partial(_do_piece, runner(), raw_dtype, xp), operations)
     for job in flats:
         job.finish()
 

@@ -70,7 +70,7 @@ def muon(
     if adjust_lr_fn == "match_rms_adamw":
         fitted = lr * 0.2 * max(rows, columns) ** 0.5
     else:
-        fitted = lr * max(1.0, rows / columns) ** 0.5
+        fitted = lr * max(1.0, rows / max(columns, 1)) ** 0.5
     return p * (1.0 - lr * weight_decay) - cast(step, p.dtype) * fitted, b
 
 

@@ -1,8 +1,5 @@
 """`loss.backward()`, hooks on gradients, and contexts that switch recording."""
 
-from collections.abc import Callable
-from functools import wraps
-from inspect import iscoroutinefunction, isgeneratorfunction
 from itertools import count
 from threading import RLock
 
@@ -12,7 +9,7 @@ from ..core.backends import BACKENDS
 from ..core.box import nodes_below
 from ..core.node import Extra, Leaf, Node, Severed
 from ..core.origin import origin
-from ..core.settings import changed, current
+from ..core.settings import Block, changed, current
 from ..core.value import TENSORS, wrap
 from .gradient_map import GradientMap
 from .sweep import sweep
@@ -199,65 +196,14 @@ def _extra_of(x, what: str) -> Extra:
     return node.extra
 
 
-class Recording:
-    """Recording switched on or off: for a block, a function, a generator or a coroutine."""
-
-    def __init__(self, on: bool):
-        self._on = on
-        self._blocks: list = []
-
-    def __enter__(self) -> None:
-        block = changed(grad=self._on)
-        block.__enter__()
-        self._blocks.append(block)
-
-    def __exit__(self, *exc) -> None:
-        self._blocks.pop().__exit__(*exc)
-
-    def __call__(self, f: Callable) -> Callable:
-        if isgeneratorfunction(f):
-            return self._stepwise(f)
-        if iscoroutinefunction(f):
-
-            @wraps(f)
-            async def awaited(*args, **kwargs):
-                with changed(grad=self._on):
-                    return await f(*args, **kwargs)
-
-            return awaited
-
-        @wraps(f)
-        def switched(*args, **kwargs):
-            with changed(grad=self._on):
-                return f(*args, **kwargs)
-
-        return switched
-
-    def _stepwise(self, f: Callable) -> Callable:
-        """A generator each of whose steps runs switched; its caller does not."""
-
-        @wraps(f)
-        def steps(*args, **kwargs):
-            generator, sent = f(*args, **kwargs), None
-            while True:
-                with changed(grad=self._on):
-                    try:
-                        item = generator.send(sent)
-                    except StopIteration as stop:
-                        return stop.value
-                sent = yield item
-
-        return steps
-
-
-def no_grad() -> Recording:
+def no_grad() -> Block:
     """A block (or decorated function) in which nothing is recorded."""
-    return Recording(False)
+    return Block(grad=False)
 
 
-def enable_grad() -> Recording:
+def enable_grad() -> Block:
     """A block inside `no_grad()` in which operations are recorded again."""
-    return Recording(True)
+    return Block(grad=True)
 
 
 def is_grad_enabled() -> bool:

@@ -4,7 +4,7 @@ from .. import errors
 from ..array.tensor import Tensor
 from ..core.box import NAMESPACE, Box, Level
 from ..core.call import caller
-from ..core.dispatch import infer
+from ..core.explain import infer
 from ..core.op import Op
 from ..core.value import TENSORS, install_level
 from .dual import raw_of

@@ -72,6 +72,11 @@ def replaying() -> bool:
     return draws is not None and draws.again
 
 
+def _keeps_state(x) -> bool:
+    """Whether x is a module: it may change what it holds, so it is kept as it is."""
+    return getattr(x.__class__, "_keeps_state", False)
+
+
 class _Logged:
     """Draws random numbers for the first run, and writes down what was drawn."""
 
@@ -142,7 +147,7 @@ _recalled.replays = True  # type: ignore[attr-defined]
 class _Input:
     """An argument: of a tensor the value, in the custody of the hooks outside if there are any.
 
-    A parameter and what is no tensor is kept as it is.
+    A parameter, a module and what is no tensor is kept as it is.
     """
 
     __slots__ = ("_node", "_unpack", "kept")
@@ -180,7 +185,7 @@ class _Call:
 
     def __init__(self, f: Callable, args: tuple, kwargs: dict):
         self._f, self._settings, self._origin = f, current.get(), origin()
-        leaves, self._rebuild = trees.flatten((args, kwargs))
+        leaves, self._rebuild = trees.flatten((args, kwargs), _keeps_state)
         self.inputs = [_Input(x, self._settings.saved_hooks) for x in leaves]
         self.drawn: list[tuple] = []
         # Weak: nodes and inner calls own their places, and those own this call.

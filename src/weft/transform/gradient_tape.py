@@ -1,5 +1,7 @@
 """GradientTape: gradients of chosen targets with respect to chosen sources."""
 
+from contextlib import nullcontext
+from typing import Any
 from weakref import ref
 
 from .. import errors
@@ -7,7 +9,7 @@ from ..core.backends import BACKENDS
 from ..core.box import nodes_below
 from ..core.node import Leaf, Node, Severed
 from ..core.origin import line_of, origin
-from ..core.settings import changed, current
+from ..core.settings import changed, current, exactly
 from ..core.value import TENSORS, wrap
 from .backward import seed_for, visit
 from .scheduling import SchedulerConfig
@@ -19,6 +21,12 @@ class GradientTape:
 
     persistent  any number of `gradient()` calls, which are themselves recorded
     scheduler   how `jacobian()` chooses between forward, reverse and mixed sweeps
+    amp         an `AmpConfig` for mixed precision: in the tape's block operations are cast, and
+                `gradient()` scales the targets up for its sweep and the gradients down again. Each
+                call is a step of the config's loss scale. After one that overflowed, `overflowed`
+                is True, the gradients are as infinite as they came, `loss_scale` has backed off,
+                and the step that they were for should be left out
+    deterministic  a `DeterministicConfig`, which is at work in the tape's block and its sweeps
 
     >>> import weft as wf
     >>> with wf.GradientTape() as tape:
@@ -30,9 +38,22 @@ class GradientTape:
 
     _leaves: dict[int, tuple] = {}  # noqa: RUF012  (for `__del__` of a tape that was refused)
 
-    def __init__(self, persistent: bool = False, scheduler: SchedulerConfig | None = None):
+    def __init__(
+        self,
+        persistent: bool = False,
+        scheduler: SchedulerConfig | None = None,
+        amp: Any = None,
+        deterministic: Any = None,
+    ):
         self._persistent = persistent
         self._scheduler = SchedulerConfig() if scheduler is None else scheduler
+        if amp is not None and not hasattr(amp, "autocast"):
+            raise errors.DTypeError(
+                f"GradientTape: amp is a {type(amp).__name__}, expected a wf.AmpConfig"
+            )
+        self._amp = amp
+        self._determinism, self._determined = _at_work(deterministic), None
+        self.overflowed = False  # whether the last gradients were not finite, for the loss scale
         self._consumed_at = None
         self._leaves = {}
         self._block = None
@@ -42,19 +63,35 @@ class GradientTape:
         """A tape whose `jacobian()` goes by a `SchedulerConfig`."""
         return cls(scheduler=config)
 
+    @classmethod
+    def with_amp_config(cls, config) -> "GradientTape":
+        """A tape in the mixed precision of an `AmpConfig`."""
+        return cls(amp=config)
+
+    @classmethod
+    def with_deterministic_config(cls, config) -> "GradientTape":
+        """A tape whose block and sweeps repeat bit for bit, by a `DeterministicConfig`."""
+        return cls(deterministic=config)
+
     def persistent(self) -> "GradientTape":
         """This tape, made persistent."""
         self._persistent = True
         return self
 
     def __enter__(self) -> "GradientTape":
-        self._block = changed(tapes=(*current.get().tapes, self))
+        self._determined = self._repeatably()
+        self._determined.__enter__()
+        around = current.get()
+        on = self._amp is not None and self._amp.enabled
+        cast = self._amp.autocast if on else around.autocast
+        self._block = changed(tapes=(*around.tapes, self), autocast=cast)
         self._block.__enter__()
         return self
 
     def __exit__(self, *exc) -> None:
         block, self._block = self._block, None
         block.__exit__(*exc)
+        self._determined.__exit__(*exc)
         self._unwatch()
 
     def __del__(self):
@@ -114,7 +151,9 @@ class GradientTape:
         self._refuse_if_consumed("gradient")
         many = isinstance(sources, list | tuple)
         wanted = list(sources) if many else [sources]
-        found = self._gradients(_listed(targets), wanted, output_gradients)
+        self._refuse_without_block("gradient")
+        with self._repeatably():
+            found = self._scaled_gradients(_listed(targets), wanted, output_gradients)
         if not self._persistent:
             self._consumed_at = origin()
         if unconnected == "zero":
@@ -149,15 +188,37 @@ class GradientTape:
                 "jacobian: the target was not computed from the source while the tape watched it"
             )
         _, leaves = reaching([start], {end})
-        matrix = swept(config, start, end, target.detach(), self._records(leaves))
+        self._refuse_without_block("jacobian")
+        with self._repeatably(), exactly():
+            matrix = swept(config, start, end, target.detach(), self._records(leaves))
         if not self._persistent:
             self._consumed_at = origin()
         return matrix.reshape((*target.shape, *source.shape))
 
-    def _gradients(self, targets, sources, output_gradients):
+    @property
+    def loss_scale(self) -> float:
+        """What the next `gradient()` multiplies its targets by."""
+        scale = None if self._amp is None else self._amp.scale
+        return 1.0 if scale is None else scale.value
+
+    def _scaled_gradients(self, targets, sources, output_gradients):
+        scale = None if self._amp is None else self._amp.scale
+        if scale is None:
+            return self._gradients(targets, sources, output_gradients)
+        with exactly():
+            found = self._gradients(targets, sources, output_gradients, scale.value)
+            back = 1.0 / scale.value
+            found = [None if g is None else g * back for g in found]
+        self.overflowed = not all(
+            [BACKENDS[type(g._data)].all_finite(g._data) for g in found if g is not None]
+        )
+        scale.update(self.overflowed)
+        return found
+
+    def _gradients(self, targets, sources, output_gradients, scale: float = 1.0):
         goals = [self._node_of(s) for s in sources]
         wanted = {n for n in goals if n is not None}
-        seeds = _seeds(targets, output_gradients)
+        seeds = _seeds(targets, output_gradients, scale)
         _refuse_from_below(targets, wanted)
         if not seeds or not wanted:
             return [None] * len(sources)
@@ -188,12 +249,42 @@ class GradientTape:
             node = source._node
         return node if node.__class__ in (Leaf, Node) else None
 
+    def _repeatably(self):
+        """A block in which the tape's `DeterministicConfig` is at work, if it has one."""
+        if self._determinism is None:
+            return nullcontext()
+        from ..array.determinism import applied
+
+        return applied(self._determinism)
+
+    def _refuse_without_block(self, what: str) -> None:
+        if self._determinism is not None and self._determined is None:
+            raise errors.ArgumentError(
+                f"{what}: the tape's DeterministicConfig is at work in the tape's block, and there "
+                "was none: write `with tape:` around the computation"
+            )
+
     def _refuse_if_consumed(self, what: str) -> None:
         if self._consumed_at is not None:
             raise errors.TapeConsumed(
                 f"{what}: this tape was used up by gradient() at {line_of(*self._consumed_at)}; "
                 "make it GradientTape(persistent=True) for several calls"
             )
+
+
+def _at_work(config):
+    """A `DeterministicConfig` with its random streams."""
+    if config is None:
+        return None
+    from ..array.determinism import begun
+    from ..core.determinism import DeterministicConfig
+
+    if not isinstance(config, DeterministicConfig):
+        raise errors.DTypeError(
+            f"GradientTape: deterministic is a {type(config).__name__}, expected a "
+            "wf.DeterministicConfig"
+        )
+    return begun(config)
 
 
 def _listed(targets) -> list:
@@ -218,7 +309,7 @@ def _refuse_from_below(targets, sources: set) -> None:
             )
 
 
-def _seeds(targets, output_gradients) -> dict:
+def _seeds(targets, output_gradients, scale: float) -> dict:
     """The starting cotangents by node; targets that were not recorded have none."""
     given = [None] * len(targets) if output_gradients is None else _listed(output_gradients)
     if len(given) != len(targets):
@@ -228,8 +319,11 @@ def _seeds(targets, output_gradients) -> dict:
     seeds = {}
     for t, g in zip(targets, given, strict=True):
         if t._node.__class__ in (Leaf, Node):
-            ones = wrap(BACKENDS[type(t._data)].full(t.shape, 1, t.dtype, t.device))
-            seed = ones if g is None else seed_for(t, g)
+            xp = BACKENDS[type(t._data)]
+            seed = wrap(xp.full(t.shape, 1, t.dtype, t.device)) if g is None else seed_for(t, g)
+            if scale != 1:
+                with xp.quiet():  # it may be too large for a half type
+                    seed = seed * scale
             seeds[t._node] = seeds[t._node] + seed if t._node in seeds else seed
     return seeds
 

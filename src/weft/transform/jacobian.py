@@ -15,6 +15,7 @@ from ..array.tensor import Tensor
 from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.box import ground
+from ..core.settings import exactly
 from ..core.value import aval_of
 from ..graph.graph import Literal
 from ..graph.symbol import Trace
@@ -67,7 +68,8 @@ class _Planned:
 
     def __call__(self, *args, **kwargs):
         sweeper, layout = self._traced(args, kwargs)
-        found = self._found(sweeper, layout)
+        with exactly():
+            found = self._found(sweeper, layout)
         return (found, layout.aux) if self.has_aux else found
 
     def _found(self, sweeper: Sweeper, layout: Layout):
@@ -82,14 +84,14 @@ class _Planned:
     def plan(self, *args, measure: bool = True, **kwargs) -> Plan:
         """The plan for these arguments, every candidate timed."""
         sweeper, _ = self._traced(args, kwargs)
-        return self._make(sweeper, measure)
+        with exactly():
+            return self._make(sweeper, measure)
 
     def _traced(self, args, kwargs) -> tuple[Sweeper, Layout]:
         picked = _chosen(self.name, self.argnums, args)
         leaves, rebuild = trees.tensors(self.name, tuple(args[i] for i in picked))
         trees.differentiable(self.name, leaves)
         _refuse_complex(self.name, leaves)
-
         beside: list = []
 
         def inner(*parts):

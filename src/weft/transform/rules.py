@@ -9,6 +9,7 @@ from ..core.op import Jvp, Linear, Op, Partials, states_product
 from ..core.value import HIGHER, TENSORS, wrap
 from ..ops.complex_ import conj, real
 from ..ops.elementwise import multiply, strong_product
+from ..ops.slicing import unslice
 from ..ops.structural import broadcast_to, unbroadcast
 
 
@@ -19,6 +20,30 @@ class Picked:
 
     def __init__(self, k: int, g):
         self.k, self.g = k, g
+
+
+class Patch:
+    """A cotangent that is zero but for what an index takes: raw arrays only.
+
+    Those of many slices of one array are added up in one, where the slices are.
+    """
+
+    __slots__ = ("g", "index")
+
+    def __init__(self, g, index):
+        self.g, self.index = g, index
+
+    def whole(self, shape):
+        return unslice(self.g, self.index, shape)
+
+    def add_to(self, x) -> None:
+        BACKENDS[self.g.__class__].add_slice(x, self.g, self.index)
+
+
+def pull_slice(parents, node: Node, g, saved):
+    if g.__class__ in HIGHER:
+        return (unslice(g, node.static[0], node.parents[0].shape),)
+    return (Patch(g, node.static[0]),)
 
 
 def refuse(parents, node: Node, g, saved):

@@ -88,7 +88,7 @@ def _propagated(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
         return [one]
     if isinstance(batch, Pointwise):
         return [_pointwise(given, in_shapes, s) for s in shapes]
-    if name == "einsum" or name == "matmul":
+    if name in ("einsum", "matmul", "linear"):
         return [_contracted(e, given, in_shapes, shapes[0])]
     if isinstance(batch, Along) and len(set(in_shapes)) == 1:
         axes = _named_axes(batch, e.static)
@@ -238,7 +238,7 @@ def _stacked(given, in_shapes, core, shape):
 
 
 def _contracted(e: Equation, given, in_shapes, shape):
-    """matmul and einsum: labels that the result lacks are united over, the others broadcast."""
+    """Sums of products: labels that the result lacks are united over, the others broadcast."""
     labels, out = _labels(e, in_shapes, shape)
     sizes = {}
     for ls, s in zip([*labels, out], [*in_shapes, shape], strict=True):
@@ -271,6 +271,9 @@ def _labels(e: Equation, in_shapes, shape):
     if e.op.name == "einsum":
         inputs, _, out = e.static[0].partition("->")
         return [list(term) for term in inputs.split(",")], list(out)
+    if e.op.name == "linear":
+        lead = [f"s{k}" for k in range(len(shape) - 1)]
+        return [[*lead, "k"], ["j", "k"], ["j"]], [*lead, "j"]
     a, b = map(len, in_shapes)
     lead = [f"s{k}" for k in range(max(a, b) - 2)] if max(a, b) > 2 else []
     left = ["k"] if a == 1 else [*lead[len(lead) - (a - 2) :], "i", "k"]

@@ -11,9 +11,13 @@ from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
-from ..core.value import TENSORS, wrap
+from ..core.value import HIGHER, TENSORS, wrap
+from ..ops.slicing import slice_
 from . import rules
-from .rules import Picked
+from .rules import Patch, Picked
+
+# Cotangents that are no arrays.
+_PARTS = frozenset((Patch, Picked))
 
 
 class Pulls(dict):
@@ -29,9 +33,25 @@ class Pulls(dict):
 
 
 def _pull_for(op: Op):
+    return _pull_by(op) if op.outputs == 1 else _narrowing(_pull_by(op))
+
+
+def _narrowing(pull):
+    """A pull-back from several outputs, each of which has its dtype."""
+
+    def narrowed(parents, node, g, saved):
+        found = zip(pull(parents, node, g, saved), parents, strict=True)
+        return [c if c.__class__ in HIGHER else _narrowed(c, p) for c, p in found]
+
+    return narrowed
+
+
+def _pull_by(op: Op):
     rule = op.rule
     if is_pick(op):
         return rules.pull_pick
+    if op is slice_.op:
+        return rules.pull_slice
     if isinstance(rule, Partials):
         return rules.pull_partials(rule)
     if isinstance(rule, Linear):
@@ -57,10 +77,10 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
         return {}
     first = next(iter(seeds.values()))
     xp = BACKENDS[(first._data if record else first).__class__]
-    if not record:
+    if not record and current.get().autocast is None:
         return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node)
-    with changed(grad=True):
-        return xp.quietly(_carry, seeds.copy(), True, retain, useful, goals, on_node)
+    with changed(autocast=None, **({"grad": True} if record else {})):
+        return xp.quietly(_carry, seeds.copy(), record, retain, useful, goals, on_node)
 
 
 def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
@@ -91,18 +111,22 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
         parents = node.parents
         if parents is None:
             raise freed(node)
-        if plain and node.extra is None:
-            cotangents = PULLS[node.op](parents, node, g, node.saved)
-        else:
-            if node.extra is not None and on_node is not None:
-                g = on_node(node, g)
-            if node in goals:
-                reached[node] = g
-            if useful is not None:
-                parents = tuple([p if p in useful else None for p in parents])
-            cotangents = PULLS[node.op](parents, node, g, _values(node, record))
-            if anomaly:
-                _check_finite(node, cotangents)
+        try:
+            if plain and node.extra is None:
+                cotangents = PULLS[node.op](parents, node, g, node.saved)
+            else:
+                if node.extra is not None and on_node is not None:
+                    g = on_node(node, g)
+                if node in goals:
+                    reached[node] = g
+                if useful is not None:
+                    parents = tuple([p if p in useful else None for p in parents])
+                cotangents = PULLS[node.op](parents, node, g, _values(node, record))
+                if anomaly:
+                    _check_finite(node, cotangents)
+        except errors.NotDeterministic as e:
+            e.add_note(f"in the backward pass of {node.name} (at {node.line})")
+            raise
         if node.dtype is bfloat16 and not record:
             cotangents = [_narrowed(c, p) for c, p in zip(cotangents, parents, strict=True)]
         for p, c in zip(parents, cotangents):  # noqa: B905  (as many; asking takes as long again)
@@ -113,7 +137,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
             if have is None:
                 if c is None:  # connected, with derivative zero
                     c = _zeros(p, g)
-                found[p] = c if c.__class__ is not Picked else _slots(p, c)
+                found[p] = c if c.__class__ not in _PARTS else _started(p, c, owned)
                 if found is pending:
                     if following is None:
                         following = p
@@ -125,6 +149,11 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
             elif c is not None:
                 if record or c.__class__ is Picked:
                     found[p] = _sum(have, c)
+                elif c.__class__ is Patch:
+                    if p not in owned:
+                        owned.add(p)
+                        found[p] = have = BACKENDS[have.__class__].copy(have)
+                    c.add_to(have)
                 elif p in owned and c.__class__ is have.__class__:
                     have += c
                     found[p] = have
@@ -143,6 +172,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
 def _check_finite(node: Node, cotangents) -> None:
     for c in cotangents:
         raw = c._data if type(c) in TENSORS else c
+        raw = raw.g if raw.__class__ is Patch else raw
         if raw is not None and raw.__class__ is not Picked:
             if not BACKENDS[type(raw)].all_finite(raw):
                 raise errors.AnomalyError(
@@ -162,7 +192,7 @@ def _sum(have, c):
 
 def _narrowed(c, p):
     """c in the dtype of its parent: NumPy widens bfloat16 beside a Python scalar in a rule."""
-    if c is None or p is None or c.__class__ is Picked or c.dtype == p.dtype:
+    if c is None or p is None or c.__class__ in _PARTS or c.dtype == p.dtype:
         return c
     return BACKENDS[c.__class__].cast(c, p.dtype)
 
@@ -176,8 +206,11 @@ def _zeros(p, g):
     return zeros if raw is given else wrap(zeros)
 
 
-def _slots(node: Node, c: Picked) -> list:
-    """The cotangents of an operation with several outputs, as far as they have come."""
+def _started(node: Node, c: Patch | Picked, owned: set):
+    """The first cotangent of a slice, or of one of several outputs."""
+    if c.__class__ is Patch:
+        owned.add(node)
+        return c.whole(node.shape)
     slots = [None] * len(node.shape)
     slots[c.k] = c.g
     return slots

@@ -12,7 +12,7 @@ from ..core.box import Level, ground, tags
 from ..core.dispatch import inexact, kept, pick
 from ..core.node import Leaf, Node, ids
 from ..core.op import Partials
-from ..core.settings import changed, current
+from ..core.settings import changed, current, exactly
 from ..core.value import install_level, wrap
 from ..graph.graph import Equation, Literal
 from ..graph.symbol import Symbol, Trace
@@ -123,7 +123,7 @@ def forward(trace: Trace, equations: list[Equation], tangents: dict, wanted) -> 
     last = {i: k for k, e in enumerate(equations) for i in e.inputs if i.__class__ is not Literal}
     for i in wanted:
         last[i] = len(equations)
-    with BACKENDS[ndarray].quiet():
+    with exactly(), BACKENDS[ndarray].quiet():
         for k, e in enumerate(equations):
             moving = tuple([None if i.__class__ is Literal else tangents.get(i) for i in e.inputs])
             if all([t is None for t in moving]):

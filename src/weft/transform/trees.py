@@ -9,13 +9,16 @@ from ..core import dtypes
 from ..core.value import TENSORS
 
 
-def flatten(tree) -> tuple[list, Callable[[list], Any]]:
-    """The leaves of a tree, and the function that makes a tree of that structure of new leaves."""
+def flatten(tree, is_leaf: Callable | None = None) -> tuple[list, Callable[[list], Any]]:
+    """The leaves of a tree, and the function that makes a tree of that structure of new leaves.
+
+    is_leaf: what else is not taken apart.
+    """
     if tree.__class__ in TENSORS:
         return [tree], lambda leaves: leaves[0]
     import optree  # imported at first use: `import weft` stays quick
 
-    leaves, structure = optree.tree_flatten(tree)
+    leaves, structure = optree.tree_flatten(tree, is_leaf=is_leaf)
     return leaves, lambda leaves: optree.tree_unflatten(structure, leaves)
 
 

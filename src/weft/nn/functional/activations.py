@@ -4,13 +4,14 @@ from ... import errors
 from ...array import activations as shared
 from ...array.arguments import axis_of, boxed
 from ...core import dtypes
+from ...core.autocast import HALF, computed_in
 from ...ops import activate, reduce
 from ...ops.complex_ import abs_
 from ...ops.elementwise import clip, expm1, where
 from ...ops.elementwise import expit as _expit
 from ...ops.elementwise import relu as _relu
 from ...ops.elementwise import tanh as _tanh
-from ...ops.logic import greater
+from ...ops.logic import greater, less, logical_and
 from ...ops.structural import cast, reshape
 from ...ops.structural import chunk as _chunk
 
@@ -21,8 +22,14 @@ def relu(input):
 
 
 def relu6(input):
-    """min(max(x, 0), 6)."""
-    return clip(boxed(input), 0.0, 6.0)
+    """min(max(x, 0), 6); its derivative at 0 and at 6 is 0."""
+    return _limited(boxed(input), 0.0, 6.0)
+
+
+def _limited(x, low: float, high: float):
+    """x limited to [low, high], flat at the limits: `clip` has the slope 1 there, PyTorch 0."""
+    inside = logical_and(greater(x, low), less(x, high))
+    return where(inside, x, clip(x, low, high).detach())
 
 
 def leaky_relu(input, negative_slope: float = 0.01):
@@ -30,6 +37,7 @@ def leaky_relu(input, negative_slope: float = 0.01):
     return shared.leaky_relu(input, negative_slope)
 
 
+@computed_in(HALF)
 def prelu(input, weight):
     """x where it is positive, weight·x elsewhere: one weight, or one for each channel (axis 1)."""
     x, weight = boxed(input), boxed(weight)
@@ -39,8 +47,8 @@ def prelu(input, weight):
             f"prelu: weight of shape {weight.shape} for input of shape {x.shape}; expected one "
             f"number or {channels}, one for each channel"
         )
-    if weight.size > 1:
-        weight = reshape(weight, (channels, *(1,) * (x.ndim - 2)))
+    each = weight.size > 1
+    weight = reshape(weight, (channels, *(1,) * (x.ndim - 2)) if each else ())
     return where(greater(x, 0), x, x * weight)
 
 
@@ -103,15 +111,15 @@ def softsign(input):
 
 
 def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0):
-    """x limited to [min_val, max_val]."""
+    """x limited to [min_val, max_val]; its derivative at the limits is 0."""
     if not min_val <= max_val:
         raise errors.ArgumentError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
-    return clip(boxed(input), float(min_val), float(max_val))
+    return _limited(boxed(input), float(min_val), float(max_val))
 
 
 def hardsigmoid(input):
     """min(max(x + 3, 0), 6)/6."""
-    return clip(boxed(input) + 3.0, 0.0, 6.0) / 6.0
+    return _limited(boxed(input) + 3.0, 0.0, 6.0) / 6.0
 
 
 def hardswish(input):

@@ -7,6 +7,7 @@ import numpy as np
 from ...array.arguments import boxed
 from ...array.make import asarray
 from ...core import dtypes
+from ...core.settings import exactly
 from ...errors import ShapeError
 from ...ops import order, pool, reduce
 from ...ops.contract import matmul
@@ -58,6 +59,7 @@ def _adaptive_avg(name: str, axes: int, x, output_size):
     return cast(y, x.dtype) if wide is not x else y
 
 
+@exactly()  # the matrix is no layer: its entries stay what they are under autocast
 def _applied(matrix: np.ndarray, x, axis: int):
     """A matrix times all lines of x along an axis."""
     lead, rest = tuple(x.shape[:axis]), tuple(x.shape[axis + 1 :])

@@ -7,7 +7,7 @@ import numpy as np
 from ... import errors
 from ...array.arguments import boxed, boxed_beside
 from ...array.make import asarray
-from ...array.random import randint
+from ...array.random import randint, stream_for
 from ...core import dtypes
 from ...core.aval import broadcast
 from ...ops.attend import attention
@@ -50,7 +50,7 @@ def scaled_dot_product_attention(
     if attn_mask is not None:
         mask = _mask(q, k, attn_mask, lead)
     if dropout_p:
-        shape = (*lead, heads[0])
+        shape, generator = (*lead, heads[0]), stream_for(_NAME, generator)
         seeds = randint(0, 2**63 - 1, shape, device=q.device, generator=generator)
     dtype = dtypes.accumulator(dtypes.promote_all(x.dtype for x in (q, k, v)))
     scale = 1 / sqrt(q.shape[-1]) if scale is None else float(scale)

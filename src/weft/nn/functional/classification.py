@@ -6,6 +6,7 @@ from ... import errors
 from ...array.arguments import boxed, boxed_beside
 from ...backend.device import as_numpy
 from ...core import dtypes
+from ...core.autocast import SINGLE, computed_in
 from ...core.box import BOXED
 from ...ops.alignments import ctc
 from ...ops.along import take_along_axis
@@ -20,6 +21,7 @@ from ...ops.structural import broadcast_to, cast, concat, permute, reshape, stac
 from .losses import reduced
 
 
+@computed_in(SINGLE)
 def cross_entropy(
     input,
     target,
@@ -132,12 +134,21 @@ def _over_counted(name: str, loss, share, counts, reduction: str):
     loss = where(counts, loss, 0.0)
     if reduction != "mean":
         return reduced(name, loss, reduction)
-    share = cast(counts, loss.dtype) if share is None else where(counts, share, 0.0)
+    share = counts if share is None else where(counts, share, 0.0)
+    if loss.dtype in dtypes.HALF:  # which has no place for sums over many lines
+        return cast(_mean_by(cast(loss, dtypes.float32), share), loss.dtype)
+    return _mean_by(loss, share)
+
+
+def _mean_by(loss, share):
+    """Σ loss / Σ share; 0 for nothing."""
     axes = tuple(range(loss.ndim))
+    share = share if share.dtype == loss.dtype else cast(share, loss.dtype)
     total = sum_(share, axes, False)
     return sum_(loss, axes, False) / where(equal(total, 0), 1.0, total)
 
 
+@computed_in(SINGLE)
 def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
     """−x[class] for log-probabilities x (N, C, …) or (C,); the rest as in `cross_entropy`."""
     x = _classes_last("nll_loss", boxed(input))
@@ -145,8 +156,7 @@ def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: st
     _check_classes("nll_loss", x, t)
     counts = not_equal(t, ignore_index)
     classes = where(counts, t, 0)
-    picked = take_along_axis(x, reshape(_in_range(x, classes), (*t.shape, 1)), x.ndim - 1)
-    loss = -reshape(picked, t.shape)
+    loss = -reshape(_at_classes(x, classes), t.shape)
     share = None
     if weight is not None:
         share = take(_class_weights("nll_loss", x, weight), classes, 0)
@@ -154,12 +164,23 @@ def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: st
     return _over_counted("nll_loss", loss, share, counts, reduction)
 
 
-def _in_range(x, classes):
-    """Classes that are none, the negative ones too, moved to where an index is refused."""
-    n = x.shape[-1]
-    return where(logical_or(less(classes, 0), greater(classes, n - 1)), n, classes)
+def _at_classes(x, classes):
+    """Of each line the element of its class; numbers that are no class are refused."""
+    n, classes = x.shape[-1], cast(classes, dtypes.int64)
+    # What take_along_axis would count from the end is moved to where it refuses an index.
+    i = where(logical_or(less(classes, 0), greater(classes, n - 1)), n, classes)
+    try:
+        return take_along_axis(x, reshape(i, (*i.shape, 1)), x.ndim - 1)
+    except errors.IndexingError:
+        if classes.__class__ in BOXED:
+            raise
+        raise errors.IndexingError(
+            f"nll_loss: classes from {int(classes.min())} to {int(classes.max())}; expected 0 to "
+            f"{n - 1}, or ignore_index"
+        ) from None
 
 
+@computed_in(SINGLE)
 def ctc_loss(
     log_probs,
     targets,

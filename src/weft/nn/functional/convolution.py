@@ -1,6 +1,7 @@
 """Convolutions, plain and transposed, along one, two or three axes."""
 
 from ...array.arguments import boxed
+from ...core.autocast import HALF, computed_in
 from ...errors import ArgumentError, ShapeError
 from ...ops import convolve
 from ...ops.structural import reshape
@@ -137,6 +138,7 @@ def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
     return _convolved("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
+@computed_in(HALF, "convolution_transposed")
 def conv_transpose1d(
     input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
 ):
@@ -148,6 +150,7 @@ def conv_transpose1d(
     return _transposed("conv_transpose1d", 1, input, weight, bias, *how)
 
 
+@computed_in(HALF, "convolution_transposed")
 def conv_transpose2d(
     input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
 ):
@@ -156,6 +159,7 @@ def conv_transpose2d(
     return _transposed("conv_transpose2d", 2, input, weight, bias, *how)
 
 
+@computed_in(HALF, "convolution_transposed")
 def conv_transpose3d(
     input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
 ):

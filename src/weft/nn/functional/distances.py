@@ -3,6 +3,7 @@
 from math import inf
 
 from ...array.arguments import axes_of, axis_of, boxed
+from ...core.autocast import SINGLE, computed_in
 from ...errors import ArgumentError
 from ...ops.elementwise import clip
 from ...ops.reduce import norm
@@ -16,12 +17,14 @@ def _length(x, p: float, axes, keepdims: bool):
     return norm(x, axes, keepdims, int(p) if p != inf and p == int(p) else p)
 
 
+@computed_in(SINGLE)
 def normalize(input, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12):
     """x/max(‖x‖ₚ, eps) along an axis."""
     x = boxed(input)
     return x / clip(_length(x, p, axes_of("normalize", x, dim), True), float(eps), None)
 
 
+@computed_in(SINGLE)
 def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     """x₁·x₂/(max(‖x₁‖, eps)·max(‖x₂‖, eps)) along an axis; the others broadcast."""
     a, b = boxed(x1), boxed(x2)
@@ -37,6 +40,7 @@ def _unit(x, axis: int, eps: float):
     return x / clip(norm(x, (x.ndim + axis,), True), float(eps), None)
 
 
+@computed_in(SINGLE)
 def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
     """‖x₁ − x₂ + eps‖ₚ along the last axis."""
     d = boxed(x1) - boxed(x2) + float(eps)

@@ -4,7 +4,7 @@ from math import sqrt
 
 from ... import errors
 from ...array.arguments import boxed
-from ...array.random import bernoulli
+from ...array.random import bernoulli, stream_for
 from ...ops.activate import masked_scale
 from ...ops.elementwise import where
 
@@ -51,7 +51,7 @@ def _by_channel(name: str, input, axes: int, p, training, generator):
 def _dropped(name: str, x, shape, p, training: bool, generator):
     if not _drops(name, p, training):
         return x
-    mask = bernoulli(1 - p, shape, device=x.device, generator=generator)
+    mask = bernoulli(1 - p, shape, device=x.device, generator=stream_for(name, generator))
     return masked_scale(x, mask, 1 / (1 - p) if p < 1 else 0.0)
 
 
@@ -89,6 +89,6 @@ def _alpha_dropped(name: str, x, shape, p, training: bool, generator):
     if p == 1:
         return x * 0.0
     scale = 1 / sqrt((1 - p) * (1 + p * _FLOOR**2))
-    mask = bernoulli(1 - p, shape, device=x.device, generator=generator)
+    mask = bernoulli(1 - p, shape, device=x.device, generator=stream_for(name, generator))
     shift = where(mask, 0.0, scale * _FLOOR) - scale * p * _FLOOR
     return masked_scale(x, mask, scale) + shift.to(x.dtype)

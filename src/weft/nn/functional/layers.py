@@ -3,12 +3,14 @@
 from ... import errors
 from ...array.arguments import boxed, boxed_beside
 from ...core import dtypes
+from ...core.value import GROUND
+from ...ops.affine import affine
 from ...ops.contract import matmul
 from ...ops.elementwise import where
 from ...ops.index import one_hot as _one_hot
 from ...ops.index import take
-from ...ops.logic import equal
-from ...ops.structural import mT, reshape
+from ...ops.logic import equal, less
+from ...ops.structural import cast, mT, reshape
 
 
 def linear(input, weight, bias=None):
@@ -23,6 +25,8 @@ def linear(input, weight, bias=None):
         raise errors.ShapeError(
             f"linear: input {x.shape} and weight {weight.shape}; expected (…, in) and (out, in)"
         )
+    if bias is not None and weight.ndim == 2:
+        return affine(x, weight, boxed(bias))
     y = matmul(x, mT(weight) if weight.ndim == 2 else weight)
     return y if bias is None else y + boxed(bias)
 
@@ -42,16 +46,30 @@ def embedding(input, weight, padding_idx: int | None = None):
         raise errors.DTypeError(
             f"embedding: input of dtype {i.dtype}, expected integers; cast with .to('int64')"
         )
-    y = take(weight, i, 0)
+    n = weight.shape[0]
+    y = _rows(weight, i, n)
     if padding_idx is None:
         return y
-    n = weight.shape[0]
     if not -n <= padding_idx < n:
         raise errors.ArgumentError(
             f"embedding: padding_idx {padding_idx} of {n} classes; expected -{n} to {n - 1}"
         )
     padded = reshape(equal(i, padding_idx % n), (*i.shape, 1))
     return where(padded, y.detach(), y)
+
+
+def _rows(weight, i, n: int):
+    """Rows of a table; negative indices, which `take` counts from the end, are refused."""
+    at = i if i.dtype == dtypes.int64 else cast(i, dtypes.int64)  # which n fits into
+    try:
+        return take(weight, where(less(at, 0), n, at), 0)
+    except errors.IndexingError:
+        if i.__class__ not in GROUND:
+            raise
+        raise errors.IndexingError(
+            f"embedding: indices from {int(i.min())} to {int(i.max())} are out of range; expected "
+            f"0 to {n - 1}, the rows of the table"
+        ) from None
 
 
 def one_hot(tensor, num_classes: int = -1):

@@ -8,6 +8,8 @@ from math import log, pi
 
 from ... import errors
 from ...array.arguments import boxed, boxed_beside
+from ...core.autocast import SINGLE, computed_in
+from ...core.aval import broadcast
 from ...ops import activate
 from ...ops.complex_ import abs_
 from ...ops.elementwise import clip, exp, minimum, square, where
@@ -60,9 +62,11 @@ def _weighted(name: str, loss, weight, reduction: str):
     loss = _weighed(name, loss, weight)
     if reduction != "mean":
         return reduced(name, loss, reduction)
-    return reduced(name, loss, "sum") / reduced(name, boxed_beside(loss, weight), "sum")
+    # As means, which half precision has a place for where sums overflow.
+    return reduced(name, loss, "mean") / reduced(name, boxed_beside(loss, weight), "mean")
 
 
+@computed_in(SINGLE)
 def mse_loss(input, target, reduction: str = "mean", weight=None):
     """(x − t)².
 
@@ -74,12 +78,14 @@ def mse_loss(input, target, reduction: str = "mean", weight=None):
     return _weighted("mse_loss", square(x - t), weight, reduction)
 
 
+@computed_in(SINGLE)
 def l1_loss(input, target, reduction: str = "mean", weight=None):
     """|x − t|."""
     x, t = _pair("l1_loss", input, target)
     return _weighted("l1_loss", abs_(x - t), weight, reduction)
 
 
+@computed_in(SINGLE)
 def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0, weight=None):
     """(x − t)²/2 where |x − t| ≤ delta, else delta·(|x − t| − delta/2).
 
@@ -99,6 +105,7 @@ def _huber(d, delta: float):
     return c * (d - 0.5 * c)
 
 
+@computed_in(SINGLE)
 def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
     """The Huber loss with delta = beta, divided by beta; |x − t| for beta 0."""
     if beta < 0:
@@ -108,6 +115,7 @@ def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
     return reduced("smooth_l1_loss", loss, reduction)
 
 
+@computed_in(SINGLE)
 def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
     """−t·log(p) − (1 − t)·log(1 − p) for probabilities p; logarithms end at −100.
 
@@ -132,6 +140,7 @@ def _scaled(name: str, loss, weight, reduction: str):
     return reduced(name, loss, reduction)
 
 
+@computed_in(SINGLE)
 def binary_cross_entropy_with_logits(
     input, target, weight=None, reduction: str = "mean", pos_weight=None
 ):
@@ -149,6 +158,7 @@ def binary_cross_entropy_with_logits(
     return _scaled(name, loss, weight, reduction)
 
 
+@computed_in(SINGLE)
 def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
     """t·(log t − x) for log-probabilities x, where 0·log 0 = 0; log_target: t is given as log t.
 
@@ -164,17 +174,17 @@ def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
         loss = xlogy(t, t) - t * x
     if reduction != "batchmean":
         return reduced("kl_div", loss, reduction)
-    if not loss.ndim:
-        raise errors.ShapeError("kl_div: reduction='batchmean' of a number, which has no batch")
-    return reduced("kl_div", loss, "sum") / loss.shape[0]
+    return reduced("kl_div", loss, "sum") / (loss.shape[0] if loss.ndim else 1)
 
 
+@computed_in(SINGLE)
 def hinge_loss(input, target, margin: float = 1.0, reduction: str = "mean"):
     """max(0, margin − t·x) for t = ±1."""
     x, t = _pair("hinge_loss", input, target)
     return reduced("hinge_loss", clip(margin - t * x, 0.0, None), reduction)
 
 
+@computed_in(SINGLE)
 def hinge_embedding_loss(input, target, margin: float = 1.0, reduction: str = "mean"):
     """x where t = 1, max(0, margin − x) where t = −1."""
     x, t = _pair("hinge_embedding_loss", input, target)
@@ -183,12 +193,14 @@ def hinge_embedding_loss(input, target, margin: float = 1.0, reduction: str = "m
     return reduced("hinge_embedding_loss", loss, reduction)
 
 
+@computed_in(SINGLE)
 def soft_margin_loss(input, target, reduction: str = "mean"):
     """log(1 + exp(−t·x)) for t = ±1."""
     x, t = _pair("soft_margin_loss", input, target)
     return reduced("soft_margin_loss", activate.softplus(-(t * x)), reduction)
 
 
+@computed_in(SINGLE)
 def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
     """max(0, margin − t·(x₁ − x₂)) for t = ±1: t = 1 where x₁ should be the larger."""
     a, b = _pair("margin_ranking_loss", input1, input2)
@@ -196,6 +208,7 @@ def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: 
     return reduced("margin_ranking_loss", clip(margin - t * (a - b), 0.0, None), reduction)
 
 
+@computed_in(SINGLE)
 def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
     """1 − cos(x₁, x₂) where t = 1, max(0, cos(x₁, x₂) − margin) where t = −1.
 
@@ -217,6 +230,7 @@ def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction
     return reduced("cosine_embedding_loss", loss, reduction)
 
 
+@computed_in(SINGLE)
 def triplet_margin_loss(
     anchor,
     positive,
@@ -240,6 +254,7 @@ def triplet_margin_loss(
     return reduced("triplet_margin_loss", clip(near - far + margin, 0.0, None), reduction)
 
 
+@computed_in(SINGLE)
 def poisson_nll_loss(
     input,
     target,
@@ -262,21 +277,22 @@ def poisson_nll_loss(
     return reduced("poisson_nll_loss", loss, reduction)
 
 
+@computed_in(SINGLE)
 def gaussian_nll_loss(
     input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
 ):
     """(log v + (x − t)²/v)/2, plus log(2π)/2 if `full`, for the variance v, which is at least eps.
 
-    var: like the input, or with a last axis of 1 or none. Its gradient passes the limit.
+    var: broadcasts to the input; the last axis may be left out. Its gradient passes the limit.
     """
     x, t = _pair("gaussian_nll_loss", input, target)
     v = boxed_beside(x, var)
     if v.ndim and v.shape == x.shape[:-1] and v.shape != x.shape:
         v = v.reshape((*v.shape, 1))
-    if v.ndim and v.shape not in (x.shape, (*x.shape[:-1], 1)):
+    if v.ndim not in (0, x.ndim) or broadcast("gaussian_nll_loss", v.shape, x.shape) != x.shape:
         raise errors.ShapeError(
-            f"gaussian_nll_loss: var {v.shape} for an input of shape {x.shape}; expected that "
-            "shape, or one number for each line of it"
+            f"gaussian_nll_loss: var {v.shape} for an input of shape {x.shape}; expected one that "
+            "broadcasts to it, or one number for each line of it"
         )
     v = v + (clip(v, float(eps), None) - v).detach()
     loss = 0.5 * (_log(v) + square(x - t) / v)

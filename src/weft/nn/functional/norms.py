@@ -7,9 +7,10 @@ from ...array.arguments import boxed
 from ...array.inplace import copy_
 from ...core import dtypes
 from ...core.box import BOXES
-from ...core.value import TENSORS, wrap
+from ...core.value import GROUND, TENSORS, wrap
 from ...ops.activate import scale_shift
 from ...ops.elementwise import rsqrt
+from ...ops.layernorm import layer_norm as _layer_norm
 from ...ops.normalise import root_mean_square, standardise
 from ...ops.reduce import mean as _mean
 from ...ops.structural import cast, reshape
@@ -29,6 +30,10 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-
     """
     x = boxed(input)
     shape = _trailing("layer_norm", x, normalized_shape)
+    if weight is not None and bias is not None:
+        w, b = boxed(weight), boxed(bias)
+        if w.shape == b.shape == shape and w.dtype == b.dtype == x.dtype:
+            return _layer_norm(x, w, b, float(eps))[0]
     y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps))[0]
     return _affine("layer_norm", y, shape, weight, bias)
 
@@ -128,9 +133,11 @@ def batch_norm(
             f"batch_norm: input of shape {x.shape} has one value for each channel, which has no "
             "variance; give more, or pass training=False"
         )
+    if not count:  # nothing has no statistics
+        return _affine("batch_norm", x, wide, weight, bias)
     axes = (0, *range(2, x.ndim))
     y, mean, variance = standardise(x, axes, float(eps))
-    share = count / (count - 1) if count else 1.0
+    share = count / (count - 1)
     _follow("batch_norm", running_mean, reshape(mean, (c,)), momentum)
     _follow("batch_norm", running_var, reshape(variance, (c,)) * share, momentum)
     return _affine("batch_norm", y, wide, weight, bias)
@@ -157,13 +164,15 @@ def instance_norm(
     if not use_input_stats:
         return _by_running("instance_norm", x, wide, running_mean, running_var, weight, bias, eps)
     count = prod(x.shape[2:])
+    if not x.size:  # nothing has no statistics
+        return _affine("instance_norm", x, wide, weight, bias)
     if count == 1:
         raise errors.ShapeError(
             f"instance_norm: input of shape {x.shape} has one value for each channel, which has "
             "no variance; give more, or pass use_input_stats=False"
         )
     y, mean, variance = standardise(x, tuple(range(2, x.ndim)), float(eps))
-    share = count / (count - 1) if count else 1.0
+    share = count / (count - 1)
     flat = (x.shape[0], c)
     _follow("instance_norm", running_mean, _mean(reshape(mean, flat), (0,), False), momentum)
     averaged = _mean(reshape(variance, flat), (0,), False) * share
@@ -178,6 +187,9 @@ def _by_running(name: str, x, wide, mean, variance, weight, bias, eps: float):
             f"{name}: no running_mean and running_var to normalise by; give both, or normalise by "
             "the input's own statistics"
         )
+    own = x.dtype
+    # −mean·scale and x·scale may be large and nearly cancel: too much for half precision.
+    x = cast(x, dtypes.float32) if own in dtypes.HALF else x
     mean, variance = (_fitting(name, x, wide, v) for v in (mean, variance))
     scale = rsqrt(variance + float(eps))
     if weight is not None:
@@ -185,7 +197,8 @@ def _by_running(name: str, x, wide, mean, variance, weight, bias, eps: float):
     shift = -(mean * scale)
     if bias is not None:
         shift = shift + _fitting(name, x, wide, bias)
-    return scale_shift(x, scale, shift)
+    y = scale_shift(x, scale, shift)
+    return cast(y, own) if own in dtypes.HALF else y
 
 
 def _follow(name: str, running, value, momentum: float) -> None:
@@ -199,7 +212,10 @@ def _follow(name: str, running, value, momentum: float) -> None:
         )
     with no_grad():
         value = cast(_plain(name, value), running.dtype)
-        copy_(running, running.detach() * (1 - momentum) + value * momentum)
+        before = _plain(name, running)
+        # A transformation has put a box or a node of its own around the memory that is followed.
+        leaf = running.is_leaf and type(running) in GROUND
+        copy_(running if leaf else before, before * (1 - momentum) + value * momentum)
 
 
 def _plain(name: str, x):

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from ... import errors
 from ...array.arguments import boxed
+from ...core.autocast import HALF, computed_in
 from ...ops.contract import matmul
 from ...ops.elementwise import relu as _relu
 from ...ops.elementwise import tanh as _tanh
@@ -56,6 +57,7 @@ _TANH = Kind("rnn_tanh", 1, 1, _simple_step(_tanh))
 _RELU = Kind("rnn_relu", 1, 1, _simple_step(_relu))
 
 
+@computed_in(HALF, "lstm_cell")
 def lstm(
     input,
     hx,
@@ -76,6 +78,7 @@ def lstm(
     return _run(_LSTM, input, tuple(hx), params, *how)
 
 
+@computed_in(HALF, "gru_cell")
 def gru(
     input,
     hx,
@@ -92,6 +95,7 @@ def gru(
     return _run(_GRU, input, (hx,), params, *how)
 
 
+@computed_in(HALF)
 def rnn_tanh(
     input,
     hx,
@@ -108,6 +112,7 @@ def rnn_tanh(
     return _run(_TANH, input, (hx,), params, *how)
 
 
+@computed_in(HALF)
 def rnn_relu(
     input,
     hx,
@@ -124,21 +129,25 @@ def rnn_relu(
     return _run(_RELU, input, (hx,), params, *how)
 
 
+@computed_in(HALF)
 def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of long short-term memory: (h, c) from x (N, in) and (h, c)."""
     return _one_step(_LSTM, input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
 
 
+@computed_in(HALF)
 def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of a gated recurrent unit."""
     return _one_step(_GRU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
+@computed_in(HALF, "rnn_tanh")
 def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of `rnn_tanh`."""
     return _one_step(_TANH, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
+@computed_in(HALF, "rnn_relu")
 def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
     """One step of `rnn_relu`."""
     return _one_step(_RELU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]

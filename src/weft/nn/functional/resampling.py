@@ -1,6 +1,6 @@
 """Interpolation: images resampled to another size."""
 
-from math import floor
+from math import floor, inf
 
 import numpy as np
 
@@ -30,7 +30,7 @@ def _new_size(size: Sizes, target, factor, recompute: bool | None) -> tuple[Size
             raise ArgumentError(f"{name}: recompute_scale_factor needs a scale_factor, not a size")
         return each(name, "size", target, axes, 1), [None] * axes
     factors = list(factor) if isinstance(factor, (tuple, list)) else [factor] * axes
-    if len(factors) != axes or not all(f > 0 for f in factors):
+    if len(factors) != axes or not all(0 < f < inf for f in factors):
         raise ArgumentError(
             f"{name}: scale_factor {factor}; expected one positive number, or {axes}"
         )

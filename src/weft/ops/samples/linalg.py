@@ -35,6 +35,17 @@ def matmul(rng):
         yield Case((draw(rng, a, True), draw(rng, b, True)), label=f"complex {a}@{b}")
 
 
+_AFFINE = (((2, 3), 2), ((3,), 2), ((2, 1, 3), 2), ((0, 2), 3), ((2, 0), 3), ((2, 2), 0))
+
+
+def affine(rng):
+    for x, out in _AFFINE:
+        shapes = (x, (out, x[-1]), (out,))
+        yield Case(tuple(draw(rng, s) for s in shapes), label=f"{x} to {out}")
+        if out == 2:
+            yield Case(tuple(draw(rng, s, True) for s in shapes), label=f"complex {x} to {out}")
+
+
 _CONTRACTIONS = (
     ("ij,jk->ik", (2, 3), (3, 2)),
     ("ij,kj->ki", (2, 3), (2, 3)),

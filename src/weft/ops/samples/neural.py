@@ -36,6 +36,24 @@ def projections(rng):
             yield Case(args, (axes, centred), f"{shape} over {axes}, {centred}")
 
 
+_LAYERS = (((2, 3), 1), ((3,), 1), ((2, 2, 3), 1), ((2, 2, 3), 2), ((0, 2), 1), ((2, 1), 1))
+
+
+def layer_norms(rng):
+    for shape, ndim in _LAYERS:
+        last = shape[len(shape) - ndim :]
+        args = rng.normal(size=shape), rng.normal(size=last), rng.normal(size=last)
+        yield Case(args, (0.1,), f"{shape} over {ndim}")
+
+
+def layer_norm_gradients(rng):
+    for shape, ndim in _LAYERS:
+        cut = len(shape) - ndim
+        g, y, w = rng.normal(size=shape), rng.normal(size=shape), rng.normal(size=shape[cut:])
+        variance = rng.uniform(0.5, 2.0, (*shape[:cut], *(1,) * ndim))
+        yield Case((g, y, variance, w), (0.1,), f"{shape} over {ndim}")
+
+
 # queries, keys, values, mask
 _SEEN = np.array([[True, False, True], [True, True, False]])
 _ATTENTIONS = (

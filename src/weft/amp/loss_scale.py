@@ -1,0 +1,118 @@
+"""Loss scales: what losses are multiplied by so that their gradients fit a half type."""
+
+from dataclasses import asdict, dataclass
+from math import isfinite
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..core.differences import differences
+
+
+class LossScaler:
+    """How a loss scale comes about: `Dynamic(…)` or `Static(…)`, also as `LossScaler.Dynamic`."""
+
+    Dynamic: type["Dynamic"]
+    Static: type["Static"]
+    start: float  # the first scale
+
+
+def _positive(what: str, name: str, value) -> float:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not number or not 0 < value < float("inf"):
+        raise errors.ArgumentError(f"{what}: {name}={value!r:.40}, expected a number > 0")
+    return float(value)
+
+
+@dataclass(frozen=True)
+class Dynamic(LossScaler):
+    """A scale that grows until gradients overflow.
+
+    init_scale       the first scale
+    growth_factor    what it is multiplied by after `growth_interval` steps without an overflow
+    backoff_factor   what it is multiplied by after an overflow
+    growth_interval  how many such steps in a row it takes to grow
+    """
+
+    init_scale: float = 65536.0
+    growth_factor: float = 2.0
+    backoff_factor: float = 0.5
+    growth_interval: int = 2000
+
+    def __post_init__(self):
+        for name in ("init_scale", "growth_factor", "backoff_factor"):
+            object.__setattr__(self, name, _positive("Dynamic", name, getattr(self, name)))
+        if _positive("Dynamic", "growth_interval", self.growth_interval) % 1:
+            raise errors.ArgumentError(
+                f"Dynamic: growth_interval={self.growth_interval}, expected a whole number"
+            )
+        if not self.growth_factor > 1 or not self.backoff_factor < 1:
+            raise errors.ArgumentError(
+                f"Dynamic: growth_factor={self.growth_factor} and backoff_factor="
+                f"{self.backoff_factor}, expected one above and one below 1"
+            )
+
+    @property
+    def start(self) -> float:
+        return self.init_scale
+
+
+@dataclass(frozen=True)
+class Static(LossScaler):
+    """A scale that stays what it is."""
+
+    scale: float = 1024.0
+
+    def __post_init__(self):
+        object.__setattr__(self, "scale", _positive("Static", "scale", self.scale))
+
+    @property
+    def start(self) -> float:
+        return self.scale
+
+
+LossScaler.Dynamic, LossScaler.Static = Dynamic, Static
+
+
+def _rounded(value: float) -> float:
+    """A number as float32 holds it, which is what a scale is kept in."""
+    with np.errstate(over="ignore"):
+        return float(np.float32(value))
+
+
+class LossScale:
+    """A running scale: its value, and how many steps it has gone without an overflow."""
+
+    def __init__(self, scaler: LossScaler):
+        self.scaler = scaler
+        self.value = _rounded(scaler.start)
+        self.steps = 0
+
+    def update(self, overflow: bool) -> None:
+        """Go on after a step, which overflowed or did not."""
+        how = self.scaler
+        if not isinstance(how, Dynamic):
+            return
+        if overflow:
+            self.value, self.steps = _rounded(self.value * how.backoff_factor), 0
+            return
+        self.steps += 1
+        if self.steps == how.growth_interval:
+            grown, self.steps = _rounded(self.value * how.growth_factor), 0
+            if isfinite(grown):
+                self.value = grown
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale and what it goes by, under PyTorch's names."""
+        how = asdict(self.scaler) if isinstance(self.scaler, Dynamic) else {}
+        how.pop("init_scale", None)
+        return {"scale": self.value, **how, "_growth_tracker": self.steps}
+
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        differences(self.state_dict(), saved).refuse("loss scale")
+        if isinstance(self.scaler, Dynamic):
+            how = {k: v for k, v in saved.items() if k not in ("scale", "_growth_tracker")}
+            self.scaler = Dynamic(saved["scale"], **how)
+        self.value, self.steps = saved["scale"], saved["_growth_tracker"]

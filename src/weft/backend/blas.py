@@ -1,0 +1,104 @@
+"""The threads of NumPy's and SciPy's OpenBLAS: asking for their number, and keeping it at one.
+
+OpenBLAS adds up in another order with another number of threads.
+"""
+
+import os
+from collections.abc import Callable
+from ctypes import CDLL
+from functools import lru_cache
+from glob import glob
+from threading import Lock
+from typing import Any
+
+import numpy as np
+
+# How the names of each package's OpenBLAS end.
+_ENDINGS = {"numpy": "64_", "scipy": ""}
+
+_lock = Lock()
+_shared, _pins, _before = 0, 0, 1
+
+
+@lru_cache(maxsize=None)
+def openblas(package: str) -> CDLL | None:
+    """The OpenBLAS that comes with NumPy or SciPy, each with its own; None for another BLAS."""
+    ending = _ENDINGS[package]
+    folder = os.path.join(os.path.dirname(np.__file__), os.pardir, f"{package}.libs")
+    for path in glob(os.path.join(folder, f"libscipy_openblas{ending}-*")):
+        library = CDLL(path)
+        if hasattr(library, f"scipy_openblas_set_num_threads{ending}"):
+            return library
+    return None
+
+
+@lru_cache(maxsize=None)
+def counts(package: str) -> tuple[Callable[[], int], Callable[[int], Any]] | None:
+    """How to ask and to tell a package's OpenBLAS its number of threads."""
+    library, ending = openblas(package), _ENDINGS[package]
+    if library is None:
+        return None
+    ask, tell = (f"scipy_openblas_{verb}_num_threads{ending}" for verb in ("get", "set"))
+    return getattr(library, ask), getattr(library, tell)
+
+
+def available() -> int:
+    """How many threads NumPy's BLAS has been given, pinned or not.
+
+    While it is `alone`, those threads are taken: then it is 1. Of another BLAS than OpenBLAS that
+    is not known: then it is the cores this process may use, OMP_NUM_THREADS of them at most.
+    """
+    found = counts("numpy")
+    if found is None:
+        return 1 if _shared else _allowed()
+    return _before if _pins and not _shared else found[0]()
+
+
+def _allowed() -> int:
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity else os.cpu_count() or 1
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return min(cores, max(int(asked), 1)) if asked.isdigit() else cores
+
+
+class alone:
+    """A block whose threads call BLAS themselves: each product of matrices uses one thread."""
+
+    def __enter__(self) -> None:
+        _hold(shared=1)
+
+    def __exit__(self, *failure) -> None:
+        _hold(shared=-1)
+
+
+def pin() -> None:
+    """From now on products of matrices use one thread each, until as many `unpin()`."""
+    _hold(pins=1)
+
+
+def unpin() -> None:
+    """End a `pin()`."""
+    _hold(pins=-1)
+
+
+def _hold(shared: int = 0, pins: int = 0) -> None:
+    """Count those who need one thread: the first sets it, the last puts back what was before."""
+    global _shared, _pins, _before
+    ask, tell = counts("numpy") or (lambda: 1, lambda count: None)
+    with _lock:
+        if not (_shared or _pins):
+            _before = ask()
+            tell(1)
+        _shared, _pins = _shared + shared, _pins + pins
+        if not (_shared or _pins):
+            tell(_before)
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads that share work."""
+    global _lock, _shared
+    _lock, _shared = Lock(), 0
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

@@ -1,0 +1,161 @@
+"""Libraries told to repeat their results: one thread each, and deterministic algorithms only.
+
+NumPy's and SciPy's OpenBLAS and PyTorch round otherwise with other numbers of threads; what this
+package shares among threads itself does not. These are settings of the process: they hold while
+anyone asks for them, in whichever thread.
+"""
+
+import os
+import re
+import sys
+import warnings
+from dataclasses import dataclass
+from functools import partial, wraps
+from threading import RLock
+from typing import Any
+
+import numpy as np
+
+from ..core.backends import guard
+from ..core.op import Op
+from ..core.settings import current
+from . import blas
+
+# How PyTorch says that it has no deterministic kernel, and that cuBLAS was set up too early.
+_REFUSED = re.compile(r"^(\S+) does not have a deterministic implementation")
+_CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
+
+_lock = RLock()
+_asked: list["Request"] = []
+_undo: list = []  # functions that put things back as they were, the last first
+_torch_set = False
+
+
+@dataclass(eq=False)
+class Request:
+    """What one block asks for.
+
+    cudnn  keep cuDNN from choosing algorithms by timing them
+    """
+
+    cudnn: bool
+
+
+def ask(request: Request) -> None:
+    """Have the libraries repeat their results, until the request is withdrawn."""
+    with _lock:
+        if not _asked:
+            _pin()
+        _asked.append(request)
+        set_torch()
+
+
+def withdraw(request: Request) -> None:
+    """End a request; after the last one everything is as it was before the first."""
+    global _torch_set
+    with _lock:
+        _asked.remove(request)
+        if not _asked:
+            while _undo:
+                _undo.pop()()
+            _torch_set = False
+
+
+def unpinned() -> str | None:
+    """The name of NumPy's BLAS, if it may use several threads that cannot be told not to."""
+    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
+    if blas.counts("numpy") is not None or "1" in map(os.environ.get, names):
+        return None
+    return np.show_config(mode="dicts")["Build Dependencies"]["blas"].get("name", "unknown")
+
+
+def _pin() -> None:
+    blas.pin()
+    _undo.append(blas.unpin)
+    scipys = blas.counts("scipy")
+    if scipys is not None:
+        count, tell = scipys[0](), scipys[1]
+        tell(1)
+        _undo.append(partial(tell, count))
+    # Read by cuBLAS when PyTorch first multiplies matrices on a GPU, and harmless otherwise.
+    os.environ.setdefault(_CUBLAS, ":4096:8")
+
+
+def set_torch() -> None:
+    """Set what PyTorch has, as soon as it is loaded and while anyone asks for it."""
+    global _torch_set
+    torch = sys.modules.get("torch")
+    with _lock:
+        if torch is None or not _asked:
+            return
+        if not _torch_set:
+            _torch_set = True
+            _set_algorithms(torch)
+        if any(r.cudnn for r in _asked):
+            for name, value in (("deterministic", True), ("benchmark", False)):
+                _set(torch.backends.cudnn, name, value)
+
+
+def _set_algorithms(torch) -> None:
+    count, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    quiet = torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.set_num_threads(1)
+    torch.use_deterministic_algorithms(True)
+    kinds = (torch.Tensor, torch.nn.Parameter)
+    for kind in kinds:
+        guard(kind, _watched)
+    _undo.append(partial(torch.set_num_threads, count))
+    _undo.append(partial(torch.use_deterministic_algorithms, strict, warn_only=quiet))
+    _undo.extend([partial(guard, kind, None) for kind in kinds])
+
+
+def _set(owner: Any, name: str, value) -> None:
+    before = getattr(owner, name)
+    if before != value:
+        setattr(owner, name, value)
+        _undo.append(partial(setattr, owner, name, before))
+
+
+def _watched(op: Op, kernel):
+    """The kernel, with what PyTorch refuses said in our terms or, if it may be, allowed."""
+
+    @wraps(kernel, assigned=())
+    def watched(*args, **kwargs):
+        try:
+            return kernel(*args, **kwargs)
+        except RuntimeError as e:
+            why = _reason(str(e))
+            if why is None:
+                raise
+        determinism = current.get().determinism
+        if determinism is not None:  # else only another thread asks for it
+            determinism.unpromised(op.name, why)
+        return _allowed(kernel, args, kwargs)
+
+    return watched
+
+
+def _reason(message: str) -> str | None:
+    if found := _REFUSED.match(message):
+        return (
+            f"PyTorch has no deterministic kernel for it ({found[1]}); compute it on NumPy, with "
+            "x.to('cpu')"
+        )
+    if _CUBLAS in message:
+        return (
+            "cuBLAS was used before determinism was asked for; call wf.deterministic before the "
+            f"first product of matrices on a GPU, or set {_CUBLAS}=:4096:8 in the environment"
+        )
+    return None
+
+
+def _allowed(kernel, args, kwargs):
+    """Run a kernel that PyTorch refuses; other threads still get deterministic ones."""
+    torch = sys.modules["torch"]
+    with _lock, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        try:
+            return kernel(*args, **kwargs)
+        finally:
+            torch.use_deterministic_algorithms(True)

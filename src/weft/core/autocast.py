@@ -1,0 +1,108 @@
+"""Autocast: the dtype that a row's column asks for its arguments."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+
+import numpy as np
+
+from . import dtypes
+from .dispatch import above
+from .op import Op
+from .settings import current, exactly
+from .value import TENSORS
+
+HALF, SINGLE, ANY = "half", "single", "any"
+COLUMNS = (HALF, SINGLE, ANY)
+_settings = current.get
+_CASTABLE = frozenset((*dtypes.HALF, dtypes.float32))
+
+
+@dataclass(frozen=True)
+class Autocast:
+    """What a block computes in: rows marked "half" in `dtype`, rows marked "single" in float32.
+
+    columns  (name, column) pairs, in place of what the table says of these rows
+    """
+
+    dtype: np.dtype
+    columns: tuple[tuple[str, str], ...] = ()
+    _column: dict[str, str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self):
+        object.__setattr__(self, "_column", dict(self.columns))
+
+    def wanted(self, name: str, column: str) -> np.dtype | None:
+        """The dtype for the arguments of what has this column; None: the one that they come in."""
+        column = self._column.get(name, column)
+        if column == ANY:
+            return None
+        return self.dtype if column == HALF else dtypes.float32
+
+    def casts(self, op: Op, args: Sequence) -> list[tuple[int, np.dtype]]:
+        """(position, dtype) of the arguments to be cast."""
+        dtype = self.wanted(op.name, op.precision)
+        if dtype is None:
+            return []
+        places = [i for i in op.promote or range(len(args)) if args[i].__class__ in TENSORS]
+        if not _castable(args[i].dtype for i in places):
+            return []
+        return [(i, dtype) for i in places if _differs(args[i].dtype, dtype)]
+
+
+def _castable(found: Iterable[np.dtype]) -> bool:
+    """Whether none is double or complex: that would be the result's dtype anyway, and what was
+    cast beside it would only have lost digits.
+    """
+    return all([d in _CASTABLE or not dtypes.is_inexact(d) for d in found])
+
+
+def _differs(own: np.dtype, dtype: np.dtype) -> bool:
+    return own in _CASTABLE and own != dtype
+
+
+# The functions of several rows that have a column of their own.
+FUNCTIONS: dict[str, str] = {}
+
+
+def computed_in(column: str, name: str | None = None) -> Callable:
+    """Mark a function of several rows that autocast treats as one, and computes in one dtype.
+
+    name  what it is called in lists of operations; by default as it is
+    """
+
+    def marked(f: Callable) -> Callable:
+        own = name or f.__name__
+        FUNCTIONS[own] = column
+
+        @wraps(f)
+        def call(*args, **kwargs):
+            autocast = _settings().autocast
+            if autocast is None:
+                return f(*args, **kwargs)
+            dtype = autocast.wanted(own, column)
+            if dtype is not None and _castable(t.dtype for t in _tensors((args, kwargs))):
+                args, kwargs = _cast((args, kwargs), dtype)
+            with exactly():
+                return f(*args, **kwargs)
+
+        return call
+
+    return marked
+
+
+def _tensors(x) -> list:
+    """The tensors in tuples, lists and dicts."""
+    if x.__class__ in TENSORS:
+        return [x]
+    inside = x.values() if isinstance(x, dict) else x if isinstance(x, tuple | list) else ()
+    return [t for v in inside for t in _tensors(v)]
+
+
+def _cast(x, dtype: np.dtype):
+    """The same tuples, lists and dicts with the tensors cast."""
+    if x.__class__ in TENSORS:
+        return above.cast(x, dtype) if _differs(x.dtype, dtype) else x
+    if isinstance(x, dict):
+        return {k: _cast(v, dtype) for k, v in x.items()}
+    return type(x)([_cast(v, dtype) for v in x]) if type(x) in (tuple, list) else x

@@ -1,0 +1,60 @@
+"""Explaining failures: what a row's shape rule says of a call that a backend refused."""
+
+import re
+
+from numpy.linalg import LinAlgError
+
+from .. import errors
+from .backends import BACKENDS, PYTHON_SCALARS
+from .op import Op
+from .origin import here
+from .value import TENSORS, aval_of
+
+
+def infer(op: Op, args, static):
+    """The result's aval by the row's shape rule, which is also what validates a call."""
+    avals = [aval_of(a) for a in args]
+    return op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
+
+
+def explained(op: Op, args, static, cause: Exception) -> Exception:
+    """The error to raise for a failed computation: the shape rule's, if it finds a fault."""
+    if isinstance(cause, errors.WeftError):
+        return cause
+    for a in args:
+        if type(a) not in TENSORS and type(a) not in PYTHON_SCALARS and type(a) not in BACKENDS:
+            got = type(a).__name__
+            return errors.DTypeError(f"{op.name}: got {got}, expected a tensor or a number")
+    try:
+        infer(op, args, static)
+    except errors.WeftError as found:
+        return found
+    if isinstance(cause, LinAlgError):
+        return errors.LinAlgError(str(cause))
+    if isinstance(cause, ValueError | OverflowError) or _IMPOSSIBLE.search(str(cause)):
+        return errors.ArgumentError(f"{op.name}: {cause}")
+    if isinstance(cause, TypeError | RuntimeError) and _REFUSED.search(str(cause)):
+        got = ", ".join(
+            type(a).__name__ if type(a) in PYTHON_SCALARS else str(aval_of(a).dtype) for a in args
+        )
+        return errors.DTypeError(f"{op.name}: not defined for {got}; cast with .to() ({cause})")
+    cause.add_note(f"in {op.name}, called at {here()}")
+    return cause
+
+
+def explained_above(op: Op, args, static, cause: Exception) -> Exception:
+    """`explained`, with shapes as they are at the level: below it there may be more axes."""
+    if isinstance(cause, errors.ShapeError | errors.AxisError):
+        try:
+            infer(op, args, static)
+        except errors.WeftError as found:
+            return found
+    return explained(op, args, static, cause)
+
+
+# How NumPy, SciPy and PyTorch say that a kernel does not take these dtypes.
+_REFUSED = re.compile(
+    "not supported|not implemented|only implemented|scalar type|dtype|must be|be interpreted"
+)
+# And how PyTorch says of values that they make no sense, where NumPy raises a ValueError.
+_IMPOSSIBLE = re.compile("^ZeroDivisionError|negative integer powers|without overflow")

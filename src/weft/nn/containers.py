@@ -1,0 +1,259 @@
+"""Modules that hold others: in a row, in a list, by name."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from .. import errors
+from ..array.parameter import Parameter
+from .module import Module
+
+
+def _position(name: str, i, n: int) -> int:
+    if not -n <= i < n:
+        raise errors.IndexingError(f"{name}: index {i} with {n} entries")
+    return i % n
+
+
+class _Row(Module):
+    """Modules under the names 0, 1, 2, …"""
+
+    def __init__(self, modules: Iterable[Module] = ()):
+        super().__init__()
+        self.extend(modules)
+
+    def append(self, module: Module):
+        """Add a module behind the others; returns the container."""
+        self.add_module(str(len(self)), module)
+        return self
+
+    def extend(self, modules: Iterable[Module]):
+        """Add modules behind the others; returns the container."""
+        for module in modules:
+            self.append(module)
+        return self
+
+    def insert(self, index: int, module: Module):
+        """Put a module before the one at `index`; returns the container."""
+        held = list(self._modules.values())
+        held.insert(index, module)
+        return self._become(held)
+
+    def _become(self, modules: list[Module]):
+        self._modules.clear()
+        return self.extend(modules)
+
+    def pop(self, index: int = -1) -> Module:
+        """Take a module out."""
+        held = list(self._modules.values())
+        module = held.pop(_position(type(self).__name__, index, len(held)))
+        self._become(held)
+        return module
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(list(self._modules.values()))
+
+    def __getitem__(self, i) -> Any:
+        held = list(self._modules.values())
+        if isinstance(i, slice):
+            return self._like(list(self._modules.items())[i])
+        return held[_position(type(self).__name__, i, len(held))]
+
+    def _like(self, pairs: list[tuple[str, Module]]):
+        return type(self)(m for _, m in pairs)
+
+    def __setitem__(self, i: int, module: Module) -> None:
+        name = list(self._modules)[_position(type(self).__name__, i, len(self))]
+        self.add_module(name, module)
+
+    def __delitem__(self, i) -> None:
+        held = list(self._modules.values())
+        if not isinstance(i, slice):
+            i = _position(type(self).__name__, i, len(held))
+        del held[i]
+        self._become(held)
+
+
+class Sequential(_Row):
+    """Modules one after the other: each is called with what the one before returned.
+
+    Takes the modules, or a dict of them by name. Slices are `Sequential`s of the same modules.
+
+    >>> import weft as wf
+    >>> model = wf.nn.Sequential(wf.nn.Linear(2, 8), wf.nn.Tanh(), wf.nn.Linear(8, 1))
+    >>> model(wf.ones((5, 2))).shape, len(model[:2])
+    ((5, 1), 2)
+    """
+
+    def __init__(self, *modules):
+        if len(modules) == 1 and isinstance(modules[0], Mapping):
+            super().__init__()
+            for name, module in modules[0].items():
+                self.add_module(name, module)
+        else:
+            super().__init__(modules)
+
+    def _like(self, pairs: list[tuple[str, Module]]):
+        return type(self)(dict(pairs))
+
+    def __add__(self, other: "Sequential") -> "Sequential":
+        return Sequential(*self, *other)
+
+    def forward(self, input):
+        for module in self._modules.values():
+            input = module(input)
+        return input
+
+
+class ModuleList(_Row):
+    """A list of modules, which are called by the module that holds it."""
+
+    def __add__(self, other: Iterable[Module]) -> "ModuleList":
+        return ModuleList([*self, *other])
+
+
+class ModuleDict(Module):
+    """Modules by name, which are called by the module that holds it."""
+
+    def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()):
+        super().__init__()
+        self.update(modules)
+
+    def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
+        """Add or replace modules by name."""
+        pairs = modules.items() if isinstance(modules, Mapping) else modules
+        for name, module in pairs:
+            self[name] = module
+
+    def __getitem__(self, name: str) -> Module:
+        if name not in self._modules:
+            raise errors.MissingParameter(
+                f"ModuleDict: no module {name!r}, only {', '.join(self._modules) or 'none'}"
+            )
+        return self._modules[name]
+
+    def __setitem__(self, name: str, module: Module) -> None:
+        self.add_module(name, module)
+
+    def __delitem__(self, name: str) -> None:
+        self.pop(name)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._modules
+
+    def keys(self):
+        """The names."""
+        return self._modules.keys()
+
+    def values(self):
+        """The modules."""
+        return self._modules.values()
+
+    def items(self):
+        """(name, module) pairs."""
+        return self._modules.items()
+
+    def pop(self, name: str) -> Module:
+        """Take a module out."""
+        module = self[name]
+        del self._modules[name]
+        return module
+
+
+def _as_parameter(x) -> Parameter:
+    return x if isinstance(x, Parameter) else Parameter(x)
+
+
+class ParameterList(Module):
+    """Parameters under the names 0, 1, 2, …; tensors are made parameters."""
+
+    def __init__(self, values: Iterable = ()):
+        super().__init__()
+        self.extend(values)
+
+    def append(self, value):
+        """Add a parameter behind the others; returns the list."""
+        self.register_parameter(str(len(self)), _as_parameter(value))
+        return self
+
+    def extend(self, values: Iterable):
+        """Add parameters behind the others; returns the list."""
+        for value in values:
+            self.append(value)
+        return self
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(list(self._parameters.values()))
+
+    def __getitem__(self, i) -> Any:
+        held = list(self._parameters.values())
+        if isinstance(i, slice):
+            return ParameterList(held[i])
+        return held[_position("ParameterList", i, len(held))]
+
+    def __setitem__(self, i: int, value) -> None:
+        name = str(_position("ParameterList", i, len(self)))
+        self.register_parameter(name, _as_parameter(value))
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"({n}): Parameter {p.shape}" for n, p in self._parameters.items())
+
+
+class ParameterDict(Module):
+    """Parameters by name, as part of a module; tensors are made parameters."""
+
+    def __init__(self, parameters: Mapping[str, Any] | None = None):
+        super().__init__()
+        for name, value in (parameters or {}).items():
+            self[name] = value
+
+    def __getitem__(self, name: str) -> Parameter:
+        return self.get_parameter(name)
+
+    def __setitem__(self, name: str, value) -> None:
+        self.register_parameter(name, _as_parameter(value))
+
+    insert = __setitem__
+
+    def __delitem__(self, name: str) -> None:
+        self.get_parameter(name)
+        del self._parameters[name]
+
+    def get(self, name: str, default=None):
+        """The parameter of that name, or `default`."""
+        return self._parameters.get(name, default)
+
+    def __len__(self) -> int:
+        return len(self._parameters)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._parameters)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parameters
+
+    def keys(self):
+        """The names."""
+        return self._parameters.keys()
+
+    def values(self):
+        """The parameters."""
+        return self._parameters.values()
+
+    def items(self):
+        """(name, parameter) pairs."""
+        return self._parameters.items()
+
+    def extra_repr(self) -> str:
+        return "\n".join(f"({n}): Parameter {p.shape}" for n, p in self._parameters.items())

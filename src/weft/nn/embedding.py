@@ -1,0 +1,91 @@
+"""Tables of embeddings."""
+
+from .. import errors
+from ..array.arguments import boxed
+from ..array.inplace import copy_
+from ..array.parameter import Parameter
+from ..ops.elementwise import where
+from ..transform.backward import no_grad
+from . import functional as F
+from . import init
+from .making import parameter, sizes
+from .module import Module
+
+
+class Embedding(Module):
+    """The rows of a table that integers name, (…) to (…, embedding_dim).
+
+    padding_idx  a row that is zero at first and gets no gradient; negative ones count from the end
+    max_norm     rows that are used and longer are first shortened to it, in place;
+                 `norm_type` is the p of the norm
+
+    >>> import weft as wf
+    >>> wf.nn.Embedding(10, 3)(wf.tensor([[1, 2, 4, 5]])).shape
+    (1, 4, 3)
+    """
+
+    def __init__(
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        sizes("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        if padding_idx is not None and not -num_embeddings <= padding_idx < num_embeddings:
+            raise errors.ArgumentError(
+                f"Embedding: padding_idx={padding_idx} of {num_embeddings} rows; expected "
+                f"-{num_embeddings} to {num_embeddings - 1}"
+            )
+        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
+        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
+        self.max_norm, self.norm_type = max_norm, norm_type
+        self.weight = parameter((num_embeddings, embedding_dim), device, dtype)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new values: standard normal, 0 in the row of `padding_idx`."""
+        init.normal_(self.weight)
+        if self.padding_idx is not None:
+            with no_grad():
+                copy_(self.weight, self.weight.detach().at[self.padding_idx].set(0.0))
+
+    @classmethod
+    def from_pretrained(cls, embeddings, freeze: bool = True, **options) -> "Embedding":
+        """A layer with this table (a copy of it).
+
+        freeze   whether it is left as it is in training
+        options  `padding_idx`, `max_norm` and `norm_type`, as of the class
+        """
+        table = boxed(embeddings)
+        if table.ndim != 2:
+            raise errors.ShapeError(
+                f"from_pretrained: a table of shape {table.shape}, expected (rows, width)"
+            )
+        made = cls(*table.shape, **options, device=table.device, dtype=table.dtype)
+        made.weight = Parameter(table.detach(), requires_grad=not freeze)
+        return made
+
+    def forward(self, input):
+        if self.max_norm is not None:
+            self._shorten(boxed(input))
+        return F.embedding(input, self.weight, self.padding_idx)
+
+    def _shorten(self, i) -> None:
+        """Scale the rows that are named and longer than `max_norm`."""
+        with no_grad():
+            table, rows = self.weight.detach(), i.reshape(-1)
+            used = table[rows]
+            length = (abs(used) ** self.norm_type).sum(-1, keepdims=True) ** (1 / self.norm_type)
+            short = used * (self.max_norm / (length + 1e-7))  # so that it is not longer again
+            copy_(self.weight, table.at[rows].set(where(length > self.max_norm, short, used)))
+
+    def extra_repr(self) -> str:
+        shown = f"{self.num_embeddings}, {self.embedding_dim}"
+        if self.padding_idx is not None:
+            shown += f", padding_idx={self.padding_idx}"
+        return shown if self.max_norm is None else f"{shown}, max_norm={self.max_norm}"

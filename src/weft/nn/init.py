@@ -1,0 +1,234 @@
+"""Initial values of parameters, under PyTorch's names; each fills a tensor's memory in place.
+
+`generator` is a `wf.random.Generator`; None: the default one. Every function returns the tensor.
+"""
+
+from math import ceil, erf, prod, sqrt
+
+from .. import errors
+from ..array import random
+from ..array.inplace import check_writable, copy_
+from ..array.linalg import diagonal, qr
+from ..array.make import asarray, eye, zeros_like
+from ..core import dtypes
+from ..core.value import TENSORS
+from ..ops.complex_ import sign
+from ..ops.elementwise import clip, where
+from ..ops.logic import less
+from ..ops.order import argsort
+from ..ops.special import erfinv
+from ..ops.structural import cast, mT, reshape
+from ..transform.backward import no_grad
+
+_GAINS = {
+    **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
+    "tanh": 5 / 3,
+    "relu": sqrt(2),
+    "selu": 3 / 4,
+}
+
+
+def _shape(name: str, tensor) -> tuple[int, ...]:
+    if type(tensor) not in TENSORS:
+        raise errors.DTypeError(f"{name}: got a {type(tensor).__name__}, expected a tensor to fill")
+    return tensor.shape
+
+
+def _fill(name: str, tensor, values):
+    with no_grad():
+        check_writable(tensor, name)
+        return copy_(tensor, values)
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """By what a nonlinearity makes normal numbers smaller: the factor that makes up for it.
+
+    param: the slope of `leaky_relu` below 0, 0.01 if it is None.
+
+    >>> import weft as wf
+    >>> wf.nn.init.calculate_gain("tanh")
+    1.6666666666666667
+    """
+    if nonlinearity == "leaky_relu":
+        return sqrt(2 / (1 + (0.01 if param is None else float(param)) ** 2))
+    if nonlinearity not in _GAINS:
+        raise errors.ArgumentError(
+            f"calculate_gain: {nonlinearity!r}, expected leaky_relu or one of {', '.join(_GAINS)}"
+        )
+    return _GAINS[nonlinearity]
+
+
+def uniform_(tensor, a: float = 0.0, b: float = 1.0, generator=None):
+    """Uniform in [a, b).
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.uniform_(wf.zeros(100), -1.0, 1.0)
+    >>> -1.0 <= x.min().item() < x.max().item() < 1.0
+    True
+    """
+    shape = _shape("uniform_", tensor)
+    drawn = random.uniform(a, b, shape, tensor.dtype, tensor.device, generator=generator)
+    return _fill("uniform_", tensor, drawn)
+
+
+def normal_(tensor, mean: float = 0.0, std: float = 1.0, generator=None):
+    """Normal with this mean and standard deviation."""
+    shape = _shape("normal_", tensor)
+    drawn = random.normal(mean, std, shape, tensor.dtype, tensor.device, generator=generator)
+    return _fill("normal_", tensor, drawn)
+
+
+def trunc_normal_(
+    tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None
+):
+    """Normal, given that it lies in [a, b]: Φ⁻¹ of uniform numbers, in float64."""
+    shape = _shape("trunc_normal_", tensor)
+    if not a < b or not std > 0:
+        raise errors.ArgumentError(
+            f"trunc_normal_: a={a}, b={b}, std={std}; expected a < b and std > 0"
+        )
+    low, high = (erf((x - mean) / (std * sqrt(2))) for x in (a, b))
+    if not low < high:
+        raise errors.ArgumentError(
+            f"trunc_normal_: [{a}, {b}] is so far from the mean {mean} (std {std}) that a normal "
+            "number is never there; take limits nearer to it"
+        )
+    drawn = random.uniform(low, high, shape, "float64", tensor.device, generator=generator)
+    drawn = clip(erfinv(drawn) * (std * sqrt(2)) + mean, a, b)
+    return _fill("trunc_normal_", tensor, cast(drawn, tensor.dtype))
+
+
+def constant_(tensor, val: float):
+    """Everywhere `val`."""
+    _shape("constant_", tensor)
+    return _fill("constant_", tensor, asarray(val, dtype=tensor.dtype, device=tensor.device))
+
+
+def ones_(tensor):
+    """Everywhere 1."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor):
+    """Everywhere 0."""
+    return constant_(tensor, 0.0)
+
+
+def eye_(tensor):
+    """The identity matrix."""
+    shape = _shape("eye_", tensor)
+    if len(shape) != 2:
+        raise errors.ShapeError(f"eye_: a tensor of shape {shape}, expected a matrix")
+    return _fill("eye_", tensor, eye(*shape, dtype=tensor.dtype, device=tensor.device))
+
+
+def dirac_(tensor, groups: int = 1):
+    """Weights (O, C, …) of a convolution that hands channels on: 1 in the middle of kernel (i, i).
+
+    groups: so many groups of channels are handed on, each to itself.
+    """
+    shape = _shape("dirac_", tensor)
+    if len(shape) not in (3, 4, 5):
+        raise errors.ShapeError(f"dirac_: a tensor of shape {shape}, expected 3, 4 or 5 axes")
+    if groups < 1 or shape[0] % groups:
+        raise errors.ArgumentError(
+            f"dirac_: {shape[0]} channels in {groups} groups; expected a divisor"
+        )
+    each = shape[0] // groups
+    middle = tuple(n // 2 for n in shape[2:])
+    values = zeros_like(tensor.detach())
+    for g in range(groups):
+        for i in range(min(each, shape[1])):
+            values[(g * each + i, i, *middle)] = 1.0
+    return _fill("dirac_", tensor, values)
+
+
+def _fans(name: str, tensor) -> tuple[int, int]:
+    """How many numbers each output of a weight (O, C, …) is summed from, and the reverse."""
+    shape = _shape(name, tensor)
+    if len(shape) < 2:
+        raise errors.ShapeError(
+            f"{name}: a tensor of shape {shape}; inputs and outputs are counted along two axes or "
+            "more"
+        )
+    field = prod(shape[2:])
+    return shape[1] * field, shape[0] * field
+
+
+def xavier_uniform_(tensor, gain: float = 1.0, generator=None):
+    """Uniform of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
+    bound = gain * sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def xavier_normal_(tensor, gain: float = 1.0, generator=None):
+    """Normal of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
+    return normal_(tensor, 0.0, gain * sqrt(2 / sum(_fans("xavier_normal_", tensor))), generator)
+
+
+def _kaiming_std(name: str, tensor, a: float, mode: str, nonlinearity: str) -> float:
+    if mode not in ("fan_in", "fan_out"):
+        raise errors.ArgumentError(f"{name}: mode {mode!r}, expected 'fan_in' or 'fan_out'")
+    fan = _fans(name, tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / sqrt(fan) if fan else 0.0
+
+
+def kaiming_uniform_(
+    tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator=None,
+):
+    """Uniform of variance gain²/fan (He et al. 2015).
+
+    a             the slope below 0, for `leaky_relu`
+    mode          "fan_in" keeps the variance of values, "fan_out" that of gradients
+    nonlinearity  what follows the layer: see `calculate_gain`
+    """
+    bound = sqrt(3) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, generator)
+
+
+def kaiming_normal_(
+    tensor,
+    a: float = 0.0,
+    mode: str = "fan_in",
+    nonlinearity: str = "leaky_relu",
+    generator=None,
+):
+    """Normal of variance gain²/fan (He et al. 2015); the arguments are `kaiming_uniform_`'s."""
+    std = _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity)
+    return normal_(tensor, 0.0, std, generator)
+
+
+def orthogonal_(tensor, gain: float = 1.0, generator=None):
+    """gain·Q, Q of orthonormal rows or columns, all equally likely; axes after the first as one."""
+    shape = _shape("orthogonal_", tensor)
+    if len(shape) < 2:
+        raise errors.ShapeError(f"orthogonal_: a tensor of shape {shape}, expected two axes")
+    if not tensor.size:
+        return tensor
+    rows, columns = shape[0], tensor.size // shape[0]
+    tall = (max(rows, columns), min(rows, columns))
+    dtype = dtypes.accumulator(tensor.dtype)
+    with no_grad():
+        q, r = qr(random.randn(tall, dtype=dtype, device=tensor.device, generator=generator))
+        q = q * sign(diagonal(r))  # else Q depends on how qr is computed
+        q = (mT(q) if rows < columns else q) * gain
+        return _fill("orthogonal_", tensor, cast(reshape(q, shape), tensor.dtype))
+
+
+def sparse_(tensor, sparsity: float, std: float = 0.01, generator=None):
+    """Normal, with the share `sparsity` of every column zero (Martens 2010)."""
+    shape = _shape("sparse_", tensor)
+    if len(shape) != 2:
+        raise errors.ShapeError(f"sparse_: a tensor of shape {shape}, expected a matrix")
+    if not 0 <= sparsity <= 1:
+        raise errors.ArgumentError(f"sparse_: sparsity {sparsity}, expected 0 to 1")
+    made = {"device": tensor.device, "generator": generator}
+    values = random.normal(0.0, std, shape, tensor.dtype, **made)
+    order = argsort(random.rand(shape, "float64", **made), 0, False)
+    zero = less(order, ceil(sparsity * shape[0]))
+    return _fill("sparse_", tensor, where(zero, 0.0, values))

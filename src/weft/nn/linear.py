@@ -1,0 +1,131 @@
+"""Linear and bilinear maps with their weights."""
+
+from math import sqrt
+
+from .. import errors
+from ..array.arguments import boxed
+from ..array.inplace import copy_
+from ..array.parameter import Parameter
+from ..ops.contract import matmul
+from ..ops.structural import reshape
+from ..transform.backward import no_grad
+from . import functional as F
+from . import init
+from .making import parameter, sizes
+from .module import Module
+
+
+class Identity(Module):
+    """x itself; whatever arguments it is made with."""
+
+    def __init__(self, *args, **kwargs):
+        super().__init__()
+
+    def forward(self, input):
+        return input
+
+
+class Linear(Module):
+    """x·Wᵀ + b for x (…, in_features); also called `Dense`.
+
+    bias  whether there is a b
+    Both are uniform in ±1/√in_features at first.
+
+    >>> import weft as wf
+    >>> layer = wf.nn.Linear(3, 2)
+    >>> layer(wf.ones((5, 3))).shape
+    (5, 2)
+    """
+
+    def __init__(
+        self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
+    ):
+        super().__init__()
+        sizes("Linear", least=0, in_features=in_features, out_features=out_features)
+        self.in_features, self.out_features = in_features, out_features
+        self.weight = parameter((out_features, in_features), device, dtype)
+        self.register_parameter("bias", parameter((out_features,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new values."""
+        bound = 1 / sqrt(self.in_features) if self.in_features else 0.0
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input):
+        return F.linear(input, self.weight, self.bias)
+
+    def weights(self) -> Parameter:
+        """The weight."""
+        return self.weight
+
+    def set_weights(self, weights) -> None:
+        """Overwrite the values of the weight, of shape (out_features, in_features)."""
+        weights = boxed(weights)
+        if weights.shape != self.weight.shape:
+            raise errors.ShapeError(
+                f"set_weights: shape {weights.shape}, expected {self.weight.shape}: "
+                "(out_features, in_features)"
+            )
+        with no_grad():
+            copy_(self.weight, weights)
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}"
+        )
+
+
+Dense = Linear
+
+
+class Bilinear(Module):
+    """x₁ᵀ·W·x₂ + b, W one matrix for each output feature."""
+
+    def __init__(
+        self,
+        in1_features: int,
+        in2_features: int,
+        out_features: int,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        sizes("Bilinear", in1_features=in1_features, in2_features=in2_features)
+        sizes("Bilinear", out_features=out_features)
+        self.in1_features, self.in2_features = in1_features, in2_features
+        self.out_features = out_features
+        self.weight = parameter((out_features, in1_features, in2_features), device, dtype)
+        self.register_parameter("bias", parameter((out_features,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new values."""
+        bound = 1 / sqrt(self.in1_features)
+        init.uniform_(self.weight, -bound, bound)
+        if self.bias is not None:
+            init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, input1, input2):
+        a, b = boxed(input1), boxed(input2)
+        if a.shape != (*b.shape[:-1], self.in1_features) or b.shape[-1] != self.in2_features:
+            raise errors.ShapeError(
+                f"Bilinear: inputs {a.shape} and {b.shape}; expected (…, {self.in1_features}) and "
+                f"(…, {self.in2_features})"
+            )
+        width, w = self.out_features * self.in2_features, self.weight
+        # W as one matrix that takes x₁ to all rows (feature, ·), which x₂ then closes.
+        closed = matmul(a, reshape(w.permute(1, 0, 2), (self.in1_features, width)))
+        rows = reshape(closed, (*a.shape[:-1], self.out_features, self.in2_features))
+        y = reshape(matmul(rows, reshape(b, (*b.shape, 1))), (*a.shape[:-1], self.out_features))
+        return y if self.bias is None else y + self.bias
+
+    def extra_repr(self) -> str:
+        return (
+            f"in1_features={self.in1_features}, in2_features={self.in2_features}, "
+            f"out_features={self.out_features}, bias={self.bias is not None}"
+        )

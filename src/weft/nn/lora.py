@@ -1,0 +1,176 @@
+"""Low-rank adapters of linear layers (Hu et al. 2021)."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from math import sqrt
+
+from .. import errors
+from ..array.arguments import boxed
+from ..array.inplace import copy_
+from ..core import dtypes
+from ..ops.contract import matmul
+from ..ops.structural import cast
+from ..transform.backward import no_grad
+from . import functional as F
+from . import init
+from .linear import Linear
+from .making import parameter, probability, sizes
+from .module import Module
+
+
+class LoRALinear(Module):
+    """x·Wᵀ + b + (alpha/rank)·(dropout(x)·Aᵀ)·Bᵀ: W and b stay as they are, A and B are trained.
+
+    rank, alpha  the rows of A, and the strength of the update
+    dropout      of what goes into A, in training
+    base         a `Linear` whose parameters are taken; else new ones of these sizes are made
+
+    `lora_A` (rank, in) and `lora_B` (out, rank) are float32 whatever the base is; A begins as the
+    weight of a `Linear` does and B with zeros, so that the layer is its base at first.
+
+    >>> import weft as wf
+    >>> layer = wf.nn.LoRALinear(8, 4, rank=2, alpha=4.0)
+    >>> [name for name, p in layer.named_parameters() if p.requires_grad]
+    ['lora_A', 'lora_B']
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        out_features: int,
+        rank: int = 8,
+        alpha: float = 16.0,
+        dropout: float = 0.0,
+        bias: bool = True,
+        base: Linear | None = None,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        sizes("LoRALinear", in_features=in_features, out_features=out_features, rank=rank)
+        if base is None:
+            base = Linear(in_features, out_features, bias, device, dtype)
+        if base.weight.shape != (out_features, in_features):
+            raise errors.ShapeError(
+                f"LoRALinear: a base of weight {base.weight.shape}, expected "
+                f"{(out_features, in_features)}"
+            )
+        self.in_features, self.out_features = in_features, out_features
+        self.rank, self.alpha = rank, alpha
+        self.dropout = probability("LoRALinear", dropout)
+        self.weight = base.weight
+        self.register_parameter("bias", base.bias)
+        for p in self.parameters(recurse=False):
+            p.requires_grad_(False)
+        device = base.weight.device
+        self.lora_A = parameter((rank, in_features), device, dtypes.float32)
+        self.lora_B = parameter((out_features, rank), device, dtypes.float32)
+        self._base = None
+        self.reset_lora_parameters()
+
+    @classmethod
+    def from_linear(
+        cls, linear: Linear, rank: int = 8, alpha: float = 16.0, dropout: float = 0.0
+    ) -> "LoRALinear":
+        """An adapter around a layer, whose own parameters it takes and freezes."""
+        made = cls(linear.in_features, linear.out_features, rank, alpha, dropout, base=linear)
+        return made.train(linear.training)
+
+    def reset_lora_parameters(self) -> None:
+        """Draw a new A, and set B to 0."""
+        bound = 1 / sqrt(self.in_features)
+        init.uniform_(self.lora_A, -bound, bound)
+        init.zeros_(self.lora_B)
+
+    @property
+    def scaling(self) -> float:
+        """alpha/rank."""
+        return self.alpha / self.rank
+
+    @property
+    def merged(self) -> bool:
+        """Whether the update is in the weight."""
+        return self._base is not None
+
+    def forward(self, input):
+        x = boxed(input)
+        y = F.linear(x, self.weight, self.bias)
+        if self.merged:
+            return y
+        own = cast(F.dropout(x, self.dropout, self.training), self.lora_A.dtype)
+        update = F.linear(F.linear(own, self.lora_A), self.lora_B) * self.scaling
+        return y + cast(update, y.dtype)
+
+    def merge(self) -> None:
+        """Add the update to the weight, so that the layer is as quick as its base.
+
+        A copy of the base's weight is kept until `unmerge()`, which restores it bit for bit. A
+        state that is saved meanwhile has the merged weight beside A and B, which a layer that
+        loads it would add once more; and a weight that is loaded meanwhile is lost. Unmerge first.
+        """
+        if self.merged:
+            raise errors.ArgumentError("merge: the update is in the weight already")
+        with no_grad():
+            weight = self.weight.detach()
+            update = matmul(self.lora_B.detach(), self.lora_A.detach()) * self.scaling
+            self._base = weight.clone()
+            wide = dtypes.promote(weight.dtype, update.dtype)
+            copy_(self.weight, cast(cast(weight, wide) + cast(update, wide), weight.dtype))
+
+    def unmerge(self) -> None:
+        """Put the base's weight back."""
+        if not self.merged:
+            raise errors.ArgumentError("unmerge: the update is not in the weight; call merge()")
+        with no_grad():
+            copy_(self.weight, self._base)
+        self._base = None
+
+    def extra_repr(self) -> str:
+        return (
+            f"in_features={self.in_features}, out_features={self.out_features}, "
+            f"bias={self.bias is not None}, rank={self.rank}, alpha={self.alpha}, "
+            f"dropout={self.dropout}"
+        )
+
+
+def add_lora(
+    model: Module,
+    pattern: str | Sequence[str] = "*",
+    rank: int = 8,
+    alpha: float = 16.0,
+    dropout: float = 0.0,
+) -> list[str]:
+    """Put adapters around the linear layers whose names match, freeze the rest; returns the names.
+
+    pattern  one, or several: `*` and `?` stand for any characters
+    rank, alpha, dropout  as of `LoRALinear`
+
+    >>> import weft as wf
+    >>> model = wf.nn.Sequential(wf.nn.Linear(4, 8), wf.nn.ReLU(), wf.nn.Linear(8, 2))
+    >>> wf.nn.add_lora(model, "2", rank=2)
+    ['2']
+    >>> [name for name, _ in model.lora_parameters()]
+    ['2.lora_A', '2.lora_B']
+    """
+    patterns = (pattern,) if isinstance(pattern, str) else tuple(pattern)
+    places = [
+        (name, m)
+        for name, m in model.named_modules(remove_duplicate=False)
+        if name and type(m) is Linear and any(fnmatchcase(name, p) for p in patterns)
+    ]
+    if not places:
+        linears = [n for n, m in model.named_modules() if n and type(m) is Linear]
+        raise errors.ArgumentError(
+            f"add_lora: {pattern!r} matches no Linear in the model; there are "
+            f"{', '.join(linears[:10]) or 'none'}{', …' if len(linears) > 10 else ''}"
+        )
+    adapters: dict[int, LoRALinear] = {}
+    for m in {id(m): m for _, m in places}.values():
+        adapters[id(m)] = LoRALinear.from_linear(m, rank, alpha, dropout)
+    for name, m in places:
+        parent, _, last = name.rpartition(".")
+        setattr(model.get_submodule(parent), last, adapters[id(m)])
+    model.requires_grad_(False)
+    for _, p in model.lora_parameters():
+        p.requires_grad_(True)
+    return [name for name, _ in places]

@@ -1,0 +1,230 @@
+"""Module: named parameters, buffers and modules, and a function of them."""
+
+from collections.abc import Callable
+from fnmatch import fnmatchcase
+from itertools import count
+from typing import Any, Self
+
+from .. import errors
+from ..array.make import zeros_like
+from ..core import dtypes
+from ..transform.backward import HookHandle
+from . import tree
+from .convert import convert
+from .registry import Registry
+from .state import LoadedKeys, load
+
+_handles = count()
+
+
+class Module(Registry):
+    """A function with parameters: subclass it, assign parameters and modules, write `forward`.
+
+    What is assigned under a name belongs to the module: a `Parameter`, another module, and by
+    `register_buffer` a tensor that is part of its state but not trained. A module is a tree to all
+    transformations; its leaves are the floating-point parameters and buffers.
+
+    >>> import weft as wf
+    >>> class Scale(wf.nn.Module):
+    ...     def __init__(self):
+    ...         super().__init__()
+    ...         self.factor = wf.Parameter(wf.tensor(2.0))
+    ...
+    ...     def forward(self, x):
+    ...         return x * self.factor
+    >>> model = Scale()
+    >>> wf.grad(lambda m: m(wf.tensor(3.0)) ** 2)(model).factor.item()
+    36.0
+    """
+
+    training: bool
+
+    def __init__(self):
+        super().__init__()
+        self._forward_hooks: dict[int, tuple] = {}
+        self._forward_pre_hooks: dict[int, tuple] = {}
+        self.training = True
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        tree.register(cls)
+
+    # Calling
+
+    def __call__(self, *args, **kwargs):
+        own = self.__dict__
+        if "_modules" not in own:
+            raise self.not_begun("calling it")
+        forward = getattr(self, "forward", None)
+        if forward is None:
+            raise errors.ModuleError(
+                f"{type(self).__name__} has no forward; define `def forward(self, x): …` in it"
+            )
+        if own["_forward_hooks"] or own["_forward_pre_hooks"]:
+            return self._hooked(args, kwargs)
+        return forward(*args, **kwargs)
+
+    def _hooked(self, args: tuple, kwargs: dict):
+        for hook, with_kwargs in list(self._forward_pre_hooks.values()):
+            if with_kwargs:
+                given = hook(self, args, kwargs)
+                args, kwargs = (args, kwargs) if given is None else given
+            else:
+                given = hook(self, args)
+                if given is not None:
+                    args = given if isinstance(given, tuple) else (given,)
+        out = self.forward(*args, **kwargs)
+        for hook, with_kwargs in list(self._forward_hooks.values()):
+            given = hook(self, args, kwargs, out) if with_kwargs else hook(self, args, out)
+            out = out if given is None else given
+        return out
+
+    def register_forward_hook(self, hook: Callable, *, with_kwargs: bool = False) -> HookHandle:
+        """Call `hook(module, args, output)` after `forward`; it may return another output.
+
+        with_kwargs: call `hook(module, args, kwargs, output)`. The handle's `remove()` ends it.
+        """
+        return _hooked_on(self._forward_hooks, hook, with_kwargs)
+
+    def register_forward_pre_hook(self, hook: Callable, *, with_kwargs: bool = False) -> HookHandle:
+        """Call `hook(module, args)` before `forward`; it may return other arguments.
+
+        with_kwargs: call `hook(module, args, kwargs)`, which may return (args, kwargs).
+        """
+        return _hooked_on(self._forward_pre_hooks, hook, with_kwargs)
+
+    # State
+
+    def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+        """Parameters and persistent buffers by name, sharing memory with the module.
+
+        keep_vars: the parameters themselves; else their values, detached.
+        """
+        state = {}
+        for where, module in self.named_modules(prefix.removesuffix("."), remove_duplicate=False):
+            held = module._parameters | {
+                n: b for n, b in module._buffers.items() if n not in module._transient
+            }
+            for name, x in held.items():
+                if x is not None:
+                    state[f"{where}.{name}" if where else name] = x if keep_vars else x.detach()
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> LoadedKeys:
+        """Copy values into the memory of the parameters and buffers, which keep their dtype.
+
+        state_dict  tensors of Weft or PyTorch, or NumPy arrays, by name
+        strict      whether names that are missing or unexpected are an error
+
+        An error lists everything that differs, and then nothing was copied.
+        """
+        return load(self, state_dict, strict)
+
+    def to(self, *targets, device=None, dtype=None) -> Self:
+        """Move to a device, cast floating-point numbers to a dtype, or both; returns the module.
+
+        Parameters stay the same objects. Gradients go along.
+        """
+        convert(self, targets, device, dtype)
+        return self
+
+    def half(self) -> Self:
+        """Cast floating-point numbers to float16."""
+        return self.to(dtype=dtypes.float16)
+
+    def bfloat16(self) -> Self:
+        """Cast floating-point numbers to bfloat16."""
+        return self.to(dtype=dtypes.bfloat16)
+
+    def float(self) -> Self:
+        """Cast floating-point numbers to float32."""
+        return self.to(dtype=dtypes.float32)
+
+    def double(self) -> Self:
+        """Cast floating-point numbers to float64."""
+        return self.to(dtype=dtypes.float64)
+
+    # Training
+
+    def train(self, mode: bool = True) -> Self:
+        """Say to this module and all in it whether they are being trained; returns the module."""
+        if not isinstance(mode, bool):
+            raise errors.DTypeError(f"train: mode {mode!r}, expected True or False")
+        for module in self.modules():
+            module.training = mode
+        return self
+
+    def eval(self) -> Self:
+        """`train(False)`: dropout passes everything on, batch norms use their statistics."""
+        return self.train(False)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or fill them with zeros."""
+        for p in self.parameters():
+            if p.grad is not None:
+                p.grad = None if set_to_none else zeros_like(p.detach())
+
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
+        """Train all parameters, or none; returns the module."""
+        for p in self.parameters():
+            p.requires_grad_(requires_grad)
+        return self
+
+    def freeze(self, pattern: str = "*") -> list[str]:
+        """Stop training the parameters whose names match; returns the names.
+
+        pattern: `*` and `?` stand for any characters. One that matches nothing is an error.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.Linear(3, 1))
+        >>> model.freeze("0.*")
+        ['0.weight', '0.bias']
+        """
+        return self._set_trained(pattern, False)
+
+    def unfreeze(self, pattern: str = "*") -> list[str]:
+        """Train the parameters whose names match; returns the names."""
+        return self._set_trained(pattern, True)
+
+    def _set_trained(self, pattern: str, trained: bool) -> list[str]:
+        pairs = list(self.named_parameters(remove_duplicate=False))
+        found = [(name, p) for name, p in pairs if fnmatchcase(name, pattern)]
+        if not found:
+            what = "unfreeze" if trained else "freeze"
+            names = ", ".join(name for name, _ in pairs[:10])
+            raise errors.ArgumentError(
+                f"{what}: {pattern!r} matches no parameter; there are {names or 'none'}"
+                f"{', …' if len(pairs) > 10 else ''}"
+            )
+        for _, p in found:
+            p.requires_grad_(trained)
+        return [name for name, _ in found]
+
+    def apply(self, fn: Callable[["Module"], Any]) -> Self:
+        """Call fn on every module in this one, then on this one; returns the module."""
+        for child in self.children():
+            child.apply(fn)
+        fn(self)
+        return self
+
+    # Display
+
+    def extra_repr(self) -> str:
+        """What `repr` says about the module besides its parts."""
+        return ""
+
+    def __repr__(self) -> str:
+        parts = [f"({name}): {child!r}" for name, child in self._modules.items()]
+        if not parts:
+            return f"{type(self).__name__}({self.extra_repr()})"
+        lines = self.extra_repr().splitlines() + [p.replace("\n", "\n  ") for p in parts]
+        return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
+
+
+def _hooked_on(hooks: dict, hook: Callable, with_kwargs: bool) -> HookHandle:
+    key = next(_handles)
+    hooks[key] = (hook, with_kwargs)
+    return HookHandle(hooks, key)
+
+
+tree.register(Module)

@@ -1,0 +1,300 @@
+"""Normalisations with their weights and running statistics."""
+
+from .. import errors
+from ..array.arguments import boxed
+from ..array.inplace import copy_
+from ..array.make import ones, tensor, zeros
+from ..core import dtypes
+from ..transform.checkpoint import replaying
+from . import functional as F
+from . import init
+from .making import parameter, sizes
+from .module import Module
+
+
+def _reset(module: Module) -> None:
+    """Set the weight to 1 and the bias to 0, where there are any."""
+    if module.weight is not None:
+        init.ones_(module.weight)
+    if module.bias is not None:
+        init.zeros_(module.bias)
+
+
+class _Running(Module):
+    """Channels with weight and bias, and statistics that follow those of the batches."""
+
+    axes: tuple[int, ...]  # how many an input may have
+
+    def __init__(
+        self, num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+    ):
+        super().__init__()
+        sizes(type(self).__name__, num_features=num_features)
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = affine, track_running_stats
+        shape, made = (num_features,), {"device": device, "dtype": dtype}
+        for name, has in (("weight", affine), ("bias", affine and bias)):
+            self.register_parameter(name, parameter(shape, **made) if has else None)
+        track = track_running_stats
+        self.register_buffer("running_mean", zeros(shape, **made) if track else None)
+        self.register_buffer("running_var", ones(shape, **made) if track else None)
+        count = tensor(0, dtype=dtypes.int64, device=device) if track else None
+        self.register_buffer("num_batches_tracked", count)
+        self.reset_parameters()
+
+    def reset_running_stats(self) -> None:
+        """Begin the statistics anew: mean 0, variance 1, no batches."""
+        if self.track_running_stats:
+            init.zeros_(self.running_mean)
+            init.ones_(self.running_var)
+            copy_(self.num_batches_tracked, 0)
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1, the bias to 0, and begin the statistics anew."""
+        self.reset_running_stats()
+        _reset(self)
+
+    def _check(self, x, channel_axis: int) -> None:
+        name, n = type(self).__name__, self.num_features
+        if x.ndim not in self.axes:
+            raise errors.ShapeError(
+                f"{name}: input of shape {x.shape}, expected {' or '.join(map(str, self.axes))} "
+                "axes"
+            )
+        if x.shape[channel_axis] != n and (self.affine or self.track_running_stats):
+            raise errors.ShapeError(
+                f"{name}: input of shape {x.shape} has {x.shape[channel_axis]} channels, expected "
+                f"{n}"
+            )
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class _BatchNorm(_Running):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+        device=None,
+        dtype=None,
+        *,
+        bias: bool = True,
+    ):
+        how = eps, momentum, affine, track_running_stats, device, dtype, bias
+        super().__init__(num_features, *how)
+
+    def forward(self, input):
+        x = boxed(input)
+        self._check(x, 1)
+        follow = self.training and self.track_running_stats
+        share = self._count() if follow else 0.0
+        kept = (self.running_mean, self.running_var) if follow or not self.training else (None,) * 2
+        own = self.training or self.running_mean is None
+        return F.batch_norm(x, *kept, self.weight, self.bias, own, share, self.eps)
+
+    def _count(self) -> float:
+        """Count a batch; the share that it gets in the statistics."""
+        if not replaying():
+            copy_(self.num_batches_tracked, self.num_batches_tracked + 1)
+        if self.momentum is not None:
+            return self.momentum
+        return 1 / self.num_batches_tracked.item()
+
+
+class BatchNorm1d(_BatchNorm):
+    """Each channel of (N, C) or (N, C, L) brought to mean 0 and variance 1.
+
+    momentum  the share of a new batch in the running statistics; None: all batches count alike
+    affine    whether there are a weight and, with `bias`, a bias, one number a channel
+    track_running_stats  whether evaluation uses running statistics; else those of its input
+
+    >>> import weft as wf
+    >>> layer = wf.nn.BatchNorm1d(2)
+    >>> y = layer(wf.tensor([[1.0, 0.0], [3.0, 4.0]]))
+    >>> y.detach().round().tolist(), layer.num_batches_tracked.item()
+    ([[-1.0, -1.0], [1.0, 1.0]], 1)
+    """
+
+    axes = (2, 3)
+
+
+class BatchNorm2d(_BatchNorm):
+    """`BatchNorm1d` of images (N, C, H, W)."""
+
+    axes = (4,)
+
+
+class BatchNorm3d(_BatchNorm):
+    """`BatchNorm1d` of volumes (N, C, D, H, W)."""
+
+    axes = (5,)
+
+
+class _InstanceNorm(_Running):
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = False,
+        track_running_stats: bool = False,
+        device=None,
+        dtype=None,
+        *,
+        bias: bool = True,
+    ):
+        how = eps, momentum, affine, track_running_stats, device, dtype, bias
+        super().__init__(num_features, *how)
+
+    def forward(self, input):
+        x = boxed(input)
+        alone = x.ndim == self.axes[0]
+        self._check(x, 0 if alone else 1)
+        own = self.training or not self.track_running_stats
+        share = 0.0 if self.momentum is None else self.momentum
+        how = self.running_mean, self.running_var, self.weight, self.bias, own, share, self.eps
+        return F.instance_norm(x[None], *how)[0] if alone else F.instance_norm(x, *how)
+
+
+class InstanceNorm1d(_InstanceNorm):
+    """Each channel of each element of (N, C, L) or (C, L) brought to mean 0 and variance 1."""
+
+    axes = (2, 3)
+
+
+class InstanceNorm2d(_InstanceNorm):
+    """`InstanceNorm1d` of images (N, C, H, W) or (C, H, W)."""
+
+    axes = (3, 4)
+
+
+class InstanceNorm3d(_InstanceNorm):
+    """`InstanceNorm1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
+
+    axes = (4, 5)
+
+
+def _lengths(name: str, shape) -> tuple[int, ...]:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    sizes(name, **{f"normalized_shape[{i}]": n for i, n in enumerate(shape)})
+    return shape
+
+
+class LayerNorm(Module):
+    """The last axes, of lengths `normalized_shape`, brought to mean 0 and variance 1.
+
+    elementwise_affine  whether there are a weight and, with `bias`, a bias for each element
+
+    >>> import weft as wf
+    >>> wf.nn.LayerNorm(2, eps=0.0)(wf.tensor([1.0, 3.0])).tolist()
+    [-1.0, 1.0]
+    """
+
+    def __init__(
+        self,
+        normalized_shape,
+        eps: float = 1e-5,
+        elementwise_affine: bool = True,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        self.normalized_shape = shape = _lengths("LayerNorm", normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        for name, has in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
+            self.register_parameter(name, parameter(shape, device, dtype) if has else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1 and the bias to 0."""
+        _reset(self)
+
+    def forward(self, input):
+        return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, "
+            f"elementwise_affine={self.elementwise_affine}, bias={self.bias is not None}"
+        )
+
+
+class RMSNorm(Module):
+    """x/√(mean(x²) + eps)·weight over the last axes, of lengths `normalized_shape`.
+
+    eps  None: the rounding unit of the input's dtype
+    """
+
+    def __init__(
+        self,
+        normalized_shape,
+        eps: float | None = None,
+        elementwise_affine: bool = True,
+        device=None,
+        dtype=None,
+    ):
+        super().__init__()
+        self.normalized_shape = shape = _lengths("RMSNorm", normalized_shape)
+        self.eps, self.elementwise_affine = eps, elementwise_affine
+        weight = parameter(shape, device, dtype) if elementwise_affine else None
+        self.register_parameter("weight", weight)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1."""
+        if self.weight is not None:
+            init.ones_(self.weight)
+
+    def forward(self, input):
+        return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.normalized_shape}, eps={self.eps}, elementwise_affine={self.elementwise_affine}"
+        )
+
+
+class GroupNorm(Module):
+    """Each of `num_groups` groups of channels of (N, C, …) brought to mean 0 and variance 1."""
+
+    def __init__(
+        self,
+        num_groups: int,
+        num_channels: int,
+        eps: float = 1e-5,
+        affine: bool = True,
+        device=None,
+        dtype=None,
+        *,
+        bias: bool = True,
+    ):
+        super().__init__()
+        sizes("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        if num_channels % num_groups:
+            raise errors.ArgumentError(
+                f"GroupNorm: {num_channels} channels in {num_groups} groups; expected a divisor"
+            )
+        self.num_groups, self.num_channels = num_groups, num_channels
+        self.eps, self.affine = eps, affine
+        for name, has in (("weight", affine), ("bias", affine and bias)):
+            made = parameter((num_channels,), device, dtype) if has else None
+            self.register_parameter(name, made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Set the weight to 1 and the bias to 0."""
+        _reset(self)
+
+    def forward(self, input):
+        return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
+
+    def extra_repr(self) -> str:
+        return f"{self.num_groups}, {self.num_channels}, eps={self.eps}, affine={self.affine}"

@@ -1,0 +1,272 @@
+"""Recurrent networks, and their cells for single steps."""
+
+from math import sqrt
+
+from .. import errors
+from ..array.arguments import boxed
+from ..array.make import zeros
+from . import functional as F
+from . import init
+from .making import one_of, parameter, probability, sizes
+from .module import Module
+
+
+class _Recurrent(Module):
+    """Weights by layer and direction: weight_ih_l0, …, weight_hh_l1_reverse, bias_ih_l0, …"""
+
+    gates: int
+    states: int  # how many tensors a state is of
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        device,
+        dtype,
+    ):
+        super().__init__()
+        name = type(self).__name__
+        sizes(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
+        self.dropout = probability(name, dropout)
+        directions, rows = 1 + bidirectional, self.gates * hidden_size
+        for layer in range(num_layers):
+            width = directions * hidden_size if layer else input_size
+            shapes = {"weight_ih": (rows, width), "weight_hh": (rows, hidden_size)}
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if bias else {}
+            for direction in ("", "_reverse")[:directions]:
+                for what, shape in shapes.items():
+                    made = parameter(shape, device, dtype)
+                    self.register_parameter(f"{what}_l{layer}{direction}", made)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new values: uniform in ±1/√hidden_size."""
+        bound = 1 / sqrt(self.hidden_size)
+        for p in self.parameters(recurse=False):
+            init.uniform_(p, -bound, bound)
+
+    def _run(self, function, input, hx):
+        x = boxed(input)
+        self._check(x)
+        state = self._zeros(x) if hx is None else hx
+        params = list(self._parameters.values())
+        how = self.bias, self.num_layers, self.dropout, self.training, self.bidirectional
+        return function(x, state, params, *how, self.batch_first)
+
+    def _check(self, x) -> None:
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
+            order = "(N, T, in)" if self.batch_first else "(T, N, in)"
+            raise errors.ShapeError(
+                f"{type(self).__name__}: input of shape {x.shape}, expected {order} or (T, in), "
+                f"in = {self.input_size}"
+            )
+
+    def _zeros(self, x):
+        """The state to begin with."""
+        rows = self.num_layers * (1 + self.bidirectional)
+        batch = () if x.ndim == 2 else (x.shape[0 if self.batch_first else 1],)
+        made = zeros((rows, *batch, self.hidden_size), dtype=x.dtype, device=x.device)
+        return made if self.states == 1 else (made, made)
+
+    def extra_repr(self) -> str:
+        shown = f"{self.input_size}, {self.hidden_size}"
+        usual = {"num_layers": 1, "bias": True, "batch_first": False}
+        usual |= {"dropout": 0.0, "bidirectional": False}
+        for name, default in usual.items():
+            if getattr(self, name) != default:
+                shown += f", {name}={getattr(self, name)}"
+        return shown
+
+
+class RNN(_Recurrent):
+    """h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh) over (T, N, in): the outputs and the last states.
+
+    num_layers     so many networks, each over the outputs of the one before
+    nonlinearity   "tanh" or "relu"
+    batch_first    inputs and outputs are (N, T, …)
+    dropout        of the outputs between layers, in training
+    bidirectional  also from the end to the beginning; outputs are beside each other
+    """
+
+    gates, states = 1, 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: str = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+    ):
+        how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        super().__init__(input_size, hidden_size, *how)
+        self.nonlinearity = one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
+
+    def forward(self, input, hx=None):
+        function = F.rnn_tanh if self.nonlinearity == "tanh" else F.rnn_relu
+        return self._run(function, input, hx)
+
+
+class LSTM(_Recurrent):
+    """Long short-term memory over (T, N, in): the outputs and the last (h, c).
+
+    The options are `RNN`'s; `forward(x, (h, c))` begins with a state.
+
+    >>> import weft as wf
+    >>> y, (h, c) = wf.nn.LSTM(3, 5, num_layers=2)(wf.ones((7, 4, 3)))
+    >>> y.shape, h.shape
+    ((7, 4, 5), (2, 4, 5))
+    """
+
+    gates, states = 4, 2
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+    ):
+        how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        super().__init__(input_size, hidden_size, *how)
+
+    def forward(self, input, hx=None):
+        y, h, c = self._run(F.lstm, input, hx)
+        return y, (h, c)
+
+
+class GRU(_Recurrent):
+    """Gated recurrent units over (T, N, in): the outputs and the last states; options as `RNN`."""
+
+    gates, states = 3, 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        device=None,
+        dtype=None,
+    ):
+        how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
+        super().__init__(input_size, hidden_size, *how)
+
+    def forward(self, input, hx=None):
+        return self._run(F.gru, input, hx)
+
+
+class _Cell(Module):
+    """One step, with weights weight_ih, weight_hh, bias_ih and bias_hh."""
+
+    gates: int
+
+    def __init__(self, input_size: int, hidden_size: int, bias: bool, device, dtype):
+        super().__init__()
+        sizes(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
+        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        rows = self.gates * hidden_size
+        self.weight_ih = parameter((rows, input_size), device, dtype)
+        self.weight_hh = parameter((rows, hidden_size), device, dtype)
+        for name in ("bias_ih", "bias_hh"):
+            self.register_parameter(name, parameter((rows,), device, dtype) if bias else None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw new values: uniform in ±1/√hidden_size."""
+        bound = 1 / sqrt(self.hidden_size)
+        for p in self.parameters(recurse=False):
+            init.uniform_(p, -bound, bound)
+
+    def _weights(self) -> tuple:
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+
+    def _given(self, input):
+        x = boxed(input)
+        if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
+            raise errors.ShapeError(
+                f"{type(self).__name__}: input of shape {x.shape}, expected (N, "
+                f"{self.input_size}) or ({self.input_size},)"
+            )
+        return x
+
+    def _zeros(self, x):
+        return zeros((*x.shape[:-1], self.hidden_size), dtype=x.dtype, device=x.device)
+
+    def extra_repr(self) -> str:
+        shown = f"{self.input_size}, {self.hidden_size}"
+        return shown if self.bias else f"{shown}, bias=False"
+
+
+class RNNCell(_Cell):
+    """One step of `RNN`: h from x (N, in) and h (N, hidden), zeros if it is None."""
+
+    gates = 1
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        nonlinearity: str = "tanh",
+        device=None,
+        dtype=None,
+    ):
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+        self.nonlinearity = one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
+
+    def forward(self, input, hx=None):
+        x = self._given(input)
+        step = F.rnn_tanh_cell if self.nonlinearity == "tanh" else F.rnn_relu_cell
+        return step(x, self._zeros(x) if hx is None else hx, *self._weights())
+
+
+class LSTMCell(_Cell):
+    """One step of `LSTM`: (h, c) from x (N, in) and (h, c), zeros if it is None."""
+
+    gates = 4
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device=None, dtype=None
+    ):
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input, hx=None):
+        x = self._given(input)
+        state = (self._zeros(x), self._zeros(x)) if hx is None else hx
+        return F.lstm_cell(x, state, *self._weights())
+
+
+class GRUCell(_Cell):
+    """One step of `GRU`: h from x (N, in) and h (N, hidden), zeros if it is None."""
+
+    gates = 3
+
+    def __init__(
+        self, input_size: int, hidden_size: int, bias: bool = True, device=None, dtype=None
+    ):
+        super().__init__(input_size, hidden_size, bias, device, dtype)
+
+    def forward(self, input, hx=None):
+        x = self._given(input)
+        return F.gru_cell(x, self._zeros(x) if hx is None else hx, *self._weights())

@@ -1,0 +1,231 @@
+"""Parameters, buffers and modules as attributes: keeping them by name, and going over them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from .. import errors
+from ..array.parameter import Parameter, ParameterDict
+from ..core.value import TENSORS
+
+_STORES = ("_parameters", "_buffers", "_modules")
+
+
+class Registry:
+    """What a module holds: assigning a parameter or a module gives it a name here."""
+
+    _keeps_state = True  # a checkpoint does not take it apart
+    _parameters: dict[str, Any]
+    _buffers: dict[str, Any]
+    _modules: dict[str, Any]
+    _transient: set[str]  # the buffers that are not part of the state
+
+    def __init__(self):
+        vars(self).update({store: {} for store in _STORES})
+        vars(self)["_transient"] = set()
+
+    def __getattr__(self, name: str):
+        own = self.__dict__
+        for store in _STORES:
+            held = own.get(store)
+            if held and name in held:
+                return held[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+
+    def __setattr__(self, name: str, value) -> None:
+        store = self._store_for(name, value)
+        if store is None:
+            object.__setattr__(self, name, value)
+            return
+        if "_modules" not in vars(self):
+            raise self.not_begun(f"assigning {name!r}")
+        for other in (vars(self), *(vars(self)[s] for s in _STORES if s != store)):
+            other.pop(name, None)
+        vars(self)[store][name] = value
+
+    def _store_for(self, name: str, value) -> str | None:
+        """Where an attribute is kept; None: with the ordinary ones."""
+        if isinstance(value, Parameter):
+            return "_parameters"
+        if isinstance(value, Registry):
+            return "_modules"
+        if isinstance(value, ParameterDict):
+            raise errors.ModuleError(
+                f"{type(self).__name__}.{name}: a wf.ParameterDict is not seen by a module; use "
+                "wf.nn.ParameterDict"
+            )
+        for store in _STORES:
+            if name in vars(self).get(store, ()):
+                if value is not None and not (store == "_buffers" and type(value) in TENSORS):
+                    raise errors.ModuleError(
+                        f"{type(self).__name__}.{name} is one of its {store[1:]}, got a "
+                        f"{type(value).__name__}; assign one of these, or None, or `del` it first"
+                    )
+                return store
+        return None
+
+    def __delattr__(self, name: str) -> None:
+        for store in _STORES:
+            if name in vars(self).get(store, ()):
+                del vars(self)[store][name]
+                self._transient.discard(name)
+                return
+        object.__delattr__(self, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *(n for s in _STORES for n in vars(self).get(s, ()))})
+
+    def not_begun(self, what: str) -> errors.ModuleError:
+        return errors.ModuleError(
+            f"{type(self).__name__}: {what} before its beginnings are made; call "
+            "super().__init__() first in its __init__"
+        )
+
+    def register_parameter(self, name: str, param: Parameter | None) -> None:
+        """Give a parameter a name here; None keeps the name free of one."""
+        if param is not None and not isinstance(param, Parameter):
+            raise errors.DTypeError(
+                f"register_parameter: {name!r} is a {type(param).__name__}, expected a "
+                "wf.Parameter or None"
+            )
+        self._register("_parameters", name, param)
+
+    def register_buffer(self, name: str, tensor, persistent: bool = True) -> None:
+        """Give a tensor that is not trained a name here.
+
+        persistent: whether it belongs to `state_dict()`.
+        """
+        if tensor is not None and type(tensor) not in TENSORS:
+            raise errors.DTypeError(
+                f"register_buffer: {name!r} is a {type(tensor).__name__}, expected a tensor; make "
+                "it one with wf.asarray()"
+            )
+        self._register("_buffers", name, tensor)
+        self._transient.discard(name)
+        if not persistent:
+            self._transient.add(name)
+
+    def add_module(self, name: str, module: "Registry | None") -> None:
+        """Give a module a name in this one."""
+        if module is not None and not isinstance(module, Registry):
+            raise errors.DTypeError(
+                f"add_module: {name!r} is a {type(module).__name__}, expected a wf.nn.Module"
+            )
+        self._register("_modules", name, module)
+
+    register_module = add_module
+
+    def _register(self, store: str, name: str, value) -> None:
+        if "_modules" not in vars(self):
+            raise self.not_begun(f"registering {name!r}")
+        if not isinstance(name, str) or not name or "." in name:
+            raise errors.ArgumentError(f"the name {name!r}: expected a string without dots")
+        if hasattr(self, name) and name not in vars(self)[store]:
+            raise errors.ArgumentError(f"{type(self).__name__} has something else under {name!r}")
+        vars(self)[store][name] = value
+
+    # What is in it
+
+    def named_modules(
+        self, prefix: str = "", remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """(name, module) of this module and all in it, each once."""
+        yield from self._walk(prefix, set() if remove_duplicate else None)
+
+    def _walk(self, prefix: str, seen: set | None) -> Iterator[tuple[str, Any]]:
+        if seen is not None:
+            if id(self) in seen:
+                return
+            seen.add(id(self))
+        yield prefix, self
+        for name, child in self._modules.items():
+            if child is not None:
+                yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
+
+    def modules(self) -> Iterator[Any]:
+        """This module and all in it, each once."""
+        return (m for _, m in self.named_modules())
+
+    def named_children(self) -> Iterator[tuple[str, Any]]:
+        """(name, module) of the modules directly in this one, each once."""
+        seen = set()
+        for name, child in self._modules.items():
+            if child is not None and id(child) not in seen:
+                seen.add(id(child))
+                yield name, child
+
+    def children(self) -> Iterator[Any]:
+        """The modules directly in this one, each once."""
+        return (m for _, m in self.named_children())
+
+    def _named(self, store: str, prefix: str, recurse: bool, remove_duplicate: bool):
+        owners = self.named_modules(prefix, remove_duplicate) if recurse else [(prefix, self)]
+        seen = set()
+        for where, module in owners:
+            for name, x in vars(module)[store].items():
+                if x is not None and id(x) not in seen:
+                    if remove_duplicate:
+                        seen.add(id(x))
+                    yield f"{where}.{name}" if where else name, x
+
+    def named_parameters(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """(name, parameter), those that are shared once.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> [(name, p.shape) for name, p in model.named_parameters()]
+        [('0.weight', (3, 2)), ('0.bias', (3,))]
+        """
+        return self._named("_parameters", prefix, recurse, remove_duplicate)
+
+    def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
+        """The parameters, those that are shared once; of this module alone without `recurse`."""
+        return (p for _, p in self.named_parameters(recurse=recurse))
+
+    def named_buffers(
+        self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
+    ) -> Iterator[tuple[str, Any]]:
+        """(name, buffer), those that are shared once."""
+        return self._named("_buffers", prefix, recurse, remove_duplicate)
+
+    def buffers(self, recurse: bool = True) -> Iterator[Any]:
+        """The buffers, those that are shared once; of this module alone without `recurse`."""
+        return (b for _, b in self.named_buffers(recurse=recurse))
+
+    def lora_parameters(self) -> Iterator[tuple[str, Parameter]]:
+        """(name, parameter) of the low-rank adapters: those called `lora_…`."""
+        pairs = self.named_parameters()
+        return ((n, p) for n, p in pairs if n.rpartition(".")[2].startswith("lora_"))
+
+    def get_submodule(self, target: str) -> Any:
+        """The module of that name, dots between the levels; this one for an empty name."""
+        found = self
+        for k, part in enumerate(parts := target.split(".") if target else []):
+            child = found._modules.get(part)
+            if child is None:
+                here = ".".join(parts[:k]) or type(self).__name__
+                raise errors.MissingParameter(
+                    f"get_submodule: {here} has no module {part!r}, only "
+                    f"{', '.join(found._modules) or 'none'}"
+                )
+            found = child
+        return found
+
+    def get_parameter(self, target: str) -> Parameter:
+        """The parameter of that name."""
+        return self._get("_parameters", target)
+
+    def get_buffer(self, target: str):
+        """The buffer of that name."""
+        return self._get("_buffers", target)
+
+    def _get(self, store: str, target: str):
+        where, _, name = target.rpartition(".")
+        held = vars(self.get_submodule(where))[store]
+        if held.get(name) is None:
+            raise errors.MissingParameter(
+                f"{target!r} is not among the {store[1:]} of {where or type(self).__name__}: "
+                f"{', '.join(held) or 'none'}"
+            )
+        return held[name]

@@ -1,0 +1,229 @@
+"""Modules that only arrange elements: other shapes, borders and channels."""
+
+from math import prod
+
+from .. import errors
+from ..array.arguments import boxed
+from ..core.aval import axis_in
+from ..ops.structural import reshape
+from . import functional as F
+from .making import per_axis, sizes
+from .module import Module
+
+
+class Flatten(Module):
+    """The axes from `start_dim` to `end_dim` as one."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1):
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, input):
+        x = boxed(input)
+        shape = x.shape or (1,)
+        first, last = (axis_in("Flatten", d, len(shape)) for d in (self.start_dim, self.end_dim))
+        if first > last:
+            raise errors.AxisError(
+                f"Flatten: from axis {self.start_dim} to {self.end_dim} of {x.shape}, which is "
+                "before it"
+            )
+        inside = prod(shape[first : last + 1])
+        return reshape(x, (*shape[:first], inside, *shape[last + 1 :]))
+
+    def extra_repr(self) -> str:
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
+
+
+class Unflatten(Module):
+    """The axis `dim` as several, of which one may be -1."""
+
+    def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
+        super().__init__()
+        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        if self.unflattened_size.count(-1) > 1 or min(self.unflattened_size, default=0) < -1:
+            raise errors.ArgumentError(
+                f"Unflatten: unflattened_size={unflattened_size}, expected sizes, one of them -1 "
+                "at most"
+            )
+
+    def forward(self, input):
+        x = boxed(input)
+        axis, inside = axis_in("Unflatten", self.dim, x.ndim), self.unflattened_size
+        n, known = x.shape[axis], prod(k for k in inside if k != -1)
+        if -1 in inside and known and n % known == 0:
+            inside = tuple(n // known if k == -1 else k for k in inside)
+        if prod(inside) != n or -1 in inside:
+            raise errors.ShapeError(
+                f"Unflatten: axis {self.dim} of {x.shape} as {self.unflattened_size}; their "
+                f"product must be {n}"
+            )
+        return reshape(x, (*x.shape[:axis], *inside, *x.shape[axis + 1 :]))
+
+    def extra_repr(self) -> str:
+        return f"dim={self.dim}, unflattened_size={self.unflattened_size}"
+
+
+class PixelShuffle(Module):
+    """(…, C·r², H, W) to (…, C, H·r, W·r)."""
+
+    def __init__(self, upscale_factor: int):
+        super().__init__()
+        sizes("PixelShuffle", upscale_factor=upscale_factor)
+        self.upscale_factor = upscale_factor
+
+    def forward(self, input):
+        return F.pixel_shuffle(input, self.upscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"upscale_factor={self.upscale_factor}"
+
+
+class PixelUnshuffle(Module):
+    """(…, C, H·r, W·r) to (…, C·r², H, W)."""
+
+    def __init__(self, downscale_factor: int):
+        super().__init__()
+        sizes("PixelUnshuffle", downscale_factor=downscale_factor)
+        self.downscale_factor = downscale_factor
+
+    def forward(self, input):
+        return F.pixel_unshuffle(input, self.downscale_factor)
+
+    def extra_repr(self) -> str:
+        return f"downscale_factor={self.downscale_factor}"
+
+
+class Unfold(Module):
+    """The windows of images (N, C, H, W) as columns (N, C·kernel, windows)."""
+
+    def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
+        super().__init__()
+        self.kernel_size, self.dilation = kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, input):
+        return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
+
+    def extra_repr(self) -> str:
+        return (
+            f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, "
+            f"stride={self.stride}"
+        )
+
+
+class Fold(Module):
+    """Columns added up into images of `output_size`: the transpose of `Unfold`."""
+
+    def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
+        super().__init__()
+        self.output_size, self.kernel_size, self.dilation = output_size, kernel_size, dilation
+        self.padding, self.stride = padding, stride
+
+    def forward(self, input):
+        how = self.kernel_size, self.dilation, self.padding, self.stride
+        return F.fold(input, self.output_size, *how)
+
+    def extra_repr(self) -> str:
+        return (
+            f"output_size={self.output_size}, kernel_size={self.kernel_size}, "
+            f"dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+        )
+
+
+class Upsample(Module):
+    """Images (N, C, …) at another `size`, or `scale_factor` times larger.
+
+    mode           nearest, linear, bilinear, trilinear or area, as of `interpolate`
+    align_corners  of the linear modes: the middles of the corner elements stay in their places
+    recompute_scale_factor  whether the scale is taken from the sizes, which are rounded
+    """
+
+    def __init__(
+        self,
+        size=None,
+        scale_factor=None,
+        mode: str = "nearest",
+        align_corners: bool | None = None,
+        recompute_scale_factor: bool | None = None,
+    ):
+        super().__init__()
+        self.size, self.scale_factor, self.mode = size, scale_factor, mode
+        self.align_corners = align_corners
+        self.recompute_scale_factor = recompute_scale_factor
+
+    def forward(self, input):
+        how = self.size, self.scale_factor, self.mode, self.align_corners
+        return F.interpolate(input, *how, recompute_scale_factor=self.recompute_scale_factor)
+
+    def extra_repr(self) -> str:
+        size = f"scale_factor={self.scale_factor}" if self.size is None else f"size={self.size}"
+        return f"{size}, mode={self.mode!r}"
+
+
+class _Pad(Module):
+    """Borders of so many axes, in one of the modes of `pad`."""
+
+    axes: int
+    mode: str
+
+    def __init__(self, padding):
+        super().__init__()
+        self.padding = per_axis(type(self).__name__, "padding", padding, 2 * self.axes)
+
+    def forward(self, input):
+        x = boxed(input)
+        if self.mode != "constant" and x.ndim not in (self.axes + 1, self.axes + 2):
+            raise errors.ShapeError(
+                f"{type(self).__name__}: input of shape {x.shape}, expected {self.axes + 1} axes, "
+                f"{self.axes + 2} with a batch"
+            )
+        return F.pad(x, self.padding, self.mode)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+class _ConstantPad(_Pad):
+    mode = "constant"
+
+    def __init__(self, padding, value: float):
+        super().__init__(padding)
+        self.value = value
+
+    def forward(self, input):
+        return F.pad(input, self.padding, self.mode, self.value)
+
+    def extra_repr(self) -> str:
+        return f"padding={self.padding}, value={self.value}"
+
+
+class _ZeroPad(_ConstantPad):
+    def __init__(self, padding):
+        super().__init__(padding, 0.0)
+
+    def extra_repr(self) -> str:
+        return f"{self.padding}"
+
+
+def _pads(base: type, name: str, what: str, **more) -> list[type]:
+    """The three classes of a kind of border, for one, two and three axes."""
+    return [
+        type(f"{name}{n}d", (base,), {"axes": n, "__doc__": what, "__module__": __name__, **more})
+        for n in (1, 2, 3)
+    ]
+
+
+_ABOUT = "for each axis, the last one first: (before, behind)."
+ConstantPad1d, ConstantPad2d, ConstantPad3d = _pads(
+    _ConstantPad, "ConstantPad", f"A border of `value`; `padding` {_ABOUT}"
+)
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _pads(_ZeroPad, "ZeroPad", f"A border of 0; `padding` {_ABOUT}")
+ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _pads(
+    _Pad, "ReflectionPad", f"Mirrored at the outermost elements; `padding` {_ABOUT}", mode="reflect"
+)
+ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _pads(
+    _Pad, "ReplicationPad", f"The outermost elements again; `padding` {_ABOUT}", mode="replicate"
+)
+CircularPad1d, CircularPad2d, CircularPad3d = _pads(
+    _Pad, "CircularPad", f"What is at the other end; `padding` {_ABOUT}", mode="circular"
+)

@@ -1,0 +1,103 @@
+"""The layers of transformers."""
+
+from collections.abc import Callable
+from copy import deepcopy
+
+from . import functional as F
+from .attention import MultiheadAttention
+from .containers import ModuleList
+from .dropout import Dropout
+from .linear import Linear
+from .making import one_of, probability, sizes
+from .module import Module
+from .normalization import LayerNorm
+
+_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+
+
+class TransformerBlock(Module):
+    """Self-attention, then two linear maps with an activation between, each added to its input.
+
+    d_model, nhead   the width, and the number of heads that divide it
+    dim_feedforward  the width between the linear maps
+    activation       "relu", "gelu", a function or a module
+    norm_first       normalise before the attention and the maps, and not after the sums
+    is_causal        token t sees the tokens 0 to t
+
+    Also called `TransformerEncoderLayer`, whose names of parameters it has.
+
+    >>> import weft as wf
+    >>> block = wf.nn.TransformerBlock(8, 2, 16, batch_first=True, is_causal=True)
+    >>> block(wf.ones((3, 5, 8))).shape
+    (3, 5, 8)
+    """
+
+    def __init__(
+        self,
+        d_model: int,
+        nhead: int,
+        dim_feedforward: int = 2048,
+        dropout: float = 0.1,
+        activation: str | Callable = "relu",
+        layer_norm_eps: float = 1e-5,
+        batch_first: bool = False,
+        norm_first: bool = False,
+        bias: bool = True,
+        device=None,
+        dtype=None,
+        is_causal: bool = False,
+    ):
+        super().__init__()
+        name, made = "TransformerBlock", {"device": device, "dtype": dtype}
+        sizes(name, d_model=d_model, nhead=nhead, dim_feedforward=dim_feedforward)
+        probability(name, dropout)
+        options = {"bias": bias, "batch_first": batch_first, **made}
+        self.self_attn = MultiheadAttention(d_model, nhead, dropout, **options)
+        self.linear1 = Linear(d_model, dim_feedforward, bias, **made)
+        self.dropout = Dropout(dropout)
+        self.linear2 = Linear(dim_feedforward, d_model, bias, **made)
+        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        if isinstance(activation, str):
+            activation = _ACTIVATIONS[one_of(name, "activation", activation, tuple(_ACTIVATIONS))]
+        self.activation, self.norm_first, self.is_causal = activation, norm_first, is_causal
+
+    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal: bool | None = None):
+        """The block applied to (L, N, E), (N, L, E) or (L, E); the masks are the attention's.
+
+        is_causal: as said when the block was made, if it is None.
+        """
+        causal = self.is_causal if is_causal is None else is_causal
+        masks = src_mask, src_key_padding_mask, causal
+        if self.norm_first:
+            x = src + self._attended(self.norm1(src), *masks)
+            return x + self._mapped(self.norm2(x))
+        x = self.norm1(src + self._attended(src, *masks))
+        return self.norm2(x + self._mapped(x))
+
+    def _attended(self, x, mask, padding, causal: bool):
+        options = {"attn_mask": mask, "key_padding_mask": padding, "is_causal": causal}
+        return self.dropout1(self.self_attn(x, x, x, need_weights=False, **options)[0])
+
+    def _mapped(self, x):
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+
+
+TransformerEncoderLayer = TransformerBlock
+
+
+class TransformerEncoder(Module):
+    """`num_layers` copies of a block one after the other, and a last normalisation if given."""
+
+    def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None):
+        super().__init__()
+        sizes("TransformerEncoder", num_layers=num_layers)
+        self.layers = ModuleList(deepcopy(encoder_layer) for _ in range(num_layers))
+        self.num_layers, self.norm = num_layers, norm
+
+    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal: bool | None = None):
+        """The blocks applied to an input; the arguments are theirs."""
+        for layer in self.layers:
+            src = layer(src, mask, src_key_padding_mask, is_causal)
+        return src if self.norm is None else self.norm(src)

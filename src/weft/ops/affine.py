@@ -1,0 +1,82 @@
+"""Row: a linear map of the last axis with a bias, the linear layer."""
+
+from math import prod
+
+from ..core import dtypes
+from ..core.aval import Aval
+from ..errors import ShapeError
+from .batching import aligned
+from .batching_linalg import batch_matmul
+from .complex_ import conj
+from .contract import matmul
+from .rows import general, on_demand
+from .samples import linalg as samples
+from .structural import broadcast_to, mT, reshape, sum_
+
+
+def _shape(x: Aval, w: Aval, b: Aval) -> Aval:
+    if not x.ndim or w.ndim != 2 or b.ndim != 1:
+        raise ShapeError(
+            f"linear: input {x.shape}, weight {w.shape} and bias {b.shape}; expected (…, in), "
+            "(out, in) and (out,)"
+        )
+    if x.shape[-1] != w.shape[1] or w.shape[:1] != b.shape:
+        raise ShapeError(
+            f"linear: input {x.shape}, weight {w.shape}, bias {b.shape}: {x.shape[-1]} ≠ "
+            f"{w.shape[1]} or {w.shape[0]} ≠ {b.shape[0]}"
+        )
+    dtype = dtypes.promote_all([x.dtype, w.dtype, b.dtype])
+    return x.like((*x.shape[:-1], w.shape[0]), dtype)
+
+
+def _lines(x):
+    """(…, n) as (…, n) with one axis in front."""
+    return reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
+
+
+def _push(tangents, y, x, w, _b):
+    tx, tw, tb = tangents
+    terms = [
+        *([] if tx is None else [matmul(tx, mT(w))]),
+        *([] if tw is None else [matmul(x, mT(tw))]),
+        *([] if tb is None else [broadcast_to(tb, y.shape)]),
+    ]
+    total = terms[0]
+    for term in terms[1:]:
+        total = total + term
+    return total
+
+
+@on_demand
+def _pull(g, _y, x, w, _b):
+    return (
+        lambda: matmul(g, conj(w)),
+        lambda: matmul(mT(_lines(g)), conj(_lines(x))),
+        lambda: sum_(g, tuple(range(len(g.shape) - 1)), False),
+    )
+
+
+def _batch(call, size, mapped, args, static):
+    x, w, b = args
+    if not mapped[1] and not mapped[2]:
+        return call(x, w, b)
+    if mapped[0] or mapped[1]:
+        y = batch_matmul(matmul, size, mapped[:2], (x, mT(w)), ())
+    else:
+        y = matmul(x, mT(w))
+    ndim = len(x.shape) - mapped[0] + 1
+    return y + (aligned(b, ndim) if mapped[2] else b)
+
+
+# x·Wᵀ + b. The bias is added before a product of half types is rounded.
+affine = general(
+    "linear",
+    shape=_shape,
+    push=_push,
+    pull=_pull,
+    arity=3,
+    promote=(0, 1, 2),
+    precision="half",
+    batch=_batch,
+    sample=samples.affine,
+)

@@ -1,0 +1,54 @@
+"""Threads that share pieces: how many there are, and what BLAS does meanwhile."""
+
+import os
+
+import pytest
+
+from weft.backend import blas, threads
+
+
+@pytest.fixture
+def other_blas(monkeypatch):
+    """NumPy as it is with a BLAS that has no number of threads to ask for."""
+    monkeypatch.setattr(blas, "counts", lambda package: None)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(64)), raising=False)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+
+
+def test_without_openblas_the_process_says_how_many_threads(other_blas, monkeypatch):
+    assert threads.cores() == threads.LIMIT
+    for asked, given in (("2", 2), ("0", 1), ("many", threads.LIMIT)):
+        monkeypatch.setenv("OMP_NUM_THREADS", asked)
+        assert threads.cores() == given
+    with blas.alone():
+        assert threads.cores() == 1
+
+
+@pytest.mark.skipif(blas.counts("numpy") is None, reason="NumPy's BLAS is not OpenBLAS")
+def test_threads_are_those_of_blas():
+    ask, tell = blas.counts("numpy")
+    before = ask()
+    try:
+        for count in (1, 2):
+            tell(count)
+            assert threads.cores() == count
+        blas.pin()  # as for `wf.deterministic`
+        try:
+            assert ask() == 1 and threads.cores() == 2
+            with blas.alone():
+                assert ask() == 1 and threads.cores() == 1
+            assert ask() == 1 and threads.cores() == 2
+        finally:
+            blas.unpin()
+        assert ask() == 2
+    finally:
+        tell(before)
+
+
+@pytest.mark.skipif(blas.counts("numpy") is None, reason="NumPy's BLAS is not OpenBLAS")
+def test_blas_works_alone_while_pieces_are_shared(monkeypatch):
+    monkeypatch.setattr(threads, "cores", lambda: 2)
+    ask, seen = blas.counts("numpy")[0], []
+    before = ask()
+    threads.share(range(6), lambda: lambda piece: seen.append(ask()), threads.ENOUGH)
+    assert seen == [1] * 6 and ask() == before

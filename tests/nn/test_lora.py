@@ -1,0 +1,139 @@
+"""Low-rank adapters against the formula, and against PyTorch's autograd."""
+
+import numpy as np
+import pytest
+import torch
+
+import weft as wf
+
+nn = wf.nn
+
+
+def adapter(dtype="float64", **options):
+    wf.random.seed(0)
+    layer = nn.LoRALinear(6, 4, rank=2, alpha=3.0, dtype=dtype, **options)
+    nn.init.normal_(layer.lora_B)
+    return layer
+
+
+def test_values_and_gradients_are_those_of_the_formula():
+    layer = adapter()
+    x = np.random.default_rng(1).standard_normal((5, 6))
+    given = {n: torch.tensor(p.tolist(), dtype=torch.float64) for n, p in layer.named_parameters()}
+    a, b = (given[n].requires_grad_() for n in ("lora_A", "lora_B"))
+    z = torch.tensor(x, requires_grad=True)
+    expected = z @ given["weight"].T + given["bias"] + 3.0 / 2 * (z @ a.T @ b.T)
+    seed = np.random.default_rng(2).standard_normal((5, 4))
+    expected.backward(torch.tensor(seed))
+    mine = wf.tensor(x, requires_grad=True)
+    y = layer(mine)
+    grads = y.backward(wf.tensor(seed))
+    # The adapter computes in float32, its parameters' dtype.
+    np.testing.assert_allclose(y.detach().numpy(), expected.detach().numpy(), rtol=1e-5)
+    for ours, theirs in ((mine, z), (layer.lora_A, a), (layer.lora_B, b)):
+        np.testing.assert_allclose(grads[ours].numpy(), theirs.grad.numpy(), rtol=1e-4, atol=1e-5)
+    assert grads.get(layer.weight) is None and grads.get(layer.bias) is None
+
+
+def test_it_is_its_base_at_first_and_keeps_its_dtype():
+    base = nn.Linear(6, 4, dtype="bfloat16")
+    x = wf.randn((3, 6), dtype="bfloat16")
+    layer = nn.LoRALinear.from_linear(base, rank=2, alpha=3.0)
+    assert layer.weight is base.weight and not base.weight.requires_grad
+    assert layer(x).dtype == wf.bfloat16 and layer(x).tolist() == base(x).tolist()
+    assert layer.lora_A.dtype == layer.lora_B.dtype == wf.float32
+    assert list(layer.state_dict()) == ["weight", "bias", "lora_A", "lora_B"]
+    assert layer.scaling == 1.5
+    bound = 1 / np.sqrt(6)
+    assert 0 < np.abs(layer.lora_A.tolist()).max() <= bound and not np.any(layer.lora_B.tolist())
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_merging_and_back(dtype):
+    layer = adapter(dtype)
+    before = layer.weight.tolist()
+    x = wf.randn((3, 6), dtype=dtype)
+    apart = layer(x)
+    assert not layer.merged
+    layer.merge()
+    assert layer.merged and layer.weight.tolist() != before
+    update = 1.5 * np.array(layer.lora_B.tolist()) @ np.array(layer.lora_A.tolist())
+    unit = {"float32": 2**-22, "bfloat16": 2**-7, "float64": 2**-22}[dtype]  # of B·A: float32
+    scale = np.abs(np.array(before) + update).max()
+    np.testing.assert_allclose(layer.weight.tolist(), np.array(before) + update, atol=unit * scale)
+    together = layer(x)
+    scale = np.abs(apart.tolist()).max()
+    np.testing.assert_allclose(together.tolist(), apart.tolist(), atol=20 * unit * scale)
+    layer.unmerge()
+    assert layer.weight.tolist() == before and not layer.merged
+    assert layer(x).tolist() == apart.tolist()
+
+
+def test_dropout_is_of_the_adapter_in_training():
+    layer = adapter("float32", dropout=1.0)
+    x = wf.randn((3, 6))
+    base = nn.functional.linear(x, layer.weight, layer.bias)
+    assert layer(x).tolist() == base.tolist()
+    assert layer.eval()(x).tolist() != base.tolist()
+
+
+def test_adapters_in_a_model():
+    wf.random.seed(3)
+    block = nn.TransformerBlock(8, 2, 16, dropout=0.0, batch_first=True)
+    model = nn.Sequential(block, nn.Linear(8, 3))
+    x = wf.randn((2, 5, 8))
+    before = model(x).tolist()
+    names = nn.add_lora(model, ["*.linear?", "*.out_proj"], rank=2, alpha=4.0)
+    assert names == ["0.self_attn.out_proj", "0.linear1", "0.linear2"]
+    assert model(x).tolist() == before
+    trained = [n for n, p in model.named_parameters() if p.requires_grad]
+    assert trained == [n for n, _ in model.lora_parameters()]
+    assert trained == [f"{n}.lora_{k}" for n in names for k in "AB"]
+    assert type(model[1]) is nn.Linear and not model[1].weight.requires_grad
+    frozen = {n: p.tolist() for n, p in model.named_parameters() if not p.requires_grad}
+    optimizer = wf.optim.Adam(model.lora_parameters(), lr=1e-2)
+    losses = []
+    for _ in range(20):
+        loss = ((model(x) - 1.0) ** 2).mean()
+        losses.append(loss.item())
+        optimizer.step(loss.backward())
+    assert losses[-1] < 0.7 * losses[0]
+    after = dict(model.named_parameters())
+    assert all(after[n].tolist() == values for n, values in frozen.items())
+
+
+def test_a_shared_layer_gets_one_adapter():
+    layer = nn.Linear(4, 4)
+    model = nn.Sequential(layer, nn.ReLU(), layer)
+    assert nn.add_lora(model, "*", rank=1) == ["0", "2"]
+    assert model[0] is model[2] and len(list(model.lora_parameters())) == 2
+
+
+def test_a_base_state_loads_into_the_adapter():
+    base, layer = nn.Linear(6, 4), adapter("float32")
+    found = layer.load_state_dict(base.state_dict(), strict=False)
+    assert found.missing_keys == ["lora_A", "lora_B"]
+    assert layer.weight.tolist() == base.weight.tolist()
+
+
+BAD = [
+    (lambda: nn.LoRALinear(4, 4, rank=0), "rank=0, expected an integer of 1"),
+    (lambda: nn.LoRALinear(4, 4, dropout=1.5), "from 0 to 1"),
+    (lambda: nn.LoRALinear(4, 3, base=nn.Linear(4, 4)), r"expected \(3, 4\)"),
+    (lambda: adapter().unmerge(), "call merge"),
+    (lambda: nn.add_lora(nn.Sequential(nn.Linear(2, 2)), "x"), "'x' matches no Linear .* are 0"),
+    (lambda: nn.add_lora(nn.ReLU()), "there are none"),
+]
+
+
+@pytest.mark.parametrize("call, message", BAD, ids=[m for _, m in BAD])
+def test_bad_arguments(call, message):
+    with pytest.raises(wf.errors.WeftError, match=message):
+        call()
+
+
+def test_merging_twice_is_refused():
+    layer = adapter()
+    layer.merge()
+    with pytest.raises(wf.errors.ArgumentError, match="in the weight already"):
+        layer.merge()
