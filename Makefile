@@ -29,9 +29,10 @@ bench: $(STAMP)  ## operations, overheads, Jacobians and optimizer steps, beside
 	$(BIN)/python bench/overheads.py
 	$(BIN)/python bench/jacobian.py
 	$(BIN)/python bench/optim.py
+	$(BIN)/python bench/kernels.py
 
-soak: $(STAMP)  ## twenty thousand random programs beside PyTorch
-	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py -n 2 --dist worksteal
+soak: $(STAMP)  ## twenty thousand random programs beside PyTorch; two hundred kills of each writer
+	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/io tests/train -n 2 --dist worksteal
 
 array-api: $(STAMP)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
 	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'

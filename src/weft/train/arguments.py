@@ -1,0 +1,160 @@
+"""Reading a trainer's arguments, and refusing those that make no sense."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from .. import errors
+from ..optim import EMA, LBFGS, EMAOptimizer, Optimizer
+from ..optim.clip import check_limit
+from .plan import Plan
+
+_MODEL = ("named_parameters", "parameters", "buffers", "modules", "state_dict", "train", "training")
+_LOADER = ("epoch", "position", "__len__", "__iter__", "state_dict", "load_state_dict")
+
+
+def check_choice(name: str, value, choices: tuple) -> None:
+    """Refuse what is none of the choices."""
+    if not any(value is c or (isinstance(c, str) and value == c) for c in choices):
+        listed = ", ".join(map(repr, choices))
+        raise errors.ArgumentError(f"Trainer: {name}={value!r:.40}, expected one of {listed}")
+
+
+def at_least_one(name: str, value) -> int:
+    """An integer ≥ 1."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise errors.ArgumentError(f"Trainer: {name}={value!r:.40}, expected an integer ≥ 1")
+    return value
+
+
+def interval(name: str, value, directory) -> int | None:
+    """A number of steps from one save to the next, which needs a directory."""
+    if value is not None and directory is None:
+        raise errors.ArgumentError(f"Trainer: {name}={value!r:.40} needs a directory to save into")
+    return None if value is None else at_least_one(name, value)
+
+
+def check_model(model) -> None:
+    """Refuse what is no module."""
+    missing = [name for name in _MODEL if not hasattr(model, name)]
+    if missing:
+        raise errors.DTypeError(
+            f"Trainer: the model is a {type(model).__name__} without {', '.join(missing)}; "
+            "expected a wf.nn.Module"
+        )
+
+
+def _base(optimizer) -> Optimizer:
+    """The optimizer inside of those that wrap one."""
+    while not isinstance(optimizer, Optimizer):
+        inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "base_optimizer", None)
+        if inner is None:
+            raise errors.DTypeError(
+                f"Trainer: the optimizer is a {type(optimizer).__name__}, expected one of wf.optim"
+            )
+        optimizer = inner
+    return optimizer
+
+
+def bind(optimizer, model) -> None:
+    """Give an optimizer without parameters those of the model; refuse parameters of others."""
+    base = _base(optimizer)
+    if isinstance(base, LBFGS):
+        raise errors.ArgumentError(
+            "Trainer: LBFGS computes the loss many times in one step; call its step(closure) in a "
+            "loop of your own, or take another optimizer"
+        )
+    if not base.entries():
+        base.add_param_group([(n, p) for n, p in model.named_parameters() if p.requires_grad])
+    own = {id(p) for p in model.parameters()}
+    strange = [entry.key for entry in base.entries() if id(entry.param) not in own]
+    if strange:
+        raise errors.ArgumentError(
+            f"Trainer: the optimizer changes {', '.join(strange[:10])}, which the model does not "
+            "hold, so checkpoints would not either; make them parameters of the model"
+        )
+
+
+def trained(optimizer) -> list[tuple[str, Any]]:
+    """(name, parameter) pairs of what an optimizer changes."""
+    return [(entry.key, entry.param) for entry in _base(optimizer).entries()]
+
+
+def averages(ema, model, optimizer) -> EMA | None:
+    """The averages that the trainer keeps."""
+    if ema is None or isinstance(ema, EMA):
+        found = ema
+    else:
+        found = EMA([(n, p) for n, p in model.named_parameters() if p.requires_grad], ema)
+    if found is not None and isinstance(optimizer, EMAOptimizer):
+        raise errors.ArgumentError(
+            "Trainer: ema= beside an EMAOptimizer, which keeps averages already; give one of them"
+        )
+    return found
+
+
+def check_clip(norm, value) -> None:
+    """Refuse limits that are no numbers ≥ 0, and two kinds of them."""
+    for name, limit in (("clip_norm", norm), ("clip_value", value)):
+        if limit is not None:
+            check_limit("Trainer", name, limit)
+    if norm is not None and value is not None:
+        raise errors.ArgumentError("Trainer: clip_norm and clip_value; give one of them")
+
+
+def check_schedule(schedule) -> None:
+    """Refuse what gives no learning rate."""
+    if schedule is not None and not hasattr(schedule, "get_lr"):
+        raise errors.DTypeError(
+            f"Trainer: schedule is a {type(schedule).__name__} without get_lr(step); expected one "
+            "of wf.optim.schedulers"
+        )
+
+
+def check_plan(plan: Plan, schedule) -> None:
+    """Refuse data that cannot be trained or validated on, and a run without an end."""
+    _check_loader(plan.loader)
+    _check_end(plan)
+    _check_validation(plan, schedule)
+
+
+def _check_loader(loader) -> None:
+    missing = [name for name in _LOADER if not hasattr(loader, name)]
+    if missing:
+        raise errors.DTypeError(
+            f"Trainer.fit: a {type(loader).__name__} without {', '.join(missing)}; expected a "
+            "wf.train.DataLoader, whose cursor a checkpoint can hold"
+        )
+    if not len(loader):
+        raise errors.ArgumentError("Trainer.fit: the loader has no batches")
+
+
+def _check_end(plan: Plan) -> None:
+    if plan.epochs is None and plan.steps is None:
+        raise errors.ArgumentError("Trainer.fit: give epochs=, steps=, or both")
+    for name in ("epochs", "steps"):
+        value = getattr(plan, name)
+        if isinstance(value, bool) or not isinstance(value, int | None) or (value or 0) < 0:
+            raise errors.ArgumentError(
+                f"Trainer.fit: {name}={value!r:.40}, expected an integer ≥ 0"
+            )
+
+
+def _check_validation(plan: Plan, schedule) -> None:
+    every, validation = plan.validate_every, plan.validation
+    if every is not None:
+        at_least_one("validate_every", every)
+    if validation is None and (every is not None or hasattr(schedule, "step")):
+        what = "validate_every" if every is not None else type(schedule).__name__
+        raise errors.ArgumentError(
+            f"Trainer.fit: {what} needs validation=, the data to validate on"
+        )
+    if isinstance(validation, Iterator):
+        raise errors.ArgumentError(
+            "Trainer.fit: validation is an iterator, which can be gone through only once; give a "
+            "list or a DataLoader"
+        )
+    if validation is plan.loader:
+        raise errors.ArgumentError(
+            "Trainer.fit: validation is the loader that is trained on, which has one cursor; make "
+            "a second DataLoader"
+        )

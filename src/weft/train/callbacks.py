@@ -1,0 +1,103 @@
+"""Callbacks: what is done at the moments of a training run beside training."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import errors
+
+
+class Callback:
+    """The moments of `Trainer.fit`; a subclass defines those that it cares about.
+
+    A callback may end the run with `trainer.stop(reason)`. What it needs in order to go on after
+    an interruption is its `state_dict()`, which checkpoints hold.
+
+    >>> import weft as wf
+    >>> class StopAt(wf.train.Callback):
+    ...     def __init__(self, loss):
+    ...         self.loss = loss
+    ...     def on_step_end(self, trainer, row):
+    ...         if row["loss"] <= self.loss:
+    ...             trainer.stop(f"the loss is {row['loss']}")
+    """
+
+    def on_fit_start(self, trainer) -> None:
+        """Before the first step, after a checkpoint was loaded."""
+
+    def on_step_end(self, trainer, row: dict[str, float]) -> None:
+        """After a step was applied; `row` is what the history records of it."""
+
+    def on_skip(self, trainer, row: dict[str, float]) -> None:
+        """After a step was not applied, because the loss or the gradient was not finite."""
+
+    def on_validation_end(self, trainer, metrics: dict[str, float]) -> None:
+        """After a validation."""
+
+    def on_epoch_end(self, trainer) -> None:
+        """After an epoch's last step and validation; `trainer.epoch` is the number of epochs."""
+
+    def on_save(self, trainer, path: Path) -> None:
+        """After a checkpoint was saved."""
+
+    def on_fit_end(self, trainer) -> None:
+        """After the last save of a run that came to its end."""
+
+    def on_error(self, trainer, error: BaseException) -> None:
+        """Instead of `on_fit_end`, if an exception ends the run."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """What changes while the run goes on."""
+        return {}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict`."""
+        if saved:
+            raise errors.StateMismatch(
+                f"{type(self).__name__}: a state with {', '.join(saved)}, expected none; define "
+                "load_state_dict beside state_dict"
+            )
+
+
+def named(callbacks: tuple[Callback, ...]) -> dict[str, Callback]:
+    """Callbacks by the name that their state is saved under: their class, numbered if need be."""
+    found: dict[str, Callback] = {}
+    for callback in callbacks:
+        if not isinstance(callback, Callback):
+            raise errors.DTypeError(
+                f"Trainer: callbacks has a {type(callback).__name__}, expected wf.train.Callback"
+            )
+        kind = type(callback).__name__
+        count = sum(type(c).__name__ == kind for c in found.values())
+        found[f"{kind}-{count + 1}" if count else kind] = callback
+    return found
+
+
+class Callbacks:
+    """All callbacks of a run as one, called in their order; their states by name."""
+
+    def __init__(self, callbacks: tuple[Callback, ...]):
+        self.named = named(callbacks)
+
+    def call(self, moment: str, trainer, *args) -> None:
+        """Tell all of them."""
+        for callback in self.named.values():
+            getattr(callback, moment)(trainer, *args)
+
+    def state_dict(self) -> dict[str, dict]:
+        """The states of those that have one."""
+        states = {name: callback.state_dict() for name, callback in self.named.items()}
+        return {name: state for name, state in states.items() if state}
+
+    def load_state_dict(self, saved: Mapping[str, Mapping]) -> None:
+        """Go on from a `state_dict`; each state must find its callback."""
+        expected = self.state_dict()
+        missing = [name for name in saved if name not in expected]
+        added = [name for name in expected if name not in saved]
+        if missing or added:
+            raise errors.StateMismatch(
+                f"callbacks: saved with {', '.join(saved) or 'none that have a state'}, now there "
+                f"are {', '.join(expected) or 'none that have a state'}; give the same ones"
+            )
+        for name, state in saved.items():
+            self.named[name].load_state_dict(state)

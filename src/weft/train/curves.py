@@ -1,0 +1,75 @@
+"""Curves of a run as a picture: loss, gradient norm and learning rate over the steps."""
+
+from importlib.util import find_spec
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from .. import errors
+from ..io.durable import make_directories, write_file
+from .callbacks import Callback
+from .history import History
+
+
+def draw_curves(history: History, path) -> Path:
+    """Draw a history's curves into a PNG file, in place of what was there; returns its path.
+
+    One panel each for the loss (validation beside training), the gradient norm and the learning
+    rate, and one for each metric.
+    """
+    if not find_spec("matplotlib"):
+        raise errors.ArgumentError("draw_curves: needs matplotlib; pip install 'weft[plot]'")
+    if not len(history.train):
+        raise errors.ArgumentError("draw_curves: the history has no steps yet; train first")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    names = [n for n in history.train.names if n not in ("step", "epoch")]
+    names += [n for n in history.validation.names if n not in (*names, "step", "epoch")]
+    figure = Figure(figsize=(8, 2.2 * len(names)), layout="constrained", dpi=100)
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(names), 1, sharex=True, squeeze=False)[:, 0]
+    for panel, name in zip(panels, names, strict=True):
+        _panel(panel, history, name)
+    panels[-1].set_xlabel("step")
+    picture = BytesIO()
+    figure.savefig(picture, format="png")
+    path = Path(path)
+    make_directories(path.parent)
+    write_file(path, [picture.getvalue()])
+    return path
+
+
+def _panel(panel: Any, history: History, name: str) -> None:
+    if name in history.train:
+        panel.plot(history.train["step"], history.train[name], lw=1, label="training")
+    if name in history.validation:
+        steps = history.validation["step"]
+        panel.plot(steps, history.validation[name], "o-", ms=3, lw=1, label="validation")
+        panel.legend()
+    values = [v for part in (history.train, history.validation) if name in part for v in part[name]]
+    if name in ("loss", "grad_norm") and all(v > 0 for v in values):
+        panel.set_yscale("log")
+    panel.set_ylabel(name.replace("_", " "))
+    panel.grid(alpha=0.3)
+
+
+class Curves(Callback):
+    """Draws the curves into a PNG file at every save and at the end of the run.
+
+    >>> import weft as wf
+    >>> curves = wf.train.Curves("run/curves.png")
+    """
+
+    def __init__(self, path):
+        self.path = Path(path)
+
+    def _draw(self, trainer) -> None:
+        if len(trainer.history):
+            draw_curves(trainer.history, self.path)
+
+    def on_save(self, trainer, path) -> None:
+        self._draw(trainer)
+
+    def on_fit_end(self, trainer) -> None:
+        self._draw(trainer)

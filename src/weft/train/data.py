@@ -1,0 +1,279 @@
+"""`DataLoader`: batches of a dataset in an order that a saved cursor continues exactly."""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import copy_context
+from dataclasses import replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..core.counter import Generator
+from ..core.differences import differences
+from ..core.settings import current
+from .collation import collate as stacked
+from .datasets import gatherer
+from .order import epoch_order, sample_streams
+
+
+class DataLoader:
+    """The batches of a dataset, epoch after epoch, with an exact cursor.
+
+    Iterating gives the rest of the current epoch's batches; then the epoch advances. The order is
+    a function of seed and epoch alone, so that a loader that has loaded another's `state_dict()`
+    hands out exactly the batches that the other would have handed out next.
+
+    Workers are threads, not processes: nothing is pickled and datasets are shared. They help
+    where loading leaves Python's interpreter lock: reading files, decoding, NumPy. A dataset and
+    its transform must then bear being called from several threads. What the batches hold and
+    their order do not depend on the number of workers; an error in a worker is raised where the
+    loop asks for its batch. Leaving the loop stops the threads.
+
+    dataset     has `__len__` and `__getitem__`; one with `gather_batch(indices)`, as a
+                `TensorDataset`, gives whole batches if there is neither transform nor collate
+    batch_size  samples in a batch; the last batch of an epoch may have fewer
+    shuffle     whether each epoch goes through the samples in an order of its own
+    seed        of the orders and of the transforms' random streams
+    drop_last   leave out a last batch that is not full
+    workers     threads that prepare batches; 0: the loop itself does
+    collate     list of samples -> batch; by default arrays and numbers are stacked into tensors,
+                through dicts, tuples and lists
+    prefetch    batches each worker may be ahead of the loop
+    transform   (sample, generator) -> sample; the generator is a function of seed, epoch and the
+                sample's index: draw from it, and the result does not depend on the workers
+
+    >>> import weft as wf
+    >>> data = wf.train.TensorDataset(wf.arange(6))
+    >>> loader = wf.train.DataLoader(data, batch_size=2, shuffle=True, seed=1)
+    >>> first = next(iter(loader))
+    >>> state = loader.state_dict()
+    >>> rest = [x.tolist() for (x,) in loader]
+    >>> loader.epoch, loader.position
+    (1, 0)
+    >>> loader.load_state_dict(state)
+    >>> [x.tolist() for (x,) in loader] == rest
+    True
+    """
+
+    def __init__(
+        self,
+        dataset,
+        batch_size: int = 1,
+        shuffle: bool = False,
+        seed: int = 0,
+        drop_last: bool = False,
+        workers: int = 0,
+        collate: Callable[[list], Any] | None = None,
+        prefetch: int = 2,
+        transform: Callable[[Any, Generator], Any] | None = None,
+    ):
+        _check_dataset(dataset)
+        self.dataset = dataset
+        self.batch_size = _at_least(1, "batch_size", batch_size)
+        self.shuffle = bool(shuffle)
+        Generator(seed)  # refuses what is no seed
+        self.seed = int(seed)
+        self.drop_last = bool(drop_last)
+        self.workers = _at_least(0, "workers", workers)
+        self.prefetch = _at_least(1, "prefetch", prefetch)
+        self.collate, self.transform = collate, transform
+        self._samples = len(dataset)
+        self._epoch = self._position = 0
+        self._loop: object = None  # which loop moves the cursor
+        if len(self) == 0:
+            raise errors.ArgumentError(
+                f"DataLoader: {self._samples} samples in batches of {self.batch_size} with "
+                f"drop_last={self.drop_last} are no batch at all; give more samples, a smaller "
+                "batch_size, or drop_last=False"
+            )
+
+    def __len__(self) -> int:
+        """How many batches an epoch has."""
+        whole, rest = divmod(self._samples, self.batch_size)
+        return whole + (rest > 0 and not self.drop_last)
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs have been gone through."""
+        return self._epoch
+
+    @property
+    def position(self) -> int:
+        """How many batches of this epoch have been handed out."""
+        return self._position
+
+    def state_dict(self) -> dict[str, int | bool]:
+        """The cursor, and what gives it its meaning: plain numbers.
+
+        Batches that workers have prepared and the loop has not had yet do not count.
+        """
+        return {"epoch": self._epoch, "position": self._position, **self._meaning()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue where a `state_dict()` was taken; refused if it is of other data or settings.
+
+        A loop that is running can then not go on: begin a new one.
+        """
+        what = "DataLoader.load_state_dict"
+        if not isinstance(state, Mapping):
+            raise errors.StateMismatch(
+                f"{what}: got {type(state).__name__}, expected what state_dict() gives"
+            )
+        differences(self.state_dict(), state).refuse(what)
+        other = [
+            f"{name} ({mine} here, {state[name]} in the state)"
+            for name, mine in self._meaning().items()
+            if state[name] != mine
+        ]
+        if other:
+            raise errors.StateMismatch(
+                f"{what}: the state is of a loader with another {', '.join(other)}; it continues "
+                "only a loader of the same data and settings"
+            )
+        epoch, position = state["epoch"], state["position"]
+        if epoch < 0 or not 0 <= position <= len(self):
+            raise errors.StateMismatch(
+                f"{what}: epoch {epoch}, position {position}: expected an epoch from 0 on and a "
+                f"position from 0 to {len(self)}"
+            )
+        self._epoch, self._position, self._loop = epoch, position, None
+
+    def _meaning(self) -> dict[str, int | bool]:
+        return {
+            "seed": self.seed,
+            "samples": self._samples,
+            "batch_size": self.batch_size,
+            "shuffle": self.shuffle,
+            "drop_last": self.drop_last,
+        }
+
+    def __iter__(self) -> Iterator[Any]:
+        """The rest of this epoch's batches; at their end the next epoch begins."""
+        self._check_length()
+        self._loop = loop = object()
+        return self._batches(loop)
+
+    def _batches(self, loop: object) -> Iterator[Any]:
+        made = self._made()
+        try:
+            for batch in made:
+                self._check_loop(loop)
+                self._position += 1
+                yield batch
+                del batch  # not kept while the next one is waited for
+                self._check_loop(loop)
+        finally:
+            made.close()
+        self._check_loop(loop)
+        self._epoch, self._position = self._epoch + 1, 0
+
+    def _check_loop(self, loop: object) -> None:
+        if self._loop is not loop:
+            raise errors.ArgumentError(
+                "DataLoader: this loop is over: another one has begun on the same loader, or a "
+                "state was loaded, and there is one cursor; make a second loader for a loop "
+                "inside a loop"
+            )
+
+    def _check_length(self) -> None:
+        if len(self.dataset) != self._samples:
+            raise errors.ArgumentError(
+                f"DataLoader: the dataset has {len(self.dataset)} samples now and had "
+                f"{self._samples} when the loader was made; make a new loader"
+            )
+
+    def _made(self) -> Iterator[Any]:
+        """The batches from the cursor on, made here or by threads."""
+        make = self._maker()
+        numbers = range(self._position, len(self))
+        if self.workers:
+            return _ahead(make, numbers, self.workers, self.workers * self.prefetch)
+        return (make(k, lambda: False) for k in numbers)
+
+    def _maker(self) -> Callable[[int, Callable[[], bool]], Any]:
+        """(k, stopped) -> batch k of this epoch; None if it was stopped before it was done."""
+        n, size, epoch = self._samples, self.batch_size, self._epoch
+        order = epoch_order(n, self.seed, epoch) if self.shuffle else np.arange(n)
+        plain = self.transform is None and self.collate is None
+        gather = gatherer(self.dataset) if plain else None
+        if gather is not None:
+            return lambda k, stopped: gather(order[k * size : (k + 1) * size])
+        dataset, transform, join = self.dataset, self.transform, self.collate or stacked
+        streams = sample_streams(self.seed, epoch)
+
+        def sample(i: int):
+            try:
+                found = dataset[i]
+                return found if transform is None else transform(found, streams.fork(i))
+            except Exception as e:
+                e.add_note(f"DataLoader: at sample {i} of the dataset, in epoch {epoch}")
+                raise
+
+        def make(k: int, stopped: Callable[[], bool]):
+            samples = []
+            for i in order[k * size : (k + 1) * size].tolist():
+                if stopped():
+                    return None
+                samples.append(sample(i))
+            return join(samples)
+
+        return make
+
+
+def _ahead(make: Callable, numbers: range, workers: int, depth: int) -> Iterator[Any]:
+    """make(k) for each number in order, by threads that are at most `depth` ahead.
+
+    Each thread computes under the settings of the loop that began it.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # takes a while to load
+
+    stop = threading.Event()
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="weft-data")
+    context = copy_context()
+    context.run(_race)
+    waiting: deque = deque()
+    left = iter(numbers)
+
+    def begin() -> None:
+        for k in left:
+            waiting.append(pool.submit(context.copy().run, make, k, stop.is_set))
+            return
+
+    try:
+        for _ in range(depth):
+            begin()
+        while waiting:
+            done = waiting.popleft().result()
+            begin()
+            yield done
+            del done
+    finally:
+        stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _race() -> None:
+    """Have draws refused here whose results would depend on which worker comes first."""
+    settings = current.get()
+    if settings.determinism is not None:
+        current.set(replace(settings, determinism=settings.determinism.among_threads()))
+
+
+def _check_dataset(dataset) -> None:
+    for name in ("__len__", "__getitem__"):
+        if not hasattr(dataset, name):
+            raise errors.ArgumentError(
+                f"DataLoader: a dataset of type {type(dataset).__name__} has no {name}; expected "
+                "an object with __len__ and __getitem__, such as a list or a TensorDataset"
+            )
+
+
+def _at_least(least: int, name: str, value) -> int:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+        raise errors.ArgumentError(
+            f"DataLoader: {name}={value!r}: expected an integer from {least} on"
+        )
+    return int(value)

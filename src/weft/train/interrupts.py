@@ -1,0 +1,52 @@
+"""Signals that end a run wait until what is under way is done."""
+
+import signal
+import threading
+from typing import Any
+
+_WAITING = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupts:
+    """While the block runs, SIGINT and SIGTERM are noted; the second one takes effect at once.
+
+    Only the main thread receives signals: in others, and for signals that are ignored, nothing
+    changes.
+    """
+
+    def __init__(self, wait: bool):
+        self._wait = wait
+        self._before: dict[int, Any] = {}
+        self.pending: int | None = None
+
+    def __enter__(self) -> "Interrupts":
+        if self._wait and threading.current_thread() is threading.main_thread():
+            handlers = {number: signal.getsignal(number) for number in _WAITING}
+            ignored = (signal.SIG_IGN, None)  # None: set by a library that is not Python
+            self._before = {n: h for n, h in handlers.items() if h not in ignored}
+            self._install()
+        return self
+
+    def _install(self) -> None:
+        for number in self._before:
+            signal.signal(number, self._note)
+
+    def _note(self, number, frame) -> None:
+        self.pending = number
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def deliver(self) -> None:
+        """Let the signal that was noted take effect; if it does not end the run, go on waiting."""
+        number, self.pending = self.pending, None
+        if number is not None:
+            signal.raise_signal(number)
+            self._install()
+
+    def __exit__(self, *error) -> None:
+        self._restore()
+        if self.pending is not None:  # it came after the last look
+            signal.raise_signal(self.pending)

@@ -1,0 +1,151 @@
+"""What is minimised: a loss of a model on a batch, and how much of a mean that batch is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from numbers import Real
+from typing import Any
+
+from .. import errors
+from ..core import dtypes
+from ..core.value import TENSORS
+from ..transform.trees import flatten
+
+RESERVED = ("step", "epoch", "loss", "grad_norm", "lr")
+
+
+@dataclass(frozen=True)
+class Supervised:
+    """A criterion as a loss of a model on pairs: `criterion(model(x), y)` for a batch (x, y).
+
+    criterion  (prediction, target) -> scalar
+    metrics    (prediction, target) -> number, by name; recorded beside the loss
+
+    >>> import weft as wf
+    >>> from weft.train.objective import Supervised
+    >>> loss = Supervised(wf.nn.functional.mse_loss, {"bias": lambda p, y: (p - y).mean()})
+    >>> value, metrics = loss(lambda x: 2 * x, (wf.tensor([1.0, 2.0]), wf.tensor([2.0, 3.0])))
+    >>> value.item(), metrics["bias"].item()
+    (0.5, 0.5)
+    """
+
+    criterion: Callable
+    metrics: Mapping[str, Callable] = field(default_factory=dict)
+
+    def __call__(self, model, batch):
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            parts = f" of {len(batch)}" if isinstance(batch, tuple | list | dict) else ""
+            raise errors.ArgumentError(
+                f"Trainer: a batch is a {type(batch).__name__}{parts}, expected a pair (x, y) for "
+                "a criterion of predictions and targets; give a loss(model, batch) instead"
+            )
+        x, y = batch
+        prediction = model(x)
+        loss = self.criterion(prediction, y)
+        found = prediction.detach() if type(prediction) in TENSORS else prediction
+        return loss, {name: metric(found, y) for name, metric in self.metrics.items()}
+
+
+def supervised(criterion: Callable, **metrics: Callable) -> Supervised:
+    """The loss `criterion(model(x), y)` of batches (x, y), with metrics of the same arguments.
+
+    >>> import weft as wf
+    >>> hits = lambda p, y: (p.argmax(-1) == y).mean()
+    >>> loss = wf.train.supervised(wf.nn.functional.cross_entropy, accuracy=hits)
+    """
+    return Supervised(criterion, metrics)
+
+
+def _is_criterion(loss) -> bool:
+    """Whether it is one of Weft's losses, or a module: these take predictions and targets."""
+    return hasattr(loss, "named_parameters") or getattr(loss, "__module__", "").startswith(
+        "weft.nn."
+    )
+
+
+class Objective:
+    """The loss and the metrics of a model on a batch, checked, and the batch's count."""
+
+    def __init__(self, loss, count: Callable[[Any], float] | None):
+        if not callable(loss):
+            raise errors.DTypeError(
+                f"Trainer: loss is a {type(loss).__name__}, expected a function (model, batch) -> "
+                "scalar, a loss of wf.nn, or wf.train.supervised(criterion)"
+            )
+        self.loss = Supervised(loss) if _is_criterion(loss) else loss
+        self._count = samples if count is None else count
+
+    def __call__(self, model, batch) -> tuple[Any, dict[str, Any]]:
+        """The scalar loss and the metrics, which are tensors or numbers."""
+        found = self.loss(model, batch)
+        loss, metrics = found if isinstance(found, tuple) and len(found) == 2 else (found, {})
+        if type(loss) not in TENSORS or loss.shape != () or not dtypes.is_inexact(loss.dtype):
+            came = f"{loss.dtype} of shape {loss.shape}" if type(loss) in TENSORS else type(loss)
+            raise errors.ArgumentError(
+                f"Trainer: the loss is {came}, expected a scalar tensor, or a pair of one and a "
+                "dict of metrics; reduce it with .mean()"
+            )
+        _check_metrics(metrics)
+        return loss, metrics
+
+    def count(self, batch) -> float:
+        """How many things the batch's loss is the mean of."""
+        n = self._count(batch)
+        n = n.item() if type(n) in TENSORS else n
+        if not isinstance(n, Real) or not n > 0:
+            raise errors.ArgumentError(f"Trainer: count(batch) is {n!r:.40}, expected a number > 0")
+        return n
+
+
+def _check_metrics(metrics) -> None:
+    if not isinstance(metrics, Mapping):
+        raise errors.DTypeError(
+            f"Trainer: beside the loss came a {type(metrics).__name__}, expected a dict of metrics"
+        )
+    for name, value in metrics.items():
+        if name in RESERVED or not isinstance(name, str):
+            raise errors.ArgumentError(
+                f"Trainer: a metric is called {name!r}, expected a string other than "
+                f"{', '.join(RESERVED)}"
+            )
+        scalar = value.shape == () if type(value) in TENSORS else isinstance(value, Real)
+        if not scalar:
+            raise errors.ArgumentError(
+                f"Trainer: the metric {name!r} is a {type(value).__name__}"
+                f"{getattr(value, 'shape', '')}, expected a scalar"
+            )
+
+
+def samples(batch) -> int:
+    """How many samples a batch has: the length of the first array in it.
+
+    >>> import weft as wf
+    >>> from weft.train.objective import samples
+    >>> samples({"image": wf.zeros((4, 3, 8, 8)), "label": wf.zeros(4)})
+    4
+    """
+    for leaf in flatten(batch)[0]:
+        if getattr(leaf, "shape", ()):
+            return leaf.shape[0]
+    raise errors.ArgumentError(
+        "Trainer: no array with an axis in the batch, so its samples cannot be counted; give "
+        "count=, a function of the batch"
+    )
+
+
+class Means:
+    """Means over batches, each of which has its share."""
+
+    def __init__(self):
+        self._sums: dict[str, float] = {}
+        self._shares: dict[str, float] = {}
+
+    def add(self, values: Mapping[str, Any], share: float) -> None:
+        """Take account of a batch's values."""
+        for name, value in values.items():
+            number = float(value.item() if type(value) in TENSORS else value)
+            self._sums[name] = self._sums.get(name, 0.0) + number * share
+            self._shares[name] = self._shares.get(name, 0.0) + share
+
+    def result(self) -> dict[str, float]:
+        """The means, of those batches that had each value."""
+        return {name: total / self._shares[name] for name, total in self._sums.items()}

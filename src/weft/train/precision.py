@@ -1,0 +1,63 @@
+"""The precision of a run: autocast around the forward pass, and the scale of the loss."""
+
+from typing import Any
+
+from ..amp import AmpConfig, GradScaler, PrecisionMode, autocast
+from ..core.backends import BACKENDS
+from ..optim import global_norm
+
+
+class Precision:
+    """What a step asks of mixed precision.
+
+    precision  None, "bfloat16" or "float16", or an `AmpConfig`
+    scaler     a `GradScaler`; without one, float16 gets one and a config says which
+    """
+
+    def __init__(self, precision=None, scaler: GradScaler | None = None):
+        if precision is None or isinstance(precision, AmpConfig):
+            self.mode = precision
+        else:
+            self.mode = PrecisionMode.read("Trainer: precision", precision)
+        scaler = self._own_scaler() if scaler is None else scaler
+        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+
+    def _own_scaler(self) -> GradScaler | None:
+        if isinstance(self.mode, AmpConfig):
+            return GradScaler.from_config(self.mode)
+        return GradScaler() if self.mode is PrecisionMode.FLOAT16 else None
+
+    def __str__(self) -> str:
+        return self.mode.value if isinstance(self.mode, PrecisionMode) else repr(self.mode)
+
+    def autocast(self) -> Any:
+        """A block whose operations run in the chosen precision."""
+        mode = PrecisionMode.FLOAT32 if self.mode is None else self.mode
+        return autocast(mode, enabled=self.mode is not None)
+
+    def scaled(self, loss):
+        """The loss to begin the backward pass with."""
+        if self.scaler is None:
+            return loss
+        with BACKENDS[type(loss._data)].quiet():  # an overflow is what the scaler looks for
+            return self.scaler.scale(loss)
+
+    def norm(self, optimizer, pairs: list) -> float:
+        """The norm of the gradients, which are those of the loss itself from now on."""
+        if self.scaler is None:
+            return global_norm([p.grad for _, p in pairs])
+        return self.scaler.unscale(optimizer)
+
+    def step(self, optimizer) -> None:
+        """The optimizer's step with gradients that are finite."""
+        if self.scaler is None:
+            optimizer.step()
+        else:
+            self.scaler.step(optimizer)
+            self.scaler.update()
+
+    def overflowed(self) -> bool:
+        """Whether gradients that are not finite may be the loss scale's doing; then lower it."""
+        if self.scaler is not None:
+            self.scaler.update()
+        return self.scaler is not None

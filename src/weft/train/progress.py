@@ -1,0 +1,163 @@
+"""How far a run is, for people: a bar at a terminal, lines elsewhere."""
+
+import sys
+from importlib.util import find_spec
+from time import perf_counter
+from typing import Any
+
+from .. import errors
+from .callbacks import Callback
+
+CHOICES = (True, False, "bar", "lines")
+
+
+def progress_for(choice, log_every: int) -> Callback | None:
+    """What shows the progress: True means a bar at a terminal where rich is installed."""
+    if choice is False:
+        return None
+    if choice is True:
+        choice = "bar" if sys.stderr.isatty() and find_spec("rich") else "lines"
+    return Bar() if choice == "bar" else Lines(log_every)
+
+
+def quantities(row: dict[str, float]) -> list[tuple[str, str]]:
+    """What there is to say about a step: (name, number) pairs."""
+    shown = {name: value for name, value in row.items() if name not in ("step", "epoch")}
+    names = {"grad_norm": "grad norm"}
+    return [(names.get(name, name), f"{value:.4g}") for name, value in shown.items()]
+
+
+class Pace:
+    """Samples per second, measured anew every so often, and seconds to the end of the run."""
+
+    def __init__(self, trainer, every_seconds: float):
+        self._every = every_seconds
+        self._began = self._asked = perf_counter()
+        self._first_step, self._samples = trainer.step, trainer.samples
+        self._rate = 0.0
+
+    def samples_per_second(self, trainer) -> float:
+        """Over the time since it was last measured."""
+        now = perf_counter()
+        if now - self._asked >= self._every or not self._rate:
+            self._rate = (trainer.samples - self._samples) / max(now - self._asked, 1e-9)
+            self._asked, self._samples = now, trainer.samples
+        return self._rate
+
+    def seconds_left(self, trainer) -> float | None:
+        """At the mean speed since the beginning; None if the end is not known."""
+        done = trainer.step - self._first_step
+        if trainer.total_steps is None or not done:
+            return None
+        return (perf_counter() - self._began) / done * (trainer.total_steps - trainer.step)
+
+    def said(self, trainer, row) -> str:
+        """What there is to say after a step."""
+        parts = [f"{name} {number}" for name, number in quantities(row)]
+        speed = self.samples_per_second(trainer)
+        parts.append(f"{speed:,.0f} samples/s" if speed >= 10 else f"{speed:.2g} samples/s")
+        return "  ".join([*parts, f"ETA {clock(self.seconds_left(trainer))}"])
+
+
+def clock(seconds: float | None) -> str:
+    """A duration as h:mm:ss.
+
+    >>> from weft.train.progress import clock
+    >>> clock(3725.4), clock(None)
+    ('1:02:05', '-:--:--')
+    """
+    if seconds is None:
+        return "-:--:--"
+    minutes, second = divmod(int(max(seconds, 0)), 60)
+    return f"{minutes // 60}:{minutes % 60:02d}:{second:02d}"
+
+
+class Lines(Callback):
+    """A line to standard error every `every` steps, and for each validation and skipped step."""
+
+    def __init__(self, every: int):
+        self.every = every
+        self._pace: Any = None
+
+    def on_fit_start(self, trainer) -> None:
+        self._pace = Pace(trainer, 0.0)
+
+    def on_step_end(self, trainer, row) -> None:
+        if row["step"] % self.every == 0 or row["step"] == trainer.total_steps:
+            self._say(f"{_place(trainer, row)}  {self._pace.said(trainer, row)}")
+
+    def on_skip(self, trainer, row) -> None:
+        self._say(f"{_place(trainer, row)}  {_skip(row)}")
+
+    def on_validation_end(self, trainer, metrics) -> None:
+        parts = [f"{name} {number}" for name, number in quantities(metrics)]
+        self._say(f"step {trainer.step}  validation  {'  '.join(parts)}")
+
+    def on_fit_end(self, trainer) -> None:
+        if trainer.stopped is not None:
+            self._say(f"step {trainer.step}  stopped: {trainer.stopped}")
+
+    def _say(self, text: str) -> None:
+        print(text, file=sys.stderr, flush=True)
+
+
+def _place(trainer, row) -> str:
+    total = "" if trainer.total_steps is None else f"/{trainer.total_steps}"
+    return f"step {row['step']}{total}  epoch {row['epoch']}"
+
+
+def _skip(row) -> str:
+    why = "loss scale too large" if row["overflow"] else "not finite"
+    return f"skipped: {why} (loss {row['loss']:.4g}, grad norm {row['grad_norm']:.4g})"
+
+
+class Bar(Callback):
+    """A bar by rich, with loss, gradient norm, learning rate, samples per second and time left."""
+
+    def __init__(self, console: Any = None):
+        if not find_spec("rich"):
+            raise errors.ArgumentError(
+                "Trainer: progress='bar' needs rich; pip install 'weft[train]', or take 'lines'"
+            )
+        self._console = console
+        self._bar: Any = None
+        self._task: Any = None
+        self._pace: Any = None
+
+    def on_fit_start(self, trainer) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+        columns = (
+            TextColumn("epoch {task.fields[epoch]}"),
+            BarColumn(bar_width=None),
+            MofNCompleteColumn(),
+            TextColumn("{task.description}"),
+        )
+        console = self._console or Console(stderr=True)
+        self._bar = Progress(*columns, console=console, expand=True)
+        self._task = self._bar.add_task(
+            "", total=trainer.total_steps, completed=trainer.step, epoch=trainer.epoch
+        )
+        self._pace = Pace(trainer, 0.5)
+        self._bar.start()
+
+    def on_step_end(self, trainer, row) -> None:
+        text = self._pace.said(trainer, row)
+        self._bar.update(self._task, completed=row["step"], description=text, epoch=row["epoch"])
+
+    def on_skip(self, trainer, row) -> None:
+        self._bar.console.print(f"{_place(trainer, row)}  {_skip(row)}")
+
+    def on_validation_end(self, trainer, metrics) -> None:
+        parts = [f"{name} {number}" for name, number in quantities(metrics)]
+        self._bar.console.print(f"step {trainer.step}  validation  {'  '.join(parts)}")
+
+    def on_fit_end(self, trainer) -> None:
+        if trainer.stopped is not None:
+            self._bar.console.print(f"stopped: {trainer.stopped}")
+        self._bar.stop()
+
+    def on_error(self, trainer, error) -> None:
+        if self._bar is not None:
+            self._bar.stop()

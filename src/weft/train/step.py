@@ -1,0 +1,127 @@
+"""One optimizer step: the gradients of a few batches, looked at before they are applied."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import isfinite, nan
+from typing import Any
+
+from .. import errors
+from ..array.inplace import copy_
+from ..optim import EMA, clip_grad_value, clip_grads_with_norm, global_norm
+from ..transform.backward import no_grad
+from .objective import Means, Objective
+from .precision import Precision
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a step.
+
+    values    the means over its batches: loss and metrics
+    norm      of the gradient before clipping; NaN if it was not computed
+    count     how many samples (or whatever is counted) took part
+    problem   why the step was not applied; None if it was
+    overflow  whether the reason was a loss scale that was too large
+    """
+
+    values: dict[str, float]
+    norm: float
+    count: float
+    problem: str | None = None
+    overflow: bool = False
+
+
+@dataclass(frozen=True)
+class Clip:
+    """How gradients are limited before a step: by their common norm, or each element."""
+
+    norm: float | None = None
+    value: float | None = None
+
+    def __call__(self, pairs: list, total: float) -> None:
+        """Clip gradients whose common norm is known."""
+        if self.norm is not None:
+            clip_grads_with_norm(pairs, self.norm, total)
+        if self.value is not None:
+            clip_grad_value(pairs, self.value)
+
+
+@dataclass(frozen=True)
+class Stepper:
+    """The parts of a step; `take` computes it and, unless something is not finite, applies it."""
+
+    model: Any
+    optimizer: Any
+    trained: Callable[[], list]  # (name, parameter) pairs of the optimizer
+    objective: Objective
+    precision: Precision
+    clip: Clip
+    ema: EMA | None
+
+    def take(self, batches: list, lr: float | None) -> Outcome:
+        """A step on the batches as if they were one, with this learning rate if one is given.
+
+        Their losses are means: each counts by its share of all samples. If the loss or the
+        gradient is not finite, parameters, buffers, moments and averages are as they were.
+        """
+        buffers = [b.detach().clone() for b in self.model.buffers()]
+        counts = [self.objective.count(batch) for batch in batches]
+        means, total = Means(), sum(counts)
+        self._forget_gradients()
+        for i, (batch, count) in enumerate(zip(batches, counts, strict=True)):
+            loss = self._add_gradient(batch, count / total, means)
+            if not isfinite(loss):
+                which = f"batch {i + 1} of {len(batches)}: " if len(batches) > 1 else ""
+                return self._refused(buffers, means, nan, total, f"{which}the loss is {loss}")
+        pairs = self._pairs()
+        norm = self.precision.norm(self.optimizer, pairs)
+        if not isfinite(norm):
+            return self._refused(buffers, means, norm, total, _culprits(pairs, norm), True)
+        self.clip(pairs, norm)
+        self._apply(lr)
+        return Outcome(means.result(), norm, total)
+
+    def _forget_gradients(self) -> None:
+        for p in self.model.parameters():
+            if p.requires_grad:
+                p.grad = None
+
+    def _add_gradient(self, batch, share: float, means: Means) -> float:
+        """Add a batch's part to the gradients, if its loss is finite; returns the loss."""
+        with self.precision.autocast():
+            loss, metrics = self.objective(self.model, batch)
+        value = loss.item()
+        means.add({"loss": value, **metrics}, share)
+        if isfinite(value):
+            self.precision.scaled(loss if share == 1 else loss * share).backward()
+        return value
+
+    def _pairs(self) -> list:
+        pairs = [(name, p) for name, p in self.trained() if p.grad is not None]
+        if not pairs:
+            raise errors.ArgumentError(
+                "Trainer: no parameter of the optimizer has a gradient: the loss does not depend "
+                "on them; see wf.explain_grad(loss, parameter)"
+            )
+        return pairs
+
+    def _apply(self, lr: float | None) -> None:
+        if lr is not None:
+            self.optimizer.set_lr(lr)
+        self.precision.step(self.optimizer)
+        if self.ema is not None:
+            self.ema.update()
+
+    def _refused(self, buffers, means, norm, count, problem, gradient=False) -> Outcome:
+        with no_grad():
+            for buffer, before in zip(self.model.buffers(), buffers, strict=True):
+                copy_(buffer, before)
+        overflow = gradient and self.precision.overflowed()
+        self._forget_gradients()
+        return Outcome(means.result(), norm, count, problem, overflow)
+
+
+def _culprits(pairs: list, norm: float) -> str:
+    bad = [name for name, p in pairs if not isfinite(global_norm([p.grad]))]
+    listed = ", ".join(bad[:10]) + (f" and {len(bad) - 10} more" if len(bad) > 10 else "")
+    return f"the gradient's norm is {norm}; not finite: {listed or 'only the sum of squares'}"

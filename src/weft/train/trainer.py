@@ -1,0 +1,371 @@
+"""`Trainer`: the loop that trains a model, and continues exactly after an interruption."""
+
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack, nullcontext
+from dataclasses import is_dataclass
+from math import nan
+from pathlib import Path
+from typing import Any
+
+from .. import errors
+from ..array import random
+from ..io import locked, save_checkpoint
+from ..io.durable import make_directories
+from ..optim import EMA
+from ..transform.backward import enable_grad, no_grad
+from . import arguments, state
+from .callbacks import Callback, Callbacks
+from .history import History
+from .interrupts import Interrupts
+from .objective import Means, Objective
+from .plan import Plan
+from .precision import Precision
+from .progress import progress_for
+from .step import Clip, Outcome, Stepper
+
+
+class Trainer:
+    """Trains a model on batches by an optimizer; runs that were killed go on to the bit.
+
+    model       a `wf.nn.Module`; if it is in evaluation mode, it is put into training mode, else
+                parts of it that are (a frozen batch norm) stay so
+    optimizer   an optimizer of `wf.optim`, `EMAOptimizer` and `MultiGroupOptimizer` included; one
+                without parameters gets those of the model
+    loss        (model, batch) -> scalar, or (scalar, dict of metrics). Losses of `wf.nn` (functions
+                and modules) and `wf.train.supervised(criterion)` take `(model(x), y)` of batches
+                (x, y). A loss is a mean over what `count` counts
+    schedule    a schedule of `wf.optim.schedulers`, by step; a plateau follows the validation loss
+    accumulate  batches of the loader in one step, which equals the step of one large batch
+    precision   None, "bfloat16", "float16", or a `wf.amp.AmpConfig`, for the forward pass
+    scaler      a `wf.amp.GradScaler`; with float16, one is made
+    clip_norm   the largest norm of all gradients together
+    clip_value  the largest absolute value of each element of the gradients
+    ema         the decay of averages of the parameters, or an `EMA`; validation uses the averages
+    count       batch -> how many things its loss is the mean of; by default its samples
+    callbacks   `Callback`s, called in their order
+    directory   where checkpoints go
+    save_every  steps from one checkpoint to the next; one is saved at the end in any case
+    keep        how many of the newest checkpoints stay; None: all
+    log_every   steps from one printed line to the next, where there is no bar
+    progress    True: a bar at a terminal, lines elsewhere; "bar"; "lines"; False
+    nonfinite   "raise": a loss or gradient that is NaN or infinite is an error, before anything
+                has changed; "skip": that step is left out and recorded
+    max_skips   so many steps left out in a row are an error (also those of a loss scale that
+                was too large)
+    signals     whether SIGINT and SIGTERM wait for the end of the step and its checkpoint; a
+                second one does not wait
+
+    >>> import weft as wf
+    >>> wf.random.seed(0)
+    >>> x = wf.rand((64, 3))
+    >>> data = wf.train.TensorDataset(x, x @ wf.tensor([[1.0], [2.0], [3.0]]))
+    >>> loader = wf.train.DataLoader(data, batch_size=16, shuffle=True)
+    >>> model = wf.nn.Linear(3, 1)
+    >>> optimizer = wf.optim.Adam(model, lr=0.1)
+    >>> trainer = wf.train.Trainer(model, optimizer, wf.nn.functional.mse_loss, progress=False)
+    >>> history = trainer.fit(loader, epochs=100)
+    >>> len(history), history["loss"][-1] < 1e-3
+    (400, True)
+    """
+
+    def __init__(
+        self,
+        model,
+        optimizer,
+        loss: Callable,
+        *,
+        schedule=None,
+        accumulate: int = 1,
+        precision=None,
+        scaler=None,
+        clip_norm: float | None = None,
+        clip_value: float | None = None,
+        ema: float | EMA | None = None,
+        count: Callable[[Any], float] | None = None,
+        callbacks: Iterable[Callback] = (),
+        directory=None,
+        save_every: int | None = None,
+        keep: int | None = 3,
+        log_every: int = 10,
+        progress: bool | str = True,
+        nonfinite: str = "raise",
+        max_skips: int = 25,
+        signals: bool = True,
+    ):
+        arguments.check_model(model)
+        arguments.bind(optimizer, model)
+        arguments.check_clip(clip_norm, clip_value)
+        arguments.check_schedule(schedule)
+        arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
+        arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
+        self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        self.accumulate = arguments.at_least_one("accumulate", accumulate)
+        self.own_ema = arguments.averages(ema, model, optimizer)
+        self.directory = None if directory is None else Path(directory)
+        self.save_every = arguments.interval("save_every", save_every, directory)
+        self.keep = None if keep is None else arguments.at_least_one("keep", keep)
+        self.nonfinite = nonfinite
+        self.max_skips = arguments.at_least_one("max_skips", max_skips)
+        self.signals = signals
+        self.step = 0  # how many steps have been applied
+        self.samples = 0  # how many samples this trainer has trained on since it was made
+        self.skips = 0  # how many steps in a row were not applied
+        self.history = History()
+        self.stopped: str | None = None  # why the run ended before its time
+        self.total_steps: int | None = None
+        self._precision = Precision(precision, scaler)
+        self._clip = Clip(clip_norm, clip_value)
+        shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
+        self.callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
+        self._objective = Objective(loss, count)
+        self._plan: Any = None  # what the last call of fit() was asked for
+        self._saved: tuple | None = None  # where the run was when it was last saved or loaded
+
+    # What callbacks ask for
+
+    @property
+    def scaler(self):
+        """The scale of the loss, if there is one."""
+        return self._precision.scaler
+
+    @property
+    def ema(self) -> EMA | None:
+        """The averages of the parameters: the trainer's, or those of an `EMAOptimizer`."""
+        return getattr(self.optimizer, "ema", None) if self.own_ema is None else self.own_ema
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs have been gone through."""
+        return 0 if self._plan is None else self._plan.loader.epoch
+
+    @property
+    def validates(self) -> bool:
+        """Whether this run was given data to validate on."""
+        return self._plan is not None and self._plan.validation is not None
+
+    def stop(self, reason: str) -> None:
+        """End the run after this step."""
+        self.stopped = reason
+
+    def weights(self) -> dict[str, Any]:
+        """Copies of the model's state and of the averages."""
+        return state.weights(self)
+
+    def set_weights(self, kept: dict[str, Any]) -> None:
+        """Go back to what `weights()` gave."""
+        state.set_weights(self, kept)
+
+    def settings(self) -> dict[str, Any]:
+        """What decides on the numbers of a run besides the parts that are saved themselves."""
+        return {
+            "accumulate": self.accumulate,
+            "precision": str(self._precision),
+            "clip_norm": self._clip.norm,
+            "clip_value": self._clip.value,
+            "schedule": (repr if is_dataclass(self.schedule) else _kind)(self.schedule),
+            "nonfinite": self.nonfinite,
+        }
+
+    # Training
+
+    def fit(
+        self,
+        loader,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        validation: Iterable | None = None,
+        validate_every: int | None = None,
+        resume=None,
+    ) -> History:
+        """Train until so many epochs or steps are done, counted from the run's beginning.
+
+        loader          a `wf.train.DataLoader`
+        validation      batches to evaluate the model on, every `validate_every` steps or, without
+                        that, at the end of each epoch
+        resume          "auto": go on from the newest intact checkpoint in `directory`, if there
+                        is one; a path: from that checkpoint
+
+        A model, optimizer or loader other than the saved one is an error that names all that
+        differs; other settings or versions are a `wf.errors.ResumeWarning`.
+        """
+        plan = Plan(loader, epochs, steps, validation, validate_every)
+        arguments.check_plan(plan, self.schedule)
+        self._plan, self.stopped = plan, None
+        with ExitStack() as stack:
+            if self.directory is not None:
+                make_directories(self.directory)
+                stack.enter_context(locked(self.directory))
+            self._begin(resume)
+            interrupts = stack.enter_context(Interrupts(self.signals))
+            stack.enter_context(enable_grad())
+            try:
+                self._run(plan, interrupts)
+            except BaseException as error:
+                self.callbacks.call("on_error", self, error)
+                raise
+        return self.history
+
+    def _begin(self, resume) -> None:
+        saved = state.found_checkpoint(self.directory, resume)
+        if self.directory is not None and self._saved is None:
+            state.check_directory(
+                self.directory, resume, self.step if saved is None else saved.step
+            )
+        if saved is not None:
+            state.restore(self, self._plan.loader, saved)
+            self._saved = self._place()
+        self.total_steps = self._plan.last_step(self.step, self.accumulate)
+
+    def _run(self, plan: Plan, interrupts: Interrupts) -> None:
+        self.callbacks.call("on_fit_start", self)
+        if not self.model.training:
+            self.model.train()
+        stepper = Stepper(
+            self.model,
+            self.optimizer,
+            lambda: arguments.trained(self.optimizer),
+            self._objective,
+            self._precision,
+            self._clip,
+            self.own_ema,
+        )
+        while not self._over() and not plan.out_of_epochs:
+            self._train_epoch(stepper, interrupts)
+            if interrupts.pending is not None:
+                self._save_if_moved()
+                interrupts.deliver()
+        self._save_if_moved()
+        self.callbacks.call("on_fit_end", self)
+
+    def _over(self) -> bool:
+        steps = self._plan.steps
+        return self.stopped is not None or (steps is not None and self.step >= steps)
+
+    def _train_epoch(self, stepper: Stepper, interrupts: Interrupts) -> None:
+        """The rest of an epoch, or a part of it.
+
+        The loader is never asked for more than there is, so that its cursor stays in the epoch
+        whose end has not been dealt with.
+        """
+        loader = self._plan.loader
+        batches = iter(loader)
+        while left := len(loader) - loader.position:
+            group = [next(batches) for _ in range(min(left, self.accumulate))]
+            self._take(stepper, group)
+            if interrupts.pending or (self._over() and loader.position < len(loader)):
+                return
+        next(batches, None)  # the loader begins its next epoch
+        if self._plan.validates_epochs:
+            self._validate()
+        self.callbacks.call("on_epoch_end", self)
+
+    def _take(self, stepper: Stepper, batches: list) -> None:
+        lr = None if self.schedule is None else self.schedule.get_lr(self.step)
+        outcome = stepper.take(batches, lr)
+        self.samples += outcome.count
+        if outcome.problem is not None:
+            self._skip(outcome, len(batches))
+            return
+        self.step, self.skips = self.step + 1, 0
+        rate = self.optimizer.param_groups[0]["lr"]
+        loss, metrics = outcome.values["loss"], dict(outcome.values)
+        del metrics["loss"]
+        row = {"step": self.step, "epoch": self.epoch, "loss": loss, "grad_norm": outcome.norm}
+        row |= {"lr": nan if rate is None else rate, **metrics}
+        self.history.train.append(row)
+        self.callbacks.call("on_step_end", self, row)
+        if self._plan.validate_every is not None and self.step % self._plan.validate_every == 0:
+            self._validate()
+        if self.save_every is not None and self.step % self.save_every == 0:
+            self.save()
+
+    def _skip(self, outcome: Outcome, batches: int) -> None:
+        """Leave a step out, or refuse to."""
+        self.skips += 1
+        first = self._plan.loader.position - batches
+        where = f"step {self.step + 1}, epoch {self.epoch}, batch {first}"
+        where += f" to {first + batches - 1}" if batches > 1 else ""
+        if self.nonfinite == "raise" and not outcome.overflow:
+            raise errors.AnomalyError(
+                f"Trainer: {where}: {outcome.problem}; nothing was changed. Train under "
+                "wf.detect_anomaly() to find the operation, lower the learning rate or clip, or "
+                "leave such steps out with nonfinite='skip'"
+            )
+        row = {"step": self.step + 1, "epoch": self.epoch, "batch": first}
+        row |= {"loss": outcome.values["loss"], "grad_norm": outcome.norm}
+        row["overflow"] = int(outcome.overflow)
+        self.history.skipped.append(row)
+        self.callbacks.call("on_skip", self, row)
+        if self.skips >= self.max_skips:
+            raise errors.AnomalyError(
+                f"Trainer: {where}: {outcome.problem}; {self.skips} steps in a row were left out "
+                f"(max_skips={self.max_skips}), so this is not a single bad batch. Train under "
+                "wf.detect_anomaly() to find the operation"
+            )
+
+    # Validation
+
+    def _validate(self) -> None:
+        metrics = self.evaluate(self._plan.validation)
+        self.history.validation.append({"step": self.step, "epoch": self.epoch, **metrics})
+        if hasattr(self.schedule, "step"):
+            self.schedule.step(metrics["loss"])
+        self.callbacks.call("on_validation_end", self, metrics)
+
+    def evaluate(self, loader, *, averaged: bool | None = None) -> dict[str, float]:
+        """The loss and the metrics over all batches; each counts by its samples.
+
+        averaged  whether to use the averages of the parameters; by default if there are any
+
+        Nothing changes: dropout and the like are off, and random numbers and the loader are
+        afterwards where they were.
+        """
+        ema, means, position = self.ema, Means(), random.get_state()
+        averaged = ema is not None if averaged is None else averaged
+        if averaged and ema is None:
+            raise errors.ArgumentError("Trainer.evaluate: averaged=True, but there is no EMA")
+        cursor = loader.state_dict() if hasattr(loader, "state_dict") else None
+        modes = [(module, module.training) for module in self.model.modules()]
+        self.model.eval()
+        try:
+            with no_grad(), ema.swapped() if averaged else nullcontext():
+                for batch in loader:
+                    with self._precision.autocast():
+                        loss, metrics = self._objective(self.model, batch)
+                    means.add({"loss": loss, **metrics}, self._objective.count(batch))
+        finally:
+            for module, training in modes:
+                module.training = training
+            random.set_state(position)
+            if cursor is not None:
+                loader.load_state_dict(cursor)
+        if not means.result():
+            raise errors.ArgumentError("Trainer.evaluate: there are no batches to evaluate on")
+        return means.result()
+
+    # Saving
+
+    def _place(self) -> tuple:
+        return self.step, self._plan.loader.epoch, self._plan.loader.position
+
+    def save(self) -> Path:
+        """Save a checkpoint of the run as it is now; returns its path."""
+        if self.directory is None or self._plan is None:
+            raise errors.ArgumentError(
+                "Trainer.save: needs Trainer(…, directory=…), and a run that fit() has begun"
+            )
+        path = save_checkpoint(
+            self.directory, state.capture(self, self._plan.loader), keep_last=self.keep
+        )
+        self._saved = self._place()
+        self.callbacks.call("on_save", self, path)
+        return path
+
+    def _save_if_moved(self) -> None:
+        if self.directory is not None and self._saved != self._place():
+            self.save()
+
+
+def _kind(x) -> str | None:
+    return None if x is None else type(x).__name__
