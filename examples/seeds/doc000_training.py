@@ -6,55 +6,33 @@ Sections: Basic Training Loop; Gradient Accumulation; Mixed Precision Training.
 from expect import close
 
 import weft as wf
+from weft import nn
+from weft.amp import GradScaler, autocast
 from weft.optim import Adam, AdamConfig
+from weft.train import DataLoader, TensorDataset
 
 
-class Linear:
-    """x·weight + bias."""
-
-    def __init__(self, in_features, out_features, bias=True):
-        self.weight = wf.Parameter.randn((in_features, out_features), 0.0, 0.5)
-        self.bias = wf.Parameter.zeros((out_features,)) if bias else None
-
-    def forward(self, x):
-        y = x.matmul(self.weight.tensor())
-        return y if self.bias is None else y.add(self.bias.tensor())
-
-
-class Model:
+class Model(nn.Module):
     """The document's model: two linear layers and their parameters."""
 
     def __init__(self):
-        self.linear1 = Linear(3, 8)
-        self.linear2 = Linear(8, 2, bias=False)
+        super().__init__()
+        self.linear1 = nn.Linear(3, 8)
+        self.linear2 = nn.Linear(8, 2, bias=False)
 
     def forward(self, x):
         return self.linear2.forward(self.linear1.forward(x))
 
-    def parameters(self):
-        params = [self.linear1.weight]
-        if self.linear1.bias is not None:
-            params.append(self.linear1.bias)
-        params.append(self.linear2.weight)
-        if self.linear2.bias is not None:
-            params.append(self.linear2.bias)
-        return params
 
-    def zero_grad(self):
-        for param in self.parameters():
-            param.zero_grad()
-
-
-def criterion(output, target):
-    """The mean squared error."""
-    return output.sub(target).square().mean()
+CRITERION = nn.MSELoss()
 
 
 def batches(count, size):
     """Inputs with the targets of a fixed affine map."""
     slope = wf.tensor([[1.0, -1.0], [0.5, 2.0], [-2.0, 0.0]])
-    inputs = [wf.randn((size, 3)) for _ in range(count)]
-    return [(x, x.matmul(slope).add(wf.tensor([1.0, -0.5]))) for x in inputs]
+    inputs = wf.randn((count * size, 3))
+    data = TensorDataset(inputs, inputs.matmul(slope).add(wf.tensor([1.0, -0.5])))
+    return DataLoader(data, batch_size=size)
 
 
 def basic_training_loop():
@@ -67,7 +45,7 @@ def basic_training_loop():
             model.zero_grad()
 
             output = model.forward(inputs)
-            loss = criterion(output, target)
+            loss = CRITERION.forward(output, target)
 
             grads = loss.backward()
 
@@ -81,7 +59,7 @@ def basic_training_loop():
             optimizer.step(param_updates)
             losses.append(loss.to_scalar())
 
-    assert len(param_updates) == len(model.parameters()) == 3
+    assert len(param_updates) == len(list(model.parameters())) == 3
     assert losses[-1] < 1e-6 * losses[0]
 
 
@@ -91,14 +69,14 @@ def gradient_accumulation():
     accumulated_grads = wf.GradientMap()
 
     for inputs, target in parts:
-        loss = criterion(model.forward(inputs), target)
+        loss = CRITERION.forward(model.forward(inputs), target)
         loss_scaled = loss.div_scalar(accumulation_steps)
         grads = loss_scaled.backward()
         for tensor_id, grad in grads.items():
             accumulated_grads.accumulate(tensor_id, grad)
 
     inputs, target = (wf.concat(side) for side in zip(*parts, strict=True))
-    big_batch = criterion(model.forward(inputs), target).backward()
+    big_batch = CRITERION.forward(model.forward(inputs), target).backward()
     for param in model.parameters():
         grad = accumulated_grads.get(param.id)
         close(grad, big_batch[param].numpy(), ulps=64)
@@ -114,21 +92,25 @@ def gradient_accumulation():
 
 def mixed_precision_training():
     loss_scale = 1024.0
-    param = wf.Parameter(wf.tensor([1.0], dtype="float16"))
+    param, inputs = wf.Parameter(wf.tensor([[1.0]])), wf.tensor([[2.0**-13]])
 
     def compute_loss():
-        return param.mul_scalar(2.0**-13).mul_scalar(2.0**-13).sum()
+        with autocast("float16"):
+            return inputs.matmul(param).mul_scalar(2.0**-13).sum()
 
-    # 2⁻²⁶ is below the smallest float16, 2⁻²⁴.
-    assert compute_loss().backward()[param].tolist() == [0.0]
+    # On its way through the product the gradient is 2⁻²⁶, below the smallest float16, 2⁻²⁴.
+    assert compute_loss().backward()[param].tolist() == [[0.0]]
 
     scaled_loss = compute_loss().mul_scalar(loss_scale)
     grads = scaled_loss.backward()
-    assert grads[param].dtype == wf.float16
-
     for tensor_id, grad in grads.items():
-        grads[tensor_id] = grad.to(wf.float32).div_scalar(loss_scale)
-    assert grads[param].tolist() == [2.0**-26]
+        grads[tensor_id] = grad.div_scalar(loss_scale)
+    assert grads[param].dtype == wf.float32 and grads[param].tolist() == [[2.0**-26]]
+
+    scaler = GradScaler(init_scale=loss_scale)
+    scaled = scaler.scale(compute_loss()).backward()
+    assert scaler.unscale(scaled) == 2.0**-26
+    assert scaled[param].tolist() == grads[param].tolist()
 
 
 def main():

@@ -1,13 +1,15 @@
 """001 FLAME Automatic Differentiation: looking at gradients and at what is saved for them.
 
 Sections: Gradient Debugging; 1. Minimize Saved Tensors; 4. Profile Memory Usage.
-Of the second, dropout and layer norm are left to the neural operations.
 """
 
 import math
 
+import numpy as np
+
 import weft as wf
 from weft import AutogradContext
+from weft.nn import functional as F
 
 
 def gradient_debugging():
@@ -26,12 +28,33 @@ def gradient_debugging():
     assert f"Gradient norm: {grad_norm.to_vec()[0]}" == "Gradient norm: 5.0"
 
 
-def minimize_saved_tensors():
-    x = wf.ones(1000, requires_grad=True)
+def saved_by(operation, x):
+    """What an operation saves: the number of bytes, and the arrays themselves."""
+    kept = []
     before = wf.memory_stats().bytes
-    y = x.relu()
-    saved = wf.memory_stats().bytes - before
-    assert y.requires_grad and saved <= 1000, "one byte an element: a mask, not the input"
+    y = operation(x)
+    bytes_ = wf.memory_stats().bytes - before
+    assert y.requires_grad
+    with wf.saved_tensors_hooks(lambda t: kept.append(t.numpy()) or t, lambda t: t):
+        operation(x)
+    return bytes_, kept
+
+
+def minimize_saved_tensors():
+    x = wf.randn((50, 20), requires_grad=True)
+
+    size, _ = saved_by(wf.relu, x)
+    assert size <= 1000, "one byte an element: a mask, not the input"
+
+    size, kept = saved_by(lambda x: F.dropout(x, 0.5), x)
+    assert size <= 1000 and [mask.dtype for mask in kept if mask.shape == x.shape] == [bool]
+
+    size, kept = saved_by(lambda x: F.layer_norm(x, 20), x)
+    assert size <= 4 * (1000 + 2 * 50), "one array, a mean and a deviation for each row"
+    (normalized,) = [array for array in kept if array.shape == x.shape]
+    plain = x.detach().numpy()
+    expected = (plain - plain.mean(1, keepdims=True)) / plain.std(1, keepdims=True)
+    np.testing.assert_allclose(normalized, expected, atol=1e-4)
 
 
 def profile_memory_usage():

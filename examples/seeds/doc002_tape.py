@@ -2,9 +2,9 @@
 
 Sections: 1. Gradient Tape; 2. Tracked Tensors; Reverse Mode (Backpropagation);
 4. Higher-Order Derivatives; Minimal Example; `GradientTape`; `TrackedTensor<T>`.
-Of `GradientTape`, the configured constructors and `forward_gradient` are left to the capabilities
-they name. The document's higher-order program cannot work as written: its second tape watches a
-value that was already computed.
+Of `GradientTape`, `with_checkpoint_config` is left to the capability it names. The document's
+higher-order program cannot work as written: its second tape watches a value that was already
+computed.
 """
 
 import numpy as np
@@ -101,6 +101,25 @@ def tracked_tensor_operations():
     assert grads[0].tolist() == [[14.0, 14.0], [14.0, 14.0]]
 
 
+def configured_constructors():
+    """Every constructor gives a tape with the same methods; what a config changes shows inside."""
+    x, drawn = wf.ones([2, 2]), []
+    for make, config in (
+        (GradientTape.with_amp_config, wf.AmpConfig(precision_mode="bfloat16")),
+        (GradientTape.with_scheduler_config, wf.SchedulerConfig(strategy="forward")),
+        (GradientTape.with_deterministic_config, wf.DeterministicConfig(global_seed=5)),
+        (GradientTape.with_deterministic_config, wf.DeterministicConfig(global_seed=5)),
+    ):
+        tape = make(config)
+        with tape:
+            y = tape.watch(x).matmul(x)
+            drawn.append((y.dtype, wf.rand(2).tolist()))
+        grads = tape.gradient([y], [x])
+        assert grads[0].tolist() == [[4.0, 4.0], [4.0, 4.0]] and grads[0].dtype == wf.float32
+    assert [dtype for dtype, _ in drawn] == [wf.bfloat16, *[wf.float32] * 3]
+    assert drawn[2] == drawn[3] != drawn[1]
+
+
 def main():
     wf.random.seed(0)
     gradient_tape()
@@ -111,6 +130,7 @@ def main():
     higher_order_nested()
     minimal_example()
     tracked_tensor_operations()
+    configured_constructors()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from expect import close
 
 import weft as wf
+from weft import nn
 from weft.optim import (
     SGD,
     Adam,
@@ -68,10 +69,22 @@ class LoRATrainingConfig:
     unet_lr_scale: float
 
 
+class LoRAModel(nn.Module):
+    """Two parts, each a frozen linear map with an adapter."""
+
+    def __init__(self):
+        super().__init__()
+        self.text_encoder = nn.LoRALinear(2, 2, rank=2, alpha=2.0)
+        self.unet = nn.LoRALinear(2, 2, rank=2, alpha=2.0)
+
+    def forward(self, x):
+        return self.unet(self.text_encoder(x))
+
+
 def setup_lora_optimizer(model, config):
     adam_config = AdamConfig(lr=config.base_lr, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01)
     groups = by_pattern(
-        model,
+        model.lora_parameters(),
         {
             "text_encoder.*": {"lr_scale": config.text_encoder_lr_scale},
             "unet.*": {"lr_scale": config.unet_lr_scale},
@@ -81,16 +94,25 @@ def setup_lora_optimizer(model, config):
 
 
 def lora_set_up():
-    model = wf.ParameterDict()
-    for name in ("text_encoder.lora_a", "text_encoder.lora_b", "unet.lora_a", "unet.lora_b"):
-        model.insert(name, wf.Parameter(wf.ones((2, 2))))
+    wf.random.seed(0)
+    model = LoRAModel()
     optimizer = setup_lora_optimizer(model, LoRATrainingConfig(1e-2, 0.5, 1.0))
-
+    names = [name for name, _ in model.lora_parameters()]
+    assert set(names) == {f"{part}.lora_{x}" for part in ("text_encoder", "unet") for x in "AB"}
     assert [len(group["params"]) for group in optimizer.param_groups] == [2, 2]
-    optimizer.step([wf.ones((2, 2))] * 4)
-    close(model["text_encoder.lora_a"], [[1.0 - 0.5e-2] * 2] * 2)
-    close(model["unet.lora_b"], [[1.0 - 1e-2] * 2] * 2)
-    assert set(optimizer.state_dict()["state"]) == set(model)
+
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    grads = model(wf.randn((8, 2))).square().mean().backward()
+    optimizer.step(grads)
+    for name, value in model.state_dict().items():
+        moved = abs(value.numpy() - before[name].numpy()).max()
+        if "lora" not in name:
+            assert moved == 0.0, "the base is frozen"
+        elif name.endswith("lora_B"):
+            # Adam's first step is the rate, wherever the gradient is not 0.
+            rate = 0.5e-2 if name.startswith("text_encoder") else 1e-2
+            close(wf.tensor(moved), rate, ulps=64)
+    assert set(optimizer.state_dict()["state"]) == set(names)
 
 
 def plain_rates():

@@ -5,49 +5,48 @@ The document's files end in `.pt`; ours are safetensors files and directories of
 name.
 """
 
+import copy
 import tempfile
 from pathlib import Path
 
 import weft as wf
 from weft import Checkpoint, load_checkpoint, load_optimizer, save_checkpoint, save_optimizer
+from weft.nn import Linear
 from weft.optim import Adam, AdamConfig
+
+INPUT = wf.tensor([[3.0, -1.0, 0.5], [1.0, 2.0, -2.0]])
 
 
 def train(model, optimizer, steps):
     for _ in range(steps):
-        loss = model["weight"].tensor().square().sum()
-        grads = loss.backward()
+        grads = model(INPUT).square().sum().backward()
         optimizer.step([(name, p, grads[p]) for name, p in model.named_parameters()])
 
 
-def new_model():
-    return wf.ParameterDict({"weight": wf.Parameter(wf.tensor([3.0, -1.0, 0.5]))})
-
-
 def state_of(model):
-    return {name: p.detach() for name, p in model.named_parameters()}
+    return {name: value.tolist() for name, value in model.state_dict().items()}
 
 
 def optimizer_state(directory):
-    model, optimizer = new_model(), Adam(AdamConfig(lr=0.1))
+    model, optimizer = Linear(3, 2), Adam(AdamConfig(lr=0.1))
     train(model, optimizer, 3)
     save_optimizer(optimizer, directory / "optimizer_checkpoint.pt")
 
     loaded = load_optimizer(directory / "optimizer_checkpoint.pt", Adam)
     assert loaded.config == optimizer.config
-    copy = wf.ParameterDict({"weight": wf.Parameter(model["weight"].detach())})
+    same = copy.deepcopy(model)
     train(model, optimizer, 3)
-    train(copy, loaded, 3)
-    assert copy["weight"].tolist() == model["weight"].tolist()
+    train(same, loaded, 3)
+    assert state_of(same) == state_of(model)
 
 
 def full_checkpoint(directory):
-    model, optimizer = new_model(), Adam(AdamConfig(lr=0.1))
+    model, optimizer = Linear(3, 2), Adam(AdamConfig(lr=0.1))
     current_epoch, global_step = 2, 3
     train(model, optimizer, global_step)
 
     checkpoint = Checkpoint(
-        model_state=state_of(model),
+        model_state=model.state_dict(),
         optimizer_state=optimizer.state_dict(),
         epoch=current_epoch,
         step=global_step,
@@ -57,11 +56,12 @@ def full_checkpoint(directory):
 
     checkpoint = load_checkpoint(directory / "full_checkpoint.pt")
     assert (checkpoint.epoch, checkpoint.step) == (2, 3)
-    resumed = wf.ParameterDict({"weight": wf.Parameter(checkpoint.model_state["weight"])})
+    resumed = Linear(3, 2)
+    resumed.load_state_dict(checkpoint.model_state)
     optimizer = Adam(resumed, AdamConfig())
     optimizer.load_state_dict(checkpoint.optimizer_state)
     train(resumed, optimizer, 2)
-    assert resumed["weight"].tolist() == model["weight"].tolist()
+    assert state_of(resumed) == state_of(model)
 
 
 def main():

@@ -4,28 +4,21 @@ The document's trainer, with a small network in the place of the diffusion model
 """
 
 import weft as wf
+from weft import nn
 from weft.optim import EMA, AdamW, AdamWConfig, CosineScheduler, clip_grad_norm
+from weft.train import DataLoader, TensorDataset
 
 
-class Model:
-    """Two matrices with a tanh between them."""
+class Model(nn.Module):
+    """Two linear maps with a tanh between them."""
 
     def __init__(self):
-        self.params = wf.ParameterDict()
-        self.params.insert("first", wf.Parameter.randn((4, 16), 0.0, 0.5))
-        self.params.insert("second", wf.Parameter.randn((16, 1), 0.0, 0.25))
-
-    def named_parameters(self):
-        return self.params.named_parameters()
-
-    def zero_grad(self):
-        self.params.zero_grad()
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 16), nn.Linear(16, 1)
 
     def forward(self, batch):
         inputs, _ = batch
-        return inputs.matmul(self.params["first"].tensor()).tanh().matmul(
-            self.params["second"].tensor()
-        )  # fmt: skip
+        return self.second(self.first(inputs).tanh())
 
 
 class FluxLoRATrainer:
@@ -71,8 +64,9 @@ class FluxLoRATrainer:
 
 def main():
     wf.random.seed(0)
-    inputs = [wf.randn((16, 4)) for _ in range(5)]
-    dataloader = [(x, x[:, :1].sub(x[:, 1:2]).tanh()) for x in inputs]
+    x = wf.randn((80, 4))
+    dataset = TensorDataset(x, x[:, :1].sub(x[:, 1:2]).tanh())
+    dataloader = DataLoader(dataset, batch_size=16, shuffle=True)
 
     trainer = FluxLoRATrainer(Model(), CosineScheduler(0.02, 1e-4, 20, 200), decay=0.9)
     losses = [trainer.train_epoch(dataloader) for _ in range(40)]
@@ -80,7 +74,7 @@ def main():
     assert losses[-1] < 0.05 * losses[0]
 
     with trainer.ema.swapped():
-        loss = trainer.compute_loss(trainer.model.forward(dataloader[0]), dataloader[0])
+        loss = trainer.compute_loss(trainer.model.forward(dataset.tensors), dataset.tensors)
     assert loss.item() < 0.1 * losses[0]
 
 
