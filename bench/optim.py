@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 import weft as wf
+from weft.backend import threads
 
 SIZE, ROUNDS = 10_000_000, 15
 SMALL = [(128, 128), (128,), (512, 128), (512,)] * 50
@@ -56,7 +57,7 @@ def report(title: str, name: str, values, grads, fused: bool, **options):
 def main():
     rng = np.random.default_rng(0)
     values, grads = ([rng.standard_normal(SIZE, np.float32)] for _ in range(2))
-    print(f"{torch.get_num_threads()} threads of torch, {wf.optim.pool.threads()} of Weft")
+    print(f"{torch.get_num_threads()} threads of torch, {threads.cores()} of Weft")
     for name, fused, options in (
         ("AdamW", True, {}),
         ("Adam", True, {"weight_decay": 0.1}),

@@ -30,7 +30,8 @@ def test_there_are_examples():
     assert len(tests) >= 20
 
 
-def test_the_programs_of_the_readme():
+def test_the_programs_of_the_readme(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # one of them saves checkpoints
     programs = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     names: dict = {}
     with contextlib.redirect_stdout(io.StringIO()):
@@ -38,3 +39,6 @@ def test_the_programs_of_the_readme():
             exec(compile(program, str(README), "exec"), names)
     assert names["first"].item() == names["second"].item() == 12.0
     assert len(names["grads"]) == 1 and names["signal"].grad.tolist() == [1.0, 1.0, 1.0]
+    losses = names["history"]["loss"]
+    assert len(losses) == 800 and losses[-1] < 0.01 * losses[0]
+    assert (tmp_path / "run" / "step-00000800").is_dir()
