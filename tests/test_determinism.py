@@ -581,16 +581,26 @@ def test_workers_that_would_draw_in_whatever_order_they_come():
 
 
 def test_torch_is_set_and_put_back():
-    torch.backends.cudnn.benchmark = True
-    try:
+    cudnn = torch.backends.cudnn
+    with cudnn.flags(enabled=True, benchmark=True):
         with wf.deterministic(cudnn_deterministic=False):
             assert torch.are_deterministic_algorithms_enabled() and torch.get_num_threads() == 1
-            assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (0, 1)
+            assert (cudnn.deterministic, cudnn.benchmark) == (0, 1)
             with wf.deterministic(cudnn_deterministic=True):
-                assert torch.backends.cudnn.deterministic and not torch.backends.cudnn.benchmark
-        assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.benchmark) == (0, 1)
-    finally:
-        torch.backends.cudnn.benchmark = False
+                assert cudnn.deterministic and not cudnn.benchmark
+        assert (cudnn.deterministic, cudnn.benchmark) == (0, 1)
+
+
+def test_torchs_frozen_settings():
+    """torch.testing, for one, has PyTorch refuse to set the flags of cuDNN one by one."""
+    lines = (
+        "import torch, weft as wf",
+        "torch.backends.disable_global_flags()",
+        "with wf.deterministic(cudnn_deterministic=True):",
+        "    print(torch.backends.cudnn.deterministic)",
+        "print(torch.backends.cudnn.deterministic)",
+    )
+    assert ran("\n".join(lines)).split() == ["True", "False"]
 
 
 def test_what_torchs_user_had_set_comes_back():

@@ -229,3 +229,28 @@ def test_constant_lines_have_finite_gradients():
 def test_arguments_that_make_no_sense(call, message):
     with pytest.raises(errors.WeftError, match=message):
         call()
+
+
+@pytest.mark.parametrize("size", [400.0, 1.0, 1e-4])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm", "group_norm"])
+def test_half_types_of_any_size(name, dtype, size):
+    """Squares leave the range of float16, so statistics are kept in float32, as PyTorch does."""
+    rng = np.random.default_rng(5)
+    a, c = (rng.standard_normal((8, 64)).astype(np.float32) for _ in range(2))
+    how = 4 if name == "group_norm" else (64,)
+    x, weights = (wf.tensor(v).to(dtype) for v in (a * np.float32(size), c))
+    gradient = (getattr(F, name)(x.requires_grad_(), how) * weights).sum().backward()[x]
+    y, others = (torch.tensor(v).to(getattr(torch, dtype)) for v in (a * np.float32(size), c))
+    (getattr(T, name)(y.requires_grad_(), how) * others).sum().backward()
+    expected = y.grad.float().numpy()
+    error = np.abs(gradient.to("float32").numpy() - expected).max() / np.abs(expected).max()
+    assert error < 2 * torch.finfo(y.dtype).eps
+
+
+def test_half_statistics_of_large_values():
+    x = wf.tensor((np.random.default_rng(6).standard_normal((64, 2)) * 400).astype(np.float16))
+    variance = wf.ones(2)
+    F.batch_norm(x, wf.zeros(2), variance, training=True, momentum=1.0)
+    expected = x.numpy().astype(np.float64).var(0, ddof=1)
+    np.testing.assert_allclose(variance.numpy(), expected, rtol=1e-5)

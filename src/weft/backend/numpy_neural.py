@@ -62,19 +62,28 @@ def _in_single(fn):
     return call
 
 
-@_in_single
-def standardise(x, axes, eps):
-    mean = _mean(x, axes)
-    y = x - mean
+def _wide(x):
+    return x.astype(np.float32) if _is_half(x) else x
+
+
+def standardise(x, axes, eps, dtype):
+    wide = _wide(x)
+    mean = _mean(wide, axes)
+    y = wide - mean
     variance = _mean_product(y, y, axes)
-    y *= 1 / np.sqrt(variance + x.dtype.type(eps))
-    return y, mean, variance
+    y *= 1 / np.sqrt(variance + wide.dtype.type(eps))
+    return _in(x.dtype, y), _in(dtype, mean), _in(dtype, variance)
 
 
-@_in_single
-def root_mean_square(x, axes, eps):
-    square = _mean_product(x, x, axes)
-    return x * (1 / np.sqrt(square + x.dtype.type(eps))), square
+def _in(dtype, x):
+    return x if x.dtype is dtype else x.astype(dtype)
+
+
+def root_mean_square(x, axes, eps, dtype):
+    wide = _wide(x)
+    square = _mean_product(wide, wide, axes)
+    y = wide * (1 / np.sqrt(square + wide.dtype.type(eps)))
+    return _in(x.dtype, y), _in(dtype, square)
 
 
 @_in_single
@@ -86,7 +95,7 @@ def projection(g, y, axes, centred):
 
 
 # Elements that are normalised at a time: the passes over them stay in the cache.
-_BLOCK = 1 << 16
+_BLOCK = 1 << 17
 
 
 def _each_block(lines, passes: int, do) -> int:
@@ -98,8 +107,12 @@ def _each_block(lines, passes: int, do) -> int:
     return len(pieces)
 
 
-@_in_single
-def layer_norm(x, w, b, eps):
+def layer_norm(x, w, b, eps, dtype):
+    results = _layer_norm(_wide(x), _wide(w), _wide(b), eps)
+    return tuple([_in(d, a) for d, a in zip((x.dtype, x.dtype, dtype), results, strict=True)])
+
+
+def _layer_norm(x, w, b, eps):
     n, kind = w.size, x.dtype.type
     lines = x.reshape(x.size // n, n)
     out, y, variance = np.empty_like(lines), np.empty_like(lines), np.empty(len(lines), x.dtype)
@@ -170,13 +183,6 @@ def row_dots(x, y):
     """Σ xy over the last axis."""
     products = np.multiply(x, y, np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype))
     return sum(products, (products.ndim - 1,), False)
-
-
-def products_within(x, y, bound: float) -> bool:
-    """Whether no product of a row of x and one of y can be greater than the bound, nor NaN."""
-    if not x.size or not y.size:
-        return False
-    return bool(row_dots(x, x).max() * row_dots(y, y).max() <= bound * bound)
 
 
 def exp_into(x) -> None:

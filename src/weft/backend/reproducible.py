@@ -12,7 +12,6 @@ import warnings
 from dataclasses import dataclass
 from functools import partial, wraps
 from threading import RLock
-from typing import Any
 
 import numpy as np
 
@@ -28,7 +27,7 @@ _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 _lock = RLock()
 _asked: list["Request"] = []
 _undo: list = []  # functions that put things back as they were, the last first
-_torch_set = False
+_torch_set = _cudnn_set = False
 
 
 @dataclass(eq=False)
@@ -52,13 +51,13 @@ def ask(request: Request) -> None:
 
 def withdraw(request: Request) -> None:
     """End a request; after the last one everything is as it was before the first."""
-    global _torch_set
+    global _torch_set, _cudnn_set
     with _lock:
         _asked.remove(request)
         if not _asked:
             while _undo:
                 _undo.pop()()
-            _torch_set = False
+            _torch_set = _cudnn_set = False
 
 
 def unpinned() -> str | None:
@@ -83,7 +82,7 @@ def _pin() -> None:
 
 def set_torch() -> None:
     """Set what PyTorch has, as soon as it is loaded and while anyone asks for it."""
-    global _torch_set
+    global _torch_set, _cudnn_set
     torch = sys.modules.get("torch")
     with _lock:
         if torch is None or not _asked:
@@ -91,9 +90,12 @@ def set_torch() -> None:
         if not _torch_set:
             _torch_set = True
             _set_algorithms(torch)
-        if any(r.cudnn for r in _asked):
-            for name, value in (("deterministic", True), ("benchmark", False)):
-                _set(torch.backends.cudnn, name, value)
+        if not _cudnn_set and any(r.cudnn for r in _asked):
+            _cudnn_set = True
+            # Entered and not set one by one, which PyTorch may have been told to refuse.
+            flags = torch.backends.cudnn.flags(None, False, None, True, None)  # None: as it is
+            flags.__enter__()
+            _undo.append(partial(flags.__exit__, None, None, None))
 
 
 def _set_algorithms(torch) -> None:
@@ -107,13 +109,6 @@ def _set_algorithms(torch) -> None:
     _undo.append(partial(torch.set_num_threads, count))
     _undo.append(partial(torch.use_deterministic_algorithms, strict, warn_only=quiet))
     _undo.extend([partial(guard, kind, None) for kind in kinds])
-
-
-def _set(owner: Any, name: str, value) -> None:
-    before = getattr(owner, name)
-    if before != value:
-        setattr(owner, name, value)
-        _undo.append(partial(setattr, owner, name, before))
 
 
 def _watched(op: Op, kernel):

@@ -60,8 +60,17 @@ def _in_single(fn):
     return call
 
 
-@_in_single
-def standardise(x, axes, eps):
+def _wide(x):
+    return x.float() if x.dtype in _HALF else x
+
+
+def standardise(x, axes, eps, dtype):
+    y, mean, variance = _standardise(_wide(x), axes, eps)
+    dtype = torch_.raw_dtype(dtype)
+    return y.to(x.dtype), mean.to(dtype), variance.to(dtype)
+
+
+def _standardise(x, axes, eps):
     if x.numel():
         variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
     else:  # of which torch warns
@@ -69,10 +78,11 @@ def standardise(x, axes, eps):
     return (x - mean) * torch.rsqrt(variance + eps), mean, variance
 
 
-@_in_single
-def root_mean_square(x, axes, eps):
-    square = torch.mean(x * x, axes, keepdim=True)
-    return x * torch.rsqrt(square + eps), square
+def root_mean_square(x, axes, eps, dtype):
+    wide = _wide(x)
+    square = torch.mean(wide * wide, axes, keepdim=True)
+    y = wide * torch.rsqrt(square + eps)
+    return y.to(x.dtype), square.to(torch_.raw_dtype(dtype))
 
 
 @_in_single
@@ -81,10 +91,10 @@ def projection(g, y, axes, centred):
     return z - torch.mean(g, axes, keepdim=True) if centred else z
 
 
-@_in_single
-def layer_norm(x, w, b, eps):
-    y, _, variance = standardise(x, _last(x, w), eps)
-    return torch.addcmul(b, y, w), y, variance
+def layer_norm(x, w, b, eps, dtype):
+    y, _, variance = _standardise(_wide(x), _last(x, w), eps)
+    out = torch.addcmul(_wide(b), y, _wide(w))
+    return out.to(x.dtype), y.to(x.dtype), variance.to(torch_.raw_dtype(dtype))
 
 
 @_in_single
@@ -117,16 +127,6 @@ def later(x, shift: int):
 def row_dots(x, y):
     """Σ xy over the last axis."""
     return torch.linalg.vecdot(x, y)
-
-
-def products_within(x, y, bound: float) -> bool:
-    """Whether no product of a row of x and one of y can be greater than the bound, nor NaN.
-
-    An accelerator is not asked: the answer would have to be waited for.
-    """
-    if x.is_cuda or not x.numel() or not y.numel():
-        return False
-    return bool(row_dots(x, x).max() * row_dots(y, y).max() <= bound * bound)
 
 
 def exp_into(x) -> None:

@@ -5,7 +5,7 @@ from math import prod
 from ..core import dtypes
 from ..core.aval import Aval
 from ..errors import ShapeError
-from .batching import aligned
+from .batching import aligned, spread
 from .batching_linalg import batch_matmul
 from .complex_ import conj
 from .contract import matmul
@@ -49,11 +49,16 @@ def _push(tangents, y, x, w, _b):
 
 @on_demand
 def _pull(g, _y, x, w, _b):
-    return (
-        lambda: matmul(g, conj(w)),
-        lambda: matmul(mT(_lines(g)), conj(_lines(x))),
-        lambda: sum_(g, tuple(range(len(g.shape) - 1)), False),
-    )
+    def chosen(asked):
+        if all(asked):
+            return linear_gradient(g, conj(x), conj(w))
+        return (
+            lambda: matmul(g, conj(w)),
+            lambda: matmul(mT(_lines(g)), conj(_lines(x))),
+            lambda: sum_(g, tuple(range(len(g.shape) - 1)), False),
+        )
+
+    return chosen
 
 
 def _batch(call, size, mapped, args, static):
@@ -79,4 +84,51 @@ affine = general(
     precision="half",
     batch=_batch,
     sample=samples.affine,
+)
+
+
+def _gradient_shape(g: Aval, x: Aval, w: Aval):
+    if g.shape != (*x.shape[:-1], *w.shape[:1]) or w.ndim != 2 or x.shape[-1:] != w.shape[1:]:
+        raise ShapeError(
+            f"linear_gradient: {g.shape}, input {x.shape} and weight {w.shape}; expected (…, out), "
+            "(…, in) and (out, in)"
+        )
+    dtype = dtypes.promote_all([g.dtype, x.dtype, w.dtype])
+    return x.like(dtype=dtype), w.like(dtype=dtype), x.like(w.shape[:1], dtype)
+
+
+def _gradient_push(tangents, results, g, x, w):
+    def over(t, u, f):
+        """f(t, ·) and f(·, u) of the tangents that are there."""
+        terms = [f(a, b) for a, b in (t, u) if a is not None and b is not None]
+        return terms[0] + terms[1] if len(terms) > 1 else terms[0] if terms else None
+
+    tg, tx, tw = tangents
+    found = (
+        over((tg, w), (g, tw), matmul),
+        over((tg, x), (g, tx), lambda a, b: matmul(mT(_lines(a)), _lines(b))),
+        None if tg is None else sum_(tg, tuple(range(len(tg.shape) - 1)), False),
+    )
+    return tuple(z * 0 if t is None else t for t, z in zip(found, results, strict=True))
+
+
+def _gradient_batch(call, size, mapped, args, static):
+    """Written out, since the sums leave the batch alone."""
+    g, x = (a if m else spread(a, size) for a, m in zip(args[:2], mapped[:2], strict=True))
+    dx = batch_matmul(matmul, size, (True, mapped[2]), (g, args[2]), ())
+    columns, lines = (reshape(a, (size, prod(a.shape[1:-1]), a.shape[-1])) for a in (g, x))
+    return dx, matmul(mT(columns), lines), sum_(columns, (1,), False)
+
+
+# The cotangents g·W of x, gᵀ·x of the weight and Σg of the bias, from one walk over g.
+linear_gradient = general(
+    "linear_gradient",
+    shape=_gradient_shape,
+    push=_gradient_push,
+    arity=3,
+    outputs=3,
+    tracked=(0, 1, 2),
+    promote=(0, 1, 2),
+    batch=_gradient_batch,
+    sample=samples.affine_gradient,
 )

@@ -1,7 +1,7 @@
 """Rows: layer normalisation with its weight and bias, in one step each way.
 
 They act on the last axes of x, those that the weight has. What is kept is the normalised values
-and the variances.
+and the variances, which have a dtype of their own.
 """
 
 from math import prod
@@ -12,9 +12,17 @@ from ..errors import ShapeError
 from .axes import floating, real_only
 from .batching import aligned, spread
 from .elementwise import rsqrt
-from .normalise import projection, projection_push, standardise, standardise_pull, standardise_push
+from .normalise import (
+    as_,
+    projection,
+    projection_push,
+    standardise,
+    standardise_pull,
+    standardise_push,
+)
 from .rows import general
 from .samples import neural as samples
+from .strong import strong_product
 from .structural import broadcast_to, sum_
 
 
@@ -30,12 +38,12 @@ def _check(name: str, x: Aval, w: Aval) -> tuple[int, ...]:
     return (*x.shape[:cut], *(1,) * w.ndim)
 
 
-def _shape(x: Aval, w: Aval, b: Aval, eps):
+def _shape(x: Aval, w: Aval, b: Aval, eps, dtype):
     variances = _check("layer_norm", x, w)
     if b.shape != w.shape:
         raise ShapeError(f"layer_norm: weight {w.shape} and bias {b.shape}; expected one shape")
     x = x.like(dtype=floating(dtypes.promote_all([x.dtype, w.dtype, b.dtype])))
-    return x, x, x.like(variances)
+    return x, x, x.like(variances, dtypes.canonical(dtype))
 
 
 def _split(x, w) -> tuple[tuple[int, ...], tuple[int, ...]]:
@@ -57,28 +65,28 @@ def _times(t, other):
     return None if t is None else t * other
 
 
-def _push(tangents, results, x, w, _b, eps):
+def _push(tangents, results, x, w, _b, eps, dtype):
     tx, tw, tb = tangents
     out, y, variance = results
     axes = _split(y, w)[1]
     ty = tv = None
     if tx is not None:
-        ty, _, tv = standardise_push((tx,), (y, None, variance), x, axes, eps)
+        ty, _, tv = standardise_push((tx,), (y, None, variance), x, axes, eps, dtype)
     moved = _sum(_times(ty, w), _times(tw, y), tb)
     return (
         broadcast_to(moved, out.shape),
-        y * 0.0 if ty is None else ty,
-        variance * 0.0 if tv is None else tv,
+        strong_product(y, 0.0) if ty is None else ty,
+        strong_product(variance, 0.0) if tv is None else tv,
     )
 
 
-def _pull(gs, results, _x, w, _b, eps):
+def _pull(gs, results, _x, w, _b, eps, dtype):
     (g, gy, gv), (_, y, variance) = gs, results
     if g is not None and gy is None and gv is None:
         return layer_norm_gradient(g, y, variance, w, eps)
     lead, axes = _split(y, w)
     h = _sum(_times(g, w), gy)
-    (dx,) = standardise_pull((h, None, gv), (y, None, variance), _x, axes, eps)
+    (dx,) = standardise_pull((h, None, gv), (y, None, variance), _x, axes, eps, dtype)
     return dx, _over(_times(g, y), lead), _over(g, lead)
 
 
@@ -132,7 +140,8 @@ def _gradient_push(tangents, results, g, y, variance, w, eps):
         _times(tv, results[0] / (variance + eps) * -0.5),
     )
     found = tdx, _over(_sum(_times(tg, y), _times(ty, g)), lead), _over(tg, lead)
-    return tuple(z * 0.0 if t is None else t for t, z in zip(found, results, strict=True))
+    pairs = zip(found, results, strict=True)
+    return tuple(strong_product(z, 0.0) if t is None else as_(t, z) for t, z in pairs)
 
 
 def _gradient_batch(call, size, mapped, args, static):
@@ -144,7 +153,7 @@ def _gradient_batch(call, size, mapped, args, static):
     w, ndim = args[3], len(y.shape)
     cut = ndim - len(w.shape) + mapped[3]
     h = g * (aligned(w, ndim) if mapped[3] else w)
-    dx = projection(h, y, tuple(range(cut, ndim)), True) * rsqrt(variance + eps)
+    dx = as_(projection(h, y, tuple(range(cut, ndim)), True) * rsqrt(variance + eps), y)
     lead = tuple(range(1, cut))
     return dx, sum_(g * y, lead, False), sum_(g, lead, False)
 
@@ -157,7 +166,7 @@ layer_norm_gradient = general(
     arity=4,
     outputs=3,
     tracked=(0, 1, 2),
-    promote=(0, 1, 2, 3),
+    promote=(0, 1, 3),
     static=True,
     precision="single",
     batch=_gradient_batch,

@@ -1,8 +1,10 @@
 """Rows: arrays brought to mean zero and variance one, or to mean square one, over axes.
 
-The derivative is a projection that needs the result and the variance only: x is not kept.
+The derivative is a projection that needs the result and the variance only: x is not kept. The
+statistics have a dtype of their own, the last parameter: squares leave the range of float16.
 """
 
+from ..core import dtypes
 from ..core.aval import Aval, axes_in, reduced
 from ..errors import ShapeError
 from .axes import count, floating, real_only
@@ -11,11 +13,11 @@ from .elementwise import rsqrt, sqrt
 from .reduce import mean
 from .rows import general
 from .samples import neural as samples
-from .structural import broadcast_to
+from .structural import broadcast_to, cast
 
 
 def _shape(name: str, statistics: int):
-    def shape(x: Aval, axes, eps):
+    def shape(x: Aval, axes, eps, dtype):
         axes_in(name, axes, x.ndim)
         real_only(name, x)
         if not count(x.shape, axes):
@@ -23,9 +25,15 @@ def _shape(name: str, statistics: int):
                 f"{name}: shape {x.shape} has no element along axes {axes}; give it at least one"
             )
         x = x.like(dtype=floating(x.dtype))
-        return (x, *(x.like(reduced(x.shape, axes, True)),) * statistics)
+        statistic = x.like(reduced(x.shape, axes, True), dtypes.canonical(dtype))
+        return (x, *(statistic,) * statistics)
 
     return shape
+
+
+def as_(x, like):
+    """x in the dtype of another array."""
+    return x if x.dtype == like.dtype else cast(x, dtypes.canonical(like.dtype))
 
 
 def projection_push(tangents, _z, g, y, axes, centred):
@@ -57,15 +65,16 @@ projection = general(
 )
 
 
-def standardise_push(tangents, results, _x, axes, eps):
+def standardise_push(tangents, results, _x, axes, eps, _dtype):
     (t,) = tangents
     y, _, variance = results
     moved = projection(t, y, axes, True) * rsqrt(variance + eps)
-    spread = mean(t * y, axes, True) * sqrt(variance + eps) * 2.0
-    return moved, mean(t, axes, True), spread
+    wide = as_(t, variance)
+    spread = mean(wide * y, axes, True) * sqrt(variance + eps) * 2.0
+    return as_(moved, y), mean(wide, axes, True), spread
 
 
-def standardise_pull(gs, results, _x, axes, eps):
+def standardise_pull(gs, results, _x, axes, eps, _dtype):
     g, along_mean, along_variance = gs
     y, _, variance = results
     share = 1 / count(y.shape, axes)
@@ -74,7 +83,7 @@ def standardise_pull(gs, results, _x, axes, eps):
         parts.append(broadcast_to(along_mean * share, y.shape))
     if along_variance is not None:
         parts.append(along_variance * sqrt(variance + eps) * y * (2 * share))
-    return (_total(parts),)
+    return (as_(_total(parts), y),)
 
 
 def _total(parts):
@@ -102,20 +111,20 @@ standardise = general(
 )
 
 
-def _to_unit_push(tangents, results, _x, axes, eps):
+def _to_unit_push(tangents, results, _x, axes, eps, _dtype):
     (t,) = tangents
     y, square = results
-    spread = mean(t * y, axes, True) * sqrt(square + eps) * 2.0
-    return projection(t, y, axes, False) * rsqrt(square + eps), spread
+    spread = mean(as_(t, square) * y, axes, True) * sqrt(square + eps) * 2.0
+    return as_(projection(t, y, axes, False) * rsqrt(square + eps), y), spread
 
 
-def _to_unit_pull(gs, results, _x, axes, eps):
+def _to_unit_pull(gs, results, _x, axes, eps, _dtype):
     g, along_square = gs
     y, square = results
     parts = [] if g is None else [projection(g, y, axes, False) * rsqrt(square + eps)]
     if along_square is not None:
         parts.append(along_square * sqrt(square + eps) * y * (2 / count(y.shape, axes)))
-    return (_total(parts),)
+    return (as_(_total(parts), y),)
 
 
 # x/√(mean(x²) + eps) over axes, with the mean of the squares.

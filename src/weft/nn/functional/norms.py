@@ -33,25 +33,30 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-
     if weight is not None and bias is not None:
         w, b = boxed(weight), boxed(bias)
         if w.shape == b.shape == shape and w.dtype == b.dtype == x.dtype:
-            return _layer_norm(x, w, b, float(eps))[0]
-    y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps))[0]
+            return _layer_norm(x, w, b, float(eps), _wide(x))[0]
+    y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
     return _affine("layer_norm", y, shape, weight, bias)
 
 
 def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
-    """x/√(mean(x²) + eps)·weight over the last axes; eps None: the dtype's rounding unit."""
+    """x/√(mean(x²) + eps)·weight over the last axes; eps None: the rounding unit (of half types float32's)."""
     x = boxed(input)
     shape = _trailing("rms_norm", x, normalized_shape)
     if eps is None:
-        eps = _unit(x.dtype)
-    y = root_mean_square(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps))[0]
+        eps = _unit(_wide(x))
+    y = root_mean_square(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
     return _affine("rms_norm", y, shape, weight, None)
+
+
+def _wide(x):
+    """The dtype of statistics: of half types float32, as their squares leave float16's range."""
+    return dtypes.accumulator(x.dtype if dtypes.is_inexact(x.dtype) else dtypes.default_float())
 
 
 def _unit(dtype) -> float:
     from ml_dtypes import finfo
 
-    return float(finfo(dtype if dtypes.is_inexact(dtype) else dtypes.default_float()).eps)
+    return float(finfo(dtype).eps)
 
 
 def _trailing(name: str, x, shape) -> tuple[int, ...]:
@@ -102,7 +107,7 @@ def group_norm(input, num_groups: int, weight=None, bias=None, eps: float = 1e-5
         )
     size = prod(x.shape[2:]) * (c // num_groups)
     grouped = reshape(x, (x.shape[0], num_groups, size))
-    y = reshape(standardise(grouped, (2,), float(eps))[0], x.shape)
+    y = reshape(standardise(grouped, (2,), float(eps), _wide(x))[0], x.shape)
     return _affine("group_norm", y, (c, *(1,) * (x.ndim - 2)), weight, bias)
 
 
@@ -136,7 +141,7 @@ def batch_norm(
     if not count:  # nothing has no statistics
         return _affine("batch_norm", x, wide, weight, bias)
     axes = (0, *range(2, x.ndim))
-    y, mean, variance = standardise(x, axes, float(eps))
+    y, mean, variance = standardise(x, axes, float(eps), _wide(x))
     share = count / (count - 1)
     _follow("batch_norm", running_mean, reshape(mean, (c,)), momentum)
     _follow("batch_norm", running_var, reshape(variance, (c,)) * share, momentum)
@@ -171,7 +176,7 @@ def instance_norm(
             f"instance_norm: input of shape {x.shape} has one value for each channel, which has "
             "no variance; give more, or pass use_input_stats=False"
         )
-    y, mean, variance = standardise(x, tuple(range(2, x.ndim)), float(eps))
+    y, mean, variance = standardise(x, tuple(range(2, x.ndim)), float(eps), _wide(x))
     share = count / (count - 1)
     flat = (x.shape[0], c)
     _follow("instance_norm", running_mean, _mean(reshape(mean, flat), (0,), False), momentum)

@@ -46,6 +46,14 @@ def affine(rng):
             yield Case(tuple(draw(rng, s, True) for s in shapes), label=f"complex {x} to {out}")
 
 
+def affine_gradient(rng):
+    for x, out in _AFFINE:
+        shapes = ((*x[:-1], out), x, (out, x[-1]))
+        yield Case(tuple(draw(rng, s) for s in shapes), label=f"{x} to {out}")
+        if out == 2:
+            yield Case(tuple(draw(rng, s, True) for s in shapes), label=f"complex {x} to {out}")
+
+
 _CONTRACTIONS = (
     ("ij,jk->ik", (2, 3), (3, 2)),
     ("ij,kj->ki", (2, 3), (2, 3)),

@@ -19,14 +19,14 @@ def to_unit(rng):
     for shape, axes in _OVER:
         for eps in (1e-5, 0.3):
             x = rng.uniform(0.5, 1.5, shape) + np.arange(shape[axes[-1]])
-            yield Case((x,), (axes, eps), f"{shape} over {axes} with {eps}")
-    yield Case((np.zeros((2, 3)),), ((1,), 1e-5), "zero", smooth=False)
-    yield Case((rng.normal(size=(2, 1)),), ((1,), 0.1), "alone")
+            yield Case((x,), (axes, eps, _WIDE), f"{shape} over {axes} with {eps}")
+    yield Case((np.zeros((2, 3)),), ((1,), 1e-5, _WIDE), "zero", smooth=False)
+    yield Case((rng.normal(size=(2, 1)),), ((1,), 0.1, _WIDE), "alone")
 
 
 def normalised(rng):
     yield from to_unit(rng)
-    yield Case((np.full((2, 3), 0.5),), ((1,), 1e-5), "constant", smooth=False)
+    yield Case((np.full((2, 3), 0.5),), ((1,), 1e-5, _WIDE), "constant", smooth=False)
 
 
 def projections(rng):
@@ -43,7 +43,7 @@ def layer_norms(rng):
     for shape, ndim in _LAYERS:
         last = shape[len(shape) - ndim :]
         args = rng.normal(size=shape), rng.normal(size=last), rng.normal(size=last)
-        yield Case(args, (0.1,), f"{shape} over {ndim}")
+        yield Case(args, (0.1, _WIDE), f"{shape} over {ndim}")
 
 
 def layer_norm_gradients(rng):
