@@ -16,6 +16,7 @@ from .array import memory as _memory
 from .array import namespace as _namespace
 from .array.parameter import Parameter, ParameterDict
 from .array.tensor import Tensor, TrackedTensor
+from .compile import eager as _eager
 from .core.dtypes import (
     bfloat16,
     complex64,
@@ -84,6 +85,7 @@ __version__ = "0.1.0"
 __array_api_version__ = "2024.12"
 
 _memory.keep_freed_memory()
+_eager.install()
 globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULES)
 for _name in ("backward", "register_hook", "retain_grad"):
     setattr(Tensor, _name, getattr(_backward, _name))

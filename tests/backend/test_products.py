@@ -41,6 +41,30 @@ def test_products(left, right, sizes, dtype):
 def test_whole_numbers_stay_whole():
     a = rng.integers(-9, 9, (300, 300))
     np.testing.assert_array_equal(products.product(a, a), a @ a)
+    expected = a @ a, a.T @ a, a.sum(0)
+    assert all(map(np.array_equal, products.gradients(a, a, a), expected))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.complex64])
+@pytest.mark.parametrize("sizes", [(700, 90, 100), (2, 1500, 1500), (1, 2100, 2100), (5, 3, 2)])
+def test_gradients_of_a_linear_layer(sizes, dtype):
+    n, m, k = sizes
+    g, x, w = normal(n, m, dtype=dtype), normal(n, k, dtype=dtype), normal(m, k, dtype=dtype)
+    wide = np.promote_types(dtype, np.float64)
+    ones, unit = np.ones((n, 1)), np.finfo(dtype).eps
+    for found, a, b in zip(products.gradients(g, x, w), (g, g.T, g.T), (w, x, ones), strict=True):
+        expected = a.astype(wide) @ b.astype(wide)
+        bound = np.abs(a).astype(np.float64) @ np.abs(b) * unit * np.sqrt(a.shape[1])
+        assert found.dtype == dtype and found.base is None
+        assert (np.abs(found.reshape(expected.shape) - expected) <= bound).all()
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 5, 257, 1024, 100_000])
+def test_pieces_are_all_of_it_once(length):
+    for work in (products.LARGE, products.PIECE, 1 << 40):
+        pieces = products._pieces(length, work)
+        assert [i for p in pieces for i in range(*p.indices(length))] == list(range(length))
+        assert all(p.start < p.stop for p in pieces)
 
 
 def test_the_number_of_threads_does_not_show(monkeypatch):
@@ -49,7 +73,7 @@ def test_the_number_of_threads_does_not_show(monkeypatch):
 
     def found(cores):
         monkeypatch.setattr(threads, "cores", lambda: cores)
-        return xp.linear(x, w, b), xp.matmul(g, w), xp.matmul(g.T, x)
+        return xp.linear(x, w, b), xp.matmul(g, w), xp.matmul(g.T, x), *xp.linear_gradient(g, x, w)
 
     once = found(1)
     for cores in (2, 3, 8):

@@ -52,3 +52,12 @@ def test_blas_works_alone_while_pieces_are_shared(monkeypatch):
     before = ask()
     threads.share(range(6), lambda: lambda piece: seen.append(ask()), threads.ENOUGH)
     assert seen == [1] * 6 and ask() == before
+
+
+@pytest.mark.skipif(blas.counts("numpy") is None, reason="NumPy's BLAS is not OpenBLAS")
+def test_blas_has_its_threads_for_one_large_piece_only():
+    ask, seen = blas.counts("numpy")[0], []
+    before = ask()
+    for pieces, operations in ((2, 1), (1, 1), (1, threads.ENOUGH)):
+        threads.share(range(pieces), lambda: lambda piece: seen.append(ask()), operations)
+    assert seen == [1, 1, 1, before]

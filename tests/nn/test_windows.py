@@ -101,11 +101,12 @@ GEOMETRIES = [
 ]
 
 
-def test_tiles_cover_each_window_once():
-    bands = numpy_columns.bands_of((9, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
+@pytest.mark.parametrize("height", [1, 9, 40])
+def test_tiles_cover_each_window_once(height):
+    bands = numpy_columns.bands_of((height, 8), (3, 3), (1, 1), ((1, 1), (1, 1)), (1, 1))
     sizes = (0, 1, 2, 7, 30), (1, 20, 100, 500, 10**6), (1, 100, 256), (1, 4, 16)
     for images, size, few, parts in product(*sizes):
-        seen = np.zeros((images, 9), int)
+        seen = np.zeros((images, height), int)
         for tile in numpy_columns.tiles_of(bands, images, size, few, parts):
             matrices, rows, joined = tile.shape
             assert matrices * joined == tile.last_image - tile.image
@@ -120,8 +121,9 @@ def test_tiles_and_threads_change_nothing(monkeypatch, tile, x, w, how):
     """Images, rows of windows and groups, one by one and by several threads at once."""
     axes = len(x) - 2
     x, w = draw(*x), draw(*w)
-    for module in (numpy_convolve, numpy_depthwise, numpy_pool):
-        monkeypatch.setattr(module, "TILE_BYTES", tile)
+    monkeypatch.setattr(numpy_convolve, "TILE_BYTES", tile)
+    for module in (numpy_depthwise, numpy_pool):
+        monkeypatch.setattr(module, "BLOCK_BYTES", tile)
     for enough, cores in ((1 << 60, 1), (1, 3)):
         monkeypatch.setattr(threads, "ENOUGH", enough)
         monkeypatch.setattr(threads, "cores", lambda cores=cores: cores)

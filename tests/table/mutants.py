@@ -71,13 +71,17 @@ def _tangent_edited(push: Callable, i: int, edit: Callable) -> Callable:
 
 
 def _item_edited(pull: Callable, i: int, edit: Callable) -> Callable:
-    @wraps(pull)
-    def edited(*args):
-        out = list(pull(*args))
+    def item(stated):
+        out = list(stated)
         c = out[i]
         if c is not None:  # some are computed only where they are wanted
             out[i] = (lambda: edit(c())) if callable(c) else edit(c)
         return tuple(out)
+
+    @wraps(pull)
+    def edited(*args):
+        stated = pull(*args)
+        return (lambda asked: item(stated(asked))) if callable(stated) else item(stated)
 
     return edited
 

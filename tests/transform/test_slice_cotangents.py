@@ -70,6 +70,22 @@ def test_an_array_that_others_have_too_is_not_written_to(device):
     assert grads[x].tolist() == [1, 3, 3, 3] and grads[y].tolist() == [1, 1, 1, 1]
 
 
+def test_beside_a_cotangent_that_has_a_tangent():
+    """A reverse sweep inside forward mode: only some of the cotangents are dual."""
+    a = rng.standard_normal(4)
+
+    def f(x, c):
+        return (x[1:] * 2.0).sum() + (x * c).sum() + (x[:2] * 3.0).sum()
+
+    def slope(c):
+        return wf.grad(f)(wf.tensor(a), c)
+
+    c, t = wf.tensor(rng.standard_normal(4)), wf.tensor(rng.standard_normal(4))
+    value, tangent = wf.jvp(slope, (c,), (t,))
+    np.testing.assert_allclose(value.numpy(), c.numpy() + np.array([3, 5, 2, 2]))
+    np.testing.assert_allclose(tangent.numpy(), t.numpy())
+
+
 def test_second_derivatives_and_hooks_and_anomalies():
     a = rng.standard_normal((5, 3))
     x = wf.tensor(a)

@@ -27,9 +27,6 @@ KEYS = {"numpy": 512, "torch": 512, "cuda": 4096}
 # So many queries of a tile at most where each sees only the keys before it: most of the pairs that
 # are not seen are then in tiles that are left out.
 STAIR = {"numpy": 64, "torch": 256, "cuda": 4096}
-# Scores up to this size may be exponentiated as they are: neither they nor their sums overflow,
-# and the greatest of a line does not underflow.
-TAME = 60.0
 
 Span = tuple[int, int]
 
@@ -163,13 +160,6 @@ class Problem:
             xp.fill_where(corner, xp.later(corner, j + first - i), -inf)
         return s
 
-    def tame(self, q, tile: Tile) -> bool:
-        """Whether a tile's scores are known to be within ±TAME."""
-        if self.mask is not None and dtypes.is_inexact(self.xp.dtype_of(self.mask)):
-            return False
-        k = self.of_keys(self.k, tile.across((0, self.keys)))
-        return self.xp.products_within(q, k, TAME)
-
     def kept(self, tile: Tile):
         """Which of a tile's weights are kept, as factors 0 and 1/(1 - p)."""
         bits = dropout_bits(self.xp, self.seeds_of(tile), tile.rows, tile.columns, self.p)
@@ -215,36 +205,29 @@ def _attend_tile(it: Problem, tile: Tile, out, lse) -> None:
     xp = it.xp
     q = it.of_queries(it.q, tile) * it.scale
     top = total = mixed = None
-    tame = it.tame(q, tile)
     for columns in it.columns(tile):
         here = tile.across(columns)
         s = it.scores(q, it.of_keys(it.k, here), here)
-        if not tame:
-            peak = xp.amax(s, (4,), True)
-            peak = peak if top is None else xp.maximum(top, peak)
-            shift = _finite(xp, peak)
-            s -= shift
-            if top is not None:
-                fading = xp.exp(top - shift)
-                total, mixed = total * fading, mixed * fading
-            top = peak
+        peak = xp.amax(s, (4,), True)
+        peak = peak if top is None else xp.maximum(top, peak)
+        shift = xp.where(peak == -inf, 0.0, peak)  # no key was seen so far
+        s -= shift
         xp.exp_into(s)
         sums = xp.sum(s, (4,), True)
         if it.p:
             s *= it.kept(here)
         part = xp.matmul(s, it.of_keys(it.v, here))
-        total, mixed = (sums, part) if total is None else (total + sums, mixed + part)
-    if total is None:
+        if top is None:
+            total, mixed = sums, part
+        else:
+            fading = xp.exp(top - shift)
+            total, mixed = total * fading + sums, mixed * fading + part
+        top = peak
+    if top is None:
         lse[...] = -inf
         return
     out[...] = mixed / xp.where(total == 0, 1.0, total)
-    logarithms = xp.log_or_minus_inf(total)
-    lse[...] = (logarithms if tame else logarithms + _finite(xp, top))[..., 0]
-
-
-def _finite(xp, peak):
-    """The greatest scores, 0 where no key was seen so far."""
-    return xp.where(peak == -inf, 0.0, peak)
+    lse[...] = (xp.log_or_minus_inf(total) + xp.where(top == -inf, 0.0, top))[..., 0]
 
 
 class Backward(Problem):
@@ -256,8 +239,8 @@ class Backward(Problem):
         self.g, self.out, self.lse = self.five(g), self.five(out), self.five(lse[..., None])
         self.h = self.five(h[..., None]) if _shape_of(h) else None
 
-    def factors(self, part: tuple[Span, Span]) -> tuple:
-        """A part's (q·scale, -lse), (k, 1), (g, -δ) and (v, 1).
+    def factors(self, part: tuple[Span, Span], times: float) -> tuple:
+        """A part's (q·scale, -lse), (k, 1), (g·times, -δ·times) and (v, 1).
 
         By the last columns the products are scores less their lse, and slopes less their mean δ.
         """
@@ -270,13 +253,11 @@ class Backward(Problem):
         # Where no key was seen all weights are exp(-∞) = 0.
         lse = xp.where(lse == -inf, inf, lse)
         ones = xp.full((*k.shape[:-1], 1), 1, self.wide, self.device)
-        return tuple(
-            xp.concatenate([x, column], 4)
-            for x, column in ((q * self.scale, -lse), (k, ones), (g, -delta), (v, ones))
-        )
+        pairs = (q * self.scale, -lse), (k, ones), (g * times, delta * -times), (v, ones)
+        return tuple(xp.concatenate(pair, 4) for pair in pairs)
 
     def weights(self, factors: tuple, tile: Tile):
-        """The weights of a tile, those that dropout kept of them, and the scores' cotangents."""
+        """The weights of a tile that dropout kept, and `times` the scores' cotangents."""
         xp, (q, k, g, v) = self.xp, _within(factors, tile)
         w = self.scores(q, k, tile)
         xp.exp_into(w)
@@ -303,28 +284,29 @@ def attend_gradient(xp, *args):
     it = Backward(xp, *args)
     dq = it.zeros(it.heads, it.queries, it.q.shape[-1])
     dk, dv = (it.zeros(it.groups, it.keys, x.shape[-1]) for x in (it.k, it.v))
-
-    def do(part) -> None:
-        factors = it.factors(part)
-        for tile in it.tiles(part):
-            _tile_gradient(it, factors, tile, it.of_queries(dq, tile), dk, dv)
-
-    it.each(it.parts(), do, 3)
+    it.each(it.parts(), lambda part: _part_gradient(it, part, dq, dk, dv), 3)
     return it.shaped(dq, it.heads), it.shaped(dk, it.groups), it.shaped(dv, it.groups)
 
 
-def _tile_gradient(it: Backward, factors: tuple, tile: Tile, to_q, dk, dv) -> None:
-    xp = it.xp
-    for columns in it.columns(tile):
-        here = tile.across(columns)
-        q, k, g, _ = _within(factors, here)
-        w, ds = it.weights(factors, here)
-        to_v, to_k = it.of_keys(dv, here), it.of_keys(dk, here)
-        to_v += _over_group(xp, xp.matmul(xp.swapped(w), g[..., :-1]))
-        to_k += _over_group(xp, xp.matmul(xp.swapped(ds), q[..., :-1]))
-        change = xp.matmul(ds, k[..., :-1])
-        change *= it.scale
-        to_q += change
+def _part_gradient(it: Backward, part: tuple[Span, Span], dq, dk, dv) -> None:
+    """Adds up in memory without gaps, and puts the sums where they belong."""
+    xp, factors, every = it.xp, it.factors(part, it.scale), Tile(*part, (0, 0), (0, it.keys))
+    to_k, to_v = (xp.zeros_like(x[..., :-1]) for x in factors[1::2])
+    for tile in it.tiles(part):
+        to_q = None
+        q, g = it.of_queries(it.q, tile), it.of_queries(it.g, tile)
+        for columns in it.columns(tile):
+            here = tile.across(columns)
+            w, ds = it.weights(factors, here)
+            seen = (..., slice(*columns), slice(None))
+            to_v[seen] += _over_group(xp, xp.matmul(xp.swapped(w), g))
+            to_k[seen] += _over_group(xp, xp.matmul(xp.swapped(ds), q))
+            change = xp.matmul(ds, it.of_keys(it.k, here))
+            to_q = change if to_q is None else to_q + change
+        if to_q is not None:
+            it.of_queries(dq, tile)[...] = to_q
+    it.of_keys(dk, every)[...] = to_k
+    it.of_keys(dv, every)[...] = to_v
 
 
 def _over_group(xp, x):
@@ -337,7 +319,7 @@ def attend_mask_gradient(xp, *args):
     mask: Any = args[7]
     total = xp.full(tuple(it.mask.shape), 0, it.wide, it.device)
     for part in it.parts():
-        factors = it.factors(part)
+        factors = it.factors(part, 1.0)
         for here in [t.across(c) for t in it.tiles(part) for c in it.columns(t)]:
             _, ds = it.weights(factors, here)
             there = it.of_mask(total, here)

@@ -10,7 +10,7 @@ from . import threads
 
 # So many elements at a time: the passes over them stay in the second-level cache, and are long
 # beside what a call costs. Of arrays that are no larger fewer, lest BLAS calls its own threads.
-_BLOCK, _SHORT = 1 << 17, 1 << 14
+_BLOCK, _SHORT = 1 << 16, 1 << 14
 
 
 def _is_half(x) -> bool:

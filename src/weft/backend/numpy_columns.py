@@ -17,6 +17,9 @@ import numpy as np
 from .numpy_windows import dealt, placed, residues
 from .window_sizes import counts_of
 
+# In so many tiles the rows of windows of a few large images are cut.
+_PIECES = 8
+
 
 class Tile(NamedTuple):
     """Some images, so many of them in one matrix, and some windows along the first axis."""
@@ -39,15 +42,20 @@ def tiles_of(bands: "Bands", images: int, size: int, few: int, parts: int) -> li
 
     Images with fewer windows than `few` are joined.
     """
-    rows, count = max(1, size // max(bands.row, 1)), bands.counts[0]
+    count, row = bands.counts[0], max(bands.row, 1)
+    rows = size // row
+    if parts > 1:
+        # Always alike: results may depend on where rows of windows are cut.
+        rows = min(rows, max(-(-count * images // _PIECES), -(-few // row)))
+    rows = max(1, rows)
     if rows < count:
         each = -(-count // -(-count // rows))
         starts = range(0, count, each)
         ends = [(r, min(r + each, count)) for r in starts]
         return [Tile(i, i + 1, 1, *end) for i in range(images) for end in ends]
-    joined = min(rows // count, -(-few // (count * bands.row)), max(images, 1))
-    fair = -(-images // (parts * joined))
-    each = max(1, min(rows // count // joined, fair)) * joined
+    most = max(1, size // (count * row))
+    joined = min(most, -(-few // (count * row)), max(images, 1))
+    each = max(1, min(most // joined, -(-images // (parts * joined)))) * joined
     whole = images // joined * joined
     tiles = [Tile(i, min(i + each, whole), joined, 0, count) for i in range(0, whole, each)]
     return tiles if whole == images else [*tiles, Tile(whole, images, images - whole, 0, count)]

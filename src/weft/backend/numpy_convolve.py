@@ -29,6 +29,11 @@ def _tiles(bands: Bands, apart: bool, x, dtype: np.dtype, parts: int) -> list[Ti
     return tiles_of(bands, len(x), size, _FEW, parts)
 
 
+def _work(images: int, w, bands: Bands) -> int:
+    """What there is to do, in multiplications; copies take half of the time."""
+    return 2 * images * w.size * prod(bands.counts)
+
+
 def _checked(x, w_channels: int, o: int, groups: int) -> None:
     if x.shape[1] != w_channels * groups or o % groups:
         raise ValueError("channels and groups do not fit")  # the row's shape rule says how
@@ -86,9 +91,10 @@ def _convolve_tiles(x, w, b, out, bands: Bands, groups: int) -> None:
 
         return convolve
 
-    # A tile's results do not depend on where it ends.
-    tiles = _tiles(bands, apart, x, dtype, threads.parts())
-    threads.share(tiles, worker, n * w.size * prod(bands.counts))
+    work = _work(n, w, bands)
+    # An image's results do not depend on the tile it is in.
+    tiles = _tiles(bands, apart, x, dtype, threads.parts(work))
+    threads.share(tiles, worker, work)
 
 
 def _by_taps(w, groups: int, apart: bool) -> np.ndarray:
@@ -147,7 +153,8 @@ def _weigh_tiles(x, y, w, bands: Bands, groups: int) -> None:
     lines, taps = c * prod(bands.kernel[1:]), bands.kernel[0]
     apart = lines // groups > _SHORT
     parts = taps if apart else 1
-    tiles = _tiles(bands, apart, x, dtype, _CHUNKS)
+    work = _work(n, w, bands)
+    tiles = _tiles(bands, apart, x, dtype, _CHUNKS if work >= threads.ENOUGH else 1)
     chunks = [tiles[k::_CHUNKS] for k in range(min(_CHUNKS, len(tiles)))]
     each = groups, parts, taps // parts * (lines // groups), o // groups
     totals = np.zeros((len(chunks), *each), dtype)
@@ -167,6 +174,6 @@ def _weigh_tiles(x, y, w, bands: Bands, groups: int) -> None:
 
         return weigh
 
-    threads.share(range(len(chunks)), worker, n * w.size * prod(bands.counts))
+    threads.share(range(len(chunks)), worker, work)
     by_taps = totals.sum(0).reshape(groups, taps, c // groups, prod(w.shape[3:]), o // groups)
     w[...] = by_taps.transpose(0, 4, 2, 1, 3).reshape(w.shape)

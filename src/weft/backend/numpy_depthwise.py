@@ -5,8 +5,11 @@ A product of matrices would have one row; instead each tap is one multiplication
 
 import numpy as np
 
-from .numpy_windows import TILE_BYTES, Plan, Sheets, cells, cut, laid, wide
-from .threads import PASS, share
+from . import threads
+from .numpy_windows import BLOCK_BYTES, Plan, Sheets, cells, cut, laid, wide
+
+# Much work is cut in so many pieces at least, whoever does them, so that sums repeat.
+_PIECES = 8
 
 
 def convolve(x, w, b, out, plan: Plan) -> None:
@@ -27,12 +30,14 @@ def convolve(x, w, b, out, plan: Plan) -> None:
 
         return do
 
-    share(_blocks(plan, x, dtype), worker, PASS * len(x) * plan.run * taps.size)
+    work = threads.PASS * len(x) * plan.run * taps.size
+    threads.share(_blocks(plan, x, dtype, work), worker, work)
 
 
 def weigh(x, y, w, plan: Plan) -> None:
     """Write the weights that y gives rise to into w (channels, 1, *kernel)."""
-    blocks = _blocks(plan, x, w.dtype)
+    work = threads.PASS * len(x) * plan.run * w.size
+    blocks = _blocks(plan, x, w.dtype, work)
     parts = [None] * len(blocks)
 
     def worker():
@@ -44,16 +49,18 @@ def weigh(x, y, w, plan: Plan) -> None:
 
         return do
 
-    share(range(len(blocks)), worker, PASS * len(x) * plan.run * w.size)
+    threads.share(range(len(blocks)), worker, work)
     total = w.reshape(len(w), len(plan.taps))
     for (_, channels), part in zip(blocks, parts, strict=True):
         total[channels] += part
 
 
-def _blocks(plan: Plan, x, dtype: np.dtype) -> list[tuple[slice, slice]]:
+def _blocks(plan: Plan, x, dtype: np.dtype, work: int) -> list[tuple[slice, slice]]:
     """How the work is cut up: some images at a time, or some channels of one image."""
     # A plane, the sum and a term.
-    planes = max(1, TILE_BYTES // (3 * dtype.itemsize * plan.run))
+    fit = BLOCK_BYTES // (3 * dtype.itemsize * plan.run)
+    pieces = _PIECES if work >= threads.ENOUGH else 1
+    planes = max(1, min(fit, -(-max(len(x), 1) * x.shape[1] // pieces)))
     images = cut(len(x), max(1, planes // max(x.shape[1], 1)))
     channels = cut(x.shape[1], planes)
     return [(slice(*i), slice(*c)) for c in channels for i in images]

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from ..core.dtypes import HALF
-from .products import QUIET, product
+from .products import QUIET, gradients, product
 
 # Below this many products einsum's own loop is quicker than arranging a call of BLAS.
 _SMALL = 4096
@@ -40,6 +40,16 @@ def linear(x, w, b):
     y = matmul(x, w.T)
     y += b
     return y
+
+
+def linear_gradient(g, x, w):
+    """g·w, gᵀ·x and Σg, over all lines."""
+    if g.itemsize == 2 and g.dtype in HALF:
+        found = linear_gradient(*[a.astype(np.float32) for a in (g, x, w)])
+        return tuple(a.astype(g.dtype) for a in found)
+    lines = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
+    dx, dw, db = gradients(lines, x.reshape(len(lines), x.shape[-1]), w)
+    return dx.reshape(x.shape), dw, db
 
 
 def einsum(operands, subscripts: str):

@@ -1,4 +1,4 @@
-"""NumPy kernels of the pooling rows: one tap of many windows at a time, in tiles for the cache.
+"""NumPy kernels of the pooling rows: one tap of many windows at a time, in blocks for the cache.
 
 Arrays are (..., *size), results (..., *counts). Taps are numbered in the order of memory.
 """
@@ -8,7 +8,7 @@ from math import prod
 import numpy as np
 
 from . import threads
-from .numpy_windows import TILE_BYTES, Plan, Sheets, cells, cut, laid, plan_of, wide
+from .numpy_windows import BLOCK_BYTES, Plan, Sheets, cells, cut, laid, plan_of, wide
 from .window_sizes import size_of, tap_dtype
 
 
@@ -26,15 +26,15 @@ def _lead(x, axes: int) -> tuple[int, ...]:
 
 def _share(plan: Plan, lines: int, dtype: np.dtype, fill: float, do) -> None:
     """Call do(sheets, first, last) for blocks of lines whose planes and runs fit the cache."""
-    fit = TILE_BYTES // (dtype.itemsize * (len(plan.phases) * plan.area + 3 * plan.run))
-    each = max(1, min(fit, -(-lines // threads.parts())))
+    # Each tap is compared, chosen and written: some four passes.
+    operations = 4 * threads.PASS * lines * plan.run * len(plan.taps)
+    fit = BLOCK_BYTES // (dtype.itemsize * (len(plan.phases) * plan.area + 3 * plan.run))
+    each = max(1, min(fit, -(-lines // threads.parts(operations))))
 
     def worker():
         sheets = Sheets(plan, min(each, lines), 1, dtype, fill)
         return lambda block: do(sheets, *block)
 
-    # Each tap is compared, chosen and written: some four passes.
-    operations = 4 * threads.PASS * lines * plan.run * len(plan.taps)
     threads.share(cut(lines, each), worker, operations)
 
 

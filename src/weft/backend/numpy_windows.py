@@ -17,8 +17,11 @@ import numpy as np
 from ..core.dtypes import HALF
 from .window_sizes import counts_of, size_of
 
-# The memory that a tile's columns may take: a core's share of the caches.
-TILE_BYTES = 1 << 21
+# The memory that a tile's columns may take: a core's second-level cache.
+TILE_BYTES = 1 << 20
+# The memory that the planes and runs of a block may take, where each is passed over a few times: a
+# core's share of the last cache. Smaller blocks save less than it costs to have more of them.
+BLOCK_BYTES = 1 << 22
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ its own: while tiles are shared, it is told to leave that.
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from contextvars import Context, copy_context
 from queue import SimpleQueue
 from threading import Lock, Thread
@@ -28,13 +29,13 @@ def cores() -> int:
     return min(LIMIT, blas.available())
 
 
-def parts() -> int:
-    """In how many pieces to cut work: two for each thread, since some come late.
+def parts(operations: int) -> int:
+    """In how many pieces to cut work: two for each thread, since some come late; 1 if it is little.
 
     More would be in each other's way: between two calls of NumPy's a thread needs Python's lock,
     and waits for it as long as it takes to be woken up, if another one has it.
     """
-    return 2 * cores()
+    return 2 * cores() if operations >= ENOUGH else 1
 
 
 def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> None:
@@ -45,9 +46,7 @@ def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> 
     """
     count = min(cores(), len(pieces)) if operations >= ENOUGH and len(pieces) > 1 else 1
     if count < 2:
-        do = worker()
-        for piece in pieces:
-            do(piece)
+        _do_all(pieces, worker, operations)
         return
     left, done, mine = iter(pieces), SimpleQueue(), 0
     with blas.alone():
@@ -66,6 +65,14 @@ def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> 
     for failure in failures:
         if failure is not None:
             raise failure
+
+
+def _do_all(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> None:
+    do = worker()
+    # Few operations are no work for BLAS' threads either, which would look out for more of it.
+    with blas.alone() if operations < ENOUGH else nullcontext():
+        for piece in pieces:
+            do(piece)
 
 
 def _help(left: Iterator, worker: Callable[[], Callable], done: SimpleQueue) -> None:

@@ -1,5 +1,6 @@
 """PyTorch's names and dtypes fixed for the linalg rows."""
 
+import math
 from functools import wraps
 
 import numpy as np
@@ -15,6 +16,13 @@ def linear(x, w, b):
     if x.is_floating_point() or x.is_complex():
         return torch.nn.functional.linear(x, w, b)
     return torch.matmul(x, w.mT) + b
+
+
+def linear_gradient(g, x, w):
+    """g·w, gᵀ·x and Σg, over all lines."""
+    lines = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
+    dw = lines.mT @ x.reshape(len(lines), x.shape[-1])
+    return torch.matmul(g, w), dw, lines.sum(0)
 
 
 def einsum(operands, subscripts: str):

@@ -297,10 +297,16 @@ def pull_stated(rule: Jvp):
 
 
 def _wanted(pull):
-    """A pull-back of which some cotangents are functions, called only for those who ask."""
+    """A pull-back of which some cotangents are functions, called only for those who ask.
+
+    It may also be a function as a whole, of who asks.
+    """
 
     def chosen(parents, node, g, saved):
-        found = zip(pull(parents, node, g, saved), parents, strict=True)
+        stated = pull(parents, node, g, saved)
+        if callable(stated):
+            stated = stated([p is not None for p in parents])
+        found = zip(stated, parents, strict=True)
         return [None if p is None else c() if callable(c) else c for c, p in found]
 
     return chosen

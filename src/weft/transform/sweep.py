@@ -150,10 +150,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                 if record or c.__class__ is Picked:
                     found[p] = _sum(have, c)
                 elif c.__class__ is Patch:
-                    if p not in owned:
-                        owned.add(p)
-                        found[p] = have = BACKENDS[have.__class__].copy(have)
-                    c.add_to(have)
+                    found[p] = _patched(p, have, c, owned)
                 elif p in owned and c.__class__ is have.__class__:
                     have += c
                     found[p] = have
@@ -204,6 +201,17 @@ def _zeros(p, g):
     xp = BACKENDS[type(raw)]
     zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(raw))
     return zeros if raw is given else wrap(zeros)
+
+
+def _patched(node: Node, have, c: Patch, owned: set):
+    """have with a slice's cotangent added, in the sweep's own memory."""
+    if have.__class__ in HIGHER:
+        return have + c.whole(node.shape)
+    if node not in owned:
+        owned.add(node)
+        have = BACKENDS[have.__class__].copy(have)
+    c.add_to(have)
+    return have
 
 
 def _started(node: Node, c: Patch | Picked, owned: set):

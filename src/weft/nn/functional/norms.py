@@ -39,7 +39,10 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-
 
 
 def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
-    """x/√(mean(x²) + eps)·weight over the last axes; eps None: the rounding unit (of half types float32's)."""
+    """x/√(mean(x²) + eps)·weight over the last axes.
+
+    eps: None is the rounding unit, for half types that of float32.
+    """
     x = boxed(input)
     shape = _trailing("rms_norm", x, normalized_shape)
     if eps is None:
