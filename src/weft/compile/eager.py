@@ -80,6 +80,13 @@ def _activation(row: str, kernel: Callable) -> Callable:
     return call
 
 
+def _step(said: int | tuple[str, tuple], dtype: np.dtype) -> Fold | Step:
+    """The mean of a value over its line, or a row of the table applied to values."""
+    if isinstance(said, int):
+        return Fold("mean", said, dtype)
+    return Step(*said, dtype)
+
+
 def _by_lines(n: int, dtype: np.dtype, operands, steps, results):
     """A kernel that folds lines of n elements, whose units are the lines.
 
@@ -90,7 +97,7 @@ def _by_lines(n: int, dtype: np.dtype, operands, steps, results):
         Kernel(
             (_MOST // n, n),
             tuple([Operand(dtype, strides[what]) for what in operands]),
-            tuple([Fold("mean", s, dtype) if type(s) is int else Step(*s, dtype) for s in steps]),
+            tuple([_step(s, dtype) for s in steps]),
             tuple([Result(value, strides[what]) for value, what in results]),
             (1,),
         )

@@ -312,7 +312,7 @@ def kept(op: Op, parents, y, raws, static) -> tuple:
     unread = getattr(op.rule, "unread", ())
     if unread:
         y = tuple([None if k in unread else v for k, v in enumerate(y)])
-    saved = [None] * (len(parents) + 1)
+    saved: list[Any] = [None] * (len(parents) + 1)
     for i in _places(op, tuple([p is not None for p in parents])):
         saved[i] = raws[i - 1] if i else y
     return tuple(saved)
