@@ -20,15 +20,17 @@ test: lint  ## all tests, on two cores
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: $(STAMP)
-	$(BIN)/ruff check src tests examples bench
-	$(BIN)/ruff format --check src tests examples bench
+	$(BIN)/ruff check src tests examples bench tools
+	$(BIN)/ruff format --check src tests examples bench tools
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: $(STAMP)  ## operations, overheads, Jacobians and optimizer steps, beside the peers
+bench: $(STAMP)  ## operations, Jacobians, optimizer and training steps, beside the peers
 	$(BIN)/python bench/eager.py
 	$(BIN)/python bench/overheads.py
 	$(BIN)/python bench/jacobian.py
 	$(BIN)/python bench/optim.py
+	$(BIN)/python bench/cnn.py
+	$(BIN)/python bench/gpt.py
 	$(BIN)/python bench/kernels.py
 
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch; two hundred kills of each writer

@@ -1,8 +1,8 @@
 """Writing LLVM's language: typed values in static single assignment, all names generated.
 
 A value has one or more lanes, and the same arithmetic works on either; Python numbers beside a
-value become constants of its type. Written by hand rather than with llvmlite's builder, which takes
-eight times as long over an instruction.
+value become constants of its type. Text, and not llvmlite's builder, which makes several objects
+for each instruction.
 """
 
 import struct
