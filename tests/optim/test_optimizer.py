@@ -294,7 +294,11 @@ def test_reset_and_zero_grad():
     before = np.asarray(p.tolist())
     optimizer.step()
     np.testing.assert_allclose(before - np.asarray(p.tolist()), moved, rtol=1e-12)
+    optimizer.zero_grad(set_to_none=False)
+    assert p.grad.tolist() == np.zeros(p.shape).tolist()
     optimizer.zero_grad()
+    assert p.grad is None
+    optimizer.zero_grad(set_to_none=False)
     assert p.grad is None
 
 

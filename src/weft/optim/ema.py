@@ -190,9 +190,9 @@ class EMAOptimizer:
         """Set the optimizer's learning rate."""
         self.optimizer.set_lr(lr)
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
-        self.optimizer.zero_grad()
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or fill them with zeros."""
+        self.optimizer.zero_grad(set_to_none)
 
     def swap_to_ema(self) -> None:
         """Put the averages in the parameters' place, to evaluate or to save them."""

@@ -85,9 +85,9 @@ class MultiGroupOptimizer:
         """Set the learning rate that the groups' scales multiply."""
         self.base_optimizer.set_lr(lr)
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
-        self.base_optimizer.zero_grad()
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or fill them with zeros."""
+        self.base_optimizer.zero_grad(set_to_none)
 
     def reset(self) -> None:
         """Forget all state."""

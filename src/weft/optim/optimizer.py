@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 from .. import errors
 from ..array.inplace import own_memory, refuse_levels
+from ..array.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
 from ..core.value import TENSORS, wrap
@@ -162,11 +163,12 @@ class Optimizer:
         self._bind(entry)
         return entry
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters, or fill them with zeros."""
         for entry in self._entries.values():
-            if entry.param.requires_grad:
-                entry.param.grad = None
+            p = entry.param
+            if p.requires_grad and p.grad is not None:
+                p.grad = None if set_to_none else zeros_like(p.detach())
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate; groups with one of their own keep its ratio to this one."""
