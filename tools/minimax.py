@@ -105,7 +105,7 @@ FITS = {
     "exp64": (growth, 11, -HALF_LN2, HALF_LN2, square),
     "exp2_32": (doubling, 6, -0.501, 0.501, abs),
     "exp2_64": (doubling, 12, -0.501, 0.501, abs),
-    "log32": (logarithm, 9, 1 / ROOT - 1, ROOT - 1, lambda f: f**3 / mp.log1p(f) if f else 0),
+    "log32": (logarithm, 8, -0.2501, 0.5001, lambda f: f**3 / mp.log1p(f) if f else 0),
     "log64": (area, 8, TINY, S, lambda z: z),
     "sinh32": (odd(mp.sinh), 4, TINY, 1, lambda z: z),
     "sinh64": (odd(mp.sinh), 8, TINY, 1, lambda z: z),

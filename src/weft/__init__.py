@@ -36,6 +36,7 @@ from .core.dtypes import (
 )
 from .errors import NotDifferentiable
 from .transform import backward as _backward
+from .transform import compiler as _compiler
 from .transform.backward import (
     detect_anomaly,
     enable_grad,
@@ -53,11 +54,12 @@ from .transform.scheduling import SchedulerConfig, SchedulingStrategy
 from .transform.vmap import vmap
 
 if _TYPE_CHECKING:
-    from . import amp, gradient_clipping, implicit, io, nn, optim, optimize, train
+    from . import amp, compile, gradient_clipping, implicit, io, nn, optim, optimize, train
     from .amp import AmpConfig, PrecisionMode
     from .array.determinism import deterministic
     from .backend.fingerprint import differences as fingerprint_differences
     from .backend.fingerprint import fingerprint
+    from .compile.builder.graph import Graph
     from .core.determinism import DeterministicConfig, DeterministicMode
     from .io import Checkpoint, load_checkpoint, load_optimizer, save_checkpoint, save_optimizer
     from .transform.bridges import to_jax, to_torch
@@ -86,6 +88,7 @@ __array_api_version__ = "2024.12"
 
 _memory.keep_freed_memory()
 _eager.install()
+_compiler.install(lambda f: _import_module(f"{__name__}.compile.jit").compile(f))
 globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULES)
 for _name in ("backward", "register_hook", "retain_grad"):
     setattr(Tensor, _name, getattr(_backward, _name))
@@ -96,10 +99,21 @@ for _name, _module in _namespace.MODULES.items():
 # What is loaded when it is first asked for, so that `import weft` stays quick: the names of each
 # module. A name with a colon is called otherwise there.
 _LATER = {
-    "": ("amp", "gradient_clipping", "implicit", "io", "nn", "optim", "optimize", "train"),
+    "": (
+        "amp",
+        "compile",
+        "gradient_clipping",
+        "implicit",
+        "io",
+        "nn",
+        "optim",
+        "optimize",
+        "train",
+    ),
     "amp": ("AmpConfig", "PrecisionMode"),
     "array.determinism": ("deterministic",),
     "backend.fingerprint": ("fingerprint", "fingerprint_differences:differences"),
+    "compile.builder.graph": ("Graph",),
     "core.determinism": ("DeterministicConfig", "DeterministicMode"),
     "io": ("Checkpoint", "load_checkpoint", "load_optimizer", "save_checkpoint", "save_optimizer"),
     "transform.bridges": ("to_jax", "to_torch"),

@@ -135,6 +135,18 @@ class BatchingError(WeftError, TypeError):
     """Something that cannot be done for all elements of a batch at once."""
 
 
+class StagingError(WeftError, TypeError):
+    """Something that a function cannot do while it is being compiled: its values are not known."""
+
+
+class LeakedTensor(StagingError):
+    """A tensor that a compiled function left behind somewhere, and that is used later."""
+
+
+class VariantsExhausted(WeftError, RuntimeError):
+    """A compiled function that was called in more ways than it may be compiled for."""
+
+
 class LoopLimit(WeftError, RuntimeError):
     """A loop that was still going after its largest number of steps."""
 
@@ -173,3 +185,11 @@ class ResumeWarning(UserWarning):
 
 class NotDeterministicWarning(UserWarning):
     """Something that may give another result in the next run, where that is allowed."""
+
+
+class SideEffectWarning(UserWarning):
+    """A compiled function that changes Python's objects, which happens once, not at each call."""
+
+
+class CacheWarning(UserWarning):
+    """Compiled code that cannot be kept on disk; it is compiled anew in each process."""

@@ -9,6 +9,7 @@ import weft as wf
 from weft.backend import numpy_ as xp
 from weft.backend import numpy_activate, numpy_neural, threads
 from weft.compile import eager
+from weft.compile.flat import Flat
 
 F, T = wf.nn.functional, torch.nn.functional
 rng = np.random.default_rng(0)
@@ -22,9 +23,10 @@ EXACT = {
 
 @pytest.fixture
 def made(monkeypatch):
-    """The kernels that were run, by the number of arrays that they were given."""
-    seen, run = [], eager._run
+    """The arrays that kernels were given."""
+    seen, run, over = [], eager._run, Flat.over
     monkeypatch.setattr(eager, "_run", lambda *args: seen.append(args[1]) or run(*args))
+    monkeypatch.setattr(Flat, "over", lambda self, given: seen.append(given) or over(self, given))
     return seen
 
 

@@ -7,6 +7,7 @@ from threading import Thread
 
 import numpy as np
 import pytest
+from scipy import special
 
 from weft.compile.kernel import Fold, Kernel, MalformedKernel, Operand, Result, Step, verify
 from weft.compile.llvm.native import build, link, module_of, native
@@ -284,24 +285,51 @@ def test_images_can_be_kept_and_linked_again():
     np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.skipif(not host().has("avx512f"), reason="the narrower code is this machine's own")
-@pytest.mark.parametrize("row", ["exp", "sin", "log", "pow"])
-def test_code_without_wide_registers_gives_the_same_bits(row):
+def narrower() -> Target:
+    """This machine without its widest registers."""
     features = ",".join(
         f"-{f[1:]}" if f.startswith(("+avx512", "+avx10")) else f
         for f in host().features.split(",")
     )
-    narrow = Target("x86-64-v3", features)
-    n = 101
-    x = np.random.default_rng(0).uniform(0.1, 30, n).astype(np.float32)
-    inputs = (0, 0) if row == "pow" else (0,)
+    return Target("x86-64-v3", features)
+
+
+def by_both(row: str, x: np.ndarray) -> list[np.ndarray]:
+    """A row of all lengths of registers, by wide registers and by narrow ones."""
+    inputs, n = (0, 0) if row == "pow" else (0,), len(x)
     kernel = Kernel((n,), (Operand(F32, (1,)),), (step(row, *inputs),), (Result(1, (1,)),))
-    module, _ = module_of(kernel, narrow)
-    assert "zmm" not in assembly(module, narrow)
-    a, b = np.empty_like(x), np.empty_like(x)
-    native(kernel)([x, a])
-    native(kernel, narrow)([x, b])
+    module, _ = module_of(kernel, narrower())
+    assert "zmm" not in assembly(module, narrower())
+    made = [np.empty_like(x) for _ in range(2)]
+    native(kernel)([x, made[0]])
+    native(kernel, narrower())([x, made[1]])
+    return made
+
+
+EDGES = [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-45, -1e-45, 1e-40, 1.1754944e-38, 3.4028235e38, 1.5]
+
+
+@pytest.mark.skipif(not host().has("avx512f"), reason="the narrower code is this machine's own")
+@pytest.mark.parametrize("row", ["exp", "sin", "log", "pow", "exp2", "log2", "log1p", "expm1"])
+@pytest.mark.parametrize("n", [97, 98, 101, 5000])
+def test_code_without_wide_registers_gives_the_same_bits(row, n):
+    rng = np.random.default_rng(0)
+    x = np.concatenate([EDGES, rng.uniform(-100, 100, 20), rng.uniform(0.1, 30, n)])
+    a, b = by_both(row, x.astype(np.float32))
     np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.skipif(not host().has("avx512f"), reason="the narrower code is this machine's own")
+@pytest.mark.parametrize("row, exact", [("tanh", np.tanh), ("expit", special.expit)])
+def test_quotients_with_and_without_wide_registers(row, exact):
+    x = np.random.default_rng(0).uniform(-12, 12, 20_000).astype(np.float32)
+    x = np.concatenate([x, [0.0, -0.0, np.inf, -np.inf, np.nan, 1e-40, -1e-40]]).astype(np.float32)
+    want = exact(x.astype(np.float64))
+    for y in by_both(row, x):
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(x))
+        units = np.abs(y - want)[~np.isnan(x)] / np.spacing(np.abs(want[~np.isnan(x)]).astype("f"))
+        assert units.max() <= 2
+        assert (np.signbit(y) == np.signbit(want))[~np.isnan(x)].all()
 
 
 @pytest.mark.skipif(not host().has("avx512f"), reason="the names of wide registers are x86's")

@@ -33,7 +33,13 @@ BINARY = {
 FOLDS = {"sum": np.sum, "max": np.max, "min": np.min, "mean": np.mean, "prod": np.prod}
 
 
+# Enough elements for several registers side by side.
+LARGE = ((5003,), (4096,), (3, 1500), (40, 130), (130, 40), (7, 33, 29), (2, 2100))
+
+
 def domain(rng) -> tuple[int, ...]:
+    if rng.random() < 0.2:
+        return LARGE[rng.integers(len(LARGE))]
     sizes = (0, 1, 1, 2, 3, 5, 8, 16, 17, 33, 64, 100)
     return tuple(int(n) for n in rng.choice(sizes, rng.integers(0, 4)))
 

@@ -25,6 +25,7 @@ WITHOUT_RULE = {"flatnonzero", "argwhere", "unique_values", "unique_all"}
 ONE_BY_ONE = {
     "expm": "SciPy chooses the order of the approximation for each matrix",
     "logm": "SciPy takes one matrix",
+    **dict.fromkeys([n for n in TABLE if n.startswith("draw_")], "each has a stream of its own"),
 }
 
 

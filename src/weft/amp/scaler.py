@@ -5,6 +5,7 @@ from math import isfinite
 from typing import Any
 
 from .. import errors
+from ..array.inplace import refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.value import TENSORS
@@ -84,6 +85,8 @@ class GradScaler:
 
     def scale(self, outputs):
         """A loss times the scale, or a list or tuple of losses."""
+        if self._enabled:
+            refuse_staging("GradScaler", "use bfloat16, which needs no scale, or keep it outside")
         if type(outputs) in TENSORS:
             self._used = True
             if not self._enabled:

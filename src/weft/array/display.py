@@ -9,6 +9,7 @@ from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.box import BOXES
 from ..core.node import Leaf, Node
+from ..core.value import read
 
 _SUMMARISED = 1000  # elements; of larger tensors the corners are shown
 
@@ -40,6 +41,7 @@ def _details(x) -> list[str]:
 
 
 def text(x) -> str:
+    x = read(x)
     if x._data.__class__ in BOXES:
         return x._data.text()
     return f"tensor({', '.join([_values(x, 'tensor('), *_details(x)])})"

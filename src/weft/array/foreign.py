@@ -96,6 +96,11 @@ def _of_sequence(obj, dtype):
     for kind in kinds - PYTHON_SCALARS:
         if not _has(kind, _NUMBERS):
             raise errors.DTypeError(f"asarray: got {kind.__name__} in the data, expected numbers")
+        if hasattr(kind, "__weft_number__"):
+            raise errors.StagingError(
+                "asarray: a function is being compiled, and a list holds a number that differs "
+                "from call to call; use wf.stack([wf.tensor(number), …])"
+            )
     if any(kind in TENSORS or kind.__module__.partition(".")[0] == "torch" for kind in kinds):
         return None
     if any(issubclass(kind, np.ndarray | np.generic) for kind in kinds):

@@ -80,6 +80,9 @@ def setitem(self, key, value):
             self._node = value._node  # the mark of a severed gradient, or None
         return
     new = index.set_(self, key, value)
+    if current.get().staging is not None and self.__class__ not in BOXED:
+        current.get().staging.assign(self, new, rebinds=True)
+        return
     if new.__class__ is not self.__class__ and new._data.__class__ in BOXES:
         self.__class__ = new.__class__  # a value from a level above is now part of this one
     self._data = new._data
@@ -120,6 +123,8 @@ def _is_boxed(key) -> bool:
 
 def _writes_in_place(x, value) -> bool:
     """Whether nobody else can see the memory of x, and nothing has to be recorded."""
+    if current.get().staging is not None:
+        return False
     raw = x._data
     tracked = x.requires_grad or value.requires_grad
     if (tracked and current.get().grad) or value._data.__class__ in BOXES:

@@ -5,20 +5,36 @@ from ..backend.device import place
 from ..core import dispatch, dtypes, explain, versions
 from ..core.aval import broadcast
 from ..core.backends import BACKENDS, KERNELS
-from ..core.box import BOXED
+from ..core.box import BOXED, Box
 from ..core.node import Leaf
 from ..core.op import Op
 from ..core.settings import current
 from ..core.value import TENSORS
+from ..ops import structural
 from .foreign import refuse_imaginary
 
 
 def refuse_levels(args, what: str) -> None:
     """Refuse to write what is at a level, or into it: memory holds plain arrays."""
-    if any(a.__class__ in BOXED for a in args):
+    if any(a.__class__ in BOXED and not _is_staged(a) for a in args):
         raise errors.InPlaceOnTracked(
             f"{what}: inside jvp or vmap, and with a DualTensor, nothing is written into memory; "
             "leave the buffer out, or assign with y[i] = v"
+        )
+
+
+def _is_staged(x) -> bool:
+    """Whether x is a value of a program that is being written down, where memory is a name."""
+    raw = x if isinstance(x, Box) else x._data
+    return raw.staged
+
+
+def refuse_staging(what: str, fix: str) -> None:
+    """Refuse what looks at values in a function that is being compiled."""
+    if current.get().staging is not None:
+        raise errors.StagingError(
+            f"{what}: this looks at values, which a function that is being compiled does not "
+            f"have; {fix}"
         )
 
 
@@ -46,6 +62,11 @@ def check_untracked(args, what: str) -> None:
 
 def own_memory(x):
     """The raw memory of x, marked as overwritten now; frozen memory is copied first."""
+    if current.get().staging is not None:
+        raise errors.StagingError(
+            "in a function that is being compiled, this cannot change a tensor in place; use "
+            "copy_(), or do it outside of the function"
+        )
     xp = BACKENDS[type(x._data)]
     if xp.frozen(x._data):
         x._data = xp.copy(x._data)
@@ -66,6 +87,10 @@ def into(op: Op, args: tuple, out):
     raws = [a._data if type(a) in TENSORS else a for a in args]
     cls = dispatch.common_backend(op, [*raws, out._data])
     _check_fit(what, explain.infer(op, args, ()), out)
+    staging = current.get().staging
+    if staging is not None:
+        staging.assign(out, dispatch.apply(op, args))
+        return out
     kernel, raw = KERNELS[op][cls], own_memory(out)
     try:
         BACKENDS[cls].into(kernel, raws, raw)
@@ -94,6 +119,10 @@ def copy_(self, source):
         raise errors.DTypeError(
             f"copy_: {source.dtype} into {self.dtype} would cut fractions off; cast it with .to()"
         )
+    staging = current.get().staging
+    if staging is not None:
+        staging.assign(self, structural.broadcast_to(source.to(self.dtype), self.shape))
+        return self
     raw = own_memory(self)
     BACKENDS[type(raw)].overwrite(raw, place(source._data, self.device))
     return self

@@ -6,6 +6,7 @@ from .. import errors
 from ..backend.device import as_numpy
 from ..core.backends import BACKENDS
 from ..core.node import Node
+from ..core.value import read
 from . import make, numpy_calls
 
 
@@ -24,10 +25,11 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     self._refuse_if_tracked("__dlpack__")
     given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
     options = {k: v for k, v in given.items() if v is not None}
-    xp = BACKENDS[type(self._data)]
+    raw = read(self)._data
+    xp = BACKENDS[type(raw)]
     # Readers like torch do not know of read-only memory, and would write into other gradients.
-    apart = xp.frozen(self._data) and copy is not False
-    raw = xp.copy(self._data) if apart else self._data
+    apart = xp.frozen(raw) and copy is not False
+    raw = xp.copy(raw) if apart else raw
     if self.device == "cpu":
         if raw.dtype.kind == "V":
             raise errors.InterchangeError(
@@ -61,15 +63,16 @@ def reduce_(self):
             f"a tensor made by {self._node.name} (at {self._node.line}) cannot be copied with its "
             f"graph; copy x.detach(), or x.clone() to stay connected"
         )
-    array = np.array(as_numpy(self._data))
+    array = np.array(as_numpy(read(self)._data))
     return rebuild, (type(self), array, self.device, self.requires_grad)
 
 
 def torch_tensor(self):
     """The values as a torch tensor, sharing memory where possible."""
     self._refuse_if_tracked("torch()")
-    xp = BACKENDS[type(self._data)]
-    raw = xp.copy(self._data) if xp.frozen(self._data) else self._data
+    raw = read(self)._data
+    xp = BACKENDS[type(raw)]
+    raw = xp.copy(raw) if xp.frozen(raw) else raw
     if self.device != "cpu":
         return raw
     torch_ = make.namespace_for("torch")

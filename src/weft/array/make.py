@@ -11,8 +11,9 @@ from ..backend.device import canonical_device, namespace_for, place
 from ..core import dispatch, dtypes
 from ..core.aval import integer_in
 from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.box import BOXED
 from ..core.settings import current
-from ..core.value import TENSORS, wrap
+from ..core.value import TENSORS, made, wrap
 from ..ops import structural
 from . import foreign
 
@@ -39,6 +40,10 @@ def asarray(obj, /, *, dtype=None, device=None, copy: bool | None = None):
     dtype = None if dtype is None else dtypes.canonical(dtype)
     if type(obj) in TENSORS:
         return _from_tensor(obj, dtype, device, copy)
+    if hasattr(type(obj), "__weft_tensor__"):  # it stands for a tensor
+        return _from_tensor(obj.__weft_tensor__(), dtype, device, copy)
+    if hasattr(type(obj), "__weft_number__"):  # one that is not known yet
+        return _from_tensor(obj.__weft_number__(dtype), dtype, device, False)
     raw = foreign.raw_of(obj, dtype)
     if raw is None:
         return _stacked(obj, dtype or foreign.common_dtype(obj), device)
@@ -54,7 +59,7 @@ def asarray(obj, /, *, dtype=None, device=None, copy: bool | None = None):
         if moved is not raw:
             _refuse_copy(copy, "moves to another device")
         raw = moved
-    return wrap(raw)
+    return made(wrap(raw))
 
 
 def _from_tensor(x, dtype, device, copy):
@@ -115,14 +120,14 @@ def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = Fa
     value = asarray(fill_value, dtype=dtype, device=device)
     if value.shape:
         raise errors.ShapeError(f"full: fill_value has the shape {value.shape}, expected a number")
-    if value.requires_grad and current.get().grad:
+    if value.__class__ in BOXED or (value.requires_grad and current.get().grad):
         return structural.broadcast_to(value, shape)
     return _filled(shape, value.item(), value.dtype, value.device, requires_grad)
 
 
 def _filled(shape, value, dtype, device, requires_grad: bool):
     device = canonical_device(device)
-    t = wrap(namespace_for(device).full(shape, value, dtypes.canonical(dtype), device))
+    t = made(wrap(namespace_for(device).full(shape, value, dtypes.canonical(dtype), device)))
     return t.requires_grad_() if requires_grad else t
 
 
@@ -142,7 +147,7 @@ def empty(shape, *, dtype=None, device=None, requires_grad: bool = False):
     """A tensor whose elements are not set."""
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     device = canonical_device(device)
-    t = wrap(namespace_for(device).empty(_shape("empty", shape), dtype, device))
+    t = made(wrap(namespace_for(device).empty(_shape("empty", shape), dtype, device)))
     return t.requires_grad_() if requires_grad else t
 
 
@@ -170,7 +175,7 @@ def empty_like(x, /, *, dtype=None, device=None):
 
 
 def _on(raw: np.ndarray, device):
-    return wrap(place(raw, canonical_device(device)))
+    return made(wrap(place(raw, canonical_device(device))))
 
 
 def number(name: str, what: str, v):

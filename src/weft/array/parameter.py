@@ -4,7 +4,8 @@ from collections.abc import Iterator
 
 from .. import errors
 from ..core.backends import BACKENDS
-from ..core.value import install, wrap
+from ..core.settings import current
+from ..core.value import install, seen, wrap
 from . import make, random
 from .foreign import refuse_imaginary
 from .inplace import own_memory, refuse_levels
@@ -25,6 +26,11 @@ class Parameter(Tensor):
     __slots__ = ()
 
     def __new__(cls, data, requires_grad: bool = True):
+        if current.get().staging is not None:
+            raise errors.StagingError(
+                "Parameter: a parameter that is made in a function which is being compiled would "
+                "be made once, not at each call; make it outside of the function"
+            )
         self = object.__new__(cls)
         source = make.asarray(data)
         self._data = BACKENDS[type(source._data)].copy(source._data)
@@ -43,7 +49,7 @@ class Parameter(Tensor):
 
     def tensor(self):
         """The value, still connected, for use in a forward pass."""
-        return wrap(self._data, self._node)
+        return wrap(seen(self)._data, self._node)
 
     def zero_grad(self) -> None:
         """Forget the accumulated gradient."""
@@ -76,6 +82,10 @@ class Parameter(Tensor):
                 "with .to()"
             )
         refuse_imaginary("apply_update", update.dtype, self.dtype)
+        staging = current.get().staging
+        if staging is not None:
+            staging.assign(self, self.detach() - update.detach().to(self.dtype))
+            return
         raw = own_memory(self)
         raw -= BACKENDS[type(raw)].cast(update._data, self.dtype)
 

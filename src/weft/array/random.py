@@ -39,7 +39,8 @@ from ..core.backends import BACKENDS
 from ..core.box import BOXES
 from ..core.counter import WORD, Draw, Generator
 from ..core.settings import current
-from ..core.value import TENSORS, wrap
+from ..core.value import TENSORS, seen, wrap
+from ..ops import draws
 from ..ops.logic import less
 from ..ops.order import argsort
 from .arguments import boxed
@@ -166,7 +167,7 @@ def _uniform(op, low, high, shape, dtype, device, requires_grad, generator):
     shape = (*_batches(), *shape)
     generator = stream_for(op, generator)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
-    made = _shared_out(variates.uniform(at, draw, shape, dtype, low, high, last))
+    made = _shared_out(_drawn("uniform", at, draw, shape, dtype, low, high, last))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -195,7 +196,7 @@ def randn(
     shape = (*_batches(), *shape)
     generator = stream_for("randn", generator)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
-    made = _shared_out(variates.normal(at, draw, shape, dtype, mean, std))
+    made = _shared_out(_drawn("normal", at, draw, shape, dtype, mean, std))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -249,7 +250,7 @@ def randint(
     shape = (*_batches(), *shape)
     generator = stream_for("randint", generator)
     at, draw = _reserved(device, generator, prod(shape) * variates.words_per_integer(n))
-    return _shared_out(variates.integers(at, draw, shape, dtype, low, n))
+    return _shared_out(_drawn("integers", at, draw, shape, dtype, low, n))
 
 
 def bernoulli(
@@ -274,14 +275,15 @@ def bernoulli(
             raise errors.ArgumentError(f"bernoulli: p={p}: expected 0 ≤ p ≤ 1")
         shape, threshold = _shape_of("bernoulli", () if shape is None else shape), ceil(p * WORD)
     else:
-        p = boxed(p)
+        p = seen(boxed(p))
         shape = p.shape if shape is None else _shape_of("bernoulli", shape)
         device, threshold = p.device, _thresholds(p, shape)
-        if p._data.__class__ in BOXES:
+        if p._data.__class__ in BOXES and not p._data.staged:
             return less(rand(shape, "float64", device, generator=generator), p).to(dtype)
     shape = (*_batches(), *shape)
     at, draw = _reserved(device, generator, prod(shape))
-    return _shared_out(at.cast(variates.below(at, draw, shape, threshold), dtype))
+    made = _shared_out(_drawn("below", at, draw, shape, threshold))
+    return made if dtype == dtypes.bool_ else made.to(dtype)
 
 
 def _thresholds(p, shape):
@@ -294,8 +296,8 @@ def _thresholds(p, shape):
         raise errors.DTypeError(
             f"bernoulli: p of dtype {p.dtype}: expected {dtypes.names(dtypes.REAL)}"
         )
-    if p._data.__class__ in BOXES:
-        return None  # compared with p itself
+    if p._data.__class__ in BOXES:  # compared with p itself, or written down
+        return (p.detach().to("float64") * float(WORD))._data if p._data.staged else None
     return BACKENDS[type(p._data)].cast(p._data, dtypes.float64) * float(WORD)
 
 
@@ -323,7 +325,16 @@ def _order(n: int, device, generator):
     if _batches():
         return argsort(rand(n, "float64", device, generator=generator), 0, False)
     at, draw = _reserved(device, generator, 2 * n)
-    return wrap(variates.order(at, draw, n))
+    return wrap(_drawn("order", at, draw, n))
+
+
+def _drawn(kind: str, at: variates.Target, draw, shape, *how):
+    """Raw variates; in a program that is being written down, those of each call."""
+    if draw.__class__ is Draw:
+        return getattr(variates, kind)(at, draw, shape, *how)
+    if kind == "below" and how[0].__class__ is not int:
+        return draws.draw_below_each(draw.state, how[0], shape)
+    return getattr(draws, f"draw_{kind}")(draw.state, shape, *how)
 
 
 def _batches() -> tuple[int, ...]:

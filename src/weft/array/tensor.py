@@ -13,7 +13,7 @@ from ..core.box import BOXES, Box
 from ..core.node import Leaf, Node, Severed
 from ..core.origin import assigns_item, is_array_library
 from ..core.settings import current
-from ..core.value import Value, install, wrap
+from ..core.value import Value, install, read, seen, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
 from . import display, foreign
 
@@ -150,11 +150,7 @@ class Tensor(Value):
             raise errors.GradientError(
                 "grad: only a leaf that requires a gradient has a .grad to set; this is none"
             )
-        value = None if value is None else self._as_gradient(value)
-        if node.tensor is not None and node.tensor() is self:
-            self._grad = value
-        else:
-            node.grad = value
+        node.grad = None if value is None else self._as_gradient(value)
 
     def _as_gradient(self, value):
         value = dispatch.above.adopt(value)
@@ -170,7 +166,7 @@ class Tensor(Value):
 
     def detach(self):
         """The same values, unconnected: no gradient flows through the result."""
-        raw = self._data
+        raw = seen(self)._data
         return wrap(raw.stopped() if raw.__class__ in BOXES else raw)
 
     # Values
@@ -187,7 +183,7 @@ class Tensor(Value):
             raise errors.DeviceError(
                 f"numpy(): the tensor is on {self.device}; use .to('cpu').numpy()"
             )
-        view = as_numpy(self._data).view()
+        view = as_numpy(read(self)._data).view()
         view.flags.writeable = False
         return view
 
@@ -205,17 +201,17 @@ class Tensor(Value):
                 f"item(): a tensor of shape {self.shape} has {self.size} elements, not one; "
                 f"use .tolist() or index it"
             )
-        return self._data.item()
+        return read(self)._data.item()
 
     to_scalar = item
 
     def tolist(self):
         """The values as nested Python lists."""
-        return as_numpy(self._data).tolist()
+        return as_numpy(read(self)._data).tolist()
 
     def to_vec(self) -> list:
         """The values as one flat list."""
-        return as_numpy(self._data).reshape(-1).tolist()
+        return as_numpy(read(self)._data).reshape(-1).tolist()
 
     def tensor(self):
         """The detached value."""
@@ -266,7 +262,8 @@ class Tensor(Value):
             )
         if self.requires_grad and current.get().grad and what != "bool()":
             self._refuse_hidden_use(what)
-        return self._data.item()
+        raw = read(self)._data
+        return raw.number(what) if raw.__class__ in BOXES else raw.item()
 
     def _refuse_hidden_use(self, what: str) -> None:
         """Refuse to be a number for `array[i] = x` and inside NumPy, SciPy or scikit-learn."""

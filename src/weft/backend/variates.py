@@ -99,7 +99,7 @@ def _paired(xp, x, dtype):
 
 
 @dataclass(frozen=True)
-class _Format:
+class Format:
     """A floating format, and approximations that are good to its precision.
 
     sine: sin(πt/2)/t in powers of t², for |t| ≤ 1. log: -2·log((1+s)/(1-s))/s in powers of s²,
@@ -116,7 +116,7 @@ class _Format:
 
 
 # Relative errors of the approximations: sine 5.3e-9, log 6.9e-10.
-_SINGLE = _Format(
+_SINGLE = Format(
     real="float32",
     integer="int32",
     fraction=23,
@@ -132,7 +132,7 @@ _SINGLE = _Format(
     log=(-3.999999997242696, -1.3333363190071483, -0.7994958988402254, -0.5985130138487887),
 )
 # Relative errors of the approximations: sine 2.6e-19, log 1.2e-18.
-_DOUBLE = _Format(
+_DOUBLE = Format(
     real="float64",
     integer="int64",
     fraction=52,
@@ -160,7 +160,8 @@ _DOUBLE = _Format(
         -0.29621059670519373,
     ),
 )
-_MINUS_TWO_LOG_2 = -1.3862943611198906
+FORMATS = {f.real: f for f in (_SINGLE, _DOUBLE)}
+MINUS_TWO_LOG_2 = -1.3862943611198906
 
 
 def normal(at: Target, draw: Draw, shape, dtype, mean: complex, std: float):
@@ -189,7 +190,7 @@ def normal(at: Target, draw: Draw, shape, dtype, mean: complex, std: float):
     return fill(at, draw, shape, WORDS_PER_BLOCK // words_per(dtype), transform)
 
 
-def _polar(at: Target, fmt: _Format, w):
+def _polar(at: Target, fmt: Format, w):
     """Per point: an integer in [0, 2^radius), an odd one in (0, 2^(fraction+1)), a sign ±1."""
     w0, w1, w2, w3 = w
     if fmt is _DOUBLE:
@@ -205,7 +206,7 @@ def _polar(at: Target, fmt: _Format, w):
     return radius, angle, sign
 
 
-def _radii(at: Target, fmt: _Format, k):
+def _radii(at: Target, fmt: Format, k):
     """√(-2 log u) for u = (k + ½)/2^radius; takes k's memory.
 
     k + ½ = m·2^e with m in [√½, √2), and log m = 2 artanh((m-1)/(m+1)).
@@ -222,12 +223,12 @@ def _radii(at: Target, fmt: _Format, k):
     s *= _polynomial(square, fmt.log)
     square[...] = e
     square -= float(fmt.radius)
-    square *= _MINUS_TWO_LOG_2
+    square *= MINUS_TWO_LOG_2
     s += square
     return at.sqrt(s)
 
 
-def _sine(t, fmt: _Format):
+def _sine(t, fmt: Format):
     """sin(πt/2) for |t| ≤ 1."""
     out = _polynomial(t * t, fmt.sine)
     out *= t

@@ -12,6 +12,7 @@ import numpy as np
 from ..backend import numpy_, threads
 from ..core.dtypes import float32, float64
 from ..graph.graph import Literal
+from .flat import MOST, flat
 from .kernel import Fold, Kernel, Operand, Result, Step
 
 ACTIVATIONS = (
@@ -21,8 +22,6 @@ ACTIVATIONS = (
 LARGE, SHARED, PIECE = 1 << 16, 1 << 18, 1 << 17
 # Elements of a line from which on a kernel goes along it, and not along the first of many lines.
 LINE = 32
-# More units of work than any array has: a kernel is told which of them to do.
-_MOST = 1 << 40
 _DTYPES = frozenset((float32, float64))
 
 
@@ -54,27 +53,20 @@ def _run(native, arrays: Sequence[np.ndarray], units: int, step: int) -> None:
 def _activation(row: str, kernel: Callable) -> Callable:
     """An elementwise row of one array."""
 
-    @lru_cache(maxsize=None)
-    def compiled(dtype: np.dtype):
-        steps = (Step(row, (0,), dtype),)
-        native = _compiled(Kernel((_MOST,), (Operand(dtype, (1,)),), steps, (Result(1, (1,)),)))
-        assert native.image.count == _MOST
-        return native
-
     @wraps(kernel)
     def call(x):
         if not _fits(x):
             return kernel(x)
-        native, x = compiled(x.dtype), np.ascontiguousarray(x)
+        native, x = flat(1, 0, x.dtype, (Step(row, (0,), x.dtype),), (1,)), np.ascontiguousarray(x)
         y = np.empty(x.shape, x.dtype)
-        grain = native.image.grain
-        whole = x.size // grain * grain
-        _run(native, (x, y), whole, PIECE)
-        if whole < x.size:  # fewer than the kernel computes at once
-            rest = np.zeros((2, grain), x.dtype)
-            rest[0, : x.size - whole] = x.reshape(-1)[whole:]
-            _run(native, (rest[0], rest[1]), grain, grain)
-            y.reshape(-1)[whole:] = rest[1, : x.size - whole]
+        lines = x.reshape(-1), y.reshape(-1)
+        whole = x.size // native.grain * native.grain
+        do = native.over(lines)
+        enough = threads.ENOUGH if x.size >= SHARED else 0
+        pieces = [(at, min(at + PIECE, whole)) for at in range(0, whole, PIECE)]
+        threads.share(pieces, lambda: lambda piece: do(*piece), enough)
+        if whole < x.size:
+            native.rest(lines, whole, x.size)
         return y
 
     return call
@@ -95,14 +87,14 @@ def _by_lines(n: int, dtype: np.dtype, operands, steps, results):
     strides = {"lines": (n, 1), "each": (1, 0), "line": (0, 1)}
     native = _compiled(
         Kernel(
-            (_MOST // n, n),
+            (MOST // n, n),
             tuple([Operand(dtype, strides[what]) for what in operands]),
             tuple([_step(s, dtype) for s in steps]),
             tuple([Result(value, strides[what]) for value, what in results]),
             (1,),
         )
     )
-    assert (native.image.count, native.image.grain) == (_MOST // n, 1)
+    assert (native.image.count, native.image.grain) == (MOST // n, 1)
     return native
 
 

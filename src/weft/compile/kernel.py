@@ -4,6 +4,8 @@ Every element of `domain` computes the same steps. An operand or result says by 
 each axis moves it: 0 repeats it along that axis. `Fold` steps add up (or otherwise combine) a value
 over the `folded` axes; what is computed from folded values alone is computed once for each fold,
 and the steps that need one beside unfolded values make another sweep over the folded axes.
+
+A kernel over rows can also fold its columns: pieces of `piece` rows have a line of folds each.
 """
 
 from dataclasses import dataclass
@@ -33,14 +35,25 @@ class Operand:
     strides: Strides
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Step:
-    """A row of the table applied to values, by their numbers, and Python scalars."""
+    """A row of the table applied to values, by their numbers, and Python scalars.
+
+    Equal are those that are written alike: of the parameters 0.0 and -0.0 are two, 1 and 1.0 too.
+    """
 
     row: str
     inputs: tuple["int | Literal", ...]
     dtype: np.dtype
     static: tuple = ()
+
+    def __eq__(self, other) -> bool:
+        if other.__class__ is not Step or self.row != other.row or self.inputs != other.inputs:
+            return False
+        return self.dtype == other.dtype and repr(self.static) == repr(other.static)
+
+    def __hash__(self) -> int:
+        return hash((self.row, self.inputs, self.dtype))
 
 
 @dataclass(frozen=True)
@@ -54,10 +67,14 @@ class Fold:
 
 @dataclass(frozen=True)
 class Result:
-    """A value that is written; one of folded values does not move along folded axes."""
+    """A value that is written; one of folded values does not move along folded axes.
+
+    One that is folded `over_rows`, by a kind of fold, moves from piece to piece.
+    """
 
     value: int
     strides: Strides
+    over_rows: str = ""
 
 
 @dataclass(frozen=True)
@@ -69,11 +86,25 @@ class Kernel:
     steps: tuple[Step | Fold, ...]
     results: tuple[Result, ...]
     folded: tuple[int, ...] = ()
+    piece: int = 0
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.domain, self.operands, self.steps, self.results, self.folded))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     @cached_property
     def dtypes(self) -> tuple[np.dtype, ...]:
         """The dtype of each value."""
         return tuple(v.dtype for v in (*self.operands, *self.steps))
+
+    @cached_property
+    def sound(self) -> bool:
+        """Whether every rule holds but those of memory: if not, `MalformedKernel` says which."""
+        _check(self)
+        return True
 
     @cached_property
     def settled(self) -> tuple[int, ...]:
@@ -129,6 +160,18 @@ def verify(kernel: Kernel, extents: tuple[tuple[int, int], ...] = ()) -> None:
     `extents` says for each pointer how many elements of its array lie before and from it on;
     where given, no access may be outside.
     """
+    assert kernel.sound
+    accesses = (*kernel.operands, *kernel.results)
+    if extents and len(extents) != len(accesses):
+        raise MalformedKernel(f"{len(extents)} extents for {len(accesses)} arrays")
+    idle = any(size == 0 and a not in kernel.folded for a, size in enumerate(kernel.domain))
+    for i, (access, extent) in enumerate(zip(accesses, () if idle else extents, strict=False)):
+        low, high = reach(_walked(kernel, access), access.strides)
+        if -low > extent[0] or high > extent[1]:
+            raise MalformedKernel(f"array {i} is read from {low} to {high}, it has {extent}")
+
+
+def _check(kernel: Kernel) -> None:
     n = len(kernel.domain)
     if any(size < 0 for size in kernel.domain):
         raise MalformedKernel(f"a domain of {kernel.domain}")
@@ -140,14 +183,15 @@ def verify(kernel: Kernel, extents: tuple[tuple[int, int], ...] = ()) -> None:
         _check_step(kernel, len(kernel.operands) + k, s)
     for i, r in enumerate(kernel.results):
         _check_result(kernel, i, r)
-    accesses = (*kernel.operands, *kernel.results)
-    if extents and len(extents) != len(accesses):
-        raise MalformedKernel(f"{len(extents)} extents for {len(accesses)} arrays")
-    idle = any(size == 0 and a not in kernel.folded for a, size in enumerate(kernel.domain))
-    for i, (access, extent) in enumerate(zip(accesses, () if idle else extents, strict=False)):
-        low, high = reach(kernel.domain, access.strides)
-        if -low > extent[0] or high > extent[1]:
-            raise MalformedKernel(f"array {i} is read from {low} to {high}, it has {extent}")
+    if bool(kernel.piece) != any(r.over_rows for r in kernel.results) or kernel.piece < 0:
+        raise MalformedKernel(f"pieces of {kernel.piece} rows for {kernel.results}")
+
+
+def _walked(kernel: Kernel, access: Operand | Result) -> tuple[int, ...]:
+    """The domain over which an access moves."""
+    if isinstance(access, Result) and access.over_rows:
+        return (-(-kernel.domain[0] // kernel.piece), *kernel.domain[1:])
+    return kernel.domain
 
 
 def reach(domain: tuple[int, ...], strides: Strides) -> tuple[int, int]:
@@ -200,6 +244,8 @@ def _check_result(kernel: Kernel, i: int, r: Result) -> None:
     if not 0 <= r.value < len(kernel.dtypes):
         raise MalformedKernel(f"result {i} is v{r.value} of {len(kernel.dtypes)}")
     _check_access(kernel, f"result {i}", kernel.dtypes[r.value], r.strides)
+    if r.over_rows:
+        _check_columns(kernel, i, r)
     empty = 0 in kernel.domain
     still = [a for a, s in enumerate(r.strides) if s == 0 and kernel.domain[a] > 1 and not empty]
     folded = kernel.settled[r.value] % 2 == 1
@@ -207,3 +253,11 @@ def _check_result(kernel: Kernel, i: int, r: Result) -> None:
         raise MalformedKernel(f"result {i} is of folded values and moves along a folded axis")
     if any(a not in kernel.folded or not folded for a in still):
         raise MalformedKernel(f"result {i} is written more than once: strides {r.strides}")
+
+
+def _check_columns(kernel: Kernel, i: int, r: Result) -> None:
+    """Columns are folded of numbers along rows, one after the other."""
+    rows = len(kernel.domain) == 2 and 0 not in kernel.folded and r.strides[1] == 1
+    known = r.over_rows in FOLDS and r.over_rows != "mean"
+    if not rows or not known or kernel.settled[r.value] % 2:
+        raise MalformedKernel(f"result {i} folds v{r.value} over rows of {kernel.domain}: {r}")

@@ -1,6 +1,7 @@
 """The order of a kernel's loops: axes sorted, merged, and one of them chosen for the lanes."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -19,7 +20,13 @@ LIGHT = frozenset(
         *("logical_and", "logical_or", "logical_not", "strong_product"),
     )
 )
-ACCUMULATORS = 4
+# So many registers go side by side: an accumulator waits for its last addition, and a long chain of
+# steps for its own beginning, while another register's steps can be done.
+ACCUMULATORS, PAIR = 4, 2
+# From how many elements on that is worth the longer code.
+MANY = 1 << 12
+# Instructions of a row that is not light, and of joining the lanes of a fold.
+_HEAVY, _ACROSS = 15, 15
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class Axis:
 class Nest:
     """Loops from the outside in: `outer`, then the lanes if they are kept, then `folds`.
 
+    sweeps   the lanes of each sweep; all alike, unless they are folded
     count    how many units the work can be divided into: along the outermost loop
     grain    the units of one piece are a multiple of this, or reach to the end
     """
@@ -41,8 +49,14 @@ class Nest:
     outer: tuple[Axis, ...]
     folds: tuple[Axis, ...]
     lane: Axis
-    lanes: int
+    sweeps: tuple[int, ...]
     lane_folded: bool
+    piece: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """The lanes of the first sweep."""
+        return self.sweeps[0]
 
     @property
     def by_lanes(self) -> bool:
@@ -55,36 +69,45 @@ class Nest:
             return self.outer[0].size
         return 1 if self.lane_folded else self.lane.size
 
-    @property
-    def terms(self) -> int:
+    def terms(self, sweep: int) -> int:
         """How many terms of a fold meet in one lane."""
-        along = -(-self.lane.size // self.lanes) if self.lane_folded else 1
+        along = -(-self.lane.size // self.sweeps[sweep]) if self.lane_folded else 1
         return along * prod(a.size for a in self.folds)
 
     @property
     def grain(self) -> int:
-        return self.lanes if self.by_lanes else 1
+        return self.lanes if self.by_lanes else self.piece or 1
 
 
+@lru_cache(maxsize=1024)
 def nest_of(kernel: Kernel) -> Nest:
     """How the loops of a kernel are nested."""
     accesses = (*kernel.operands, *kernel.results)
-    kept, folds = [], []
-    for a, size in enumerate(kernel.domain):
-        if size != 1:
-            axis = Axis(size, tuple(x.strides[a] for x in accesses))
-            (folds if a in kernel.folded else kept).append(axis)
-    kept, folds = _merged(kept), _merged(folds)
-    lane, lane_folded = _lane(kept, folds, len(accesses))
+    axes = [
+        Axis(size, tuple([x.strides[a] for x in accesses])) for a, size in enumerate(kernel.domain)
+    ]
+    if kernel.piece:  # by rows, whose columns are folded
+        kept, folds, lane, lane_folded = [axes[0]], [], axes[1], bool(kernel.folded)
+    else:
+        used = [(axis, a in kernel.folded) for a, axis in enumerate(axes) if axis.size != 1]
+        kept = _merged([axis for axis, folded in used if not folded])
+        folds = _merged([axis for axis, folded in used if folded])
+        lane, lane_folded = _lane(kernel, kept, folds)
     kept = [a for a in kept if a is not lane]
     folds = [a for a in folds if a is not lane]
     width = _width(kernel)
-    if lane_folded or folds:
-        width *= _spread(kernel)
-    lanes = width
-    while lanes > 1 and lanes // 2 >= lane.size:
+    spreads = [_spread(kernel, k) for k in range(kernel.sweeps)] or [1]
+    if not lane_folded:
+        spreads = [min(spreads)] * len(spreads)
+    lanes = tuple([fitting(width * n, lane.size) for n in spreads])
+    return Nest(tuple(kept), tuple(folds), lane, lanes, lane_folded, kernel.piece)
+
+
+def fitting(lanes: int, size: int) -> int:
+    """The lanes of a line of so many elements: half of them, and half again, if those do."""
+    while lanes > 1 and lanes // 2 >= size:
         lanes //= 2
-    return Nest(tuple(kept), tuple(folds), lane, lanes, lane_folded)
+    return lanes
 
 
 def _merged(axes: list[Axis]) -> list[Axis]:
@@ -102,39 +125,66 @@ def _merged(axes: list[Axis]) -> list[Axis]:
     return made
 
 
-def _lane(kept: list[Axis], folds: list[Axis], arrays: int) -> tuple[Axis, bool]:
-    """The axis along which most arrays lie in a line, the longer one of equals."""
+def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bool]:
+    """The axis whose elements are best done side by side, and whether it is folded."""
+    axes = [(axis, False) for axis in kept] + [(axis, True) for axis in folds]
+    if not axes:
+        return Axis(1, (0,) * (len(kernel.operands) + len(kernel.results))), False
+    if len(axes) == 1:
+        return axes[0]
+    width, base = _width(kernel), len(kernel.operands)
+    swept = [moving(kernel, k) for k in range(kernel.sweeps)]
+    often = [sum(i in values for values in swept) for i in range(base)] + [1] * len(kernel.results)
+    rows = [kernel.steps[i - base] for values in swept for i in values if i >= base]
+    work = sum(1 if isinstance(s, Step) and s.row in LIGHT else _HEAVY for s in rows)
+    count = sum(isinstance(s, Fold) for s in kernel.steps)
 
-    def score(axis: Axis) -> int:
-        lines = sum(2 * (abs(s) == 1) + (s == 0) for s in axis.strides)
-        return lines * min(axis.size, REGISTER)
+    def cost(axis: Axis, folded: bool) -> float:
+        """Roughly, in instructions for a register's elements."""
+        lanes, size = fitting(width, axis.size), max(axis.size, 1)
+        registers = -(-size // lanes)
+        moves = sum(n * _access(s, width) for n, s in zip(often, axis.strides, strict=True))
+        across = count * _ACROSS / registers if folded else 0
+        return (moves + work + across) * registers * lanes / size
 
-    best = max([*kept, *folds], key=score, default=None)
-    if best is None:
-        return Axis(1, (0,) * arrays), False
-    return best, any(best is f for f in folds)
+    return min(axes, key=lambda axis: (cost(*axis), -axis[0].size))
+
+
+def _access(stride: int, width: int) -> float:
+    """What it takes to read or write a register: in a line, one number, or one by one."""
+    return 1.0 if abs(stride) == 1 else 0.25 if stride == 0 else 2.0 * width
 
 
 def _width(kernel: Kernel) -> int:
-    """Lanes that fill a register with the widest of the kernel's numbers."""
-    widest = max((_itemsize(d) for d in kernel.dtypes), default=4)
-    return min(max(REGISTER // widest, 8), REGISTER)
+    """Lanes that fill a register with the numbers that most steps are of."""
+    sizes = [_itemsize(s.dtype) for s in kernel.steps if isinstance(s, Step)]
+    if not sizes or set(sizes) == {1}:
+        sizes = [_itemsize(d) for d in kernel.dtypes] or [4]
+        return min(max(REGISTER // max(sizes), 8), REGISTER)
+    wide = [n for n in sizes if n > 1]
+    usual = max(wide, key=lambda n: (wide.count(n), n))
+    return min(max(REGISTER // usual, 8), REGISTER)
 
 
 def _itemsize(dtype: np.dtype) -> int:
     return 4 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype.itemsize
 
 
-def _spread(kernel: Kernel) -> int:
-    """Registers of one accumulator: several where little else is done."""
-    steps = [s for s in kernel.steps if isinstance(s, Step)]
-    light = len(steps) <= 8 and all(s.row in LIGHT for s in steps)
-    folds = sum(isinstance(s, Fold) for s in kernel.steps)
-    return ACCUMULATORS if light and folds <= 2 else 1
+def _spread(kernel: Kernel, k: int) -> int:
+    """Registers side by side in sweep k: a few for light folds, two for long chains of steps."""
+    if prod(kernel.domain) < MANY:
+        return 1
+    base = len(kernel.operands)
+    steps = [kernel.steps[i - base] for i in moving(kernel, k) if i >= base]
+    rows = [s.row for s in steps if isinstance(s, Step)]
+    light = len(rows) <= 8 and all(row in LIGHT for row in rows)
+    if not light:
+        return PAIR
+    return ACCUMULATORS if kernel.folded else 1
 
 
-# Lines up to so many bytes are kept on the stack between sweeps.
-LINE = 1 << 15
+# Lines up to so many bytes in all are kept on the stack between sweeps: a part of the second cache.
+LINES = 1 << 18
 
 
 def reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
@@ -142,16 +192,17 @@ def reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
 
     Those that take more than an instruction or two, and only where a fold is over one line.
     """
-    if not nest.lane_folded or nest.folds or nest.lane.size * 8 > LINE:
+    if not nest.lane_folded or nest.folds:
         return {}
     seen: dict[int, int] = {}
     again: dict[int, int] = {}
     for k in range(kernel.sweeps):
-        for i in sorted(_moving(kernel, k)):
+        for i in sorted(moving(kernel, k)):
             if i in seen and _is_heavy(kernel, i):
                 again[i] = seen[i]
             seen.setdefault(i, k)
-    return again
+    size = nest.lane.size * sum(_itemsize(kernel.dtypes[i]) for i in again)
+    return again if size <= LINES else {}
 
 
 def _is_heavy(kernel: Kernel, i: int) -> bool:
@@ -159,12 +210,12 @@ def _is_heavy(kernel: Kernel, i: int) -> bool:
     return isinstance(step, Step) and step.row not in LIGHT and step.dtype.kind != "b"
 
 
-def _moving(kernel: Kernel, k: int) -> set[int]:
+def moving(kernel: Kernel, k: int) -> set[int]:
     """The values that sweep k computes for each element."""
     base, settled = len(kernel.operands), kernel.settled
     todo = [r.value for r in kernel.results if settled[r.value] == 2 * k]
     for i, step in enumerate(kernel.steps, base):
-        if isinstance(step, Fold) and settled[i] == 2 * k + 1:
+        if isinstance(step, Fold) and settled[i] == 2 * k + 1 and i in kernel.live:
             todo.append(step.value)
     found: set[int] = set()
     while todo:

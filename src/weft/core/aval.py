@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import AxisError, DTypeError, ShapeError
+from ..errors import AxisError, DTypeError, ShapeError, StagingError
 
 Shape = tuple[int, ...]
 
@@ -53,6 +53,8 @@ def integer_in(op: str, what: str, value) -> int:
         return value
     try:
         return index(value)
+    except StagingError:  # a tensor whose value is not known yet says so
+        raise
     except TypeError:
         raise DTypeError(f"{op}: {what} {value!r}, expected an integer") from None
 

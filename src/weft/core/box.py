@@ -34,6 +34,7 @@ class Box:
 
     __slots__ = ("level",)
     __array_ufunc__ = None  # NumPy leaves `array * box` to the box
+    staged = False  # whether it stands for a value that is not computed yet
     level: float
 
     @property
@@ -85,6 +86,10 @@ class Box:
 
     def item(self):
         return self.inner.item()
+
+    def number(self, what: str):
+        """The value of one element, for Python to go on with: `bool()`, `int()`, …"""
+        return self.item()
 
     @abstractmethod
     def text(self) -> str:
@@ -179,8 +184,12 @@ class BoxNamespace:
         """A constant on the ground, which is a constant at every level."""
         on_host = device == "cpu"
         for xp in BACKENDS.values():
-            if xp is not self and (xp.array_type is ndarray) == on_host:
-                return xp.full(shape, value, dtype, device)
+            if (xp.array_type is ndarray) == on_host and xp.array_type not in (Box, None):
+                raw = xp.full(shape, value, dtype, device)
+                staging = current.get().staging
+                if staging is not None:
+                    staging.note_raw(raw)
+                return raw
         raise LookupError(device)
 
     def point(self, value, dtype):

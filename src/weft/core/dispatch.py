@@ -25,10 +25,12 @@ saved_flags = lru_cache(maxsize=None)(saves)
 
 
 class Above:
-    """What the layers above supply: the table's row `cast`, and tensors of foreign data."""
+    """What the layers above supply: the row `cast`, foreign data, reverse sweeps and hooks."""
 
     cast: Callable[[Any, Any], Any]
     adopt: Callable[..., Any]
+    sweep: Callable[..., dict]
+    visit: Callable[[Any, Any], Any]
 
 
 above = Above()
@@ -62,7 +64,10 @@ def record(op: Op, data, parents, saved, static) -> Node:
 
 def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
-    autocast = current.get().autocast
+    settings = current.get()
+    autocast = settings.autocast
+    if settings.staging is not None:
+        args = settings.staging.lifted(args)
     if autocast is not None and (public or any([a.__class__ in TENSORS for a in args])):
         return _apply_cast(op, args, static, public, autocast)
     raws, cls = settled(op, args)
@@ -124,8 +129,11 @@ def _climb(op: Op, args, static: tuple, public: bool):
     if settings.anomaly:
         _check_finite(op, zs)
     outs = [r if r.__class__ in TENSORS else wrap(BACKENDS[r.__class__].whole(r)) for r in zs]
-    if settings.grad and parents.count(None) != len(parents):
-        _track(op, outs, tuple(parents), operands, static, settings)
+    if parents.count(None) != len(parents):
+        if settings.grad:
+            _track(op, outs, tuple(parents), operands, static, settings)
+        else:
+            _mark(op, outs, parents)
     return outs[0] if op.outputs == 1 else tuple(outs)
 
 
@@ -270,11 +278,21 @@ def _finish(op: Op, boxed, raws, z, static, cls):
     if settings.anomaly:
         _check_finite(op, zs)
     outs = [wrap(r) for r in zs]
-    if settings.grad:
-        parents = tuple([a._node if a.__class__ in GROUND else None for a in boxed])
-        if parents.count(None) != len(parents):
+    parents = tuple([a._node if a.__class__ in GROUND else None for a in boxed])
+    if parents.count(None) != len(parents):
+        if settings.grad:
             _track(op, outs, parents, raws, static, settings)
+        else:
+            _mark(op, outs, parents)
     return outs[0] if single else tuple(outs)
+
+
+def _mark(op: Op, outs, parents) -> None:
+    """Where nothing is recorded, the mark of a severed gradient travels on all the same."""
+    mark = next((p for p in parents if p.__class__ is Severed), None)
+    for k in op.tracked if mark is not None else ():
+        if inexact(outs[k]._data):
+            outs[k]._node = mark
 
 
 def _whole(r, cls):
@@ -296,7 +314,7 @@ def _track(op: Op, outs, parents, raws, static, settings):
     saved = kept(op, live, y, raws, static)
     tracked[0]._node = node = record(op, tracked[0]._data, live, saved, static)
     if settings.saved_hooks is not None:
-        _pack(node, *settings.saved_hooks)
+        pack(node, *settings.saved_hooks)
     if op.outputs > 1:
         node.shape = tuple(tuple(r.shape) for r in y)
         node.dtype = tuple(r.dtype for r in y)
@@ -349,19 +367,19 @@ def pick(whole: Node, k: int) -> Node:
     return n
 
 
-def _pack(node: Node, pack, unpack) -> None:
+def pack(node: Node, hook, unpack) -> None:
     """Hand what a node saved to the user's pack hook."""
     node.extra = Extra()
     node.extra.unpack = unpack
-    node.saved = tuple(_packed(pack, s) for s in node.saved or ())
+    node.saved = tuple(_packed(hook, s) for s in node.saved or ())
 
 
-def _packed(pack, value):
+def _packed(hook, value):
     if type(value) is tuple:
-        return tuple(_packed(pack, v) for v in value)
+        return tuple(_packed(hook, v) for v in value)
     if value is None or type(value) in PYTHON_SCALARS:
         return value
-    return Packed(pack(wrap(value)))
+    return Packed(hook(wrap(value)))
 
 
 class Packed:

@@ -6,6 +6,7 @@ from typing import Any
 
 from .op import Op
 from .origin import Origin, line_of
+from .settings import current
 
 # Decreasing, so that a heap hands out the newest node first.
 ids = count(-1, -1)
@@ -83,6 +84,7 @@ class Leaf:
     )
 
     name = "leaf"
+    kept: Any
 
     def __init__(self, shape, dtype, tensor, requested: bool):
         self.id = next(ids)
@@ -101,11 +103,25 @@ class Leaf:
         It is kept on the tensor, not here: a recorded gradient's graph leads to this leaf, and
         reference counting alone would never free the two. Only what outlives its tensor is here.
         """
-        owner = self.tensor and self.tensor()
-        return self.kept if owner is None else owner._grad
+        staging = current.get().staging
+        return self.held if staging is None else staging.gradient(self)
 
     @grad.setter
     def grad(self, gradient):
+        staging = current.get().staging
+        if staging is None:
+            self.held = gradient
+        else:
+            staging.set_gradient(self, gradient)
+
+    @property
+    def held(self) -> Any:
+        """The gradient that the tensor has now, whatever a program in writing makes of it."""
+        owner = self.tensor and self.tensor()
+        return self.kept if owner is None else owner._grad
+
+    @held.setter
+    def held(self, gradient):
         owner = self.tensor and self.tensor()
         if owner is None:
             self.kept = gradient
@@ -114,13 +130,8 @@ class Leaf:
 
     def add(self, gradient) -> None:
         """Accumulate a gradient."""
-        owner = self.tensor and self.tensor()
-        have = self.kept if owner is None else owner._grad
-        total = gradient if have is None else have + gradient
-        if owner is None:
-            self.kept = total
-        else:
-            owner._grad = total
+        have = self.grad
+        self.grad = gradient if have is None else have + gradient
 
 
 class Severed:

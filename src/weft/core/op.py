@@ -78,6 +78,9 @@ class Op:
                `mapped` says which arguments have one
     sample     rng -> cases for the tests that are generated from the table
     foreign    its functions are the user's own: what they raise passes as it is
+    stage      (operands, static) -> results, where the row writes itself down in a program: its
+               shape rule does not tell what it makes
+    several    it stands for a whole program: a cotangent None is no path, not a derivative of zero
     """
 
     name: str
@@ -96,6 +99,8 @@ class Op:
     batch: Callable[..., Any] | None = None
     sample: Callable[..., Iterable] | None = None
     foreign: bool = False
+    stage: Callable[..., Any] | None = None
+    several: bool = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

@@ -2,6 +2,9 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from opcode import opmap
 from pathlib import Path
 from types import CodeType, FrameType
@@ -27,7 +30,7 @@ INTERNAL: dict[str, bool] = {}
 def user_frame(frame: FrameType) -> FrameType:
     """The innermost frame, from this one outwards, that runs the user's code."""
     while frame.f_back is not None and (
-        _is_internal(frame.f_code.co_filename) or _is_generated(frame)
+        is_internal(frame.f_code.co_filename) or _is_generated(frame)
     ):
         frame = frame.f_back
     return frame
@@ -39,7 +42,8 @@ def _is_generated(frame: FrameType) -> bool:
     return frame.f_code.co_filename == "<string>" and module.startswith(_PACKAGE)
 
 
-def _is_internal(filename: str) -> bool:
+def is_internal(filename: str) -> bool:
+    """Whether a source file is not the user's: this package's, the libraries' or Python's own."""
     if filename not in INTERNAL:
         standard = filename.startswith(_STANDARD) and "-packages" not in filename
         INTERNAL[filename] = standard or filename.startswith(_LIBRARIES)
@@ -58,8 +62,25 @@ def line_of(code: CodeType, lasti: int) -> str:
     return f"{Path(code.co_filename).name}:{line}"
 
 
+# Where what is done now was written, if that is not where it is being called.
+_written: ContextVar[Origin | None] = ContextVar("weft_written", default=None)
+
+
+@contextmanager
+def written_at(place: Origin | None) -> Iterator[None]:
+    """A block in which the user's call in progress is said to be there."""
+    token = _written.set(place)
+    try:
+        yield
+    finally:
+        _written.reset(token)
+
+
 def origin(depth: int = 1) -> Origin:
     """The user's call in progress, cheaply: code object and instruction offset."""
+    written = _written.get()
+    if written is not None:
+        return written
     frame = sys._getframe(depth)
     try:
         while INTERNAL[frame.f_code.co_filename] and frame.f_back is not None:
@@ -81,5 +102,8 @@ def is_array_library(frame: FrameType) -> bool:
 
 def here() -> str:
     """The user's file and line of the call in progress."""
+    written = _written.get()
+    if written is not None:
+        return line_of(*written)
     frame = user_frame(sys._getframe(1))
     return line_of(frame.f_code, frame.f_lasti)

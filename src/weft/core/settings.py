@@ -24,6 +24,7 @@ class Settings:
     draws        (generator, words) -> Draw, in place of the generators' own `advance`
     autocast     an `Autocast`: the dtypes that rows get their arguments in
     determinism  a `Determinism`: random streams, and what to do where a result may not repeat
+    staging      a program that operations are written down in instead of being computed
     """
 
     grad: bool = True
@@ -35,11 +36,13 @@ class Settings:
     draws: Any = None
     autocast: Any = None
     determinism: Any = None
+    staging: Any = None
     # Which way operations take: RECORD and PLAIN are the quick ones.
     way: int = field(init=False, default=RECORD)
 
     def __post_init__(self):
         general = self.anomaly or self.saved_hooks is not None or self.autocast is not None
+        general = general or self.staging is not None
         object.__setattr__(self, "way", GENERAL if general else RECORD if self.grad else PLAIN)
 
     @cached_property

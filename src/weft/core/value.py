@@ -6,6 +6,7 @@ from . import dtypes
 from .aval import Aval
 from .backends import BACKENDS, PYTHON_SCALARS
 from .box import BOXES, Box, install_box
+from .settings import current
 
 _new = object.__new__
 
@@ -49,6 +50,26 @@ def wrap(data, node=None) -> Any:
     t._data = data
     t._node = node
     return t
+
+
+def seen(x) -> Any:
+    """A tensor as the program that is being written down sees it; without one, as it is."""
+    staging = current.get().staging
+    return x if staging is None or x.__class__ not in GROUND else staging.of(x)
+
+
+def read(x) -> Any:
+    """A tensor whose values are to be looked at now; a program in writing knows constants only."""
+    staging = current.get().staging
+    return x if staging is None or x.__class__ not in GROUND else staging.read(x)
+
+
+def made(x) -> Any:
+    """A tensor that was just made of nothing, or of other data: a constant of a program."""
+    staging = current.get().staging
+    if staging is not None:
+        staging.note(x)
+    return x
 
 
 def aval_of(x) -> Aval:

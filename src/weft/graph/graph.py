@@ -26,11 +26,20 @@ class Equation(NamedTuple):
         return line_of(*self.origin)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Literal:
-    """A Python scalar in the place of an operand."""
+    """A Python scalar in the place of an operand.
+
+    Equal are those that are written alike: 1, 1.0 and True are three, and so are 0.0 and -0.0 two.
+    """
 
     value: Any
+
+    def __eq__(self, other) -> bool:
+        return other.__class__ is Literal and repr(self.value) == repr(other.value)
+
+    def __hash__(self) -> int:
+        return hash(repr(self.value))
 
 
 @dataclass
@@ -53,6 +62,16 @@ class Graph:
         self.avals.append(aval)
         return len(self.avals) - 1
 
+    def draw(self, path=None, format: str = "svg") -> str:
+        """A picture of the program, with what each of the user's lines does in boxes of their own.
+
+        path    a file to write it to, too; its ending may say the format
+        format  "svg", or "dot" for Graphviz
+        """
+        from .picture import drawn, picture_of
+
+        return drawn(picture_of(self), path, format)
+
     def __str__(self) -> str:
         return text(self)
 
@@ -72,5 +91,7 @@ def text(graph: Graph) -> str:
     for e in graph.equations:
         operands = ", ".join([*map(shown, e.inputs), *map(repr, e.static)])
         lines.append(f"{', '.join(map(typed, e.outputs))} = {e.op.name}({operands})")
+        bodies = [g for s in e.static for g in getattr(s, "graphs", ())]
+        lines += ["    " + line for body in bodies for line in text(body).split("\n")]
     lines.append(f"outputs {' '.join(map(shown, graph.outputs))}")
     return "\n".join(lines)

@@ -4,6 +4,7 @@ from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
 from ..core.value import aval_of
 from .graph import Equation, Graph, Literal
+from .structured import nested
 
 
 class MalformedGraph(AssertionError):
@@ -14,7 +15,8 @@ def verify(graph: Graph) -> None:
     """Raise `MalformedGraph` unless every rule holds.
 
     Each value is assigned once and before its use; every equation's types are those that the
-    row's shape rule infers; inputs, constants and outputs are values of the graph.
+    row's shape rule infers; inputs, constants and outputs are values of the graph. The same holds
+    for the bodies of loops and branches.
     """
     known: set[int] = set()
     for i in (*graph.inputs, *graph.constants):
@@ -24,6 +26,8 @@ def verify(graph: Graph) -> None:
             raise MalformedGraph(f"constant v{i} is {aval_of(value)}, typed {graph.avals[i]}")
     for e in graph.equations:
         _check_equation(graph, known, e)
+        for body in nested(e.static):
+            verify(body)
         for i in e.outputs:
             _assign(graph, known, i, e.op.name)
     for i in graph.outputs:

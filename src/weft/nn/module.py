@@ -8,6 +8,7 @@ from typing import Any, Self
 from .. import errors
 from ..array.make import zeros_like
 from ..core import dtypes
+from ..core.settings import current
 from ..transform.backward import HookHandle
 from . import tree
 from .convert import convert
@@ -60,6 +61,9 @@ class Module(Registry):
             raise errors.ModuleError(
                 f"{type(self).__name__} has no forward; define `def forward(self, x): …` in it"
             )
+        staging = current.get().staging
+        if staging is not None:
+            staging.fixed("whether modules are being trained", self, "training")
         if own["_forward_hooks"] or own["_forward_pre_hooks"]:
             return self._hooked(args, kwargs)
         return forward(*args, **kwargs)
@@ -161,8 +165,10 @@ class Module(Registry):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or fill them with zeros."""
         for p in self.parameters():
-            if p.grad is not None:
-                p.grad = None if set_to_none else zeros_like(p.detach())
+            if set_to_none:
+                p.grad = None
+            elif p.grad is not None:
+                p.grad = zeros_like(p.detach())
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Train all parameters, or none; returns the module."""

@@ -51,6 +51,9 @@ def _shared_right(call, a, b):
 def _shared_left(call, a, b):
     if len(a.shape) == 1:
         return call(b, a) if len(b.shape) == 2 else call(a, b)
+    if len(a.shape) == 2 and len(b.shape) == 3 and b.shape[2] == 1:  # columns of one matrix
+        y = call(reshape(b, b.shape[:2]), mT(a))
+        return reshape(y, (*y.shape, 1))
     if len(b.shape) > 2:
         return call(a, aligned(b, 1 + len(a.shape)))
     if len(a.shape) == 2:

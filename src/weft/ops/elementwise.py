@@ -382,7 +382,8 @@ def clip(x, lo=None, hi=None):
 
 def _where_shape(c: Aval, a: Aval, b: Aval) -> Aval:
     chosen = elementwise_shape("where", False)(a, b)
-    return chosen.like(broadcast("where", c.shape, a.shape, b.shape))
+    shape = broadcast("where", c.shape, a.shape, b.shape)
+    return Aval(shape, chosen.dtype, c.device if chosen.device is None else chosen.device)
 
 
 where = linear(

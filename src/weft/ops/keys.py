@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..core.backends import BACKENDS
-from ..core.value import TENSORS
+from ..core.value import TENSORS, seen
 from ..errors import IndexingError
 from .slicing import everything, indexed_shape, span
 
@@ -135,7 +135,7 @@ def _entry(e):
         return _Array(e, True, len(e.shape))
     if kind not in "iu":
         raise _fault(f"got an array of {e.dtype}, expected integers or booleans")
-    raw = e._data if type(e) in TENSORS else e
+    raw = seen(e)._data if type(e) in TENSORS else e
     if not len(e.shape) and isinstance(raw, np.ndarray | np.generic):
         return int(raw)
     return _Array(e, False, 1)

@@ -10,14 +10,17 @@ from math import inf, isfinite
 from typing import Any
 
 from .. import errors
+from ..array.inplace import refuse_staging
 from ..array.parameter import Parameter
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXED
-from ..core.value import TENSORS, wrap
+from ..core.settings import current
+from ..core.value import TENSORS, seen, wrap
 from ..ops.elementwise import clip, maximum, sqrt, where
-from ..ops.structural import sum_
+from ..ops.structural import cast, sum_
 from ..transform.gradient_map import GradientMap
+from . import staged
 
 PIECE = 1 << 16
 
@@ -38,7 +41,7 @@ def clip_grad_norm(
     """Scale gradients so that their common norm is at most `max_norm`; returns what it was.
 
     A norm that is not finite is returned, and the gradients stay as they are: scaling would
-    spread one NaN to all of them.
+    spread one NaN to all of them. In a function that is being compiled the norm is a tensor.
 
     >>> import weft as wf
     >>> p = wf.Parameter([3.0, 4.0])
@@ -50,6 +53,8 @@ def clip_grad_norm(
     """
     check_limit("clip_grad_norm", "max_norm", max_norm)
     held = gathered("clip_grad_norm", grads)
+    if current.get().staging is not None:
+        return staged.limited(held, max_norm, norm_type, error_if_nonfinite)
     total = global_norm([h.grad for h in held], norm_type)
     if not isfinite(total) and error_if_nonfinite:
         raise errors.AnomalyError(_culprits(held, total, norm_type))
@@ -60,6 +65,7 @@ def clip_grad_norm(
 def clip_grads_with_norm(grads, max_norm: float, total_norm: float) -> None:
     """`clip_grad_norm` where the norm is known, as `GradScaler.unscale` returns it."""
     check_limit("clip_grads_with_norm", "max_norm", max_norm)
+    refuse_staging("clip_grads_with_norm", "use clip_grad_norm in it")
     _limit(gathered("clip_grads_with_norm", grads), max_norm, total_norm)
 
 
@@ -77,7 +83,7 @@ def clip_grad_value(grads, clip_value: float) -> None:
             raise errors.DTypeError(
                 f"clip_grad_value: {h.name} is {h.grad.dtype}, which has no order; clip by norm"
             )
-        h.replace(wrap(clip(h.grad._data, -clip_value, clip_value)))
+        h.replace(wrap(clip(seen(h.grad)._data, -clip_value, clip_value)))
 
 
 def clip_grad_adaptive(grads, clip_factor: float = 0.01, eps: float = 1e-3, *, params=None) -> None:
@@ -93,8 +99,8 @@ def clip_grad_adaptive(grads, clip_factor: float = 0.01, eps: float = 1e-3, *, p
             raise errors.ArgumentError("clip_grad_adaptive: which parameters? Give params=")
         xp = BACKENDS[type(h.grad._data)]
         with xp.quiet():
-            length = _unit_norms(h.grad._data)
-            limit = maximum(_unit_norms(h.param._data), eps) * clip_factor
+            length = _unit_norms(seen(h.grad)._data)
+            limit = maximum(_unit_norms(seen(h.param)._data), eps) * clip_factor
             # Not where the length is NaN or infinite: such a gradient stays as it is.
             scale = where((length > limit) & (length < inf), limit / length, 1.0)
             h.replace(_scaled(h.grad, scale))
@@ -166,16 +172,14 @@ def _power_sum(line, kind: float) -> float:
 
 
 def _scaled(g, factor):
-    raw = g._data
-    xp = BACKENDS[type(raw)]
+    raw = seen(g)._data
     scaled = raw * factor
-    return wrap(scaled if scaled.dtype == raw.dtype else xp.cast(scaled, g.dtype))
+    return wrap(scaled if scaled.dtype == raw.dtype else cast(scaled, g.dtype))
 
 
 def _unit_norms(raw):
     """The norm of each index of the first axis, kept as an axis; of a vector, of all of it."""
-    xp = BACKENDS[type(raw)]
-    size = abs(xp.cast(raw, dtypes.accumulator(xp.dtype_of(raw))))
+    size = abs(cast(raw, dtypes.accumulator(BACKENDS[type(raw)].dtype_of(raw))))
     axes = tuple(range(1, raw.ndim)) if raw.ndim > 1 else tuple(range(raw.ndim))
     return sqrt(sum_(size * size, axes, True))
 
@@ -214,7 +218,7 @@ def gathered(what: str, grads, params=None) -> list[Held]:
         held = _of_items(what, grads, list(params or ()))
     held = [h for h in held if h.grad is not None]
     for h in held:
-        if type(h.grad) not in TENSORS or h.grad.__class__ in BOXED:
+        if type(h.grad) not in TENSORS or (h.grad.__class__ in BOXED and not h.grad._data.staged):
             raise errors.DTypeError(
                 f"{what}: {h.name} is a {type(h.grad).__name__}, expected a plain tensor"
             )

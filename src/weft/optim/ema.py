@@ -7,7 +7,9 @@ from .. import errors
 from ..array.inplace import own_memory
 from ..core.backends import BACKENDS
 from ..core.differences import differences
+from ..core.settings import current
 from ..core.value import wrap
+from . import staged
 from .optimizer import Optimizer
 from .parameters import Entry, check_parameter, named
 from .rules import average
@@ -67,9 +69,21 @@ class EMA:
         self.refuse_swapped("update")
         chosen = self._entries if params is None else [p for _, p in named(params)]
         entries = [self._entry(p) for p in chosen]
+        staging = current.get().staging
+        if staging is not None:
+            staged.follow(self, entries, staging)
+            return
         numbers = {"decay": self.decay}
         walk([Job(average, (self._averages[e.key], e.param._data), numbers) for e in entries])
         self.updates += 1
+
+    def count(self) -> None:
+        """Note that the averages have moved."""
+        self.updates += 1
+
+    def raw(self, key: str):
+        """The memory of an average."""
+        return self._averages[key]
 
     def swap(self) -> None:
         """Put the averages in the parameters' place, or the parameters back in theirs."""
@@ -173,6 +187,9 @@ class EMAOptimizer:
         """The optimizer's step, and then the averages'."""
         self.ema.refuse_swapped("step")
         loss = self.optimizer.step(grads)
+        if current.get().staging is not None:
+            self._step_staged()
+            return loss
         followed = []
         for p in self.optimizer.changed:
             key = self.optimizer.entry_of(p).key
@@ -185,6 +202,15 @@ class EMAOptimizer:
                 self.ema.track(p, key)
         self.ema.update(followed)
         return loss
+
+    def _step_staged(self) -> None:
+        new = [p for p in self.optimizer.changed if p not in self.ema]
+        if new:
+            raise errors.StagingError(
+                f"EMAOptimizer.step: {len(new)} parameters have no average yet, which begins after "
+                "their first step; take that outside of the compiled function"
+            )
+        self.ema.update(self.optimizer.changed)
 
     def set_lr(self, lr: float) -> None:
         """Set the optimizer's learning rate."""

@@ -3,7 +3,7 @@
 from typing import Any
 
 from .. import errors
-from ..array.inplace import own_memory
+from ..array.inplace import own_memory, refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.differences import differences
@@ -66,6 +66,7 @@ class LBFGS(Optimizer):
             )
         if not self._entries:
             raise errors.ArgumentError("LBFGS.step: there are no parameters; give them first")
+        refuse_staging("LBFGS.step", "compile the closure instead, and step outside of it")
         self._check_groups()
         run = _Run(self, closure)
         run.minimise()

@@ -12,9 +12,10 @@ from ..array.inplace import own_memory, refuse_levels
 from ..array.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
-from ..core.value import TENSORS, wrap
+from ..core.settings import current
+from ..core.value import TENSORS, seen, wrap
 from ..transform.backward import enable_grad
-from . import state
+from . import staged, state
 from .configs import Config, checked_number
 from .parameters import (
     Entry,
@@ -22,6 +23,8 @@ from .parameters import (
     gradient_pairs,
     group_options,
     groups_of,
+    of_graph,
+    of_variables,
     raw_gradient,
 )
 from .walk import Job, walk
@@ -167,8 +170,10 @@ class Optimizer:
         """Forget the gradients of all parameters, or fill them with zeros."""
         for entry in self._entries.values():
             p = entry.param
-            if p.requires_grad and p.grad is not None:
-                p.grad = None if set_to_none else zeros_like(p.detach())
+            if p.requires_grad and set_to_none:
+                p.grad = None
+            elif p.requires_grad and p.grad is not None:
+                p.grad = zeros_like(p.detach())
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate; groups with one of their own keep its ratio to this one."""
@@ -193,11 +198,23 @@ class Optimizer:
         self._advance(gradient_pairs(self, grads))
         return loss
 
-    def apply_gradients(self, pairs) -> None:
-        """`step` with (parameter, gradient) pairs."""
-        self.step([tuple(pair) for pair in pairs])
+    def apply_gradients(self, pairs):
+        """`step` with (parameter, gradient) pairs.
+
+        With gradients that a `wf.Graph` computes, it is what makes the step when it is fetched:
+        `run = g.compile([loss, optimizer.apply_gradients([(w, grad)])])`.
+        """
+        pairs = [tuple(pair) for pair in pairs]
+        graph = of_graph(pairs)
+        if graph is not None:
+            return graph.update(f"{self._name}.apply_gradients", self.step, pairs)
+        self.step(of_variables(pairs))
 
     def _advance(self, pairs) -> None:
+        staging = current.get().staging
+        if staging is not None:
+            staged.advance(self, pairs, staging)
+            return
         self._check_groups()
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
         shared: dict[tuple, dict] = {}
@@ -264,6 +281,7 @@ class Optimizer:
         """
         slots, every = self._fitted(entry, p)
         own = self.state[entry.key]
+        self.rescale(entry.group, own)
         own["step"] += 1
         rule, numbers = self.rule_of(own), self.numbers(entry.group, own)
         key = (rule, id(entry.group), *numbers.values())
@@ -284,6 +302,22 @@ class Optimizer:
             every = tuple([s.every for s in slots.values()])
             entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
         return entry.fitted[1:]
+
+    def settle(self, entry: Entry) -> None:
+        """Make a parameter's state, or bring it in line with the settings of its group."""
+        self._fitted(entry, entry.param._data)
+        self.rescale(entry.group, self.state[entry.key])
+
+    def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
+        """Bring the arrays of a state in line with settings that were changed."""
+
+    def fitting_gradient(self, entry: Entry, g):
+        """The gradient of a parameter, which it must fit, as a tensor."""
+        return wrap(raw_gradient(f"{self._name}.step", entry, seen(g)))
+
+    def keywords(self, rule: Callable) -> tuple[str, ...]:
+        """The numbers a rule takes."""
+        return _keywords(rule)
 
     def slots(self, group: dict[str, Any], p) -> dict[str, state.Slot]:
         """The arrays of a parameter's state."""

@@ -33,14 +33,13 @@ class _Moments(Optimizer):
 
     started = {"step": 0, "beta1": 0.0, "beta2": 0.0}  # noqa: RUF012  (the base says what it is)
 
-    def numbers(self, group, own):
+    def rescale(self, group, own):
         for beta, names in _SUMS.items():
-            if own["step"] > 1 and own[beta] != group[beta]:
+            if own["step"] and own[beta] != group[beta]:
                 # As averages the sums do not change when β does.
                 for name in [n for n in names if n in own]:
                     own[name] *= (1.0 - own[beta]) / (1.0 - group[beta])
             own[beta] = group[beta]
-        return super().numbers(group, own)
 
 
 class SGD(Optimizer):

@@ -7,6 +7,7 @@ from typing import Any
 from .. import errors
 from ..array.foreign import refuse_imaginary
 from ..array.inplace import refuse_levels
+from ..compile.builder.values import Value, Variable
 from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS
 from ..core.node import Node
@@ -62,6 +63,8 @@ def named(params) -> list[tuple[str | None, Any]]:
 
 
 def _pair(item) -> tuple[str, Any]:
+    if isinstance(item, Variable):
+        return item.name, item.parameter
     if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[0], str):
         return item[0], item[1]
     raise errors.DTypeError(
@@ -165,6 +168,16 @@ def _of_tuples(what: str, optimizer, grads) -> list[tuple[Entry, Any]]:
         seen.add(entry.key)
         found.append((entry, g))
     return [(e, g) for e, g in found if g is not None]
+
+
+def of_graph(pairs: list[tuple]):
+    """The graph that computes the gradients of (variable, gradient) pairs; None for tensors."""
+    return next((g.graph for _, g in pairs if isinstance(g, Value)), None)
+
+
+def of_variables(pairs: list[tuple]) -> list[tuple]:
+    """(parameter, gradient) pairs, where variables of a graph are their parameters."""
+    return [(p.name, p.parameter, g) if isinstance(p, Variable) else (p, g) for p, g in pairs]
 
 
 def _of_names(what: str, entries, grads) -> list[tuple[Entry, Any]]:

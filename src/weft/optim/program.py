@@ -1,13 +1,14 @@
-"""An update rule as passes over memory: traced once, then run in place on block after block."""
+"""An update rule as a compiled kernel: traced once for its numbers, then run in place."""
 
 from collections.abc import Callable
 
 import numpy as np
 
+from ..compile.flat import flat
+from ..compile.kernel import Step
 from ..core.backends import KERNELS
 from ..ops.complex_ import sign
 from ..ops.elementwise import maximum, sqrt
-from .aligned import aligned
 
 
 class Register:
@@ -20,119 +21,74 @@ class Register:
         self.program, self.index = program, index
 
     def __neg__(self):
-        return self.program.emit(np.negative, self)
+        return self.program.emit("negative", self)
 
 
-def _operator(ufunc: np.ufunc) -> Callable:
-    return lambda self, other: self.program.emit(ufunc, self, other)
+def _operator(row: str) -> Callable:
+    return lambda self, other: self.program.emit(row, self, other)
 
 
-def _reflected(ufunc: np.ufunc) -> Callable:
-    return lambda self, other: self.program.emit(ufunc, other, self)
+def _reflected(row: str) -> Callable:
+    return lambda self, other: self.program.emit(row, other, self)
 
 
-for _name, _ufunc in {
-    "add": np.add,
-    "sub": np.subtract,
-    "mul": np.multiply,
-    "truediv": np.divide,
+for _name, _row in {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
 }.items():
-    setattr(Register, f"__{_name}__", _operator(_ufunc))
-    setattr(Register, f"__r{_name}__", _reflected(_ufunc))
-for _row, _ufunc in ((sqrt, np.sqrt), (sign, np.sign), (maximum, np.maximum)):
+    setattr(Register, f"__{_name}__", _operator(_row))
+    setattr(Register, f"__r{_name}__", _reflected(_row))
+for _row in (sqrt, sign, maximum):
     KERNELS[_row.op][Register] = (
-        lambda x, *others, ufunc=_ufunc: x.program.emit(ufunc, x, *others)
+        lambda x, *others, name=_row.op.name: x.program.emit(name, x, *others)
     )  # fmt: skip
 
 
 class Program:
-    """The passes that a rule makes over `columns` arrays: p, g, and the state.
+    """What a rule makes of `columns` arrays (p, g and the state), written into p and the state.
 
-    The results go into the memory of p and of the state, temporaries into a few buffers.
+    The rule's numbers are operands of the kernel, so that others need no other kernel.
     """
 
     def __init__(self, rule: Callable, columns: int, dtype: np.dtype, hyper: dict):
-        self.dtype = dtype
-        self.columns = columns
-        self.constants: list[np.ndarray] = []
+        self.dtype, self.columns = dtype, columns
+        self._emitted: list[tuple[str, list[int]]] = []  # operands by registers' indices
+        self._numbers: list[float] = []
         self._registers = columns
-        self._fixed: dict[float, Register] = {}
-        self._emitted: list[tuple] = []  # (ufunc, operands, result), by registers' indices
         results = rule(*[Register(self, i) for i in range(columns)], **hyper)
-        self.passes, self.buffers = self._allocated(self._homes(results))
+        self.constants = [np.array([n], dtype) for n in self._numbers]
+        self._kernel = self._compiled([r.index for r in results])
 
-    def emit(self, ufunc: np.ufunc, *args) -> Register:
-        """Write one pass down."""
-        operands = [a if isinstance(a, Register) else self._constant(a) for a in args]
-        out = self._new()
-        self._emitted.append((ufunc, tuple([r.index for r in operands]), out.index))
-        return out
+    def emit(self, row: str, *args) -> Register:
+        """Write one operation down."""
+        operands = [a if isinstance(a, Register) else self._number(a) for a in args]
+        self._emitted.append((row, [r.index for r in operands]))
+        return self._new()
 
     def _new(self) -> Register:
         self._registers += 1
         return Register(self, self._registers - 1)
 
-    def _constant(self, value: float) -> Register:
-        """A number as a 0-d array, over which NumPy takes less time."""
-        if value not in self._fixed:
-            self._fixed[value] = self._new()
-            self.constants.append(np.asarray(value, self.dtype))
-        return self._fixed[value]
+    def _number(self, value: float) -> Register:
+        self._numbers.append(value)
+        return Register(self, -len(self._numbers))
 
-    def _homes(self, results) -> dict[int, int]:
-        """The place of each register that is a column, or a result and so written into one."""
-        homes = {i: i for i in range(self.columns)}
-        homes |= {r.index: self.columns + k for k, r in enumerate(self._fixed.values())}
-        places = [0, *range(2, self.columns)]
-        made: list[int] = []
-        for place, result in zip(places, results, strict=True):
-            taken = result.index < self.columns or result.index in made
-            copied = taken and result.index != place
-            made.append((self.emit(np.positive, result) if copied else result).index)
-        last = self._last_reads()
-        when = {out: at for at, (_, _, out) in enumerate(self._emitted)}
-        for place, index in zip(places, made, strict=True):
-            if index != place and when[index] < last.get(place, 0):  # the old values are read later
-                index = self.emit(np.positive, Register(self, index)).index
-            homes[index] = place
-        return homes
+    def _compiled(self, results: list[int]):
+        """The kernel, whose values are columns, numbers, and then what is computed."""
+        count = len(self._numbers)
 
-    def _last_reads(self) -> dict[int, int]:
-        return {i: at for at, (_, operands, _) in enumerate(self._emitted) for i in operands}
+        def value(i: int) -> int:
+            return self.columns - 1 - i if i < 0 else i if i < self.columns else i + count
 
-    def _allocated(self, homes: dict[int, int]) -> tuple[list[tuple], int]:
-        """The passes by places: columns, constants, then as few buffers as will do.
+        steps = tuple(
+            [Step(row, tuple([value(i) for i in used]), self.dtype) for row, used in self._emitted]
+        )
+        made = tuple([value(i) for i in results])
+        return flat(self.columns, count, self.dtype, steps, made)
 
-        A column whose old values are read no more is a buffer until its result is made; passes
-        over less memory are faster.
-        """
-        first = self.columns + len(self.constants)
-        last, free, count, passes = self._last_reads(), [], 0, []
-        until = {homes[out]: at for at, (_, _, out) in enumerate(self._emitted) if out in homes}
-        for at, (ufunc, operands, out) in enumerate(self._emitted):
-            places = [homes[i] for i in operands]
-            ending = {homes[i] for i in operands if last[i] == at}
-            free += [p for p in ending if p >= first or until.get(p, 0) > at]
-            if out not in homes:
-                fitting = [p for p in free if last.get(out, at) <= until.get(p, len(self._emitted))]
-                homes[out] = fitting[-1] if fitting else first + count
-                count += not fitting
-            free = [p for p in free if p != homes[out]]
-            passes.append((ufunc, places[0], *(places[1:] or [None]), homes[out]))
-        return passes, count
-
-    def runner(self, size: int) -> Callable[[list[np.ndarray]], None]:
-        """A function that runs the passes on columns of at most `size` elements, in place."""
-        buffers = [aligned((size,), self.dtype) for _ in range(self.buffers)]
-        passes, constants = self.passes, self.constants
-
-        def run(columns: list[np.ndarray]) -> None:
-            n = len(columns[0])
-            memory = [*columns, *constants, *[b[:n] for b in buffers]]
-            for ufunc, a, b, out in passes:
-                if b is None:
-                    ufunc(memory[a], out=memory[out])
-                else:
-                    ufunc(memory[a], memory[b], out=memory[out])
-
-        return run
+    def __call__(self, columns: list[np.ndarray]) -> None:
+        """Update columns of one length in place."""
+        p, g, *state = columns
+        self._kernel([p, g, *state, *self.constants, p, *state], len(p))

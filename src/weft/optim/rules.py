@@ -32,7 +32,7 @@ def adamw(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, correct_bi
     """Adam with decoupled weight decay."""
     m, v = _moments(-g if maximize else g, m, v, beta1, beta2)
     scales = averaging(beta1, beta2, t if correct_bias else None)
-    return _normalised_step(_decayed(p, lr * weight_decay), m, v, u, lr, eps, *scales)
+    return _normalised_step(_decayed(p, lr, weight_decay), m, v, u, lr, eps, *scales)
 
 
 def nadam(
@@ -45,7 +45,7 @@ def nadam(
     now, following = (nadam_mu(beta1, momentum_decay, s) for s in (t, t + 1))
     ahead = g * (lr * (1.0 - now) / (1.0 - mu_product))
     behind = m * (lr * (1.0 - beta1) * following / (1.0 - mu_product * following))
-    p = _decayed(p, lr * weight_decay) if decoupled_weight_decay else p
+    p = _decayed(p, lr, weight_decay) if decoupled_weight_decay else p
     return p - (ahead + behind) / (sqrt(v) * averaging(beta1, beta2, t)[1] ** 0.5 + eps), m, v
 
 
@@ -64,7 +64,7 @@ def radam(
     largest = 2.0 / (1.0 - beta2) - 1.0
     # The length of the moving average, approximately.
     length = largest - 2.0 * t * beta2**t / (1.0 - beta2**t)
-    p = _decayed(p, lr * weight_decay) if decoupled_weight_decay else p
+    p = _decayed(p, lr, weight_decay) if decoupled_weight_decay else p
     if length <= 5.0:
         return p - m * (lr * scale1), m, v
     rectified = (length - 4.0) * (length - 2.0) * largest
@@ -101,7 +101,7 @@ def lion(p, g, m, *, lr, beta1, beta2, weight_decay, maximize):
     """Lion: the step is the sign of what the momentum would be with beta1."""
     g = -g if maximize else g
     step = sign(m * beta1 + g * (1.0 - beta1)) * lr
-    return _decayed(p, lr * weight_decay) - step, m * beta2 + g * (1.0 - beta2)
+    return _decayed(p, lr, weight_decay) - step, m * beta2 + g * (1.0 - beta2)
 
 
 def average(s, p, *, decay):
@@ -115,9 +115,9 @@ def _penalised(p, g, weight_decay, maximize):
     return g + p * weight_decay if weight_decay else g
 
 
-def _decayed(p, decay):
+def _decayed(p, lr, weight_decay):
     """The parameter after decoupled weight decay."""
-    return p * (1.0 - decay) if decay else p
+    return p * (1.0 - lr * weight_decay) if weight_decay else p
 
 
 def _moments(g, m, v, beta1, beta2):

@@ -22,7 +22,7 @@ from .program import Program
 _HOST, _ACCELERATOR = 1 << 16, 1 << 24
 # Arrays with fewer elements are joined: copying them costs less than calls for each.
 _SMALL_ON_HOST, _SMALL_ON_ACCELERATOR = 1 << 13, 1 << 22
-# From how many elements on a program pays: tracing takes a tenth of a millisecond.
+# From how many elements on a compiled rule pays: a call has to be traced, and the first compiled.
 _FOR_A_PROGRAM = 1 << 16
 # About so many passes over the elements a rule makes.
 _PASSES = 8
@@ -98,13 +98,12 @@ def _do_alike(jobs: list[Job]) -> None:
     pieces = _pieces(flats, size, _SMALL_ON_HOST if on_host else _SMALL_ON_ACCELERATOR)
     total = sum(f.size for f in flats)
     if device == "cpu" and first.traced and total > _FOR_A_PROGRAM:
-        program = Program(first.rule, len(first.columns), dtype, first.hyper)
-        runner = partial(program.runner, size)
+        run: Callable = Program(first.rule, len(first.columns), dtype, first.hyper)
     else:
-        runner = partial(partial, _run_rule, first.rule, first.hyper, xp)
+        run = partial(_run_rule, first.rule, first.hyper, xp)
     raw_dtype = xp.raw_dtype(dtype)
     operations = PASS * _PASSES * total if device == "cpu" else 0
-    share(pieces, lambda: partial(_do_piece, runner(), raw_dtype, xp), operations)
+    share(pieces, lambda: partial(_do_piece, run, raw_dtype, xp), operations)
     for job in flats:
         job.finish()
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from ..amp import AmpConfig, GradScaler, PrecisionMode, autocast
+from ..array.make import ones
 from ..core.backends import BACKENDS
 from ..optim import global_norm
 
@@ -41,6 +42,10 @@ class Precision:
             return loss
         with BACKENDS[type(loss._data)].quiet():  # an overflow is what the scaler looks for
             return self.scaler.scale(loss)
+
+    def factor(self) -> float:
+        """What the loss is scaled by."""
+        return 1.0 if self.scaler is None else self.scaler.scale(ones(())).item()
 
     def norm(self, optimizer, pairs: list) -> float:
         """The norm of the gradients, which are those of the loss itself from now on."""

@@ -74,11 +74,12 @@ class Stepper:
                 which = f"batch {i + 1} of {len(batches)}: " if len(batches) > 1 else ""
                 return self._refused(buffers, means, nan, total, f"{which}the loss is {loss}")
         pairs = self._pairs()
-        norm = self.precision.norm(self.optimizer, pairs)
+        norm = self._norm(pairs)
         if not isfinite(norm):
             return self._refused(buffers, means, norm, total, _culprits(pairs, norm), True)
-        self.clip(pairs, norm)
-        self._apply(lr)
+        if lr is not None:
+            self.optimizer.set_lr(lr)
+        self._apply(pairs, norm)
         return Outcome(means.result(), norm, total)
 
     def _forget_gradients(self) -> None:
@@ -96,6 +97,9 @@ class Stepper:
             self.precision.scaled(loss if share == 1 else loss * share).backward()
         return value
 
+    def _norm(self, pairs: list) -> float:
+        return self.precision.norm(self.optimizer, pairs)
+
     def _pairs(self) -> list:
         pairs = [(name, p) for name, p in self.trained() if p.grad is not None]
         if not pairs:
@@ -105,9 +109,8 @@ class Stepper:
             )
         return pairs
 
-    def _apply(self, lr: float | None) -> None:
-        if lr is not None:
-            self.optimizer.set_lr(lr)
+    def _apply(self, pairs: list, norm: float) -> None:
+        self.clip(pairs, norm)
         self.precision.step(self.optimizer)
         if self.ema is not None:
             self.ema.update()

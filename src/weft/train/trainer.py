@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext
 from dataclasses import is_dataclass
+from functools import cached_property
 from math import nan
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ class Trainer:
     scaler      a `wf.amp.GradScaler`; with float16, one is made
     clip_norm   the largest norm of all gradients together
     clip_value  the largest absolute value of each element of the gradients
+    compile     whether steps and evaluations run as compiled programs (see `wf.compile`); the
+                model, the loss and the metrics must not look at values then
     ema         the decay of averages of the parameters, or an `EMA`; validation uses the averages
     count       batch -> how many things its loss is the mean of; by default its samples
     callbacks   `Callback`s, called in their order
@@ -80,6 +83,7 @@ class Trainer:
         scaler=None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
+        compile: bool = False,
         ema: float | EMA | None = None,
         count: Callable[[Any], float] | None = None,
         callbacks: Iterable[Callback] = (),
@@ -96,6 +100,7 @@ class Trainer:
         arguments.bind(optimizer, model)
         arguments.check_clip(clip_norm, clip_value)
         arguments.check_schedule(schedule)
+        arguments.check_choice("compile", compile, (True, False))
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
         self.model, self.optimizer, self.schedule = model, optimizer, schedule
@@ -113,6 +118,7 @@ class Trainer:
         self.history = History()
         self.stopped: str | None = None  # why the run ended before its time
         self.total_steps: int | None = None
+        self.compile = compile
         self._precision = Precision(precision, scaler)
         self._clip = Clip(clip_norm, clip_value)
         shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
@@ -162,6 +168,7 @@ class Trainer:
             "precision": str(self._precision),
             "clip_norm": self._clip.norm,
             "clip_value": self._clip.value,
+            "compile": self.compile,
             "schedule": (repr if is_dataclass(self.schedule) else _kind)(self.schedule),
             "nonfinite": self.nonfinite,
         }
@@ -221,7 +228,7 @@ class Trainer:
         self.callbacks.call("on_fit_start", self)
         if not self.model.training:
             self.model.train()
-        stepper = Stepper(
+        stepper = self._kind_of_step()(
             self.model,
             self.optimizer,
             lambda: arguments.trained(self.optimizer),
@@ -237,6 +244,13 @@ class Trainer:
                 interrupts.deliver()
         self._save_if_moved()
         self.callbacks.call("on_fit_end", self)
+
+    def _kind_of_step(self) -> type[Stepper]:
+        if not self.compile:
+            return Stepper
+        from .compiled import CompiledStepper  # loads the compiler
+
+        return CompiledStepper
 
     def _over(self) -> bool:
         steps = self._plan.steps
@@ -331,8 +345,7 @@ class Trainer:
         try:
             with no_grad(), ema.swapped() if averaged else nullcontext():
                 for batch in loader:
-                    with self._precision.autocast():
-                        loss, metrics = self._objective(self.model, batch)
+                    loss, metrics = self._evaluated(batch)
                     means.add({"loss": loss, **metrics}, self._objective.count(batch))
         finally:
             for module, training in modes:
@@ -343,6 +356,20 @@ class Trainer:
         if not means.result():
             raise errors.ArgumentError("Trainer.evaluate: there are no batches to evaluate on")
         return means.result()
+
+    @cached_property
+    def _evaluated(self) -> Callable:
+        """The loss and the metrics of a batch."""
+
+        def evaluated(batch):
+            with self._precision.autocast():
+                return self._objective(self.model, batch)
+
+        if not self.compile:
+            return evaluated
+        from .compiled import compiled
+
+        return compiled("Trainer.evaluate", evaluated)
 
     # Saving
 

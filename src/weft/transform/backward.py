@@ -7,6 +7,7 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import nodes_below
+from ..core.dispatch import above
 from ..core.node import Extra, Leaf, Node, Severed
 from ..core.origin import origin
 from ..core.settings import Block, changed, current
@@ -104,6 +105,7 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     mark = None if create_graph else Severed(call)
     xp = BACKENDS[seed._data.__class__]
     seeded = xp.owner(seed._data)
+    staging = current.get().staging
     grads = {}
     with _accumulating:
         for leaf, g in reached.items():
@@ -118,6 +120,8 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
             grads[-leaf.id] = wrap(raw, made)
             if leaf.requested:
                 leaf.add(wrap(raw, made))
+            elif staging is not None:
+                staging.ended(leaf)
     return GradientMap(grads, call)
 
 
@@ -159,6 +163,9 @@ def _checked(node, g):
             f"{node.dtype}; convert it with .to()"
         )
     return g
+
+
+above.visit = visit
 
 
 class HookHandle:

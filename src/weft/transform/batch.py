@@ -59,6 +59,10 @@ class Batch(Box):
     def beside(self, value) -> "Batch":
         return Batch(self.level, value, self.size, mapped=False)
 
+    def across(self, data) -> "Batch":
+        """Other values for the elements of the same batch."""
+        return Batch(self.level, data, self.size)
+
     def stopped(self):
         inner = self.data
         inner = inner.stopped() if isinstance(inner, Box) else raw_of(inner)

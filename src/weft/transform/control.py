@@ -2,29 +2,30 @@
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from inspect import unwrap
-from math import isqrt
+from math import isqrt, prod
 
 from numpy import ndarray
 
 from .. import errors
 from ..array.make import asarray, zeros
 from ..core import dtypes
-from ..core.aval import integer_in
+from ..core.aval import Aval, integer_in
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXES, ground
-from ..core.dispatch import inexact
+from ..core.call import caller
 from ..core.node import ids
-from ..core.origin import line_of
 from ..core.settings import current
-from ..core.value import TENSORS
+from ..core.value import TENSORS, seen
+from ..graph.guard import GUARD
 from ..ops.elementwise import where
 from ..ops.logic import logical_and, not_equal
 from ..ops.structural import concat, narrow, stack, unstack
-from . import trees
+from . import staged_cond, staged_scan, staged_while, trees
 from .batch import Batch
 from .checkpoint import checkpoint
+from .forms import Body, Form, changed_form, named
 from .lineage import saved_since
+from .staged_cond import where_taken
 from .vmap import vmap
 
 # A scan is divided by default where so many steps save so many bytes. A step that is run twice
@@ -65,8 +66,10 @@ def _scan(what: str, f: Callable, init, xs, length, reverse: bool, segments):
     carry, rebuild_carry = trees.tensors(what, init)
     elements, rebuild = trees.tensors(what, xs)
     steps = _length(what, elements, length)
-    body = _Body(what, f, _Form(carry, init), rebuild_carry, rebuild)
-    if steps:
+    body = Body(what, f, Form(carry, init), rebuild_carry, rebuild)
+    if current.get().staging is not None:
+        carry, ys = _staged(body, carry, elements, steps, reverse, segments)
+    elif steps:
         carry, ys = _divided(body, carry, elements, steps, reverse, segments)
         ys = [stack(list(y), 0) for y in zip(*ys, strict=True)]
     else:  # a batch of none has the results' shapes
@@ -90,94 +93,13 @@ def _length(what: str, elements: list, length: int | None) -> int:
     return lengths.pop()
 
 
-class _Form:
-    """The structure of a tree, and the shapes and dtypes of its tensors."""
-
-    def __init__(self, leaves: list, tree):
-        self.structure = _structure(tree)
-        self.kinds = [_kind(x) for x in leaves]
-
-    def difference(self, leaves: list, tree, name: str) -> str:
-        """How another tree differs, in words; nothing where it does not."""
-        if (structure := _structure(tree)) != self.structure:
-            return f"{name} was {_spelled(self.structure)} and became {_spelled(structure)}"
-        for k, (had, x) in enumerate(zip(self.kinds, leaves, strict=True)):
-            if (got := _kind(x)) != had:
-                path = "".join(f"[{key!r}]" for key in self.structure.paths()[k])
-                was, became = (f"{dtype} of shape {shape}" for shape, dtype in (had, got))
-                return f"{name}{path} was {was} and became {became}"
-        return ""
-
-
-def _structure(tree):
-    import optree  # at first use, as in trees
-
-    return optree.tree_structure(tree)
-
-
-def _spelled(structure) -> str:
-    """`PyTreeSpec((*, *))` as (tensor, tensor)."""
-    return str(structure)[len("PyTreeSpec(") : -1].replace("*", "tensor")
-
-
-def _kind(x) -> tuple:
-    return x.shape, x.dtype
-
-
-def _named(f: Callable) -> str:
-    """A function and the line it starts on, for messages."""
-    code = getattr(unwrap(f), "__code__", None)
-    name = getattr(f, "__name__", type(f).__name__)
-    return name if code is None else f"{name} ({line_of(code, -1)})"
-
-
-class _Body:
-    """A step as a function of flat carries and elements, whose results are checked."""
-
-    def __init__(self, what: str, f: Callable, form: _Form, rebuild_carry, rebuild):
-        self._what, self._f, self._form = what, f, form
-        self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
-        self._form_of_y, self.results = None, None
-
-    def __call__(self, carry: list, x) -> tuple[list, list]:
-        out = self._f(self._rebuild_carry(carry), self._rebuild(list(x)))
-        if not isinstance(out, tuple | list) or len(out) != 2:
-            raise errors.ArgumentError(
-                f"{self._what}: {_named(self._f)} must return (carry, y), it returned "
-                f"{type(out).__name__}"
-            )
-        carry, _ = trees.tensors(self._what, out[0])
-        ys, rebuild = trees.tensors(self._what, out[1])
-        self._check(self._form, carry, out[0], "carry")
-        if self._form_of_y is None:
-            self._form_of_y, self.results = _Form(ys, out[1]), rebuild
-        self._check(self._form_of_y, ys, out[1], "y")
-        return carry, ys
-
-    def _check(self, form: _Form, leaves: list, tree, name: str) -> None:
-        difference = form.difference(leaves, tree, name)
-        if difference:
-            raise _changed(self._what, self._f, difference)
-
-
-def _changed(what: str, f: Callable, difference: str) -> errors.ShapeError:
-    return errors.ShapeError(
-        f"{what}: in {_named(f)} {difference}; every step must give the same structure, shapes "
-        "and dtypes (cast with .to(), or start with what the steps make)"
-    )
-
-
-def _divided(body: _Body, carry: list, xs: list, steps: int, reverse: bool, segments):
+def _divided(body: Body, carry: list, xs: list, steps: int, reverse: bool, segments):
     """All steps, in checkpointed stretches where that is asked for, or worth its while."""
     if segments is None and steps >= MANY and current.get().grad:
         return _divided_if_large(body, carry, xs, steps, reverse)
     if segments is None or segments == "none":
         return _stretch(body, carry, xs, steps, reverse)
-    if not isinstance(segments, int) or segments < 1:
-        raise errors.ArgumentError(
-            f"scan: segments={segments!r}, expected a positive integer, 'none' or None"
-        )
-    segments = min(segments, steps)
+    segments = min(_checked(segments), steps)
     ends = [(k + 1) * steps // segments for k in range(segments)]
     cut = [_pieces(x, ends) for x in xs]
     ys: list = [None] * segments
@@ -188,7 +110,7 @@ def _divided(body: _Body, carry: list, xs: list, steps: int, reverse: bool, segm
     return carry, [y for part in ys for y in part]
 
 
-def _divided_if_large(body: _Body, carry: list, xs: list, steps: int, reverse: bool):
+def _divided_if_large(body: Body, carry: list, xs: list, steps: int, reverse: bool):
     """The steps in stretches if all of them would save much, as the third one shows.
 
     What the second has saved too is the same for all; the first may begin with constants.
@@ -208,13 +130,63 @@ def _divided_if_large(body: _Body, carry: list, xs: list, steps: int, reverse: b
     return carry, more + ys[::-1] if reverse else ys + more
 
 
-def _stretch(body: _Body, carry: list, xs: list, steps: int, reverse: bool):
+def _stretch(body: Body, carry: list, xs: list, steps: int, reverse: bool):
     """Steps one after another: the last carry, and every step's results in the order of xs."""
     cut = [_elements(x, steps) for x in xs]
     ys: list = [None] * steps
     for k in _order(steps, reverse):
         carry, ys[k] = body(carry, [elements[k] for elements in cut])
     return carry, ys
+
+
+def _staged(body: Body, carry: list, xs: list, steps: int, reverse: bool, segments):
+    """All steps as one equation of the program that is being written down.
+
+    In stretches it is a loop of loops: a backward pass keeps what the steps of the outer one begin
+    with, and those are stretches.
+    """
+    count = _segments(carry, steps, segments)
+    if count == 1:
+        return staged_scan.scan(body, carry, xs, steps, reverse)
+    size, rest = divmod(steps, count)
+    ends = [count * size, steps]
+    whole, left = zip(*[_pieces(x, ends) for x in xs], strict=True) if xs else ((), ())
+    folded = [x.reshape(count, size, *x.shape[1:]) for x in whole]
+
+    def stretch(carry: list, xs: list) -> tuple[list, list]:
+        return staged_scan.scan(body, carry, xs, size, reverse)
+
+    def beginning(carry: list) -> tuple[list, list]:
+        carry, ys = staged_scan.scan(stretch, carry, folded, count, reverse)
+        return carry, [y.reshape(count * size, *y.shape[2:]) for y in ys]
+
+    if not rest:
+        return beginning(carry)
+    if reverse:
+        carry, last = staged_scan.scan(body, carry, list(left), rest, reverse)
+        carry, first = beginning(carry)
+    else:
+        carry, first = beginning(carry)
+        carry, last = staged_scan.scan(body, carry, list(left), rest, reverse)
+    return carry, [concat([a, b], 0) for a, b in zip(first, last, strict=True)]
+
+
+def _segments(carry: list, steps: int, segments) -> int:
+    """How many stretches a loop that is compiled is divided into."""
+    if segments == "none" or not steps:
+        return 1
+    if segments is None:
+        saved = steps * sum([prod(c.shape) * c.dtype.itemsize for c in carry])
+        return isqrt(steps) if steps >= MANY and saved >= LARGE else 1
+    return min(_checked(segments), steps)
+
+
+def _checked(segments) -> int:
+    if not isinstance(segments, int) or segments < 1:
+        raise errors.ArgumentError(
+            f"scan: segments={segments!r}, expected a positive integer, 'none' or None"
+        )
+    return segments
 
 
 def _order(n: int, reverse: bool) -> range:
@@ -270,7 +242,9 @@ def while_loop(cond: Callable, body: Callable, init, max_steps: int | None = Non
 
     Every step is recorded, so both modes differentiate through however many there were; wrap the
     body in `wf.checkpoint` to save the carries only. Inside `vmap`, where the elements of a
-    batch need different numbers of steps, those that are done keep their carry until all are.
+    batch need different numbers of steps, those that are done keep their carry until all are. In
+    a compiled function the loop is native code, and a backward pass needs `max_steps`: it takes
+    time and memory for so many.
 
     >>> import weft as wf
     >>> x = wf.tensor(3.0, requires_grad=True)
@@ -279,21 +253,47 @@ def while_loop(cond: Callable, body: Callable, init, max_steps: int | None = Non
     (243.0, 405.0)
     """
     carry, rebuild = trees.tensors("while_loop", init)
-    form, going, steps = _Form(carry, init), True, 0
+    form, going, steps = Form(carry, init), True, 0
+    if current.get().staging is not None:
+        first = _predicate("while_loop", cond(rebuild(carry)))
+        if first.__class__ is not bool:
+            return rebuild(_staged_while(cond, body, carry, rebuild, form, max_steps))
     while _any(going := _both(going, _predicate("while_loop", cond(rebuild(carry))))):
         if steps == max_steps:
             raise errors.LoopLimit(
-                f"while_loop: {_named(cond)} still holds after max_steps={max_steps} steps"
+                f"while_loop: {named(cond)} still holds after max_steps={max_steps} steps"
             )
         with nullcontext() if going is True else _quiet():
-            out = body(rebuild(_where_taken(going, carry)))
+            out = body(rebuild(carry if going is True else where_taken(going, carry)))
         found, _ = trees.tensors("while_loop", out)
         difference = form.difference(found, out, "carry")
         if difference:
-            raise _changed("while_loop", body, difference)
+            raise changed_form("while_loop", body, difference)
         carry = found if going is True else _chosen(going, found, carry)
         steps += 1
     return rebuild(carry)
+
+
+def _staged_while(cond: Callable, body: Callable, carry: list, rebuild, form: Form, most) -> list:
+    """The loop as one equation of the program that is being written down."""
+
+    def step(carry: list) -> list:
+        out = body(rebuild(carry))
+        found, _ = trees.tensors("while_loop", out)
+        difference = form.difference(found, out, "carry")
+        if difference:
+            raise changed_form("while_loop", body, difference)
+        return found
+
+    def test(carry: list):
+        going = _predicate("while_loop", cond(rebuild(carry)))
+        return asarray(going) if going.__class__ is bool else going
+
+    carry, ended = staged_while.while_loop(test, step, carry, most)
+    if most is None:
+        return carry
+    message = f"while_loop: {named(cond)} still holds after max_steps={most} steps"
+    return [caller(GUARD)(x, ended, message, errors.LoopLimit) for x in carry]
 
 
 def cond(pred, true_fn: Callable, false_fn: Callable, *operands):
@@ -301,7 +301,8 @@ def cond(pred, true_fn: Callable, false_fn: Callable, *operands):
 
     Inside `vmap`, where pred differs over the batch, both run on all of it, and each element
     gets the result of its own branch. No derivative, not even a NaN, comes to the operands out of
-    a branch that was not taken.
+    a branch that was not taken. In a compiled function pred may depend on values: both branches are
+    written down, must give the same structure, shapes and dtypes, and the one that is taken runs.
 
     >>> import weft as wf
     >>> f = lambda x: wf.cond(x > 0, lambda x: wf.log(x), lambda x: -x, x)
@@ -311,40 +312,68 @@ def cond(pred, true_fn: Callable, false_fn: Callable, *operands):
     taken = _predicate("cond", pred)
     if taken is True or taken is False:
         return (true_fn if taken else false_fn)(*operands)
+    if _is_staged(taken):
+        return _staged_cond(taken, true_fn, false_fn, operands)
     leaves, rebuild = trees.flatten(operands)
     with _quiet():
-        yes = true_fn(*rebuild(_where_taken(taken, leaves)))
-        no = false_fn(*rebuild(_where_taken(~taken, leaves)))
+        yes = true_fn(*rebuild(where_taken(taken, leaves)))
+        no = false_fn(*rebuild(where_taken(~taken, leaves)))
     found, put = trees.tensors("cond", yes)
     others, _ = trees.tensors("cond", no)
-    difference = _Form(found, yes).difference(others, no, "the result")
-    if difference:
-        raise errors.ShapeError(
-            f"cond: {difference} between {_named(true_fn)} and {_named(false_fn)}; where the "
-            "predicate is batched, both must give the same structure, shapes and dtypes"
-        )
+    _check_alike(true_fn, false_fn, Form(found, yes).difference(others, no, "the result"))
     return put(_chosen(taken, found, others))
 
 
+def _staged_cond(taken, true_fn: Callable, false_fn: Callable, operands: tuple):
+    """Both branches written down, as one equation of the program."""
+    forms: list[tuple] = []
+
+    def branch(f: Callable) -> list:
+        out = f(*operands)
+        leaves, put = trees.tensors("cond", out)
+        forms.append((Form(leaves, out), put))
+        if len(forms) == 2:
+            difference = forms[0][0].difference(leaves, out, "the result")
+            _check_alike(true_fn, false_fn, difference)
+        return leaves
+
+    made = staged_cond.cond(taken, lambda: branch(true_fn), lambda: branch(false_fn))
+    return forms[0][1](made)
+
+
+def _check_alike(true_fn: Callable, false_fn: Callable, difference: str) -> None:
+    if difference:
+        raise errors.ShapeError(
+            f"cond: {difference} between {named(true_fn)} and {named(false_fn)}; where the "
+            "predicate is batched or not known yet, both must give the same structure, shapes and "
+            "dtypes"
+        )
+
+
 def _predicate(what: str, p):
-    """A truth value: a bool, or a tensor where it differs over a batch."""
+    """A truth value: a bool, or a tensor where it differs over a batch or is not known yet."""
     if type(p) in PYTHON_SCALARS:
         return bool(p)
-    p = asarray(p)
+    p = seen(asarray(p))
     if p.shape:
         raise errors.ShapeError(
             f"{what}: a predicate of shape {p.shape}, expected one truth value: reduce it with "
             ".any() or .all(), or choose elementwise with wf.where"
         )
-    if not _is_batched(p):
+    if not _is_open(p):
         return bool(p)
     return p if p.dtype == dtypes.bool_ else not_equal(p, 0)
 
 
-def _is_batched(x) -> bool:
-    """Whether a value differs over a batch at some level."""
+def _is_staged(x) -> bool:
+    """Whether a value is computed later, by a program that is being written down."""
+    return ground(x).__class__ is Aval
+
+
+def _is_open(x) -> bool:
+    """Whether a value differs over a batch at some level, or is computed later."""
     while x.__class__ in TENSORS or x.__class__ in BOXES:
-        if x.__class__ is Batch and x.mapped:
+        if x.__class__ in BOXES and (x.staged or (x.__class__ is Batch and x.mapped)):
             return True
         x = x.inner if x.__class__ in BOXES else x._data
     return False
@@ -363,18 +392,6 @@ def _any(p) -> bool:
 def _quiet():
     """A block without floating-point warnings, which may be about what is not taken."""
     return BACKENDS[ndarray].quiet()
-
-
-def _where_taken(taken, leaves: list) -> list:
-    """The same values; only where they are `taken` does a cotangent come back through them.
-
-    A branch that is not taken gets zero cotangents, but products in it may make NaN of them.
-    """
-    if taken is True:
-        return leaves
-    return [
-        where(taken, x, x.detach()) if x.__class__ in TENSORS and inexact(x) else x for x in leaves
-    ]
 
 
 def _chosen(taken, found: list, others: list) -> list:

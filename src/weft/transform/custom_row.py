@@ -10,7 +10,7 @@ from ..array.tensor import Tensor
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.box import BOXED, level_of
+from ..core.box import BOXED, Box, level_of
 from ..core.dispatch import apply, inexact
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Op
@@ -22,6 +22,7 @@ from .batch import Batch
 from .dual import held, released
 from .linear_map import LinearMap, disagreement, nonlinearity, transposed
 from .signature import Functions
+from .staged_calls import LOOKS, forward_called, forward_inlined, rule_called
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,24 @@ def row(name: str, arity: int, form: Form, reads: tuple[bool, bool] | None) -> O
             *args, Batched(static[0], size, tuple(mapped))
         ),
         foreign=True,
+        stage=lambda operands, static: _staged(name, arity, form, reads, operands, static[0]),
     )
+
+
+def _staged(name: str, arity: int, form: Form, reads, operands: list, app):
+    """The operation in a program: what `forward` does, or a call of it."""
+    # In a body that is differentiated by running it again, an equation keeps the rules.
+    again = any([x.staging.replayed for x in operands if getattr(x, "staged", False)])
+    outs = None if again else forward_inlined(app, operands)
+    if outs is None:
+        op = row(name, arity, form, reads)
+        made = forward_called(op, operands, app, lambda raws: _compute(form, raws, app))
+    else:
+        found = Form(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
+        if found != form:
+            raise OtherForm(name, found)
+        made = tuple([_constant(app.root, y, staged=True) for y in outs])
+    return made[0] if form.outputs == 1 else made
 
 
 def _inferred(form: Form, app):
@@ -105,9 +123,10 @@ def _compute(form: Form, raws: tuple, app):
     return outs[0] if form.outputs == 1 else tuple(outs)
 
 
-def _constant(root: Application, y: Tensor):
+def _constant(root: Application, y: Tensor, staged: bool = False):
     """The raw value of a result, in which no tensor but the inputs may have a derivative."""
-    if y.__class__ in BOXED or y._node.__class__ in (Leaf, Node):
+    above = y.__class__ in BOXED and not (staged and y._data.staged)
+    if above or y._node.__class__ in (Leaf, Node):
         raise errors.NotDifferentiable(
             f"{root.functions.name}: its forward reads a tensor that is being differentiated (or "
             "mapped) and is no input: what comes from it would have no gradient; make it an "
@@ -210,7 +229,11 @@ def _stated(app, kind: str, moved: list, inputs: list, outputs: list, top: Tenso
     """The user's rule; what it says to values that are more than arrays is explained."""
     try:
         return getattr(app, kind)(moved, inputs, outputs)
-    except errors.InterchangeError as e:
+    except LOOKS as e:
+        if isinstance(top._data, Box) and top._data.staged:
+            return rule_called(app, kind, moved, inputs, outputs)
+        if not isinstance(e, errors.InterchangeError):
+            raise
         values = (*moved, *inputs, *outputs)
         plain = not any([type(v) in TENSORS and v.requires_grad for v in values])
         if level_of(top) == 0 and plain:

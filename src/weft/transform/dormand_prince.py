@@ -17,7 +17,8 @@ from ..array.tensor import Tensor
 from ..backend.device import as_numpy
 from ..core.backends import BACKENDS
 from ..core.box import BOXED, ground
-from ..core.settings import changed
+from ..core.settings import changed, current
+from ..core.value import read
 from ..ops.combine import weighted_sum
 from ..ops.elementwise import maximum
 from ..ops.structural import stack
@@ -74,7 +75,7 @@ class Step:
 
     def within(self, part) -> Tensor:
         """The solution where a part of the step has been made: a number or a tensor."""
-        weights = [self.h * w for w in _dense_weights(part)]
+        weights = [self.h * w for w in dense_weights(part)]
         if isinstance(part, float):
             return _sum([self.y, *self.slopes], [1.0, *weights])
         total = self.y
@@ -83,7 +84,7 @@ class Step:
         return total
 
 
-def _dense_weights(part) -> list:
+def dense_weights(part) -> list:
     """The weights of the stages' slopes in the interpolant, for a step of length one."""
     rest, weights = 1.0 - part, []
     for i, (b, d) in enumerate(zip(RESULT, DENSE, strict=True)):
@@ -100,7 +101,7 @@ def _sum(values: list, weights) -> Tensor:
 
 def times_of(ts: Tensor) -> list[float]:
     """The times as numbers, which the steps are chosen by."""
-    raw = as_numpy(ground(ts))
+    raw = as_numpy(ground(read(ts)))
     if raw.shape != ts.shape:
         raise errors.BatchingError(
             "odeint: inside vmap, ts must be the same for all elements: they make their steps "
@@ -121,6 +122,10 @@ def integrate(
     Written with operations, so that the accepted steps are differentiated as they are; their
     lengths are plain numbers, and so constants. `watch(y, t, slope)` sees every step's end.
     """
+    if current.get().staging is not None:
+        from . import staged_ode  # which builds on this module
+
+        return staged_ode.integrate(field, y0, ts, control)
     times = times_of(ts)
     moving = ts._node is not None or ts.__class__ in BOXED
     first = ts[0].to(y0.dtype)

@@ -1,6 +1,6 @@
 """The gradients of one backward pass, by tensor."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from .. import errors
 from ..core.backends import BACKENDS
@@ -86,6 +86,14 @@ class GradientMap:
         """Multiply every gradient."""
         self._grads = {k: g * factor for k, g in self._grads.items()}
         return self
+
+    def parts(self) -> tuple[list, list, Callable[[list, list], "GradientMap"]]:
+        """Ids, gradients, and what makes a map of others: a compiled function returns one so."""
+
+        def make(ids: list, gradients: list) -> GradientMap:
+            return GradientMap(dict(zip(ids, gradients, strict=True)), self._origin)
+
+        return self.keys(), self.values(), make
 
     def items(self) -> list[tuple]:
         """(id, gradient) pairs; gradients may be replaced while looping over them."""

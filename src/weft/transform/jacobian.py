@@ -2,33 +2,26 @@
 
 from collections.abc import Callable
 from functools import wraps
-from hashlib import blake2b
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from .. import errors
-from ..array.dtype_functions import finfo
 from ..array.make import asarray
 from ..array.manipulation import reshape
 from ..array.tensor import Tensor
-from ..backend.device import as_numpy
 from ..core import dtypes
-from ..core.box import ground
 from ..core.settings import exactly
-from ..core.value import aval_of
-from ..graph.graph import Literal
-from ..graph.symbol import Trace
 from . import trees
+from .compiler import following
 from .dual import released
 from .functional import _chosen, grad, jvp
 from .layout import Layout, operator_of
 from .plan import Plan, make_plan
+from .plan_check import check_projection, is_abstract, refuse_verification, signature
 from .scheduling import SchedulerConfig
-from .seeds import Seeds
-from .sparsity import MOVES, SUMS
 from .sweeps import Sweeper
-from .trace import Traced, operands, trace_of
+from .trace import Traced, trace_of
 from .vmap import vmap
 
 FORMATS = ("dense", "csr", "coo", "operator")
@@ -76,8 +69,9 @@ class _Planned:
         if self.format == "operator":
             return operator_of(sweeper, layout)
         plan = self._plan(sweeper)
-        found = plan.chosen.run(sweeper)
+        found = plan.run(sweeper)
         if self.verify:
+            refuse_verification(self.name, found)
             check_projection(self.name, sweeper, plan, found)
         return layout.formed(self.format, plan, found)
 
@@ -85,7 +79,10 @@ class _Planned:
         """The plan for these arguments, every candidate timed."""
         sweeper, _ = self._traced(args, kwargs)
         with exactly():
-            return self._make(sweeper, measure)
+            plan = self._make(sweeper, measure)
+            known = self._plans.get(signature(sweeper.trace), plan)
+            plan.code = known.native.told(sweeper)
+            return plan
 
     def _traced(self, args, kwargs) -> tuple[Sweeper, Layout]:
         picked = _chosen(self.name, self.argnums, args)
@@ -123,7 +120,7 @@ class _Planned:
             if len(self._plans) >= _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
             plan = self._make(sweeper, measure=False)
-            if plan.compressed or plan.chosen.cut:
+            if (plan.compressed or plan.chosen.cut) and not is_abstract(sweeper.trace):
                 check_projection(self.name, sweeper, plan, plan.chosen.run(sweeper))
             self._plans[key] = plan
         else:
@@ -194,69 +191,6 @@ def _check_results(name: str, traced: Traced) -> None:
             )
 
 
-def signature(trace: Trace) -> tuple:
-    """What a plan depends on: the equations, their shapes, and the values of index arrays.
-
-    Branches that went another way give other equations, so a plan never serves a program that
-    it was not made for.
-    """
-    lines = []
-    for e in trace.equations:
-        inputs = tuple([None if i.__class__ is Literal else i for i in e.inputs])
-        name = e.op.name
-        digest = _index_digests(trace, e) if name in MOVES or name in SUMS else None
-        lines.append((e.op, inputs, e.static, digest))
-    shapes = tuple([tuple(v.shape) for v in trace.values])
-    inputs = tuple([aval_of(trace.values[i]) for i in trace.inputs])
-    return inputs, tuple(trace.outputs), shapes, tuple(lines)
-
-
-def _index_digests(trace: Trace, e):
-    """A digest of each index array: which elements move where is part of the sparsity."""
-    if e.op.arity in (None, 1):
-        return None
-    found = []
-    for value, transpose in zip(operands(trace, e), e.op.rule.transpose, strict=True):
-        if transpose is None:
-            raw = np.ascontiguousarray(as_numpy(ground(value)))
-            found.append(blake2b(raw, digest_size=16).digest())
-    return tuple(found)
-
-
-def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
-    """Compare J·v for a random v with a forward sweep; a wrong Jacobian raises."""
-    m, n = plan.shape
-    v = np.random.default_rng(0).uniform(0.5, 1.5, (1, n)).astype(np.float32)
-    expected = as_numpy(ground(s.forward(Seeds(v), s.trace.inputs, s.trace.outputs)))[0]
-    matrix = as_numpy(ground(found))
-    if expected.shape != (m,) or matrix.ndim != (1 if plan.compressed else 2):
-        return  # under a batch: the elements were not computed one by one
-    matrix, expected = matrix.astype(np.float64), expected.astype(np.float64)
-    if plan.compressed:
-        from scipy.sparse import csr_array
-
-        matrix = csr_array((matrix, plan.pattern.indices, plan.pattern.indptr), (m, n))
-    got, scale = matrix @ v[0].astype(np.float64), abs(matrix) @ v[0].astype(np.float64)
-    finite = np.isfinite(expected) & np.isfinite(scale)
-    eps = 100 * _precision(s) * (s.size(s.trace.inputs) + len(s.equations) + 10)
-    # Entries may cancel to nothing inside the function: rounding there is of the size of one.
-    floor = max(1.0, float(scale[finite].max(initial=0.0)))
-    wrong = np.abs(got - expected) > eps * (scale + np.abs(expected) + floor)
-    if (wrong & finite).any():
-        k = int(np.argmax(wrong & finite))
-        raise errors.PlanError(
-            f"{name}: the {plan.chosen.kind} plan gives {got[k]} for (J·v)[{k}], a forward sweep "
-            f"{expected[k]}; a function that has side effects or is not the same on every call "
-            "cannot be planned: use mode='forward' or 'reverse'"
-        )
-
-
-def _precision(s: Sweeper) -> float:
-    """The coarsest rounding among a trace's floating-point values."""
-    found = [a.dtype for a in s.trace.avals if dtypes.is_inexact(a.dtype)]
-    return max(finfo(d).eps for d in found)
-
-
 def jacobian(
     f: Callable,
     argnums=0,
@@ -281,7 +215,9 @@ def jacobian(
     has_aux       f returns (result, aux), and the function (Jacobian, aux)
 
     Sparsity and bottlenecks are found in a trace of f, taken with the values at every call; the
-    plan is made once for each program that the trace shows.
+    plan is made once for each program that the trace shows, and after some calls its sweeps are
+    compiled. Of a compiled function the Jacobian is compiled as a whole, and so is
+    `wf.compile(wf.jacobian(f))`.
 
     >>> import weft as wf
     >>> wf.jacobian(lambda x: x[1:] * x[:-1])(wf.tensor([1.0, 2.0, 3.0])).tolist()
@@ -342,7 +278,22 @@ def _as_function(f: Callable, planned: _Planned) -> Callable:
     def derivative(*args, **kwargs):
         return planned(*args, **kwargs)
 
+    if planned.format == "dense" and not planned.verify:
+        run = following(f, derivative)
+        if run is not derivative:
+            return _as_plain(run, planned)
     derivative.plan = planned.plan  # type: ignore[attr-defined]
+    return derivative
+
+
+def _as_plain(run: Callable, planned: _Planned) -> Callable:
+    """A compiled derivative as a function, with its plan."""
+
+    @wraps(run)
+    def derivative(*args, **kwargs):
+        return run(*args, **kwargs)
+
+    derivative.plan, derivative.explain = planned.plan, run.explain  # type: ignore[attr-defined]
     return derivative
 
 
@@ -397,4 +348,4 @@ def laplacian(f: Callable) -> Callable:
         basis = reshape(asarray(np.eye(x.size), dtype=x.dtype, device=x.device), (x.size, *x.shape))
         return vmap(second)(basis).sum(0)
 
-    return trace_of_hessian
+    return following(f, trace_of_hessian)

@@ -9,6 +9,8 @@ from .. import errors
 from ..array.make import zeros
 from ..array.manipulation import reshape
 from ..array.tensor import Tensor
+from ..core.aval import Aval
+from ..core.box import ground
 from ..ops.positions import index_like
 from .plan import Plan
 from .seeds import Seeds
@@ -69,7 +71,7 @@ def _sparse(format: str, plan: Plan, found: Tensor):
     if found.requires_grad or not isinstance(raw, np.ndarray):
         raise errors.InterchangeError(
             f"jacobian: format={format!r} is a SciPy matrix, which cannot carry a gradient, a "
-            "batch or a device; use format='dense' here"
+            "batch or a device, and is no part of a compiled function; use format='dense' here"
         )
     m, n = plan.shape
     if raw.dtype.itemsize < 4:  # SciPy's matrices have no half precision
@@ -89,6 +91,11 @@ def operator_of(s: Sweeper, layout: Layout):
     from scipy.sparse.linalg import LinearOperator
 
     inputs, outputs = s.trace.inputs, s.trace.outputs
+    if any([ground(s.trace.values[i]).__class__ is Aval for i in inputs]):
+        raise errors.StagingError(
+            "jacobian: format='operator' is a SciPy object, which computes when it is asked, and "
+            "no result of a compiled function; use format='dense', or call it outside"
+        )
 
     def forward(v):
         rows = np.atleast_2d(np.asarray(v).T).reshape(-1, s.size(inputs))

@@ -15,6 +15,7 @@ from . import sweeps
 from .bicolouring import bicolouring
 from .colouring import Colouring, column_colouring, row_colouring
 from .cut import narrowest_cut
+from .native import Native, native_of
 from .scheduling import SchedulerConfig, SchedulingStrategy
 from .seeds import Seeds, identity
 from .sparsity import Dense, jacobian_pattern
@@ -86,10 +87,17 @@ class Plan:
     chunk: int = 0
     structure: Structure | None = None
     notes: list[str] = field(default_factory=list)
+    native: Native | None = None
+    code: str = ""  # what becomes of it in native code, in words
 
     @property
     def compressed(self) -> bool:
         return self.chosen.colouring is not None
+
+    def run(self, s: Sweeper) -> Tensor:
+        """The matrix (m, n), or the entries of the pattern, by native code where that pays."""
+        found = None if self.native is None else self.native.run(s, self)
+        return self.chosen.run(s) if found is None else found
 
     def __str__(self) -> str:
         return _text(self)
@@ -117,6 +125,7 @@ def _text(plan: Plan) -> str:
     lines.append(f"  why: {plan.why}")
     if plan.chunk < plan.chosen.forward + plan.chosen.reverse:
         lines.append(f"  in chunks of {plan.chunk} seeds, to stay within the memory limit")
+    lines += [f"  {plan.code}"] if plan.code else []
     return "\n".join(lines)
 
 
@@ -156,11 +165,13 @@ def make_plan(
     found = [c for c in found if c.kind in allowed] or found[:1]
     if not found:
         raise errors.ArgumentError(f"jacobian: none of the plans {allowed} fits this function")
-    found = _estimated(s, found) if len(found) > 1 or measure else found
+    found = _estimated(s, found)
     found = _timed(s, found) if measure else found
     plan.candidates = found
     plan.chosen = min(found, key=lambda c: c.estimate)
     plan.why = _why(plan, config, kinds)
+    chosen = plan.chosen
+    plan.native = native_of(s, max(chosen.forward, chosen.reverse), chosen.estimate)
     return plan
 
 

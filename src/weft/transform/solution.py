@@ -111,8 +111,15 @@ def _row(name: str, rule: Jvp):
         rule=rule,
         arity=None,
         batch=_batch,
+        stage=_staged,
     )
     return caller(op)
+
+
+def _staged(operands: list, static: tuple):
+    """In a program that is being written down there is nothing to do for the value."""
+    found, boxes = operands[0], [x for x in operands if getattr(x, "staged", False)]
+    return found if any([x is found for x in boxes]) else boxes[0].beside(found)
 
 
 # (arguments, problem): the pull-back of the one is the transpose of its push-forward.

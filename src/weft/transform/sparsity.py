@@ -15,6 +15,7 @@ from ..core.call import caller
 from ..core.op import Jvp, Linear, Partials
 from ..core.value import TENSORS
 from ..graph.graph import Equation, Literal
+from ..graph.staged import Staged
 from ..graph.symbol import Trace
 from ..ops.batching import Along, Pointwise, Stacked
 from .trace import operands
@@ -171,9 +172,10 @@ def _shape(trace: Trace, e: Equation, k: int) -> tuple[int, ...]:
 
 
 def _indices(value) -> np.ndarray:
-    """An index array; indices that differ over a batch have no one pattern."""
+    """An index array; those that differ over a batch or from call to call have no one pattern."""
     raw = value._data if value.__class__ in TENSORS else value
-    if isinstance(raw, Box):
+    raw = raw.known if raw.__class__ is Staged else raw
+    if raw is None or isinstance(raw, Box):
         raise Dense
     return as_numpy(raw)
 

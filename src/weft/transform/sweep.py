@@ -5,8 +5,8 @@ from heapq import heappop, heappush, heappushpop
 from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.box import raised
-from ..core.dispatch import Packed, is_pick, pick
+from ..core.box import BOXED, raised
+from ..core.dispatch import Packed, above, is_pick, pick
 from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Linear, Op, Partials
@@ -136,6 +136,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
             have = found.get(p)
             if have is None:
                 if c is None:  # connected, with derivative zero
+                    if node.op.several:
+                        continue
                     c = _zeros(p, g)
                 found[p] = c if c.__class__ not in _PARTS else _started(p, c, owned)
                 if found is pending:
@@ -149,6 +151,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
             elif c is not None:
                 if record or c.__class__ is Picked:
                     found[p] = _sum(have, c)
+                elif c.__class__ is Patch and have.__class__ in HIGHER:
+                    found[p] = have + c.whole(p.shape)
                 elif c.__class__ is Patch:
                     found[p] = _patched(p, have, c, owned)
                 elif p in owned and c.__class__ is have.__class__:
@@ -191,6 +195,8 @@ def _narrowed(c, p):
     """c in the dtype of its parent: NumPy widens bfloat16 beside a Python scalar in a rule."""
     if c is None or p is None or c.__class__ in _PARTS or c.dtype == p.dtype:
         return c
+    if c.__class__ in BOXED:
+        return above.cast(c, p.dtype)
     return BACKENDS[c.__class__].cast(c, p.dtype)
 
 
@@ -362,3 +368,6 @@ def within(starts, goals: set) -> tuple[set, bool]:
             stack.append((node, True))
             stack.extend((p, False) for p in node.parents if p is not None)
     return found, outside
+
+
+above.sweep = sweep

@@ -85,7 +85,9 @@ class Sweeper:
             rows = (first, min(first + self.chunk, seeds.count))
             level = Level(Batch, next(tags), rows[1] - rows[0])
             with changed(levels=(*current.get().levels, level)):
-                found = once(self._boxes(level.tag, seeds, rows, starts), ends)
+                boxes = self._boxes(level.tag, seeds, rows, starts)
+                units = self._units(seeds, rows, starts)
+                found = once(boxes, ends, units)
             parts.append(self._joined(level.tag, rows[1] - rows[0], found, ends))
         if not parts:
             return zeros((0, self.size(ends)), dtype=self.dtype(ends))
@@ -95,11 +97,16 @@ class Sweeper:
         """The common dtype of some values."""
         return dtypes.promote_all(self.trace.avals[i].dtype for i in values)
 
-    def _forward_once(self, tangents: dict, ends) -> list:
-        return forward(self.trace, self.equations, tangents, ends)
+    def _forward_once(self, tangents: dict, ends, units: frozenset) -> list:
+        return forward(self.trace, self.equations, tangents, ends, units)
 
-    def _reverse_once(self, cotangents: dict, ends) -> list:
+    def _reverse_once(self, cotangents: dict, ends, _units: frozenset) -> list:
         return self.recorded.sweep(cotangents, ends)
+
+    def _units(self, seeds: Seeds, rows, starts) -> frozenset:
+        """The values whose seeds are all unit vectors, one for each element in order."""
+        whole = seeds.matrix is None and rows == (0, seeds.count) and len(starts) == 1
+        return frozenset(starts if whole else ())
 
     def _boxes(self, tag: float, seeds: Seeds, rows, starts) -> dict:
         """The seeds of each start as a batch; those that are all zero are left out."""

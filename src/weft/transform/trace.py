@@ -16,6 +16,7 @@ from ..core.settings import changed, current, exactly
 from ..core.value import install_level, wrap
 from ..graph.graph import Equation, Literal
 from ..graph.symbol import Symbol, Trace
+from ..ops.structural import permute
 from . import trees
 from .dual import held, released
 from .rules import push
@@ -117,8 +118,13 @@ def active(trace: Trace, starts) -> list[Equation]:
     return found
 
 
-def forward(trace: Trace, equations: list[Equation], tangents: dict, wanted) -> list:
-    """The tangents of the values `wanted` (None: zero), carried through the equations."""
+def forward(
+    trace: Trace, equations: list[Equation], tangents: dict, wanted, units: frozenset = frozenset()
+) -> list:
+    """The tangents of the values `wanted` (None: zero), carried through the equations.
+
+    units  values with a batch of tangents that are the unit vectors in order
+    """
     tangents = dict(tangents)
     last = {i: k for k, e in enumerate(equations) for i in e.inputs if i.__class__ is not Literal}
     for i in wanted:
@@ -128,8 +134,10 @@ def forward(trace: Trace, equations: list[Equation], tangents: dict, wanted) -> 
             moving = tuple([None if i.__class__ is Literal else tangents.get(i) for i in e.inputs])
             if all([t is None for t in moving]):
                 continue
-            y = result(trace, e)
-            dy = push(e.op, y, operands(trace, e), moving, e.static)
+            dy = _of_units(trace, e, moving, units) if units else None
+            if dy is None:
+                y = result(trace, e)
+                dy = push(e.op, y, operands(trace, e), moving, e.static)
             for n in e.op.tracked:
                 i = e.outputs[n]
                 if i in last and inexact(trace.values[i]):
@@ -138,6 +146,20 @@ def forward(trace: Trace, equations: list[Equation], tangents: dict, wanted) -> 
                 if i.__class__ is not Literal and last[i] == k:
                     tangents.pop(i, None)
     return [tangents.get(i) for i in wanted]
+
+
+def _of_units(trace: Trace, e: Equation, moving: tuple, units: frozenset):
+    """A matrix times all unit vectors is the matrix; None for what is no such product."""
+    if e.op.name != "matmul" or units.isdisjoint(e.inputs):
+        return None
+    place = next(k for k, i in enumerate(e.inputs) if i in units)
+    vector, matrix = e.inputs[place], e.inputs[1 - place]
+    avals = [trace.avals[i] for i in (vector, matrix, *e.outputs)]
+    alike = len({a.dtype for a in avals}) == 1
+    if moving[1 - place] is not None or not alike or [a.ndim for a in avals] != [1, 2, 1]:
+        return None
+    rows = trace.values[matrix]
+    return moving[place].across(permute(rows, (1, 0)) if place else rows)
 
 
 class Reverse:

@@ -6,7 +6,7 @@ from typing import Any
 from .. import errors
 from ..array.make import asarray
 from ..core import dtypes
-from ..core.value import TENSORS
+from ..core.value import TENSORS, seen
 
 
 def flatten(tree, is_leaf: Callable | None = None) -> tuple[list, Callable[[list], Any]]:
@@ -31,7 +31,9 @@ def tensors(what: str, tree, fix: str = "") -> tuple[list, Callable]:
 def tensor(what: str, leaf, fix: str = ""):
     """A leaf as a tensor."""
     if leaf.__class__ in TENSORS:
-        return leaf
+        return seen(leaf)
+    if hasattr(leaf, "staging"):  # a number of each call of a function that is being compiled
+        return leaf.staging.lifted([leaf])[0]
     try:
         return asarray(leaf)
     except (errors.WeftError, TypeError):

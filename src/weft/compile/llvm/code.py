@@ -42,9 +42,13 @@ class Type:
         return lanes_of(element, self.lanes)
 
 
-@lru_cache(maxsize=None)
 def lanes_of(element: str, lanes: int = 1) -> Type:
     """The type with this element and so many lanes."""
+    return _made(element, lanes)
+
+
+@lru_cache(maxsize=None)
+def _made(element: str, lanes: int) -> Type:
     return Type(element, lanes)
 
 
@@ -94,6 +98,11 @@ class Value:
         return self._two("fmul" if self.type.is_float else "mul", other)
 
     __rmul__ = __mul__
+
+    def joined(self, verb: str, other) -> "Value":
+        """A sum or product of floats that may be one instruction with a product that is added."""
+        flag = " contract" if self.type.is_float else ""
+        return self._two(f"f{verb}{flag}" if self.type.is_float else verb, other)
 
     def __truediv__(self, other) -> "Value":
         return self._two("fdiv", other)
@@ -216,6 +225,7 @@ class Module:
 
     def __init__(self, attributes: str = ""):
         self.attributes = attributes
+        self.wide = '"prefer-vector-width"="512"' in attributes  # whether there is AVX-512
         self._declared: dict[str, str] = {}
         self._functions: list[Code] = []
         self._made: dict[tuple, str] = {}
@@ -236,14 +246,35 @@ class Module:
             self._made[key] = make(self)
         return self._made[key]
 
-    def declare(self, name: str, result: Type | str, kinds: Sequence) -> None:
-        """Say that a function exists elsewhere; what is no intrinsic is a symbol to be found."""
+    def data(self, content: bytes) -> str:
+        """The name of bytes that nobody writes to."""
+
+        def make(module: "Module") -> str:
+            name = f"data{len(module._made)}"
+            text = "".join([f"\\{byte:02X}" for byte in content])
+            kind = f"private unnamed_addr constant [{len(content)} x i8]"
+            module._declared[name] = f'@{name} = {kind} c"{text}", align 64'
+            return name
+
+        return self.once(("data", content), make)
+
+    def elsewhere(self, name: str) -> str:
+        """The name of memory that somebody else has."""
+        self._declared.setdefault(name, f"@{name} = external global i8")
+        self.symbols.add(name)
+        return name
+
+    def declare(self, name: str, result: Type | str, kinds: Sequence, pure: bool = True) -> None:
+        """Say that a function exists elsewhere; what is no intrinsic is a symbol to be found.
+
+        `pure`: it computes a value of its arguments, and that is all.
+        """
         if name in self._declared or any(f.name == name for f in self._functions):
             return
         self._declared[name] = f"declare {result} @{name}({', '.join(map(str, kinds))})"
         if not name.startswith("llvm."):
             self.symbols.add(name)
-            self._declared[name] += " nounwind willreturn memory(none)"
+            self._declared[name] += " nounwind willreturn memory(none)" if pure else " nounwind"
 
     def __str__(self) -> str:
         functions = [f.text(self.attributes) for f in self._functions]
@@ -260,6 +291,7 @@ class Code:
         self._count = 0
         self.parameters = [Value(self, kind, self._fresh()) for kind in parameters]
         self._entry: list[str] = []
+        self._hidden: dict[str, Value] = {}
 
     def _fresh(self) -> str:
         self._count += 1
@@ -322,6 +354,19 @@ class Code:
         name = self._fresh()
         self._entry.append(f"  {name} = alloca [{count} x {kind.text}], align 64")
         return Value(self, lanes_of("ptr"), name)
+
+    def hidden(self, kind: Type, value: int) -> Value:
+        """A number that LLVM does not know: it makes something slow of some constants."""
+        key = f"{kind.text} {value}"
+        if key not in self._hidden:
+            place, name = self._fresh(), self._fresh()
+            self._entry += [
+                f"  {place} = alloca {kind.text}",
+                f"  store volatile {key}, ptr {place}",
+                f"  {name} = load volatile {kind.text}, ptr {place}",
+            ]
+            self._hidden[key] = Value(self, kind, name)
+        return self._hidden[key]
 
     # -- memory -------------------------------------------------------------------------------
 

@@ -5,10 +5,10 @@ libm's, or SciPy's in float64.
 """
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from .angles import acos, asin, atan, atan2
 from .arithmetic import by_lanes, narrowed, root, widened
+from .capsules import exported
 from .circular import cos, sin, tan
 from .code import Value
 from .errors_ import erf, erfc, erfcx, gelu, gelu_slope, log_ndtr, ndtr
@@ -90,21 +90,10 @@ def _library(symbol: str) -> Callable[..., Value]:
 ELEMENTARY |= {row: _library(symbol) for row, (symbol, _) in LIBRARY.items()}
 
 
-@lru_cache(maxsize=None)
 def address_of(name: str) -> int:
     """Where SciPy's C function of this name is, for float64 arguments."""
-    import ctypes
-    from importlib import import_module
-
-    module = import_module("scipy.special.cython_special")
-    capsules = module.__pyx_capi__
-    read_name = ctypes.pythonapi.PyCapsule_GetName
-    read_name.restype, read_name.argtypes = ctypes.c_char_p, [ctypes.py_object]
-    read = ctypes.pythonapi.PyCapsule_GetPointer
-    read.restype, read.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     for key in (name, f"__pyx_fuse_1{name}", f"__pyx_fuse_0{name}"):
-        capsule = capsules.get(key)
-        signature = capsule and read_name(capsule).decode()
-        if signature and signature.startswith("double (double"):
-            return read(capsule, signature.encode())
+        found = exported("scipy.special.cython_special", key)
+        if found and found[0].startswith("double (double"):
+            return found[1]
     raise LookupError(f"SciPy has no C function {name} of float64 numbers")

@@ -125,8 +125,8 @@ def _any_scaled_tail(a: Value) -> Value:
 
 def times_exp(y: Value, high: Value, low: Value) -> Value:
     """y·e^(high + low), for a low part so small that its square does not count."""
-    t, k = small_growth(clamped(high))
-    return scaled(fma(y, t + fma(low, t, low), y), k)
+    t, n, k = small_growth(clamped(high))
+    return scaled(fma(y, t + fma(low, t, low), y), n, k)
 
 
 def _tail(a: Value) -> Value:

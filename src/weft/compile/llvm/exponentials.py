@@ -6,6 +6,7 @@ theirs alone, relative to the function.
 
 import math
 
+from . import wide
 from .arithmetic import fma, horner, larger, signed, size, smaller
 from .code import Value
 
@@ -86,10 +87,13 @@ def power_of_two(k: Value, element: str) -> Value:
     return ((k + BIAS[element]) << FRACTION[element]).as_float(element)
 
 
-def scaled(y: Value, k: Value) -> Value:
-    """y·2ᵏ, rounded once also where it is denormal: the first factor is exact."""
+def scaled(y: Value, n: Value, k: Value) -> Value:
+    """y·2ⁿ, rounded once also where it is denormal; k is n as an integer."""
+    if wide.available(y):
+        return wide.scaled(y, n)
     element = y.type.element
     half = k >> 1
+    # The first product is exact.
     return y * power_of_two(half, element) * power_of_two(k - half, element)
 
 
@@ -99,11 +103,11 @@ def clamped(x: Value) -> Value:
     return larger(smaller(x, high), low)
 
 
-def reduced(x: Value) -> tuple[Value, Value]:
-    """r and k in x = k·ln 2 + r with |r| ≤ ½ ln 2."""
+def reduced(x: Value) -> tuple[Value, Value, Value]:
+    """r, and k as a float and as an integer, in x = k·ln 2 + r with |r| ≤ ½ ln 2."""
     n, k = nearest(x, math.log2(math.e))
     high, low = LN2[x.type.element]
-    return fma(n, -low, fma(n, -high, x)), k
+    return fma(n, -low, fma(n, -high, x)), n, k
 
 
 def growth(r: Value) -> Value:
@@ -111,25 +115,25 @@ def growth(r: Value) -> Value:
     return fma(r * r, horner(r, _Q[r.type.element]), r)
 
 
-def small_growth(x: Value) -> tuple[Value, Value]:
-    """eʳ − 1 and k in x = k·ln 2 + r, with what rounding takes from r."""
+def small_growth(x: Value) -> tuple[Value, Value, Value]:
+    """eʳ − 1, and k twice, in x = k·ln 2 + r, with what rounding takes from r."""
     n, k = nearest(x, math.log2(math.e))
     high, low = LN2[x.type.element]
     exact = fma(n, -high, x)
     r = fma(n, -low, exact)
     rest = fma(n, -low, exact - r)
-    return r + fma(r * r, horner(r, _Q[x.type.element]), rest), k
+    return r + fma(r * r, horner(r, _Q[x.type.element]), rest), n, k
 
 
 def exp(x: Value) -> Value:
-    r, k = reduced(clamped(x))
-    return scaled(growth(r) + 1.0, k)
+    r, n, k = reduced(clamped(x))
+    return scaled(growth(r) + 1.0, n, k)
 
 
 def half_exp(x: Value) -> Value:
     """½eˣ, which is finite a little beyond where eˣ is."""
-    r, k = reduced(clamped(x))
-    return scaled(growth(r) + 1.0, k - 1)
+    r, n, k = reduced(clamped(x))
+    return scaled(growth(r) + 1.0, n - 1.0, k - 1)
 
 
 def exp2(x: Value) -> Value:
@@ -138,13 +142,13 @@ def exp2(x: Value) -> Value:
     x = larger(smaller(x, bound), -bound)
     n, k = nearest(x, 1.0)
     r = x - n
-    return scaled(fma(r, horner(r, _P2[element]), 1.0), k)
+    return scaled(fma(r, horner(r, _P2[element]), 1.0), n, k)
 
 
 def expm1(x: Value) -> Value:
     """2ᵏ(eʳ − 1) + (2ᵏ − 1), half of it first, so that 2ᵏ does not overflow before the sum does."""
     element = x.type.element
-    g, k = small_growth(larger(smaller(x, _TOP[element]), _FLAT[element]))
+    g, _, k = small_growth(larger(smaller(x, _TOP[element]), _FLAT[element]))
     half = power_of_two(k - 1, element)
     y = fma(half, g, half - 0.5)
     return x.equals(0.0).choose(x, y + y)
@@ -153,7 +157,7 @@ def expm1(x: Value) -> Value:
 def falling(a: Value) -> Value:
     """e⁻ᵃ − 1 for a ≥ 0."""
     element = a.type.element
-    g, k = small_growth(larger(-a, _FLAT[element]))
+    g, _, k = small_growth(larger(-a, _FLAT[element]))
     scale = power_of_two(k, element)
     return fma(scale, g, scale - 1.0)
 
@@ -168,10 +172,12 @@ def tanh(x: Value) -> Value:
 def quotient(n: Value, a: float, b: Value) -> Value:
     """n/(a + b) for a sum between 1 and 2, with what the sum and the quotient rounded away."""
     t = b + a
-    q = n / t
+    quick = t.type.element == "float" and wide.available(t)
+    # 1/t to within 5 % is plenty for the rest of a quotient.
+    inverse = wide.reciprocal(t) if quick else fma(t, -0.5, 1.457)
+    q = n * inverse if quick else n / t
     rest = fma(-q, t, n) - q * (b - (t - a))
-    # 1/t to within 5 %, which is plenty for a rest.
-    return fma(rest, fma(t, -0.5, 1.457), q)
+    return fma(rest, inverse, q)
 
 
 def expit(x: Value) -> Value:

@@ -34,7 +34,7 @@ def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> Value:
 def combined(kind: str, a: Value, b: Value, dtype: np.dtype) -> Value:
     """Two partial results as one; NaN stays in a maximum or minimum."""
     if kind in ("sum", "mean"):
-        return a + b
+        return a.joined("add", b)
     if kind == "prod":
         return a * b
     if kind in ("any", "all"):
@@ -89,9 +89,19 @@ class Accumulator:
         """Another term in each of the first `count` lanes."""
         code, kind = value.code, self.fold.kind
         if count < self.lanes:
-            none = identity(code, kind, self.dtype, self.lanes)
-            value = first(code, self.lanes, count).choose(value, none)
+            value = self._counted(value, count)
         code.store(combined(kind, self.read(self.run), value, self.dtype), self.run, 64)
+
+    def _counted(self, value: Value, count: int) -> Value:
+        """What changes nothing in the lanes that do not count."""
+        code, lanes = value.code, self.lanes
+        counts = first(code, lanes, count)
+        if code.module.wide and lanes in (8, 16, 32, 64):
+            # Of zeros by a known mask LLVM makes an expansion, which takes eighty cycles.
+            bits = code.hidden(lanes_of(f"i{lanes}"), (1 << count) - 1)
+            kind = counts.type
+            counts = code.emit(kind, f"bitcast {bits.type.text} {bits.name} to {kind.text}")
+        return counts.choose(value, identity(code, self.fold.kind, self.dtype, lanes))
 
     def finished(self, across_lanes: bool, terms: int) -> Value:
         """The result: one number, or one in each lane."""

@@ -1,27 +1,30 @@
-"""Logarithms, branch-free: x = 2ᵉ·m with √½ ≤ m < √2, and a polynomial in f = m − 1."""
+"""Logarithms, branch-free: x = 2ᵉ·m with m near 1, and a polynomial in f = m − 1."""
 
 import math
 
+from . import wide
 from .arithmetic import fma, horner, larger, size
 from .code import Value
 from .exponentials import BIAS, FRACTION, LN2, exp
 
 _NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
 _LIFT = {"float": 23, "double": 54}
-_ROOT_HALF = {"float": 0x3F3504F3, "double": 0x3FE6A09E667F3BCD}
-# P in log(1 + f) = f − ½f² + f³P: error 7.6e-10.
+# The least m: ¾, where instructions part numbers too, and √½.
+_LEAST = {"float": 0x3F400000, "double": 0x3FE6A09E667F3BCD}
+# ln 2 as the sum of two positive numbers.
+_LN2 = {"float": (0.6931471228599548, 5.769999868903688e-08), "double": LN2["double"]}
+# P in log(1 + f) = f − ½f² + f³P for −¼ ≤ f ≤ ½: error 4.9e-9.
 _P = (
-    0.3333331346511841,
-    -0.25000008940696716,
-    0.20002132654190063,
-    -0.16668002307415009,
-    0.14219242334365845,
-    -0.124052032828331,
-    0.118902787566185,
-    -0.11679323017597198,
-    0.0674632117152214,
+    0.33333449424260486,
+    -0.2500009701934219,
+    0.19990846208255436,
+    -0.16647242063386605,
+    0.14478491897189807,
+    -0.13162090894223039,
+    0.10464438248565265,
+    -0.04508099303140936,
 )
-# R in log(1 + f) = 2s + s³R(s²) with s = f/(2 + f): error 1.7e-20.
+# R in log(1 + f) = 2s + s³R(s²) with s = f/(2 + f) for √½ − 1 ≤ f ≤ √2 − 1: error 1.7e-20.
 _R = (
     0.6666666666666666,
     0.4000000000000633,
@@ -48,18 +51,25 @@ _LOG10_2 = {
 
 
 def parted(x: Value) -> tuple[Value, Value]:
-    """e (an integer) and m for x > 0, denormal or not; anything for other x."""
+    """e (as a float) and m for x > 0, denormal or not; anything for other x."""
     element = x.type.element
+    if _is_wide(x):
+        m = wide.mantissa(x)
+        return wide.exponent(x) - wide.exponent(m), m
     low = x < _NORMAL[element]
     e, m = parted_normal(low.choose(x * 2.0 ** _LIFT[element], x))
-    return low.choose(e - _LIFT[element], e), m
+    return number(low.choose(e - _LIFT[element], e), x), m
+
+
+def _is_wide(x: Value) -> bool:
+    return x.type.element == "float" and wide.available(x)
 
 
 def parted_normal(x: Value) -> tuple[Value, Value]:
     """e and m for normal x > 0."""
     element = x.type.element
     bits = x.bits
-    e = (bits - _ROOT_HALF[element]) >> FRACTION[element]
+    e = (bits - _LEAST[element]) >> FRACTION[element]
     return e, (bits - (e << FRACTION[element])).as_float(element)
 
 
@@ -94,16 +104,18 @@ def number(e: Value, like: Value) -> Value:
 
 
 def log(x: Value) -> Value:
-    e, m = parted(x)
-    high, low = LN2[x.type.element]
-    n, f = number(e, x), m - 1.0
-    return guarded(fma(n, high, f + remainder(f, n * low)), x)
+    n, m = parted(x)
+    high, low = _LN2[x.type.element]
+    f = m - 1.0
+    y = fma(n, high, f + remainder(f, n * low))
+    # Where instructions part it, the exponent of zero is −∞, and what is negative is NaN.
+    return y if _is_wide(x) else guarded(y, x)
 
 
 def _in_base(x: Value, factor: tuple[float, float], step: tuple[float, float]) -> Value:
     """log x·factor, with `step` = ln 2·factor; both as sums of two numbers."""
-    e, m = parted(x)
-    n, f = number(e, x), m - 1.0
+    n, m = parted(x)
+    f = m - 1.0
     rest = remainder(f)
     y = f + rest
     # What the sum rounded away, and the second half of the factor.
@@ -130,7 +142,7 @@ def log1p(x: Value) -> Value:
     # lost·2⁻ᵉ/m; near m = 1, where it counts, the quotient is exact enough.
     shift = (larger(-e + BIAS[element], 0) << FRACTION[element]).as_float(element)
     low = lost * shift * fma(f, fma(f, 0.8, -1.0), 1.0)
-    high, tail = LN2[element]
+    high, tail = _LN2[element]
     y = guarded(fma(n, high, f + remainder(f, fma(n, tail, low))), u)
     return x.equals(0.0).choose(x, y)
 

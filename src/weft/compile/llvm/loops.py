@@ -5,38 +5,22 @@ are computed under a constant mask. The order in which folds add up depends on t
 never on how its units are divided.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-
-import numpy as np
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from ...graph.graph import Literal
 from ..kernel import Fold, Kernel, Step
-from ..nest import Axis, Nest, nest_of, reused
+from ..nest import Nest, fitting, nest_of, reused
 from .code import Code, Module, Value, lanes_of
-from .convert import cast, held, stored
-from .folds import Accumulator, accumulator_of, join
-from .memory import read, splat, write
+from .convert import cast, held
+from .folds import Accumulator, accumulator_of, identity, join
+from .memory import splat
 from .scalar import Number, check_dtypes, emit
+from .walk import INDEX, Extents, Place, Walk
 
-INDEX = lanes_of("i64")
 # So many terms are added one after the other; then their sum joins the others'.
 RUN = 128
-
-
-@dataclass(frozen=True)
-class Place:
-    """A point of the loops: the offset of each array (None: 0), and how many lanes count.
-
-    `index` is how far along folded lanes it is.
-    """
-
-    offsets: tuple[Value | None, ...]
-    count: int = 1
-    index: Value | None = None
-
-
-Extents = tuple[tuple[int, int], ...]
 
 
 def lower(kernel: Kernel, module: Module, name: str, extents: Extents = ()) -> Nest:
@@ -49,70 +33,54 @@ def lower(kernel: Kernel, module: Module, name: str, extents: Extents = ()) -> N
     check_dtypes(kernel.dtypes)
     nest = nest_of(kernel)
     code = module.function("void", [lanes_of("ptr"), INDEX, INDEX], name)
-    if all(n for a, n in enumerate(kernel.domain) if a not in kernel.folded):
-        _Writer(code, kernel, nest, extents).write()
+    record, begin, end = code.parameters
+    count = len(kernel.operands) + len(kernel.results)
+    words = [code.address(record, i, "ptr") for i in range(count + 1)]
+    pointers = [code.load(lanes_of("ptr"), w, 8) for w in words[:count]]
+    if _has_sites(kernel):
+        _Writer(code, kernel, nest, extents, pointers, words[count], begin, end).write()
     code.do("ret void")
     return nest
 
 
-class _Writer:
+def inlined(
+    kernel: Kernel, code: Code, pointers: Sequence[Value], verdict: Value, extents: Extents = ()
+) -> None:
+    """Write all units of a kernel where a function is that returns nothing.
+
+    `verdict` is where the address is that `lower` has in its last pointer.
+    """
+    check_dtypes(kernel.dtypes)
+    nest = nest_of(kernel)
+    if _has_sites(kernel):
+        ends = (code.constant(INDEX, 0), code.constant(INDEX, nest.count))
+        _Writer(code, kernel, nest, extents, pointers, verdict, *ends).write()
+
+
+def _has_sites(kernel: Kernel) -> bool:
+    return all(n for a, n in enumerate(kernel.domain) if a not in kernel.folded)
+
+
+class _Writer(Walk):
     """A function that is being written, and what is known at the place where it is."""
 
-    def __init__(self, code: Code, kernel: Kernel, nest: Nest, extents: Extents):
-        self.code, self.kernel, self.nest, self.extents = code, kernel, nest, extents
-        arrays, self.begin, self.end = code.parameters
-        self.pointers: list[Value] = []
-        for i in range(len(kernel.operands) + len(kernel.results)):
-            place = code.address(arrays, i, "ptr")
-            self.pointers.append(code.load(lanes_of("ptr"), place, 8))
-        self.verdict = code.address(arrays, len(self.pointers), "ptr")
-        self.first_step = len(kernel.operands)
+    def __init__(self, *given: Any):
+        super().__init__(*given)
         self.hoisted: dict[int, Value] = {}  # repeated along the lanes: loaded before them
         self.fixed: dict[int, Value] = {}  # known once for each fold
         self.spread: dict[int, Value] = {}  # the same, in all lanes
-        self.current = 0
-        self.kept = {i: (k, self._scratch(i)) for i, k in reused(kernel, nest).items()}
+        self.current, self.lanes = 0, self.nest.lanes  # the sweep that is written, and its lanes
+        again = reused(self.kernel, self.nest)
+        self.kept = {i: (k, self._scratch(i)) for i, k in again.items()}
 
     # -- loops --------------------------------------------------------------------------------
-
-    def loop(self, start, stop, step: int, body: Callable[[Value], None]) -> None:
-        """body(index) for start, start + step, … below stop; no loop around a single turn."""
-        code = self.code
-        if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
-            if stop > start:
-                body(code.constant(INDEX, start))
-            return
-        start, stop = (code.constant(INDEX, v) if isinstance(v, int) else v for v in (start, stop))
-        inside, after, before = code.label(), code.label(), code.block
-        code.go_if(start < stop, inside, after)
-        code.start(inside)
-        i = code.phi(INDEX)
-        i.add(start, before)
-        body(i.value)
-        following = code.emit(INDEX, f"add nsw i64 {i.value}, {step}")
-        i.add(following, code.block)
-        code.go_if(following < stop, inside, after)
-        code.start(after)
-
-    def moved(self, place: Place, axis: Axis, index: Value) -> Place:
-        """The place so many steps along an axis."""
-        made = []
-        for offset, stride in zip(place.offsets, axis.strides, strict=True):
-            if stride and index.name != "0":
-                by = index if stride == 1 else self._indexed("mul", index, stride)
-                offset = by if offset is None else self._indexed("add", offset, by)
-            made.append(offset)
-        return replace(place, offsets=tuple(made))
-
-    def _indexed(self, verb: str, a: Value, b: Value | int) -> Value:
-        return self.code.emit(INDEX, f"{verb} nsw i64 {a}, {b}")
 
     def write(self) -> None:
         if self.extents:
             grain, count = self.nest.grain, self.nest.count
             whole = (self.end.modulo(grain, True) | self.begin.modulo(grain, True)).equals(0)
             last = self.begin.modulo(grain, True).equals(0) & self.end.equals(count)
-            self._require((whole | last) & (self.begin >= 0) & (self.end <= count), -1)
+            self.require((whole | last) & (self.begin >= 0) & (self.end <= count), -1)
         start = Place((None,) * len(self.pointers))
         if self.nest.outer or self.nest.by_lanes:
             self._outer(0, start)
@@ -124,24 +92,53 @@ class _Writer:
         if depth < len(nest.outer):
             axis = nest.outer[depth]
             ends = (self.begin, self.end) if depth == 0 else (0, axis.size)
-            self.loop(*ends, 1, lambda i: self._outer(depth + 1, self.moved(place, axis, i)))
+
+            def turn(i: Value) -> None:
+                if depth == 0 and self.kernel.piece:
+                    self._open(place, i)
+                self._outer(depth + 1, self.moved(place, axis, i))
+
+            self.loop(*ends, 1, turn)
         elif nest.lane_folded:
             self.site(place)
         else:
             self._along_lanes(place)
+
+    def _open(self, place: Place, row: Value) -> None:
+        """Let the folds of columns begin where row is the first of a piece."""
+        code, nest = self.code, self.nest
+        self.piece = row.divided(self.kernel.piece, False)
+        first, after = code.label(), code.label()
+        code.go_if(row.modulo(self.kernel.piece, False).equals(0), first, after, rarely=True)
+        code.start(first)
+        at, lanes, size = self.moved(place, nest.outer[0], row), nest.lanes, nest.lane.size
+
+        def clear(i: Value, count: int) -> None:
+            for r, x in enumerate(self.kernel.results):
+                if not x.over_rows:
+                    continue
+                none = identity(code, x.over_rows, self.kernel.dtypes[x.value], lanes)
+                self.store(r, replace(self.moved(at, nest.lane, i), count=count), none, afresh=True)
+
+        self.loop(0, size - size % lanes, lanes, lambda i: clear(i, lanes))
+        if size % lanes:
+            clear(code.constant(INDEX, size - size % lanes), size % lanes)
+        code.go(after)
+        code.start(after)
 
     def _along_lanes(self, place: Place) -> None:
         """A site for each register of a line that is kept, and one for what is left over."""
         nest, lane = self.nest, self.nest.lane
         rest = lane.size % nest.lanes
         whole = lane.size - rest
-        self.hoisted = {i: self.operand(i, place, nest.lanes) for i in self._repeated()}
+        self._hoist(place, nest.lanes)
 
         def vector(i: Value) -> None:
             self.site(replace(self.moved(place, lane, i), count=nest.lanes))
 
         def last(_: Value) -> None:
             i = self.code.constant(INDEX, whole)
+            self._hoist(place, fitting(nest.lanes, rest))
             self.site(replace(self.moved(place, lane, i), count=rest))
 
         if not nest.by_lanes:
@@ -156,25 +153,15 @@ class _Writer:
         if rest:  # at most one turn, when the last unit is asked for
             self.loop(self.code.constant(INDEX, whole), self.end, lane.size, last)
 
-    def _repeated(self) -> list[int]:
-        """The operands that move neither along the lanes nor along folded axes."""
+    def _hoist(self, place: Place, lanes: int) -> None:
+        """Load what moves neither along the lanes nor along folded axes, for so many lanes."""
+        self.lanes = lanes
         axes = (self.nest.lane, *self.nest.folds)
-        return [
-            i
+        self.hoisted = {
+            i: self.operand(i, place, lanes)
             for i in range(self.first_step)
             if i in self.kernel.live and not any(a.strides[i] for a in axes)
-        ]
-
-    def _require(self, condition: Value, number: int) -> None:
-        """Give up unless a condition holds."""
-        code = self.code
-        bad, good = code.label(), code.label()
-        code.go_if(condition ^ True, bad, good, rarely=True)
-        code.start(bad)
-        cell = code.load(lanes_of("ptr"), self.verdict, 8)
-        code.store(code.constant(INDEX, number), cell, 8)
-        code.do("ret void")
-        code.start(good)
+        }
 
     # -- one site: all sweeps over the folded axes at one place of the others -----------------
 
@@ -192,7 +179,7 @@ class _Writer:
 
     def _settle(self, depth: int, place: Place) -> None:
         """What is known from here on, once for each fold; the folds themselves are there."""
-        lanes = 1 if self.nest.lane_folded else self.nest.lanes
+        lanes = 1 if self.nest.lane_folded else self.lanes
         for i in sorted(self.kernel.live):
             if self.kernel.settled[i] == depth and i not in self.fixed:
                 if i < self.first_step:
@@ -203,11 +190,13 @@ class _Writer:
     def _sweep(self, k: int, place: Place) -> None:
         """Pass over the folded axes: what is stored in this sweep, and its folds."""
         settled = self.kernel.settled
+        self.current = k
+        if self.nest.lane_folded:
+            self.lanes = self.nest.sweeps[k]
         made = [self._accumulator(i) for i in sorted(self.kernel.live) if self._folds_in(i, k)]
         results = [r for r, x in enumerate(self.kernel.results) if settled[x.value] == 2 * k]
-        self.current = k
         if made or results:
-            self.spread = {i: splat(v, self.nest.lanes) for i, v in self.fixed.items()}
+            self.spread = {i: splat(v, self.lanes) for i, v in self.fixed.items()}
             self._passes(0, place, made, results)
         for a in made:
             self.fixed[a.number] = a.finished(self.nest.lane_folded, self.kernel.terms)
@@ -215,7 +204,8 @@ class _Writer:
     def _accumulator(self, i: int) -> Accumulator:
         fold = self.kernel.steps[i - self.first_step]
         assert isinstance(fold, Fold)
-        return accumulator_of(self.code, i, fold, self.nest.lanes, self.nest.terms > 2 * RUN)
+        many = self.nest.terms(self.current) > 2 * RUN
+        return accumulator_of(self.code, i, fold, self.lanes, many)
 
     def _folds_in(self, i: int, k: int) -> bool:
         step = self.kernel.steps[i - self.first_step] if i >= self.first_step else None
@@ -242,7 +232,7 @@ class _Writer:
 
     def _line(self, place: Place, made: list, results: list[int]) -> None:
         """A pass along folded lanes."""
-        lane, lanes = self.nest.lane, self.nest.lanes
+        lane, lanes = self.nest.lane, self.lanes
         rest = lane.size % lanes
         whole = lane.size - rest
 
@@ -266,7 +256,7 @@ class _Writer:
             return
 
         def one(i: Value) -> None:
-            end = self._indexed("add", i, run)
+            end = self.indexed("add", i, run)
             self.loop(i, (end < stop).choose(end, end.same(stop)), step, turn)
             join(made)
 
@@ -286,7 +276,7 @@ class _Writer:
         values = [get(self.kernel.results[r].value) for r in results]
         for a in made:
             value = cast(get(a.fold.value), self.kernel.dtypes[a.fold.value], a.dtype)
-            a.add(value, place.count if self.nest.lane_folded else self.nest.lanes)
+            a.add(value, place.count if self.nest.lane_folded else self.lanes)
         for r, value in zip(results, values, strict=True):
             self.store(r, place, value)
 
@@ -294,22 +284,23 @@ class _Writer:
         if i in self.spread:
             return self.spread[i]
         if i < self.first_step:
-            return self.operand(i, place, self.nest.lanes)
+            return self.operand(i, place, self.lanes)
         if i not in self.kept:
             return self.step(i, get)
         sweep, scratch = self.kept[i]
-        kind = held(self.kernel.dtypes[i], self.nest.lanes)
+        kind = held(self.kernel.dtypes[i], self.lanes)
         assert place.index is not None
         at = self.code.address(scratch, place.index, kind.element)
+        align = min(64, kind.lanes * kind.width // 8)
         if self.current > sweep:
-            return self.code.load(kind, at, 64)
+            return self.code.load(kind, at, align)
         value = self.step(i, get)
-        self.code.store(value, at, 64)
+        self.code.store(value, at, align)
         return value
 
     def _scratch(self, i: int) -> Value:
         """Memory for a line of values that a later sweep needs again."""
-        lanes = self.nest.lanes
+        lanes = max(self.nest.sweeps)
         return self.code.local(held(self.kernel.dtypes[i], lanes), -(-self.nest.lane.size // lanes))
 
     def step(self, i: int, get: Callable[[int], Value]) -> Value:
@@ -321,30 +312,3 @@ class _Writer:
             j.value if isinstance(j, Literal) else Number(get(j), known[j]) for j in step.inputs
         ]
         return emit(self.code, step.row, operands, step.static, step.dtype)
-
-    def operand(self, i: int, place: Place, lanes: int) -> Value:
-        """An operand's elements at a place."""
-        dtype = self.kernel.operands[i].dtype
-        stride = self.nest.lane.strides[i] if lanes > 1 else 0
-        count = min(place.count, lanes)
-        pointer = self._pointer(i, place, dtype, (count - 1) * stride)
-        return read(self.code, pointer, dtype, lanes, stride, count)
-
-    def store(self, r: int, place: Place, value: Value) -> None:
-        """Elements of a result at a place."""
-        i = self.first_step + r
-        dtype = self.kernel.dtypes[self.kernel.results[r].value]
-        stride = self.nest.lane.strides[i]
-        pointer = self._pointer(i, place, dtype, (place.count - 1) * stride)
-        write(self.code, value, pointer, dtype, stride, place.count)
-
-    def _pointer(self, i: int, place: Place, dtype: np.dtype, span: int) -> Value:
-        """Where array i is at a place; its lanes reach as far as `span`."""
-        offset = place.offsets[i]
-        if self.extents:
-            at = self.code.constant(INDEX, 0) if offset is None else offset
-            before, behind = self.extents[i]
-            self._require((at + min(span, 0) >= -before) & (at + max(span, 0) < behind), i + 1)
-        if offset is None:
-            return self.pointers[i]
-        return self.code.address(self.pointers[i], offset, stored(dtype).element)

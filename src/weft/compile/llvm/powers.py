@@ -47,7 +47,7 @@ def _wide_power(x: Value, y: Value) -> Value:
     bounded = larger((t > 300.0).choose(t.same(300.0), t), -300.0)
     n, k = nearest(bounded, 1.0)
     r = bounded - n
-    z = scaled(fma(r, horner(r, _P), 1.0), k)
+    z = scaled(fma(r, horner(r, _P), 1.0), n, k)
     return _settled(x, y, x.is_nan().choose(x, z))
 
 

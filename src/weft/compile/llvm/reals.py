@@ -25,8 +25,9 @@ def minimum(a: Value, b: Value) -> Value:
 
 def strong_product(g: Value, d: Value) -> Value:
     """g·d, and zero where either is."""
-    zero = g.equals(0.0) | d.equals(0.0)
-    return zero.choose(g.same(0.0), g * d)
+    none = g.same(0.0)
+    product = d.compare("ne", 0.0).choose(g * d, none)
+    return g.compare("ne", 0.0).choose(product, none)
 
 
 def strong_quotient(a: Value, b: Value) -> Value:
@@ -180,14 +181,14 @@ EMITTERS: dict[str, Callable[..., Value]] = {
     **ELEMENTARY,
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a * b,
+    "multiply": lambda a, b: a.joined("mul", b),
     "divide": lambda a, b: a / b,
     "strong_product": strong_product,
     "strong_quotient": strong_quotient,
     "floor_divide": floor_divide,
     "remainder": remainder,
     "negative": lambda x: -x,
-    "square": lambda x: x * x,
+    "square": lambda x: x.joined("mul", x),
     "reciprocal": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / x.intrinsic("sqrt"),
     "power_scalar": power_scalar,
@@ -212,7 +213,7 @@ EMITTERS: dict[str, Callable[..., Value]] = {
     "silu_slope": silu_slope,
     "gelu_tanh": gelu_tanh,
     "gelu_tanh_slope": gelu_tanh_slope,
-    "scale_shift": lambda x, w, b: x * w + b,
+    "scale_shift": fma,
     "logit": logit,
     "xlogy": lambda x, y: _by_log(x, y, log),
     "xlog1py": lambda x, y: _by_log(x, y, log1p),

@@ -90,7 +90,12 @@ def assembly(module: Module, target: Target | None = None) -> str:
 
 @lru_cache(maxsize=1)
 def _linker():
-    return llvm.create_lljit_compiler(_machine(host()), use_jit_link=False)
+    """JITLink, which lays out an object in one piece.
+
+    LLVM's older linker puts code and constants wherever there is room, and ends the process if they
+    are more than 2 GiB apart, which happens in processes with much memory.
+    """
+    return llvm.create_lljit_compiler(_machine(host()), use_jit_link=True)
 
 
 @dataclass(frozen=True)

@@ -51,6 +51,7 @@ from .classification import (
     cross_entropy,
     ctc_loss,
     nll_loss,
+    softmax_cross_entropy,
 )
 from .convolution import (
     conv1d,
@@ -208,6 +209,7 @@ __all__ = [
     "smooth_l1_loss",
     "soft_margin_loss",
     "softmax",
+    "softmax_cross_entropy",
     "softmin",
     "softplus",
     "softshrink",

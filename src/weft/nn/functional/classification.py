@@ -8,6 +8,7 @@ from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.autocast import SINGLE, computed_in
 from ...core.box import BOXED
+from ...core.value import seen
 from ...ops.alignments import ctc
 from ...ops.along import take_along_axis
 from ...ops.contract import matmul
@@ -75,6 +76,16 @@ def _smoothed(x, classes, weight, smoothing: float):
     total = sum_(weight, (0,), False)
     spread = cast(lse, x.dtype) * total - matmul(x, weight)
     return loss * (1 - smoothing) + spread * (smoothing / x.shape[-1])
+
+
+def softmax_cross_entropy(logits, labels, reduction: str = "mean"):
+    """`cross_entropy` under TensorFlow's name: labels are classes, or probabilities of each.
+
+    >>> import weft as wf
+    >>> wf.nn.functional.softmax_cross_entropy(wf.zeros((1, 4)), wf.tensor([2])).exp().item()
+    4.0
+    """
+    return cross_entropy(logits, labels, reduction=reduction)
 
 
 def _of_probabilities(x, q, shape, weight, reduction: str, smoothing: float):
@@ -234,6 +245,7 @@ def _padded(x, labels, counts):
         return (
             reshape(labels, (x.shape[0], -1)) if labels.size else reshape(labels, (x.shape[0], 0))
         )
+    counts = seen(counts)
     if counts.__class__ in BOXED or labels.__class__ in BOXED:
         raise errors.ShapeError(
             f"ctc_loss: targets of shape {labels.shape} inside a transformation; give (N, L)"
@@ -256,6 +268,7 @@ def _check_lengths(x, frames, counts, labels) -> None:
             f"ctc_loss: {n} sequences, {frames.shape[0]} input_lengths, {counts.shape[0]} "
             f"target_lengths, {labels.shape[0]} targets; expected one each"
         )
+    frames, counts, labels = map(seen, (frames, counts, labels))
     if any(v.__class__ in BOXED for v in (frames, counts, labels)):
         return
     frames, counts, labels = (as_numpy(v._data) for v in (frames, counts, labels))

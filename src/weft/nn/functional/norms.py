@@ -228,7 +228,7 @@ def _follow(name: str, running, value, momentum: float) -> None:
 
 def _plain(name: str, x):
     """The value of a statistic, without what differentiates or traces it."""
-    while x._data.__class__ in BOXES:
+    while x._data.__class__ in BOXES and not x._data.staged:
         box = x._data
         if box.__class__ is Batch and box.mapped:
             raise errors.BatchingError(

@@ -1,0 +1,249 @@
+"""Taking the arguments of a call apart: tensors, numbers of each call, and what is static."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+from numpy import ndarray
+
+from .. import errors
+from ..array.foreign import is_torch
+from ..array.make import asarray
+from ..core import dtypes
+from ..core.node import Leaf, Severed
+from ..core.settings import Settings
+from ..core.value import GROUND, TENSORS
+from .places import Call
+
+TENSOR, SAME, NUMBER, STATIC = "tensor", "same", "number", "static"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The arguments of a call: their kinds make the key, tensors and numbers the call itself."""
+
+    call: Call
+    kinds: tuple  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value), by leaf
+    rebuild: Callable[[list], tuple[tuple, dict]]
+    structure: Any
+    leaves: list
+    statics: list  # objects that the key may name by identity only
+
+    @property
+    def key(self) -> tuple:
+        return (self.structure, self.kinds)
+
+
+class Quick:
+    """Recognises calls like the last one, where all arguments are tensors and numbers by position.
+
+    settings  those of the call; they are compared by identity
+    floats    the default dtype at that call
+    direct    where there is nothing but the arguments: what takes their arrays
+    """
+
+    __slots__ = ("direct", "floats", "kinds", "program", "settings")
+
+    def __init__(self, settings: Settings, kinds: tuple, program):
+        self.settings, self.kinds, self.program = settings, kinds, program
+        self.floats = dtypes.default_float()
+        self.direct = None if None in kinds else program.direct()
+
+    @classmethod
+    def of(cls, settings: Settings, taken: Taken, program) -> "Quick | None":
+        """What recognises such calls; None where that takes a closer look."""
+        names, structure, static = taken.structure
+        flat = is_flat(structure)
+        plain = all([k[0] == NUMBER or (k[0] == TENSOR and not k[-1]) for k in taken.kinds])
+        if not flat or not plain or static or names != tuple(range(len(names))):
+            return None
+        kinds = [None if k[0] == NUMBER else (k[1], k[2]) for k in taken.kinds]
+        return cls(settings, tuple(kinds), program)
+
+    def raws(self, args: tuple) -> list[ndarray] | None:
+        """The arrays of these arguments, if the call is of the kind."""
+        kinds = self.kinds
+        if len(args) != len(kinds):
+            return None
+        raws = []
+        for a, (shape, dtype) in zip(args, kinds):  # noqa: B905  (as many)
+            if a.__class__ not in GROUND or a._node is not None:
+                return None
+            raw = a._data
+            if raw.__class__ is not ndarray or raw.dtype is not dtype or raw.shape != shape:
+                return None
+            raws.append(raw)
+        return raws
+
+    def call(self, args: tuple) -> Call | None:
+        """The call with these arguments, if it is of the kind."""
+        if len(args) != len(self.kinds):
+            return None
+        tensors, numbers = [], []
+        for a, kind in zip(args, self.kinds):  # noqa: B905  (as many)
+            if kind is None:
+                if a.__class__ is not float:
+                    return None
+                numbers.append(a)
+            else:
+                if a.__class__ not in GROUND or a._node is not None:
+                    return None
+                raw = a._data
+                if raw.__class__ is not ndarray or raw.shape != kind[0] or raw.dtype is not kind[1]:
+                    return None
+                tensors.append(a)
+        if len({id(t) for t in tensors}) < len(tensors):
+            return None
+        return Call(tensors, numbers)
+
+
+def is_flat(structure) -> bool:
+    """Whether a tree is one container with nothing but leaves in it, not even None."""
+    return structure.num_nodes == structure.num_leaves + 1
+
+
+def is_whole(x) -> bool:
+    """Modules are not taken apart: they are found, and changed, as they are."""
+    return getattr(x.__class__, "_keeps_state", False)
+
+
+def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: bool) -> Taken:
+    """The leaves of the arguments by kind; `static(position or name)` says what is no tree."""
+    fixed: dict[Any, Any] = {}
+    moving: dict[Any, Any] = {}
+    for name, value in (*enumerate(args), *kwargs.items()):
+        (fixed if static(name) else moving)[name] = value
+    tree: Any = list(moving.values())
+    leaves, structure = optree.tree_flatten(tree, is_leaf=is_whole)
+    names = tuple(moving)
+    call, kinds, statics = Call([], []), [], []
+    seen: dict[int, int] = {}  # tensors that came before, with their positions
+    for leaf in leaves:
+        kinds.append(_kind(leaf, call, statics, grad, seen))
+    given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
+
+    def rebuild(new: list) -> tuple[tuple, dict]:
+        values = dict(zip(names, optree.tree_unflatten(structure, new), strict=True)) | fixed
+        positional = tuple([values[i] for i in range(len(args))])
+        return positional, {name: values[name] for name in kwargs}
+
+    return Taken(call, tuple(kinds), rebuild, (names, structure, given), leaves, statics)
+
+
+def _kind(leaf, call: Call, statics: list, grad: bool, seen: dict[int, int]) -> tuple:
+    if leaf.__class__ in TENSORS or isinstance(leaf, np.ndarray | np.generic) or is_torch(leaf):
+        x = asarray(leaf)
+        if id(x) in seen:
+            return (SAME, seen[id(x)])
+        seen[id(x)] = len(call.tensors)
+        if x is not leaf:
+            call.arrays.append(len(call.tensors))
+        call.tensors.append(x)
+        return (TENSOR, x.shape, x.dtype, x.device, _tracking(x, grad))
+    if leaf.__class__ is float:
+        call.numbers.append(leaf)
+        return (NUMBER,)
+    return (STATIC, *_static(leaf, statics))
+
+
+def _tracking(x, grad: bool) -> str:
+    """Whether a gradient of the argument is wanted, and whether `.grad` gets it."""
+    node = x._node
+    if not grad or node is None or node.__class__ is Severed:
+        return ""
+    if node.__class__ is not Leaf:
+        return "computed"
+    return "leaf" if node.requested else "tracked"
+
+
+def _static(value, statics: list) -> tuple:
+    statics.append(value)
+    try:
+        hash(value)
+    except TypeError:
+        return (type(value), "id", id(value))
+    return (type(value), value)
+
+
+def _hashable(name, value, statics: list) -> tuple:
+    """A static argument, which a program is kept for: it must be comparable, and never change."""
+    try:
+        hash(value)
+    except TypeError:
+        raise errors.ArgumentError(
+            f"compile: the static argument {name!r} is a {type(value).__name__}, which has no hash "
+            "and could change without notice; pass a tuple, a frozenset or a frozen dataclass"
+        ) from None
+    if value.__class__ in TENSORS:
+        raise errors.ArgumentError(
+            f"compile: the static argument {name!r} is a tensor; tensors are read at each call, "
+            "so leave it out of static_argnums and static_argnames"
+        )
+    return _static(value, statics)
+
+
+def settings_key(settings: Settings) -> tuple:
+    """What of the settings a program depends on."""
+    if settings.anomaly:
+        raise errors.StagingError(
+            "compile: under detect_anomaly() every value is looked at, and a compiled function has "
+            "none in between; call the function itself, fn.__wrapped__"
+        )
+    return (settings.grad, settings.autocast, settings.determinism, dtypes.default_float())
+
+
+_SETTINGS = ("grad mode", "autocast", "deterministic mode", "the default dtype")
+
+
+def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
+    """How the key of a call differs from another one's, in words.
+
+    parameters  the names of the function's arguments by their positions
+    """
+    (was_structure, was_kinds, was_settings), (structure, kinds, settings) = old, new
+    if was_structure[0] != structure[0]:
+        return f"other arguments: {_spelled(was_structure[0])} became {_spelled(structure[0])}"
+    if was_structure[1] != structure[1]:
+        return f"the structure of the arguments: {was_structure[1]} became {structure[1]}"
+    given = [[name for name, _ in s[2]] for s in (was_structure, structure)]
+    if given[0] != given[1]:
+        return f"other static arguments: {_spelled(given[0])} became {_spelled(given[1])}"
+    for (name, was), (_, now) in zip(was_structure[2], structure[2], strict=True):
+        if was != now:
+            name = named(name, parameters)
+            return f"static argument {name!r}: {was[-1]!r} became {now[-1]!r}"
+    paths = structure[1].paths()
+    for k, (was, now) in enumerate(zip(was_kinds, kinds, strict=True)):
+        if was != now:
+            first, *rest = paths[k]
+            name = named(structure[0][first], parameters)
+            where = f"argument {name!r}{''.join(f'[{p!r}]' for p in rest)}"
+            return f"{where}: {described(was)} became {described(now)}"
+    for name, was, now in zip(_SETTINGS, was_settings, settings, strict=True):
+        if was != now:
+            return f"{name}: {was!r} became {now!r}"
+    return "nothing"
+
+
+def named(argument, parameters: tuple[str, ...]):
+    """The name of an argument that was given by its position or by name."""
+    return parameters[argument] if argument in range(len(parameters)) else argument
+
+
+def _spelled(names) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def described(kind: tuple) -> str:
+    """The kind of an argument, in words."""
+    if kind[0] == TENSOR:
+        _, shape, dtype, device, tracking = kind
+        more = f" ({tracking})" if tracking else ""
+        return f"{dtype}{list(shape)}{'' if device == 'cpu' else f' on {device}'}{more}"
+    if kind[0] == SAME:
+        return f"the same as tensor {kind[1]}"
+    if kind[0] == NUMBER:
+        return "a number"
+    return f"{kind[-1]!r}"

@@ -1,0 +1,1 @@
+"""`wf.Graph`: programs that are built value by value, and compiled."""

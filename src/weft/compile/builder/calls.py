@@ -1,0 +1,155 @@
+"""What a graph does: calls of functions, gradients and changes of variables, and computing them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from inspect import getclosurevars, isfunction
+from typing import Any
+
+from ...core.dtypes import is_inexact
+from ...core.origin import Origin, written_at
+from ...core.settings import changed
+from ...core.value import TENSORS
+from .trees import leaves, mapped
+from .values import Placeholder, Value, Variable
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A function applied to values of a graph.
+
+    foreign  whether the function is the user's own, with lines of its own
+    """
+
+    number: int
+    name: str
+    function: Callable
+    args: tuple
+    kwargs: dict[str, Any]
+    origin: Origin
+    foreign: bool = False
+
+    @property
+    def operands(self) -> Iterator[Value]:
+        """The values that it reads, also by functions among its arguments."""
+        own = (self.function,) if self.foreign else ()
+        return _values(leaves((own, self.args, self.kwargs)))
+
+    def compute(self, replay: "Replay") -> Any:
+        """The results, for one set of inputs."""
+        args, kwargs = mapped(replay.known, self.args), mapped(replay.known, self.kwargs)
+        with written_at(None if self.foreign else self.origin):
+            return self.function(*args, **kwargs)
+
+
+def _values(things: Iterable) -> Iterator[Value]:
+    for x in things:
+        if isinstance(x, Value):
+            yield x
+        elif isfunction(x):
+            inside = getclosurevars(x)
+            yield from _values(leaves((inside.nonlocals, inside.globals)))
+
+
+# The replay that is under way, for what functions among a call's arguments do to values.
+replaying: ContextVar["Replay | None"] = ContextVar("weft_replaying", default=None)
+
+
+@dataclass(frozen=True, eq=False)
+class Gradients(Call):
+    """The gradients of targets with respect to sources; args are the three lists."""
+
+    def compute(self, replay: "Replay") -> Any:
+        targets, sources, seeds = mapped(replay.known, self.args)
+        with written_at(self.origin):
+            return replay.tape.gradient(targets, sources, seeds)
+
+
+@dataclass(frozen=True, eq=False)
+class Update:
+    """A change of variables, which is made when it is fetched, after everything else.
+
+    result  what fetching it gives
+    """
+
+    graph: Any
+    name: str
+    variables: tuple[Variable, ...]
+    values: tuple[Value, ...]
+    change: Callable[[list], Any]
+    origin: Origin
+    result: Value | None = None
+
+    def make(self, replay: "Replay") -> None:
+        """Change the variables."""
+        with changed(grad=False), written_at(self.origin):
+            self.change([replay.known(v) for v in self.values])
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {', '.join(v.name for v in self.variables)}>"
+
+
+@dataclass(eq=False)
+class Replay:
+    """A graph being computed: from the tensors of its placeholders, one call after the other.
+
+    tape     watches the sources of gradients
+    watched  those sources; None for everything
+    """
+
+    graph: Any
+    tape: Any
+    watched: set[Value] | None
+    given: dict[Placeholder, Any] = field(default_factory=dict)
+    results: dict[Call, list] = field(default_factory=dict)
+
+    def feed(self, placeholder: Placeholder, tensor) -> None:
+        """Give a placeholder its tensor."""
+        self.given[placeholder] = self._watch(placeholder, tensor)
+
+    def known(self, x) -> Any:
+        """What a value is; anything else is itself."""
+        if not isinstance(x, Value):
+            return x
+        if isinstance(x, Placeholder):
+            return self.given[x]
+        if isinstance(x, Variable):
+            return x.parameter
+        if x.call not in self.results:
+            self.compute(x.call)
+        return self.results[x.call][x.position]
+
+    def compute(self, call: Call) -> Any:
+        """Run a call, and keep its results."""
+        token = replaying.set(self)
+        try:
+            made = call.compute(self)
+        finally:
+            replaying.reset(token)
+        results = list(leaves(made))
+        self.results[call] = results
+        for value in self.watched or ():
+            if value.call is call:
+                self._watch(value, results[value.position])
+        if self.watched is None:
+            for x in results:
+                self._watch(None, x)
+        return made
+
+    def _watch(self, value: Value | None, x):
+        wanted = self.watched is None or value in self.watched
+        if wanted and x.__class__ in TENSORS and is_inexact(x.dtype) and not x.requires_grad:
+            self.tape.watch(x)
+        return x
+
+
+def needed(fetched: Iterable[Value]) -> list[Call]:
+    """The calls that values take, in the order that they were written."""
+    found: dict[Call, None] = {}
+    todo = [v.call for v in fetched if v.call is not None]
+    while todo:
+        call = todo.pop()
+        if call not in found:
+            found[call] = None
+            todo += [v.call for v in call.operands if v.call is not None]
+    return sorted(found, key=lambda c: c.number)

@@ -1,0 +1,32 @@
+"""Walking through arguments and results: lists, tuples, dicts and slices of values."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+
+def mapped(f: Callable[[Any], Any], tree: Any) -> Any:
+    """The same tree with f of everything in it."""
+    if isinstance(tree, dict):
+        return {key: mapped(f, value) for key, value in tree.items()}
+    if isinstance(tree, slice):
+        return slice(mapped(f, tree.start), mapped(f, tree.stop), mapped(f, tree.step))
+    if isinstance(tree, tuple):
+        parts = [mapped(f, x) for x in tree]
+        return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
+    if isinstance(tree, list):
+        return [mapped(f, x) for x in tree]
+    return f(tree)
+
+
+def leaves(tree: Any) -> Iterator[Any]:
+    """Everything in a tree, in order."""
+    if isinstance(tree, dict):
+        for value in tree.values():
+            yield from leaves(value)
+    elif isinstance(tree, slice):
+        yield from leaves((tree.start, tree.stop, tree.step))
+    elif isinstance(tree, tuple | list):
+        for x in tree:
+            yield from leaves(x)
+    else:
+        yield tree

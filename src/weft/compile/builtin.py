@@ -1,0 +1,35 @@
+"""Native code as a built-in function of Python's: a call takes 20 ns, through ctypes 300."""
+
+from collections.abc import Callable
+from ctypes import Structure, addressof, c_char_p, c_int, c_void_p, py_object, pythonapi
+from functools import lru_cache
+
+from .driver import driver
+from .words import Words
+
+_FASTCALL = 0x80  # METH_FASTCALL: function(self, arguments, how many)
+
+
+class _Definition(Structure):
+    """Python's PyMethodDef."""
+
+    _fields_ = [
+        ("name", c_char_p),
+        ("function", c_void_p),
+        ("flags", c_int),
+        ("doc", c_char_p),
+    ]
+
+
+@lru_cache(maxsize=1)
+def _definition() -> _Definition:
+    return _Definition(b"call", driver().addresses["weft_call"], _FASTCALL, None)
+
+
+_new = pythonapi.PyCFunction_NewEx
+_new.restype, _new.argtypes = py_object, [c_void_p, py_object, py_object]
+
+
+def builtin(frame: Words) -> Callable[..., int]:
+    """The steps of a frame (`llvm.entry`) as a function of the arrays that it binds."""
+    return _new(addressof(_definition()), frame, None)

@@ -1,0 +1,41 @@
+"""The native code that all programs share: calling, threads, products."""
+
+from functools import lru_cache
+
+import llvmlite.binding as llvm
+
+from .cache import cache
+from .llvm import layout
+from .llvm.code import Module
+from .llvm.crew import write_crew
+from .llvm.entry import write_entry
+from .llvm.products import write_product, write_vector_product
+from .llvm.target import Loaded, host
+from .objects import digest, link, packed
+
+EXPORTS = [
+    *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
+    *("weft_product", "weft_vector_product"),
+]
+
+
+def module_of_driver() -> Module:
+    """LLVM's language for these functions."""
+    module = Module(host().attributes)
+    write_crew(module, llvm.get_process_triple().partition("-")[0])
+    write_entry(module)
+    write_product(module)
+    write_vector_product(module)
+    return module
+
+
+@lru_cache(maxsize=1)
+def driver() -> Loaded:
+    """The driver in memory, for as long as the process lives."""
+    layout.verify_layout()
+    key = digest("driver", (layout.TYPE, layout.DATA))
+    image = cache().fetch(key)
+    if image is None:
+        image = packed(module_of_driver())
+        cache().store(key, image)
+    return link(image, EXPORTS)

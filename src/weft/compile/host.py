@@ -1,0 +1,151 @@
+"""Numbers that Python computes before each call of a compiled function: rates, counts, factors."""
+
+import operator
+from collections.abc import Callable
+from functools import partial
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from ..core.backends import PYTHON_SCALARS
+
+
+class Host:
+    """A Python number of each call, to be computed with as a number.
+
+    Arithmetic on it is done by Python at each call, in double precision as always; beside a tensor
+    it is a scalar of the tensor's dtype. Where its value decides (a comparison, `range`, `math`),
+    the decision is taken now, and the program is good for calls that decide alike.
+    """
+
+    __slots__ = ("label", "read", "staging")
+
+    def __init__(self, staging: Any, label: str, read: Callable[[], Any]):
+        self.staging, self.label, self.read = staging, label, read
+
+    def decided(self, what: str, decide: Callable[[Any], Any]):
+        """What follows from the value now; another answer at a call makes another program."""
+        read = self.read
+        return self.staging.depends(f"{what} of {self.label}", lambda: decide(read()))
+
+    def __bool__(self) -> bool:
+        return self.decided("the truth", bool)
+
+    def __float__(self) -> float:
+        return self.decided("the value", float)
+
+    def __int__(self) -> int:
+        return self.decided("the integer part", int)
+
+    def __index__(self) -> int:
+        return self.decided("the index", operator.index)
+
+    def __round__(self, digits: int | None = None):
+        return self.decided("the rounded value", lambda v: round(v, digits))
+
+    def __trunc__(self) -> int:
+        return self.decided("the integer part", int)
+
+    def __hash__(self) -> int:
+        return hash(self.decided("the value", lambda v: v))
+
+    def __str__(self) -> str:
+        return str(self.decided("the value", lambda v: v))
+
+    def __format__(self, spec: str) -> str:
+        return format(self.decided("the value", lambda v: v), spec)
+
+    def __repr__(self) -> str:
+        return f"<{self.label} of each call>"
+
+    def __weft_number__(self, dtype):
+        """The number as a tensor."""
+        return self.staging.number(self, dtype)
+
+    def __array_ufunc__(self, ufunc, method: str, *inputs, **options):
+        """A function of NumPy's of numbers alone: it has a dtype, so it is a scalar with that."""
+        if method != "__call__" or options or not all(map(_is_number, inputs)):
+            return NotImplemented
+        reads = [x.read if x.__class__ is Host else partial(_same, x) for x in inputs]
+        label = f"{ufunc.__name__}({', '.join(map(_named, inputs))})"
+        made = Host(self.staging, label, lambda: ufunc(*[read() for read in reads]))
+        dtype = np.asarray(made.read()).dtype
+        if dtype.kind != "f":
+            return made.decided("the value", lambda v: v)
+        return self.staging.number(made, dtype)
+
+
+Real.register(Host)
+
+
+def _is_number(x) -> bool:
+    return x.__class__ is Host or x.__class__ in PYTHON_SCALARS or isinstance(x, np.generic)
+
+
+def _same(x):
+    return x
+
+
+def _named(x) -> str:
+    return x.label if x.__class__ is Host else repr(x)
+
+
+def _combine(name: str, sign: str, reflected: bool) -> Callable:
+    function = getattr(operator, name)
+
+    def combined(self: Host, other):
+        if other.__class__ is Host:
+            mine, its = self.read, other.read
+            label = f"({self.label} {sign} {other.label})"
+            return Host(self.staging, label, lambda: function(mine(), its()))
+        if other.__class__ not in PYTHON_SCALARS:
+            return NotImplemented
+        mine = self.read
+        if reflected:
+            label = f"({other!r} {sign} {self.label})"
+            return Host(self.staging, label, lambda: function(other, mine()))
+        label = f"({self.label} {sign} {other!r})"
+        return Host(self.staging, label, lambda: function(mine(), other))
+
+    return combined
+
+
+def _compare(name: str, sign: str) -> Callable:
+    function = getattr(operator, name)
+
+    def compared(self: Host, other):
+        if other.__class__ is Host:
+            its = other.read
+            return self.decided(f"({sign} {other.label})", lambda v: function(v, its()))
+        if other.__class__ not in PYTHON_SCALARS:
+            return NotImplemented
+        return self.decided(f"({sign} {other!r})", lambda v: function(v, other))
+
+    return compared
+
+
+def _alone(function: Callable, sign: str) -> Callable:
+    def applied(self: Host) -> Host:
+        mine = self.read
+        return Host(self.staging, f"{sign}{self.label}", lambda: function(mine()))
+
+    return applied
+
+
+for _name, _sign in {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+}.items():
+    setattr(Host, f"__{_name}__", _combine(_name, _sign, False))
+    setattr(Host, f"__r{_name}__", _combine(_name, _sign, True))
+for _name, _sign in {"lt": "<", "le": "≤", "gt": ">", "ge": "≥", "eq": "=", "ne": "≠"}.items():
+    setattr(Host, f"__{_name}__", _compare(_name, _sign))
+Host.__neg__ = _alone(operator.neg, "-")  # type: ignore[attr-defined]
+Host.__pos__ = _alone(operator.pos, "+")  # type: ignore[attr-defined]
+Host.__abs__ = _alone(operator.abs, "abs ")  # type: ignore[attr-defined]

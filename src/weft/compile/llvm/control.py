@@ -1,0 +1,151 @@
+"""Native code that is no arithmetic: conditions, loops, words in memory, atomic ones, calls."""
+
+from collections.abc import Callable, Sequence
+
+from .code import Code, Value, lanes_of
+
+WORD, HALF_WORD, POINTER = lanes_of("i64"), lanes_of("i32"), lanes_of("ptr")
+BYTES = 8  # of a word and of a pointer
+
+
+def _ended(code: Code) -> bool:
+    """Whether the current block has its last instruction."""
+    return bool(code.lines) and code.lines[-1].startswith(("  ret", "  br", "  unreachable"))
+
+
+def when(condition: Value, body: Callable[[], object], rarely: bool = False) -> None:
+    """body(), if a condition holds; it may return from the function."""
+    code = condition.code
+    inside, after = code.label(), code.label()
+    code.go_if(condition, inside, after, rarely)
+    code.start(inside)
+    body()
+    if not _ended(code):
+        code.go(after)
+    code.start(after)
+
+
+def leave_if(condition: Value, result: Value | None = None) -> None:
+    """Return from the function, if a condition holds."""
+    when(condition, lambda: leave(condition.code, result))
+
+
+def leave(code: Code, result: Value | None = None) -> None:
+    """Return from the function."""
+    code.do("ret void" if result is None else f"ret {result.type.text} {result.name}")
+
+
+def each(
+    code: Code, start: Value | int, stop: Value | int, body: Callable[[Value], None], step: int = 1
+) -> None:
+    """body(i) for start ≤ i < stop, by steps."""
+    stop = code.constant(WORD, stop) if isinstance(stop, int) else stop
+    first = code.constant(WORD, start) if isinstance(start, int) else start
+    inside, after, before = code.label(), code.label(), code.block
+    code.go_if(first < stop, inside, after)
+    code.start(inside)
+    i = code.phi(WORD)
+    i.add(first, before)
+    body(i.value)
+    following = i.value + step
+    i.add(following, code.block)
+    code.go_if(following < stop, inside, after)
+    code.start(after)
+
+
+def forever(code: Code, body: Callable[[str], None]) -> None:
+    """body(way out) again and again, until it goes to that label or returns."""
+    inside, after = code.label(), code.label()
+    code.go(inside)
+    code.start(inside)
+    body(after)
+    if not _ended(code):
+        code.go(inside)
+    code.start(after)
+
+
+def address(base: Value, words: Value | int) -> Value:
+    """So many words behind a pointer."""
+    return base.code.address(base, words, "i64")
+
+
+def behind(base: Value, count: Value | int) -> Value:
+    """So many bytes behind a pointer."""
+    return base.code.address(base, count, "i8")
+
+
+def word(base: Value, at: Value | int) -> Value:
+    """The integer so many words behind a pointer."""
+    return base.code.load(WORD, address(base, at), BYTES)
+
+
+def pointer(base: Value, at: Value | int) -> Value:
+    """The pointer so many words behind a pointer."""
+    return base.code.load(POINTER, address(base, at), BYTES)
+
+
+def put(value: Value, base: Value, at: Value | int) -> None:
+    """Write a word or a pointer, so many words behind a pointer."""
+    base.code.store(value, address(base, at), BYTES)
+
+
+def seen(base: Value, at: int, order: str = "acquire") -> Value:
+    """A word that other threads write."""
+    place = address(base, at)
+    return base.code.emit(WORD, f"load atomic i64, ptr {place.name} {order}, align 8")
+
+
+def publish(value: Value, base: Value, at: int, order: str = "release") -> None:
+    """Write a word that other threads read."""
+    place = address(base, at)
+    base.code.do(f"store atomic i64 {value.name}, ptr {place.name} {order}, align 8")
+
+
+def swap(value: Value, base: Value, at: int) -> Value:
+    """Write a word, and what it was before."""
+    place = address(base, at)
+    return base.code.emit(WORD, f"atomicrmw xchg ptr {place.name}, i64 {value.name} seq_cst")
+
+
+def increase(base: Value, at: int, by: Value | int) -> Value:
+    """Add to a word, and what it was before."""
+    place = address(base, at)
+    return base.code.emit(WORD, f"atomicrmw add ptr {place.name}, i64 {by} seq_cst")
+
+
+def replace_if(base: Value, at: int, old: Value, new: Value) -> Value:
+    """Write a word if it is still the old one; whether it was."""
+    code, place = base.code, address(base, at)
+    pair = code.label()
+    code.do(f"%{pair} = cmpxchg ptr {place.name}, i64 {old.name}, i64 {new.name} acq_rel acquire")
+    return code.emit(lanes_of("i1"), f"extractvalue {{ i64, i1 }} %{pair}, 1")
+
+
+def invoke(code: Code, name: str, result: str, args: Sequence[Value]) -> Value:
+    """Call a function of this module, or one elsewhere that does more than compute a value."""
+    code.module.declare(name, result, [a.type for a in args], pure=False)
+    return _called(code, f"@{name}", result, args)
+
+
+def invoke_at(target: Value, result: str, args: Sequence[Value]) -> Value:
+    """Call the function that a pointer is of."""
+    return _called(target.code, target.name, result, args)
+
+
+def _called(code: Code, target: str, result: str, args: Sequence[Value]) -> Value:
+    inside = ", ".join(f"{a.type.text} {a.name}" for a in args)
+    if result == "void":
+        code.do(f"call void {target}({inside})")
+        return Value(code, WORD, "poison")
+    return code.emit(lanes_of(result), f"call {result} {target}({inside})")
+
+
+# Intrinsics that tell a processor that a loop is waiting, and what they take.
+_WAITING = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.isb", (15,))}
+
+
+def pause(code: Code, processor: str) -> None:
+    """Let the processor wait a little, where there is an instruction for it."""
+    if processor in _WAITING:
+        name, args = _WAITING[processor]
+        invoke(code, name, "void", [code.constant(HALF_WORD, a) for a in args])

@@ -1,0 +1,207 @@
+"""Threads that share the units of a kernel: native code for those who wait and for who calls.
+
+One job is under way at a time. Its pieces are taken one after the other, by whoever comes, by
+counting up the word STATE: the number of the job in its high half, the next piece in its low half.
+A worker that comes late finds another number or no piece left, so nobody waits for it to come.
+While a job is being described its predecessor's low half is CLOSED, which no number of pieces
+reaches: a piece that was taken belongs to the description that was read before.
+"""
+
+from enum import IntEnum
+
+from .code import Code, Module, Value
+from .control import (
+    POINTER,
+    WORD,
+    address,
+    each,
+    forever,
+    increase,
+    invoke,
+    invoke_at,
+    leave,
+    leave_if,
+    pause,
+    publish,
+    replace_if,
+    seen,
+    swap,
+    when,
+)
+
+CLOSED = (1 << 32) - 1
+# Looks at a word, some 20 ns each, before a worker goes to sleep, or a caller lets others run.
+PATIENCE = 2000
+
+
+class Crew(IntEnum):
+    """The words of a crew's memory; those that different threads write are 128 bytes apart."""
+
+    BUSY = 0  # whether somebody has a job under way
+    STATE = 16
+    DONE = 32  # how many pieces are finished
+    FUNCTION = 48  # the job: function(arrays, begin, end) on `count` units, `chunk` a piece
+    ARRAYS = 49
+    COUNT = 50
+    CHUNK = 51
+    PIECES = 52
+    SLEEPERS = 64  # workers that have to be woken
+    WIDTH = 65  # how many threads may take part, the caller among them
+    STOP = 66
+    MUTEX = 80  # POSIX's, with room to spare: 128 bytes each
+    CONDITION = 96
+    SIZE = 112
+
+
+def write_crew(module: Module, processor: str) -> None:
+    """The functions `weft_share`, `weft_work`, `weft_wake`."""
+    pieces = _write_pieces(module)
+    _write_wake(module)
+    _write_share(module, processor, pieces)
+    _write_work(module, processor, pieces)
+
+
+def _constant(code: Code, value: int) -> Value:
+    return code.constant(WORD, value)
+
+
+def _write_pieces(module: Module) -> str:
+    """pieces(crew, job): take pieces of a job as long as there are any."""
+    code = module.function("void", [POINTER, WORD])
+    crew, job = code.parameters
+    mine = code.local(WORD)
+    code.store(_constant(code, 0), mine, 8)
+
+    def take(out: str) -> None:
+        state = seen(crew, Crew.STATE)
+        function, arrays = (_pointer(crew, at) for at in (Crew.FUNCTION, Crew.ARRAYS))
+        sizes = (Crew.COUNT, Crew.CHUNK, Crew.PIECES)
+        count, chunk, pieces = (seen(crew, at, "monotonic") for at in sizes)
+        piece = state & CLOSED
+        over = state.logical_shift(32).compare("ne", job) | piece.compare("ge", pieces)
+        when(over, lambda: code.go(out))
+        taken = replace_if(crew, Crew.STATE, state, state + 1)
+
+        def work() -> None:
+            begin = piece * chunk
+            end = begin + chunk
+            end = (end < count).choose(end, count)
+            invoke_at(function, "void", [arrays, begin, end])
+            code.store(code.load(WORD, mine, 8) + 1, mine, 8)
+
+        when(taken, work)
+
+    forever(code, take)
+    total = code.load(WORD, mine, 8)
+    when(total > 0, lambda: increase(crew, Crew.DONE, total))
+    leave(code)
+    return code.name
+
+
+def _pointer(crew: Value, at: int) -> Value:
+    """A pointer in the description of a job, which may be changing."""
+    return seen(crew, at, "monotonic").cast("inttoptr", "ptr")
+
+
+def _write_wake(module: Module) -> None:
+    """weft_wake(crew): call everybody who sleeps."""
+    code = module.function("void", [POINTER], "weft_wake")
+    (crew,) = code.parameters
+    mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
+    invoke(code, "pthread_mutex_lock", "i32", [mutex])
+    invoke(code, "pthread_cond_broadcast", "i32", [condition])
+    invoke(code, "pthread_mutex_unlock", "i32", [mutex])
+    leave(code)
+
+
+def _write_share(module: Module, processor: str, take_pieces: str) -> None:
+    """weft_share(crew, function, arrays, count, chunk): all units, by whoever has time."""
+    code = module.function("void", [POINTER, POINTER, POINTER, WORD, WORD], "weft_share")
+    crew, function, arrays, count, chunk = code.parameters
+    zero, one = _constant(code, 0), _constant(code, 1)
+
+    def alone() -> None:
+        invoke_at(function, "void", [arrays, zero, count])
+        leave(code)
+
+    when((count <= chunk) | (seen(crew, Crew.WIDTH) < 2), alone)
+    when(swap(one, crew, Crew.BUSY).compare("ne", 0), alone)
+    before = seen(crew, Crew.STATE)
+    swap(before | CLOSED, crew, Crew.STATE)
+    pieces = (count + (chunk - 1)).divided(chunk, True)
+    job = (before.logical_shift(32) + 1) & CLOSED
+    places = {Crew.FUNCTION: function, Crew.ARRAYS: arrays}
+    sizes = {Crew.COUNT: count, Crew.CHUNK: chunk, Crew.PIECES: pieces, Crew.DONE: zero}
+    for at, value in places.items():
+        publish(value.cast("ptrtoint", "i64"), crew, at, "monotonic")
+    for at, value in sizes.items():
+        publish(value, crew, at, "monotonic")
+    swap(job << 32, crew, Crew.STATE)
+    asleep = seen(crew, Crew.SLEEPERS, "seq_cst") > 0
+    when(asleep, lambda: invoke(code, "weft_wake", "void", [crew]))
+    invoke(code, take_pieces, "void", [crew, job])
+
+    def wait(out: str) -> None:
+        each(code, 0, _constant(code, PATIENCE), look(out))
+        invoke(code, "sched_yield", "i32", [])
+
+    def look(out: str):
+        def turn(_: Value) -> None:
+            when(seen(crew, Crew.DONE).equals(pieces), lambda: code.go(out))
+            pause(code, processor)
+
+        return turn
+
+    forever(code, wait)
+    publish(zero, crew, Crew.BUSY)
+    leave(code)
+
+
+def _write_work(module: Module, processor: str, take_pieces: str) -> None:
+    """weft_work(crew, number): take part in all jobs to come, until told to stop."""
+    code = module.function("void", [POINTER, WORD], "weft_work")
+    crew, number = code.parameters
+    known = code.local(WORD)
+    code.store(seen(crew, Crew.STATE).logical_shift(32), known, 8)
+
+    def news() -> tuple[Value, Value]:
+        """The job under way, and whether it is another one than before."""
+        leave_if(seen(crew, Crew.STOP).compare("ne", 0))
+        job = seen(crew, Crew.STATE, "seq_cst").logical_shift(32)
+        return job, job.compare("ne", code.load(WORD, known, 8))
+
+    def look(_: Value) -> None:
+        job, other = news()
+
+        def take_part() -> None:
+            code.store(job, known, 8)
+            wanted = number + 1 < seen(crew, Crew.WIDTH)
+            when(wanted, lambda: invoke(code, take_pieces, "void", [crew, job]))
+            code.go(again)
+
+        when(other, take_part)
+        pause(code, processor)
+
+    again = code.label()
+    code.go(again)
+    code.start(again)
+    each(code, 0, _constant(code, PATIENCE), look)
+    _sleep(code, crew, known)
+    code.go(again)
+
+
+def _sleep(code: Code, crew: Value, known: Value) -> None:
+    """Until there is another job, or the end."""
+    mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
+    invoke(code, "pthread_mutex_lock", "i32", [mutex])
+    increase(crew, Crew.SLEEPERS, 1)
+
+    def wait(out: str) -> None:
+        job = seen(crew, Crew.STATE, "seq_cst").logical_shift(32)
+        stop = seen(crew, Crew.STOP).compare("ne", 0)
+        when(stop | job.compare("ne", code.load(WORD, known, 8)), lambda: code.go(out))
+        invoke(code, "pthread_cond_wait", "i32", [condition, mutex])
+
+    forever(code, wait)
+    increase(crew, Crew.SLEEPERS, -1)
+    invoke(code, "pthread_mutex_unlock", "i32", [mutex])

@@ -1,0 +1,52 @@
+"""Where NumPy's array objects keep what native code reads of them, in bytes.
+
+The fields are those of `PyArrayObject_fields` in NumPy's C interface, behind the head of every
+Python object, whose last field is the type. `verify_layout` compares with what Python says.
+"""
+
+import ctypes
+import sys
+from functools import lru_cache
+
+import numpy as np
+
+_HEAD = object.__basicsize__
+TYPE = _HEAD - 8
+DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (_HEAD + 8 * i for i in range(7))
+
+
+class UnknownLayout(RuntimeError):
+    """A Python or NumPy whose array objects are not laid out as they are known."""
+
+
+@lru_cache(maxsize=1)
+def verify_layout() -> None:
+    """Raise `UnknownLayout` unless arrays are laid out as this module says."""
+    for sample in (np.zeros((3, 5, 2), np.float32)[1:, ::2], np.zeros(7, np.int16)):
+        at, data = id(sample), sample.__array_interface__["data"][0]
+        fields = {
+            "type": (_word(at + TYPE), id(np.ndarray)),
+            "data": (_word(at + DATA), data),
+            "ndim": (_half(at + NDIM), sample.ndim),
+            "descr": (_word(at + DESCR), id(sample.dtype)),
+            "flags": (_half(at + FLAGS) & 0xFFFF, sample.flags.num & 0xFFFF),
+        }
+        wrong = [name for name, (found, expected) in fields.items() if found != expected]
+        # A pointer is followed only where all around it is as expected.
+        if wrong or _words(_word(at + DIMENSIONS), sample.ndim) != sample.shape:
+            raise UnknownLayout(
+                f"array objects of NumPy {np.__version__} on Python {sys.version.split()[0]} are "
+                f"laid out in a way that is not known: {wrong or ['dimensions']}"
+            )
+
+
+def _word(address: int) -> int:
+    return ctypes.c_int64.from_address(address).value
+
+
+def _words(address: int, count: int) -> tuple[int, ...]:
+    return tuple(_word(address + 8 * i) for i in range(count))
+
+
+def _half(address: int) -> int:
+    return ctypes.c_int32.from_address(address).value

@@ -1,0 +1,93 @@
+"""Instructions of AVX-512 for what takes several elsewhere: exponents of floats, taken and given.
+
+Other processors do without them; the exponents that these give have the same bits.
+"""
+
+from collections.abc import Callable
+
+from .code import Value, lanes_of
+
+# Bits of the narrowest and of the widest registers.
+LEAST, REGISTER = 128, 512
+_NAMES = {"float": "ps", "double": "pd"}
+# As it is, without a mask: to the nearest, exceptions unheard.
+_CURRENT = 4
+# Between ¾ and 3/2, and NaN of negative numbers.
+_THREE_QUARTERS = 0b1011
+
+
+def available(x: Value) -> bool:
+    """Whether these instructions can be used for a value."""
+    return x.code.module.wide and x.type.element in _NAMES
+
+
+def scaled(y: Value, n: Value) -> Value:
+    """y·2ⁿ for a float n that is whole, rounded once."""
+    return _by_registers(lambda a, b: _call("scalef", [a, b]), y, n)
+
+
+def exponent(x: Value) -> Value:
+    """⌊log₂|x|⌋ as a float: of zero −∞, of what is infinite ∞, of NaN NaN."""
+    return _by_registers(lambda a: _call("getexp", [a]), x)
+
+
+def mantissa(x: Value) -> Value:
+    """x/2ⁿ between ¾ and 3/2: of ±0 and ∞ it is ±1, of NaN and what is negative NaN."""
+    return _by_registers(lambda a: _call("getmant", [a], _THREE_QUARTERS), x)
+
+
+def reciprocal(x: Value) -> Value:
+    """1/x to within 2⁻¹⁴."""
+    return _by_registers(lambda a: _call("rcp14", [a]), x)
+
+
+def _call(name: str, values: list[Value], choice: int | None = None) -> Value:
+    """An intrinsic of one register."""
+    kind, code = values[0].type, values[0].code
+    bits = kind.lanes * kind.width
+    mask = lanes_of(f"i{max(kind.lanes, 8)}")
+    args = list(values)
+    if choice is not None:
+        args.append(code.constant(lanes_of("i32"), choice))
+    args += [Value(code, kind, "zeroinitializer"), code.constant(mask, -1)]
+    if bits == REGISTER and name != "rcp14":
+        args.append(code.constant(lanes_of("i32"), _CURRENT))
+    name = name if name == "rcp14" else f"mask.{name}"
+    return code.call(f"llvm.x86.avx512.{name}.{_NAMES[kind.element]}.{bits}", kind, args)
+
+
+def _by_registers(f: Callable[..., Value], *values: Value) -> Value:
+    """f of each register of some values."""
+    kind = values[0].type
+    least = LEAST // kind.width
+    if kind.lanes < least:  # some lanes that nobody asks for
+        return _part(f(*(_part(v, 0, least) for v in values)), 0, kind.lanes)
+    if kind.lanes * kind.width <= REGISTER:
+        return f(*values)
+    half = kind.lanes // 2
+    parts = [_by_registers(f, *(_part(v, start, half) for v in values)) for start in (0, half)]
+    return _joined(parts[0], parts[1])
+
+
+def _picks(start: int, count: int) -> str:
+    return f"<{count} x i32> <{', '.join(f'i32 {start + i}' for i in range(count))}>"
+
+
+def _part(value: Value, start: int, count: int) -> Value:
+    """Some neighbouring lanes; those beyond the last are anything."""
+    kind, made = value.type, lanes_of(value.type.element, count)
+    if kind.lanes == 1:
+        text = f"insertelement {made.text} poison, {kind.text} {value.name}, i32 0"
+    elif count == 1:
+        text = f"extractelement {kind.text} {value.name}, i32 {start}"
+    else:
+        picks = _picks(start, count)
+        text = f"shufflevector {kind.text} {value.name}, {kind.text} poison, {picks}"
+    return value.code.emit(made, text)
+
+
+def _joined(a: Value, b: Value) -> Value:
+    """The lanes of one value, then those of another."""
+    kind, lanes = a.type, 2 * a.type.lanes
+    text = f"shufflevector {kind.text} {a.name}, {kind.text} {b.name}, {_picks(0, lanes)}"
+    return a.code.emit(lanes_of(kind.element, lanes), text)

@@ -1,0 +1,81 @@
+"""The order of units: each after what it needs, and memory freed before more is taken."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Work:
+    """A unit as the order sees it: what must come first, what it reads, and the bytes it makes."""
+
+    needs: frozenset[int]
+    reads: frozenset[int]
+    makes: Mapping[int, int]
+    urgent: bool = False
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The moment at which most is alive.
+
+    nbytes  how much that is
+    alive   values that are made before and read after it
+    later   the units that come after it
+    """
+
+    nbytes: int
+    alive: frozenset[int]
+    later: frozenset[int]
+
+
+def peak_of(works: Mapping[int, Work], order: Sequence[int], kept: frozenset[int]) -> Peak:
+    """When units in this order hold most; `kept` are values that stay anyway."""
+    last = {v: at for at, u in enumerate(order) for v in (*works[u].makes, *works[u].reads)}
+    sizes: dict[int, int] = {}
+    alive, nbytes = frozenset(), -1
+    worst = 0
+    for at, u in enumerate(order):
+        sizes |= {v: n for v, n in works[u].makes.items() if v not in kept}
+        held = sum(sizes.values())
+        sizes = {v: n for v, n in sizes.items() if last[v] > at}
+        if held > nbytes:
+            nbytes, alive, worst = held, frozenset(sizes), at
+    return Peak(max(nbytes, 0), alive, frozenset(order[worst + 1 :]))
+
+
+def ordered(works: Mapping[int, Work], kept: frozenset[int] = frozenset()) -> list[int]:
+    """The units' numbers in an order that keeps little alive.
+
+    Of the units that could be next, a check is first, then the one that frees most beyond what it
+    takes, then the one that came first in the program. `kept` are values that stay anyway.
+    """
+    sizes = {v: n for w in works.values() for v, n in w.makes.items() if v not in kept}
+    left: dict[int, int] = {}
+    for w in works.values():
+        for v in w.reads:
+            left[v] = left.get(v, 0) + 1
+    waiting = {u: set(w.needs) for u, w in works.items()}
+    after: dict[int, list[int]] = {}
+    for u, w in works.items():
+        for d in w.needs:
+            after.setdefault(d, []).append(u)
+    ready, done = [u for u, needs in waiting.items() if not needs], []
+
+    def price(u: int) -> tuple:
+        w = works[u]
+        taken = sum(sizes.get(v, 0) for v in w.makes)
+        freed = sum(sizes.get(v, 0) for v in w.reads if left[v] == 1)
+        return not w.urgent, taken - freed, u
+
+    while ready:
+        u = min(ready, key=price)
+        ready.remove(u)
+        done.append(u)
+        for v in works[u].reads:
+            left[v] -= 1
+        for later in after.get(u, ()):
+            waiting[later].discard(u)
+            if not waiting[later]:
+                ready.append(later)
+    assert len(done) == len(works), "units wait for each other"
+    return done

@@ -1,0 +1,104 @@
+"""Cross-entropy written out: a class is picked by comparing it with all of them."""
+
+import numpy as np
+
+from ...graph.graph import Literal
+from .expand import column, expands, log_total, wide
+from .guard import GUARD
+from .rewriting import Builder
+
+
+def _checked(b: Builder, classes: int, n: int) -> int:
+    """The classes, guarded: each is from 0 to n − 1."""
+    fits = b.emit(
+        "logical_and",
+        b.emit("greater_equal", classes, Literal(0)),
+        b.emit("less", classes, Literal(n)),
+    )
+    flag = b.emit("all", fits, tuple(range(len(b.shape(classes)))), False)
+    message = f"cross_entropy: a class is out of range; expected 0 to {n - 1}"
+    return b.emit(GUARD, classes, flag, message)
+
+
+def _is_class(b: Builder, classes: int, n: int) -> int:
+    """For each class and each of all n, whether they are the same."""
+    every = np.arange(n, dtype=b.dtype(classes))
+    return b.emit("equal", column(b, classes), b.constant(every))
+
+
+def _last(b: Builder, x: int) -> tuple[int]:
+    return (len(b.shape(x)) - 1,)
+
+
+def _without_last(b: Builder, x: int) -> int:
+    return b.emit("reshape", x, b.shape(x)[:-1])
+
+
+@expands("cross_entropy")
+def _cross_entropy(b: Builder, x, classes, smoothing, dtype):
+    n = b.shape(x)[-1]
+    if isinstance(classes, Literal) or n > np.iinfo(b.dtype(classes)).max:
+        return None
+    x, classes = wide(b, x), _checked(b, classes, n)
+    axes = _last(b, x)
+    lse = log_total(b, x, axes)
+    chosen = b.emit("where", _is_class(b, classes, n), x, Literal(0.0))
+    chosen = b.emit("sum", chosen, _last(b, chosen), True)
+    if smoothing:
+        chosen = b.emit("multiply", chosen, Literal(1.0 - smoothing))
+        mean = b.emit("multiply", b.emit("sum", x, axes, True), Literal(smoothing / n))
+        chosen = b.emit("add", chosen, mean)
+    loss = b.emit("subtract", lse, chosen)
+    return _without_last(b, loss), _without_last(b, lse)
+
+
+def _weighted_shares(b: Builder, x: int, lse, weight) -> int:
+    """weight·softmax(x), the softmax by lse; exact zeros where the weight is zero."""
+    share = b.emit("exp", b.emit("subtract", x, column(b, lse)))
+    return b.emit("strong_product", share, column(b, weight))
+
+
+def _sum(b: Builder, g, h) -> "int | Literal":
+    """g + h, where either may be Python's zero."""
+    for zero, other in ((g, h), (h, g)):
+        if isinstance(zero, Literal) and zero.value == 0:
+            return other
+    return b.emit("add", g, h)
+
+
+@expands("cross_entropy_gradient")
+def _cross_entropy_gradient(b: Builder, g, h, lse, x, classes, smoothing):
+    n = b.shape(x)[-1]
+    if isinstance(g, Literal) or n > np.iinfo(b.dtype(classes)).max:
+        return None
+    g, h, lse, x = (wide(b, v) for v in (g, h, lse, x))
+    classes = _checked(b, classes, n)
+    part = _weighted_shares(b, x, lse, _sum(b, g, h))
+    if smoothing:
+        even = b.emit("multiply", column(b, g), Literal(smoothing / n))
+        part = b.emit("subtract", part, even)
+    picked = b.emit("multiply", column(b, g), Literal(1.0 - smoothing)) if smoothing else None
+    picked = b.emit(
+        "where", _is_class(b, classes, n), column(b, g) if picked is None else picked, Literal(0.0)
+    )
+    return b.emit("subtract", part, picked)
+
+
+@expands("soft_cross_entropy")
+def _soft_cross_entropy(b: Builder, x, q, dtype):
+    x, q = wide(b, x), wide(b, q)
+    lse = log_total(b, x, _last(b, x))
+    part = b.emit("strong_product", b.emit("subtract", x, lse), q)
+    loss = b.emit("negative", b.emit("sum", part, _last(b, part), True))
+    return _without_last(b, loss), _without_last(b, lse)
+
+
+@expands("soft_cross_entropy_gradient")
+def _soft_cross_entropy_gradient(b: Builder, g, h, lse, x, q):
+    if isinstance(g, Literal):
+        return None
+    g, h, lse, x, q = (wide(b, v) for v in (g, h, lse, x, q))
+    total = b.emit("sum", q, _last(b, q), False)
+    weight = _sum(b, b.emit("multiply", g, total), h)
+    part = _weighted_shares(b, x, lse, weight)
+    return b.emit("subtract", part, b.emit("multiply", column(b, g), q))

@@ -1,0 +1,64 @@
+"""Common subexpressions: an equation that was computed before is not computed again."""
+
+from typing import Any
+
+import numpy as np
+
+from ...graph.graph import Equation, Graph, Literal
+from .rewriting import Builder, Replacement, rewritten
+
+
+def _spelled(x: Any) -> Any:
+    """A key that tells 1 from 1.0 and True, and 0.0 from -0.0."""
+    if x.__class__ is Literal:
+        return "literal", _spelled(x.value)
+    if isinstance(x, tuple):
+        return tuple([_spelled(v) for v in x])
+    return (type(x), repr(x)) if isinstance(x, (bool, int, float, complex)) else x
+
+
+def key_of(e: Equation) -> tuple | None:
+    """What equal equations share; None for one whose parameters cannot be compared."""
+    inputs = tuple([i if i.__class__ is int else _spelled(i) for i in e.inputs])
+    key = e.op, inputs, e.static and _spelled(e.static)
+    try:
+        hash(key)
+    except TypeError:  # a static parameter that is a list or an array
+        return None
+    return key
+
+
+def common(graph: Graph) -> Graph:
+    """The graph with one equation in the place of equal ones, and one of equal constants."""
+    found: dict[tuple, tuple[int, ...]] = {}
+
+    def rule(builder: Builder, e: Equation) -> Replacement:
+        key = None if e.op.foreign else key_of(e)
+        if key is None:
+            return None
+        if key in found:
+            return found[key]
+        found[key] = e.outputs
+        return None
+
+    return rewritten(_merged_constants(graph), rule)
+
+
+def _merged_constants(graph: Graph) -> Graph:
+    """Constants of the same bytes, type and shape as one."""
+    first: dict[tuple, int] = {}
+    same: dict[int, int] = {}
+    for i, value in graph.constants.items():
+        if isinstance(value, np.ndarray):
+            key = value.dtype, value.shape, value.tobytes()
+            same[i] = first.setdefault(key, i)
+    if all(i == j for i, j in same.items()):
+        return graph
+
+    def renamed(i):
+        return i if isinstance(i, Literal) else same.get(i, i)
+
+    equations = [e._replace(inputs=tuple(map(renamed, e.inputs))) for e in graph.equations]
+    constants = {i: v for i, v in graph.constants.items() if same.get(i, i) == i}
+    outputs = [same.get(i, i) for i in graph.outputs]
+    return Graph(graph.avals, graph.inputs, constants, equations, outputs)

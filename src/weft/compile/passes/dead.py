@@ -1,0 +1,14 @@
+"""Dead code: equations and constants that no output needs."""
+
+from ...graph.graph import Graph, Literal
+
+
+def dead(graph: Graph) -> Graph:
+    """The graph without what nobody reads; inputs stay, read or not."""
+    live, kept = set(graph.outputs), []
+    for e in reversed(graph.equations):
+        if live.intersection(e.outputs):
+            kept.append(e)
+            live.update(i for i in e.inputs if not isinstance(i, Literal))
+    constants = {i: v for i, v in graph.constants.items() if i in live}
+    return Graph(graph.avals, graph.inputs, constants, kept[::-1], graph.outputs)

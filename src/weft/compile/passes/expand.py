@@ -1,0 +1,247 @@
+"""Composite rows written out in elementwise rows and reductions, so that they fuse.
+
+Each takes a builder and the row's operands and static parameters, and gives the results. Values are
+those of the row to rounding, also at infinities. Half types are computed in float32, as the
+backend's kernels do; an empty axis, complex numbers and what the rules below do not know stay as
+they are.
+"""
+
+from collections.abc import Callable
+from math import inf, prod
+from typing import Any, TypeVar
+
+from ...core import dtypes
+from ...core.aval import reduced
+from ...graph.graph import Equation, Graph, Literal
+from .rewriting import Builder, Replacement, rewritten
+
+Expansion = Callable[..., Any]
+EXPANSIONS: dict[str, Expansion] = {}
+Function = TypeVar("Function", bound=Expansion)
+
+
+def expands(*rows: str) -> Callable[[Function], Function]:
+    """Enter a function as the expansion of rows: it gives a value, several, or None."""
+
+    def enter(function: Function) -> Function:
+        EXPANSIONS.update(dict.fromkeys(rows, function))
+        return function
+
+    return enter
+
+
+def expand(graph: Graph) -> Graph:
+    """The graph with composite rows written out."""
+
+    def rule(builder: Builder, e: Equation) -> Replacement:
+        expansion = EXPANSIONS.get(e.op.name)
+        avals = [graph.avals[i] for i in e.outputs]
+        if expansion is None or not _is_plain(builder, e) or any(0 in a.shape for a in avals):
+            return None
+        operands = [list(e.inputs)] if e.op.arity is None else e.inputs
+        made = expansion(builder, *operands, *e.static)
+        if made is None:
+            return None
+        made = made if isinstance(made, tuple) else (made,)
+        return tuple(_typed(builder, x, a) for x, a in zip(made, avals, strict=True))
+
+    return rewritten(graph, rule, EXPANSIONS)
+
+
+def _is_plain(b: Builder, e: Equation) -> bool:
+    """Whether all arrays are real, on the CPU and not empty."""
+    avals = [b.aval(x) for x in e.inputs if not isinstance(x, Literal)]
+    return all(not dtypes.is_complex(a.dtype) and prod(a.shape) for a in avals)
+
+
+def _typed(b: Builder, x: int, aval) -> int:
+    """x in the dtype and shape of what it replaces."""
+    x = x if b.dtype(x) == aval.dtype else b.emit("cast", x, aval.dtype)
+    return x if b.shape(x) == aval.shape else b.emit("broadcast_to", x, aval.shape)
+
+
+def wide(b: Builder, x: "int | Literal") -> Any:
+    """x in the dtype in which it is computed: floats, and of those not the half types."""
+    if isinstance(x, Literal):
+        return x
+    dtype = b.dtype(x)
+    dtype = dtype if dtypes.is_inexact(dtype) else dtypes.default_float()
+    dtype = dtypes.accumulator(dtype)
+    return x if b.dtype(x) == dtype else b.emit("cast", x, dtype)
+
+
+def column(b: Builder, x: "int | Literal") -> "int | Literal":
+    """A number for each line as a column beside the lines; Python's own numbers stay."""
+    return x if isinstance(x, Literal) else b.emit("reshape", x, (*b.shape(x), 1))
+
+
+def count(b: Builder, x: int, axes) -> int:
+    return prod(b.shape(x)[a] for a in axes)
+
+
+def squeezed(b: Builder, y: int, axes, keepdims: bool) -> int:
+    """A reduction that kept its axes, with or without them."""
+    return y if keepdims else b.emit("reshape", y, reduced(b.shape(y), tuple(axes), False))
+
+
+# -- softmax and its kin ---------------------------------------------------------------------
+
+
+def _finite_top(b: Builder, x: int, axes) -> int:
+    """The largest element, and 0 where that is infinite or NaN."""
+    top = b.emit("amax", x, tuple(axes), True)
+    return b.emit("where", b.emit("isfinite", top), top, Literal(0.0))
+
+
+@expands("softmax")
+def _softmax(b: Builder, x, axis):
+    x = wide(b, x)
+    e = b.emit("exp", b.emit("subtract", x, b.emit("amax", x, (axis,), True)))
+    return b.emit("divide", e, b.emit("sum", e, (axis,), True))
+
+
+@expands("shares")
+def _shares(b: Builder, x, axes):
+    """Softmax over axes; zeros where all of x is −∞."""
+    if not axes:
+        return None
+    x = wide(b, x)
+    top = b.emit("amax", x, tuple(axes), True)
+    top = b.emit("where", b.emit("equal", top, Literal(-inf)), Literal(0.0), top)
+    e = b.emit("exp", b.emit("subtract", x, top))
+    total = b.emit("sum", e, tuple(axes), True)
+    empty = b.emit("equal", total, Literal(0))
+    return b.emit("where", empty, Literal(0.0), b.emit("divide", e, total))
+
+
+@expands("log_softmax")
+def _log_softmax(b: Builder, x, axis):
+    x = wide(b, x)
+    y = b.emit("subtract", x, b.emit("amax", x, (axis,), True))
+    total = b.emit("sum", b.emit("exp", y), (axis,), True)
+    return b.emit("subtract", y, b.emit("log", total))
+
+
+@expands("logsumexp")
+def _logsumexp(b: Builder, x, axes, keepdims):
+    if not axes:
+        return None
+    return squeezed(b, log_total(b, wide(b, x), axes), axes, keepdims)
+
+
+def log_total(b: Builder, x: int, axes) -> int:
+    """log Σ exp(x), which keeps the axes."""
+    top = _finite_top(b, x, axes)
+    total = b.emit("sum", b.emit("exp", b.emit("subtract", x, top)), tuple(axes), True)
+    return b.emit("add", b.emit("log", total), top)
+
+
+@expands("softmax_product")
+def _softmax_product(b: Builder, t, y, axis):
+    t, y = wide(b, t), wide(b, y)
+    total = b.emit("sum", b.emit("multiply", t, y), (axis,), True)
+    return b.emit("multiply", b.emit("subtract", t, total), y)
+
+
+@expands("log_softmax_product")
+def _log_softmax_product(b: Builder, t, y, axis):
+    t, y = wide(b, t), wide(b, y)
+    total = b.emit("sum", t, (axis,), True)
+    return b.emit("subtract", t, b.emit("multiply", b.emit("exp", y), total))
+
+
+# -- moments and norms -----------------------------------------------------------------------
+
+
+@expands("var")
+def _variance(b: Builder, x, axes, keepdims, correction) -> int | None:
+    x = wide(b, x)
+    freedom = count(b, x, axes) - correction
+    if freedom <= 0 or not axes:
+        return None
+    d = b.emit("subtract", x, b.emit("mean", x, tuple(axes), True))
+    total = b.emit("sum", b.emit("multiply", d, d), tuple(axes), True)
+    return squeezed(b, b.emit("divide", total, Literal(float(freedom))), axes, keepdims)
+
+
+@expands("std")
+def _deviation(b: Builder, x, axes, keepdims, correction):
+    variance = _variance(b, x, axes, keepdims, correction)
+    return None if variance is None else b.emit("sqrt", variance)
+
+
+@expands("norm")
+def _norm(b: Builder, x, axes, keepdims, p):
+    if p != 2 or not axes:
+        return None
+    x = wide(b, x)
+    total = b.emit("sum", b.emit("multiply", x, x), tuple(axes), True)
+    return squeezed(b, b.emit("sqrt", total), axes, keepdims)
+
+
+@expands("count_nonzero")
+def _count_nonzero(b: Builder, x, axes, keepdims):
+    found = x if b.dtype(x) == dtypes.bool_ else b.emit("not_equal", x, Literal(0))
+    return b.emit("sum", found, tuple(axes), keepdims)
+
+
+@expands("standardise")
+def _standardise(b: Builder, x, axes, eps, _dtype):
+    x, axes = wide(b, x), tuple(axes)
+    mean = b.emit("mean", x, axes, True)
+    d = b.emit("subtract", x, mean)
+    variance = b.emit("mean", b.emit("multiply", d, d), axes, True)
+    return b.emit("multiply", d, _rate(b, variance, eps)), mean, variance
+
+
+def _rate(b: Builder, variance: int, eps: float) -> int:
+    """1/√(variance + eps)."""
+    root = b.emit("sqrt", b.emit("add", variance, Literal(float(eps))))
+    return b.emit("divide", Literal(1.0), root)
+
+
+@expands("root_mean_square")
+def _root_mean_square(b: Builder, x, axes, eps, _dtype):
+    x = wide(b, x)
+    square = b.emit("mean", b.emit("multiply", x, x), tuple(axes), True)
+    return b.emit("multiply", x, _rate(b, square, eps)), square
+
+
+@expands("projection")
+def _projection(b: Builder, g, y, axes, centred):
+    g, y, axes = wide(b, g), wide(b, y), tuple(axes)
+    z = b.emit("multiply", y, b.emit("mean", b.emit("multiply", g, y), axes, True))
+    if centred:
+        z = b.emit("add", z, b.emit("mean", g, axes, True))
+    return b.emit("subtract", g, z)
+
+
+@expands("layer_norm")
+def _layer_norm(b: Builder, x, w, bias, eps, dtype):
+    axes = range(len(b.shape(x)) - len(b.shape(w)), len(b.shape(x)))
+    y, _, variance = _standardise(b, x, axes, eps, dtype)
+    scaled = b.emit("multiply", y, wide(b, w))
+    return b.emit("add", scaled, wide(b, bias)), y, variance
+
+
+@expands("layer_norm_gradient")
+def _layer_norm_gradient(b: Builder, g, y, variance, w, eps):
+    g, y, variance, w = (wide(b, x) for x in (g, y, variance, w))
+    cut = len(b.shape(y)) - len(b.shape(w))
+    lead, axes = tuple(range(cut)), tuple(range(cut, len(b.shape(y))))
+    moved = _projection(b, b.emit("multiply", g, w), y, axes, True)
+    dx = b.emit("multiply", moved, _rate(b, variance, eps))
+    return dx, b.emit("sum", b.emit("multiply", g, y), lead, False), b.emit("sum", g, lead, False)
+
+
+@expands("extreme_share")
+def _extreme_share(b: Builder, x, y, axes):
+    """1/how many elements are the extreme y (by being NaN, if y is), else zero."""
+    if isinstance(x, Literal) or isinstance(y, Literal) or b.dtype(x) not in dtypes.REAL:
+        return None
+    same = b.emit("logical_or", b.emit("equal", x, y), b.emit("isnan", x))
+    same = b.emit("cast", same, dtypes.accumulator(b.dtype(x)))
+    if not axes:
+        return same
+    times = b.emit("sum", same, tuple(axes), True)
+    return b.emit("divide", same, times)

@@ -1,0 +1,92 @@
+"""Constant folding: what depends on constants only is computed once, here."""
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ...core.aval import Aval
+from ...core.backends import BACKENDS, KERNELS
+from ...graph.graph import Equation, Graph, Literal
+from ...graph.structured import nested
+from .rewriting import Builder, Replacement, rewritten
+
+# A constant that would be larger than this, and than what it is made of, stays an equation.
+LARGE = 1 << 16
+# Rows that take Python numbers in the place of any of their arrays.
+ARITHMETIC = frozenset(
+    (
+        *("add", "subtract", "multiply", "divide", "maximum", "minimum", "where", "pow"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("strong_product", "strong_quotient"),
+    )
+)
+
+
+def fold(graph: Graph) -> Graph:
+    """The graph with equations over constants computed, and numbers in place of 0-d constants."""
+
+    if not graph.constants:
+        return graph
+
+    def rule(builder: Builder, e: Equation) -> Replacement:
+        if builder.graph.constants.keys().isdisjoint(e.inputs) or any(nested(e.static)):
+            return None
+        made = tuple(graph.avals[i] for i in e.outputs)
+        known = [_known(builder, i) for i in e.inputs]
+        if e.op.name == "guard":  # one that fails does so when it is come to, if ever
+            return (e.inputs[0],) if known[1] is not None and bool(known[1]) else None
+        if any(isinstance(v, np.ndarray) for v in known) and not e.op.foreign:
+            if all(v is not None for v in known) and not _grows(known, made):
+                return _computed(builder, e, known, made)
+            return _with_numbers(builder, e, known, made)
+        return None
+
+    return rewritten(graph, rule)
+
+
+def _known(builder: Builder, i: "int | Literal") -> Any:
+    """A literal's number or a constant's array; None for what is computed."""
+    return i.value if isinstance(i, Literal) else builder.graph.constants.get(i)
+
+
+def _grows(known: list, made: tuple[Aval, ...]) -> bool:
+    """Whether results are large, and larger than the constants that they come from."""
+    size = sum(prod(a.shape) * a.dtype.itemsize for a in made)
+    return size > max(LARGE, sum(v.nbytes for v in known if isinstance(v, np.ndarray)))
+
+
+def _computed(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[int, ...]:
+    """The results as constants, by the backend's kernel.
+
+    NumPy widens bfloat16 beside a Python number; results have the dtype that the row says.
+    """
+    kernel = KERNELS[e.op][np.ndarray]
+    with BACKENDS[np.ndarray].quiet():
+        z = kernel(known, *e.static) if e.op.arity is None else kernel(*known, *e.static)
+        zs = [BACKENDS[np.ndarray].whole(v) for v in ((z,) if e.op.outputs == 1 else z)]
+        zs = [v.astype(a.dtype, copy=False) for v, a in zip(zs, made, strict=True)]
+    return tuple(builder.constant(v) for v in zs)
+
+
+def _with_numbers(builder: Builder, e: Equation, known: list, made: tuple) -> Replacement:
+    """An equation with Python numbers for constants of one number, where its type stays."""
+    if e.op.name not in ARITHMETIC:
+        return None
+    inputs = tuple(
+        Literal(v.reshape(-1)[0].item()) if isinstance(v, np.ndarray) and _is_number(v) else i
+        for i, v in zip(e.inputs, known, strict=True)
+    )
+    if inputs == e.inputs or e.op.shape(*map(builder.aval, inputs), *e.static) != made[0]:
+        return None
+    return (builder.emit(e.op, *inputs, *e.static),)
+
+
+def _is_number(v: np.ndarray) -> bool:
+    """Whether all elements are one number, which Python has too."""
+    if not v.size or v.dtype.kind not in "biuf":
+        return False
+    if v.size == 1:
+        return True
+    bits = np.ascontiguousarray(v).reshape(-1).view(f"V{v.dtype.itemsize}")
+    return not any(v.strides) or bool((bits == bits[0]).all())

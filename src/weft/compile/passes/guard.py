@@ -1,0 +1,27 @@
+"""Rows whose operands are checked beforehand, by a guard."""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from ...core.op import TABLE, Op
+from ...graph.guard import GUARD
+
+__all__ = ["GUARD", "checked"]
+
+
+@lru_cache(maxsize=None)
+def checked(row: str) -> Op:
+    """A row whose indices went through a guard: only that one becomes native code."""
+    return _named(row, f"checked_{row}")
+
+
+@lru_cache(maxsize=None)
+def prepared(row: str) -> Op:
+    """A row whose operands are of the dtype in which it is computed."""
+    return _named(row, f"prepared_{row}")
+
+
+def _named(row: str, name: str) -> Op:
+    op = TABLE[row]
+    compute = op.compute or (lambda xp, *args: getattr(xp, row)(*args))
+    return replace(op, name=name, compute=compute)

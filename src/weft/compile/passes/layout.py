@@ -1,0 +1,150 @@
+"""Layout: transposes and copies moved to where they cost nothing.
+
+A transpose of an operand of a matrix product is a flag of the product, and so is a transposed
+result. What a row broadcasts by itself need not be broadcast before. Slices of one array that were
+put into zeros and added up again are one array with its parts side by side; this turns −0 into
+what it was, where the sum with zeros had made +0 of it.
+"""
+
+from functools import reduce
+
+from ...core import dtypes
+from ...core.op import Partials
+from ...graph.graph import Equation, Graph, Literal
+from .rejoin import rejoined
+from .rewriting import Builder, Replacement, rewritten
+
+
+def layout(graph: Graph) -> Graph:
+    """The graph with fewer copies."""
+    rules = {"permute": _product_transposed, "add": _parts_joined}
+    spread = any(e.op.name == "broadcast_to" for e in graph.equations)
+
+    def rule(builder: Builder, e: Equation) -> Replacement:
+        special = rules.get(e.op.name)
+        made = None if special is None else special(builder, e)
+        return _unspread(builder, e, graph) if made is None else made
+
+    return rewritten(graph, rule, None if spread else rules)
+
+
+def broadcasts(e: Equation) -> bool:
+    """Whether a row repeats its operands to a common shape by itself."""
+    return isinstance(e.op.rule, Partials) or e.op.name in BROADCASTING
+
+
+BROADCASTING = frozenset(
+    (
+        *("where", "gate", "equal", "not_equal", "less", "less_equal", "greater"),
+        *("greater_equal", "logical_and", "logical_or", "logical_xor"),
+    )
+)
+
+
+def _unspread(b: Builder, e: Equation, graph: Graph) -> Replacement:
+    """An elementwise equation of what was broadcast for it."""
+    if not broadcasts(e) or e.op.name == "extreme_share":
+        return None
+    inputs = list(e.inputs)
+    for k, x in enumerate(e.inputs):
+        spread = b.made_by(x, "broadcast_to")
+        if spread is None:
+            continue
+        tried = [*inputs[:k], spread.inputs[0], *inputs[k + 1 :]]
+        if e.op.shape(*map(b.aval, tried), *e.static) == graph.avals[e.outputs[0]]:
+            inputs = tried
+    return None if inputs == list(e.inputs) else (b.emit(e.op, *inputs, *e.static),)
+
+
+def _product_transposed(b: Builder, e: Equation) -> Replacement:
+    """(A·B)ᵀ = Bᵀ·Aᵀ, where nobody else needs A·B."""
+    product = b.made_by(e.inputs[0], "matmul")
+    if product is None or b.uses[e.inputs[0]] > 1:
+        return None
+    x, y = product.inputs
+    n, axes = len(b.shape(e.inputs[0])), tuple(e.static[0])
+    matrices = {len(b.shape(x)), len(b.shape(y))} == {n}
+    if not matrices or n < 2 or axes != (*range(n - 2), n - 1, n - 2):
+        return None
+    return (b.emit("matmul", transposed(b, y), transposed(b, x)),)
+
+
+def transposed(b: Builder, x: "int | Literal") -> int:
+    """x with its last two axes exchanged; a transpose of a transpose is none."""
+    n = len(b.shape(x))
+    axes = (*range(n - 2), n - 1, n - 2)
+    inner = b.made_by(x, "permute")
+    if inner is not None and tuple(inner.static[0]) == axes:
+        return inner.inputs[0]
+    return b.emit("permute", x, axes)
+
+
+# -- parts put into zeros, and added up ------------------------------------------------------
+
+
+def _parts_joined(b: Builder, e: Equation) -> Replacement:
+    """The sum of `unslice`s that fill all places of one axis as one array of those parts."""
+    terms = _terms(b, e)
+    if terms is None or dtypes.is_complex(b.dtype(terms[0].outputs[0])):
+        return None
+    index, shape = terms[0].static
+    axis = next((a for a, n in enumerate(shape) if index[a] != (0, n, 1)), None)
+    if axis is None or not all(_takes_all_but(t.static[0], shape, axis) for t in terms):
+        return None
+    entries: dict = {}  # what is put into each place; several parts are added up
+    for t in terms:
+        entries.setdefault(t.static[0][axis], []).append(t.inputs[0])
+    placed = [(p, _sum(b, entries[p])) for p in sorted(entries, key=_start)]
+    if [p for p, _ in placed] == list(range(shape[axis])):
+        parts = [x for _, x in placed]
+        whole = rejoined(b, parts, axis, True)
+        return (b.emit("stack", parts, axis) if whole is None else whole,)
+    if any(isinstance(p, int) or p[2] != 1 for p, _ in placed):
+        return None
+    return _concatenated(b, placed, axis, shape)
+
+
+def _sum(b: Builder, parts: list) -> int:
+    return reduce(lambda x, y: b.emit("add", x, y), parts)
+
+
+def _start(entry) -> int:
+    return entry if isinstance(entry, int) else entry[0]
+
+
+def _takes_all_but(index, shape, axis: int) -> bool:
+    """Whether a basic index has no new axes, and takes all of every axis but one."""
+    whole = [(0, n, 1) for n in shape]
+    return None not in index and [*index[:axis], *index[axis + 1 :]] == [
+        *whole[:axis],
+        *whole[axis + 1 :],
+    ]
+
+
+def _concatenated(b: Builder, placed: list, axis: int, shape) -> Replacement:
+    ends, at = [], 0
+    for (start, count, _), _ in placed:
+        if start != at:
+            return None
+        at += count
+        ends.append(at)
+    parts = [x for _, x in placed]
+    if at != shape[axis]:
+        return None
+    whole = rejoined(b, parts, axis, False)
+    return (b.emit("concat", parts, axis, tuple(ends)) if whole is None else whole,)
+
+
+def _terms(b: Builder, e: Equation) -> list[Equation] | None:
+    """The `unslice`s of one shape that a chain of additions adds up."""
+    found, todo = [], list(e.inputs)
+    while todo:
+        x = todo.pop()
+        inner = b.made_by(x, "add", "unslice")
+        if inner is None or (inner.op.name == "add" and b.uses[x] > 1):
+            return None
+        if inner.op.name == "add":
+            todo += inner.inputs
+        else:
+            found.append(inner)
+    return found if len({t.static[1] for t in found}) == 1 else None

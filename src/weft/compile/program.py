@@ -1,0 +1,301 @@
+"""One variant of a compiled function: its graph, what goes into it, and where its results go."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..core import versions
+from ..core.backends import BACKENDS
+from ..core.node import ids
+from ..core.value import RESULT, aval_of, wrap
+from ..graph.graph import Graph
+from .arguments import is_flat
+from .derivative import Derivative
+from .holders import Holders
+from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
+from .runtime import Executable
+from .stored import finished
+from .timing import stage, timed
+
+Write = Callable[[Call, np.ndarray], None]
+_new = object.__new__
+
+
+def alone(leaves: list) -> Any:
+    """A result that is one leaf."""
+    return leaves[0]
+
+
+def rebuilder(structure, which: list[int]) -> Callable[[list], Any]:
+    """What makes a tree of this structure of its leaves; the common ones without a walk.
+
+    which  where each leaf is among those that are given, each once
+    """
+    if which != list(range(len(which))):
+        return lambda made: structure.unflatten([made[k] for k in which])
+    if structure.is_leaf():
+        return alone
+    if is_flat(structure) and structure.type in (tuple, list):
+        return structure.type
+    return structure.unflatten
+
+
+@dataclass(frozen=True)
+class Returned:
+    """How one leaf of the function's result is made: `get(call, raws)`.
+
+    position  among the outputs, of a tensor that the program computes
+    """
+
+    get: Callable[[Call, list[np.ndarray]], Any]
+    position: int | None = None
+
+
+@dataclass
+class Program:
+    """What is run for calls of one kind.
+
+    places   where each input of the graph comes from
+    writes   (position among the outputs, what takes it over) for everything that is changed
+    donated  positions of outputs to those of the inputs whose memory they are written into
+    leaves   how the leaves of the result are made, and `rebuild` makes the result of them
+    guards   what must hold for the program to be right
+    before   what is done before each call, and `after` after one that succeeded
+    now      the call that is under way
+    same     arguments, by position, that the function finds by itself as well
+    held     what the key names by identity
+    holders  what leads from the function to the tensors that it found
+    """
+
+    graph: Graph
+    places: list[Place]
+    writes: list[tuple[int, Write]]
+    donated: dict[int, int]
+    leaves: list[Returned]
+    rebuild: Callable[[list], Any]
+    guards: list[Any]
+    before: list[Callable[[], None]]
+    after: list[Callable[[], None]]
+    now: Now
+    same: dict[int, Any] = field(default_factory=dict)
+    derivative: Derivative | None = None
+    held: list[Any] = field(default_factory=list)
+    holders: Holders | None = None
+
+    def __post_init__(self):
+        placed = list(enumerate(self.places))
+        self._captured = [(k, p) for k, p in placed if isinstance(p, Captured)]
+        self.times: dict[str, float] = {}  # seconds that its native code took, by stages
+        self._bound: list[tuple] = []  # (tensor, its array, its node) at the last call
+        self._owners: set[int] = set()  # of the memory that calls write into
+        self._values: list[Any] = [None] * len(self.places)
+        self._arguments = [(k, p.position) for k, p in placed if isinstance(p, Argument)]
+        self._slots = [(k, p.get) for k, p in placed if isinstance(p, Slot)]
+        self._others = [(k, p) for k, p in placed if isinstance(p, Gradient | Number | Words)]
+        self._taken = [(position, k) for position, k in self.donated.items()]
+        self._given = [w for w in self.writes if w[0] not in self.donated]
+        self._late = dict(self.writes)
+        self._found = {id(p.tensor): p for _, p in self._captured}
+        self._changes = bool(self.writes or self.after)
+        self._overwritten = [
+            p for _, p in placed if isinstance(p, Argument) and p.changed and not p.rebinds
+        ]
+
+    @cached_property
+    def executable(self) -> Executable:
+        """The native code, made when it is first asked for."""
+        with timed() as self.times:
+            schedule, memory = finished(self.graph, self.donated)
+            with stage("native code"):
+                return Executable(schedule, memory)
+
+    def begin(self, call: Call) -> None:
+        """Compile it, and take hold of what the first call reads."""
+        _ = self.executable
+        self.differs(call)
+
+    def found(self) -> list[Any]:
+        """The tensors that the function found by itself."""
+        return [*[p.tensor for _, p in self._captured], *self.same.values()]
+
+    # Whether it fits
+
+    def differs(self, call: Call) -> str | None:
+        """Why this program does not fit the state that it finds; None if it does."""
+        self.now.call = call
+        self.now.tick += 1
+        for tensor, raw, node in self._bound:
+            if tensor._data is not raw or tensor._node is not node:
+                self._bound = []
+                break
+        if not self._bound:
+            why = self._bind()
+            if why is not None:
+                return why
+        why = self.holders.changed() if self.holders is not None else None
+        if why is not None:
+            return why
+        for g in self.guards:
+            if not g.holds():
+                return g.broken()
+        for position, tensor in self.same.items():
+            if call.tensors[position] is not tensor:
+                return f"whether argument {position} is a tensor that the function finds by itself"
+        return self._met(call) if self._changes else None
+
+    def _met(self, call: Call) -> str | None:
+        """Whether what is changed meets an argument that would have to change with it."""
+        for k, t in enumerate(call.tensors):
+            if id(t) in self._found:
+                return f"whether argument {k} is a tensor that the function finds by itself"
+        if call.arrays:
+            self._refuse_arrays(call)
+        if self._owners or self._overwritten:
+            self._refuse_overlaps(call)
+        return None
+
+    def _refuse_arrays(self, call: Call) -> None:
+        for p in self.places:
+            if isinstance(p, Argument) and p.changed and p.position in call.arrays:
+                raise errors.StagingError(
+                    f"compile: the function changes {p.label}, which is an array of another "
+                    "library; pass a tensor, wf.tensor(array)"
+                )
+
+    def _refuse_overlaps(self, call: Call) -> None:
+        """Refuse arguments in memory that is written into."""
+        owner, owned = BACKENDS[np.ndarray].owner, self._owners
+        if not self._overwritten and not any([owner(t._data) in owned for t in call.tensors]):
+            return
+        given = [(f"argument {k}", t) for k, t in enumerate(call.tensors)]
+        found = [(p.label, p.tensor) for _, p in self._captured]
+        changed = [(p.label, p.tensor) for _, p in self._captured if p.donated]
+        changed += [given[p.position] for p in self._overwritten]
+        for label, written in changed:
+            for name, t in (*given, *found):
+                if t is not written and np.shares_memory(written._data, t._data):
+                    raise _shared(label, name)
+
+    def _bind(self) -> str | None:
+        """Take hold of the memory of captured tensors, if they are what they were."""
+        for _, p in self._captured:
+            if p.tensor._node is not p.entered_node:
+                return f"whether a gradient is wanted of {p.label}"
+            now = aval_of(p.tensor)
+            if now != p.entered.aval:
+                return f"the shape or dtype of {p.label}: now {now.dtype}{list(now.shape)}"
+        self._own_memory()
+        self._bound = [(p.tensor, p.tensor._data, p.entered_node) for _, p in self._captured]
+        for k, p in self._captured:
+            self._values[k] = p.tensor._data
+        return None
+
+    def _own_memory(self) -> None:
+        """Memory that is written into must be writable, and nobody else's among the inputs."""
+        numpy_ = BACKENDS[np.ndarray]
+        changed = [p for _, p in self._captured if p.donated]
+        for p in changed:
+            if numpy_.frozen(p.tensor._data):
+                p.tensor._data = numpy_.copy(p.tensor._data)
+        self._owners = {numpy_.owner(p.tensor._data) for p in changed}
+        seen = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
+        for p in changed:
+            for _, other in self._captured:
+                if other is not p and seen[id(other)] == seen[id(p)]:
+                    if np.shares_memory(p.tensor._data, other.tensor._data):
+                        raise _shared(p.label, other.label)
+
+    # Calls
+
+    def __call__(self, call: Call) -> Any:
+        for prepare in self.before:
+            prepare()
+        values = self._gathered(call)
+        raws = self.executable.run(values)
+        for position, k in self._taken:
+            if raws[position] is not values[k]:
+                self._late[position](call, raws[position])
+        for position, write in self._given:
+            write(call, raws[position])
+        leaves = [leaf.get(call, raws) for leaf in self.leaves]
+        if self.derivative is not None:
+            self.derivative.attach(call, values, raws, self._results(leaves))
+        for commit in self.after:
+            commit()
+        return self.rebuild(leaves)
+
+    def direct(self) -> Callable[[list[np.ndarray]], Any] | None:
+        """From the arguments' arrays to the result, where nothing else has a part in a call."""
+        computed = [leaf.position for leaf in self.leaves if leaf.position is not None]
+        plain = len(self._arguments) == len(self.places) and not (self.writes or self.guards)
+        bare = not (self.before or self.after or self.derivative)
+        if not plain or not bare or len(computed) < len(self.leaves):
+            return None
+        run, rebuild, result = self.executable.run, self.rebuild, RESULT
+
+        def one(raws: list[np.ndarray]):
+            t = _new(result[0])
+            t._data, t._node = run(raws)[0], None
+            return t
+
+        def several(raws: list[np.ndarray]):
+            made = run(raws)
+            return rebuild([wrap(made[k]) for k in computed])
+
+        return one if computed == [0] and rebuild is alone else several
+
+    def _gathered(self, call: Call) -> list[np.ndarray]:
+        """The inputs' arrays; those that are written into are marked as overwritten now."""
+        values = self._values.copy()
+        for k, position in self._arguments:
+            values[k] = call.tensors[position]._data
+        for k, get in self._slots:
+            values[k] = get()
+        for k, place in self._others:
+            values[k] = place.read(call)
+        if self._owners:
+            now = next(ids)
+            for owner in self._owners:
+                versions.STAMPS[owner] = now
+        return values
+
+    def _results(self, leaves: list) -> dict[int, Any]:
+        """The tensors that were computed, by their position among the outputs."""
+        return {
+            r.position: t
+            for r, t in zip(self.leaves, leaves, strict=True)
+            if r.position is not None
+        }
+
+
+def _shared(changed: str, other: str) -> errors.StagingError:
+    return errors.StagingError(
+        f"compile: {changed} is changed in place and shares its memory with {other}; give one of "
+        "them a copy (.clone())"
+    )
+
+
+def returned_tensor(position: int, node) -> Returned:
+    """A result that the program computes."""
+    return Returned(lambda call, raws: wrap(raws[position], node), position)
+
+
+def returned_argument(place: Argument) -> Returned:
+    """An argument that the function gives back."""
+    return Returned(lambda call, raws: call.tensors[place.position])
+
+
+def returned_object(x) -> Returned:
+    """Something that is the same at each call; arrays are copied, as somebody may write there."""
+    if isinstance(x, np.ndarray):
+        return Returned(lambda call, raws: x.copy())
+    return Returned(lambda call, raws: x)
+
+
+def returned_number(read: Callable[[], Any]) -> Returned:
+    """A number that Python computes."""
+    return Returned(lambda call, raws: read())

@@ -1,0 +1,1 @@
+"""Routines: native code for rows that are no loop nests of elementwise steps."""

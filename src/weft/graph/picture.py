@@ -1,0 +1,237 @@
+"""Pictures of programs as data: boxes with a row for each equation, and the values between them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from .. import errors
+from .graph import Equation, Graph, Literal
+
+FORMATS = ("svg", "dot")
+LOCAL = ("input", "again")  # marks of rows that other boxes do not read
+_INSIDE = 12  # equations of a nested program
+_LONGEST = 44  # characters of a row's text
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of a box: the values that it makes and reads, its text and its type.
+
+    mark  "output", "view" (no work of its own), "input" or "again" (only for its own box), or ""
+    """
+
+    makes: tuple
+    reads: tuple
+    text: str
+    type: str = ""
+    mark: str = ""
+
+
+@dataclass
+class Box:
+    """What is drawn together.
+
+    kind  how it is coloured: "input", "constant", "kernel", "product", "routine", "library",
+          "check", "loop" or "plain"
+    """
+
+    title: str
+    kind: str
+    rows: list[Row] = field(default_factory=list)
+
+
+@dataclass
+class Picture:
+    """A program to be drawn."""
+
+    title: str
+    boxes: list[Box]
+
+    def edges(self) -> dict[tuple[int, int], int]:
+        """How many values go from one box to another."""
+        rows = [(k, row) for k, box in enumerate(self.boxes) for row in box.rows]
+        home = {v: k for k, row in rows if row.mark not in LOCAL for v in row.makes}
+        own = {(k, v) for k, row in rows for v in row.makes}
+        found: dict[tuple[int, int], set] = {}
+        for k, row in rows:
+            for v in row.reads:
+                if v in home and (k, v) not in own:
+                    found.setdefault((home[v], k), set()).add(v)
+        return {ends: len(values) for ends, values in found.items()}
+
+
+def drawn(picture: Picture, path=None, format: str = "svg") -> str:
+    """The picture as text; it is written to a file if there is a path, whose ending may say how."""
+    if path is not None and Path(path).suffix[1:] in FORMATS:
+        format = Path(path).suffix[1:]
+    if format not in FORMATS:
+        raise errors.ArgumentError(f"draw: format={format!r}, expected 'svg' or 'dot'")
+    if format == "svg":
+        from .svg import svg
+
+        made = svg(picture)
+    else:
+        made = dot(picture)
+    if path is not None:
+        Path(path).write_text(made, encoding="utf-8")
+    return made
+
+
+# Programs
+
+
+def picture_of(graph: Graph, title: str = "program", names: Mapping[int, str] | None = None):
+    """A program as it is written: a box for what each of the user's lines does at a time."""
+    rows = inputs_of(graph, names or {})
+    boxes: list[Box] = []
+    line = None
+    for e in graph.equations:
+        if e.line != line:
+            line = e.line
+            boxes.append(Box(line, "plain"))
+        boxes[-1].rows += [row_of(graph, e), *body_rows(e)]
+    return Picture(title, [*sources(rows), *with_inputs(boxes, {i: [r] for i, r in rows.items()})])
+
+
+def row_of(graph: Graph, e: Equation, mark: str = "") -> Row:
+    """An equation as a row."""
+    reads = tuple([i for i in e.inputs if not isinstance(i, Literal)])
+    operands = [repr(i.value) if isinstance(i, Literal) else f"v{i}" for i in e.inputs]
+    static = [_static(s) for s in e.static]
+    made = ", ".join(f"v{i}" for i in e.outputs)
+    text = shortened(f"{made} = {e.op.name}({', '.join([*operands, *static])})", _LONGEST)
+    mark = mark or ("output" if set(e.outputs) & set(graph.outputs) else "")
+    return Row(e.outputs, reads, text, type_of(graph, e.outputs[0]), mark)
+
+
+def bodies_of(e: Equation) -> list[Graph]:
+    """The nested programs of an equation: what a loop repeats, the branches of a condition."""
+    return [graph for s in e.static for graph in getattr(s, "graphs", ())]
+
+
+def body_rows(e: Equation) -> list[Row]:
+    """What is inside of a loop or a condition, below its row; the names are of its own."""
+    rows, whole = [], e.outputs[:1]
+    for n, body in enumerate(bodies_of(e)):
+        rows.append(Row((), whole, f"┌ body {n}" if n else "┌ body", "", "view"))
+        for inner in body.equations[:_INSIDE]:
+            row = row_of(body, inner)
+            rows.append(Row((), whole, f"│ {row.text}", row.type, "view"))
+        if len(body.equations) > _INSIDE:
+            rows.append(Row((), whole, f"│ and {len(body.equations) - _INSIDE} more", "", "view"))
+    return rows
+
+
+def _static(value) -> str:
+    """An argument that is no operand; of nested programs, how long they are."""
+    bodies = getattr(value, "graphs", ())
+    if bodies:
+        return " / ".join(f"{len(g.equations)} equations" for g in bodies)
+    return shortened(repr(value).replace("dtype(", "").replace("')", "'"), 16)
+
+
+def inputs_of(graph: Graph, names: Mapping[int, str]) -> dict[int, Row]:
+    """The inputs and constants as rows; names begin with "argument" for those that calls bring."""
+    rows = {}
+    for i in (*graph.inputs, *graph.constants):
+        name = shortened(names.get(i, "constant" if i in graph.constants else "argument"), 34)
+        brought = name.startswith("argument")
+        mark = "output" if i in graph.outputs else "" if brought else "input"
+        rows[i] = Row((i,), (), f"v{i} {name}", type_of(graph, i), mark)
+    return rows
+
+
+def sources(rows: Mapping[int, Row]) -> list[Box]:
+    """A box for each argument of a program."""
+    return [Box("input", "input", [row]) for row in rows.values() if row.mark != "input"]
+
+
+def with_inputs(boxes: Iterable[Box], rows: Mapping[int, list[Row]]) -> list[Box]:
+    """Boxes, where what is there without being computed is named in each box that reads it."""
+    made = []
+    for box in boxes:
+        own = {v for row in box.rows for v in row.makes}
+        read = dict.fromkeys([v for row in box.rows for v in row.reads if v not in own])
+        local = [
+            replace(r, mark="input") for v in read for r in rows.get(v, ()) if _is_local(rows, v)
+        ]
+        made.append(Box(box.title, box.kind, [*dict.fromkeys(local), *box.rows]))
+    return made
+
+
+def _is_local(rows: Mapping[int, list[Row]], v: int) -> bool:
+    return rows[v][0].mark == "input"
+
+
+def type_of(graph: Graph, i: int) -> str:
+    """The dtype and the shape of a value."""
+    a = graph.avals[i]
+    return f"{short_dtype(str(a.dtype))}[{','.join(map(str, a.shape))}]"
+
+
+def short_dtype(name: str) -> str:
+    """`f32` for float32."""
+    for long, short in (("bfloat", "bf"), ("float", "f"), ("uint", "u"), ("int", "i")):
+        if name.startswith(long):
+            return short + name.removeprefix(long)
+    return name.replace("complex", "c")
+
+
+def shortened(text: str, most: int) -> str:
+    """Text of at most so many characters."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+# DOT
+
+_FILLS = {
+    "input": "#ffffff",
+    "constant": "#f1f1f1",
+    "kernel": "#d7e8fb",
+    "product": "#ffe2bd",
+    "routine": "#d9f0d3",
+    "library": "#fbd5d5",
+    "check": "#fff6c4",
+    "loop": "#e6dcf5",
+    "plain": "#eef2f6",
+}
+
+
+def fill_of(kind: str) -> str:
+    """The colour of a kind of box."""
+    return _FILLS[kind]
+
+
+def dot(picture: Picture) -> str:
+    """The picture in Graphviz's language: a node for each row, a cluster for each box."""
+    lines = [
+        "digraph program {",
+        f"  label={_quoted(picture.title)}; rankdir=TB; fontname=monospace;",
+        "  node [shape=box, style=filled, fontname=monospace, fontsize=10];",
+    ]
+    home: dict = {}
+    own: dict = {}
+    for k, box in enumerate(picture.boxes):
+        lines.append(f"  subgraph cluster_{k} {{")
+        lines.append(
+            f"    label={_quoted(box.title)}; style=filled; color={_quoted(fill_of(box.kind))};"
+        )
+        for n, row in enumerate(box.rows):
+            name = f"n{k}_{n}"
+            own |= {(k, v): name for v in row.makes}
+            home |= {} if row.mark in LOCAL else dict.fromkeys(row.makes, name)
+            more = ", penwidth=2" if row.mark == "output" else ""
+            label = f"{row.text}\n{row.type}" if row.type else row.text
+            lines.append(f"    {name} [label={_quoted(label)}, fillcolor=white{more}];")
+        lines.append("  }")
+    for k, box in enumerate(picture.boxes):
+        for n, row in enumerate(box.rows):
+            for v in dict.fromkeys(row.reads):
+                if (k, v) in own or v in home:
+                    lines.append(f"  {own.get((k, v)) or home[v]} -> n{k}_{n};")
+    return "\n".join([*lines, "}", ""])
+
+
+def _quoted(text: str) -> str:
+    text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{text}"'

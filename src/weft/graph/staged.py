@@ -1,0 +1,350 @@
+"""Staged: the box of a value that is not computed; its operations are only written down."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..core.aval import Aval
+from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.box import BOXES, Box, Level
+from ..core.dtypes import is_inexact, promote_all
+from ..core.op import TABLE, Op
+from ..core.origin import here, origin
+from ..core.settings import current
+from ..core.value import aval_of
+from .graph import Equation, Graph, Literal
+from .unrecorded import UNRECORDED
+
+REMEDY = (
+    "branch with wf.cond or wf.where, pass what it depends on as a static argument "
+    "(static_argnames=…), or move this outside of the function"
+)
+
+_OTHERWISE = "pass it as a static argument (static_argnames=…), or move this out of the function"
+# What to do instead of asking for a number, by what asks.
+_REMEDIES = {
+    "bool()": "branch with wf.cond or wf.where, loop with wf.while_loop, or if it is the same at "
+    "many calls, " + _OTHERWISE,
+    "int()": "keep it a tensor (x[i], wf.where and wf.take have tensors for indices), "
+    + _OTHERWISE,
+    "item()": "keep it a tensor (wf.where and all other functions take them), return it and read "
+    "it after the call, " + _OTHERWISE,
+}
+_REMEDIES |= {"an index": _REMEDIES["int()"]}
+
+# Rows whose result may be memory of their first argument: what is written there shows in both.
+VIEWS = frozenset(
+    (
+        *("alias", "broadcast_to", "conj", "detach", "einsum", "flip", "imag", "invertible"),
+        *("permute", "real", "reshape", "slice_", "windows"),
+    )
+)
+
+
+class Memory:
+    """Memory that several values of a program lie in, and how often it was written into.
+
+    latest  the value of all of it; None if the last that was written was a part
+    """
+
+    __slots__ = ("latest", "written")
+
+    def __init__(self):
+        self.written = 0
+        self.latest: Staged | None = None
+
+
+class Staging:
+    """A program that is being written down: its graph, and whether that has ended."""
+
+    # Whether it is differentiated by running its equations again, so that they have to say where
+    # no derivative goes; of others, nodes outside of the boxes know that.
+    replayed = False
+
+    def __init__(self, name: str):
+        self.name = name
+        self.graph = Graph()
+        self.closed = False
+        self.settled = False  # whether nothing is written into memory any more
+        self._known: dict[int, int] = {}  # index by identity; the graph's constants keep it alive
+
+    def input(self, level: float, aval: Aval) -> "Staged":
+        """A new value that is given at each call."""
+        i = self.graph.new(aval)
+        self.graph.inputs.append(i)
+        return Staged(level, self, i)
+
+    def constant(self, value) -> int:
+        """The index of a raw array; one that came before keeps its index."""
+        if value.__class__ is Staged:
+            raise leaked(value)
+        i = self._known.get(id(value))
+        if i is None:
+            whole = BACKENDS[value.__class__].whole(value)
+            i = self._known[id(value)] = self.graph.new(aval_of(whole))
+            self.graph.constants[i] = whole
+            if whole is not value:  # a NumPy scalar: nobody else keeps it alive
+                del self._known[id(value)]
+        return i
+
+    def index_of(self, x) -> int:
+        """The index of a value of the program, or of a raw array."""
+        own = x.__class__ is Staged and x.staging is self
+        return _current(x).index if own else self.constant(x)
+
+    def value(self, level: float, index: int) -> "Staged":
+        """The value with this index."""
+        return Staged(level, self, index)
+
+    def emit(self, op: Op, inputs: tuple, static: tuple, avals: tuple) -> tuple[int, ...]:
+        """Write an equation down; the indices of its results."""
+        outputs = tuple([self.graph.new(a) for a in avals])
+        self.graph.equations.append(Equation(op, inputs, static, outputs, origin()))
+        return outputs
+
+    def made_at(self, index: int) -> str:
+        """Where a value was made, in words."""
+        for e in self.graph.equations:
+            if index in e.outputs:
+                return f"made by {e.op.name} at {e.line}"
+        return "one of its inputs or constants"
+
+
+class Staged(Box):
+    """A value of a program that is being written down: its index there, which has an aval.
+
+    memory   what it lies in, if somebody else does, or has written there
+    written  how often that had been written into when the value was made
+    whole    whether it is all of that memory, as it lies there
+    """
+
+    __slots__ = ("aval", "index", "memory", "staging", "whole", "written")
+    staged = True
+
+    def __init__(self, level: float, staging: Staging, index: int):
+        self.level, self.staging, self.index = level, staging, index
+        self.aval = staging.graph.avals[index]
+        self.memory: Memory | None = None
+        self.written, self.whole = 0, True
+
+    def own_memory(self) -> Memory:
+        """What the value lies in."""
+        if self.memory is None:
+            self.memory = Memory()
+            self.memory.latest = self
+        return self.memory
+
+    def overwritten(self, value: "Staged") -> "Staged":
+        """The same memory with this value in it; who looks at the old one is refused."""
+        new = Staged(value.level, value.staging, value.index)
+        new.memory = self.own_memory()
+        new.memory.written += 1
+        new.written, new.whole = new.memory.written, self.whole
+        new.memory.latest = new if self.whole else None
+        return new
+
+    @property
+    def inner(self) -> Aval:
+        """What is known; there is nothing below to compute with."""
+        return self.aval
+
+    @property
+    def known(self) -> Any:
+        """The array of a constant; None for what is given or computed at each call."""
+        return self.staging.graph.constants.get(self.index)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.aval.shape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.aval.dtype
+
+    @property
+    def device(self) -> str:
+        return self.aval.device
+
+    @classmethod
+    def interpret(cls, op: Op, level: float, operands: list, static: tuple) -> Any:
+        """Find the results' avals by the row's shape rule, and append the equation."""
+        staging = next(x.staging for x in operands if x.__class__ is cls and x.level == level)
+        if staging.closed:
+            raise leaked(next(x for x in operands if x.__class__ is cls and x.level == level))
+        if op.stage is not None:
+            return op.stage(operands, static)
+        if op.promote != ():
+            operands = _alike(op, level, operands)
+        inputs, avals = [], []
+        for x in operands:
+            if x.__class__ is cls and x.level == level:
+                inputs.append(_current(x).index)
+                avals.append(x.aval)
+            elif x is None or type(x) in PYTHON_SCALARS:
+                inputs.append(Literal(x))
+                avals.append(None if x is None else aval_of(x))
+            else:
+                i = staging.constant(x)
+                inputs.append(i)
+                avals.append(staging.graph.avals[i])
+        z = op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
+        zs = (z,) if op.outputs == 1 else tuple(z)
+        _refuse_unknown(op, zs)
+        _refuse_large(op, inputs, zs)
+        outputs = staging.emit(op, tuple(inputs), static, zs)
+        made = tuple([cls(level, staging, i) for i in outputs])
+        if staging.replayed and op is not UNRECORDED and not current.get().grad:
+            made = tuple([y.unrecorded() if is_inexact(y.dtype) else y for y in made])
+        if op.name in VIEWS and operands[0].__class__ is cls:
+            memory = operands[0].own_memory()
+            for y in made:
+                y.memory, y.written = memory, memory.written
+                y.whole = op.name in ("alias", "detach") and operands[0].whole
+        return made[0] if op.outputs == 1 else made
+
+    @classmethod
+    def lift(cls, level: Level, value) -> "Staged":
+        """A value from below, where there are captured tensors and constants."""
+        staging = level.trace
+        if hasattr(value, "_data"):
+            return staging.of(value)._data
+        return cls(level.tag, staging, staging.constant(value))
+
+    def beside(self, value) -> "Staged":
+        if hasattr(value, "_data"):
+            return self.staging.of(value)._data  # type: ignore[attr-defined]
+        return Staged(self.level, self.staging, self.staging.constant(value))
+
+    def stopped(self) -> "Staged":
+        """The same, if what differentiates it is outside of the box; else by an equation."""
+        if not self.staging.replayed:
+            return self
+        return Staged.interpret(TABLE["detach"], self.level, [self], ())
+
+    def unrecorded(self) -> "Staged":
+        """The same by an equation through which no cotangent comes back."""
+        return Staged.interpret(UNRECORDED, self.level, [self], ())
+
+    def item(self):
+        return self.number("item()")
+
+    def number(self, what: str):
+        remedy = _REMEDIES.get(what, _REMEDIES["item()"])
+        raise unread(self, f"a number of it, as {what} asks for", remedy)
+
+    def text(self) -> str:
+        return f"StagedTensor(shape={self.shape}, dtype={self.dtype})"
+
+    def no_array(self) -> str:
+        return str(unread(self, "an array of it").message)
+
+
+def refreshed(x: Staged) -> Staged:
+    """What lies in the memory of x now: somebody may have written there under another name."""
+    if x.memory is None or x.written == x.memory.written:
+        return x
+    return x.memory.latest if x.whole and x.memory.latest is not None else _current(x)
+
+
+def _current(x: Staged) -> Staged:
+    """x, unless something else was written into its memory since."""
+    if x.memory is not None and x.written != x.memory.written and not x.staging.settled:
+        raise errors.StagingError(
+            f"{x.staging.name} is being compiled, and a value in it "
+            f"({x.staging.made_at(x.index)}) lies in memory that was written into after that; "
+            "make a copy before (.clone()), or take it again afterwards"
+        )
+    return x
+
+
+def unread(x: Staged, what: str, remedy: str = REMEDY) -> errors.StagingError:
+    """Why a value cannot be looked at, and what to do."""
+    if x.staging.closed:
+        return leaked(x)
+    return errors.StagingError(
+        f"{x.staging.name} is being compiled, and a tensor in it ({x.staging.made_at(x.index)}) "
+        f"has no values yet to make {what}; {remedy}"
+    )
+
+
+def leaked(x: Staged) -> errors.LeakedTensor:
+    """What to say of a value whose program has ended."""
+    return errors.LeakedTensor(
+        f"a tensor of {x.staging.name} ({x.staging.made_at(x.index)}) was kept somewhere while the "
+        "function was being compiled, and is used after that; return it from the function instead"
+    )
+
+
+def _refuse_unknown(op: Op, avals: tuple) -> None:
+    if any([-1 in a.shape for a in avals]):
+        raise errors.StagingError(
+            f"{op.name}: the shape of the result depends on the values, and a compiled function "
+            "knows all shapes beforehand; use wf.where in place of a mask, or call it outside"
+        )
+
+
+def _refuse_large(op: Op, inputs: list, avals: tuple) -> None:
+    """Refuse integers that the integers of the result cannot hold."""
+    for i in inputs:
+        if i.__class__ is Literal and i.value.__class__ is int and avals[0].dtype.kind in "iu":
+            info = np.iinfo(avals[0].dtype)
+            if not info.min <= i.value <= info.max:
+                raise errors.ArgumentError(
+                    f"{op.name}: Python integer {i.value} out of bounds for {avals[0].dtype}"
+                )
+
+
+def _alike(op: Op, level: float, operands: list) -> list:
+    """Operands of one dtype: rules combine raw values as they are, NumPy converts silently."""
+    picked = range(len(operands)) if op.promote is None else op.promote
+    arrays = [
+        i for i in picked if operands[i] is not None and type(operands[i]) not in PYTHON_SCALARS
+    ]
+    kinds = [aval_of(operands[i]).dtype for i in arrays]
+    if all([k is kinds[0] for k in kinds]):
+        return operands
+    common = promote_all(kinds)
+    cast = TABLE["cast"]
+    changed = list(operands)
+    for i, kind in zip(arrays, kinds, strict=True):
+        if kind != common:
+            x = operands[i]
+            if not (x.__class__ is Staged and x.level == level):
+                own = [o for o in operands if o.__class__ is Staged and o.level == level]
+                x = own[0].beside(x)
+            changed[i] = Staged.interpret(cast, level, [x], (common,))
+    return changed
+
+
+class Abstract:
+    """What is asked of a backend outside of operations, for values that are not computed."""
+
+    array_type = None  # nothing computes with it
+    name = "abstract"
+
+    def dtype_of(self, x: Aval) -> np.dtype:
+        return x.dtype
+
+    def device_of(self, x: Aval) -> str:
+        return x.device
+
+    def nbytes(self, x: Aval) -> int:
+        return int(np.prod(x.shape, dtype=np.int64)) * x.dtype.itemsize
+
+    def owner(self, x: Aval) -> int:
+        return id(x)
+
+    def as_index(self, i, like) -> Any:
+        return i if i.__class__ in BOXES else BACKENDS[np.ndarray].as_index(i, np.empty(0))
+
+    def to_numpy(self, x: Aval):
+        raise errors.StagingError(
+            f"a function is being compiled, and at {here()} the values of a tensor are looked at, "
+            f"which are not known yet; {REMEDY}"
+        )
+
+    all_finite = to_numpy
+
+
+BACKENDS[Aval] = Abstract()

@@ -1,0 +1,234 @@
+"""Steps, averages and clipping in a function that is being compiled, on state as inputs."""
+
+from collections.abc import Callable
+from math import inf
+from operator import is_
+from typing import Any
+
+from .. import errors
+from ..array.inplace import refuse_staging
+from ..array.make import asarray
+from ..core import dtypes
+from ..core.aval import Aval
+from ..core.value import wrap
+from ..ops.complex_ import abs_
+from ..ops.elementwise import where
+from ..ops.reduce import amax
+from ..ops.structural import stack, sum_
+from ..transform.backward import no_grad
+from .parameters import Entry
+from .rules import average
+from .stamped import Stamps
+from .state import like
+from .walk import working_dtype
+
+
+class Numbers:
+    """The numbers of one step of parameters that are equally far, found anew at each call.
+
+    Nothing is counted until the call has succeeded: then `commit` does.
+    """
+
+    def __init__(self, optimizer, entries: list[Entry], ahead: int, now):
+        self.optimizer, self.entries, self.ahead, self.now = optimizer, entries, ahead, now
+        self._tick = -1
+        slots = optimizer.slots(entries[0].group, entries[0].param._data)
+        self._arrays = {n: Aval(s.shape, s.dtype, s.device) for n, s in slots.items()}
+
+    def of_step(self) -> dict[str, Any]:
+        """What the rule gets in this call."""
+        if self._tick != self.now.tick:
+            self._tick = self.now.tick
+            self._count()
+        return self._numbers
+
+    def _count(self) -> None:
+        """The numbers of the step, and those of the state that it changes."""
+        optimizer, entry = self.optimizer, self.entries[0]
+        have = optimizer.state.get(entry.key, optimizer.started)
+        begun = {name: have[name] for name in optimizer.started}
+        own = begun | self._arrays
+        for _ in range(self.ahead):
+            own["step"] += 1
+            self._numbers = optimizer.numbers(entry.group, own)
+        self._counted = {name: own[name] for name, v in begun.items() if own[name] != v}
+
+    def alike(self) -> bool:
+        """Whether all of these parameters are equally far."""
+        self.of_step()
+        started, state = self.optimizer.started, self.optimizer.state
+        first, *others = [state.get(e.key, started) for e in self.entries]
+        return all([s[n] == first[n] for s in others for n in started])
+
+    def commit(self) -> None:
+        """Count the step."""
+        state = self.optimizer.state
+        for e in self.entries:
+            state[e.key].update(self._counted)
+
+
+class Settled:
+    """Makes the states of parameters, or brings them in line, where they are others than before."""
+
+    def __init__(self, optimizer, entries: list[Entry]):
+        self.optimizer, self.entries, self._known = optimizer, entries, []
+
+    def __call__(self) -> None:
+        state = self.optimizer.state
+        found = [state.get(e.key) for e in self.entries]
+        if len(found) == len(self._known) and all(map(is_, found, self._known)):
+            return
+        for e in self.entries:
+            self.optimizer.settle(e)
+        self._known = [state[e.key] for e in self.entries]
+
+
+def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
+    """Write the step of these parameters down."""
+    slots = staging.kept(optimizer, dict)  # what earlier steps of the program made of the state
+    _depend_on_settings(optimizer, staging)
+    for entries in _equally_far(optimizer, pairs, slots):
+        ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
+        for e in entries:
+            slots[e.key, "steps"] = ahead
+        numbers = Numbers(optimizer, entries, ahead, staging.now)
+        name = staging.name_of(optimizer, type(optimizer).__name__)
+        which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
+        staging.depends(f"{which} (step {ahead} of a call)", numbers.alike)
+        if ahead == 1:
+            staging.before.append(Settled(optimizer, entries))
+        staging.after.append(numbers.commit)
+        given = _hosts(optimizer, numbers, staging)
+        gradients = {e.key: g for e, g in pairs}
+        stamps = Stamps(staging)
+        with no_grad():
+            for e in entries:
+                _update(optimizer, e, gradients[e.key], given, slots, stamps)
+    optimizer.changed = [e.param for e, _ in pairs]  # what an average follows
+
+
+def _depend_on_settings(optimizer, staging) -> None:
+    """The settings that rules branch on, or that are not read at each call."""
+    groups = optimizer.param_groups
+    static = [name for name in groups[0] if name not in ("params", "name", "lr", "lr_scale")]
+    looked = [name for name in groups[0] if name not in ("params", "name")]
+    known: list = [None, None]  # the groups as they were last, and what that comes to
+
+    def settings() -> list:
+        now = [[len(group), *[group[name] for name in looked]] for group in groups]
+        if now != known[0]:
+            optimizer._check_groups()
+            now = [[len(group), *[group[name] for name in looked]] for group in groups]
+            read = [[group["lr"] is None, *[group[name] for name in static]] for group in groups]
+            known[:] = now, read
+        return known[1]
+
+    name = staging.name_of(optimizer, type(optimizer).__name__)
+    staging.depends(f"{name}'s settings ({', '.join(static)})", settings)
+
+
+def _equally_far(optimizer, pairs, slots) -> list[list[Entry]]:
+    """The parameters of a step by their group and the numbers of their state."""
+    found: dict[tuple, list[Entry]] = {}
+    for e, _ in pairs:
+        have = optimizer.state.get(e.key, optimizer.started)
+        far = tuple([have[name] for name in optimizer.started])
+        found.setdefault((id(e.group), slots.get((e.key, "steps"), 0), *far), []).append(e)
+    return list(found.values())
+
+
+def _hosts(optimizer, numbers: Numbers, staging) -> dict[str, Any]:
+    """The numbers of a step as numbers of each call."""
+    name = staging.name_of(optimizer, type(optimizer).__name__)
+
+    def reader(key: str) -> Callable[[], Any]:
+        return lambda: numbers.of_step()[key]
+
+    return {
+        key: value if value is None else staging.host(f"{name}.{key}", reader(key))
+        for key, value in numbers.of_step().items()
+    }
+
+
+def _update(optimizer, entry: Entry, gradient, given: dict, slots: dict, stamps: Stamps) -> None:
+    p, staging = entry.param, stamps.staging
+    if dtypes.is_complex(p.dtype):
+        raise errors.StagingError(
+            f"{type(optimizer).__name__}.step: the parameter {entry.key!r} is {p.dtype}, and a "
+            "compiled step takes real ones; step outside of the compiled function"
+        )
+    value = p.detach()
+    g = optimizer.fitting_gradient(entry, gradient)
+    names = list(optimizer.slots(entry.group, value._data))
+    state = [_slot(optimizer, entry, name, value, slots, staging) for name in names]
+    own = dict(optimizer.started) | {n: slots[entry.key, n].staged for n in names}
+    rule = optimizer.rule_of(own)
+    hyper = {k: (entry.group | given)[k] for k in optimizer.keywords(rule)}
+    work = working_dtype(p.dtype)
+    columns = [x if x.dtype == dtypes.uint8 else x.to(work) for x in (value, g, *state)]
+    new, *rest = stamps(rule, columns, hyper)
+    staging.assign(p, new.to(p.dtype))
+    for name, made in zip(names, rest, strict=True):
+        place = slots[entry.key, name]
+        place.staged = made.to(place.entered.aval.dtype)._data
+
+
+def _slot(optimizer, entry: Entry, name: str, value, slots: dict, staging):
+    """An array of a parameter's state, as it is at this point of the program."""
+    if (entry.key, name) not in slots:
+        slot = optimizer.slots(entry.group, value._data)[name]
+        slots[entry.key, name] = staging.slot(
+            f"{name} of {entry.key!r}",
+            Aval(slot.shape, slot.dtype, slot.device),
+            lambda: optimizer.state[entry.key][name],
+        )
+    return wrap(slots[entry.key, name].staged)
+
+
+def follow(ema, entries: list[Entry], staging) -> None:
+    """Write down that averages follow their parameters."""
+    name = staging.name_of(ema, "EMA")
+    staging.fixed(f"{name}'s decay", ema, "decay")
+    staging.fixed(f"whether {name}'s averages are in the parameters' place", ema, "is_swapped")
+    averages = staging.kept(ema, dict)
+    with no_grad():
+        for e in entries:
+            if e.key not in averages:
+                averages[e.key] = _average(ema, e, staging)
+            place, p = averages[e.key], e.param.detach()
+            work = working_dtype(p.dtype)
+            (made,) = average(wrap(place.staged).to(work), p.to(work), decay=ema.decay)
+            place.staged = made.to(place.entered.aval.dtype)._data
+    staging.after.append(ema.count)
+
+
+def _average(ema, entry: Entry, staging):
+    slot = like(entry.param._data)
+    kind = Aval(slot.shape, slot.dtype, slot.device)
+    return staging.slot(f"the average of {entry.key!r}", kind, lambda: ema.raw(entry.key))
+
+
+def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: bool):
+    """`clip_grad_norm` written down; the norm is a tensor in double precision."""
+    if error_if_nonfinite:
+        refuse_staging("clip_grad_norm(error_if_nonfinite=True)", "look at the norm outside of it")
+    if not held:
+        return asarray(0.0, dtype=dtypes.float64)
+    with no_grad():
+        sizes = [abs_(h.grad.detach()).to(dtypes.float64) for h in held]
+        if norm_type == inf:
+            total = _joined(amax, [x for x in sizes if x.size])
+        else:
+            powers = [x * x if norm_type == 2 else x**norm_type for x in sizes]
+            total = _joined(sum_, powers) ** (1.0 / norm_type)
+        factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
+        for h in held:
+            wide = dtypes.accumulator(h.grad.dtype)
+            h.replace((h.grad.detach().to(wide) * factor.to(wide)).to(h.grad.dtype))
+    return total
+
+
+def _joined(reduce: Callable, arrays: list):
+    """All elements of all arrays reduced to one."""
+    each = [reduce(x, tuple(range(x.ndim)), False) for x in arrays]
+    return reduce(stack(each, 0), (0,), False)

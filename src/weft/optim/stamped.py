@@ -1,0 +1,63 @@
+"""A rule that is written down once for parameters of one kind, and stamped for the others."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ..core.value import wrap
+from ..graph.graph import Equation
+from ..graph.staged import Staged
+
+
+@dataclass(frozen=True)
+class _Stamp:
+    """What a rule wrote: equations, by the indices of its operands, and the indices it gave."""
+
+    rule: Callable
+    operands: list[int]
+    equations: list[Equation]
+    results: list[int]
+
+
+class Stamps:
+    """Rules over columns of a program, with the same settings.
+
+    A rule that reads something else from each call, a random draw say, is run for each parameter.
+    """
+
+    def __init__(self, staging):
+        self.staging = staging
+        self._known: dict[tuple, _Stamp] = {}
+
+    def __call__(self, rule: Callable, columns: list, settings: dict[str, Any]) -> list:
+        """rule(*columns, **settings); for one rule the settings are the same at each call."""
+        graph = self.staging.graph
+        operands = [self.staging.index_of(x._data) for x in columns if self._is_own(x)]
+        if len(set(operands)) < len(columns):
+            return list(rule(*columns, **settings))
+        key = (id(rule), *[graph.avals[i] for i in operands])
+        stamp = self._known.get(key)
+        if stamp is not None:
+            level = columns[0]._data.level
+            made = self._stamped(stamp, operands)
+            return [wrap(self.staging.value(level, i)) for i in made]
+        start, entered = len(graph.equations), len(graph.inputs)
+        made = list(rule(*columns, **settings))
+        if len(graph.inputs) == entered and all(map(self._is_own, made)):
+            results = [self.staging.index_of(x._data) for x in made]
+            self._known[key] = _Stamp(rule, operands, graph.equations[start:], results)
+        return made
+
+    def _is_own(self, x) -> bool:
+        """Whether a tensor is a value of the program, of no transformation inside it."""
+        return x._data.__class__ is Staged and x._data.staging is self.staging
+
+    def _stamped(self, stamp: _Stamp, operands: list[int]) -> list[int]:
+        graph = self.staging.graph
+        names = dict(zip(stamp.operands, operands, strict=True))
+        for e in stamp.equations:
+            inputs = tuple([names.get(i, i) if i.__class__ is int else i for i in e.inputs])
+            outputs = tuple([graph.new(graph.avals[i]) for i in e.outputs])
+            names.update(zip(e.outputs, outputs, strict=True))
+            graph.equations.append(e._replace(inputs=inputs, outputs=outputs))
+        return [names.get(i, i) for i in stamp.results]

@@ -1,0 +1,81 @@
+"""A step of training as compiled programs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from ..array.manipulation import stack
+from ..compile.jit import compile
+from ..core import dtypes
+from ..optim import clip_grad_value
+from ..transform.backward import no_grad
+from .objective import Means
+from .step import Stepper
+
+# Batches of so many shapes may be trained on.
+VARIANTS = 32
+
+
+def compiled(name: str, f: Callable) -> Callable:
+    """A part of training under a name of its own in messages."""
+    part = partial(f)
+    part.__name__ = name  # type: ignore[attr-defined]
+    return compile(part, max_variants=VARIANTS)
+
+
+@dataclass(frozen=True)
+class CompiledStepper(Stepper):
+    """A step as programs: the gradient of a batch, the norm, and the update.
+
+    Between them it is seen whether all is finite. With a loss scale only the first is compiled.
+    """
+
+    _programs: dict[str, Callable] = field(init=False, default_factory=dict)
+
+    def __post_init__(self):
+        for name in ("gradient", "norm", "update"):
+            part = getattr(self, f"_compute_{name}")
+            self._programs[name] = compiled(f"Trainer.{name}", part)
+
+    def _add_gradient(self, batch, share: float, means: Means) -> float:
+        loss, metrics = self._programs["gradient"](batch, share * self.precision.factor())
+        value = loss.item()
+        means.add({"loss": value, **metrics}, share)
+        return value
+
+    def _compute_gradient(self, batch, share: float) -> tuple[Any, dict[str, Any]]:
+        with self.precision.autocast():
+            loss, metrics = self.objective(self.model, batch)
+        (loss * share).backward()
+        return loss.detach(), metrics
+
+    def _norm(self, pairs: list) -> float:
+        if self.precision.scaler is not None:
+            return super()._norm(pairs)
+        return self._programs["norm"]([p.grad.detach() for _, p in pairs]).item()
+
+    @staticmethod
+    def _compute_norm(gradients: list):
+        """The norm of all of them as one vector, in double precision."""
+        wide = [abs(g).to(dtypes.float64) for g in gradients]
+        return stack([(g * g).sum() for g in wide]).sum().sqrt()
+
+    def _apply(self, pairs: list, norm: float) -> None:
+        if self.precision.scaler is not None:
+            super()._apply(pairs, norm)
+            return
+        limit = self.clip.norm
+        self._programs["update"](1.0 if limit is None or norm <= limit else limit / norm)
+
+    def _compute_update(self, factor: float) -> None:
+        pairs = self._pairs()
+        if self.clip.norm is not None:
+            with no_grad():
+                for _, p in pairs:
+                    p.grad = p.grad * factor
+        if self.clip.value is not None:
+            clip_grad_value(pairs, self.clip.value)
+        self.optimizer.step()
+        if self.ema is not None:
+            self.ema.update()

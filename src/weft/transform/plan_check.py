@@ -1,0 +1,101 @@
+"""What a plan depends on, and whether what it gives is right."""
+
+from hashlib import blake2b
+
+import numpy as np
+
+from .. import errors
+from ..array.dtype_functions import finfo
+from ..array.tensor import Tensor
+from ..backend.device import as_numpy
+from ..core import dtypes
+from ..core.aval import Aval
+from ..core.box import ground
+from ..core.value import aval_of
+from ..graph.graph import Literal
+from ..graph.staged import Staged
+from ..graph.symbol import Trace
+from .plan import Plan
+from .seeds import Seeds
+from .sparsity import MOVES, SUMS
+from .sweeps import Sweeper
+from .trace import operands
+
+
+def signature(trace: Trace) -> tuple:
+    """What a plan depends on: the equations, their shapes, and the values of index arrays.
+
+    Branches that went another way give other equations, so a plan never serves a program that
+    it was not made for.
+    """
+    lines = []
+    for e in trace.equations:
+        inputs = tuple([None if i.__class__ is Literal else i for i in e.inputs])
+        name = e.op.name
+        digest = _index_digests(trace, e) if name in MOVES or name in SUMS else None
+        lines.append((e.op, inputs, e.static, digest))
+    shapes = tuple([tuple(v.shape) for v in trace.values])
+    inputs = tuple([aval_of(trace.values[i]) for i in trace.inputs])
+    return inputs, tuple(trace.outputs), shapes, tuple(lines)
+
+
+def _index_digests(trace: Trace, e):
+    """A digest of each index array: which elements move where is part of the sparsity."""
+    if e.op.arity in (None, 1):
+        return None
+    found = []
+    for value, transpose in zip(operands(trace, e), e.op.rule.transpose, strict=True):
+        if transpose is None:
+            raw = value._data if isinstance(value, Tensor) else value
+            raw = raw.known if raw.__class__ is Staged else ground(raw)
+            known = raw is not None and raw.__class__ is not Aval
+            digest = blake2b(np.ascontiguousarray(as_numpy(raw)), digest_size=16) if known else None
+            found.append(None if digest is None else digest.digest())
+    return tuple(found)
+
+
+def is_abstract(trace: Trace) -> bool:
+    """Whether the values of a trace are computed later, by a program that is being written."""
+    return any([ground(trace.values[i]).__class__ is Aval for i in trace.inputs])
+
+
+def refuse_verification(name: str, found: Tensor) -> None:
+    if ground(found).__class__ is Aval:
+        raise errors.StagingError(
+            f"{name}: verify=True compares numbers, and in a function that is being compiled there "
+            "are none yet; leave it out, or call it outside"
+        )
+
+
+def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
+    """Compare J·v for a random v with a forward sweep; a wrong Jacobian raises."""
+    m, n = plan.shape
+    v = np.random.default_rng(0).uniform(0.5, 1.5, (1, n)).astype(np.float32)
+    expected = as_numpy(ground(s.forward(Seeds(v), s.trace.inputs, s.trace.outputs)))[0]
+    matrix = as_numpy(ground(found))
+    if expected.shape != (m,) or matrix.ndim != (1 if plan.compressed else 2):
+        return  # under a batch: the elements were not computed one by one
+    matrix, expected = matrix.astype(np.float64), expected.astype(np.float64)
+    if plan.compressed:
+        from scipy.sparse import csr_array
+
+        matrix = csr_array((matrix, plan.pattern.indices, plan.pattern.indptr), (m, n))
+    got, scale = matrix @ v[0].astype(np.float64), abs(matrix) @ v[0].astype(np.float64)
+    finite = np.isfinite(expected) & np.isfinite(scale)
+    eps = 100 * _precision(s) * (s.size(s.trace.inputs) + len(s.equations) + 10)
+    # Entries may cancel to nothing inside the function: rounding there is of the size of one.
+    floor = max(1.0, float(scale[finite].max(initial=0.0)))
+    wrong = np.abs(got - expected) > eps * (scale + np.abs(expected) + floor)
+    if (wrong & finite).any():
+        k = int(np.argmax(wrong & finite))
+        raise errors.PlanError(
+            f"{name}: the {plan.chosen.kind} plan gives {got[k]} for (J·v)[{k}], a forward sweep "
+            f"{expected[k]}; a function that has side effects or is not the same on every call "
+            "cannot be planned: use mode='forward' or 'reverse'"
+        )
+
+
+def _precision(s: Sweeper) -> float:
+    """The coarsest rounding among a trace's floating-point values."""
+    found = [a.dtype for a in s.trace.avals if dtypes.is_inexact(a.dtype)]
+    return max(finfo(d).eps for d in found)

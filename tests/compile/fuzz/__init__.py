@@ -1,0 +1,1 @@
+"""Random programs as Python text, run compiled and eager."""

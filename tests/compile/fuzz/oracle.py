@@ -1,0 +1,257 @@
+"""Compiled beside eager: the same values to what roundings can do, and the same side effects."""
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import optree
+
+import weft as wf
+
+from .world import WHOLE, World
+from .writer import Text, written
+
+MODES = ("plain", "plain", "inside", "outside", "of grad", "step", "vmap", "jvp", "grad of")
+CALLS = 3
+# How many times as far as eager runs with a rounding more in each statement compiled ones may be:
+# a statement is several operations, and a sum many roundings.
+FACTOR = 64
+# What a compiled function refuses and an eager one does not: memory that two names share, and
+# backward passes that would go on outside of it.
+DOCUMENTED = (
+    "which was computed from something outside, and would have to go on there",
+    "lies in memory that was written into after that",
+    "is changed in place and shares its memory with",
+    "as it was before the call, which has written into it",
+    "the body of a loop or branch is written into one from outside",
+)
+
+
+class Mismatch(AssertionError):
+    """Compiled differs from eager."""
+
+
+@dataclass
+class Run:
+    """What is seen of a program: the leaves after each call, or the error that ended it."""
+
+    leaves: list[list[Any]]
+    error: Exception | None = None
+
+
+def total(out):
+    """One number of everything that is in floating point."""
+    leaves = [x for x in optree.tree_leaves(out) if isinstance(x, wf.Tensor)]
+    able = [x for x in leaves if x.dtype.kind in "fV" and x.size]
+    return sum([x.to("float64").sum() * (1 + k / 8) for k, x in enumerate(able)], wf.tensor(0.0))
+
+
+def shaped(mode: str, f, world: World, jit):
+    """The function of a call, as the mode uses the program."""
+    if mode == "plain":
+        return jit(f)
+    if mode == "inside":
+
+        def inside(*args):
+            loss = total(f(*args))
+            grads = loss.backward() if loss.requires_grad else {}
+            tensors = [a for a in args if isinstance(a, wf.Tensor)]
+            return loss, [grads.get(a) for a in tensors]
+
+        return jit(inside)
+    if mode == "outside":
+        compiled = jit(f)
+
+        def outside(*args):
+            out = compiled(*args)
+            loss = total(out)
+            grads = loss.backward() if loss.requires_grad else {}
+            return out, [grads.get(a) for a in args if isinstance(a, wf.Tensor)]
+
+        return outside
+    if mode == "step":
+
+        def step(*args):
+            world.optimizer.zero_grad()
+            own = world.noisy((world.P0 * world.P0).sum()) + world.noisy(wf.sin(world.P1).sum())
+            loss = total(f(*args)) + own
+            loss.backward()
+            world.optimizer.step()
+            return loss
+
+        return jit(step)
+    return _transformed(mode, f, jit)
+
+
+def _transformed(mode: str, f, jit):
+    def value(*args):
+        return total(f(*args))
+
+    if mode == "of grad":
+        return jit(wf.grad(value))
+    if mode == "grad of":
+        return wf.grad(jit(value))
+    if mode == "jvp":
+        return jit(lambda x, *rest: wf.jvp(lambda t: f(t, *rest), (x,), (wf.ones_like(x),)))
+
+    def batched(x, *rest):
+        return wf.vmap(jit(lambda t: total(f(t, *rest))))(wf.stack([x, x * 0.5], axis=0))
+
+    return batched
+
+
+def mode_of(text: Text) -> str:
+    """How a program is used; derivatives are of its first argument, which must have one."""
+    mode, first = MODES[text.seed % len(MODES)], text.given[0]
+    differentiates = mode in ("of grad", "grad of", "jvp")
+    if differentiates and (first.dtype in WHOLE or text.shape == "mixed"):
+        return "inside"
+    if mode in ("jvp", "vmap") and first.dtype == "bfloat16":
+        return "outside"  # eager widens it beside Python's numbers there, compiled does not
+    return mode
+
+
+def outcome(text: Text, mode: str, jit, **noise) -> Run:
+    """Run a program some times in a world of its own."""
+    world = World(text.given, text.seed, **noise)
+    scope = world.scope()
+    exec(compile(text.source(), f"program {text.seed}", "exec"), scope)
+    call = shaped(mode, scope["program"], world, jit)
+    wf.random.seed(text.seed)
+    run = Run([])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for k in range(CALLS):
+            given = world.arguments(k)
+            args = list(given.values())
+            try:
+                out = call(*args)
+            except Exception as e:
+                run.error = e
+                return run
+            run.leaves.append(_seen(out, args, world))
+            world.changes(k + 1)
+            scope["B0"] = world.B0
+    return run
+
+
+def _seen(out, args, world: World) -> list[Any]:
+    """Everything that a call has made and changed, as arrays."""
+    tensors = [a for a in args if isinstance(a, wf.Tensor)]
+    grads = [a.grad for a in tensors if a.requires_grad and a.is_leaf]
+    around = list(world.tensors().values())
+    held = [world.P0.grad, world.P1.grad]
+    leaves = [*optree.tree_leaves((out, None), none_is_leaf=True), *tensors, *grads, *around, *held]
+    state = [repr(wf.random.get_state())]
+    return [x.detach().numpy().copy() if isinstance(x, wf.Tensor) else x for x in leaves] + state
+
+
+def plain(f):
+    """The eager function."""
+    return f
+
+
+def check(text: Text, mode: str, noises: int = 3) -> str:
+    """Compare compiled with eager: 'same', or 'refused' by eager or as is documented."""
+    want = outcome(text, mode, plain)
+    got = outcome(text, mode, wf.compile)
+    if want.error is not None:
+        return _both_refuse(want, got)
+    if got.error is not None and any(told in str(got.error) for told in DOCUMENTED):
+        return "refused by the compiler"
+    if got.error is not None:
+        raise Mismatch(f"compiled: {type(got.error).__name__}: {got.error}") from got.error
+    noisy: list[Run] = []
+    for call in range(CALLS):
+        pairs = zip(want.leaves[call], got.leaves[call], strict=True)
+        for k, (a, b) in enumerate(pairs):
+            if _identical(a, b):
+                continue
+            _kinds_agree(a, b, call, k)
+            if not noisy:
+                noisy = [outcome(text, mode, plain, noise=1, noises=n) for n in range(noises)]
+            others = [r.leaves[call][k] for r in noisy if r.error is None]
+            if not _close(a, b, others) and noises < 24:
+                return check(text, mode, 24)
+            if not _close(a, b, others):
+                raise Mismatch(f"call {call}, leaf {k}: eager\n{a}\ncompiled\n{b}\n{others[:1]}")
+    return "same"
+
+
+def _both_refuse(want: Run, got: Run) -> str:
+    if got.error is None and len(got.leaves) > len(want.leaves):
+        raise Mismatch(f"eager: {type(want.error).__name__}: {want.error}; compiled: none")
+    return "refused"
+
+
+def _identical(a, b) -> bool:
+    if not isinstance(a, np.ndarray):
+        return type(a) is type(b) and a == b
+    same = isinstance(b, np.ndarray) and a.dtype == b.dtype and a.shape == b.shape
+    return same and a.tobytes() == b.tobytes()
+
+
+def _kinds_agree(a, b, call: int, k: int) -> None:
+    kinds = [
+        (type(x).__name__, getattr(x, "shape", x), str(getattr(x, "dtype", ""))) for x in (a, b)
+    ]
+    if not isinstance(a, np.ndarray) or kinds[0] != kinds[1]:
+        raise Mismatch(f"call {call}, leaf {k}: eager {kinds[0]}, compiled {kinds[1]}")
+
+
+def _close(a: np.ndarray, b: np.ndarray, noisy: list[np.ndarray]) -> bool:
+    """Whether b is as near to a as eager runs with other roundings are."""
+    exact = a.dtype.kind in "biu"
+    unit = 0.0 if exact else float(wf.finfo(a.dtype).eps)
+    wide = np.complex128 if a.dtype.kind == "c" else np.float64
+    a, b, *noisy = (x.astype(wide) for x in (a, b, *noisy))
+    with np.errstate(all="ignore"):
+        spread = np.max([np.abs(n - a) for n in noisy], axis=0, initial=0.0)
+        size = np.abs(a).max(initial=0.0, where=np.isfinite(a))
+        unsettled = np.any([np.isfinite(n) != np.isfinite(a) for n in noisy], axis=0)
+        spread = np.where(np.isfinite(spread), spread, 0)
+        allowed = FACTOR * (spread + spread.max(initial=0.0) / 8) + 8 * unit * (np.abs(a) + size)
+        near = np.abs(a - b) <= allowed
+        alike = (a == b) | (np.isnan(a) & np.isnan(b))
+    return bool(np.all(near | alike | unsettled))
+
+
+def shrunk(text: Text, mode: str) -> Text:
+    """The program with everything taken away that its failure does not need."""
+    text = _shorter(text, mode)
+    for name in dict.fromkeys(text.results):
+        if _fails(text.returning((name,)), mode):
+            return _shorter(text.returning((name,)), mode)
+    return text
+
+
+def _shorter(text: Text, mode: str) -> Text:
+    for k in reversed(range(len(text.statements))):
+        if _fails(text.without(k), mode):
+            text = text.without(k)
+    return text
+
+
+def _fails(text: Text, mode: str) -> bool:
+    try:
+        check(text, mode)
+    except Mismatch:
+        return True
+    return False
+
+
+def examined(seed: int) -> str:
+    """Check the program of a seed; a failure is told with the shortest program that fails."""
+    text = written(seed)
+    mode = mode_of(text)
+    try:
+        return check(text, mode)
+    except Mismatch:
+        small = shrunk(text, mode)
+        try:
+            check(small, mode)
+        except Mismatch as e:
+            told = f"seed {seed}, mode {mode!r}, given {small.given}\n{small.source()}\n{e}"
+            raise Mismatch(told) from e
+        raise
