@@ -24,7 +24,8 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check src tests examples bench tools
 	$(BIN)/pyright --pythonpath $(BIN)/python
 
-bench: $(STAMP)  ## operations, Jacobians, optimizer and training steps, beside the peers
+bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then operations, Jacobians, steps
+	$(BIN)/python -m bench.scoreboard
 	$(BIN)/python bench/eager.py
 	$(BIN)/python bench/overheads.py
 	$(BIN)/python bench/jacobian.py
@@ -33,8 +34,8 @@ bench: $(STAMP)  ## operations, Jacobians, optimizer and training steps, beside 
 	$(BIN)/python bench/gpt.py
 	$(BIN)/python bench/kernels.py
 
-soak: $(STAMP)  ## twenty thousand random programs beside PyTorch; two hundred kills of each writer
-	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/io tests/train -n 2 --dist worksteal
+soak: $(STAMP)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
+	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/compile/test_jit_programs.py tests/io tests/train -n 2 --dist worksteal
 
 array-api: $(STAMP)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
 	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'
