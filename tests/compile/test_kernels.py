@@ -1,5 +1,6 @@
 """Kernels: what the verifier refuses, how loops are nested, folds, pieces, checks, processors."""
 
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -348,3 +349,15 @@ def test_importing_weft_does_not_load_the_compiler():
 def test_strides_of_test_arrays():
     a = np.zeros((4, 6), np.float32)[::-1, ::2]
     assert strides(a) == (-6, 2) and extent(a) == (18, 5)
+
+
+def test_a_load_of_a_single_lane_ends():
+    """LLVM's code generator goes round in circles on some that it knows to have one lane."""
+    program = (
+        "import numpy as np, weft as wf\n"
+        "for n in (65, 4097, 4225):\n"
+        "    x = wf.tensor(np.arange(n, dtype=np.float64))\n"
+        "    assert wf.compile(wf.count_nonzero)(x).item() == n - 1\n"
+    )
+    environment = {**os.environ, "WEFT_CACHE_DIR": ""}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=120, env=environment)

@@ -1,5 +1,7 @@
 """Schedules on disk: what is read is what was written, and is of the graph that asks for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -11,6 +13,7 @@ from weft.compile.memory import plan
 from weft.compile.passes import optimised
 from weft.compile.runtime import Executable
 from weft.compile.schedule import verify
+from weft.core.origin import line_of
 
 from .passes.graphs import X, Y, traced
 from .schedules import by_rows, compare
@@ -43,6 +46,17 @@ def anew(*arguments):
     raise AssertionError("a schedule was made again")
 
 
+def lined(schedule):
+    """The steps with the lines of the program that they are of; their instructions may differ."""
+
+    def said(s):
+        if hasattr(s, "origins"):
+            return replace(s, origins=tuple(line_of(*o) for o in s.origins))
+        return replace(s, origin=line_of(*s.origin))
+
+    return [said(s) for s in schedule.steps]
+
+
 @pytest.mark.parametrize("f", [attends, norm, classes, taken])
 def test_a_schedule_comes_back_as_it_was(f, monkeypatch):
     graph = traced(f, X, Y)
@@ -51,7 +65,7 @@ def test_a_schedule_comes_back_as_it_was(f, monkeypatch):
     second, again = stored.finished(traced(f, X, Y), {})
     verify(second)
     assert str(second) == str(first) and again == placed == plan(first)
-    assert second.buffers == first.buffers and second.steps == first.steps
+    assert second.buffers == first.buffers and lined(second) == lined(first)
     assert second.constants.keys() == first.constants.keys()
     for n, x in first.constants.items():
         y = second.constants[n]

@@ -9,7 +9,7 @@ from ...core import dtypes
 from ..kernel import Fold
 from .code import Code, Value, lanes_of
 from .convert import held, is_float, is_signed, rounded
-from .memory import first
+from .memory import unknown_first
 
 
 def accumulating(kind: str, dtype: np.dtype) -> np.dtype:
@@ -95,12 +95,7 @@ class Accumulator:
     def _counted(self, value: Value, count: int) -> Value:
         """What changes nothing in the lanes that do not count."""
         code, lanes = value.code, self.lanes
-        counts = first(code, lanes, count)
-        if code.module.wide and lanes in (8, 16, 32, 64):
-            # Of zeros by a known mask LLVM makes an expansion, which takes eighty cycles.
-            bits = code.hidden(lanes_of(f"i{lanes}"), (1 << count) - 1)
-            kind = counts.type
-            counts = code.emit(kind, f"bitcast {bits.type.text} {bits.name} to {kind.text}")
+        counts = unknown_first(code, lanes, count)
         return counts.choose(value, identity(code, self.fold.kind, self.dtype, lanes))
 
     def finished(self, across_lanes: bool, terms: int) -> Value:

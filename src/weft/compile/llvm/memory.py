@@ -23,6 +23,19 @@ def first(code: Code, lanes: int, count: int) -> Value:
     return Value(code, lanes_of("i1", lanes), f"<{bits}>")
 
 
+def unknown_first(code: Code, lanes: int, count: int) -> Value:
+    """The same, where the processor has masks of bits, as one that LLVM does not know.
+
+    Of zeros by a known mask it makes an expansion, which takes eighty cycles; and of a load by one
+    that has a single lane a loop in its own code generator, which does not end.
+    """
+    mask = first(code, lanes, count)
+    if not code.module.wide or lanes not in (8, 16, 32, 64):
+        return mask
+    bits = code.hidden(lanes_of(f"i{lanes}"), (1 << count) - 1)
+    return code.emit(mask.type, f"bitcast {bits.type.text} {bits.name} to {mask.type.text}")
+
+
 def numbered(code: Code, lanes: int, stride: int) -> Value:
     """0, stride, 2·stride, …"""
     places = ", ".join(f"i64 {i * stride}" for i in range(lanes))
@@ -58,7 +71,7 @@ def read(code: Code, pointer: Value, dtype: np.dtype, lanes: int, stride: int, c
     if count == lanes and stride == -1:
         start = code.address(pointer, 1 - lanes, one.element)
         return from_memory(_reversed(code.load(kind, start, align)), dtype)
-    mask = first(code, lanes, count)
+    mask = unknown_first(code, lanes, count) if count == 1 else first(code, lanes, count)
     rest = Value(code, kind, "zeroinitializer")
     name, place = f"llvm.masked.load.{kind.mangled}.p0", pointer
     if stride != 1:
