@@ -11,12 +11,14 @@ import time
 
 import numpy as np
 import torch
+from scoreboard.networks import cnn as network
+from scoreboard.problems import CHANNELS as WIDTHS
+from scoreboard.problems import CLASSES, SIZE
+from scoreboard.problems import IMAGES as BATCH
 
 import weft as wf
 
 ROUNDS, TURN, PAUSE = 7, 5, 0.25
-BATCH, SIZE, CLASSES = 32, 32, 10
-WIDTHS = (3, 32, 64)
 SHAPES = {
     "w1": (WIDTHS[1], WIDTHS[0], 3, 3),
     "b1": (WIDTHS[1],),
@@ -39,27 +41,12 @@ CONVOLUTIONS = {
 }
 
 
-def network(lib, x, p):
-    """Logits; `lib` is either library's functional module."""
-    h = lib.max_pool2d(lib.relu(lib.conv2d(x, p["w1"], p["b1"], padding=1)), 2)
-    h = lib.max_pool2d(lib.relu(lib.conv2d(h, p["w2"], p["b2"], padding=1)), 2)
-    return h.reshape(h.shape[0], -1) @ p["w3"].T + p["b3"]
-
-
 def arrays(rng) -> dict[str, np.ndarray]:
     found = {}
     for name, shape in SHAPES.items():
         bound = 1 / np.sqrt(np.prod(shape[1:])) if len(shape) > 1 else 0.05
         found[name] = rng.uniform(-bound, bound, shape).astype(np.float32)
     return found
-
-
-class _Functional:
-    """Weft's functions under the names that PyTorch's functional module has them."""
-
-    relu = staticmethod(wf.relu)
-    conv2d = staticmethod(wf.nn.functional.conv2d)
-    max_pool2d = staticmethod(wf.nn.functional.max_pool2d)
 
 
 def ours(values, x, labels):
@@ -69,7 +56,7 @@ def ours(values, x, labels):
 
     def step():
         optimizer.zero_grad()
-        logits = network(_Functional, x, params)
+        logits = network(wf.nn.functional, params, x)
         loss = -wf.log_softmax(logits, -1)[rows, columns].mean()
         loss.backward()
         optimizer.step()
@@ -85,7 +72,7 @@ def theirs(values, x, labels):
 
     def step():
         optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(network(torch.nn.functional, x, params), labels)
+        loss = torch.nn.functional.cross_entropy(network(torch.nn.functional, params, x), labels)
         loss.backward()
         optimizer.step()
         return loss.item()

@@ -14,54 +14,14 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from scoreboard.networks import attended
+from scoreboard.networks import gpt as network
+from scoreboard.problems import BATCH, HEADS, LAYERS, LENGTH, VOCABULARY, WIDTH
 
 import weft as wf
 
 ROUNDS, TURN, PAUSE = 8, 5, 0.25
-LAYERS, WIDTH, HEADS, LENGTH, BATCH, VOCABULARY = 4, 128, 4, 128, 8, 65
 F, T = wf.nn.functional, torch.nn.functional
-
-
-def network(lib):
-    """The model, a module of either library."""
-    nn = lib.nn
-
-    class Block(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.ln1, self.ln2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
-            self.qkv, self.proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
-            self.up, self.down = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
-
-        def forward(self, x):
-            x = x + self.proj(attended(nn.functional, self.qkv(self.ln1(x))))
-            return x + self.down(nn.functional.gelu(self.up(self.ln2(x))))
-
-    class GPT(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.tokens = nn.Embedding(VOCABULARY, WIDTH)
-            self.positions = nn.Embedding(LENGTH, WIDTH)
-            self.blocks = nn.ModuleList([Block() for _ in range(LAYERS)])
-            self.ln = nn.LayerNorm(WIDTH)
-            self.head = nn.Linear(WIDTH, VOCABULARY, bias=False)
-
-        def forward(self, ids):
-            x = self.tokens(ids) + self.positions.weight
-            for block in self.blocks:
-                x = block(x)
-            return self.head(self.ln(x))
-
-    return GPT()
-
-
-def attended(functional, qkv):
-    """Causal attention by queries, keys and values that come side by side."""
-    n, t, _ = qkv.shape
-    qkv = qkv.reshape(n, t, 3, HEADS, WIDTH // HEADS)
-    q, k, v = (qkv[:, :, i].swapaxes(1, 2) for i in range(3))
-    y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
-    return y.swapaxes(1, 2).reshape(n, t, WIDTH)
 
 
 def by_functions(p, ids):

@@ -1,6 +1,7 @@
 """Schedules on disk: what is read is what was written, and is of the graph that asks for it."""
 
-from dataclasses import replace
+import sys
+from dataclasses import is_dataclass, replace
 
 import numpy as np
 import pytest
@@ -158,3 +159,13 @@ def test_without_a_cache_nothing_is_looked_for(monkeypatch):
     monkeypatch.setattr(stored, "_key", anew)
     schedule, _ = stored.finished(traced(norm, X, Y), {})
     assert str(schedule) == str(scheduled(optimised(traced(norm, X, Y))))
+
+
+def test_no_two_classes_of_entries_have_one_name():
+    """Entries call them by it."""
+    folder = stored.routines.__name__
+    modules = [m for name, m in sys.modules.items() if name.startswith(f"{folder}.")]
+    made = {k for m in modules for k in vars(m).values() if isinstance(k, type) and is_dataclass(k)}
+    own = {k for k in made if k.__module__.startswith(folder)}
+    names = [k.__name__ for k in own | {*stored._CLASSES, *stored._STEPS}]
+    assert len(own) > 10 and sorted(names) == sorted(set(names))

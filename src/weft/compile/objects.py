@@ -142,7 +142,8 @@ def spelled(value) -> str:
         return _dtype_text(value)
     if not is_dataclass(kind):
         raise TypeError(f"a {kind.__name__} in a program that is to be stored: {value!r}")
-    return f"{kind.__name__}({','.join([spelled(x) for x in _parts(kind)(value)])})"
+    inside = ",".join([spelled(x) for x in _parts(kind)(value)])
+    return f"{kind.__module__}.{kind.__name__}({inside})"
 
 
 _PLAIN = frozenset((bool, int, float, complex, str, type(None)))

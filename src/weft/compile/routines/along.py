@@ -3,13 +3,11 @@
 from dataclasses import dataclass
 from math import prod
 
-import numpy as np
-
 from ...core import dtypes
 from ...graph.graph import Literal
 from ..llvm.code import Value, lanes_of
 from ..llvm.control import behind, each
-from .gather import index_at, move
+from .gather import Indexed, index_at, move
 from .registry import native
 from .routine import Array, Body, Routine, array
 from .scatter import blocks, by_blocks, element, fill_zeros
@@ -18,15 +16,8 @@ _EACH = 2.0  # nanoseconds for an element
 
 
 @dataclass(frozen=True)
-class TakeAlong(Routine):
+class TakeAlong(Indexed):
     """out[a, j, c] = x[a, i[a, j, c], c]."""
-
-    dtype: np.dtype
-    index: np.dtype
-    lead: int
-    n: int
-    indices: int
-    row: int
 
     @property
     def operands(self) -> tuple[Array, ...]:
@@ -69,15 +60,8 @@ class TakeAlong(Routine):
 
 
 @dataclass(frozen=True)
-class ScatterSum(Routine):
+class ScatterSum(Indexed):
     """Zeros, and out[a, i[a, j, c], c] += x[a, j, c] for j in order."""
-
-    dtype: np.dtype
-    index: np.dtype
-    lead: int
-    n: int
-    indices: int
-    row: int
 
     @property
     def operands(self) -> tuple[Array, ...]:

@@ -38,8 +38,8 @@ def move(code: Code, target: Value, source: Value, nbytes: int) -> None:
 
 
 @dataclass(frozen=True)
-class Take(Routine):
-    """out[a, k, …] = x[a, i[k], …], with `row` elements for each index."""
+class Indexed(Routine):
+    """What picks along the middle one of three axes, (lead, n, row), by so many indices."""
 
     dtype: np.dtype
     index: np.dtype
@@ -47,6 +47,11 @@ class Take(Routine):
     n: int
     indices: int
     row: int
+
+
+@dataclass(frozen=True)
+class Take(Indexed):
+    """out[a, k, …] = x[a, i[k], …], with `row` elements for each index."""
 
     @property
     def operands(self) -> tuple[Array, ...]:

@@ -14,7 +14,7 @@ from ...core import dtypes
 from ...graph.graph import Literal
 from ..llvm.code import Code, Value, lanes_of
 from ..llvm.control import WORD, behind, each, when
-from .gather import index_at, move
+from .gather import Indexed, index_at, move
 from .registry import native
 from .routine import Array, Body, Routine, array
 
@@ -61,15 +61,8 @@ def by_blocks(b: Body, row: int, do: Callable[[Value, Value, int], None]) -> Non
 
 
 @dataclass(frozen=True)
-class SegmentSum(Routine):
+class SegmentSum(Indexed):
     """Zeros, and out[a, i[k], …] += x[a, k, …] for k in order; complex numbers are two floats."""
-
-    dtype: np.dtype
-    index: np.dtype
-    lead: int
-    n: int
-    indices: int
-    row: int
 
     @property
     def operands(self) -> tuple[Array, ...]:
@@ -185,15 +178,9 @@ def _segment_sum(graph, views, e) -> Routine | str:
 
 
 @dataclass(frozen=True)
-class IndexPut(Routine):
+class IndexPut(Indexed):
     """out = x, then out[a, i[k], …] = v[a, k, …] for k in order; v may be one number."""
 
-    dtype: np.dtype
-    index: np.dtype
-    lead: int
-    n: int
-    indices: int
-    row: int
     one: bool
 
     @property
