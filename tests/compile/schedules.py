@@ -13,15 +13,8 @@ from weft.compile.memory import Plan, plan
 from weft.compile.objects import functions_of
 from weft.compile.passes import optimised
 from weft.compile.routines.routine import Routine
-from weft.compile.schedule import (
-    GemmStep,
-    GuardStep,
-    KernelStep,
-    LibraryStep,
-    NativeStep,
-    Schedule,
-    verify,
-)
+from weft.compile.rules import verify
+from weft.compile.schedule import GemmStep, GuardStep, KernelStep, LibraryStep, NativeStep, Schedule
 from weft.compile.words import address, words
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.op import TABLE

@@ -17,7 +17,8 @@ from weft.compile.routines.correlate import Correlation
 from weft.compile.routines.depthwise import ChannelWeights
 from weft.compile.routines.weigh import Weights
 from weft.compile.routines.windows import Side, transposed
-from weft.compile.schedule import KernelStep, MalformedSchedule, NativeStep, verify
+from weft.compile.rules import MalformedSchedule, verify
+from weft.compile.schedule import KernelStep, NativeStep
 from weft.ops.convolve import convolution_weight
 
 from .layers import draw, library_calls, near, ours, pulled, schedule_of, theirs

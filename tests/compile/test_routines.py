@@ -8,7 +8,8 @@ import pytest
 import weft as wf
 from weft.compile.routines.gather import Take
 from weft.compile.routines.scatter import SegmentSum
-from weft.compile.schedule import MalformedSchedule, NativeStep, verify
+from weft.compile.rules import MalformedSchedule, verify
+from weft.compile.schedule import NativeStep
 from weft.errors import IndexingError
 
 from .routines import compared, routines_of

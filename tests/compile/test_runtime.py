@@ -12,8 +12,9 @@ from weft import errors
 from weft.compile import tasks
 from weft.compile.kernel import Fold, Kernel, MalformedKernel, Operand, Result, Step
 from weft.compile.memory import Plan
+from weft.compile.rules import MalformedSchedule
 from weft.compile.runtime import Executable
-from weft.compile.schedule import GuardStep, KernelStep, LibraryStep, MalformedSchedule
+from weft.compile.schedule import GuardStep, KernelStep, LibraryStep
 from weft.core.op import TABLE
 from weft.core.origin import origin
 from weft.graph.graph import Literal

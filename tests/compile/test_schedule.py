@@ -7,15 +7,8 @@ import pytest
 
 import weft as wf
 from weft.compile.kernel import MalformedKernel, Operand
-from weft.compile.schedule import (
-    Buffer,
-    GemmStep,
-    GuardStep,
-    KernelStep,
-    LibraryStep,
-    MalformedSchedule,
-    verify,
-)
+from weft.compile.rules import MalformedSchedule, verify
+from weft.compile.schedule import Buffer, GemmStep, GuardStep, KernelStep, LibraryStep
 from weft.core.dtypes import float64
 from weft.errors import IndexingError
 

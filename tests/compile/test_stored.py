@@ -12,8 +12,8 @@ from weft.compile.cache import cache
 from weft.compile.fuse import scheduled
 from weft.compile.memory import plan
 from weft.compile.passes import optimised
+from weft.compile.rules import verify
 from weft.compile.runtime import Executable
-from weft.compile.schedule import verify
 from weft.core.origin import line_of
 
 from .passes.graphs import X, Y, traced

@@ -16,15 +16,8 @@ from .frame import Memory, shares, signature_of
 from .kernel import MalformedKernel
 from .memory import Plan, plan
 from .objects import functions_of
-from .schedule import (
-    GuardStep,
-    KernelStep,
-    LibraryStep,
-    MalformedSchedule,
-    NativeStep,
-    Schedule,
-    verify,
-)
+from .rules import MalformedSchedule, verify
+from .schedule import GuardStep, KernelStep, LibraryStep, NativeStep, Schedule
 from .tasks import Task, kernels_of, task_of
 from .words import aligned
 

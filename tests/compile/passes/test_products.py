@@ -9,8 +9,9 @@ from weft.compile.memory import plan
 from weft.compile.passes import optimised
 from weft.compile.passes.dead import dead
 from weft.compile.passes.products import products
+from weft.compile.rules import verify
 from weft.compile.runtime import Executable
-from weft.compile.schedule import GemmStep, KernelStep, verify
+from weft.compile.schedule import GemmStep, KernelStep
 from weft.graph.verify import verify as verify_graph
 
 from ..schedules import Machine, by_rows, compare

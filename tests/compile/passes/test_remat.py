@@ -11,8 +11,8 @@ from weft.compile import lean, stored
 from weft.compile.fuse import scheduled
 from weft.compile.memory import plan
 from weft.compile.passes import optimised, remat
+from weft.compile.rules import verify
 from weft.compile.runtime import Executable
-from weft.compile.schedule import verify
 from weft.compile.views import views_of
 from weft.graph.graph import Graph
 from weft.graph.verify import verify as verify_graph
