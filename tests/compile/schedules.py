@@ -14,7 +14,15 @@ from weft.compile.objects import functions_of
 from weft.compile.passes import optimised
 from weft.compile.routines.routine import Routine
 from weft.compile.rules import verify
-from weft.compile.schedule import GemmStep, GuardStep, KernelStep, LibraryStep, NativeStep, Schedule
+from weft.compile.schedule import (
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    TiledStep,
+)
 from weft.compile.words import address, words
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.op import TABLE
@@ -105,6 +113,9 @@ class Machine:
             (self._native if self.by_native else self._kernel)(step)
         elif isinstance(step, GemmStep):
             self._gemm(step)
+        elif isinstance(step, TiledStep):
+            self._gemm(step.product)
+            self._do(step.then)
         elif isinstance(step, NativeStep):
             places = (*step.operands, *step.results)
             call_routine(step.routine, [self.memory(i) for i in places])

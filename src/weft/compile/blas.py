@@ -94,6 +94,11 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
 
 
+def tile_rule() -> tuple[int, ...]:
+    """What `tile_of` goes by beside the sizes."""
+    return PROCESSORS, FIRST, AGAIN, SIDE, LEAST, LONG
+
+
 def tile_of(m: int, n: int, k: int, batch: int = 1) -> tuple[int, int]:
     """Rows and columns of a tile.
 
@@ -113,10 +118,20 @@ def tile_of(m: int, n: int, k: int, batch: int = 1) -> tuple[int, int]:
     return rows, columns
 
 
-def tiles(step: GemmStep) -> tuple[int, int, int]:
+def tile_sizes(step: GemmStep) -> tuple[int, int]:
+    """Rows and columns of a product's tiles."""
+    return tile_of(step.m, step.n, step.k, prod(step.batch))
+
+
+def tiles(step: GemmStep, tile: tuple[int, int] | None = None) -> tuple[int, int, int]:
     """How many there are: in the batch, down, across."""
-    rows, columns = tile_of(step.m, step.n, step.k, prod(step.batch))
+    rows, columns = tile or tile_sizes(step)
     return prod(step.batch), -(-step.m // rows), -(-step.n // columns)
+
+
+def is_vector(step: GemmStep) -> bool:
+    """Whether one of the factors is a vector, for which BLAS has another function."""
+    return bool(step.k) and 1 in (step.m, step.n)
 
 
 @dataclass(frozen=True)
@@ -134,16 +149,19 @@ class BlasCall:
     count: int
 
 
-def call_of(step: GemmStep, dtype: np.dtype) -> BlasCall:
-    """A product as BLAS is asked for it; of a vector, by the function for that."""
+def call_of(step: GemmStep, dtype: np.dtype, tile: tuple[int, int] | None = None) -> BlasCall:
+    """A product as BLAS is asked for it; of a vector, by the function for that.
+
+    tile  how many rows and columns are asked for at a time; None: as `tile_sizes` says
+    """
     leading = [max(ld, sizes[-1], 1) for ld, sizes in _leading(step)]
     if max(step.m, step.n, step.k, *leading) > _LARGEST:
         raise OverflowError(f"a product of {step.m}×{step.k}×{step.n}: BLAS counts to {_LARGEST}")
-    if step.k and 1 in (step.m, step.n):
+    if is_vector(step):
         return _vector_call(step, dtype, leading)
     item = dtype.itemsize
-    rows, columns = tile_of(step.m, step.n, step.k, prod(step.batch))
-    _, down, across = tiles(step)
+    rows, columns = tile or tile_sizes(step)
+    _, down, across = tiles(step, tile)
     fields = {
         **{Product.M: step.m, Product.N: step.n, Product.K: step.k},
         **{Product.ROWS: rows, Product.COLUMNS: columns},
@@ -163,7 +181,7 @@ def call_of(step: GemmStep, dtype: np.dtype) -> BlasCall:
     offsets = _offsets(step.batch, strides, item)
     record = _record(fields, Product.SIZE, offsets)
     function, places = driver().addresses["weft_product"], (step.a, step.b, step.c)
-    return BlasCall(function, places, record, offsets, prod(tiles(step)))
+    return BlasCall(function, places, record, offsets, prod(tiles(step, tile)))
 
 
 def _vector_call(step: GemmStep, dtype: np.dtype, leading: list[int]) -> BlasCall:

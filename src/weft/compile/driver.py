@@ -9,13 +9,13 @@ from .llvm import layout
 from .llvm.code import Module
 from .llvm.crew import write_crew
 from .llvm.entry import write_entry
-from .llvm.products import write_product, write_vector_product
+from .llvm.products import write_product, write_tiles, write_vector_product
 from .llvm.target import Loaded, host
 from .objects import digest, link, packed
 
 EXPORTS = [
     *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
-    *("weft_product", "weft_vector_product"),
+    *("weft_product", "weft_tiles", "weft_vector_product"),
 ]
 
 
@@ -25,6 +25,7 @@ def module_of_driver() -> Module:
     write_crew(module, llvm.get_process_triple().partition("-")[0])
     write_entry(module)
     write_product(module)
+    write_tiles(module)
     write_vector_product(module)
     return module
 

@@ -9,7 +9,7 @@ from . import blas, threads
 from .builtin import builtin
 from .llvm.entry import Binding, Frame
 from .memory import Plan
-from .schedule import GemmStep, NativeStep, Schedule
+from .schedule import GemmStep, NativeStep, Schedule, TiledStep
 from .tasks import Task
 from .words import Words, address, aligned, words
 
@@ -62,7 +62,9 @@ def _shared_inside(task: Task) -> float:
 def _multiplies(task: Task) -> bool:
     """Whether a task calls BLAS."""
     step = task.step
-    return isinstance(step, GemmStep) or (isinstance(step, NativeStep) and step.routine.multiplies)
+    if isinstance(step, NativeStep):
+        return step.routine.multiplies
+    return isinstance(step, GemmStep | TiledStep)
 
 
 class Memory:
@@ -152,16 +154,16 @@ class Memory:
     def _record(self, task: Task, start: int) -> list[int]:
         """The words at `start` that a task reads, with the addresses that are known."""
         record = list(task.record)
-        for i, buffer in enumerate(task.places):
-            at = self._at(buffer)
+        for word, buffer, behind in task.pointers:
+            b, at = self.schedule.buffers[buffer], self._at(buffer)
             if at is None:
-                b = self.schedule.buffers[buffer]
                 argument = self._argument[self.schedule.storage(buffer)]
-                self._bindings += [start + 8 * i, argument, b.offset * b.dtype.itemsize]
+                offset = (b.offset + behind) * b.dtype.itemsize
+                self._bindings += [start + 8 * word, argument, offset]
             else:
-                record[i] = at
-        if task.checked:
-            record[-1] = address(self.verdicts) + 8 * self._tasks
+                record[word] = at + behind * b.dtype.itemsize
+        for word in task.verdicts:
+            record[word] = address(self.verdicts) + 8 * self._tasks
         self._tasks += 1
         return record
 

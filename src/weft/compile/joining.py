@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import prod
 
 from ..graph.graph import Literal
-from .kernel import Fold, Kernel, Step
+from .kernel import Fold, Kernel, Step, in_rows
 from .schedule import KernelStep, Schedule, ScheduleStep
 
 
@@ -65,17 +65,8 @@ def _alike(host: Kernel, kernel: Kernel) -> bool:
 def _by_rows(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
     """A host whose domain is one line, over the rows of a sum."""
     assert isinstance(host, KernelStep) and isinstance(step, KernelStep)
-    domain = step.kernel.domain
-    if host.kernel.domain == domain:
-        return host
-
-    def cut(access):
-        stride = access.strides[0]
-        return replace(access, strides=(stride * domain[1], stride))
-
-    operands, results = map(cut, host.kernel.operands), map(cut, host.kernel.results)
-    kernel = replace(host.kernel, domain=domain, operands=(*operands,), results=(*results,))
-    return replace(host, kernel=kernel)
+    rows, columns = step.kernel.domain
+    return replace(host, kernel=in_rows(host.kernel, (rows, columns)))
 
 
 def _used(kernel: Kernel, but: Sequence[int] = ()) -> list[int]:

@@ -8,7 +8,7 @@ and the steps that need one beside unfolded values make another sweep over the f
 A kernel over rows can also fold its columns: pieces of `piece` rows have a line of folds each.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 
@@ -145,6 +145,19 @@ class Kernel:
         """How often the folded axes are passed over."""
         stored = [self.settled[r.value] for r in self.results]
         return max((d // 2 + 1 for d in stored), default=0)
+
+
+def in_rows(kernel: Kernel, domain: tuple[int, int]) -> Kernel:
+    """A kernel over one line, over rows that lie one behind the other."""
+    if kernel.domain == domain:
+        return kernel
+
+    def cut(access):
+        (stride,) = access.strides
+        return replace(access, strides=(stride * domain[1], stride))
+
+    operands, results = map(cut, kernel.operands), map(cut, kernel.results)
+    return replace(kernel, domain=domain, operands=(*operands,), results=(*results,))
 
 
 def _together(depths: list[int]) -> int:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from ..graph.graph import Graph
+from .epilogues import tiled
 from .fuse import Assembly
 from .joining import joined
 from .memory import Plan, plan
@@ -34,7 +35,14 @@ def lean(graph: Graph, donated: Mapping[int, int]) -> tuple[Schedule, Plan]:
             break
         else:
             switch = True
-    return schedule, placed
+    return _by_tiles(schedule, placed)
+
+
+def _by_tiles(schedule: Schedule, placed: Plan) -> tuple[Schedule, Plan]:
+    """The same with kernels in the tiles of products, unless that takes more memory."""
+    made = tiled(schedule)
+    planned = plan(made)
+    return (made, planned) if planned.size <= placed.size * (1 + WORTH) else (schedule, placed)
 
 
 def _planned(made: Assembly) -> tuple[Schedule, Plan]:

@@ -10,7 +10,7 @@ from itertools import accumulate
 
 from .kernel import Kernel
 from .nest import moving
-from .schedule import KernelStep, Schedule, ScheduleStep
+from .schedule import KernelStep, Schedule, ScheduleStep, TiledStep
 
 ALIGNMENT = 64
 
@@ -89,11 +89,17 @@ def in_place(kernel: Kernel, operand: int, result: int) -> bool:
 
 def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Iterator[tuple]:
     """(result, operand) pairs of storages: the result may take the operand's place."""
+    factors: set[int] = set()  # of a product, other tiles of which are still to be made
+    if isinstance(step, TiledStep):
+        factors = {schedule.storage(i) for i in (step.product.a, step.product.b)}
+        step = step.then
     if not isinstance(step, KernelStep):
         return
     buffers = schedule.buffers
     dying = [
-        j for j in step.operands if j in spans and spans[j][1] == k and buffers[j].base is None
+        j
+        for j in step.operands
+        if j in spans and spans[j][1] == k and buffers[j].base is None and j not in factors
     ]
     if not dying:
         return

@@ -13,7 +13,7 @@ from .arguments import described, named
 from .frame import shares
 from .kernel import Fold, Kernel
 from .program import Program
-from .schedule import GemmStep, GuardStep, KernelStep, LibraryStep, NativeStep, Schedule
+from .schedule import GemmStep, GuardStep, KernelStep, LibraryStep, NativeStep, Schedule, TiledStep
 
 MOST = 40  # steps that are listed where it is not asked for all of them
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "strong_product": "·"}
@@ -99,7 +99,8 @@ def _steps(run) -> str:
     """How many steps there are, by their kinds."""
     found = Counter(kind_of(s) for s in run.schedule.steps)
     told = [f"{n} {_plural(kind, n)}" for kind, n in found.items()]
-    return f"{len(run.schedule.steps)} steps" + (f": {', '.join(told)}" if told else "")
+    count = len(run.schedule.steps)
+    return f"{count} step{'s' * (count != 1)}" + (f": {', '.join(told)}" if told else "")
 
 
 def _plural(kind: str, n: int) -> str:
@@ -166,6 +167,7 @@ def kind_of(step) -> str:
     if isinstance(step, NativeStep):
         return step.routine.noun
     names = {KernelStep: "kernel", GemmStep: "product", LibraryStep: "library", GuardStep: "check"}
+    names[TiledStep] = "product"
     return names.get(type(step)) or type(step).__name__.removesuffix("Step").lower()
 
 
@@ -189,6 +191,8 @@ def sizes_of(step) -> str:
             f"({n})" if a in kernel.folded else str(n) for a, n in enumerate(kernel.domain)
         )
         return told or "1"
+    if isinstance(step, TiledStep):
+        return sizes_of(step.product)
     if isinstance(step, GemmStep):
         told = f"{step.m}×{step.k} · {step.k}×{step.n}"
         return f"{prod(step.batch)} of {told}" if step.batch else told
@@ -209,6 +213,9 @@ def _what(step) -> str:
     if isinstance(step, GemmStep):
         flags = [n for n, on in (("aᵀ", step.transpose_a), ("bᵀ", step.transpose_b)) if on]
         return ", ".join([*flags, *(["added to c"] if step.beta else [])])
+    if isinstance(step, TiledStep):
+        told = [part for part in (_what(step.product), f"then {_what(step.then)}") if part]
+        return shortened(", ".join(told), 76)
     return ""
 
 
@@ -255,6 +262,10 @@ def kernels_text(schedule: Schedule) -> Texts:
     for step in schedule.steps:
         if isinstance(step, KernelStep):
             made.append("\n".join(_kernel(schedule, step)))
+        elif isinstance(step, TiledStep):
+            tile = "×".join(map(str, step.tile))
+            head, *lines = _kernel(schedule, step.then)
+            made.append("\n".join([f"{head}, in tiles of {tile} of a product", *lines]))
         elif isinstance(step, NativeStep):
             inside = step.routine.told()[1:]
             lines = [routine_text(step.routine), *[f"  {line}" for line in inside]]

@@ -3,6 +3,7 @@
 from ..core.aval import Aval
 from ..core.value import aval_of
 from ..graph.graph import Literal
+from .epilogues import Part, fits, parts
 from .kernel import reach
 from .kernel import verify as verify_kernel
 from .schedule import (
@@ -14,6 +15,7 @@ from .schedule import (
     NativeStep,
     Schedule,
     ScheduleStep,
+    TiledStep,
     kernel_text,
     step_text,
 )
@@ -97,6 +99,8 @@ def _check_step(schedule: Schedule, step: ScheduleStep) -> None:
         _check_kernel(schedule, step)
     elif isinstance(step, GemmStep):
         _check_gemm(schedule, step)
+    elif isinstance(step, TiledStep):
+        _check_tiled(schedule, step)
     elif isinstance(step, NativeStep):
         _check_native(schedule, step)
     elif isinstance(step, GuardStep):
@@ -107,8 +111,11 @@ def _check_step(schedule: Schedule, step: ScheduleStep) -> None:
         _check_library(schedule, step)
 
 
-def _check_kernel(schedule: Schedule, step: KernelStep) -> None:
-    kernel, places = step.kernel, (*step.operands, *step.results)
+def _check_kernel(schedule: Schedule, step: KernelStep, part: Part | None = None) -> None:
+    """A kernel and its buffers; of an epilogue, over one column of tiles."""
+    kernel = step.kernel if part is None else part.kernel
+    places = (*step.operands, *step.results)
+    shifts = (0,) * len(places) if part is None else part.shifts
     if (len(step.operands), len(step.results)) != (len(kernel.operands), len(kernel.results)):
         raise MalformedSchedule(
             f"{len(step.operands)} and {len(step.results)} buffers for {kernel}"
@@ -118,11 +125,12 @@ def _check_kernel(schedule: Schedule, step: KernelStep) -> None:
         *(kernel.dtypes[r.value] for r in kernel.results),
     ]
     extents = []
-    for i, dtype in zip(places, dtypes, strict=True):
+    for i, dtype, shift in zip(places, dtypes, shifts, strict=True):
         b = schedule.buffers[i]
         if b.dtype != dtype:
             raise MalformedSchedule(f"{kernel_text(step)}: b{i} is {b.dtype}, expected {dtype}")
-        extents.append((b.offset, schedule.buffers[schedule.storage(i)].size - b.offset))
+        at = b.offset + shift
+        extents.append((at, schedule.buffers[schedule.storage(i)].size - at))
     verify_kernel(kernel, tuple(extents))
 
 
@@ -136,6 +144,18 @@ def _check_gemm(schedule: Schedule, step: GemmStep) -> None:
         if sizes[-2] > 1 and strides[-2] < sizes[-1]:
             raise MalformedSchedule(f"{step_text(step)}: rows of b{i} overlap")
         _check_reach(schedule, i, sizes, strides)
+
+
+def _check_tiled(schedule: Schedule, step: TiledStep) -> None:
+    _check_gemm(schedule, step.product)
+    for part in parts(step):
+        _check_kernel(schedule, step.then, part)
+    again = {i for i in step.then.operands if schedule.storage(i) == step.product.c}
+    if again != {step.product.c} or not fits(step):
+        raise MalformedSchedule(f"{step_text(step)}: units of the kernel do not lie in tiles")
+    taken = {schedule.buffers[i].takes for i in step.then.results} - {None}
+    if taken & {schedule.storage(i) for i in step.product.reads}:
+        raise MalformedSchedule(f"{step_text(step)} writes over what other tiles are made of")
 
 
 def _check_native(schedule: Schedule, step: NativeStep) -> None:

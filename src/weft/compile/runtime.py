@@ -17,7 +17,7 @@ from .kernel import MalformedKernel
 from .memory import Plan, plan
 from .objects import functions_of
 from .rules import MalformedSchedule, verify
-from .schedule import GuardStep, KernelStep, LibraryStep, NativeStep, Schedule
+from .schedule import GuardStep, KernelStep, LibraryStep, NativeStep, Schedule, TiledStep
 from .tasks import Task, kernels_of, task_of
 from .words import aligned
 
@@ -234,7 +234,7 @@ class Executable:
 
     def explain(self) -> list[str]:
         """What runs, in lines: segments and library calls in order, memory, copies."""
-        kernels = sum(isinstance(s, KernelStep) for s in self.schedule.steps)
+        kernels = sum(isinstance(s, KernelStep | TiledStep) for s in self.schedule.steps)
         routines = sum(isinstance(s, NativeStep) for s in self.schedule.steps)
         different = len(self.code.addresses)
         source = "loaded from the cache" if self.code.from_disk else "compiled"

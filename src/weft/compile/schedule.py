@@ -148,6 +148,33 @@ class GemmStep:
 
 
 @dataclass(frozen=True)
+class TiledStep:
+    """A product and its epilogue: `then` reads each tile of the result as soon as it is there.
+
+    The kernel is that of the whole result, and reads it as buffer c; `tile` is how many rows and
+    columns a tile has. Units of the kernel are done tile by tile, so none may need two of them.
+    """
+
+    product: GemmStep
+    then: KernelStep
+    tile: tuple[int, int]
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        others = [i for i in self.then.operands if i != self.product.c]
+        return (*self.product.reads, *others)
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return (self.product.c, *self.then.results)
+
+    @property
+    def origins(self) -> tuple[Origin, ...]:
+        """The places in the user's program that it came from."""
+        return tuple(dict.fromkeys((*self.product.origins, *self.then.origins)))
+
+
+@dataclass(frozen=True)
 class NativeStep:
     """A routine; its pointers are the first elements of these buffers.
 
@@ -211,7 +238,7 @@ class GuardStep:
         return ()
 
 
-ScheduleStep = KernelStep | GemmStep | NativeStep | LibraryStep | GuardStep
+ScheduleStep = KernelStep | GemmStep | TiledStep | NativeStep | LibraryStep | GuardStep
 
 
 @dataclass(frozen=True)
@@ -269,6 +296,9 @@ def step_text(step: ScheduleStep) -> str:
         scale = f"{step.alpha:g}·" if step.alpha != 1 else ""
         sizes = "×".join(map(str, (*step.batch, step.m, step.n, step.k)))
         return f"gemm    b{step.c} = {scale}{a}·{b}{more} {sizes}"
+    if isinstance(step, TiledStep):
+        sizes = "×".join(map(str, step.tile))
+        return f"{step_text(step.product)} by tiles of {sizes}, each then {kernel_text(step.then)}"
     if isinstance(step, NativeStep):
         made = ", ".join(f"b{i}" for i in step.results)
         return f"native  {made} = {step.routine} of {', '.join(f'b{i}' for i in step.operands)}"

@@ -24,6 +24,7 @@ from ..core.origin import Origin
 from ..graph.graph import Equation, Graph, Literal
 from ..graph.structured import Structured, structure_of
 from . import routines
+from .blas import tile_rule
 from .cache import cache
 from .kernel import Fold, Kernel, Operand, Result, Step
 from .lean import lean
@@ -39,13 +40,14 @@ from .schedule import (
     LibraryStep,
     NativeStep,
     Schedule,
+    TiledStep,
 )
 from .timing import stage
 
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
 _CLASSES = (Kernel, Operand, Result, Step, Fold, Literal, Buffer, Line, Load, Constant)
-_STEPS = (KernelStep, GemmStep, NativeStep, LibraryStep, GuardStep)
+_STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 
 @lru_cache(maxsize=1)
@@ -93,7 +95,7 @@ def _key(graph: Graph, donated: Mapping[int, int]) -> str | None:
         whole = _Texts().graph(graph)
     except (Unwritable, TypeError):
         return None
-    return digest("schedule", (whole, tuple(sorted(donated.items()))))
+    return digest("schedule", (whole, tuple(sorted(donated.items())), tile_rule()))
 
 
 class _Texts:

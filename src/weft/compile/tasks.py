@@ -1,29 +1,28 @@
-"""Tasks: the steps of a schedule as native functions over units, and how those are divided.
-
-How many units make a piece is a function of the step alone: whoever takes a piece computes the
-same. Costs are rough, in nanoseconds of one core.
-"""
+"""Tasks: the steps of a schedule as native functions over units, and their records."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from . import blas
-from .kernel import Kernel, Step
+from .costs import chunk_of, product_cost, work
+from .driver import driver
+from .epilogues import parts, units_of
+from .kernel import Kernel
 from .llvm.loops import Extents
-from .nest import LIGHT, nest_of
+from .nest import nest_of
 from .objects import Checked, Functions
-from .schedule import Buffer, GemmStep, GuardStep, KernelStep, NativeStep, Schedule
+from .schedule import Buffer, GemmStep, GuardStep, KernelStep, NativeStep, Schedule, TiledStep
 
-# A piece takes at least so long, since handing one over takes a microsecond; and there are at most
-# so many.
-PIECE, MOST = 8_000, 256
-# From how much work on a step is shared at all: a worker that sleeps takes long to come.
-SHARED = 20_000
-_BYTE, _LIGHT, _HEAVY = 0.05, 0.03, 0.5
-_FLOPS, _VECTOR = {4: 100.0, 8: 50.0}, 4  # a nanosecond, of BLAS; so many times slower
+NativeTask = KernelStep | GemmStep | TiledStep | NativeStep | GuardStep
+
+
+class Pointer(NamedTuple):
+    """A word of a record: the address of so many elements behind a buffer's first."""
+
+    word: int
+    buffer: int
+    behind: int = 0
 
 
 @dataclass(frozen=True)
@@ -32,31 +31,41 @@ class Task:
 
     Of a guard the function is 0: it looks at its flag.
 
-    record   words: the addresses of the buffers `places`, then whatever else it reads
-    hold     what the record has addresses of
-    chunk    the units of a piece
-    checked  whether the record's last word is where to report an access outside
+    record    words; those of `pointers` are addresses, which are known later
+    hold      what the record has addresses of
+    chunk     the units of a piece
+    verdicts  the words that say where to report an access outside
     """
 
-    step: KernelStep | GemmStep | NativeStep | GuardStep
+    step: NativeTask
     function: int
-    places: tuple[int, ...]
+    pointers: Sequence[Pointer]
     record: Sequence[int]
     count: int
     chunk: int
     cost: float
-    checked: bool = False
+    verdicts: Sequence[int] = ()
     hold: Any = None
 
 
-def extents_of(schedule: Schedule, step: KernelStep) -> Extents:
-    """How many elements lie before and behind each of a kernel's pointers."""
+def _pointers(buffers: Sequence[int]) -> list[Pointer]:
+    """The first words of a record."""
+    return [Pointer(k, i) for k, i in enumerate(buffers)]
 
-    def extent(i: int) -> tuple[int, int]:
+
+def extents_of(schedule: Schedule, step: KernelStep, shifts: Sequence[int] = ()) -> Extents:
+    """How many elements lie before and behind each of a kernel's pointers.
+
+    shifts  by how many elements they are behind the buffers' first
+    """
+
+    def extent(i: int, shift: int) -> tuple[int, int]:
         b: Buffer = schedule.buffers[i]
-        return b.offset, schedule.buffers[schedule.storage(i)].size - b.offset
+        at = b.offset + shift
+        return at, schedule.buffers[schedule.storage(i)].size - at
 
-    return tuple(extent(i) for i in (*step.operands, *step.results))
+    places = (*step.operands, *step.results)
+    return tuple(map(extent, places, shifts or (0,) * len(places)))
 
 
 def kernels_of(schedule: Schedule, checked: bool) -> list[Checked]:
@@ -65,20 +74,27 @@ def kernels_of(schedule: Schedule, checked: bool) -> list[Checked]:
     for s in schedule.steps:
         if isinstance(s, KernelStep):
             found.append((s.kernel, extents_of(schedule, s) if checked else ()))
+        elif isinstance(s, TiledStep):
+            found += _parts(schedule, s, checked)
         elif isinstance(s, NativeStep):
             found.append((s.routine, checked))
     return found
 
 
-def task_of(
-    schedule: Schedule,
-    step: KernelStep | GemmStep | NativeStep | GuardStep,
-    functions: Functions,
-    checked: bool,
-) -> Task:
+def _parts(schedule: Schedule, step: TiledStep, checked: bool) -> list[Checked]:
+    """The kernels that go over a product's tiles, one for each column of them."""
+    return [
+        (p.kernel, extents_of(schedule, step.then, p.shifts) if checked else ())
+        for p in parts(step)
+    ]
+
+
+def task_of(schedule: Schedule, step: NativeTask, functions: Functions, checked: bool) -> Task:
     """A step as a task."""
     if isinstance(step, GuardStep):
-        return Task(step, 0, (step.flag,), (0,), 1, 1, 0.0)
+        return Task(step, 0, _pointers((step.flag,)), (0,), 1, 1, 0.0)
+    if isinstance(step, TiledStep):
+        return _tiled(schedule, step, functions, checked)
     if isinstance(step, GemmStep):
         return _product(schedule, step)
     if isinstance(step, NativeStep):
@@ -88,16 +104,24 @@ def task_of(
     nest, cost = nest_of(step.kernel), work(step.kernel)
     count = 0 if _idle(step.kernel) else nest.count
     chunk = chunk_of(count, nest.grain, cost)
-    record = (0,) * (len(places) + 1)
-    return Task(step, functions.addresses[key], places, record, count, chunk, cost, checked)
+    return Task(
+        *(step, functions.addresses[key], *_record(places)),
+        *(count, chunk, cost, (len(places),) if checked else ()),
+    )
+
+
+def _record(places: Sequence[int]) -> tuple[list[Pointer], tuple[int, ...]]:
+    """The record of a kernel or a routine: its pointers, and where to report."""
+    return _pointers(places), (0,) * (len(places) + 1)
 
 
 def _routine(step: NativeStep, functions: Functions, checked: bool) -> Task:
     routine, places = step.routine, (*step.operands, *step.results)
     chunk = chunk_of(routine.count, routine.grain, routine.cost)
-    record = (0,) * (len(places) + 1)
-    function = functions.addresses[routine, checked]
-    return Task(step, function, places, record, routine.count, chunk, routine.cost, checked)
+    return Task(
+        *(step, functions.addresses[routine, checked], *_record(places)),
+        *(routine.count, chunk, routine.cost, (len(places),) if checked else ()),
+    )
 
 
 def _idle(kernel: Kernel) -> bool:
@@ -110,34 +134,28 @@ def _product(schedule: Schedule, step: GemmStep) -> Task:
     cost = product_cost(schedule, step)
     chunk = chunk_of(call.count, 1, cost)
     return Task(
-        *(step, call.function, call.places, call.record),
+        *(step, call.function, _pointers(call.places), call.record),
         *(call.count, chunk, cost),
         hold=call.offsets,
     )
 
 
-def product_cost(schedule: Schedule, step: GemmStep) -> float:
-    """About how long a product takes."""
-    cost = step.flops / _FLOPS[schedule.buffers[step.c].dtype.itemsize]
-    # With a vector, every element of a matrix is read for one multiplication.
-    return cost * _VECTOR if 1 in (step.m, step.n) else cost
-
-
-def chunk_of(count: int, grain: int, cost: float) -> int:
-    """The units of a piece."""
-    if cost < SHARED:
-        return max(count, 1)
-    pieces = min(int(cost / PIECE), MOST)
-    return max(-(-count // (pieces * grain)) * grain, 1)
-
-
-@lru_cache(maxsize=1024)
-def work(kernel: Kernel) -> float:
-    """About how long a kernel takes."""
-    moved = sum(o.dtype.itemsize for o in kernel.operands if any(o.strides))
-    moved += sum(kernel.dtypes[r.value].itemsize for r in kernel.results)
-    steps: Sequence[Step] = [s for s in kernel.steps if isinstance(s, Step)]
-    wide = max((d.itemsize for d in kernel.dtypes), default=4) / 4
-    each = _BYTE * moved
-    each += wide * sum(_LIGHT if s.row in LIGHT else _HEAVY for s in steps)
-    return each * prod(kernel.domain)
+def _tiled(schedule: Schedule, step: TiledStep, functions: Functions, checked: bool) -> Task:
+    """A product's record, and behind it the kernels' functions and records."""
+    product, then = step.product, step.then
+    call = blas.call_of(product, schedule.buffers[product.c].dtype, step.tile)
+    places = (*then.operands, *then.results)
+    record = [*call.record, *units_of(step), len(places) + 2]
+    pointers, verdicts = _pointers(call.places), []
+    for part, key in zip(parts(step), _parts(schedule, step, checked), strict=True):
+        record.append(functions.addresses[key])
+        numbered = enumerate(zip(places, part.shifts, strict=True), len(record))
+        pointers += [Pointer(word, i, shift) for word, (i, shift) in numbered]
+        record += [0] * (len(places) + 1)
+        verdicts += [len(record) - 1] if checked else []
+    cost = product_cost(schedule, product) + work(then.kernel)
+    return Task(
+        *(step, driver().addresses["weft_tiles"], pointers, record),
+        *(call.count, chunk_of(call.count, 1, cost), cost, verdicts),
+        hold=call.offsets,
+    )

@@ -8,6 +8,7 @@ import pytest
 
 import weft as wf
 from weft.compile import lean, stored
+from weft.compile.epilogues import tiled
 from weft.compile.fuse import scheduled
 from weft.compile.memory import plan
 from weft.compile.passes import optimised, remat
@@ -110,7 +111,7 @@ def test_an_arena_that_does_not_shrink_is_as_it_was(monkeypatch):
     monkeypatch.setattr(lean, "LARGE", 0)
     monkeypatch.setattr(lean, "WORTH", 0.99)
     graph = prepared(deep, ROWS, SCALE, WEIGHT)
-    assert str(lean.lean(graph, {})[0]) == str(scheduled(graph))
+    assert str(lean.lean(graph, {})[0]) == str(tiled(scheduled(graph)))
 
 
 def cut_at(graph: Graph, at: int) -> tuple[set[int], set[int]]:

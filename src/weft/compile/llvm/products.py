@@ -14,6 +14,7 @@ from .control import (
     address,
     behind,
     each,
+    invoke,
     invoke_at,
     leave,
     pointer,
@@ -79,6 +80,44 @@ def write_product(module: Module) -> None:
         k, lda, ldb, ldc = fixed.values()
         called = [*letters, n, m, k, scales[0], b, ldb, a, lda, scales[1], c, ldc]
         invoke_at(pointer(product, Product.FUNCTION), "void", called)
+
+    each(code, begin, end, tile)
+    leave(code)
+
+
+class Tiled(IntEnum):
+    """The words behind those of a product whose tiles are gone over by kernels.
+
+    Then come the kernels, one for each column of tiles: where the function is, and its record.
+    """
+
+    MULTIPLY = Product.SIZE  # units of a kernel are rows of the result times this,
+    DIVIDE = Product.SIZE + 1  # divided by this
+    WORDS = Product.SIZE + 2  # of one kernel
+    KERNELS = Product.SIZE + 3
+
+
+def write_tiles(module: Module) -> None:
+    """weft_tiles(product, begin, end): the tiles from begin to end, each gone over at once."""
+    code = module.function("void", [POINTER, WORD, WORD], "weft_tiles")
+    product, begin, end = code.parameters
+    down, across = word(product, Product.TILES_DOWN), word(product, Product.TILES_ACROSS)
+    m, rows = word(product, Product.M), word(product, Product.ROWS)
+    multiply, divide = word(product, Tiled.MULTIPLY), word(product, Tiled.DIVIDE)
+
+    def units(row: Value) -> Value:
+        return (row * multiply).divided(divide, True)
+
+    def tile(u: Value) -> None:
+        invoke(code, "weft_product", "void", [product, u, u + 1])
+        row = u.divided(across, True).modulo(down, True) * rows
+        above = u.divided(down * across, True) * m
+        below = row + rows
+        below = (below < m).choose(below, m)
+        column = u.modulo(across, True) * word(product, Tiled.WORDS)
+        kernel = address(product, column + Tiled.KERNELS.value)
+        called = [address(kernel, 1), units(above + row), units(above + below)]
+        invoke_at(pointer(kernel, 0), "void", called)
 
     each(code, begin, end, tile)
     leave(code)

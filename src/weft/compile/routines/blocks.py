@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from ...graph.graph import Graph
-from ..blas import call_of
+from ..blas import call_of, is_vector
+from ..costs import chunk_of, product_cost, work
 from ..kernel import Kernel, Step
 from ..llvm.code import Value
 from ..llvm.control import POINTER, WORD, behind, invoke, put
@@ -30,9 +31,10 @@ from ..schedule import (
     LibraryStep,
     NativeStep,
     Schedule,
+    TiledStep,
     lies_in_rows,
 )
-from ..tasks import chunk_of, extents_of, product_cost, work
+from ..tasks import extents_of
 from ..words import Words
 from .gather import move
 from .routine import Body, Routine
@@ -166,6 +168,7 @@ def block_of(graph: Graph, inputs: list[Place], outputs: list[Place], scratch: i
             return f"it runs in Python because of {s.op.name} at {s.line} in its body: {s.reason}"
         if isinstance(s, GuardStep):
             return "it runs in Python because of a check in its body"
+        assert not isinstance(s, TiledStep), "only whole programs have them"
         call, own = _call(schedule, s, place)
         calls.append(call)
         cost += own
@@ -211,7 +214,7 @@ def _moved(kernel: Kernel) -> Move | None:
 
 
 def _product(s: GemmStep, dtype: np.dtype, record: Sequence[int], offsets: Words) -> Product:
-    vector = bool(s.k) and 1 in (s.m, s.n)
+    vector = is_vector(s)
     at = VectorFields.FUNCTION if vector else ProductFields.FUNCTION
     words = [0 if k in (ProductFields.OFFSETS, at) else w for k, w in enumerate(record)]
     return Product(
