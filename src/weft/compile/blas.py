@@ -13,20 +13,22 @@ import numpy as np
 
 from ..backend.blas import counts
 from .driver import driver
-from .llvm.capsules import blas_function
 from .llvm.entry import Quiet
 from .llvm.products import Product, VectorProduct
+from .multiply import able, own_name
+from .objects import BLAS, place_of
 from .schedule import GemmStep
 from .words import Words, address, words
 
 # Multiplications and additions from which on a product is cut, and those that a tile may have
 # before it is cut again while there is not one for each processor of the machine. From then on only
-# a tile with a long side is: what both halves pack costs 1 to 3 per cent at sides of 512 and 10 at
-# 256, the least. Sides are multiples of 64.
+# a tile with a long side is: what both halves pack costs BLAS 1 to 3 per cent at sides of 512, and
+# 10 at 256, the least; our code packs little, and is quickest at 512. Sides are multiples of 64.
 FIRST, AGAIN = 1 << 22, 1 << 26
 PROCESSORS = max(os.cpu_count() or 1, 2)
 VECTOR = 1 << 19  # of a tile of a product with a vector
-SIDE, LEAST, LONG = 64, 256, 1024
+SIDE, LEAST = 64, 256
+LONG = 512 if able() else 1024
 _LETTER = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
 _LARGEST = 2**31 - 1
 
@@ -138,11 +140,13 @@ def is_vector(step: GemmStep) -> bool:
 class BlasCall:
     """Native code for `count` tiles, called as function(record, begin, end).
 
+    symbol   the name of the function that makes a tile: BLAS's, or ours
     places   the buffers whose addresses are to be the first words of the record
     offsets  memory that the record has the address of
     """
 
     function: int
+    symbol: str
     places: tuple[int, int, int]
     record: tuple[int, ...]
     offsets: Words
@@ -150,7 +154,7 @@ class BlasCall:
 
 
 def call_of(step: GemmStep, dtype: np.dtype, tile: tuple[int, int] | None = None) -> BlasCall:
-    """A product as BLAS is asked for it; of a vector, by the function for that.
+    """A product as BLAS is asked for it, or our own function; of a vector, by that for vectors.
 
     tile  how many rows and columns are asked for at a time; None: as `tile_sizes` says
     """
@@ -162,6 +166,8 @@ def call_of(step: GemmStep, dtype: np.dtype, tile: tuple[int, int] | None = None
     item = dtype.itemsize
     rows, columns = tile or tile_sizes(step)
     _, down, across = tiles(step, tile)
+    own = own_name(rows, columns, step.k, step.transpose_b, dtype)
+    symbol = own or f"{BLAS}{_LETTER[dtype]}gemm"
     fields = {
         **{Product.M: step.m, Product.N: step.n, Product.K: step.k},
         **{Product.ROWS: rows, Product.COLUMNS: columns},
@@ -174,14 +180,14 @@ def call_of(step: GemmStep, dtype: np.dtype, tile: tuple[int, int] | None = None
         Product.B_STEP: item * (leading[1] if step.transpose_b else 1),
         Product.C_STEP: item * leading[2],
         Product.ITEM: item,
-        Product.FUNCTION: blas_function(f"{_LETTER[dtype]}gemm"),
+        Product.FUNCTION: place_of(symbol),
         **{Product.TILES_DOWN: down, Product.TILES_ACROSS: across},
     }
     strides = (step.a_strides, step.b_strides, step.c_strides)
     offsets = _offsets(step.batch, strides, item)
     record = _record(fields, Product.SIZE, offsets)
     function, places = driver().addresses["weft_product"], (step.a, step.b, step.c)
-    return BlasCall(function, places, record, offsets, prod(tiles(step, tile)))
+    return BlasCall(function, symbol, places, record, offsets, prod(tiles(step, tile)))
 
 
 def _vector_call(step: GemmStep, dtype: np.dtype, leading: list[int]) -> BlasCall:
@@ -200,7 +206,7 @@ def _vector_call(step: GemmStep, dtype: np.dtype, leading: list[int]) -> BlasCal
         count, incy = step.n, 1
         places, strides = (step.b, step.a, step.c), (strides[1], strides[0], strides[2])
     tile = max(VECTOR // (2 * step.k) // SIDE, 1) * SIDE if quiet() is not None else count
-    across = -(-count // tile)
+    across, symbol = -(-count // tile), f"{BLAS}{_LETTER[dtype]}gemv"
     V = VectorProduct
     fields = {
         **{V.COUNT: count, V.TERMS: step.k},
@@ -211,12 +217,12 @@ def _vector_call(step: GemmStep, dtype: np.dtype, leading: list[int]) -> BlasCal
         V.BETA: _bits(step.beta, dtype),
         V.A_STEP: item * (ld if turned else 1),
         V.Y_STEP: item * incy,
-        V.FUNCTION: blas_function(f"{_LETTER[dtype]}gemv"),
+        V.FUNCTION: place_of(symbol),
     }
     offsets = _offsets(step.batch, strides, item)
     record = _record(fields, V.SIZE, offsets)
     function = driver().addresses["weft_vector_product"]
-    return BlasCall(function, places, record, offsets, prod(step.batch) * across)
+    return BlasCall(function, symbol, places, record, offsets, prod(step.batch) * across)
 
 
 def _record(fields: dict, size: int, offsets: Words) -> tuple[int, ...]:

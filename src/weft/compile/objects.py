@@ -29,7 +29,7 @@ from .routines.routine import Routine
 Checked = tuple[Kernel, Extents] | tuple[Routine, bool]
 # Before the names of BLAS's functions, which have Fortran's conventions and 32-bit integers.
 BLAS = "blas_"
-# Before those of the driver, and of the crew's memory.
+# Before those of the driver, of our own products, and of the crew's memory.
 OWN = "weft_"
 
 
@@ -77,17 +77,19 @@ def packed(module: Module) -> bytes:
 def link(image: bytes, exports: list[str]) -> Loaded:
     """Load what `packed` made."""
     size = 8 + int.from_bytes(image[:8], "little")
-    places = {s: at for s in json.loads(image[8:size]) if (at := _address(s)) is not None}
+    places = {s: at for s in json.loads(image[8:size]) if (at := place_of(s)) is not None}
     return load(image[size:], exports, places)
 
 
-def _address(symbol: str) -> int | None:
+def place_of(symbol: str) -> int | None:
     """Where a function that object code asks for is; None for one that the process has."""
     if symbol.startswith(PREFIX):
         return address_of(symbol.removeprefix(PREFIX))
     if symbol.startswith(OWN):
-        from . import driver, threads  # which are linked here, too
+        from . import driver, multiply, threads  # which are linked here, too
 
+        if symbol in multiply.ELEMENTS:
+            return multiply.own_function(symbol)
         own = driver.driver().addresses
         return own[symbol] if symbol in own else threads.address()
     return blas_function(symbol.removeprefix(BLAS)) if symbol.startswith(BLAS) else None

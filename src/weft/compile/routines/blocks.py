@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ...graph.graph import Graph
-from ..blas import call_of, is_vector
+from ..blas import BlasCall, call_of, is_vector
 from ..costs import chunk_of, product_cost, work
 from ..kernel import Kernel, Step
 from ..llvm.code import Value
@@ -35,7 +35,6 @@ from ..schedule import (
     lies_in_rows,
 )
 from ..tasks import extents_of
-from ..words import Words
 from .gather import move
 from .routine import Body, Routine
 from .straight import Straight
@@ -71,7 +70,7 @@ class Place:
 class Product:
     """A product of matrices: the words that `blas.call_of` has for it, but for addresses.
 
-    function  of the driver, and `blas` that of BLAS, whose address is word `at`
+    function  of the driver, and `blas` BLAS's, or ours, whose address is word `at`
     offsets   bytes, whose address is a word, too
     """
 
@@ -185,7 +184,7 @@ def _call(
     """A step, and about how many nanoseconds it takes."""
     if isinstance(s, GemmStep):
         call, cost = call_of(s, schedule.buffers[s.c].dtype), product_cost(schedule, s)
-        made = _product(s, schedule.buffers[s.c].dtype, call.record, call.offsets)
+        made = _product(s, call)
         units = call.count, chunk_of(call.count, 1, cost)
         return Call(made, tuple(map(place, call.places)), (), *units), _PRODUCT + cost
     places = tuple(map(place, (*s.operands, *s.results)))
@@ -213,17 +212,17 @@ def _moved(kernel: Kernel) -> Move | None:
     return Move(prod(kernel.domain) * operand.dtype.itemsize)
 
 
-def _product(s: GemmStep, dtype: np.dtype, record: Sequence[int], offsets: Words) -> Product:
+def _product(s: GemmStep, call: BlasCall) -> Product:
     vector = is_vector(s)
     at = VectorFields.FUNCTION if vector else ProductFields.FUNCTION
-    words = [0 if k in (ProductFields.OFFSETS, at) else w for k, w in enumerate(record)]
+    words = [0 if k in (ProductFields.OFFSETS, at) else w for k, w in enumerate(call.record)]
     return Product(
         (*s.batch, s.m, s.k, s.n),
         "weft_vector_product" if vector else "weft_product",
-        f"blas_{'s' if dtype.itemsize == 4 else 'd'}{'gemv' if vector else 'gemm'}",
+        call.symbol,
         int(at),
         tuple(words),
-        tuple(offsets.tolist()),
+        tuple(call.offsets.tolist()),
     )
 
 

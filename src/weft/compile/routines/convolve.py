@@ -3,10 +3,10 @@
 from math import prod
 
 from ...graph.graph import Literal
+from ..llvm.lanes import ELEMENT
 from .correlate import Correlation, Part
 from .depthwise import ChannelWeights
 from .items import cut_of
-from .lanes import ELEMENT
 from .registry import native
 from .routine import Routine
 from .weigh import MOST_TAPS, Weights

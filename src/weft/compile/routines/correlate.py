@@ -14,9 +14,9 @@ import numpy as np
 
 from ..llvm.code import Value, lanes_of
 from ..llvm.control import WORD, each, when
+from ..llvm.lanes import ELEMENT, accumulators, broadcast, carried, fused, least, load, widest
 from ..llvm.memory import read, write
 from .blocking import Blocks, Tiles, blocks_of, tiles_of
-from .lanes import ELEMENT, accumulators, broadcast, carried, fused, least, load, widest
 from .packing import Rows, copy_rows
 from .routine import Array, Body, Routine, array
 from .windows import Side

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..llvm.code import Value, lanes_of
 from ..llvm.control import WORD, each
+from ..llvm.lanes import ELEMENT, accumulators, carried, fused, lanes_along, least, load, shuffled
 from .blocking import Blocks, Tiles, tiles_of
 from .items import PARTS
-from .lanes import ELEMENT, accumulators, carried, fused, lanes_along, least, load, shuffled
 from .packing import Rows, copy_rows
 from .routine import Array, Body, Routine, array
 from .windows import Side

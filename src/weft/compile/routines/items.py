@@ -5,7 +5,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from .lanes import lanes_along
+from ..llvm.lanes import lanes_along
 from .windows import Side
 
 # Bytes of an item's copy of the array, and of its turned results.

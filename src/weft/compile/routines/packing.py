@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from ..llvm.code import Value, lanes_of
 from ..llvm.control import WORD, each
-from .lanes import joined, masked_load, require_lanes, shuffled, within
-from .routine import Body
+from ..llvm.lanes import joined, masked_load, shuffled, within
+from .routine import Body, require_lanes
 
 # Up to here elements of a residue are picked from registers; by wider steps they are gathered.
 _STEPS = (1, 2, 4)

@@ -11,9 +11,9 @@ import numpy as np
 
 from ..llvm.code import Value, lanes_of
 from ..llvm.control import WORD, each, when
+from ..llvm.lanes import ELEMENT, joined, lanes_along, masked_load, shuffled, within
 from ..llvm.memory import first, write
-from .lanes import ELEMENT, joined, lanes_along, masked_load, require_lanes, shuffled, within
-from .routine import Array, Body, Routine, array
+from .routine import Array, Body, Routine, array, require_lanes
 from .windows import Side
 
 # Steps of windows by which elements are picked from registers; by others they are gathered.

@@ -6,8 +6,8 @@ import numpy as np
 
 from ...backend.window_sizes import tap_dtype
 from ...graph.graph import Literal
+from ..llvm.lanes import ELEMENT
 from .convolve import both
-from .lanes import ELEMENT
 from .pool import Pool, Unpool
 from .registry import native
 from .routine import Routine

@@ -12,8 +12,9 @@ from math import prod
 
 import numpy as np
 
-from ..llvm.code import Code, Module, Value
+from ..llvm.code import Code, Module, Value, lanes_of
 from ..llvm.control import POINTER, WORD, leave, pointer, put, when
+from ..llvm.memory import splat
 
 # Bytes of the stack that a function may take for itself.
 STACK = 512 << 10
@@ -137,3 +138,15 @@ class Routine(ABC):
         verdict = pointer(record, number) if checked else None
         self.body(Body(code, arrays, begin, end, verdict))
         leave(code)
+
+
+def require_lanes(b: Body, number: int, at: Value, step: int, mask: Value, size: int) -> None:
+    """If accesses are checked: the lanes of a mask, `step` apart from `at` on, are in the array."""
+    if b.verdict is None:
+        return
+    lanes, code = mask.type.lanes, b.code
+    steps = ", ".join(f"i64 {step * k}" for k in range(lanes))
+    places = splat(at, lanes) + Value(code, lanes_of("i64", lanes), f"<{steps}>")
+    good = places.compare("lt", size, signed=False) | (mask ^ True)
+    bits = code.emit(lanes_of(f"i{lanes}"), f"bitcast {good.type.text} {good.name} to i{lanes}")
+    b.require(bits.equals(-1), number)

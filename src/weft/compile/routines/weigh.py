@@ -15,8 +15,7 @@ import numpy as np
 
 from ..llvm.code import Value, lanes_of
 from ..llvm.control import WORD, each
-from .items import PARTS, Cut, cut_of, padded
-from .lanes import (
+from ..llvm.lanes import (
     ELEMENT,
     accumulators,
     broadcast,
@@ -27,6 +26,7 @@ from .lanes import (
     turned,
     within,
 )
+from .items import PARTS, Cut, cut_of, padded
 from .packing import Rows, copy_rows
 from .routine import Array, Body, Routine, array
 from .windows import Side

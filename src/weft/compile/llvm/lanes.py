@@ -4,11 +4,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..llvm.code import Code, Value, lanes_of
-from ..llvm.control import WORD
-from ..llvm.memory import first, splat
-from ..llvm.target import host
-from .routine import Body
+from .code import Code, Value, lanes_of
+from .control import WORD
+from .memory import first, splat
+from .target import host
 
 ELEMENT = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 _INDEX = "i32"
@@ -95,18 +94,6 @@ def masked_load(
     align = code.constant(lanes_of("i32"), kind.width // 8)
     name = f"llvm.masked.load.{kind.mangled}.p0"
     return code.call(name, kind, [pointer, align, mask, code.constant(kind, rest)])
-
-
-def require_lanes(b: Body, number: int, at: Value, step: int, mask: Value, size: int) -> None:
-    """If accesses are checked: the lanes of a mask, `step` apart from `at` on, are in the array."""
-    if b.verdict is None:
-        return
-    lanes, code = mask.type.lanes, b.code
-    steps = ", ".join(f"i64 {step * k}" for k in range(lanes))
-    places = splat(at, lanes) + Value(code, lanes_of("i64", lanes), f"<{steps}>")
-    good = places.compare("lt", size, signed=False) | (mask ^ True)
-    bits = code.emit(lanes_of(f"i{lanes}"), f"bitcast {good.type.text} {good.name} to i{lanes}")
-    b.require(bits.equals(-1), number)
 
 
 def load(code: Code, pointer: Value, element: str, lanes: int, count: int) -> Value:
