@@ -19,13 +19,15 @@ PIECE, MOST = 8_000, 256
 SHARED = 20_000
 _BYTE, _LIGHT, _HEAVY = 0.05, 0.03, 0.5
 _FLOPS, _VECTOR = {4: 100.0, 8: 50.0}, 4  # a nanosecond, of BLAS; so many times slower
+_NARROW = 12.0  # products of so few rows or columns take twice as long
 
 
 def product_cost(schedule: Schedule, step: GemmStep) -> float:
     """About how long a product takes."""
     cost = step.flops / _FLOPS[schedule.buffers[step.c].dtype.itemsize]
-    # With a vector, every element of a matrix is read for one multiplication.
-    return cost * _VECTOR if 1 in (step.m, step.n) else cost
+    if 1 in (step.m, step.n):  # every element of a matrix is read for one multiplication
+        return cost * _VECTOR
+    return cost * (1 + _NARROW / min(step.m, step.n))
 
 
 def chunk_of(count: int, grain: int, cost: float) -> int:
