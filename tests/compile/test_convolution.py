@@ -276,7 +276,7 @@ def test_the_same_bits_for_any_number_of_threads():
     found = []
     for width in (1, 2, 3):
         threads.gather(width)
-        memory, made = run._memory(), [np.empty(s, d) for s, d in run._fresh()]
+        memory, made = run._memory(), [np.empty(s, d) for s, d in run.fresh]
         assert memory.first(*arrays, *made) == 0
         found.append(b"".join(m.tobytes() for m in made))
     assert len(set(found)) == 1

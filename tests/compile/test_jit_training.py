@@ -126,6 +126,57 @@ def test_settings_of_an_optimizer_are_honoured():
     assert "AdamW's settings" in runs[1][3].recompilations[0]
 
 
+def test_settings_that_are_changed_and_changed_back():
+    """States are brought in line with them each time, by whatever program the step is."""
+
+    def run(compiled):
+        p = wf.Parameter(np.array([1.0, -2.0]))
+        optimizer = wf.optim.Adam([p], lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            ((p - x) ** 2).sum().backward()
+            optimizer.step()
+
+        f = wf.compile(step) if compiled else step
+        for beta in (0.9, 0.9, 0.5, 0.5, 0.9, 0.9, 0.5, 0.9):
+            optimizer.param_groups[0]["beta1"] = beta
+            f(wf.tensor([3.0, 4.0]))
+        f.__wrapped__(wf.tensor([3.0, 4.0])) if compiled else f(wf.tensor([3.0, 4.0]))
+        f(wf.tensor([3.0, 4.0]))
+        return [*p.tolist(), *optimizer.state["0"]["exp_sum"]], optimizer.state["0"]["step"]
+
+    np.testing.assert_allclose(run(True)[0], run(False)[0], rtol=1e-13)
+    assert run(True)[1] == 10
+
+
+def test_states_that_are_changed_by_hand():
+    """Parameters that are not equally far any more make their steps apart."""
+
+    def run(compiled):
+        a, b = wf.Parameter(np.ones(2)), wf.Parameter(np.full(2, 3.0))
+        optimizer = wf.optim.NAdam([a, b], lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            ((a - x) ** 2 + (b * x) ** 2).sum().backward()
+            optimizer.step()
+
+        f = wf.compile(step) if compiled else step
+        x = wf.tensor([3.0, 4.0])
+        for k in range(6):
+            if k == 3:
+                optimizer.state["1"]["step"] = 10
+            if k == 5:
+                optimizer.state["0"]["mu_product"] = 0.25
+            f(x)
+        return np.stack([a.detach().numpy(), b.detach().numpy()]), f
+
+    (want, _), (got, f) = run(False), run(True)
+    np.testing.assert_allclose(got, want, rtol=1e-13)
+    assert "equally far" in f.recompilations[0]
+
+
 def test_a_loaded_state_is_honoured():
     runs = []
     for compiled in (False, True):
@@ -265,6 +316,27 @@ def test_buffers_and_updates_by_hand():
     np.testing.assert_allclose(p.detach().numpy(), [0.95, 0.9, 0.85], rtol=1e-6)
     f(x)
     assert mean._data is raw and mean.tolist() == [2.25, 3.0, 3.75]
+
+
+def test_memory_that_native_code_cannot_use_is_changed_where_it_is():
+    p = wf.Parameter(np.ones((2, 3)))
+    optimizer = wf.optim.Adam([p], lr=0.1)
+
+    @wf.compile
+    def step(x):
+        optimizer.zero_grad()
+        (p * x).sum().backward()
+        optimizer.step()
+
+    x = wf.tensor(np.ones((2, 3)))
+    step(x)
+    memory = np.asfortranarray(p._data)
+    p._data = memory
+    moment = optimizer.state["0"]["exp_sum"] = np.asfortranarray(optimizer.state["0"]["exp_sum"])
+    before, sums = memory.copy(), moment.copy()
+    step(x)
+    assert p._data is memory and (memory < before).all()
+    assert optimizer.state["0"]["exp_sum"] is moment and (moment > sums).all()
 
 
 def test_a_graph_from_before_notices_that_a_step_has_overwritten_what_it_saved():

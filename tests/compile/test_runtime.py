@@ -278,6 +278,77 @@ def test_two_inputs_that_are_written_may_not_share_memory():
     assert (x == X).all()
 
 
+# -- memory that is brought for outputs -----------------------------------------------------------
+
+
+def test_outputs_in_memory_that_is_brought():
+    p = Program()
+    x = p.buffer("input", 100)
+    y, z = p.buffer("output", 100), p.buffer("output", 100)
+    p.row("exp", (x,), y)
+    p.row("square", (x,), z)
+    run = Executable(p.schedule(z, y, z))
+    room = np.zeros(100, F32)
+    squares, powers, again = run([X], [room, np.zeros(100, F32)])
+    assert powers is room and squares is again and squares is not room
+    close(powers, np.exp(X))
+    close(squares, X**2)
+    assert [run.written_last(k) for k in range(3)] == [1, 0, 1]
+
+
+READ_ONLY = np.zeros(100, F32)
+READ_ONLY.flags.writeable = False
+
+
+@pytest.mark.parametrize(
+    "room",
+    [
+        np.zeros(99, F32),
+        np.zeros((100, 1), F32),
+        np.zeros(100, F64),
+        np.zeros(200, F32)[::2],
+        np.zeros(200, F32)[:100],
+        np.frombuffer(bytearray(400), F32),
+        np.zeros(100, F32).view(np.recarray),
+        READ_ONLY,
+        "nothing of the kind",
+    ],
+    ids=["size", "axes", "dtype", "strides", "part", "bytes", "kind", "read-only", "text"],
+)
+def test_memory_that_does_not_do_is_not_written(room):
+    run = Executable(chain(100, "tanh"))
+    (y,) = run([X], [room])
+    close(y, np.tanh(X))
+    assert y is not room and y.flags.owndata
+    assert isinstance(room, str) or not room.any()
+    assert not run.copies
+
+
+def test_memory_for_an_output_that_is_an_input_that_is_written():
+    p = update()
+    twice = p.buffer("output", 100)
+    p.row("multiply", (0, 2.0), twice)
+    p.steps.insert(0, p.steps.pop())
+    run = Executable(p.schedule(3, twice))
+    x = X.copy()
+    new, doubled = run([x, X], [x])
+    close(new, X * 0.5)
+    close(doubled, X * 2)
+    assert new is x and doubled is not x
+
+
+@pytest.mark.parametrize("after_library", [False, True])
+def test_which_outputs_are_written_when_nothing_can_fail_any_more(after_library):
+    p = guarded(after_library)
+    early, late = p.buffer("output", 5), p.buffer("output", 5)
+    p.row("square", (0,), late)
+    p.row("square", (0,), early)
+    p.steps.insert(0, p.steps.pop())
+    run = Executable(p.schedule(early, 2, late, 0))
+    wanted = [None, None, None, None] if after_library else [None, 0, 2, None]
+    assert [run.written_last(k) for k in range(4)] == wanted
+
+
 # -- library calls and guards --------------------------------------------------------------------
 
 

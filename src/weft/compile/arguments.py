@@ -94,7 +94,7 @@ class Quick:
                 if raw.__class__ is not ndarray or raw.shape != kind[0] or raw.dtype is not kind[1]:
                     return None
                 tensors.append(a)
-        if len({id(t) for t in tensors}) < len(tensors):
+        if len(set(map(id, tensors))) < len(tensors):
             return None
         return Call(tensors, numbers)
 
@@ -122,6 +122,8 @@ def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: b
     seen: dict[int, int] = {}  # tensors that came before, with their positions
     for leaf in leaves:
         kinds.append(_kind(leaf, call, statics, grad, seen))
+    tensors = [x for x, kind in zip(leaves, kinds, strict=True) if kind[0] == TENSOR]
+    call.arrays = [k for k, x in enumerate(tensors) if x is not call.tensors[k]]
     given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
 
     def rebuild(new: list) -> tuple[tuple, dict]:
@@ -138,8 +140,6 @@ def _kind(leaf, call: Call, statics: list, grad: bool, seen: dict[int, int]) -> 
         if id(x) in seen:
             return (SAME, seen[id(x)])
         seen[id(x)] = len(call.tensors)
-        if x is not leaf:
-            call.arrays.append(len(call.tensors))
         call.tensors.append(x)
         return (TENSOR, x.shape, x.dtype, x.device, _tracking(x, grad))
     if leaf.__class__ is float:

@@ -27,7 +27,7 @@ def product_cost(schedule: Schedule, step: GemmStep) -> float:
     cost = step.flops / _FLOPS[schedule.buffers[step.c].dtype.itemsize]
     if 1 in (step.m, step.n):  # every element of a matrix is read for one multiplication
         return cost * _VECTOR
-    return cost * (1 + _NARROW / min(step.m, step.n))
+    return cost * (1 + _NARROW / max(min(step.m, step.n), 1))
 
 
 def chunk_of(count: int, grain: int, cost: float) -> int:

@@ -14,7 +14,7 @@ from .tasks import Task
 from .words import Words, address, aligned, words
 
 # Flags of NumPy's arrays.
-_BY_ROWS, _ALIGNED, _WRITEABLE = 0x1, 0x100, 0x400
+_BY_ROWS, _OWNED, _ALIGNED, _WRITEABLE = 0x1, 0x4, 0x100, 0x400
 # From how many nanoseconds on Python's lock is given back, and threads are called.
 RELEASE, GATHER = 20_000.0, 60_000.0
 
@@ -175,6 +175,7 @@ class Memory:
         for i, b in enumerate(buffers):
             writes = i >= signature.inputs or i in signature.written
             flags = _BY_ROWS | _ALIGNED | (_WRITEABLE if writes else 0)
+            flags |= _OWNED if i >= signature.inputs else 0
             checks += [id(b.dtype), len(b.shape), sizes, flags, b.nbytes]
             sizes += 8 * len(b.shape)
         part[Frame.ARGUMENTS], part[Frame.CHECKS] = len(buffers), self._stored(checks)

@@ -1,8 +1,8 @@
 """Where the inputs of a program come from at each call, and what it changes goes."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,14 +25,14 @@ class Call:
 
     tensors: list
     numbers: list
-    arrays: list[int] = field(default_factory=list)
+    arrays: Sequence[int] = ()
 
 
 class Now:
-    """The call that is under way, and how many there were."""
+    """The call that is under way."""
 
     def __init__(self, call: Call):
-        self.call, self.tick = call, 0
+        self.call = call
 
     def number(self, position: int) -> float:
         """A number among the arguments."""
@@ -163,10 +163,10 @@ class Number(Place):
 
     def __init__(self, staged: Staged, host: Host):
         super().__init__(staged)
-        self.host, self.label = host, host.label
+        self.compute, self.dtype, self.label = host.read, staged.aval.dtype, host.label
 
     def read(self, call):
-        return np.asarray(self.host.read(), self.staged.aval.dtype)
+        return np.asarray(self.compute(), self.dtype)
 
 
 class Words(Place):

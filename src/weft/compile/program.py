@@ -15,6 +15,7 @@ from ..core.value import RESULT, aval_of, wrap
 from ..graph.graph import Graph
 from .arguments import is_flat
 from .derivative import Derivative
+from .gradients import Gradients, Replaced
 from .holders import Holders
 from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
 from .runtime import Executable
@@ -23,6 +24,7 @@ from .timing import stage, timed
 
 Write = Callable[[Call, np.ndarray], None]
 _new = object.__new__
+_owner = BACKENDS[np.ndarray].owner
 
 
 def alone(leaves: list) -> Any:
@@ -60,7 +62,8 @@ class Program:
     """What is run for calls of one kind.
 
     places   where each input of the graph comes from
-    writes   (position among the outputs, what takes it over) for everything that is changed
+    writes   (position among the outputs, what takes it over) for every place that is changed
+    replaced the gradients that are others after a call
     donated  positions of outputs to those of the inputs whose memory they are written into
     leaves   how the leaves of the result are made, and `rebuild` makes the result of them
     guards   what must hold for the program to be right
@@ -74,6 +77,7 @@ class Program:
     graph: Graph
     places: list[Place]
     writes: list[tuple[int, Write]]
+    replaced: list[Replaced]
     donated: dict[int, int]
     leaves: list[Returned]
     rebuild: Callable[[list], Any]
@@ -96,11 +100,9 @@ class Program:
         self._arguments = [(k, p.position) for k, p in placed if isinstance(p, Argument)]
         self._slots = [(k, p.get) for k, p in placed if isinstance(p, Slot)]
         self._others = [(k, p) for k, p in placed if isinstance(p, Gradient | Number | Words)]
-        self._taken = [(position, k) for position, k in self.donated.items()]
         self._given = [w for w in self.writes if w[0] not in self.donated]
-        self._late = dict(self.writes)
-        self._found = {id(p.tensor): p for _, p in self._captured}
-        self._changes = bool(self.writes or self.after)
+        self._found = {id(p.tensor) for _, p in self._captured}
+        self._changes = bool(self.writes or self.replaced or self.after)
         self._overwritten = [
             p for _, p in placed if isinstance(p, Argument) and p.changed and not p.rebinds
         ]
@@ -112,6 +114,10 @@ class Program:
             schedule, memory = finished(self.graph, self.donated)
             with stage("native code"):
                 return Executable(schedule, memory)
+
+    @cached_property
+    def _gradients(self) -> Gradients | None:
+        return Gradients(self.replaced, self.executable) if self.replaced else None
 
     def begin(self, call: Call) -> None:
         """Compile it, and take hold of what the first call reads."""
@@ -127,7 +133,6 @@ class Program:
     def differs(self, call: Call) -> str | None:
         """Why this program does not fit the state that it finds; None if it does."""
         self.now.call = call
-        self.now.tick += 1
         for tensor, raw, node in self._bound:
             if tensor._data is not raw or tensor._node is not node:
                 self._bound = []
@@ -149,12 +154,15 @@ class Program:
 
     def _met(self, call: Call) -> str | None:
         """Whether what is changed meets an argument that would have to change with it."""
+        meets, owned = bool(self._overwritten), self._owners
         for k, t in enumerate(call.tensors):
             if id(t) in self._found:
                 return f"whether argument {k} is a tensor that the function finds by itself"
+            raw = t._data
+            meets = meets or (id(raw) if raw.base is None else _owner(raw)) in owned
         if call.arrays:
             self._refuse_arrays(call)
-        if self._owners or self._overwritten:
+        if meets:
             self._refuse_overlaps(call)
         return None
 
@@ -168,9 +176,6 @@ class Program:
 
     def _refuse_overlaps(self, call: Call) -> None:
         """Refuse arguments in memory that is written into."""
-        owner, owned = BACKENDS[np.ndarray].owner, self._owners
-        if not self._overwritten and not any([owner(t._data) in owned for t in call.tensors]):
-            return
         given = [(f"argument {k}", t) for k, t in enumerate(call.tensors)]
         found = [(p.label, p.tensor) for _, p in self._captured]
         changed = [(p.label, p.tensor) for _, p in self._captured if p.donated]
@@ -214,13 +219,14 @@ class Program:
     def __call__(self, call: Call) -> Any:
         for prepare in self.before:
             prepare()
-        values = self._gathered(call)
-        raws = self.executable.run(values)
-        for position, k in self._taken:
-            if raws[position] is not values[k]:
-                self._late[position](call, raws[position])
+        values, gradients, run = self._gathered(call), self._gradients, self.executable
+        raws = run.run(values, None if gradients is None else gradients.room())
+        if run.copies:
+            self._bring_back(call, values, raws)
         for position, write in self._given:
             write(call, raws[position])
+        if gradients is not None:
+            gradients.take(call, raws)
         leaves = [leaf.get(call, raws) for leaf in self.leaves]
         if self.derivative is not None:
             self.derivative.attach(call, values, raws, self._results(leaves))
@@ -228,11 +234,18 @@ class Program:
             commit()
         return self.rebuild(leaves)
 
+    def _bring_back(self, call: Call, values: list, raws: list[np.ndarray]) -> None:
+        """Write what is in copies of donated memory where it belongs."""
+        for position, write in self.writes:
+            k = self.donated.get(position)
+            if k is not None and raws[position] is not values[k]:
+                write(call, raws[position])
+
     def direct(self) -> Callable[[list[np.ndarray]], Any] | None:
         """From the arguments' arrays to the result, where nothing else has a part in a call."""
         computed = [leaf.position for leaf in self.leaves if leaf.position is not None]
-        plain = len(self._arguments) == len(self.places) and not (self.writes or self.guards)
-        bare = not (self.before or self.after or self.derivative)
+        plain = len(self._arguments) == len(self.places) and not (self._changes or self.guards)
+        bare = not (self.before or self.derivative)
         if not plain or not bare or len(computed) < len(self.leaves):
             return None
         run, rebuild, result = self.executable.run, self.rebuild, RESULT

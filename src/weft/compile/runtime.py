@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from .tasks import Task, kernels_of, task_of
 from .words import aligned
 
 _empty = np.empty
+Arrays = Sequence[np.ndarray]
 
 
 def checks_bounds() -> bool:
@@ -44,7 +46,8 @@ class Executable:
     checked  whether kernels check every access; None: as the environment says
 
     It may be called by several threads at once. Outputs are new arrays, or the input whose memory
-    was donated; an input that native code cannot read where it lies is copied first.
+    was donated; an input that native code cannot read where it lies is copied first. Who calls may
+    bring arrays like `fresh`, which are then written; those that do not do are left alone.
     """
 
     def __init__(
@@ -66,19 +69,19 @@ class Executable:
         self._idle: list[Memory] = [self._memory()]
         self.run = self._runner()
 
-    def __call__(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        return self.run(arrays)
+    def __call__(self, arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
+        return self.run(arrays, room)
 
-    def _runner(self) -> Callable[[Sequence[np.ndarray]], list[np.ndarray]]:
+    def _runner(self) -> Callable[..., list[np.ndarray]]:
         """The function of a call: attributes looked up once, since a small program takes 50 ns."""
-        shapes, dtypes = zip(*self._fresh(), strict=True) if self.signature.fresh else ((), ())
+        shapes, dtypes = zip(*self.fresh, strict=True) if self.fresh else ((), ())
         take, give_back, make = self._idle.pop, self._idle.append, self._memory
         sharing, library, checked = any(map(shares, self.segments)), self.library, self.checked
         outputs, gather, inputs = self._outputs(), threads.gather, self.signature.inputs
         plain = self.schedule.outputs == self.signature.fresh
 
-        def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-            values = [*arrays, *map(_empty, shapes, dtypes)]
+        def run(arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
+            values = [*arrays, *(map(_empty, shapes, dtypes) if room is None else room)]
             if sharing:
                 gather()
             try:
@@ -99,7 +102,9 @@ class Executable:
 
         return run
 
-    def _fresh(self) -> list[tuple[tuple[int, ...], np.dtype]]:
+    @property
+    def fresh(self) -> list[tuple[tuple[int, ...], np.dtype]]:
+        """The shapes and dtypes of outputs that have memory of their own, new at each call."""
         buffers = self.schedule.buffers
         return [(buffers[i].shape, buffers[i].dtype) for i in self.signature.fresh]
 
@@ -108,7 +113,10 @@ class Executable:
         outputs = self.schedule.outputs
         if all(self._is_bound(i) for i in outputs):
             picks = [self.signature.argument[i] for i in outputs]
-            return lambda memory, values: [values[i] for i in picks]
+            if len(picks) < 2:
+                return lambda memory, values: [values[i] for i in picks]
+            pick = itemgetter(*picks)
+            return lambda memory, values: [*pick(values)]
         return lambda memory, values: [self._output(memory, i, values) for i in outputs]
 
     def _is_bound(self, output: int) -> bool:
@@ -181,10 +189,13 @@ class Executable:
         while verdict:
             if verdict < 0:
                 raise _refused(self.segments[0][-2 - verdict])
-            if verdict > count:
-                self._separate(values, verdict - count - 1)
+            i = (verdict - 1) % count
+            if i >= self.signature.inputs:  # memory that was brought, and does not do
+                values[i] = _empty(*self.fresh[i - self.signature.inputs])
+            elif verdict > count:
+                self._separate(values, i)
             else:
-                self._adapt(values, verdict - 1)
+                self._adapt(values, i)
             verdict = memory.first(*values)
         return values
 
@@ -222,15 +233,29 @@ class Executable:
 
     # -- what it is ------------------------------------------------------------------------------
 
+    def written_last(self, output: int) -> int | None:
+        """Which of `fresh` a result is, if nothing can fail once that is written; else None.
+
+        A library call may fail, and may run the user's code, so beside one there is none.
+        """
+        i = self.schedule.outputs[output]
+        n = self.signature.argument.get(i, -1) - self.signature.inputs
+        if n < 0 or not self._is_bound(i) or self.library:
+            return None
+        steps, storage = self.schedule.steps, self.schedule.storage
+        first = next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
+        failing = any([isinstance(s, GuardStep) for s in steps[first:]])
+        return None if failing else n
+
     @property
-    def fresh(self) -> int:
-        """Bytes of outputs that have memory of their own, new at each call."""
+    def fresh_bytes(self) -> int:
+        """Bytes of outputs that have memory of their own."""
         return sum(self.schedule.buffers[i].nbytes for i in self.signature.fresh)
 
     @property
     def peak(self) -> int:
         """Bytes that a call holds beside its inputs and constants."""
-        return self.plan.size + self.fresh
+        return self.plan.size + self.fresh_bytes
 
     def explain(self) -> list[str]:
         """What runs, in lines: segments and library calls in order, memory, copies."""
@@ -240,7 +265,7 @@ class Executable:
         source = "loaded from the cache" if self.code.from_disk else "compiled"
         lines = [
             f"{kernels} kernels and {routines} routines, {different} different, {source}",
-            f"peak {self.peak} bytes: arena {self.plan.size} + outputs {self.fresh}",
+            f"peak {self.peak} bytes: arena {self.plan.size} + outputs {self.fresh_bytes}",
         ]
         for i, tasks in enumerate(self.segments):
             shared = sum(t.count > t.chunk for t in tasks) if shares(tasks) else 0

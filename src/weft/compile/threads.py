@@ -18,16 +18,22 @@ _libc = ctypes.CDLL(None)
 _crew = words(Crew.SIZE)
 _threads: list[Thread] = []
 _lock = Lock()
+_width = 1  # as in the crew's words
 _over = False
 
 
 def _clear() -> None:
     """A crew of nobody, without work."""
     _crew[:] = 0
-    _crew[Crew.WIDTH] = 1
+    _set_width(1)
     at = _crew.ctypes.data
     _libc.pthread_mutex_init(ctypes.c_void_p(at + 8 * Crew.MUTEX), None)
     _libc.pthread_cond_init(ctypes.c_void_p(at + 8 * Crew.CONDITION), None)
+
+
+def _set_width(count: int) -> None:
+    global _width
+    _crew[Crew.WIDTH] = _width = count
 
 
 def address() -> int:
@@ -37,16 +43,16 @@ def address() -> int:
 
 def width() -> int:
     """How many threads share work now, the one that calls among them."""
-    return int(_crew[Crew.WIDTH])
+    return _width
 
 
 def gather(count: int | None = None) -> None:
     """From now on so many threads share work; None: as many as BLAS has been given."""
     count = blas.available() if count is None else count
+    if count == _width or _over:
+        return
     if count < 1:
         raise ValueError(f"{count} threads, expected at least 1")
-    if _crew[Crew.WIDTH] == count or _over:
-        return
     with _lock:
         work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
             driver().addresses["weft_work"]
@@ -58,13 +64,14 @@ def gather(count: int | None = None) -> None:
             )
             worker.start()
             _threads.append(worker)
-        _crew[Crew.WIDTH] = count
+        _set_width(count)
 
 
 def dismiss() -> None:
     """Send everybody home: work is then done by who calls."""
     with _lock:
-        _crew[Crew.WIDTH], _crew[Crew.STOP] = 1, 1
+        _set_width(1)
+        _crew[Crew.STOP] = 1
         if _threads:
             wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(driver().addresses["weft_wake"])
             wake(address())

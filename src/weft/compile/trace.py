@@ -18,6 +18,7 @@ from ..graph.staged import Staged, leaked, refreshed
 from .arguments import NUMBER, SAME, TENSOR, Taken, is_whole
 from .capture import Capture, Draws, gradient_node
 from .derivative import derived
+from .gradients import Replaced
 from .holders import holders
 from .host import Host
 from .places import Argument, Call, Captured, Changeable, Now, Slot
@@ -105,7 +106,7 @@ def _finished(capture: Capture, out, arguments: list[_Argument], taken: Taken) -
     made = [_returned(capture, outputs, leaf, arguments) for leaf in leaves]
     writes = _changed_places(capture, outputs)
     writes += _changed_arguments(capture, outputs, arguments)
-    writes += _changed_gradients(capture, outputs)
+    replaced = _changed_gradients(capture, outputs)
     graph = capture.graph
     derivative = derived(capture, outputs.tracked) if outputs.tracked else None
     if derivative is not None:
@@ -114,6 +115,7 @@ def _finished(capture: Capture, out, arguments: list[_Argument], taken: Taken) -
         graph=graph,
         places=capture.places,
         writes=writes,
+        replaced=replaced,
         donated=outputs.donated,
         leaves=made,
         rebuild=rebuilder(structure, which),
@@ -253,22 +255,19 @@ def _changed_arguments(capture: Capture, outputs: _Outputs, arguments: list[_Arg
     return writes
 
 
-def _changed_gradients(capture: Capture, outputs: _Outputs) -> list:
+def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[Replaced]:
     """What becomes of the `.grad` of captured leaves and of arguments."""
-    writes = []
+    replaced = []
     for leaf, (place, gradient) in capture.gradients.items():
         find = capture.found_at(leaf)
         if gradient is None:
             capture.after.append(partial(_forget_gradient, find, capture.now))
         elif place is None or gradient._data is not place.entered:
-            write = partial(_write_gradient, find, gradient_node(gradient))
-            writes.append((outputs.position(gradient._data), write))
-    return writes
+            owner = None if leaf in capture.leaves else leaf.tensor()
+            position = outputs.position(gradient._data)
+            replaced.append(Replaced(position, owner, find, gradient_node(gradient)))
+    return replaced
 
 
 def _forget_gradient(find: Callable[[Call], Leaf], now: Now) -> None:
     find(now.call).held = None
-
-
-def _write_gradient(find: Callable[[Call], Leaf], node, call: Call, raw: np.ndarray) -> None:
-    find(call).held = wrap(raw, node)

@@ -1,8 +1,9 @@
 """Steps, averages and clipping in a function that is being compiled, on state as inputs."""
 
 from collections.abc import Callable
+from functools import partial
 from math import inf
-from operator import is_
+from operator import is_, itemgetter
 from typing import Any
 
 from .. import errors
@@ -23,64 +24,61 @@ from .state import like
 from .walk import working_dtype
 
 
-class Numbers:
-    """The numbers of one step of parameters that are equally far, found anew at each call.
+class Together:
+    """Parameters of one group that are equally far, and make a step together at each call.
 
+    `alike` is asked first, as a guard of the call: then `given` are the numbers that the rule gets.
     Nothing is counted until the call has succeeded: then `commit` does.
     """
 
-    def __init__(self, optimizer, entries: list[Entry], ahead: int, now):
-        self.optimizer, self.entries, self.ahead, self.now = optimizer, entries, ahead, now
-        self._tick = -1
-        slots = optimizer.slots(entries[0].group, entries[0].param._data)
-        self._arrays = {n: Aval(s.shape, s.dtype, s.device) for n, s in slots.items()}
-
-    def of_step(self) -> dict[str, Any]:
-        """What the rule gets in this call."""
-        if self._tick != self.now.tick:
-            self._tick = self.now.tick
-            self._count()
-        return self._numbers
-
-    def _count(self) -> None:
-        """The numbers of the step, and those of the state that it changes."""
-        optimizer, entry = self.optimizer, self.entries[0]
-        have = optimizer.state.get(entry.key, optimizer.started)
-        begun = {name: have[name] for name in optimizer.started}
-        own = begun | self._arrays
-        for _ in range(self.ahead):
-            own["step"] += 1
-            self._numbers = optimizer.numbers(entry.group, own)
-        self._counted = {name: own[name] for name, v in begun.items() if own[name] != v}
+    def __init__(self, optimizer, entries: list[Entry], ahead: int):
+        self.optimizer, self.entries, self.ahead = optimizer, entries, ahead
+        self.group, started = entries[0].group, optimizer.started
+        self.given: dict[str, Any] = {}
+        self._keys = [e.key for e in entries]
+        self._names = (*started, "step")[: max(len(started), 2)]
+        self._numbers = itemgetter(*self._names)  # of two names or more it gives a tuple
+        slots = optimizer.slots(self.group, entries[0].param._data)
+        # The state after the step, without the values of its arrays.
+        self._own: dict = {n: Aval(s.shape, s.dtype, s.device) for n, s in slots.items()}
+        self._settled: list[dict] = []
+        # A number with the name of a setting is the one that the state's arrays are in line with.
+        self._settings = {name: self.group[name] for name in started if name in self.group}
 
     def alike(self) -> bool:
         """Whether all of these parameters are equally far."""
-        self.of_step()
-        started, state = self.optimizer.started, self.optimizer.state
-        first, *others = [state.get(e.key, started) for e in self.entries]
-        return all([s[n] == first[n] for s in others for n in started])
+        optimizer, own = self.optimizer, self._own
+        states = [*map(optimizer.state.get, self._keys)]
+        if not all(states):
+            states = [s or optimizer.started for s in states]
+        self._states, far = states, [*map(self._numbers, states)]
+        self._begun = begun = far[0]
+        own.update(zip(self._names, begun, strict=True))
+        for _ in range(self.ahead):
+            own["step"] += 1
+            self.given.update(optimizer.numbers(self.group, own))
+        return far.count(begun) == len(far)
+
+    def settle(self) -> None:
+        """Make the states, or bring them in line, where they are others than after the last step.
+
+        Since the parameters are equally far, the numbers of one state are those of all.
+        """
+        states, settings = self._states, self._settings
+        if len(self._settled) == len(states) and all(map(is_, states, self._settled)):
+            if [*map(states[0].__getitem__, settings)] == [*settings.values()]:
+                return
+        for e in self.entries:
+            self.optimizer.settle(e)
+        self._states = self._settled = [self.optimizer.state[key] for key in self._keys]
 
     def commit(self) -> None:
         """Count the step."""
-        state = self.optimizer.state
-        for e in self.entries:
-            state[e.key].update(self._counted)
-
-
-class Settled:
-    """Makes the states of parameters, or brings them in line, where they are others than before."""
-
-    def __init__(self, optimizer, entries: list[Entry]):
-        self.optimizer, self.entries, self._known = optimizer, entries, []
-
-    def __call__(self) -> None:
-        state = self.optimizer.state
-        found = [state.get(e.key) for e in self.entries]
-        if len(found) == len(self._known) and all(map(is_, found, self._known)):
-            return
-        for e in self.entries:
-            self.optimizer.settle(e)
-        self._known = [state[e.key] for e in self.entries]
+        for name, was in zip(self._names, self._begun, strict=True):
+            now = self._own[name]
+            if now != was:
+                for state in self._states:
+                    state[name] = now
 
 
 def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
@@ -91,14 +89,13 @@ def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
         ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
         for e in entries:
             slots[e.key, "steps"] = ahead
-        numbers = Numbers(optimizer, entries, ahead, staging.now)
+        together = Together(optimizer, entries, ahead)
         name = staging.name_of(optimizer, type(optimizer).__name__)
         which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
-        staging.depends(f"{which} (step {ahead} of a call)", numbers.alike)
-        if ahead == 1:
-            staging.before.append(Settled(optimizer, entries))
-        staging.after.append(numbers.commit)
-        given = _hosts(optimizer, numbers, staging)
+        staging.depends(f"{which} (step {ahead} of a call)", together.alike)
+        staging.before.append(together.settle)
+        staging.after.append(together.commit)
+        given = _hosts(optimizer, together.given, staging)
         gradients = {e.key: g for e, g in pairs}
         stamps = Stamps(staging)
         with no_grad():
@@ -112,13 +109,14 @@ def _depend_on_settings(optimizer, staging) -> None:
     groups = optimizer.param_groups
     static = [name for name in groups[0] if name not in ("params", "name", "lr", "lr_scale")]
     looked = [name for name in groups[0] if name not in ("params", "name")]
+    look = itemgetter(*looked)
     known: list = [None, None]  # the groups as they were last, and what that comes to
 
     def settings() -> list:
-        now = [[len(group), *[group[name] for name in looked]] for group in groups]
+        now = [*map(len, groups), *map(look, groups)]
         if now != known[0]:
             optimizer._check_groups()
-            now = [[len(group), *[group[name] for name in looked]] for group in groups]
+            now = [*map(len, groups), *map(look, groups)]
             read = [[group["lr"] is None, *[group[name] for name in static]] for group in groups]
             known[:] = now, read
         return known[1]
@@ -137,16 +135,12 @@ def _equally_far(optimizer, pairs, slots) -> list[list[Entry]]:
     return list(found.values())
 
 
-def _hosts(optimizer, numbers: Numbers, staging) -> dict[str, Any]:
+def _hosts(optimizer, given: dict[str, Any], staging) -> dict[str, Any]:
     """The numbers of a step as numbers of each call."""
     name = staging.name_of(optimizer, type(optimizer).__name__)
-
-    def reader(key: str) -> Callable[[], Any]:
-        return lambda: numbers.of_step()[key]
-
     return {
-        key: value if value is None else staging.host(f"{name}.{key}", reader(key))
-        for key, value in numbers.of_step().items()
+        key: None if v is None else staging.host(f"{name}.{key}", partial(given.__getitem__, key))
+        for key, v in given.items()
     }
 
 
