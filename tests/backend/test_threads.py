@@ -1,6 +1,7 @@
 """Threads that share pieces: how many there are, and what BLAS does meanwhile."""
 
 import os
+from pathlib import Path
 
 import pytest
 
@@ -22,6 +23,29 @@ def test_without_openblas_the_process_says_how_many_threads(other_blas, monkeypa
         assert threads.cores() == given
     with blas.alone():
         assert threads.cores() == 1
+
+
+@pytest.mark.skipif(blas.counts("scipy") is None, reason="SciPy's BLAS is not OpenBLAS")
+def test_threads_of_a_library_that_is_loaded_soon_sleep(monkeypatch):
+    library, name = blas.openblas("scipy"), "OPENBLAS_THREAD_TIMEOUT"
+    assert name.encode() in Path(library._name).read_bytes()
+    seen = []
+
+    def load(path):
+        seen.append(os.environ.get(name))
+        if path == "no library":
+            raise OSError(path)
+        return library
+
+    monkeypatch.setattr(blas, "CDLL", load)
+    monkeypatch.delenv(name, raising=False)
+    blas.openblas.__wrapped__("scipy")
+    with pytest.raises(OSError):
+        blas._loaded("no library")
+    assert name not in os.environ
+    monkeypatch.setenv(name, "26")  # as a user may
+    blas.openblas.__wrapped__("scipy")
+    assert seen == ["20", "20", "26"] and os.environ[name] == "26"
 
 
 @pytest.mark.skipif(blas.counts("numpy") is None, reason="NumPy's BLAS is not OpenBLAS")

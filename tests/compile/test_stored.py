@@ -106,6 +106,15 @@ def test_what_differs_has_another_key():
     assert len(keys(graphs[0], donated=({}, {0: 0}, {0: 1}))) == 3
 
 
+def test_a_constant_that_is_repeated_is_read_once():
+    one, row = np.float32(1), np.arange(3, dtype="f4")
+    held = [(one, (1 << 50,)), (one, (1 << 49,)), (one + 1, (1 << 50,)), (one, (1 << 25, 1 << 25))]
+    held += [(row, (3, 3)), (row[:, None], (3, 3)), (row, (4, 3)), (row[::-1], (3, 3))]
+    texts = {stored._constant_text(np.broadcast_to(x, shape)) for x, shape in held}
+    assert len(texts) == len(held)
+    assert stored._constant_text(np.broadcast_to(row.copy(), (3, 3))) in texts
+
+
 def test_a_default_dtype_has_another_key():
     before = keys(traced(lambda x, y: x + y, X, Y))
     wf.set_default_dtype(wf.float64)

@@ -15,6 +15,9 @@ import numpy as np
 
 # How the names of each package's OpenBLAS end.
 _ENDINGS = {"numpy": "64_", "scipy": ""}
+# What OpenBLAS asks the environment for when it is loaded: for 2ⁿ ticks of the clock its threads
+# look out for work before they sleep. They begin so, and by themselves for a tenth of a second.
+_LOOKOUT, _TICKS = "OPENBLAS_THREAD_TIMEOUT", "20"
 
 _lock = Lock()
 _shared, _pins, _before = 0, 0, 1
@@ -26,10 +29,24 @@ def openblas(package: str) -> CDLL | None:
     ending = _ENDINGS[package]
     folder = os.path.join(os.path.dirname(np.__file__), os.pardir, f"{package}.libs")
     for path in glob(os.path.join(folder, f"libscipy_openblas{ending}-*")):
-        library = CDLL(path)
+        library = _loaded(path)
         if hasattr(library, f"scipy_openblas_set_num_threads{ending}"):
             return library
     return None
+
+
+def _loaded(path: str) -> CDLL:
+    """An OpenBLAS whose threads soon sleep, unless it was there before or the user said otherwise.
+
+    The cores on which they would look out are those that compiled programs are about to use.
+    """
+    if _LOOKOUT in os.environ:
+        return CDLL(path)
+    os.environ[_LOOKOUT] = _TICKS
+    try:
+        return CDLL(path)
+    finally:
+        del os.environ[_LOOKOUT]
 
 
 @lru_cache(maxsize=None)

@@ -37,6 +37,6 @@ def driver() -> Loaded:
     key = digest("driver", (layout.TYPE, layout.DATA))
     image = cache().fetch(key)
     if image is None:
-        image = packed(module_of_driver())
+        image = packed(module_of_driver(), quickly=True)
         cache().store(key, image)
     return link(image, EXPORTS)

@@ -181,6 +181,8 @@ class Memory:
         part[Frame.ARGUMENTS], part[Frame.CHECKS] = len(buffers), self._stored(checks)
         part[Frame.WRITTEN] = len(signature.written)
         part[Frame.WRITES] = self._stored(signature.written)
+        compared = signature.inputs if signature.written else 0  # what is fresh lies in nothing
+        part[Frame.COMPARED], part[Frame.APART] = compared, self._stored([0] * compared)
         part[Frame.BINDINGS] = len(self._bindings) // Binding.SIZE
         part[Frame.PLACES] = self._stored(self._bindings)
 

@@ -213,11 +213,15 @@ def reach(domain: tuple[int, ...], strides: Strides) -> tuple[int, int]:
     What does not move along an axis is counted even if that axis is empty: where it is folded, the
     value may be needed all the same.
     """
-    axes = [(size, stride) for size, stride in zip(domain, strides, strict=True) if stride]
-    if any(size == 0 for size, _ in axes):
-        return 0, 0
-    ends = [(size - 1) * stride for size, stride in axes]
-    return sum(e for e in ends if e < 0), sum(e for e in ends if e > 0) + 1
+    low, high = 0, 1
+    for size, stride in zip(domain, strides, strict=True):
+        if stride and not size:
+            return 0, 0
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+    return low, high
 
 
 def _check_access(kernel: Kernel, what: str, dtype: np.dtype, strides: Strides) -> None:

@@ -68,10 +68,10 @@ def _image(names: dict[Checked, str]) -> bytes:
     return packed(module)
 
 
-def packed(module: Module) -> bytes:
+def packed(module: Module, quickly: bool = False) -> bytes:
     """An object file, and before it the names that it asks for."""
     head = json.dumps(sorted(module.symbols)).encode()
-    return len(head).to_bytes(8, "little") + head + compiled(module)
+    return len(head).to_bytes(8, "little") + head + compiled(module, quickly=quickly)
 
 
 def link(image: bytes, exports: list[str]) -> Loaded:

@@ -48,7 +48,9 @@ class Frame(IntEnum):
     CODE = 9
     RELEASE = 10  # whether Python's lock is given back meanwhile
     QUIET = 11  # 0, or the words that keep BLAS to one thread
-    SIZE = 12
+    COMPARED = 12  # arguments that may lie in written ones: the inputs, if any is written
+    APART = 13  # where they were when none did
+    SIZE = 14
 
 
 class Check(IntEnum):
@@ -98,7 +100,8 @@ class Quiet(IntEnum):
 def write_entry(module: Module) -> None:
     """The functions `weft_call`, `weft_lock`, `weft_unlock`."""
     _write_locks(module)
-    check, overlap, run = _write_check(module), _write_overlap(module), _write_run(module)
+    check, apart = _write_check(module), _write_apart(module, _write_overlap(module))
+    run = _write_run(module)
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_call")
     itself, arguments, count = code.parameters
     frame = code.load(POINTER, behind(itself, DATA), 8)
@@ -108,7 +111,7 @@ def write_entry(module: Module) -> None:
 
     wrong = count.compare("ne", word(frame, Frame.ARGUMENTS))
     when(wrong, lambda: result(code.constant(WORD, -1)), rarely=True)
-    for test in (check, overlap):
+    for test in (check, apart):
         verdict = invoke(code, test, "i64", [frame, arguments])
         when(verdict.compare("ne", 0), lambda v=verdict: result(v), rarely=True)
     _bind(frame, arguments)
@@ -153,6 +156,31 @@ def _write_check(module: Module) -> str:
     return code.name
 
 
+def _start(arguments: Value, i: Value) -> Value:
+    """The address of an argument's data."""
+    return arguments.code.load(WORD, behind(pointer(arguments, i), DATA), 8)
+
+
+def _write_apart(module: Module, overlap: str) -> str:
+    """apart(frame, arguments): overlap(frame, arguments), unless all are where they were."""
+    code = module.function("i64", [POINTER, POINTER])
+    frame, arguments = code.parameters
+    count, known = word(frame, Frame.COMPARED), pointer(frame, Frame.APART)
+
+    def compare(i: Value) -> None:
+        def look() -> None:
+            verdict = invoke(code, overlap, "i64", [frame, arguments])
+            leave_if(verdict.compare("ne", 0), verdict)
+            each(code, 0, count, lambda k: put(_start(arguments, k), known, k))
+            leave(code, code.constant(WORD, 0))
+
+        when(_start(arguments, i).compare("ne", word(known, i)), look, rarely=True)
+
+    each(code, 0, count, compare)
+    leave(code, code.constant(WORD, 0))
+    return code.name
+
+
 def _write_overlap(module: Module) -> str:
     """overlap(frame, arguments): the first that shares memory with a written one, or 0."""
     code = module.function("i64", [POINTER, POINTER])
@@ -161,7 +189,7 @@ def _write_overlap(module: Module) -> str:
     count = word(frame, Frame.ARGUMENTS)
 
     def ends(i: Value) -> tuple[Value, Value]:
-        start = code.load(WORD, behind(pointer(arguments, i), DATA), 8)
+        start = _start(arguments, i)
         return start, start + word(checks, i * Check.SIZE.value + Check.BYTES.value)
 
     def one(k: Value) -> None:
@@ -173,7 +201,7 @@ def _write_overlap(module: Module) -> str:
             meet = first.compare("lt", stop, False) & start.compare("lt", last, False)
             leave_if(meet & i.compare("ne", written), count + 1 + i)
 
-        each(code, 0, count, beside)
+        each(code, 0, word(frame, Frame.COMPARED), beside)
 
     each(code, 0, word(frame, Frame.WRITTEN), one)
     leave(code, code.constant(WORD, 0))
