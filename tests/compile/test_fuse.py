@@ -135,6 +135,18 @@ def test_a_chain_is_one_kernel():
     assert kinds(schedule) == ["Kernel"]
 
 
+@pytest.mark.parametrize("rows, kernels", [(200, 2), (2, 1)])
+def test_dear_rows_of_smaller_arrays_are_not_computed_again(rows, kernels):
+    """Unless those are few, or do not change along the lanes."""
+    x, columns = np.ones((rows, 100), np.float32), np.ones(100, np.float32)
+    schedule = of(lambda x, r: wf.sqrt(x) * wf.tanh(r), x, columns)
+    assert kinds(schedule) == ["Kernel"] * kernels
+    schedule = of(lambda x, r: wf.sqrt(x) * wf.tanh(r), x, np.ones((rows, 1), np.float32))
+    assert kinds(schedule) == ["Kernel"]
+    schedule = of(lambda x, r: wf.sqrt(x) * (r * r - 1), x, columns)
+    assert kinds(schedule) == ["Kernel"]
+
+
 def test_a_long_program_of_numbers_is_one_straight_line():
     def f(x, y):
         for k in range(200):

@@ -25,7 +25,7 @@ def told(width: int) -> dict[str, str]:
 
 def test_whole_programs_in_processes_with_one_two_and_three_threads():
     one, two, three = map(told, (1, 2, 3))
-    assert len(one) == 13
+    assert len(one) == 14
     assert one == two == three
 
 

@@ -130,6 +130,21 @@ def test_axes_merge_and_lanes_lie_in_a_line():
     assert not nest_of(columns).lane_folded and nest_of(columns).lane.size == 100
 
 
+def test_long_chains_have_four_registers_side_by_side():
+    """In long lines; the bits are those of short ones."""
+    rows, n, part = ("tanh", "exp", "sin", "log"), (1 << 16) + 37, 1000
+    assert nest_of(line(n, *rows[:3])).lanes == 32
+    short, long = line(part, *rows), line(n, *rows)
+    assert (nest_of(short).lanes, nest_of(long).lanes) == (16, 64)
+    x = np.random.default_rng(0).uniform(0.5, 1.5, n).astype(F32)
+    whole, parts = np.full(n, np.nan, F32), np.full(n, np.nan, F32)
+    run(long, x, whole)
+    small = native(short)
+    for start in (*range(0, n - part, part), n - part):
+        small([x[start : start + part], parts[start : start + part]])
+    np.testing.assert_array_equal(whole, parts)
+
+
 def test_only_what_is_slow_is_kept_between_sweeps():
     kernel = softmax(4, 100)
     assert reused(kernel, nest_of(kernel)) == {3: 1}  # the exponential, not the difference

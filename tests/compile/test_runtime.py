@@ -328,19 +328,6 @@ def test_memory_that_does_not_do_is_not_written(room):
     assert not run.copies
 
 
-def test_memory_for_an_output_that_is_an_input_that_is_written():
-    p = update()
-    twice = p.buffer("output", 100)
-    p.row("multiply", (0, 2.0), twice)
-    p.steps.insert(0, p.steps.pop())
-    run = Executable(p.schedule(3, twice))
-    x = X.copy()
-    new, doubled = run([x, X], [x])
-    close(new, X * 0.5)
-    close(doubled, X * 2)
-    assert new is x and doubled is not x
-
-
 @pytest.mark.parametrize("after_library", [False, True])
 def test_which_outputs_are_written_when_nothing_can_fail_any_more(after_library):
     p = guarded(after_library)

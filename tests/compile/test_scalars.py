@@ -1,6 +1,7 @@
 """Programs of numbers and of small arrays: straight lines of code, beside NumPy and JAX."""
 
 import random
+from ctypes import CFUNCTYPE, c_int64, c_void_p
 from importlib import import_module
 
 import jax
@@ -9,8 +10,11 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.compile.objects import functions_of
 from weft.compile.routines.straight import Straight
+from weft.compile.routines.thin import Thin
 from weft.compile.schedule import NativeStep
+from weft.compile.words import words
 
 from .passes.graphs import traced
 from .schedules import Machine, by_rows, compare, compiled
@@ -274,6 +278,36 @@ def test_thin_products(m, k, n, dtype, monkeypatch):
         found = run(wf.asarray(x), wf.asarray(y)).numpy()
         np.testing.assert_allclose(found, want, atol=20 * np.finfo(dtype).eps, rtol=0)
         assert "Thin" in str([s for s in run._last().executable.schedule.steps])
+
+
+def placed(x: np.ndarray, at: int, room: int = 4096) -> np.ndarray:
+    """A copy whose address is `at` more than a multiple of a page, with NaN around it."""
+    line = np.full((x.nbytes + 3 * room) // x.itemsize, np.nan, x.dtype)
+    start = ((at - line.ctypes.data) % room + room) // x.itemsize
+    view = line[start : start + x.size].reshape(x.shape)
+    view[...] = x
+    return view
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("n", [64, 83])
+def test_thin_products_wherever_their_result_lies(n, dtype):
+    """Rows go by cache lines, forwards or backwards: all elements once more, and no others."""
+    m, k, dtype = 8, 3, np.dtype(dtype)
+    thin = Thin(dtype, m, n, k, (k, 1), n)
+    call = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+    made = functions_of([(thin, False)])
+    a, b = RNG.normal(size=(m, k)).astype(dtype), placed(RNG.normal(size=(k, n)).astype(dtype), 0)
+    c, found = np.full((m, n), np.nan, dtype), set()
+    pointers = words(3)
+    for at in (*range(0, 256, dtype.itemsize), 2040, 2048, 2056, *range(3840, 4096, 8)):
+        out = placed(c, at)
+        pointers[:] = [x.ctypes.data for x in (a, b, out)]
+        call(made.addresses[thin, False])(pointers.ctypes.data, 0, thin.count)
+        found.add(out.tobytes())
+        assert np.isfinite(out.base).sum() == out.size
+    assert len(found) == 1
+    np.testing.assert_allclose(out, a @ b, atol=20 * np.finfo(dtype).eps)
 
 
 def test_transposes_go_behind_what_products_read():

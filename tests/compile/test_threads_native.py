@@ -5,7 +5,7 @@ import sys
 import textwrap
 import time
 from ctypes import CFUNCTYPE, c_int64, c_void_p
-from threading import Thread
+from threading import Thread, get_ident
 
 import numpy as np
 import pytest
@@ -91,6 +91,28 @@ def test_a_worker_that_sleeps_costs_nothing_and_wakes_up(increment):
     for _ in range(100):
         share(increment, counts, 4096, 256)
     assert (counts == 101).all()
+
+
+def test_each_thread_has_a_stretch_of_its_own():
+    """Who calls begins at the front, the other at the back; they meet wherever they do."""
+    threads.gather(2)
+    taken: dict[int, list[int]] = {}
+
+    @CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+    def piece(_, begin, end):
+        assert end == min(begin + 3, 100)
+        taken.setdefault(get_ident(), []).append(begin)
+        deadline = time.monotonic() + 10
+        while len(taken) < 2 and time.monotonic() < deadline:
+            time.sleep(1e-4)
+
+    call = _share(driver().addresses["weft_share"])
+    call(threads.address(), piece, None, 100, 3)
+    front = taken.pop(get_ident())
+    (back,) = taken.values()
+    pieces = list(range(0, 100, 3))
+    assert front == pieces[: len(front)] and back == pieces[: len(front) - 1 : -1]
+    assert len(front) + len(back) == len(pieces)
 
 
 def test_threads_come_and_go(increment):
@@ -219,7 +241,7 @@ def test_a_forked_child_has_threads_of_its_own():
 def test_a_fork_while_another_thread_computes():
     done = script(
         """
-        from threading import Thread
+        from threading import Thread, get_ident
         busy = Thread(target=lambda: [use() for _ in range(10)])
         busy.start()
         for _ in range(5):

@@ -60,6 +60,7 @@ OWN = {
     "everything": lambda: wf.compile(lambda x: (x.sum(), (x * x).mean(), x.max(), x.min()))(LONG),
     "half": lambda: wf.compile(lambda x: (x.to("float16") * 2).mean())(LONG),
     "product": lambda: wf.compile(lambda x, w: wf.tanh(x @ w).sum(0))(X, W),
+    "tall": lambda: wf.compile(lambda x, y: x.reshape(-1, 40).T @ y.reshape(-1, 40))(X, Y),
 }
 # And programs with calls of libraries between them.
 WHOLE = {

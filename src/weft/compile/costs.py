@@ -1,19 +1,20 @@
 """About how long steps take, in nanoseconds of one core, and into which pieces they are divided.
 
-How many units make a piece is a function of the step alone: whoever takes a piece computes the
-same.
+How many units make a piece is a function of the step and the machine alone: whoever takes a piece
+computes the same.
 """
 
 from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from . import blas
 from .kernel import Kernel, Step
 from .nest import LIGHT
 from .schedule import GemmStep, Schedule
 
-# A piece takes at least so long, since handing one over takes a microsecond; and there are at most
-# so many.
+# A piece takes at least so long, since handing one over takes a microsecond; there are at most so
+# many, and as many for each processor.
 PIECE, MOST = 8_000, 256
 # From how much work on a step is shared at all: a worker that sleeps takes long to come.
 SHARED = 20_000
@@ -35,6 +36,7 @@ def chunk_of(count: int, grain: int, cost: float) -> int:
     if cost < SHARED:
         return max(count, 1)
     pieces = min(int(cost / PIECE), MOST)
+    pieces -= pieces % blas.PROCESSORS if pieces > blas.PROCESSORS else 0
     return max(-(-count // (pieces * grain)) * grain, 1)
 
 

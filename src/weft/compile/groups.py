@@ -37,6 +37,9 @@ FEW, LARGE = 16, 1 << 15
 # Columns up to this length are summed up while their array is made; longer ones would be walked
 # along with steps that are too wide.
 SHORT = 64
+# From how many elements on rows that are not light, and change along the lanes, are better stored
+# than computed again.
+REPEATED = 1 << 10
 
 
 @dataclass
@@ -297,7 +300,14 @@ class Grouping(Alignment):
             for theirs, ours in zip(axes, out[len(out) - len(axes) :], strict=True):
                 if theirs != STILL and pairs.setdefault(theirs, ours) != ours:
                     return
-        self._merge(u, w, pairs)
+        axes = [a for a in out if a != STILL]
+        again = prod([target.domain[a] for a in axes]) - prod(other.domain)
+        if again < REPEATED or axes[-1] not in pairs.values() or self._is_light(w):
+            self._merge(u, w, pairs)
+
+    def _is_light(self, u: int) -> bool:
+        """Whether a group's rows take an instruction or two each."""
+        return all(self.graph.equations[k].op.name in LIGHT for k in self.units[u].equations)
 
     def _merge(self, u: int, w: int, known: dict[int, int]) -> bool:
         """Put group w into group u, its axes as `known` says and as their lengths demand."""

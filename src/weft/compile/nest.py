@@ -21,10 +21,13 @@ LIGHT = frozenset(
     )
 )
 # So many registers go side by side: an accumulator waits for its last addition, and a long chain of
-# steps for its own beginning, while another register's steps can be done.
-ACCUMULATORS, PAIR = 4, 2
-# From how many elements on that is worth the longer code.
-MANY = 1 << 12
+# steps for its own beginning, while another register's steps can be done. A longer chain than the
+# processor looks ahead needs four.
+ACCUMULATORS, PAIR, FOUR = 4, 2, 4
+# From how many elements on that is worth the longer code; for four, in lines of so many.
+MANY, LONG = 1 << 12, 1 << 16
+# So many rows that are not light are a longer chain.
+CHAIN = 4
 # Instructions of a row that is not light, and of joining the lanes of a fold.
 _HEAVY, _ACROSS = 15, 15
 
@@ -96,7 +99,7 @@ def nest_of(kernel: Kernel) -> Nest:
     kept = [a for a in kept if a is not lane]
     folds = [a for a in folds if a is not lane]
     width = _width(kernel)
-    spreads = [_spread(kernel, k) for k in range(kernel.sweeps)] or [1]
+    spreads = [_spread(kernel, k, lane) for k in range(kernel.sweeps)] or [1]
     if not lane_folded:
         spreads = [min(spreads)] * len(spreads)
     lanes = tuple([fitting(width * n, lane.size) for n in spreads])
@@ -170,8 +173,8 @@ def _itemsize(dtype: np.dtype) -> int:
     return 4 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype.itemsize
 
 
-def _spread(kernel: Kernel, k: int) -> int:
-    """Registers side by side in sweep k: a few for light folds, two for long chains of steps."""
+def _spread(kernel: Kernel, k: int, lane: Axis) -> int:
+    """Registers side by side in sweep k: a few for light folds, and for long chains of steps."""
     if prod(kernel.domain) < MANY:
         return 1
     base = len(kernel.operands)
@@ -179,7 +182,8 @@ def _spread(kernel: Kernel, k: int) -> int:
     rows = [s.row for s in steps if isinstance(s, Step)]
     light = len(rows) <= 8 and all(row in LIGHT for row in rows)
     if not light:
-        return PAIR
+        chain = sum(row not in LIGHT for row in rows) >= CHAIN
+        return FOUR if chain and lane.size >= LONG and not kernel.folded else PAIR
     return ACCUMULATORS if kernel.folded else 1
 
 

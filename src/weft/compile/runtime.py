@@ -47,7 +47,8 @@ class Executable:
 
     It may be called by several threads at once. Outputs are new arrays, or the input whose memory
     was donated; an input that native code cannot read where it lies is copied first. Who calls may
-    bring arrays like `fresh`, which are then written; those that do not do are left alone.
+    bring arrays like `fresh` that nobody else has, which are then written; those that have another
+    size or dtype, or no memory of their own, are left alone.
     """
 
     def __init__(

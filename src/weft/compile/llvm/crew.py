@@ -1,10 +1,13 @@
 """Threads that share the units of a kernel: native code for those who wait and for who calls.
 
-One job is under way at a time. Its pieces are taken one after the other, by whoever comes, by
-counting up the word STATE: the number of the job in its high half, the next piece in its low half.
-A worker that comes late finds another number or no piece left, so nobody waits for it to come.
-While a job is being described its predecessor's low half is CLOSED, which no number of pieces
-reaches: a piece that was taken belongs to the description that was read before.
+One job is under way at a time. Its pieces are taken one after the other, by whoever comes: half of
+the threads, the caller among them, begin at the front, the others at the back, and they meet
+wherever they do. So each goes over a stretch of its own, and over the same one in the next job,
+whose data its cache may still have. Who takes a piece counts up the word STATE: the number of the
+job in its high half, then 16 bits for those taken from the back and 16 for those from the front. A
+worker that comes late finds another number or no piece left, so nobody waits for it to come. While
+a job is being described its predecessor's low half is CLOSED, which no number of pieces reaches: a
+piece that was taken belongs to the description that was read before.
 """
 
 from enum import IntEnum
@@ -29,9 +32,13 @@ from .control import (
     when,
 )
 
-CLOSED = (1 << 32) - 1
+# The low half of STATE; a job has fewer pieces than 16 bits count.
+CLOSED, SIDE = (1 << 32) - 1, 16
 # Looks at a word, some 20 ns each, before a worker goes to sleep, or a caller lets others run.
 PATIENCE = 2000
+# And those of a worker that had to be woken, which takes it longer than many jobs: it waits for the
+# next one, since otherwise it would come too late to each.
+WOKEN = 10 * PATIENCE
 
 
 class Crew(IntEnum):
@@ -66,9 +73,14 @@ def _constant(code: Code, value: int) -> Value:
 
 
 def _write_pieces(module: Module) -> str:
-    """pieces(crew, job): take pieces of a job as long as there are any."""
-    code = module.function("void", [POINTER, WORD])
-    crew, job = code.parameters
+    """pieces(crew, job, side): take pieces of a job as long as there are any.
+
+    From the front if side is 0, from the back if it is 1.
+    """
+    code = module.function("void", [POINTER, WORD, WORD])
+    crew, job, side = code.parameters
+    last = side.compare("ne", 0)
+    one = last.choose(_constant(code, 1 << SIDE), _constant(code, 1))
     mine = code.local(WORD)
     code.store(_constant(code, 0), mine, 8)
 
@@ -77,10 +89,11 @@ def _write_pieces(module: Module) -> str:
         function, arrays = (_pointer(crew, at) for at in (Crew.FUNCTION, Crew.ARRAYS))
         sizes = (Crew.COUNT, Crew.CHUNK, Crew.PIECES)
         count, chunk, pieces = (seen(crew, at, "monotonic") for at in sizes)
-        piece = state & CLOSED
-        over = state.logical_shift(32).compare("ne", job) | piece.compare("ge", pieces)
-        when(over, lambda: code.go(out))
-        taken = replace_if(crew, Crew.STATE, state, state + 1)
+        front, back = state & ((1 << SIDE) - 1), (state & CLOSED).logical_shift(SIDE)
+        none = (front + back).compare("ge", pieces)
+        when(state.logical_shift(32).compare("ne", job) | none, lambda: code.go(out))
+        piece = last.choose(pieces - 1 - back, front)
+        taken = replace_if(crew, Crew.STATE, state, state + one)
 
         def work() -> None:
             begin = piece * chunk
@@ -139,7 +152,7 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
     swap(job << 32, crew, Crew.STATE)
     asleep = seen(crew, Crew.SLEEPERS, "seq_cst") > 0
     when(asleep, lambda: invoke(code, "weft_wake", "void", [crew]))
-    invoke(code, take_pieces, "void", [crew, job])
+    invoke(code, take_pieces, "void", [crew, job, zero])
 
     def wait(out: str) -> None:
         each(code, 0, _constant(code, PATIENCE), look(out))
@@ -161,8 +174,10 @@ def _write_work(module: Module, processor: str, take_pieces: str) -> None:
     """weft_work(crew, number): take part in all jobs to come, until told to stop."""
     code = module.function("void", [POINTER, WORD], "weft_work")
     crew, number = code.parameters
-    known = code.local(WORD)
+    known, patience, woken = (code.local(WORD) for _ in range(3))
     code.store(seen(crew, Crew.STATE).logical_shift(32), known, 8)
+    code.store(_constant(code, PATIENCE), patience, 8)
+    code.store(_constant(code, 0), woken, 8)
 
     def news() -> tuple[Value, Value]:
         """The job under way, and whether it is another one than before."""
@@ -175,8 +190,11 @@ def _write_work(module: Module, processor: str, take_pieces: str) -> None:
 
         def take_part() -> None:
             code.store(job, known, 8)
-            wanted = number + 1 < seen(crew, Crew.WIDTH)
-            when(wanted, lambda: invoke(code, take_pieces, "void", [crew, job]))
+            late = code.load(WORD, woken, 8).compare("ne", 0)
+            code.store(late.choose(_constant(code, WOKEN), PATIENCE), patience, 8)
+            code.store(_constant(code, 0), woken, 8)
+            wanted, side = number + 1 < seen(crew, Crew.WIDTH), (number & 1) ^ 1
+            when(wanted, lambda: invoke(code, take_pieces, "void", [crew, job, side]))
             code.go(again)
 
         when(other, take_part)
@@ -185,8 +203,9 @@ def _write_work(module: Module, processor: str, take_pieces: str) -> None:
     again = code.label()
     code.go(again)
     code.start(again)
-    each(code, 0, _constant(code, PATIENCE), look)
+    each(code, 0, code.load(WORD, patience, 8), look)
     _sleep(code, crew, known)
+    code.store(_constant(code, 1), woken, 8)
     code.go(again)
 
 

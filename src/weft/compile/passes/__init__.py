@@ -28,6 +28,7 @@ from .pooling import pooling
 from .products import products
 from .scalarise import scalarise
 from .sink import sink
+from .tall import tall
 from .thin import thin
 
 Pass = Callable[[Graph], Graph]
@@ -52,6 +53,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("sink", sink),
     ("scalarise", scalarise),
     ("thin", thin),
+    ("tall", tall),
     ("copies", copies),
     ("common again", common),
     ("products", products),

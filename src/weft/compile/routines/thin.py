@@ -12,7 +12,7 @@ import numpy as np
 from ...graph.graph import Equation, Graph
 from ..llvm.arithmetic import fma
 from ..llvm.code import Value
-from ..llvm.control import each
+from ..llvm.control import WORD, each, when
 from ..llvm.convert import stored
 from ..llvm.memory import read, splat, write
 from ..views import View
@@ -21,6 +21,7 @@ from .routine import Array, Body, Routine, array
 
 _WRITTEN, _MULTIPLIED = 0.1, 0.02  # nanoseconds of an element of eight bytes
 _KEPT = 16  # numbers of the left matrix that are kept in registers
+PAGE = 4096  # bytes, by which processors compare addresses first
 
 
 @dataclass(frozen=True)
@@ -62,26 +63,31 @@ class Thin(Routine):
         code, lanes = b.code, 64 // self.dtype.itemsize
         a, right, c = b.arrays
         element = stored(self.dtype).element
-        whole, rest = divmod(self.n, lanes)
 
         def unit(u: Value) -> None:
             first = u * self.rows
             kept = [[number(first + r, k) for k in range(self.k)] for r in range(self.rows)]
-            each(code, 0, whole, lambda j: columns(kept, first, j * lanes, lanes))
-            if rest:
-                columns(kept, first, code.constant(u.type, whole * lanes), rest)
+            start, step, count = _way(code.address(c, first * self.n, element), right, self)
+
+            def ends() -> None:
+                """The first and last register of a row, where the others reach neither end."""
+                for j in (0, self.n - lanes):
+                    columns(kept, first, code.constant(WORD, j))
+
+            when((count * lanes).compare("ne", self.n), ends)
+            each(code, 0, count, lambda t: columns(kept, first, start + t * step))
 
         def number(i: Value, k: int) -> Value:
             down, along = self.a_strides
             place = code.address(a, i * down + k * along, element)
             return splat(read(code, place, self.dtype, 1, 0, 1), lanes)
 
-        def columns(kept: list[list[Value]], first: Value, j: Value, count: int) -> None:
-            """Some rows of the result at `count` columns."""
+        def columns(kept: list[list[Value]], first: Value, j: Value) -> None:
+            """Some rows of the result at a register's columns."""
             lines = [
                 read(
                     *(code, code.address(right, j + k * self.b_row, element)),
-                    *(self.dtype, lanes, 1, count),
+                    *(self.dtype, lanes, 1, lanes),
                 )
                 for k in range(self.k)
             ]
@@ -90,9 +96,27 @@ class Thin(Routine):
                 for x, y in zip(numbers[1:], lines[1:], strict=True):
                     total = fma(x, y, total)
                 place = code.address(c, (first + r) * self.n + j, element)
-                write(code, total, place, self.dtype, 1, count)
+                write(code, total, place, self.dtype, 1, lanes)
 
         each(code, b.begin, b.end, unit)
+
+
+def _way(row: Value, right: Value, thin: Thin) -> tuple[Value, Value, Value]:
+    """The columns of a row's registers: the first, the step to the next, and how many.
+
+    They begin where cache lines do, since stores across two take longer. And they go backwards if
+    the row lies a little behind the right matrix in its page: a processor that compares no
+    more of addresses than that takes loads for loads of what was just stored, and waits.
+    """
+    code, size = row.code, thin.dtype.itemsize
+    place, lanes = row.cast("ptrtoint", "i64"), 64 // size
+    head = (-place & 63).divided(size, False)
+    count = (thin.n - head).divided(lanes, False)
+    behind = (place - right.cast("ptrtoint", "i64")) & (PAGE - 1)
+    forth, back = code.constant(WORD, lanes), code.constant(WORD, -lanes)
+    backwards = (behind - 1).compare("lt", PAGE // 2, False)
+    start = backwards.choose(head + (count - 1) * lanes, head)
+    return start, backwards.choose(back, forth), count
 
 
 def _lies(e: Equation, position: int, view: View) -> bool:
