@@ -37,6 +37,10 @@ class ArgumentError(WeftError, ValueError):
     """An argument whose value makes no sense for the operation."""
 
 
+class IntegerOutOfRange(ArgumentError, OverflowError):
+    """A Python integer that the dtype of the tensor beside it does not hold."""
+
+
 class LinAlgError(WeftError, np.linalg.LinAlgError):
     """A matrix that has no such inverse, root or factor."""
 

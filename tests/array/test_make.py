@@ -189,7 +189,7 @@ BAD = {
     "ragged arrays": ([np.arange(3), [1, 2]], errors.ArgumentError, "inhomogeneous"),
     "strings": (["1.5"], errors.DTypeError, "str"),
     "None inside": ([1.0, None], errors.DTypeError, "NoneType"),
-    "too large": (2**64, errors.DTypeError, "object"),
+    "too large": (2**64, errors.IntegerOutOfRange, "out of bounds for uint64"),
     "decimal": ([decimal.Decimal(1)], errors.DTypeError, "object"),
     "object array": (np.array([1, None]), errors.DTypeError, "object"),
     "string array": (np.array(["a"]), errors.DTypeError, "<U1"),

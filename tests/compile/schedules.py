@@ -27,6 +27,7 @@ from weft.compile.words import address, words
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.op import TABLE
 from weft.graph.graph import Graph, Literal
+from weft.graph.guard import told
 from weft.graph.verify import verify as verify_graph
 
 FOLDS = {"sum": "sum", "mean": "mean", "prod": "prod", "max": "amax", "min": "amin"}
@@ -121,7 +122,8 @@ class Machine:
             call_routine(step.routine, [self.memory(i) for i in places])
         elif isinstance(step, GuardStep):
             if not self.array(step.flag):
-                raise step.error(step.message)
+                seen = step.seen and (self.array(step.seen[0]), *step.seen[1:])
+                raise step.error(told(step.message, *seen) if seen else step.message)
         else:
             self._library(step)
 

@@ -10,8 +10,9 @@ import torch
 import weft as wf
 import weft.nn.functional as F
 from weft.compile import threads
+from weft.compile.llvm import lanes
 from weft.compile.passes.convolve import windows
-from weft.compile.routines import blocking, items, lanes
+from weft.compile.routines import blocking, items
 from weft.compile.routines.blocking import blocks_of
 from weft.compile.routines.correlate import Correlation
 from weft.compile.routines.depthwise import ChannelWeights

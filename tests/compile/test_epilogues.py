@@ -118,7 +118,8 @@ def test_folds_of_rows_lie_in_tiles_of_whole_rows(monkeypatch, small_tiles):
 
 
 def test_sums_of_columns(monkeypatch):
-    for name, value in {"LEAST": 64, "LONG": 64, "FIRST": 64, "AGAIN": 64}.items():
+    sizes = {"LEAST": 64, "LONG": 64, "FIRST": 64, "AGAIN": 64, "PROCESSORS": 2}
+    for name, value in sizes.items():
         monkeypatch.setattr(blas, name, value)
 
     def f(a, b, c):

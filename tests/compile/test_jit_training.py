@@ -477,12 +477,6 @@ def test_an_average_that_goes_with_an_optimizer():
     np.testing.assert_allclose(run(True), run(False), rtol=1e-12)
 
 
-def test_a_scaler_is_refused():
-    scaler, p = wf.amp.GradScaler(), wf.Parameter(np.ones(2))
-    with pytest.raises(errors.StagingError, match="use bfloat16"):
-        wf.compile(lambda: scaler.scale((p * p).sum()).backward())()
-
-
 def test_arguments_that_are_changed():
     @wf.compile
     def f(x, y):

@@ -185,7 +185,8 @@ def test_nothing_outside_of_the_arrays_is_touched():
 def test_which_products_are_ours(monkeypatch):
     f32, f64 = np.dtype(np.float32), np.dtype(np.float64)
     assert multiply.own_name(256, 512, 784, False, f32) == "weft_sgemm"
-    assert multiply.own_name(256, 512, 784, False, f64) == "weft_dgemm"
+    assert multiply.own_name(256, 512, 784, True, f64) == "weft_dgemm"
+    assert multiply.own_name(256, 512, 784, False, f64) is None
     assert multiply.own_name(32, 64, 64, True, f32) == "weft_sgemm"
     assert multiply.own_name(32, 64, 64, False, f32) is None  # OpenBLAS is quicker
     assert multiply.own_name(256, 10, 1024, False, f32) is None  # panels would be empty

@@ -35,8 +35,9 @@ def test_indices_outside_are_reported_and_never_followed():
         call_routine(Take(x.dtype, i.dtype, 1, 7, 2, 1), [x, i, out])
     f = wf.compile(lambda x, i: x[i])
     x = wf.tensor(np.arange(7.0))
-    for bad in ([-8, 0], [0, 7], [2**40, 1]):
-        with pytest.raises(IndexingError, match="take: an index is out of range for length 7"):
+    for bad in ([0, -8], [0, 7], [2**40, 1]):
+        wrong = min(bad) if min(bad) < 0 else max(bad)
+        with pytest.raises(IndexingError, match=f"take: index {wrong} is out of range for length"):
             f(x, wf.tensor(np.array(bad)))
     assert routines_of(f) == ["Take"]
 
@@ -159,13 +160,13 @@ def test_sums_of_few_rows_in_a_large_table(pieces):
 
 
 BAD = {
-    "take": (lambda x, i: x[i], "take: an index is out of range for length 4"),
-    "put": (lambda x, i: put(x, i, 1.0), "index: an index is out of range for length 4"),
-    "add": (lambda x, i: added(x, i, 1.0), "index: an index is out of range for length 4"),
-    "two": (lambda x, i: x[i, i], "index: an index is out of range for length 4"),
+    "take": (lambda x, i: x[i], r"take: index -?\d+ is out of range for length 4"),
+    "put": (lambda x, i: put(x, i, 1.0), r"index: index -?\d+ is out of range for length 4"),
+    "add": (lambda x, i: added(x, i, 1.0), r"index: index -?\d+ is out of range for length 4"),
+    "two": (lambda x, i: x[i, i], r"index: index -?\d+ is out of range for length 4"),
     "one_hot": (
         lambda x, i: wf.nn.functional.one_hot(abs(i), 4),
-        "one_hot: a class is out of range; expected 0 to 3",
+        r"one_hot: classes 0 to \d+ are not all in 0 to 3",
     ),
 }
 

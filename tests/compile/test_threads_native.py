@@ -1,11 +1,13 @@
 """Threads in native code: every unit once, the same bits for any number, sleep, fork and exit."""
 
+import os
 import subprocess
 import sys
 import textwrap
 import time
-from ctypes import CFUNCTYPE, c_int64, c_void_p
-from threading import Thread, get_ident
+from ctypes import CDLL, CFUNCTYPE, c_int64, c_void_p
+from threading import Event, Thread, get_ident, get_native_id
+from threading import enumerate as enumerate_threads
 
 import numpy as np
 import pytest
@@ -113,6 +115,94 @@ def test_each_thread_has_a_stretch_of_its_own():
     pieces = list(range(0, 100, 3))
     assert front == pieces[: len(front)] and back == pieces[: len(front) - 1 : -1]
     assert len(front) + len(back) == len(pieces)
+
+
+linux = pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="a thing of Linux")
+
+
+def workers() -> list[int]:
+    """The system's numbers of the workers."""
+    found = [t.native_id for t in enumerate_threads() if t.name.startswith("weft_native_")]
+    return [n for n in found if n is not None]
+
+
+def asleep() -> None:
+    """Wait until all workers sleep."""
+    end = time.monotonic() + 10
+    while threads._crew[Crew.SLEEPERS] < len(workers()) and time.monotonic() < end:
+        time.sleep(0.001)
+
+
+@linux
+def test_a_worker_that_is_awake_may_run_everywhere(increment):
+    """Waking it, the caller keeps it from its own processor, and only as long as it sleeps."""
+    threads.gather(3)
+    allowed, counts = os.sched_getaffinity(0), np.zeros(4096, np.int64)
+    for turn in range(1, 21):
+        asleep()
+        share(increment, counts, 4096, 64)
+        end = time.monotonic() + 10
+        while threads._crew[Crew.ASLEEP] == 2 and time.monotonic() < end:
+            time.sleep(0.001)
+        assert (counts == turn).all()
+        asleep()
+        assert [os.sched_getaffinity(n) for n in workers()] == [allowed] * len(workers())
+
+
+@linux
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_a_worker_does_not_wake_where_the_caller_is():
+    """What the caller says before it wakes them; nobody sleeps in this crew."""
+    memory = words(Crew.SIZE)
+    libc = CDLL(None)
+    at = memory.ctypes.data
+    libc.pthread_mutex_init(c_void_p(at + 8 * Crew.MUTEX), None)
+    libc.pthread_cond_init(c_void_p(at + 8 * Crew.CONDITION), None)
+    ready, done = Event(), Event()
+    found: list[int] = []
+
+    def wait() -> None:
+        found.append(get_native_id())
+        ready.set()
+        done.wait()
+
+    stand_in = Thread(target=wait)
+    stand_in.start()
+    ready.wait()
+    allowed = os.sched_getaffinity(0)
+    try:
+        memory[Crew.THREADS], memory[Crew.ASLEEP] = found[0], 1
+        CFUNCTYPE(None, c_void_p)(driver().addresses["weft_wake"])(at)
+        others = os.sched_getaffinity(found[0])
+        assert memory[Crew.ASLEEP] == 2 and len(allowed - others) == 1 and others < allowed
+        memory[Crew.ASLEEP] = 0  # one that is awake is left alone
+        os.sched_setaffinity(found[0], allowed)
+        CFUNCTYPE(None, c_void_p)(driver().addresses["weft_wake"])(at)
+        assert os.sched_getaffinity(found[0]) == allowed
+    finally:
+        done.set()
+        stand_in.join()
+
+
+@linux
+def test_one_processor_for_all():
+    done = script(
+        """
+        import os
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        import numpy as np, time
+        from weft.compile import threads
+        import weft as wf
+        threads.gather(3)
+        f = wf.compile(lambda x: wf.exp(x) + wf.tanh(x))
+        x = wf.tensor(np.zeros(300_000, np.float32))
+        for _ in range(5):
+            time.sleep(0.01)
+            assert float(f(x).sum()) == 300_000
+        print("done")
+        """
+    )
+    assert done.stdout.strip() == "done", done.stderr
 
 
 def test_threads_come_and_go(increment):

@@ -52,6 +52,7 @@ OPTIONS = {
     "averaged": {"ema": 0.9},
     "bfloat16": {"precision": "bfloat16"},
     "float16": {"precision": "float16"},
+    "float16, clipped and averaged": {"precision": "float16", "clip_norm": 0.5, "ema": 0.9},
     "SGD with a schedule": {
         "optimizer": "SGD",
         "schedule": wf.optim.CosineScheduler(0.1, total_steps=20),
@@ -92,6 +93,17 @@ def test_a_step_that_is_not_finite_changes_nothing():
         assert np.array_equal(v.numpy(), before[k]), k
     for k, s in made.optimizer.state.items():
         assert all(np.array_equal(a, moments[k][n]) for n, a in s.items())
+
+
+def test_a_loss_scale_shrinks_and_grows_as_without_compiling():
+    def scaled(compile):
+        scaler = wf.amp.GradScaler(init_scale=2.0**22, growth_interval=4)
+        made = run(compile, epochs=4, precision="float16", scaler=scaler)
+        return made, [made.step, len(made.history.skipped), scaler.state_dict()]
+
+    (_, eager), (made, compiled) = scaled(False), scaled(True)
+    assert eager == compiled and eager[1] > 1
+    assert {own["step"] for own in made.optimizer.state.values()} == {made.step}
 
 
 def test_a_run_goes_on_to_the_bit(tmp_path):

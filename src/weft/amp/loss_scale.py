@@ -82,12 +82,39 @@ def _rounded(value: float) -> float:
 
 
 class LossScale:
-    """A running scale: its value, and how many steps it has gone without an overflow."""
+    """A running scale: its value, and how many steps it has gone without an overflow.
+
+    memory  where both are; compiled functions read and write there
+    """
 
     def __init__(self, scaler: LossScaler):
         self.scaler = scaler
-        self.value = _rounded(scaler.start)
-        self.steps = 0
+        self.memory = (np.array(_rounded(scaler.start), np.float32), np.array(0, np.int64))
+
+    @property
+    def value(self) -> float:
+        """What losses are multiplied by."""
+        return float(self.memory[0])
+
+    @value.setter
+    def value(self, value: float) -> None:
+        self.memory[0][...] = _rounded(value)
+
+    @property
+    def steps(self) -> int:
+        """How many steps there were since the last overflow, or since it grew."""
+        return int(self.memory[1])
+
+    @steps.setter
+    def steps(self, steps: int) -> None:
+        self.memory[1][...] = steps
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What it goes by, under PyTorch's names; a scale that stays has nothing."""
+        how = asdict(self.scaler) if isinstance(self.scaler, Dynamic) else {}
+        how.pop("init_scale", None)
+        return how
 
     def update(self, overflow: bool) -> None:
         """Go on after a step, which overflowed or did not."""
@@ -105,9 +132,7 @@ class LossScale:
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and what it goes by, under PyTorch's names."""
-        how = asdict(self.scaler) if isinstance(self.scaler, Dynamic) else {}
-        how.pop("init_scale", None)
-        return {"scale": self.value, **how, "_growth_tracker": self.steps}
+        return {"scale": self.value, **self.settings, "_growth_tracker": self.steps}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""

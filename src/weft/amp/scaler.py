@@ -8,11 +8,14 @@ from .. import errors
 from ..array.inplace import refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
+from ..core.settings import current
 from ..core.value import TENSORS
 from ..optim.clip import gathered, global_norm
 from ..optim.rescale import rescale
+from ..optim.staged import norm_of
 from .config import AmpConfig
 from .loss_scale import Dynamic, LossScale
+from .staged import StagedScale
 
 
 @dataclass
@@ -39,7 +42,8 @@ class GradScaler:
 
     A step whose gradients are not finite is left out: parameters, the optimizer's state, averages
     and counts stay as they were, and `skipped` says so. Gradients come as the parameters' `.grad`
-    or, like everywhere, as a `GradientMap` or a list.
+    or, like everywhere, as a `GradientMap` or a list. In a function that is being compiled scales
+    and norms are tensors; `skipped` is for after the call.
 
     >>> import weft as wf
     >>> p = wf.Parameter([1.0])
@@ -61,45 +65,79 @@ class GradScaler:
         growth_interval: int = 2000,
         enabled: bool = True,
     ):
-        self._scale = LossScale(Dynamic(init_scale, growth_factor, backoff_factor, growth_interval))
+        how = Dynamic(init_scale, growth_factor, backoff_factor, growth_interval)
+        self.running = LossScale(how)
         self._enabled = enabled
         self._used = False  # whether a loss was ever scaled
         self._unscaled: dict[int, _Unscaled] = {}
-        self.skipped = False  # whether the last step was left out
+        self._skipped = False
 
     @classmethod
     def from_config(cls, config: AmpConfig) -> "GradScaler":
         """A scaler that goes by a config's `loss_scaler`."""
         scaler = cls(enabled=config.enabled and config.loss_scaler is not None)
         if config.loss_scaler is not None:
-            scaler._scale = LossScale(config.loss_scaler)
+            scaler.running = LossScale(config.loss_scaler)
         return scaler
 
     def is_enabled(self) -> bool:
         """Whether it does anything."""
         return self._enabled
 
-    def get_scale(self) -> float:
+    @property
+    def skipped(self) -> bool:
+        """Whether the last step was left out."""
+        if self._enabled:
+            refuse_staging("GradScaler.skipped", "look at it after the call")
+        return self._skipped
+
+    def _staged(self) -> StagedScale | None:
+        """What the program that is being written down makes of the scaler."""
+        staging = current.get().staging
+        return None if staging is None else staging.kept(self, lambda: StagedScale(self, staging))
+
+    def _seen(self, whose) -> Any:
+        """What was done with some gradients since the last update; None: nothing."""
+        staged = self._staged()
+        return self._unscaled.get(id(whose)) if staged is None else staged.unscaled(whose)
+
+    def is_waiting(self) -> bool:
+        """Whether gradients were unscaled since the last `update()`."""
+        return bool(self._unscaled)
+
+    def wait(self, whose, norm: float, stepped: bool) -> None:
+        """Note that a compiled function has unscaled gradients, and left `update()` to others."""
+        self._unscaled[id(whose)] = _Unscaled(whose, norm, stepped)
+
+    def note_step(self, skipped: bool) -> None:
+        """Note that a compiled function has taken a step, or left it out."""
+        self._skipped = skipped
+
+    def get_scale(self) -> Any:
         """What losses are multiplied by now."""
-        return self._scale.value if self._enabled else 1.0
+        if not self._enabled:
+            return 1.0
+        staged = self._staged()
+        return self.running.value if staged is None else staged.scale
 
     def scale(self, outputs):
         """A loss times the scale, or a list or tuple of losses."""
-        if self._enabled:
-            refuse_staging("GradScaler", "use bfloat16, which needs no scale, or keep it outside")
         if type(outputs) in TENSORS:
             self._used = True
             if not self._enabled:
                 return outputs
+            staged = self._staged()
+            if staged is not None:
+                return outputs * staged.scale.to(outputs.dtype)
             with BACKENDS[type(outputs._data)].quiet():  # an overflow is what it waits for
-                return outputs * self._scale.value
+                return outputs * self.running.value
         if isinstance(outputs, list | tuple):
             return type(outputs)([self.scale(y) for y in outputs])
         raise errors.DTypeError(
             f"GradScaler.scale: got a {type(outputs).__name__}, expected a tensor or a list of them"
         )
 
-    def unscale(self, grads) -> float:
+    def unscale(self, grads) -> Any:
         """Divide gradients by the scale, to clip or to look at them; returns their norm.
 
         grads  an optimizer, whose parameters' `.grad` is meant, or a `GradientMap` or list of
@@ -110,9 +148,10 @@ class GradScaler:
         """
         what = "GradScaler.unscale"
         if not self._enabled:
-            return global_norm([h.grad for h in gathered(what, _gradients(grads))])
+            plain = [h.grad for h in gathered(what, _gradients(grads))]
+            return global_norm(plain) if current.get().staging is None else norm_of(plain)
         self._refuse_unused(what)
-        seen = self._unscaled.get(id(grads))
+        seen = self._seen(grads)
         if seen is not None:
             done = "step() was taken with" if seen.stepped else "unscale() was called with"
             raise errors.ArgumentError(
@@ -130,7 +169,10 @@ class GradScaler:
                     f"{what}: the gradient of {h.name} is float16, in which it would vanish; keep "
                     "the parameters in float32 and compute in float16 by wf.amp.autocast"
                 )
-        norm = rescale(held, 1.0 / self._scale.value)
+        staged = self._staged()
+        if staged is not None:
+            return staged.unscale(grads, held)
+        norm = rescale(held, 1.0 / self.running.value)
         self._unscaled[id(grads)] = _Unscaled(grads, norm)
         return norm
 
@@ -147,20 +189,23 @@ class GradScaler:
                 "outside; pass its gradients, or call optimizer.step(closure) without a scaler"
             )
         if not self._enabled:
-            self.skipped = False
+            self._skipped = False
             return optimizer.step(grads)
         whose = optimizer if grads is None else grads
         self._refuse_unused("GradScaler.step")
-        if id(whose) not in self._unscaled:
+        if self._seen(whose) is None:
             self.unscale(whose)
-        seen = self._unscaled[id(whose)]
+        seen = self._seen(whose)
         if seen.stepped:
             raise errors.ArgumentError(
                 "GradScaler.step: step() was taken with these gradients since the last update(); "
                 "call update() after every step"
             )
+        staged = self._staged()
+        if staged is not None:
+            return staged.step(optimizer, grads, seen)
         seen.stepped = True
-        self.skipped = seen.overflowed
+        self._skipped = seen.overflowed
         return None if seen.overflowed else optimizer.step(grads)
 
     def update(self, new_scale: float | None = None) -> None:
@@ -170,15 +215,20 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        if new_scale is not None:
-            self._scale.value = LossScale(Dynamic(new_scale)).value
-        elif not self._unscaled:
+        staged = self._staged()
+        new_scale = None if new_scale is None else LossScale(Dynamic(new_scale)).value
+        if new_scale is None and not (self._unscaled if staged is None else staged.waits()):
             raise errors.ArgumentError(
                 "GradScaler.update: no gradients were unscaled since the last update(); call "
                 "step() or unscale() before it"
             )
+        if staged is not None:
+            staged.update(new_scale)
+            return
+        if new_scale is not None:
+            self.running.value = new_scale
         else:
-            self._scale.update(any(seen.overflowed for seen in self._unscaled.values()))
+            self.running.update(any(seen.overflowed for seen in self._unscaled.values()))
         self._unscaled.clear()
 
     def _refuse_unused(self, what: str) -> None:
@@ -190,7 +240,7 @@ class GradScaler:
 
     def state_dict(self) -> dict[str, Any]:
         """The scale and what it goes by, under PyTorch's names; empty if not enabled."""
-        return self._scale.state_dict() if self._enabled else {}
+        return self.running.state_dict() if self._enabled else {}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
@@ -200,7 +250,7 @@ class GradScaler:
             raise errors.StateMismatch(
                 "GradScaler.load_state_dict: an empty state, of a scaler that was not enabled"
             )
-        self._scale.load_state_dict(saved)
+        self.running.load_state_dict(saved)
 
     def __repr__(self) -> str:
         return f"GradScaler(scale={self.get_scale()}, enabled={self._enabled})"

@@ -74,9 +74,15 @@ def _native(obj) -> np.ndarray:
 
 def of_python(obj, dtype) -> np.ndarray:
     """Python numbers: floats are the default float, integers int64."""
+    if obj.__class__ is int and dtype is dtypes.bfloat16:  # which takes no large integers
+        dtypes.check_holds("asarray", dtype, obj)
+        obj = float(obj)
     a = _numpy_array(obj, dtype)
     if dtype is not None:
         return a
+    if a.dtype == object:  # integers beyond all of NumPy's
+        for value in leaves([obj]):
+            dtypes.check_holds("asarray", dtypes.uint64, value)
     if a.dtype == dtypes.float64:
         return a.astype(dtypes.default_float())
     return a.astype(dtypes.default_complex()) if a.dtype == dtypes.complex128 else _native(a)
@@ -85,10 +91,18 @@ def of_python(obj, dtype) -> np.ndarray:
 def _numpy_array(obj, dtype) -> np.ndarray:
     try:
         return np.asarray(obj, dtype=dtype)
-    except (ValueError, TypeError, OverflowError) as e:
+    except OverflowError as e:
+        for value in leaves([obj]):
+            dtypes.check_holds("asarray", dtype or dtypes.int64, value)
+        raise _impossible(errors.IntegerOutOfRange, dtype, e) from None
+    except (ValueError, TypeError) as e:
         fault = errors.DTypeError if isinstance(e, TypeError) else errors.ArgumentError
-        wanted = "a tensor" if dtype is None else f"a tensor of {dtype}"
-        raise fault(f"asarray: cannot make {wanted} of this data: {e}") from None
+        raise _impossible(fault, dtype, e) from None
+
+
+def _impossible(fault: type[errors.WeftError], dtype, cause: Exception) -> errors.WeftError:
+    wanted = "a tensor" if dtype is None else f"a tensor of {dtype}"
+    return fault(f"asarray: cannot make {wanted} of this data: {cause}")
 
 
 def _of_sequence(obj, dtype):

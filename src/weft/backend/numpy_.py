@@ -221,4 +221,6 @@ def owns(x: np.ndarray) -> bool:
 
 def point(value, dtype: np.dtype) -> np.ndarray | None:
     """A Python number as a read-only 0-d array, where that computes the same."""
-    return freeze(np.asarray(value, dtype)) if dtype.kind in "fV" else None
+    if dtype.kind not in "fV":
+        return None
+    return freeze(np.asarray(float(value), dtype))  # bfloat16 takes no large integers

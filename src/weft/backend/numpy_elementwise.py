@@ -148,7 +148,7 @@ def _beside(value, dtype):
 
 def clip(x, lo, hi):
     if x.dtype.kind not in "biu":
-        lo, hi = (v if v is None else x.dtype.type(v) for v in (lo, hi))
+        lo, hi = (v if v is None else x.dtype.type(float(v)) for v in (lo, hi))
     if lo is None:
         return np.positive(x) if hi is None else np.minimum(x, hi)
     x = np.maximum(x, lo)
@@ -242,7 +242,8 @@ def _special(name: str):
     def kernel(*args):
         dtype = _dtype_among(args)
         if dtype in HALF:
-            args = [a.astype(np.float32) if hasattr(a, "dtype") else a for a in args]
+            # A float is rounded as the array beside it was; an order stays an integer.
+            args = [a if a.__class__ is int else np.float32(np.asarray(a, dtype)) for a in args]
         z = _scipy(name)(*args)
         return z if z.dtype is dtype or dtype.kind in "biu" else z.astype(dtype)
 

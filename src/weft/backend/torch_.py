@@ -244,7 +244,7 @@ def point(value, dtype):
         if not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool:
             limits = torch.iinfo(dtype)
             if not limits.min <= value <= limits.max:
-                raise errors.ArgumentError(f"the number {value} is out of bounds for {dtype}")
+                raise errors.IntegerOutOfRange(f"the number {value} is out of bounds for {dtype}")
         elif not -(2**63) <= value < 2**63:
             return torch.tensor(float(value), dtype=dtype)
     return None

@@ -18,7 +18,8 @@ from ..core.node import Leaf, Node, Severed
 from ..core.settings import current
 from ..core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ..graph.staged import Staged, Staging, refreshed
-from .draws import LoopDraws
+from ..ops.draws import behind
+from .draws import LoopDraws, Stream, streams_of
 from .guards import Fixed, Guard, Having
 from .host import Host
 from .places import Call, Captured, Gradient, Now, Number, Place, Slot, Words
@@ -65,8 +66,27 @@ class Draws:
         return self._again
 
     def __call__(self, generator: Generator, words: int) -> StagedDraw:
+        if id(generator) in streams_of(self.capture):
+            state = self.state(generator)
+            self.move(generator, behind(state, words))
+            return self.draw_of(state)
         place = self.capture.enter(Aval((3,), uint64), Words, generator, words)
         return StagedDraw(place.staged)
+
+    def state(self, generator: Generator) -> Any:
+        """How far a stream is at this point of the program, as a value of it."""
+        streams = streams_of(self.capture)
+        if id(generator) not in streams:
+            streams[id(generator)] = self.capture.enter(Aval((3,), uint64), Stream, generator)
+        return wrap(streams[id(generator)].staged)
+
+    def move(self, generator: Generator, state) -> None:
+        """A stream is so far from now on."""
+        streams_of(self.capture)[id(generator)].staged = state._data
+
+    def draw_of(self, state) -> StagedDraw:
+        """A draw from a stream that is so far."""
+        return StagedDraw(state._data)
 
     def along(self, length: int, reverse: bool) -> LoopDraws:
         """The draws in the body of a loop."""

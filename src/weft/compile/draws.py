@@ -6,14 +6,21 @@ of loops, gone through once for each of its steps.
 """
 
 from collections.abc import Iterator
+from threading import get_ident
 from typing import Any
 
 import numpy as np
 
 from ..core.aval import Aval
-from ..core.counter import Generator
+from ..core.counter import Draw, Generator
 from ..core.dtypes import uint64
-from .places import Call, Words
+from ..errors import StagingError
+from .places import Call, Changeable, Words, state_of
+
+
+def streams_of(capture) -> dict[int, "Stream"]:
+    """The streams that are values of a program, by the identities of their generators."""
+    return capture.kept(("random streams",), dict)
 
 
 class StepWords(Words):
@@ -36,6 +43,28 @@ class StepWords(Words):
     def reserve(self, call: Call) -> None:
         """The state of one more step."""
         self.values.append(super().read(call))
+
+
+class Stream(Words, Changeable):
+    """A stream that a program draws from nobody knows how often: how far it is, before and after.
+
+    More is reserved than a program can draw, and given back after the call.
+    """
+
+    def __init__(self, staged, generator: Generator):
+        super().__init__(staged, generator, _AHEAD)
+        self.label = "a random stream"
+        self._begun: dict[int, Draw] = {}  # by threads
+
+    def read(self, call):
+        draw = self._begun[get_ident()] = self.generator.reserve(self.words)
+        return state_of(draw)
+
+    def write(self, call, raw):
+        self.generator.give_back(self._begun.pop(get_ident()), self.words, int(raw[1]))
+
+
+_AHEAD = 1 << 42  # words
 
 
 class LoopDraws:
@@ -71,6 +100,11 @@ class LoopDraws:
                 yield item
 
     def __call__(self, generator: Generator, words: int) -> Any:
+        if id(generator) in streams_of(self.capture):
+            raise StagingError(
+                "in a compiled function, a random number is drawn in a scan, after a branch or a "
+                "while_loop that draws from the same generator; draw what is needed before"
+            )
         sizes = [loop.length for loop in self.loops]
         place = self.capture.enter(Aval((*sizes, 3), uint64), StepWords, generator, words, self)
         self.items.append(place)

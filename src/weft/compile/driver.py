@@ -22,7 +22,8 @@ EXPORTS = [
 def module_of_driver() -> Module:
     """LLVM's language for these functions."""
     module = Module(host().attributes)
-    write_crew(module, llvm.get_process_triple().partition("-")[0])
+    triple = llvm.get_process_triple()
+    write_crew(module, triple.partition("-")[0], "linux" in triple)
     write_entry(module)
     write_product(module)
     write_tiles(module)

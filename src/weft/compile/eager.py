@@ -16,8 +16,7 @@ from .flat import MOST, flat
 from .kernel import Fold, Kernel, Operand, Result, Step
 
 ACTIVATIONS = (
-    *("expit", "gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope"),
-    *("silu", "silu_slope", "softplus"),
+    *("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "softplus"),
 )
 # Elements from which on it pays to compile, and to call a second thread; and those of a piece.
 LARGE, SHARED, PIECE = 1 << 16, 1 << 18, 1 << 17

@@ -8,6 +8,7 @@ import numpy as np
 from ..core import dtypes
 from ..errors import IndexingError
 from ..graph.graph import Equation, Graph, Literal
+from ..graph.guard import WITHIN
 from .canonical import canonical
 from .columns import by_rows
 from .domain import STILL, Axes, Group
@@ -220,6 +221,9 @@ class Assembly:
         if unit.kind is Kind.GUARD:
             flag = self.view(self.views[e.inputs[1]])
             message, *others = e.static
+            if e.op is WITHIN:
+                seen = (self.view(self.views[e.inputs[2]]), *others)
+                return [GuardStep(flag, IndexingError, message, e.origin, seen)]
             return [GuardStep(flag, others[0] if others else IndexingError, message, e.origin)]
         return [self._library(e, self.grouping.reasons.get(unit.equations[0], ""))]
 

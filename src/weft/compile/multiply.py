@@ -13,7 +13,8 @@ from .objects import digest, link, packed
 # The functions, by their names.
 ELEMENTS = {"weft_sgemm": "float", "weft_dgemm": "double"}
 _NAMES = {np.dtype(np.float32): "weft_sgemm", np.dtype(np.float64): "weft_dgemm"}
-# OpenBLAS has another way for products of up to so many multiplications, unless b is turned.
+# OpenBLAS has another way for products of up to so many multiplications, unless b is turned. In
+# float64 there is little between the two, the one or the other quicker as the processor is.
 SMALL = 1_000_000
 # The least rows, and the share of the columns of panels that may be empty.
 LEAST, EMPTY = 8, 0.1
@@ -29,7 +30,8 @@ def own_name(m: int, n: int, k: int, turned_b: bool, dtype: np.dtype) -> str | N
     """The function for a product op(a)·op(b) of m×k and k×n; None where BLAS is quicker."""
     panel = PAIR * REGISTER // dtype.itemsize
     full = n >= (1 - EMPTY) * -(-n // panel) * panel
-    worth = m >= LEAST and k > 0 and (turned_b or m * n * k > SMALL)
+    large = m * n * k > SMALL and dtype.itemsize == 4
+    worth = m >= LEAST and k > 0 and (turned_b or large)
     return _NAMES[dtype] if full and worth and able() else None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..array.inplace import own_memory
 from ..core.backends import BACKENDS
-from ..core.counter import POSITIONS, Generator
+from ..core.counter import POSITIONS, Draw, Generator
 from ..core.node import Leaf
 from ..core.origin import here
 from ..graph.staged import Staged
@@ -179,6 +179,10 @@ class Words(Place):
         self.generator, self.words, self.label = generator, words, "random words"
 
     def read(self, call):
-        draw = self.generator.reserve(self.words)
-        nonce, position = divmod(draw.counter, POSITIONS)
-        return np.array([draw.key, position, nonce], np.uint64)
+        return state_of(self.generator.reserve(self.words))
+
+
+def state_of(draw: Draw) -> np.ndarray:
+    """A draw as rows take it: key, position and nonce."""
+    nonce, position = divmod(draw.counter, POSITIONS)
+    return np.array([draw.key, position, nonce], np.uint64)

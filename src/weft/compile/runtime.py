@@ -12,6 +12,7 @@ from ..core.backends import BACKENDS, KERNELS
 from ..core.explain import explained
 from ..core.origin import line_of
 from ..graph.graph import Literal
+from ..graph.guard import told
 from . import threads
 from .frame import Memory, shares, signature_of
 from .kernel import MalformedKernel
@@ -161,7 +162,7 @@ class Executable:
                 np.copyto(memory.view(buffer, values), result)
             verdict = call()
             if verdict:
-                raise _refused(tasks[-2 - verdict])
+                raise _refused(tasks[-2 - verdict], memory, values)
 
     def _output(self, memory: Memory, buffer: int, values: list[np.ndarray]) -> np.ndarray:
         storage = self.schedule.storage(buffer)
@@ -189,7 +190,7 @@ class Executable:
             )
         while verdict:
             if verdict < 0:
-                raise _refused(self.segments[0][-2 - verdict])
+                raise _refused(self.segments[0][-2 - verdict], memory, values)
             i = (verdict - 1) % count
             if i >= self.signature.inputs:  # memory that was brought, and does not do
                 values[i] = _empty(*self.fresh[i - self.signature.inputs])
@@ -310,11 +311,15 @@ def _library(step: LibraryStep, operands: list) -> tuple:
     return (z,) if op.outputs == 1 else tuple(z)
 
 
-def _refused(task: Task) -> Exception:
+def _refused(task: Task, memory: Memory, values: list[np.ndarray]) -> Exception:
     """The error of a guard whose flag was false."""
     step = task.step
     assert isinstance(step, GuardStep)
-    return _at(step.error(step.message), line_of(*step.origin))
+    message = step.message
+    if step.seen is not None:
+        seen, least, n = step.seen
+        message = told(message, memory.view(seen, values), least, n)
+    return _at(step.error(message), line_of(*step.origin))
 
 
 def _at(failure: Exception, line: str) -> Exception:

@@ -222,16 +222,21 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class GuardStep:
-    """Goes on if the flag (one bool) is true; raises `error(message)` for the line otherwise."""
+    """Goes on if the flag (one bool) is true; raises `error(message)` for the line otherwise.
+
+    seen  the indices that it is about, if any, and from where to where right ones are: the error
+          names one that is not there, and they are looked at only then
+    """
 
     flag: int
     error: type[Exception]
     message: str
     origin: Origin
+    seen: tuple[int, int, int] | None = None
 
     @property
     def reads(self) -> tuple[int, ...]:
-        return (self.flag,)
+        return (self.flag,) if self.seen is None else (self.flag, self.seen[0])
 
     @property
     def writes(self) -> tuple[int, ...]:

@@ -22,6 +22,7 @@ from ..core.aval import Aval
 from ..core.op import TABLE, Op
 from ..core.origin import Origin
 from ..graph.graph import Equation, Graph, Literal
+from ..graph.guard import WITHIN
 from ..graph.structured import Structured, structure_of
 from . import routines
 from .blas import tile_rule
@@ -122,7 +123,7 @@ class _Texts:
         structure = structure_of(e)
         if structure is not None:
             return f"{e.outputs}={e.op.name}({e.inputs};{self.structure(structure)}"
-        if TABLE.get(e.op.name) is not e.op or e.op.foreign:
+        if (TABLE.get(e.op.name) is not e.op and e.op is not WITHIN) or e.op.foreign:
             raise Unwritable(f"the row {e.op.name} is not of the table")
         inputs = [str(i) if i.__class__ is int else spelled(i) for i in e.inputs]
         return f"{e.outputs}={e.op.name}({','.join(inputs)};{e.static and spelled(e.static)}"

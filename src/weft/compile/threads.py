@@ -64,6 +64,8 @@ def gather(count: int | None = None) -> None:
             )
             worker.start()
             _threads.append(worker)
+            if number < Crew.ASLEEP - Crew.THREADS:
+                _crew[Crew.THREADS + number] = worker.native_id
         _set_width(count)
 
 

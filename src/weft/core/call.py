@@ -5,8 +5,8 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import apply, kept, record, saved_flags, settled
-from .dtypes import float32, float64
+from .dispatch import apply, beside_bfloat16, kept, record, saved_flags, settled
+from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
@@ -24,8 +24,14 @@ _POINTS: dict[tuple, Any] = {}
 
 
 def _point(value, cls: type, dtype):
-    """The scalar as the backend likes it best; not cached if zero: 0.0 and -0.0 are one key."""
-    point = BACKENDS[cls].point(value, dtype)
+    """The scalar as the backend likes it best; not cached if zero: 0.0 and -0.0 are one key.
+
+    None for an integer that the dtype does not hold: that is for the general way.
+    """
+    try:
+        point = BACKENDS[cls].point(value, dtype)
+    except OverflowError:
+        return None
     if point is None:
         return value
     if value:
@@ -95,6 +101,8 @@ def _general(op: Op, public: bool):
         if not public:
             kernel = kernels.get(args[0].__class__)
             if kernel is not None and not any([a.__class__ in higher for a in args[1:arity]]):
+                if getattr(args[0], "dtype", None) is bfloat16:
+                    args = (*beside_bfloat16(op, args[:arity]), *args[arity:])
                 return kernel(*args)
         return apply(op, args[:arity], args[arity:], public)
 
@@ -123,13 +131,15 @@ def _paired(op: Op, public: bool):
                     t._node = None
                     return t
         elif not public and cx in kernels and y.__class__ not in higher:
+            if y.__class__ is float and getattr(x, "dtype", None) is bfloat16:
+                x, y = beside_bfloat16(op, (x, y))
             return kernels[cx](x, y, *static)
         return apply(op, (x, y), static, public)
 
     return call
 
 
-def _ternary(op: Op, public: bool):
+def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     """Three tensors, as `where` takes; anything else in general."""
     kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
     general = _general(op, public)
@@ -161,6 +171,8 @@ def _ternary(op: Op, public: bool):
                     return t
         elif not public and x.__class__ in kernels:
             if y.__class__ not in higher and z.__class__ not in higher:
+                if y.__class__ is float or z.__class__ is float:
+                    x, y, z = beside_bfloat16(op, (x, y, z))
                 return kernels[x.__class__](x, y, z, *static)
         return general(x, y, z, *static)
 
@@ -289,6 +301,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                     b = points.get((y, dtype))
                     if b is None:
                         b = _point(y, cls, dtype)
+                        fits = b is not None
         elif cy in ground:
             b, q = y._data, y._node
             cls, dtype = b.__class__, b.dtype
@@ -298,7 +311,10 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 a = points.get((x, dtype))
                 if a is None:
                     a = _point(x, cls, dtype)
+                    fits = a is not None
         elif not public and cx in kernels and (cy is cx or cy in PYTHON_SCALARS):
+            if cy is float and getattr(x, "dtype", None) is bfloat16:
+                x, y = beside_bfloat16(op, (x, y))
             return kernels[cx](x, y)
         else:
             return apply(op, (x, y), (), public)

@@ -119,6 +119,14 @@ class Generator:
             self.position = position + blocks
             return Draw(self.key, self.nonce * POSITIONS + position)
 
+    def give_back(self, draw: Draw, words: int, position: int) -> None:
+        """Go back from the end of a draw to a position in it, unless somebody has drawn since."""
+        nonce, start = divmod(draw.counter, POSITIONS)
+        here = (draw.key, nonce, start - (-words // WORDS_PER_BLOCK))
+        with _LOCK:
+            if (self.key, self.nonce, self.position) == here:
+                self.position = position
+
     def fork(self, name: str | int) -> "Generator":
         """The stream of this name: the same for equal names, whatever has been drawn before."""
         if not isinstance(name, str | Integral):

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from math import copysign, inf
 from threading import get_ident
 from typing import Any
 
@@ -153,6 +154,9 @@ def _at_level(args, level: float) -> tuple[list, list, Any]:
     return operands, parents, kind
 
 
+_FAR = 1 << 63  # beyond it, an integer may be beyond floats too
+
+
 def _alike(op: Op, args) -> bool:
     """Whether tensors and real numbers need no conversion to go together."""
     dtype = None
@@ -163,7 +167,7 @@ def _alike(op: Op, args) -> bool:
                 if own is not dtype and (dtype is not None or not inexact(a)):
                     return False
                 dtype = own
-        elif a.__class__ is not float and a.__class__ is not int:
+        elif a.__class__ is not float and (a.__class__ is not int or not -_FAR < a < _FAR):
             return False
     return True
 
@@ -198,12 +202,28 @@ def inexact(raw) -> bool:
 
 
 def _raw(op: Op, args, static):
-    """Compute on raw arrays, for rules that run in a plain backward pass."""
+    """Compute on raw arrays, for rules that run in a plain backward pass and for interpreters."""
     for a in args:
         if a is not None and type(a) not in PYTHON_SCALARS:
             kernel = KERNELS[op][type(a)]
+            args = beside_bfloat16(op, args)
             return kernel(args, *static) if op.arity is None else kernel(*args, *static)
     raise errors.ArgumentError(f"{op.name}: no array among the arguments {args}")
+
+
+def beside_bfloat16(op: Op, args) -> Sequence:
+    """Raw arguments with Python floats as bfloat16 where arrays are: NumPy would widen these."""
+    for a in args:
+        if getattr(a, "dtype", None) is dtypes.bfloat16:
+            xp = BACKENDS[type(a)]
+            break
+    else:
+        return args
+    picked = range(len(args)) if op.promote is None else op.promote
+    return [
+        xp.point(a, dtypes.bfloat16) if a.__class__ is float and i in picked else a
+        for i, a in enumerate(args)
+    ]
 
 
 def lifted(op: Op, args) -> list:
@@ -227,6 +247,12 @@ def _lift(x, device):
     return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 
+# A number beyond all integers of a dtype compares with them as an infinity does.
+_COMPARISONS = frozenset(
+    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+)
+
+
 def harmonise(op: Op, args: list) -> list:
     """Cast the promoted arguments to their common dtype with the recorded op `cast`."""
     picked = range(len(args)) if op.promote is None else op.promote
@@ -237,6 +263,8 @@ def harmonise(op: Op, args: list) -> list:
         common = dtypes.promote_all(args[i].dtype for i in arrays)
     except errors.DTypeError as e:
         raise errors.DTypeError(f"{op.name}: {e.message}") from None
+    if op.name in _COMPARISONS and not dtypes.is_inexact(common):
+        args = [a if dtypes.holds(common, a) else copysign(inf, a) for a in args]
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:
             common = dtypes.with_scalar(common, args[i])
@@ -245,11 +273,19 @@ def harmonise(op: Op, args: list) -> list:
     backend = BACKENDS[type(args[arrays[0]]._data)]
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:
-            point = backend.point(args[i], backend.raw_dtype(common))
-            args[i] = args[i] if point is None else wrap(point)
+            args[i] = _number(op, backend, common, args[i])
         elif type(args[i]) in TENSORS and args[i].dtype != common:
             args[i] = above.cast(args[i], common)
     return args
+
+
+def _number(op: Op, xp, common, value):
+    """A Python number as it goes beside arrays of the common dtype, which must hold it."""
+    dtypes.check_holds(op.name, common, value)
+    if value.__class__ is int and not -_FAR < value < _FAR and dtypes.is_inexact(common):
+        value = float(value)
+    point = xp.point(value, xp.raw_dtype(common))
+    return value if point is None else wrap(point)
 
 
 def common_backend(op: Op, raws):

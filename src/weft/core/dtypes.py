@@ -5,7 +5,7 @@ from functools import lru_cache
 import ml_dtypes
 import numpy as np
 
-from ..errors import DTypeError
+from ..errors import DTypeError, IntegerOutOfRange
 
 bool_ = np.dtype("bool")
 int8, int16, int32, int64 = (np.dtype(f"int{n}") for n in (8, 16, 32, 64))
@@ -190,3 +190,40 @@ def with_scalar(dtype: np.dtype, scalar: bool | int | float | complex) -> np.dty
     if isinstance(scalar, float):
         return dtype if rank >= 2 else default_float()
     return dtype if rank == 3 else to_complex(dtype if rank == 2 else default_float())
+
+
+@lru_cache(maxsize=None)
+def bounds(dtype: np.dtype) -> tuple[int, int]:
+    """The least and the largest Python integer that goes beside an array of this dtype."""
+    if dtype in SIGNED or dtype in UNSIGNED:
+        info = np.iinfo(dtype)
+        return int(info.min), int(info.max)
+    return -_LARGEST, _LARGEST
+
+
+_LARGEST = int(np.finfo(np.float64).max)
+
+
+def holds(dtype: np.dtype, value) -> bool:
+    """Whether a Python number is no integer, or one that goes beside an array of this dtype."""
+    if value.__class__ is not int:
+        return True
+    least, most = bounds(dtype)
+    return least <= value <= most
+
+
+def check_holds(what: str, dtype: np.dtype, value) -> None:
+    """Refuse a Python integer beside an array whose dtype does not hold it."""
+    if holds(dtype, value):
+        return
+    shown = str(value) if value.bit_length() < 128 else f"of {value.bit_length()} bits"
+    least, most = bounds(dtype)
+    wide = [d for d in (*SIGNED, uint64) if holds(d, value) and holds(d, least) and holds(d, most)]
+    if wide:
+        remedy = f'{wide[0]} holds it; convert with .to("{wide[0]}"), or ask for that dtype'
+    else:
+        remedy = "no dtype holds it" if is_inexact(dtype) else "compute in floating point"
+    limits = f"±{np.finfo(np.float64).max:.2g}" if is_inexact(dtype) else f"{least} to {most}"
+    raise IntegerOutOfRange(
+        f"{what}: Python integer {shown} out of bounds for {dtype} ({limits}): {remedy}"
+    )

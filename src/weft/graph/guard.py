@@ -1,5 +1,7 @@
 """Guards: a value that is believed only if a flag is true."""
 
+import numpy as np
+
 from ..core.call import caller
 from ..core.op import TABLE, Linear, Op
 from ..errors import IndexingError, WeftError
@@ -11,14 +13,29 @@ def _checked(xp, x, flag, message: str, error: type[WeftError] = IndexingError):
     return x
 
 
+def _within(xp, x, flag, seen, message: str, least: int, n: int):
+    if not bool(flag):
+        raise IndexingError(told(message, seen, least, n))
+    return x
+
+
+def told(message: str, seen, least: int, n: int) -> str:
+    """What a guard says of indices that are not all from `least` to n − 1."""
+    flat = np.asarray(seen).reshape(-1)
+    low, high = int(flat.min()), int(flat.max())
+    wrong = flat[(flat < least) | (flat >= n)]
+    first = wrong[0] if wrong.size else low  # a loop that was left early has noted none
+    return message.format(index=high if high >= n else low, first=first, low=low, high=high)
+
+
 def _batched(call, size, mapped, args, static):
     """It holds for a batch if it holds for all of it."""
-    x, flag = args
+    x, flag, *seen = args
     if mapped[1]:
         flag = caller(TABLE["all"])(flag, (0,), False)
     if not mapped[0]:
         x = caller(TABLE["broadcast_to"])(x, (size, *x.shape))
-    return call(x, flag, *static)
+    return call(x, flag, *seen, *static)
 
 
 # x, if the flag (one bool) is true; otherwise an error with the message. It is no row of the table,
@@ -30,6 +47,18 @@ GUARD = Op(
     shape=lambda x, flag, message, error=IndexingError: x,
     rule=Linear((lambda g, _x, _flag, message, error=IndexingError: g, None)),
     arity=2,
+    static=True,
+    batch=_batched,
+)
+
+# The same with the indices that the flag is about, so that the error can name one of them: its
+# message has `{index}`, `{first}`, `{low}` or `{high}`, and right ones are from `least` to n − 1.
+WITHIN = Op(
+    name="guard",
+    compute=_within,
+    shape=lambda x, flag, seen, message, least, n: x,
+    rule=Linear((lambda g, _x, _flag, _seen, message, least, n: g, None, None)),
+    arity=3,
     static=True,
     batch=_batched,
 )

@@ -8,7 +8,7 @@ from .. import errors
 from ..core.aval import Aval
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXES, Box, Level
-from ..core.dtypes import is_inexact, promote_all
+from ..core.dtypes import check_holds, is_inexact, promote_all
 from ..core.op import TABLE, Op
 from ..core.origin import here, origin
 from ..core.settings import current
@@ -287,12 +287,8 @@ def _refuse_unknown(op: Op, avals: tuple) -> None:
 def _refuse_large(op: Op, inputs: list, avals: tuple) -> None:
     """Refuse integers that the integers of the result cannot hold."""
     for i in inputs:
-        if i.__class__ is Literal and i.value.__class__ is int and avals[0].dtype.kind in "iu":
-            info = np.iinfo(avals[0].dtype)
-            if not info.min <= i.value <= info.max:
-                raise errors.ArgumentError(
-                    f"{op.name}: Python integer {i.value} out of bounds for {avals[0].dtype}"
-                )
+        if i.__class__ is Literal and avals[0].dtype.kind in "iu":
+            check_holds(op.name, avals[0].dtype, i.value)
 
 
 def _alike(op: Op, level: float, operands: list) -> list:

@@ -1,10 +1,12 @@
 """Rows: arrays padded, repeated, windowed, and their diagonals and triangles."""
 
 from functools import lru_cache
+from math import isfinite
 
 import numpy as np
 
 from ..core.aval import Aval, axis_in
+from ..core.dtypes import check_holds, kind
 from ..errors import ArgumentError, ShapeError
 from .batching import Along, Stacked, Stated
 from .index import take
@@ -32,13 +34,24 @@ def _check_widths(shape, widths) -> None:
         )
 
 
+def _check_value(dtype, value) -> None:
+    """Refuse a number in the margins that the dtype has nothing for."""
+    if value.__class__ is float and kind(dtype) in ("signed integer", "unsigned integer"):
+        if not isfinite(value):
+            raise ArgumentError(f"pad: {value} around {dtype}: give an integer")
+        value = int(value)
+    check_holds("pad", dtype, value)
+
+
 def _pad_shape(x: Aval, widths, value) -> Aval:
     _check_widths(x.shape, widths)
+    _check_value(x.dtype, value)
     return x.like(_padded(x.shape, widths))
 
 
 def _pad(xp, x, widths, value):
     shape = _padded(x.shape, widths)
+    _check_value(xp.dtype_of(x), value)
     return xp.unslice(x, _inner(shape, widths), shape, value)
 
 

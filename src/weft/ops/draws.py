@@ -6,12 +6,15 @@ draws call the same functions of `backend.variates` without going through a row.
 
 from collections.abc import Callable
 
+import numpy as np
+
 from ..backend import variates
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
-from ..core.counter import POSITIONS, Draw
+from ..core.counter import POSITIONS, WORDS_PER_BLOCK, Draw
 from ..errors import ShapeError
 from .batching import spread
+from .elementwise import add
 from .rows import undifferentiated
 from .samples import draws as samples
 
@@ -29,6 +32,12 @@ def _drawn(xp, state, sizes: tuple[int, ...], dtype, one: Callable):
         return xp.full((*lead, *sizes), 0, dtype, xp.device_of(state))
     each = [one(at, _draw(words), k) for k, words in enumerate(streams)]
     return xp.stack(each, 0).reshape((*lead, *sizes)) if lead else each[0]
+
+
+def behind(state, words: int):
+    """How far a stream is after a draw of so many words, of where it was."""
+    blocks = -(-words // WORDS_PER_BLOCK)
+    return add(state, np.array([0, blocks, 0], np.uint64))
 
 
 def _sizes(shape) -> tuple[int, ...]:

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 
+from .. import errors
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import KERNELS, PYTHON_SCALARS
-from ..core.value import TENSORS
+from ..core.value import TENSORS, aval_of
 from .batching import Along, pointwise
 
 # Their rows are among the complex numbers'.
@@ -103,12 +104,24 @@ def _power_slope(_y, x, n):
 _power = single("power_scalar", [unbounded(_power_slope)], promote=(), sample=samples.scalar_powers)
 
 
+def _check_exponent(dtype: np.dtype, n: int) -> None:
+    """Refuse an integer exponent that integers of the dtype cannot be raised to."""
+    dtypes.check_holds("pow", dtype, n)
+    if n < 0 and not dtypes.is_inexact(dtype):
+        raise errors.ArgumentError(
+            f"pow: {dtype} to the power {n}: no integer in general; convert the tensor first, with "
+            f'.to("{dtypes.default_float()}")'
+        )
+
+
 def power_scalar(x, n):
     """xⁿ for a Python scalar n."""
     if n.__class__ is not int:
         whole = x.__class__ in TENSORS and not dtypes.is_inexact(x.dtype)
         if n.__class__ is not float or whole:
             return pow_(x, n)
+    elif not 0 <= n < 128:
+        _check_exponent(aval_of(x).dtype, n)
     return square(x) if n == 2 else _power(x, n)
 
 
@@ -370,8 +383,20 @@ clip_upper = elementwise(
 )
 
 
+def _limits(dtype: np.dtype, lo, hi) -> tuple:
+    """Bounds of clip without integers that limit nothing; the others are held by the dtype."""
+    least, most = dtypes.bounds(dtype)
+    lo = None if lo.__class__ is int and lo < least else lo
+    hi = None if hi.__class__ is int and hi > most else hi
+    for bound in (lo, hi):
+        dtypes.check_holds("clip", dtype, bound)
+    return lo, hi
+
+
 def clip(x, lo=None, hi=None):
     """x limited to [lo, hi]: arrays, Python scalars or None; hi wins where lo > hi."""
+    if lo.__class__ is int or hi.__class__ is int:
+        lo, hi = _limits(x.dtype, lo, hi)
     kinds = [type(bound) for bound in (lo, hi) if bound is not None]
     if all(k is int or (k is float and dtypes.is_inexact(x.dtype)) for k in kinds):
         return _clip(x, lo, hi)

@@ -8,6 +8,7 @@ import numpy as np
 from ..core.backends import BACKENDS
 from ..core.value import TENSORS, seen
 from ..errors import IndexingError
+from .positions import within
 from .slicing import everything, indexed_shape, span
 
 
@@ -175,7 +176,8 @@ def _mixed(entries: list, shape) -> tuple[tuple, tuple[Selector, ...]]:
             # A mask without axes selects along a new one.
             index += everything(_covered(e, axis, shape)) if e.ndim else [None]
             axes = tuple(range(out, out + max(e.ndim, 1)))
-            selectors.append(Selector(axes, e.array, e.is_mask))
+            array = e.array if e.is_mask else _checked(e.array, axis, shape[axis])
+            selectors.append(Selector(axes, array, e.is_mask))
             axis, out = axis + e.ndim, out + len(axes)
         elif e is None:
             index.append(None)
@@ -184,6 +186,14 @@ def _mixed(entries: list, shape) -> tuple[tuple, tuple[Selector, ...]]:
             index.append(_basic(e, axis, shape[axis]))
             axis, out = axis + 1, out + (e.__class__ is slice)
     return tuple(index), tuple(selectors)
+
+
+def _checked(i, axis: int, n: int):
+    """An index; one number of a program in writing is checked there, as an int is here."""
+    x = seen(i) if type(i) in TENSORS else i
+    if len(i.shape) or not getattr(getattr(x, "_data", x), "staged", False):
+        return i
+    return within(x, -n, n, f"index: {{index}} is out of range for axis {axis} of length {n}")
 
 
 def _covered(e: _Array, axis: int, shape) -> tuple[int, ...]:

@@ -7,9 +7,13 @@ import numpy as np
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import BACKENDS
+from ..core.call import caller
+from ..core.op import TABLE
 from ..core.value import TENSORS, wrap
 from ..errors import DTypeError, IndexingError
+from ..graph.guard import WITHIN
 from .batching import pointwise
+from .logic import greater_equal, less, logical_and
 from .rows import undifferentiated
 from .samples import index as samples
 from .structural import reshape
@@ -31,6 +35,21 @@ def integers(name: str, i: Aval) -> None:
     """Refuse indices that are not integers."""
     if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
         raise DTypeError(f"{name}: indices of dtype {i.dtype}, expected integers; cast them")
+
+
+def within(i, least: int, n: int, message: str):
+    """Indices of a program in writing, checked at each call: all are from `least` to n − 1.
+
+    The message is as `graph.guard.told` takes it.
+    """
+    low, high = dtypes.bounds(i.dtype)
+    tests = [greater_equal(i, least)] if low < least else []
+    tests += [less(i, n)] if high >= n else []
+    if not tests:
+        return i
+    fits = tests[0] if len(tests) == 1 else logical_and(*tests)
+    flag = caller(TABLE["all"])(fits, tuple(range(len(i.shape))), False) if i.shape else fits
+    return caller(WITHIN)(i, flag, i, message, least, n)
 
 
 def index_like(x, i):

@@ -10,7 +10,7 @@ from math import inf, isfinite
 from typing import Any
 
 from .. import errors
-from ..array.inplace import refuse_staging
+from ..array.make import asarray
 from ..array.parameter import Parameter
 from ..core import dtypes
 from ..core.backends import BACKENDS
@@ -65,7 +65,10 @@ def clip_grad_norm(
 def clip_grads_with_norm(grads, max_norm: float, total_norm: float) -> None:
     """`clip_grad_norm` where the norm is known, as `GradScaler.unscale` returns it."""
     check_limit("clip_grads_with_norm", "max_norm", max_norm)
-    refuse_staging("clip_grads_with_norm", "use clip_grad_norm in it")
+    if current.get().staging is not None:
+        held = gathered("clip_grads_with_norm", grads)
+        staged.limit(held, max_norm, asarray(total_norm, dtype=dtypes.float64))
+        return
     _limit(gathered("clip_grads_with_norm", grads), max_norm, total_norm)
 
 

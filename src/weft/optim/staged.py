@@ -17,6 +17,7 @@ from ..ops.elementwise import where
 from ..ops.reduce import amax
 from ..ops.structural import stack, sum_
 from ..transform.backward import no_grad
+from .conditional import chosen, counted, refuse_second
 from .parameters import Entry
 from .rules import average
 from .stamped import Stamps
@@ -81,12 +82,26 @@ class Together:
                     state[name] = now
 
 
+class Unbegun:
+    """Forgets the states of parameters whose first step was left out."""
+
+    def __init__(self, optimizer, entries: list[Entry]):
+        self.optimizer, self.entries = optimizer, entries
+
+    def __call__(self) -> None:
+        state = self.optimizer.state
+        for e in self.entries:
+            if not state[e.key]["step"]:
+                del state[e.key]
+
+
 def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
     """Write the step of these parameters down."""
     slots = staging.kept(optimizer, dict)  # what earlier steps of the program made of the state
     _depend_on_settings(optimizer, staging)
     for entries in _equally_far(optimizer, pairs, slots):
         ahead = slots.setdefault((entries[0].key, "steps"), 0) + 1
+        refuse_second(staging, type(optimizer).__name__, ahead, slots)
         for e in entries:
             slots[e.key, "steps"] = ahead
         together = Together(optimizer, entries, ahead)
@@ -94,7 +109,7 @@ def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
         which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
         staging.depends(f"{which} (step {ahead} of a call)", together.alike)
         staging.before.append(together.settle)
-        staging.after.append(together.commit)
+        staging.after.append(counted(staging, together.commit, Unbegun(optimizer, entries)))
         given = _hosts(optimizer, together.given, staging)
         gradients = {e.key: g for e, g in pairs}
         stamps = Stamps(staging)
@@ -161,10 +176,10 @@ def _update(optimizer, entry: Entry, gradient, given: dict, slots: dict, stamps:
     work = working_dtype(p.dtype)
     columns = [x if x.dtype == dtypes.uint8 else x.to(work) for x in (value, g, *state)]
     new, *rest = stamps(rule, columns, hyper)
-    staging.assign(p, new.to(p.dtype))
-    for name, made in zip(names, rest, strict=True):
+    staging.assign(p, chosen(staging, new.to(p.dtype), value))
+    for name, made, old in zip(names, rest, state, strict=True):
         place = slots[entry.key, name]
-        place.staged = made.to(place.entered.aval.dtype)._data
+        place.staged = chosen(staging, made.to(place.entered.aval.dtype), old)._data
 
 
 def _slot(optimizer, entry: Entry, name: str, value, slots: dict, staging):
@@ -192,8 +207,9 @@ def follow(ema, entries: list[Entry], staging) -> None:
             place, p = averages[e.key], e.param.detach()
             work = working_dtype(p.dtype)
             (made,) = average(wrap(place.staged).to(work), p.to(work), decay=ema.decay)
-            place.staged = made.to(place.entered.aval.dtype)._data
-    staging.after.append(ema.count)
+            made = made.to(place.entered.aval.dtype)
+            place.staged = chosen(staging, made, wrap(place.staged))._data
+    staging.after.append(counted(staging, ema.count))
 
 
 def _average(ema, entry: Entry, staging):
@@ -215,11 +231,38 @@ def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: b
         else:
             powers = [x * x if norm_type == 2 else x**norm_type for x in sizes]
             total = _joined(sum_, powers) ** (1.0 / norm_type)
-        factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
-        for h in held:
-            wide = dtypes.accumulator(h.grad.dtype)
-            h.replace((h.grad.detach().to(wide) * factor.to(wide)).to(h.grad.dtype))
+    limit(held, max_norm, total)
     return total
+
+
+def limit(held: list, max_norm: float, total) -> None:
+    """Gradients whose common norm is known, limited by it."""
+    with no_grad():
+        factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
+        multiply(held, factor)
+
+
+def multiply(held: list, factor) -> list:
+    """Multiply gradients by a number; returns them before they are rounded to half types."""
+    made = []
+    for h in held:
+        wide = dtypes.accumulator(h.grad.dtype)
+        made.append(h.grad.detach().to(wide) * factor.to(dtypes.to_real(wide)))
+        h.replace(made[-1].to(h.grad.dtype))
+    return made
+
+
+def rescaled(held: list, factor):
+    """`rescale` written down; the norm is a tensor in double precision."""
+    with no_grad():
+        return norm_of(multiply(held, factor))
+
+
+def norm_of(gradients: list):
+    """`global_norm` written down."""
+    with no_grad():
+        sizes = [abs_(g.detach()).to(dtypes.float64) for g in gradients]
+        return _joined(sum_, [x * x for x in sizes]).sqrt()
 
 
 def _joined(reduce: Callable, arrays: list):

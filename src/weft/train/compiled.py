@@ -28,13 +28,14 @@ def compiled(name: str, f: Callable) -> Callable:
 class CompiledStepper(Stepper):
     """A step as programs: the gradient of a batch, the norm, and the update.
 
-    Between them it is seen whether all is finite. With a loss scale only the first is compiled.
+    Between them it is seen whether all is finite. With a loss scale, the gradients are unscaled
+    where their norm is found.
     """
 
     _programs: dict[str, Callable] = field(init=False, default_factory=dict)
 
     def __post_init__(self):
-        for name in ("gradient", "norm", "update"):
+        for name in ("gradient", "norm", "unscaled", "update"):
             part = getattr(self, f"_compute_{name}")
             self._programs[name] = compiled(f"Trainer.{name}", part)
 
@@ -52,7 +53,7 @@ class CompiledStepper(Stepper):
 
     def _norm(self, pairs: list) -> float:
         if self.precision.scaler is not None:
-            return super()._norm(pairs)
+            return self._programs["unscaled"]().item()
         return self._programs["norm"]([p.grad.detach() for _, p in pairs]).item()
 
     @staticmethod
@@ -61,12 +62,14 @@ class CompiledStepper(Stepper):
         wide = [abs(g).to(dtypes.float64) for g in gradients]
         return stack([(g * g).sum() for g in wide]).sum().sqrt()
 
+    def _compute_unscaled(self):
+        """The norm of the gradients, which are those of the loss itself from now on."""
+        return self.precision.norm(self.optimizer, self._pairs())
+
     def _apply(self, pairs: list, norm: float) -> None:
-        if self.precision.scaler is not None:
-            super()._apply(pairs, norm)
-            return
         limit = self.clip.norm
         self._programs["update"](1.0 if limit is None or norm <= limit else limit / norm)
+        self.precision.went_on()
 
     def _compute_update(self, factor: float) -> None:
         pairs = self._pairs()

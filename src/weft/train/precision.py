@@ -61,6 +61,12 @@ class Precision:
             self.scaler.step(optimizer)
             self.scaler.update()
 
+    def went_on(self) -> None:
+        """Note that somebody else has taken the optimizer's step."""
+        if self.scaler is not None:
+            self.scaler.note_step(skipped=False)
+            self.scaler.update()
+
     def overflowed(self) -> bool:
         """Whether gradients that are not finite may be the loss scale's doing; then lower it."""
         if self.scaler is not None:

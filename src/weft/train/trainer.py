@@ -42,8 +42,7 @@ class Trainer:
     clip_norm   the largest norm of all gradients together
     clip_value  the largest absolute value of each element of the gradients
     compile     whether steps and evaluations run as compiled programs (see `wf.compile`); the
-                model, the loss and the metrics must not look at values then. With a loss scale
-                (float16), norm, clipping and update are not part of them
+                model, the loss and the metrics must not look at values then
     ema         the decay of averages of the parameters, or an `EMA`; validation uses the averages
     count       batch -> how many things its loss is the mean of; by default its samples
     callbacks   `Callback`s, called in their order

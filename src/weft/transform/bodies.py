@@ -56,7 +56,7 @@ def traced(
     """
     settings = current.get()
     inner = Inner(settings.staging.name)
-    drawn = NoDraws() if draws is None else draws(inner)
+    drawn = NoDraws("the test of a while_loop") if draws is None else draws(inner)
     given = [wrap(inner.input(inner.tag, a)) for a in avals]
     level = Level(Staged, inner.tag, trace=inner)
     staging = _Inside(settings.staging, inner) if branch else settings.staging

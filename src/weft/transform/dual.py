@@ -7,8 +7,10 @@ from ..core.backends import BACKENDS
 from ..core.box import NAMESPACE, Box, Level, between, innermost, level_of, raised
 from ..core.call import caller
 from ..core.dispatch import inexact
+from ..core.dtypes import bfloat16
 from ..core.op import Op
 from ..core.value import TENSORS, install_level, wrap
+from ..ops.structural import cast
 from .rules import push
 
 
@@ -46,9 +48,9 @@ class Dual(Box):
             # An infinite partial is no warning, as in a reverse sweep.
             dy = NAMESPACE.quietly(push, op, y, primals, tuple(tangents), static)
         if op.outputs == 1:
-            return cls(level, y, dy)
+            return cls(level, y, _narrowed(dy, y))
         return tuple(
-            cls(level, v, dy[k] if k in op.tracked else None) if inexact(v) else v
+            cls(level, v, _narrowed(dy[k], v) if k in op.tracked else None) if inexact(v) else v
             for k, v in enumerate(y)
         )
 
@@ -72,6 +74,13 @@ class Dual(Box):
             "a dual tensor as an array of another library would lose its tangent; "
             "use x.detach() if that is meant, or compute with wf's functions"
         )
+
+
+def _narrowed(t, y):
+    """A tangent in the dtype of its value: in rules NumPy widens bfloat16 beside Python floats."""
+    if t is None or y.dtype is not bfloat16 or t.dtype is bfloat16:
+        return t
+    return cast(t, bfloat16)
 
 
 def raw_of(x):

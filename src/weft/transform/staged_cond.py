@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 from ..core.dispatch import inexact
 from ..core.op import Jvp
+from ..core.settings import current
 from ..core.value import TENSORS
 from ..graph.graph import Graph
-from ..graph.structured import Branch, replayed
+from ..graph.structured import Branch, Inner, replayed
 from ..ops.elementwise import where
 from .bodies import (
     applied,
@@ -19,6 +20,7 @@ from .bodies import (
     tensors,
     traced,
 )
+from .body_draws import streams
 from .dual import held
 from .functional import vjp
 from .vmap import vmap
@@ -26,10 +28,23 @@ from .vmap import vmap
 
 def cond(taken, yes: Callable[[], list], no: Callable[[], list]) -> list:
     """The results of one of two functions, as one equation; both give tensors of the same kinds."""
-    inners = [traced(lambda _, f=f: f(), [], branch=True) for f in (yes, no)]
+    outside, drawn = current.get().draws, []
+
+    def draws(inner: Inner):
+        drawn.append(streams(inner.of))
+        return drawn[-1]
+
+    inners = [traced(lambda _, f=f: f(), [], branch=True, draws=draws) for f in (yes, no)]
+    moved = [g for g, _, _ in ({**drawn[0].begun, **drawn[1].begun}).values()]
+    for inner, there in zip(inners, drawn, strict=True):
+        inner.graph.outputs += [inner.of(there.state(g))._data.index for g in moved]
     captured = joined(inners, 0)
     branch = Branch(inners[0].graph, inners[1].graph)
-    return list(applied(branch, [taken, *captured], _COND))
+    out = list(applied(branch, [taken, *captured], _COND))
+    count = len(out) - len(moved)
+    for g, state in zip(moved, out[count:], strict=True):
+        outside.move(g, state)
+    return out[:count]
 
 
 def _pull_cond(g, y, *args):

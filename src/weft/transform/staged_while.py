@@ -5,7 +5,10 @@ from typing import Any
 
 from .. import errors
 from ..core.op import Jvp
-from ..graph.structured import Repeat, replayed
+from ..core.settings import current
+from ..core.value import wrap
+from ..graph.graph import Graph
+from ..graph.structured import Inner, Repeat, replayed
 from ..ops.batching import spread
 from ..ops.elementwise import where
 from ..ops.reduce import any_
@@ -25,6 +28,7 @@ from .bodies import (
     traced,
     zeros_of,
 )
+from .body_draws import streams
 from .dual import held, released
 from .functional import vjp
 from .staged_cond import cond, where_taken
@@ -39,12 +43,31 @@ def while_loop(
 
     It has not if the test still holds after `most` steps.
     """
-    kinds = [kind_of(x) for x in carry]
-    inners = [traced(lambda c: [test(c)], kinds), traced(body, kinds)]
-    captured = joined(inners, len(carry))
-    repeat = Repeat(inners[0].graph, inners[1].graph, len(carry), most)
-    *after, ended = applied(repeat, [*carry, *captured], _WHILE)
-    return after, ended
+    kinds, n, drawn = [kind_of(x) for x in carry], len(carry), []
+    outside = current.get().draws
+
+    def draws(inner: Inner):
+        drawn.append(streams(lambda state: wrap(inner.input(inner.tag, kind_of(state)))))
+        return drawn[0]
+
+    inners = [traced(lambda c: [test(c)], kinds), traced(body, kinds, draws=draws)]
+    begun = list(drawn[0].begun.values())
+    _carry_streams(inners[0].graph, inners[1].graph, n, drawn[0], begun)
+    captured = joined(inners, n + len(begun))
+    repeat = Repeat(inners[0].graph, inners[1].graph, n + len(begun), most)
+    *after, ended = applied(repeat, [*carry, *[s for _, s, _ in begun], *captured], _WHILE)
+    for (g, _, _), state in zip(begun, after[n:], strict=True):
+        outside.move(g, state)
+    return after[:n], ended
+
+
+def _carry_streams(test: Graph, body: Graph, n: int, drawn, begun: list) -> None:
+    """Random streams that the body draws from as further carries, behind the first n."""
+    given = [inside._data.index for _, _, inside in begun]
+    rest = [i for i in body.inputs[n:] if i not in given]
+    body.inputs = [*body.inputs[:n], *given, *rest]
+    body.outputs += [drawn.state(g)._data.index for g, _, _ in begun]
+    test.inputs[n:n] = [test.new(kind_of(state)) for _, state, _ in begun]
 
 
 def _pull_while(g, y, *args):

@@ -107,8 +107,6 @@ def mode_of(text: Text) -> str:
     differentiates = mode in ("of grad", "grad of", "jvp")
     if differentiates and (first.dtype in WHOLE or text.shape == "mixed"):
         return "inside"
-    if mode in ("jvp", "vmap") and first.dtype == "bfloat16":
-        return "outside"  # eager widens it beside Python's numbers there, compiled does not
     return mode
 
 

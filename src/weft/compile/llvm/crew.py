@@ -14,6 +14,7 @@ from enum import IntEnum
 
 from .code import Code, Module, Value
 from .control import (
+    HALF_WORD,
     POINTER,
     WORD,
     address,
@@ -26,10 +27,12 @@ from .control import (
     leave_if,
     pause,
     publish,
+    put,
     replace_if,
     seen,
     swap,
     when,
+    word,
 )
 
 # The low half of STATE; a job has fewer pieces than 16 bits count.
@@ -57,15 +60,26 @@ class Crew(IntEnum):
     STOP = 66
     MUTEX = 80  # POSIX's, with room to spare: 128 bytes each
     CONDITION = 96
-    SIZE = 112
+    THREADS = 112  # the system's numbers of the first workers
+    ASLEEP = 120  # whether each of them is: 1, or 2 if it may not wake where the caller is
+    PROCESSORS = 128  # those that the caller may run on, a bit each
+    SIZE = 144
 
 
-def write_crew(module: Module, processor: str) -> None:
-    """The functions `weft_share`, `weft_work`, `weft_wake`."""
+# Workers that are told where not to wake, and words of a set of processors.
+_PLACED = Crew.ASLEEP - Crew.THREADS
+_SET = Crew.SIZE - Crew.PROCESSORS
+
+
+def write_crew(module: Module, processor: str, linux: bool) -> None:
+    """The functions `weft_share`, `weft_work`, `weft_wake`.
+
+    linux  whether there are the system's functions by which threads are kept apart
+    """
     pieces = _write_pieces(module)
-    _write_wake(module)
+    _write_wake(module, linux)
     _write_share(module, processor, pieces)
-    _write_work(module, processor, pieces)
+    _write_work(module, processor, linux, pieces)
 
 
 def _constant(code: Code, value: int) -> Value:
@@ -116,15 +130,60 @@ def _pointer(crew: Value, at: int) -> Value:
     return seen(crew, at, "monotonic").cast("inttoptr", "ptr")
 
 
-def _write_wake(module: Module) -> None:
+def _write_wake(module: Module, linux: bool) -> None:
     """weft_wake(crew): call everybody who sleeps."""
+    part = _write_part(module) if linux else ""
     code = module.function("void", [POINTER], "weft_wake")
     (crew,) = code.parameters
     mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
     invoke(code, "pthread_mutex_lock", "i32", [mutex])
+    if part:
+        invoke(code, part, "void", [crew])
     invoke(code, "pthread_cond_broadcast", "i32", [condition])
     invoke(code, "pthread_mutex_unlock", "i32", [mutex])
     leave(code)
+
+
+def _write_part(module: Module) -> str:
+    """part(crew): let the first workers that sleep wake on other processors than the caller's.
+
+    On small machines Linux wakes a thread where it ran last, be another one computing there, and
+    leaves both there for milliseconds: a job is then done by one at a time. A worker that is awake
+    may run everywhere again. Who calls has the mutex.
+    """
+    code = module.function("void", [POINTER])
+    (crew,) = code.parameters
+    able, nobody = address(crew, Crew.PROCESSORS), code.constant(HALF_WORD, 0)
+    size = _constant(code, 8 * _SET)
+    here = invoke(code, "sched_getcpu", "i32", []).cast("sext", "i64")
+    failed = invoke(code, "sched_getaffinity", "i32", [nobody, size, able]).compare("ne", 0)
+    leave_if(failed | here.compare("ge", 64 * _SET, signed=False))
+    total, others = code.local(WORD), code.local(WORD, _SET)
+    code.store(_constant(code, 0), total, 8)
+
+    def copy(k: Value) -> None:
+        bits = word(able, k)
+        put(bits, others, k)
+        code.store(code.load(WORD, total, 8) + bits.intrinsic("ctpop"), total, 8)
+
+    each(code, 0, _SET, copy)
+    leave_if(code.load(WORD, total, 8) < 2)
+    at = here.logical_shift(6)
+    put(word(others, at) & ~(_constant(code, 1) << (here & 63)), others, at)
+
+    def place(k: Value) -> None:
+        number, state = word(crew, k + Crew.THREADS.value), k + Crew.ASLEEP.value
+
+        def tell() -> None:
+            thread = number.cast("trunc", "i32")
+            invoke(code, "sched_setaffinity", "i32", [thread, size, others])
+            put(_constant(code, 2), crew, state)
+
+        when(number.compare("ne", 0) & word(crew, state).equals(1), tell)
+
+    each(code, 0, _PLACED, place)
+    leave(code)
+    return code.name
 
 
 def _write_share(module: Module, processor: str, take_pieces: str) -> None:
@@ -170,7 +229,7 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
     leave(code)
 
 
-def _write_work(module: Module, processor: str, take_pieces: str) -> None:
+def _write_work(module: Module, processor: str, linux: bool, take_pieces: str) -> None:
     """weft_work(crew, number): take part in all jobs to come, until told to stop."""
     code = module.function("void", [POINTER, WORD], "weft_work")
     crew, number = code.parameters
@@ -204,16 +263,22 @@ def _write_work(module: Module, processor: str, take_pieces: str) -> None:
     code.go(again)
     code.start(again)
     each(code, 0, code.load(WORD, patience, 8), look)
-    _sleep(code, crew, known)
+    _sleep(code, crew, known, number if linux else None)
     code.store(_constant(code, 1), woken, 8)
     code.go(again)
 
 
-def _sleep(code: Code, crew: Value, known: Value) -> None:
-    """Until there is another job, or the end."""
+def _sleep(code: Code, crew: Value, known: Value, number: Value | None) -> None:
+    """Until there is another job, or the end.
+
+    number  of the worker, if it may be told where not to wake
+    """
     mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
     invoke(code, "pthread_mutex_lock", "i32", [mutex])
     increase(crew, Crew.SLEEPERS, 1)
+    placed = None if number is None else number < _PLACED
+    if number is not None and placed is not None:
+        when(placed, lambda: put(_constant(code, 1), crew, number + Crew.ASLEEP.value))
 
     def wait(out: str) -> None:
         job = seen(crew, Crew.STATE, "seq_cst").logical_shift(32)
@@ -223,4 +288,19 @@ def _sleep(code: Code, crew: Value, known: Value) -> None:
 
     forever(code, wait)
     increase(crew, Crew.SLEEPERS, -1)
+    if number is not None and placed is not None:
+        when(placed, lambda: _run_anywhere(crew, number + Crew.ASLEEP.value))
     invoke(code, "pthread_mutex_unlock", "i32", [mutex])
+
+
+def _run_anywhere(crew: Value, state: Value) -> None:
+    """What a worker that has woken up does if it was told where not to."""
+    code = crew.code
+
+    def restore() -> None:
+        nobody, size = code.constant(HALF_WORD, 0), _constant(code, 8 * _SET)
+        able = address(crew, Crew.PROCESSORS)
+        invoke(code, "sched_setaffinity", "i32", [nobody, size, able])
+
+    when(word(crew, state).equals(2), restore)
+    put(_constant(code, 0), crew, state)

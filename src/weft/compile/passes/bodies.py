@@ -1,31 +1,46 @@
 """Bodies: the passes inside of loops and branches, and their checks made outside.
 
 Native code in a body cannot raise: whether its guards held is one more carry (of a branch, one
-more result), and the guard is outside. Until then a loop computes with what it has; no access
-leaves an array whatever its indices are.
+more result), and the guard is outside. An index that was wrong is another one, to be named in the
+error. Until then a loop computes with what it has; no access leaves an array whatever its indices
+are.
 """
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...core.aval import Aval
-from ...core.dtypes import bool_
+from ...core.dtypes import bool_, int64
 from ...core.op import TABLE
 from ...core.origin import Origin, origin
-from ...graph.graph import Equation, Graph
-from ...graph.guard import GUARD
+from ...graph.graph import Equation, Graph, Literal
+from ...graph.guard import GUARD, WITHIN
 from ...graph.structured import NAMES, Branch, Loop, Repeat, Structured, row
 from .rewriting import Builder, Replacement, rewritten
 
 ROWS = frozenset(NAMES.values())
-_FLAG = Aval((), bool_)
-_TRUE = np.array(True)
+_FLAG, _INDEX = Aval((), bool_), Aval((), int64)
+_TRUE, _ZERO = np.array(True), np.array(0)
 
 Optimise = Callable[[Graph], Graph]
-Check = tuple[tuple, Origin]  # what a guard says, and where it was written
+
+
+@dataclass(frozen=True)
+class Check:
+    """A guard of a body.
+
+    flag   whether it holds
+    index  the index that it names if it does not; None: it names none
+    said   what it says then, and `origin` where it was written
+    """
+
+    flag: int
+    index: int | None
+    said: tuple
+    origin: Origin
 
 
 def bodies(graph: Graph, optimise: Optimise) -> Graph:
@@ -36,10 +51,11 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
         outputs = made(b, structure, inputs)
         if not checks:
             return outputs
-        kept = len(e.outputs)
-        results, flags = _parted(structure, outputs, kept, len(checks))
-        for flag, (said, where) in zip(flags, checks, strict=True):
-            results = [_guarded(b, x, flag, said, where) for x in results]
+        results, told = _parted(structure, outputs, len(e.outputs), checks)
+        for check in checks:
+            flag = told.pop(0)
+            index = None if check.index is None else told.pop(0)
+            results = [_guarded(b, x, flag, index, check) for x in results]
         return tuple(results)
 
     return rewritten(graph, rule, ROWS)
@@ -52,69 +68,88 @@ def made(b: Builder, structure: Structured, inputs: tuple) -> tuple[int, ...]:
     return out if isinstance(out, tuple) else (out,)
 
 
-def _parted(structure: Structured, outputs: tuple, kept: int, flags: int) -> tuple[list, list]:
-    """The results, and the flags among them: they are behind the other carries."""
+def _count(checks: list[Check]) -> int:
+    """How many values the checks are."""
+    return sum([1 if c.index is None else 2 for c in checks])
+
+
+def _parted(structure: Structured, outputs: tuple, kept: int, checks: list[Check]) -> tuple:
+    """The results, and what checks tell among them: that is behind the other carries."""
     if isinstance(structure, Branch):
         return list(outputs[:kept]), list(outputs[kept:])
-    first = structure.carries - flags
-    return [*outputs[:first], *outputs[first + flags :]], list(outputs[first : first + flags])
+    last = structure.carries
+    first = last - _count(checks)
+    return [*outputs[:first], *outputs[last:]], list(outputs[first:last])
 
 
-def _guarded(b: Builder, x: int, flag: int, said: tuple, origin: Origin) -> int:
+def _guarded(b: Builder, x: int, flag: int, index: int | None, check: Check) -> int:
     new = b.graph.new(b.graph.avals[x])
-    b.append(Equation(GUARD, (x, flag), said, (new,), origin))
+    op, inputs = (GUARD, (x, flag)) if index is None else (WITHIN, (x, flag, index))
+    b.append(Equation(op, inputs, check.said, (new,), check.origin))
     return new
 
 
 def _in_loop(b: Builder, e: Equation, optimise: Optimise) -> tuple[Loop, tuple, list[Check]]:
     (loop,) = e.static
-    body, flags, checks = _unguarded(optimise(loop.body))
-    body = _carrying(body, flags, loop.carries)
-    inputs = _with_true(b, e.inputs, loop.carries, len(flags))
-    return replace(loop, body=body, carries=loop.carries + len(flags), saved=0), inputs, checks
+    body, checks = _unguarded(optimise(loop.body))
+    body = _carrying(body, checks, loop.carries)
+    inputs = _with_true(b, e.inputs, loop.carries, checks)
+    return replace(loop, body=body, carries=loop.carries + _count(checks), saved=0), inputs, checks
 
 
 def _in_repeat(b: Builder, e: Equation, optimise: Optimise) -> tuple[Repeat, tuple, list[Check]]:
     (repeat,) = e.static
-    body, flags, checks = _unguarded(optimise(repeat.body))
+    body, checks = _unguarded(optimise(repeat.body))
     n = repeat.carries
-    body, test = _carrying(body, flags, n), optimise(repeat.test)
-    test = _tested(test, n, len(flags))
-    inputs = _with_true(b, e.inputs, n, len(flags))
-    return Repeat(test, body, n + len(flags), repeat.most), inputs, checks
+    body, test = _carrying(body, checks, n), optimise(repeat.test)
+    test = _tested(test, n, checks)
+    inputs = _with_true(b, e.inputs, n, checks)
+    return Repeat(test, body, n + _count(checks), repeat.most), inputs, checks
 
 
 def _in_branch(b: Builder, e: Equation, optimise: Optimise) -> tuple[Branch, tuple, list[Check]]:
     (branch,) = e.static
-    parts = [_unguarded(optimise(g)) for g in branch.graphs]
-    checks = [c for _, _, found in parts for c in found]
-    (yes, first, _), (no, second, _) = parts
-    yes = _telling(yes, [*first, *[None] * len(second)])
-    no = _telling(no, [*[None] * len(first), *second])
-    return Branch(yes, no), e.inputs, checks
+    (yes, first), (no, second) = [_unguarded(optimise(g)) for g in branch.graphs]
+    yes = _telling(yes, [(c, True) for c in first] + [(c, False) for c in second])
+    no = _telling(no, [(c, False) for c in first] + [(c, True) for c in second])
+    return Branch(yes, no), e.inputs, [*first, *second]
 
 
 _TREATED: dict[type, Any] = {Loop: _in_loop, Repeat: _in_repeat, Branch: _in_branch}
 
 
-def _with_true(b: Builder, inputs: tuple, at: int, count: int) -> tuple:
-    """Operands with flags that are true, behind the first carries."""
-    return (*inputs[:at], *[b.constant(_TRUE) for _ in range(count)], *inputs[at:])
+def _with_true(b: Builder, inputs: tuple, at: int, checks: list[Check]) -> tuple:
+    """Operands with flags that are true and no index, behind the first carries."""
+    begun = []
+    for c in checks:
+        begun += [b.constant(_TRUE), *([] if c.index is None else [b.constant(_ZERO)])]
+    return (*inputs[:at], *begun, *inputs[at:])
 
 
-def _unguarded(graph: Graph) -> tuple[Graph, list[int], list[Check]]:
-    """A body without its guards; their flags, and what they say."""
+def _unguarded(graph: Graph) -> tuple[Graph, list[Check]]:
+    """A body without its guards, and these."""
     if not any(e.op.name == "guard" for e in graph.equations):
-        return graph, [], []
+        return graph, []
     found: dict[int, Check] = {}
 
     def rule(b: Builder, e: Equation) -> Replacement:
-        x, flag = e.inputs
-        found.setdefault(flag, (e.static, e.origin))
+        x, flag, *seen = e.inputs
+        if flag not in found:
+            index = _wrong(b, seen[0], e.static[-1]) if seen else None
+            found[flag] = Check(flag, index, e.static, e.origin)
         return (x,)
 
     graph = rewritten(graph, rule, {"guard"})
-    return graph, list(found), list(found.values())
+    return graph, list(found.values())
+
+
+def _wrong(b: Builder, indices: int, n: int) -> int:
+    """The largest index if it is n or more, else the least."""
+    axes = tuple(range(len(b.shape(indices))))
+    if axes:
+        high, low = b.emit("amax", indices, axes, False), b.emit("amin", indices, axes, False)
+        indices = b.emit("where", b.emit("greater_equal", high, Literal(n)), high, low)
+    return indices if b.dtype(indices) == int64 else b.emit("cast", indices, int64)
 
 
 def _copied(graph: Graph) -> Graph:
@@ -124,41 +159,62 @@ def _copied(graph: Graph) -> Graph:
     )
 
 
-def _carrying(graph: Graph, flags: list[int], at: int) -> Graph:
-    """The body with a carry for each flag: whether it held in all steps so far."""
+def _carrying(graph: Graph, checks: list[Check], at: int) -> Graph:
+    """The body with carries for each check: whether it held so far, and the index if it did not."""
     graph = _copied(graph)
-    for k, flag in enumerate(flags):
-        before, after = graph.new(_FLAG), graph.new(_FLAG)
-        graph.inputs.insert(at + k, before)
-        graph.outputs.insert(at + k, after)
-        graph.equations.append(_and(before, flag, after))
+    for c in checks:
+        held, holds = graph.new(_FLAG), graph.new(_FLAG)
+        graph.inputs.insert(at, held)
+        graph.outputs.insert(at, holds)
+        graph.equations.append(_and(held, c.flag, holds))
+        at += 1
+        if c.index is not None:
+            before, after = graph.new(_INDEX), graph.new(_INDEX)
+            graph.inputs.insert(at, before)
+            graph.outputs.insert(at, after)
+            graph.equations.append(_written("where", (held, c.index, before), after))
+            at += 1
     return graph
+
+
+def _written(row: str, inputs: tuple, out: int) -> Equation:
+    return Equation(TABLE[row], inputs, (), (out,), origin())
 
 
 def _and(a: int, b: int, out: int) -> Equation:
-    return Equation(TABLE["logical_and"], (a, b), (), (out,), origin())
+    return _written("logical_and", (a, b), out)
 
 
-def _tested(graph: Graph, at: int, flags: int) -> Graph:
-    """The test of a loop that also ends where a flag is false."""
+def _tested(graph: Graph, at: int, checks: list[Check]) -> Graph:
+    """The test of a loop that also ends where a check does not hold."""
     graph = _copied(graph)
-    for k in range(flags):
+    for c in checks:
         held, both = graph.new(_FLAG), graph.new(_FLAG)
-        graph.inputs.insert(at + k, held)
+        graph.inputs.insert(at, held)
         graph.equations.append(_and(graph.outputs[0], held, both))
         graph.outputs[0] = both
+        at += 1
+        if c.index is not None:
+            graph.inputs.insert(at, graph.new(_INDEX))
+            at += 1
     return graph
 
 
-def _telling(graph: Graph, flags: list[int | None]) -> Graph:
-    """A branch that also gives these flags, or that there is nothing to say."""
+def _telling(graph: Graph, checks: list[tuple[Check, bool]]) -> Graph:
+    """A branch that also gives what its own checks tell, and of others that there is nothing."""
     graph = _copied(graph)
-    for flag in flags:
-        out = graph.new(_FLAG)
-        if flag is None:
-            true = graph.new(_FLAG)
-            graph.constants[true] = _TRUE
-            flag = true
-        graph.equations.append(_and(flag, flag, out))
-        graph.outputs.append(out)
+    for c, own in checks:
+        flag = c.flag if own else _held(graph, _FLAG, _TRUE)
+        graph.outputs.append(graph.new(_FLAG))
+        graph.equations.append(_and(flag, flag, graph.outputs[-1]))
+        if c.index is not None:
+            index = c.index if own else _held(graph, _INDEX, _ZERO)
+            graph.outputs.append(graph.new(_INDEX))
+            graph.equations.append(_written("maximum", (index, index), graph.outputs[-1]))
     return graph
+
+
+def _held(graph: Graph, aval: Aval, value: np.ndarray) -> int:
+    i = graph.new(aval)
+    graph.constants[i] = value
+    return i

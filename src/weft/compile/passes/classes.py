@@ -4,20 +4,14 @@ import numpy as np
 
 from ...graph.graph import Literal
 from .expand import column, expands, log_total, wide
-from .guard import GUARD
+from .indices import in_range
 from .rewriting import Builder
 
 
 def _checked(b: Builder, classes: int, n: int) -> int:
     """The classes, guarded: each is from 0 to n − 1."""
-    fits = b.emit(
-        "logical_and",
-        b.emit("greater_equal", classes, Literal(0)),
-        b.emit("less", classes, Literal(n)),
-    )
-    flag = b.emit("all", fits, tuple(range(len(b.shape(classes)))), False)
-    message = f"cross_entropy: a class is out of range; expected 0 to {n - 1}"
-    return b.emit(GUARD, classes, flag, message)
+    message = f"cross_entropy: class {{first}} of {n}; expected 0 to {n - 1}"
+    return in_range(b, classes, 0, n, message)
 
 
 def _is_class(b: Builder, classes: int, n: int) -> int:

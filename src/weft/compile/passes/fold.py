@@ -7,6 +7,7 @@ import numpy as np
 
 from ...core.aval import Aval
 from ...core.backends import BACKENDS, KERNELS
+from ...errors import WeftError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import nested
 from .rewriting import Builder, Replacement, rewritten
@@ -38,7 +39,10 @@ def fold(graph: Graph) -> Graph:
             return (e.inputs[0],) if known[1] is not None and bool(known[1]) else None
         if any(isinstance(v, np.ndarray) for v in known) and not e.op.foreign:
             if all(v is not None for v in known) and not _grows(known, made):
-                return _computed(builder, e, known, made)
+                try:
+                    return _computed(builder, e, known, made)
+                except WeftError:  # as with guards: it is an error of the call, if ever
+                    return None
             return _with_numbers(builder, e, known, made)
         return None
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from ...core.op import TABLE, Op
-from ...graph.guard import GUARD
+from ...graph.guard import WITHIN
 
-__all__ = ["GUARD", "checked"]
+__all__ = ["WITHIN", "checked"]
 
 
 @lru_cache(maxsize=None)

@@ -7,12 +7,14 @@ import numpy as np
 from ...core import dtypes
 from ...graph.graph import Literal
 from .expand import column, expands
-from .guard import GUARD, checked
+from .guard import WITHIN, checked
 from .rewriting import Builder
 
 
 def in_range(b: Builder, i, low: int, n: int, message: str):
-    """The indices, guarded: each is from `low` to n − 1."""
+    """The indices, guarded: each is from `low` to n − 1. The message is as `WITHIN` takes it."""
+    if _is_within(b, i, low, n):
+        return i
     limits, tests = np.iinfo(b.dtype(i)), []
     if limits.min < low:
         tests.append(b.emit("greater_equal", i, Literal(low)))
@@ -23,12 +25,23 @@ def in_range(b: Builder, i, low: int, n: int, message: str):
     fits = tests[0] if len(tests) == 1 else b.emit("logical_and", *tests)
     axes = tuple(range(len(b.shape(i))))
     flag = b.emit("all", fits, axes, False) if axes else fits
-    return b.emit(GUARD, i, flag, message)
+    return b.emit(WITHIN, i, flag, i, message, low, n)
+
+
+def _is_within(b: Builder, i, low: int, n: int) -> bool:
+    """Whether a guard has seen to it already."""
+    e = b.made_by(i, "guard", "reshape")
+    while e is not None and e.op.name == "reshape":
+        e = b.made_by(e.inputs[0], "guard", "reshape")
+    if e is None or e.op is not WITHIN or e.inputs[0] != e.inputs[2]:
+        return False
+    _, least, size = e.static
+    return low <= least and size <= n
 
 
 def _from_either_end(b: Builder, called: str, i, n: int):
     """Indices of an axis of length n, of which negative ones count from its end."""
-    return in_range(b, i, -n, n, f"{called}: an index is out of range for length {n}")
+    return in_range(b, i, -n, n, f"{called}: index {{index}} is out of range for length {n}")
 
 
 @expands("take")
@@ -126,7 +139,7 @@ def _along_positions(b: Builder, i, axis, shape, called):
 def _one_hot(b: Builder, i, n, dtype):
     if isinstance(i, Literal) or n > np.iinfo(b.dtype(i)).max:
         return None
-    i = in_range(b, i, 0, n, f"one_hot: a class is out of range; expected 0 to {n - 1}")
+    i = in_range(b, i, 0, n, f"one_hot: classes {{low}} to {{high}} are not all in 0 to {n - 1}")
     every = b.constant(np.arange(n, dtype=b.dtype(i)))
     same = b.emit("equal", column(b, i), every)
     return b.emit("cast", same, dtypes.canonical(dtype))

@@ -8,6 +8,7 @@ from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.autocast import SINGLE, computed_in
 from ...core.box import BOXED
+from ...core.settings import current
 from ...core.value import seen
 from ...ops.alignments import ctc
 from ...ops.along import take_along_axis
@@ -17,7 +18,7 @@ from ...ops.crossentropy import soft_cross_entropy as _by_distribution
 from ...ops.elementwise import clip, where
 from ...ops.index import take
 from ...ops.logic import equal, greater, isinf, less, logical_or, not_equal
-from ...ops.positions import index_like
+from ...ops.positions import index_like, within
 from ...ops.structural import broadcast_to, cast, concat, permute, reshape, stack, sum_
 from .losses import reduced
 
@@ -178,6 +179,10 @@ def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: st
 def _at_classes(x, classes):
     """Of each line the element of its class; numbers that are no class are refused."""
     n, classes = x.shape[-1], cast(classes, dtypes.int64)
+    message = f"nll_loss: classes from {{low}} to {{high}}; expected 0 to {n - 1}, or ignore_index"
+    if current.get().staging is not None:
+        i = within(classes, 0, n, message)
+        return take_along_axis(x, reshape(i, (*i.shape, 1)), x.ndim - 1)
     # What take_along_axis would count from the end is moved to where it refuses an index.
     i = where(logical_or(less(classes, 0), greater(classes, n - 1)), n, classes)
     try:
@@ -185,10 +190,8 @@ def _at_classes(x, classes):
     except errors.IndexingError:
         if classes.__class__ in BOXED:
             raise
-        raise errors.IndexingError(
-            f"nll_loss: classes from {int(classes.min())} to {int(classes.max())}; expected 0 to "
-            f"{n - 1}, or ignore_index"
-        ) from None
+        told = message.format(low=int(classes.min()), high=int(classes.max()))
+        raise errors.IndexingError(told) from None
 
 
 @computed_in(SINGLE)

@@ -3,6 +3,7 @@
 from ... import errors
 from ...array.arguments import boxed, boxed_beside
 from ...core import dtypes
+from ...core.settings import current
 from ...core.value import GROUND
 from ...ops.affine import affine
 from ...ops.contract import matmul
@@ -10,6 +11,7 @@ from ...ops.elementwise import where
 from ...ops.index import one_hot as _one_hot
 from ...ops.index import take
 from ...ops.logic import equal, less
+from ...ops.positions import within
 from ...ops.structural import cast, mT, reshape
 
 
@@ -61,15 +63,19 @@ def embedding(input, weight, padding_idx: int | None = None):
 def _rows(weight, i, n: int):
     """Rows of a table; negative indices, which `take` counts from the end, are refused."""
     at = i if i.dtype == dtypes.int64 else cast(i, dtypes.int64)  # which n fits into
+    message = (
+        "embedding: indices from {low} to {high} are out of range; expected "
+        f"0 to {n - 1}, the rows of the table"
+    )
+    if current.get().staging is not None:
+        return take(weight, within(at, 0, n, message), 0)
     try:
         return take(weight, where(less(at, 0), n, at), 0)
     except errors.IndexingError:
         if i.__class__ not in GROUND:
             raise
-        raise errors.IndexingError(
-            f"embedding: indices from {int(i.min())} to {int(i.max())} are out of range; expected "
-            f"0 to {n - 1}, the rows of the table"
-        ) from None
+        told = message.format(low=int(i.min()), high=int(i.max()))
+        raise errors.IndexingError(told) from None
 
 
 def one_hot(tensor, num_classes: int = -1):

@@ -1,0 +1,110 @@
+"""A loss scale in a function that is being compiled: its numbers are values of the program."""
+
+from typing import Any
+
+import numpy as np
+
+from .. import errors
+from ..array.make import asarray
+from ..core import dtypes
+from ..core.aval import Aval
+from ..core.value import wrap
+from ..ops.elementwise import where
+from ..ops.logic import isfinite, logical_and
+from ..optim.conditional import Condition, taken_if
+from ..optim.staged import rescaled
+from .loss_scale import Dynamic
+
+
+class Unscaled:
+    """Gradients that the program has unscaled: their norm, and whether it is finite."""
+
+    def __init__(self, whose, norm):
+        self.whose, self.norm, self.fits = whose, norm, isfinite(norm)
+        self.stepped = self.updated = False
+        # What the last call came to.
+        self.norm_then, self.fitted_then = np.zeros(()), np.zeros((), bool)
+
+
+class StagedScale:
+    """What a program makes of a scaler: its scale, its count of steps, and unscaled gradients."""
+
+    def __init__(self, scaler, staging):
+        self.scaler, self.staging = scaler, staging
+        self.name = staging.name_of(scaler, "GradScaler")
+        self._unscaled: dict[int, Unscaled] = {}
+        if staging.depends(f"whether {self.name} waits for update()", scaler.is_waiting):
+            raise errors.StagingError(
+                "GradScaler: gradients were unscaled before this function, which is being "
+                "compiled; unscale and step in one place, or call update() before"
+            )
+        staging.depends(f"{self.name}'s settings", lambda: scaler.running.settings)
+        self._value = self._slot("scale", dtypes.float32, lambda: scaler.running.memory[0])
+        self._steps = self._slot("steps", dtypes.int64, lambda: scaler.running.memory[1])
+
+    def _slot(self, label: str, dtype, get):
+        return self.staging.slot(f"{self.name}: {label}", Aval((), dtype), get)
+
+    @property
+    def scale(self):
+        """What losses are multiplied by at this point of the program."""
+        return wrap(self._value.staged)
+
+    def unscaled(self, whose) -> Unscaled | None:
+        """Gradients that were unscaled since the last update."""
+        return self._unscaled.get(id(whose))
+
+    def unscale(self, whose, held: list) -> Any:
+        """Write down that gradients are divided by the scale; their norm is a tensor."""
+        found = Unscaled(whose, rescaled(held, 1.0 / self.scale.to(dtypes.float64)))
+        self._unscaled[id(whose)] = found
+        self._told("norm", found.norm, found.norm_then)
+        self._told("whether gradients are finite", found.fits, found.fitted_then)
+
+        def wait() -> None:
+            if not found.updated:
+                self.scaler.wait(whose, float(found.norm_then), found.stepped)
+
+        self.staging.after.append(wait)
+        return found.norm
+
+    def _told(self, label: str, value, memory: np.ndarray) -> None:
+        """Have a value of the program written into memory at each call."""
+        self._slot(label, memory.dtype, lambda: memory).staged = value._data
+
+    def step(self, optimizer, grads, found: Unscaled) -> None:
+        """Write down a step that is taken if the gradients are finite."""
+        found.stepped = True
+
+        def held() -> bool:
+            return bool(found.fitted_then)
+
+        with taken_if(self.staging, Condition(found.fits, held)):
+            optimizer.step(grads)
+        self.staging.after.append(lambda: self.scaler.note_step(not held()))
+
+    def update(self, new_scale: float | None) -> None:
+        """Write down what becomes of the scale."""
+        if new_scale is not None:
+            self._value.staged = self.staging.of(asarray(new_scale, dtype=dtypes.float32))._data
+        elif isinstance(self.scaler.running.scaler, Dynamic):
+            self._grow_or_shrink(self.scaler.running.scaler)
+        for found in self._unscaled.values():
+            found.updated = True
+        self._unscaled.clear()
+
+    def waits(self) -> bool:
+        """Whether gradients were unscaled since the last update."""
+        return bool(self._unscaled)
+
+    def _grow_or_shrink(self, how: Dynamic) -> None:
+        fits = None
+        for found in self._unscaled.values():
+            fits = found.fits if fits is None else logical_and(fits, found.fits)
+        value, steps = self.scale, wrap(self._steps.staged) + 1
+        wide, full = value.to(dtypes.float64), steps == how.growth_interval
+        grown = (wide * how.growth_factor).to(dtypes.float32)
+        grown = where(logical_and(full, isfinite(grown)), grown, value)
+        shrunk = (wide * how.backoff_factor).to(dtypes.float32)
+        self._value.staged = where(fits, grown, shrunk)._data
+        self._steps.staged = where(logical_and(fits, ~full), steps, 0)._data
