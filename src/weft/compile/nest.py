@@ -26,8 +26,9 @@ LIGHT = frozenset(
 ACCUMULATORS, PAIR, FOUR = 4, 2, 4
 # From how many elements on that is worth the longer code; for four, in lines of so many.
 MANY, LONG = 1 << 12, 1 << 16
-# So many rows that are not light are a longer chain.
-CHAIN = 4
+# So many rows that are not light are a longer chain. Of more than these, code for four takes LLVM
+# longer than it gains: a millisecond and more for each row, for an eighth of the kernel's time.
+CHAIN, CHAINS = 4, 12
 # Instructions of a row that is not light, and of joining the lanes of a fold.
 _HEAVY, _ACROSS = 15, 15
 
@@ -182,7 +183,7 @@ def _spread(kernel: Kernel, k: int, lane: Axis) -> int:
     rows = [s.row for s in steps if isinstance(s, Step)]
     light = len(rows) <= 8 and all(row in LIGHT for row in rows)
     if not light:
-        chain = sum(row not in LIGHT for row in rows) >= CHAIN
+        chain = CHAIN <= sum(row not in LIGHT for row in rows) <= CHAINS
         return FOUR if chain and lane.size >= LONG and not kernel.folded else PAIR
     return ACCUMULATORS if kernel.folded else 1
 
