@@ -33,6 +33,7 @@ bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then ope
 	$(BIN)/python bench/cnn.py
 	$(BIN)/python bench/gpt.py
 	$(BIN)/python bench/kernels.py
+	$(BIN)/python bench/linear.py
 
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
 	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/compile/test_jit_programs.py tests/io tests/train -n 2 --dist worksteal

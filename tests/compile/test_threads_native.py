@@ -142,7 +142,8 @@ def test_a_worker_that_is_awake_may_run_everywhere(increment):
         asleep()
         share(increment, counts, 4096, 64)
         end = time.monotonic() + 10
-        while threads._crew[Crew.ASLEEP] == 2 and time.monotonic() < end:
+        states = threads._crew[Crew.ASLEEP : Crew.PROCESSORS]
+        while (states == 2).any() and time.monotonic() < end:
             time.sleep(0.001)
         assert (counts == turn).all()
         asleep()
