@@ -110,6 +110,14 @@ def test_results_of_other_dtypes(small_tiles):
     check(f, array(40, 8), array(8, 40))
 
 
+@pytest.mark.parametrize("dtype", ["int32", "float32", "float64", "int64", "float16", "bool"])
+@pytest.mark.parametrize("of", [np.float32, np.float64])
+def test_a_result_of_another_dtype(small_tiles, of, dtype):
+    """It may be as wide as the product, and is not what BLAS writes."""
+    given = array(24, 12, dtype=of), array(12, 32, dtype=of)
+    check(lambda a, b: (a @ b).astype(getattr(wf, dtype)), *given, count=int(dtype != of.__name__))
+
+
 def test_folds_of_rows_lie_in_tiles_of_whole_rows(monkeypatch, small_tiles):
     step = check(lambda a, b: F.softmax(a @ b, -1), array(64, 24), array(24, 8))
     assert step.tile[1] == 8 and step.then.kernel.folded == (1,)

@@ -94,7 +94,8 @@ def _in_result(schedule: Schedule, step: TiledStep, others: Sequence[ScheduleSte
     for r, i in enumerate(then.results):
         b = schedule.buffers[i]
         new = b.role == "output" and b.base is None and b.takes is None and i not in used
-        if new and all(in_place(then.kernel, n, r) for n in numbers):
+        alike = b.dtype == schedule.buffers[c].dtype
+        if new and alike and all(in_place(then.kernel, n, r) for n in numbers):
             operands = tuple(i if j == c else j for j in then.operands)
             return replace(
                 step, product=replace(step.product, c=i), then=replace(then, operands=operands)
