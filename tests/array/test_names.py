@@ -60,7 +60,10 @@ METHODS = """
     tril triu diag trace outer item numpy tolist to detach backward retain_grad register_hook
     mul_into add_into sub_into div_into astype to_device any all isnan flatten gelu silu softplus
     erf maximum minimum T mT at grad id shape dtype device ndim size requires_grad is_leaf tensor
-    torch real imag view from_vec from_array scalar zeros ones randn
+    torch real imag view from_vec from_array scalar zeros ones randn amax amin broadcast_to
+    count_nonzero cross cummax cummin diff digamma dot erfinv floor_divide greater greater_equal
+    hypot isclose less less_equal lgamma logaddexp logical_and logical_not logical_or logical_xor
+    logit not_equal remainder
 """.split()
 PROTOCOLS = """
     __array__ __array_ufunc__ __array_function__ __array_namespace__ __dlpack__ __dlpack_device__
@@ -76,6 +79,20 @@ PROTOCOLS = """
 def test_names_are_there(module, names):
     assert [n for n in names if not hasattr(module, n)] == []
     assert not hasattr(module, "nonsense")
+
+
+def test_methods_compute_what_functions_do():
+    x, y = wf.tensor([[0.5, 0.25], [0.75, 0.1]]), wf.tensor([[0.2, 0.9], [0.3, 0.4]])
+    alone = "amax amin count_nonzero cummax cummin diff digamma erfinv lgamma logical_not logit"
+    both = "dot floor_divide greater greater_equal hypot isclose less less_equal logaddexp "
+    both += "logical_and logical_or logical_xor not_equal remainder"
+    for name in alone.split():
+        np.testing.assert_array_equal(getattr(x, name)(), getattr(wf, name)(x))
+    for name in both.split():
+        np.testing.assert_array_equal(getattr(x, name)(y), getattr(wf, name)(x, y))
+    np.testing.assert_array_equal(x.broadcast_to((3, 2, 2)), wf.broadcast_to(x, (3, 2, 2)))
+    z = wf.ones((2, 3))
+    np.testing.assert_array_equal(z.cross(2 * z), wf.cross(z, 2 * z))
 
 
 def test_protocols_are_there():

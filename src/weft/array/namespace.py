@@ -63,14 +63,16 @@ FUNCTIONS["__array_namespace_info__"] = dtype_functions.__array_namespace_info__
 # NumPy's and PyTorch's ways to say the same, as methods
 
 _AS_METHODS = """
-    abs acos acosh all any argmax argmin argsort asin asinh atan atan2 atanh ceil chunk clamp clip
-    clone conj cos cosh cumprod cumsum diag diagonal div divide equal erf erfc exp exp2 expand_dims
-    expm1 flatten flip floor gather gelu index_add index_select isfinite isinf isnan log log10
-    log1p log2 log_softmax logsumexp matmul max maximum mean median min minimum moveaxis mul
-    multiply neg nonzero norm outer permute_dims pow prod quantile reciprocal relu repeat
-    reshape roll round rsqrt scatter scatter_add sigmoid sign silu sin sinh softmax softplus sort
-    split sqrt square squeeze std sub subtract sum swapaxes take tan tanh tile topk trace transpose
-    tril triu trunc unstack var
+    abs acos acosh all amax amin any argmax argmin argsort asin asinh atan atan2 atanh broadcast_to
+    ceil chunk clamp clip clone conj cos cosh count_nonzero cross cummax cummin cumprod cumsum diag
+    diagonal diff digamma div divide dot equal erf erfc erfinv exp exp2 expand_dims expm1 flatten
+    flip floor floor_divide gather gelu greater greater_equal hypot index_add index_select isclose
+    isfinite isinf isnan less less_equal lgamma log log10 log1p log2 log_softmax logaddexp
+    logical_and logical_not logical_or logical_xor logit logsumexp matmul max maximum mean median
+    min minimum moveaxis mul multiply neg nonzero norm not_equal outer permute_dims pow prod
+    quantile reciprocal relu remainder repeat reshape roll round rsqrt scatter scatter_add sigmoid
+    sign silu sin sinh softmax softplus sort split sqrt square squeeze std sub subtract sum swapaxes
+    take tan tanh tile topk trace transpose tril triu trunc unstack var
 """.split()
 
 
