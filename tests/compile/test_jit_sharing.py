@@ -413,3 +413,20 @@ def test_a_change_in_a_function_that_is_differentiated():
         x = wf.tensor(X)
         results.append((g(x).tolist(), x.tolist()))
     assert results[0] == results[1]
+
+
+def test_a_tensor_that_is_found_and_gets_other_memory():
+    """Calls like the last one look at what was found, too."""
+    w, x = wf.tensor([1.0, 2.0]), wf.tensor([1.0, 1.0])
+    f = wf.compile(lambda x: x * w)
+    for _ in range(3):
+        np.testing.assert_array_equal(f(x), [1, 2])
+    held, memory = w.numpy(), w._data
+    w[0] = 5.0
+    assert w._data is not memory and held[0] == 1
+    for _ in range(2):
+        np.testing.assert_array_equal(f(x), [5, 2])
+    w.requires_grad_()
+    y = f(x)
+    assert y.requires_grad
+    np.testing.assert_array_equal(y.sum().backward()[w], [1, 1])

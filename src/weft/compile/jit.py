@@ -109,8 +109,9 @@ class Compiled:
                 pass  # programs are made for a default dtype
             elif quick.direct is not None:
                 raws = quick.raws(args)
-                if raws is not None:
-                    return quick.direct(raws)
+                made = None if raws is None else quick.direct(raws)
+                if made is not None:
+                    return made
             elif (call := quick.call(args)) is not None:
                 program = quick.program
                 with self._lock:

@@ -242,13 +242,18 @@ class Program:
                 write(call, raws[position])
 
     def direct(self) -> Callable[[list[np.ndarray]], Any] | None:
-        """From the arguments' arrays to the result, where nothing else has a part in a call."""
+        """From the arguments' arrays to the result, where nothing else has a part in a call.
+
+        Tensors that the function found have: for others than at the last call it gives None.
+        """
         computed = [leaf.position for leaf in self.leaves if leaf.position is not None]
-        plain = len(self._arguments) == len(self.places) and not (self._changes or self.guards)
-        bare = not (self.before or self.derivative)
+        plain = len(self._arguments) + len(self._captured) == len(self.places)
+        bare = not (self._changes or self.guards or self.before or self.derivative or self.same)
         if not plain or not bare or len(computed) < len(self.leaves):
             return None
         run, rebuild, result = self.executable.run, self.rebuild, RESULT
+        if self._captured:
+            return self._beside_found(run, lambda made: rebuild([wrap(made[k]) for k in computed]))
 
         def one(raws: list[np.ndarray]):
             t = _new(result[0])
@@ -260,6 +265,24 @@ class Program:
             return rebuild([wrap(made[k]) for k in computed])
 
         return one if computed == [0] and rebuild is alone else several
+
+    def _beside_found(self, run: Callable, built: Callable) -> Callable[[list[np.ndarray]], Any]:
+        """From the arguments' arrays to the result, if what was found is what it was."""
+        arguments, holders = self._arguments, self.holders
+
+        def call(raws: list[np.ndarray]):
+            bound = self._bound
+            for tensor, raw, node in bound:
+                if tensor._data is not raw or tensor._node is not node:
+                    return None
+            if not bound or (holders is not None and holders.changed() is not None):
+                return None
+            values = self._values.copy()
+            for k, position in arguments:
+                values[k] = raws[position]
+            return built(run(values))
+
+        return call
 
     def _gathered(self, call: Call) -> list[np.ndarray]:
         """The inputs' arrays; those that are written into are marked as overwritten now."""
