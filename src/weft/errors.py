@@ -151,6 +151,10 @@ class VariantsExhausted(WeftError, RuntimeError):
     """A compiled function that was called in more ways than it may be compiled for."""
 
 
+class StackTooSmall(WeftError, RuntimeError):
+    """A thread has less stack than native code needs."""
+
+
 class LoopLimit(WeftError, RuntimeError):
     """A loop that was still going after its largest number of steps."""
 

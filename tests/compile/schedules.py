@@ -6,6 +6,8 @@ import ml_dtypes
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
+import weft as wf
+from weft.compile import threads
 from weft.compile.fuse import scheduled
 from weft.compile.kernel import Fold, Kernel
 from weft.compile.llvm.native import native
@@ -174,6 +176,23 @@ def call_routine(routine: Routine, arrays: list[np.ndarray], pieces: int = 1) ->
     for begin in reversed(range(0, routine.count, max(step, 1))):
         call(address(record), begin, min(begin + step, routine.count))
     assert verdict.value == 0, f"array {verdict.value - 1} was left by {routine}"
+
+
+def shared_alike(compiled, arrays) -> int:
+    """How many routines of a compiled function threads share, with the same bits for any number."""
+    compiled(*map(wf.tensor, arrays))
+    run, before, found = compiled._last().executable, threads.width(), set()
+    try:
+        for width in (1, 2, 3):
+            threads.gather(width)
+            memory, made = run._memory(), [np.empty(s, d) for s, d in run.fresh]
+            assert memory.first(*arrays, *made) == 0
+            found.add(b"".join(m.tobytes() for m in made))
+    finally:
+        threads.gather(before)
+    assert len(found) == 1
+    tasks = run.segments[0]
+    return sum(isinstance(t.step, NativeStep) and t.count > t.chunk for t in tasks)
 
 
 def compute(kernel: Kernel, values: list[np.ndarray]) -> None:

@@ -24,7 +24,7 @@ from weft.ops.convolve import convolution_weight
 
 from .layers import draw, library_calls, near, ours, pulled, schedule_of, theirs
 from .passes.graphs import traced
-from .schedules import by_rows, call_routine
+from .schedules import by_rows, call_routine, shared_alike
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -270,17 +270,7 @@ def test_the_same_bits_for_any_number_of_threads():
     f = pulled(lambda x, w, b: F.conv2d(x, w, b, padding=1))
     arrays = draw(12, 24, 20, 20), draw(12, 8, 20, 20), draw(24, 8, 3, 3), draw(24)
     compiled = wf.compile(f)
-    compiled(*map(wf.tensor, arrays))
-    run = compiled._last().executable
-    shared = [t for t in run.segments[0] if isinstance(t.step, NativeStep) and t.count > t.chunk]
-    assert len(shared) == 3
-    found = []
-    for width in (1, 2, 3):
-        threads.gather(width)
-        memory, made = run._memory(), [np.empty(s, d) for s, d in run.fresh]
-        assert memory.first(*arrays, *made) == 0
-        found.append(b"".join(m.tobytes() for m in made))
-    assert len(set(found)) == 1
+    assert shared_alike(compiled, arrays) == 3
 
 
 # -- routines by themselves ---------------------------------------------------------------------

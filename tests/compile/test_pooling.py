@@ -13,12 +13,11 @@ from weft.compile.passes import optimised
 from weft.compile.passes.pooling import pooling
 from weft.compile.routines.pool import Pool, Unpool
 from weft.compile.routines.windows import Side
-from weft.compile.schedule import NativeStep
 from weft.ops.pool import max_pool, pool_pick, pool_put, spread_pool, sum_pool
 
 from .layers import draw, library_calls, near, ours, pulled, theirs
 from .passes.graphs import lines, traced
-from .schedules import call_routine
+from .schedules import call_routine, shared_alike
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
@@ -155,17 +154,7 @@ def test_second_derivatives_pick_at_taps():
 def test_the_same_bits_for_any_number_of_threads():
     compiled = wf.compile(pulled(lambda x: F.max_pool2d(x, 3, 2, 1)))
     arrays = draw(8, 16, 32, 32), draw(8, 16, 64, 64)
-    compiled(*map(wf.tensor, arrays))
-    run = compiled._last().executable
-    shared = [t for t in run.segments[0] if isinstance(t.step, NativeStep) and t.count > t.chunk]
-    assert len(shared) == 2
-    found = []
-    for width in (1, 2, 3):
-        threads.gather(width)
-        memory, made = run._memory(), [np.empty(s, d) for s, d in run.fresh]
-        assert memory.first(*arrays, *made) == 0
-        found.append(b"".join(m.tobytes() for m in made))
-    assert len(set(found)) == 1
+    assert shared_alike(compiled, arrays) == 2
 
 
 SIDES = Side(9, 4, 2, 1, 0, 3), Side(20, 20, 1, 1, 1, 3)

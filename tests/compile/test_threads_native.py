@@ -206,6 +206,44 @@ def test_one_processor_for_all():
     assert done.stdout.strip() == "done", done.stderr
 
 
+@linux
+def test_a_thread_with_a_small_stack_is_refused():
+    """Native code keeps blocks of arrays there: without a word the process would end."""
+    done = script(
+        """
+        import threading
+        import numpy as np
+        import weft as wf
+
+        x = wf.tensor(np.ones((256, 512), np.float32))
+        programs = {
+            "product": wf.compile(lambda x: x @ x.T),
+            "rows": wf.compile(lambda x: wf.softmax(x, -1)),
+            "routine": wf.compile(lambda x: wf.cumsum(x, axis=-1)),
+        }
+        said = []
+
+        def call(f):
+            try:
+                f(x)
+                said.append("done")
+            except wf.errors.StackTooSmall as e:
+                said.append("refused" if "stack of 256 kB" in str(e) else str(e))
+
+        for size in (256 << 10, 4 << 20):
+            threading.stack_size(size)  # the workers have more all the same
+            for f in programs.values():
+                thread = threading.Thread(target=call, args=(f,))
+                thread.start()
+                thread.join()
+        for f in programs.values():
+            call(f)
+        print(*said)
+        """
+    )
+    assert done.stdout.split() == ["refused"] * 3 + ["done"] * 6, (done.stdout, done.stderr)
+
+
 def test_threads_come_and_go(increment):
     threads.gather(3)
     assert len(threads._threads) >= 2 and threads.width() == 3

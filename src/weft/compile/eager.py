@@ -14,6 +14,7 @@ from ..core.dtypes import float32, float64
 from ..graph.graph import Literal
 from .flat import MOST, flat
 from .kernel import Fold, Kernel, Operand, Result, Step
+from .stack import require
 
 ACTIVATIONS = (
     *("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "softplus"),
@@ -44,6 +45,7 @@ def _run(native, arrays: Sequence[np.ndarray], units: int, step: int) -> None:
     place = addressof(pointers)
 
     def do(start: int) -> None:
+        require()
         native.call(place, start, min(start + step, units))
 
     enough = threads.ENOUGH if arrays[0].size >= SHARED else 0

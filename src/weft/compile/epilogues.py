@@ -5,7 +5,8 @@ columns, reads the result once more. Where the units of such a kernel lie in til
 both are one step: who has made a tile does the kernel's units of it at once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -77,23 +78,27 @@ def _fitted(schedule: Schedule, product: ScheduleStep, step: ScheduleStep) -> Ti
 
 def _in_results(schedule: Schedule) -> Schedule:
     """Products that only their kernels read in the memory of new results, where that fits."""
-    steps = list(schedule.steps)
-    for at, step in enumerate(steps):
-        if isinstance(step, TiledStep):
-            others = [*steps[:at], *steps[at + 1 :]]
-            steps[at] = _in_result(schedule, step, others)
+    users = Counter(i for step in schedule.steps for i in _storages(schedule, step))
+    steps = [
+        _in_result(schedule, step, users) if isinstance(step, TiledStep) else step
+        for step in schedule.steps
+    ]
     return replace(schedule, steps=tuple(steps))
 
 
-def _in_result(schedule: Schedule, step: TiledStep, others: Sequence[ScheduleStep]) -> TiledStep:
+def _storages(schedule: Schedule, step: ScheduleStep) -> set[int]:
+    return {schedule.storage(i) for i in (*step.reads, *step.writes)}
+
+
+def _in_result(schedule: Schedule, step: TiledStep, users: Mapping[int, int]) -> TiledStep:
+    """users  how many steps use each buffer that is no view"""
     c, then = step.product.c, step.then
-    used = {schedule.storage(i) for s in others for i in (*s.reads, *s.writes)}
-    if schedule.buffers[c].role != "scratch" or c in used:
+    if schedule.buffers[c].role != "scratch" or users[c] > 1:
         return step
     numbers = [n for n, i in enumerate(then.operands) if i == c]
     for r, i in enumerate(then.results):
         b = schedule.buffers[i]
-        new = b.role == "output" and b.base is None and b.takes is None and i not in used
+        new = b.role == "output" and b.base is None and b.takes is None and users[i] == 1
         alike = b.dtype == schedule.buffers[c].dtype
         if new and alike and all(in_place(then.kernel, n, r) for n in numbers):
             operands = tuple(i if j == c else j for j in then.operands)

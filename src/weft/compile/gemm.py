@@ -22,6 +22,14 @@ def is_product(e: Equation, avals: Sequence[Aval]) -> bool:
     return alike and 0 not in (*a.shape, *b.shape)
 
 
+def sizes_of(e: Equation, avals: Sequence[Aval]) -> tuple[int, int, int] | None:
+    """Rows, terms and columns of a product of two matrices; None for what is none."""
+    if not is_product(e, avals) or [a.ndim for a in avals] != [2, 2]:
+        return None
+    m, k = avals[0].shape
+    return m, k, avals[1].shape[1]
+
+
 @dataclass(frozen=True)
 class _Matrix:
     """Stored matrices: of how many elements the rows are apart, and whether they are columns."""

@@ -13,13 +13,21 @@ from ..core.explain import explained
 from ..core.origin import line_of
 from ..graph.graph import Literal
 from ..graph.guard import told
-from . import threads
+from . import stack, threads
 from .frame import Memory, shares, signature_of
 from .kernel import MalformedKernel
 from .memory import Plan, plan
 from .objects import functions_of
 from .rules import MalformedSchedule, verify
-from .schedule import GuardStep, KernelStep, LibraryStep, NativeStep, Schedule, TiledStep
+from .schedule import (
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    ScheduleStep,
+    TiledStep,
+)
 from .tasks import Task, kernels_of, task_of
 from .words import aligned
 
@@ -81,9 +89,12 @@ class Executable:
         sharing, library, checked = any(map(shares, self.segments)), self.library, self.checked
         outputs, gather, inputs = self._outputs(), threads.gather, self.signature.inputs
         plain = self.schedule.outputs == self.signature.fresh
+        deep, require = any(map(_is_deep, self.schedule.steps)), stack.require
 
         def run(arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
             values = [*arrays, *(map(_empty, shapes, dtypes) if room is None else room)]
+            if deep:
+                require()
             if sharing:
                 gather()
             try:
@@ -279,6 +290,13 @@ class Executable:
             f"input {i} was copied at {c.count} calls: {c.reason}" for i, c in self.copies.items()
         ]
         return lines
+
+
+def _is_deep(step: ScheduleStep) -> bool:
+    """Whether a step may keep much on the stack; kernels do so between sweeps."""
+    if isinstance(step, KernelStep):
+        return bool(step.kernel.folded)
+    return not isinstance(step, GuardStep | LibraryStep)
 
 
 def _check_plan(schedule: Schedule, memory: Plan) -> None:

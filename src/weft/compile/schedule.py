@@ -65,8 +65,23 @@ def lies_in_rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
     return 0 in shape or all(s == want for n, s, want in pairs if n != 1)
 
 
+class _Arrays:
+    """What a step with operands and results reads and writes."""
+
+    operands: tuple[int, ...]
+    results: tuple[int, ...]
+
+    @property
+    def reads(self) -> tuple[int, ...]:
+        return self.operands
+
+    @property
+    def writes(self) -> tuple[int, ...]:
+        return self.results
+
+
 @dataclass(frozen=True)
-class KernelStep:
+class KernelStep(_Arrays):
     """A fused loop nest; the kernel's pointers are the first elements of these buffers.
 
     How the arrays are walked over is said by the kernel's own strides. `origins` are the places in
@@ -77,14 +92,6 @@ class KernelStep:
     operands: tuple[int, ...]
     results: tuple[int, ...]
     origins: tuple[Origin, ...] = ()
-
-    @property
-    def reads(self) -> tuple[int, ...]:
-        return self.operands
-
-    @property
-    def writes(self) -> tuple[int, ...]:
-        return self.results
 
     @property
     def rows(self) -> tuple[str, ...]:
@@ -175,7 +182,7 @@ class TiledStep:
 
 
 @dataclass(frozen=True)
-class NativeStep:
+class NativeStep(_Arrays):
     """A routine; its pointers are the first elements of these buffers.
 
     How far it reaches from there is said by the routine. Its scratch memory is among the results.
@@ -185,14 +192,6 @@ class NativeStep:
     operands: tuple[int, ...]
     results: tuple[int, ...]
     origins: tuple[Origin, ...] = ()
-
-    @property
-    def reads(self) -> tuple[int, ...]:
-        return self.operands
-
-    @property
-    def writes(self) -> tuple[int, ...]:
-        return self.results
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from threading import Lock, Thread
 from ..backend import blas
 from .driver import driver
 from .llvm.crew import Crew
+from .stack import enough
 from .words import words
 
 _libc = ctypes.CDLL(None)
@@ -62,7 +63,8 @@ def gather(count: int | None = None) -> None:
             worker = Thread(
                 target=work, args=(address(), number), name=f"weft_native_{number}", daemon=True
             )
-            worker.start()
+            with enough():
+                worker.start()
             _threads.append(worker)
             if number < Crew.ASLEEP - Crew.THREADS:
                 _crew[Crew.THREADS + number] = worker.native_id

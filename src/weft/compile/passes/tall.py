@@ -4,8 +4,8 @@ Tiles of the result are too few for that. The parts are products of their own, o
 of a batch, and are summed up: the same bits for any number of threads.
 """
 
-from ...graph.graph import Equation, Graph, Literal
-from ..gemm import is_product
+from ...graph.graph import Equation, Graph
+from ..gemm import sizes_of
 from .rewriting import Builder, Replacement, rewritten
 
 # The result's sides are at most this; a part has at least so many terms, and so many
@@ -17,12 +17,10 @@ def tall(graph: Graph) -> Graph:
     """The graph with sums of parts in the place of some products."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
-        if any(isinstance(x, Literal) for x in e.inputs):
+        sizes = sizes_of(e, [b.aval(x) for x in e.inputs])
+        if sizes is None:
             return None
-        avals = [b.aval(x) for x in e.inputs]
-        if not is_product(e, avals) or [a.ndim for a in avals] != [2, 2]:
-            return None
-        (m, k), n = avals[0].shape, avals[1].shape[1]
+        m, k, n = sizes
         parts = parts_of(m, n, k)
         if parts == 1:
             return None

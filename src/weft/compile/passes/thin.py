@@ -1,8 +1,8 @@
 """Products of matrices with a short inner axis, at which BLAS is slow, as rows of their own."""
 
 from ...core.op import TABLE, Op
-from ...graph.graph import Equation, Graph, Literal
-from ..gemm import is_product
+from ...graph.graph import Equation, Graph
+from ..gemm import sizes_of
 from .rewriting import Builder, Replacement, rewritten
 
 # So many multiplications for each element of the result at most, of which there are at least so
@@ -22,12 +22,10 @@ def thin(graph: Graph) -> Graph:
     """The graph with `thin_product` in the place of some products."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
-        if any(isinstance(x, Literal) for x in e.inputs):
+        sizes = sizes_of(e, [b.aval(x) for x in e.inputs])
+        if sizes is None:
             return None
-        avals = [b.aval(x) for x in e.inputs]
-        if not is_product(e, avals) or [a.ndim for a in avals] != [2, 2]:
-            return None
-        (m, k), n = avals[0].shape, avals[1].shape[1]
+        m, k, n = sizes
         if k > INNER or m * n < ELEMENTS or n < ROW:
             return None
         return (b.emit(THIN, *e.inputs),)

@@ -10,7 +10,7 @@ from ..llvm.control import behind, each
 from .gather import Indexed, index_at, move
 from .registry import native
 from .routine import Array, Body, Routine, array
-from .scatter import blocks, by_blocks, element, fill_zeros
+from .scatter import Scattered, by_blocks, element, fill_zeros
 
 _EACH = 2.0  # nanoseconds for an element
 
@@ -60,21 +60,13 @@ class TakeAlong(Indexed):
 
 
 @dataclass(frozen=True)
-class ScatterSum(Indexed):
+class ScatterSum(Scattered):
     """Zeros, and out[a, i[a, j, c], c] += x[a, j, c] for j in order."""
 
     @property
     def operands(self) -> tuple[Array, ...]:
         shape = (self.lead, self.indices, self.row)
         return array(self.dtype, shape), array(self.index, shape)
-
-    @property
-    def results(self) -> tuple[Array, ...]:
-        return (array(self.dtype, (self.lead, self.n, self.row)),)
-
-    @property
-    def count(self) -> int:
-        return self.lead * blocks(self.row)
 
     @property
     def cost(self) -> float:

@@ -133,16 +133,21 @@ class Below(Draw):
 
 
 @dataclass(frozen=True)
-class Uniform(Draw):
+class Float(Draw):
+    """A number in floating point of each word, or of two if it is float64."""
+
+    @property
+    def per_block(self) -> int:
+        return 2 if self.dtype == dtypes.float64 else 4
+
+
+@dataclass(frozen=True)
+class Uniform(Float):
     """Numbers from low to last, the largest below high; half types are drawn in float32."""
 
     low: float
     high: float
     last: float
-
-    @property
-    def per_block(self) -> int:
-        return 2 if self.dtype == dtypes.float64 else 4
 
     def variates(self, words: list[Value]) -> Value:
         w0, w1, w2, w3 = words
@@ -158,15 +163,11 @@ class Uniform(Draw):
 
 
 @dataclass(frozen=True)
-class Normal(Draw):
+class Normal(Float):
     """Normal numbers by Box and Muller's transform; half types are computed in float32."""
 
     mean: float
     std: float
-
-    @property
-    def per_block(self) -> int:
-        return 2 if self.dtype == dtypes.float64 else 4
 
     def variates(self, words: list[Value]) -> Value:
         w0, w1, w2, w3 = words

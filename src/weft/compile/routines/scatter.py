@@ -61,17 +61,26 @@ def by_blocks(b: Body, row: int, do: Callable[[Value, Value, int], None]) -> Non
 
 
 @dataclass(frozen=True)
-class SegmentSum(Indexed):
+class Scattered(Indexed):
+    """What writes along the middle axis, a unit for each block of a row."""
+
+    @property
+    def results(self) -> tuple[Array, ...]:
+        return (array(self.dtype, (self.lead, self.n, self.row)),)
+
+    @property
+    def count(self) -> int:
+        return self.lead * blocks(self.row)
+
+
+@dataclass(frozen=True)
+class SegmentSum(Scattered):
     """Zeros, and out[a, i[k], …] += x[a, k, …] for k in order; complex numbers are two floats."""
 
     @property
     def operands(self) -> tuple[Array, ...]:
         x = array(self.dtype, (self.lead, self.indices, self.row))
         return x, array(self.index, (self.indices,))
-
-    @property
-    def results(self) -> tuple[Array, ...]:
-        return (array(self.dtype, (self.lead, self.n, self.row)),)
 
     @property
     def parts(self) -> tuple[np.dtype, int]:
@@ -178,7 +187,7 @@ def _segment_sum(graph, views, e) -> Routine | str:
 
 
 @dataclass(frozen=True)
-class IndexPut(Indexed):
+class IndexPut(Scattered):
     """out = x, then out[a, i[k], …] = v[a, k, …] for k in order; v may be one number."""
 
     one: bool
@@ -188,14 +197,6 @@ class IndexPut(Indexed):
         x = array(self.dtype, (self.lead, self.n, self.row))
         v = (1,) if self.one else (self.lead, self.indices, self.row)
         return x, array(self.index, (self.indices,)), array(self.dtype, v)
-
-    @property
-    def results(self) -> tuple[Array, ...]:
-        return (array(self.dtype, (self.lead, self.n, self.row)),)
-
-    @property
-    def count(self) -> int:
-        return self.lead * blocks(self.row)
 
     @property
     def cost(self) -> float:
