@@ -57,6 +57,8 @@ class GradScaler:
     ([0.5], True, 2.0)
     """
 
+    _walked = ()  # it tells a function that is being compiled by itself what that depends on
+
     def __init__(
         self,
         init_scale: float = 65536.0,

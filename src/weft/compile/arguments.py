@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,10 @@ class Quick:
     @classmethod
     def of(cls, settings: Settings, taken: Taken, program) -> "Quick | None":
         """What recognises such calls; None where that takes a closer look."""
-        names, structure, static = taken.structure
+        names, structure, static, orders = taken.structure
         flat = is_flat(structure)
         plain = all([k[0] == NUMBER or (k[0] == TENSOR and not k[-1]) for k in taken.kinds])
-        if not flat or not plain or static or names != tuple(range(len(names))):
+        if not flat or not plain or static or orders or names != tuple(range(len(names))):
             return None
         kinds = [None if k[0] == NUMBER else (k[1], k[2]) for k in taken.kinds]
         return cls(settings, tuple(kinds), program)
@@ -109,6 +110,13 @@ def is_whole(x) -> bool:
     return getattr(x.__class__, "_keeps_state", False)
 
 
+def _ends(orders: list[tuple], x) -> bool:
+    """Whether the tree ends here; the order of a dict's keys is noted, which a function can see."""
+    if isinstance(x, dict):
+        orders.append(tuple(x))
+    return is_whole(x)
+
+
 def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: bool) -> Taken:
     """The leaves of the arguments by kind; `static(position or name)` says what is no tree."""
     fixed: dict[Any, Any] = {}
@@ -116,13 +124,15 @@ def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: b
     for name, value in (*enumerate(args), *kwargs.items()):
         (fixed if static(name) else moving)[name] = value
     tree: Any = list(moving.values())
-    leaves, structure = optree.tree_flatten(tree, is_leaf=is_whole)
+    orders: list[tuple] = []  # of the keys of dicts, which optree sorts
+    leaves, structure = optree.tree_flatten(tree, is_leaf=partial(_ends, orders))
     names = tuple(moving)
     call, kinds, statics = Call([], []), [], []
     seen: dict[int, int] = {}  # tensors that came before, with their positions
     for leaf in leaves:
         kinds.append(_kind(leaf, call, statics, grad, seen))
     tensors = [x for x, kind in zip(leaves, kinds, strict=True) if kind[0] == TENSOR]
+    call.objects = statics
     call.arrays = [k for k, x in enumerate(tensors) if x is not call.tensors[k]]
     given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
 
@@ -131,7 +141,9 @@ def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: b
         positional = tuple([values[i] for i in range(len(args))])
         return positional, {name: values[name] for name in kwargs}
 
-    return Taken(call, tuple(kinds), rebuild, (names, structure, given), leaves, statics)
+    return Taken(
+        call, tuple(kinds), rebuild, (names, structure, given, tuple(orders)), leaves, statics
+    )
 
 
 def _kind(leaf, call: Call, statics: list, grad: bool, seen: dict[int, int]) -> tuple:
@@ -203,17 +215,8 @@ def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
     parameters  the names of the function's arguments by their positions
     """
     (was_structure, was_kinds, was_settings), (structure, kinds, settings) = old, new
-    if was_structure[0] != structure[0]:
-        return f"other arguments: {_spelled(was_structure[0])} became {_spelled(structure[0])}"
-    if was_structure[1] != structure[1]:
-        return f"the structure of the arguments: {was_structure[1]} became {structure[1]}"
-    given = [[name for name, _ in s[2]] for s in (was_structure, structure)]
-    if given[0] != given[1]:
-        return f"other static arguments: {_spelled(given[0])} became {_spelled(given[1])}"
-    for (name, was), (_, now) in zip(was_structure[2], structure[2], strict=True):
-        if was != now:
-            name = named(name, parameters)
-            return f"static argument {name!r}: {was[-1]!r} became {now[-1]!r}"
+    if was_structure != structure:
+        return _structures(was_structure, structure, parameters)
     paths = structure[1].paths()
     for k, (was, now) in enumerate(zip(was_kinds, kinds, strict=True)):
         if was != now:
@@ -225,6 +228,23 @@ def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
         if was != now:
             return f"{name}: {was!r} became {now!r}"
     return "nothing"
+
+
+def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
+    """How the containers, the names or the static arguments of two calls differ."""
+    if old[0] != new[0]:
+        return f"other arguments: {_spelled(old[0])} became {_spelled(new[0])}"
+    for k, what in ((1, "the structure of the arguments"), (3, "the order of keys")):
+        if old[k] != new[k]:
+            return f"{what}: {old[k]} became {new[k]}"
+    given = [[name for name, _ in s[2]] for s in (old, new)]
+    if given[0] != given[1]:
+        return f"other static arguments: {_spelled(given[0])} became {_spelled(given[1])}"
+    changed = [
+        (n, was, now) for (n, was), (_, now) in zip(old[2], new[2], strict=True) if was != now
+    ]
+    name, was, now = changed[0]
+    return f"static argument {named(name, parameters)!r}: {was[-1]!r} became {now[-1]!r}"
 
 
 def named(argument, parameters: tuple[str, ...]):

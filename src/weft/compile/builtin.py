@@ -21,9 +21,9 @@ class _Definition(Structure):
     ]
 
 
-@lru_cache(maxsize=1)
-def _definition() -> _Definition:
-    return _Definition(b"call", driver().addresses["weft_call"], _FASTCALL, None)
+@lru_cache(maxsize=None)
+def _definition(name: str) -> _Definition:
+    return _Definition(b"call", driver().addresses[name], _FASTCALL, None)
 
 
 _new = pythonapi.PyCFunction_NewEx
@@ -32,4 +32,9 @@ _new.restype, _new.argtypes = py_object, [c_void_p, py_object, py_object]
 
 def builtin(frame: Words) -> Callable[..., int]:
     """The steps of a frame (`llvm.entry`) as a function of the arrays that it binds."""
-    return _new(addressof(_definition()), frame, None)
+    return _new(addressof(_definition("weft_call")), frame, None)
+
+
+def watching(records: Words) -> Callable[[], bool]:
+    """Whether all places hold what the records (`llvm.watch`) say."""
+    return _new(addressof(_definition("weft_watch")), records, None)

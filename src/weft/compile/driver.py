@@ -1,4 +1,4 @@
-"""The native code that all programs share: calling, threads, products."""
+"""The native code that all programs share: calling, threads, products, watching."""
 
 from functools import lru_cache
 
@@ -11,11 +11,12 @@ from .llvm.crew import write_crew
 from .llvm.entry import write_entry
 from .llvm.products import write_product, write_tiles, write_vector_product
 from .llvm.target import Loaded, host
+from .llvm.watch import write_watch
 from .objects import digest, link, packed
 
 EXPORTS = [
     *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
-    *("weft_product", "weft_tiles", "weft_vector_product"),
+    *("weft_product", "weft_tiles", "weft_vector_product", "weft_watch"),
 ]
 
 
@@ -28,6 +29,7 @@ def module_of_driver() -> Module:
     write_product(module)
     write_tiles(module)
     write_vector_product(module)
+    write_watch(module)
     return module
 
 

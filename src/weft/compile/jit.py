@@ -21,7 +21,7 @@ from ..core.settings import Settings, current
 from ..graph.graph import Graph
 from .arguments import Quick, Taken, difference, settings_key, take_apart
 from .draw import Traced
-from .effects import Watch
+from .effects import Before
 from .program import Program
 from .report import Made, Text, Texts, kernels_text, report
 from .trace import trace
@@ -124,7 +124,8 @@ class Compiled:
             return self.__wrapped__(*args, **kwargs)
         with self._lock:
             program = self._program(taken, settings)
-            self._quick = Quick.of(settings, taken, program) if not kwargs else None
+            quick = not kwargs and not program.once
+            self._quick = Quick.of(settings, taken, program) if quick else None
             return program(taken.call)
 
     def alike(self, g: Callable) -> "Compiled":
@@ -140,24 +141,27 @@ class Compiled:
                 self._latest = key, program
                 return program
         if self._latest is not None:
-            why = why or difference(self._latest[0], key, self._parameters)
+            latest, last = self._latest
+            why = why or last.once or difference(latest, key, self._parameters)
             self._check_room(why)
         began = perf_counter()
-        watch = Watch(self.__wrapped__, taken.statics)
+        before = Before(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
-        watch.report(self.name)
-        program.guards += watch.outer()
+        new = before.report()
         traced = perf_counter() - began
         program.begin(taken.call)
         if why is not None:
             self.recompilations.append(why)
-        self._variants.setdefault(key, []).append(program)
+        if new:
+            program.once = f"{', '.join(new)}: made while the function was traced, and there since"
+        else:
+            self._variants.setdefault(key, []).append(program)
         self._made.append(Made(program, key, why or "", traced))
         self._latest = key, program
         return program
 
     def _check_room(self, why: str) -> None:
-        if sum(map(len, self._variants.values())) >= self.max_variants:
+        if len(self._made) >= self.max_variants:
             told = "\n  ".join([*self.recompilations, why])
             raise errors.VariantsExhausted(
                 f"compile: {self.name} has been compiled {self.max_variants} times "

@@ -20,12 +20,14 @@ from .host import Host
 class Call:
     """One call of a program: the tensors among its arguments, each once, and its numbers.
 
-    arrays  positions of those that came as another library's arrays
+    arrays   positions of those that came as another library's arrays
+    objects  what else is among the arguments, and a program is made for
     """
 
     tensors: list
     numbers: list
     arrays: Sequence[int] = ()
+    objects: Sequence[Any] = ()
 
 
 class Now:

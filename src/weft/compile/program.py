@@ -16,8 +16,8 @@ from ..graph.graph import Graph
 from .arguments import is_flat
 from .derivative import Derivative
 from .gradients import Gradients, Replaced
-from .holders import Holders
 from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
+from .reads.watch import Watch
 from .runtime import Executable
 from .stored import finished
 from .timing import stage, timed
@@ -70,8 +70,8 @@ class Program:
     before   what is done before each call, and `after` after one that succeeded
     now      the call that is under way
     same     arguments, by position, that the function finds by itself as well
-    held     what the key names by identity
-    holders  what leads from the function to the tensors that it found
+    watch    the Python values that it is built on
+    once     why it is good for the call that it was made at only, if it is
     """
 
     graph: Graph
@@ -85,10 +85,10 @@ class Program:
     before: list[Callable[[], None]]
     after: list[Callable[[], None]]
     now: Now
+    watch: Watch = field(init=False)  # set when it is known which tensors it reads
     same: dict[int, Any] = field(default_factory=dict)
     derivative: Derivative | None = None
-    held: list[Any] = field(default_factory=list)
-    holders: Holders | None = None
+    once: str = ""
 
     def __post_init__(self):
         placed = list(enumerate(self.places))
@@ -141,7 +141,7 @@ class Program:
             why = self._bind()
             if why is not None:
                 return why
-        why = self.holders.changed() if self.holders is not None else None
+        why = self.watch.differs(call.objects)
         if why is not None:
             return why
         for g in self.guards:
@@ -252,15 +252,20 @@ class Program:
         if not plain or not bare or len(computed) < len(self.leaves):
             return None
         run, rebuild, result = self.executable.run, self.rebuild, RESULT
+        watch = self.watch
         if self._captured:
             return self._beside_found(run, lambda made: rebuild([wrap(made[k]) for k in computed]))
 
         def one(raws: list[np.ndarray]):
+            if not watch.holds():
+                return None
             t = _new(result[0])
             t._data, t._node = run(raws)[0], None
             return t
 
         def several(raws: list[np.ndarray]):
+            if not watch.holds():
+                return None
             made = run(raws)
             return rebuild([wrap(made[k]) for k in computed])
 
@@ -268,14 +273,14 @@ class Program:
 
     def _beside_found(self, run: Callable, built: Callable) -> Callable[[list[np.ndarray]], Any]:
         """From the arguments' arrays to the result, if what was found is what it was."""
-        arguments, holders = self._arguments, self.holders
+        arguments, watch = self._arguments, self.watch
 
         def call(raws: list[np.ndarray]):
             bound = self._bound
             for tensor, raw, node in bound:
                 if tensor._data is not raw or tensor._node is not node:
                     return None
-            if not bound or (holders is not None and holders.changed() is not None):
+            if not bound or not watch.holds():
                 return None
             values = self._values.copy()
             for k, position in arguments:

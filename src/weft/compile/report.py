@@ -61,7 +61,7 @@ def report(name: str, most: int, programs: Sequence[Made], parameters, verbose: 
 
 def _arguments(key: tuple, parameters: tuple[str, ...]) -> str:
     """The kinds of the arguments that a program is for."""
-    (names, structure, static), kinds = key[0], key[1]
+    (names, structure, static, _), kinds = key[0], key[1]
     told = []
     for path, kind in zip(structure.paths(), kinds, strict=True):
         first, *rest = path
@@ -129,10 +129,11 @@ def _facts(program: Program, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "pull-back", f"{len(program.derivative.graph.equations)} equations, for backward()"
     for i, c in run.copies.items():
         yield "copied", f"{program.places[i].label} at {c.count} calls: {c.reason}"
-    for g in program.guards if verbose else program.guards[:6]:
-        yield "holds for", str(g) if verbose else shortened(str(g), 110)
-    if len(program.guards) > 6 and not verbose:
-        yield "", f"and {len(program.guards) - 6} more: explain(verbose=True)"
+    held = [*map(str, program.guards), *program.watch.lines()]
+    for line in held if verbose else held[:6]:
+        yield "holds for", line if verbose else shortened(line, 110)
+    if len(held) > 6 and not verbose:
+        yield "", f"and {len(held) - 6} more: explain(verbose=True)"
 
 
 def _memory(run) -> str:

@@ -19,7 +19,6 @@ from .arguments import NUMBER, SAME, TENSOR, Taken, is_whole
 from .capture import Capture, Draws, gradient_node
 from .derivative import derived
 from .gradients import Replaced
-from .holders import holders
 from .host import Host
 from .places import Argument, Call, Captured, Changeable, Now, Slot
 from .program import (
@@ -31,6 +30,8 @@ from .program import (
     returned_object,
     returned_tensor,
 )
+from .reads.frames import watched_frames
+from .reads.watch import Watch
 
 
 def trace(name: str, f: Callable, taken: Taken) -> Program:
@@ -42,12 +43,13 @@ def trace(name: str, f: Callable, taken: Taken) -> Program:
         with changed(staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None):
             leaves, arguments = _entered(capture, taken)
             args, kwargs = taken.rebuild(leaves)
-            out = f(*args, **kwargs)
+            with watched_frames(name) as ran:
+                out = f(*args, **kwargs)
             program = _finished(capture, out, arguments, taken)
-            program.holders = holders(f, taken.statics, program.found())
-            return program
     finally:
         capture.closed = True
+    program.watch = Watch(ran, program.found(), f, taken.statics)
+    return program
 
 
 class _Argument:
@@ -125,7 +127,6 @@ def _finished(capture: Capture, out, arguments: list[_Argument], taken: Taken) -
         now=capture.now,
         same=capture.same,
         derivative=derivative,
-        held=taken.statics,
     )
 
 

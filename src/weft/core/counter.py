@@ -14,7 +14,7 @@ from numbers import Integral
 from typing import NamedTuple
 
 from ..errors import ArgumentError
-from .settings import current
+from .settings import current, refuse_while_staging
 
 WORD = 1 << 32
 MASK = WORD - 1
@@ -94,6 +94,7 @@ class Generator:
     def seed(self, seed: int) -> None:
         """Begin the stream of `seed`, from its first block."""
         seed = _bounded("seed", seed, 1 << 128)
+        refuse_while_staging("a random stream is begun anew")
         with _LOCK:
             self.nonce, self.key = divmod(seed, POSITIONS)
             self.position = 0
@@ -159,6 +160,7 @@ class Generator:
             )
         key, nonce = (_bounded(k, state[k], POSITIONS) for k in ("key", "nonce"))
         position = _bounded("position", state["position"], POSITIONS)
+        refuse_while_staging("the position of a random stream is set")
         with _LOCK:
             self.key, self.nonce, self.position = key, nonce, position
 

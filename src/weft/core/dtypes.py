@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 
 from ..errors import DTypeError, IntegerOutOfRange
+from .settings import refuse_while_staging
 
 bool_ = np.dtype("bool")
 int8, int16, int32, int64 = (np.dtype(f"int{n}") for n in (8, 16, 32, 64))
@@ -52,6 +53,7 @@ def set_default_dtype(dtype) -> None:
     dtype = canonical(dtype)
     if dtype not in REAL:
         raise DTypeError(f"set_default_dtype: got {dtype}, expected one of {names(REAL)}")
+    refuse_while_staging("the default dtype is set")
     _DEFAULT[0] = dtype
 
 

@@ -8,6 +8,8 @@ from functools import cached_property, wraps
 from inspect import iscoroutinefunction, isgeneratorfunction
 from typing import Any
 
+from ..errors import StagingError
+
 RECORD, PLAIN, GENERAL = 1, 0, 2
 
 
@@ -128,3 +130,12 @@ class Block:
                 sent = yield item
 
         return steps
+
+
+def refuse_while_staging(what: str) -> None:
+    """Refuse a change of ambient state, which a compiled function would make once."""
+    if current.get().staging is not None:
+        raise StagingError(
+            f"compile: {what} in a function that is being compiled, which would happen once, not "
+            "at each call; do it outside of the function"
+        )

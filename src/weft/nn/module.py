@@ -8,7 +8,6 @@ from typing import Any, Self
 from .. import errors
 from ..array.make import zeros_like
 from ..core import dtypes
-from ..core.settings import current
 from ..transform.backward import HookHandle
 from . import tree
 from .convert import convert
@@ -61,9 +60,6 @@ class Module(Registry):
             raise errors.ModuleError(
                 f"{type(self).__name__} has no forward; define `def forward(self, x): …` in it"
             )
-        staging = current.get().staging
-        if staging is not None:
-            staging.fixed("whether modules are being trained", self, "training")
         if own["_forward_hooks"] or own["_forward_pre_hooks"]:
             return self._hooked(args, kwargs)
         return forward(*args, **kwargs)

@@ -14,6 +14,8 @@ class Registry:
     """What a module holds: assigning a parameter or a module gives it a name here."""
 
     _keeps_state = True  # a checkpoint does not take it apart
+    # What a compiled function looks at before each call, besides the names in the methods that ran.
+    _read_by_name = ("_parameters", "_buffers", "_modules", "_forward_hooks", "_forward_pre_hooks")
     _parameters: dict[str, Any]
     _buffers: dict[str, Any]
     _modules: dict[str, Any]

@@ -40,6 +40,8 @@ class EMA:
     [3.0]
     """
 
+    _walked = ()  # it tells a function that is being compiled by itself what that depends on
+
     def __init__(self, params=(), decay: float = 0.999):
         self.decay = _check_decay("EMA", decay)
         self.updates = 0

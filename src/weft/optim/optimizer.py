@@ -49,6 +49,7 @@ class Optimizer:
     options  fields of the config; PyTorch's spelling is understood
     """
 
+    _walked = ()  # it tells a function that is being compiled by itself what that depends on
     Config: ClassVar[type[Config]]
     rule: ClassVar[Callable]
     whole: ClassVar[bool] = False  # whether the rule must see all of a parameter at once

@@ -1,4 +1,4 @@
-"""Where NumPy's array objects keep what native code reads of them, in bytes.
+"""Where NumPy's array objects and Python's lists keep what native code reads of them, in bytes.
 
 The fields are those of `PyArrayObject_fields` in NumPy's C interface, behind the head of every
 Python object, whose last field is the type. `verify_layout` compares with what Python says.
@@ -12,6 +12,7 @@ import numpy as np
 
 _HEAD = object.__basicsize__
 TYPE = _HEAD - 8
+SIZE, ITEMS = _HEAD, _HEAD + 8  # of a list: how many, and where they are
 DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (_HEAD + 8 * i for i in range(7))
 
 
@@ -30,6 +31,11 @@ def verify_layout() -> None:
             "ndim": (_half(at + NDIM), sample.ndim),
             "descr": (_word(at + DESCR), id(sample.dtype)),
             "flags": (_half(at + FLAGS) & 0xFFFF, sample.flags.num & 0xFFFF),
+        }
+        listed = [sample, sample.dtype]
+        fields |= {
+            "list size": (_word(id(listed) + SIZE), 2),
+            "list items": (_words(_word(id(listed) + ITEMS), 2), tuple(map(id, listed))),
         }
         wrong = [name for name, (found, expected) in fields.items() if found != expected]
         # A pointer is followed only where all around it is as expected.

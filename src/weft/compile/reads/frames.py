@@ -1,0 +1,235 @@
+"""Which functions run while a function is traced, and whether they look at the world outside.
+
+A profile function of Python's sees every call. Code of the user's is kept with its globals; of the
+code of libraries only the names count, since it may read objects of the user's.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import CodeType, FrameType, FunctionType
+from typing import Any
+
+from ... import errors
+from ...core.origin import is_internal, line_of
+from .bytecode import named
+
+PACKAGE = str(Path(__file__).parents[2])
+_OWN_LIBRARIES = tuple(f"-packages/{name}/" for name in ("optree", "ml_dtypes", "llvmlite"))
+
+USER, LIBRARY, OWN = "user", "library", "own"
+_owners: dict[str, str] = {}  # by file
+
+
+def owner(filename: str) -> str:
+    """Whose a source file is: the user's, a library's, or this package's own."""
+    found = _owners.get(filename)
+    if found is None:
+        if filename.startswith(PACKAGE):
+            found = OWN
+        elif is_internal(filename) or filename.startswith("<frozen"):
+            found = LIBRARY
+        else:
+            found = LIBRARY if any(part in filename for part in _OWN_LIBRARIES) else USER
+        _owners[filename] = found
+    return found
+
+
+def owner_of_code(code: CodeType, variables: dict[str, Any]) -> str:
+    """Whose a code with these globals is; what `dataclass` writes belongs to the module's file."""
+    filename = code.co_filename
+    written = filename.startswith("<") and not filename.startswith("<frozen")
+    return owner(variables.get("__file__") or filename if written else filename)
+
+
+class Ran:
+    """What ran: codes of the user's with their globals, and the names in other people's codes.
+
+    changes  whether places count that are only assigned to
+    """
+
+    changes = False
+
+    def __init__(self):
+        self.user: list[tuple[CodeType, dict[str, Any]]] = []
+        self.codes: dict[int, CodeType] = {}  # all, by identity
+        self.library: set[str] = set()  # names in the code of libraries
+        self.dynamic = False  # whether attributes are read by names that no code holds
+        self._equal: set[CodeType] | None = None
+
+    def note(self, frame: FrameType) -> None:
+        """A code that is met for the first time."""
+        code = frame.f_code
+        whose = owner_of_code(code, frame.f_globals)
+        if whose != OWN and _is_importing(frame):
+            return
+        if whose == USER:
+            self.user.append((code, frame.f_globals))
+            self.dynamic = self.dynamic or named(code).dynamic
+        elif whose == LIBRARY:
+            self.library.update(code.co_names)
+        self.codes[id(code)] = code
+
+    def reached(self, f: FunctionType) -> None:
+        """A function of the user's that a walk has come to."""
+
+    def met(self, code: CodeType) -> bool:
+        """Whether this very code has run."""
+        return id(code) in self.codes
+
+    def __contains__(self, code: CodeType) -> bool:
+        """Whether a code has run, or an equal one: a notebook's cell that was run again."""
+        if id(code) in self.codes:
+            return True
+        if self._equal is None:
+            self._equal = {c for c, _ in self.user}
+        return code in self._equal
+
+
+class MayRun(Ran):
+    """What may run: every function of the user's that a walk comes to."""
+
+    changes = True
+
+    def reached(self, f: FunctionType) -> None:
+        code = f.__code__
+        for c in (code, *_inside(code)):
+            if id(c) not in self.codes:
+                self.codes[id(c)] = c
+                self.user.append((c, f.__globals__))
+
+    def met(self, code: CodeType) -> bool:
+        return True
+
+    __contains__ = met
+
+
+def _inside(code: CodeType) -> Iterator[CodeType]:
+    """The codes of functions that are made in a function."""
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield constant
+            yield from _inside(constant)
+
+
+@contextmanager
+def watched_frames(name: str) -> Iterator[Ran]:
+    """A block whose function calls are noted; `name` is the function that is being compiled."""
+    ran = Ran()
+    codes, note = ran.codes, ran.note
+    world: list[errors.StagingError] = []
+
+    def profile(frame: FrameType, event: str, argument) -> None:
+        if event == "call":
+            if id(frame.f_code) not in codes:
+                note(frame)
+        elif event == "c_call" and argument.__name__ in _WORLD:
+            refused = _refusal(name, frame, argument)
+            if refused is not None and not world:
+                world.append(refused)
+
+    before, states = sys.getprofile(), _random_states()
+    sys.setprofile(profile)
+    try:
+        yield ran
+    finally:
+        sys.setprofile(before)
+    if not world and states != _random_states():
+        world.append(_drawn(name))
+    if world:
+        raise world[0]
+
+
+# The world outside: clocks, files, other people's random numbers
+
+# Names of functions that read it, with the modules or classes that they are of.
+_WORLD = {
+    **dict.fromkeys(
+        (
+            *("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns"),
+            *("process_time", "process_time_ns", "thread_time", "thread_time_ns"),
+            *("localtime", "gmtime", "ctime", "asctime", "clock_gettime", "clock_gettime_ns"),
+        ),
+        ("time", "the clock"),
+    ),
+    **dict.fromkeys(("now", "utcnow", "today"), ("datetime", "the clock")),
+    "strftime": ("time", "the clock"),
+    **dict.fromkeys(("random", "getrandbits"), ("random", "random numbers")),
+    **dict.fromkeys(("urandom", "getrandom"), ("posix", "the system's random numbers")),
+    **dict.fromkeys(("getcwd", "listdir", "scandir", "stat", "read"), ("posix", "files")),
+    **dict.fromkeys(("open", "open_code", "readline", "readlines", "readinto"), ("io", "files")),
+    "input": ("builtins", "the keyboard"),
+    "_getframe": ("sys", "Python's frames"),
+    "currentframe": ("inspect", "Python's frames"),
+}
+# Modules of Python's that look there on their own account.
+_UNASKED = ("logging", "warnings", "linecache", "tokenize", "importlib", "traceback", "contextlib")
+_REMEDIES = {
+    "the clock": "Read it outside, and pass a float",
+    "files": "Read them outside, and pass what is in them",
+    "the keyboard": "Ask outside, and pass the answer",
+    "Python's frames": "Pass what is wanted as an argument",
+}
+_RANDOM = "Draw with wf.random or wf.randn, or draw outside and pass the numbers"
+
+
+def _refusal(name: str, frame: FrameType, function) -> errors.StagingError | None:
+    """The error for a call of the user's that reads the world; None if it is somebody else's."""
+    module, what = _WORLD[function.__name__]
+    home = getattr(function, "__module__", None) or type(function.__self__).__module__
+    if isinstance(function.__self__, type):
+        home = function.__self__.__module__
+    if home not in (module, f"_{module}", "nt"):
+        return None
+    asking = _asking(frame)
+    if asking is None:
+        return None
+    line = line_of(asking.f_code, asking.f_lasti)
+    remedy = _REMEDIES.get(what, _RANDOM)
+    return errors.StagingError(
+        f"compile: {name} reads {what} ({function.__qualname__}, at {line}), which a program "
+        f"cannot watch: it would be read once, when {name} is compiled. {remedy}"
+    )
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    """Whether the frame runs because a module is imported, which happens once anyway."""
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _asking(frame: FrameType | None) -> FrameType | None:
+    """The user's frame that calls, through Python's own modules or not; None if Weft does."""
+    if _is_importing(frame):
+        return None
+    while frame is not None:
+        whose = owner_of_code(frame.f_code, frame.f_globals)
+        if whose == USER:
+            return frame
+        module = frame.f_globals.get("__name__", "").partition(".")[0]
+        if whose == OWN or module in _UNASKED:
+            return None
+        frame = frame.f_back
+    return None
+
+
+def _random_states() -> list:
+    """How far the streams of Python's and of NumPy's `random` are."""
+    states: list = []
+    if "random" in sys.modules:
+        states.append(sys.modules["random"].getstate())
+    if "numpy.random" in sys.modules:
+        kind, keys, *rest = sys.modules["numpy.random"].get_state(legacy=True)
+        states.append((kind, keys.tobytes(), *rest))
+    return states
+
+
+def _drawn(name: str) -> errors.StagingError:
+    return errors.StagingError(
+        f"compile: {name} draws from `random` or `np.random`, whose numbers would be drawn once, "
+        f"when {name} is compiled. {_RANDOM}"
+    )

@@ -1,0 +1,176 @@
+"""Whose an object is, and which of its attributes the code that ran can name."""
+
+import os
+import sys
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    ModuleType,
+    WrapperDescriptorType,
+)
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from .bytecode import DYNAMIC, named
+from .frames import LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of_code
+
+# The layers whose functions and objects hold functions and settings of the user's.
+_OPEN = tuple(
+    os.sep + name
+    for name in ("nn", "transform", "compile", "optim", "optimize", "amp", "train", "implicit")
+)
+# What a class has whatever is in it.
+_ALWAYS = frozenset(
+    (
+        *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__"),
+        *("__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__slots__"),
+        *("__static_attributes__", "__firstlineno__", "__annotate_func__", "__annotations_cache__"),
+        *("__type_params__", "__hash__", "__init__", "__new__", "__init_subclass__", "__repr__"),
+        *("__dataclass_fields__", "__dataclass_params__", "__match_args__"),
+    )
+)
+
+_kinds: WeakKeyDictionary[type, str] = WeakKeyDictionary()
+
+
+def owner_of_class(kind: type) -> str:
+    """Whose a class is."""
+    found = _kinds.get(kind)
+    if found is None:
+        module = sys.modules.get(kind.__module__)
+        found = _kinds[kind] = USER if module is None else owner_of_module(module)
+    return found
+
+
+def owner_of_module(module: ModuleType) -> str:
+    """Whose a module is; one without a file is Python's, unless it is where the user types."""
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return USER if module.__name__ in ("__main__", "builtins.__main__") else _builtin(module)
+    return owner(file)
+
+
+def _builtin(module: ModuleType) -> str:
+    known = module.__name__ in sys.builtin_module_names or module.__spec__ is not None
+    return LIBRARY if known else USER  # one that was made by hand
+
+
+def _is_open(filename: str) -> bool:
+    """Whether a file of ours is of a layer that holds what is the user's."""
+    return filename.removeprefix(PACKAGE).startswith(_OPEN)
+
+
+_DESCRIPTORS = (
+    *(ClassMethodDescriptorType, GetSetDescriptorType, MemberDescriptorType),
+    *(MethodDescriptorType, WrapperDescriptorType),
+)
+# Modules of Python's whose objects say nothing to a program.
+_SILENT = frozenset(
+    (
+        *("logging", "threading", "_thread", "typing", "io", "_io", "abc", "_abc", "re"),
+        *("_struct", "zoneinfo", "numpy", "ctypes", "_ctypes", "locale", "warnings", "_warnings"),
+    )
+)
+
+
+def is_closed(x) -> bool:
+    """Whether x is a library's, with nothing of the user's in it: it is known by identity."""
+    if isinstance(x, ModuleType):
+        return owner_of_module(x) != USER
+    if isinstance(x, type):
+        return owner_of_class(x) != USER
+    if isinstance(x, FunctionType):
+        return _is_closed_function(x)
+    if isinstance(x, BuiltinFunctionType):
+        return x.__self__ is None or isinstance(x.__self__, ModuleType | type)
+    kind = type(x)
+    if kind is object or kind.__module__ in _SILENT or isinstance(x, _DESCRIPTORS):
+        return True
+    return owner_of_class(kind) == OWN and not _is_open(sys.modules[kind.__module__].__file__ or "")
+
+
+def _is_closed_function(f: FunctionType) -> bool:
+    whose = owner_of_code(f.__code__, f.__globals__)
+    if whose == USER:
+        return False
+    return not f.__closure__ or (whose == OWN and not _is_open(f.__code__.co_filename))
+
+
+class Names:
+    """The names that the code which ran can read.
+
+    user  the attributes that the user's own code and libraries name; None: all there are
+    """
+
+    def __init__(self, ran: Ran):
+        self._ran = ran
+        attributes = [named(code).attributes for code, _ in ran.user]
+        if ran.changes:
+            attributes += [named(code).stores for code, _ in ran.user]
+        self.user: frozenset[str] | None = frozenset(ran.library).union(*attributes)
+        self._own: dict[type, frozenset[str]] = {}
+        if ran.dynamic:
+            self.user = None
+
+    def meet(self, x) -> None:
+        """A value under some name: a function that reads attributes by computed names is one."""
+        if any(x is f for f in DYNAMIC):
+            self.user = None
+
+    def of_class(self, kind: type, held: dict) -> frozenset[str]:
+        """Those of a class whose dict this is: also the methods that Python calls unasked."""
+        names = self.of_instance(kind)
+        special = {n for n in held if n.startswith("__")}
+        return (frozenset(held) if names is None else names | special) - _ALWAYS
+
+    def of_instance(self, kind: type) -> frozenset[str] | None:
+        """Those of the objects of a class; a class of ours may list them."""
+        walked = getattr(kind, "_walked", None)
+        if walked is not None and owner_of_class(kind) == OWN:
+            return frozenset(walked)
+        if self.user is None:
+            return None
+        if kind not in self._own:
+            self._own[kind] = self.user | self._named_by_methods(kind)
+        return self._own[kind]
+
+    def _named_by_methods(self, kind: type) -> frozenset[str]:
+        """The names in the methods of ours that ran, with those that a class says are read."""
+        found: set[str] = set()
+        for base in kind.__mro__:
+            if owner_of_class(base) != OWN:
+                continue
+            found.update(base.__dict__.get("_read_by_name", ()))
+            for f in base.__dict__.values():
+                code = getattr(_function(f), "__code__", None)
+                if code is not None and self._ran.met(code):
+                    found.update(_all_names(code))
+        return frozenset(found)
+
+
+def _function(x) -> Any:
+    """The function behind a method, a property, a class method or a decorated one."""
+    x = getattr(x, "fget", None) or getattr(x, "__func__", None) or x
+    return getattr(x, "__wrapped__", x) if isinstance(x, FunctionType) else x
+
+
+def _all_names(code: CodeType) -> set[str]:
+    """The names in a code and in those inside of it; also those that are strings there."""
+    inner = [c for c in code.co_consts if isinstance(c, CodeType)]
+    strings = [c for c in code.co_consts if isinstance(c, str) and c.isidentifier()]
+    return set(code.co_names).union(strings, *map(_all_names, inner))
+
+
+def slots_of(kind: type) -> list[tuple[str, MemberDescriptorType]]:
+    """The slots of a class, with what reads them."""
+    return [
+        (name, member)
+        for base in kind.__mro__
+        for name, member in base.__dict__.items()
+        if isinstance(member, MemberDescriptorType)
+    ]

@@ -1,0 +1,51 @@
+"""Whether the Python values that a program is built on are what they were."""
+
+from collections.abc import Callable, Sequence
+
+from .frames import Ran
+from .walk import Walk
+
+
+class Watch:
+    """The values that a traced function could read, as they were when it was traced.
+
+    ran       what ran while it was traced
+    found     the tensors that its program reads at each call
+    function  the function
+    objects   the objects among its arguments
+    """
+
+    def __init__(self, ran: Ran, found: list, function: Callable, objects: Sequence):
+        self._ran, self._function = ran, function
+        self._tensors = found
+        self._found = {id(t) for t in found}
+        self._take(self._walk(objects), objects)
+
+    def _walk(self, objects: Sequence) -> Walk:
+        name = getattr(self._function, "__name__", type(self._function).__name__)
+        arguments = [(f"argument {k}", x) for k, x in enumerate(objects)]
+        return Walk(self._ran, self._found, [(name, self._function), *arguments])
+
+    def _take(self, walk: Walk, objects: Sequence) -> None:
+        self._last, self._objects = walk, objects
+        self.holds = walk.links.hold
+
+    def differs(self, objects: Sequence) -> str | None:
+        """What is not as it was, in words; None if all is."""
+        if objects is not self._objects and not _same(objects, self._objects):
+            pass  # other objects, whose contents may be alike
+        elif self.holds():
+            return None
+        now = self._walk(objects)
+        why = self._last.difference(now)
+        if why is None:
+            self._take(now, objects)
+        return why
+
+    def lines(self) -> list[str]:
+        """The values, each in words."""
+        return self._last.lines()
+
+
+def _same(a: Sequence, b: Sequence) -> bool:
+    return len(a) == len(b) and all([x is y for x, y in zip(a, b, strict=True)])
