@@ -16,6 +16,8 @@ from types import (
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import numpy as np
+
 from .bytecode import DYNAMIC, named
 from .frames import LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of_code
 
@@ -89,6 +91,8 @@ def is_closed(x) -> bool:
     if isinstance(x, BuiltinFunctionType):
         return x.__self__ is None or isinstance(x.__self__, ModuleType | type)
     kind = type(x)
+    if isinstance(x, np.ndarray):
+        return False
     if kind is object or kind.__module__ in _SILENT or isinstance(x, _DESCRIPTORS):
         return True
     return owner_of_class(kind) == OWN and not _is_open(sys.modules[kind.__module__].__file__ or "")

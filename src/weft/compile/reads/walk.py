@@ -10,7 +10,7 @@ that a place still holds the object that it held.
 
 import gc
 import sys
-from collections import defaultdict, deque
+from collections import OrderedDict, defaultdict, deque
 from collections.abc import Iterable
 from contextvars import ContextVar
 from functools import cached_property, partial
@@ -283,13 +283,15 @@ class Walk:
             self._meet(number, Item(k), value)
 
     def _table(self, number: int, x: dict) -> None:
-        items = list(dict.items(x))
+        items = list((OrderedDict if isinstance(x, OrderedDict) else dict).items(x))
         for k, (key, value) in enumerate(items):
             if not is_plain(key):
                 self._meet(number, Item(f"key {k}"), key)
             self._meet(number, Item(key if is_plain(key) else f"value {k}"), value)
-        keys, values = [k for k, _ in items], [v for _, v in items]
-        self.links.tables.append(Table(x, keys, values, number))
+        self.links.tables.append(Table(x, list(dict.keys(x)), list(dict.values(x)), number))
+        if isinstance(x, OrderedDict):  # it has an order of its own, which the dict does not know
+            keys = tuple([k for k, _ in items])
+            self.links.contents.append(Given(lambda: tuple(OrderedDict.keys(x)), keys, number))
         if isinstance(x, defaultdict):
             self._meet(number, "default_factory", x.default_factory)
 
