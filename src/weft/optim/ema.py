@@ -240,7 +240,9 @@ class EMAOptimizer:
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state and the averages'."""
         ema = self.ema.state_dict()
-        ema["averages"] |= self._pending
+        # The optimizer's keys as they are now: positions change where its groups do.
+        found = [(e.key, e.param) for e in self.optimizer.entries() if e.param in self.ema]
+        ema["averages"] = {key: self.ema.average_of(p) for key, p in found} | self._pending
         return {"optimizer": self.optimizer.state_dict(), "ema": ema}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
