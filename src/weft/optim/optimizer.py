@@ -262,7 +262,7 @@ class Optimizer:
             )
         for name in set(given) - names:
             del group[name]
-        group.update(asdict(self.Config(**read)))
+        group.update(asdict(replace(self.config, **read)))
         return {name: group[name] for name in names}
 
     # State

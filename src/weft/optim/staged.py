@@ -121,6 +121,7 @@ def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
 
 def _depend_on_settings(optimizer, staging) -> None:
     """The settings that rules branch on, or that are not read at each call."""
+    optimizer._check_groups()  # in the config's spelling from here on
     first = optimizer.param_groups[0]
     static = [name for name in first if name not in ("params", "name", "lr", "lr_scale")]
     look = itemgetter(*[name for name in first if name not in ("params", "name")])
