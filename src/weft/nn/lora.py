@@ -134,8 +134,8 @@ class LoRALinear(Module):
     def _check_replaced(self, names: set[str]) -> None:
         if self.merged and names & {"weight", "lora_A", "lora_B"}:
             raise errors.ArgumentError(
-                f"functional_call: other tensors for {', '.join(sorted(names))} of an adapter whose "
-                "update is in its weight; call unmerge() first"
+                f"functional_call: other tensors for {', '.join(sorted(names))} of an adapter "
+                "whose update is in its weight; call unmerge() first"
             )
 
     def unmerge(self) -> None:

@@ -116,7 +116,7 @@ class Module(Registry):
         """Called when a state was copied into what `_state` gives."""
 
     def _check_replaced(self, names: set[str]) -> None:
-        """Refuse that tensors of these names stand in for its own in a call, if that has no sense."""
+        """Refuse other tensors in the place of its own of these names, if they make no sense."""
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> LoadedKeys:
         """Copy values into the memory of the parameters and buffers, which keep their dtype.

@@ -23,19 +23,20 @@ class _RandomStreams:
     load_state_dict = staticmethod(random.set_state)
 
 
-def capture(trainer, loader) -> Checkpoint:
+def capture(trainer) -> Checkpoint:
     """All that the run needs in order to go on exactly as if it had not been interrupted."""
-    states = {name: part.state_dict() for name, part in _parts(trainer, loader).items()}
+    parts = _parts(trainer, trainer.cursor.loader)
+    states = {name: part.state_dict() for name, part in parts.items()}
     return Checkpoint(
         model_state=states["model"],
         optimizer_state=states["optimizer"],
-        epoch=loader.epoch,
+        epoch=trainer.epoch,
         step=trainer.step,
         rng=states["rng"],
         scaler=states.get("scaler"),
         ema=states.get("ema"),
         schedule=states.get("schedule"),
-        data=states["data"],
+        data=trainer.cursor.state,
         extra={
             "history": states["history"],
             "callbacks": states["callbacks"],
