@@ -30,7 +30,8 @@ class Cursor:
         self.state, self.position = self.loader.state_dict(), self.loader.position
 
     def end_epoch(self) -> None:
-        """Take notice that an epoch was gone through."""
+        """Go on to the next epoch: the one after this, whatever epochs others have begun."""
+        next(self.rest(), None)  # there is none left
         self.note()
         self.epoch += 1
 

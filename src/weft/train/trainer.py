@@ -295,7 +295,6 @@ class Trainer:
             self._take(stepper, [placed(batch, device) for batch in group])
             if interrupts.pending or (self._over() and cursor.position < size):
                 return
-        next(batches, None)  # the loader begins its next epoch
         cursor.end_epoch()
         if self._plan.validates_epochs:
             self._validate()
