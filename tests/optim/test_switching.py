@@ -303,3 +303,47 @@ def test_averages_stay_with_their_parameters():
     fresh.load_state_dict(optimizer.state_dict())
     for p in (b, c):
         assert fresh.ema.average_of(p).tolist() == optimizer.ema.average_of(p).tolist()
+
+
+def test_edits_beside_the_groups_take_effect_or_are_refused():
+    p = wf.Parameter([1.0])
+    optimizer = wf.optim.SGD([p], lr=1.0)
+    optimizer.lr = 0.25
+    optimizer.step([wf.tensor([1.0])])
+    assert p.tolist() == [0.75] and optimizer.lr == optimizer.config.lr == 0.25
+    with pytest.raises(AttributeError):
+        optimizer.config = wf.optim.SGDConfig(lr=3.0)
+    ema = wf.optim.EMA([p], 0.5)
+    ema.decay = 2.0
+    with pytest.raises(errors.ArgumentError, match="decay=2"):
+        ema.update()
+    large = wf.Parameter(np.zeros((80, 80), np.float32))
+    optimizer = wf.optim.Adam8bit([large], lr=0.1)
+    optimizer.step([wf.ones((80, 80))])
+    before = large.tolist()
+    optimizer.param_groups[0]["block_size"] = 512
+    with pytest.raises(errors.ArgumentError, match=r"block_size.*reset"):
+        optimizer.step([wf.ones((80, 80))])
+    assert large.tolist() == before
+    optimizer.reset()
+    optimizer.step([wf.ones((80, 80))])
+
+
+def test_histories_of_lbfgs_belong_to_their_parameters():
+    p, q = wf.Parameter([4.0, -3.0]), wf.Parameter([2.0])
+    optimizer = wf.optim.LBFGS([p], max_iter=3)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = ((p - 1.0) ** 2).sum() + ((q + 1.0) ** 2).sum()
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)
+    optimizer.param_groups[0]["params"].append(q)
+    for _ in range(5):
+        optimizer.step(closure)
+    assert np.allclose([*p.tolist(), *q.tolist()], [1.0, 1.0, -1.0], atol=1e-3)
+    optimizer.param_groups.append({"params": [wf.Parameter([1.0])]})
+    with pytest.raises(errors.ArgumentError, match="one group"):
+        optimizer.step(closure)

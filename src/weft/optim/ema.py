@@ -69,6 +69,7 @@ class EMA:
     def update(self, params=None) -> None:
         """Move the averages towards the parameters, or towards those that are given."""
         self.refuse_swapped("update")
+        self.decay = _check_decay("EMA", self.decay)
         chosen = self._entries if params is None else [p for _, p in named(params)]
         entries = [self._entry(p) for p in chosen]
         staging = current.get().staging

@@ -72,7 +72,7 @@ class Optimizer:
             if config is not None:
                 raise errors.ArgumentError(f"{self._name}: two configs; parameters come first")
             params, config = None, params
-        self.config: Any = self._read_config(config, options)
+        self._config: Any = self._read_config(config, options)
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[str, dict[str, Any]] = {}
         self.takes_more = params is None  # whether steps may bring new parameters
@@ -92,6 +92,20 @@ class Optimizer:
     @property
     def _name(self) -> str:
         return type(self).__name__
+
+    @property
+    def config(self) -> Any:
+        """What groups begin with; `set_lr` changes its learning rate."""
+        return self._config
+
+    @property
+    def lr(self) -> float | None:
+        """The learning rate, which groups scale; assigning it is `set_lr`."""
+        return self.config.lr
+
+    @lr.setter
+    def lr(self, lr: float) -> None:
+        self.set_lr(lr)
 
     def _read_config(self, config, options: dict[str, Any]):
         given = self.Config.read(options)
@@ -169,7 +183,7 @@ class Optimizer:
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate; groups with one of their own keep its ratio to this one."""
-        self.config = replace(self.config, lr=lr)
+        self._config = replace(self.config, lr=lr)
         self.read_groups()
         for known in self._grouped:
             known.group["lr"] = self.config.lr * known.ratio
@@ -290,11 +304,23 @@ class Optimizer:
         if entry.fitted is None or entry.fitted[0] != like or entry.key not in self.state:
             slots = self.slots(entry.group, p)
             own = self.state.setdefault(entry.key, dict(self.started))
+            self._check_slots(entry, slots, own)
             for name, slot in slots.items():
                 own[name] = slot.fitted(own.get(name))
             every = tuple([s.every for s in slots.values()])
             entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
         return entry.fitted[1:]
+
+    def _check_slots(self, entry: Entry, slots: dict[str, state.Slot], own: dict[str, Any]) -> None:
+        """Refuse settings that a state which has begun cannot follow."""
+        for name, slot in slots.items():
+            found = tuple(own[name].shape) if name in own else slot.shape
+            if found != slot.shape:
+                raise errors.ArgumentError(
+                    f"{self._name}: {name} of {entry.key!r} has the shape {found}, and its "
+                    f"settings ({', '.join(self.shaping)}) or its own shape {entry.param.shape} "
+                    f"ask for {slot.shape} now; change them back, or begin anew with reset()"
+                )
 
     def settle(self, entry: Entry) -> None:
         """Make a parameter's state, or bring it in line with the settings of its group."""

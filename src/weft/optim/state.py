@@ -108,7 +108,7 @@ def load(optimizer, saved: Mapping[str, Any]) -> None:
                 f"{what}: the state has {len(saved['param_groups'])} groups and the optimizer no "
                 "parameters yet; give it its groups first"
             )
-        optimizer._pending, optimizer.config = dict(states), config
+        optimizer._pending, optimizer._config = dict(states), config
         for settings in saved["param_groups"]:
             optimizer._pending_group = {k: v for k, v in settings.items() if k != "params"}
         return
@@ -117,7 +117,7 @@ def load(optimizer, saved: Mapping[str, Any]) -> None:
     differences({k: 0 for k in entries}, {k: 0 for k in [*entries, *states]}).refuse(what)
     order = {id(g): settings for g, settings in zip(optimizer.param_groups, groups, strict=True)}
     loaded = checked(optimizer, entries, states, lambda e: order[id(e.group)])
-    optimizer.config = config
+    optimizer._config = config
     for group, settings in zip(optimizer.param_groups, groups, strict=True):
         group.update({k: v for k, v in settings.items() if k != "params"})
     if "lr_ratios" in saved:  # earlier versions did not save them

@@ -213,6 +213,7 @@ class Trainer:
         """
         plan = Plan(loader, epochs, steps, validation, validate_every)
         arguments.check_plan(plan, self.schedule)
+        arguments.bind(self.optimizer, self.model)  # either may have changed since
         self._plan, self.stopped = plan, None
         with ExitStack() as stack:
             if self.directory is not None:
