@@ -139,7 +139,7 @@ def _depend_on_settings(optimizer, staging) -> None:
         return known[1]
 
     name = staging.name_of(optimizer, type(optimizer).__name__)
-    staging.depends(f"{name}'s groups and settings ({', '.join(static)})", settings)
+    staging.depends(f"{name}'s settings (params, {', '.join(static)})", settings)
 
 
 def _equally_far(optimizer, pairs, slots) -> list[list[Entry]]:
