@@ -132,3 +132,18 @@ def test_evaluation_sees_all_batches_wherever_the_loader_is():
     next(iter(data))
     assert run.evaluate(data) == run.evaluate(list(data.all_batches()))
     assert run.evaluate(data)["loss"] == pytest.approx(expected["loss"], rel=1e-6)
+
+
+def test_a_run_on_another_device_says_so(tmp_path):
+    def made(**options):
+        wf.random.seed(0)
+        model = wf.nn.Linear(3, 1)
+        optimizer = wf.optim.AdamW(model, lr=0.01)
+        options = {"directory": tmp_path, "progress": False, **options}
+        return wf.train.Trainer(model, optimizer, wf.nn.functional.mse_loss, **options)
+
+    made().fit(loader(), steps=2)
+    run = made(device="torch")
+    with pytest.warns(errors.ResumeWarning, match="device: 'cpu', then 'torch'") as told:
+        run.fit(loader(), steps=4, resume="auto")
+    assert run.step == 4 and told[0].filename == __file__

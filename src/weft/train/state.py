@@ -80,7 +80,9 @@ def restore(trainer, loader, saved: Checkpoint) -> None:
     parts = _parts(trainer, loader)
     _load_all(parts, {name: state for name, state in states.items() if state is not None}, saved)
     trainer.step, trainer.skips = saved.step, saved.extra["skips"]
-    _warn_of("settings", fingerprint_differences(saved.extra["settings"], trainer.settings()))
+    before = saved.extra["settings"]  # earlier versions saved fewer
+    now = {name: value for name, value in trainer.settings().items() if name in before}
+    _warn_of("settings", fingerprint_differences(before, now))
     _warn_of("versions or hardware", _changed_machine(saved.extra["fingerprint"]))
 
 

@@ -180,6 +180,7 @@ class Trainer:
             "clip_norm": self._clip.norm,
             "clip_value": self._clip.value,
             "compile": self.compile,
+            "device": arguments.device_of(self.model),
             "schedule": (repr if is_dataclass(self.schedule) else _kind)(self.schedule),
             "nonfinite": self.nonfinite,
         }
