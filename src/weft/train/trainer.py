@@ -135,7 +135,7 @@ class Trainer:
         self.callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
         self._objective = Objective(loss, count)
         self._plan: Any = None  # what the last call of fit() was asked for
-        self.cursor: Cursor | None = None  # where the run is in its data
+        self.cursor: Any = None  # where the run is in its data
         self._saved: tuple | None = None  # where the run was when it was last saved or loaded
 
     # What callbacks ask for
