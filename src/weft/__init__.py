@@ -17,6 +17,7 @@ from .array import namespace as _namespace
 from .array.parameter import Parameter, ParameterDict
 from .array.tensor import Tensor, TrackedTensor
 from .compile import eager as _eager
+from .core import warned as _warned
 from .core.dtypes import (
     bfloat16,
     complex64,
@@ -88,6 +89,7 @@ __array_api_version__ = "2024.12"
 
 _memory.keep_freed_memory()
 _eager.install()
+_warned.install()
 _compiler.install(lambda f: _import_module(f"{__name__}.compile.jit").compile(f))
 globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULES)
 for _name in ("backward", "register_hook", "retain_grad"):

@@ -191,6 +191,10 @@ class ResumeWarning(UserWarning):
     """A run that goes on under other settings, versions or hardware than it was saved under."""
 
 
+class NothingToDoWarning(UserWarning):
+    """A call of `Trainer.fit` whose epochs or steps have been done already."""
+
+
 class NotDeterministicWarning(UserWarning):
     """Something that may give another result in the next run, where that is allowed."""
 

@@ -1,5 +1,10 @@
 """Low-rank adapters against the formula, and against PyTorch's autograd."""
 
+import copy
+import os
+import pickle
+import random
+
 import numpy as np
 import pytest
 import torch
@@ -137,3 +142,76 @@ def test_merging_twice_is_refused():
     layer.merge()
     with pytest.raises(wf.errors.ArgumentError, match="in the weight already"):
         layer.merge()
+
+
+ROUNDS = 60 if os.environ.get("WEFT_SOAK") else 8
+
+
+def made(seed):
+    """Adapters in layers of two kinds, one of them used twice."""
+    wf.random.seed(seed)
+    shared = nn.Linear(4, 4)
+    model = nn.Sequential(
+        nn.Linear(4, 4), nn.Sequential(shared, nn.ReLU(), shared), nn.Linear(4, 3)
+    )
+    nn.add_lora(model, "*", rank=2, alpha=3.0)
+    for _, p in model.lora_parameters():
+        nn.init.normal_(p)
+    return model
+
+
+def adapters(model):
+    return [m for m in model.modules() if isinstance(m, nn.LoRALinear)]
+
+
+def stir(model, draw):
+    """Merge and unmerge at random, move and cast now and then."""
+    for m in adapters(model):
+        if draw.random() < 0.5:
+            (m.unmerge if m.merged else m.merge)()
+    if draw.random() < 0.3:
+        model.to("torch").to("cpu")
+
+
+@pytest.mark.parametrize("seed", range(ROUNDS))
+@pytest.mark.parametrize("way", ["state", "file", "deepcopy", "pickle", "adapters only"])
+def test_a_state_means_the_same_function_merged_or_not(way, seed, tmp_path):
+    """The reference is the formula, of tensors that nobody merges."""
+    draw = random.Random(seed)
+    model, other = made(seed), made(seed + 1000)
+    x = wf.randn((3, 4))
+    expected, base = model(x).tolist(), other.state_dict()
+    if way == "adapters only":
+        base = {n: v.clone() for n, v in base.items() if "lora" not in n}
+        given = {n: p.detach().clone() for n, p in model.lora_parameters()}
+        plain = made(0)
+        plain.load_state_dict(base | given, strict=False)
+        expected = plain(x).tolist()
+    stir(model, draw)
+    stir(other, draw)
+    if way == "state":
+        other.load_state_dict(model.state_dict())
+    elif way == "file":
+        wf.save_checkpoint(tmp_path / "m", wf.Checkpoint(model.state_dict(), {}, 0, 0))
+        other.load_state_dict(wf.load_checkpoint(tmp_path / "m").model_state)
+    elif way == "adapters only":
+        other.load_state_dict(given, strict=False)
+    else:
+        other = copy.deepcopy(model) if way == "deepcopy" else pickle.loads(pickle.dumps(model))
+    for _ in range(3):
+        np.testing.assert_allclose(other(x).tolist(), expected, rtol=1e-4, atol=1e-5)
+        stir(other, draw)
+    for m in adapters(other):
+        if m.merged:
+            m.unmerge()
+    assert other(x).tolist() == expected
+
+
+def test_a_merged_adapter_refuses_other_tensors_for_its_own():
+    layer = adapter()
+    x = wf.randn((2, 6), dtype="float64")
+    expected = nn.functional_call(layer, dict(layer.state_dict()), x).tolist()
+    assert expected == layer(x).tolist()
+    layer.merge()
+    with pytest.raises(wf.errors.ArgumentError, match="unmerge"):
+        nn.functional_call(layer, layer.state_dict(), x)

@@ -422,3 +422,36 @@ def test_importing_weft_does_not_import_modules():
     program = "import sys, weft; print('weft.nn' in sys.modules, 'optree' in sys.modules)"
     out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert out.stdout.split() == ["False", "False"], out.stdout + out.stderr
+
+
+FORGET = {
+    "module": lambda m, opt, none: m.zero_grad(none),
+    "optimizer": lambda m, opt, none: opt.zero_grad(none),
+    "by hand": lambda m, opt, none: [setattr(p, "grad", None) for p in m.parameters()],
+    "parameters": lambda m, opt, none: [p.zero_grad() for p in m.parameters()],
+}
+
+
+@pytest.mark.parametrize("way", FORGET)
+@pytest.mark.parametrize("none", [True, False])
+@pytest.mark.parametrize("frozen", [(), ("0.*",), ("*.bias",), ("*",), ("1.weight", "0.bias")])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_gradients_are_forgotten_whatever_is_frozen(way, none, frozen, when):
+    model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.Linear(3, 1))
+    optimizer = wf.optim.SGD(model, lr=0.1)
+    if when == "before":
+        for pattern in frozen:
+            model.freeze(pattern)
+    if any(p.requires_grad for p in model.parameters()):
+        model(wf.ones((2, 2))).sum().backward()
+    for pattern in frozen:
+        model.freeze(pattern)
+    FORGET[way](model, optimizer, none)
+    for p in model.parameters():
+        assert p.grad is None or not np.any(p.grad.numpy())
+    hidden = model[0](wf.ones((2, 2)))
+    if hidden.requires_grad:
+        hidden.retain_grad()
+        hidden.sum().backward()
+        hidden.grad = None
+        assert hidden.grad is None

@@ -2,6 +2,8 @@
 
 import gc
 import json
+import os
+import random
 import signal
 import threading
 import time
@@ -113,24 +115,102 @@ def test_the_cursor_counts_what_was_handed_out_not_what_was_prepared():
     assert list(batches) == [] and (made.epoch, made.position) == (1, 0)
 
 
-def test_a_second_loop_continues_the_epoch():
+ROUNDS = 400 if os.environ.get("WEFT_SOAK") else 40
+
+
+class Pass:
+    """What a pass over PyTorch's loader is, with our order: all batches of an epoch of its own."""
+
+    def __init__(self, orders: list):
+        self.orders, self.left = orders, None
+
+    def __next__(self):
+        if self.left is None:
+            epoch = len(self.orders)
+            self.left = iter(listed(started(epoch)))
+            self.orders.append(epoch)
+        return next(self.left)
+
+
+def started(epoch):
     made = loader()
-    first = [next(iter(made)).tolist() for _ in range(2)]
-    assert first + listed(made) == listed(loader())
+    made.load_state_dict(made.state_dict() | {"epoch": epoch})
+    return made
 
 
-def test_one_cursor_has_one_loop():
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("seed", range(ROUNDS))
+def test_loops_of_every_pattern(seed, workers):
+    """Loops that are begun, left, side by side and inside of each other, drawn from at random: each
+    gives all batches once, in an order of its own, and a state taken anywhere gives the rest."""
+    draw = random.Random(seed)
+    made, orders = loader(workers=workers), []
+    ours, theirs = [iter(made)], [Pass(orders)]
+    for _ in range(30):
+        if draw.random() < 0.2 or not ours:
+            ours.append(iter(made))
+            theirs.append(Pass(orders))
+        i = draw.randrange(len(ours))
+        expected = next(theirs[i], None)
+        found = next(ours[i], None)
+        assert (None if found is None else found.tolist()) == expected
+        if expected is not None and draw.random() < 0.3:
+            other = loader()
+            other.load_state_dict(made.state_dict())
+            rest = list(theirs[i].left)
+            assert listed(other) == rest and listed(ours[i]) == rest
+        if expected is None or draw.random() < 0.2:
+            del ours[i], theirs[i]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_loops_as_with_torch(workers):
+    """The batches that each program sees, whatever it does with the loader meanwhile."""
+    from torch.utils.data import DataLoader as TorchLoader
+
+    def peek(made):
+        return [next(iter(made)).tolist(), *[b.tolist() for b in made]]
+
+    def left(made):
+        seen = []
+        for _ in range(2):
+            for k, batch in enumerate(made):
+                seen.append(batch.tolist())
+                if k == 1:
+                    break
+        return seen
+
+    def nested(made):
+        return [(a.tolist(), b.tolist()) for a in made for b in made]
+
+    def zipped(made):
+        return [(a.tolist(), b.tolist()) for a, b in zip(made, made, strict=True)]
+
+    def staggered(made):
+        first, second = iter(made), iter(made)
+        return [next(first).tolist(), *[b.tolist() for b in second], *[b.tolist() for b in first]]
+
+    for program in (peek, left, nested, zipped, staggered):
+        made = DataLoader(list(range(11)), 3, workers=workers)
+        assert program(made) == program(TorchLoader(list(range(11)), 3)), program.__name__
+
+
+def test_a_loop_is_over_when_a_state_is_loaded():
     made = loader(workers=1)
     outer = iter(made)
     next(outer)
-    next(iter(made))
-    with pytest.raises(errors.ArgumentError, match="another one has begun"):
-        next(outer)
-    assert made.position == 2
-    outer = iter(made)
     made.load_state_dict(loader().state_dict())
     with pytest.raises(errors.ArgumentError, match="a state was loaded"):
         next(outer)
+
+
+def test_all_batches_leave_the_cursor():
+    made = loader()
+    batches = iter(made)
+    first, state = next(batches).tolist(), made.state_dict()
+    assert [b.tolist() for b in made.all_batches()] == listed(loader())
+    assert made.state_dict() == state
+    assert [first, *[b.tolist() for b in batches]] == listed(loader())
 
 
 def test_shuffles_are_uniform():
@@ -229,6 +309,7 @@ def test_a_failing_sample_is_raised_where_its_batch_would_come(workers):
     assert caught.value.__notes__ == ["DataLoader: at sample 5 of the dataset, in epoch 0"]
     assert not data_threads()
     made.dataset.failing = None
+    made.load_state_dict(made.state_dict())
     assert listed(made) == [[4, 5], [6, 7], [8, 9], [10, 11]]
 
 
@@ -266,6 +347,7 @@ def test_an_interrupt_while_waiting_stops_the_threads_and_keeps_the_cursor(worke
             seen += batch.tolist()
     made.dataset.asked.append(4)
     assert seen == [0, 1, 2, 3] and made.position == 4 and not data_threads()
+    made.load_state_dict(made.state_dict())
     assert seen + flat(made) == list(range(12))
 
 

@@ -256,3 +256,14 @@ def test_saving_and_averages_that_are_not_there(tmp_path):
         trainer(tmp_path).save()
     with pytest.raises(errors.ArgumentError, match="there is no EMA"):
         trainer().evaluate(loader(), averaged=True)
+
+
+def test_a_model_whose_parameters_were_replaced_since():
+    model = wf.nn.Linear(2, 1)
+    run = wf.train.Trainer(
+        model, wf.optim.SGD(model, lr=0.1), wf.nn.functional.mse_loss, progress=False
+    )
+    model.weight = wf.Parameter(wf.zeros((1, 2)))
+    data = wf.train.TensorDataset(wf.ones((4, 2)), wf.ones((4, 1)))
+    with pytest.raises(errors.ArgumentError, match="changes weight, which the model does not hold"):
+        run.fit(wf.train.DataLoader(data, 2), epochs=1)

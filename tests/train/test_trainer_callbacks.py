@@ -36,9 +36,10 @@ def test_the_moments_in_their_order(tmp_path):
     noting = Noting()
     run = trainer(tmp_path, accumulate=4, save_every=2, callbacks=[noting])
     run.fit(loader(), epochs=2, validation=loader())  # 7 batches: 2 steps in an epoch
-    epoch = ["step_end", "step_end", "save", "validation_end", "epoch_end"]
-    names = ["fit_start", *epoch, *epoch, "save", "fit_end"]
-    steps = [0, 1, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4]
+    save = ["save_start", "save"]
+    epoch = ["step_end", "step_end", *save, "validation_end", "epoch_end"]
+    names = ["fit_start", *epoch, *epoch, *save, "fit_end"]
+    steps = [0, 1, 2, 2, 2, 2, 2, 3, 4, 4, 4, 4, 4, 4, 4, 4]
     assert noting.moments == [(f"on_{n}", s) for n, s in zip(names, steps, strict=True)]
 
 
@@ -324,8 +325,23 @@ def test_curves(tmp_path):
     assert coloured(1, orange) == coloured(2, orange) == 0
 
 
-def test_curves_are_drawn_at_every_save(tmp_path):
-    path, seen = tmp_path / "curves.png", []
+def test_curves_are_drawn_at_saves_that_are_not_too_close(tmp_path, monkeypatch):
+    path, seen, now, drawn = tmp_path / "curves.png", [], [0.0], []
+    monkeypatch.setattr("weft.train.curves.perf_counter", lambda: now[0])
+
+    def draw(history, path):
+        drawn.append(len(history))
+        now[0] += 1.0  # a picture takes a second, and a step nine
+
+    class Tick(wf.train.Callback):
+        def on_step_end(self, trainer, row):
+            now[0] += 9.0
+
+    monkeypatch.setattr("weft.train.curves.draw_curves", draw)
+    run = trainer(tmp_path / "a", save_every=1, callbacks=[Tick(), wf.train.Curves(path)])
+    run.fit(loader(), steps=8)
+    assert drawn == [1, 4, 7, 8]
+    monkeypatch.undo()
 
     class Look(wf.train.Callback):
         def on_step_end(self, trainer, row):
@@ -414,7 +430,7 @@ def test_event_files_every_few_steps_and_after_a_resume(tmp_path):
     found = events(tmp_path / "events")
     assert [step for step, _ in scalars(found, "train/loss")] == [3, 6]
     started = [e.step for e in found if e.HasField("session_log") and e.session_log.status == 1]
-    assert started == [5]  # what an earlier file has from here on is void
+    assert started == [0, 4]  # what an earlier file has from here on is void
 
 
 def test_event_files_of_a_run_that_fails(tmp_path):

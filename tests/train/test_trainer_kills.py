@@ -31,6 +31,16 @@ def test_killed_runs(tmp_path):
     assert kills == KILLS and runs > KILLS / 10 and cut > 0  # some kills met a save
 
 
+def test_event_files_of_killed_runs(tmp_path):
+    every = "1" if SOAK else "13"
+    command = [sys.executable, "-m", "tests.train.killed_events", str(tmp_path), every]
+    path = os.pathsep.join([str(Path(wf.__file__).parents[1]), str(ROOT)])
+    environment = os.environ | {"PYTHONPATH": path}
+    run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert int(run.stdout) >= 5
+
+
 def train(directory, steps: int) -> None:
     validation = loader(shuffle=False)
     full_trainer(directory).fit(loader(), steps=steps, validation=validation, resume="auto")

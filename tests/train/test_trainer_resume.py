@@ -85,6 +85,7 @@ def test_a_finished_run_goes_on_without_a_step(tmp_path, whole):
     run = full_trainer(tmp_path)
     options = {"epochs": 4, "validation": loader(shuffle=False, batch_size=9), "resume": "auto"}
     history = run.fit(loader(), **options)
+    assert "nothing to do: the run is at step 16, epoch 4" in run.idle
     assert history["loss"] == whole.extra["history"]["train"]["loss"].tolist()
     assert manifest.stat().st_mtime_ns == before and run.step == 16
 

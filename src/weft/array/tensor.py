@@ -147,9 +147,13 @@ class Tensor(Value):
     def grad(self, value):
         node = self._node
         if node.__class__ is not Leaf:
-            raise errors.GradientError(
-                "grad: only a leaf that requires a gradient has a .grad to set; this is none"
-            )
+            if value is not None:
+                raise errors.GradientError(
+                    "grad: only a leaf that requires a gradient has a .grad to set; this is none"
+                )
+            if node.__class__ is Node and node.extra is not None:
+                node.extra.grad = None
+            return  # there is none to forget
         node.grad = None if value is None else self._as_gradient(value)
 
     def _as_gradient(self, value):

@@ -11,6 +11,7 @@ from contextvars import Context, copy_context
 from queue import SimpleQueue
 from threading import Lock, Thread
 
+from ..core.warned import note_caller
 from . import blas
 
 # More would wait for Python's lock, which each tile takes a few times.
@@ -52,7 +53,9 @@ def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> 
     with blas.alone():
         jobs = _jobs(count - 1)
         for _ in range(count - 1):
-            jobs.put((copy_context(), left, worker, done))
+            context = copy_context()
+            context.run(note_caller)
+            jobs.put((context, left, worker, done))
         try:
             do = worker()
             for piece in left:

@@ -17,7 +17,8 @@ _STANDARD = os.path.dirname(os.__file__) + os.sep
 _ARRAY_LIBRARIES = tuple(
     os.path.join(_PACKAGES, name, "") for name in ("numpy", "scipy", "sklearn", "torch")
 )
-_LIBRARIES = (str(Path(__file__).parent.parent) + os.sep, *_ARRAY_LIBRARIES)
+_FILES = str(Path(__file__).parent.parent) + os.sep
+_LIBRARIES = (_FILES, *_ARRAY_LIBRARIES)
 _PACKAGE = __name__.partition(".")[0] + "."
 _STORES = {opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in opmap}
 
@@ -30,16 +31,21 @@ INTERNAL: dict[str, bool] = {}
 def user_frame(frame: FrameType) -> FrameType:
     """The innermost frame, from this one outwards, that runs the user's code."""
     while frame.f_back is not None and (
-        is_internal(frame.f_code.co_filename) or _is_generated(frame)
+        is_internal(frame.f_code.co_filename) or is_generated(frame)
     ):
         frame = frame.f_back
     return frame
 
 
-def _is_generated(frame: FrameType) -> bool:
+def is_generated(frame: FrameType) -> bool:
     """Whether the frame runs what `dataclass` wrote for one of this package's classes."""
     module = frame.f_globals.get("__name__", "")
     return frame.f_code.co_filename == "<string>" and module.startswith(_PACKAGE)
+
+
+def is_of_this_package(frame: FrameType) -> bool:
+    """Whether the frame runs code of this package."""
+    return frame.f_code.co_filename.startswith(_FILES)
 
 
 def is_internal(filename: str) -> bool:

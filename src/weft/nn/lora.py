@@ -65,7 +65,9 @@ class LoRALinear(Module):
         device = base.weight.device
         self.lora_A = parameter((rank, in_features), device, dtypes.float32)
         self.lora_B = parameter((out_features, rank), device, dtypes.float32)
-        self._base = None
+        # The base's weight while the update is in `weight`: a buffer, so that it goes where the
+        # layer goes.
+        self.register_buffer("_base", None, persistent=False)
         self.reset_lora_parameters()
 
     @classmethod
@@ -104,18 +106,37 @@ class LoRALinear(Module):
     def merge(self) -> None:
         """Add the update to the weight, so that the layer is as quick as its base.
 
-        A copy of the base's weight is kept until `unmerge()`, which restores it bit for bit. A
-        state that is saved meanwhile has the merged weight beside A and B, which a layer that
-        loads it would add once more; and a weight that is loaded meanwhile is lost. Unmerge first.
+        A copy of the base's weight is kept until `unmerge()`, which restores it bit for bit. It
+        is also what `state_dict()` gives meanwhile, and what `load_state_dict()` changes: a state
+        is the same whether the update is in the weight or not, and a state that is loaded is
+        merged anew.
         """
         if self.merged:
             raise errors.ArgumentError("merge: the update is in the weight already")
         with no_grad():
-            weight = self.weight.detach()
-            update = matmul(self.lora_B.detach(), self.lora_A.detach()) * self.scaling
-            self._base = weight.clone()
-            wide = dtypes.promote(weight.dtype, update.dtype)
-            copy_(self.weight, cast(cast(weight, wide) + cast(update, wide), weight.dtype))
+            self._base = self.weight.detach().clone()
+            self._merge_into_weight()
+
+    def _merge_into_weight(self) -> None:
+        weight = self._base
+        update = matmul(self.lora_B.detach(), self.lora_A.detach()) * self.scaling
+        wide = dtypes.promote(weight.dtype, update.dtype)
+        copy_(self.weight, cast(cast(weight, wide) + cast(update, wide), weight.dtype))
+
+    def _state(self):
+        own = super()._state()
+        return own | {"weight": self._base} if self.merged else own
+
+    def _state_loaded(self) -> None:
+        if self.merged:
+            self._merge_into_weight()
+
+    def _check_replaced(self, names: set[str]) -> None:
+        if self.merged and names & {"weight", "lora_A", "lora_B"}:
+            raise errors.ArgumentError(
+                f"functional_call: other tensors for {', '.join(sorted(names))} of an adapter "
+                "whose update is in its weight; call unmerge() first"
+            )
 
     def unmerge(self) -> None:
         """Put the base's weight back."""

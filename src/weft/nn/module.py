@@ -102,13 +102,21 @@ class Module(Registry):
         """
         state = {}
         for where, module in self.named_modules(prefix.removesuffix("."), remove_duplicate=False):
-            held = module._parameters | {
-                n: b for n, b in module._buffers.items() if n not in module._transient
-            }
-            for name, x in held.items():
+            for name, x in module._state().items():
                 if x is not None:
                     state[f"{where}.{name}" if where else name] = x if keep_vars else x.detach()
         return state
+
+    def _state(self) -> dict[str, Any]:
+        """What this module itself saves and loads, by name."""
+        kept = {n: b for n, b in self._buffers.items() if n not in self._transient}
+        return self._parameters | kept
+
+    def _state_loaded(self) -> None:
+        """Called when a state was copied into what `_state` gives."""
+
+    def _check_replaced(self, names: set[str]) -> None:
+        """Refuse other tensors in the place of its own of these names, if they make no sense."""
 
     def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> LoadedKeys:
         """Copy values into the memory of the parameters and buffers, which keep their dtype.

@@ -39,6 +39,8 @@ def load(module, state: dict[str, Any], strict: bool) -> LoadedKeys:
     with no_grad():
         for name, value in found.items():
             copy_(own[name], value)
+        for part in module.modules():
+            part._state_loaded()
     return LoadedKeys(missing, unexpected)
 
 

@@ -139,6 +139,10 @@ def functional_call(module, state: dict[str, Any], *args, **kwargs) -> Any:
             f"functional_call: {', '.join(map(repr, unknown))} in the state, which "
             f"{type(module).__name__} does not hold; it has {', '.join(own) or 'nothing'}"
         )
+    for where, part in module.named_modules():
+        part._check_replaced(
+            {n for n in part._parameters if (f"{where}.{n}" if where else n) in state}
+        )
     replaced: dict[int, Any] = {}
     for name, value in state.items():
         if replaced.setdefault(id(own[name]), value) is not value:

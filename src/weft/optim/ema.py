@@ -69,6 +69,7 @@ class EMA:
     def update(self, params=None) -> None:
         """Move the averages towards the parameters, or towards those that are given."""
         self.refuse_swapped("update")
+        self.decay = _check_decay("EMA", self.decay)
         chosen = self._entries if params is None else [p for _, p in named(params)]
         entries = [self._entry(p) for p in chosen]
         staging = current.get().staging
@@ -240,7 +241,9 @@ class EMAOptimizer:
     def state_dict(self) -> dict[str, Any]:
         """The optimizer's state and the averages'."""
         ema = self.ema.state_dict()
-        ema["averages"] |= self._pending
+        # The optimizer's keys as they are now: positions change where its groups do.
+        found = [(e.key, e.param) for e in self.optimizer.entries() if e.param in self.ema]
+        ema["averages"] = {key: self.ema.average_of(p) for key, p in found} | self._pending
         return {"optimizer": self.optimizer.state_dict(), "ema": ema}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:

@@ -12,7 +12,7 @@ from ..transform.backward import enable_grad
 from . import configs, state
 from .line_search import LineSearch, Trial
 from .optimizer import Optimizer
-from .parameters import raw_gradient
+from .parameters import Entry, raw_gradient
 from .walk import flat, working_dtype, write_flat
 
 # Less curvature would leave the approximation of the inverse Hessian indefinite.
@@ -43,6 +43,7 @@ class LBFGS(Optimizer):
     Config = configs.LBFGSConfig
 
     def __init__(self, params=None, config=None, **options):
+        self._of_grouping: int | None = None
         super().__init__(params, config, **options)
         self.memory = _empty()
 
@@ -53,9 +54,20 @@ class LBFGS(Optimizer):
                 "LBFGS: all parameters are in one group; make an optimizer for each of several"
             )
         super().add_param_group(group)
-        places = {e.param.device for e in self.entries()}
-        if len(places) > 1:
-            raise errors.DeviceError(f"LBFGS: parameters on {sorted(places)}, expected one device")
+        self.entries()
+
+    def entries(self) -> list[Entry]:
+        """The parameters of the one group; when they are others, the history begins anew."""
+        found = super().entries()
+        places = {e.param.device for e in found}
+        if len(self.param_groups) > 1 or len(places) > 1:
+            raise errors.ArgumentError(
+                f"LBFGS: {len(self.param_groups)} groups of parameters, on {sorted(places)}; "
+                "expected one group on one device: make an optimizer for each of several"
+            )
+        if self._of_grouping != self.grouping:
+            self.memory, self._of_grouping = _empty(), self.grouping
+        return found
 
     def step(self, closure=None):
         """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
@@ -64,7 +76,7 @@ class LBFGS(Optimizer):
                 "LBFGS.step: expected a function that zeroes the gradients, computes the loss, "
                 "calls backward() and returns the loss"
             )
-        if not self._entries:
+        if not self.entries():
             raise errors.ArgumentError("LBFGS.step: there are no parameters; give them first")
         refuse_staging("LBFGS.step", "compile the closure instead, and step outside of it")
         self._check_groups()
@@ -124,7 +136,7 @@ class LBFGS(Optimizer):
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
         what = "LBFGS.load_state_dict"
-        if not self._entries:
+        if not self.entries():
             raise errors.ArgumentError(f"{what}: give the optimizer its parameters first")
         state.check_form(what, self, saved)
         own = dict(saved["state"].get("*", {}))

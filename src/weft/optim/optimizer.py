@@ -17,9 +17,9 @@ from ..core.value import TENSORS, seen, wrap
 from ..transform.backward import enable_grad
 from . import staged, state
 from .configs import Config, checked_number
+from .membership import Grouped, as_read, regroup
 from .parameters import (
     Entry,
-    check_parameter,
     gradient_pairs,
     group_options,
     groups_of,
@@ -56,6 +56,7 @@ class Optimizer:
     traced: ClassVar[bool] = True  # whether the rule is arithmetic only
     started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
     shaping: ClassVar[tuple[str, ...]] = ()  # the options that decide on the arrays of a state
+    switched_on: ClassVar[dict[str, Any]] = {}  # settings under which a state has all its arrays
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
@@ -71,14 +72,16 @@ class Optimizer:
             if config is not None:
                 raise errors.ArgumentError(f"{self._name}: two configs; parameters come first")
             params, config = None, params
-        self.config: Any = self._read_config(config, options)
+        self._config: Any = self._read_config(config, options)
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[str, dict[str, Any]] = {}
         self.takes_more = params is None  # whether steps may bring new parameters
         self.changed: list[Any] = []  # the parameters that the last step changed
+        self.grouping = 0  # counts the changes of who belongs to which group
         self._entries: dict[Any, Entry] = {}
-        self._ratios: list[float] = []  # of a group's own learning rate to the config's
+        self._grouped: list[Grouped] = []  # the groups as they were last read
         self._pending: dict[str, dict] = {}  # loaded before the parameters came
+        self._pending_group: dict[str, Any] = {}  # the settings that were loaded with them
         self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
         if params is not None:
             for group in groups_of(params):
@@ -89,6 +92,20 @@ class Optimizer:
     @property
     def _name(self) -> str:
         return type(self).__name__
+
+    @property
+    def config(self) -> Any:
+        """What groups begin with; `set_lr` changes its learning rate."""
+        return self._config
+
+    @property
+    def lr(self) -> float | None:
+        """The learning rate, which groups scale; assigning it is `set_lr`."""
+        return self.config.lr
+
+    @lr.setter
+    def lr(self, lr: float) -> None:
+        self.set_lr(lr)
 
     def _read_config(self, config, options: dict[str, Any]):
         given = self.Config.read(options)
@@ -109,51 +126,35 @@ class Optimizer:
     def add_param_group(self, group) -> None:
         """Add parameters: a `ParameterGroup`, a dict with "params", or what holds parameters."""
         pairs, options = group_options(group)
+        self.read_groups()
+        params = [p if name is None else (name, p) for name, p in pairs]
+        regroup(self, [*self.param_groups, {"params": params, **options}])
+        self._pending_group = {}
+
+    def _settings(self, options: dict[str, Any]) -> dict[str, Any]:
+        """What a group has beside its parameters: the options, else what the config says."""
+        options = self._pending_group | options
         scale = checked_number(self._name, "lr_scale", options.pop("lr_scale", 1.0))
         label = options.pop("name", None)
         own = asdict(replace(self.config, **self.Config.read(options)))
-        settings = {"params": [], "name": label, "lr_scale": scale, **own}
-        entries = self._new_entries(pairs, settings)
-        relative = own["lr"] is not None and own["lr"] != self.config.lr and self.config.lr
-        self._ratios.append(own["lr"] / self.config.lr if relative else 1.0)
-        self.param_groups.append(settings)
-        for entry in entries:
-            self._bind(entry)
-
-    def _new_entries(self, pairs, settings: dict) -> list[Entry]:
-        entries: list[Entry] = []
-        keys, params = {e.key for e in self._entries.values()}, set(self._entries)
-        for name, p in pairs:
-            check_parameter(self._name, p)
-            key = str(len(params)) if name is None else name
-            if p in params or key in keys:
-                raise errors.ArgumentError(
-                    f"{self._name}: the parameter {key!r} was given twice; each belongs to one "
-                    "group, under a name of its own"
-                )
-            self._check_shape(key, p)
-            entries.append(Entry(p, key, settings))
-            keys.add(key)
-            params.add(p)
-        return entries
+        return {"name": label, "lr_scale": scale, **own}
 
     def _check_shape(self, key: str, p) -> None:
         """Refuse parameters whose shape or dtype the rule does not take."""
 
-    def _bind(self, entry: Entry) -> None:
-        if entry.key in self._pending:
-            saved = {entry.key: self._pending[entry.key]}
-            self.state |= state.checked(self, {entry.key: entry}, saved)
-            del self._pending[entry.key]
-        entry.group["params"].append(entry.param)
-        self._entries[entry.param] = entry
-
     def entries(self) -> list[Entry]:
         """The parameters with the keys of their states and their groups, in order."""
+        self.read_groups()
         return list(self._entries.values())
+
+    def read_groups(self) -> None:
+        """Take notice of what was changed in `param_groups` by hand."""
+        if not as_read(self._grouped, self.param_groups):
+            regroup(self, self.param_groups)
 
     def entry_of(self, param, name: str | None = None) -> Entry:
         """The entry of a parameter, which is added if the optimizer was made without any."""
+        self.read_groups()
         if type(param) in TENSORS and param in self._entries:
             return self._entries[param]
         if not self.takes_more:
@@ -163,24 +164,29 @@ class Optimizer:
             )
         if not self.param_groups:
             self.add_param_group([])
-        (entry,) = self._new_entries([(name, param)], self.param_groups[0])
-        self._bind(entry)
-        return entry
+        self.param_groups[0]["params"].append(param if name is None else (name, param))
+        try:
+            self.read_groups()
+        except errors.WeftError:
+            self.param_groups[0]["params"].pop()
+            raise
+        return self._entries[param]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients of all parameters, or fill them with zeros."""
-        for entry in self._entries.values():
+        for entry in self.entries():
             p = entry.param
-            if p.requires_grad and set_to_none:
+            if set_to_none:
                 p.grad = None
-            elif p.requires_grad and p.grad is not None:
+            elif p.grad is not None:
                 p.grad = zeros_like(p.detach())
 
     def set_lr(self, lr: float) -> None:
         """Set the learning rate; groups with one of their own keep its ratio to this one."""
-        self.config = replace(self.config, lr=lr)
-        for group, ratio in zip(self.param_groups, self._ratios, strict=True):
-            group["lr"] = self.config.lr * ratio
+        self._config = replace(self.config, lr=lr)
+        self.read_groups()
+        for known in self._grouped:
+            known.group["lr"] = self.config.lr * known.ratio
 
     # Steps
 
@@ -240,7 +246,7 @@ class Optimizer:
         return wrap(raw - moved)
 
     def _only_entry(self, what: str, grad) -> Entry:
-        if not self._entries:
+        if not self.entries():
             raw = grad._data
             zero = BACKENDS[type(raw)].full(grad.shape, 0, grad.dtype, grad.device)
             return self.entry_of(wrap(zero))
@@ -270,7 +276,7 @@ class Optimizer:
             )
         for name in set(given) - names:
             del group[name]
-        group.update(asdict(self.Config(**read)))
+        group.update(asdict(replace(self.config, **read)))
         return {name: group[name] for name in names}
 
     # State
@@ -298,11 +304,23 @@ class Optimizer:
         if entry.fitted is None or entry.fitted[0] != like or entry.key not in self.state:
             slots = self.slots(entry.group, p)
             own = self.state.setdefault(entry.key, dict(self.started))
+            self._check_slots(entry, slots, own)
             for name, slot in slots.items():
                 own[name] = slot.fitted(own.get(name))
             every = tuple([s.every for s in slots.values()])
             entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
         return entry.fitted[1:]
+
+    def _check_slots(self, entry: Entry, slots: dict[str, state.Slot], own: dict[str, Any]) -> None:
+        """Refuse settings that a state which has begun cannot follow."""
+        for name, slot in slots.items():
+            found = tuple(own[name].shape) if name in own else slot.shape
+            if found != slot.shape:
+                raise errors.ArgumentError(
+                    f"{self._name}: {name} of {entry.key!r} has the shape {found}, and its "
+                    f"settings ({', '.join(self.shaping)}) or its own shape {entry.param.shape} "
+                    f"ask for {slot.shape} now; change them back, or begin anew with reset()"
+                )
 
     def settle(self, entry: Entry) -> None:
         """Make a parameter's state, or bring it in line with the settings of its group."""
@@ -324,6 +342,10 @@ class Optimizer:
         """The arrays of a parameter's state."""
         return {}
 
+    def upgraded(self, own: dict[str, Any]) -> dict[str, Any]:
+        """A parameter's saved state, where an earlier version may have saved it, as of this one."""
+        return own
+
     def rule_of(self, own: dict[str, Any]) -> Callable:
         """The rule for a parameter with this state."""
         return type(self).rule
@@ -337,6 +359,7 @@ class Optimizer:
         """Forget all state: the next step is a first one."""
         self.state.clear()
         self._pending.clear()
+        self._pending_group = {}
 
     def state_dict(self) -> dict[str, Any]:
         """The state by parameter (its name, else its position), the groups and the config."""

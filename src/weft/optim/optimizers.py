@@ -56,10 +56,20 @@ class SGD(Optimizer):
 
     Config = configs.SGDConfig
     rule = staticmethod(rules.sgd)
+    started = {"step": 0, "momentum_step": 0}  # noqa: RUF012
     shaping = ("momentum",)
+    switched_on = {"momentum": 0.9}  # noqa: RUF012
 
     def slots(self, group, p):
         return {"momentum_buffer": like(p)} if group["momentum"] else {}
+
+    def numbers(self, group, own):
+        own["momentum_step"] += bool(group["momentum"])
+        return {**super().numbers(group, own), "t": own["momentum_step"]}
+
+    def upgraded(self, own):
+        begun = own.get("step", 0) if "momentum_buffer" in own else 0
+        return {"momentum_step": begun, **own}
 
 
 class Adam(_Moments):
@@ -76,6 +86,7 @@ class Adam(_Moments):
     Config = configs.AdamConfig
     rule = staticmethod(rules.adam)
     shaping = ("amsgrad",)
+    switched_on = {"amsgrad": True}  # noqa: RUF012
 
     def slots(self, group, p):
         return _moments(p, group["amsgrad"])
@@ -87,6 +98,7 @@ class AdamW(_Moments):
     Config = configs.AdamWConfig
     rule = staticmethod(rules.adamw)
     shaping = ("amsgrad",)
+    switched_on = {"amsgrad": True}  # noqa: RUF012
 
     def slots(self, group, p):
         return _moments(p, group["amsgrad"])
@@ -123,6 +135,7 @@ class RMSprop(Optimizer):
     Config = configs.RMSpropConfig
     rule = staticmethod(rules.rmsprop)
     shaping = ("centered", "momentum")
+    switched_on = {"centered": True, "momentum": 0.9}  # noqa: RUF012
 
     def slots(self, group, p):
         names = ["square_avg"]
@@ -184,6 +197,7 @@ class Adafactor(_Real):
     Config = configs.AdafactorConfig
     rule = staticmethod(whole_rules.adafactor)
     shaping = ("beta1",)
+    switched_on = {"beta1": 0.9}  # noqa: RUF012
 
     def slots(self, group, p):
         shape = tuple(p.shape)

@@ -40,11 +40,15 @@ class ParameterGroup:
 
 @dataclass(eq=False)
 class Entry:
-    """A parameter of an optimizer: the key of its state, its group, and what its state fits."""
+    """A parameter of an optimizer: the key of its state, its group, and what its state fits.
+
+    name  the one that it was given; without one, the key is its position
+    """
 
     param: Any
     key: str
     group: dict[str, Any]
+    name: str | None = None
     fitted: Any = None
 
 

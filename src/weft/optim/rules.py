@@ -13,7 +13,7 @@ from ..ops.elementwise import maximum, sqrt
 
 
 def sgd(p, g, b=None, *, lr, momentum, dampening, nesterov, weight_decay, maximize, t):
-    """Gradient descent; b is the momentum, which begins with the first gradient."""
+    """Gradient descent; b is the momentum, which begins with its first gradient, at t = 1."""
     g = _penalised(p, g, weight_decay, maximize)
     if b is None:
         return (p - g * lr,)

@@ -121,23 +121,25 @@ def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
 
 def _depend_on_settings(optimizer, staging) -> None:
     """The settings that rules branch on, or that are not read at each call."""
-    groups = optimizer.param_groups
-    static = [name for name in groups[0] if name not in ("params", "name", "lr", "lr_scale")]
-    looked = [name for name in groups[0] if name not in ("params", "name")]
-    look = itemgetter(*looked)
+    optimizer._check_groups()  # in the config's spelling from here on
+    first = optimizer.param_groups[0]
+    static = [name for name in first if name not in ("params", "name", "lr", "lr_scale")]
+    look = itemgetter(*[name for name in first if name not in ("params", "name")])
     known: list = [None, None]  # the groups as they were last, and what that comes to
 
     def settings() -> list:
-        now = [*map(len, groups), *map(look, groups)]
+        optimizer.read_groups()
+        groups = optimizer.param_groups
+        now = [optimizer.grouping, *map(len, groups), *map(look, groups)]
         if now != known[0]:
             optimizer._check_groups()
-            now = [*map(len, groups), *map(look, groups)]
+            now = [optimizer.grouping, *map(len, groups), *map(look, groups)]
             read = [[group["lr"] is None, *[group[name] for name in static]] for group in groups]
-            known[:] = now, read
+            known[:] = now, [optimizer.grouping, *read]
         return known[1]
 
     name = staging.name_of(optimizer, type(optimizer).__name__)
-    staging.depends(f"{name}'s settings ({', '.join(static)})", settings)
+    staging.depends(f"{name}'s settings (params, {', '.join(static)})", settings)
 
 
 def _equally_far(optimizer, pairs, slots) -> list[list[Entry]]:

@@ -1,6 +1,6 @@
 """The state of an optimizer: its arrays, and how it is saved and brought back."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from math import prod
 from typing import Any
@@ -63,22 +63,33 @@ def real_size(p) -> int:
 def dumped(optimizer) -> dict[str, Any]:
     """Copies of all state, as tensors and plain numbers."""
     groups = []
+    entries = optimizer.entries()
     for group in optimizer.param_groups:
-        keys = [e.key for e in optimizer.entries() if e.group is group]
+        keys = [e.key for e in entries if e.group is group]
         groups.append({**group, "params": keys})
     saved = dict(optimizer._pending)
-    for e in optimizer.entries():
+    for e in entries:
         if e.key in optimizer.state:
-            slots = optimizer.slots(e.group, e.param._data)
-            own = optimizer.state[e.key]
-            numbers = {name: own[name] for name in optimizer.started}
-            saved[e.key] = numbers | {n: _copied(own[n]) for n in slots if n in own}
+            saved[e.key] = _dumped(optimizer, e)
     return {
         "optimizer": type(optimizer).__name__,
         "config": asdict(optimizer.config),
         "state": saved,
         "param_groups": groups,
+        "lr_ratios": [known.ratio for known in optimizer._grouped],
     }
+
+
+def _dumped(optimizer, entry) -> dict[str, Any]:
+    """One parameter's numbers, and its arrays: those that its settings ask for, which begin at its
+    next step if they were asked for since the last, and those that they asked for before.
+    """
+    own, p = optimizer.state[entry.key], entry.param._data
+    slots = optimizer.slots(entry.group, p)
+    known = optimizer.slots(entry.group | optimizer.switched_on, p)
+    kept = {name: _copied(own[name]) for name in known if name in own}
+    begun = {name: wrap(slot.made()) for name, slot in slots.items() if name not in own}
+    return {name: own[name] for name in optimizer.started} | kept | begun
 
 
 def _copied(raw):
@@ -97,15 +108,21 @@ def load(optimizer, saved: Mapping[str, Any]) -> None:
                 f"{what}: the state has {len(saved['param_groups'])} groups and the optimizer no "
                 "parameters yet; give it its groups first"
             )
-        optimizer._pending, optimizer.config = dict(states), config
+        optimizer._pending, optimizer._config = dict(states), config
+        for settings in saved["param_groups"]:
+            optimizer._pending_group = {k: v for k, v in settings.items() if k != "params"}
         return
     entries = {e.key: e for e in optimizer.entries()}
     groups = _checked_groups(what, optimizer, saved["param_groups"])
     differences({k: 0 for k in entries}, {k: 0 for k in [*entries, *states]}).refuse(what)
-    loaded = checked(optimizer, entries, states, groups)
-    optimizer.config = config
+    order = {id(g): settings for g, settings in zip(optimizer.param_groups, groups, strict=True)}
+    loaded = checked(optimizer, entries, states, lambda e: order[id(e.group)])
+    optimizer._config = config
     for group, settings in zip(optimizer.param_groups, groups, strict=True):
         group.update({k: v for k, v in settings.items() if k != "params"})
+    if "lr_ratios" in saved:  # earlier versions did not save them
+        ratios = zip(optimizer._grouped, saved["lr_ratios"], strict=True)
+        optimizer._grouped = [known._replace(ratio=ratio) for known, ratio in ratios]
     optimizer.state = loaded
 
 
@@ -137,15 +154,19 @@ def _checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
     return list(saved)
 
 
-def checked(optimizer, entries, states, groups=None) -> dict[str, dict[str, Any]]:
-    """Saved states as raw arrays and numbers, if they fit the parameters."""
+def checked(optimizer, entries, states, settings: Callable) -> dict[str, dict[str, Any]]:
+    """Saved states as raw arrays and numbers, if they fit the parameters.
+
+    settings: entry -> those of its group, to which the states belong
+    """
     what = f"{type(optimizer).__name__}.load_state_dict"
-    order = {id(g): i for i, g in enumerate(optimizer.param_groups)}
     expected, found, slots = {}, {}, {}
     for key, own in states.items():
-        e = entries[key]
-        group = groups[order[id(e.group)]] if groups else e.group
-        slots[key] = optimizer.slots(group, e.param._data)
+        group, p = settings(entries[key]), entries[key].param._data
+        states[key] = own = optimizer.upgraded(own)
+        known = optimizer.slots(group | optimizer.switched_on, p)
+        asked = optimizer.slots(group, p)
+        slots[key] = {name: s for name, s in known.items() if name in asked or name in own} | asked
         expected |= {f"{key}.{n}": v for n, v in (optimizer.started | slots[key]).items()}
         found |= {f"{key}.{n}": v for n, v in own.items()}
     differences(expected, found).refuse(what)

@@ -43,6 +43,12 @@ def check_model(model) -> None:
         )
 
 
+def device_of(model) -> str | None:
+    """Where the model's parameters are; None if they are on several devices, or there are none."""
+    found = {p.device for p in model.parameters()}
+    return found.pop() if len(found) == 1 else None
+
+
 def _base(optimizer) -> Optimizer:
     """The optimizer inside of those that wrap one."""
     while not isinstance(optimizer, Optimizer):

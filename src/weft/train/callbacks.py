@@ -37,6 +37,9 @@ class Callback:
     def on_epoch_end(self, trainer) -> None:
         """After an epoch's last step and validation; `trainer.epoch` is the number of epochs."""
 
+    def on_save_start(self, trainer) -> None:
+        """Before a checkpoint is saved: what must not be older than it is written now."""
+
     def on_save(self, trainer, path: Path) -> None:
         """After a checkpoint was saved."""
 

@@ -1,6 +1,8 @@
 """Putting samples together into a batch."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
+from copy import copy
+from dataclasses import fields, is_dataclass
 from numbers import Number
 from typing import Any
 
@@ -19,31 +21,75 @@ def collate(samples: list) -> Any:
     """Samples of one structure as one: arrays and numbers stacked along a new first axis.
 
     Tensors, NumPy's and PyTorch's arrays and numbers become tensors; dicts, tuples, named tuples
-    and lists are gone through; text stays a list.
+    and lists are gone through; text stays a list. Numbers and NumPy's arrays go to the device of
+    the tensors beside them.
 
     >>> from weft.train.collation import collate
     >>> batch = collate([{"x": [1.0, 2.0], "name": "a"}, {"x": [3.0, 4.0], "name": "b"}])
     >>> [x.tolist() for x in batch["x"]], batch["name"]
     ([[1.0, 3.0], [2.0, 4.0]], ['a', 'b'])
     """
-    return _joined(samples, "sample")
+    places: set[str] = set()
+    _find_devices(samples[0], places)
+    return _joined(samples, "sample", places.pop() if len(places) == 1 else None)
 
 
-def _joined(samples: list, path: str) -> Any:
+def _find_devices(sample, found: set[str]) -> None:
+    """Where the tensors of a sample are."""
+    if type(sample) in TENSORS or is_torch(sample):
+        found.add(sample.device if type(sample) in TENSORS else asarray(sample.detach()).device)
+    elif isinstance(sample, Mapping):
+        for value in sample.values():
+            _find_devices(value, found)
+    elif isinstance(sample, list | tuple):
+        for value in sample:
+            _find_devices(value, found)
+
+
+def placed(batch, device: str | None) -> Any:
+    """A batch with its arrays on a device; None leaves it as it is.
+
+    Dicts, tuples, named tuples, lists and dataclasses are gone through. What is no array stays.
+    """
+    if device is None:
+        return batch
+    if type(batch) in TENSORS:
+        return batch.to(device)
+    if is_torch(batch) or (isinstance(batch, np.ndarray) and batch.dtype.kind in "biufc"):
+        return asarray(batch).to(device)
+    if isinstance(batch, Mapping):
+        made = copy(batch)
+        if isinstance(made, MutableMapping):
+            made.update({k: placed(v, device) for k, v in batch.items()})
+            return made
+        return {k: placed(v, device) for k, v in batch.items()}
+    if isinstance(batch, list | tuple):
+        parts = [placed(x, device) for x in batch]
+        return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
+    if is_dataclass(batch) and not isinstance(batch, type):
+        made = copy(batch)
+        for field in fields(batch):
+            object.__setattr__(made, field.name, placed(getattr(batch, field.name), device))
+        return made
+    return batch
+
+
+def _joined(samples: list, path: str, device: str | None) -> Any:
     first = samples[0]
     if _is_array(first):
-        return _stacked(samples, path)
+        return _stacked(samples, path, device)
     if isinstance(first, _TEXT):
         _alike(samples, path, _TEXT)
         return list(samples)
     if isinstance(first, Mapping):
         _alike(samples, path, Mapping)
         _same(samples, path, "keys", list, lambda s: sorted(map(repr, s)))
-        return {k: _joined([s[k] for s in samples], f"{path}[{k!r}]") for k in first}
+        return {k: _joined([s[k] for s in samples], f"{path}[{k!r}]", device) for k in first}
     if isinstance(first, list | tuple):
         _alike(samples, path, (list, tuple))
         _same(samples, path, "length", len, len)
-        parts = [_joined([s[i] for s in samples], f"{path}[{i}]") for i in range(len(first))]
+        columns = [[s[i] for s in samples] for i in range(len(first))]
+        parts = [_joined(c, f"{path}[{i}]", device) for i, c in enumerate(columns)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     raise errors.DTypeError(
         f"collate: {path} is of type {type(first).__name__}: expected tensors, arrays, numbers or "
@@ -55,16 +101,18 @@ def _is_array(x) -> bool:
     return type(x) in TENSORS or isinstance(x, np.ndarray | Number | np.generic) or is_torch(x)
 
 
-def _stacked(samples: list, path: str):
+def _stacked(samples: list, path: str, device: str | None):
     for i, s in enumerate(samples):
         if not _is_array(s):
             _refuse(path, "type", i, type(samples[0]).__name__, type(s).__name__)
     if isinstance(samples[0], Number) and all(isinstance(s, Number) for s in samples):
-        return asarray(samples)
+        return asarray(samples, device=device)
     if all(type(s) is np.ndarray for s in samples):
         if len({(s.dtype, s.shape) for s in samples}) == 1:
-            return asarray(np.stack(samples))  # a tensor of each would take three times as long
-    boxes = [asarray(s) for s in samples]
+            # A tensor of each would take three times as long.
+            return asarray(np.stack(samples), device=device)
+    own = [type(s) in TENSORS or is_torch(s) for s in samples]
+    boxes = [asarray(s, device=None if o else device) for s, o in zip(samples, own, strict=True)]
     _same(boxes, path, "shape", lambda x: x.shape, lambda x: x.shape)
     return stack(boxes)
 

@@ -3,6 +3,7 @@
 from importlib.util import find_spec
 from io import BytesIO
 from pathlib import Path
+from time import perf_counter
 from typing import Any
 
 from .. import errors
@@ -55,21 +56,37 @@ def _panel(panel: Any, history: History, name: str) -> None:
 
 
 class Curves(Callback):
-    """Draws the curves into a PNG file at every save and at the end of the run.
+    """Draws the curves into a PNG file at saves and at the end of the run.
+
+    A picture takes longer than a small step: at saves it is drawn only if drawing has taken less
+    than a twentieth of the time since it was last drawn. Also a run that fails draws its last.
 
     >>> import weft as wf
     >>> curves = wf.train.Curves("run/curves.png")
     """
 
+    SHARE = 0.05  # of the time may be spent on drawing
+
     def __init__(self, path):
         self.path = Path(path)
+        self._drawn = self._took = 0.0
 
     def _draw(self, trainer) -> None:
         if len(trainer.history):
+            begun = perf_counter()
             draw_curves(trainer.history, self.path)
+            self._drawn = perf_counter()
+            self._took = self._drawn - begun
+
+    def on_fit_start(self, trainer) -> None:
+        self._drawn, self._took = perf_counter(), 0.0
 
     def on_save(self, trainer, path) -> None:
-        self._draw(trainer)
+        if self._took <= self.SHARE * (perf_counter() - self._drawn):
+            self._draw(trainer)
 
     def on_fit_end(self, trainer) -> None:
+        self._draw(trainer)
+
+    def on_error(self, trainer, error) -> None:
         self._draw(trainer)

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from .. import errors
+from ..backend.device import canonical_device
 from ..core.counter import Generator
 from ..core.differences import differences
 from ..core.settings import current
 from .collation import collate as stacked
+from .collation import placed
 from .datasets import gatherer
 from .order import epoch_order, sample_streams
 
@@ -22,9 +24,11 @@ from .order import epoch_order, sample_streams
 class DataLoader:
     """The batches of a dataset, epoch after epoch, with an exact cursor.
 
-    Iterating gives the rest of the current epoch's batches; then the epoch advances. The order is
-    a function of seed and epoch alone, so that a loader that has loaded another's `state_dict()`
-    hands out exactly the batches that the other would have handed out next.
+    A loop goes through all batches of an epoch, and the next loop through those of another one,
+    also if the first was left early: `next(iter(loader))` takes no batch away from it. The order
+    is a function of seed and epoch alone, so that a loader that has loaded another's
+    `state_dict()` hands out exactly the batches that the other's loop would have handed out next.
+    Loops may be inside of each other; the cursor is that of the loop that had the last batch.
 
     Workers are threads, not processes: nothing is pickled and datasets are shared. They help
     where loading leaves Python's interpreter lock: reading files, decoding, NumPy. A dataset and
@@ -42,15 +46,18 @@ class DataLoader:
     collate     list of samples -> batch; by default arrays and numbers are stacked into tensors,
                 through dicts, tuples and lists
     prefetch    batches each worker may be ahead of the loop
+    device      where the batches' arrays go: "cpu", "torch", "cuda", …; by default tensors stay on
+                their device, and numbers and NumPy's arrays come to the tensors of their sample
     transform   (sample, generator) -> sample; the generator is a function of seed, epoch and the
                 sample's index: draw from it, and the result does not depend on the workers
 
     >>> import weft as wf
     >>> data = wf.train.TensorDataset(wf.arange(6))
     >>> loader = wf.train.DataLoader(data, batch_size=2, shuffle=True, seed=1)
-    >>> first = next(iter(loader))
+    >>> batches = iter(loader)
+    >>> first = next(batches)
     >>> state = loader.state_dict()
-    >>> rest = [x.tolist() for (x,) in loader]
+    >>> rest = [x.tolist() for (x,) in batches]
     >>> loader.epoch, loader.position
     (1, 0)
     >>> loader.load_state_dict(state)
@@ -69,8 +76,10 @@ class DataLoader:
         collate: Callable[[list], Any] | None = None,
         prefetch: int = 2,
         transform: Callable[[Any, Generator], Any] | None = None,
+        device=None,
     ):
         _check_dataset(dataset)
+        self.device = None if device is None else canonical_device(device)
         self.dataset = dataset
         self.batch_size = _at_least(1, "batch_size", batch_size)
         self.shuffle = bool(shuffle)
@@ -82,7 +91,9 @@ class DataLoader:
         self.collate, self.transform = collate, transform
         self._samples = len(dataset)
         self._epoch = self._position = 0
-        self._loop: object = None  # which loop moves the cursor
+        self._begun = 0  # how many epochs loops have begun
+        self._continues = False  # whether the next loop begins at the cursor
+        self._loads = 0  # how many states were loaded
         if len(self) == 0:
             raise errors.ArgumentError(
                 f"DataLoader: {self._samples} samples in batches of {self.batch_size} with "
@@ -97,7 +108,7 @@ class DataLoader:
 
     @property
     def epoch(self) -> int:
-        """How many epochs have been gone through."""
+        """The number of the epoch that the cursor is in."""
         return self._epoch
 
     @property
@@ -115,7 +126,8 @@ class DataLoader:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict()` was taken; refused if it is of other data or settings.
 
-        A loop that is running can then not go on: begin a new one.
+        The next loop gives the rest of that epoch's batches. A loop that is running can not go
+        on: begin a new one.
         """
         what = "DataLoader.load_state_dict"
         if not isinstance(state, Mapping):
@@ -139,7 +151,8 @@ class DataLoader:
                 f"{what}: epoch {epoch}, position {position}: expected an epoch from 0 on and a "
                 f"position from 0 to {len(self)}"
             )
-        self._epoch, self._position, self._loop = epoch, position, None
+        self._epoch, self._position, self._begun = epoch, position, epoch
+        self._continues, self._loads = True, self._loads + 1
 
     def _meaning(self) -> dict[str, int | bool]:
         return {
@@ -150,32 +163,50 @@ class DataLoader:
             "drop_last": self.drop_last,
         }
 
-    def __iter__(self) -> Iterator[Any]:
-        """The rest of this epoch's batches; at their end the next epoch begins."""
-        self._check_length()
-        self._loop = loop = object()
-        return self._batches(loop)
+    @property
+    def continues(self) -> bool:
+        """Whether the next loop goes on at the cursor, as after `load_state_dict`."""
+        return self._continues
 
-    def _batches(self, loop: object) -> Iterator[Any]:
-        made = self._made()
+    def next_state(self) -> dict[str, int | bool]:
+        """The cursor at which the next loop begins, as a `state_dict()`."""
+        begin = {} if self._continues else {"epoch": self._begun, "position": 0}
+        return self.state_dict() | begin
+
+    def __iter__(self) -> Iterator[Any]:
+        """All batches of an epoch, or after `load_state_dict` the rest of them."""
+        self._check_length()
+        return self._batches(self._loads)
+
+    def all_batches(self) -> Iterator[Any]:
+        """All batches of the epoch that the cursor is in; the cursor stays where it is."""
+        self._check_length()
+        return self._made(self._epoch, 0)
+
+    def _batches(self, loads: int) -> Iterator[Any]:
+        self._check_loads(loads)
+        begin = self.next_state()
+        epoch, position = begin["epoch"], begin["position"]
+        self._continues, self._begun = False, max(self._begun, epoch + 1)
+        made = self._made(epoch, position)
         try:
             for batch in made:
-                self._check_loop(loop)
-                self._position += 1
+                self._check_loads(loads)
+                position += 1
+                self._epoch, self._position = epoch, position
                 yield batch
                 del batch  # not kept while the next one is waited for
-                self._check_loop(loop)
+                self._check_loads(loads)
         finally:
             made.close()
-        self._check_loop(loop)
-        self._epoch, self._position = self._epoch + 1, 0
+        self._check_loads(loads)
+        self._epoch, self._position = self._begun, 0
 
-    def _check_loop(self, loop: object) -> None:
-        if self._loop is not loop:
+    def _check_loads(self, loads: int) -> None:
+        if self._loads != loads:
             raise errors.ArgumentError(
-                "DataLoader: this loop is over: another one has begun on the same loader, or a "
-                "state was loaded, and there is one cursor; make a second loader for a loop "
-                "inside a loop"
+                "DataLoader: this loop is over: a state was loaded since it began, which the next "
+                "loop continues; begin a new one"
             )
 
     def _check_length(self) -> None:
@@ -185,22 +216,22 @@ class DataLoader:
                 f"{self._samples} when the loader was made; make a new loader"
             )
 
-    def _made(self) -> Iterator[Any]:
-        """The batches from the cursor on, made here or by threads."""
-        make = self._maker()
-        numbers = range(self._position, len(self))
+    def _made(self, epoch: int, position: int) -> Iterator[Any]:
+        """An epoch's batches from a position on, made here or by threads."""
+        make = self._maker(epoch)
+        numbers = range(position, len(self))
         if self.workers:
             return _ahead(make, numbers, self.workers, self.workers * self.prefetch)
         return (make(k, lambda: False) for k in numbers)
 
-    def _maker(self) -> Callable[[int, Callable[[], bool]], Any]:
-        """(k, stopped) -> batch k of this epoch; None if it was stopped before it was done."""
-        n, size, epoch = self._samples, self.batch_size, self._epoch
+    def _maker(self, epoch: int) -> Callable[[int, Callable[[], bool]], Any]:
+        """(k, stopped) -> batch k of an epoch; None if it was stopped before it was done."""
+        n, size, device = self._samples, self.batch_size, self.device
         order = epoch_order(n, self.seed, epoch) if self.shuffle else np.arange(n)
         plain = self.transform is None and self.collate is None
         gather = gatherer(self.dataset) if plain else None
         if gather is not None:
-            return lambda k, stopped: gather(order[k * size : (k + 1) * size])
+            return lambda k, stopped: placed(gather(order[k * size : (k + 1) * size]), device)
         dataset, transform, join = self.dataset, self.transform, self.collate or stacked
         streams = sample_streams(self.seed, epoch)
 
@@ -218,7 +249,7 @@ class DataLoader:
                 if stopped():
                     return None
                 samples.append(sample(i))
-            return join(samples)
+            return placed(join(samples), device)
 
         return make
 

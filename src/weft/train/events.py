@@ -2,10 +2,13 @@
 
 from importlib.util import find_spec
 from math import isnan
+from pathlib import Path
 from secrets import token_hex
+from time import time, time_ns
 from typing import Any
 
 from .. import errors
+from ..io.durable import make_directories
 from .callbacks import Callback
 
 
@@ -15,7 +18,9 @@ class TensorBoard(Callback):
     directory  where TensorBoard looks: `tensorboard --logdir directory`
     every      how many steps are from one row to the next; validations are always written
 
-    After an interruption, what an earlier file has beyond the checkpoint is declared void.
+    Rows are on disk before the checkpoint that goes with them. After an interruption, what an
+    earlier file has from the checkpoint's step on is declared void, and that step's rows, which
+    the checkpoint holds, are written again: no row is lost, and none is there twice.
 
     >>> import weft as wf
     >>> board = wf.train.TensorBoard("run/events", every=10)
@@ -32,12 +37,23 @@ class TensorBoard(Callback):
         self._writer: Any = None
 
     def on_fit_start(self, trainer) -> None:
-        from tensorboardX import SummaryWriter
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event, SessionLog
 
-        void = trainer.step + 1 if trainer.step else None
-        # Its name has the time in seconds: a run that begins anew at once must not overwrite it.
-        own = f".{trainer.step:08d}-{token_hex(4)}"
-        self._writer = SummaryWriter(str(self.directory), purge_step=void, filename_suffix=own)
+        directory = Path(self.directory)
+        make_directories(directory)
+        # Readers go by the names, which have the time in seconds only: that of a run which begins
+        # anew at once must come later.
+        own = f".{time_ns():020d}-{token_hex(4)}"
+        # Not a SummaryWriter: what waits in its queue is not written by its flush().
+        self._writer = EventsWriter(str(directory / "events"), own)
+        void = SessionLog(status=SessionLog.START)
+        self._writer.write_event(Event(wall_time=time(), step=trainer.step, session_log=void))
+        # A validation may come after the save at its step: the history knows which had been.
+        for row in trainer.history.train.rows(trainer.step):
+            self.on_step_end(trainer, row)
+        for row in trainer.history.validation.rows(trainer.step):
+            self._write("validation", {k: v for k, v in row.items() if k != "epoch"}, trainer.step)
 
     def on_step_end(self, trainer, row) -> None:
         if row["step"] % self.every == 0:
@@ -47,11 +63,15 @@ class TensorBoard(Callback):
         self._write("validation", metrics, trainer.step)
 
     def _write(self, part: str, row: dict[str, float], step: int) -> None:
-        for name, value in row.items():
-            if name != "step" and not isnan(value):
-                self._writer.add_scalar(f"{part}/{name}", value, step)
+        from tensorboardX.proto.event_pb2 import Event
+        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.summary import scalar
 
-    def on_save(self, trainer, path) -> None:
+        shown = {name: value for name, value in row.items() if name != "step" and not isnan(value)}
+        values = [scalar(f"{part}/{name}", value).value[0] for name, value in shown.items()]
+        self._writer.write_event(Event(wall_time=time(), step=step, summary=Summary(value=values)))
+
+    def on_save_start(self, trainer) -> None:
         self._writer.flush()
 
     def on_fit_end(self, trainer) -> None:

@@ -55,6 +55,16 @@ class Series:
         """One row; −1 is the last."""
         return {name: column[index] for name, column in self._columns.items()}
 
+    def rows(self, step: int) -> list[dict[str, float]]:
+        """The rows of a step, which are the last ones, without what they do not have."""
+        found: list[dict[str, float]] = []
+        for index in range(self._rows - 1, -1, -1):
+            row = self.row(index)
+            if row["step"] != step:
+                break
+            found.insert(0, {name: value for name, value in row.items() if value == value})
+        return found
+
     def __repr__(self) -> str:
         return f"Series({self._rows} rows of {', '.join(self._columns)})"
 

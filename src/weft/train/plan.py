@@ -17,20 +17,37 @@ class Plan:
     validate_every: int | None
 
     @property
-    def out_of_epochs(self) -> bool:
-        """Whether all epochs have been gone through."""
-        return self.epochs is not None and self.loader.epoch >= self.epochs
-
-    @property
     def validates_epochs(self) -> bool:
         """Whether the end of an epoch is the time to validate."""
         return self.validation is not None and self.validate_every is None
 
-    def last_step(self, step: int, accumulate: int) -> int:
-        """The step at which a run that is at `step` will be over, if none is left out."""
+    def is_done(self, step: int, epoch: int) -> bool:
+        """Whether a run that is there has all its steps or all its epochs."""
+        return (self.steps is not None and step >= self.steps) or (
+            self.epochs is not None and epoch >= self.epochs
+        )
+
+    def last_step(self, step: int, epoch: int, position: int, accumulate: int) -> int:
+        """The step at which a run that is there will be over, if none is left out."""
         ends = [] if self.steps is None else [self.steps]
         if self.epochs is not None:
             each = ceil(len(self.loader) / accumulate)
-            taken = ceil(self.loader.position / accumulate)
-            ends.append(step + each * (self.epochs - self.loader.epoch) - taken)
+            taken = ceil(position / accumulate)
+            ends.append(step + each * (self.epochs - epoch) - taken)
         return max(min(ends), step)
+
+    def nothing_to_do(self, step: int, epoch: int, stopped: str | None) -> str | None:
+        """What to say of a run that is over before it begins; None if it is not, or if nothing was
+        asked for.
+        """
+        asked = {"epochs": self.epochs, "steps": self.steps}
+        given = ", ".join(f"{name}={n}" for name, n in asked.items() if n is not None)
+        where = f"the run is at step {step}, epoch {epoch}"
+        if stopped is not None:
+            return f"Trainer.fit({given}): nothing to do, {where}: {stopped}"
+        if 0 in asked.values() or not self.is_done(step, epoch):
+            return None
+        return (
+            f"Trainer.fit({given}): nothing to do: {where}, and epochs and steps count from the "
+            "run's beginning; give larger numbers to go on, or make a new Trainer to begin again"
+        )

@@ -54,9 +54,13 @@ class Pace:
     def said(self, trainer, row) -> str:
         """What there is to say after a step."""
         parts = [f"{name} {number}" for name, number in quantities(row)]
-        speed = self.samples_per_second(trainer)
-        parts.append(f"{speed:,.0f} samples/s" if speed >= 10 else f"{speed:.2g} samples/s")
+        parts.append(f"{self.speed(trainer)} samples/s")
         return "  ".join([*parts, f"ETA {clock(self.seconds_left(trainer))}"])
+
+    def speed(self, trainer) -> str:
+        """Samples per second as a number to be read."""
+        speed = self.samples_per_second(trainer)
+        return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
 
 
 def clock(seconds: float | None) -> str:
@@ -94,7 +98,9 @@ class Lines(Callback):
         self._say(f"step {trainer.step}  validation  {'  '.join(parts)}")
 
     def on_fit_end(self, trainer) -> None:
-        if trainer.stopped is not None:
+        if trainer.idle is not None:
+            self._say(trainer.idle)
+        elif trainer.stopped is not None:
             self._say(f"step {trainer.step}  stopped: {trainer.stopped}")
 
     def _say(self, text: str) -> None:
@@ -111,8 +117,30 @@ def _skip(row) -> str:
     return f"skipped: {why} (loss {row['loss']:.4g}, grad norm {row['grad_norm']:.4g})"
 
 
+BAR = " " * 10  # stands for the bar, which is at least so wide
+_GAP = 2
+
+
+def fitting(parts: list[tuple[int, str]], width: int) -> list[str]:
+    """The parts of a line that fit into it, in their order; those of lower rank come first.
+
+    >>> from weft.train.progress import fitting
+    >>> fitting([(1, "epoch 3"), (0, "12/40"), (2, "lr 0.1")], 16)
+    ['epoch 3', '12/40']
+    """
+    taken: list[int] = []
+    for i in sorted(range(len(parts)), key=lambda i: parts[i][0]):
+        if sum(len(parts[k][1]) + _GAP for k in (*taken, i)) - _GAP <= width or not taken:
+            taken.append(i)
+    return [parts[i][1] for i in sorted(taken)]
+
+
 class Bar(Callback):
-    """A bar by rich, with loss, gradient norm, learning rate, samples per second and time left."""
+    """A bar by rich, with loss, gradient norm, learning rate, samples per second and time left.
+
+    What does not fit into the terminal's width is left out: the metrics first; step, loss and
+    speed last.
+    """
 
     def __init__(self, console: Any = None):
         if not find_spec("rich"):
@@ -126,25 +154,31 @@ class Bar(Callback):
 
     def on_fit_start(self, trainer) -> None:
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+        from rich.progress import Progress
 
-        columns = (
-            TextColumn("epoch {task.fields[epoch]}"),
-            BarColumn(bar_width=None),
-            MofNCompleteColumn(),
-            TextColumn("{task.description}"),
-        )
         console = self._console or Console(stderr=True)
-        self._bar = Progress(*columns, console=console, expand=True)
+        self._bar = Progress(_line_column()(console), console=console, expand=True)
         self._task = self._bar.add_task(
-            "", total=trainer.total_steps, completed=trainer.step, epoch=trainer.epoch
+            "", total=trainer.total_steps, completed=trainer.step, parts=[(3, BAR)]
         )
         self._pace = Pace(trainer, 0.5)
         self._bar.start()
 
     def on_step_end(self, trainer, row) -> None:
-        text = self._pace.said(trainer, row)
-        self._bar.update(self._task, completed=row["step"], description=text, epoch=row["epoch"])
+        parts = self._parts(trainer, row)
+        self._bar.update(self._task, completed=row["step"], parts=parts)
+
+    def _parts(self, trainer, row) -> list[tuple[int, str]]:
+        """What the line says, each with its rank; the words "samples" go if there is no room."""
+        total = "" if trainer.total_steps is None else f"/{trainer.total_steps}"
+        ranks = {"loss": 1, "lr": 6, "grad norm": 7}
+        said = [(ranks.get(n, 8), f"{n} {number}") for n, number in quantities(row)]
+        place, speed = (0, f"{row['step']}{total}"), self._pace.speed(trainer)
+        kept = [place, *[part for part in said if part[0] == 1], (2, f"{speed} samples/s")]
+        roomy = len(fitting(kept, self._bar.console.width)) == len(kept)
+        pace = (2, f"{speed} samples/s" if roomy else f"{speed}/s")
+        left = (4, f"ETA {clock(self._pace.seconds_left(trainer))}")
+        return [(5, f"epoch {row['epoch']}"), (3, BAR), place, *said, pace, left]
 
     def on_skip(self, trainer, row) -> None:
         self._bar.console.print(f"{_place(trainer, row)}  {_skip(row)}")
@@ -154,10 +188,41 @@ class Bar(Callback):
         self._bar.console.print(f"step {trainer.step}  validation  {'  '.join(parts)}")
 
     def on_fit_end(self, trainer) -> None:
-        if trainer.stopped is not None:
+        if trainer.idle is not None:
+            self._bar.console.print(trainer.idle)
+        elif trainer.stopped is not None:
             self._bar.console.print(f"stopped: {trainer.stopped}")
         self._bar.stop()
 
     def on_error(self, trainer, error) -> None:
         if self._bar is not None:
             self._bar.stop()
+
+
+def _line_column() -> type:
+    """The column of rich that is the whole line."""
+    from rich.progress import ProgressColumn
+    from rich.progress_bar import ProgressBar
+    from rich.table import Table
+    from rich.text import Text
+
+    class Line(ProgressColumn):
+        def __init__(self, console):
+            super().__init__()
+            self._console = console
+
+        def render(self, task):
+            width = self._console.width
+            shown = fitting(task.fields["parts"], width)
+            room = width - sum(len(part) + _GAP for part in shown) + _GAP
+            line = Table.grid(padding=(0, _GAP, 0, 0))
+            cells = []
+            for part in shown:
+                wide = len(BAR) + max(room, 0) if part is BAR else len(part)
+                line.add_column(no_wrap=True, width=wide)
+                bar = ProgressBar(task.total, task.completed, wide) if part is BAR else Text(part)
+                cells.append(bar)
+            line.add_row(*cells)
+            return line
+
+    return Line

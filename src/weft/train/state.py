@@ -23,19 +23,20 @@ class _RandomStreams:
     load_state_dict = staticmethod(random.set_state)
 
 
-def capture(trainer, loader) -> Checkpoint:
+def capture(trainer) -> Checkpoint:
     """All that the run needs in order to go on exactly as if it had not been interrupted."""
-    states = {name: part.state_dict() for name, part in _parts(trainer, loader).items()}
+    parts = _parts(trainer, trainer.cursor.loader)
+    states = {name: part.state_dict() for name, part in parts.items()}
     return Checkpoint(
         model_state=states["model"],
         optimizer_state=states["optimizer"],
-        epoch=loader.epoch,
+        epoch=trainer.epoch,
         step=trainer.step,
         rng=states["rng"],
         scaler=states.get("scaler"),
         ema=states.get("ema"),
         schedule=states.get("schedule"),
-        data=states["data"],
+        data=trainer.cursor.state,
         extra={
             "history": states["history"],
             "callbacks": states["callbacks"],
@@ -79,7 +80,9 @@ def restore(trainer, loader, saved: Checkpoint) -> None:
     parts = _parts(trainer, loader)
     _load_all(parts, {name: state for name, state in states.items() if state is not None}, saved)
     trainer.step, trainer.skips = saved.step, saved.extra["skips"]
-    _warn_of("settings", fingerprint_differences(saved.extra["settings"], trainer.settings()))
+    before = saved.extra["settings"]  # earlier versions saved fewer
+    now = {name: value for name, value in trainer.settings().items() if name in before}
+    _warn_of("settings", fingerprint_differences(before, now))
     _warn_of("versions or hardware", _changed_machine(saved.extra["fingerprint"]))
 
 

@@ -1,5 +1,6 @@
 """`Trainer`: the loop that trains a model, and continues exactly after an interruption."""
 
+import warnings
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext
 from dataclasses import is_dataclass
@@ -10,12 +11,15 @@ from typing import Any
 
 from .. import errors
 from ..array import random
+from ..backend.device import canonical_device
 from ..io import locked, save_checkpoint
 from ..io.durable import make_directories
 from ..optim import EMA
 from ..transform.backward import enable_grad, no_grad
 from . import arguments, state
 from .callbacks import Callback, Callbacks
+from .collation import placed
+from .cursor import Cursor, continues
 from .history import History
 from .interrupts import Interrupts
 from .objective import Means, Objective
@@ -43,6 +47,8 @@ class Trainer:
     clip_value  the largest absolute value of each element of the gradients
     compile     whether steps and evaluations run as compiled programs (see `wf.compile`); the
                 model, the loss and the metrics must not look at values then
+    device      where the model is moved to; batches go to the device of the model's parameters in
+                any case, if they are on one
     ema         the decay of averages of the parameters, or an `EMA`; validation uses the averages
     count       batch -> how many things its loss is the mean of; by default its samples
     callbacks   `Callback`s, called in their order
@@ -84,6 +90,7 @@ class Trainer:
         clip_norm: float | None = None,
         clip_value: float | None = None,
         compile: bool = False,
+        device=None,
         ema: float | EMA | None = None,
         count: Callable[[Any], float] | None = None,
         callbacks: Iterable[Callback] = (),
@@ -104,6 +111,8 @@ class Trainer:
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
         self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        if device is not None:
+            model.to(device=canonical_device(device))
         self.accumulate = arguments.at_least_one("accumulate", accumulate)
         self.own_ema = arguments.averages(ema, model, optimizer)
         self.directory = None if directory is None else Path(directory)
@@ -117,6 +126,7 @@ class Trainer:
         self.skips = 0  # how many steps in a row were not applied
         self.history = History()
         self.stopped: str | None = None  # why the run ended before its time
+        self.idle: str | None = None  # why the last call of fit() did nothing
         self.total_steps: int | None = None
         self.compile = compile
         self._precision = Precision(precision, scaler)
@@ -125,6 +135,7 @@ class Trainer:
         self.callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
         self._objective = Objective(loss, count)
         self._plan: Any = None  # what the last call of fit() was asked for
+        self.cursor: Any = None  # where the run is in its data
         self._saved: tuple | None = None  # where the run was when it was last saved or loaded
 
     # What callbacks ask for
@@ -142,7 +153,7 @@ class Trainer:
     @property
     def epoch(self) -> int:
         """How many epochs have been gone through."""
-        return 0 if self._plan is None else self._plan.loader.epoch
+        return 0 if self.cursor is None else self.cursor.epoch
 
     @property
     def validates(self) -> bool:
@@ -169,6 +180,7 @@ class Trainer:
             "clip_norm": self._clip.norm,
             "clip_value": self._clip.value,
             "compile": self.compile,
+            "device": arguments.device_of(self.model),
             "schedule": (repr if is_dataclass(self.schedule) else _kind)(self.schedule),
             "nonfinite": self.nonfinite,
         }
@@ -187,6 +199,10 @@ class Trainer:
     ) -> History:
         """Train until so many epochs or steps are done, counted from the run's beginning.
 
+        A second call goes on where the first ended: after `epochs=2`, `epochs=4` trains two more,
+        and `epochs=2` again does nothing: `idle` says so then, the progress too, and unless a
+        checkpoint was resumed from, a `wf.errors.NothingToDoWarning`.
+
         loader          a `wf.train.DataLoader`
         validation      batches to evaluate the model on, every `validate_every` steps or, without
                         that, at the end of each epoch
@@ -198,33 +214,42 @@ class Trainer:
         """
         plan = Plan(loader, epochs, steps, validation, validate_every)
         arguments.check_plan(plan, self.schedule)
+        arguments.bind(self.optimizer, self.model)  # either may have changed since
         self._plan, self.stopped = plan, None
         with ExitStack() as stack:
             if self.directory is not None:
                 make_directories(self.directory)
                 stack.enter_context(locked(self.directory))
-            self._begin(resume)
+            resumed = self._begin(resume)
             interrupts = stack.enter_context(Interrupts(self.signals))
             stack.enter_context(enable_grad())
             try:
-                self._run(plan, interrupts)
+                self._run(plan, interrupts, resumed)
             except BaseException as error:
                 self.callbacks.call("on_error", self, error)
                 raise
         return self.history
 
-    def _begin(self, resume) -> None:
+    def _begin(self, resume) -> bool:
+        """Load what is to be continued; returns whether there was something."""
         saved = state.found_checkpoint(self.directory, resume)
         if self.directory is not None and self._saved is None:
             state.check_directory(
                 self.directory, resume, self.step if saved is None else saved.step
             )
+        loader = self._plan.loader
         if saved is not None:
-            state.restore(self, self._plan.loader, saved)
+            state.restore(self, loader, saved)
+        if self.cursor is None or self.cursor.loader is not loader or continues(loader):
+            self.cursor = Cursor(loader)
+        if saved is not None:
+            self.cursor.epoch = saved.epoch
             self._saved = self._place()
-        self.total_steps = self._plan.last_step(self.step, self.accumulate)
+        at = self.cursor
+        self.total_steps = self._plan.last_step(self.step, at.epoch, at.position, self.accumulate)
+        return saved is not None
 
-    def _run(self, plan: Plan, interrupts: Interrupts) -> None:
+    def _run(self, plan: Plan, interrupts: Interrupts, resumed: bool) -> None:
         self.callbacks.call("on_fit_start", self)
         if not self.model.training:
             self.model.train()
@@ -237,7 +262,10 @@ class Trainer:
             self._clip,
             self.own_ema,
         )
-        while not self._over() and not plan.out_of_epochs:
+        self.idle = plan.nothing_to_do(self.step, self.epoch, self.stopped)
+        if self.idle is not None and not resumed:
+            warnings.warn(self.idle, errors.NothingToDoWarning, stacklevel=3)
+        while not self._over():
             self._train_epoch(stepper, interrupts)
             if interrupts.pending is not None:
                 self._save_if_moved()
@@ -253,8 +281,7 @@ class Trainer:
         return CompiledStepper
 
     def _over(self) -> bool:
-        steps = self._plan.steps
-        return self.stopped is not None or (steps is not None and self.step >= steps)
+        return self.stopped is not None or self._plan.is_done(self.step, self.epoch)
 
     def _train_epoch(self, stepper: Stepper, interrupts: Interrupts) -> None:
         """The rest of an epoch, or a part of it.
@@ -262,14 +289,15 @@ class Trainer:
         The loader is never asked for more than there is, so that its cursor stays in the epoch
         whose end has not been dealt with.
         """
-        loader = self._plan.loader
-        batches = iter(loader)
-        while left := len(loader) - loader.position:
+        cursor, size = self.cursor, len(self._plan.loader)
+        batches, device = cursor.rest(), arguments.device_of(self.model)
+        while left := size - cursor.position:
             group = [next(batches) for _ in range(min(left, self.accumulate))]
-            self._take(stepper, group)
-            if interrupts.pending or (self._over() and loader.position < len(loader)):
+            cursor.note()
+            self._take(stepper, [placed(batch, device) for batch in group])
+            if interrupts.pending or (self._over() and cursor.position < size):
                 return
-        next(batches, None)  # the loader begins its next epoch
+        cursor.end_epoch()
         if self._plan.validates_epochs:
             self._validate()
         self.callbacks.call("on_epoch_end", self)
@@ -297,7 +325,7 @@ class Trainer:
     def _skip(self, outcome: Outcome, batches: int) -> None:
         """Leave a step out, or refuse to."""
         self.skips += 1
-        first = self._plan.loader.position - batches
+        first = self.cursor.position - batches
         where = f"step {self.step + 1}, epoch {self.epoch}, batch {first}"
         where += f" to {first + batches - 1}" if batches > 1 else ""
         if self.nonfinite == "raise" and not outcome.overflow:
@@ -339,12 +367,15 @@ class Trainer:
         averaged = ema is not None if averaged is None else averaged
         if averaged and ema is None:
             raise errors.ArgumentError("Trainer.evaluate: averaged=True, but there is no EMA")
-        cursor = loader.state_dict() if hasattr(loader, "state_dict") else None
+        whole = getattr(loader, "all_batches", None)
+        cursor = loader.state_dict() if whole is None and hasattr(loader, "state_dict") else None
+        device = arguments.device_of(self.model)
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
             with no_grad(), ema.swapped() if averaged else nullcontext():
-                for batch in loader:
+                for batch in loader if whole is None else whole():
+                    batch = placed(batch, device)
                     loss, metrics = self._evaluated(batch)
                     means.add({"loss": loss, **metrics}, self._objective.count(batch))
         finally:
@@ -374,7 +405,7 @@ class Trainer:
     # Saving
 
     def _place(self) -> tuple:
-        return self.step, self._plan.loader.epoch, self._plan.loader.position
+        return self.step, self.epoch, self.cursor.position
 
     def save(self) -> Path:
         """Save a checkpoint of the run as it is now; returns its path."""
@@ -382,9 +413,8 @@ class Trainer:
             raise errors.ArgumentError(
                 "Trainer.save: needs Trainer(…, directory=…), and a run that fit() has begun"
             )
-        path = save_checkpoint(
-            self.directory, state.capture(self, self._plan.loader), keep_last=self.keep
-        )
+        self.callbacks.call("on_save_start", self)
+        path = save_checkpoint(self.directory, state.capture(self), keep_last=self.keep)
         self._saved = self._place()
         self.callbacks.call("on_save", self, path)
         return path

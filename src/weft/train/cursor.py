@@ -1,0 +1,41 @@
+"""Where a run is in its data, whatever else is done with the loader."""
+
+from collections.abc import Iterator
+from typing import Any
+
+
+class Cursor:
+    """A loader's state as it was right after it handed out the run's last batch.
+
+    Callbacks, and programs between two calls of `fit`, may loop over the loader as they like.
+
+    epoch     how many epochs the run has gone through
+    position  how many batches of this one it has had
+    """
+
+    def __init__(self, loader):
+        self.loader = loader
+        going_on = continues(loader)
+        self.state: dict[str, Any] = loader.state_dict() if going_on else loader.next_state()
+        self.epoch: int = loader.epoch if going_on else 0
+        self.position: int = loader.position if going_on else 0
+
+    def rest(self) -> Iterator[Any]:
+        """The batches that the run has not had of this epoch."""
+        self.loader.load_state_dict(self.state)
+        return iter(self.loader)
+
+    def note(self) -> None:
+        """Take notice of a batch that was handed out."""
+        self.state, self.position = self.loader.state_dict(), self.loader.position
+
+    def end_epoch(self) -> None:
+        """Go on to the next epoch: the one after this, whatever epochs others have begun."""
+        next(self.rest(), None)  # there is none left
+        self.note()
+        self.epoch += 1
+
+
+def continues(loader) -> bool:
+    """Whether the next loop goes on at the loader's cursor; those of others always do."""
+    return getattr(loader, "continues", True)
