@@ -57,6 +57,22 @@ class Returned:
     position: int | None = None
 
 
+@dataclass(slots=True)
+class _Ending:
+    """What follows the native code of a call."""
+
+    program: "Program"
+    call: Call
+    values: list[np.ndarray]
+    room: list[np.ndarray] | None
+
+    def finish(self, made: list[np.ndarray]) -> Any:
+        return self.program.finish(self.call, self.values, made)
+
+    def stop(self, task: int) -> None:
+        self.program.stop(self.room, task)
+
+
 @dataclass
 class Program:
     """What is run for calls of one kind.
@@ -220,8 +236,14 @@ class Program:
         for prepare in self.before:
             prepare()
         values, gradients, run = self._gathered(call), self._gradients, self.executable
-        raws = run.run(values, None if gradients is None else gradients.room())
-        if run.copies:
+        room = None if gradients is None else gradients.room()
+        ending = _Ending(self, call, values, room)
+        return run.run(values, room, ending) if self._changes else ending.finish(run.run(values))
+
+    def finish(self, call: Call, values: list[np.ndarray], raws: list[np.ndarray]) -> Any:
+        """Take over what native code made; it may be done twice."""
+        self.now.call, gradients = call, self._gradients
+        if self.executable.copies:
             self._bring_back(call, values, raws)
         for position, write in self._given:
             write(call, raws[position])
@@ -233,6 +255,11 @@ class Program:
         for commit in self.after:
             commit()
         return self.rebuild(leaves)
+
+    def stop(self, room: list[np.ndarray] | None, task: int) -> None:
+        """A signal's handler has ended a call behind this task."""
+        if self._gradients is not None and room is not None:
+            self._gradients.forget(room, task)
 
     def _bring_back(self, call: Call, values: list, raws: list[np.ndarray]) -> None:
         """Write what is in copies of donated memory where it belongs."""
