@@ -100,7 +100,7 @@ PURE = {
     "sort": large(lambda x: wf.sort(x, axis=-1), (100_000, 32)),
     "running sums": large(lambda x: wf.cumulative_sum(x, axis=0), (4000, 4000)),
     "scatter": large(scattered, (400_000, 16)),
-    "draws": large(lambda x: x * wf.random.normal(size=x.shape), (3000, 3000)),
+    "draws": large(lambda x: x * wf.randn(x.shape), (3000, 3000)),
 }
 
 
@@ -114,6 +114,7 @@ class Training:
     step: Callable[[], Any]
     arrays: Callable[[], dict[str, Any]]
     gradients: Callable[[], dict[str, Any]]
+    count: Callable[[], int]
 
     def state(self) -> dict[str, str]:
         return {name: _digest(x) for name, x in self.arrays().items()}
@@ -123,7 +124,10 @@ class Training:
 
 
 def _digest(x) -> str:
-    return "none" if x is None else sha256(np.asarray(x).tobytes()).hexdigest()
+    if x is None:
+        return "none"
+    raw = x.detach().numpy() if isinstance(x, wf.Tensor) else np.asarray(x)
+    return sha256(raw.tobytes()).hexdigest()
 
 
 def training(loops: bool, size: int) -> Training:
@@ -162,7 +166,10 @@ def training(loops: bool, size: int) -> Training:
         return state | {"updates": average.updates, "count": count}
 
     own = list(model.parameters())
-    return Training(step, arrays, lambda: {f"g {k}": p.grad for k, p in enumerate(own)})
+    return Training(
+        *(step, arrays, lambda: {f"g {k}": p.grad for k, p in enumerate(own)}),
+        lambda: average.updates,
+    )
 
 
 TRAINING = {"step": (False, 500), "small step": (False, 12), "step with a loop": (True, 64)}
@@ -196,8 +203,8 @@ def pure(name: str, times: int) -> list[float]:
         if long == quick:
             call(quick)
         usual = max(time.perf_counter() - began, 0.05)
-        interruption.arm(float(RNG.uniform(0.005, usual)))
         try:
+            interruption.arm(float(RNG.uniform(0.005, usual)))
             while True:
                 call(long)
         except KeyboardInterrupt:
@@ -213,41 +220,35 @@ def _leaves(result) -> list[str]:
 
 
 def trained(name: str, times: int) -> list[float]:
-    """Interruptions of steps: each has happened, or has not."""
-    steps = 4 * times + 40
-    ideal, real = training(*TRAINING[name]), None
-    states, slopes = [], []
-    began = time.perf_counter()
-    for _ in range(steps):
-        ideal.step()
-        states.append(ideal.state())
-        slopes.append(ideal.slopes())
-    usual = (time.perf_counter() - began) / steps
-    real = training(*TRAINING[name])
+    """Interruptions of steps: each has happened, or has not, as another run that has as many."""
+    ideal, real = training(*TRAINING[name]), training(*TRAINING[name])
     real.step()
+    began = time.perf_counter()
+    real.step()
+    usual = time.perf_counter() - began
     done, took, interruption = 0, [], Interruption()
     for _ in range(times):
-        interruption.arm(float(RNG.uniform(1e-5, 3 * usual)))
         try:
+            interruption.arm(float(RNG.uniform(1e-5, 4 * usual)))
             while True:
                 real.step()
         except KeyboardInterrupt:
             took.append(time.perf_counter() - interruption.at)
-        now = real.state()
-        assert now in states[done:], _different(now, states[done:])
-        done += states[done:].index(now)
-        known = [{v, "none"} for v in slopes[done].values()]
-        after = slopes[done + 1].values()
-        for (key, g), these, then in zip(real.slopes().items(), known, after, strict=True):
-            assert g in these | {then}, f"the gradient {key} is neither old nor new nor none"
+        done = _advanced(ideal, done, real.count())
+        now, then = real.state(), ideal.state()
+        assert now == then, f"half a step: {[k for k in now if now[k] != then[k]]}"
+        for (key, g), as_after in zip(real.slopes().items(), ideal.slopes().values(), strict=True):
+            assert g in ("none", as_after), f"the gradient {key} is neither as before nor none"
     real.step()
-    assert real.state() == states[done + 1], "a step after an interruption is wrong"
+    _advanced(ideal, done, done + 1)
+    assert real.state() == ideal.state(), "a step after an interruption is wrong"
     return took
 
 
-def _different(now: dict, states: list[dict]) -> str:
-    nearest = min(states, key=lambda s: sum(s[k] != now[k] for k in now))
-    return f"half a step: {[k for k in now if now[k] != nearest[k]]}"
+def _advanced(run: Training, done: int, wanted: int) -> int:
+    for _ in range(wanted - done):
+        run.step()
+    return wanted
 
 
 def main(name: str, times: int) -> None:
