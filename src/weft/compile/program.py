@@ -10,7 +10,6 @@ import numpy as np
 from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS
-from ..core.node import ids
 from ..core.value import RESULT, aval_of, wrap
 from ..graph.graph import Graph
 from .arguments import is_flat
@@ -222,7 +221,7 @@ class Program:
         for p in changed:
             if numpy_.frozen(p.tensor._data):
                 p.tensor._data = numpy_.copy(p.tensor._data)
-        self._owners = {numpy_.owner(p.tensor._data) for p in changed}
+        self._owners = {versions.watched(p.tensor._data) for p in changed}
         seen = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:
@@ -326,9 +325,7 @@ class Program:
         for k, place in self._others:
             values[k] = place.read(call)
         if self._owners:
-            now = next(ids)
-            for owner in self._owners:
-                versions.STAMPS[owner] = now
+            versions.stamp_all(self._owners)
         return values
 
     def _results(self, leaves: list) -> dict[int, Any]:

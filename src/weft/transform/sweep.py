@@ -86,7 +86,7 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
 def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
     """The loop: newest node first, so that each node is met after all that used its value."""
     anomaly = current.get().anomaly
-    plain = not (record or anomaly or goals or versions.STAMPS or useful is not None)
+    plain = not (record or anomaly or goals or useful is not None)
     reached: dict = {}
     owned: set = set()
     heap: list = []
@@ -112,7 +112,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
         if parents is None:
             raise freed(node)
         try:
-            if plain and node.extra is None:
+            if plain and node.extra is None and node.id < versions.latest:
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
                 if node.extra is not None and on_node is not None:
@@ -244,7 +244,7 @@ def _values(node: Node, record: bool) -> tuple:
     if unpack is not None:
         saved = tuple(_unpacked(unpack, s) for s in saved)
     # Replayed values are younger than their nodes: who replays them checks them.
-    if versions.STAMPS and not getattr(unpack, "replays", False):
+    if versions.latest < node.id and not getattr(unpack, "replays", False):
         versions.check(node, saved)
     return _boxed(node, saved) if record else saved
 
