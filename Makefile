@@ -40,7 +40,7 @@ soak: $(STAMP)  ## twenty thousand random programs beside PyTorch, as many compi
 
 array-api: $(STAMP)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
 	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'
-	cd $(ARRAY_API_TESTS) && ARRAY_API_TESTS_MODULE=weft ARRAY_API_TESTS_VERSION=2024.12 \
+	cd $(ARRAY_API_TESTS) && ARRAY_API_TESTS_MODULE=weft ARRAY_API_TESTS_VERSION=2025.12 \
 	  $(CURDIR)/$(BIN)/python -m pytest array_api_tests -p no:cacheprovider -n 2 \
 	  --skips-file $(CURDIR)/tests/array_api_skips.txt --disable-deadline -rs
 
