@@ -9,7 +9,7 @@ from ..core.box import BOXED, raised
 from ..core.dispatch import Packed, above, is_pick, pick
 from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
-from ..core.op import Jvp, Linear, Op, Partials
+from ..core.op import ByRow, Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
 from ..core.value import HIGHER, TENSORS, wrap
 from ..ops.slicing import slice_
@@ -18,18 +18,6 @@ from .rules import Patch, Picked
 
 # Cotangents that are no arrays.
 _PARTS = frozenset((Patch, Picked))
-
-
-class Pulls(dict):
-    """`PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent.
-
-    `parents` has None where no cotangent is wanted; `saved` is (y, *args) with None where the
-    rule does not look, as raw arrays in a plain backward pass and as tensors in a recorded one.
-    """
-
-    def __missing__(self, op: Op):
-        self[op] = pull = _pull_for(op)
-        return pull
 
 
 def _pull_for(op: Op):
@@ -61,7 +49,10 @@ def _pull_by(op: Op):
     return rules.refuse
 
 
-PULLS = Pulls()
+# `PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent. `parents` has None
+# where no cotangent is wanted; `saved` is (y, *args) with None where the rule does not look, as raw
+# arrays in a plain backward pass and as tensors in a recorded one.
+PULLS = ByRow(_pull_for)
 
 
 def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None) -> dict:
