@@ -181,7 +181,7 @@ def resident() -> int:
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="a thing of Linux")
 def test_compiled_functions_that_are_dropped_leave_no_memory():
     """Before, each left 9.4 kB in LLVM's linker."""
-    times = 30_000 if SOAK else 600
+    times = 30_000 if SOAK else 300
 
     def drop(count: int) -> int:
         for _ in range(count):
