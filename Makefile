@@ -28,6 +28,7 @@ bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then ope
 	$(BIN)/python -m bench.scoreboard
 	$(BIN)/python bench/eager.py
 	$(BIN)/python bench/overheads.py
+	$(BIN)/python bench/interrupts.py
 	$(BIN)/python bench/jacobian.py
 	$(BIN)/python bench/optim.py
 	$(BIN)/python bench/cnn.py
@@ -36,11 +37,11 @@ bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then ope
 	$(BIN)/python bench/linear.py
 
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
-	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/compile/test_jit_programs.py tests/io tests/train -n 2 --dist worksteal
+	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_growth.py tests/compile/test_interrupts.py tests/compile/test_jit_programs.py tests/io tests/train -n 2 --dist worksteal
 
 array-api: $(STAMP)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
 	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'
-	cd $(ARRAY_API_TESTS) && ARRAY_API_TESTS_MODULE=weft ARRAY_API_TESTS_VERSION=2024.12 \
+	cd $(ARRAY_API_TESTS) && ARRAY_API_TESTS_MODULE=weft ARRAY_API_TESTS_VERSION=2025.12 \
 	  $(CURDIR)/$(BIN)/python -m pytest array_api_tests -p no:cacheprovider -n 2 \
 	  --skips-file $(CURDIR)/tests/array_api_skips.txt --disable-deadline -rs
 

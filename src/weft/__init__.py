@@ -85,7 +85,7 @@ if _TYPE_CHECKING:
     from .transform.scheduler import HybridScheduler
 
 __version__ = "0.1.0"
-__array_api_version__ = "2024.12"
+__array_api_version__ = "2025.12"
 
 _memory.keep_freed_memory()
 _eager.install()

@@ -157,5 +157,5 @@ def test_the_namespace_describes_itself():
     assert info.dtypes(kind="bool") == {"bool": wf.bool}
     assert "bfloat16" not in info.dtypes() and len(info.dtypes()) == 13
     assert info.capabilities()["boolean indexing"] and info.capabilities()["data-dependent shapes"]
-    assert wf.__array_api_version__ == "2024.12"
+    assert wf.__array_api_version__ == "2025.12"
     assert (wf.e, wf.pi, wf.inf, wf.newaxis) == (np.e, np.pi, np.inf, None) and wf.nan != wf.nan

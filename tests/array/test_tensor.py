@@ -33,7 +33,7 @@ def test_attributes(device):
     assert (x.dtype, x.device) == (wf.float64, device)
     assert x.T.shape == (3, 2) and wf.zeros((2, 3, 4), device=device).mT.shape == (2, 4, 3)
     assert x.__array_namespace__() is wf
-    assert x.__array_namespace__(api_version="2024.12") is wf
+    assert x.__array_namespace__(api_version="2025.12") is wf
     with pytest.raises(AttributeError):
         x.nonsense = 1
 

@@ -24,7 +24,7 @@ from weft.graph.graph import Literal
 
 from .programs import F32, Program
 
-_share = CFUNCTYPE(None, c_void_p, c_void_p, c_void_p, c_int64, c_int64)
+_share = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_void_p)
 
 
 @pytest.fixture(autouse=True)
@@ -48,7 +48,7 @@ def share(function, counts: np.ndarray, count: int, chunk: int) -> None:
     pointers[:2] = counts.ctypes.data
     address = c_void_p.from_buffer(function.call).value
     call = _share(driver().addresses["weft_share"])
-    call(threads.address(), address, pointers.ctypes.data, count, chunk)
+    call(threads.address(), address, pointers.ctypes.data, count, chunk, None)
 
 
 @pytest.mark.parametrize("width", [1, 2, 4])
@@ -109,7 +109,7 @@ def test_each_thread_has_a_stretch_of_its_own():
             time.sleep(1e-4)
 
     call = _share(driver().addresses["weft_share"])
-    call(threads.address(), piece, None, 100, 3)
+    call(threads.address(), piece, None, 100, 3, None)
     front = taken.pop(get_ident())
     (back,) = taken.values()
     pieces = list(range(0, 100, 3))

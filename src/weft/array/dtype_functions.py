@@ -130,8 +130,8 @@ class NamespaceInfo:
         standard = [d for d in dtypes.ALL if d not in dtypes.HALF]
         return {d.name: d for d in standard if kind is None or isdtype(d, kind)}
 
-    def devices(self) -> list[str]:
-        return devices()
+    def devices(self) -> tuple[str, ...]:
+        return tuple(devices())
 
 
 def __array_namespace_info__() -> NamespaceInfo:

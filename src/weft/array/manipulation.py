@@ -124,11 +124,11 @@ def broadcast_shapes(*shapes) -> tuple[int, ...]:
     return broadcast("broadcast_shapes", *map(tuple, shapes))
 
 
-def broadcast_arrays(*arrays) -> list:
+def broadcast_arrays(*arrays) -> tuple:
     """The tensors, each broadcast to their common shape."""
     boxes = [boxed(a) for a in arrays]
     shape = broadcast("broadcast_arrays", *(b.shape for b in boxes))
-    return [structural.broadcast_to(b, shape) for b in boxes]
+    return tuple([structural.broadcast_to(b, shape) for b in boxes])
 
 
 def flip(x, /, *, axis=None):
@@ -229,9 +229,9 @@ def repeat(x, repeats, /, *, axis: int | None = None):
     return arrange.repeat(x, np.array([_count("repeat", r) for r in counts.tolist()], int), k)
 
 
-def meshgrid(*arrays, indexing: str = "xy") -> list:
+def meshgrid(*arrays, indexing: str = "xy") -> tuple:
     """Coordinate grids of one-dimensional coordinates."""
-    return list(arrange.meshgrid([boxed(a) for a in arrays], indexing))
+    return tuple(arrange.meshgrid([boxed(a) for a in arrays], indexing))
 
 
 def pad(x, pad_width, /, mode: str = "constant", *, constant_values: float = 0.0):

@@ -113,11 +113,22 @@ def cast(x, dtype):
 
 
 def owner(x: np.ndarray):
-    """What identifies the memory of x; windows hold theirs by a step that is no array."""
+    """What identifies the memory of x."""
+    return id(_root(x))
+
+
+def owning(x: np.ndarray) -> np.ndarray | None:
+    """The array that owns the memory of x; None: it is of something that is no array."""
+    root = _root(x)
+    return root if isinstance(root, np.ndarray) else None
+
+
+def _root(x: np.ndarray):
+    """The last of those that x is a part of; windows hold theirs by a step that is no array."""
     base = x.base
     while base is not None:
         x, base = base, getattr(base, "base", None)
-    return id(x)
+    return x
 
 
 def freeze(x: np.ndarray) -> np.ndarray:

@@ -61,7 +61,7 @@ class Stream(Words, Changeable):
         return state_of(draw)
 
     def write(self, call, raw):
-        self.generator.give_back(self._begun.pop(get_ident()), self.words, int(raw[1]))
+        self.generator.give_back(self._begun[get_ident()], self.words, int(raw[1]))
 
 
 _AHEAD = 1 << 42  # words

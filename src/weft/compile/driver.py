@@ -1,6 +1,7 @@
-"""The native code that all programs share: calling, threads, products, watching."""
+"""The native code that all programs share: calling, signals, threads, products, watching."""
 
 from functools import lru_cache
+from time import CLOCK_MONOTONIC
 
 import llvmlite.binding as llvm
 
@@ -10,11 +11,13 @@ from .llvm.code import Module
 from .llvm.crew import write_crew
 from .llvm.entry import write_entry
 from .llvm.products import write_product, write_tiles, write_vector_product
+from .llvm.signals import write_signals
 from .llvm.target import Loaded, host
 from .llvm.watch import write_watch
 from .objects import digest, link, packed
 
 EXPORTS = [
+    *("weft_begin", "weft_look"),
     *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
     *("weft_product", "weft_tiles", "weft_vector_product", "weft_watch"),
 ]
@@ -24,6 +27,7 @@ def module_of_driver() -> Module:
     """LLVM's language for these functions."""
     module = Module(host().attributes)
     triple = llvm.get_process_triple()
+    write_signals(module, CLOCK_MONOTONIC)
     write_crew(module, triple.partition("-")[0], "linux" in triple)
     write_entry(module)
     write_product(module)

@@ -13,15 +13,13 @@ from math import prod
 
 from . import blas
 from .blas import is_vector, tile_sizes, tiles
-from .costs import SHARED, work
+from .costs import SHARED, may_end, work
 from .kernel import Kernel, in_rows
 from .memory import in_place
 from .nest import nest_of
 from .schedule import (
     GemmStep,
-    GuardStep,
     KernelStep,
-    LibraryStep,
     Schedule,
     ScheduleStep,
     TiledStep,
@@ -111,11 +109,12 @@ def _in_result(schedule: Schedule, step: TiledStep, users: Mapping[int, int]) ->
 def _may_rise(schedule: Schedule, step: KernelStep, between: Sequence[ScheduleStep]) -> bool:
     """Whether a kernel may come before some steps.
 
-    A call that fails leaves its inputs as they were, so none is written before what may fail.
+    A call that does not come to its end leaves its inputs as they were, so none is written before
+    what may end it.
     """
     donated = any(schedule.buffers[i].takes is not None for i in step.writes)
-    failing = any(isinstance(s, GuardStep | LibraryStep) for s in between)
-    return _apart(schedule, step, between) and not (donated and failing)
+    ending = donated and any(may_end(schedule, s) for s in between)
+    return _apart(schedule, step, between) and not ending
 
 
 def _apart(schedule: Schedule, step: ScheduleStep, others: Iterable[ScheduleStep]) -> bool:

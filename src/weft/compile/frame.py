@@ -7,7 +7,9 @@ import numpy as np
 
 from . import blas, threads
 from .builtin import builtin
+from .costs import SHARED
 from .llvm.entry import Binding, Frame
+from .llvm.signals import Watch
 from .memory import Plan
 from .schedule import GemmStep, NativeStep, Schedule, TiledStep
 from .tasks import Task
@@ -17,6 +19,8 @@ from .words import Words, address, aligned, words
 _BY_ROWS, _OWNED, _ALIGNED, _WRITEABLE = 0x1, 0x4, 0x100, 0x400
 # From how many nanoseconds on Python's lock is given back, and threads are called.
 RELEASE, GATHER = 20_000.0, 60_000.0
+# From how many on a segment looks for signals, and how many go by between two looks.
+LOOKING, BETWEEN = 200_000.0, 50_000.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,18 @@ def _shared_inside(task: Task) -> float:
     return task.step.routine.shared if isinstance(task.step, NativeStep) else 0.0
 
 
+def _looks(tasks: Sequence[Task]) -> list[bool]:
+    """Behind which tasks signals are looked for: none, if they take but a moment."""
+    if sum(t.cost for t in tasks) < LOOKING and not any(t.endless for t in tasks):
+        return []
+    looks, since = [], 0.0
+    for t in tasks:
+        since += t.cost
+        looks.append(t.endless or t.cost >= SHARED or since >= BETWEEN)
+        since = 0.0 if looks[-1] else since
+    return looks
+
+
 def _multiplies(task: Task) -> bool:
     """Whether a task calls BLAS."""
     step = task.step
@@ -71,7 +87,8 @@ class Memory:
     """One frame: an arena for scratch buffers, and a function for each segment of tasks.
 
     `first` takes the arrays of the signature, and binds them for all; the others take none. `code`
-    is what the tasks' functions live in.
+    is what the tasks' functions live in, and so many tasks from the first one on as `free` says may
+    be left when a signal comes: those behind write in place.
     """
 
     def __init__(
@@ -82,6 +99,7 @@ class Memory:
         constants: Mapping[int, np.ndarray],
         segments: Sequence[Sequence[Task]],
         code: object,
+        free: int,
     ):
         self.schedule, self.constants, self.plan = schedule, constants, plan
         self.arena = aligned(plan.size)
@@ -91,10 +109,21 @@ class Memory:
         self.verdicts = words(sum(len(s) for s in segments))
         self._argument = signature.argument
         self._bindings: list[int] = []  # (place, argument, offset) in turn
-        self._tasks = 0
+        self._tasks, self._free = 0, free
+        self.watch = words(Watch.SIZE)
+        self.watch[Watch.MAIN] = threads.main()
         # Whatever an address has been taken of.
-        self._hold: list = [schedule, constants, segments, code, self.arena, self.verdicts]
+        self._hold: list = [
+            schedule,
+            constants,
+            segments,
+            code,
+            self.arena,
+            self.verdicts,
+            self.watch,
+        ]
         parts = [self._segment(tasks) for tasks in segments]
+        parts[-1][Frame.FINISHED] = address(self.watch) + 8 * Watch.FINISHED
         self._bind(parts[0], signature)
         self.first: Callable[..., int]
         self.first, *self.others = (builtin(part) for part in parts)
@@ -135,23 +164,30 @@ class Memory:
     def _segment(self, tasks: Sequence[Task]) -> Words:
         records, table = words(sum(len(t.record) for t in tasks)), []
         start, together, flat = address(records), shares(tasks), []
-        for task in tasks:
+        free = max(self._free - self._tasks, 0)
+        looks = _looks(tasks[:free])
+        watches = [address(self.watch)] * len(looks) + [0] * (len(tasks) - len(looks))
+        looks += [False] * (len(tasks) - len(looks))
+        for task, watch, look in zip(tasks, watches, looks, strict=True):
             at = start + 8 * len(flat)
-            flat += self._record(task, at)
-            table += [task.function, at, task.count, task.chunk if together else task.count]
+            flat += self._record(task, at, watch)
+            chunk = task.chunk if together else task.count
+            table += [task.function, at, task.count, chunk, watch, look]
         records[:] = flat
         self._hold.append(records)
         part = words(Frame.SIZE, self._hold)
         part[Frame.CREW], part[Frame.TYPE] = threads.address(), id(np.ndarray)
         part[Frame.STEPS], part[Frame.CODE] = len(tasks), self._stored(table)
-        part[Frame.RELEASE] = sum(t.cost for t in tasks) >= RELEASE
+        part[Frame.RELEASE] = sum(t.cost for t in tasks) >= RELEASE or any(t.endless for t in tasks)
+        part[Frame.WATCH], part[Frame.LOOKS] = address(self.watch), any(looks)
+        part[Frame.FINISHED] = address(self.watch) + 8 * Watch.PASSED
         products = any(_multiplies(t) for t in tasks)
         quiet = blas.quiet() if products else None  # SciPy is loaded only if it is needed
         if quiet is not None:
             part[Frame.QUIET] = address(quiet)
         return part
 
-    def _record(self, task: Task, start: int) -> list[int]:
+    def _record(self, task: Task, start: int, watch: int) -> list[int]:
         """The words at `start` that a task reads, with the addresses that are known."""
         record = list(task.record)
         for word, buffer, behind in task.pointers:
@@ -162,6 +198,8 @@ class Memory:
                 self._bindings += [start + 8 * word, argument, offset]
             else:
                 record[word] = at + behind * b.dtype.itemsize
+        for word in task.watches:
+            record[word] = watch
         for word in task.verdicts:
             record[word] = address(self.verdicts) + 8 * self._tasks
         self._tasks += 1

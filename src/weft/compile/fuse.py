@@ -11,6 +11,7 @@ from ..graph.graph import Equation, Graph, Literal
 from ..graph.guard import WITHIN
 from .canonical import canonical
 from .columns import by_rows
+from .costs import LONG, product_cost, work
 from .domain import STILL, Axes, Group
 from .gemm import gemm
 from .groups import Grouping, Unit
@@ -70,7 +71,11 @@ class Assembly:
         self.fused = {u: self._fused(unit, unit.group) for u, unit in units if unit.group}
         self.donors: dict[int, int] = {}  # by outputs: the inputs whose memory they take
         self.late: dict[int, int] = {}  # the same, for those that are copied there at the end
-        self.failing = {u for u, unit in units if unit.kind in FAILING}
+        self.open = {u for u, unit in units if donated and self._is_open(unit)}
+        written = {grouping.unit_of[views[graph.outputs[k]].root] for k in donated}
+        self.long = {
+            u for u, unit in units if donated and u not in written and self._is_long(u, unit)
+        }
         for k, n in donated.items():
             self._donate(views[graph.outputs[k]].root, graph.inputs[n])
         self.works = {u: self._work(u, unit) for u, unit in grouping.units.items()}
@@ -146,25 +151,45 @@ class Assembly:
     def _donate(self, root: int, donor: int) -> None:
         """Give an input's memory to an output: at once, or by a copy when all is done.
 
-        Whatever may fail comes before: a call that fails leaves all inputs as they were.
+        Whatever may fail or never end comes before: a call that does not come to its end leaves all
+        inputs as they were. So does what takes long and can, since signals do not wait for it.
         """
         grouping, u = self.grouping, self.grouping.unit_of[root]
+        precedes = grouping.order.precedes
         readers = self.readers.get(donor, set())
-        earlier = (readers | self.failing) - {u}
-        early = not any(grouping.order.precedes(u, w) for w in earlier)
+        earlier = (readers | self.open) - {u}
+        early = u not in self.open and not any(precedes(u, w) for w in earlier)
         early = early and root not in grouping.sums  # the first product would have to wait, too
         if not early or (u in readers and not self._may_replace(u, root, donor)):
             self.late[root] = donor
             self.outputs.discard(root)
             return
         self.donors[root] = donor
-        grouping.order.wait(u, earlier)
+        grouping.order.wait(u, earlier | {w for w in self.long if not precedes(u, w)})
+
+    def _is_open(self, unit: Unit) -> bool:
+        """Whether a unit may fail, or never end."""
+        if unit.kind is not Kind.NATIVE:
+            return unit.kind in FAILING
+        routine = routine_of(self.graph, self.views, self.graph.equations[unit.equations[0]])
+        return not isinstance(routine, str) and routine.endless
+
+    def _is_long(self, u: int, unit: Unit) -> bool:
+        """Whether a unit takes so long that a signal is to end it."""
+        if unit.group is not None:
+            return work(self.fused[u][0]) >= LONG
+        e = self.graph.equations[unit.equations[0]]
+        if unit.kind is Kind.NATIVE:
+            routine = routine_of(self.graph, self.views, e)
+            return not isinstance(routine, str) and routine.cost >= LONG
+        if unit.kind is Kind.PRODUCT:
+            a, b = (self.views[i] for i in arrays(e)[-2:])
+            dtype = self.graph.avals[e.outputs[0]].dtype
+            return product_cost(gemm(e, a, b, (0, 0, 0)), dtype) >= LONG
+        return False
 
     def _may_replace(self, u: int, root: int, donor: int) -> bool:
         """Whether a unit may write a result over an input that it reads."""
-        unit = self.grouping.units[u]
-        if unit.kind is Kind.LIBRARY:
-            return True  # computed elsewhere, and copied
         if u not in self.fused:
             return False
         kernel, reads, stored = self.fused[u]

@@ -3,8 +3,9 @@
 A step that ends with new `.grad`s has old ones from the step before, which nobody reads any more.
 Where nobody holds an old gradient but its parameter, the new one is written into its memory: a step
 then has its gradients once, as in eager mode, and no memory to ask for. No graph has saved what
-nobody holds. Like a parameter's own, that memory is not to be read by another thread while a call
-is under way.
+nobody holds. A call that a signal's handler ends leaves None in the place of what it has begun to
+write over, as an eager step does between zero_grad and backward. Like a parameter's own, that
+memory is not to be read by another thread while a call is under way.
 """
 
 from collections.abc import Callable, Sequence
@@ -44,9 +45,10 @@ class Gradients:
         self._owned = [(r.position, r.owner, r.node) for r in replaced if r.owner is not None]
         self._others = [r for r in replaced if r.owner is None]
         at = [(executable.written_last(position), owner) for position, owner, _ in self._owned]
-        whose = {n: owner for n, owner in at if n is not None}
+        whose = {n[0]: owner for n, owner in at if n is not None}
         # For each array that a call makes: its shape, its dtype, and whose gradient it can replace.
         self._arrays = [(*kind, whose.get(n)) for n, kind in enumerate(executable.fresh)]
+        self._written = [(*n, owner) for n, owner in at if n is not None]
 
     def room(self) -> list[np.ndarray]:
         """Arrays for what a call makes: old gradients, and new memory for the others.
@@ -63,6 +65,13 @@ class Gradients:
                     continue
             found.append(_empty(shape, dtype))
         return found
+
+    def forget(self, room: Sequence[np.ndarray], task: int) -> None:
+        """Give up the old gradients that a call has written over which ended behind this task."""
+        for n, first, owner in self._written:
+            gradient = owner._grad
+            if first <= task and gradient is not None and gradient._data is room[n]:
+                owner._grad = None
 
     def take(self, call: Call, raws: Sequence[np.ndarray]) -> None:
         """Make these arrays the gradients."""

@@ -1,5 +1,6 @@
 """`wf.compile`: a function as programs, one for each kind of call."""
 
+import os
 import sys
 from collections.abc import Callable
 from functools import update_wrapper
@@ -13,6 +14,7 @@ from inspect import (
 from threading import RLock
 from time import perf_counter
 from typing import Any
+from weakref import WeakSet
 
 from .. import errors
 from ..core.box import BOXED
@@ -68,6 +70,20 @@ def compile(
     return Compiled(f, static_argnums, static_argnames, max_variants)
 
 
+# Those that there are, so that a forked child can free their locks.
+_COMPILED: WeakSet["Compiled"] = WeakSet()
+
+
+def _free_locks() -> None:
+    """In a forked child nobody is in a call: threads that were are not there."""
+    for compiled in _COMPILED:
+        compiled._lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
+
+
 class Compiled:
     """A function that is run as programs.
 
@@ -100,6 +116,7 @@ class Compiled:
         self._latest: tuple[tuple, Program] | None = None
         self._quick: Quick | None = None
         self._lock = RLock()
+        _COMPILED.add(self)
 
     def __call__(self, *args, **kwargs):
         settings = current.get()

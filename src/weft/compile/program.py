@@ -10,7 +10,6 @@ import numpy as np
 from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS
-from ..core.node import ids
 from ..core.value import RESULT, aval_of, wrap
 from ..graph.graph import Graph
 from .arguments import is_flat
@@ -55,6 +54,22 @@ class Returned:
 
     get: Callable[[Call, list[np.ndarray]], Any]
     position: int | None = None
+
+
+@dataclass(slots=True)
+class _Ending:
+    """What follows the native code of a call."""
+
+    program: "Program"
+    call: Call
+    values: list[np.ndarray]
+    room: list[np.ndarray] | None
+
+    def finish(self, made: list[np.ndarray]) -> Any:
+        return self.program.finish(self.call, self.values, made)
+
+    def stop(self, task: int) -> None:
+        self.program.stop(self.room, task)
 
 
 @dataclass
@@ -206,7 +221,7 @@ class Program:
         for p in changed:
             if numpy_.frozen(p.tensor._data):
                 p.tensor._data = numpy_.copy(p.tensor._data)
-        self._owners = {numpy_.owner(p.tensor._data) for p in changed}
+        self._owners = {versions.watched(p.tensor._data) for p in changed}
         seen = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:
@@ -220,8 +235,14 @@ class Program:
         for prepare in self.before:
             prepare()
         values, gradients, run = self._gathered(call), self._gradients, self.executable
-        raws = run.run(values, None if gradients is None else gradients.room())
-        if run.copies:
+        room = None if gradients is None else gradients.room()
+        ending = _Ending(self, call, values, room)
+        return run.run(values, room, ending) if self._changes else ending.finish(run.run(values))
+
+    def finish(self, call: Call, values: list[np.ndarray], raws: list[np.ndarray]) -> Any:
+        """Take over what native code made; it may be done twice."""
+        self.now.call, gradients = call, self._gradients
+        if self.executable.copies:
             self._bring_back(call, values, raws)
         for position, write in self._given:
             write(call, raws[position])
@@ -233,6 +254,11 @@ class Program:
         for commit in self.after:
             commit()
         return self.rebuild(leaves)
+
+    def stop(self, room: list[np.ndarray] | None, task: int) -> None:
+        """A signal's handler has ended a call behind this task."""
+        if self._gradients is not None and room is not None:
+            self._gradients.forget(room, task)
 
     def _bring_back(self, call: Call, values: list, raws: list[np.ndarray]) -> None:
         """Write what is in copies of donated memory where it belongs."""
@@ -299,9 +325,7 @@ class Program:
         for k, place in self._others:
             values[k] = place.read(call)
         if self._owners:
-            now = next(ids)
-            for owner in self._owners:
-                versions.STAMPS[owner] = now
+            versions.stamp_all(self._owners)
         return values
 
     def _results(self, leaves: list) -> dict[int, Any]:

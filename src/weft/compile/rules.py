@@ -31,7 +31,8 @@ def verify(schedule: Schedule) -> None:
     """Raise `MalformedSchedule` (or `MalformedKernel`) unless every rule holds.
 
     Views lie inside their bases; every buffer is written before it is read; what is written is
-    scratch or an output, once, or parts of it; steps have the dtypes and sizes of their buffers.
+    scratch or an output, once, or parts of it; steps have the dtypes and sizes of their buffers;
+    no input is written before a step that may fail or never end.
     """
     for i in range(len(schedule.buffers)):
         _check_buffer(schedule, i)
@@ -48,9 +49,21 @@ def verify(schedule: Schedule) -> None:
         _check_written(schedule, step, written)
         known -= {t for i in written if (t := schedule.buffers[i].takes) is not None}
         _check_step(schedule, step)
+    _check_order(schedule)
     missing = sorted({schedule.storage(i) for i in schedule.outputs} - known)
     if missing:
         raise MalformedSchedule(f"outputs {missing} are never written, or written over")
+
+
+def _check_order(schedule: Schedule) -> None:
+    """A call that does not come to its end leaves all inputs as they were."""
+    wrote = None
+    for step in schedule.steps:
+        endless = isinstance(step, NativeStep) and step.routine.endless
+        if wrote and (endless or isinstance(step, GuardStep | LibraryStep)):
+            raise MalformedSchedule(f"{step_text(step)} comes after an input is written: {wrote}")
+        if any(schedule.buffers[schedule.storage(i)].takes is not None for i in step.writes):
+            wrote = step_text(step)
 
 
 def _check_buffer(schedule: Schedule, i: int) -> None:

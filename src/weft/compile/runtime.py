@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from ..graph.guard import told
 from . import stack, threads
 from .frame import Memory, shares, signature_of
 from .kernel import MalformedKernel
+from .llvm.signals import Watch
 from .memory import Plan, plan
 from .objects import functions_of
 from .rules import MalformedSchedule, verify
@@ -32,12 +34,23 @@ from .tasks import Task, kernels_of, task_of
 from .words import aligned
 
 _empty = np.empty
+_AGAIN = 8  # how often handlers may interrupt what must be finished
 Arrays = Sequence[np.ndarray]
 
 
 def checks_bounds() -> bool:
     """Whether the environment asks for kernels that check every access."""
     return os.environ.get("WEFT_CHECK_BOUNDS", "") not in ("", "0")
+
+
+class Ending(Protocol):
+    """What follows a call that changes something: done completely or not at all."""
+
+    def finish(self, made: list[np.ndarray]) -> Any:
+        """Take over what the call made, and give its result; it may be done twice."""
+
+    def stop(self, task: int) -> None:
+        """An exception ended the call behind this task."""
 
 
 @dataclass
@@ -54,7 +67,9 @@ class Executable:
     memory   where scratch buffers lie; None: as `plan` places them
     checked  whether kernels check every access; None: as the environment says
 
-    It may be called by several threads at once. Outputs are new arrays, or the input whose memory
+    It may be called by several threads at once, and ends with the exception of a signal's handler
+    if one raises while it runs; but not from the moment on at which it writes into an input: what
+    is written is as it was before, or complete. Outputs are new arrays, or the input whose memory
     was donated; an input that native code cannot read where it lies is copied first. Who calls may
     bring arrays like `fresh` that nobody else has, which are then written; those that have another
     size or dtype, or no memory of their own, are left alone.
@@ -91,7 +106,7 @@ class Executable:
         plain = self.schedule.outputs == self.signature.fresh
         deep, require = any(map(_is_deep, self.schedule.steps)), stack.require
 
-        def run(arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
+        def run(arrays: Arrays, room: Arrays | None = None, ending: Ending | None = None) -> Any:
             values = [*arrays, *(map(_empty, shapes, dtypes) if room is None else room)]
             if deep:
                 require()
@@ -101,6 +116,8 @@ class Executable:
                 memory = take()
             except IndexError:  # calls that are under way have them all
                 memory = make()
+            if ending is not None:
+                memory.watch[: Watch.STOPPED + 1] = 0
             try:
                 verdict = memory.first(*values)
                 if verdict:
@@ -109,7 +126,11 @@ class Executable:
                     self._go_on(memory, values)
                 if checked:
                     self._report(memory)
-                return values[inputs:] if plain else outputs(memory, values)
+                made = values[inputs:] if plain else outputs(memory, values)
+                return made if ending is None else ending.finish(made)
+            except BaseException:
+                _end(ending, memory, outputs, values)
+                raise
             finally:
                 give_back(memory)
 
@@ -157,7 +178,16 @@ class Executable:
     def _memory(self) -> Memory:
         schedule, constants = self.schedule, self._constants
         hold = (self.plan, constants, self.segments, self.code)
-        return Memory(schedule, self.signature, *hold)
+        return Memory(schedule, self.signature, *hold, self._free())
+
+    def _free(self) -> int:
+        """How many native tasks come before the first one that writes into an input."""
+        tasks = [s for s in self.schedule.steps if not isinstance(s, LibraryStep)]
+        writes = [any(self._takes(i) for i in s.writes) for s in tasks]
+        return writes.index(True) if True in writes else len(tasks)
+
+    def _takes(self, buffer: int) -> bool:
+        return self.schedule.buffers[self.schedule.storage(buffer)].takes is not None
 
     # -- calls -----------------------------------------------------------------------------------
 
@@ -246,8 +276,10 @@ class Executable:
 
     # -- what it is ------------------------------------------------------------------------------
 
-    def written_last(self, output: int) -> int | None:
+    def written_last(self, output: int) -> tuple[int, int] | None:
         """Which of `fresh` a result is, if nothing can fail once that is written; else None.
+
+        Beside it the first task that writes it: a signal's handler may still end the call there.
 
         A library call may fail, and may run the user's code, so beside one there is none.
         """
@@ -258,7 +290,7 @@ class Executable:
         steps, storage = self.schedule.steps, self.schedule.storage
         first = next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
         failing = any([isinstance(s, GuardStep) for s in steps[first:]])
-        return None if failing else n
+        return None if failing else (n, first)
 
     @property
     def fresh_bytes(self) -> int:
@@ -290,6 +322,28 @@ class Executable:
             f"input {i} was copied at {c.count} calls: {c.reason}" for i, c in self.copies.items()
         ]
         return lines
+
+
+def _end(
+    ending: Ending | None, memory: Memory, outputs: Callable, values: list[np.ndarray]
+) -> None:
+    """What there is to do when a call ends with an exception.
+
+    If its native code had come to the end, inputs have been written into, so what follows is done
+    as if nothing had happened: again, if a handler's exception interrupted it, and once more if the
+    next one does. The exception that came first is the call's.
+    """
+    if ending is None:
+        return
+    if memory.watch[Watch.FINISHED]:
+        for _ in range(_AGAIN):
+            try:
+                ending.finish(outputs(memory, values))
+                return
+            except BaseException:
+                continue
+    elif memory.watch[Watch.STOPPED]:
+        ending.stop(int(memory.watch[Watch.STOPPED]) - 1)
 
 
 def _is_deep(step: ScheduleStep) -> bool:

@@ -35,6 +35,7 @@ class Task:
     hold      what the record has addresses of
     chunk     the units of a piece
     verdicts  the words that say where to report an access outside
+    watches   those for the watch of the call
     """
 
     step: NativeTask
@@ -45,7 +46,13 @@ class Task:
     chunk: int
     cost: float
     verdicts: Sequence[int] = ()
+    watches: Sequence[int] = ()
     hold: Any = None
+
+    @property
+    def endless(self) -> bool:
+        """Whether nothing but its values says how long it takes."""
+        return isinstance(self.step, NativeStep) and self.step.routine.endless
 
 
 def _pointers(buffers: Sequence[int]) -> list[Pointer]:
@@ -118,9 +125,11 @@ def _record(places: Sequence[int]) -> tuple[list[Pointer], tuple[int, ...]]:
 def _routine(step: NativeStep, functions: Functions, checked: bool) -> Task:
     routine, places = step.routine, (*step.operands, *step.results)
     chunk = chunk_of(routine.count, routine.grain, routine.cost)
+    pointers, record = _record(places)
     return Task(
-        *(step, functions.addresses[routine, checked], *_record(places)),
+        *(step, functions.addresses[routine, checked], pointers, (*record, 0)),
         *(routine.count, chunk, routine.cost, (len(places),) if checked else ()),
+        watches=(len(places) + 1,),
     )
 
 
@@ -131,7 +140,7 @@ def _idle(kernel: Kernel) -> bool:
 def _product(schedule: Schedule, step: GemmStep) -> Task:
     dtype = schedule.buffers[step.c].dtype
     call = blas.call_of(step, dtype)
-    cost = product_cost(schedule, step)
+    cost = product_cost(step, dtype)
     chunk = chunk_of(call.count, 1, cost)
     return Task(
         *(step, call.function, _pointers(call.places), call.record),
@@ -153,7 +162,7 @@ def _tiled(schedule: Schedule, step: TiledStep, functions: Functions, checked: b
         pointers += [Pointer(word, i, shift) for word, (i, shift) in numbered]
         record += [0] * (len(places) + 1)
         verdicts += [len(record) - 1] if checked else []
-    cost = product_cost(schedule, product) + work(then.kernel)
+    cost = product_cost(product, schedule.buffers[product.c].dtype) + work(then.kernel)
     return Task(
         *(step, driver().addresses["weft_tiles"], pointers, record),
         *(call.count, chunk_of(call.count, 1, cost), cost, verdicts),

@@ -7,7 +7,7 @@ home when the interpreter ends. A forked child starts without any.
 import atexit
 import ctypes
 import os
-from threading import Lock, Thread
+from threading import Lock, Thread, main_thread
 
 from ..backend import blas
 from .driver import driver
@@ -26,6 +26,7 @@ _over = False
 def _clear() -> None:
     """A crew of nobody, without work."""
     _crew[:] = 0
+    _crew[Crew.MAIN] = main_thread().ident
     _set_width(1)
     at = _crew.ctypes.data
     _libc.pthread_mutex_init(ctypes.c_void_p(at + 8 * Crew.MUTEX), None)
@@ -40,6 +41,11 @@ def _set_width(count: int) -> None:
 def address() -> int:
     """Where the crew's words are; the same for as long as the process lives."""
     return _crew.ctypes.data
+
+
+def main() -> int:
+    """Where the number of the main thread is."""
+    return address() + 8 * Crew.MAIN
 
 
 def width() -> int:

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 from typing import Any
+from weakref import ref
 
-from .op import Op
+from .op import ByRow, Op
 
 SCALARS = (bool, int, float, complex)
 PYTHON_SCALARS = frozenset(SCALARS)
@@ -47,13 +48,16 @@ class Kernels(dict):
         return kernel
 
 
-class _KernelTable(dict):
-    def __missing__(self, op: Op) -> Kernels:
-        self[op] = kernels = Kernels(op)
-        return kernels
+_MADE: dict[int, ref] = {}  # all that there are
 
 
-KERNELS: dict[Op, Kernels] = _KernelTable()
+def _kernels_of(op: Op) -> Kernels:
+    kernels = Kernels(op)
+    _MADE[id(kernels)] = ref(kernels, partial(_MADE.pop, id(kernels)))
+    return kernels
+
+
+KERNELS: dict[Op, Kernels] = ByRow(_kernels_of)
 
 
 def guard(cls: type, bound: Callable[[Op, Callable], Callable] | None) -> None:
@@ -62,5 +66,7 @@ def guard(cls: type, bound: Callable[[Op, Callable], Callable] | None) -> None:
         GUARDS.pop(cls, None)
     else:
         GUARDS[cls] = bound
-    for kernels in list(KERNELS.values()):
-        kernels.pop(cls, None)
+    for weak in list(_MADE.values()):
+        kernels = weak()
+        if kernels is not None:
+            kernels.pop(cls, None)

@@ -155,3 +155,23 @@ def saves(op: Op, tracked: Sequence[bool]) -> tuple[bool, ...]:
             for k, f in enumerate(_saved_by(op, i, len(tracked))):
                 flags[k] = flags[k] or f
     return tuple(flags)
+
+
+class ByRow(dict):
+    """What is made for each row when it is first asked for.
+
+    Rows of the table are there as long as the process; others (custom operations, compiled
+    functions) keep what is made for them, and take it with them.
+    """
+
+    def __init__(self, make: Callable[[Op], Any]):
+        self._make = make
+
+    def __missing__(self, op: Op) -> Any:
+        if TABLE.get(op.name) is op:
+            self[op] = made = self._make(op)
+            return made
+        own, key = op.__dict__, self._make.__name__
+        if key not in own:
+            own[key] = self._make(op)
+        return own[key]

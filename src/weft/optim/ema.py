@@ -80,10 +80,6 @@ class EMA:
         walk([Job(average, (self._averages[e.key], e.param._data), numbers) for e in entries])
         self.updates += 1
 
-    def count(self) -> None:
-        """Note that the averages have moved."""
-        self.updates += 1
-
     def raw(self, key: str):
         """The memory of an average."""
         return self._averages[key]

@@ -91,7 +91,7 @@ class Unbegun:
     def __call__(self) -> None:
         state = self.optimizer.state
         for e in self.entries:
-            if not state[e.key]["step"]:
+            if e.key in state and not state[e.key]["step"]:
                 del state[e.key]
 
 
@@ -196,6 +196,20 @@ def _slot(optimizer, entry: Entry, name: str, value, slots: dict, staging):
     return wrap(slots[entry.key, name].staged)
 
 
+class _Count:
+    """Counts an update of averages: once for each call, even if it is committed twice."""
+
+    def __init__(self, ema):
+        self.ema, self.due = ema, True
+
+    def begin(self) -> None:
+        self.due = True
+
+    def commit(self) -> None:
+        if self.due:  # nothing is called in the next line, so no signal comes in between
+            self.due, self.ema.updates = False, self.ema.updates + 1
+
+
 def follow(ema, entries: list[Entry], staging) -> None:
     """Write down that averages follow their parameters."""
     name = staging.name_of(ema, "EMA")
@@ -211,7 +225,9 @@ def follow(ema, entries: list[Entry], staging) -> None:
             (made,) = average(wrap(place.staged).to(work), p.to(work), decay=ema.decay)
             made = made.to(place.entered.aval.dtype)
             place.staged = chosen(staging, made, wrap(place.staged))._data
-    staging.after.append(counted(staging, ema.count))
+    count = _Count(ema)
+    staging.before.append(count.begin)
+    staging.after.append(counted(staging, count.commit))
 
 
 def _average(ema, entry: Entry, staging):

@@ -285,7 +285,7 @@ class _Call:
 
     def _refuse_overwritten_leaves(self, out, start: int) -> None:
         """Of what f found by itself, what can be differentiated by is known in the end."""
-        if versions.STAMPS:
+        if versions.latest < self._ended:
             leaves = [n.tensor and n.tensor() for n in reached(out, start) if type(n) is Leaf]
             raws = [ground(t) for t in leaves if t is not None]
             _refuse_stamped(raws, self._ended, self, start)
@@ -373,10 +373,10 @@ def _watched(tapes: tuple):
 
 def _refuse_stamped(raws, since: int, call: _Call, until: float = float("-inf")) -> None:
     """Raise if memory was overwritten after the one time (and before the other)."""
-    if not versions.STAMPS:
+    if versions.latest >= since:
         return
     for raw in raws:
-        when = None if raw is None else versions.STAMPS.get(BACKENDS[type(raw)].owner(raw))
+        when = None if raw is None else versions.overwritten(raw)
         if when is not None and until < when < since:
             raise errors.SavedValueOverwritten(
                 f"checkpoint (called at {call.line}): a value of shape {tuple(raw.shape)} that the "

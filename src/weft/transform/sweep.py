@@ -9,7 +9,7 @@ from ..core.box import BOXED, raised
 from ..core.dispatch import Packed, above, is_pick, pick
 from ..core.dtypes import bfloat16
 from ..core.node import Leaf, Node
-from ..core.op import Jvp, Linear, Op, Partials
+from ..core.op import ByRow, Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
 from ..core.value import HIGHER, TENSORS, wrap
 from ..ops.slicing import slice_
@@ -18,18 +18,6 @@ from .rules import Patch, Picked
 
 # Cotangents that are no arrays.
 _PARTS = frozenset((Patch, Picked))
-
-
-class Pulls(dict):
-    """`PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent.
-
-    `parents` has None where no cotangent is wanted; `saved` is (y, *args) with None where the
-    rule does not look, as raw arrays in a plain backward pass and as tensors in a recorded one.
-    """
-
-    def __missing__(self, op: Op):
-        self[op] = pull = _pull_for(op)
-        return pull
 
 
 def _pull_for(op: Op):
@@ -61,7 +49,10 @@ def _pull_by(op: Op):
     return rules.refuse
 
 
-PULLS = Pulls()
+# `PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent. `parents` has None
+# where no cotangent is wanted; `saved` is (y, *args) with None where the rule does not look, as raw
+# arrays in a plain backward pass and as tensors in a recorded one.
+PULLS = ByRow(_pull_for)
 
 
 def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None) -> dict:
@@ -86,7 +77,7 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
 def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
     """The loop: newest node first, so that each node is met after all that used its value."""
     anomaly = current.get().anomaly
-    plain = not (record or anomaly or goals or versions.STAMPS or useful is not None)
+    plain = not (record or anomaly or goals or useful is not None)
     reached: dict = {}
     owned: set = set()
     heap: list = []
@@ -112,7 +103,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
         if parents is None:
             raise freed(node)
         try:
-            if plain and node.extra is None:
+            if plain and node.extra is None and node.id < versions.latest:
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
                 if node.extra is not None and on_node is not None:
@@ -244,7 +235,7 @@ def _values(node: Node, record: bool) -> tuple:
     if unpack is not None:
         saved = tuple(_unpacked(unpack, s) for s in saved)
     # Replayed values are younger than their nodes: who replays them checks them.
-    if versions.STAMPS and not getattr(unpack, "replays", False):
+    if versions.latest < node.id and not getattr(unpack, "replays", False):
         versions.check(node, saved)
     return _boxed(node, saved) if record else saved
 

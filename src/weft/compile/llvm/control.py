@@ -64,6 +64,11 @@ def forever(code: Code, body: Callable[[str], None]) -> None:
     code.start(after)
 
 
+def nothing(code: Code) -> Value:
+    """The null pointer."""
+    return Value(code, POINTER, "null")
+
+
 def address(base: Value, words: Value | int) -> Value:
     """So many words behind a pointer."""
     return base.code.address(base, words, "i64")

@@ -25,6 +25,7 @@ from .control import (
     invoke_at,
     leave,
     leave_if,
+    nothing,
     pause,
     publish,
     put,
@@ -58,6 +59,7 @@ class Crew(IntEnum):
     SLEEPERS = 64  # workers that have to be woken
     WIDTH = 65  # how many threads may take part, the caller among them
     STOP = 66
+    MAIN = 67  # the number of the main thread, which alone handles signals
     MUTEX = 80  # POSIX's, with room to spare: 128 bytes each
     CONDITION = 96
     THREADS = 112  # the system's numbers of the first workers
@@ -87,12 +89,13 @@ def _constant(code: Code, value: int) -> Value:
 
 
 def _write_pieces(module: Module) -> str:
-    """pieces(crew, job, side): take pieces of a job as long as there are any.
+    """pieces(crew, job, side, watch): take pieces of a job as long as there are any.
 
-    From the front if side is 0, from the back if it is 1.
+    From the front if side is 0, from the back if it is 1. If the watch says that the call has to
+    end, those that are left are taken, and not done.
     """
-    code = module.function("void", [POINTER, WORD, WORD])
-    crew, job, side = code.parameters
+    code = module.function("void", [POINTER, WORD, WORD, POINTER])
+    crew, job, side, watch = code.parameters
     last = side.compare("ne", 0)
     one = last.choose(_constant(code, 1 << SIDE), _constant(code, 1))
     mine = code.local(WORD)
@@ -115,8 +118,20 @@ def _write_pieces(module: Module) -> str:
             end = (end < count).choose(end, count)
             invoke_at(function, "void", [arrays, begin, end])
             code.store(code.load(WORD, mine, 8) + 1, mine, 8)
+            stopped = invoke(code, "weft_look", "i64", [watch]).compare("ne", 0)
+            when(stopped, lambda: forever(code, lambda out: drop(out, pieces)), rarely=True)
 
         when(taken, work)
+
+    def drop(out: str, pieces: Value) -> None:
+        state = seen(crew, Crew.STATE)
+        left = pieces - (state & ((1 << SIDE) - 1)) - (state & CLOSED).logical_shift(SIDE)
+
+        def count() -> None:
+            code.store(code.load(WORD, mine, 8) + left, mine, 8)
+            code.go(out)
+
+        when(replace_if(crew, Crew.STATE, state, state + left), count)
 
     forever(code, take)
     total = code.load(WORD, mine, 8)
@@ -187,16 +202,33 @@ def _write_part(module: Module) -> str:
 
 
 def _write_share(module: Module, processor: str, take_pieces: str) -> None:
-    """weft_share(crew, function, arrays, count, chunk): all units, by whoever has time."""
-    code = module.function("void", [POINTER, POINTER, POINTER, WORD, WORD], "weft_share")
-    crew, function, arrays, count, chunk = code.parameters
+    """weft_share(crew, function, arrays, count, chunk, watch): all units, by whoever has time.
+
+    The result says whether the call has to end, as `weft_look`'s does: then not all are done.
+    """
+    kinds = [POINTER, POINTER, POINTER, WORD, WORD, POINTER]
+    code = module.function("i64", kinds, "weft_share")
+    crew, function, arrays, count, chunk, watch = code.parameters
     zero, one = _constant(code, 0), _constant(code, 1)
 
-    def alone() -> None:
+    def whole() -> None:
         invoke_at(function, "void", [arrays, zero, count])
-        leave(code)
+        leave(code, zero)
 
-    when((count <= chunk) | (seen(crew, Crew.WIDTH) < 2), alone)
+    def alone() -> None:
+        def piece(k: Value) -> None:
+            begin = k * chunk
+            end = begin + chunk
+            end = (end < count).choose(end, count)
+            invoke_at(function, "void", [arrays, begin, end])
+            verdict = invoke(code, "weft_look", "i64", [watch])
+            leave_if(verdict.compare("ne", 0), verdict)
+
+        each(code, 0, (count + (chunk - 1)).divided(chunk, True), piece)
+        leave(code, zero)
+
+    when(count <= chunk, whole)
+    when(seen(crew, Crew.WIDTH) < 2, alone)
     when(swap(one, crew, Crew.BUSY).compare("ne", 0), alone)
     before = seen(crew, Crew.STATE)
     swap(before | CLOSED, crew, Crew.STATE)
@@ -211,7 +243,7 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
     swap(job << 32, crew, Crew.STATE)
     asleep = seen(crew, Crew.SLEEPERS, "seq_cst") > 0
     when(asleep, lambda: invoke(code, "weft_wake", "void", [crew]))
-    invoke(code, take_pieces, "void", [crew, job, zero])
+    invoke(code, take_pieces, "void", [crew, job, zero, watch])
 
     def wait(out: str) -> None:
         each(code, 0, _constant(code, PATIENCE), look(out))
@@ -226,7 +258,7 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
 
     forever(code, wait)
     publish(zero, crew, Crew.BUSY)
-    leave(code)
+    leave(code, invoke(code, "weft_look", "i64", [watch]))
 
 
 def _write_work(module: Module, processor: str, linux: bool, take_pieces: str) -> None:
@@ -253,7 +285,8 @@ def _write_work(module: Module, processor: str, linux: bool, take_pieces: str) -
             code.store(late.choose(_constant(code, WOKEN), PATIENCE), patience, 8)
             code.store(_constant(code, 0), woken, 8)
             wanted, side = number + 1 < seen(crew, Crew.WIDTH), (number & 1) ^ 1
-            when(wanted, lambda: invoke(code, take_pieces, "void", [crew, job, side]))
+            called = [crew, job, side, nothing(code)]
+            when(wanted, lambda: invoke(code, take_pieces, "void", called))
             code.go(again)
 
         when(other, take_part)

@@ -5,7 +5,8 @@ NumPy arrays, each of which must be what its check says: the dtype's own object,
 Then the addresses of their data go where steps look for them. The result is an integer: 0, or
 what is wrong: i + 1 for argument i, count + 1 + i if a written argument shares memory with argument
 i, −1 for another number of arguments, −2 − i if task i is a guard that found its flag false: the
-tasks behind it are not done.
+tasks behind it are not done. Nor are they once a signal's handler has raised an exception, which is
+then what the call raises.
 """
 
 from enum import IntEnum
@@ -23,6 +24,7 @@ from .control import (
     invoke_at,
     leave,
     leave_if,
+    nothing,
     pointer,
     publish,
     put,
@@ -31,6 +33,7 @@ from .control import (
     word,
 )
 from .layout import DATA, DESCR, DIMENSIONS, FLAGS, NDIM, TYPE
+from .signals import Watch
 
 
 class Frame(IntEnum):
@@ -50,7 +53,10 @@ class Frame(IntEnum):
     QUIET = 11  # 0, or the words that keep BLAS to one thread
     COMPARED = 12  # arguments that may lie in written ones: the inputs, if any is written
     APART = 13  # where they were when none did
-    SIZE = 14
+    WATCH = 14  # the words of `watch`
+    LOOKS = 15  # whether signals are looked for meanwhile
+    FINISHED = 16  # where to note that all is done
+    SIZE = 17
 
 
 class Check(IntEnum):
@@ -76,14 +82,17 @@ class Binding(IntEnum):
 class Task(IntEnum):
     """A step: function(arrays, begin, end) over `count` units, by threads if more than `chunk`.
 
-    Without a function it is a guard: the first of its arrays is a flag.
+    Without a function it is a guard: the first of its arrays is a flag. A step with a watch can be
+    left before it is done.
     """
 
     FUNCTION = 0
     ARRAYS = 1
     COUNT = 2
     CHUNK = 3
-    SIZE = 4
+    WATCH = 4  # 0: it is done as a whole
+    LOOK = 5  # whether signals are looked for behind it
+    SIZE = 6
 
 
 class Quiet(IntEnum):
@@ -111,19 +120,32 @@ def write_entry(module: Module) -> None:
 
     wrong = count.compare("ne", word(frame, Frame.ARGUMENTS))
     when(wrong, lambda: result(code.constant(WORD, -1)), rarely=True)
+    watch = pointer(frame, Frame.WATCH)
     for test in (check, apart):
         verdict = invoke(code, test, "i64", [frame, arguments])
         when(verdict.compare("ne", 0), lambda v=verdict: result(v), rarely=True)
     _bind(frame, arguments)
 
-    def released() -> None:
-        state = invoke(code, "PyEval_SaveThread", "ptr", [])
-        verdict = invoke(code, run, "i64", [frame])
-        invoke(code, "PyEval_RestoreThread", "void", [state])
+    looks = word(frame, Frame.LOOKS).compare("ne", 0)
+    when(looks, lambda: invoke(code, "weft_begin", "void", [watch]))
+
+    def done(verdict: Value) -> None:
+        fine = verdict.equals(0)
+        when(fine, lambda: put(code.constant(WORD, 1), pointer(frame, Frame.FINISHED), 0))
+        stopped = looks & word(watch, Watch.STOPPED).compare("ne", 0)
+        when(stopped, lambda: leave(code, nothing(code)), rarely=True)
         result(verdict)
 
+    def released() -> None:
+        state = invoke(code, "PyEval_SaveThread", "ptr", [])
+        put(state, watch, Watch.STATE)
+        verdict = invoke(code, run, "i64", [frame])
+        put(code.constant(WORD, 0), watch, Watch.STATE)
+        invoke(code, "PyEval_RestoreThread", "void", [state])
+        done(verdict)
+
     when(word(frame, Frame.RELEASE).compare("ne", 0), released)
-    result(invoke(code, run, "i64", [frame]))
+    done(invoke(code, run, "i64", [frame]))
 
 
 def _write_check(module: Module) -> str:
@@ -235,7 +257,10 @@ def _write_run(module: Module) -> str:
 
 
 def _write_tasks(module: Module) -> str:
-    """tasks(frame): one after the other; 0, or −2 − i for a guard that says no."""
+    """tasks(frame): one after the other; 0, or −2 − i where it ends at task i.
+
+    That is a guard that says no, or the task behind which a signal's handler raised an exception.
+    """
     code = module.function("i64", [POINTER])
     (frame,) = code.parameters
     crew, tasks = pointer(frame, Frame.CREW), pointer(frame, Frame.CODE)
@@ -256,9 +281,20 @@ def _write_tasks(module: Module) -> str:
         invoke_at(function, "void", [arrays, code.constant(WORD, 0), count])
         code.go(after)
         code.start(shared)
-        invoke(code, "weft_share", "void", [crew, function, arrays, count, chunk])
+        watch = pointer(task, Task.WATCH)
+        invoke(code, "weft_share", "i64", [crew, function, arrays, count, chunk, watch])
         code.go(after)
         code.start(after)
+        when(word(task, Task.LOOK).compare("ne", 0), lambda: look(i, task), rarely=True)
+
+    def look(i: Value, task: Value) -> None:
+        watch = pointer(task, Task.WATCH)
+
+        def stop() -> None:
+            put(i + 1, watch, Watch.STOPPED)
+            leave(code, -2 - i)
+
+        when(invoke(code, "weft_look", "i64", [watch]).compare("ne", 0), stop, rarely=True)
 
     each(code, 0, word(frame, Frame.STEPS), one)
     leave(code, code.constant(WORD, 0))

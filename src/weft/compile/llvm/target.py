@@ -97,14 +97,31 @@ def assembly(module: Module, target: Target | None = None) -> str:
         return _machine(target).emit_assembly(_optimised(module, target))
 
 
-@lru_cache(maxsize=1)
-def _linker():
-    """JITLink, which lays out an object in one piece.
+# Objects that one linker loads.
+_OBJECTS = 16
+
+
+class _Linkers:
+    """JITLink, which lays out an object in one piece: a new one after every few objects.
 
     LLVM's older linker puts code and constants wherever there is room, and ends the process if they
-    are more than 2 GiB apart, which happens in processes with much memory.
+    are more than 2 GiB apart, which happens in processes with much memory. A linker keeps 10 kB of
+    each object that has gone, and takes long to make; it goes with the last of its objects.
     """
-    return llvm.create_lljit_compiler(_machine(host()), use_jit_link=True)
+
+    def __init__(self):
+        self._linker: Any = None
+        self._objects = 0
+
+    def next(self) -> Any:
+        """The linker of the next object."""
+        if self._objects % _OBJECTS == 0:
+            self._linker = llvm.create_lljit_compiler(_machine(host()), use_jit_link=True)
+        self._objects += 1
+        return self._linker
+
+
+_linkers = _Linkers()
 
 
 @dataclass(frozen=True)
@@ -123,5 +140,5 @@ def load(image: bytes, exports: list[str], symbols: dict[str, int]) -> Loaded:
             builder.export_symbol(name)
         for name, address in symbols.items():
             builder.import_symbol(name, address)
-        hold = builder.link(_linker(), f"weft{next(_NAMES)}")
+        hold = builder.link(_linkers.next(), f"weft{next(_NAMES)}")
     return Loaded({name: hold[name] for name in exports}, hold)

@@ -17,7 +17,7 @@ from ..blas import BlasCall, call_of, is_vector
 from ..costs import chunk_of, product_cost, work
 from ..kernel import Kernel, Step
 from ..llvm.code import Value
-from ..llvm.control import POINTER, WORD, behind, invoke, put
+from ..llvm.control import POINTER, WORD, behind, invoke, nothing, put
 from ..llvm.loops import inlined, lower
 from ..llvm.products import Product as ProductFields
 from ..llvm.products import VectorProduct as VectorFields
@@ -120,6 +120,11 @@ class Block:
         return [line for c in self.calls for line in _told(c.work)]
 
     @property
+    def endless(self) -> bool:
+        """Whether something in it is a loop that only ends by itself."""
+        return any(isinstance(c.work, Routine) and c.work.endless for c in self.calls)
+
+    @property
     def multiplies(self) -> bool:
         """Whether something in it calls BLAS."""
         return any(
@@ -183,7 +188,8 @@ def _call(
 ) -> tuple[Call, float]:
     """A step, and about how many nanoseconds it takes."""
     if isinstance(s, GemmStep):
-        call, cost = call_of(s, schedule.buffers[s.c].dtype), product_cost(schedule, s)
+        dtype = schedule.buffers[s.c].dtype
+        call, cost = call_of(s, dtype), product_cost(s, dtype)
         made = _product(s, call)
         units = call.count, chunk_of(call.count, 1, cost)
         return Call(made, tuple(map(place, call.places)), (), *units), _PRODUCT + cost
@@ -277,7 +283,7 @@ class Writing:
             self._product(c, work, arrays)
         elif isinstance(work, Routine) and not c.shared and (work.inside or work.cost < BRIEF):
             begin, end = (code.constant(WORD, n) for n in (0, work.count))
-            work.body(Body(code, arrays, begin, end, self.b.verdict))
+            work.body(Body(code, arrays, begin, end, self.b.verdict, self.b.fuel))
         elif isinstance(work, Kernel) and few and not c.shared:
             inlined(work, code, arrays, self._verdict(), self._extents(c))
         else:
@@ -341,5 +347,9 @@ class Writing:
         module.declare(name, "void", [POINTER, WORD, WORD], pure=False)
         crew = Value(code, POINTER, f"@{module.elsewhere('weft_crew')}")
         function = Value(code, POINTER, f"@{name}")
-        chunk = code.constant(WORD, c.chunk)
-        invoke(code, "weft_share", "void", [crew, function, record, count, chunk])
+        chunk, fuel = code.constant(WORD, c.chunk), self.b.fuel
+        watch = nothing(code) if fuel is None else fuel.watch
+        called = [crew, function, record, count, chunk, watch]
+        stopped = invoke(code, "weft_share", "i64", called)
+        if fuel is not None:
+            fuel.leave_if_stopped(stopped)

@@ -12,6 +12,7 @@ from ...graph.graph import Literal
 from ...graph.structured import Branch, Loop, Repeat
 from ..llvm.code import Module, Value, lanes_of
 from ..llvm.control import POINTER, WORD, behind, leave, pointer, when
+from ..llvm.signals import Fuel
 from .blocks import AFTER, BEFORE, SCRATCH, Block, Place, Writing, block_of
 from .gather import move
 from .registry import native
@@ -20,6 +21,8 @@ from .routine import Array, Body, Routine, array
 _BYTE = np.dtype(np.uint8)
 # How many steps a loop that ends by itself is taken to have, for its cost.
 _SUPPOSED = 16
+# Nanoseconds from which on a loop looks for signals between its steps.
+_LONG = 1e6
 
 
 def _bytes(a: Array) -> int:
@@ -53,7 +56,10 @@ class _Reloaded(Sequence):
 
 
 class Control(Routine):
-    """What loops and branches have in common."""
+    """What loops and branches have in common.
+
+    Their record has one more word, behind that for checks: the watch of the call.
+    """
 
     inside = True
 
@@ -61,12 +67,18 @@ class Control(Routine):
     def count(self) -> int:
         return 1
 
+    def look(self, b: Body, cost: float) -> None:
+        """Look for signals between the steps of a long loop, each of which takes `cost`."""
+        if b.fuel is not None and (self.endless or self.cost >= _LONG):
+            b.fuel.spend(cost)
+
     def write(self, module: Module, name: str, checked: bool = False) -> None:
         code = module.function("void", [POINTER, WORD, WORD], name)
         record, begin, end = code.parameters
         number = len(self.operands) + len(self.results) + len(self.scratch)
         verdict = pointer(record, number) if checked else None
-        self.body(Body(code, _Reloaded(record, number), begin, end, verdict))
+        fuel = Fuel(code, pointer(record, number + 1))
+        self.body(Body(code, _Reloaded(record, number), begin, end, verdict, fuel))
         leave(code)
 
 
@@ -106,6 +118,10 @@ class Scanning(Control):
     def multiplies(self) -> bool:
         return self.block.multiplies
 
+    @property
+    def endless(self) -> bool:
+        return self.block.endless
+
     def told(self) -> list[str]:
         way = ", from the last" if self.reverse else ""
         return [f"scan of {self.length} steps{way}", *self.block.told()]
@@ -114,6 +130,7 @@ class Scanning(Control):
         writing = Writing(b, b.arrays[-1])
 
         def steps(room: "_Rooms") -> None:
+            self.look(b, self.block.cost)
             i = room.count
             writing.step = (self.length - 1) - i if self.reverse else i
             writing.base |= {BEFORE: room.before, AFTER: room.after}
@@ -194,6 +211,10 @@ class Repeating(Control):
     def multiplies(self) -> bool:
         return self.test.multiplies or self.step.multiplies
 
+    @property
+    def endless(self) -> bool:
+        return self.most is None or self.test.endless or self.step.endless
+
     def told(self) -> list[str]:
         most = "" if self.most is None else f", at most {self.most} times"
         return [
@@ -216,7 +237,11 @@ class Repeating(Control):
             go = going.compare("ne", 0)
             return go if self.most is None else go & (i < self.most)
 
-        rooms.loop(goes_on, lambda _: writing.write(self.step))
+        def steps(_: "_Rooms") -> None:
+            self.look(b, self.test.cost + self.step.cost)
+            writing.write(self.step)
+
+        rooms.loop(goes_on, steps)
 
 
 @dataclass(frozen=True)
@@ -252,6 +277,10 @@ class Branching(Control):
     @property
     def multiplies(self) -> bool:
         return self.yes.multiplies or self.no.multiplies
+
+    @property
+    def endless(self) -> bool:
+        return self.yes.endless or self.no.endless
 
     def told(self) -> list[str]:
         return [

@@ -15,6 +15,7 @@ import numpy as np
 from ..llvm.code import Code, Module, Value, lanes_of
 from ..llvm.control import POINTER, WORD, leave, pointer, put, when
 from ..llvm.memory import splat
+from ..llvm.signals import Fuel
 
 # Bytes of the stack that a function may take for itself.
 STACK = 512 << 10
@@ -53,7 +54,8 @@ def array(dtype: np.dtype, shape: tuple[int, ...]) -> Array:
 class Body:
     """The function that is being written: pointers to the first elements, and its units.
 
-    `verdict` is where a checking function reports that it left an array.
+    `verdict` is where a checking function reports that it left an array, `fuel` how loops look for
+    signals.
     """
 
     code: Code
@@ -61,6 +63,7 @@ class Body:
     begin: Value
     end: Value
     verdict: Value | None
+    fuel: Fuel | None = None
 
     def require(self, condition: Value, number: int) -> None:
         """If accesses are checked: give up, unless array `number` is not left."""
@@ -119,6 +122,11 @@ class Routine(ABC):
     @property
     def multiplies(self) -> bool:
         """Whether it calls BLAS, which has to be kept to one thread meanwhile."""
+        return False
+
+    @property
+    def endless(self) -> bool:
+        """Whether nothing but its values says how long it takes."""
         return False
 
     def told(self) -> list[str]:
