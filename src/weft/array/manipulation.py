@@ -9,7 +9,6 @@ from .. import errors
 from ..core.aval import axes_in, broadcast, integer_in
 from ..ops import arrange, structural
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
-from .make import number
 
 
 def _shape_from(x, shape) -> tuple[int, ...]:
@@ -232,28 +231,6 @@ def repeat(x, repeats, /, *, axis: int | None = None):
 def meshgrid(*arrays, indexing: str = "xy") -> list:
     """Coordinate grids of one-dimensional coordinates."""
     return list(arrange.meshgrid([boxed(a) for a in arrays], indexing))
-
-
-def pad(x, pad_width, /, mode: str = "constant", *, constant_values: float = 0.0):
-    """x with margins: a number, (before, after), or one such pair for each axis.
-
-    mode is constant, edge, reflect, symmetric or wrap, as in NumPy.
-    """
-    x = boxed(x)
-    widths, constant = _pad_widths(x, pad_width), number("pad", "constant_values", constant_values)
-    if mode == "constant":
-        return arrange.pad(x, widths, constant)
-    return arrange.pad_by(x, widths, mode)
-
-
-def _pad_widths(x, pad_width) -> tuple[tuple[int, int], ...]:
-    widths = np.asarray(pad_width)
-    if widths.dtype.kind not in "iu" or widths.shape not in ((), (1,), (2,), (1, 2), (x.ndim, 2)):
-        raise errors.ArgumentError(
-            f"pad: widths {pad_width!r} for the shape {x.shape}; expected an integer, (before, "
-            "after), or one such pair for each axis"
-        )
-    return tuple((int(a), int(b)) for a, b in np.broadcast_to(widths, (x.ndim, 2)))
 
 
 def diag(x, /, offset: int = 0):
