@@ -37,7 +37,7 @@ def is_named(e: BaseException | None) -> bool:
 
 
 def is_theirs(e: Exception) -> bool:
-    """Whether a function of SciPy's or NumPy's refused its arguments: `isscalar(x)` and the like."""
+    """Whether a function of SciPy's or NumPy's refused: `isscalar(x)` and the like."""
     frame = e.__traceback__
     while frame.tb_next is not None:
         frame = frame.tb_next
@@ -76,7 +76,9 @@ def slopes(call, direction) -> list | None:
         sides = [floats(called(call.f, call.x + k * h * direction)) for k in (1, -1, 2, -2)]
         if len({tuple(p.shape for p in side) for side in sides}) != 1:
             return None
-        found.append([(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*sides, strict=True)])
+        found.append(
+            [(8 * (a - b) - (c - d)) / (12 * h) for a, b, c, d in zip(*sides, strict=True)]
+        )
     ok = all(
         np.allclose(a, b, rtol=1e-6, atol=1e-7, equal_nan=True) for a, b in zip(*found, strict=True)
     )

@@ -8,8 +8,11 @@ from weft import errors
 
 rng = np.random.default_rng(0)
 MODES = {
-    "constant": [{}, {"constant_values": 2.0}, {"constant_values": (1.0, 2.0)}]
-    + [{"constant_values": ((1.0, 2.0), (3.0, 4.0))}, {"constant_values": ((1.0,), (2.0,))}],
+    "constant": [
+        {},
+        *[{"constant_values": v} for v in (2.0, (1.0, 2.0), ((1.0, 2.0), (3.0, 4.0)))],
+        {"constant_values": ((1.0,), (2.0,))},
+    ],
     "edge": [{}],
     "wrap": [{}],
     "empty": [],
@@ -64,7 +67,7 @@ def test_integers():
 
 def test_what_makes_no_sense():
     x = wf.tensor([1.0, 2.0])
-    with pytest.raises(errors.ArgumentError, match="mode 'round'.*linear_ramp"):
+    with pytest.raises(errors.ArgumentError, match=r"mode 'round'.*linear_ramp"):
         wf.pad(x, 1, "round")
     with pytest.raises(errors.ArgumentError, match="reflect_type 'strange'"):
         wf.pad(x, 1, "reflect", reflect_type="strange")
