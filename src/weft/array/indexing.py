@@ -8,7 +8,7 @@ from ..core.backends import BACKENDS
 from ..core.box import BOXED, BOXES
 from ..core.origin import assigns_item
 from ..core.settings import current
-from ..ops import combine, index
+from ..ops import collide, index
 from . import make
 
 
@@ -178,23 +178,23 @@ class Place:
 
     def multiply(self, v):
         """Multiplied by v; at duplicate indices by all of them."""
-        return combine.combine_at(self._x, self._key, self._value(v), combine.MULTIPLY)
+        return collide.combine_at(self._x, self._key, self._value(v), collide.MULTIPLY)
 
     def divide(self, v):
         """Divided by v; at duplicate indices by all of them."""
-        return combine.combine_at(self._x, self._key, self._value(v), combine.DIVIDE)
+        return collide.combine_at(self._x, self._key, self._value(v), collide.DIVIDE)
 
     def power(self, v):
         """To the power of v; at duplicate indices of their product."""
-        return combine.combine_at(self._x, self._key, self._value(v), combine.POWER)
+        return collide.combine_at(self._x, self._key, self._value(v), collide.POWER)
 
     def maximum(self, v):
         """The larger of element and v; at duplicate indices the largest."""
-        return combine.combine_at(self._x, self._key, self._value(v), combine.MAXIMUM)
+        return collide.combine_at(self._x, self._key, self._value(v), collide.MAXIMUM)
 
     def minimum(self, v):
         """The smaller of element and v; at duplicate indices the smallest."""
-        return combine.combine_at(self._x, self._key, self._value(v), combine.MINIMUM)
+        return collide.combine_at(self._x, self._key, self._value(v), collide.MINIMUM)
 
     def apply(self, f):
         """With f applied to the elements: once to each, however often it is named."""
