@@ -102,7 +102,14 @@ _OWN = {
     "np.lexsort": "(x, c)",
 }
 # SciPy 1.17 does not come back from hyp1f1 of some numbers.
-_ONLY = {"scipy.special.hyp1f1": ("x, c, d", "c, x, d")}
+_ONLY = {
+    "scipy.special.hyp1f1": ("x, c, d", "c, x, d"),
+    # These look at one triangle of a matrix, Weft at its symmetric part.
+    "np.linalg.cholesky": ("x + x.T",),
+    "np.linalg.eigh": ("x + x.T",),
+    "np.linalg.eigvalsh": ("x + x.T",),
+    "np.interp": ("x, [0.0, 0.5, 1.0], [1.0, 3.0, 2.0]", "c, [0.0, 0.4, 1.0], x[:3]"),
+}
 
 
 def _values() -> list[tuple]:
@@ -115,13 +122,11 @@ def _values() -> list[tuple]:
 
 def calls_of(name: str, f: Callable, most: int) -> list[Call]:
     """Calls that the function takes and answers with floats or anything else, at most so many."""
-    forms = _FORMS
-    if name in _OWN:
-        forms = {_OWN[name]: eval(f"lambda f, x, c, d, e, i: f({_OWN[name]})", {"np": np})} | forms
+    own = _ONLY.get(name, (_OWN[name],) if name in _OWN else ())
+    forms = {form: eval(f"lambda f, x, c, d, e, i: f({form})", {"np": np}) for form in own}
+    forms |= {} if name in _ONLY else _FORMS
     found, shapes = [], {}
     for form, call in forms.items():
-        if form not in _ONLY.get(name, forms):
-            continue
         for x, c, d, e, i in _values():
             if len(found) == most or shapes.get(form, 0) == 2:
                 break

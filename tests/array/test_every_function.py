@@ -15,7 +15,7 @@ from every_function import REASONS, calls_of, functions, leaves_of
 import weft as wf
 from weft import errors
 
-MOST = 40 if os.environ.get("WEFT_SOAK") == "1" else 4
+MOST = 40 if os.environ.get("WEFT_SOAK") == "1" else 3
 FOUND = {name: f for name, f in functions() if name.rpartition(".")[2] not in REASONS}
 MODES = ("jvp", "grad", "recorded", "vmap")
 
@@ -58,11 +58,9 @@ def called(f, *args):
 
 
 def parts(leaf) -> list:
-    """Real arrays: the parts of a complex one."""
-    if np.dtype(leaf.dtype).kind != "c":
-        return [leaf]
+    """The real and the imaginary part: some results are complex here and real there."""
     real, imag = (wf.real, wf.imag) if isinstance(leaf, wf.Tensor) else (np.real, np.imag)
-    return [real(leaf), imag(leaf)]
+    return [real(leaf), imag(leaf) if leaf.dtype.kind == "c" else 0 * real(leaf)]
 
 
 def floats(result) -> list:
@@ -166,6 +164,8 @@ def test_right_or_refused(name, tmp_path, monkeypatch):
         pytest.skip(f"{name}: no call with floats was found")
     for call in calls:
         for mode in MODES:
+            if mode == "recorded" and isinstance(FOUND[name], type):
+                continue  # np.float64(x): outside of transformations, x may become a number
             try:
                 outcome(mode, call)
             except Exception as e:

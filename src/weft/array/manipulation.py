@@ -111,7 +111,8 @@ def expand_dims(x, /, axis=0):
 
 def broadcast_to(x, /, shape):
     """x repeated, without a copy, to a larger shape."""
-    dims = tuple(shape) if hasattr(shape, "__len__") else (shape,)
+    single = not hasattr(shape, "__len__") or getattr(shape, "shape", None) == ()
+    dims = (shape,) if single else tuple(shape)
     dims = tuple([integer_in("broadcast_to", "shape", d) for d in dims])
     if any(d < 0 for d in dims):
         raise errors.ShapeError(f"broadcast_to: shape {dims} has a negative size")

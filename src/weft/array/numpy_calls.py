@@ -64,7 +64,7 @@ def ufunc(self, function, method: str, *inputs, out=None, **options):
     name = function.__name__ if method == "__call__" else f"{function.__name__}.{method}"
     target = None if out is None else out[0]
     try:
-        if method == "at":
+        if method == "at" or (out is not None and len(out) > 1):
             raise _Unsupported
         options = _understood(options)
         if type(target) in TENSORS and "out" in _signature(_counterpart(name)).parameters:

@@ -4,17 +4,24 @@ from math import inf, log
 
 from .. import errors
 from ..core import dtypes
-from . import elementwise, linalg, make, manipulation, padding, reductions
+from ..core.backends import PYTHON_SCALARS
+from . import elementwise, linalg, make, manipulation, padding
 from .arguments import axis_of, boxed, boxed_beside
 
 _F = elementwise.FUNCTIONS
 
 
 def _pair(x1, x2):
-    """Both as tensors; a number goes where the other is."""
-    x1 = boxed(x1) if hasattr(x1, "shape") else x1
-    x2 = boxed_beside(x1, x2) if hasattr(x1, "shape") else boxed(x2)
-    return (x1 if hasattr(x1, "shape") else boxed_beside(x2, x1)), x2
+    """Both as tensors; a Python number never widens, and has the precision of, the other."""
+    if type(x1) in PYTHON_SCALARS:
+        x2 = boxed(x2)
+        return _number_beside(x2, x1), x2
+    x1 = boxed(x1)
+    return x1, _number_beside(x1, x2) if type(x2) in PYTHON_SCALARS else boxed_beside(x1, x2)
+
+
+def _number_beside(x, value):
+    return make.asarray(value, dtype=dtypes.with_scalar(x.dtype, value), device=x.device)
 
 
 def heaviside(x1, x2, /):
@@ -26,7 +33,8 @@ def heaviside(x1, x2, /):
 
 def iscomplex(x):
     """Where the imaginary part is not zero."""
-    return _F["imag"](boxed(x)) != 0 if dtypes.is_complex(boxed(x).dtype) else boxed(x) != boxed(x)
+    x = boxed(x)
+    return _F["imag"](x) != 0 if dtypes.is_complex(x.dtype) else make.zeros_like(x, dtype=bool)
 
 
 def isreal(x):
@@ -63,7 +71,8 @@ def _without_nan(x1, x2, choose):
 def fmod(x1, x2, /):
     """The remainder with the sign of x1."""
     x1, x2 = _pair(x1, x2)
-    return x1 - _F["trunc"](x1 / x2) * x2
+    size = _F["abs"](x1) % _F["abs"](x2)
+    return elementwise.where(x1 < 0, -size, size)
 
 
 def divmod_(x1, x2, /):
@@ -84,19 +93,6 @@ def logaddexp2(x1, x2, /):
     return _F["logaddexp"](x1 * log(2.0), x2 * log(2.0)) * (1 / log(2.0))
 
 
-def nan_to_num(x, nan=0.0, posinf=None, neginf=None):
-    """x with numbers for NaN and the infinities."""
-    x = boxed(x)
-    if not dtypes.is_inexact(x.dtype):
-        return x
-    if dtypes.is_complex(x.dtype):
-        raise errors.DTypeError("nan_to_num: of a complex tensor; use it on the parts")
-    largest = float(dtypes.finfo_max(x.dtype))
-    x = elementwise.where(x == inf, largest if posinf is None else posinf, x)
-    x = elementwise.where(x == -inf, -largest if neginf is None else neginf, x)
-    return elementwise.where(_F["isnan"](x), nan, x)
-
-
 def select(condlist, choicelist, default=0):
     """Of several choices the first whose condition holds."""
     if len(condlist) != len(choicelist):
@@ -111,8 +107,7 @@ def select(condlist, choicelist, default=0):
 
 def polyval(p, x):
     """A polynomial with coefficients p, the highest power first."""
-    p, out = boxed(p), 0
-    x = boxed_beside(p, x)
+    (p, x), out = _pair(boxed(p), x), 0
     for k in range(p.shape[0]):
         out = out * x + p[k]
     return out
@@ -161,24 +156,6 @@ def _splitter(name: str, axis: int):
     return split
 
 
-def nanvar(a, axis=None, ddof=0, keepdims=False):
-    """The variance of what is not NaN."""
-    a = boxed(a)
-    known = _F["logical_not"](_F["isnan"](a))
-    n = reductions.sum(known.to(a.dtype), axis, keepdims=True)
-    filled = elementwise.where(known, a, 0.0)
-    apart = elementwise.where(known, filled - reductions.sum(filled, axis, keepdims=True) / n, 0.0)
-    total = reductions.sum(apart * apart, axis, keepdims=keepdims)
-    return total / (n if keepdims else n.reshape(total.shape) if axis is not None else n.sum()) * (
-        1.0 if not ddof else _degrees(n, ddof, total, keepdims)
-    )
-
-
-def _degrees(n, ddof, total, keepdims: bool):
-    n = n if keepdims else n.reshape(total.shape)
-    return n / (n - ddof)
-
-
 def block(arrays):
     """Nested lists of tensors put together: the innermost along the last axis."""
     depth = _depth(arrays)
@@ -199,13 +176,6 @@ def _joined(arrays, depth: int, ndim: int):
         a = boxed(arrays)
         return a.reshape((*(1,) * (ndim - a.ndim), *a.shape))
     return manipulation.concat([_joined(a, depth - 1, ndim) for a in arrays], axis=-depth)
-
-
-def full_like(a, fill_value, dtype=None):
-    """`wf.full_like`, where the value may have any shape that broadcasts."""
-    a = boxed(a)
-    value = make.asarray(fill_value, dtype=a.dtype if dtype is None else dtype, device=a.device)
-    return manipulation.broadcast_to(value, a.shape) + 0
 
 
 FUNCTIONS = {

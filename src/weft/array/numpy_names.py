@@ -5,7 +5,7 @@ from math import pi
 from .. import errors
 from ..ops import nans
 from ..ops.linalg import cond as _cond
-from . import elementwise, linalg, make, manipulation, reductions, special
+from . import elementwise, linalg, make, manipulation, numpy_more, reductions, special
 from .arguments import axes_of, axis_of, boxed
 
 _F = elementwise.FUNCTIONS
@@ -205,3 +205,4 @@ FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: boxed(x) * (180 
 FUNCTIONS["diag"] = lambda v, k=0: manipulation.diag(v, k)
 FUNCTIONS["diagflat"] = lambda v, k=0: manipulation.diagflat(v, k)
 FUNCTIONS |= {"fix": _F["trunc"], "sinc": special.FUNCTIONS["sinc"]}
+FUNCTIONS |= numpy_more.FUNCTIONS
