@@ -42,7 +42,7 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
 
 
 def dlpack_device(self) -> tuple[int, int]:
-    return self._data.__dlpack_device__()
+    return readable(read(self)._data, "__dlpack__").__dlpack_device__()
 
 
 def buffer(self, flags: int) -> memoryview:
