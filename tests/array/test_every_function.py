@@ -41,9 +41,9 @@ def is_theirs(e: Exception) -> bool:
     frame = e.__traceback__
     while frame.tb_next is not None:
         frame = frame.tb_next
-    return frame.tb_frame.f_code.co_filename.startswith(THEIRS) and isinstance(
-        e, TypeError | ValueError
-    )
+    code = frame.tb_frame.f_code  # of the function, or of where its C code was called
+    theirs = code.co_filename.startswith(THEIRS) or code.co_filename == "<string>"
+    return theirs and isinstance(e, TypeError | ValueError)
 
 
 def called(f, *args):

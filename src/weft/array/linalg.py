@@ -156,7 +156,10 @@ def inv(x, /):
 
 def pinv(x, /, *, rtol=None):
     """The Moore-Penrose inverse; singular values below rtol·largest count as zero."""
-    x = boxed(x)
+    return _inverse(boxed(x), rtol)
+
+
+def _inverse(x, rtol):
     if rtol is not None and (x.requires_grad or x.__class__ in BOXED):
         return _truncated_inverse(x, rtol)
     return _linalg.pinv(x, rtol)
@@ -192,7 +195,7 @@ def lstsq(a, b, /, *, rcond=None) -> LstsqResult:
     rows = b.shape[0] if b.ndim == 1 else b.shape[-2] if b.ndim else None
     if a.ndim < 2 or a.shape[-2] != rows:
         raise errors.ShapeError(f"lstsq: {a.shape} and right sides {b.shape}, one row for each")
-    return LstsqResult(*_linalg.lstsq(a, b, rcond))
+    return LstsqResult(*_linalg.lstsq(a, b, rcond, _inverse))
 
 
 def cholesky(x, /, *, upper: bool = False):

@@ -247,7 +247,7 @@ def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1):
 
 def diagflat(x, /, offset: int = 0):
     """The matrix with all elements of x on a diagonal."""
-    return arrange.diagflat(boxed(x), offset)
+    return arrange.diagflat(boxed(x), integer_in("diagflat", "offset", offset))
 
 
 def diag_embed(x, /, offset: int = 0):

@@ -109,8 +109,9 @@ def array_split(ary, indices_or_sections, axis=0):
     """Parts that differ in length by one at most."""
     ary = boxed(ary)
     n, k = ary.shape[axis_of("array_split", ary, axis)], indices_or_sections
-    if isinstance(k, tuple | list):
-        return manipulation.split(ary, k, axis)
+    if hasattr(k, "__len__") and getattr(k, "shape", None) != ():
+        return manipulation.split(ary, [int(i) for i in k], axis)
+    k = int(k)
     if k < 1:
         raise errors.ArgumentError(f"array_split: {k} sections, expected 1 or more")
     lengths = [n // k + (i < n % k) for i in range(k)]
