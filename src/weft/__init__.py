@@ -12,6 +12,7 @@ from sys import modules as _modules
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import backend, errors
+from .array import einops_ as _einops
 from .array import memory as _memory
 from .array import namespace as _namespace
 from .array.parameter import Parameter, ParameterDict
@@ -90,6 +91,7 @@ __array_api_version__ = "2025.12"
 _memory.keep_freed_memory()
 _eager.install()
 _warned.install()
+_einops.install()
 _compiler.install(lambda f: _import_module(f"{__name__}.compile.jit").compile(f))
 globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULES)
 for _name in ("backward", "register_hook", "retain_grad"):

@@ -1,7 +1,9 @@
 """Reading the arguments of public functions: axes, and tensors out of anything."""
 
+from ..core import dtypes
 from ..core.aval import axes_in, axis_in
 from ..core.value import TENSORS
+from .foreign import leaves
 from .make import asarray
 
 _ALL = [tuple(range(n)) for n in range(65)]
@@ -17,6 +19,21 @@ def boxed_beside(x, y):
     if type(y) in TENSORS or hasattr(y, "device"):
         return boxed(y)
     return asarray(y, device=x.device)
+
+
+def integers_beside(x, y):
+    """`boxed_beside`, where Python's integers take the dtype of the integers x, if that holds them.
+
+    So 0 goes beside uint64, which has no common dtype with int64.
+    """
+    whole = y.__class__ is int or (y.__class__ in (list, tuple) and _all_integers(y))
+    if whole and dtypes.rank(x.dtype) == 1 and all([dtypes.holds(x.dtype, v) for v in leaves([y])]):
+        return asarray(y, dtype=x.dtype, device=x.device)
+    return boxed_beside(x, y)
+
+
+def _all_integers(y) -> bool:
+    return all([v.__class__ is int for v in leaves(y)])
 
 
 def axes_of(name: str, x, axis) -> tuple[int, ...]:

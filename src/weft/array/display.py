@@ -7,7 +7,7 @@ import numpy as np
 from .. import errors
 from ..backend.device import as_numpy
 from ..core import dtypes
-from ..core.box import BOXES
+from ..core.box import BOXES, readable
 from ..core.node import Leaf, Node
 from ..core.value import read
 
@@ -55,7 +55,7 @@ def formatted(x, spec: str) -> str:
         raise errors.ShapeError(
             f"format: {spec!r} is for one number, and the tensor has the shape {x.shape}"
         )
-    return format(x.item(), spec)
+    return format(readable(read(x), "format()").item(), spec)
 
 
 def html(x) -> str:

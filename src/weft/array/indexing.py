@@ -8,8 +8,7 @@ from ..core.backends import BACKENDS
 from ..core.box import BOXED, BOXES
 from ..core.origin import assigns_item
 from ..core.settings import current
-from ..ops import index
-from ..ops.elementwise import divide, maximum, minimum, multiply
+from ..ops import collide, index
 from . import make
 
 
@@ -178,20 +177,30 @@ class Place:
         return index.add_at(self._x, self._key, -self._value(v))
 
     def multiply(self, v):
-        """Multiplied by v; of duplicate indices the last wins."""
-        return self.set(multiply(self.get(), self._value(v)))
+        """Multiplied by v; at duplicate indices by all of them."""
+        return collide.combine_at(self._x, self._key, self._value(v), collide.MULTIPLY)
 
     def divide(self, v):
-        """Divided by v; of duplicate indices the last wins."""
-        return self.set(divide(self.get(), self._value(v)))
+        """Divided by v; at duplicate indices by all of them."""
+        return collide.combine_at(self._x, self._key, self._value(v), collide.DIVIDE)
+
+    def power(self, v):
+        """To the power of v; at duplicate indices of their product."""
+        return collide.combine_at(self._x, self._key, self._value(v), collide.POWER)
 
     def maximum(self, v):
-        """The larger of element and v; of duplicate indices the last wins."""
-        return self.set(maximum(self.get(), self._value(v)))
+        """The larger of element and v; at duplicate indices the largest."""
+        return collide.combine_at(self._x, self._key, self._value(v), collide.MAXIMUM)
 
     def minimum(self, v):
-        """The smaller of element and v; of duplicate indices the last wins."""
-        return self.set(minimum(self.get(), self._value(v)))
+        """The smaller of element and v; at duplicate indices the smallest."""
+        return collide.combine_at(self._x, self._key, self._value(v), collide.MINIMUM)
+
+    def apply(self, f):
+        """With f applied to the elements: once to each, however often it is named."""
+        return self.set(f(self.get()))
+
+    sub, mul, div, pow, max, min = subtract, multiply, divide, power, maximum, minimum
 
 
 def add_at_index(self, position: int, value):

@@ -5,7 +5,8 @@ import numpy as np
 from .. import errors
 from ..backend.device import as_numpy
 from ..core.backends import BACKENDS
-from ..core.node import Node
+from ..core.box import readable
+from ..core.node import Leaf, Node
 from ..core.value import read
 from . import make, numpy_calls
 
@@ -22,10 +23,9 @@ def to_array(self, dtype=None, copy=None) -> np.ndarray:
 
 def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     """Export the memory by DLPack; refused where it would drop a gradient."""
-    self._refuse_if_tracked("__dlpack__")
     given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
     options = {k: v for k, v in given.items() if v is not None}
-    raw = read(self)._data
+    raw = readable(read(self), "__dlpack__")
     xp = BACKENDS[type(raw)]
     # Readers like torch do not know of read-only memory, and would write into other gradients.
     apart = xp.frozen(raw) and copy is not False
@@ -42,7 +42,7 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
 
 
 def dlpack_device(self) -> tuple[int, int]:
-    return self._data.__dlpack_device__()
+    return readable(read(self)._data, "__dlpack__").__dlpack_device__()
 
 
 def buffer(self, flags: int) -> memoryview:
@@ -63,14 +63,18 @@ def reduce_(self):
             f"a tensor made by {self._node.name} (at {self._node.line}) cannot be copied with its "
             f"graph; copy x.detach(), or x.clone() to stay connected"
         )
+    if self._node.__class__ is Leaf and self._node.tensor is None:
+        raise errors.InterchangeError(
+            "a copy of a tensor that a function is being differentiated by would be a leaf of its "
+            "own, without the gradient; use x.clone() to stay connected, or copy x.detach()"
+        )
     array = np.array(as_numpy(read(self)._data))
     return rebuild, (type(self), array, self.device, self.requires_grad)
 
 
 def torch_tensor(self):
     """The values as a torch tensor, sharing memory where possible."""
-    self._refuse_if_tracked("torch()")
-    raw = read(self)._data
+    raw = readable(read(self), "torch()")
     xp = BACKENDS[type(raw)]
     raw = xp.copy(raw) if xp.frozen(raw) else raw
     if self.device != "cpu":

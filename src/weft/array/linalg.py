@@ -4,9 +4,11 @@ from typing import Any, NamedTuple
 
 from .. import errors
 from ..core.aval import integer_in
+from ..core.box import BOXED
 from ..ops import contract, determinant, factor, matrix_functions, spectral
 from ..ops import linalg as _linalg
 from .arguments import axes_of, boxed
+from .elementwise import where as _where
 from .manipulation import diagonal as _diagonal
 from .manipulation import matrix_transpose as matrix_transpose
 from .manipulation import moveaxis
@@ -154,7 +156,22 @@ def inv(x, /):
 
 def pinv(x, /, *, rtol=None):
     """The Moore-Penrose inverse; singular values below rtol·largest count as zero."""
-    return _linalg.pinv(boxed(x), rtol)
+    return _inverse(boxed(x), rtol)
+
+
+def _inverse(x, rtol):
+    if rtol is not None and (x.requires_grad or x.__class__ in BOXED):
+        return _truncated_inverse(x, rtol)
+    return _linalg.pinv(x, rtol)
+
+
+def _truncated_inverse(x, rtol):
+    """V·S⁺·Uᴴ: with singular values that are dropped and not zero, the row's rule does not hold."""
+    u, s, vh = svd(x, full_matrices=False)
+    rtol = rtol.reshape((*rtol.shape, 1)) if hasattr(rtol, "reshape") else rtol
+    kept = s > rtol * s.max(axis=-1, keepdims=True) if s.shape[-1] else s > 0
+    inverse = _where(kept, 1 / _where(kept, s, 1.0), 0.0)
+    return (vh.mH * inverse.reshape((*inverse.shape[:-1], 1, -1)).to(vh.dtype)) @ u.mH
 
 
 def solve(a, b, /):
@@ -178,7 +195,7 @@ def lstsq(a, b, /, *, rcond=None) -> LstsqResult:
     rows = b.shape[0] if b.ndim == 1 else b.shape[-2] if b.ndim else None
     if a.ndim < 2 or a.shape[-2] != rows:
         raise errors.ShapeError(f"lstsq: {a.shape} and right sides {b.shape}, one row for each")
-    return LstsqResult(*_linalg.lstsq(a, b, rcond))
+    return LstsqResult(*_linalg.lstsq(a, b, rcond, _inverse))
 
 
 def cholesky(x, /, *, upper: bool = False):

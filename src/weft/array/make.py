@@ -11,7 +11,7 @@ from ..backend.device import canonical_device, namespace_for, place
 from ..core import dispatch, dtypes
 from ..core.aval import integer_in
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.box import BOXED
+from ..core.box import BOXED, readable
 from ..core.settings import current
 from ..core.value import TENSORS, made, wrap
 from ..ops import structural
@@ -181,7 +181,8 @@ def _on(raw: np.ndarray, device):
 def number(name: str, what: str, v):
     """A Python number of what the user gave as one."""
     if type(v) in TENSORS:
-        v._refuse_if_tracked(name)
+        if v.requires_grad:
+            readable(v, name)  # which says why not
         v = v.item()
     v = v.item() if isinstance(v, np.generic | np.ndarray) and v.size == 1 else v
     if type(v) not in PYTHON_SCALARS:

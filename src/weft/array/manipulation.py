@@ -9,7 +9,6 @@ from .. import errors
 from ..core.aval import axes_in, broadcast, integer_in
 from ..ops import arrange, structural
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
-from .make import number
 
 
 def _shape_from(x, shape) -> tuple[int, ...]:
@@ -112,7 +111,8 @@ def expand_dims(x, /, axis=0):
 
 def broadcast_to(x, /, shape):
     """x repeated, without a copy, to a larger shape."""
-    dims = tuple(shape) if hasattr(shape, "__len__") else (shape,)
+    single = not hasattr(shape, "__len__") or getattr(shape, "shape", None) == ()
+    dims = (shape,) if single else tuple(shape)
     dims = tuple([integer_in("broadcast_to", "shape", d) for d in dims])
     if any(d < 0 for d in dims):
         raise errors.ShapeError(f"broadcast_to: shape {dims} has a negative size")
@@ -234,28 +234,6 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple:
     return tuple(arrange.meshgrid([boxed(a) for a in arrays], indexing))
 
 
-def pad(x, pad_width, /, mode: str = "constant", *, constant_values: float = 0.0):
-    """x with margins: a number, (before, after), or one such pair for each axis.
-
-    mode is constant, edge, reflect, symmetric or wrap, as in NumPy.
-    """
-    x = boxed(x)
-    widths, constant = _pad_widths(x, pad_width), number("pad", "constant_values", constant_values)
-    if mode == "constant":
-        return arrange.pad(x, widths, constant)
-    return arrange.pad_by(x, widths, mode)
-
-
-def _pad_widths(x, pad_width) -> tuple[tuple[int, int], ...]:
-    widths = np.asarray(pad_width)
-    if widths.dtype.kind not in "iu" or widths.shape not in ((), (1,), (2,), (1, 2), (x.ndim, 2)):
-        raise errors.ArgumentError(
-            f"pad: widths {pad_width!r} for the shape {x.shape}; expected an integer, (before, "
-            "after), or one such pair for each axis"
-        )
-    return tuple((int(a), int(b)) for a, b in np.broadcast_to(widths, (x.ndim, 2)))
-
-
 def diag(x, /, offset: int = 0):
     """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
     return arrange.diag(boxed(x), integer_in("diag", "offset", offset))
@@ -269,7 +247,7 @@ def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1):
 
 def diagflat(x, /, offset: int = 0):
     """The matrix with all elements of x on a diagonal."""
-    return arrange.diagflat(boxed(x), offset)
+    return arrange.diagflat(boxed(x), integer_in("diagflat", "offset", offset))
 
 
 def diag_embed(x, /, offset: int = 0):

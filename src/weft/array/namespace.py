@@ -14,6 +14,7 @@ from . import (
     make,
     manipulation,
     numpy_calls,
+    padding,
     random,
     reductions,
     selection,
@@ -40,7 +41,7 @@ def complex_number(re, im, /):
     return complex_.complex_(make.asarray(re), make.asarray(im))
 
 
-FUNCTIONS: dict = {"complex": complex_number}
+FUNCTIONS: dict = {"complex": complex_number, "pad": padding.pad}
 for _module in (manipulation, reductions, selection, activations, dtype_functions, elementwise):
     FUNCTIONS |= _defined_in(_module)
 FUNCTIONS |= elementwise.FUNCTIONS

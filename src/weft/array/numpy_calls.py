@@ -4,8 +4,10 @@ from functools import lru_cache
 from inspect import Parameter, Signature, signature
 
 from .. import errors
+from ..backend.device import as_numpy
+from ..core.box import readable
 from ..core.settings import current
-from ..core.value import TENSORS
+from ..core.value import GROUND, TENSORS, read
 from . import make, numpy_names
 
 # Filled by the namespace: public functions under NumPy's names, `linalg.` and `fft.` included.
@@ -48,6 +50,9 @@ _FLAT = set(
     shares_memory tril_indices_from triu_indices_from
     """.split()
 )
+# These make an array of what is none, as `np.asarray` does; what a derivative or a batch depends
+# on stays a tensor.
+_CONVERSIONS = {"atleast_1d", "atleast_2d", "atleast_3d", "copy"}
 
 
 class _Unsupported(Exception):
@@ -59,7 +64,7 @@ def ufunc(self, function, method: str, *inputs, out=None, **options):
     name = function.__name__ if method == "__call__" else f"{function.__name__}.{method}"
     target = None if out is None else out[0]
     try:
-        if method == "at":
+        if method == "at" or (out is not None and len(out) > 1):
             raise _Unsupported
         options = _understood(options)
         if type(target) in TENSORS and "out" in _signature(_counterpart(name)).parameters:
@@ -130,8 +135,9 @@ def function(self, func, types, args, kwargs):
     module = func.__module__.removeprefix("numpy").lstrip(".")
     prefix = f"{module}." if module in ("linalg", "fft") else ""
     name = prefix + _RENAMED.get(func.__name__, func.__name__)
-    if name in _FLAT:
-        return func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
+    if name in _FLAT or (name in _CONVERSIONS and not any(map(_moves, args))):
+        detached = [a.detach() if type(a) in TENSORS else a for a in args]
+        return _on_arrays(f"np.{name}", func, detached, kwargs)
     known = numpy_names.FUNCTIONS.get(name) or FUNCTIONS.get(name)
     try:
         if known is None or name in _OTHERWISE:
@@ -201,6 +207,13 @@ def _is_default(value, default) -> bool:
     return value is default or (isinstance(value, plain) and value == default)
 
 
+def _moves(value) -> bool:
+    """Whether a tensor is more than its values: recorded, at a level, or part of a program."""
+    if type(value) not in TENSORS:
+        return False
+    return type(value) not in GROUND or value.requires_grad or current.get().staging is not None
+
+
 def _tracked(values) -> bool:
     return any(
         v.requires_grad if type(v) in TENSORS else isinstance(v, list | tuple) and _tracked(v)
@@ -208,12 +221,21 @@ def _tracked(values) -> bool:
     )
 
 
-def _as_array(value):
+def _as_array(value, use: str = "numpy()"):
+    """Tensors, also in lists and tuples, as arrays: refused at a level that would lose something.
+
+    That they are recorded is for the caller to look at; it matters to some.
+    """
     if type(value) in TENSORS:
-        return value.detach().numpy()
+        return as_numpy(readable(read(value)._data, use))
     if isinstance(value, list | tuple):
-        return type(value)([_as_array(v) for v in value])
+        return type(value)([_as_array(v, use) for v in value])
     return value
+
+
+def _on_arrays(use: str, func, args, kwargs):
+    given = [_as_array(a, use) for a in args]
+    return func(*given, **{k: _as_array(v, use) for k, v in kwargs.items()})
 
 
 def _foreign(name: str, func, args, kwargs):
@@ -228,7 +250,7 @@ def _foreign(name: str, func, args, kwargs):
             f"{name} writes into its argument, and a tensor's values are nobody's to change: "
             "use x[i] = v or x.at[i].set(v)"
         )
-    return func(*map(_as_array, args), **{k: _as_array(v) for k, v in kwargs.items()})
+    return _on_arrays(f"{name}, which has no counterpart in Weft,", func, args, kwargs)
 
 
 _WRITERS = {"at", "copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask"}

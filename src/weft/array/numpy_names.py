@@ -5,7 +5,7 @@ from math import pi
 from .. import errors
 from ..ops import nans
 from ..ops.linalg import cond as _cond
-from . import elementwise, linalg, make, manipulation, reductions, special
+from . import elementwise, linalg, make, manipulation, numpy_more, reductions, special
 from .arguments import axes_of, axis_of, boxed
 
 _F = elementwise.FUNCTIONS
@@ -109,8 +109,9 @@ def array_split(ary, indices_or_sections, axis=0):
     """Parts that differ in length by one at most."""
     ary = boxed(ary)
     n, k = ary.shape[axis_of("array_split", ary, axis)], indices_or_sections
-    if isinstance(k, tuple | list):
-        return manipulation.split(ary, k, axis)
+    if hasattr(k, "__len__") and getattr(k, "shape", None) != ():
+        return manipulation.split(ary, [int(i) for i in k], axis)
+    k = int(k)
     if k < 1:
         raise errors.ArgumentError(f"array_split: {k} sections, expected 1 or more")
     lengths = [n // k + (i < n % k) for i in range(k)]
@@ -205,3 +206,4 @@ FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: boxed(x) * (180 
 FUNCTIONS["diag"] = lambda v, k=0: manipulation.diag(v, k)
 FUNCTIONS["diagflat"] = lambda v, k=0: manipulation.diagflat(v, k)
 FUNCTIONS |= {"fix": _F["trunc"], "sinc": special.FUNCTIONS["sinc"]}
+FUNCTIONS |= numpy_more.FUNCTIONS

@@ -102,7 +102,7 @@ def std(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False):
 def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False):
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     x = boxed(x)
-    if isinstance(ord, str):
+    if isinstance(ord, str | list | tuple):
         raise errors.ArgumentError(f"norm: ord {ord!r}, expected a number; see linalg.matrix_norm")
     return reduce.norm(x, axes_of("norm", x, axis), keepdims, ord)
 

@@ -5,9 +5,11 @@ from typing import Any, NamedTuple
 from .. import errors
 from ..core import dtypes
 from ..core.aval import integer_in
+from ..core.backends import PYTHON_SCALARS
+from ..core.value import TENSORS
 from ..ops import along, distinct, index, order, quantiles
 from . import dtype_functions
-from .arguments import axes_of, axis_of, boxed, boxed_beside, flat_or_axis
+from .arguments import axes_of, axis_of, boxed, boxed_beside, flat_or_axis, integers_beside
 from .make import asarray
 
 
@@ -174,7 +176,7 @@ def interp(x, xp, fp, /, left=None, right=None, period=None):
 def searchsorted(x1, x2, /, *, side: str = "left", sorter=None):
     """Where the elements of x2 belong in the sorted x1."""
     x1 = boxed(x1)
-    x2 = boxed_beside(x1, x2)
+    x2 = integers_beside(x1, x2)
     if side not in ("left", "right"):
         raise errors.ArgumentError(f"searchsorted: side {side!r}, expected 'left' or 'right'")
     if sorter is not None:
@@ -241,7 +243,9 @@ def unique_inverse(x, /) -> UniqueInverse:
 
 def isin(x1, x2, /, *, invert: bool = False):
     """Whether each element of x1 is among those of x2."""
+    if type(x1) in PYTHON_SCALARS and type(x2) in TENSORS:
+        x1 = integers_beside(x2, x1)
     x1 = boxed(x1)
-    x2 = boxed_beside(x1, x2)
+    x2 = integers_beside(x1, x2)
     found = (x1.reshape((*x1.shape, 1)) == x2.reshape((-1,))).any(axis=-1)
     return ~found if invert else found

@@ -9,7 +9,7 @@ from .. import errors
 from ..backend.device import as_numpy, is_torch_device
 from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.box import BOXES, Box
+from ..core.box import BOXES, Box, readable
 from ..core.node import Leaf, Node, Severed
 from ..core.origin import assigns_item, is_array_library
 from ..core.settings import current
@@ -182,21 +182,13 @@ class Tensor(Value):
         >>> wf.tensor([1, 2]).numpy()
         array([1, 2])
         """
-        self._refuse_if_tracked("numpy()")
         if self.device.startswith("cuda"):
             raise errors.DeviceError(
                 f"numpy(): the tensor is on {self.device}; use .to('cpu').numpy()"
             )
-        view = as_numpy(read(self)._data).view()
+        view = as_numpy(readable(read(self), "numpy()")).view()
         view.flags.writeable = False
         return view
-
-    def _refuse_if_tracked(self, what: str) -> None:
-        if self.requires_grad:
-            raise errors.InterchangeError(
-                f"{what} on a tensor that is being differentiated would drop its gradient; "
-                f"use x.detach()"
-            )
 
     def item(self) -> bool | int | float | complex:
         """The value of a one-element tensor as a Python number."""
@@ -205,17 +197,17 @@ class Tensor(Value):
                 f"item(): a tensor of shape {self.shape} has {self.size} elements, not one; "
                 f"use .tolist() or index it"
             )
-        return read(self)._data.item()
+        return readable(read(self), "item()").item()
 
     to_scalar = item
 
     def tolist(self):
         """The values as nested Python lists."""
-        return as_numpy(read(self)._data).tolist()
+        return as_numpy(readable(read(self), "tolist()")).tolist()
 
     def to_vec(self) -> list:
         """The values as one flat list."""
-        return as_numpy(read(self)._data).reshape(-1).tolist()
+        return as_numpy(readable(read(self), "to_vec()")).reshape(-1).tolist()
 
     def tensor(self):
         """The detached value."""
@@ -266,8 +258,7 @@ class Tensor(Value):
             )
         if self.requires_grad and current.get().grad and what != "bool()":
             self._refuse_hidden_use(what)
-        raw = read(self)._data
-        return raw.number(what) if raw.__class__ in BOXES else raw.item()
+        return readable(read(self), what).item()
 
     def _refuse_hidden_use(self, what: str) -> None:
         """Refuse to be a number for `array[i] = x` and inside NumPy, SciPy or scikit-learn."""

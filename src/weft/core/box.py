@@ -84,20 +84,13 @@ class Box:
     def device(self):
         return ground(self).device
 
-    def item(self):
-        return self.inner.item()
-
-    def number(self, what: str):
-        """The value of one element, for Python to go on with: `bool()`, `int()`, …"""
-        return self.item()
-
     @abstractmethod
     def text(self) -> str:
         """What a tensor that holds this looks like."""
 
     @abstractmethod
-    def no_array(self) -> str:
-        """Why other libraries cannot have this value, and what to do."""
+    def refuse(self, use: str) -> None:
+        """Raise if whoever reads the value below, as `use`, would lose a derivative or a batch."""
 
 
 # The class of tensors that holds each kind of box; filled where the kinds are defined.
@@ -115,6 +108,58 @@ def ground(x):
             x = x._data
         else:
             return x
+
+
+# How Python asks for one number. `bool()` is a branch and `format()` a text to look at: neither is
+# computed with, so that no derivative is lost by them.
+NUMBERS = frozenset(("int()", "float()", "complex()", "an index", "item()", "bool()", "format()"))
+GLANCES = frozenset(("bool()", "format()"))
+_LISTS = frozenset(("tolist()", "to_vec()"))
+
+
+def readable(x, use: str) -> Any:
+    """The backend's array at the bottom of a value, to be read outside of operations as `use`.
+
+    Raises where a derivative would be lost at any level on the way down, or where a level has no
+    one array there. Every way out of a tensor goes through here.
+    """
+    while True:
+        if x.__class__ in BOXES:
+            x.refuse(use)
+            x = x.inner
+        elif hasattr(x, "_data"):
+            if x._node.__class__ in (Leaf, Node):
+                _refuse_recorded(use)
+            x = x._data
+        else:
+            return x
+
+
+def _refuse_recorded(use: str) -> None:
+    """Refuse arrays of a recorded value; numbers of it only in a function under a transformation.
+
+    Outside, with `backward()`, a loop may log numbers; in a function that is handed to `grad` they
+    would be constants of what is differentiated.
+    """
+    settings = current.get()
+    if use in GLANCES:
+        return
+    if use not in NUMBERS and use not in _LISTS:
+        raise errors.InterchangeError(
+            f"{use} on a tensor that is being differentiated would drop its gradient; "
+            f"use x.detach()"
+        )
+    if settings.grad and settings.enclosed:
+        raise constant(use, "gradient")
+
+
+def constant(use: str, lost: str) -> errors.InterchangeError:
+    """Why a value is no number of Python's while it is being differentiated."""
+    return errors.InterchangeError(
+        f"{use} of a tensor that is being differentiated would be a constant without its {lost}: "
+        "compute with wf's functions (wf.sin(x), not math.sin(x)), or use x.detach() if a constant "
+        "is meant"
+    )
 
 
 def level_of(x) -> float:
@@ -217,7 +262,8 @@ class BoxNamespace:
         return all([BACKENDS[type(r)].all_finite(r) for r in raws])
 
     def to_numpy(self, x):
-        raise errors.InterchangeError(x.no_array())
+        raw = readable(x, "an array")
+        return BACKENDS[type(raw)].to_numpy(raw)
 
     def nbytes(self, x) -> int:
         raw = ground(x)

@@ -62,7 +62,9 @@ def names(dtypes) -> str:
     return ", ".join(d.name for d in dtypes)
 
 
-_SPELLED = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: None, complex: None}
+# Python's types mean what they mean to NumPy: a float is float64, whatever the default float is.
+_SPELLED = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: float64}
+_SPELLED[complex] = complex128
 _SPELLED |= {d: d for d in ALL} | {d.type: d for d in ALL}
 
 
@@ -72,8 +74,6 @@ def canonical(dtype) -> np.dtype:
         found = _SPELLED.get(dtype, dtype)
     except TypeError:
         found = dtype
-    if found is None and dtype is not None:
-        return default_float() if dtype is float else default_complex()
     if isinstance(found, np.dtype) and found in KIND:
         return _SPELLED[found.name]
     name = str(dtype).removeprefix("torch.")

@@ -7,7 +7,7 @@ import numpy as np
 from .. import errors
 from ..core.aval import Aval
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.box import BOXES, Box, Level
+from ..core.box import BOXES, NUMBERS, Box, Level
 from ..core.dtypes import check_holds, is_inexact, promote_all
 from ..core.op import TABLE, Op
 from ..core.origin import here, origin
@@ -226,18 +226,14 @@ class Staged(Box):
         """The same by an equation through which no cotangent comes back."""
         return Staged.interpret(UNRECORDED, self.level, [self], ())
 
-    def item(self):
-        return self.number("item()")
-
-    def number(self, what: str):
-        remedy = _REMEDIES.get(what, _REMEDIES["item()"])
-        raise unread(self, f"a number of it, as {what} asks for", remedy)
-
     def text(self) -> str:
         return f"StagedTensor(shape={self.shape}, dtype={self.dtype})"
 
-    def no_array(self) -> str:
-        return str(unread(self, "an array of it").message)
+    def refuse(self, use: str) -> None:
+        if use in NUMBERS:
+            remedy = _REMEDIES.get(use, _REMEDIES["item()"])
+            raise unread(self, f"a number of it, as {use} asks for", remedy)
+        raise errors.InterchangeError(unread(self, "an array of it").message)
 
 
 def refreshed(x: Staged) -> Staged:

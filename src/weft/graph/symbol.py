@@ -1,10 +1,11 @@
 """Symbol: the box that traces; its operations append to a graph and compute as well."""
 
+from .. import errors
 from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
-from ..core.box import Box, Level
+from ..core.box import GLANCES, NUMBERS, Box, Level, constant
 from ..core.call import caller
-from ..core.dtypes import is_complex, promote_all
+from ..core.dtypes import is_complex, is_inexact, promote_all
 from ..core.op import TABLE, Op
 from ..core.origin import origin
 from ..core.value import aval_of
@@ -95,11 +96,22 @@ class Symbol(Box):
     def text(self) -> str:
         return f"TracedTensor({self.inner!r})"
 
-    def no_array(self) -> str:
-        return (
-            "another library cannot take part in a trace: its computation would not be seen; "
-            "compute with wf's functions, or pass x.detach().numpy() outside of the traced function"
+    def refuse(self, use: str) -> None:
+        if use in GLANCES or not is_inexact(aval_of(self.inner).dtype) or self._is_stopped:
+            return
+        if use in NUMBERS:
+            raise constant(use, "derivative")
+        raise errors.InterchangeError(
+            f"{use}: another library cannot take part in a trace, its computation would not be "
+            "seen; compute with wf's functions, or use x.detach() if a constant is meant"
         )
+
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether no derivative goes through this value; one of late equations is found soon."""
+        made = (e for e in reversed(self.trace.equations) if self.index in e.outputs)
+        equation = next(made, None)
+        return equation is not None and equation.op is TABLE["detach"]
 
 
 def _alike(op: Op, level: float, operands: list) -> list:

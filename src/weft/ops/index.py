@@ -223,7 +223,7 @@ def get(x, key):
         return slice_(x, key.index)
     if not key.whole(x.shape):
         x = slice_(x, key.index)
-    way = _Way(key, x)
+    way = Way(key, x)
     return take(way.go(x), way.index, way.axis)
 
 
@@ -232,15 +232,15 @@ def set_(x, key, v):
     key = parse(key, x.shape)
     v = as_value(x, v)
     if not key.selectors:
-        return slice_set(x, _trimmed(v, key.shape), key.index)
+        return slice_set(x, trimmed(v, key.shape), key.index)
     whole = key.whole(x.shape)
     part = x if whole else slice_(x, key.index)
     mask = _lone_mask(key, part)
     if mask is not None and (type(v) in PYTHON_SCALARS or not v.shape):
         part = where(mask, v, part)
     else:
-        way = _Way(key, part)
-        part = index_put(way.go(part), way.index, _trimmed(v, way.shape), way.axis)
+        way = Way(key, part)
+        part = index_put(way.go(part), way.index, trimmed(v, way.shape), way.axis)
         part = way.back(part)
     return part if whole else slice_set(x, part, key.index)
 
@@ -251,13 +251,13 @@ def assign(raw, key, v) -> None:
     xp = BACKENDS[type(raw)]
     v = as_value(raw, v)
     if not key.selectors:
-        v = _trimmed(v, key.shape)
+        v = trimmed(v, key.shape)
         _fits("index", aval_of(v), key.shape)
         xp.write_slice(raw, v, key.index)
         return
     part = raw if key.whole(raw.shape) else slice_(raw, key.index)
-    way = _Way(key, part)
-    v = _trimmed(v, way.shape)
+    way = Way(key, part)
+    v = trimmed(v, way.shape)
     _fits("index", aval_of(v), way.shape)
     if way.straight and part is raw:
         in_range("write_index", "index")(xp, raw, way.index, v, way.axis)
@@ -271,16 +271,16 @@ def add_at(x, key, v):
     key = parse(key, x.shape)
     v = as_array(x, as_value(x, v))
     if not key.selectors:
-        term = broadcast_to(_trimmed(v, key.shape), key.shape)
+        term = broadcast_to(trimmed(v, key.shape), key.shape)
         return x + unslice(term, key.index, tuple(x.shape))
     whole = key.whole(x.shape)
-    way = _Way(key, x if whole else slice_(x, key.index))
-    term = broadcast_to(_trimmed(v, way.shape), way.shape)
+    way = Way(key, x if whole else slice_(x, key.index))
+    term = broadcast_to(trimmed(v, way.shape), way.shape)
     term = way.back(segment_sum(term, way.index, way.axis, way.length))
     return x + (term if whole else unslice(term, key.index, tuple(x.shape)))
 
 
-class _Way:
+class Way:
     """From an array to one whose selected axes are joined into one, and back."""
 
     def __init__(self, key: Key, x):
@@ -353,7 +353,7 @@ def as_array(x, v):
     return wrap(made) if type(x) in TENSORS else made
 
 
-def _trimmed(v, shape):
+def trimmed(v, shape):
     """v without the leading axes of length 1 that `shape` lacks, as NumPy assigns."""
     extra = 0 if type(v) in PYTHON_SCALARS else len(v.shape) - len(shape)
     if extra > 0 and all(n == 1 for n in v.shape[:extra]):

@@ -43,13 +43,13 @@ class LeastSquares(NamedTuple):
 
 
 @computed_in(SINGLE)
-def lstsq(a, b, rtol: float | None = None) -> LeastSquares:
+def lstsq(a, b, rtol: float | None = None, inverse=pinv) -> LeastSquares:
     """The x of least norm that minimises ‖ax − b‖; b is one vector, or matrices (…, m, k).
 
     As in NumPy there is one residual for each right side, and none where a has no more rows
     than columns.
     """
-    x = _of_vectors(lambda a, b: matmul(pinv(a, rtol), b), a, b)
+    x = _of_vectors(lambda a, b: matmul(inverse(a, rtol), b), a, b)
     r = b - matmul(a, x)
     squares = real(r * conj(r))
     one = len(b.shape) == 1

@@ -2,7 +2,7 @@
 
 from .. import errors
 from ..array.tensor import Tensor
-from ..core.box import NAMESPACE, Box, Level
+from ..core.box import NAMESPACE, NUMBERS, Box, Level
 from ..core.call import caller
 from ..core.explain import infer
 from ..core.op import Op
@@ -68,22 +68,21 @@ class Batch(Box):
         inner = inner.stopped() if isinstance(inner, Box) else raw_of(inner)
         return Batch(self.level, inner, self.size, self.mapped)
 
-    def item(self):
-        if self.mapped:
-            raise errors.BatchingError(
-                "inside vmap a tensor stands for a whole batch and has no single value: branch "
-                "with wf.where or wf.cond, or keep the value an array"
-            )
-        return self.data.item()
-
     def text(self) -> str:
         one_of = f"one of {self.size}" if self.mapped else f"the same for all {self.size}"
         return f"BatchTensor(shape={self.shape}, dtype={NAMESPACE.dtype_of(self)}, {one_of})"
 
-    def no_array(self) -> str:
-        return (
-            "inside vmap a tensor stands for a whole batch, which another library cannot take as "
-            "one array; compute with wf's functions"
+    def refuse(self, use: str) -> None:
+        if not self.mapped:
+            return
+        if use in NUMBERS:
+            raise errors.BatchingError(
+                "inside vmap a tensor stands for a whole batch and has no single value: branch "
+                "with wf.where or wf.cond, or keep the value an array"
+            )
+        raise errors.InterchangeError(
+            f"{use}: inside vmap a tensor stands for a whole batch, which another library cannot "
+            "take as one array; compute with wf's functions"
         )
 
 

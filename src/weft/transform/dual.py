@@ -4,7 +4,18 @@ from .. import errors
 from ..array.make import asarray, zeros_like
 from ..array.tensor import Tensor
 from ..core.backends import BACKENDS
-from ..core.box import NAMESPACE, Box, Level, between, innermost, level_of, raised
+from ..core.box import (
+    GLANCES,
+    NAMESPACE,
+    NUMBERS,
+    Box,
+    Level,
+    between,
+    constant,
+    innermost,
+    level_of,
+    raised,
+)
 from ..core.call import caller
 from ..core.dispatch import inexact
 from ..core.dtypes import bfloat16
@@ -69,10 +80,14 @@ class Dual(Box):
         tangent = "zero" if self.tangent is None else repr(released(self.tangent))
         return f"DualTensor({released(self.primal)!r}, tangent={tangent})"
 
-    def no_array(self) -> str:
-        return (
-            "a dual tensor as an array of another library would lose its tangent; "
-            "use x.detach() if that is meant, or compute with wf's functions"
+    def refuse(self, use: str) -> None:
+        if self.tangent is None or use in GLANCES:
+            return
+        if use in NUMBERS:
+            raise constant(use, "tangent")
+        raise errors.InterchangeError(
+            f"{use} of a dual tensor would lose its tangent; use x.detach() if that is meant, or "
+            "compute with wf's functions"
         )
 
 

@@ -57,7 +57,8 @@ class _Recorded:
     def __init__(self, what: str, f: Callable, args: tuple, kwargs: dict, picked, has_aux: bool):
         self.what = what
         args = list(args)
-        leaves, self.rebuild_inputs = trees.tensors(what, tuple(args[i] for i in picked))
+        chosen = tuple(args[i] for i in picked)
+        leaves, self.rebuild_inputs = trees.arguments(what, chosen, (args, kwargs))
         trees.differentiable(what, leaves)
         with changed(grad=True, enclosed=True):
             self.inputs = [_fresh(x) for x in leaves]
@@ -258,7 +259,7 @@ def jvp(f: Callable, primals, tangents, has_aux: bool = False):
             "jvp: primals and tangents are tuples with one entry for each argument: "
             "wf.jvp(f, (x,), (v,))"
         )
-    values, rebuild = trees.tensors("jvp", tuple(primals))
+    values, rebuild = trees.arguments("jvp", tuple(primals))
     directions, _ = trees.tensors("jvp", tuple(tangents))
     if len(values) != len(directions):
         raise errors.ArgumentError(

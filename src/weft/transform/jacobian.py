@@ -86,7 +86,8 @@ class _Planned:
 
     def _traced(self, args, kwargs) -> tuple[Sweeper, Layout]:
         picked = _chosen(self.name, self.argnums, args)
-        leaves, rebuild = trees.tensors(self.name, tuple(args[i] for i in picked))
+        chosen = tuple(args[i] for i in picked)
+        leaves, rebuild = trees.arguments(self.name, chosen, (args, kwargs))
         trees.differentiable(self.name, leaves)
         _refuse_complex(self.name, leaves)
         beside: list = []

@@ -19,7 +19,7 @@ def linearize(f: Callable, *primals):
     >>> y.item(), push(wf.tensor(1.0)).item()
     (8.0, 12.0)
     """
-    leaves, rebuild = trees.tensors("linearize", tuple(primals))
+    leaves, rebuild = trees.arguments("linearize", tuple(primals))
     trees.differentiable("linearize", leaves)
     traced = trace_of("linearize", f, leaves, rebuild)
     equations = active(traced.trace, traced.inputs)

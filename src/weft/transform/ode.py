@@ -48,7 +48,7 @@ def odeint(
     """The solution of dy/dt = f(y, t, *args) at the times ts, where y is y0 at the first.
 
     f          the slope, of the structure and shapes of y; t is a 0-d tensor
-    y0         a tensor, or a tree of tensors
+    y0         a tensor, a list of numbers, or a tree of tensors
     ts         the times, increasing or decreasing; the solution goes from the first to the last
     rtol       the error of a step is kept below atol + rtol·|y|: the root mean square over each
     atol       tensor of y, the largest of which counts. Inside vmap all elements make the same
@@ -74,7 +74,7 @@ def odeint(
     """
     _one_of("method", method, ("dopri5",))
     _one_of("gradient", gradient, GRADIENTS)
-    packing = Packing("odeint", y0)
+    packing = Packing("odeint", y0, beside=(ts, args))
     start = pack(packing.start, packing.dtype)
     ts = _times(ts, start)
     control = Control(float(rtol), float(atol), max_steps, packing.sizes)

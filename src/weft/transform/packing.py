@@ -3,9 +3,11 @@
 from math import prod
 
 from .. import errors
+from ..array.make import asarray
 from ..array.tensor import Tensor
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.backends import PYTHON_SCALARS
 from ..core.value import TENSORS, aval_of
 from ..ops.complex_ import complex_, imag, real
 from ..ops.structural import concat, narrow, reshape
@@ -42,10 +44,15 @@ def numbers(a: Aval) -> int:
 
 
 class Packing:
-    """The structure of a tree whose leaves can be differentiated: from a vector and back."""
+    """The structure of a tree whose leaves can be differentiated: from a vector and back.
 
-    def __init__(self, what: str, tree):
-        leaves, self._rebuild = trees.tensors(what, tree)
+    A list of numbers is an array, as everywhere; a list of tensors is a tree.
+    """
+
+    def __init__(self, what: str, tree, beside=()):
+        if tree.__class__ in (list, tuple) and _holds_numbers(tree):
+            tree = asarray(tree, dtype=trees.precision(beside))
+        leaves, self._rebuild = trees.arguments(what, tree, beside)
         if not leaves:
             raise errors.ArgumentError(f"{what}: a start value without any tensor in it")
         self._what, self._tree = what, tree
@@ -60,6 +67,8 @@ class Packing:
 
     def vector(self, tree, name: str) -> Tensor:
         """A tree of the same structure, shapes and kinds of numbers as one vector."""
+        if tree.__class__ in (list, tuple) and self._tree.__class__ in TENSORS:
+            tree = asarray(tree)
         leaves, _ = trees.returned(self._what, tree)
         if tree.__class__ not in TENSORS or self._tree.__class__ not in TENSORS:
             trees.same_structure(f"{self._what}: {name}", self._tree, tree)
@@ -91,6 +100,13 @@ class Packing:
                 rows = complex_(narrow(rows, 1, 0, half), narrow(rows, 1, half, size))
             leaves.append(reshape(rows, (steps, *a.shape)).to(a.dtype))
         return self._rebuild(leaves)
+
+
+def _holds_numbers(tree) -> bool:
+    """Whether nested lists and tuples have nothing but Python's numbers in them, and some."""
+    if tree.__class__ in (list, tuple):
+        return bool(tree) and all([_holds_numbers(t) for t in tree])
+    return tree.__class__ in PYTHON_SCALARS
 
 
 def _floating(x: Tensor) -> Tensor:

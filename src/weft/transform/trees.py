@@ -28,6 +28,36 @@ def tensors(what: str, tree, fix: str = "") -> tuple[list, Callable]:
     return [tensor(what, leaf, fix) for leaf in leaves], rebuild
 
 
+def arguments(what: str, tree, beside=()) -> tuple[list, Callable]:
+    """`tensors` of what a derivative is taken by: Python's floats as precise as the data.
+
+    They are float64 if some of the leaves are, or of those of the trees beside them.
+    """
+    leaves, rebuild = flatten(tree)
+    numbers = [leaf.__class__ is float or hasattr(leaf, "staging") for leaf in leaves]
+    dtype = precision(leaves, beside) if any(numbers) else None
+    made = [
+        tensor(what, leaf) if dtype is None or not number else _number(leaf, dtype)
+        for leaf, number in zip(leaves, numbers, strict=True)
+    ]
+    return made, rebuild
+
+
+def _number(leaf, dtype):
+    """A float, or a number of each call of a function that is being compiled, as a tensor."""
+    if leaf.__class__ is float:
+        return asarray(leaf, dtype=dtype)
+    return leaf.staging.number(leaf, dtype)
+
+
+def precision(*several) -> Any:
+    """The dtype of Python's floats beside trees of arrays; None: the default float."""
+    for leaf in flatten(list(several))[0]:
+        if str(getattr(leaf, "dtype", "")).removeprefix("torch.") in ("float64", "complex128"):
+            return dtypes.float64
+    return None
+
+
 def tensor(what: str, leaf, fix: str = ""):
     """A leaf as a tensor."""
     if leaf.__class__ in TENSORS:
