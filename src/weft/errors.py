@@ -53,6 +53,10 @@ class TemporaryAssignment(WeftError, TypeError):
     """`y[0][1] = v` would change a temporary and then lose it."""
 
 
+class ViewAssignment(WeftError, ValueError):
+    """A write into a view, which what it is a view of would not see."""
+
+
 class InterchangeError(WeftError, TypeError):
     """Handing a tensor to another library would drop its gradient."""
 

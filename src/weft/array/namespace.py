@@ -4,6 +4,7 @@ from ..core import dtypes
 from ..ops import complex_, structural
 from . import (
     activations,
+    augmented,
     dtype_functions,
     elementwise,
     fft,
@@ -162,7 +163,7 @@ METHODS |= {
     "sum_dim": sum_dim,
     "view": manipulation.reshape,
 }
-METHODS |= interchange.PROTOCOLS
+METHODS |= interchange.PROTOCOLS | augmented.METHODS
 
 for _name, _method in METHODS.items():
     setattr(Tensor, _name, _method)

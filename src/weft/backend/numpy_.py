@@ -219,6 +219,15 @@ def owns(x: np.ndarray) -> bool:
     return x.base is None
 
 
+def alone(x: np.ndarray) -> bool:
+    """Whether nobody else holds the memory of x: it is its own, or a copy's that x is a view of."""
+    base = x.base
+    return base is None or sys.getrefcount(base) <= _BASE_ALONE
+
+
+_BASE_ALONE = 3  # the array's own reference, a local variable and the argument of `getrefcount`
+
+
 def point(value, dtype: np.dtype) -> np.ndarray | None:
     """A Python number as a read-only 0-d array, where that computes the same."""
     if dtype.kind not in "fV":

@@ -238,6 +238,11 @@ def owns(x: torch.Tensor) -> bool:
     return False
 
 
+def alone(x: torch.Tensor) -> bool:
+    """Whether nobody else holds the memory of x, as far as torch tells."""
+    return x._base is None
+
+
 def point(value, dtype):
     """torch takes Python numbers as they are, but not those beyond its integers."""
     if type(value) is int and not 0 <= value < 2**7:

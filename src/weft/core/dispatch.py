@@ -18,6 +18,7 @@ from .node import Extra, Node, Severed, ids
 from .op import Op, saves
 from .origin import INTERNAL, user_frame
 from .settings import current
+from .share import LENT, lend
 from .value import GROUND, TENSORS, wrap
 
 _frame = sys._getframe
@@ -65,6 +66,20 @@ def record(op: Op, data, parents, saved, static) -> Node:
 
 def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
+    out = _applied(op, args, static, public)
+    if op.name in LENT and out.__class__ in TENSORS:
+        _lend(op, args, out)
+    return out
+
+
+def _lend(op: Op, args: Sequence, out) -> None:
+    """Note whose view a result is; one element of an array is a copy, as in NumPy."""
+    if args[0].__class__ in TENSORS and (op.arity == 1 or len(args) == 1):
+        if args[0] is not out and (op.name != "slice_" or out.shape):
+            lend(args[0], out)
+
+
+def _applied(op: Op, args: Sequence, static: tuple, public: bool):
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
