@@ -195,7 +195,7 @@ def split(x, sections, /, axis: int = 0) -> tuple:
                 f"split: {n} elements along axis {axis} do not divide into {sections} equal "
                 f"parts; see chunk"
             )
-        sections = range(n // sections, n, n // sections)
+        sections = [n // sections * i for i in range(1, sections)]
     return structural.split(x, tuple([integer_in("split", "position", s) for s in sections]), k)
 
 

@@ -219,13 +219,10 @@ def owns(x: np.ndarray) -> bool:
     return x.base is None
 
 
-def alone(x: np.ndarray) -> bool:
-    """Whether nobody else holds the memory of x: it is its own, or a copy's that x is a view of."""
+def lies_in(x: np.ndarray, other: np.ndarray) -> bool:
+    """Whether x, which was made of the other array, is it or a view of its memory."""
     base = x.base
-    return base is None or sys.getrefcount(base) <= _BASE_ALONE
-
-
-_BASE_ALONE = 3  # the array's own reference, a local variable and the argument of `getrefcount`
+    return x is other or (base is not None and (base is other or base is other.base))
 
 
 def point(value, dtype: np.dtype) -> np.ndarray | None:

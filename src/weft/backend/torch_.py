@@ -238,9 +238,9 @@ def owns(x: torch.Tensor) -> bool:
     return False
 
 
-def alone(x: torch.Tensor) -> bool:
-    """Whether nobody else holds the memory of x, as far as torch tells."""
-    return x._base is None
+def lies_in(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether x, which was made of the other tensor, is it or a view of its memory."""
+    return owner(x) == owner(other)
 
 
 def point(value, dtype):

@@ -212,10 +212,6 @@ class BoxNamespace:
     def owner(self, x):
         return id(x)
 
-    def alone(self, x) -> bool:
-        raw = ground(x)
-        return BACKENDS[type(raw)].alone(raw)
-
     def all_finite(self, x) -> bool:
         raws = [c._data if hasattr(c, "_data") else c for c in x.contents]
         return all([BACKENDS[type(r)].all_finite(r) for r in raws])

@@ -10,7 +10,7 @@ from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
-from .share import LENT, lend
+from .share import COPY, LENT, lend
 from .value import GROUND, HIGHER, RESULT
 
 _settings = current.get
@@ -87,7 +87,7 @@ def _variadic(op: Op, public: bool):
         t._share = None
         t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
         t._node = None
-        if lends and len(args) == 1:
+        if lends and len(args) == 1 and BACKENDS[cls].lies_in(z, raws[0]):
             lend(args[0], t)
         if way is RECORD:
             parents = tuple([a._node for a in args])
@@ -207,7 +207,8 @@ def _shaped(op: Op, public: bool):
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     special = getattr(op.rule, "keep", None) is not None
     keep_y, keep_x = saved_flags(op, (True,))
-    lends, points = op.name in LENT, op.name != "slice_"  # one element of an array is a copy
+    lends, copies = op.name in LENT, op.name in COPY
+    points = op.name != "slice_"  # one element of an array is a copy
 
     def call(x, *static):  # noqa: C901  (the hot path is written out)
         cls = x.__class__
@@ -225,7 +226,7 @@ def _shaped(op: Op, public: bool):
                 z = BACKENDS[cls].whole(z)
             t = _new(result[0])
             t._data = z
-            if lends and (points or z.shape):  # `share.lend`, written out
+            if lends and (BACKENDS[cls].lies_in(z, a) if copies else points or z.shape):
                 s = x._share
                 if s is None:
                     s = []

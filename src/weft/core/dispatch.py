@@ -12,13 +12,13 @@ from numpy import generic
 from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .box import BOXED, BOXES, level_of
+from .box import BOXED, BOXES, ground, level_of
 from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
 from .op import Op, saves
 from .origin import INTERNAL, user_frame
 from .settings import current
-from .share import LENT, lend
+from .share import COPY, LENT, lend
 from .value import GROUND, TENSORS, wrap
 
 _frame = sys._getframe
@@ -74,9 +74,15 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
 
 def _lend(op: Op, args: Sequence, out) -> None:
     """Note whose view a result is; one element of an array is a copy, as in NumPy."""
-    if args[0].__class__ in TENSORS and (op.arity == 1 or len(args) == 1):
-        if args[0] is not out and (op.name != "slice_" or out.shape):
-            lend(args[0], out)
+    x = args[0]
+    if x.__class__ not in TENSORS or x is out or (op.name == "slice_" and not out.shape):
+        return
+    if op.name not in COPY or (len(args) == 1 and _lies_in(ground(out), ground(x))):
+        lend(x, out)
+
+
+def _lies_in(raw, other) -> bool:
+    return BACKENDS[raw.__class__].lies_in(raw, other)
 
 
 def _applied(op: Op, args: Sequence, static: tuple, public: bool):

@@ -10,7 +10,6 @@ import sys
 from typing import Any
 
 from .. import errors
-from .backends import BACKENDS
 from .origin import here
 
 # Rows whose result may be memory of their first argument: what is written there shows in both.
@@ -20,8 +19,11 @@ VIEWS = frozenset(
         *("permute", "real", "reshape", "slice_", "windows"),
     )
 )
-# Those of them whose results are views to a user: `alias` makes a new value of a function's argument.
-LENT = VIEWS - {"alias", "invertible"}
+# Those of them whose results are views to a user, too: of the others NumPy makes copies, or they
+# give a function's argument a new name.
+LENT = VIEWS - {"alias", "conj", "invertible"}
+# Those that make copies at times, too.
+COPY = frozenset(("einsum", "imag", "real", "reshape"))
 _ALONE = 3  # the tensor's own reference, a local variable and the argument of `getrefcount`
 
 
@@ -39,9 +41,7 @@ def lend(x: Any, view: Any) -> None:
 def is_seen(x: Any) -> bool:
     """Whether x is a view, and another tensor that lies, or lay, in its memory is alive."""
     share = x._share
-    if share.__class__ is not list or sys.getrefcount(share) <= _ALONE:
-        return False
-    return bool(share) or not BACKENDS[type(x._data)].alone(x._data)
+    return share.__class__ is list and sys.getrefcount(share) > _ALONE
 
 
 def refuse_view(x: Any, what: str) -> None:
