@@ -148,7 +148,7 @@ class StagingError(WeftError, TypeError):
 
 
 class LeakedTensor(StagingError):
-    """A tensor that a compiled function left behind somewhere, and that is used later."""
+    """A tensor that a function which was compiled or transformed left behind, used later."""
 
 
 class VariantsExhausted(WeftError, RuntimeError):

@@ -9,6 +9,7 @@ from ..core.box import BOXED, BOXES
 from ..core.node import Leaf
 from ..core.origin import assigns_item
 from ..core.settings import current
+from ..core.value import RESULT
 from ..ops import index
 from ..ops.elementwise import divide, maximum, minimum, multiply
 from . import make
@@ -89,10 +90,20 @@ def become(x, new) -> None:
         settings.staging.assign(x, new, rebinds=True)
         return
     if new.__class__ is not x.__class__ and new._data.__class__ in BOXES:
+        _refuse_kept(x, new._data.maker)
         x.__class__ = new.__class__  # a value from a level above is now part of this one
     x._data = new._data
     if settings.grad:
         x._node = new._node
+
+
+def _refuse_kept(x, maker: str) -> None:
+    """Refuse to make a parameter or a leaf, which outlives a transformation, a value of it."""
+    if x.__class__ is not RESULT[0] or (x._node.__class__ is Leaf and x._node.requested):
+        raise errors.InPlaceOnTracked(
+            f"a value of {maker} is assigned to a parameter or leaf from outside, which would keep "
+            "it after that; return it from the function, and assign it there"
+        )
 
 
 def check_assignable(x, what: str, instead: str) -> None:

@@ -12,7 +12,7 @@ from numpy import generic
 from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .box import BOXED, BOXES, ground, level_of
+from .box import BOXED, BOXES, check_levels, ground, level_of
 from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
 from .op import Op, saves
@@ -137,6 +137,8 @@ def _climb(op: Op, args, static: tuple, public: bool):
     if not raw and not _alike(op, args):
         args = harmonise(op, lifted(op, args))
     top = max([level_of(a) for a in args])
+    if not raw:
+        check_levels(args, top)
     operands, parents, kind = _at_level(args, top)
     try:
         z = kind.interpret(op, top, operands, static)

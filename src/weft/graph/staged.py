@@ -34,6 +34,7 @@ _REMEDIES = {
 }
 _REMEDIES |= {"an index": _REMEDIES["int()"]}
 
+
 class Memory:
     """Memory that several values of a program lie in, and how often it was written into.
 

@@ -12,7 +12,11 @@ _MISTAKES = (ValueError, IndexError, TypeError, FloatingPointError)
 
 
 def values(scope: dict) -> dict[str, np.ndarray]:
-    return {n: np.array(scope[n].tolist()) for n in scope if n not in ("np", "snapshot", "__builtins__", "row")}
+    return {
+        n: np.array(scope[n].tolist())
+        for n in scope
+        if n not in ("np", "snapshot", "__builtins__", "row")
+    }
 
 
 class Run:
@@ -115,7 +119,8 @@ class Run:
         """Copy, in the reference, the views of what is written now."""
         for n in self.relatives(source):
             if self.descends(n, source):
-                copy = f"{n} = snapshot({n})"
+                same = [m for m in self.stale if self.ours.get(m) is self.ours[n]]
+                copy = f"{n} = {same[0]}" if same else f"{n} = snapshot({n})"
                 exec(copy, self.theirs)
                 self.reference.append(copy)
                 self.stale.add(n)
