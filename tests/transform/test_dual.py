@@ -71,20 +71,15 @@ def test_duals_of_one_calculation_share_its_level(make):
 def test_two_calculations_by_hand_are_not_confused(make):
     """x·∂(x + y)/∂y is x, whose derivative is 1; with one level for both it would be 2."""
 
-    def slope(f, x, dual):
-        return f(dual(x, make(1.0))).tangent
+    def of_a_derivative(dual):
+        def slope(f):
+            return f(dual(make(1.0), make(1.0))).tangent
+
+        return slope(lambda x: x * slope(lambda y: x + y))
 
     with pytest.raises(errors.ArgumentError, match=r"wf\.ForwardADContext.*use wf\.jvp"):
-        slope(
-            lambda x: x * slope(lambda y: x + y, make(1.0), wf.DualTensor), make(1.0), wf.DualTensor
-        )
-
-    def apart(x, dx):
-        return wf.ForwardADContext().dual(x, dx)
-
-    assert (
-        slope(lambda x: x * slope(lambda y: x + y, make(1.0), apart), make(1.0), apart).item() == 1
-    )
+        of_a_derivative(wf.DualTensor)
+    assert of_a_derivative(lambda x, dx: wf.ForwardADContext().dual(x, dx)).item() == 1.0
 
 
 def test_a_dual_made_inside_is_not_confused_with_the_level_around_it(make):

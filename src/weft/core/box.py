@@ -196,12 +196,18 @@ def check_levels(args, top: float) -> None:
     if top.__class__ is Loose:
         if top.below is not None:
             _refuse_mixture(args, top)
-    elif top.__class__ is Tag and top.ended:
+    elif top.__class__ is Tag and top.ended and not _replaying():
         raise errors.LeakedTensor(
             f"a tensor of {top.maker} was kept somewhere while the function ran (assigned to a "
             "tensor, an attribute, a list or a .grad from outside), and is used after that; return "
             "it from the function instead"
         )
+
+
+def _replaying() -> bool:
+    """Whether a checkpoint runs again what ran while the transformation did."""
+    draws = current.get().draws
+    return draws is not None and draws.again
 
 
 def _refuse_mixture(args, top: Loose) -> None:

@@ -202,7 +202,7 @@ def _record_several(op: Op, t, parents, raws, static) -> None:
     t._node = record(op, t._data, parents, kept(op, parents, t._data, raws, static), static)
 
 
-def _shaped(op: Op, public: bool):
+def _shaped(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     """One tensor of any dtype, then static parameters."""
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     special = getattr(op.rule, "keep", None) is not None
