@@ -6,6 +6,7 @@ from .. import errors
 from ..core.aval import integer_in
 from ..ops import contract, determinant, factor, matrix_functions, spectral
 from ..ops import linalg as _linalg
+from .spellings import module_attribute as _module_attribute
 from .arguments import axes_of, boxed
 from .manipulation import diagonal as _diagonal
 from .manipulation import matrix_transpose as matrix_transpose
@@ -280,3 +281,6 @@ def norm(x, /, ord=None, axis=None, *, keepdims: bool = False):
         raise errors.AxisError(f"norm: axis {axis} names {len(axes)} axes, expected one or two")
     out = matrix_norm(moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord=ord or "fro")
     return moveaxis(out, (-2, -1), axes) if keepdims else out
+
+
+__getattr__ = _module_attribute("weft.linalg", __all__)

@@ -103,7 +103,10 @@ def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     return asarray(place(raw, "cpu") if on_host else raw, device=device, copy=copy)
 
 
-def _shape(name: str, shape) -> tuple[int, ...]:
+def _shape(name: str, shape, more: tuple = ()) -> tuple[int, ...]:
+    if more:
+        given = ", ".join([repr(n) for n in (shape, *more)])
+        raise errors.ArgumentError(f"{name}({given}): the shape is one argument: {name}(({given}))")
     try:
         dims = tuple(shape)
     except TypeError:
@@ -131,23 +134,23 @@ def _filled(shape, value, dtype, device, requires_grad: bool):
     return t.requires_grad_() if requires_grad else t
 
 
-def zeros(shape, *, dtype=None, device=None, requires_grad: bool = False):
+def zeros(shape, *more, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of zeros."""
     dtype = dtypes.default_float() if dtype is None else dtype
-    return _filled(_shape("zeros", shape), 0, dtype, device, requires_grad)
+    return _filled(_shape("zeros", shape, more), 0, dtype, device, requires_grad)
 
 
-def ones(shape, *, dtype=None, device=None, requires_grad: bool = False):
+def ones(shape, *more, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of ones."""
     dtype = dtypes.default_float() if dtype is None else dtype
-    return _filled(_shape("ones", shape), 1, dtype, device, requires_grad)
+    return _filled(_shape("ones", shape, more), 1, dtype, device, requires_grad)
 
 
-def empty(shape, *, dtype=None, device=None, requires_grad: bool = False):
+def empty(shape, *more, dtype=None, device=None, requires_grad: bool = False):
     """A tensor whose elements are not set."""
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     device = canonical_device(device)
-    t = made(wrap(namespace_for(device).empty(_shape("empty", shape), dtype, device)))
+    t = made(wrap(namespace_for(device).empty(_shape("empty", shape, more), dtype, device)))
     return t.requires_grad_() if requires_grad else t
 
 

@@ -44,9 +44,9 @@ class Parameter(Tensor):
         return cls(random.randn(shape, mean=mean, std=std, **options))
 
     @classmethod
-    def zeros(cls, shape, **options) -> "Parameter":
+    def zeros(cls, shape, *more, **options) -> "Parameter":
         """Zero initial values."""
-        return cls(make.zeros(shape, **options))
+        return cls(make.zeros(shape, *more, **options))
 
     def tensor(self):
         """The value, still connected, for use in a forward pass."""
