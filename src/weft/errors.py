@@ -205,3 +205,17 @@ class SideEffectWarning(UserWarning):
 
 class CacheWarning(UserWarning):
     """Compiled code that cannot be kept on disk; it is compiled anew in each process."""
+
+
+class UnknownName(AttributeError):
+    """A name that is not there; what to write instead is found when somebody reads the message."""
+
+    def __init__(self, owner: str, name: str, instead=str):
+        super().__init__(name=name)
+        self.owner, self.instead = owner, instead
+
+    def __str__(self) -> str:
+        return f"{self.owner!r} has no {self.name!r}; {self.instead()}"
+
+    def __reduce__(self):
+        return AttributeError, (str(self),)

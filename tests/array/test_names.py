@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft import errors
 
 ARITHMETIC = """
     add sub mul div floordiv mod pow neg abs sign square sqrt rsqrt cbrt exp exp2 expm1 log log2

@@ -6,12 +6,12 @@ from .. import errors
 from ..core.aval import integer_in
 from ..ops import contract, determinant, factor, matrix_functions, spectral
 from ..ops import linalg as _linalg
-from .spellings import module_attribute as _module_attribute
 from .arguments import axes_of, boxed
 from .manipulation import diagonal as _diagonal
 from .manipulation import matrix_transpose as matrix_transpose
 from .manipulation import moveaxis
 from .reductions import norm as _norm
+from .spellings import module_attribute as _module_attribute
 
 __all__ = """
     cholesky cond cross det diagonal dot eig eigh eigvals eigvalsh einsum expm inner inv kron logm

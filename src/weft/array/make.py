@@ -245,6 +245,9 @@ def _between(start, stop, num: int, dtype, device, endpoint: bool):
     own = end.dtype if dtypes.is_inexact(end.dtype) else dtypes.default_float()
     place = end.device if device is None else device
     start, stop = (asarray(v, device=place) for v in (start, stop))
+    if dtype is not None and dtypes.is_inexact(dtypes.canonical(dtype)):
+        own = dtypes.promote_all((own, dtypes.canonical(dtype)))
+        start, stop = start.to(own), stop.to(own)
     real = dtypes.to_real(own)
     t = linspace(0.0, 1.0, num, dtype=real, device=place, endpoint=endpoint)
     t = structural.reshape(t, (num, *(1,) * max(start.ndim, stop.ndim)))

@@ -4,6 +4,8 @@ from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
+from .. import errors
+
 # By PyTorch's or NumPy's name; x is the tensor.
 SPELLINGS = {
     "H": "x.mH",
@@ -158,24 +160,13 @@ _OPERATORS |= {"remainder": "%", "bitwise_and": "&", "bitwise_or": "|", "bitwise
 _MODULES = ("linalg", "nn.functional", "special", "fft", "random")
 
 
-class UnknownName(AttributeError):
-    """A name that is not there; what to write instead is looked up when somebody reads it."""
-
-    def __init__(self, owner: str, name: str, known: list[str]):
-        super().__init__(name=name)
-        self.owner, self.known = owner, known
-
-    def __str__(self) -> str:
-        found = instead_of(self.name, self.owner)
-        if found is None:
-            near = get_close_matches(self.name, self.known, n=1, cutoff=0.7)
-            found = f"the nearest name is {near[0]!r}" if near else "there is no such name"
-        else:
-            found = f"use {found}"
-        return f"{self.owner!r} has no {self.name!r}; {found}"
-
-    def __reduce__(self):
-        return UnknownName, (self.owner, self.name, self.known)
+def nearest(name: str, owner: str, known: list[str]) -> str:
+    """What to write in place of a name, in words."""
+    found = instead_of(name, owner)
+    if found is not None:
+        return f"use {found}"
+    near = get_close_matches(name, known, n=1, cutoff=0.75)
+    return f"the nearest name is {near[0]!r}" if near else "there is no such name"
 
 
 def instead_of(name: str, owner: str) -> str | None:
@@ -213,7 +204,8 @@ def attribute(self, name: str):
     """What a tensor says when it has no such attribute."""
     if name[:1] == "_":
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
-    raise UnknownName("Tensor", name, dir(type(self)))
+    known = dir(type(self))
+    raise errors.UnknownName("Tensor", name, lambda: nearest(name, "Tensor", known))
 
 
 def module_attribute(module: ModuleType | str, names):
@@ -223,6 +215,7 @@ def module_attribute(module: ModuleType | str, names):
     def missing(name: str):
         if name[:1] == "_":
             raise AttributeError(f"module {owner!r} has no attribute {name!r}")
-        raise UnknownName(owner, name, list(names() if callable(names) else names))
+        known = list(names() if callable(names) else names)
+        raise errors.UnknownName(owner, name, lambda: nearest(name, owner, known))
 
     return missing
