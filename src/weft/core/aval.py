@@ -71,8 +71,8 @@ def axis_in(op: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front, or an error that names the range."""
     if axis.__class__ is bool:
         raise DTypeError(
-            f"{op}: axis {axis}, expected an integer; other arguments go by keyword (keepdims=True, "
-            "correction=1)"
+            f"{op}: axis {axis}, expected an integer; other arguments go by keyword, as in "
+            "keepdims=True or correction=1"
         )
     axis = integer_in(op, "axis", axis)
     if not -ndim <= axis < ndim:
