@@ -1,6 +1,9 @@
 """Writes through views: whatever NumPy would change is changed, or the write is refused."""
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,3 +88,18 @@ def test_transformed_programs(mode):
         np.testing.assert_allclose(np.array(wf.asarray(y).tolist()), right, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(wf.asarray(dy).tolist(), slope, rtol=1e-8, atol=1e-8)
     assert done > 0.5 * count, done
+
+
+def test_scipy_functions_beside_numpy():
+    """Equal or refused: `oaconvolve` writes through views."""
+    places = ["signal", "ndimage", "special", "stats", "linalg"] if SOAK else ["signal"]
+    program = Path(__file__).with_name("scipy_functions.py")
+    run = subprocess.run(
+        [sys.executable, program, *places],
+        env={**os.environ, "SCIPY_ARRAY_API": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    same, *wrong = run.stdout.split("\n")
+    assert not [w for w in wrong if w] and int(same) > (1300 if SOAK else 150), run.stdout
