@@ -193,10 +193,10 @@ def loose_levels(x) -> frozenset[Loose]:
 
 def check_levels(args, top: float) -> None:
     """Refuse tensors whose transformation has ended, and two calculations by hand in one."""
-    if top.__class__ is Loose:
+    if isinstance(top, Loose):
         if top.below is not None:
             _refuse_mixture(args, top)
-    elif top.__class__ is Tag and top.ended and not _replaying():
+    elif isinstance(top, Tag) and top.ended and not _replaying():
         raise errors.LeakedTensor(
             f"a tensor of {top.maker} was kept somewhere while the function ran (assigned to a "
             "tensor, an attribute, a list or a .grad from outside), and is used after that; return "

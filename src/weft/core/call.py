@@ -87,7 +87,7 @@ def _variadic(op: Op, public: bool):
         t._share = None
         t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
         t._node = None
-        if lends and len(args) == 1 and BACKENDS[cls].lies_in(z, raws[0]):
+        if lends and raws and len(raws) == 1 and BACKENDS[cls].lies_in(z, raws[0]):
             lend(args[0], t)
         if way is RECORD:
             parents = tuple([a._node for a in args])
