@@ -16,6 +16,7 @@ from .array import einops_ as _einops
 from .array import memory as _memory
 from .array import namespace as _namespace
 from .array.parameter import Parameter, ParameterDict
+from .array.spellings import module_attribute as _module_attribute
 from .array.tensor import Tensor, TrackedTensor
 from .compile import eager as _eager
 from .core import warned as _warned
@@ -149,7 +150,7 @@ _HOMES = {
 
 def __getattr__(name: str):
     if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _missing(name)
     module, inside = _HOMES[name]
     found = _import_module(f".{module or name}", __name__)
     globals()[name] = found = getattr(found, inside) if module else found
@@ -158,6 +159,9 @@ def __getattr__(name: str):
 
 def __dir__() -> list[str]:
     return sorted({*globals(), *_HOMES})
+
+
+_missing = _module_attribute(__name__, __dir__)
 
 
 __all__ = sorted({n for n in globals() if not n.startswith("_")} | set(_HOMES))

@@ -53,6 +53,10 @@ class TemporaryAssignment(WeftError, TypeError):
     """`y[0][1] = v` would change a temporary and then lose it."""
 
 
+class ViewAssignment(WeftError, ValueError):
+    """A write into a view, which what it is a view of would not see."""
+
+
 class InterchangeError(WeftError, TypeError):
     """Handing a tensor to another library would drop its gradient."""
 
@@ -144,7 +148,7 @@ class StagingError(WeftError, TypeError):
 
 
 class LeakedTensor(StagingError):
-    """A tensor that a compiled function left behind somewhere, and that is used later."""
+    """A tensor that a function which was compiled or transformed left behind, used later."""
 
 
 class VariantsExhausted(WeftError, RuntimeError):
@@ -205,3 +209,17 @@ class SideEffectWarning(UserWarning):
 
 class CacheWarning(UserWarning):
     """Compiled code that cannot be kept on disk; it is compiled anew in each process."""
+
+
+class UnknownName(AttributeError):
+    """A name that is not there; what to write instead is found when somebody reads the message."""
+
+    def __init__(self, owner: str, name: str, instead=str):
+        super().__init__(name=name)
+        self.owner, self.instead = owner, instead
+
+    def __str__(self) -> str:
+        return f"{self.owner!r} has no {self.name!r}; {self.instead()}"
+
+    def __reduce__(self):
+        return AttributeError, (str(self),)

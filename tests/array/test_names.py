@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft import errors
 
 ARITHMETIC = """
     add sub mul div floordiv mod pow neg abs sign square sqrt rsqrt cbrt exp exp2 expm1 log log2
@@ -129,7 +130,8 @@ def test_the_seeds_methods():
     assert x.add(x).sub(x).mul(x).div(x).tolist() == x.tolist()
     assert x.matmul(x).tolist() == (x @ x).tolist() and x.square().tolist() == (x * x).tolist()
     assert x.transpose().tolist() == x.T.tolist() == x.permute(1, 0).tolist()
-    assert x.transpose(0, 1).tolist() == x.tolist()  # NumPy's: the axes in this order
+    with pytest.raises(errors.AxisError, match=r"wf\.swapaxes\(x, 0, 1\)"):
+        x.transpose(0, 1)  # PyTorch's exchange, NumPy's identity
     assert x.clone().requires_grad and x.clone() is not x
 
 

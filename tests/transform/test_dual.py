@@ -46,8 +46,9 @@ def test_a_tangent_must_be_where_its_value_is():
 
 
 def test_a_dual_of_duals_has_second_derivatives(make):
-    inner = wf.DualTensor(make(2.0), make(1.0))
-    for tangent in (make(1.0), wf.DualTensor(make(1.0), make(0.0))):
+    one = wf.ForwardADContext()
+    inner = one.dual(make(2.0), make(1.0))
+    for tangent in (make(1.0), one.dual(make(1.0), make(0.0))):
         y = wf.DualTensor(inner, tangent) ** 3
         parts = (y.value.value, y.value.tangent, y.tangent.value, y.tangent.tangent)
         assert [p.item() for p in parts] == [8.0, 12.0, 12.0, 12.0]
@@ -60,10 +61,25 @@ def test_parts_of_a_dual_of_duals_are_duals(make):
     assert y.value.tangent.item() == 0.0 and y.tangent.tangent.item() == 1.0
 
 
-def test_duals_of_one_level_share_it(make):
-    a, b = wf.DualTensor(make(2.0), make(1.0)), wf.DualTensor(make(5.0), make(10.0))
+def test_duals_of_one_calculation_share_its_level(make):
+    one = wf.ForwardADContext()
+    a, b = one.dual(make(2.0), make(1.0)), one.dual(make(5.0), make(10.0))
     y = a * b
     assert (y.value.item(), y.tangent.item()) == (10.0, 5.0 + 20.0)
+
+
+def test_two_calculations_by_hand_are_not_confused(make):
+    """x·∂(x + y)/∂y is x, whose derivative is 1; with one level for both it would be 2."""
+
+    def of_a_derivative(dual):
+        def slope(f):
+            return f(dual(make(1.0), make(1.0))).tangent
+
+        return slope(lambda x: x * slope(lambda y: x + y))
+
+    with pytest.raises(errors.ArgumentError, match=r"wf\.ForwardADContext.*use wf\.jvp"):
+        of_a_derivative(wf.DualTensor)
+    assert of_a_derivative(lambda x, dx: wf.ForwardADContext().dual(x, dx)).item() == 1.0
 
 
 def test_a_dual_made_inside_is_not_confused_with_the_level_around_it(make):

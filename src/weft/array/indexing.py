@@ -3,11 +3,13 @@
 import sys
 
 from .. import errors
-from ..core import dtypes
+from ..core import dtypes, share
 from ..core.backends import BACKENDS
 from ..core.box import BOXED, BOXES
+from ..core.node import Leaf
 from ..core.origin import assigns_item
 from ..core.settings import current
+from ..core.value import RESULT
 from ..ops import collide, index
 from . import make
 
@@ -69,37 +71,55 @@ def setitem(self, key, value):
             "assignment into a temporary, which would be lost: write y[i, j] = v instead of "
             "y[i][j] = v"
         )
-    recording = current.get().grad
-    if self.requires_grad:
-        _refuse_tracked(self, recording)
+    check_assignable(self, "y[i] = v", "y = x.at[i].set(v)")
     value = _value_for(self, value)
     if not _is_boxed(key) and _writes_in_place(self, value):
         index.assign(self._data, key, value._data)
-        if recording and self._node is None:
+        if current.get().grad and self._node is None:
             self._node = value._node  # the mark of a severed gradient, or None
         return
-    new = index.set_(self, key, value)
-    if current.get().staging is not None and self.__class__ not in BOXED:
-        current.get().staging.assign(self, new, rebinds=True)
+    become(self, index.set_(self, key, value))
+
+
+def become(x, new) -> None:
+    """Make x another value; it stays the leaf that it is where nothing is recorded."""
+    settings = current.get()
+    share.leave(x)
+    if settings.staging is not None and x.__class__ not in BOXED:
+        settings.staging.assign(x, new, rebinds=True)
         return
-    if new.__class__ is not self.__class__ and new._data.__class__ in BOXES:
-        self.__class__ = new.__class__  # a value from a level above is now part of this one
-    self._data = new._data
-    if recording:
-        self._node = new._node
+    if new.__class__ is not x.__class__ and new._data.__class__ in BOXES:
+        _refuse_kept(x, new._data.maker)
+        x.__class__ = new.__class__  # a value from a level above is now part of this one
+    x._data = new._data
+    if settings.grad:
+        x._node = new._node
 
 
-def _refuse_tracked(x, recording: bool) -> None:
-    """Refuse assignments after which a gradient would be missing or wrong."""
-    if x.is_leaf and recording:
+def _refuse_kept(x, maker: str) -> None:
+    """Refuse to make a parameter or a leaf, which outlives a transformation, a value of it."""
+    if x.__class__ is not RESULT[0] or (x._node.__class__ is Leaf and x._node.requested):
         raise errors.InPlaceOnTracked(
-            "y[i] = v on a leaf that requires a gradient would cut it off from its gradient: "
-            "use y = x.at[i].set(v), or assign into x.clone()"
+            f"a value of {maker} is assigned to a parameter or leaf from outside, which would keep "
+            "it after that; return it from the function, and assign it there"
+        )
+
+
+def check_assignable(x, what: str, instead: str) -> None:
+    """Refuse assignments that would be lost, or after which a gradient would be missing."""
+    share.refuse_view(x, what)
+    if not x.requires_grad:
+        return
+    recording = current.get().grad
+    if recording and x._node.__class__ is Leaf and (x._node.requested or x._node.watchers):
+        raise errors.InPlaceOnTracked(
+            f"{what} on a leaf that requires a gradient would cut it off from its gradient: use "
+            f"{instead}, or assign into x.clone(); to change the leaf itself use wf.no_grad()"
         )
     if not x.is_leaf and not recording:
         raise errors.InPlaceOnTracked(
-            f"y[i] = v under no_grad(): y was made by {x._node.name} (at {x._node.line}), whose "
-            "gradient would not know of the assignment: assign into y.detach().clone()"
+            f"{what} under no_grad(): the tensor was made by {x._node.name} (at {x._node.line}), "
+            "whose gradient would not know of the assignment: assign into y.detach().clone()"
         )
 
 

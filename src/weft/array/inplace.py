@@ -2,7 +2,7 @@
 
 from .. import errors
 from ..backend.device import place
-from ..core import dispatch, dtypes, explain, versions
+from ..core import dispatch, dtypes, explain, share, versions
 from ..core.aval import broadcast
 from ..core.backends import BACKENDS, KERNELS
 from ..core.box import BOXED, Box
@@ -43,6 +43,7 @@ def check_writable(x, what: str) -> None:
     if type(x) not in TENSORS:
         raise errors.DTypeError(f"{what}: expected a tensor to write into, got {type(x).__name__}")
     refuse_levels((x,), what)
+    share.refuse_left(x, what)
     if x.requires_grad and (current.get().grad or x._node.__class__ is not Leaf):
         raise errors.InPlaceOnTracked(
             f"{what}: the tensor is being differentiated, so its memory cannot be overwritten; "
@@ -69,6 +70,8 @@ def own_memory(x):
         )
     xp = BACKENDS[type(x._data)]
     if xp.frozen(x._data):
+        share.refuse_view(x, "writing into a tensor")
+        share.leave(x)
         x._data = xp.copy(x._data)
     else:
         versions.stamp(x._data)

@@ -13,6 +13,7 @@ from .manipulation import diagonal as _diagonal
 from .manipulation import matrix_transpose as matrix_transpose
 from .manipulation import moveaxis
 from .reductions import norm as _norm
+from .spellings import module_attribute as _module_attribute
 
 __all__ = """
     cholesky cond cross det diagonal dot eig eigh eigvals eigvalsh einsum expm inner inv kron logm
@@ -297,3 +298,6 @@ def norm(x, /, ord=None, axis=None, *, keepdims: bool = False):
         raise errors.AxisError(f"norm: axis {axis} names {len(axes)} axes, expected one or two")
     out = matrix_norm(moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord=ord or "fro")
     return moveaxis(out, (-2, -1), axes) if keepdims else out
+
+
+__getattr__ = _module_attribute("weft.linalg", __all__)

@@ -103,7 +103,10 @@ def from_dlpack(x, /, *, device=None, copy: bool | None = None):
     return asarray(place(raw, "cpu") if on_host else raw, device=device, copy=copy)
 
 
-def _shape(name: str, shape) -> tuple[int, ...]:
+def _shape(name: str, shape, more: tuple = ()) -> tuple[int, ...]:
+    if more:
+        given = ", ".join([repr(n) for n in (shape, *more)])
+        raise errors.ArgumentError(f"{name}({given}): the shape is one argument: {name}(({given}))")
     try:
         dims = tuple(shape)
     except TypeError:
@@ -131,23 +134,23 @@ def _filled(shape, value, dtype, device, requires_grad: bool):
     return t.requires_grad_() if requires_grad else t
 
 
-def zeros(shape, *, dtype=None, device=None, requires_grad: bool = False):
+def zeros(shape, *more, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of zeros."""
     dtype = dtypes.default_float() if dtype is None else dtype
-    return _filled(_shape("zeros", shape), 0, dtype, device, requires_grad)
+    return _filled(_shape("zeros", shape, more), 0, dtype, device, requires_grad)
 
 
-def ones(shape, *, dtype=None, device=None, requires_grad: bool = False):
+def ones(shape, *more, dtype=None, device=None, requires_grad: bool = False):
     """A tensor of ones."""
     dtype = dtypes.default_float() if dtype is None else dtype
-    return _filled(_shape("ones", shape), 1, dtype, device, requires_grad)
+    return _filled(_shape("ones", shape, more), 1, dtype, device, requires_grad)
 
 
-def empty(shape, *, dtype=None, device=None, requires_grad: bool = False):
+def empty(shape, *more, dtype=None, device=None, requires_grad: bool = False):
     """A tensor whose elements are not set."""
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     device = canonical_device(device)
-    t = made(wrap(namespace_for(device).empty(_shape("empty", shape), dtype, device)))
+    t = made(wrap(namespace_for(device).empty(_shape("empty", shape, more), dtype, device)))
     return t.requires_grad_() if requires_grad else t
 
 
@@ -243,6 +246,9 @@ def _between(start, stop, num: int, dtype, device, endpoint: bool):
     own = end.dtype if dtypes.is_inexact(end.dtype) else dtypes.default_float()
     place = end.device if device is None else device
     start, stop = (asarray(v, device=place) for v in (start, stop))
+    if dtype is not None and dtypes.is_inexact(dtypes.canonical(dtype)):
+        own = dtypes.promote_all((own, dtypes.canonical(dtype)))
+        start, stop = start.to(own), stop.to(own)
     real = dtypes.to_real(own)
     t = linspace(0.0, 1.0, num, dtype=real, device=place, endpoint=endpoint)
     t = structural.reshape(t, (num, *(1,) * max(start.ndim, stop.ndim)))

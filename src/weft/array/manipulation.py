@@ -63,8 +63,22 @@ _REVERSED = [tuple(reversed(range(n))) for n in range(65)]
 
 
 def transpose(x, /, axes=None, *more):
-    """x with its axes in another order (None: reversed); `x.transpose(0, 1)` works as in NumPy."""
+    """x with its axes in another order (None: reversed), as in NumPy: `x.transpose(1, 0, 2)`."""
+    if more:
+        _refuse_exchange(boxed(x), (axes, *more))
     return permute_dims(x, axes, *more)
+
+
+def _refuse_exchange(x, axes: tuple) -> None:
+    """Refuse what PyTorch means by `x.transpose(0, 1)`, which in NumPy changes nothing."""
+    if len(axes) != 2 or not all([isinstance(a, int) for a in axes]):
+        return
+    if x.ndim != 2 or [a % 2 for a in axes if -2 <= a < 2] == [0, 1]:
+        raise errors.AxisError(
+            f"transpose{axes} of shape {x.shape}: in PyTorch this exchanges two axes, in NumPy it "
+            f"is the order of all; write wf.swapaxes(x, {axes[0]}, {axes[1]}) to exchange them, "
+            "wf.permute_dims(x, axes) for an order"
+        )
 
 
 def matrix_transpose(x, /):
@@ -195,7 +209,7 @@ def split(x, sections, /, axis: int = 0) -> tuple:
                 f"split: {n} elements along axis {axis} do not divide into {sections} equal "
                 f"parts; see chunk"
             )
-        sections = range(n // sections, n, n // sections)
+        sections = [n // sections * i for i in range(1, sections)]
     return structural.split(x, tuple([integer_in("split", "position", s) for s in sections]), k)
 
 

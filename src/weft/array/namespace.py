@@ -4,6 +4,7 @@ from ..core import dtypes
 from ..ops import complex_, structural
 from . import (
     activations,
+    augmented,
     dtype_functions,
     elementwise,
     fft,
@@ -19,6 +20,7 @@ from . import (
     reductions,
     selection,
     special,
+    spellings,
 )
 from .arguments import axes_of, axis_of
 from .tensor import Tensor
@@ -163,10 +165,13 @@ METHODS |= {
     "sum_dim": sum_dim,
     "view": manipulation.reshape,
 }
-METHODS |= interchange.PROTOCOLS
+METHODS |= interchange.PROTOCOLS | augmented.METHODS
 
 for _name, _method in METHODS.items():
     setattr(Tensor, _name, _method)
+    if getattr(_method, "__name__", _name) in ("<lambda>", "method", f"{_name}_method"):
+        _method.__name__ = _method.__qualname__ = _name  # what Python's own errors say
+Tensor.__getattr__ = spellings.attribute  # type: ignore[attr-defined]
 
 numpy_calls.FUNCTIONS.update(FUNCTIONS)
 numpy_calls.FUNCTIONS.update({f"linalg.{n}": getattr(linalg, n) for n in linalg.__all__})

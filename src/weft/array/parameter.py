@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from .. import errors
 from ..core.backends import BACKENDS
 from ..core.settings import current
+from ..core.share import lend
 from ..core.value import install, seen, wrap
 from . import make, random
 from .foreign import refuse_imaginary
@@ -34,7 +35,7 @@ class Parameter(Tensor):
         self = object.__new__(cls)
         source = make.asarray(data)
         self._data = BACKENDS[type(source._data)].copy(source._data)
-        self._node = None
+        self._node = self._share = None
         return self.requires_grad_(requires_grad)
 
     @classmethod
@@ -43,13 +44,15 @@ class Parameter(Tensor):
         return cls(random.randn(shape, mean=mean, std=std, **options))
 
     @classmethod
-    def zeros(cls, shape, **options) -> "Parameter":
+    def zeros(cls, shape, *more, **options) -> "Parameter":
         """Zero initial values."""
-        return cls(make.zeros(shape, **options))
+        return cls(make.zeros(shape, *more, **options))
 
     def tensor(self):
         """The value, still connected, for use in a forward pass."""
-        return wrap(seen(self)._data, self._node)
+        value = wrap(seen(self)._data, self._node)
+        lend(self, value)
+        return value
 
     def zero_grad(self) -> None:
         """Forget the accumulated gradient."""

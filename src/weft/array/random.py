@@ -132,6 +132,10 @@ def rand(
     >>> wf.rand((2, 3), dtype="float64").shape
     (2, 3)
     """
+    if isinstance(dtype, int):
+        raise errors.ArgumentError(
+            f"rand({shape}, {dtype}): the shape is one argument: rand(({shape}, {dtype}))"
+        )
     return _uniform("rand", 0.0, 1.0, shape, dtype, device, requires_grad, generator)
 
 
@@ -188,6 +192,12 @@ def randn(
     >>> wf.randn((2, 3), mean=1.0, std=0.5).shape
     (2, 3)
     """
+    if isinstance(shape, int) and isinstance(mean, int):
+        raise errors.ArgumentError(
+            f"randn({shape}, {mean}): is {mean} a length or the mean? Write "
+            f"randn(({shape}, {mean})) for this shape, randn({shape}, mean={float(mean)}) for this "
+            "mean"
+        )
     shape, dtype = _shape_of("randn", shape), _inexact("randn", dtype)
     mean = _number("randn", "mean", mean, Complex if dtype in dtypes.COMPLEX else Real)
     std = _number("randn", "std", std, Real)

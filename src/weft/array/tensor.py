@@ -13,6 +13,7 @@ from ..core.box import BOXES, Box, readable
 from ..core.node import Leaf, Node, Severed
 from ..core.origin import assigns_item, is_array_library
 from ..core.settings import current
+from ..core.share import lend
 from ..core.value import Value, install, read, seen, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
 from . import display, foreign
@@ -171,7 +172,9 @@ class Tensor(Value):
     def detach(self):
         """The same values, unconnected: no gradient flows through the result."""
         raw = seen(self)._data
-        return wrap(raw.stopped() if raw.__class__ in BOXES else raw)
+        detached = wrap(raw.stopped() if raw.__class__ in BOXES else raw)
+        lend(self, detached)
+        return detached
 
     # Values
 

@@ -230,6 +230,12 @@ def owns(x: np.ndarray) -> bool:
     return x.base is None
 
 
+def lies_in(x: np.ndarray, other: np.ndarray) -> bool:
+    """Whether x, which was made of the other array, is it or a view of its memory."""
+    base = x.base
+    return x is other or (base is not None and (base is other or base is other.base))
+
+
 def point(value, dtype: np.dtype) -> np.ndarray | None:
     """A Python number as a read-only 0-d array, where that computes the same."""
     if dtype.kind not in "fV":

@@ -243,6 +243,11 @@ def owns(x: torch.Tensor) -> bool:
     return False
 
 
+def lies_in(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether x, which was made of the other tensor, is it or a view of its memory."""
+    return owner(x) == owner(other)
+
+
 def point(value, dtype):
     """torch takes Python numbers as they are, but not those beyond its integers."""
     if type(value) is int and not 0 <= value < 2**7:

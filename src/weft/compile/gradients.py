@@ -78,7 +78,7 @@ class Gradients:
         kind = RESULT[0]
         for position, owner, node in self._owned:
             gradient = _new(kind)
-            gradient._data, gradient._node = raws[position], node
+            gradient._data, gradient._node, gradient._share = raws[position], node, None
             owner._grad = gradient
         for r in self._others:
             r.find(call).held = wrap(raws[r.position], r.node)

@@ -286,7 +286,7 @@ class Program:
             if not watch.holds():
                 return None
             t = _new(result[0])
-            t._data, t._node = run(raws)[0], None
+            t._data, t._node, t._share = run(raws)[0], None, None
             return t
 
         def several(raws: list[np.ndarray]):

@@ -69,6 +69,11 @@ def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
 
 def axis_in(op: str, axis: int, ndim: int) -> int:
     """`axis` counted from the front, or an error that names the range."""
+    if axis.__class__ is bool:
+        raise DTypeError(
+            f"{op}: axis {axis}, expected an integer; other arguments go by keyword, as in "
+            "keepdims=True or correction=1"
+        )
     axis = integer_in(op, "axis", axis)
     if not -ndim <= axis < ndim:
         raise AxisError(f"{op}: axis {axis} is out of range for {ndim} dimensions")

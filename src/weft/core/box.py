@@ -3,7 +3,6 @@
 from abc import abstractmethod
 from dataclasses import dataclass
 from itertools import count
-from math import floor
 from typing import Any
 
 from numpy import ndarray
@@ -14,6 +13,24 @@ from .node import Leaf, Node
 from .settings import current
 
 tags = count(1)
+
+
+class Tag(int):
+    """The tag of a transformation that says when it has ended."""
+
+    ended = False
+    maker: str
+
+    def __new__(cls, maker: str) -> "Tag":
+        self = super().__new__(cls, next(tags))
+        self.maker = maker
+        return self
+
+    def __enter__(self) -> "Tag":
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self.ended = True
 
 
 @dataclass(frozen=True)
@@ -35,6 +52,7 @@ class Box:
     __slots__ = ("level",)
     __array_ufunc__ = None  # NumPy leaves `array * box` to the box
     staged = False  # whether it stands for a value that is not computed yet
+    maker = "a transformation"  # whose boxes these are, for messages
     level: float
 
     @property
@@ -198,9 +216,57 @@ def refuse_inner(what: str, x, tag: float) -> None:
         )
 
 
-def between(level: float) -> float:
-    """A level above this one and below any transformation that starts later."""
-    return (level + floor(level) + 1) / 2
+class Loose(float):
+    """The level of a calculation with boxes made by hand, which no running transformation has.
+
+    below  such levels that it was made of, or None if it may go with all that are lower
+    """
+
+    below: frozenset["Loose"] | None
+
+    def __new__(cls, below: frozenset["Loose"] | None) -> "Loose":
+        self = super().__new__(cls, next(tags))
+        self.below = below
+        return self
+
+
+def loose_levels(x) -> frozenset[Loose]:
+    """The levels of a value that were made by hand, and what they were made of."""
+    level = level_of(x)
+    return frozenset((level, *(level.below or ()))) if isinstance(level, Loose) else frozenset()
+
+
+def check_levels(args, top: float) -> None:
+    """Refuse tensors whose transformation has ended, and two calculations by hand in one."""
+    if isinstance(top, Loose):
+        if top.below is not None:
+            _refuse_mixture(args, top)
+    elif isinstance(top, Tag) and top.ended and not _replaying():
+        raise errors.LeakedTensor(
+            f"a tensor of {top.maker} was kept somewhere while the function ran (assigned to a "
+            "tensor, an attribute, a list or a .grad from outside), and is used after that; return "
+            "it from the function instead"
+        )
+
+
+def _replaying() -> bool:
+    """Whether a checkpoint runs again what ran while the transformation did."""
+    draws = current.get().draws
+    return draws is not None and draws.again
+
+
+def _refuse_mixture(args, top: Loose) -> None:
+    for a in args:
+        level = level_of(a)
+        if level.__class__ is Loose and level != top and level not in (top.below or ()):
+            raw = a if a.__class__ in BOXES else a._data
+            if getattr(raw, "tangent", None) is not None:
+                raise errors.ArgumentError(
+                    "DualTensors that were made by two calls of wf.DualTensor meet; is this one "
+                    "derivative or one inside another? For one, make both in one calculation: "
+                    "ctx = wf.ForwardADContext(); x, y = ctx.dual(a, da), ctx.dual(b, db); for a "
+                    "derivative in a derivative use wf.jvp, or a context of its own"
+                )
 
 
 class BoxNamespace:

@@ -10,6 +10,7 @@ from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Op
 from .settings import GENERAL, RECORD, current
+from .share import COPY, LENT, lend
 from .value import GROUND, HIGHER, RESULT
 
 _settings = current.get
@@ -68,6 +69,7 @@ def caller(op: Op, public: bool = False) -> Callable:
 def _variadic(op: Op, public: bool):
     """A sequence of arrays, then static parameters."""
     kernels, higher, result = KERNELS[op], HIGHER, RESULT
+    lends = op.name in LENT
 
     def call(args, *static):
         if not public and args and args[0].__class__ in kernels:
@@ -82,8 +84,11 @@ def _variadic(op: Op, public: bool):
         except Exception:
             return apply(op, tuple(args), static, public)  # converts, or explains
         t = _new(result[0])
+        t._share = None
         t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
         t._node = None
+        if lends and raws and len(raws) == 1 and BACKENDS[cls].lies_in(z, raws[0]):
+            lend(args[0], t)
         if way is RECORD:
             parents = tuple([a._node for a in args])
             if parents.count(None) != len(parents):
@@ -127,6 +132,7 @@ def _paired(op: Op, public: bool):
                     except Exception:
                         return apply(op, (x, y), static, public)  # converts, or explains
                     t = _new(result[0])
+                    t._share = None
                     t._data = z if z.__class__ is cls else BACKENDS[cls].whole(z)
                     t._node = None
                     return t
@@ -162,6 +168,7 @@ def _ternary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                     return general(x, y, z, *static)  # converts, or explains
                 if out.__class__ is cls and out.dtype is dtype:
                     t = _new(result[0])
+                    t._share = None
                     t._data = out
                     t._node = None
                     if way is RECORD:
@@ -195,13 +202,15 @@ def _record_several(op: Op, t, parents, raws, static) -> None:
     t._node = record(op, t._data, parents, kept(op, parents, t._data, raws, static), static)
 
 
-def _shaped(op: Op, public: bool):
+def _shaped(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     """One tensor of any dtype, then static parameters."""
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     special = getattr(op.rule, "keep", None) is not None
     keep_y, keep_x = saved_flags(op, (True,))
+    lends, copies = op.name in LENT, op.name in COPY
+    points = op.name != "slice_"  # one element of an array is a copy
 
-    def call(x, *static):
+    def call(x, *static):  # noqa: C901  (the hot path is written out)
         cls = x.__class__
         if cls in ground:
             way = _settings().way
@@ -217,6 +226,16 @@ def _shaped(op: Op, public: bool):
                 z = BACKENDS[cls].whole(z)
             t = _new(result[0])
             t._data = z
+            if lends and (BACKENDS[cls].lies_in(z, a) if copies else points or z.shape):
+                s = x._share
+                if s is None:
+                    s = []
+                    x._share = (s,)
+                elif s.__class__ is tuple:
+                    s = s[0]
+                t._share = s
+            else:
+                t._share = None
             p = x._node
             if p is None or p.__class__ is Severed:
                 t._node = p
@@ -259,6 +278,7 @@ def _unary(op: Op, public: bool):
                 z = BACKENDS[cls].whole(z)
             if z.dtype is a.dtype:
                 t = _new(result[0])
+                t._share = None
                 t._data = z
                 p = x._node
                 if p is None or p.__class__ is Severed:
@@ -328,6 +348,7 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 z = BACKENDS[cls].whole(z)
             if z.dtype is dtype:
                 t = _new(result[0])
+                t._share = None
                 t._data = z
                 if p.__class__ is Severed or q.__class__ is Severed:
                     p, q, mark = _settle(p, q)

@@ -12,12 +12,13 @@ from numpy import generic
 from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .box import BOXED, BOXES, level_of
+from .box import BOXED, BOXES, check_levels, ground, level_of
 from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
 from .op import Op, saves
 from .origin import INTERNAL, user_frame
 from .settings import current
+from .share import COPY, LENT, lend
 from .value import GROUND, TENSORS, wrap
 
 _frame = sys._getframe
@@ -65,6 +66,26 @@ def record(op: Op, data, parents, saved, static) -> Node:
 
 def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
+    out = _applied(op, args, static, public)
+    if op.name in LENT and out.__class__ in TENSORS:
+        _lend(op, args, out)
+    return out
+
+
+def _lend(op: Op, args: Sequence, out) -> None:
+    """Note whose view a result is; one element of an array is a copy, as in NumPy."""
+    x = args[0]
+    if x.__class__ not in TENSORS or x is out or (op.name == "slice_" and not out.shape):
+        return
+    if op.name not in COPY or (len(args) == 1 and _lies_in(ground(out), ground(x))):
+        lend(x, out)
+
+
+def _lies_in(raw, other) -> bool:
+    return BACKENDS[raw.__class__].lies_in(raw, other)
+
+
+def _applied(op: Op, args: Sequence, static: tuple, public: bool):
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
@@ -116,6 +137,8 @@ def _climb(op: Op, args, static: tuple, public: bool):
     if not raw and not _alike(op, args):
         args = harmonise(op, lifted(op, args))
     top = max([level_of(a) for a in args])
+    if not raw:
+        check_levels(args, top)
     operands, parents, kind = _at_level(args, top)
     try:
         z = kind.interpret(op, top, operands, static)

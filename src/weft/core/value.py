@@ -14,10 +14,11 @@ _new = object.__new__
 class Value:
     """A backend's array (`_data`) and the node that made it (`_node`), or None.
 
-    `_grad` is set on leaves only: what `backward()` has accumulated.
+    `_grad` is set on leaves only: what `backward()` has accumulated. `_share` tells a view and
+    what it is a view of about each other (see `core.share`).
     """
 
-    __slots__ = ("__weakref__", "_data", "_grad", "_node")
+    __slots__ = ("__weakref__", "_data", "_grad", "_node", "_share")
 
 
 # The one class operations return, and the classes they take as its equals. Both are filled
@@ -49,6 +50,7 @@ def wrap(data, node=None) -> Any:
     t = _new(BOXES[data.__class__] if data.__class__ in BOXES else RESULT[0])
     t._data = data
     t._node = node
+    t._share = None
     return t
 
 

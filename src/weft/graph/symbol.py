@@ -50,6 +50,7 @@ class Symbol(Box):
     """A value of a trace: its index there, and what it is in this run."""
 
     __slots__ = ("index", "trace")
+    maker = "jacobian, hessian or linearize"
 
     def __init__(self, level: float, trace: Trace, index: int):
         self.level, self.trace, self.index = level, trace, index

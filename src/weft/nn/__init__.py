@@ -1,5 +1,6 @@
 """Neural networks: modules, layers and losses, initial values, and what a model costs."""
 
+from ..array.spellings import module_attribute as _module_attribute
 from . import functional, init
 from .activation import (
     CELU,
@@ -276,3 +277,5 @@ __all__ = [
     "init",
     "summary",
 ]
+
+__getattr__ = _module_attribute("weft.nn", __all__)

@@ -131,6 +131,11 @@ def functional_call(module, state: dict[str, Any], *args, **kwargs) -> Any:
     >>> wf.nn.functional_call(layer, {"weight": wf.ones((1, 2))}, x).tolist()
     [7.0]
     """
+    if args and type(args[0]) is tuple and len(args) <= 2:
+        raise errors.ArgumentError(
+            "functional_call: the arguments came as a tuple, as in PyTorch; write "
+            "functional_call(module, state, *args, **kwargs)"
+        )
     own = dict(module.named_parameters(remove_duplicate=False))
     own |= dict(module.named_buffers(remove_duplicate=False))
     unknown = [name for name in state if name not in own]

@@ -12,6 +12,7 @@
 True
 """
 
+from ..array.spellings import module_attribute as _module_attribute
 from . import gradient_clipping, schedulers
 from .clip import (
     GradientClipper,
@@ -122,3 +123,5 @@ __all__ = [
     "gradient_clipping",
     "schedulers",
 ]
+
+__getattr__ = _module_attribute("weft.optim", __all__)

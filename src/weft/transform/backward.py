@@ -109,6 +109,11 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     grads = {}
     with _accumulating:
         for leaf, g in reached.items():
+            if g.__class__ in TENSORS and not create_graph:  # a function around this records it
+                grads[-leaf.id] = g
+                if leaf.requested:
+                    leaf.add(g)
+                continue
             raw = g._data if create_graph else g
             # Two tensors share the memory: a writer must copy first. The seed stays the user's.
             own = BACKENDS[raw.__class__]

@@ -14,6 +14,7 @@ class Batch(Box):
     """A value whose first axis is the batch (`mapped`), or one that is the same for all of it."""
 
     __slots__ = ("data", "mapped", "size")
+    maker = "vmap"
 
     def __init__(self, level: float, data, size: int, mapped: bool = True):
         self.level, self.data, self.size, self.mapped = level, data, size, mapped

@@ -10,10 +10,10 @@ from ..core.box import (
     NUMBERS,
     Box,
     Level,
-    between,
+    Loose,
     constant,
-    innermost,
     level_of,
+    loose_levels,
     raised,
 )
 from ..core.call import caller
@@ -29,6 +29,7 @@ class Dual(Box):
     """A primal and its tangent (None: zero), both of one shape."""
 
     __slots__ = ("primal", "tangent")
+    maker = "jvp"
 
     def __init__(self, level: float, primal, tangent):
         self.level, self.primal, self.tangent = level, primal, tangent
@@ -116,8 +117,9 @@ def released(value) -> Tensor:
 class DualTensor(Tensor):
     """A tensor at a dual level: `.value` and `.tangent`, through all operations.
 
-    Duals made of values on one level combine with each other; a dual of duals is a level of
-    its own, so second derivatives are never confused with first ones.
+    Each is a calculation of its own: a dual of duals has second derivatives, which are never
+    confused with first ones. Duals that belong to one calculation are made by one
+    `ForwardADContext`.
 
     >>> import weft as wf
     >>> x = wf.DualTensor(wf.tensor(2.0), wf.tensor(1.0))
@@ -132,10 +134,9 @@ class DualTensor(Tensor):
         value = asarray(value)
         if tangent is not None:
             tangent = matching_tangent("DualTensor", value, asarray(tangent))
-        running = innermost()
-        below = max(level_of(value), level_of(tangent), running.tag if running else 0)
+        below = loose_levels(value) | loose_levels(tangent)
         held_tangent = None if tangent is None else held(tangent)
-        return wrap(Dual(between(below), held(value), held_tangent))
+        return wrap(Dual(Loose(below), held(value), held_tangent))
 
     @property
     def value(self) -> Tensor:

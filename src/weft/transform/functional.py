@@ -8,7 +8,7 @@ from .. import errors
 from ..array.make import ones_like, zeros_like
 from ..array.tensor import Tensor
 from ..core import dtypes
-from ..core.box import Level, innermost, level_of, refuse_inner, tags
+from ..core.box import Level, Tag, innermost, level_of, refuse_inner
 from ..core.dispatch import inexact
 from ..core.node import Leaf, Node, Severed
 from ..core.settings import changed, current
@@ -268,13 +268,18 @@ def jvp(f: Callable, primals, tangents, has_aux: bool = False):
         )
     trees.same_structure("jvp (primals and tangents)", tuple(primals), tuple(tangents))
     trees.differentiable("jvp", values)
-    tag = next(tags)
-    duals = [
-        wrap(Dual(tag, held(x), held(matching_tangent("jvp", x, t))))
-        for x, t in zip(values, directions, strict=True)
-    ]
-    with changed(levels=(*current.get().levels, Level(Dual, tag))):
-        out = f(*rebuild(duals))
+    with Tag("jvp") as tag:
+        duals = [
+            wrap(Dual(tag, held(x), held(matching_tangent("jvp", x, t))))
+            for x, t in zip(values, directions, strict=True)
+        ]
+        with changed(levels=(*current.get().levels, Level(Dual, tag))):
+            out = f(*rebuild(duals))
+        return _unpacked(out, tag, has_aux)
+
+
+def _unpacked(out, tag: float, has_aux: bool):
+    """(result, derivative), or with aux: what a function of duals has returned."""
     out, aux = _parted("jvp", out, lambda a: primal_of(a, tag)) if has_aux else (out, None)
     outputs, put = trees.returned("jvp", out)
     for y in outputs:

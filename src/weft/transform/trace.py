@@ -8,7 +8,7 @@ from numpy import ndarray
 from .. import errors
 from ..array.tensor import Tensor
 from ..core.backends import BACKENDS
-from ..core.box import Level, ground, tags
+from ..core.box import Level, Tag, ground
 from ..core.dispatch import inexact, kept, pick
 from ..core.node import Leaf, Node, ids
 from ..core.op import Partials
@@ -54,20 +54,21 @@ class Traced:
 
 def trace_of(what: str, f: Callable, leaves: list, rebuild: Callable) -> Traced:
     """The program of `f(*rebuild(leaves))`, which is run once, with these values."""
-    trace, tag = Trace(), next(tags)
-    level = Level(Symbol, tag, trace=trace)
-    symbols = []
-    for x in leaves:
-        i = trace.enter(held(x))
-        trace.inputs.append(i)
-        symbols.append(wrap(Symbol(tag, trace, i)))
-    with changed(levels=(*current.get().levels, level)):
-        out = f(*rebuild(symbols))
-        outputs, put = trees.returned(what, out)
-    for y in outputs:
-        raw = y._data
-        at_level = raw.__class__ is Symbol and raw.level == tag
-        trace.outputs.append(raw.index if at_level else trace.constant(held(y)))
+    trace = Trace()
+    with Tag(what) as tag:
+        level = Level(Symbol, tag, trace=trace)
+        symbols = []
+        for x in leaves:
+            i = trace.enter(held(x))
+            trace.inputs.append(i)
+            symbols.append(wrap(Symbol(tag, trace, i)))
+        with changed(levels=(*current.get().levels, level)):
+            out = f(*rebuild(symbols))
+            outputs, put = trees.returned(what, out)
+        for y in outputs:
+            raw = y._data
+            at_level = raw.__class__ is Symbol and raw.level == tag
+            trace.outputs.append(raw.index if at_level else trace.constant(held(y)))
     return Traced(trace, put)
 
 

@@ -6,7 +6,7 @@ from functools import wraps
 from .. import errors
 from ..array.manipulation import moveaxis
 from ..array.tensor import Tensor
-from ..core.box import Level, refuse_inner, tags
+from ..core.box import Level, Tag, refuse_inner
 from ..core.settings import changed, current
 from ..core.value import wrap
 from ..ops.batching import spread
@@ -43,12 +43,12 @@ def vmap(f: Callable, in_axes=0, out_axes=0) -> Callable:
         ]
         keywords = trees.map_prefix(lambda a, x: _fronted(a, x, sizes), 0, kwargs)
         size = _one_size(sizes)
-        tag = next(tags)
-        fronted = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, fronted)
-        keywords = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, keywords)
-        with changed(levels=(*current.get().levels, Level(Batch, tag, size))):
-            out = f(*fronted, **keywords)
-        return _gathered(out, out_axes, tag, size)
+        with Tag("vmap") as tag:
+            fronted = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, fronted)
+            keywords = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, keywords)
+            with changed(levels=(*current.get().levels, Level(Batch, tag, size))):
+                out = f(*fronted, **keywords)
+            return _gathered(out, out_axes, tag, size)
 
     return mapped
 

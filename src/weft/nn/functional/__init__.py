@@ -1,5 +1,6 @@
 """Neural operations as functions, under PyTorch's names."""
 
+from ...array.spellings import module_attribute as _module_attribute
 from .activations import (
     celu,
     elu,
@@ -223,3 +224,5 @@ __all__ = [
     "unfold",
     "upsample",
 ]
+
+__getattr__ = _module_attribute("weft.nn.functional", __all__)

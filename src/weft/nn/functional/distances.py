@@ -4,10 +4,11 @@ from math import inf
 
 from ...array.arguments import axes_of, axis_of, boxed
 from ...core.autocast import SINGLE, computed_in
+from ...core.aval import broadcast
 from ...errors import ArgumentError
 from ...ops.elementwise import clip
 from ...ops.reduce import norm
-from ...ops.structural import sum_
+from ...ops.structural import broadcast_to, reshape, sum_
 
 
 def _length(x, p: float, axes, keepdims: bool):
@@ -28,16 +29,21 @@ def normalize(input, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float 
 def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
     """x₁·x₂/(max(‖x₁‖, eps)·max(‖x₂‖, eps)) along an axis; the others broadcast."""
     a, b = boxed(x1), boxed(x2)
+    shape = broadcast("cosine_similarity", a.shape, b.shape)
     wide = a if a.ndim >= b.ndim else b
-    axis = axis_of("cosine_similarity", wide, dim) - wide.ndim
-    unit_a = _unit(a, axis, eps) if a.ndim else a
-    unit_b = _unit(b, axis, eps) if b.ndim else b
-    product = unit_a * unit_b
-    return sum_(product, (product.ndim + axis,), False)
+    axis = axis_of("cosine_similarity", wide, dim)
+    length = shape[axis]
+    product = _unit(a, axis - wide.ndim, length, eps) * _unit(b, axis - wide.ndim, length, eps)
+    return sum_(product, (axis,), False)
 
 
-def _unit(x, axis: int, eps: float):
-    return x / clip(norm(x, (x.ndim + axis,), True), float(eps), None)
+def _unit(x, axis: int, length: int, eps: float):
+    """x divided by its length along an axis, on which it may still have to be broadcast."""
+    if -axis > x.ndim:
+        x = reshape(x, (*(1,) * (-axis - x.ndim), *x.shape))
+    k = x.ndim + axis
+    x = broadcast_to(x, (*x.shape[:k], length, *x.shape[k + 1 :]))
+    return x / clip(norm(x, (k,), True), float(eps), None)
 
 
 @computed_in(SINGLE)

@@ -1,0 +1,89 @@
+"""Augmented assignment: `x += v` makes x another value, for everybody who holds x."""
+
+import operator
+import sys
+
+from .. import errors
+from ..core import dtypes
+from ..core.value import TENSORS
+from ..ops.structural import cast
+from .indexing import become, check_assignable
+
+_SYMBOLS = {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+    "matmul": "@",
+    "and_": "&",
+    "or_": "|",
+    "xor": "^",
+    "lshift": "<<",
+    "rshift": ">>",
+}
+
+
+class _Probe:
+    """Counts the references to itself in an augmented assignment."""
+
+    def __iadd__(self, other):
+        _Probe.count = sys.getrefcount(self)
+        return self
+
+
+def _references_to_a_temporary() -> int:
+    """What an operator counts for `y[i]` in `y[i] += v`, which then assigns to y[i]."""
+    named = _Probe()
+    named += 1
+    return _Probe.count - 1
+
+
+_TEMPORARY = _references_to_a_temporary()
+
+
+def _augmented(symbol: str, compute):
+    def assign(self, other):
+        """What `x = x op v` computes, assigned to the tensor itself."""
+        if self._share.__class__ is list and sys.getrefcount(self) <= _TEMPORARY:
+            return compute(self, other)  # y[i] += v, where y is assigned to next
+        check_assignable(self, f"x {symbol}= v", f"x = x {symbol} v")
+        new = compute(self, other)
+        if new.__class__ not in TENSORS:
+            return new  # an object of another library has taken over
+        become(self, _fitted(self, new, symbol))
+        return self
+
+    return assign
+
+
+def _fitted(x, new, symbol: str):
+    """A new value for x in its dtype; one of another shape or kind is refused."""
+    if new.shape != x.shape:
+        raise errors.ShapeError(
+            f"x {symbol}= v: the result has the shape {new.shape}, x has {x.shape}, which does not "
+            f"change; write x = x {symbol} v"
+        )
+    if new.dtype == x.dtype:
+        return new
+    if _rank(new.dtype) > _rank(x.dtype):
+        raise errors.DTypeError(
+            f"x {symbol}= v: the result is {new.dtype}, x is {x.dtype}, which does not change; "
+            f"write x = x {symbol} v"
+        )
+    return cast(new, x.dtype)
+
+
+_RANKS = ("bool", "unsigned integer", "signed integer", "real floating", "complex floating")
+
+
+def _rank(dtype) -> int:
+    return _RANKS.index(dtypes.kind(dtype))
+
+
+METHODS = {
+    f"__i{name.rstrip('_')}__": _augmented(symbol, getattr(operator, name))
+    for name, symbol in _SYMBOLS.items()
+}
