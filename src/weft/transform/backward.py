@@ -134,7 +134,7 @@ def visit(node, g):
     if not (node.extra.hooks or node.extra.retains):
         return g
     raw = type(g) not in TENSORS
-    t = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
+    t = seen = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
     for hook in list(node.extra.hooks.values()):
         changed_to = hook(t)
         if changed_to is not None and changed_to is not t:
@@ -142,6 +142,8 @@ def visit(node, g):
     if node.extra.retains:
         kept = node.extra.grad
         node.extra.grad = _copied(t) if kept is None else kept + t
+    if t is seen:
+        return g
     return t._data if raw else t
 
 

@@ -12,12 +12,14 @@ from ..core.node import Leaf, Node
 from ..core.op import Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
 from ..core.value import HIGHER, TENSORS, wrap
+from ..ops.elementwise import where
 from ..ops.slicing import slice_
 from . import rules
-from .rules import Patch, Picked
+from .masks import BLANK, Masked, joined, masked_pull, pull_where
+from .rules import Patch, Picked, zero_cotangent
 
 # Cotangents that are no arrays.
-_PARTS = frozenset((Patch, Picked))
+_PARTS = frozenset((Patch, Picked, Masked))
 
 
 class Pulls(dict):
@@ -52,6 +54,8 @@ def _pull_by(op: Op):
         return rules.pull_pick
     if op is slice_.op:
         return rules.pull_slice
+    if op is where.op:
+        return pull_where
     if isinstance(rule, Partials):
         return rules.pull_partials(rule)
     if isinstance(rule, Linear):
@@ -62,6 +66,17 @@ def _pull_by(op: Op):
 
 
 PULLS = Pulls()
+
+
+class MaskedPulls(dict):
+    """`MASKED_PULLS[op](parents, node, g, saved, open)`: for a g that is zero outside of a mask."""
+
+    def __missing__(self, op: Op):
+        self[op] = pull = masked_pull(op, PULLS[op])
+        return pull
+
+
+MASKED_PULLS = MaskedPulls()
 
 
 def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None) -> dict:
@@ -90,7 +105,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
     reached: dict = {}
     owned: set = set()
     heap: list = []
-    following = None
+    following = masks = None  # masks by node, once there are any
     for node in pending.copy():
         if node.__class__ is Leaf:
             reached[node] = pending.pop(node)
@@ -111,17 +126,23 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
         parents = node.parents
         if parents is None:
             raise freed(node)
+        open = None if masks is None else masks.pop(node, None)
         try:
-            if plain and node.extra is None:
+            if plain and open is None and node.extra is None:
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
                 if node.extra is not None and on_node is not None:
-                    g = on_node(node, g)
+                    had, g = g, on_node(node, g)
+                    open = open if g is had else None  # what a hook gives is its own
                 if node in goals:
                     reached[node] = g
                 if useful is not None:
                     parents = tuple([p if p in useful else None for p in parents])
-                cotangents = PULLS[node.op](parents, node, g, _values(node, record))
+                saved = _values(node, record)
+                if open is None or open is BLANK:
+                    cotangents = PULLS[node.op](parents, node, g, saved)
+                else:
+                    cotangents = MASKED_PULLS[node.op](parents, node, g, saved, open)
                 if anomaly:
                     _check_finite(node, cotangents)
         except errors.NotDeterministic as e:
@@ -138,8 +159,14 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                 if c is None:  # connected, with derivative zero
                     if node.op.several:
                         continue
-                    c = _zeros(p, g)
-                found[p] = c if c.__class__ not in _PARTS else _started(p, c, owned)
+                    c = Masked(zero_cotangent(p, g), BLANK)
+                if c.__class__ in _PARTS:
+                    if c.__class__ is Masked:
+                        masks = {} if masks is None else masks
+                        masks[p], c = c.open, c.g
+                    else:
+                        c = _started(p, c, owned)
+                found[p] = c
                 if found is pending:
                     if following is None:
                         following = p
@@ -149,10 +176,10 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                     else:
                         heappush(heap, (p.id, p))
             elif c is not None:
+                if masks is not None or c.__class__ is Masked:
+                    c = joined(masks or {}, p, c)
                 if record or c.__class__ is Picked:
                     found[p] = _sum(have, c)
-                elif c.__class__ is Patch and have.__class__ in HIGHER:
-                    found[p] = have + c.whole(p.shape)
                 elif c.__class__ is Patch:
                     found[p] = _patched(p, have, c, owned)
                 elif p in owned and c.__class__ is have.__class__:
@@ -172,8 +199,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
 
 def _check_finite(node: Node, cotangents) -> None:
     for c in cotangents:
+        c = c.g if c.__class__ in (Patch, Masked) else c
         raw = c._data if type(c) in TENSORS else c
-        raw = raw.g if raw.__class__ is Patch else raw
         if raw is not None and raw.__class__ is not Picked:
             if not BACKENDS[type(raw)].all_finite(raw):
                 raise errors.AnomalyError(
@@ -193,20 +220,13 @@ def _sum(have, c):
 
 def _narrowed(c, p):
     """c in the dtype of its parent: NumPy widens bfloat16 beside a Python scalar in a rule."""
+    if c.__class__ is Masked:
+        return Masked(_narrowed(c.g, p), c.open)
     if c is None or p is None or c.__class__ in _PARTS or c.dtype == p.dtype:
         return c
     if c.__class__ in BOXED:
         return above.cast(c, p.dtype)
     return BACKENDS[c.__class__].cast(c, p.dtype)
-
-
-def _zeros(p, g):
-    """The zero cotangent of a parent, like g in kind."""
-    given = next(h for h in g if h is not None) if isinstance(g, list) else g
-    raw = given._data if type(given) in TENSORS else given
-    xp = BACKENDS[type(raw)]
-    zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(raw))
-    return zeros if raw is given else wrap(zeros)
 
 
 def _patched(node: Node, have, c: Patch, owned: set):
