@@ -129,12 +129,13 @@ def visit(node, g):
     """Run a node's gradient hooks, and keep its gradient if that was asked for.
 
     Other paths may share the memory of g: hooks see it frozen, what they give and what is
-    kept is copied.
+    kept is copied. What no hook has changed is returned as the same object.
     """
     if not (node.extra.hooks or node.extra.retains):
         return g
     raw = type(g) not in TENSORS
-    t = seen = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
+    t = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
+    given = t._data
     for hook in list(node.extra.hooks.values()):
         changed_to = hook(t)
         if changed_to is not None and changed_to is not t:
@@ -142,9 +143,9 @@ def visit(node, g):
     if node.extra.retains:
         kept = node.extra.grad
         node.extra.grad = _copied(t) if kept is None else kept + t
-    if t is seen:
+    if t._data is given:
         return g
-    return t._data if raw else t
+    return t._data if raw else wrap(t._data, t._node)
 
 
 def _copied(t):
