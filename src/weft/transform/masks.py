@@ -97,7 +97,9 @@ def _pull_closed(plain):
 
     def pull(parents, node, g, saved, open):
         (c,), (p,) = plain(parents, node, g, saved), parents
-        return (None if p is None else _part(closed(c, open), open, p),)
+        if p is None:
+            return (None,)
+        return (_part(zero_cotangent(p, g) if c is None else closed(c, open), open, p),)
 
     return pull
 
