@@ -117,7 +117,9 @@ def apply(library, name, args, constant):
 
 
 def _extend(rng, values, flags, add, tame) -> None:
-    pick = lambda: tame(int(rng.integers(max(0, len(values) - 6), len(values))))
+    def pick():
+        return tame(int(rng.integers(max(0, len(values) - 6), len(values))))
+
     kind = rng.random()
     if kind < 0.45:
         add(str(rng.choice(UNARY)), (pick(),))

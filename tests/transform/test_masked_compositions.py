@@ -5,15 +5,13 @@ where safe numbers stand in the places that no mask takes.
 """
 
 import os
-import warnings
 
 import numpy as np
 import pytest
 import torch
+from masked_programs import BINARY, COLUMNS, ROWS, UNARY, UNSAFE, Program, draw_program
 
 import weft as wf
-
-from masked_programs import BINARY, COLUMNS, ROWS, UNARY, UNSAFE, Program, draw_program
 
 SOAK = os.environ.get("WEFT_SOAK") == "1"
 COUNT, COMPILED = (6000, 600) if SOAK else (240, 12)
@@ -250,7 +248,10 @@ def _elementwise(rng):
     """A random composition of elementwise functions of three arrays, singular values included."""
     steps = []
     for k in range(int(rng.integers(1, 8))):
-        pick = lambda k=k: int(rng.integers(max(0, k - 2), k + 3))
+
+        def pick(k=k):
+            return int(rng.integers(max(0, k - 2), k + 3))
+
         if rng.random() < 0.5:
             steps.append((str(rng.choice(UNARY)), (pick(),), None))
         else:
