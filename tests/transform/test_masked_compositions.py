@@ -101,7 +101,7 @@ class Weft(Shared):
     sigmoid = staticmethod(wf.special.expit)
     lgamma = staticmethod(wf.special.gammaln)
     erf, erfinv = staticmethod(wf.special.erf), staticmethod(wf.special.erfinv)
-    logit, digamma = staticmethod(wf.special.logit), staticmethod(wf.special.digamma)
+    logit, erfc = staticmethod(wf.special.logit), staticmethod(wf.special.erfc)
     xlogy = staticmethod(wf.special.xlogy)
     gelu = staticmethod(wf.nn.functional.gelu)
     silu = staticmethod(wf.nn.functional.silu)
