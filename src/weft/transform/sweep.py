@@ -8,7 +8,7 @@ from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, raised
 from ..core.dispatch import Packed, above, is_pick, pick
 from ..core.dtypes import bfloat16
-from ..core.node import Leaf, Node
+from ..core.node import Leaf, Node, Severed
 from ..core.op import Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
 from ..core.value import HIGHER, TENSORS, wrap
@@ -257,6 +257,22 @@ def freed(node: Node) -> errors.GraphFreed:
     )
 
 
+def not_recorded(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
+    """The error for differentiating what was computed from a severed gradient."""
+    what = "this value" if node is None else f"the argument of {node.name} (at {node.line})"
+    return errors.GradientNotRecorded(
+        f"{what} was computed from a gradient made at {mark.line} without its graph; "
+        f"{mark.remedy}, or use .detach() on the gradient if it is meant as a constant"
+    )
+
+
+def _refuse_severed(node: Node, goals: set) -> None:
+    """Refuse derivatives by goals that a severed gradient in the node's arguments depends on."""
+    mark = node.extra.severed if node.extra is not None else None
+    if mark is not None and any(map(mark.concerns, goals)):
+        raise not_recorded(mark, node)
+
+
 def _values(node: Node, record: bool) -> tuple:
     """What the node saved, unpacked and checked; as tensors on the graph if recording."""
     saved = node.saved
@@ -344,7 +360,10 @@ def _seeds(node: Node, out, g, recorded: bool) -> dict:
 
 
 def reaching(starts, goals: set) -> tuple[set, set]:
-    """The nodes on some path from `starts` to `goals`, and all leaves that were met."""
+    """The nodes on some path from `starts` to `goals`, and all leaves that were met.
+
+    Refuses what lost a path to a goal with a gradient's graph.
+    """
     found, seen, leaves = set(goals), set(), set()
     stack = [(n, False) for n in starts]
     while stack:
@@ -358,13 +377,17 @@ def reaching(starts, goals: set) -> tuple[set, set]:
             seen.add(node)
             if node.parents is None:
                 raise freed(node)
+            if node.extra is not None:
+                _refuse_severed(node, goals)
             stack.append((node, True))
             stack.extend((p, False) for p in node.parents if p is not None)
     return found, leaves
 
 
-def within(starts, goals: set) -> tuple[set, bool]:
+def within(starts, goals: set, refuse: bool = True) -> tuple[set, bool]:
     """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
+
+    Refuses what lost a path to a goal with a gradient's graph, if it is to `refuse`.
 
     What is older than all goals cannot lead to them and is not walked: it is somebody else's. A
     newer leaf that nobody asked for is left over from a derivative that was taken on the way.
@@ -385,6 +408,8 @@ def within(starts, goals: set) -> tuple[set, bool]:
             seen.add(node)
             if node.parents is None:
                 raise freed(node)
+            if refuse and node.extra is not None:
+                _refuse_severed(node, goals)
             stack.append((node, True))
             stack.extend((p, False) for p in node.parents if p is not None)
     return found, outside
