@@ -99,7 +99,6 @@ class Weft(Shared):
     roll = staticmethod(lambda a: wf.roll(a, 1, axis=-1))
     cumsum = staticmethod(lambda a: wf.cumsum(a, axis=-1))
     sigmoid = staticmethod(wf.special.expit)
-    lgamma = staticmethod(wf.special.gammaln)
     erf, erfinv = staticmethod(wf.special.erf), staticmethod(wf.special.erfinv)
     logit, erfc = staticmethod(wf.special.logit), staticmethod(wf.special.erfc)
     xlogy = staticmethod(wf.special.xlogy)

@@ -55,12 +55,14 @@ class Control:
 
     groups  how many elements of the vector belong together: the error is the largest of the
             groups' root mean squares, each beside atol + rtol·|y|
+    whole   the first attempt is one step for the whole span
     """
 
     rtol: float
     atol: float
     max_steps: int
     groups: tuple[int, ...]
+    whole: bool = False
 
 
 @dataclass
@@ -154,7 +156,7 @@ def _steps(field: Callable, y: Tensor, first: Tensor, times: list[float], contro
         return
     slope, at, accepted, before = field(y, first), 0.0, True, 1e-4
     _refuse_non_finite(slope, times[0])
-    h = _first_length(field, y, first, slope, span, control)
+    h = span if control.whole else _first_length(field, y, first, slope, span, control)
     for _ in range(control.max_steps):
         last = abs(h) >= abs(span - at) * (1 - 1e-9)
         h = span - at if last else h

@@ -32,6 +32,7 @@ from .trace import trace_of
 from .vmap import vmap
 
 GRADIENTS = ("discrete", "adjoint")
+ANCHORS = 16  # states that an adjoint keeps at a time, of each depth
 
 
 def odeint(
@@ -247,6 +248,48 @@ class Flow:
         found = narrow(flow.solve(concat([y0, dy0 / scale], 0), ts, values), 1, n, 2 * n) * scale
         return found if along is None else found + along
 
+    def _anchored(self, ys: Tensor, ts: Tensor, others: list) -> tuple[Tensor, Tensor, int]:
+        """The solution between two times at the ends of some steps, their times, and how many
+        steps there are from one to the next.
+        """
+        anchors, stride, count = [], 1, 0
+
+        def watch(y, t, slope):
+            nonlocal anchors, stride, count
+            count += 1
+            if count % stride == 0:
+                anchors.append((y, t))
+            if len(anchors) > ANCHORS:
+                anchors, stride = anchors[1::2], 2 * stride
+
+        fixed, field = [v.detach() for v in others], self.field
+        with changed(grad=False):
+            ends = ts.detach()
+            integrate(lambda y, t: field(y, t, fixed), ys[0].detach(), ends, self.control, watch)
+        inner = [(y, t) for y, t in anchors if (t - ts[0]) / (ts[1] - ts[0]) < 1 - 1e-9]
+        if not inner:
+            return ys, ts, stride
+        states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
+        times = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
+        return trajectory([states, ys[0], times, *others], self), times, stride
+
+    def _carried_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:
+        """(a, q) at the first of two times, from those at the second.
+
+        The solution is solved forwards again: backwards, what decays would grow. So the adjoint
+        goes from the end of each step to its beginning with the solution given at both. Of many
+        steps a few ends are kept, and what lies between two of them is done in the same way.
+        """
+        n = ys.shape[1]
+        ys, ts, stride = self._anchored(ys, ts, others)
+        for i in range(ts.shape[0] - 1, 0, -1):
+            if stride > 1 and ts.shape[0] > 2:
+                aq = self._carried_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
+            else:
+                back = stack([ts[i], ts[i - 1]], 0)
+                aq = flow.solve(concat([ys[i], aq], 0), back, others)[1][n:]
+        return aq
+
     def pull(self, g: Tensor, ys: Tensor, args: list) -> list:
         """The solution of the adjoint equation, backwards from each time to the one before."""
         _, y0, ts, *others = args
@@ -257,13 +300,12 @@ class Flow:
         sizes = [numbers(a) for a in avals]
         adjoint = Adjoint(self.field, n, tuple(picked))
         groups = (*self.control.groups * 2, *sizes)
-        flow = flow_of(adjoint, replace(self.control, groups=groups), others)
-        a, q = g[-1], zeros(sum(sizes), dtype=dtype, device=y0.device)
+        flow = flow_of(adjoint, replace(self.control, groups=groups, whole=True), others)
+        aq = concat([g[-1], zeros(sum(sizes), dtype=dtype, device=y0.device)], 0)
         for i in range(ts.shape[0] - 1, 0, -1):
-            back = stack([ts[i], ts[i - 1]], 0)
-            end = flow.solve(concat([ys[i], a, q], 0), back, others)[1]
-            a = narrow(end, 0, n, 2 * n) + g[i - 1]
-            q = narrow(end, 0, 2 * n, 2 * n + sum(sizes))
+            aq = self._carried_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
+            aq = concat([narrow(aq, 0, 0, n) + g[i - 1], narrow(aq, 0, n, aq.shape[0])], 0)
+        a, q = narrow(aq, 0, 0, n), narrow(aq, 0, n, aq.shape[0])
         by_time = (g * slopes).sum(axis=1)
         by_time = concat([(by_time[0] - (a * slopes[0]).sum()).reshape((1,)), by_time[1:]], 0)
         found: list = [None, a * scale, (by_time * scale).to(ts.dtype), *[None] * len(others)]

@@ -121,7 +121,7 @@ class _Chosen:
             "y": y,
             "slope": self.slope,
             "at": none,
-            "h": self._first_length(),
+            "h": self.span if self.control.whole else self._first_length(),
             "before": one,
             "accepted": asarray(True),
             "tiny": asarray(False),
