@@ -16,12 +16,12 @@ from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.box import BOXED, BOXES, ground
 from ..core.dispatch import inexact
-from ..core.settings import changed
+from ..core.settings import changed, current
 from ..core.value import TENSORS, aval_of
 from ..graph.symbol import Symbol
 from ..ops.elementwise import maximum, where
 from ..ops.structural import concat, narrow, stack
-from . import trees
+from . import staged_ode, trees
 from .dormand_prince import Control, integrate
 from .functional import jvp, vjp
 from .lineage import is_recorded
@@ -32,7 +32,7 @@ from .trace import trace_of
 from .vmap import vmap
 
 GRADIENTS = ("discrete", "adjoint")
-ANCHORS = 16  # states that an adjoint keeps at a time, of each depth
+ANCHORS = 8  # states that an adjoint keeps at a time, of each depth
 
 
 def odeint(
@@ -281,6 +281,8 @@ class Flow:
         steps a few ends are kept, and what lies between two of them is done in the same way.
         """
         n = ys.shape[1]
+        if current.get().staging is not None:
+            return self._staged_back(flow, ys, ts, aq, others)
         ys, ts, stride = self._anchored(ys, ts, others)
         for i in range(ts.shape[0] - 1, 0, -1):
             if stride > 1 and ts.shape[0] > 2:
@@ -289,6 +291,18 @@ class Flow:
                 back = stack([ts[i], ts[i - 1]], 0)
                 aq = flow.solve(concat([ys[i], aq], 0), back, others)[1][n:]
         return aq
+
+    def _staged_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:
+        """`_carried_back` in a program, where the number of steps is not known.
+
+        To be differentiated again, the solution is solved backwards beside the adjoint.
+        """
+        if any([staged_ode.may_move(v) for v in (ys, ts, aq, *others)]):
+            end = flow.solve(concat([ys[1], aq], 0), stack([ts[1], ts[0]], 0), others)[1]
+            return end[ys.shape[1] :]
+        forwards = staged_ode.Problem(lambda y, t: self.field(y, t, others), self.control)
+        backwards = staged_ode.Problem(lambda y, t: flow.field(y, t, others), flow.control)
+        return staged_ode.carried_back(forwards, backwards, ys, ts, aq)
 
     def pull(self, g: Tensor, ys: Tensor, args: list) -> list:
         """The solution of the adjoint equation, backwards from each time to the one before."""

@@ -6,8 +6,9 @@ steps again, with their lengths as constants.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import reduce
-from math import inf
+from math import inf, isqrt
 
 from .. import errors
 from ..array.make import asarray, zeros
@@ -18,7 +19,7 @@ from ..core.call import caller
 from ..core.settings import changed
 from ..graph.guard import GUARD
 from ..ops.elementwise import maximum, minimum, where
-from ..ops.structural import narrow, stack
+from ..ops.structural import concat, flip, narrow, stack
 from .control import cond, while_loop
 from .dormand_prince import (
     ERROR,
@@ -40,7 +41,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> Tens
     offsets = ts.to(dtypes.float64)
     offsets = offsets - offsets[0]
     slope = field(y0, first)
-    moves = any([_may_move(x) for x in (y0, ts, slope)])
+    moves = any([may_move(x) for x in (y0, ts, slope)])
     with changed(grad=False):
         start, begun = _checked(y0.detach(), slope.detach(), offsets.detach())
 
@@ -54,7 +55,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> Tens
     return _made_again(field, y0, slope, first, offsets, count, lengths, control)
 
 
-def _may_move(x: Tensor) -> bool:
+def may_move(x: Tensor) -> bool:
     """Whether a derivative of it may be asked for."""
     return x._node is not None or (x._data.__class__ in BOXES and not x._data.staged)
 
@@ -253,3 +254,73 @@ def _made_again(
         "reached": times == 0,
     }
     return while_loop(lambda c: c["k"] < count, step, carry, max_steps=control.max_steps)["found"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A right-hand side (y, t) and how accurately it is to be solved."""
+
+    field: Callable
+    control: Control
+
+
+def carried_back(
+    forwards: Problem, backwards: Problem, ys: Tensor, ts: Tensor, aq: Tensor, inner: bool = False
+) -> Tensor:
+    """What solves `backwards` beside y, at the first of two times, from what it is at the second.
+
+    y is solved forwards again: backwards, what decays would grow. Of N steps about √N ends are
+    kept; what lies between two of them is done in the same way, from step to step.
+    """
+    n, first, room = ys.shape[1], ts[0].to(ys.dtype), 2 * isqrt(forwards.control.max_steps) + 2
+    span = ts[1].to(dtypes.float64) - ts[0].to(dtypes.float64)
+    offsets = stack([_number(0.0), span], 0)
+    start, slope = _checked(ys[0], forwards.field(ys[0], first), offsets)
+    control = replace(forwards.control, whole=inner)
+    count, lengths, _ = _Chosen(forwards.field, start, slope, first, offsets, control).run()
+    stride = maximum((count + (room - 1)) // room, 1)
+    states, times = _ends(forwards.field, start, slope, first, count, lengths, stride, room)
+    last = (count + (stride - 1)) // stride - 1
+
+    def step(c: dict) -> dict:
+        k, at_end = c["k"], c["k"] == last
+        y = where(at_end, ys[1], states[where(at_end, 0, k + 1)])
+        end = where(at_end, span, times[where(at_end, 0, k + 1)])
+        ends = ts[0].to(dtypes.float64) + stack([times[k], end], 0)
+        if inner:
+            whole = concat([y, c["aq"]], 0)
+            found = integrate(backwards.field, whole, flip(ends, (0,)), backwards.control)[1][n:]
+        else:
+            pair = stack([states[k], y], 0)
+            found = carried_back(forwards, backwards, pair, ends, c["aq"], inner=True)
+        return {"k": k - 1, "aq": found}
+
+    return while_loop(lambda c: c["k"] >= 0, step, {"k": last, "aq": aq})["aq"]
+
+
+def _ends(field, y, slope, first, count, lengths, stride, room: int) -> tuple[Tensor, Tensor]:
+    """The solution at the beginning of every so many steps, and when that is."""
+
+    def step(c: dict) -> dict:
+        k, h = c["k"], lengths[c["k"]]
+        place = where(k % stride == 0, k // stride, room)
+        *slopes, end = _attempt(field, c["y"], first, c["slope"], c["at"], h)
+        return {
+            "k": k + 1,
+            "y": end,
+            "slope": slopes[-1],
+            "at": c["at"] + h,
+            "states": c["states"].at[place].set(c["y"]),
+            "times": c["times"].at[place].set(c["at"]),
+        }
+
+    carry = {
+        "k": asarray(0),
+        "y": y,
+        "slope": slope,
+        "at": _number(0.0),
+        "states": zeros((room + 1, y.shape[0]), dtype=y.dtype),
+        "times": zeros((room + 1,), dtype=dtypes.float64),
+    }
+    end = while_loop(lambda c: c["k"] < count, step, carry)
+    return end["states"], end["times"]
