@@ -22,7 +22,7 @@ from ..graph.symbol import Symbol
 from ..ops.elementwise import maximum, where
 from ..ops.structural import concat, narrow, stack
 from . import staged_ode, trees
-from .dormand_prince import Control, integrate
+from .dormand_prince import Control, chosen_steps, integrate, made_again
 from .functional import jvp, vjp
 from .lineage import is_recorded
 from .packing import Packing, numbers, pack, unpack
@@ -248,48 +248,40 @@ class Flow:
         found = narrow(flow.solve(concat([y0, dy0 / scale], 0), ts, values), 1, n, 2 * n) * scale
         return found if along is None else found + along
 
-    def _anchored(self, ys: Tensor, ts: Tensor, others: list) -> tuple[Tensor, Tensor, int]:
-        """The solution between two times at the ends of some steps, their times, and how many
-        steps there are from one to the next.
-        """
-        anchors, stride, count = [], 1, 0
-
-        def watch(y, t, slope):
-            nonlocal anchors, stride, count
-            count += 1
-            if count % stride == 0:
-                anchors.append((y, t))
-            if len(anchors) > ANCHORS:
-                anchors, stride = anchors[1::2], 2 * stride
-
-        fixed, field = [v.detach() for v in others], self.field
-        with changed(grad=False):
-            ends = ts.detach()
-            integrate(lambda y, t: field(y, t, fixed), ys[0].detach(), ends, self.control, watch)
-        inner = [(y, t) for y, t in anchors if (t - ts[0]) / (ts[1] - ts[0]) < 1 - 1e-9]
-        if not inner:
-            return ys, ts, stride
-        states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
-        times = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
-        return trajectory([states, ys[0], times, *others], self), times, stride
-
     def _carried_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:
         """(a, q) at the first of two times, from those at the second.
 
         The solution is solved forwards again: backwards, what decays would grow. So the adjoint
-        goes from the end of each step to its beginning with the solution given at both. Of many
-        steps a few ends are kept, and what lies between two of them is done in the same way.
+        goes from the end of each step to its beginning, with the solution given at both.
         """
-        n = ys.shape[1]
         if current.get().staging is not None:
             return self._staged_back(flow, ys, ts, aq, others)
-        ys, ts, stride = self._anchored(ys, ts, others)
-        for i in range(ts.shape[0] - 1, 0, -1):
-            if stride > 1 and ts.shape[0] > 2:
-                aq = self._carried_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
+        fixed = [v.detach() for v in others]
+
+        def field(y: Tensor, t: Tensor) -> Tensor:
+            return self.field(y, t, fixed).detach()
+
+        steps = chosen_steps(field, ys[0].detach(), ts.detach(), self.control)
+        return self._along(flow, field, steps, ts[0].to(ys.dtype).detach(), ys, ts, aq, others)
+
+    def _along(self, flow, field, steps: list, first, ys: Tensor, ts: Tensor, aq, others: list):
+        """`_carried_back` along given steps. Of many a few ends are kept at a time; what lies
+        between two of them is done in the same way.
+        """
+        n, stride = ys.shape[1], -(-len(steps) // ANCHORS)
+        inner = made_again(field, ys[0].detach(), first, steps, stride) if len(steps) > 1 else []
+        if inner:
+            states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
+            ts = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
+            ys = trajectory([states, ys[0], ts, *others], self)
+        for i in range(len(inner), -1, -1):
+            ends, here = ys[i : i + 2], ts[i : i + 2]
+            if stride > 1:
+                part = steps[i * stride : (i + 1) * stride]
+                aq = self._along(flow, field, part, first, ends, here, aq, others)
             else:
-                back = stack([ts[i], ts[i - 1]], 0)
-                aq = flow.solve(concat([ys[i], aq], 0), back, others)[1][n:]
+                back = stack([here[1], here[0]], 0)
+                aq = flow.solve(concat([ends[1], aq], 0), back, others)[1][n:]
         return aq
 
     def _staged_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:

@@ -6,7 +6,7 @@ steps again, with their lengths as constants.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import reduce
 from math import inf, isqrt
 
@@ -19,7 +19,7 @@ from ..core.call import caller
 from ..core.settings import changed
 from ..graph.guard import GUARD
 from ..ops.elementwise import maximum, minimum, where
-from ..ops.structural import concat, flip, narrow, stack
+from ..ops.structural import concat, narrow, stack
 from .control import cond, while_loop
 from .dormand_prince import (
     ERROR,
@@ -265,44 +265,56 @@ class Problem:
 
 
 def carried_back(
-    forwards: Problem, backwards: Problem, ys: Tensor, ts: Tensor, aq: Tensor, inner: bool = False
+    forwards: Problem, backwards: Problem, ys: Tensor, ts: Tensor, aq: Tensor
 ) -> Tensor:
     """What solves `backwards` beside y, at the first of two times, from what it is at the second.
 
     y is solved forwards again: backwards, what decays would grow. Of N steps about √N ends are
-    kept; what lies between two of them is done in the same way, from step to step.
+    kept; those between two of them are made again.
     """
-    n, first, room = ys.shape[1], ts[0].to(ys.dtype), 2 * isqrt(forwards.control.max_steps) + 2
+    first, field = ts[0].to(ys.dtype), forwards.field
     span = ts[1].to(dtypes.float64) - ts[0].to(dtypes.float64)
     offsets = stack([_number(0.0), span], 0)
-    start, slope = _checked(ys[0], forwards.field(ys[0], first), offsets)
-    control = replace(forwards.control, whole=inner)
-    count, lengths, _ = _Chosen(forwards.field, start, slope, first, offsets, control).run()
+    start, slope = _checked(ys[0], field(ys[0], first), offsets)
+    chosen = _Chosen(field, start, slope, first, offsets, forwards.control)
+    count, lengths, _ = chosen.run()
+    room = isqrt(forwards.control.max_steps) + 1
     stride = maximum((count + (room - 1)) // room, 1)
-    states, times = _ends(forwards.field, start, slope, first, count, lengths, stride, room)
+    begins, times = _begins(field, start, first, _number(0.0), lengths, (0, count), stride, room)
+
+    def between(c: dict) -> dict:
+        """From the end of some steps to the beginning of the first of them."""
+        k = c["k"]
+        some = (k * stride, minimum((k + 1) * stride, count))
+        inner, at = _begins(field, begins[k], first, times[k], lengths, some, 1, room)
+        aq = _stepwise(backwards, ts, inner, at, some[1] - some[0], c)
+        return {"k": k - 1, "y": begins[k], "t": times[k], "aq": aq}
+
     last = (count + (stride - 1)) // stride - 1
+    carry = {"k": last, "y": ys[1], "t": span, "aq": aq}
+    return while_loop(lambda c: c["k"] >= 0, between, carry)["aq"]
+
+
+def _stepwise(problem: Problem, ts: Tensor, begins, times, count, end: dict) -> Tensor:
+    """What solves the problem beside y, from step to step backwards."""
+    n, origin = begins.shape[1], ts[0].to(dtypes.float64)
 
     def step(c: dict) -> dict:
-        k, at_end = c["k"], c["k"] == last
-        y = where(at_end, ys[1], states[where(at_end, 0, k + 1)])
-        end = where(at_end, span, times[where(at_end, 0, k + 1)])
-        ends = ts[0].to(dtypes.float64) + stack([times[k], end], 0)
-        if inner:
-            whole = concat([y, c["aq"]], 0)
-            found = integrate(backwards.field, whole, flip(ends, (0,)), backwards.control)[1][n:]
-        else:
-            pair = stack([states[k], y], 0)
-            found = carried_back(forwards, backwards, pair, ends, c["aq"], inner=True)
-        return {"k": k - 1, "aq": found}
+        k = c["k"]
+        back = origin + stack([c["t"], times[k]], 0)
+        whole = concat([c["y"], c["aq"]], 0)
+        found = integrate(problem.field, whole, back, problem.control)[1][n:]
+        return {"k": k - 1, "y": begins[k], "t": times[k], "aq": found}
 
-    return while_loop(lambda c: c["k"] >= 0, step, {"k": last, "aq": aq})["aq"]
+    carry = {"k": count - 1, "y": end["y"], "t": end["t"], "aq": end["aq"]}
+    return while_loop(lambda c: c["k"] >= 0, step, carry)["aq"]
 
 
-def _ends(field, y, slope, first, count, lengths, stride, room: int) -> tuple[Tensor, Tensor]:
-    """The solution at the beginning of every so many steps, and when that is."""
+def _begins(field, y, first, at, lengths, some: tuple, stride, room: int) -> tuple[Tensor, Tensor]:
+    """The solution where every so many of some steps begin, and when that is."""
 
     def step(c: dict) -> dict:
-        k, h = c["k"], lengths[c["k"]]
+        k, h = c["k"], lengths[c["k"] + some[0]]
         place = where(k % stride == 0, k // stride, room)
         *slopes, end = _attempt(field, c["y"], first, c["slope"], c["at"], h)
         return {
@@ -317,10 +329,10 @@ def _ends(field, y, slope, first, count, lengths, stride, room: int) -> tuple[Te
     carry = {
         "k": asarray(0),
         "y": y,
-        "slope": slope,
-        "at": _number(0.0),
+        "slope": field(y, first + at.to(first.dtype)),
+        "at": at,
         "states": zeros((room + 1, y.shape[0]), dtype=y.dtype),
         "times": zeros((room + 1,), dtype=dtypes.float64),
     }
-    end = while_loop(lambda c: c["k"] < count, step, carry)
+    end = while_loop(lambda c: c["k"] < some[1] - some[0], step, carry)
     return end["states"], end["times"]
