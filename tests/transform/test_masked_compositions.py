@@ -290,3 +290,34 @@ def _all_gradients(f, at, w):
 
 def _all_products(f, at, w):
     return wf.jvp(wf.grad(f, argnums=(0, 1, 2)), tuple(at), (w, w + 1, w - 2))[1]
+
+
+@pytest.mark.parametrize("device", ["cpu", "torch"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "complex64", "complex128"])
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_masks_in_every_dtype_on_both_backends(dtype, device):
+    mask = wf.asarray([False, True, False]).to(device)
+
+    def f(z):
+        y = wf.where(mask, wf.tanh(wf.log(z)) * z * wf.log(z) ** 2, 0.0)
+        return wf.real(y.sum()) if dtype.startswith("complex") else y.sum()
+
+    def slope(z):
+        g = wf.grad(f)(z).sum()
+        return wf.real(g) if dtype.startswith("complex") else g
+
+    z = wf.tensor([0.0, 2.0, float("inf")], dtype=dtype, device=device)
+    for found, expected in ((wf.grad(f)(z), 1.42753835), (wf.grad(slope)(z), 1.87236771)):
+        found = found.numpy()
+        assert found.dtype == np.dtype(z.dtype)
+        assert (found[[0, 2]] == 0).all()
+        assert abs(complex(found[1]) - expected) < (0.02 if "16" in dtype else 1e-5)
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_hook_that_replaces_a_gradient_ends_the_mask():
+    x = wf.tensor([0.0, 2.0], requires_grad=True)
+    y = wf.log(x + 1.0)
+    y.register_hook(lambda g: g + 1.0)
+    wf.where(wf.asarray([False, True]), y * y, 0.0).sum().backward()
+    np.testing.assert_allclose(x.grad.numpy(), [1.0, (2 * np.log(3) + 1) / 3], rtol=1e-6)

@@ -69,7 +69,7 @@ class Extra:
         self.hooks = {}
         self.retains = False
         self.grad = None
-        self.severed = None
+        self.severed: Severed | None = None
         self.unpack = None
 
 
@@ -167,8 +167,7 @@ class Severed:
         """The mark of what was computed from two gradients."""
         if other is self:
             return self
-        everything = self.of is None or other.of is None
-        of = None if everything else {*self.of, *other.of}
+        of = None if self.of is None or other.of is None else {*self.of, *other.of}
         return Severed(self.origin, of, self.remedy)
 
 
@@ -180,7 +179,7 @@ def _above(goal: "Leaf | Node") -> list:
         if node in seen:
             continue
         seen.add(node)
-        if node.__class__ is Leaf:
+        if isinstance(node, Leaf):
             found.append(node)
         else:
             waiting += [p for p in node.parents or () if p is not None]

@@ -1,7 +1,7 @@
 """`odeint`: solutions of ordinary differential equations, differentiated in either order.
 
 "discrete" differentiates the steps that were made; "adjoint" solves the differential equations
-that the derivatives obey, and keeps nothing of the steps.
+that the derivatives obey, along the solution, and keeps nothing of the steps for that.
 """
 
 from collections.abc import Callable
@@ -60,8 +60,11 @@ def odeint(
                constant; exact for the computed solution, and what the steps computed is kept for
                the backward pass. "adjoint": the adjoint equation is solved backwards (forward
                mode: the variational equation forwards), by the same rtol and atol; nothing is
-               kept of the steps. f must then do the same operations at all times (wf.where, no
-               `if`, no loop that ends when it is done), which is checked
+               kept of the steps. The backward pass solves the equation forwards again, with a few
+               states kept at a time, and the adjoint from step to step beside it: its error
+               stays near rtol for solutions that cannot be solved backwards, too (but in a second
+               derivative in a compiled function). f must then do the same operations at all
+               times (wf.where, no `if`, no loop that ends when it is done), which is checked
     max_steps  raise `weft.errors.ConvergenceError` after so many steps
 
     Returns y at all ts, each tensor with one more axis in front. Differentiable by y0, ts, the
@@ -269,12 +272,13 @@ class Flow:
         between two of them is done in the same way.
         """
         n, stride = ys.shape[1], -(-len(steps) // ANCHORS)
-        inner = made_again(field, ys[0].detach(), first, steps, stride) if len(steps) > 1 else []
-        if inner:
+        if len(steps) > 1:
+            inner = made_again(field, ys[0].detach(), first, steps, stride)
             states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
             ts = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
+            del inner  # the states are there twice
             ys = trajectory([states, ys[0], ts, *others], self)
-        for i in range(len(inner), -1, -1):
+        for i in range(ts.shape[0] - 2, -1, -1):
             ends, here = ys[i : i + 2], ts[i : i + 2]
             if stride > 1:
                 part = steps[i * stride : (i + 1) * stride]
