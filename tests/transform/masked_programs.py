@@ -34,18 +34,25 @@ class Program:
     unsafe: tuple
     weights: np.ndarray
     steps: list = field(default_factory=list)
+    beside: int | None = None  # a safe value that goes into the result without a mask, too
 
     def run(self, library, x, y, s):
         """The scalar result."""
-        out = self.result(library, x, y, s)
-        return (out * library.array(self.weights)).sum() + (out * out).sum() * 0.1
+        values = self.values(library, x, y, s)
+        out = values[-1]
+        total = (out * library.array(self.weights)).sum() + (out * out).sum() * 0.1
+        return total if self.beside is None else total + (values[self.beside] * 0.7).sum()
 
     def result(self, library, x, y, s):
         """The last value, of which every element is safe."""
+        return self.values(library, x, y, s)[-1]
+
+    def values(self, library, x, y, s) -> list:
+        """The inputs, and what each step gives."""
         values = [x, y, s]
         for name, operands, constant in self.steps:
             values.append(apply(library, name, [values[i] for i in operands], constant))
-        return values[-1]
+        return values
 
     @property
     def safe(self) -> tuple:
@@ -105,6 +112,8 @@ def draw_program(rng, steps: int, reference) -> Program:
     last = len(values) - 1
     last = add("spread", (last,))
     add("where", (last,), (~flags[last], 0.0))
+    safe = [i for i, flag in enumerate(flags[:-1]) if not np.any(flag)]
+    p.beside = int(rng.choice(safe)) if safe else None
     return p
 
 

@@ -126,6 +126,7 @@ class Reference:
         )
         self.gradient = _flat([g.detach().numpy() for g in grads])
         along = sum((g * torch.tensor(d)).sum() for g, d in zip(grads, _parts(v), strict=True))
+        along = along + sum((a * 0).sum() for a in at)  # a gradient may be a constant
         second = torch.autograd.grad(along, at, allow_unused=True, materialize_grads=True)
         self.product = _flat([g.numpy() for g in second])
         self.value = self.value.item()
