@@ -322,3 +322,21 @@ def test_a_hook_that_replaces_a_gradient_ends_the_mask():
     y.register_hook(lambda g: g + 1.0)
     wf.where(wf.asarray([False, True]), y * y, 0.0).sum().backward()
     np.testing.assert_allclose(x.grad.numpy(), [1.0, (2 * np.log(3) + 1) / 3], rtol=1e-6)
+
+
+def test_a_value_that_is_also_used_without_a_mask_has_none():
+    x = wf.tensor([0.5, 2.0], dtype="float64")
+
+    def f(x):
+        y = wf.sin(x * 1.0)
+        return wf.where(wf.asarray([False, True]), y, 0.0).sum() + y.sum()
+
+    for found, slope in (
+        (wf.grad(f)(x), np.cos),
+        (wf.hvp(f, (x,), (wf.ones_like(x),)), _minus_sin),
+    ):
+        np.testing.assert_allclose(found.numpy(), slope(x.numpy()) * [1, 2], rtol=1e-12)
+
+
+def _minus_sin(x):
+    return -np.sin(x)
