@@ -5,6 +5,8 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
 os.environ["SCIPY_ARRAY_API"] = "1"  # before SciPy is
+# Some virtual machines announce AMX and end a process that uses it, as PyTorch does for bfloat16.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 
 import pytest
 import torch

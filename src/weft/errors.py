@@ -82,7 +82,7 @@ class GraphFreed(GradientError):
 
 
 class GradientNotRecorded(GradientError):
-    """Differentiating a gradient that was made without `create_graph=True`."""
+    """Differentiating what was computed from a gradient that was made without its graph."""
 
 
 class TapeConsumed(GradientError):

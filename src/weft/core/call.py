@@ -5,7 +5,16 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import apply, beside_bfloat16, kept, record, saved_flags, settled
+from .dispatch import (
+    apply,
+    beside_bfloat16,
+    kept,
+    mark_of,
+    record,
+    saved_flags,
+    settled,
+    sever,
+)
 from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Op
@@ -190,16 +199,19 @@ _NONE = (None, None, None)
 
 
 def _record_several(op: Op, t, parents, raws, static) -> None:
-    """Record a tensor made of several; severed marks travel on only if nothing is recorded."""
+    """Record a tensor made of several, some of which may have the mark of a severed gradient."""
+    mark = None
     for p in parents:
         if p.__class__ is Severed:
-            live = tuple([None if p.__class__ is Severed else p for p in parents])
-            if live.count(None) == len(live):
-                t._node = next(p for p in parents if p is not None)
+            mark = mark_of(op, parents, t._data)
+            parents = tuple([None if p.__class__ is Severed else p for p in parents])
+            if parents.count(None) == len(parents):
+                t._node = mark
                 return
-            parents = live
             break
     t._node = record(op, t._data, parents, kept(op, parents, t._data, raws, static), static)
+    if mark is not None:
+        sever(t._node, mark)
 
 
 def _shaped(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
@@ -238,7 +250,7 @@ def _shaped(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 t._share = None
             p = x._node
             if p is None or p.__class__ is Severed:
-                t._node = p
+                t._node = p and mark_of(op, (p,), z)
             elif way is RECORD:
                 if special:
                     saved = kept(op, (p,), z, (a,), static)
@@ -282,7 +294,7 @@ def _unary(op: Op, public: bool):
                 t._data = z
                 p = x._node
                 if p is None or p.__class__ is Severed:
-                    t._node = p
+                    t._node = p and mark_of(op, (p,), z)
                 elif way is RECORD:
                     saved = nothing or (
                         keep(z, a) if keep else (z if keep_y else None, a if keep_x else None)
@@ -350,10 +362,11 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 t = _new(result[0])
                 t._share = None
                 t._data = z
+                mark = None
                 if p.__class__ is Severed or q.__class__ is Severed:
-                    p, q, mark = _settle(p, q)
-                else:
-                    mark = None
+                    mark = mark_of(op, (p, q), z)
+                    p = None if p.__class__ is Severed else p
+                    q = None if q.__class__ is Severed else q
                 if p is None:
                     if q is None:
                         t._node = mark
@@ -364,19 +377,11 @@ def _binary(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 if way is RECORD:
                     saved = nothing or (z if ky else None, a if ka else None, b if kb else None)
                     t._node = record(op, z, (p, q), saved, ())
+                    if mark is not None:
+                        sever(t._node, mark)
                 else:
                     t._node = None
                 return t
         return apply(op, (x, y), (), public)
 
     return call
-
-
-def _settle(p, q):
-    """Parents without severed marks, and the mark that the result carries if none is left."""
-    mark = p if p.__class__ is Severed else q
-    return (
-        None if p.__class__ is Severed else p,
-        None if q.__class__ is Severed else q,
-        mark,
-    )

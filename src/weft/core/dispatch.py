@@ -15,7 +15,7 @@ from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
 from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
-from .op import Op, saves
+from .op import Op, Partials, saves
 from .origin import INTERNAL, user_frame
 from .settings import current
 from .share import COPY, LENT, lend
@@ -348,10 +348,32 @@ def _finish(op: Op, boxed, raws, z, static, cls):
 
 def _mark(op: Op, outs, parents) -> None:
     """Where nothing is recorded, the mark of a severed gradient travels on all the same."""
-    mark = next((p for p in parents if p.__class__ is Severed), None)
-    for k in op.tracked if mark is not None else ():
+    for k in op.tracked:
         if inexact(outs[k]._data):
-            outs[k]._node = mark
+            outs[k]._node = mark_of(op, parents, outs[k]._data)
+
+
+def mark_of(op: Op, parents, z) -> Severed | None:
+    """The mark of a result: what its arguments have, but for derivatives that are zero."""
+    found = None
+    for i, p in enumerate(parents):
+        if p.__class__ is Severed and not _is_flat(op, i, z):
+            found = p if found is None else found.joined(p)
+    return found
+
+
+def _is_flat(op: Op, i: int, z) -> bool:
+    """Whether the derivative by an argument is zero everywhere."""
+    if isinstance(op.rule, Partials):
+        d = op.rule.d[i]
+        return d.__class__ is int and d == 0
+    return op.name == "sign" and not dtypes.is_complex(BACKENDS[z.__class__].dtype_of(z))
+
+
+def sever(node: Node, mark: Severed) -> None:
+    """Note that a node was computed from a severed gradient besides what is recorded."""
+    node.extra = node.extra or Extra()
+    node.extra.severed = mark
 
 
 def _whole(r, cls):
@@ -360,12 +382,11 @@ def _whole(r, cls):
 
 
 def _track(op: Op, outs, parents, raws, static, settings):
-    """Record; the mark of a severed gradient travels on only where nothing is recorded."""
+    """Record; the mark of a severed gradient travels on, on the result or on its node."""
     live = tuple([None if p.__class__ is Severed else p for p in parents])
     tracked = [outs[k] for k in op.tracked if inexact(outs[k]._data)]
     if live.count(None) == len(live):
-        for t in tracked:
-            t._node = next(p for p in parents if p is not None)
+        _mark(op, outs, parents)
         return
     if not tracked:
         return
@@ -374,6 +395,9 @@ def _track(op: Op, outs, parents, raws, static, settings):
     tracked[0]._node = node = record(op, tracked[0]._data, live, saved, static)
     if settings.saved_hooks is not None:
         pack(node, *settings.saved_hooks)
+    mark = mark_of(op, parents, tracked[0]._data)
+    if mark is not None:
+        sever(node, mark)
     if op.outputs > 1:
         node.shape = tuple(tuple(r.shape) for r in y)
         node.dtype = tuple(r.dtype for r in y)

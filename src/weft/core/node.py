@@ -1,5 +1,6 @@
 """The recorded graph's nodes: owned by the tensors they made, pointing to their parents."""
 
+from collections.abc import Collection
 from itertools import count
 from types import CodeType
 from typing import Any
@@ -57,14 +58,18 @@ class Node:
 
 
 class Extra:
-    """What few nodes have: gradient hooks, a gradient that is kept, packed values."""
+    """What few nodes have: gradient hooks, a gradient that is kept, packed values.
 
-    __slots__ = ("grad", "hooks", "retains", "unpack")
+    `severed` is the mark of arguments that were computed from a gradient without its graph.
+    """
+
+    __slots__ = ("grad", "hooks", "retains", "severed", "unpack")
 
     def __init__(self):
         self.hooks = {}
         self.retains = False
         self.grad = None
+        self.severed: Severed | None = None
         self.unpack = None
 
 
@@ -135,14 +140,47 @@ class Leaf:
 
 
 class Severed:
-    """Marks values computed from a gradient that was made without `create_graph`."""
+    """Marks values computed from a gradient that was made without its graph.
 
-    __slots__ = ("__weakref__", "origin")
+    of      what the gradient was computed from: negated ids of leaves and nodes; None: anything
+    remedy  how to make the gradient with its graph, in the words of what made it
+    """
 
-    def __init__(self, origin: Origin):
-        self.origin = origin
+    __slots__ = ("__weakref__", "id", "of", "origin", "remedy")
+
+    def __init__(self, origin: Origin, of: Collection[int] | None, remedy: str):
+        self.id = next(ids)
+        self.origin, self.of, self.remedy = origin, of, remedy
 
     @property
     def line(self) -> str:
         """Where the gradient was made."""
         return line_of(*self.origin)
+
+    def concerns(self, goal: "Leaf | Node") -> bool:
+        """Whether the gradient may depend on a leaf or a node."""
+        if goal.id < self.id:  # made later
+            return False
+        return self.of is None or any(-n.id in self.of for n in _above(goal))
+
+    def joined(self, other: "Severed") -> "Severed":
+        """The mark of what was computed from two gradients."""
+        if other is self:
+            return self
+        of = None if self.of is None or other.of is None else {*self.of, *other.of}
+        return Severed(self.origin, of, self.remedy)
+
+
+def _above(goal: "Leaf | Node") -> list:
+    """A node and the leaves that it was computed from."""
+    found, waiting, seen = [goal], [goal], set()
+    while waiting:
+        node = waiting.pop()
+        if node in seen:
+            continue
+        seen.add(node)
+        if isinstance(node, Leaf):
+            found.append(node)
+        else:
+            waiting += [p for p in node.parents or () if p is not None]
+    return found

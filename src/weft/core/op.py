@@ -81,6 +81,8 @@ class Op:
     stage      (operands, static) -> results, where the row writes itself down in a program: its
                shape rule does not tell what it makes
     several    it stands for a whole program: a cotangent None is no path, not a derivative of zero
+    moves      its pull-back moves elements and adds them up, with positive weights at most: so it
+               tells where a cotangent can differ from zero, given a mask in place of one
     """
 
     name: str
@@ -101,6 +103,7 @@ class Op:
     foreign: bool = False
     stage: Callable[..., Any] | None = None
     several: bool = False
+    moves: bool = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

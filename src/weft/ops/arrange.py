@@ -62,6 +62,7 @@ pad = general(
     push=lambda tangents, _y, _x, widths, value: pad(tangents[0], widths, 0),
     pull=lambda g, _y, _x, widths, value: (slice_(g, _inner(g.shape, widths)),),
     arity=1,
+    moves=True,
     batch=Stated(lambda size, widths, value: (((0, 0), *widths), value)),
     sample=samples.pads,
 )
@@ -173,6 +174,7 @@ def _triangle(name: str):
         name,
         shape=shape,
         transpose=[lambda g, _x, k: row(g, k)],
+        moves=True,
         batch=Stacked((2,)),
         sample=samples.diagonals,
     )
@@ -218,6 +220,7 @@ windows = linear(
     "windows",
     shape=_windows_shape,
     transpose=[lambda g, _x, size, step, axis: overlap_add(g, step, axis, _x.shape[axis])],
+    moves=True,
     batch=Along((2,)),
     sample=samples.windows,
 )
@@ -228,6 +231,7 @@ overlap_add = linear(
     compute=_overlap_add,
     shape=_overlap_shape,
     transpose=[lambda g, _x, step, axis, n: windows(g, _x.shape[-1], step, axis)],
+    moves=True,
     batch=Along((1,)),
     sample=samples.overlaps,
 )

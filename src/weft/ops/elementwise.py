@@ -339,6 +339,7 @@ gate = linear(
     "gate",
     shape=lambda t, open: t,
     transpose=[lambda g, _t, open: gate(g, open), None],
+    moves=True,
     batch=Along(()),
     sample=samples.gated,
 )

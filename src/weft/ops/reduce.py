@@ -33,6 +33,7 @@ mean = linear(
     shape=reduction_shape("mean", floating),
     transpose=[_mean_transpose],
     precision="single",
+    moves=True,
     batch=Along(),
     sample=samples.sums,
 )

@@ -56,6 +56,7 @@ reshape = linear(
     "reshape",
     shape=_reshape_shape,
     transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
+    moves=True,
     batch=Stated(lambda size, shape: ((size, *shape),)),
     sample=samples.reshapes,
 )
@@ -77,6 +78,7 @@ permute = linear(
     "permute",
     shape=_permute_shape,
     transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
+    moves=True,
     batch=Stated(lambda size, axes: ((0, *[a + 1 for a in axes]),)),
     sample=samples.permutes,
 )
@@ -97,6 +99,7 @@ broadcast_to = linear(
     "broadcast_to",
     shape=_broadcast_shape,
     transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
+    moves=True,
     batch=_batch_broadcast,
     sample=samples.broadcasts,
 )
@@ -119,6 +122,7 @@ sum_ = linear(
     shape=_sum_shape,
     transpose=[_spread],
     precision="single",
+    moves=True,
     batch=Along(),
     sample=samples.sums,
 )
@@ -197,6 +201,7 @@ flip = linear(
     "flip",
     shape=_flip_shape,
     transpose=[lambda g, _x, axes: flip(g, axes)],
+    moves=True,
     batch=Along(),
     sample=samples.flips,
 )
@@ -214,6 +219,7 @@ roll = linear(
     "roll",
     shape=_roll_shape,
     transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
+    moves=True,
     batch=Along((1,)),
     sample=samples.rolls,
 )
@@ -248,6 +254,7 @@ _concat = linear(
     shape=_concat_shape,
     transpose=_piece,
     joint=True,
+    moves=True,
     batch=Along(),
     sample=samples.concats,
 )
@@ -280,6 +287,7 @@ stack = linear(
     shape=_stack_shape,
     transpose=lambda g, i, _args, axis: slice_(g, along(g.shape, axis, i)),
     joint=True,
+    moves=True,
     batch=Along(),
     sample=samples.stacks,
 )

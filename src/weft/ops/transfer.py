@@ -12,6 +12,7 @@ transfer = linear(
     shape=lambda x, target, source: Aval(x.shape, x.dtype, target),
     transpose=[lambda g, _x, target, source: transfer(g, source, target)],
     recast=True,
+    moves=True,
     batch=pointwise,
 )
 

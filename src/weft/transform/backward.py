@@ -13,10 +13,11 @@ from ..core.origin import origin
 from ..core.settings import Block, changed, current
 from ..core.value import TENSORS, wrap
 from .gradient_map import GradientMap
-from .sweep import sweep
+from .sweep import not_recorded, sweep
 
 _new = object.__new__
 _handles = count()
+_REMEDY = "pass create_graph=True to that backward()"
 _accumulating = RLock()  # threads that share a leaf add to one `.grad`
 
 
@@ -40,17 +41,21 @@ def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = F
     seed = seed_for(self, grad)
     start = {node: seed if create_graph else seed._data}
     retain = retain_graph or create_graph
-    reached = sweep(start, record=create_graph, retain=retain, on_node=visit)
+    reached = sweep(start, record=create_graph, retain=retain, on_node=_visit_recorded)
     return _hand_out(reached, seed, create_graph)
+
+
+def _visit_recorded(node, g):
+    """`visit`, in a pass to all leaves: refuses what a severed gradient went into."""
+    if node.extra.severed is not None:
+        raise not_recorded(node.extra.severed, node)
+    return visit(node, g)
 
 
 def no_graph(x) -> errors.GradientError:
     """Why x cannot be differentiated."""
     if x._node.__class__ is Severed:
-        return errors.GradientNotRecorded(
-            f"this value was computed from a gradient made at {x._node.line} without its graph; "
-            f"pass create_graph=True there (or use a persistent tape)"
-        )
+        return not_recorded(x._node)
     if not dtypes.is_inexact(x.dtype):
         return errors.NotDifferentiable(
             f"backward(): a tensor of dtype {x.dtype} has no derivative; compute the loss in "
@@ -102,7 +107,7 @@ def seed_for(x, grad):
 def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     """The map, and the same gradients added to the leaves' `.grad`."""
     call = origin()
-    mark = None if create_graph else Severed(call)
+    mark = None if create_graph else Severed(call, (), _REMEDY)
     xp = BACKENDS[seed._data.__class__]
     seeded = xp.owner(seed._data)
     staging = current.get().staging
@@ -127,6 +132,8 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
                 leaf.add(wrap(raw, made))
             elif staging is not None:
                 staging.ended(leaf)
+    if mark is not None:
+        mark.of = tuple(grads)
     return GradientMap(grads, call)
 
 
@@ -134,12 +141,13 @@ def visit(node, g):
     """Run a node's gradient hooks, and keep its gradient if that was asked for.
 
     Other paths may share the memory of g: hooks see it frozen, what they give and what is
-    kept is copied.
+    kept is copied. What no hook has changed is returned as the same object.
     """
     if not (node.extra.hooks or node.extra.retains):
         return g
     raw = type(g) not in TENSORS
-    t = wrap(BACKENDS[type(g)].frozen_view(g)) if raw else g
+    t = wrap(BACKENDS[type(g)].frozen_view(g), _severed_at(node)) if raw else g
+    given = t._data
     for hook in list(node.extra.hooks.values()):
         changed_to = hook(t)
         if changed_to is not None and changed_to is not t:
@@ -147,7 +155,15 @@ def visit(node, g):
     if node.extra.retains:
         kept = node.extra.grad
         node.extra.grad = _copied(t) if kept is None else kept + t
-    return t._data if raw else t
+    if t._data is given:
+        return g
+    return t._data if raw else wrap(t._data, t._node)
+
+
+def _severed_at(node) -> Severed:
+    """The mark of what hooks see of a pass that is not recorded."""
+    made = origin() if node.__class__ is Leaf else (node.code, node.lasti)
+    return Severed(made, None, "record that pass, by create_graph=True or a persistent tape")
 
 
 def _copied(t):
@@ -170,7 +186,7 @@ def _checked(node, g):
     return g
 
 
-above.visit = visit
+above.visit = _visit_recorded
 
 
 class HookHandle:

@@ -55,12 +55,14 @@ class Control:
 
     groups  how many elements of the vector belong together: the error is the largest of the
             groups' root mean squares, each beside atol + rtol·|y|
+    whole   the first attempt is one step for the whole span
     """
 
     rtol: float
     atol: float
     max_steps: int
     groups: tuple[int, ...]
+    whole: bool = False
 
 
 @dataclass
@@ -147,6 +149,26 @@ def integrate(
     return stack(found, 0)
 
 
+def chosen_steps(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> list[tuple]:
+    """Where the steps of a solution begin, as offsets from the first time, and their lengths."""
+    with changed(grad=False), BACKENDS[np.ndarray].quiet():
+        found = _steps(field, y0, ts[0].to(y0.dtype), times_of(ts), control)
+        return [(step.at, step.h) for step in found]
+
+
+def made_again(field: Callable, y: Tensor, first: Tensor, steps: list, stride: int) -> list[tuple]:
+    """(y, t) after every so many of these steps, but for the last."""
+    found, slope = [], None
+    with changed(grad=False), BACKENDS[np.ndarray].quiet():
+        for k, (at, h) in enumerate(steps[:-1], 1):
+            slope = field(y, first + at) if slope is None else slope
+            step = _attempt(field, y, first, slope, at, h)
+            y, slope = step.end, step.slopes[-1]
+            if k % stride == 0:
+                found.append((y, first + (at + h)))
+    return found
+
+
 def _steps(field: Callable, y: Tensor, first: Tensor, times: list[float], control: Control):
     """The accepted steps, from the first to the last time."""
     span = times[-1] - times[0]
@@ -154,7 +176,7 @@ def _steps(field: Callable, y: Tensor, first: Tensor, times: list[float], contro
         return
     slope, at, accepted, before = field(y, first), 0.0, True, 1e-4
     _refuse_non_finite(slope, times[0])
-    h = _first_length(field, y, first, slope, span, control)
+    h = span if control.whole else _first_length(field, y, first, slope, span, control)
     for _ in range(control.max_steps):
         last = abs(h) >= abs(span - at) * (1 - 1e-9)
         h = span - at if last else h

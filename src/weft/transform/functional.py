@@ -123,7 +123,7 @@ class _Recorded:
     def is_tracked_outside(self, y: Tensor) -> bool:
         if y._node.__class__ not in (Leaf, Node):
             return True
-        return within([y._node], set(self.goals))[1]
+        return within([y._node], set(self.goals), refuse=False)[1]
 
 
 def _parted(what: str, out, seen: Callable):

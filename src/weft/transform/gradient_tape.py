@@ -13,7 +13,11 @@ from ..core.settings import changed, current, exactly
 from ..core.value import TENSORS, wrap
 from .backward import seed_for, visit
 from .scheduling import SchedulerConfig
-from .sweep import reaching, sweep
+from .sweep import not_recorded, reaching, sweep
+
+_REMEDY = (
+    "take it inside the block of the tape that is asked now, or by a GradientTape(persistent=True)"
+)
 
 
 class GradientTape:
@@ -190,10 +194,12 @@ class GradientTape:
         _, leaves = reaching([start], {end})
         self._refuse_without_block("jacobian")
         with self._repeatably(), exactly():
-            matrix = swept(config, start, end, target.detach(), self._records(leaves))
+            record = self._records(leaves)
+            matrix = swept(config, start, end, target.detach(), record)
         if not self._persistent:
             self._consumed_at = origin()
-        return matrix.reshape((*target.shape, *source.shape))
+        matrix = matrix.reshape((*target.shape, *source.shape))
+        return matrix if record else wrap(matrix._data, _severed(leaves | {end}))
 
     @property
     def loss_scale(self) -> float:
@@ -218,6 +224,7 @@ class GradientTape:
     def _gradients(self, targets, sources, output_gradients, scale: float = 1.0):
         goals = [self._node_of(s) for s in sources]
         wanted = {n for n in goals if n is not None}
+        _refuse_severed(targets, wanted)
         seeds = _seeds(targets, output_gradients, scale)
         _refuse_from_below(targets, wanted)
         if not seeds or not wanted:
@@ -230,7 +237,7 @@ class GradientTape:
         )
         if record:
             return [reached.get(n) for n in goals]
-        return _detached([reached.get(n) for n in goals])
+        return _detached([reached.get(n) for n in goals], leaves | wanted)
 
     def _records(self, leaves) -> bool:
         """Whether somebody else may still want to differentiate the gradient."""
@@ -295,6 +302,13 @@ def _listed(targets) -> list:
     return targets
 
 
+def _refuse_severed(targets, sources: set) -> None:
+    """Refuse targets that lost their path to a source with a gradient's graph."""
+    for t in targets:
+        if t._node.__class__ is Severed and any(map(t._node.concerns, sources)):
+            raise not_recorded(t._node)
+
+
 def _refuse_from_below(targets, sources: set) -> None:
     """Refuse a source that is not on the level where a target was computed from it.
 
@@ -328,9 +342,14 @@ def _seeds(targets, output_gradients, scale: float) -> dict:
     return seeds
 
 
-def _detached(raws) -> list:
-    """Tensors that share no memory, marked as gradients without a graph."""
-    mark = Severed(origin())
+def _severed(of) -> Severed:
+    """The mark of a derivative by a tape that recorded nothing of it."""
+    return Severed(origin(), {-n.id for n in of}, _REMEDY)
+
+
+def _detached(raws, of) -> list:
+    """Tensors that share no memory, marked as gradients, by `of`, without a graph."""
+    mark = _severed(of)
     return [None if r is None else wrap(BACKENDS[type(r)].copy(r), mark) for r in raws]
 
 

@@ -147,7 +147,7 @@ def _unrecorded(loss, x) -> str:
     if loss._node.__class__ is Severed:
         return (
             f"the loss was computed from a gradient made at {loss._node.line} without its graph; "
-            "pass create_graph=True there"
+            f"{loss._node.remedy}"
         )
     if loss._node is None:
         return (

@@ -1,7 +1,7 @@
 """`odeint`: solutions of ordinary differential equations, differentiated in either order.
 
 "discrete" differentiates the steps that were made; "adjoint" solves the differential equations
-that the derivatives obey, and keeps nothing of the steps.
+that the derivatives obey, along the solution, and keeps nothing of the steps for that.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.box import BOXED, BOXES, ground
 from ..core.dispatch import inexact
-from ..core.settings import changed
+from ..core.settings import changed, current
 from ..core.value import TENSORS, aval_of
 from ..graph.symbol import Symbol
 from ..ops.elementwise import maximum, where
 from ..ops.structural import concat, narrow, stack
-from . import trees
-from .dormand_prince import Control, integrate
+from . import staged_ode, trees
+from .dormand_prince import Control, chosen_steps, integrate, made_again
 from .functional import jvp, vjp
 from .lineage import is_recorded
 from .packing import Packing, numbers, pack, unpack
@@ -32,6 +32,7 @@ from .trace import trace_of
 from .vmap import vmap
 
 GRADIENTS = ("discrete", "adjoint")
+ANCHORS = 8  # states that an adjoint keeps at a time, of each depth
 
 
 def odeint(
@@ -59,8 +60,11 @@ def odeint(
                constant; exact for the computed solution, and what the steps computed is kept for
                the backward pass. "adjoint": the adjoint equation is solved backwards (forward
                mode: the variational equation forwards), by the same rtol and atol; nothing is
-               kept of the steps. f must then do the same operations at all times (wf.where, no
-               `if`, no loop that ends when it is done), which is checked
+               kept of the steps. The backward pass solves the equation forwards again, with a few
+               states kept at a time, and the adjoint from step to step beside it: its error
+               stays near rtol for solutions that cannot be solved backwards, too (but in a second
+               derivative in a compiled function). f must then do the same operations at all
+               times (wf.where, no `if`, no loop that ends when it is done), which is checked
     max_steps  raise `weft.errors.ConvergenceError` after so many steps
 
     Returns y at all ts, each tensor with one more axis in front. Differentiable by y0, ts, the
@@ -247,6 +251,55 @@ class Flow:
         found = narrow(flow.solve(concat([y0, dy0 / scale], 0), ts, values), 1, n, 2 * n) * scale
         return found if along is None else found + along
 
+    def _carried_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:
+        """(a, q) at the first of two times, from those at the second.
+
+        The solution is solved forwards again: backwards, what decays would grow. So the adjoint
+        goes from the end of each step to its beginning, with the solution given at both.
+        """
+        if current.get().staging is not None:
+            return self._staged_back(flow, ys, ts, aq, others)
+        fixed = [v.detach() for v in others]
+
+        def field(y: Tensor, t: Tensor) -> Tensor:
+            return self.field(y, t, fixed).detach()
+
+        steps = chosen_steps(field, ys[0].detach(), ts.detach(), self.control)
+        return self._along(flow, field, steps, ts[0].to(ys.dtype).detach(), ys, ts, aq, others)
+
+    def _along(self, flow, field, steps: list, first, ys: Tensor, ts: Tensor, aq, others: list):
+        """`_carried_back` along given steps. Of many a few ends are kept at a time; what lies
+        between two of them is done in the same way.
+        """
+        n, stride = ys.shape[1], -(-len(steps) // ANCHORS)
+        if len(steps) > 1:
+            inner = made_again(field, ys[0].detach(), first, steps, stride)
+            states = stack([ys[0].detach(), *[y for y, _ in inner], ys[1].detach()], 0)
+            ts = stack([ts[0], *[t.to(ts.dtype) for _, t in inner], ts[1]], 0)
+            del inner  # the states are there twice
+            ys = trajectory([states, ys[0], ts, *others], self)
+        for i in range(ts.shape[0] - 2, -1, -1):
+            ends, here = ys[i : i + 2], ts[i : i + 2]
+            if stride > 1:
+                part = steps[i * stride : (i + 1) * stride]
+                aq = self._along(flow, field, part, first, ends, here, aq, others)
+            else:
+                back = stack([here[1], here[0]], 0)
+                aq = flow.solve(concat([ends[1], aq], 0), back, others)[1][n:]
+        return aq
+
+    def _staged_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:
+        """`_carried_back` in a program, where the number of steps is not known.
+
+        To be differentiated again, the solution is solved backwards beside the adjoint.
+        """
+        if any([staged_ode.may_move(v) for v in (ys, ts, aq, *others)]):
+            end = flow.solve(concat([ys[1], aq], 0), stack([ts[1], ts[0]], 0), others)[1]
+            return end[ys.shape[1] :]
+        forwards = staged_ode.Problem(lambda y, t: self.field(y, t, others), self.control)
+        backwards = staged_ode.Problem(lambda y, t: flow.field(y, t, others), flow.control)
+        return staged_ode.carried_back(forwards, backwards, ys, ts, aq)
+
     def pull(self, g: Tensor, ys: Tensor, args: list) -> list:
         """The solution of the adjoint equation, backwards from each time to the one before."""
         _, y0, ts, *others = args
@@ -257,13 +310,12 @@ class Flow:
         sizes = [numbers(a) for a in avals]
         adjoint = Adjoint(self.field, n, tuple(picked))
         groups = (*self.control.groups * 2, *sizes)
-        flow = flow_of(adjoint, replace(self.control, groups=groups), others)
-        a, q = g[-1], zeros(sum(sizes), dtype=dtype, device=y0.device)
+        flow = flow_of(adjoint, replace(self.control, groups=groups, whole=True), others)
+        aq = concat([g[-1], zeros(sum(sizes), dtype=dtype, device=y0.device)], 0)
         for i in range(ts.shape[0] - 1, 0, -1):
-            back = stack([ts[i], ts[i - 1]], 0)
-            end = flow.solve(concat([ys[i], a, q], 0), back, others)[1]
-            a = narrow(end, 0, n, 2 * n) + g[i - 1]
-            q = narrow(end, 0, 2 * n, 2 * n + sum(sizes))
+            aq = self._carried_back(flow, ys[i - 1 : i + 1], ts[i - 1 : i + 1], aq, others)
+            aq = concat([narrow(aq, 0, 0, n) + g[i - 1], narrow(aq, 0, n, aq.shape[0])], 0)
+        a, q = narrow(aq, 0, 0, n), narrow(aq, 0, n, aq.shape[0])
         by_time = (g * slopes).sum(axis=1)
         by_time = concat([(by_time[0] - (a * slopes[0]).sum()).reshape((1,)), by_time[1:]], 0)
         found: list = [None, a * scale, (by_time * scale).to(ts.dtype), *[None] * len(others)]

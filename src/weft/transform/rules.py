@@ -88,6 +88,15 @@ def _zeros(g):
     return zeros if raw is g else wrap(zeros)
 
 
+def zero_cotangent(p, g):
+    """The zero cotangent of a parent, like g in kind."""
+    given = next(h for h in g if h is not None) if isinstance(g, list) else g
+    raw = given._data if type(given) in TENSORS else given
+    xp = BACKENDS[type(raw)]
+    zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(raw))
+    return zeros if raw is given else wrap(zeros)
+
+
 def _product_term(product, strong: bool):
     """(node, g, saved) -> g times a partial that is stated as a product.
 
@@ -114,11 +123,16 @@ def _times_now(product, strong: bool, t, rest):
     return strong_product(t, product(1.0, *rest))
 
 
+def partial_terms(rule: Partials) -> list:
+    """For each argument, (node, g, saved) -> g times the partial, before sums over axes."""
+    return [_term(d, s) for d, s in zip(rule.d, rule.strong, strict=True)]
+
+
 def pull_partials(rule: Partials):
     """The pull-back of an elementwise row; one and two arguments are unrolled for speed."""
     if len(rule.d) == 1:
         return _pull_one(rule.d[0], rule.strong[0])
-    terms = [_term(d, s) for d, s in zip(rule.d, rule.strong, strict=True)]
+    terms = partial_terms(rule)
     if len(terms) == 2:
         simple = not any(rule.strong) and not any(map(states_product, rule.d))
         if simple and all(map(callable, rule.d)):

@@ -6,8 +6,9 @@ steps again, with their lengths as constants.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import reduce
-from math import inf
+from math import inf, isqrt
 
 from .. import errors
 from ..array.make import asarray, zeros
@@ -18,7 +19,7 @@ from ..core.call import caller
 from ..core.settings import changed
 from ..graph.guard import GUARD
 from ..ops.elementwise import maximum, minimum, where
-from ..ops.structural import narrow, stack
+from ..ops.structural import concat, narrow, stack
 from .control import cond, while_loop
 from .dormand_prince import (
     ERROR,
@@ -40,7 +41,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> Tens
     offsets = ts.to(dtypes.float64)
     offsets = offsets - offsets[0]
     slope = field(y0, first)
-    moves = any([_may_move(x) for x in (y0, ts, slope)])
+    moves = any([may_move(x) for x in (y0, ts, slope)])
     with changed(grad=False):
         start, begun = _checked(y0.detach(), slope.detach(), offsets.detach())
 
@@ -54,7 +55,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> Tens
     return _made_again(field, y0, slope, first, offsets, count, lengths, control)
 
 
-def _may_move(x: Tensor) -> bool:
+def may_move(x: Tensor) -> bool:
     """Whether a derivative of it may be asked for."""
     return x._node is not None or (x._data.__class__ in BOXES and not x._data.staged)
 
@@ -121,7 +122,7 @@ class _Chosen:
             "y": y,
             "slope": self.slope,
             "at": none,
-            "h": self._first_length(),
+            "h": self.span if self.control.whole else self._first_length(),
             "before": one,
             "accepted": asarray(True),
             "tiny": asarray(False),
@@ -253,3 +254,85 @@ def _made_again(
         "reached": times == 0,
     }
     return while_loop(lambda c: c["k"] < count, step, carry, max_steps=control.max_steps)["found"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A right-hand side (y, t) and how accurately it is to be solved."""
+
+    field: Callable
+    control: Control
+
+
+def carried_back(
+    forwards: Problem, backwards: Problem, ys: Tensor, ts: Tensor, aq: Tensor
+) -> Tensor:
+    """What solves `backwards` beside y, at the first of two times, from what it is at the second.
+
+    y is solved forwards again: backwards, what decays would grow. Of N steps about √N ends are
+    kept; those between two of them are made again.
+    """
+    first, field = ts[0].to(ys.dtype), forwards.field
+    span = ts[1].to(dtypes.float64) - ts[0].to(dtypes.float64)
+    offsets = stack([_number(0.0), span], 0)
+    start, slope = _checked(ys[0], field(ys[0], first), offsets)
+    chosen = _Chosen(field, start, slope, first, offsets, forwards.control)
+    count, lengths, _ = chosen.run()
+    room = isqrt(forwards.control.max_steps) + 1
+    stride = maximum((count + (room - 1)) // room, 1)
+    begins, times = _begins(field, start, first, _number(0.0), lengths, (0, count), stride, room)
+
+    def between(c: dict) -> dict:
+        """From the end of some steps to the beginning of the first of them."""
+        k = c["k"]
+        some = (k * stride, minimum((k + 1) * stride, count))
+        inner, at = _begins(field, begins[k], first, times[k], lengths, some, 1, room)
+        aq = _stepwise(backwards, ts, inner, at, some[1] - some[0], c)
+        return {"k": k - 1, "y": begins[k], "t": times[k], "aq": aq}
+
+    last = (count + (stride - 1)) // stride - 1
+    carry = {"k": last, "y": ys[1], "t": span, "aq": aq}
+    return while_loop(lambda c: c["k"] >= 0, between, carry)["aq"]
+
+
+def _stepwise(problem: Problem, ts: Tensor, begins, times, count, end: dict) -> Tensor:
+    """What solves the problem beside y, from step to step backwards."""
+    n, origin = begins.shape[1], ts[0].to(dtypes.float64)
+
+    def step(c: dict) -> dict:
+        k = c["k"]
+        back = origin + stack([c["t"], times[k]], 0)
+        whole = concat([c["y"], c["aq"]], 0)
+        found = integrate(problem.field, whole, back, problem.control)[1][n:]
+        return {"k": k - 1, "y": begins[k], "t": times[k], "aq": found}
+
+    carry = {"k": count - 1, "y": end["y"], "t": end["t"], "aq": end["aq"]}
+    return while_loop(lambda c: c["k"] >= 0, step, carry)["aq"]
+
+
+def _begins(field, y, first, at, lengths, some: tuple, stride, room: int) -> tuple[Tensor, Tensor]:
+    """The solution where every so many of some steps begin, and when that is."""
+
+    def step(c: dict) -> dict:
+        k, h = c["k"], lengths[c["k"] + some[0]]
+        place = where(k % stride == 0, k // stride, room)
+        *slopes, end = _attempt(field, c["y"], first, c["slope"], c["at"], h)
+        return {
+            "k": k + 1,
+            "y": end,
+            "slope": slopes[-1],
+            "at": c["at"] + h,
+            "states": c["states"].at[place].set(c["y"]),
+            "times": c["times"].at[place].set(c["at"]),
+        }
+
+    carry = {
+        "k": asarray(0),
+        "y": y,
+        "slope": field(y, first + at.to(first.dtype)),
+        "at": at,
+        "states": zeros((room + 1, y.shape[0]), dtype=y.dtype),
+        "times": zeros((room + 1,), dtype=dtypes.float64),
+    }
+    end = while_loop(lambda c: c["k"] < some[1] - some[0], step, carry)
+    return end["states"], end["times"]

@@ -8,16 +8,18 @@ from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, raised
 from ..core.dispatch import Packed, above, is_pick, pick
 from ..core.dtypes import bfloat16
-from ..core.node import Leaf, Node
+from ..core.node import Leaf, Node, Severed
 from ..core.op import ByRow, Jvp, Linear, Op, Partials
 from ..core.settings import changed, current
 from ..core.value import HIGHER, TENSORS, wrap
+from ..ops.elementwise import where
 from ..ops.slicing import slice_
 from . import rules
-from .rules import Patch, Picked
+from .masks import BLANK, Masked, joined, masked_pull, pull_where
+from .rules import Patch, Picked, zero_cotangent
 
 # Cotangents that are no arrays.
-_PARTS = frozenset((Patch, Picked))
+_PARTS = frozenset((Patch, Picked, Masked))
 
 
 def _pull_for(op: Op):
@@ -40,6 +42,8 @@ def _pull_by(op: Op):
         return rules.pull_pick
     if op is slice_.op:
         return rules.pull_slice
+    if op is where.op:
+        return pull_where
     if isinstance(rule, Partials):
         return rules.pull_partials(rule)
     if isinstance(rule, Linear):
@@ -53,6 +57,14 @@ def _pull_by(op: Op):
 # where no cotangent is wanted; `saved` is (y, *args) with None where the rule does not look, as raw
 # arrays in a plain backward pass and as tensors in a recorded one.
 PULLS = ByRow(_pull_for)
+
+
+def _masked_pull_for(op: Op):
+    return masked_pull(op, PULLS[op])
+
+
+# `MASKED_PULLS[op](parents, node, g, saved, open)`: for a g that is zero outside of a mask.
+MASKED_PULLS = ByRow(_masked_pull_for)
 
 
 def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None) -> dict:
@@ -81,7 +93,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
     reached: dict = {}
     owned: set = set()
     heap: list = []
-    following = None
+    following = masks = None  # masks by node, once there are any
     for node in pending.copy():
         if node.__class__ is Leaf:
             reached[node] = pending.pop(node)
@@ -102,17 +114,23 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
         parents = node.parents
         if parents is None:
             raise freed(node)
+        open = None if masks is None else masks.pop(node, None)
         try:
-            if plain and node.extra is None and node.id < versions.latest:
+            if plain and open is None and node.extra is None and node.id < versions.latest:
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
                 if node.extra is not None and on_node is not None:
-                    g = on_node(node, g)
+                    had, g = g, on_node(node, g)
+                    open = open if g is had else None  # what a hook gives is its own
                 if node in goals:
                     reached[node] = g
                 if useful is not None:
                     parents = tuple([p if p in useful else None for p in parents])
-                cotangents = PULLS[node.op](parents, node, g, _values(node, record))
+                saved = _values(node, record)
+                if open is None or open is BLANK:
+                    cotangents = PULLS[node.op](parents, node, g, saved)
+                else:
+                    cotangents = MASKED_PULLS[node.op](parents, node, g, saved, open)
                 if anomaly:
                     _check_finite(node, cotangents)
         except errors.NotDeterministic as e:
@@ -129,8 +147,14 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                 if c is None:  # connected, with derivative zero
                     if node.op.several:
                         continue
-                    c = _zeros(p, g)
-                found[p] = c if c.__class__ not in _PARTS else _started(p, c, owned)
+                    c = Masked(zero_cotangent(p, g), BLANK)
+                if c.__class__ in _PARTS:
+                    if c.__class__ is Masked:
+                        masks = {} if masks is None else masks
+                        masks[p], c = c.open, c.g
+                    else:
+                        c = _started(p, c, owned)
+                found[p] = c
                 if found is pending:
                     if following is None:
                         following = p
@@ -140,10 +164,10 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                     else:
                         heappush(heap, (p.id, p))
             elif c is not None:
+                if masks is not None or c.__class__ is Masked:
+                    c = joined(masks or {}, p, c)
                 if record or c.__class__ is Picked:
                     found[p] = _sum(have, c)
-                elif c.__class__ is Patch and have.__class__ in HIGHER:
-                    found[p] = have + c.whole(p.shape)
                 elif c.__class__ is Patch:
                     found[p] = _patched(p, have, c, owned)
                 elif p in owned and c.__class__ is have.__class__:
@@ -163,8 +187,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
 
 def _check_finite(node: Node, cotangents) -> None:
     for c in cotangents:
+        c = c.g if c.__class__ in (Patch, Masked) else c
         raw = c._data if type(c) in TENSORS else c
-        raw = raw.g if raw.__class__ is Patch else raw
         if raw is not None and raw.__class__ is not Picked:
             if not BACKENDS[type(raw)].all_finite(raw):
                 raise errors.AnomalyError(
@@ -184,20 +208,13 @@ def _sum(have, c):
 
 def _narrowed(c, p):
     """c in the dtype of its parent: NumPy widens bfloat16 beside a Python scalar in a rule."""
+    if c.__class__ is Masked:
+        return Masked(_narrowed(c.g, p), c.open)
     if c is None or p is None or c.__class__ in _PARTS or c.dtype == p.dtype:
         return c
     if c.__class__ in BOXED:
         return above.cast(c, p.dtype)
     return BACKENDS[c.__class__].cast(c, p.dtype)
-
-
-def _zeros(p, g):
-    """The zero cotangent of a parent, like g in kind."""
-    given = next(h for h in g if h is not None) if isinstance(g, list) else g
-    raw = given._data if type(given) in TENSORS else given
-    xp = BACKENDS[type(raw)]
-    zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(raw))
-    return zeros if raw is given else wrap(zeros)
 
 
 def _patched(node: Node, have, c: Patch, owned: set):
@@ -226,6 +243,22 @@ def freed(node: Node) -> errors.GraphFreed:
         f"the graph through {node.name} (at {node.line}) was freed by an earlier backward pass; "
         "pass retain_graph=True to that pass (or make the tape persistent=True)"
     )
+
+
+def not_recorded(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
+    """The error for differentiating what was computed from a severed gradient."""
+    what = "this value" if node is None else f"the argument of {node.name} (at {node.line})"
+    return errors.GradientNotRecorded(
+        f"{what} was computed from a gradient made at {mark.line} without its graph; "
+        f"{mark.remedy}, or use .detach() on the gradient if it is meant as a constant"
+    )
+
+
+def _refuse_severed(node: Node, goals: set) -> None:
+    """Refuse derivatives by goals that a severed gradient in the node's arguments depends on."""
+    mark = node.extra.severed if node.extra is not None else None
+    if mark is not None and any(map(mark.concerns, goals)):
+        raise not_recorded(mark, node)
 
 
 def _values(node: Node, record: bool) -> tuple:
@@ -315,7 +348,10 @@ def _seeds(node: Node, out, g, recorded: bool) -> dict:
 
 
 def reaching(starts, goals: set) -> tuple[set, set]:
-    """The nodes on some path from `starts` to `goals`, and all leaves that were met."""
+    """The nodes on some path from `starts` to `goals`, and all leaves that were met.
+
+    Refuses what lost a path to a goal with a gradient's graph.
+    """
     found, seen, leaves = set(goals), set(), set()
     stack = [(n, False) for n in starts]
     while stack:
@@ -329,13 +365,17 @@ def reaching(starts, goals: set) -> tuple[set, set]:
             seen.add(node)
             if node.parents is None:
                 raise freed(node)
+            if node.extra is not None:
+                _refuse_severed(node, goals)
             stack.append((node, True))
             stack.extend((p, False) for p in node.parents if p is not None)
     return found, leaves
 
 
-def within(starts, goals: set) -> tuple[set, bool]:
+def within(starts, goals: set, refuse: bool = True) -> tuple[set, bool]:
     """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
+
+    Refuses what lost a path to a goal with a gradient's graph, if it is to `refuse`.
 
     What is older than all goals cannot lead to them and is not walked: it is somebody else's. A
     newer leaf that nobody asked for is left over from a derivative that was taken on the way.
@@ -356,6 +396,8 @@ def within(starts, goals: set) -> tuple[set, bool]:
             seen.add(node)
             if node.parents is None:
                 raise freed(node)
+            if refuse and node.extra is not None:
+                _refuse_severed(node, goals)
             stack.append((node, True))
             stack.extend((p, False) for p in node.parents if p is not None)
     return found, outside
