@@ -193,6 +193,8 @@ def settled(op: Op, args):
                 return raws, None
         if op.floating and not inexact(raws[picked[0]]):
             return raws, None
+        if op.integral and dtype in dtypes.RAW_BOOLEANS:
+            return raws, None
     return raws, first.__class__
 
 
@@ -270,6 +272,8 @@ def harmonise(op: Op, args: list) -> list:
             common = dtypes.with_scalar(common, args[i])
     if op.floating and not dtypes.is_inexact(common):
         common = dtypes.default_float()
+    elif op.integral and common is dtypes.bool_:
+        common = dtypes.int8
     backend = BACKENDS[type(args[arrays[0]]._data)]
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:
