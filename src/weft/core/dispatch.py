@@ -15,6 +15,7 @@ from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, level_of
 from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
+from .numbers import plain, plain_in
 from .op import Op, saves
 from .origin import INTERNAL, user_frame
 from .settings import current
@@ -68,7 +69,7 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
-        args = settings.staging.lifted(args)
+        args, static = settings.staging.lifted(args), plain_in(static)
     if autocast is not None and (public or any([a.__class__ in TENSORS for a in args])):
         return _apply_cast(op, args, static, public, autocast)
     raws, cls = settled(op, args)
@@ -82,6 +83,8 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
         cls = common_backend(op, raws)
         if cls is None:  # Python scalars only
             args = harmonise(op, [above.adopt(a) for a in args])
+            if any([a.__class__ in BOXED for a in args]):  # written down
+                return _climb(op, args, static, public)
             raws = [a._data for a in args]
             cls = type(raws[0])
     kernel = KERNELS[op][cls]
@@ -246,6 +249,8 @@ def _lift(x, device):
         return x
     if type(x) in BOXES:
         return wrap(x)
+    if isinstance(x, int | float | complex) and not isinstance(x, generic):
+        return plain(x)
     return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 
