@@ -296,7 +296,6 @@ bessel_j = _of_order("jv")
 spherical_j = _of_order("spherical_jn")
 
 
-
 def _by_double(name: str):
     """scipy.special's function in double precision, where single precision loses too much."""
     kernel = _special(name)

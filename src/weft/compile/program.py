@@ -18,6 +18,7 @@ from .derivative import Derivative
 from .gradients import Gradients, Replaced
 from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
 from .reads.watch import Watch
+from .results import Opened
 from .runtime import Executable
 from .stored import finished
 from .timing import stage, timed
@@ -37,7 +38,7 @@ def rebuilder(structure, which: list[int]) -> Callable[[list], Any]:
 
     which  where each leaf is among those that are given, each once
     """
-    if which != list(range(len(which))):
+    if which != list(range(len(which))) or isinstance(structure, Opened):
         return lambda made: structure.unflatten([made[k] for k in which])
     if structure.is_leaf():
         return alone

@@ -275,10 +275,7 @@ def harmonise(op: Op, args: list) -> list:
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:
             common = dtypes.with_scalar(common, args[i])
-    if op.floating and not dtypes.is_inexact(common):
-        common = dtypes.default_float()
-    elif op.integral and common is dtypes.bool_:
-        common = dtypes.int8
+    common = _least(op, common)
     backend = BACKENDS[type(args[arrays[0]]._data)]
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:
@@ -286,6 +283,13 @@ def harmonise(op: Op, args: list) -> list:
         elif type(args[i]) in TENSORS and args[i].dtype != common:
             args[i] = above.cast(args[i], common)
     return args
+
+
+def _least(op: Op, dtype):
+    """The dtype that a row computes arguments of this one in."""
+    if op.floating and not dtypes.is_inexact(dtype):
+        return dtypes.default_float()
+    return dtypes.int8 if op.integral and dtype is dtypes.bool_ else dtype
 
 
 def _number(op: Op, xp, common, value):
