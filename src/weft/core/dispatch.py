@@ -15,7 +15,7 @@ from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, level_of
 from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
-from .numbers import plain, plain_in
+from .numbers import plain_in, unwrapped
 from .op import Op, saves
 from .origin import INTERNAL, user_frame
 from .settings import current
@@ -250,7 +250,7 @@ def _lift(x, device):
     if type(x) in BOXES:
         return wrap(x)
     if isinstance(x, int | float | complex) and not isinstance(x, generic):
-        return plain(x)
+        return unwrapped(x)
     return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 

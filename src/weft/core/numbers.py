@@ -17,6 +17,13 @@ def plain(x: Any) -> Any:
         return x
     if hasattr(x.__class__, "__weft_value__"):
         return x.__weft_value__()
+    return unwrapped(x)
+
+
+def unwrapped(x: Any) -> Any:
+    """x as a number of Python's own if it is one in a class derived from those."""
+    if isinstance(x, generic):
+        return x
     for kind in (int, float, complex):
         if isinstance(x, kind):
             return kind(x)
