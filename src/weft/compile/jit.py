@@ -51,6 +51,9 @@ def compile(
     inside another compiled function, the function itself runs, and becomes part of what is around
     it.
 
+    Of a module it makes a module that shares everything with the first (parameters, buffers,
+    modes, hooks, attributes) and whose calls are compiled.
+
     >>> import weft as wf
     >>> @wf.compile
     ... def f(x):
@@ -65,7 +68,10 @@ def compile(
             static_argnames=static_argnames,
             max_variants=max_variants,
         )
-    return Compiled(f, static_argnums, static_argnames, max_variants)
+    f = f.__wrapped__ if hasattr(type(f), "_uncompiled") else f
+    programs = Compiled(f, static_argnums, static_argnames, max_variants)
+    view = getattr(type(f), "__weft_compiled__", None)
+    return programs if view is None else view(f, programs)
 
 
 class Compiled:
