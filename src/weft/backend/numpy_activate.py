@@ -88,7 +88,7 @@ _BITS[8] = np.int64(-(1 << 63)), np.float64(1).view(np.int64)
 def _tail(x):
     """|x|, up to where Φ(-|x|) is zero, Φ(-|x|) and exp(-x²/2) of a line."""
     a = np.abs(x)
-    np.minimum(a, _END[x.itemsize], a)
+    np.minimum(a, _END[x.itemsize], out=a)
     e = np.multiply(a, a)
     e *= x.dtype.type(-0.5)
     np.exp(e, e)
