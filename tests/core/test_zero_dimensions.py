@@ -30,7 +30,7 @@ def tried(f, *args):
     with np.errstate(all="ignore"):
         try:
             return f(*args)
-        except (wf.errors.WeftError, TypeError, ValueError, IndexError, AttributeError):
+        except (wf.errors.WeftError, Warning, TypeError, ValueError, IndexError, AttributeError):
             return None
 
 
