@@ -68,10 +68,10 @@ def compile(
             static_argnames=static_argnames,
             max_variants=max_variants,
         )
-    f = f.__wrapped__ if hasattr(type(f), "_uncompiled") else f
-    programs = Compiled(f, static_argnums, static_argnames, max_variants)
-    view = getattr(type(f), "__weft_compiled__", None)
-    return programs if view is None else view(f, programs)
+    inner: Any = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
+    programs = Compiled(inner, static_argnums, static_argnames, max_variants)
+    view = getattr(type(inner), "__weft_compiled__", None)
+    return programs if view is None else view(inner, programs)
 
 
 class Compiled:

@@ -36,7 +36,8 @@ class Opened:
         if found is None:
             self.leaves.append(x)
             return Place(len(self.leaves) - 1)
-        parts, build = found
+        parts: Any = found[0]
+        build = found[1]
         tops, structure = optree.tree_flatten(parts, is_leaf=is_whole)
         made = Place(0, build, structure, [self._place(part) for part in tops])
         self._known[id(x)] = made

@@ -7,6 +7,9 @@ from numpy import generic
 from .backends import PYTHON_SCALARS
 
 
+_KINDS: tuple[Any, ...] = (int, float, complex)
+
+
 def plain(x: Any) -> Any:
     """x as a number of Python's own if it is one in another class; anything else as it is.
 
@@ -24,7 +27,7 @@ def unwrapped(x: Any) -> Any:
     """x as a number of Python's own if it is one in a class derived from those."""
     if isinstance(x, generic):
         return x
-    for kind in (int, float, complex):
+    for kind in _KINDS:
         if isinstance(x, kind):
             return kind(x)
     return x
