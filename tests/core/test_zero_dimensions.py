@@ -140,6 +140,9 @@ def test_methods_and_assignments():
     for f in (wf.add, wf.multiply, wf.maximum, wf.pow):
         out = wf.zeros(())
         assert check([f(wf.tensor(0.5), wf.tensor(0.25), out=out), out], f.__name__) == 2
+    for value in (0.0, -200.0, -1000.0, 1000.0, np.inf, -np.inf, np.nan):
+        for name in ("sigmoid", "silu", "gelu", "softplus", "relu", "tanh", "elu"):
+            assert check(getattr(wf, name)(wf.tensor(value)), f"{name} of {value}") == 1
     check([wf.random.bernoulli(wf.tensor(0.5)), wf.random.bernoulli(0.5)], "bernoulli")
 
 

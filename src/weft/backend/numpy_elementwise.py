@@ -325,6 +325,6 @@ def expit(x):
         if np.count_nonzero(y) == x.size:  # e⁻ˣ has not overflowed
             return y
     # eˣ/(1 + eˣ) keeps small results; from e⁶⁴ on it is 1.
-    t = np.minimum(x, _point(64, x.dtype))
+    t = np.asarray(np.minimum(x, _point(64, x.dtype)))
     quietly(np.exp, t, t)
     return np.divide(t, np.add(t, _point(1, x.dtype)), t)
