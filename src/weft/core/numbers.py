@@ -6,7 +6,6 @@ from numpy import generic
 
 from .backends import PYTHON_SCALARS
 
-
 _KINDS: tuple[Any, ...] = (int, float, complex)
 
 
