@@ -38,9 +38,6 @@ REFUSED |= {("sign_product", "i"), ("sign_product", "u"), ("nextafter", "half")}
 # Differences of larger numbers: the eager kernel loses units of those as the compiled one does.
 LOSSY = {"gelu_slope", "gelu_tanh_slope", "silu_slope", "gelu_tanh", "kl_div", "rel_entr"}
 LOSSY |= {"logaddexp", "scale_shift", "betaln", "digamma", "gammaln", "entr", "logit", "sinc"}
-# At infinities these multiply zero by infinity in NumPy's kernels; the compiled ones do not.
-ACTIVATIONS = {"gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope"}
-ACTIVATIONS |= {"softplus"}
 # The reference's own error, in units, where it is larger than ours.
 REFERENCE = {"log_ndtr": 32}
 # What a row is depends on the dtype that it is computed in.
@@ -99,8 +96,6 @@ def check(op, args, static, label) -> bool:
             held = want.astype(same.dtype).astype(np.float64)
             near = np.abs(got.astype(np.float64) - want) <= limit
             equal = (got.astype(np.float64) == held) | (np.isnan(got) & np.isnan(want))
-            if op.name in ACTIVATIONS:
-                equal |= np.isnan(want) & ~np.isnan(args[0])
         wrong = np.flatnonzero(~(near | equal))
     first = wrong[:1]
     shown = [np.broadcast_to(np.asarray(a), got.shape).ravel()[first] for a in args]
@@ -171,9 +166,6 @@ def test_row_at_difficult_numbers(name, dtype):
         if (name, kind) in REFUSED:
             with pytest.raises(NotSupported):
                 check(op, args, static, "difficult")
-        elif name == "cast" and static[0] in WHOLE:
-            numbers = args[0].astype(np.float64)
-            check(op, (args[0][(numbers < 2**31) & (numbers > -1)],), static, "difficult")
         else:
             check(op, args, static, "difficult")
 

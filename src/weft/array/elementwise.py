@@ -4,6 +4,7 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
 from ..core.call import caller
+from ..core.numbers import unwrapped
 from ..core.op import TABLE, Op
 from ..core.value import TENSORS
 from ..ops import complex_, elementwise, logic, special  # noqa: F401  (they fill the table)
@@ -57,6 +58,7 @@ def pow(x, y, /, *, out=None):
     """xʸ; the derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there."""
     if out is not None:
         return into(TABLE["pow"], (x, y), out)
+    y = y if type(y) in TENSORS else unwrapped(y)
     if type(y) in PYTHON_SCALARS and type(x) not in PYTHON_SCALARS:
         return elementwise.power_scalar(boxed(x), y)
     return elementwise.pow_(boxed(x), y)

@@ -9,7 +9,7 @@ from ..core import dtypes
 from ..core.aval import integer_in
 from ..ops import fft as _rows
 from .arguments import boxed
-from .make import asarray
+from .make import asarray, number
 
 
 def _public(row):
@@ -37,6 +37,7 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
     """The frequencies that `fft` of n values sampled d apart gives."""
     n = _length("fftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
+    d = number("fftfreq", "d", d)
     return asarray(np.fft.fftfreq(n, d), dtype=dtype, device=device)
 
 
@@ -44,4 +45,5 @@ def rfftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
     """The frequencies that `rfft` of n values sampled d apart gives."""
     n = _length("rfftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
+    d = number("rfftfreq", "d", d)
     return asarray(np.fft.rfftfreq(n, d), dtype=dtype, device=device)

@@ -8,6 +8,7 @@ from .. import errors
 from ..backend.device import namespace_for
 from ..core import dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.numbers import plain
 from ..core.value import TENSORS, aval_of
 
 _ARRAYS = ("__array__", "__array_interface__")
@@ -18,6 +19,7 @@ def raw_of(obj, dtype):
     """The raw array of foreign data; None for a sequence with tensors in it."""
     if isinstance(obj, np.ndarray | np.generic):
         return _native(obj)
+    obj = plain(obj)
     if type(obj) in PYTHON_SCALARS:
         return of_python(obj, dtype)
     if is_torch(obj):

@@ -12,6 +12,7 @@ from ..core import dispatch, dtypes
 from ..core.aval import integer_in
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, readable
+from ..core.numbers import plain
 from ..core.settings import current
 from ..core.value import TENSORS, made, wrap
 from ..ops import structural
@@ -187,7 +188,7 @@ def number(name: str, what: str, v):
         if v.requires_grad:
             readable(v, name)  # which says why not
         v = v.item()
-    v = v.item() if isinstance(v, np.generic | np.ndarray) and v.size == 1 else v
+    v = v.item() if isinstance(v, np.generic | np.ndarray) and v.size == 1 else plain(v)
     if type(v) not in PYTHON_SCALARS:
         raise errors.DTypeError(f"{name}: {what} is a {type(v).__name__}, expected a number")
     return v

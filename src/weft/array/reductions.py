@@ -6,7 +6,7 @@ from ..core.aval import integer_in
 from ..ops import cumulate, order, reduce, structural
 from ..ops.structural import sum_
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
-from .make import full
+from .make import full, number
 from .manipulation import concat
 
 
@@ -104,7 +104,7 @@ def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False):
     x = boxed(x)
     if isinstance(ord, str | list | tuple):
         raise errors.ArgumentError(f"norm: ord {ord!r}, expected a number; see linalg.matrix_norm")
-    return reduce.norm(x, axes_of("norm", x, axis), keepdims, ord)
+    return reduce.norm(x, axes_of("norm", x, axis), keepdims, number("norm", "ord", ord))
 
 
 def logsumexp(x, /, axis=None, *, keepdims: bool = False):

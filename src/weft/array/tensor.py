@@ -11,6 +11,7 @@ from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXES, Box, readable
 from ..core.node import Leaf, Node, Severed
+from ..core.numbers import unwrapped
 from ..core.origin import assigns_item, is_array_library
 from ..core.settings import current
 from ..core.share import lend
@@ -313,8 +314,9 @@ class Tensor(Value):
     __ge__ = logic.greater_equal
 
     def __pow__(self, n):
-        scalar = type(n) in PYTHON_SCALARS
-        return elementwise.power_scalar(self, n) if scalar else elementwise.pow_(self, n)
+        if type(n) in PYTHON_SCALARS or type(n := unwrapped(n)) in PYTHON_SCALARS:
+            return elementwise.power_scalar(self, n)
+        return elementwise.pow_(self, n)
 
     def __eq__(self, other):
         return NotImplemented if other is None else logic.equal(self, other)

@@ -16,6 +16,7 @@ from . import blocks
 
 array_type = np.ndarray
 _FOR_ONE_CORE = 8192
+_WORD = np.dtype("uint32")
 name = "numpy"
 
 _SELF = sys.modules[__name__]
@@ -109,6 +110,10 @@ def raw_dtype(dtype) -> np.dtype:
 def cast(x, dtype):
     if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
         x = x.real
+    if dtype == _WORD and x.dtype.kind in "fV":
+        # NumPy's vectors and its loop over what they leave disagree about negative numbers, and
+        # about what does not fit. By way of int64 all are the low bits, as in C on x86-64.
+        x = x.astype(np.int64)
     return x.astype(dtype)
 
 

@@ -25,6 +25,8 @@ def _in_blocks(passes: int):
 
     def decorate(kernel):
         def wide(x):
+            if x.dtype.kind in "biu":
+                raise TypeError("integers are made floats before they get here")
             if not _is_half(x):
                 return kernel(x)
             return kernel(x.astype(np.float32)).astype(x.dtype)
@@ -55,6 +57,12 @@ def _zeros(shape, dtype) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
+# Beyond these Φ is 0 or 1, and so are expit and the slopes. Where the argument is infinite,
+# products are made with them: 0·∞ is no limit.
+_END = {4: np.array(15, np.float32), 8: np.array(40.0)}
+_FLAT = {4: np.array(200, np.float32), 8: np.array(800.0)}
+
+
 def _rectified(x):
     # Beside a scalar NumPy's maximum is twice as slow as beside an array.
     return np.maximum(x, _zeros(x.shape, x.dtype))
@@ -78,9 +86,10 @@ _BITS[8] = np.int64(-(1 << 63)), np.float64(1).view(np.int64)
 
 
 def _tail(x):
-    """|x|, Φ(-|x|) and exp(-x²/2) of a line."""
+    """|x|, up to where Φ(-|x|) is zero, Φ(-|x|) and exp(-x²/2) of a line."""
     a = np.abs(x)
-    e = np.multiply(x, x)
+    np.minimum(a, _END[x.itemsize], out=a)
+    e = np.multiply(a, a)
     e *= x.dtype.type(-0.5)
     np.exp(e, e)
     if x.itemsize > 4:
@@ -105,15 +114,16 @@ def _tail(x):
 def gelu(x):
     a, tail, _ = _tail(x)
     a *= tail
-    return np.subtract(_rectified(x), a, a)
+    np.subtract(_rectified(x), a, a)
+    return np.copysign(a, x, a)  # also of zeros
 
 
 @_in_blocks(25)
 def gelu_slope(x):
     """Φ(x) + xφ(x), from Φ(-|x|) and by symmetry: [x ≥ 0] - sign(x)·Φ(-|x|) + xφ(x)."""
-    _, tail, e = _tail(x)
+    a, tail, e = _tail(x)
     e *= x.dtype.type(_DENSITY)
-    e *= x
+    e *= np.copysign(a, x, a)
     sign, one = _BITS[x.itemsize]
     bits = x.view(sign.dtype)
     marks = np.bitwise_and(bits, sign)
@@ -129,57 +139,63 @@ def gelu_slope(x):
 _ROOT, _CUBIC = 0.7978845608028654, 0.044715
 
 
-def _inner_tanh(x):
-    """tanh(√(2/π)(x + 0.044715x³)) and x²."""
+def _inner_logistic(x):
+    """expit 2u = ½(1 + tanh u) for u = √(2/π)(x + 0.044715x³), and x²."""
     square = np.multiply(x, x)
-    u = square * x.dtype.type(_ROOT * _CUBIC)
-    u += x.dtype.type(_ROOT)
+    u = square * x.dtype.type(2 * _ROOT * _CUBIC)
+    u += x.dtype.type(2 * _ROOT)
     u *= x
-    return np.tanh(u, u), square
+    return _logistic(u), square
 
 
-@_in_blocks(8)
+@_in_blocks(9)
 def gelu_tanh(x):
-    th, _ = _inner_tanh(x)
-    th += x.dtype.type(1)
-    th *= x
-    th *= x.dtype.type(0.5)
-    return th
+    s, _ = _inner_logistic(_to_flat(x))
+    s *= _from_flat(x)
+    return s
 
 
 @_in_blocks(13)
 def gelu_tanh_slope(x):
-    th, du = _inner_tanh(x)
-    du *= x.dtype.type(3 * _ROOT * _CUBIC)
-    du += x.dtype.type(_ROOT)
+    """s + 2xu's(1 - s)."""
+    x = _to_flat(x)
+    s, du = _inner_logistic(x)
+    du *= x.dtype.type(6 * _ROOT * _CUBIC)
+    du += x.dtype.type(2 * _ROOT)
     du *= x
-    falling = np.multiply(th, th)
-    np.subtract(x.dtype.type(1), falling, falling)
-    du *= falling
-    du += th
+    du *= np.subtract(x.dtype.type(1), s)
     du += x.dtype.type(1)
-    du *= x.dtype.type(0.5)
+    du *= s
     return du
 
 
+def _from_flat(x):
+    return np.maximum(x, np.negative(_FLAT[x.itemsize]))
+
+
+def _to_flat(x):
+    return np.minimum(_from_flat(x), _FLAT[x.itemsize])
+
+
 def _logistic(x):
-    s = np.negative(x)
-    with np.errstate(over="ignore"):
-        np.exp(s, s)
-    s += x.dtype.type(1)
-    return np.divide(x.dtype.type(1), s, s)
+    """eˣ/(1 + eˣ), which keeps small results; from e⁶⁴ on it is 1."""
+    t = np.minimum(x, x.dtype.type(64))
+    with np.errstate(under="ignore"):
+        np.exp(t, t)
+    return np.divide(t, t + x.dtype.type(1), t)
 
 
-@_in_blocks(5)
+@_in_blocks(6)
 def silu(x):
     s = _logistic(x)
-    s *= x
+    s *= _from_flat(x)
     return s
 
 
-@_in_blocks(8)
+@_in_blocks(9)
 def silu_slope(x):
     """s + xs(1 - s)."""
+    x = _to_flat(x)
     s = _logistic(x)
     y = np.subtract(x.dtype.type(1), s)
     y *= x

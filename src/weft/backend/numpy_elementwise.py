@@ -71,6 +71,8 @@ def tanh(x):
 
 def power_scalar(x, n):
     """xⁿ; products for the small n that occur most, as pow costs fifty times as much."""
+    if _is_half(x):  # a product in between may be beyond a half type
+        return power_scalar(x.astype(np.float32), n).astype(x.dtype)
     if n == 3:
         return x * x * x
     if n == 4:
@@ -83,8 +85,6 @@ def power_scalar(x, n):
         return np.divide(1, np.square(x))
     if n == 0.5:
         return np.sqrt(x)
-    if _is_half(x):
-        return np.power(x.astype(np.float32), n).astype(x.dtype)
     return np.power(x, n)
 
 
@@ -257,7 +257,6 @@ def _of_order(name: str):
 
 
 beta = _special("beta")
-betainc = _special("betainc")
 betaln = _special("betaln")
 digamma = _special("psi")
 entr = _special("entr")
@@ -286,7 +285,6 @@ ndtr = _special("ndtr")
 ndtri = _special("ndtri")
 polygamma = _special("polygamma")
 rel_entr = _special("rel_entr")
-sinc = _special("sinc")
 xlog1py = _special("xlog1py")
 xlogy = _special("xlogy")
 y0 = _special("y0")
@@ -297,7 +295,22 @@ bessel_ie = _of_order("ive")
 bessel_j = _of_order("jv")
 spherical_j = _of_order("spherical_jn")
 
-_special_expit = _special("expit")
+
+def _by_double(name: str):
+    """scipy.special's function in double precision, where single precision loses too much."""
+    kernel = _special(name)
+
+    def wide(*args):
+        dtype = _dtype_among(args)
+        if dtype.char != "f" and dtype not in HALF:
+            return kernel(*args)
+        return kernel(*[np.asarray(a, dtype).astype(np.float64) for a in args]).astype(dtype)
+
+    return wide
+
+
+betainc = _by_double("betainc")  # in single precision infinite where it is nearly zero
+sinc = _by_double("sinc")  # πx loses what sin πx depends on
 
 
 # Up to here SciPy's one slow loop is as quick as four quick ones.
@@ -306,11 +319,12 @@ _FEW = 64
 
 def expit(x):
     if x.dtype.char not in "fd":
-        return _special_expit(x)
+        return expit(x.astype(np.float32)).astype(x.dtype) if _is_half(x) else _scipy("expit")(x)
     if x.size <= _FEW:
-        return _scipy("expit")(x)
-    one = _point(1, x.dtype)
-    t = np.negative(x)
+        y = _scipy("expit")(x)
+        if np.count_nonzero(y) == x.size:  # e⁻ˣ has not overflowed
+            return y
+    # eˣ/(1 + eˣ) keeps small results; from e⁶⁴ on it is 1.
+    t = np.asarray(np.minimum(x, _point(64, x.dtype)))
     quietly(np.exp, t, t)
-    np.add(t, one, t)
-    return np.divide(one, t, t)
+    return np.divide(t, np.add(t, _point(1, x.dtype)), t)

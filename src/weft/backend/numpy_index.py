@@ -134,7 +134,8 @@ def slice_(x, index):
 
 
 def unslice(x, index, shape, fill=0):
-    out = np.full(shape, fill, x.dtype) if fill else np.zeros(shape, x.dtype)
+    nothing = fill == 0 and not np.signbit(fill.real)
+    out = np.zeros(shape, x.dtype) if nothing else np.full(shape, fill, x.dtype)
     out[_key(index)] = x
     return out
 

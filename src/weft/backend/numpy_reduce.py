@@ -385,7 +385,12 @@ def _topk_by_partition(x, k, axis, largest):
     at = range(n - k, n) if largest else range(k)
     found = np.argpartition(x, n - k if largest else k - 1, axis=axis)
     found = np.sort(np.take(found, at, axis), axis=axis)
-    order = argsort(np.take_along_axis(x, found, axis), axis, largest)
+    values = np.take_along_axis(x, found, axis)
+    worst = (np.minimum if largest else np.maximum).reduce(values, axis=axis, keepdims=True)
+    if np.count_nonzero(x == worst) > np.count_nonzero(values == worst) or (values != values).any():
+        # Equals of the last one are left out: the first of them are to be in.
+        return np.take(argsort(x, axis, largest), range(k), axis)
+    order = argsort(values, axis, largest)
     return np.take_along_axis(found, order, axis)
 
 

@@ -35,6 +35,7 @@ _FAMILIES = (
 TO_TORCH = {d: getattr(torch, d.name) for d in dtypes.ALL}
 FROM_TORCH = {t: d for d, t in TO_TORCH.items()}
 dtypes.RAW_COMPLEX.update((torch.complex64, torch.complex128))
+dtypes.RAW_BOOLEANS.add(torch.bool)
 
 
 def __getattr__(attribute: str):

@@ -59,7 +59,7 @@ def slice_(x, index):
 
 def unslice(x, index, shape, fill=0):
     key, backwards = _key(index)
-    out = x.new_full(shape, fill) if fill else x.new_zeros(shape)
+    out = x.new_full(shape, fill)
     out[key] = x.flip(backwards) if backwards else x
     return out
 

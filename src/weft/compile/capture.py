@@ -204,6 +204,10 @@ class Capture(Staging):
         """Whether this is a tensor from outside, and no constant that was made in the function."""
         return id(tensor) not in self._made and id(tensor._data) not in self._raws
 
+    def makes(self, tensor) -> bool:
+        """Whether a tensor is a value of the program, made at each call."""
+        return tensor.__class__ not in GROUND or not self.found(tensor)
+
     def note(self, tensor) -> None:
         """A tensor that is made in the function: the same at each call, until it is changed."""
         if tensor.__class__ in GROUND:

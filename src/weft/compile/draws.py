@@ -23,6 +23,24 @@ def streams_of(capture) -> dict[int, "Stream"]:
     return capture.kept(("random streams",), dict)
 
 
+class Reserved:
+    """What a call reserves of random streams: given back if it fails."""
+
+    def __init__(self, places: list[Words]):
+        self.generators = list({id(p.generator): p.generator for p in places}.values())
+        self.starts = [g.here() for g in self.generators]
+        self.ends = self.starts
+
+    def end(self) -> None:
+        """All has been reserved."""
+        self.ends = [g.here() for g in self.generators]
+
+    def give_back(self) -> None:
+        """Go back, where nobody else has drawn since."""
+        for g, start, end in zip(self.generators, self.starts, self.ends, strict=True):
+            g.rewind(start, end)
+
+
 class StepWords(Words):
     """The keys and counters of one draw of a loop's body."""
 

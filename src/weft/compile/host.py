@@ -33,7 +33,7 @@ class Host:
         return self.decided("the truth", bool)
 
     def __float__(self) -> float:
-        return self.decided("the value", float)
+        return float(self.__weft_value__())
 
     def __int__(self) -> int:
         return self.decided("the integer part", int)
@@ -48,16 +48,21 @@ class Host:
         return self.decided("the integer part", int)
 
     def __hash__(self) -> int:
-        return hash(self.decided("the value", lambda v: v))
+        return hash(self.__weft_value__())
 
     def __str__(self) -> str:
-        return str(self.decided("the value", lambda v: v))
+        return str(self.__weft_value__())
 
     def __format__(self, spec: str) -> str:
-        return format(self.decided("the value", lambda v: v), spec)
+        return format(self.__weft_value__(), spec)
 
     def __repr__(self) -> str:
         return f"<{self.label} of each call>"
+
+    def __weft_value__(self):
+        """The number now, for what is made for one value; another one makes another program."""
+        self.decided("the value", repr)  # which tells -0.0 from 0.0, and finds NaN the same
+        return self.read()
 
     def __weft_number__(self, dtype):
         """The number as a tensor."""
@@ -72,7 +77,7 @@ class Host:
         made = Host(self.staging, label, lambda: ufunc(*[read() for read in reads]))
         dtype = np.asarray(made.read()).dtype
         if dtype.kind != "f":
-            return made.decided("the value", lambda v: v)
+            return made.__weft_value__()
         return self.staging.number(made, dtype)
 
 

@@ -3,6 +3,7 @@
 import numpy as np
 
 from ..core.backends import BACKENDS, KERNELS
+from ..core.dispatch import beside_bfloat16
 from ..graph.graph import Graph, Literal
 
 
@@ -15,6 +16,7 @@ def interpret(graph: Graph, values: list[np.ndarray]) -> list[np.ndarray]:
     with numpy_.quiet():
         for k, e in enumerate(graph.equations):
             operands = [held[i] if _is_value(i) else i.value for i in e.inputs]
+            operands = beside_bfloat16(e.op, operands)
             kernel = KERNELS[e.op][np.ndarray]
             z = kernel(operands, *e.static) if e.op.arity is None else kernel(*operands, *e.static)
             for i, v in zip(e.outputs, (z,) if e.op.outputs == 1 else z, strict=True):

@@ -53,6 +53,9 @@ def compile(
     inside another compiled function, the function itself runs, and becomes part of what is around
     it.
 
+    Of a module it makes a module that shares everything with the first (parameters, buffers,
+    modes, hooks, attributes) and whose calls are compiled.
+
     >>> import weft as wf
     >>> @wf.compile
     ... def f(x):
@@ -67,7 +70,10 @@ def compile(
             static_argnames=static_argnames,
             max_variants=max_variants,
         )
-    return Compiled(f, static_argnums, static_argnames, max_variants)
+    inner: Any = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
+    programs = Compiled(inner, static_argnums, static_argnames, max_variants)
+    view = getattr(type(inner), "__weft_compiled__", None)
+    return programs if view is None else view(inner, programs)
 
 
 # Those that there are, so that a forked child can free their locks.

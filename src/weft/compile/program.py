@@ -14,9 +14,11 @@ from ..core.value import RESULT, aval_of, wrap
 from ..graph.graph import Graph
 from .arguments import is_flat
 from .derivative import Derivative
+from .draws import Reserved
 from .gradients import Gradients, Replaced
 from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
 from .reads.watch import Watch
+from .results import Opened
 from .runtime import Executable
 from .stored import finished
 from .timing import stage, timed
@@ -36,7 +38,7 @@ def rebuilder(structure, which: list[int]) -> Callable[[list], Any]:
 
     which  where each leaf is among those that are given, each once
     """
-    if which != list(range(len(which))):
+    if which != list(range(len(which))) or isinstance(structure, Opened):
         return lambda made: structure.unflatten([made[k] for k in which])
     if structure.is_leaf():
         return alone
@@ -115,6 +117,7 @@ class Program:
         self._arguments = [(k, p.position) for k, p in placed if isinstance(p, Argument)]
         self._slots = [(k, p.get) for k, p in placed if isinstance(p, Slot)]
         self._others = [(k, p) for k, p in placed if isinstance(p, Gradient | Number | Words)]
+        self._words = [p for p in self.places if isinstance(p, Words)]
         self._given = [w for w in self.writes if w[0] not in self.donated]
         self._found = {id(p.tensor) for _, p in self._captured}
         self._changes = bool(self.writes or self.replaced or self.after)
@@ -232,9 +235,25 @@ class Program:
     # Calls
 
     def __call__(self, call: Call) -> Any:
+        if not self._words:
+            return self._called(call, self._gathered)
+        reserved = Reserved(self._words)
+
+        def gathered(call: Call) -> list[np.ndarray]:
+            values = self._gathered(call)
+            reserved.end()
+            return values
+
+        try:
+            return self._called(call, gathered)
+        except BaseException:
+            reserved.give_back()
+            raise
+
+    def _called(self, call: Call, gathered: Callable[[Call], list[np.ndarray]]) -> Any:
         for prepare in self.before:
             prepare()
-        values, gradients, run = self._gathered(call), self._gradients, self.executable
+        values, gradients, run = gathered(call), self._gradients, self.executable
         room = None if gradients is None else gradients.room()
         ending = _Ending(self, call, values, room)
         return run.run(values, room, ending) if self._changes else ending.finish(run.run(values))

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import errors
 from ..core.backends import BACKENDS, KERNELS
+from ..core.dispatch import beside_bfloat16
 from ..core.explain import explained
 from ..core.origin import line_of
 from ..graph.graph import Literal
@@ -371,7 +372,7 @@ def _constant(value) -> np.ndarray:
 
 
 def _library(step: LibraryStep, operands: list) -> tuple:
-    op = step.op
+    op, operands = step.op, list(beside_bfloat16(step.op, operands))
     kernel, given = KERNELS[op][np.ndarray], (operands,) if op.arity is None else operands
     try:
         with BACKENDS[np.ndarray].quiet():

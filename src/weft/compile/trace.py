@@ -7,7 +7,6 @@ from typing import Any
 from weakref import ref
 
 import numpy as np
-import optree
 
 from .. import errors
 from ..core.box import Level
@@ -15,7 +14,7 @@ from ..core.node import Leaf, Node
 from ..core.settings import changed
 from ..core.value import GROUND, TENSORS, aval_of, wrap
 from ..graph.staged import Staged, leaked, refreshed
-from .arguments import NUMBER, SAME, TENSOR, Taken, is_whole
+from .arguments import NUMBER, SAME, TENSOR, Taken
 from .capture import Capture, Draws, gradient_node
 from .derivative import derived
 from .gradients import Replaced
@@ -32,6 +31,7 @@ from .program import (
 )
 from .reads.frames import watched_frames
 from .reads.watch import Watch
+from .results import flatten
 
 
 def trace(name: str, f: Callable, taken: Taken) -> Program:
@@ -103,7 +103,7 @@ class _Outputs:
 
 def _finished(capture: Capture, out, arguments: list[_Argument], taken: Taken) -> Program:
     outputs = _Outputs(capture)
-    leaves, structure = optree.tree_flatten(out, is_leaf=is_whole)
+    leaves, structure = flatten(capture.name, out, capture.makes)
     which, leaves = _each_once(leaves)
     made = [_returned(capture, outputs, leaf, arguments) for leaf in leaves]
     writes = _changed_places(capture, outputs)

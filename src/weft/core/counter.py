@@ -128,6 +128,17 @@ class Generator:
             if (self.key, self.nonce, self.position) == here:
                 self.position = position
 
+    def here(self) -> tuple[int, int, int]:
+        """The stream and its position."""
+        with _LOCK:
+            return self.key, self.nonce, self.position
+
+    def rewind(self, start: tuple[int, int, int], end: tuple[int, int, int]) -> None:
+        """Go back to where it was before a draw, if it is where the draw left it."""
+        with _LOCK:
+            if (self.key, self.nonce, self.position) == end and start[:2] == end[:2]:
+                self.position = start[2]
+
     def fork(self, name: str | int) -> "Generator":
         """The stream of this name: the same for equal names, whatever has been drawn before."""
         if not isinstance(name, str | Integral):

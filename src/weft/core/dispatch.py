@@ -15,6 +15,7 @@ from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
 from .explain import explained, explained_above
 from .node import Extra, Node, Severed, ids
+from .numbers import plain_in, unwrapped
 from .op import Op, Partials, saves
 from .origin import INTERNAL, user_frame
 from .settings import current
@@ -89,7 +90,7 @@ def _applied(op: Op, args: Sequence, static: tuple, public: bool):
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
-        args = settings.staging.lifted(args)
+        args, static = settings.staging.lifted(args), plain_in(static)
     if autocast is not None and (public or any([a.__class__ in TENSORS for a in args])):
         return _apply_cast(op, args, static, public, autocast)
     raws, cls = settled(op, args)
@@ -103,6 +104,8 @@ def _applied(op: Op, args: Sequence, static: tuple, public: bool):
         cls = common_backend(op, raws)
         if cls is None:  # Python scalars only
             args = harmonise(op, [above.adopt(a) for a in args])
+            if any([a.__class__ in BOXED for a in args]):  # written down
+                return _climb(op, args, static, public)
             raws = [a._data for a in args]
             cls = type(raws[0])
     kernel = KERNELS[op][cls]
@@ -216,6 +219,8 @@ def settled(op: Op, args):
                 return raws, None
         if op.floating and not inexact(raws[picked[0]]):
             return raws, None
+        if op.integral and dtype in dtypes.RAW_BOOLEANS:
+            return raws, None
     return raws, first.__class__
 
 
@@ -267,6 +272,8 @@ def _lift(x, device):
         return x
     if type(x) in BOXES:
         return wrap(x)
+    if isinstance(x, int | float | complex) and not isinstance(x, generic):
+        return unwrapped(x)
     return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 
@@ -291,8 +298,7 @@ def harmonise(op: Op, args: list) -> list:
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:
             common = dtypes.with_scalar(common, args[i])
-    if op.floating and not dtypes.is_inexact(common):
-        common = dtypes.default_float()
+    common = _least(op, common)
     backend = BACKENDS[type(args[arrays[0]]._data)]
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:
@@ -300,6 +306,13 @@ def harmonise(op: Op, args: list) -> list:
         elif type(args[i]) in TENSORS and args[i].dtype != common:
             args[i] = above.cast(args[i], common)
     return args
+
+
+def _least(op: Op, dtype):
+    """The dtype that a row computes arguments of this one in."""
+    if op.floating and not dtypes.is_inexact(dtype):
+        return dtypes.default_float()
+    return dtypes.int8 if op.integral and dtype is dtypes.bool_ else dtype
 
 
 def _number(op: Op, xp, common, value):

@@ -92,8 +92,9 @@ def is_inexact(dtype: np.dtype) -> bool:
     return dtype in REAL or dtype in COMPLEX
 
 
-# Complex dtypes as the raw arrays name them; a backend adds its own.
+# Complex dtypes, and booleans, as the raw arrays name them; a backend adds its own.
 RAW_COMPLEX: set = set(COMPLEX)
+RAW_BOOLEANS: set = {bool_}
 
 
 def is_complex(dtype) -> bool:

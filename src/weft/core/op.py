@@ -70,6 +70,7 @@ class Op:
     spell      further public names
     promote    arguments cast to a common dtype; None: all of them
     floating   integers are first made floats
+    integral   booleans are first made integers, of 8 bits as NumPy has it
     static     whether promoted arguments are followed by static parameters
     recast     the result's dtype may differ from the arguments'
     outputs    how many arrays it returns, `tracked` which of them carry a derivative
@@ -93,6 +94,7 @@ class Op:
     spell: tuple[str, ...] = ()
     promote: tuple[int, ...] | None = ()
     floating: bool = False
+    integral: bool = False
     static: bool = False
     recast: bool = False
     outputs: int = 1

@@ -9,6 +9,7 @@ from .box import BOXES, Box, install_box
 from .settings import current
 
 _new = object.__new__
+_SCALARS = frozenset(d.type for d in dtypes.ALL)
 
 
 class Value:
@@ -46,8 +47,14 @@ def install_level(kind: type[Box], tensor: type) -> None:
 
 
 def wrap(data, node=None) -> Any:
-    """A tensor around a raw array or a box."""
-    t = _new(BOXES[data.__class__] if data.__class__ in BOXES else RESULT[0])
+    """A tensor around a raw array or a box; NumPy's scalars, its 0-d results, are made arrays."""
+    cls = data.__class__
+    if cls in BOXES:
+        t = _new(BOXES[cls])
+    else:
+        t = _new(RESULT[0])
+        if cls in _SCALARS:
+            data = BACKENDS[cls].whole(data)
     t._data = data
     t._node = node
     t._share = None

@@ -10,6 +10,7 @@ from ..array.make import zeros_like
 from ..core import dtypes
 from ..transform.backward import HookHandle
 from . import tree
+from .compiled import compiled
 from .convert import convert
 from .registry import Registry
 from .state import LoadedKeys, load
@@ -50,6 +51,10 @@ class Module(Registry):
         tree.register(cls)
 
     # Calling
+
+    def __weft_compiled__(self, programs):
+        """What `wf.compile` makes of the module: one that is called by these programs."""
+        return compiled(self, programs)
 
     def __call__(self, *args, **kwargs):
         own = self.__dict__

@@ -5,6 +5,7 @@ from ..array.arguments import boxed
 from ..array.inplace import copy_
 from ..array.make import ones, tensor, zeros
 from ..core import dtypes
+from ..core.settings import current
 from ..transform.checkpoint import replaying
 from . import functional as F
 from . import init
@@ -99,12 +100,14 @@ class _BatchNorm(_Running):
         own = self.training or self.running_mean is None
         return F.batch_norm(x, *kept, self.weight, self.bias, own, share, self.eps)
 
-    def _count(self) -> float:
-        """Count a batch; the share that it gets in the statistics."""
+    def _count(self):
+        """Count a batch; the share that it gets in the statistics, in a program as a tensor."""
         if not replaying():
             copy_(self.num_batches_tracked, self.num_batches_tracked + 1)
         if self.momentum is not None:
             return self.momentum
+        if current.get().staging is not None:
+            return 1 / self.num_batches_tracked.to(dtypes.float64)
         return 1 / self.num_batches_tracked.item()
 
 

@@ -83,7 +83,7 @@ def take_apart(module, is_leaf: Callable = is_differentiable) -> tuple[list, Ske
     numbers = {id(m): k for k, m in enumerate(modules)} | {id(None): None}
     cells = [
         Cell(
-            type(m),
+            getattr(m, "_uncompiled", type(m)),
             dict(vars(m)),
             tuple(tuple(slot(n, x) for n, x in vars(m)[store].items()) for store in _TENSOR_STORES),
             tuple((name, numbers[id(child)]) for name, child in m._modules.items()),

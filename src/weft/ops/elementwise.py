@@ -8,6 +8,7 @@ from .. import errors
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import KERNELS, PYTHON_SCALARS
+from ..core.dispatch import above
 from ..core.value import TENSORS, aval_of
 from .batching import Along, pointwise
 
@@ -74,17 +75,22 @@ divide = elementwise(
     sample=samples.quotients,
 )
 
-floor_divide = elementwise("floor_divide", [0, 0], spell=("floordiv",), sample=samples.steps)
+floor_divide = elementwise(
+    "floor_divide", [0, 0], integral=True, spell=("floordiv",), sample=samples.steps
+)
 remainder = elementwise(
     "remainder",
     [1, unbounded(lambda _y, a, b: -floor_divide(a, b))],
+    integral=True,
     spell=("mod",),
     sample=samples.steps,
 )
 
 negative = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
 positive = elementwise("positive", [1], sample=samples.unary)
-square = single("square", [times(lambda t, _y, x: t * (x + x))], sample=samples.squares)
+square = single(
+    "square", [times(lambda t, _y, x: t * (x + x))], integral=True, sample=samples.squares
+)
 reciprocal = single(
     "reciprocal",
     [unbounded(times(lambda t, _y, x: -t / (x * x)))],
@@ -114,14 +120,23 @@ def _check_exponent(dtype: np.dtype, n: int) -> None:
         )
 
 
+def beside_integer(x):
+    """Booleans beside a Python integer are integers, as in sums; anything else as it is."""
+    if x.__class__ in TENSORS and x._data.dtype in dtypes.RAW_BOOLEANS:
+        return above.cast(x, dtypes.int64)
+    return x
+
+
 def power_scalar(x, n):
     """xⁿ for a Python scalar n."""
     if n.__class__ is not int:
         whole = x.__class__ in TENSORS and not dtypes.is_inexact(x.dtype)
         if n.__class__ is not float or whole:
             return pow_(x, n)
-    elif not 0 <= n < 128:
-        _check_exponent(aval_of(x).dtype, n)
+    else:
+        x = beside_integer(x)
+        if not 0 <= n < 128:
+            _check_exponent(aval_of(x).dtype, n)
     return square(x) if n == 2 else _power(x, n)
 
 
@@ -142,6 +157,7 @@ def _pow_growth(y, x, _p):
 pow_ = single(
     "pow",
     [unbounded(_pow_slope), unbounded(_pow_growth)],
+    integral=True,
     spell=("power",),
     sample=samples.powers,
 )
@@ -397,6 +413,7 @@ def _limits(dtype: np.dtype, lo, hi) -> tuple:
 def clip(x, lo=None, hi=None):
     """x limited to [lo, hi]: arrays, Python scalars or None; hi wins where lo > hi."""
     if lo.__class__ is int or hi.__class__ is int:
+        x = beside_integer(x)
         lo, hi = _limits(x.dtype, lo, hi)
     kinds = [type(bound) for bound in (lo, hi) if bound is not None]
     if all(k is int or (k is float and dtypes.is_inexact(x.dtype)) for k in kinds):

@@ -19,14 +19,15 @@ def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
     )
 
 
-def _bitwise(name: str, sample, spell: tuple[str, ...] = ()):
+def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = False):
     """A row on the bits of integers or booleans."""
-    shape = elementwise_shape(name, False)
+    shape = elementwise_shape(name, False, integral=integral)
     return undifferentiated(
         name,
         shape=shape,
         arity=2,
         promote=(0, 1),
+        integral=integral,
         spell=spell,
         batch=pointwise,
         sample=sample,
@@ -54,10 +55,10 @@ bitwise_and = _bitwise("bitwise_and", samples.bits)
 bitwise_or = _bitwise("bitwise_or", samples.bits)
 bitwise_xor = _bitwise("bitwise_xor", samples.bits)
 bitwise_left_shift = _bitwise(
-    "bitwise_left_shift", samples.integers((-8, 8), (0, 8)), spell=("left_shift",)
+    "bitwise_left_shift", samples.integers((-8, 8), (0, 8)), ("left_shift",), integral=True
 )
 bitwise_right_shift = _bitwise(
-    "bitwise_right_shift", samples.integers((-64, 64), (0, 8)), spell=("right_shift",)
+    "bitwise_right_shift", samples.integers((-64, 64), (0, 8)), ("right_shift",), integral=True
 )
 bitwise_invert = undifferentiated(
     "bitwise_invert",

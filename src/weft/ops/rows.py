@@ -29,7 +29,7 @@ def on_demand(pull: Callable) -> Callable:
     return pull
 
 
-def elementwise_shape(name: str, floating: bool, out: str = "same"):
+def elementwise_shape(name: str, floating: bool, out: str = "same", integral: bool = False):
     """The shape rule of broadcasting operations; `out` is same, real or bool."""
 
     def shape(*args):
@@ -42,6 +42,8 @@ def elementwise_shape(name: str, floating: bool, out: str = "same"):
                 dtype = dtypes.scalar_result(a.dtype, dtype)
         if floating and not dtypes.is_inexact(dtype):
             dtype = dtypes.default_float()
+        elif integral and dtype is dtypes.bool_:
+            dtype = dtypes.int8
         if out == "bool":
             dtype = dtypes.bool_
         elif out == "real":
@@ -58,6 +60,7 @@ def elementwise(
     arity: int | None = None,
     compute: Callable | None = None,
     floating: bool = False,
+    integral: bool = False,
     keep: Callable | None = None,
     out: str = "same",
     promote: tuple[int, ...] | None = None,
@@ -73,11 +76,12 @@ def elementwise(
     op = Op(
         name,
         compute,
-        elementwise_shape(name, floating, out),
+        elementwise_shape(name, floating, out, integral),
         rule,
         n,
         promote=tuple(range(n)) if promote is None else promote,
         floating=floating,
+        integral=integral,
         recast=out != "same",
         **row,
     )

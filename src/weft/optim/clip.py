@@ -7,6 +7,7 @@ of gradients or of (id, parameter, gradient) triples, whose items are replaced.
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
+from numbers import Real
 from typing import Any
 
 from .. import errors
@@ -15,6 +16,7 @@ from ..array.parameter import Parameter
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXED
+from ..core.numbers import plain
 from ..core.settings import current
 from ..core.value import TENSORS, seen, wrap
 from ..ops.elementwise import clip, maximum, sqrt, where
@@ -54,7 +56,7 @@ def clip_grad_norm(
     check_limit("clip_grad_norm", "max_norm", max_norm)
     held = gathered("clip_grad_norm", grads)
     if current.get().staging is not None:
-        return staged.limited(held, max_norm, norm_type, error_if_nonfinite)
+        return staged.limited(held, max_norm, plain(norm_type), error_if_nonfinite)
     total = global_norm([h.grad for h in held], norm_type)
     if not isfinite(total) and error_if_nonfinite:
         raise errors.AnomalyError(_culprits(held, total, norm_type))
@@ -81,6 +83,7 @@ def _limit(held: list[Held], max_norm: float, total: float) -> None:
 def clip_grad_value(grads, clip_value: float) -> None:
     """Limit every element of the gradients to [−clip_value, clip_value]."""
     check_limit("clip_grad_value", "clip_value", clip_value)
+    clip_value = plain(clip_value)
     for h in gathered("clip_grad_value", grads):
         if dtypes.is_complex(h.grad.dtype):
             raise errors.DTypeError(
@@ -96,13 +99,14 @@ def clip_grad_adaptive(grads, clip_factor: float = 0.01, eps: float = 1e-3, *, p
     long. A map or a list of gradients needs `params`, the parameters in its order.
     """
     check_limit("clip_grad_adaptive", "clip_factor", clip_factor)
+    clip_factor, eps = plain(clip_factor), plain(eps)
     held = gathered("clip_grad_adaptive", grads, params)
     for h in held:
         if h.param is None:
             raise errors.ArgumentError("clip_grad_adaptive: which parameters? Give params=")
-        xp = BACKENDS[type(h.grad._data)]
-        with xp.quiet():
-            length = _unit_norms(seen(h.grad)._data)
+        grad = seen(h.grad)._data
+        with BACKENDS[type(grad)].quiet():
+            length = _unit_norms(grad)
             limit = maximum(_unit_norms(seen(h.param)._data), eps) * clip_factor
             # Not where the length is NaN or infinite: such a gradient stays as it is.
             scale = where((length > limit) & (length < inf), limit / length, 1.0)
@@ -130,9 +134,14 @@ class GradientClipper:
 
 
 def global_norm(grads, norm_type: float = 2.0) -> float:
-    """The norm of all gradients as one vector; infinite or NaN if one of them is."""
+    """The norm of all gradients as one vector; infinite or NaN if one of them is.
+
+    In a function that is being compiled the norm is a tensor.
+    """
     if not norm_type > 0:
         raise errors.ArgumentError(f"norm: norm_type={norm_type}, expected a number > 0")
+    if current.get().staging is not None:
+        return staged.norm_of([g for g in grads if g is not None], plain(norm_type))
     return common_norm([array_norm(g._data, norm_type) for g in grads if g is not None], norm_type)
 
 
@@ -189,7 +198,7 @@ def _unit_norms(raw):
 
 def check_limit(what: str, name: str, value) -> None:
     """Refuse what is no number ≥ 0."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise errors.DTypeError(f"{what}: {name} is a {type(value).__name__}, expected a number")
     if not value >= 0:
         raise errors.ArgumentError(f"{what}: {name}={value}, expected a number ≥ 0")

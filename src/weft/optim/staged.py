@@ -240,15 +240,7 @@ def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: b
     """`clip_grad_norm` written down; the norm is a tensor in double precision."""
     if error_if_nonfinite:
         refuse_staging("clip_grad_norm(error_if_nonfinite=True)", "look at the norm outside of it")
-    if not held:
-        return asarray(0.0, dtype=dtypes.float64)
-    with no_grad():
-        sizes = [abs_(h.grad.detach()).to(dtypes.float64) for h in held]
-        if norm_type == inf:
-            total = _joined(amax, [x for x in sizes if x.size])
-        else:
-            powers = [x * x if norm_type == 2 else x**norm_type for x in sizes]
-            total = _joined(sum_, powers) ** (1.0 / norm_type)
+    total = norm_of([h.grad for h in held], norm_type)
     limit(held, max_norm, total)
     return total
 
@@ -276,11 +268,17 @@ def rescaled(held: list, factor):
         return norm_of(multiply(held, factor))
 
 
-def norm_of(gradients: list):
+def norm_of(gradients: list, norm_type: float = 2.0):
     """`global_norm` written down."""
+    sizes = [abs_(g.detach()).to(dtypes.float64) for g in gradients if g.size]
+    if not sizes:
+        return asarray(0.0, dtype=dtypes.float64)
     with no_grad():
-        sizes = [abs_(g.detach()).to(dtypes.float64) for g in gradients]
-        return _joined(sum_, [x * x for x in sizes]).sqrt()
+        if norm_type == inf:
+            return _joined(amax, sizes)
+        if norm_type == 2:
+            return _joined(sum_, [x * x for x in sizes]).sqrt()
+        return _joined(sum_, [x**norm_type for x in sizes]) ** (1.0 / norm_type)
 
 
 def _joined(reduce: Callable, arrays: list):

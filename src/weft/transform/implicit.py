@@ -15,9 +15,11 @@ from ..array.tensor import Tensor
 from ..backend.device import as_numpy
 from ..core.backends import BACKENDS
 from ..core.box import ground
+from ..core.call import caller
 from ..core.origin import here
-from ..core.settings import changed
+from ..core.settings import changed, current
 from ..core.value import TENSORS
+from ..graph.guard import GUARD
 from ..ops.structural import reshape
 from . import solvers, trees
 from .functional import grad, jvp
@@ -27,6 +29,7 @@ from .solution import equilibrium
 from .trace import trace_of
 
 __all__ = ["argmin", "fixed_point", "root"]
+_guarded = caller(GUARD, public=True)
 
 
 def root(
@@ -179,20 +182,31 @@ class _Task:
         with changed(grad=False), BACKENDS[ndarray].quiet():
             if solver is None:
                 x, good, size = solution(x0, constant)
-                self._check(good, size)
+                x = self._checked(x, good, size)
             else:
                 tree = solver(lambda x: f(x, *constant), self.packing.tree(x0))
                 x = self.packing.vector(_stopped(tree), "the solver's result")
                 if self._tol is not None:
                     size = solvers.size(residual(x, constant).detach())
-                    self._check(size <= self._tol, size)
+                    x = self._checked(x, size <= self._tol, size)
         traced = trace_of(self.what, lambda x: residual(x, args), [x], lambda leaves: leaves)
         program, found = closed(traced, here_only=True)
         problem = Equilibrium(self.what, self._line, program)
         return self.packing.tree(equilibrium([x, *found], problem))
 
-    def _check(self, good: Tensor, size: Tensor) -> None:
-        reached = as_numpy(ground(good))
+    def _checked(self, x: Tensor, good: Tensor, size: Tensor) -> Tensor:
+        """x, if it is a solution; in a program that is seen at each call."""
+        if current.get().staging is not None:
+            message = (
+                f"{self.what} (called at {self._line}): not solved to the tolerance "
+                f"{self.tolerance:.3g}; start nearer to the solution (x0), or allow more max_steps "
+                "or a larger tol"
+            )
+            return _guarded(x, good.all(), message, errors.ConvergenceError)
+        self._check(as_numpy(ground(good)), size)
+        return x
+
+    def _check(self, reached: ndarray, size: Tensor) -> None:
         if not reached.all():
             worst = float(as_numpy(ground(size)).max())
             if worst <= self.tolerance:

@@ -77,7 +77,9 @@ def power_scalar(x: Value, n: int | float) -> Value:
 
 
 def clip(x: Value, lo: float | None, hi: float | None) -> Value:
-    """x between bounds; NaN stays, and so does an upper bound below the lower one."""
+    """x between bounds; NaN stays, also of a bound, and an upper bound below the lower one wins."""
+    if any([bound is not None and math.isnan(bound) for bound in (lo, hi)]):
+        return x.same(math.nan)
     if lo is not None:
         x = (x < lo).choose(x.same(lo), x)
     return x if hi is None else (x > hi).choose(x.same(hi), x)
@@ -143,10 +145,17 @@ def entr(x: Value) -> Value:
     return (x < 0.0).choose(x.same(-math.inf), y)
 
 
+def _log_quotient(x: Value, y: Value) -> Value:
+    """log(x/y) of positive numbers, near 1 and beyond the range of quotients too."""
+    q = x / y
+    normal = ((q > 1e-300) & (q < 1e300)).choose(log(q), log(x) - log(y))
+    return ((q > 0.5) & (q < 2.0)).choose(log1p((x - y) / y), normal)
+
+
 def rel_entr(x: Value, y: Value) -> Value:
     inside = (x > 0.0) & (y > 0.0)
     edge = (x.equals(0.0) & (y >= 0.0)).choose(x.same(0.0), x.same(math.inf))
-    z = inside.choose(x * log(x / y), edge)
+    z = inside.choose(x * _log_quotient(x, y), edge)
     return x.compare("uno", y).choose(x + y, z)
 
 
@@ -188,6 +197,7 @@ EMITTERS: dict[str, Callable[..., Value]] = {
     "floor_divide": floor_divide,
     "remainder": remainder,
     "negative": lambda x: -x,
+    "positive": lambda x: x,
     "square": lambda x: x.joined("mul", x),
     "reciprocal": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / x.intrinsic("sqrt"),

@@ -64,7 +64,7 @@ MIXED: dict[str, Callable[..., Value]] = {
     "logical_or": _logical(lambda a, b: a | b),
     "logical_xor": _logical(lambda a, b: a ^ b),
     "logical_not": _logical(lambda a: ~a),
-    **dict.fromkeys(("cast", "alias", "copy", "detach", "positive", "conj", "real"), _pass),
+    **dict.fromkeys(("cast", "alias", "copy", "detach", "conj", "real"), _pass),
 }
 # Predicates of integers, which are all finite.
 _FINITE = {"isnan": False, "isinf": False, "isfinite": True}

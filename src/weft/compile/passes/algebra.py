@@ -135,6 +135,8 @@ def _where(b: Builder, e: Equation) -> Replacement:
 def _itself(b: Builder, e: Equation) -> Replacement:
     """What is the same value under another name; of complex numbers only some rows are."""
     (x,) = e.inputs
+    if e.op.name == "positive" and b.dtype(x) == dtypes.bool_:
+        return None  # the backend refuses it
     real = not dtypes.is_complex(b.dtype(x))
     return (x,) if real or e.op.name in ("alias", "detach", "copy", "positive") else None
 

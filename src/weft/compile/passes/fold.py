@@ -7,6 +7,7 @@ import numpy as np
 
 from ...core.aval import Aval
 from ...core.backends import BACKENDS, KERNELS
+from ...core.dispatch import beside_bfloat16
 from ...errors import WeftError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import nested
@@ -61,11 +62,8 @@ def _grows(known: list, made: tuple[Aval, ...]) -> bool:
 
 
 def _computed(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[int, ...]:
-    """The results as constants, by the backend's kernel.
-
-    NumPy widens bfloat16 beside a Python number; results have the dtype that the row says.
-    """
-    kernel = KERNELS[e.op][np.ndarray]
+    """The results as constants, by the backend's kernel, in the dtype that the row says."""
+    kernel, known = KERNELS[e.op][np.ndarray], list(beside_bfloat16(e.op, known))
     with BACKENDS[np.ndarray].quiet():
         z = kernel(known, *e.static) if e.op.arity is None else kernel(*known, *e.static)
         zs = [BACKENDS[np.ndarray].whole(v) for v in ((z,) if e.op.outputs == 1 else z)]

@@ -244,10 +244,10 @@ def _padded(x, labels, counts):
     if labels.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
         raise errors.DTypeError(f"ctc_loss: targets of dtype {labels.dtype}; expected integers")
     labels = cast(labels, dtypes.int64)
-    if labels.ndim == 2 or x.shape[0] == 1:
-        return (
-            reshape(labels, (x.shape[0], -1)) if labels.size else reshape(labels, (x.shape[0], 0))
-        )
+    if labels.ndim == 2:
+        return labels
+    if x.shape[0] == 1:
+        return reshape(labels, (1, labels.size))
     counts = seen(counts)
     if counts.__class__ in BOXED or labels.__class__ in BOXED:
         raise errors.ShapeError(
