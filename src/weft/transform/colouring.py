@@ -77,6 +77,25 @@ class Colouring:
         return np.concatenate([forward, reverse])[self.gather]
 
 
+def recovers(colouring: Colouring, pattern) -> bool:
+    """Whether the sweeps hold every entry of a CSR pattern unmixed, where it is read.
+
+    The sweeps are made with integers in the place of the entries, alike where the matrix is to be
+    symmetric: positive ones, so that a sum of several is none of them.
+    """
+    m, n = pattern.shape
+    rows = np.repeat(np.arange(m), np.diff(pattern.indptr))
+    columns = pattern.indices.astype(np.intp)
+    first, second = (rows, columns)
+    if colouring.kind == "star":
+        first, second = np.minimum(rows, columns), np.maximum(rows, columns)
+    entries = first * n + second + 1.0
+    forward, reverse = colouring.column_colours[columns], colouring.row_colours[rows]
+    along = np.bincount(forward * m + rows, entries, (colouring.forward + 1) * m)[m:]
+    across = np.bincount(reverse * n + columns, entries, (colouring.reverse + 1) * n)[n:]
+    return bool((np.concatenate([along, across])[colouring.gather] == entries).all())
+
+
 def column_colouring(pattern) -> Colouring:
     """Groups of columns without a common row: J from forward sweeps alone.
 

@@ -15,6 +15,8 @@ from ..core.value import aval_of
 from ..graph.graph import Literal
 from ..graph.staged import Staged
 from ..graph.symbol import Trace
+from .colouring import recovers
+from .cut import separates
 from .plan import Plan
 from .seeds import Seeds
 from .sparsity import MOVES, SUMS
@@ -23,7 +25,7 @@ from .trace import operands
 
 
 def signature(trace: Trace) -> tuple:
-    """What a plan depends on: the equations, their shapes, and the values of index arrays.
+    """What a plan depends on: the equations, their types, and the values of index arrays.
 
     Branches that went another way give other equations, so a plan never serves a program that
     it was not made for.
@@ -35,7 +37,7 @@ def signature(trace: Trace) -> tuple:
         digest = _index_digests(trace, e) if name in MOVES or name in SUMS else None
         lines.append((e.op, inputs, e.static, digest))
     shapes = tuple([tuple(v.shape) for v in trace.values])
-    inputs = tuple([aval_of(trace.values[i]) for i in trace.inputs])
+    inputs = tuple([aval_of(trace.values[i]) for i in (*trace.inputs, *trace.constants)])
     return inputs, tuple(trace.outputs), shapes, tuple(lines)
 
 
@@ -54,9 +56,26 @@ def _index_digests(trace: Trace, e):
     return tuple(found)
 
 
-def is_abstract(trace: Trace) -> bool:
-    """Whether the values of a trace are computed later, by a program that is being written."""
-    return any([ground(trace.values[i]).__class__ is Aval for i in trace.inputs])
+def check_plan(name: str, s: Sweeper, plan: Plan) -> None:
+    """Raise for a plan that is wrong for its equations, whatever their values are.
+
+    A cut has to separate the inputs from the outputs, and a colouring to give every entry of the
+    pattern back unmixed. Both are questions about graphs, which are answered exactly, and alike
+    for programs that are only written down. That patterns have all derivatives follows from the
+    rows, each of which is tested for that.
+    """
+    chosen = plan.chosen
+    if chosen.kind == "mixed" and not separates(s.trace, s.equations, chosen.cut):
+        raise _broken(name, plan, "a way from the inputs to the results does not meet its cut")
+    if chosen.colouring is not None and not recovers(chosen.colouring, plan.pattern):
+        raise _broken(name, plan, "its sweeps do not hold every entry unmixed")
+
+
+def _broken(name: str, plan: Plan, why: str) -> errors.PlanError:
+    return errors.PlanError(
+        f"{name}: the {plan.chosen.kind} plan is wrong: {why}. This is a defect of Weft, please "
+        "report it; mode='forward' and mode='reverse' do without"
+    )
 
 
 def refuse_verification(name: str, found: Tensor) -> None:
@@ -90,8 +109,9 @@ def check_projection(name: str, s: Sweeper, plan: Plan, found: Tensor) -> None:
         k = int(np.argmax(wrong & finite))
         raise errors.PlanError(
             f"{name}: the {plan.chosen.kind} plan gives {got[k]} for (J·v)[{k}], a forward sweep "
-            f"{expected[k]}; a function that has side effects or is not the same on every call "
-            "cannot be planned: use mode='forward' or 'reverse'"
+            f"{expected[k]}: more than rounding explains. If a custom operation is part of the "
+            "function, see that its rules agree (wf.check_grads); mode='forward' and 'reverse' "
+            "use one mode alone"
         )
 
 
