@@ -205,6 +205,84 @@ def check_forward(elements: Elements) -> Iterator[Finding]:
     yield from compare("jvp(vmap)", elements, under, looped)
 
 
+class Derivatives:
+    """Derivatives of a function that gives a number, by all of its arguments."""
+
+    def __init__(self, w: Weighed, elements: Elements, chosen: Places):
+        rng = np.random.default_rng(17)
+        self.w, self.chosen = w, chosen
+        self.shared = [i for i in w.places if i not in chosen]
+        args = elements.cases[0].args
+        self.shapes = [((SIZE,) if i in chosen else ()) + args[i].shape for i in w.places]
+        self.directions = [
+            rng.uniform(0.5, 1.5, shape).astype(args[i].dtype)
+            for i, shape in zip(w.places, self.shapes, strict=True)
+        ]
+
+    def at(self, e: Elements) -> tuple:
+        """The arguments, and a direction to move them in."""
+        xs = [e.stacked(i) if i in self.chosen else e.one(i, 0) for i in self.w.places]
+        return tuple(xs), tuple([e.tensor(d) for d in self.directions])
+
+    def first(self, number: Callable, e: Elements) -> list:
+        """The slope in the direction, and the gradient."""
+        xs, ts = self.at(e)
+        places = tuple(range(len(xs)))
+        return arrays_of([wf.jvp(number, xs, ts)[1], *wf.grad(number, places)(*xs)])
+
+    def second(self, number: Callable, e: Elements) -> list:
+        """The Hessian times the direction: forward over reverse, and reverse over forward."""
+        xs, ts = self.at(e)
+        places = tuple(range(len(xs)))
+        pushed = wf.jvp(wf.grad(number, places), xs, ts)[1]
+        pulled = wf.grad(lambda *xs: wf.jvp(number, xs, ts)[1], places)(*xs)
+        return arrays_of([*pushed, *pulled])
+
+
+def check_shared(elements: Elements) -> Iterator[Finding]:
+    """Derivatives over vmap(f) and those of a loop agree, any arguments being the same for all.
+
+    The number is a sum over the batch; by the loop it is made without any vmap.
+    """
+    w = Weighed(elements)
+    for chosen in [] if w.is_constant else elements.subsets:
+        d = Derivatives(w, elements, chosen)
+
+        def mapped(e: Elements, d=d):
+            def number(*xs):
+                given = dict(zip(w.places, xs, strict=True))
+                common = [given[i] for i in d.shared]
+                over = [given[i] if i in given else e.stacked(i) for i in d.chosen]
+                one = lambda *ys: e.call([*d.chosen, *d.shared], [*ys, *common])  # noqa: E731
+                return w.total(wf.vmap(one)(*over), w.stacked(e))
+
+            return number
+
+        def looped(e: Elements, d=d):
+            def number(*xs):
+                given = dict(zip(w.places, xs, strict=True))
+                common = [given[i] for i in d.shared]
+                total = 0.0
+                for k in range(SIZE):
+                    ys = [given[i][k] if i in given else e.one(i, k) for i in d.chosen]
+                    found = e.call([*d.chosen, *d.shared], [*ys, *common])
+                    total = total + w.total(found, w.one(e, k))
+                return total
+
+            return number
+
+        for order, kind in ((d.first, "first order of vmap"), (d.second, "second order of vmap")):
+            yield from _named(
+                chosen,
+                compare(
+                    kind,
+                    elements,
+                    lambda e, order=order, mapped=mapped: order(mapped(e), e),
+                    lambda e, order=order, looped=looped: order(looped(e), e),
+                ),
+            )
+
+
 def check_no_loop(elements: Elements) -> Iterator[Finding]:
     """A larger batch takes no more calls of functions, of Python's or of C's."""
     counts = []
@@ -238,7 +316,7 @@ def _calls(function: Callable) -> int:
 
 
 VALUES = (check_values,)
-DERIVATIVES = (check_over_grad, check_under_grad, check_forward)
+DERIVATIVES = (check_over_grad, check_under_grad, check_forward, check_shared)
 ALL = (check_values, check_nested, *DERIVATIVES, check_no_loop)
 
 

@@ -13,11 +13,11 @@ from tests.compile.test_jit_rows import written
 from weft.compile.interpret import interpret
 from weft.transform.trees import flatten
 
-from .dags import Dag
+from tests.transform.dags import Dag
 
 MODES = ("auto", "mixed", "columns", "rows", "both", "forward", "reverse")
 STRATEGIES = ("auto", "mixed", "forward", "reverse")
-COUNTS = ((5, 0), (2, 1))  # ways to Jacobians and to Hessians, for even seeds and for odd ones
+COUNTS = ((2, 0), (1, 0), (2, 0), (0, 1))  # ways to Jacobians and to Hessians, seed by seed
 NATIVE = 40  # of so many programs one is compiled into native code
 _RTOL = 1e-9  # float64, over some ten statements
 _LARGEST = 1e6  # of a derivative, for the rounding of what cancels to stay below that
@@ -192,7 +192,7 @@ def main(first: int, last: int) -> int:
     wrong = 0
     for seed in range(first, last):
         with np.errstate(all="ignore"):
-            found = problems(seed, COUNTS[seed % 2])
+            found = problems(seed, COUNTS[seed % 4])
         wrong += bool(found)
         for line in found:
             print(f"{seed}: {line}", flush=True)

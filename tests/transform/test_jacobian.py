@@ -240,7 +240,7 @@ def test_a_wrong_recovery_cannot_pass(monkeypatch):
     real = sweeps.entries
     monkeypatch.setattr(sweeps, "entries", shuffled)
     with pytest.raises(wf.errors.PlanError, match="forward sweep"):
-        wf.jacobian(lambda x: tridiagonal(x), mode="columns")(point(30))
+        wf.jacobian(lambda x: tridiagonal(x), mode="columns", verify=True)(point(30))
 
 
 def test_verification_on_every_call(monkeypatch):
