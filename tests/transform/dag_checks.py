@@ -7,13 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from tests.compile.test_jit_rows import written
+from tests.transform.dags import Dag
 
 import weft as wf
-from tests.compile.test_jit_rows import written
 from weft.compile.interpret import interpret
 from weft.transform.trees import flatten
-
-from tests.transform.dags import Dag
 
 MODES = ("auto", "mixed", "columns", "rows", "both", "forward", "reverse")
 STRATEGIES = ("auto", "mixed", "forward", "reverse")
@@ -32,7 +31,8 @@ def matrix(tree, sizes: list[int]) -> np.ndarray:
     blocks = [np.asarray(b.detach().numpy()) for b in leaves(tree)]
     rows, k = [], len(sizes)
     for r in range(0, len(blocks), k):
-        rows.append(np.concatenate([b.reshape(-1, n) for b, n in zip(blocks[r : r + k], sizes)], 1))
+        row = zip(blocks[r : r + k], sizes, strict=True)
+        rows.append(np.concatenate([b.reshape(-1, n) for b, n in row], 1))
     return np.concatenate(rows)
 
 
@@ -117,8 +117,8 @@ class HessianWays(Ways):
 
     def __init__(self, f: Callable, sizes: list[int]):
         super().__init__(f, sizes)
-        kept = ("mode auto", "mode mixed", "mode columns", "csr", "vmap", "written down", "compiled")
-        self.found = {name: self.found[name] for name in kept}
+        kept = ("mode auto", "mode mixed", "mode columns", "csr", "vmap", "written down")
+        self.found = {name: self.found[name] for name in (*kept, "compiled")}
 
     def _jacobian(self, **options) -> Callable:
         return wf.hessian(self.f, self.argnums, **options)

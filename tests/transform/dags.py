@@ -231,9 +231,10 @@ def _block(d: Dag):
     if k < 4:
         return None
     m = f"{v}[:{k}].reshape(-1, 2)"
-    forms = [f"wf.softmax({m}, axis=1).reshape(-1)", f"(({m} @ {d.weights(2, 2)}) ** 2).reshape(-1)"]
-    forms += [f"{m}.sum(1)", f"wf.cumsum({m}, axis=1).reshape(-1)", f"wf.sort({m}, axis=1).reshape(-1)"]
-    forms += [f"{m}.T", f"wf.max({m}, axis=1)", f"wf.vmap(lambda r: r * r.sum())({m}).reshape(-1)"]
+    flat = ".reshape(-1)"
+    forms = [f"wf.softmax({m}, axis=1){flat}", f"(({m} @ {d.weights(2, 2)}) ** 2){flat}"]
+    forms += [f"{m}.sum(1)", f"wf.cumsum({m}, axis=1){flat}", f"wf.sort({m}, axis=1){flat}"]
+    forms += [f"{m}.T", f"wf.max({m}, axis=1)", f"wf.vmap(lambda r: r * r.sum())({m}){flat}"]
     return forms[int(d.rng.integers(len(forms)))]
 
 
@@ -242,9 +243,18 @@ def _index(d: Dag):
     n = d.size(v)
     at = d.constant(d.rng.integers(0, n, int(d.rng.integers(2, 13))))
     own = d.constant(d.rng.permutation(n)[:2])
-    forms = [f"wf.take({v}, {at})", f"{v}[wf.argsort({v})]", f"{v}.at[{own}].set({v}[:2] * {v}[0])"]
-    forms += [f"wf.sort({v})", f"{v}.at[{at}].add({v}[0])", f"{v}[wf.argmax({v})] * {v}", f"{v}[::2]"]
-    forms += [f"{v}.at[{own}].multiply(2.0)", f"wf.cumsum({v})", f"wf.take({v}, wf.argsort(-{v})[:3])"]
+    forms = [
+        f"wf.take({v}, {at})",
+        f"{v}[wf.argsort({v})]",
+        f"{v}.at[{own}].set({v}[:2] * {v}[0])",
+        f"wf.sort({v})",
+        f"{v}.at[{at}].add({v}[0])",
+        f"{v}[wf.argmax({v})] * {v}",
+        f"{v}[::2]",
+        f"{v}.at[{own}].multiply(2.0)",
+        f"wf.cumsum({v})",
+        f"wf.take({v}, wf.argsort(-{v})[:3])",
+    ]
     if n > 3:
         forms += [(f"wf.topk({v}, 3)", 2), f"wf.take({v} * {v}, wf.topk({v}, 3)[1])"]
     return forms[int(d.rng.integers(len(forms)))]
@@ -264,7 +274,8 @@ def _loop(d: Dag):
     step = "lambda s, x: (wf.tanh(0.5 * s + x), s * x)"
     forms = [(f"wf.scan({step}, {a}, {v})", 2), f"wf.scan({step}, {a}, {v})[1]"]
     forms += [f"wf.map(lambda x: x * wf.sin(x) + {a}, {v})"]
-    forms += [f"wf.scan(lambda s, x: (s * 0.9 + x[::-1] * s[0], None), {v}, wf.stack([{v}, {v}]))[0]"]
+    turn = "lambda s, x: (s * 0.9 + x[::-1] * s[0], None)"
+    forms += [f"wf.scan({turn}, {v}, wf.stack([{v}, {v}]))[0]"]
     return forms[int(d.rng.integers(len(forms)))]
 
 

@@ -4,11 +4,10 @@ import os
 
 import numpy as np
 import pytest
+from tests.transform.dag_checks import COUNTS, problems, row_by_row
 
 import weft as wf
 from weft.transform import cut, sweeps, tape_jacobian, trace
-
-from tests.transform.dag_checks import COUNTS, problems, row_by_row
 
 SOAK = os.environ.get("WEFT_SOAK") == "1"
 SEEDS = 20_000 if SOAK else 240
@@ -81,9 +80,7 @@ def test_indices_are_no_part_of_a_cut():
         return W * wf.take(x * x, at) + best
 
     x = T(np.linspace(0.5, 1.5, 30))
-    np.testing.assert_array_equal(
-        wf.jacobian(f, mode="mixed")(x).numpy(), row_by_row(f, [x])
-    )
+    np.testing.assert_array_equal(wf.jacobian(f, mode="mixed")(x).numpy(), row_by_row(f, [x]))
 
 
 def test_a_hessian_by_a_rule_that_is_not_symmetric():

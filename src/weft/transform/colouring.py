@@ -78,22 +78,26 @@ class Colouring:
 
 
 def recovers(colouring: Colouring, pattern) -> bool:
-    """Whether the sweeps hold every entry of a CSR pattern unmixed, where it is read.
+    """Whether every entry of a CSR pattern is read where a sweep holds it, and nothing beside it.
 
-    The sweeps are made with integers in the place of the entries, alike where the matrix is to be
-    symmetric: positive ones, so that a sum of several is none of them.
+    A star colouring reads an entry, or its mirror image.
     """
     m, n = pattern.shape
     rows = np.repeat(np.arange(m), np.diff(pattern.indptr))
     columns = pattern.indices.astype(np.intp)
-    first, second = (rows, columns)
-    if colouring.kind == "star":
-        first, second = np.minimum(rows, columns), np.maximum(rows, columns)
-    entries = first * n + second + 1.0
-    forward, reverse = colouring.column_colours[columns], colouring.row_colours[rows]
-    along = np.bincount(forward * m + rows, entries, (colouring.forward + 1) * m)[m:]
-    across = np.bincount(reverse * n + columns, entries, (colouring.reverse + 1) * n)[n:]
-    return bool((np.concatenate([along, across])[colouring.gather] == entries).all())
+    own, across, mirrored = (
+        colouring.column_colours[columns],
+        colouring.row_colours[rows],
+        colouring.column_colours[rows] if colouring.kind == "star" else _none(rows.size),
+    )
+    places = (
+        np.where(own > 0, (own - 1) * m + rows, -1),
+        np.where(across > 0, (colouring.forward * m) + (across - 1) * n + columns, -1),
+        np.where(mirrored > 0, (mirrored - 1) * m + columns, -1),
+    )
+    held = np.bincount(np.concatenate([p[p >= 0] for p in places[:2]]))
+    found = np.logical_or.reduce([p == colouring.gather for p in places])
+    return bool(found.all() and (held[colouring.gather] == 1).all())
 
 
 def column_colouring(pattern) -> Colouring:
