@@ -205,80 +205,115 @@ def check_forward(elements: Elements) -> Iterator[Finding]:
     yield from compare("jvp(vmap)", elements, under, looped)
 
 
-class Derivatives:
-    """Derivatives of a function that gives a number, by all of its arguments."""
+def _first(number: Callable, xs, ts) -> list:
+    """The slope in a direction, and the gradient."""
+    return [wf.jvp(number, xs, ts)[1], *wf.grad(number, tuple(range(len(xs))))(*xs)]
 
-    def __init__(self, w: Weighed, elements: Elements, chosen: Places):
+
+def _second(number: Callable, xs, ts) -> list:
+    """The Hessian times a direction: forward over reverse, and reverse over forward."""
+    places = tuple(range(len(xs)))
+    pulled = wf.grad(lambda *xs: wf.jvp(number, xs, ts)[1], places)(*xs)
+    return [*wf.jvp(wf.grad(number, places), xs, ts)[1], *pulled]
+
+
+class Shared:
+    """A row's weighed number where the chosen arguments differ over the batch, others do not."""
+
+    def __init__(self, elements: Elements, chosen: Places):
         rng = np.random.default_rng(17)
-        self.w, self.chosen = w, chosen
-        self.shared = [i for i in w.places if i not in chosen]
+        self.w, self.chosen = Weighed(elements), chosen
         args = elements.cases[0].args
-        self.shapes = [((SIZE,) if i in chosen else ()) + args[i].shape for i in w.places]
         self.directions = [
-            rng.uniform(0.5, 1.5, shape).astype(args[i].dtype)
-            for i, shape in zip(w.places, self.shapes, strict=True)
+            rng.uniform(0.5, 1.5, ((SIZE,) if i in chosen else ()) + args[i].shape).astype(
+                args[i].dtype
+            )
+            for i in self.w.places
         ]
 
     def at(self, e: Elements) -> tuple:
-        """The arguments, and a direction to move them in."""
+        """The arguments to differentiate by, with a direction for each."""
         xs = [e.stacked(i) if i in self.chosen else e.one(i, 0) for i in self.w.places]
         return tuple(xs), tuple([e.tensor(d) for d in self.directions])
 
-    def first(self, number: Callable, e: Elements) -> list:
-        """The slope in the direction, and the gradient."""
-        xs, ts = self.at(e)
-        places = tuple(range(len(xs)))
-        return arrays_of([wf.jvp(number, xs, ts)[1], *wf.grad(number, places)(*xs)])
+    def one(self, e: Elements, fixed: dict, weights) -> Callable:
+        """The number of an element, by its arguments; `fixed` are those without a derivative."""
+        places = [*self.w.places, *fixed]
+        return lambda *xs: self.w.total(e.call(places, [*xs, *fixed.values()]), weights)
 
-    def second(self, number: Callable, e: Elements) -> list:
-        """The Hessian times the direction: forward over reverse, and reverse over forward."""
+    def fixed(self, e: Elements, get: Callable) -> dict:
+        return {i: get(e, i) for i in self.chosen if i not in self.w.places}
+
+    def part(self, xs, k: int) -> tuple:
+        """The arguments of element k."""
+        pairs = zip(self.w.places, xs, strict=True)
+        return tuple([x[k] if i in self.chosen else x for i, x in pairs])
+
+    def summed(self, e: Elements) -> Callable:
+        """The sum over the batch, by vmap."""
+
+        def number(*xs):
+            axes = tuple([0 if i in self.chosen else None for i in self.w.places])
+            fixed = self.fixed(e, Elements.stacked)
+
+            def one(weights, fixed, *xs):
+                return self.one(e, fixed, weights)(*xs)
+
+            return wf.vmap(one, (0, 0, *axes))(self.w.stacked(e), fixed, *xs).sum()
+
+        return number
+
+    def looped(self, e: Elements) -> Callable:
+        """The sum over the batch, by a loop."""
+
+        def number(*xs):
+            total = 0.0
+            for k in range(SIZE):
+                one = self.one(e, self.fixed(e, lambda e, i, k=k: e.one(i, k)), self.w.one(e, k))
+                total = total + one(*self.part(xs, k))
+            return total
+
+        return number
+
+    def over(self, e: Elements, order: Callable) -> list:
+        """vmap of the derivatives of an element's number."""
+        axes = tuple([0 if i in self.chosen else None for i in self.w.places])
         xs, ts = self.at(e)
-        places = tuple(range(len(xs)))
-        pushed = wf.jvp(wf.grad(number, places), xs, ts)[1]
-        pulled = wf.grad(lambda *xs: wf.jvp(number, xs, ts)[1], places)(*xs)
-        return arrays_of([*pushed, *pulled])
+        fixed = self.fixed(e, Elements.stacked)
+        return wf.vmap(
+            lambda weights, fixed, xs, ts: order(self.one(e, fixed, weights), xs, ts),
+            (0, 0, axes, axes),
+        )(self.w.stacked(e), fixed, xs, ts)
+
+    def one_by_one(self, e: Elements, order: Callable) -> list[np.ndarray]:
+        rows, (xs, ts) = [], self.at(e)
+        for k in range(SIZE):
+            one = self.one(e, self.fixed(e, lambda e, i, k=k: e.one(i, k)), self.w.one(e, k))
+            rows.append(arrays_of(order(one, self.part(xs, k), self.part(ts, k))))
+        return stack(rows)
 
 
 def check_shared(elements: Elements) -> Iterator[Finding]:
-    """Derivatives over vmap(f) and those of a loop agree, any arguments being the same for all.
-
-    The number is a sum over the batch; by the loop it is made without any vmap.
-    """
-    w = Weighed(elements)
-    for chosen in [] if w.is_constant else elements.subsets:
-        d = Derivatives(w, elements, chosen)
-
-        def mapped(e: Elements, d=d):
-            def number(*xs):
-                given = dict(zip(w.places, xs, strict=True))
-                common = [given[i] for i in d.shared]
-                over = [given[i] if i in given else e.stacked(i) for i in d.chosen]
-                one = lambda *ys: e.call([*d.chosen, *d.shared], [*ys, *common])  # noqa: E731
-                return w.total(wf.vmap(one)(*over), w.stacked(e))
-
-            return number
-
-        def looped(e: Elements, d=d):
-            def number(*xs):
-                given = dict(zip(w.places, xs, strict=True))
-                common = [given[i] for i in d.shared]
-                total = 0.0
-                for k in range(SIZE):
-                    ys = [given[i][k] if i in given else e.one(i, k) for i in d.chosen]
-                    found = e.call([*d.chosen, *d.shared], [*ys, *common])
-                    total = total + w.total(found, w.one(e, k))
-                return total
-
-            return number
-
-        for order, kind in ((d.first, "first order of vmap"), (d.second, "second order of vmap")):
+    """jvp, vjp and Hessians over vmap, and vmap over them, any arguments being the same for all."""
+    for chosen in [] if Weighed(elements).is_constant else elements.subsets:
+        s = Shared(elements, chosen)
+        for name, order in (("first", _first), ("second", _second)):
             yield from _named(
                 chosen,
                 compare(
-                    kind,
+                    f"{name} order of vmap",
                     elements,
-                    lambda e, order=order, mapped=mapped: order(mapped(e), e),
-                    lambda e, order=order, looped=looped: order(looped(e), e),
+                    lambda e, s=s, order=order: arrays_of(order(s.summed(e), *s.at(e))),
+                    lambda e, s=s, order=order: arrays_of(order(s.looped(e), *s.at(e))),
+                ),
+            )
+            yield from _named(
+                chosen,
+                compare(
+                    f"vmap of {name} order",
+                    elements,
+                    lambda e, s=s, order=order: arrays_of(s.over(e, order)),
+                    lambda e, s=s, order=order: s.one_by_one(e, order),
                 ),
             )
 

@@ -63,6 +63,21 @@ def test_cuts_of_values_that_depend_on_each_other(f):
         np.testing.assert_allclose(got.reshape(want.shape), want, rtol=1e-11, atol=1e-12)
 
 
+@pytest.mark.parametrize("f", [sums, normalised])
+def test_derivatives_of_a_product_at_a_cut(f):
+    x = T(np.linspace(0.5, 1.5, 30))
+    want = wf.grad(lambda x: (wf.jacrev(f)(x) ** 2).sum())(x).numpy()
+    mixed = wf.jacobian(f, mode="mixed")
+    np.testing.assert_allclose(wf.grad(lambda x: (mixed(x) ** 2).sum())(x).numpy(), want, 1e-10)
+    slope = wf.jvp(lambda x: (mixed(x) ** 2).sum(), (x,), (x * x,))[1].item()
+    np.testing.assert_allclose(slope, want @ x.numpy() ** 2, 1e-10)
+    config = wf.SchedulerConfig(strategy="mixed")
+    tape = wf.GradientTape(persistent=True, scheduler=config)
+    x = tape.watch(x)
+    J = tape.jacobian(f(x), x)
+    np.testing.assert_allclose(tape.gradient((J**2).sum(), x).detach().numpy(), want, 1e-10)
+
+
 def test_exact_numbers():
     assert wf.jacobian(sums)(T(np.ones(30)))[0, 0].item() == 61
     with wf.GradientTape() as tape:
