@@ -252,6 +252,22 @@ def test_verification_on_every_call(monkeypatch):
         J(point(30))
 
 
+def test_verification_of_every_element_of_a_batch(monkeypatch):
+    J = wf.jacobian(lambda x: tridiagonal(x), mode="columns", verify=True)
+    batch = wf.stack([point(30), 0 * point(30), 2 * point(30)])
+    wf.vmap(J)(batch)
+    real = sweeps.entries
+
+    def wrong_where_large(*args):
+        found = real(*args)
+        return wf.where(found > 12, found * 1.001, found)
+
+    monkeypatch.setattr(sweeps, "entries", wrong_where_large)
+    J(batch[0])
+    with pytest.raises(wf.errors.PlanError, match="forward sweep"):
+        wf.vmap(J)(batch)
+
+
 # The scheduler.
 
 
