@@ -205,8 +205,9 @@ def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candid
 
 
 def _is_gradient(s: Sweeper) -> bool:
-    """Whether what was derived is a gradient by the table's rules, so that its Jacobian is
-    symmetric: a custom operation's rule may be any (a clipped cotangent, say).
+    """Whether the table's rules alone made a gradient, so that its Jacobian is symmetric.
+
+    A custom operation's rule may be anything: one that clips cotangents is no derivative.
     """
     return not any([e.op.foreign for e in s.trace.equations])
 
