@@ -168,7 +168,7 @@ class ConvergenceError(WeftError, RuntimeError):
 
 
 class PlanError(GradientError):
-    """A planned Jacobian that does not agree with a sweep of its function."""
+    """A plan that is wrong for its program, or a Jacobian that disagrees with a sweep."""
 
 
 class CheckpointError(WeftError, ValueError):

@@ -4,6 +4,7 @@
 the elements.
 """
 
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,8 @@ from .elements import SIZE, Elements, Places, Weighed, arrays_of, batches, compa
 from .problems import Finding, Problem
 from .rows import load
 
+# Of each row so many cases are differentiated with every choice of shared arguments.
+CASES = 100 if os.environ.get("WEFT_SOAK") == "1" else 2
 # Sizes of batches between which the number of calls must not grow by one for each element.
 FEW, MANY = 2, 40
 
@@ -205,6 +208,119 @@ def check_forward(elements: Elements) -> Iterator[Finding]:
     yield from compare("jvp(vmap)", elements, under, looped)
 
 
+def _first(number: Callable, xs, ts) -> list:
+    """The slope in a direction, and the gradient."""
+    return [wf.jvp(number, xs, ts)[1], *wf.grad(number, tuple(range(len(xs))))(*xs)]
+
+
+def _second(number: Callable, xs, ts) -> list:
+    """The Hessian times a direction: forward over reverse, and reverse over forward."""
+    places = tuple(range(len(xs)))
+    pulled = wf.grad(lambda *xs: wf.jvp(number, xs, ts)[1], places)(*xs)
+    return [*wf.jvp(wf.grad(number, places), xs, ts)[1], *pulled]
+
+
+class Shared:
+    """A row's weighed number where the chosen arguments differ over the batch, others do not."""
+
+    def __init__(self, elements: Elements, chosen: Places):
+        rng = np.random.default_rng(17)
+        self.w, self.chosen = Weighed(elements), chosen
+        args = elements.cases[0].args
+        self.directions = [
+            rng.uniform(0.5, 1.5, ((SIZE,) if i in chosen else ()) + args[i].shape).astype(
+                args[i].dtype
+            )
+            for i in self.w.places
+        ]
+
+    def at(self, e: Elements) -> tuple:
+        """The arguments to differentiate by, with a direction for each."""
+        xs = [e.stacked(i) if i in self.chosen else e.one(i, 0) for i in self.w.places]
+        return tuple(xs), tuple([e.tensor(d) for d in self.directions])
+
+    def one(self, e: Elements, fixed: dict, weights) -> Callable:
+        """The number of an element, by its arguments; `fixed` are those without a derivative."""
+        places = [*self.w.places, *fixed]
+        return lambda *xs: self.w.total(e.call(places, [*xs, *fixed.values()]), weights)
+
+    def fixed(self, e: Elements, get: Callable) -> dict:
+        return {i: get(e, i) for i in self.chosen if i not in self.w.places}
+
+    def part(self, xs, k: int) -> tuple:
+        """The arguments of element k."""
+        pairs = zip(self.w.places, xs, strict=True)
+        return tuple([x[k] if i in self.chosen else x for i, x in pairs])
+
+    def summed(self, e: Elements) -> Callable:
+        """The sum over the batch, by vmap."""
+
+        def number(*xs):
+            axes = tuple([0 if i in self.chosen else None for i in self.w.places])
+            fixed = self.fixed(e, Elements.stacked)
+
+            def one(weights, fixed, *xs):
+                return self.one(e, fixed, weights)(*xs)
+
+            return wf.vmap(one, (0, 0, *axes))(self.w.stacked(e), fixed, *xs).sum()
+
+        return number
+
+    def looped(self, e: Elements) -> Callable:
+        """The sum over the batch, by a loop."""
+
+        def number(*xs):
+            total = 0.0
+            for k in range(SIZE):
+                one = self.one(e, self.fixed(e, lambda e, i, k=k: e.one(i, k)), self.w.one(e, k))
+                total = total + one(*self.part(xs, k))
+            return total
+
+        return number
+
+    def over(self, e: Elements, order: Callable) -> list:
+        """vmap of the derivatives of an element's number."""
+        axes = tuple([0 if i in self.chosen else None for i in self.w.places])
+        xs, ts = self.at(e)
+        fixed = self.fixed(e, Elements.stacked)
+        return wf.vmap(
+            lambda weights, fixed, xs, ts: order(self.one(e, fixed, weights), xs, ts),
+            (0, 0, axes, axes),
+        )(self.w.stacked(e), fixed, xs, ts)
+
+    def one_by_one(self, e: Elements, order: Callable) -> list[np.ndarray]:
+        rows, (xs, ts) = [], self.at(e)
+        for k in range(SIZE):
+            one = self.one(e, self.fixed(e, lambda e, i, k=k: e.one(i, k)), self.w.one(e, k))
+            rows.append(arrays_of(order(one, self.part(xs, k), self.part(ts, k))))
+        return stack(rows)
+
+
+def check_shared(elements: Elements) -> Iterator[Finding]:
+    """jvp, vjp and Hessians over vmap, and vmap over them, any arguments being the same for all."""
+    for chosen in [] if Weighed(elements).is_constant else elements.subsets:
+        s = Shared(elements, chosen)
+        for name, order in (("first", _first), ("second", _second)):
+            yield from _named(
+                chosen,
+                compare(
+                    f"{name} order of vmap",
+                    elements,
+                    lambda e, s=s, order=order: arrays_of(order(s.summed(e), *s.at(e))),
+                    lambda e, s=s, order=order: arrays_of(order(s.looped(e), *s.at(e))),
+                ),
+            )
+            yield from _named(
+                chosen,
+                compare(
+                    f"vmap of {name} order",
+                    elements,
+                    lambda e, s=s, order=order: arrays_of(s.over(e, order)),
+                    lambda e, s=s, order=order: s.one_by_one(e, order),
+                ),
+            )
+
+
 def check_no_loop(elements: Elements) -> Iterator[Finding]:
     """A larger batch takes no more calls of functions, of Python's or of C's."""
     counts = []
@@ -238,7 +354,7 @@ def _calls(function: Callable) -> int:
 
 
 VALUES = (check_values,)
-DERIVATIVES = (check_over_grad, check_under_grad, check_forward)
+DERIVATIVES = (check_over_grad, check_under_grad, check_forward, check_shared)
 ALL = (check_values, check_nested, *DERIVATIVES, check_no_loop)
 
 
@@ -250,7 +366,8 @@ def check_batch(op: Op, backend: str = "numpy", checks=ALL) -> list[Problem]:
     with np.errstate(all="ignore"):
         for k, elements in enumerate(batches(op, backend)):
             where = f"{op.name}[{k}: {elements.cases[0].label}] on {backend}"
-            problems += run(where, [bound(check, elements) for check in checks])
+            chosen = [c for c in checks if c is not check_shared or k < CASES]
+            problems += run(where, [bound(check, elements) for check in chosen])
     return problems
 
 

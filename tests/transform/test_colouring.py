@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from weft import errors
+from weft.transform import colouring as colourings
 from weft.transform.bicolouring import bicolouring
 from weft.transform.colouring import column_colouring, row_colouring
 from weft.transform.greedy_colouring import (
@@ -48,7 +49,10 @@ def swept(colouring, matrix):
 
 
 def recovers(colouring, matrix) -> bool:
-    return np.array_equal(colouring.recover(*swept(colouring, matrix)), matrix.data)
+    """Whether the entries come back; the planner's own check must find the same."""
+    found = np.array_equal(colouring.recover(*swept(colouring, matrix)), matrix.data)
+    assert colourings.recovers(colouring, matrix) == found
+    return found
 
 
 # By definition
@@ -310,6 +314,7 @@ def test_two_colours_merged_are_noticed(pair):
         columns[[pair[0] - 1, pair[1] - 1]] = sum(columns[c - 1] for c in pair)
         assert not np.array_equal(found.recover(columns), matrix.data)
         wrong = merged(found.column_colours, pair)
+        assert not colourings.recovers(replace(found, column_colours=wrong), pattern)
         edges = {(i, j) for i, j in entries(pattern) if i != j}
         valid = star_forest if colour is star_colouring else distance_two
         assert not valid(edges if colour is star_colouring else pattern, wrong)

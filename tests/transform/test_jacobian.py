@@ -240,7 +240,7 @@ def test_a_wrong_recovery_cannot_pass(monkeypatch):
     real = sweeps.entries
     monkeypatch.setattr(sweeps, "entries", shuffled)
     with pytest.raises(wf.errors.PlanError, match="forward sweep"):
-        wf.jacobian(lambda x: tridiagonal(x), mode="columns")(point(30))
+        wf.jacobian(lambda x: tridiagonal(x), mode="columns", verify=True)(point(30))
 
 
 def test_verification_on_every_call(monkeypatch):
@@ -250,6 +250,22 @@ def test_verification_on_every_call(monkeypatch):
     monkeypatch.setattr(sweeps, "entries", lambda *args: real(*args) * 1.001)
     with pytest.raises(wf.errors.PlanError):
         J(point(30))
+
+
+def test_verification_of_every_element_of_a_batch(monkeypatch):
+    J = wf.jacobian(lambda x: tridiagonal(x), mode="columns", verify=True)
+    batch = wf.stack([point(30), 0 * point(30), 2 * point(30)])
+    wf.vmap(J)(batch)
+    real = sweeps.entries
+
+    def wrong_where_large(*args):
+        found = real(*args)
+        return wf.where(found > 12, found * 1.001, found)
+
+    monkeypatch.setattr(sweeps, "entries", wrong_where_large)
+    J(batch[0])
+    with pytest.raises(wf.errors.PlanError, match="forward sweep"):
+        wf.vmap(J)(batch)
 
 
 # The scheduler.

@@ -1,9 +1,12 @@
 """Planned Jacobians of awkward programs: complex inside, results twice, batches, replays."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import weft as wf
+from weft.transform.colouring import column_colouring
 
 RNG = np.random.default_rng(11)
 
@@ -112,15 +115,22 @@ def test_complex_values_are_no_bottleneck():
         np.testing.assert_allclose(tape.jacobian(y, x).numpy(), want, rtol=1e-9, atol=1e-9)
 
 
-def test_a_refused_plan_is_not_kept(monkeypatch):
-    from weft.transform import sweeps
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_refused_plan_is_not_kept(monkeypatch, compiled):
+    """Columns that meet in a row in one sweep: wrong for any values, also for zeros."""
+    from weft.transform import plan
 
-    real = sweeps.entries
-    monkeypatch.setattr(sweeps, "entries", lambda *args: wf.flip(real(*args)))
+    def careless(pattern):
+        real = column_colouring(pattern)
+        colours = np.ones_like(real.column_colours)
+        return replace(real, column_colours=colours, gather=real.gather % pattern.shape[0])
+
+    monkeypatch.setattr(plan, "column_colouring", careless)
     J = wf.jacobian(lambda x: x[1:] * x[:-1], mode="columns")
+    J = wf.compile(J) if compiled else J
     for _ in range(2):
-        with pytest.raises(wf.errors.PlanError):
-            J(T(np.linspace(1, 2, 30)))
+        with pytest.raises(wf.errors.PlanError, match="unmixed"):
+            J(wf.zeros(30, dtype=wf.float64))
 
 
 @pytest.mark.parametrize(

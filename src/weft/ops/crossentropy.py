@@ -63,7 +63,8 @@ def _class_push(tangents, results, x, classes, smoothing, _dtype):
     x, t = _in(lse.dtype, x, tangents[0])
     n = x.shape[-1]
     tlse = _over_last(_shares(x, lse) * t)
-    at_class = take_along_axis(broadcast_to(t, (*loss.shape, n)), _last(classes), len(loss.shape))
+    places = _last(broadcast_to(classes, loss.shape))  # classes may be the same for all of a batch
+    at_class = take_along_axis(broadcast_to(t, (*loss.shape, n)), places, len(loss.shape))
     tloss = tlse - reshape(at_class, loss.shape) * (1.0 - smoothing)
     if smoothing:
         tloss = tloss - _over_last(t) * (smoothing / n)

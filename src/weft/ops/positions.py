@@ -7,6 +7,7 @@ import numpy as np
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import BACKENDS
+from ..core.box import BOXED
 from ..core.call import caller
 from ..core.op import TABLE
 from ..core.value import TENSORS, wrap
@@ -53,11 +54,11 @@ def within(i, least: int, n: int, message: str):
 
 
 def index_like(x, i):
-    """Indices as an array, or a tensor, on the backend of x."""
+    """Indices as an array, or a tensor, on the backend of x; those at a level stay there."""
     raw = x._data if type(x) in TENSORS else x
     if type(i) in TENSORS:
         return i if type(x) in TENSORS else i._data
-    if type(i) is not type(raw):
+    if type(i) is not type(raw) and type(i) not in BOXED:
         i = BACKENDS[type(raw)].as_index(i, raw)
     return wrap(i) if type(x) in TENSORS else i
 

@@ -77,6 +77,29 @@ class Colouring:
         return np.concatenate([forward, reverse])[self.gather]
 
 
+def recovers(colouring: Colouring, pattern) -> bool:
+    """Whether every entry of a CSR pattern is read where a sweep holds it, and nothing beside it.
+
+    A star colouring reads an entry, or its mirror image.
+    """
+    m, n = pattern.shape
+    rows = np.repeat(np.arange(m), np.diff(pattern.indptr))
+    columns = pattern.indices.astype(np.intp)
+    own, across, mirrored = (
+        colouring.column_colours[columns],
+        colouring.row_colours[rows],
+        colouring.column_colours[rows] if colouring.kind == "star" else _none(rows.size),
+    )
+    places = (
+        np.where(own > 0, (own - 1) * m + rows, -1),
+        np.where(across > 0, (colouring.forward * m) + (across - 1) * n + columns, -1),
+        np.where(mirrored > 0, (mirrored - 1) * m + columns, -1),
+    )
+    held = np.bincount(np.concatenate([p[p >= 0] for p in places[:2]]))
+    found = np.logical_or.reduce([p == colouring.gather for p in places])
+    return bool(found.all() and (held[colouring.gather] == 1).all())
+
+
 def column_colouring(pattern) -> Colouring:
     """Groups of columns without a common row: J from forward sweeps alone.
 

@@ -1,4 +1,9 @@
-"""The narrowest place of a program: a smallest set of values that all derivatives pass through."""
+"""The narrowest place of a program: a smallest set of values that all derivatives pass through.
+
+Values of a cut may depend on each other. x/s with s = |x| is narrow only where s and what is
+computed from x/s are cut both: whoever multiplies derivatives at a cut takes its values as
+independent variables on the side of the outputs.
+"""
 
 from collections.abc import Hashable, Iterable
 from math import prod
@@ -9,6 +14,7 @@ import numpy as np
 from ..core.dtypes import is_complex
 from ..graph.graph import Equation, Literal
 from ..graph.symbol import Trace
+from .trace import carried
 
 V = TypeVar("V", bound=Hashable)
 _MOST_EQUATIONS = 20_000  # beyond this the search would cost more than it can save
@@ -22,9 +28,10 @@ def narrowest_cut(trace: Trace, equations: list[Equation]) -> tuple[list[int], i
         return list(sizes), sum(sizes.values())
     arcs = []
     for e in equations:
-        for o in e.outputs:
+        moving = [i for i in set(e.inputs) if i.__class__ is not Literal and i in sizes]
+        for o in carried(trace, e):
             sizes[o] = _capacity(trace, o)
-            arcs += [(i, o) for i in set(e.inputs) if i.__class__ is not Literal and i in sizes]
+            arcs += [(i, o) for i in moving]
     cut = minimum_cut(sizes, arcs, trace.inputs, [i for i in trace.outputs if i in sizes])
     return cut, sum(sizes[v] for v in cut)
 
@@ -32,7 +39,17 @@ def narrowest_cut(trace: Trace, equations: list[Equation]) -> tuple[list[int], i
 def _capacity(trace: Trace, i: int) -> int:
     """The elements of a value; complex ones, which real seeds do not span, are never cut."""
     aval = trace.avals[i]
-    return ENDLESS if is_complex(aval.dtype) else prod(aval.shape)
+    return ENDLESS if is_complex(aval.dtype) else min(prod(aval.shape), ENDLESS)
+
+
+def separates(trace: Trace, equations: list[Equation], cut: Iterable[int]) -> bool:
+    """Whether every way from a trace's inputs to its outputs meets a value of the cut."""
+    cut = set(cut)
+    beyond = set(trace.inputs) - cut
+    for e in equations:
+        if not beyond.isdisjoint(e.inputs):
+            beyond.update(set(carried(trace, e)) - cut)
+    return beyond.isdisjoint(trace.outputs)
 
 
 def minimum_cut(

@@ -186,8 +186,8 @@ class GradientTape:
         from .tape_jacobian import swept  # with the planner's modules, which few programs need
 
         self._refuse_if_consumed("jacobian")
-        end, start = self._node_of(source), target._node
-        if end is None or start.__class__ not in (Leaf, Node):
+        end, start = self._node_of(source), self._node_of(target)
+        if end is None or start is None:
             raise errors.MissingGradient(
                 "jacobian: the target was not computed from the source while the tape watched it"
             )

@@ -18,7 +18,7 @@ from .dual import released
 from .functional import _chosen, grad, jvp
 from .layout import Layout, operator_of
 from .plan import Plan, make_plan
-from .plan_check import check_projection, is_abstract, refuse_verification, signature
+from .plan_check import check_plan, check_projection, refuse_verification, signature
 from .scheduling import SchedulerConfig
 from .sweeps import Sweeper
 from .trace import Traced, trace_of
@@ -121,8 +121,7 @@ class _Planned:
             if len(self._plans) >= _MOST_PLANS:
                 del self._plans[next(iter(self._plans))]
             plan = self._make(sweeper, measure=False)
-            if (plan.compressed or plan.chosen.cut) and not is_abstract(sweeper.trace):
-                check_projection(self.name, sweeper, plan, plan.chosen.run(sweeper))
+            check_plan(self.name, sweeper, plan)
             self._plans[key] = plan
         else:
             sweeper.structure = plan.structure

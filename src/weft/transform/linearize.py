@@ -34,7 +34,7 @@ def linearize(f: Callable, *primals):
             i: held(matching_tangent("linearize", x, t))
             for i, x, t in zip(traced.inputs, leaves, directions, strict=True)
         }
-        found = forward(traced.trace, equations, moving, traced.outputs)
+        found = forward(traced.trace, equations, moving, traced.inputs, traced.outputs)
         return traced.rebuild(
             [
                 _zeros(traced, i) if t is None else released(t)

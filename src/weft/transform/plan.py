@@ -157,7 +157,7 @@ def make_plan(
     found = [_dense("forward", n, 0), _dense("reverse", 0, m)]
     worth = min(m, n) > _SMALL or kinds is not None
     if sparse or (worth and {"columns", "rows", "both", "star"} & set(allowed)):
-        coloured = _compressed(s, plan, symmetric, allowed)
+        coloured = _compressed(s, plan, symmetric and _is_gradient(s), allowed)
         limit = max(m, n) if kinds else _WORTH_COMPRESSING * min(m, n)
         found += [c for c in coloured if c.forward + c.reverse <= limit]
     if "mixed" in allowed and worth:
@@ -202,6 +202,14 @@ def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candid
         if colouring.count < fewest and colouring.kind == "bicolouring":
             found.append(_coloured("both", colouring))
     return found
+
+
+def _is_gradient(s: Sweeper) -> bool:
+    """Whether the table's rules alone made a gradient, so that its Jacobian is symmetric.
+
+    A custom operation's rule may be anything: one that clips cotangents is no derivative.
+    """
+    return not any([e.op.foreign for e in s.trace.equations])
 
 
 def _symmetric(pattern):

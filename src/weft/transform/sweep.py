@@ -67,7 +67,9 @@ def _masked_pull_for(op: Op):
 MASKED_PULLS = ByRow(_masked_pull_for)
 
 
-def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None) -> dict:
+def sweep(
+    seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None, beyond=True
+) -> dict:
     """Carry the cotangents `seeds` (by node) back; returns those that reached a leaf or a goal.
 
     record   the sweep itself is recorded: cotangents are tensors, rules are differentiable
@@ -75,18 +77,19 @@ def sweep(seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_
     useful   the nodes on a path to what is wanted; None: all
     goals    nodes whose cotangent is wanted although they are no leaves
     on_node  called as (node, g) -> g where a node has hooks or keeps its gradient
+    beyond   whether cotangents are carried on from goals; if not, goals are independent variables
     """
     if not seeds:
         return {}
     first = next(iter(seeds.values()))
     xp = BACKENDS[(first._data if record else first).__class__]
     if not record and current.get().autocast is None:
-        return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node)
+        return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node, beyond)
     with changed(autocast=None, **({"grad": True} if record else {})):
-        return xp.quietly(_carry, seeds.copy(), record, retain, useful, goals, on_node)
+        return xp.quietly(_carry, seeds.copy(), record, retain, useful, goals, on_node, beyond)
 
 
-def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # noqa: C901
+def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dict:  # noqa: C901
     """The loop: newest node first, so that each node is met after all that used its value."""
     anomaly = current.get().anomaly
     plain = not (record or anomaly or goals or useful is not None)
@@ -124,6 +127,8 @@ def _carry(pending: dict, record, retain, useful, goals, on_node) -> dict:  # no
                     open = open if g is had else None  # what a hook gives is its own
                 if node in goals:
                     reached[node] = g
+                    if not beyond:
+                        continue
                 if useful is not None:
                     parents = tuple([p if p in useful else None for p in parents])
                 saved = _values(node, record)

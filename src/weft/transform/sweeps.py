@@ -72,11 +72,14 @@ class Sweeper:
         return sum(prod(self.trace.avals[i].shape) for i in values)
 
     def forward(self, seeds: Seeds, starts, ends) -> Tensor:
-        """J·s for each seed s, from the values `starts` to `ends`, both flattened."""
+        """J·s for each seed s, from the values `starts` to `ends`, both flattened.
+
+        The starts are independent variables, also where one is computed from another.
+        """
         return self._chunked(seeds, starts, ends, self._forward_once)
 
     def reverse(self, seeds: Seeds, starts, ends) -> Tensor:
-        """Jᵀ·s for each seed s, from the values `starts` back to `ends`."""
+        """Jᵀ·s for each seed s, from the values `starts` back to `ends`, which are inputs."""
         return self._chunked(seeds, starts, ends, self._reverse_once)
 
     def _chunked(self, seeds: Seeds, starts, ends, once) -> Tensor:
@@ -87,20 +90,24 @@ class Sweeper:
             with changed(levels=(*current.get().levels, level)):
                 boxes = self._boxes(level.tag, seeds, rows, starts)
                 units = self._units(seeds, rows, starts)
-                found = once(boxes, ends, units)
+                found = once(boxes, starts, ends, units)
             parts.append(self._joined(level.tag, rows[1] - rows[0], found, ends))
         if not parts:
-            return zeros((0, self.size(ends)), dtype=self.dtype(ends))
+            return zeros((0, self.size(ends)), dtype=self.dtype(ends), device=self.device(ends))
         return parts[0] if len(parts) == 1 else concat(parts, axis=0)
 
     def dtype(self, values):
         """The common dtype of some values."""
         return dtypes.promote_all(self.trace.avals[i].dtype for i in values)
 
-    def _forward_once(self, tangents: dict, ends, units: frozenset) -> list:
-        return forward(self.trace, self.equations, tangents, ends, units)
+    def device(self, values) -> str:
+        """The device of some values, of which there is at least one."""
+        return self.trace.avals[values[0]].device
 
-    def _reverse_once(self, cotangents: dict, ends, _units: frozenset) -> list:
+    def _forward_once(self, tangents: dict, starts, ends, units: frozenset) -> list:
+        return forward(self.trace, self.equations, tangents, starts, ends, units)
+
+    def _reverse_once(self, cotangents: dict, _starts, ends, _units: frozenset) -> list:
         return self.recorded.sweep(cotangents, ends)
 
     def _units(self, seeds: Seeds, rows, starts) -> frozenset:
@@ -148,7 +155,13 @@ def dense_reverse(s: Sweeper, seeds: Seeds) -> Tensor:
 
 
 def through_cut(s: Sweeper, cut: list[int], seeds: Seeds) -> Tensor:
-    """The whole Jacobian as a product at a cut: forward sweeps after it, reverse ones before."""
+    """The whole Jacobian as a product at a cut: forward sweeps after it, reverse ones before.
+
+    Every way from inputs to outputs meets the cut C, so the outputs are a function y(C) of its
+    values as independent variables, and C is a function of the inputs: J = ∂y/∂C · dC/dx. That
+    holds where values of C depend on each other, too: the first factor keeps the others fixed,
+    the second goes through them.
+    """
     after = s.forward(seeds, cut, s.trace.outputs)
     before = s.reverse(seeds, cut, s.trace.inputs)
     return after.T @ before
@@ -162,6 +175,6 @@ def entries(s: Sweeper, gather: np.ndarray, forward: Seeds, reverse: Seeds) -> T
     if reverse.count:
         parts.append(reshape(s.reverse(reverse, s.trace.outputs, s.trace.inputs), (-1,)))
     if not parts:
-        return zeros((0,), dtype=s.dtype(s.trace.outputs))
+        return zeros((0,), dtype=s.dtype(s.trace.outputs), device=s.device(s.trace.outputs))
     flat = parts[0] if len(parts) == 1 else concat(parts)
     return take(flat, index_like(flat, gather), 0)

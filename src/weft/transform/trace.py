@@ -96,6 +96,11 @@ def passes_on(e: Equation, moving: list[bool]) -> bool:
     return any(moving)
 
 
+def carried(trace: Trace, e: Equation) -> list[int]:
+    """The results of an equation that a derivative can reach: those that are no integers."""
+    return [e.outputs[k] for k in e.op.tracked if inexact(trace.values[e.outputs[k]])]
+
+
 def active(trace: Trace, starts) -> list[Equation]:
     """The equations through which a derivative of `starts` goes, in order.
 
@@ -106,7 +111,7 @@ def active(trace: Trace, starts) -> list[Equation]:
         moving = [i.__class__ is not Literal and i in reached for i in e.inputs]
         if not passes_on(e, moving):
             continue
-        results = [e.outputs[k] for k in e.op.tracked if inexact(trace.values[e.outputs[k]])]
+        results = carried(trace, e)
         if not results:
             continue
         if e.op.rule is None:
@@ -120,20 +125,27 @@ def active(trace: Trace, starts) -> list[Equation]:
 
 
 def forward(
-    trace: Trace, equations: list[Equation], tangents: dict, wanted, units: frozenset = frozenset()
+    trace: Trace,
+    equations: list[Equation],
+    tangents: dict,
+    starts,
+    wanted,
+    units: frozenset = frozenset(),
 ) -> list:
     """The tangents of the values `wanted` (None: zero), carried through the equations.
 
-    units  values with a batch of tangents that are the unit vectors in order
+    starts  independent variables: a value among them has the tangent that it is given, or none,
+            also where it is computed from others
+    units   values with a batch of tangents that are the unit vectors in order
     """
-    tangents = dict(tangents)
+    tangents, starts = dict(tangents), frozenset(starts)
     last = {i: k for k, e in enumerate(equations) for i in e.inputs if i.__class__ is not Literal}
     for i in wanted:
         last[i] = len(equations)
     with exactly(), BACKENDS[ndarray].quiet():
         for k, e in enumerate(equations):
             moving = tuple([None if i.__class__ is Literal else tangents.get(i) for i in e.inputs])
-            if all([t is None for t in moving]):
+            if all([t is None for t in moving]) or starts.issuperset(e.outputs):
                 continue
             dy = _of_units(trace, e, moving, units) if units else None
             if dy is None:
@@ -141,7 +153,7 @@ def forward(
                 dy = push(e.op, y, operands(trace, e), moving, e.static)
             for n in e.op.tracked:
                 i = e.outputs[n]
-                if i in last and inexact(trace.values[i]):
+                if i in last and i not in starts and inexact(trace.values[i]):
                     tangents[i] = dy if e.op.outputs == 1 else dy[n]
             for i in e.inputs:
                 if i.__class__ is not Literal and last[i] == k:
