@@ -144,7 +144,7 @@ class Capture(Staging):
     def lifted(self, args) -> list:
         """Arguments of an operation as values of the program."""
         lifted = [self.of(a) if a.__class__ in GROUND else a for a in args]
-        return self._with_numbers(lifted) if any([a.__class__ is Host for a in lifted]) else lifted
+        return self._with_numbers(lifted) if any([type(a) is Host for a in lifted]) else lifted
 
     def _with_numbers(self, args: list) -> list:
         """Numbers of each call as scalars of the tensors' dtype; integers become floats."""
@@ -153,7 +153,7 @@ class Capture(Staging):
         if dtype is None:
             dtype = default_float()
             args = [above.cast(a, dtype) if a.__class__ in TENSORS else a for a in args]
-        return [self.number(a, dtype) if a.__class__ is Host else a for a in args]
+        return [self.number(a, dtype) if type(a) is Host else a for a in args]
 
     def number(self, host: Host, dtype: np.dtype | None) -> Tensor:
         """A number of each call as a scalar."""

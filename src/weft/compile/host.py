@@ -1,14 +1,18 @@
 """Numbers that Python computes before each call of a compiled function: rates, counts, factors."""
 
 import operator
+import sys
 from collections.abc import Callable
 from functools import partial
 from numbers import Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..core.backends import PYTHON_SCALARS
+
+_PACKAGE = str(Path(__file__).parents[1])
 
 
 class Host:
@@ -57,7 +61,19 @@ class Host:
         return format(self.__weft_value__(), spec)
 
     def __repr__(self) -> str:
-        return f"<{self.label} of each call>"
+        return repr(self.__weft_value__())
+
+    def __getattr__(self, name: str):
+        """What else floats have: `is_integer`, `hex`, `real`."""
+        if name.startswith("__") or not hasattr(float, name):
+            raise AttributeError(f"'float' object has no attribute {name!r}")
+        return getattr(self.__weft_value__(), name)
+
+    @property
+    def __class__(self) -> type:
+        """What `isinstance` sees: the number's own class, unless it is this package that asks."""
+        asking = sys._getframe(1).f_code.co_filename
+        return Host if asking.startswith(_PACKAGE) else self.decided("the type", type)
 
     def __weft_value__(self):
         """The number now, for what is made for one value; another one makes another program."""
@@ -72,7 +88,7 @@ class Host:
         """A function of NumPy's of numbers alone: it has a dtype, so it is a scalar with that."""
         if method != "__call__" or options or not all(map(_is_number, inputs)):
             return NotImplemented
-        reads = [x.read if x.__class__ is Host else partial(_same, x) for x in inputs]
+        reads = [x.read if type(x) is Host else partial(_same, x) for x in inputs]
         label = f"{ufunc.__name__}({', '.join(map(_named, inputs))})"
         made = Host(self.staging, label, lambda: ufunc(*[read() for read in reads]))
         dtype = np.asarray(made.read()).dtype
@@ -85,7 +101,7 @@ Real.register(Host)
 
 
 def _is_number(x) -> bool:
-    return x.__class__ is Host or x.__class__ in PYTHON_SCALARS or isinstance(x, np.generic)
+    return type(x) is Host or type(x) in PYTHON_SCALARS or isinstance(x, np.generic)
 
 
 def _same(x):
@@ -93,18 +109,18 @@ def _same(x):
 
 
 def _named(x) -> str:
-    return x.label if x.__class__ is Host else repr(x)
+    return x.label if type(x) is Host else repr(x)
 
 
 def _combine(name: str, sign: str, reflected: bool) -> Callable:
     function = getattr(operator, name)
 
     def combined(self: Host, other):
-        if other.__class__ is Host:
+        if type(other) is Host:
             mine, its = self.read, other.read
             label = f"({self.label} {sign} {other.label})"
             return Host(self.staging, label, lambda: function(mine(), its()))
-        if other.__class__ not in PYTHON_SCALARS:
+        if type(other) not in PYTHON_SCALARS:
             return NotImplemented
         mine = self.read
         if reflected:
@@ -120,10 +136,10 @@ def _compare(name: str, sign: str) -> Callable:
     function = getattr(operator, name)
 
     def compared(self: Host, other):
-        if other.__class__ is Host:
+        if type(other) is Host:
             its = other.read
             return self.decided(f"({sign} {other.label})", lambda v: function(v, its()))
-        if other.__class__ not in PYTHON_SCALARS:
+        if type(other) not in PYTHON_SCALARS:
             return NotImplemented
         return self.decided(f"({sign} {other!r})", lambda v: function(v, other))
 

@@ -93,7 +93,7 @@ def _search(name: str, x, own: Callable, holding: set[int], above: tuple[int, ..
     """Whether values of the program are in an object; what can be opened is noted in `holding`."""
     if x.__class__ in TENSORS:
         return own(x)
-    if x.__class__ is Host:
+    if type(x) is Host:
         return True
     if x.__class__ in _PLAIN or isinstance(x, type | ModuleType) or hasattr(x.__class__, "parts"):
         return False

@@ -34,20 +34,26 @@ from .reads.watch import Watch
 from .results import flatten
 
 
-def trace(name: str, f: Callable, taken: Taken) -> Program:
-    """The program of f for calls like this one. Nothing outside is changed."""
+def trace(name: str, f: Callable, taken: Taken, exact: bool = False) -> Program:
+    """The program of f for calls like this one. Nothing outside is changed.
+
+    exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
+           what stands for a number of each call
+    """
     capture = Capture(name, taken.call)
     level = Level(Staged, capture.tag, trace=capture)
     draws = Draws(capture)
     try:
         with changed(staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None):
-            leaves, arguments = _entered(capture, taken)
+            leaves, arguments = _entered(capture, taken, exact)
             args, kwargs = taken.rebuild(leaves)
             with watched_frames(name) as ran:
                 out = f(*args, **kwargs)
             program = _finished(capture, out, arguments, taken)
     finally:
         capture.closed = True
+    if ran.asks_types and taken.call.numbers and not exact:
+        return trace(name, f, taken, exact=True)
     program.watch = Watch(ran, program.found(), f, taken.statics)
     return program
 
@@ -70,7 +76,7 @@ class _Argument:
         capture.arguments[id(x)] = (x, self)
 
 
-def _entered(capture: Capture, taken: Taken) -> tuple[list, list[_Argument]]:
+def _entered(capture: Capture, taken: Taken, exact: bool) -> tuple[list, list[_Argument]]:
     """The leaves of the arguments as f gets them."""
     tensors, numbers = iter(taken.call.tensors), 0
     leaves, arguments = [], []
@@ -81,7 +87,8 @@ def _entered(capture: Capture, taken: Taken) -> tuple[list, list[_Argument]]:
         elif kind[0] == SAME:
             leaves.append(arguments[kind[1]].tensor)
         elif kind[0] == NUMBER:
-            leaves.append(capture.host(f"number {numbers}", partial(capture.now.number, numbers)))
+            number = capture.host(f"number {numbers}", partial(capture.now.number, numbers))
+            leaves.append(number.__weft_value__() if exact else number)
             numbers += 1
         else:
             leaves.append(static)
@@ -152,7 +159,7 @@ def _each_once(leaves: list) -> tuple[list[int], list]:
 
 def _returned(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]) -> Returned:
     """How a leaf of the function's result is made at each call."""
-    if x.__class__ is Host:
+    if type(x) is Host:
         return returned_number(x.read)
     if x.__class__ not in TENSORS:
         if isgenerator(x) or iscoroutine(x):

@@ -15,9 +15,9 @@ def plain(x: Any) -> Any:
     A member of an `IntEnum` is the integer that it is. A number of each call of a function that is
     being compiled (`compile.host`) is its value now, and the program is made for that value.
     """
-    if x.__class__ in PYTHON_SCALARS or isinstance(x, generic):
+    if type(x) in PYTHON_SCALARS or isinstance(x, generic):
         return x
-    if hasattr(x.__class__, "__weft_value__"):
+    if hasattr(type(x), "__weft_value__"):
         return x.__weft_value__()
     return unwrapped(x)
 
@@ -34,4 +34,4 @@ def unwrapped(x: Any) -> Any:
 
 def plain_in(values: tuple) -> tuple:
     """Static parameters of a row with plain numbers, in tuples among them too."""
-    return tuple([plain_in(v) if v.__class__ is tuple else plain(v) for v in values])
+    return tuple([plain_in(v) if type(v) is tuple else plain(v) for v in values])

@@ -56,6 +56,7 @@ class Ran:
         self.codes: dict[int, CodeType] = {}  # all, by identity
         self.library: set[str] = set()  # names in the code of libraries
         self.dynamic = False  # whether attributes are read by names that no code holds
+        self.asks_types = False  # whether `type` is named, which sees through stand-ins
         self._equal: set[CodeType] | None = None
 
     def note(self, frame: FrameType) -> None:
@@ -67,6 +68,7 @@ class Ran:
         if whose == USER:
             self.user.append((code, frame.f_globals))
             self.dynamic = self.dynamic or named(code).dynamic
+            self.asks_types = self.asks_types or "type" in named(code).globals
         elif whose == LIBRARY:
             self.library.update(code.co_names)
         self.codes[id(code)] = code

@@ -283,7 +283,7 @@ class Walk:
             self._meet(number, Item(k), value)
 
     def _table(self, number: int, x: dict) -> None:
-        items = list((OrderedDict if isinstance(x, OrderedDict) else dict).items(x))
+        items = list(OrderedDict.items(x) if isinstance(x, OrderedDict) else dict.items(x))
         for k, (key, value) in enumerate(items):
             if not is_plain(key):
                 self._meet(number, Item(f"key {k}"), key)
