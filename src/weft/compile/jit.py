@@ -46,9 +46,9 @@ def compile(
     The function is run once for each kind of call, with tensors that have shapes and dtypes but no
     values. What it does to tensors then is what a call does: also to tensors that it finds by
     itself, to parameters, their `.grad` and an optimizer's state, which are read anew and changed
-    at each call. Floats among the arguments are read anew, too. For another value of other Python
-    arguments, and of numbers, strings and flags in globals and outer variables, another program is
-    made; attributes of objects and what else the function finds are constants. Prints and changes
+    at each call. Floats among the arguments are read anew, too. For another value of whatever else
+    the function can read, by any path (arguments, globals, outer variables, attributes, items),
+    another program is made; what cannot be watched (clocks, files) is refused. Prints and changes
     of Python objects happen while it is compiled, not when it is called. In `vmap` and `jvp`, and
     inside another compiled function, the function itself runs, and becomes part of what is around
     it.
