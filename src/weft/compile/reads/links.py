@@ -85,11 +85,14 @@ class Links:
         self.others: list[Given] = []
         self.tensors: list[list] = []
 
-    def hold(self) -> bool:
-        """Whether every place holds what it held, or an equal content."""
-        return self._places() and self._contents_hold()
-
     @cached_property
+    def hold(self) -> Callable[[], bool]:
+        """Whether every place holds what it held, or an equal content."""
+        places, contents = self._places(), self._contents_hold
+        if not (self.contents or self.others or self.tensors):
+            return places
+        return lambda: places() and contents()
+
     def _places(self) -> Callable[[], bool]:
         """The native code that compares all but what functions give."""
         numbers: list[int] = []

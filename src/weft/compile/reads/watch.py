@@ -28,7 +28,7 @@ class Watch:
 
     def _take(self, walk: Walk, objects: Sequence) -> None:
         self._last, self._objects = walk, objects
-        self.holds = walk.links.hold
+        self.holds: Callable[[], bool] = walk.links.hold
 
     def differs(self, objects: Sequence) -> str | None:
         """What is not as it was, in words; None if all is."""
