@@ -172,7 +172,7 @@ def _truncated_inverse(x, rtol):
     rtol = rtol.reshape((*rtol.shape, 1)) if hasattr(rtol, "reshape") else rtol
     kept = s > rtol * s.max(axis=-1, keepdims=True) if s.shape[-1] else s > 0
     inverse = _where(kept, 1 / _where(kept, s, 1.0), 0.0)
-    return (vh.mH * inverse.reshape((*inverse.shape[:-1], 1, -1)).to(vh.dtype)) @ u.mH
+    return (vh.mH * inverse[..., None, :].to(vh.dtype)) @ u.mH
 
 
 def solve(a, b, /):

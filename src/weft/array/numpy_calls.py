@@ -135,7 +135,9 @@ def function(self, func, types, args, kwargs):
     module = func.__module__.removeprefix("numpy").lstrip(".")
     prefix = f"{module}." if module in ("linalg", "fft") else ""
     name = prefix + _RENAMED.get(func.__name__, func.__name__)
-    if name in _FLAT or (name in _CONVERSIONS and not any(map(_moves, args))):
+    if name in _CONVERSIONS and not any(map(_moves, args)):
+        return func(*[a.numpy() if type(a) in TENSORS else a for a in args], **kwargs)
+    if name in _FLAT:
         detached = [a.detach() if type(a) in TENSORS else a for a in args]
         return _on_arrays(f"np.{name}", func, detached, kwargs)
     known = numpy_names.FUNCTIONS.get(name) or FUNCTIONS.get(name)

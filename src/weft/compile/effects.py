@@ -127,7 +127,9 @@ def _how(change: Change) -> str | None:
         return "has other contents than before"
     if now is MISSING:
         return "was deleted"
-    if type(was) in _SIMPLE and type(was) is type(now) and (was == now or was != was):
+    if type(was) not in _SIMPLE or type(now) not in _SIMPLE:
+        return None
+    if type(was) is type(now) and (was == now or was != was):
         return None
     return f"was {shortened(repr(was), 24)} and is {shortened(repr(now), 24)}"
 

@@ -70,7 +70,7 @@ class Host:
         return getattr(self.__weft_value__(), name)
 
     @property
-    def __class__(self) -> type:
+    def __class__(self) -> type:  # type: ignore[override]
         """What `isinstance` sees: the number's own class, unless it is this package that asks."""
         asking = sys._getframe(1).f_code.co_filename
         return Host if asking.startswith(_PACKAGE) else self.decided("the type", type)

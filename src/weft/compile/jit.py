@@ -97,6 +97,7 @@ class Compiled:
     """
 
     __wrapped__: Callable
+    _walked = ("__wrapped__",)  # what another compiled function looks at before each call
 
     def __init__(self, f: Callable, static_argnums, static_argnames, max_variants: int):
         if not callable(f):

@@ -37,6 +37,7 @@ class CustomOp(ABC):
     [0.5, 1.0]
     """
 
+    _caches = ("_state", "_rules")  # which a compiled function does not look at
     batch: Callable | str | None = None
     _rules: tuple[Rule | None, Rule | None] = (None, None)
 

@@ -22,7 +22,6 @@ VIEWS = (
     "np.split({a}, 2)[1]",
     "np.array_split({a}, 2, axis=-1)[0]",
     "np.flip({a}, 0)",
-    "np.atleast_2d({a})",
     "np.einsum('ij->ji', {a})",
     "list({a})[-1]",
     "{a}",

@@ -367,7 +367,7 @@ def updated(w):
     if x is None or v is None:
         return None
     y = w.new()
-    return f"{y} = {x}\n{y} {w.one_of(['+=', '-=', '*='])} {v}\n{y} = N({y})", y
+    return f"{y} = {x}.clone()\n{y} {w.one_of(['+=', '-=', '*='])} {v}\n{y} = N({y})", y
 
 
 def branched(w):

@@ -13,25 +13,29 @@ from typing import Any
 
 from ... import errors
 from ...core.origin import is_internal, line_of
+from ...core.settings import current
 from .bytecode import named
 
 PACKAGE = str(Path(__file__).parents[2])
-_OWN_LIBRARIES = tuple(f"-packages/{name}/" for name in ("optree", "ml_dtypes", "llvmlite"))
+_NEEDED = tuple(f"-packages/{name}/" for name in ("optree", "ml_dtypes", "llvmlite"))
 
-USER, LIBRARY, OWN = "user", "library", "own"
+# Installed packages are read when their functions run; their modules and classes do not change.
+USER, INSTALLED, LIBRARY, OWN = "user", "installed", "library", "own"
 _owners: dict[str, str] = {}  # by file
 
 
 def owner(filename: str) -> str:
-    """Whose a source file is: the user's, a library's, or this package's own."""
+    """Whose a source file is: the user's, an installed package's, a library's, or our own."""
     found = _owners.get(filename)
     if found is None:
         if filename.startswith(PACKAGE):
             found = OWN
         elif is_internal(filename) or filename.startswith("<frozen"):
             found = LIBRARY
+        elif any(part in filename for part in _NEEDED):
+            found = LIBRARY
         else:
-            found = LIBRARY if any(part in filename for part in _OWN_LIBRARIES) else USER
+            found = INSTALLED if "-packages" in filename else USER
         _owners[filename] = found
     return found
 
@@ -63,9 +67,9 @@ class Ran:
         """A code that is met for the first time."""
         code = frame.f_code
         whose = owner_of_code(code, frame.f_globals)
-        if whose != OWN and _is_importing(frame):
-            return
-        if whose == USER:
+        if whose != OWN and (_is_importing(frame) or current.get().staging is None):
+            return  # a custom operation is tried, which is called as it is at each call
+        if whose in (USER, INSTALLED):
             self.user.append((code, frame.f_globals))
             self.dynamic = self.dynamic or named(code).dynamic
             self.asks_types = self.asks_types or "type" in named(code).globals
@@ -210,7 +214,7 @@ def _asking(frame: FrameType | None) -> FrameType | None:
         return None
     while frame is not None:
         whose = owner_of_code(frame.f_code, frame.f_globals)
-        if whose == USER:
+        if whose in (USER, INSTALLED):
             return frame
         module = frame.f_globals.get("__name__", "").partition(".")[0]
         if whose == OWN or module in _UNASKED:

@@ -19,12 +19,11 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .bytecode import DYNAMIC, named
-from .frames import LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of_code
+from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of_code
 
 # The layers whose functions and objects hold functions and settings of the user's.
 _OPEN = tuple(
-    os.sep + name
-    for name in ("nn", "transform", "compile", "optim", "optimize", "amp", "train", "implicit")
+    os.sep + name for name in ("nn", "transform", "optim", "optimize", "amp", "train", "implicit")
 )
 # What a class has whatever is in it.
 _ALWAYS = frozenset(
@@ -95,12 +94,14 @@ def is_closed(x) -> bool:
         return False
     if kind is object or kind.__module__ in _SILENT or isinstance(x, _DESCRIPTORS):
         return True
-    return owner_of_class(kind) == OWN and not _is_open(sys.modules[kind.__module__].__file__ or "")
+    if owner_of_class(kind) != OWN or hasattr(kind, "_walked"):
+        return False
+    return not _is_open(sys.modules[kind.__module__].__file__ or "")
 
 
 def _is_closed_function(f: FunctionType) -> bool:
     whose = owner_of_code(f.__code__, f.__globals__)
-    if whose == USER:
+    if whose in (USER, INSTALLED):
         return False
     return not f.__closure__ or (whose == OWN and not _is_open(f.__code__.co_filename))
 
@@ -116,10 +117,9 @@ class Names:
         attributes = [named(code).attributes for code, _ in ran.user]
         if ran.changes:
             attributes += [named(code).stores for code, _ in ran.user]
-        self.user: frozenset[str] | None = frozenset(ran.library).union(*attributes)
+        self._known = frozenset(ran.library).union(*attributes)
+        self.user: frozenset[str] | None = None if ran.dynamic else self._known
         self._own: dict[type, frozenset[str]] = {}
-        if ran.dynamic:
-            self.user = None
 
     def meet(self, x) -> None:
         """A value under some name: a function that reads attributes by computed names is one."""
@@ -137,24 +137,32 @@ class Names:
         walked = getattr(kind, "_walked", None)
         if walked is not None and owner_of_class(kind) == OWN:
             return frozenset(walked)
-        if self.user is None:
+        if self.user is None and _is_plain_holder(kind):
             return None
         if kind not in self._own:
-            self._own[kind] = self.user | self._named_by_methods(kind)
+            self._own[kind] = self._known | self._named_by_methods(kind)
         return self._own[kind]
 
     def _named_by_methods(self, kind: type) -> frozenset[str]:
         """The names in the methods of ours that ran, with those that a class says are read."""
         found: set[str] = set()
+        caches: set[str] = set()
         for base in kind.__mro__:
             if owner_of_class(base) != OWN:
                 continue
+            caches.update(base.__dict__.get("_caches", ()))
             found.update(base.__dict__.get("_read_by_name", ()))
             for f in base.__dict__.values():
                 code = getattr(_function(f), "__code__", None)
                 if code is not None and self._ran.met(code):
                     found.update(_all_names(code))
-        return frozenset(found)
+        return frozenset(found - caches)
+
+
+def _is_plain_holder(kind: type) -> bool:
+    """Whether all attributes of a class's objects may be asked for by computed names."""
+    whose = owner_of_class(kind)
+    return whose == USER or (whose == LIBRARY and kind.__module__ in ("types", "argparse"))
 
 
 def _function(x) -> Any:

@@ -31,7 +31,7 @@ import numpy as np
 
 from ... import errors
 from .bytecode import named
-from .frames import USER, Ran, owner_of_code
+from .frames import INSTALLED, USER, Ran, owner_of_code
 from .leaves import (
     MISSING,
     Content,
@@ -207,7 +207,7 @@ class Walk:
                 self._opaque(number, x)
 
     def _function(self, number: int, f: FunctionType) -> None:
-        users = owner_of_code(f.__code__, f.__globals__) == USER
+        users = owner_of_code(f.__code__, f.__globals__) in (USER, INSTALLED)
         self._field(number, f, "__code__")
         if users and f.__code__ not in self._ran:
             return
