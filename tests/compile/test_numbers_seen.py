@@ -31,7 +31,7 @@ WAYS = {
     "repr": (lambda x, s: x * float(repr(s)), 3),
     "str": (lambda x, s: x * float(str(s)), 3),
     "format": (lambda x, s: x * float(f"{s:.3f}"), 3),
-    "percent": (lambda x, s: x * float("%f" % s), 3),  # noqa: UP031
+    "percent": (lambda x, s: x * float("%f" % s), 3),
     "method": (lambda x, s: x * 2 if s.is_integer() else x * 3, 3),
     "ratio": (lambda x, s: x * s.as_integer_ratio()[0], 3),
     "real": (lambda x, s: x * s.real, 3),

@@ -100,6 +100,7 @@ class Capture(Staging):
         super().__init__(name)
         self.tag = next(tags)
         self.now = Now(call)
+        self.reads: Any = None  # what runs while it is written
         self.leaves: dict[Leaf, int] = {}  # of arguments, with their positions
         self.computed: set[Leaf] = set()  # those of arguments that are computed from something
         self.arguments: dict[

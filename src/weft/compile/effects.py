@@ -17,7 +17,7 @@ from ..errors import SideEffectWarning
 from ..graph.picture import shortened
 from .reads.frames import MayRun
 from .reads.leaves import MISSING, Content
-from .reads.links import ANY
+from .reads.links import ANY, Table
 from .reads.walk import Entry, Item, Variable, Walk
 
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
@@ -61,8 +61,8 @@ class Before:
 
     def _changes(self) -> Iterator[Change]:
         links = self._walk.links
-        for held, keys, values, number in links.tables:
-            yield from self._changed_items(held, keys, values, number)
+        for table in links.tables:
+            yield from self._changed_items(table)
         for held, key, value, number in links.names:
             now = held.get(key, MISSING)
             if now is not value:
@@ -83,10 +83,12 @@ class Before:
             return MISSING
         return MISSING if now is None and word.value is MISSING else now
 
-    def _changed_items(self, held: dict, keys, values, number: int) -> Iterator[Change]:
+    def _changed_items(self, table: Table) -> Iterator[Change]:
+        held, number, names = table.held, table.number, table.names
         attributes = held is not self._walk.object(number)
-        before = dict(zip(keys, values, strict=True))
-        for key in [*before, *[k for k in held if k not in before]]:
+        before = dict(zip(table.keys, table.values, strict=True))
+        new = [k for k in held if k not in before and (names is None or k in names)]
+        for key in [*before, *new]:
             was, now = before.get(key, MISSING), held.get(key, MISSING)
             if was is not now and was is not ANY:
                 yield Change(Entry(number, key if attributes else Item(key), None), was, now)

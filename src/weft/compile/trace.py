@@ -48,6 +48,7 @@ def trace(name: str, f: Callable, taken: Taken, exact: bool = False) -> Program:
             leaves, arguments = _entered(capture, taken, exact)
             args, kwargs = taken.rebuild(leaves)
             with watched_frames(name) as ran:
+                capture.reads = ran
                 out = f(*args, **kwargs)
             program = _finished(capture, out, arguments, taken)
     finally:

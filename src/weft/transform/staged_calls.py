@@ -11,7 +11,7 @@ from ..core.aval import Aval
 from ..core.box import level_of
 from ..core.dispatch import inexact
 from ..core.op import Op
-from ..core.settings import changed
+from ..core.settings import changed, current
 from ..core.value import TENSORS, aval_of, seen, wrap
 from .dual import released
 
@@ -21,10 +21,14 @@ LOOKS = (errors.InterchangeError, errors.StagingError)
 
 def forward_inlined(app, operands: list) -> list | None:
     """What `forward` makes of values that are not known; None if it has to look at them."""
+    reads = getattr(current.get().staging, "reads", None)
+    before = None if reads is None else reads.position()
     try:
         with changed(grad=False):
             return [seen(y) for y in app.values([released(x) for x in operands])]
     except LOOKS:
+        if reads is not None:
+            reads.return_to(before)  # it will be called at each call, and read what it reads then
         return None
 
 

@@ -77,6 +77,16 @@ class Ran:
             self.library.update(code.co_names)
         self.codes[id(code)] = code
 
+    def position(self) -> tuple[int, int]:
+        """How much has run so far."""
+        return len(self.user), len(self.codes)
+
+    def return_to(self, position: tuple[int, int]) -> None:
+        """Forget what has run since."""
+        del self.user[position[0] :]
+        for key in list(self.codes)[position[1] :]:
+            del self.codes[key]
+
     def reached(self, f: FunctionType) -> None:
         """A function of the user's that a walk has come to."""
 

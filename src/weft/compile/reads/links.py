@@ -20,12 +20,16 @@ ANY: Any = type("Any", (), {})()  # a value that does not count
 
 
 class Table(NamedTuple):
-    """The keys and values of a dict; `number` is that of the object whose dict it is."""
+    """The keys and values of a dict; `number` is that of the object whose dict it is.
+
+    names  the keys that count, of attributes; None: all
+    """
 
     held: dict
     keys: list
     values: list
     number: int
+    names: frozenset[str] | None = None
 
 
 class Name(NamedTuple):
@@ -96,7 +100,7 @@ class Links:
     def _places(self) -> Callable[[], bool]:
         """The native code that compares all but what functions give."""
         numbers: list[int] = []
-        for held, keys, values, _ in self.tables:
+        for held, keys, values, *_ in self.tables:
             numbers += [Record.TABLE, id(held), len(keys)]
             for key, value in zip(keys, values, strict=True):
                 numbers += (id(key), 0 if value is ANY else id(value))

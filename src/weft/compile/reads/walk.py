@@ -245,7 +245,7 @@ class Walk:
             self._meet(number, name, held[name])
         if names is None or len(held) <= _TABLE:
             values = [v if k in counting else ANY for k, v in held.items()]
-            self.links.tables.append(Table(held, list(held), values, number))
+            self.links.tables.append(Table(held, list(held), values, number, names))
         else:
             for name in names:
                 self.links.names.append(Name(held, name, held.get(name, MISSING), number))
