@@ -22,8 +22,8 @@ def test_inner_gradients_do_not_walk_the_outer_graph(monkeypatch):
     seen = []
     real = sweeping.within
 
-    def counted(starts, goals):
-        useful, outside = real(starts, goals)
+    def counted(starts, goals, **options):
+        useful, outside = real(starts, goals, **options)
         seen.append(len(useful))
         return useful, outside
 

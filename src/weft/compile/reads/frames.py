@@ -4,6 +4,7 @@ A profile function of Python's sees every call. Code of the user's is kept with 
 code of libraries only the names count, since it may read objects of the user's.
 """
 
+import gc
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -146,11 +147,15 @@ def watched_frames(name: str) -> Iterator[Ran]:
                 world.append(refused)
 
     before, states = sys.getprofile(), _random_states()
+    collects = gc.isenabled()
+    gc.disable()  # whose callbacks are other people's
     sys.setprofile(profile)
     try:
         yield ran
     finally:
         sys.setprofile(before)
+        if collects:
+            gc.enable()
     if not world and states != _random_states():
         world.append(_drawn(name))
     if world:

@@ -53,7 +53,7 @@ def owner_of_module(module: ModuleType) -> str:
     file = getattr(module, "__file__", None)
     if file is None:
         return USER if module.__name__ in ("__main__", "builtins.__main__") else _builtin(module)
-    return owner(file)
+    return owner(file) if file.endswith((".py", ".pyc")) else LIBRARY  # an extension module
 
 
 def _builtin(module: ModuleType) -> str:
