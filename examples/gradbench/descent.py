@@ -41,7 +41,7 @@ def argmin(f, start, mode):
             break
         trial = x - step * slope
         lower, next_slope = at(trial)
-        if lower.item() < value.item():
+        if lower < value:
             x, value, slope, streak = trial, lower, next_slope, streak + 1
             steepness = _length(slope)
         else:

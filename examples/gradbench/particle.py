@@ -44,7 +44,7 @@ def crossing(inner, w):
     velocity = wf.asarray([0.75, 0.0], dtype=w.dtype)
     while True:
         ahead = x + TIME_STEP * velocity
-        if ahead[1].item() <= 0:
+        if ahead[1] <= 0:
             break
         velocity = velocity - TIME_STEP * pull(x)[1]
         x = ahead
