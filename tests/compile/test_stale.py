@@ -5,6 +5,7 @@ place, deleted or put in another order. The compiled function must give what the
 gives, or raise.
 """
 
+import itertools
 import os
 import random
 import warnings
@@ -103,3 +104,27 @@ def test_changes_are_noticed(path):
 
 def test_there_are_enough_combinations():
     assert len(COMBINATIONS) >= 400
+
+
+ITERATORS = {
+    "generator": lambda: (float(k) for k in range(9)),
+    "count": lambda: itertools.count(1.0),
+    "iterator": lambda: iter([1.0, 2.0]),
+    "map": lambda: map(float, [1, 2]),
+    "zip": lambda: zip([1.0], [2.0], strict=True),
+    "numpy's generator": lambda: np.random.default_rng(0),
+    "python's generator": lambda: random.Random(0),
+}
+
+
+@pytest.mark.parametrize("name", ITERATORS)
+def test_what_cannot_be_compared_is_refused(name):
+    held = ITERATORS[name]()
+
+    def f(x):
+        if isinstance(held, random.Random):
+            return x * held.random()
+        return x * held.normal() if isinstance(held, np.random.Generator) else (next(held), x)[1]
+
+    with pytest.raises(errors.StagingError, match=r"cannot be seen|cannot watch"):
+        wf.compile(f)(wf.tensor(X))

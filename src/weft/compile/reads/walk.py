@@ -31,7 +31,7 @@ import numpy as np
 
 from ... import errors
 from .bytecode import named
-from .frames import INSTALLED, USER, Ran, owner_of_code
+from .frames import INSTALLED, LIBRARY, USER, Ran, owner_of_code
 from .leaves import (
     MISSING,
     Content,
@@ -200,6 +200,8 @@ class Walk:
         elif type(x) in _PARTS:
             for name in _PARTS[type(x)]:
                 self._meet(number, name, getattr(x, name))
+        elif hasattr(type(x), "__next__") and owner_of_class(type(x)) in (LIBRARY, INSTALLED):
+            self._opaque(number, x)  # an iterator or generator: how far it is cannot be compared
         else:
             known = self._container(number, x)
             known = self._reference(number, x) or known
