@@ -38,3 +38,13 @@ def builtin(frame: Words) -> Callable[..., int]:
 def watching(records: Words) -> Callable[[], bool]:
     """Whether all places hold what the records (`llvm.watch`) say."""
     return _new(addressof(_definition("weft_watch")), records, None)
+
+
+def gathering(records: Words) -> Callable[[], list]:
+    """The arrays of gradients that nobody holds, and whether these are all (`llvm.room`)."""
+    return _new(addressof(_definition("weft_room")), records, None)
+
+
+def keeping(records: Words) -> Callable[[list], bool]:
+    """Whether the gradients are these outputs already (`llvm.room`)."""
+    return _new(addressof(_definition("weft_kept")), records, None)

@@ -23,6 +23,7 @@ from .draws import LoopDraws, Stream, streams_of
 from .guards import Fixed, Guard, Having
 from .host import Host
 from .places import Call, Captured, Gradient, Now, Number, Place, Slot, Words
+from .records import Records
 
 
 class StagedTensor(Tensor):
@@ -364,9 +365,16 @@ class Capture(Staging):
             self._kept[key] = (owner, make())
         return self._kept[key][1]
 
-    def slot(self, label: str, aval: Aval, get: Callable[[], np.ndarray]) -> Slot:
-        """An array that somebody keeps, and which the program may change."""
-        return self.enter(aval, Slot, label, get)
+    def slot(self, label: str, aval: Aval, get: Callable[[], np.ndarray], keeper=None) -> Slot:
+        """An array that somebody keeps, and which the program may change.
+
+        keeper  whose `readings` counts when the array may be another one; None: it may always be
+        """
+        return self.enter(aval, Slot, label, get, keeper)
+
+    def records(self) -> Records:
+        """Where somebody writes down what calls find unchanged, for native code to compare."""
+        return Records()
 
 
 def _refuse_node(tensor) -> None:

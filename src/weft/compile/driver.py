@@ -11,6 +11,7 @@ from .llvm.code import Module
 from .llvm.crew import write_crew
 from .llvm.entry import write_entry
 from .llvm.products import write_product, write_tiles, write_vector_product
+from .llvm.room import write_kept, write_room
 from .llvm.signals import write_signals
 from .llvm.target import Loaded, host
 from .llvm.watch import write_watch
@@ -19,7 +20,8 @@ from .objects import digest, link, packed
 EXPORTS = [
     *("weft_begin", "weft_look"),
     *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
-    *("weft_product", "weft_tiles", "weft_vector_product", "weft_watch"),
+    *("weft_product", "weft_tiles", "weft_vector_product"),
+    *("weft_watch", "weft_room", "weft_kept"),
 ]
 
 
@@ -34,6 +36,8 @@ def module_of_driver() -> Module:
     write_tiles(module)
     write_vector_product(module)
     write_watch(module)
+    write_room(module)
+    write_kept(module)
     return module
 
 
@@ -41,7 +45,7 @@ def module_of_driver() -> Module:
 def driver() -> Loaded:
     """The driver in memory, for as long as the process lives."""
     layout.verify_layout()
-    key = digest("driver", (layout.TYPE, layout.DATA))
+    key = digest("driver", (layout.TYPE, layout.DATA, layout.VERSION))
     image = cache().fetch(key)
     if image is None:
         image = packed(module_of_driver(), quickly=True)

@@ -16,9 +16,10 @@ from ..core.value import TENSORS
 from ..errors import SideEffectWarning
 from ..graph.picture import shortened
 from .reads.frames import MayRun
-from .reads.leaves import MISSING, Content
-from .reads.links import ANY, Table
+from .reads.leaves import Content
+from .reads.links import Table
 from .reads.walk import Entry, Item, Variable, Walk
+from .records import ANY, MISSING
 
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 _REMEDY = (

@@ -10,15 +10,17 @@ memory is not to be read by another thread while a call is under way.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from sys import getrefcount
 from typing import Any
 
 import numpy as np
 
 from ..core.node import Leaf
-from ..core.value import RESULT, Value, wrap
+from ..core.value import RESULT, wrap
+from .builtin import gathering, keeping
 from .places import Call
+from .records import fields_of_tensors
 from .runtime import Executable
+from .words import Words, words
 
 _new, _empty = object.__new__, np.empty
 
@@ -44,11 +46,18 @@ class Gradients:
     def __init__(self, replaced: Sequence[Replaced], executable: Executable):
         self._owned = [(r.position, r.owner, r.node) for r in replaced if r.owner is not None]
         self._others = [r for r in replaced if r.owner is None]
-        at = [(executable.written_last(position), owner) for position, owner, _ in self._owned]
-        whose = {n[0]: owner for n, owner in at if n is not None}
-        # For each array that a call makes: its shape, its dtype, and whose gradient it can replace.
-        self._arrays = [(*kind, whose.get(n)) for n, kind in enumerate(executable.fresh)]
-        self._written = [(*n, owner) for n, owner in at if n is not None]
+        whose: dict[int, Replaced] = {}  # by the number of the array that a call makes
+        self._written: list[tuple[int, int, Any]] = []
+        for r in replaced:
+            last = None if r.owner is None else executable.written_last(r.position)
+            if last is not None:
+                whose[last[0]] = r
+                self._written.append((*last, r.owner))
+        self._arrays = executable.fresh
+        self._new = [n for n in range(len(self._arrays)) if n not in whose]
+        records = _records([whose.get(n) for n in range(len(self._arrays))])
+        self._old, self._are = gathering(records), keeping(records)
+        self._all = len(whose) == len(replaced)
 
     def room(self) -> list[np.ndarray]:
         """Arrays for what a call makes: old gradients, and new memory for the others.
@@ -56,14 +65,11 @@ class Gradients:
         The inputs of the call must be in hand by now: then an old gradient that is one of them, or
         in whose memory one of them lies, is held by somebody.
         """
-        found = []
-        for shape, dtype, owner in self._arrays:
-            if owner is not None:
-                raw, tensors, arrays = _counted(owner)
-                if tensors == _TENSORS and arrays == _ARRAYS:
-                    found.append(raw)
-                    continue
-            found.append(_empty(shape, dtype))
+        found = self._old()
+        complete, arrays = found.pop(), self._arrays
+        for n in self._new if complete else range(len(arrays)):
+            if found[n] is None:
+                found[n] = _empty(*arrays[n])
         return found
 
     def forget(self, room: Sequence[np.ndarray], task: int) -> None:
@@ -73,8 +79,10 @@ class Gradients:
             if first <= task and gradient is not None and gradient._data is room[n]:
                 owner._grad = None
 
-    def take(self, call: Call, raws: Sequence[np.ndarray]) -> None:
-        """Make these arrays the gradients."""
+    def take(self, call: Call, raws: list[np.ndarray]) -> None:
+        """Make these arrays the gradients, unless they are already."""
+        if self._all and self._are(raws):
+            return
         kind = RESULT[0]
         for position, owner, node in self._owned:
             gradient = _new(kind)
@@ -84,20 +92,12 @@ class Gradients:
             r.find(call).held = wrap(raws[r.position], r.node)
 
 
-def _counted(owner) -> tuple[Any, int, int]:
-    """The array of a tensor's gradient, and the references to the gradient and to the array."""
-    gradient = owner._grad
-    if gradient is None:
-        return None, 0, 0
-    raw = gradient._data
-    return raw, getrefcount(gradient), getrefcount(raw)
-
-
-def _alone() -> tuple[int, int]:
-    """The references to a gradient that nobody holds but its tensor, and to its array."""
-    owner = Value()
-    owner._grad = wrap(np.empty(1))
-    return _counted(owner)[1:]
-
-
-_TENSORS, _ARRAYS = _alone()
+def _records(whose: Sequence[Replaced | None]) -> Words:
+    """Where native code finds the gradients that these arrays can replace."""
+    at = fields_of_tensors()
+    numbers = [len(whose), id(RESULT[0]), at["_data"], at["_node"], at["_share"], id(None)]
+    for r in whose:
+        numbers += (0, 0, 0) if r is None else (id(r.owner) + at["_grad"], id(r.node), r.position)
+    records = words(len(numbers), whose)
+    records[:] = numbers
+    return records

@@ -145,9 +145,9 @@ class Slot(Changeable):
 
     kind = "arrays of state"
 
-    def __init__(self, staged: Staged, label: str, get: Callable[[], np.ndarray]):
+    def __init__(self, staged: Staged, label: str, get: Callable[[], np.ndarray], keeper=None):
         super().__init__(staged)
-        self.label, self.get = label, get
+        self.label, self.get, self.keeper = label, get, keeper
 
     def read(self, call):
         return self.get()

@@ -18,6 +18,7 @@ from .draws import Reserved
 from .gradients import Gradients, Replaced
 from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
 from .reads.watch import Watch
+from .records import Bound
 from .results import Opened
 from .runtime import Executable
 from .stored import finished
@@ -74,6 +75,21 @@ class _Ending:
         self.program.stop(self.room, task)
 
 
+@dataclass(slots=True)
+class _Kept:
+    """Arrays of one keeper's, which are read again when he has counted on."""
+
+    keeper: Any
+    slots: list[tuple[int, Callable[[], np.ndarray]]]
+    seen: int = 0
+
+    def read(self, values: list) -> None:
+        if self.keeper.readings != self.seen:
+            for k, get in self.slots:
+                values[k] = get()
+            self.seen = self.keeper.readings
+
+
 @dataclass
 class Program:
     """What is run for calls of one kind.
@@ -111,11 +127,18 @@ class Program:
         placed = list(enumerate(self.places))
         self._captured = [(k, p) for k, p in placed if isinstance(p, Captured)]
         self.times: dict[str, float] = {}  # seconds that its native code took, by stages
-        self._bound: list[tuple] = []  # (tensor, its array, its node) at the last call
+        self._bound = Bound([p.tensor for _, p in self._captured])
         self._owners: set[int] = set()  # of the memory that calls write into
+        self._stamp: Callable[[], None]  # notes that they do
         self._values: list[Any] = [None] * len(self.places)
         self._arguments = [(k, p.position) for k, p in placed if isinstance(p, Argument)]
-        self._slots = [(k, p.get) for k, p in placed if isinstance(p, Slot)]
+        slots = [(k, p) for k, p in placed if isinstance(p, Slot)]
+        self._slots = [(k, p.get) for k, p in slots if p.keeper is None]
+        kept = {id(p.keeper): p.keeper for _, p in slots if p.keeper is not None}
+        self._kept = [
+            _Kept(keeper, [(k, p.get) for k, p in slots if p.keeper is keeper])
+            for keeper in kept.values()
+        ]
         self._others = [(k, p) for k, p in placed if isinstance(p, Gradient | Number | Words)]
         self._words = [p for p in self.places if isinstance(p, Words)]
         self._given = [w for w in self.writes if w[0] not in self.donated]
@@ -151,11 +174,7 @@ class Program:
     def differs(self, call: Call) -> str | None:
         """Why this program does not fit the state that it finds; None if it does."""
         self.now.call = call
-        for tensor, raw, node in self._bound:
-            if tensor._data is not raw or tensor._node is not node:
-                self._bound = []
-                break
-        if not self._bound:
+        if not self._bound.holds():
             why = self._bind()
             if why is not None:
                 return why
@@ -212,9 +231,8 @@ class Program:
             if now != p.entered.aval:
                 return f"the shape or dtype of {p.label}: now {now.dtype}{list(now.shape)}"
         self._own_memory()
-        self._bound = [(p.tensor, p.tensor._data, p.entered_node) for _, p in self._captured]
-        for k, p in self._captured:
-            self._values[k] = p.tensor._data
+        for (k, _), raw in zip(self._captured, self._bound.take(), strict=True):
+            self._values[k] = raw
         return None
 
     def _own_memory(self) -> None:
@@ -225,6 +243,7 @@ class Program:
             if numpy_.frozen(p.tensor._data):
                 p.tensor._data = numpy_.copy(p.tensor._data)
         self._owners = {versions.watched(p.tensor._data) for p in changed}
+        self._stamp = versions.Shared(self._owners).stamp
         seen = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:
@@ -318,14 +337,10 @@ class Program:
 
     def _beside_found(self, run: Callable, built: Callable) -> Callable[[list[np.ndarray]], Any]:
         """From the arguments' arrays to the result, if what was found is what it was."""
-        arguments, watch = self._arguments, self.watch
+        arguments, watch, bound = self._arguments, self.watch, self._bound.holds
 
         def call(raws: list[np.ndarray]):
-            bound = self._bound
-            for tensor, raw, node in bound:
-                if tensor._data is not raw or tensor._node is not node:
-                    return None
-            if not bound or not watch.holds():
+            if not bound() or not watch.holds():
                 return None
             values = self._values.copy()
             for k, position in arguments:
@@ -336,6 +351,8 @@ class Program:
 
     def _gathered(self, call: Call) -> list[np.ndarray]:
         """The inputs' arrays; those that are written into are marked as overwritten now."""
+        for kept in self._kept:
+            kept.read(self._values)
         values = self._values.copy()
         for k, position in self._arguments:
             values[k] = call.tensors[position]._data
@@ -344,7 +361,7 @@ class Program:
         for k, place in self._others:
             values[k] = place.read(call)
         if self._owners:
-            versions.stamp_all(self._owners)
+            self._stamp()
         return values
 
     def _results(self, leaves: list) -> dict[int, Any]:

@@ -1,5 +1,6 @@
 """Noticing that a value saved for the backward pass has been overwritten in place."""
 
+from collections.abc import Collection
 from functools import partial
 from weakref import ref
 
@@ -11,7 +12,7 @@ from .node import Node, ids
 # When each piece of memory was last overwritten, on the clock of node ids, which goes backwards. A
 # saved value keeps its memory alive, so an address stamped after the node was made is that very
 # memory. Stamps go with the arrays that own the memory.
-_STAMPS: dict[int, int] = {}
+_STAMPS: "dict[int, int | Shared]" = {}
 _ARRAYS: dict[int, ref] = {}
 
 # The last stamp of all: nodes that are younger need no check, and pay for none.
@@ -45,16 +46,45 @@ def _forget(owner: int, _: ref) -> None:
 
 def stamp_all(owners) -> None:
     """Note that memory is being overwritten now, by what identifies it (`watched`)."""
-    global latest
+    global latest, _taken
     now = next(ids)
     for owner in owners:
+        if _STAMPS.get(owner).__class__ is Shared:
+            _taken += 1
         _STAMPS[owner] = now
     latest = now
 
 
+class Shared:
+    """One stamp of several pieces of memory that are always overwritten together.
+
+    owners  what identifies them (`watched`)
+    """
+
+    __slots__ = ("_owners", "_seen", "at")
+
+    def __init__(self, owners: Collection[int]):
+        self._owners, self._seen, self.at = owners, -1, 0
+
+    def stamp(self) -> None:
+        """Note that all of them are being overwritten now."""
+        global latest, _taken
+        if self._seen != _taken:  # some of them may have another's stamp
+            for owner in self._owners:
+                if _STAMPS.get(owner).__class__ is Shared:
+                    _taken += 1
+                _STAMPS[owner] = self
+            self._seen = _taken
+        latest = self.at = next(ids)
+
+
+_taken = 0  # how often a shared stamp has lost a piece of memory
+
+
 def overwritten(raw) -> int | None:
     """When the memory of `raw` was last overwritten; None: never."""
-    return _STAMPS.get(BACKENDS[type(raw)].owner(raw))
+    found = _STAMPS.get(BACKENDS[type(raw)].owner(raw))
+    return found.at if isinstance(found, Shared) else found
 
 
 def check(node: Node, saved: tuple) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 from math import inf
-from operator import is_, itemgetter
+from operator import itemgetter
 from typing import Any
 
 from .. import errors
@@ -24,41 +24,48 @@ from .stamped import Stamps
 from .state import like
 from .walk import working_dtype
 
+_MOVING = ("lr", "lr_scale")  # settings that are read at each call
+
 
 class Together:
     """Parameters of one group that are equally far, and make a step together at each call.
 
     `alike` is asked first, as a guard of the call: then `given` are the numbers that the rule gets.
-    Nothing is counted until the call has succeeded: then `commit` does.
+    Nothing is counted until the call has succeeded: then `commit` does. Native code sees whether
+    somebody else has changed the states since; `readings` counts how often that was so.
     """
 
-    def __init__(self, optimizer, entries: list[Entry], ahead: int):
+    def __init__(self, optimizer, entries: list[Entry], ahead: int, staging):
         self.optimizer, self.entries, self.ahead = optimizer, entries, ahead
         self.group, started = entries[0].group, optimizer.started
         self.given: dict[str, Any] = {}
+        self.readings = 0
         self._keys = [e.key for e in entries]
         self._names = (*started, "step")[: max(len(started), 2)]
         self._numbers = itemgetter(*self._names)  # of two names or more it gives a tuple
         slots = optimizer.slots(self.group, entries[0].param._data)
         # The state after the step, without the values of its arrays.
         self._own: dict = {n: Aval(s.shape, s.dtype, s.device) for n, s in slots.items()}
-        self._settled: list[dict] = []
         # A number with the name of a setting is the one that the state's arrays are in line with.
         self._settings = {name: self.group[name] for name in started if name in self.group}
+        self._staging, self._held, self._unchanged = staging, None, bool  # False
 
     def alike(self) -> bool:
         """Whether all of these parameters are equally far."""
         optimizer, own = self.optimizer, self._own
-        states = [*map(optimizer.state.get, self._keys)]
-        if not all(states):
-            states = [s or optimizer.started for s in states]
-        self._states, far = states, [*map(self._numbers, states)]
-        self._begun = begun = far[0]
+        if optimizer.state is not self._held or not self._unchanged():
+            self._held = None
+            states = [*map(optimizer.state.get, self._keys)]
+            self._states = [s or optimizer.started for s in states]
+            far = [*map(self._numbers, self._states)]
+            if far.count(far[0]) != len(far):
+                return False
+        self._begun = begun = self._numbers(self._states[0])
         own.update(zip(self._names, begun, strict=True))
         for _ in range(self.ahead):
             own["step"] += 1
             self.given.update(optimizer.numbers(self.group, own))
-        return far.count(begun) == len(far)
+        return True
 
     def settle(self) -> None:
         """Make the states, or bring them in line, where they are others than after the last step.
@@ -66,12 +73,29 @@ class Together:
         Since the parameters are equally far, the numbers of one state are those of all.
         """
         states, settings = self._states, self._settings
-        if len(self._settled) == len(states) and all(map(is_, states, self._settled)):
+        if self._held is not None:
             if [*map(states[0].__getitem__, settings)] == [*settings.values()]:
                 return
         for e in self.entries:
             self.optimizer.settle(e)
-        self._states = self._settled = [self.optimizer.state[key] for key in self._keys]
+        self._watch(self.optimizer.state)
+
+    def _watch(self, state: dict) -> None:
+        """Take hold of the states as they are now: equal numbers become one object."""
+        self._states = states = [state[key] for key in self._keys]
+        self.readings += 1
+        if not all([isinstance(x, dict) for x in (state, *states)]):
+            return  # nothing that native code knows
+        records = self._staging.records()
+        numbers = {name: states[0][name] for name in self._names}
+        for own in states:
+            own.update(numbers)
+            free = [records.any if name in numbers else value for name, value in own.items()]
+            records.table(own, [*own], free)
+        records.table(state, [*state], [*state.values()])
+        for name in numbers:
+            records.alike(name, states)
+        self._held, self._unchanged = state, records.watching()
 
     def commit(self) -> None:
         """Count the step."""
@@ -104,7 +128,7 @@ def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
         refuse_second(staging, type(optimizer).__name__, ahead, slots)
         for e in entries:
             slots[e.key, "steps"] = ahead
-        together = Together(optimizer, entries, ahead)
+        together = Together(optimizer, entries, ahead, staging)
         name = staging.name_of(optimizer, type(optimizer).__name__)
         which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
         staging.depends(f"{which} (step {ahead} of a call)", together.alike)
@@ -115,31 +139,68 @@ def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
         stamps = Stamps(staging)
         with no_grad():
             for e in entries:
-                _update(optimizer, e, gradients[e.key], given, slots, stamps)
+                _update(together, e, gradients[e.key], given, slots, stamps)
     optimizer.changed = [e.param for e, _ in pairs]  # what an average follows
+
+
+class _Groups:
+    """An optimizer's groups: the settings that a program is built on."""
+
+    def __init__(self, optimizer, staging):
+        self.optimizer, self._staging = optimizer, staging
+        first = optimizer.param_groups[0]
+        self.static = [name for name in first if name not in ("params", "name", *_MOVING)]
+        self._look = itemgetter(*[name for name in first if name not in ("params", "name")])
+        self._rates = itemgetter(*_MOVING)
+        self._known: list = [None, None]  # the groups as they were last, and what that comes to
+        self._seen: list = []  # the rates that went with them
+        self._held, self._unchanged = None, bool  # False
+
+    def settings(self) -> list:
+        """Who is in which group, and the settings that rules branch on."""
+        groups = self.optimizer.param_groups
+        same = groups is self._held and self._unchanged()
+        if not same or [*map(self._rates, groups)] != self._seen:
+            self._read()
+            groups = self.optimizer.param_groups
+            self._seen = [*map(self._rates, groups)]
+            if not same:
+                self._watch(groups)
+        return self._known[1]
+
+    def _read(self) -> None:
+        self.optimizer.read_groups()
+        now = self._now()
+        if now != self._known[0]:
+            self.optimizer._check_groups()
+            now, static = self._now(), self.static
+            groups = self.optimizer.param_groups
+            read = [[group["lr"] is None, *[group[name] for name in static]] for group in groups]
+            self._known = [now, [self.optimizer.grouping, *read]]
+
+    def _now(self) -> list:
+        groups = self.optimizer.param_groups
+        return [self.optimizer.grouping, *map(len, groups), *map(self._look, groups)]
+
+    def _watch(self, groups: list) -> None:
+        lists = [groups, *[group["params"] for group in groups]]
+        if not all([isinstance(x, list) for x in lists]):
+            return  # nothing that native code knows
+        records = self._staging.records()
+        records.elements(groups, [*groups])
+        for group in groups:
+            free = [records.any if name in _MOVING else value for name, value in group.items()]
+            records.table(group, [*group], free)
+            records.elements(group["params"], [*group["params"]])
+        self._held, self._unchanged = groups, records.watching()
 
 
 def _depend_on_settings(optimizer, staging) -> None:
     """The settings that rules branch on, or that are not read at each call."""
     optimizer._check_groups()  # in the config's spelling from here on
-    first = optimizer.param_groups[0]
-    static = [name for name in first if name not in ("params", "name", "lr", "lr_scale")]
-    look = itemgetter(*[name for name in first if name not in ("params", "name")])
-    known: list = [None, None]  # the groups as they were last, and what that comes to
-
-    def settings() -> list:
-        optimizer.read_groups()
-        groups = optimizer.param_groups
-        now = [optimizer.grouping, *map(len, groups), *map(look, groups)]
-        if now != known[0]:
-            optimizer._check_groups()
-            now = [optimizer.grouping, *map(len, groups), *map(look, groups)]
-            read = [[group["lr"] is None, *[group[name] for name in static]] for group in groups]
-            known[:] = now, [optimizer.grouping, *read]
-        return known[1]
-
+    groups = _Groups(optimizer, staging)
     name = staging.name_of(optimizer, type(optimizer).__name__)
-    staging.depends(f"{name}'s settings (params, {', '.join(static)})", settings)
+    staging.depends(f"{name}'s settings (params, {', '.join(groups.static)})", groups.settings)
 
 
 def _equally_far(optimizer, pairs, slots) -> list[list[Entry]]:
@@ -161,8 +222,10 @@ def _hosts(optimizer, given: dict[str, Any], staging) -> dict[str, Any]:
     }
 
 
-def _update(optimizer, entry: Entry, gradient, given: dict, slots: dict, stamps: Stamps) -> None:
-    p, staging = entry.param, stamps.staging
+def _update(
+    together: Together, entry: Entry, gradient, given: dict, slots: dict, stamps: Stamps
+) -> None:
+    optimizer, p, staging = together.optimizer, entry.param, stamps.staging
     if dtypes.is_complex(p.dtype):
         raise errors.StagingError(
             f"{type(optimizer).__name__}.step: the parameter {entry.key!r} is {p.dtype}, and a "
@@ -171,7 +234,7 @@ def _update(optimizer, entry: Entry, gradient, given: dict, slots: dict, stamps:
     value = p.detach()
     g = optimizer.fitting_gradient(entry, gradient)
     names = list(optimizer.slots(entry.group, value._data))
-    state = [_slot(optimizer, entry, name, value, slots, staging) for name in names]
+    state = [_slot(together, entry, name, value, slots, staging) for name in names]
     own = dict(optimizer.started) | {n: slots[entry.key, n].staged for n in names}
     rule = optimizer.rule_of(own)
     hyper = {k: (entry.group | given)[k] for k in optimizer.keywords(rule)}
@@ -184,14 +247,16 @@ def _update(optimizer, entry: Entry, gradient, given: dict, slots: dict, stamps:
         place.staged = chosen(staging, made.to(place.entered.aval.dtype), old)._data
 
 
-def _slot(optimizer, entry: Entry, name: str, value, slots: dict, staging):
+def _slot(together: Together, entry: Entry, name: str, value, slots: dict, staging):
     """An array of a parameter's state, as it is at this point of the program."""
+    optimizer = together.optimizer
     if (entry.key, name) not in slots:
         slot = optimizer.slots(entry.group, value._data)[name]
         slots[entry.key, name] = staging.slot(
             f"{name} of {entry.key!r}",
             Aval(slot.shape, slot.dtype, slot.device),
             lambda: optimizer.state[entry.key][name],
+            together,
         )
     return wrap(slots[entry.key, name].staged)
 

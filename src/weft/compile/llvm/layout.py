@@ -12,7 +12,10 @@ import numpy as np
 
 _HEAD = object.__basicsize__
 TYPE = _HEAD - 8
+COUNT = TYPE - 8  # the references to an object
 SIZE, ITEMS = _HEAD, _HEAD + 8  # of a list: how many, and where they are
+# Of a dict, where a number is that no change leaves as it was (PEP 509), and since when it is not.
+VERSION = _HEAD + 8 if sys.version_info < (3, 13) else None
 DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (_HEAD + 8 * i for i in range(7))
 
 
@@ -25,7 +28,10 @@ def verify_layout() -> None:
     """Raise `UnknownLayout` unless arrays are laid out as this module says."""
     for sample in (np.zeros((3, 5, 2), np.float32)[1:, ::2], np.zeros(7, np.int16)):
         at, data = id(sample), sample.__array_interface__["data"][0]
+        count = _word(at + COUNT)
+        held = [sample] * 3
         fields = {
+            "references": (_word(at + COUNT), count + len(held)),
             "type": (_word(at + TYPE), id(np.ndarray)),
             "data": (_word(at + DATA), data),
             "ndim": (_half(at + NDIM), sample.ndim),
@@ -37,6 +43,8 @@ def verify_layout() -> None:
             "list size": (_word(id(listed) + SIZE), 2),
             "list items": (_words(_word(id(listed) + ITEMS), 2), tuple(map(id, listed))),
         }
+        if VERSION is not None:
+            fields["version of a dict"] = (_versions_count(), True)
         wrong = [name for name, (found, expected) in fields.items() if found != expected]
         # A pointer is followed only where all around it is as expected.
         if wrong or _words(_word(at + DIMENSIONS), sample.ndim) != sample.shape:
@@ -44,6 +52,19 @@ def verify_layout() -> None:
                 f"array objects of NumPy {np.__version__} on Python {sys.version.split()[0]} are "
                 f"laid out in a way that is not known: {wrong or ['dimensions']}"
             )
+
+
+def _versions_count() -> bool:
+    """Whether each change of a dict gives it a version that it did not have."""
+    assert VERSION is not None
+    sample: dict = {}
+    seen = [_word(id(sample) + VERSION)] * 2
+    for value in (1, 2, 1):
+        sample["name"] = value
+        seen.append(_word(id(sample) + VERSION))
+    del sample["name"]
+    seen.append(_word(id(sample) + VERSION))
+    return len(set(seen)) == 5 and _word(id(sample) + VERSION) == seen[-1]
 
 
 def _word(address: int) -> int:

@@ -3,7 +3,8 @@
 `self` is a NumPy array of words, in which records follow one another: a kind, the place, and the
 addresses of what it held, where 0 stands for a value that does not count, or for none. Python's
 lock is held meanwhile, nothing is called but functions that look into dicts, and so no code of
-anybody's runs. The result is a bool.
+anybody's runs. The result is a bool. A dict whose version is that of the last time holds what it
+held; after another look the version is noted in the record.
 """
 
 from collections.abc import Callable
@@ -19,21 +20,24 @@ from .control import (
     invoke,
     leave,
     leave_if,
+    nothing,
     pointer,
+    put,
     when,
     word,
 )
-from .layout import DATA, ITEMS, SIZE
+from .layout import DATA, ITEMS, SIZE, VERSION
 
 
 class Record(IntEnum):
     """The kinds of records, and the words that follow."""
 
     END = 0
-    TABLE = 1  # dict, how many, (key, value or 0) for each, in order
+    TABLE = 1  # dict, its version or 0, how many, (key, value or 0) for each, in order
     NAME = 2  # dict, key, value or 0
     LIST = 3  # list, how many, values
     WORD = 4  # address, what is there
+    ALIKE = 5  # key, how many, dicts that have one object under it
 
 
 def write_watch(module: Module) -> None:
@@ -43,6 +47,7 @@ def write_watch(module: Module) -> None:
         Record.NAME: _write_name(module),
         Record.LIST: _write_list(module),
         Record.WORD: _write_word(module),
+        Record.ALIKE: _write_alike(module),
     }
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_watch")
     itself, _, _ = code.parameters
@@ -79,7 +84,11 @@ def _test(module: Module, body: Callable[[Code, Value, Value], Value]) -> str:
 
 def _write_table(module: Module) -> str:
     def body(code: Code, record: Value, wrong: Value) -> Value:
-        held, count = pointer(record, 1), word(record, 2)
+        held, count = pointer(record, 1), word(record, 3)
+        size = count + count + 4
+        version = None if VERSION is None else word(behind(held, VERSION), 0)
+        if version is not None:
+            leave_if(version.equals(word(record, 2)), size)
         leave_if(invoke(code, "PyDict_Size", "i64", [held]).compare("ne", count), wrong)
         at, key, value = code.local(WORD), code.local(POINTER), code.local(POINTER)
         code.store(wrong, at, 8)
@@ -87,14 +96,16 @@ def _write_table(module: Module) -> str:
         def one(i: Value) -> None:
             found = invoke(code, "PyDict_Next", "i32", [held, at, key, value])
             leave_if(found.equals(0), wrong)
-            expected = address(record, i + i + 3)
+            expected = address(record, i + i + 4)
             leave_if(code.load(WORD, key, 8).compare("ne", word(expected, 0)), wrong)
             counts = word(expected, 1)
             differs = code.load(WORD, value, 8).compare("ne", counts)
             leave_if(differs & counts.compare("ne", 0), wrong)
 
         each(code, 0, count, one)
-        return count + count + 3
+        if version is not None:
+            put(version, record, 2)
+        return size
 
     return _test(module, body)
 
@@ -129,5 +140,23 @@ def _write_word(module: Module) -> str:
     def body(code: Code, record: Value, wrong: Value) -> Value:
         leave_if(word(pointer(record, 1), 0).compare("ne", word(record, 2)), wrong)
         return code.constant(WORD, 3)
+
+    return _test(module, body)
+
+
+def _write_alike(module: Module) -> str:
+    def body(code: Code, record: Value, wrong: Value) -> Value:
+        key, count, dicts = pointer(record, 1), word(record, 2), address(record, 3)
+        found = code.local(POINTER)
+        code.store(nothing(code), found, 8)
+
+        def one(i: Value) -> None:
+            value = invoke(code, "PyDict_GetItemWithError", "ptr", [pointer(dicts, i), key])
+            differs = value.compare("ne", code.load(POINTER, found, 8))
+            leave_if(value.equals(nothing(code)) | (differs & i.compare("ne", 0)), wrong)
+            code.store(value, found, 8)
+
+        each(code, 0, count, one)
+        return count + 3
 
     return _test(module, body)

@@ -18,7 +18,6 @@ from ...array.foreign import is_torch
 from ...core.node import Leaf
 from ...core.value import TENSORS, aval_of
 
-MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 LARGEST = 2**20  # bytes of an array whose contents are compared at each call
 
 # What never changes inside, and is the same if it is equal and of the same type.

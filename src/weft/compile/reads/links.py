@@ -5,18 +5,12 @@ objects are compared by native code, a few nanoseconds each; the rest by Python.
 """
 
 from collections.abc import Callable
-from ctypes import c_void_p
-from functools import cached_property, lru_cache
+from functools import cached_property
 from operator import is_not
 from typing import Any, NamedTuple
 
-from ..builtin import watching
-from ..llvm.layout import UnknownLayout
-from ..llvm.watch import Record
-from ..words import words
-from .leaves import MISSING, facts_of
-
-ANY: Any = type("Any", (), {})()  # a value that does not count
+from ..records import Records
+from .leaves import facts_of
 
 
 class Table(NamedTuple):
@@ -99,24 +93,16 @@ class Links:
 
     def _places(self) -> Callable[[], bool]:
         """The native code that compares all but what functions give."""
-        numbers: list[int] = []
-        for held, keys, values, *_ in self.tables:
-            numbers += [Record.TABLE, id(held), len(keys)]
-            for key, value in zip(keys, values, strict=True):
-                numbers += (id(key), 0 if value is ANY else id(value))
-        for held, key, value, _ in self.names:
-            numbers += [Record.NAME, id(held), id(key), _pointer(value)]
-        for held, values, _ in self.lists:
-            numbers += [Record.LIST, id(held), len(values), *map(id, values)]
+        records = Records()
+        for t in self.tables:
+            records.table(t.held, t.keys, t.values)
+        for n in self.names:
+            records.name(n.held, n.key, n.value)
+        for e in self.lists:
+            records.elements(e.held, e.values)
         for w in self.words:
-            numbers += [Record.WORD, id(w.held) + w.offset, _pointer(w.value)]
-        records = words(len(numbers) + 1, self._alive())
-        records[: len(numbers)] = numbers
-        return watching(records)
-
-    def _alive(self) -> list:
-        """Everything whose address is in the records."""
-        return [*self.tables, *self.names, *self.lists, *self.words]
+            records.word(w.held, w.offset, w.value)
+        return records.watching()
 
     def _contents_hold(self) -> bool:
         for read, values, *_ in self.contents:
@@ -129,10 +115,6 @@ class Links:
         return all(map(_same_tensor, self.tensors))
 
 
-def _pointer(x) -> int:
-    return 0 if x is MISSING else id(x)
-
-
 def _same_tensor(link: list) -> bool:
     """Whether a tensor has the shape and the tracking it had; another array is noted."""
     tensor, raw, node, facts = link
@@ -142,31 +124,3 @@ def _same_tensor(link: list) -> bool:
         return False
     link[1:3] = tensor._data, tensor._node
     return True
-
-
-def word_at(x, offset: int) -> int:
-    """The pointer in an object's memory; 0 for none."""
-    return c_void_p.from_address(id(x) + offset).value or 0
-
-
-def offset_of(x, value) -> int | None:
-    """Where an object keeps a pointer to another one, in bytes; None if that is not certain."""
-    size = type(x).__basicsize__
-    places = [at for at in range(object.__basicsize__, size, 8) if word_at(x, at) == id(value)]
-    return places[0] if len(places) == 1 else None
-
-
-@lru_cache(maxsize=1)
-def fields_of_functions() -> dict[str, int]:
-    """Where functions keep what they can be given anew, in bytes; a pointer to nothing is None."""
-
-    def sample(a=(), *, b=()):
-        """A function that has everything."""
-
-    found = {}
-    for name in ("__code__", "__defaults__", "__kwdefaults__"):
-        at = offset_of(sample, getattr(sample, name))
-        if at is None:
-            raise UnknownLayout(f"where functions of this Python keep their {name} is not known")
-        found[name] = at
-    return found

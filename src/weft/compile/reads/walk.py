@@ -30,10 +30,10 @@ from weakref import ref
 import numpy as np
 
 from ... import errors
+from ..records import ANY, MISSING, fields_of_functions, offset_of
 from .bytecode import named
 from .frames import INSTALLED, LIBRARY, USER, Ran, owner_of_code
 from .leaves import (
-    MISSING,
     Content,
     Facts,
     Found,
@@ -47,7 +47,7 @@ from .leaves import (
     refuse_large,
     shown,
 )
-from .links import ANY, Elements, Given, Links, Name, Table, Word, fields_of_functions, offset_of
+from .links import Elements, Given, Links, Name, Table, Word
 from .names import Names, is_closed, owner_of_class, slots_of
 
 MOST = 200_000  # entries
