@@ -11,6 +11,7 @@ from .llvm.code import Module
 from .llvm.crew import write_crew
 from .llvm.entry import write_entry
 from .llvm.products import write_product, write_tiles, write_vector_product
+from .llvm.profile import write_profile
 from .llvm.room import write_kept, write_room
 from .llvm.signals import write_signals
 from .llvm.target import Loaded, host
@@ -21,7 +22,7 @@ EXPORTS = [
     *("weft_begin", "weft_look"),
     *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
     *("weft_product", "weft_tiles", "weft_vector_product"),
-    *("weft_watch", "weft_room", "weft_kept"),
+    *("weft_watch", "weft_room", "weft_kept", "weft_profile"),
 ]
 
 
@@ -38,6 +39,7 @@ def module_of_driver() -> Module:
     write_watch(module)
     write_room(module)
     write_kept(module)
+    write_profile(module)
     return module
 
 

@@ -10,13 +10,13 @@ from functools import lru_cache
 
 import numpy as np
 
-_HEAD = object.__basicsize__
-TYPE = _HEAD - 8
+HEAD = object.__basicsize__
+TYPE = HEAD - 8
 COUNT = TYPE - 8  # the references to an object
-SIZE, ITEMS = _HEAD, _HEAD + 8  # of a list: how many, and where they are
+SIZE, ITEMS = HEAD, HEAD + 8  # of a list: how many, and where they are
 # Of a dict, where a number is that no change leaves as it was (PEP 509), and since when it is not.
-VERSION = _HEAD + 8 if sys.version_info < (3, 13) else None
-DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (_HEAD + 8 * i for i in range(7))
+VERSION = HEAD + 8 if sys.version_info < (3, 13) else None
+DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (HEAD + 8 * i for i in range(7))
 
 
 class UnknownLayout(RuntimeError):

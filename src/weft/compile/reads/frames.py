@@ -1,6 +1,6 @@
 """Which functions run while a function is traced, and whether they look at the world outside.
 
-A profile function of Python's sees every call. Code of the user's is kept with its globals; of the
+A profile function sees every call. Code of the user's is kept with its globals; of the
 code of libraries only the names count, since it may read objects of the user's.
 """
 
@@ -16,6 +16,7 @@ from ... import errors
 from ...core.origin import is_internal, line_of
 from ...core.settings import current
 from .bytecode import named
+from .profile import Calls
 
 PACKAGE = str(Path(__file__).parents[2])
 _NEEDED = tuple(f"-packages/{name}/" for name in ("optree", "ml_dtypes", "llvmlite"))
@@ -62,14 +63,17 @@ class Ran:
         self.library: set[str] = set()  # names in the code of libraries
         self.dynamic = False  # whether attributes are read by names that no code holds
         self.asks_types = False  # whether `type` is named, which sees through stand-ins
+        self.calls: Calls | None = None
         self._equal: set[CodeType] | None = None
 
-    def note(self, frame: FrameType) -> None:
-        """A code that is met for the first time."""
+    def note(self, frame: FrameType) -> bool:
+        """A code that is met; whether it is kept."""
         code = frame.f_code
+        if id(code) in self.codes:
+            return True
         whose = owner_of_code(code, frame.f_globals)
         if whose != OWN and (_is_importing(frame) or current.get().staging is None):
-            return  # a custom operation is tried, which is called as it is at each call
+            return False  # a custom operation is tried, which is called as it is at each call
         if whose in (USER, INSTALLED):
             self.user.append((code, frame.f_globals))
             self.dynamic = self.dynamic or named(code).dynamic
@@ -77,6 +81,7 @@ class Ran:
         elif whose == LIBRARY:
             self.library.update(code.co_names)
         self.codes[id(code)] = code
+        return True
 
     def position(self) -> tuple[int, int]:
         """How much has run so far."""
@@ -87,6 +92,8 @@ class Ran:
         del self.user[position[0] :]
         for key in list(self.codes)[position[1] :]:
             del self.codes[key]
+        if self.calls is not None:
+            self.calls.forget()
 
     def reached(self, f: FunctionType) -> None:
         """A function of the user's that a walk has come to."""
@@ -134,26 +141,25 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
 def watched_frames(name: str) -> Iterator[Ran]:
     """A block whose function calls are noted; `name` is the function that is being compiled."""
     ran = Ran()
-    codes, note = ran.codes, ran.note
     world: list[errors.StagingError] = []
 
-    def profile(frame: FrameType, event: str, argument) -> None:
-        if event == "call":
-            if id(frame.f_code) not in codes:
-                note(frame)
-        elif event == "c_call" and argument.__name__ in _WORLD:
-            refused = _refusal(name, frame, argument)
-            if refused is not None and not world:
-                world.append(refused)
+    def tell(frame: FrameType, function: Any = None) -> bool:
+        if function is None:
+            return ran.note(frame)
+        if function.__name__ not in _WORLD:
+            return True
+        refused = _refusal(name, frame, function)
+        if refused is not None and not world:
+            world.append(refused)
+        return False
 
-    before, states = sys.getprofile(), _random_states()
-    collects = gc.isenabled()
+    ran.calls = Calls(tell)
+    states, collects = _random_states(), gc.isenabled()
     gc.disable()  # whose callbacks are other people's
-    sys.setprofile(profile)
     try:
-        yield ran
+        with ran.calls.watched():
+            yield ran
     finally:
-        sys.setprofile(before)
         if collects:
             gc.enable()
     if not world and states != _random_states():

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from functools import lru_cache
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -152,11 +153,17 @@ class Names:
                 continue
             caches.update(base.__dict__.get("_caches", ()))
             found.update(base.__dict__.get("_read_by_name", ()))
-            for f in base.__dict__.values():
-                code = getattr(_function(f), "__code__", None)
-                if code is not None and self._ran.met(code):
-                    found.update(_all_names(code))
+            for code, names in _methods(base):
+                if self._ran.met(code):
+                    found.update(names)
         return frozenset(found - caches)
+
+
+@lru_cache(maxsize=None)  # our own classes are there for good
+def _methods(kind: type) -> list[tuple[CodeType, set[str]]]:
+    """The codes of a class of ours, and the names in each."""
+    codes = [getattr(_function(f), "__code__", None) for f in kind.__dict__.values()]
+    return [(code, _all_names(code)) for code in codes if code is not None]
 
 
 def _is_plain_holder(kind: type) -> bool:
