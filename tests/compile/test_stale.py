@@ -5,9 +5,13 @@ place, deleted or put in another order. The compiled function must give what the
 gives, or raise.
 """
 
+import io
 import itertools
+import math
 import os
 import random
+import sys
+import types
 import warnings
 
 import numpy as np
@@ -17,8 +21,11 @@ import weft as wf
 from weft import errors
 
 from .stale.kinds import KINDS
+from .stale.more import MORE
 from .stale.paths import PATHS
 
+KINDS = {**KINDS, **MORE}
+TEXT = io.StringIO("text")
 X = [1.0, -2.0, 3.0]
 CHANGES = ("rebind", "mutate", "reorder", "delete", "rebind to an equal one")
 COMBINATIONS = [
@@ -104,6 +111,47 @@ def test_changes_are_noticed(path):
 
 def test_there_are_enough_combinations():
     assert len(COMBINATIONS) >= 400
+
+
+WORLD = {
+    "os.environ": lambda x: x * len(os.environ["HOME"]),
+    "os.getenv": lambda x: x * len(os.getenv("HOME")),
+    "environ.get": lambda x: x * len(os.environ.get("NOTHING", "")),
+    "in environ": lambda x: x * ("HOME" in os.environ),
+    "globals()": lambda x: x * len(globals()["X" + ""]),
+    "StringIO": lambda x: x * len(TEXT.getvalue()),
+    "np.geterr": lambda x: x * len(np.geterr()["over"]),
+}
+
+
+@pytest.mark.parametrize("name", WORLD)
+def test_what_reads_the_world_is_refused(name):
+    with pytest.raises(errors.StagingError, match=r"cannot watch"):
+        wf.compile(WORLD[name])(wf.tensor(X))
+
+
+def test_modules_that_are_replaced(monkeypatch):
+    def f(x):
+        import settings_of_a_test  # type: ignore[import-not-found]
+
+        return x * settings_of_a_test.value * len(sys.argv) * math.tau
+
+    def module(value):
+        made = types.ModuleType("settings_of_a_test")
+        made.value = value
+        monkeypatch.setitem(sys.modules, "settings_of_a_test", made)
+
+    x, compiled = wf.tensor(X), wf.compile(f)
+    changes = [
+        lambda: module(2.0),
+        lambda: module(3.0),
+        lambda: monkeypatch.setattr(sys, "argv", ["a", "b", "c"]),
+        lambda: sys.argv.append("d"),
+        lambda: monkeypatch.setattr(math, "tau", 3.0),
+    ]
+    for change in changes:
+        change()
+        assert alike(outcome(compiled, x), outcome(f, x))
 
 
 ITERATORS = {

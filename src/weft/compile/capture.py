@@ -288,17 +288,24 @@ class Capture(Staging):
 
     def _given_gradient(self, leaf: Leaf) -> tuple[Place | None, Any]:
         find = self.found_at(leaf)
+        self._depend_on_hooks(leaf)
         if leaf in self.leaves:
             owner, whose = Having(lambda: find(self.now.call)), "arguments"
         else:
             owner, whose = Having(lambda: leaf), "parameters"
-        self.fixed(f"the hooks on gradients of {whose}", owner, "hooks")
         if not self.fixed(f"whether {whose} have a .grad", owner, "gradient"):
             return None, None
         have = find(self.now.call).held
         _refuse_node(have)
         place = self.enter(aval_of(have), Gradient, find, have._node)
         return place, wrap(place.staged, have._node)
+
+    def _depend_on_hooks(self, leaf: Leaf) -> None:
+        """Those of arguments; the program looks at the tensors that were found by itself."""
+        if leaf in self.leaves:
+            find = self.found_at(leaf)
+            owner = Having(lambda: find(self.now.call))
+            self.fixed("the hooks on gradients of arguments", owner, "hooks")
 
     def ended(self, leaf: Leaf) -> None:
         """A backward pass in the function has come to a leaf that nobody asked a gradient for."""
@@ -315,6 +322,7 @@ class Capture(Staging):
         if not self._from_outside(leaf):
             leaf.held = gradient
             return
+        self._depend_on_hooks(leaf)
         place = self.gradients.get(leaf, (None, None))[0]
         new = None if gradient is None else self.of(gradient)
         if new is not None:

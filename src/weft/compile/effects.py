@@ -18,7 +18,8 @@ from ..graph.picture import shortened
 from .reads.frames import MayRun
 from .reads.leaves import Content
 from .reads.links import Table
-from .reads.walk import Entry, Item, Variable, Walk
+from .reads.parts import Entry, Item, Variable
+from .reads.walk import Walk
 from .records import ANY, MISSING
 
 _SIMPLE = (bool, int, float, complex, str, bytes, type(None))

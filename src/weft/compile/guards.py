@@ -46,8 +46,13 @@ class Having:
 
     @property
     def hooks(self) -> list:
-        extra = self.leaf().extra
-        return [] if extra is None else list(extra.hooks.values())
+        return hooks_of(self.leaf())
+
+
+def hooks_of(node) -> list:
+    """The hooks on a leaf's gradient; of what is no leaf none."""
+    extra = node.extra if isinstance(node, Leaf) else None
+    return [] if extra is None else list(extra.hooks.values())
 
 
 class Fixed:

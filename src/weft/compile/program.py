@@ -16,6 +16,7 @@ from .arguments import is_flat
 from .derivative import Derivative
 from .draws import Reserved
 from .gradients import Gradients, Replaced
+from .guards import hooks_of
 from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
 from .reads.watch import Watch
 from .records import Bound
@@ -128,6 +129,7 @@ class Program:
         self._captured = [(k, p) for k, p in placed if isinstance(p, Captured)]
         self.times: dict[str, float] = {}  # seconds that its native code took, by stages
         self._bound = Bound([p.tensor for _, p in self._captured])
+        self._hooks = [hooks_of(p.tensor._node) for _, p in self._captured]
         self._owners: set[int] = set()  # of the memory that calls write into
         self._stamp: Callable[[], None]  # notes that they do
         self._values: list[Any] = [None] * len(self.places)
@@ -224,9 +226,11 @@ class Program:
 
     def _bind(self) -> str | None:
         """Take hold of the memory of captured tensors, if they are what they were."""
-        for _, p in self._captured:
+        for (_, p), hooks in zip(self._captured, self._hooks, strict=True):
             if p.tensor._node is not p.entered_node:
                 return f"whether a gradient is wanted of {p.label}"
+            if hooks_of(p.entered_node) != hooks:
+                return f"the hooks on the gradient of {p.label}"
             now = aval_of(p.tensor)
             if now != p.entered.aval:
                 return f"the shape or dtype of {p.label}: now {now.dtype}{list(now.shape)}"
@@ -337,10 +341,10 @@ class Program:
 
     def _beside_found(self, run: Callable, built: Callable) -> Callable[[list[np.ndarray]], Any]:
         """From the arguments' arrays to the result, if what was found is what it was."""
-        arguments, watch, bound = self._arguments, self.watch, self._bound.holds
+        arguments, watch, bound = self._arguments, self.watch, self._bound
 
         def call(raws: list[np.ndarray]):
-            if not bound() or not watch.holds():
+            if not bound.holds() or not watch.holds():
                 return None
             values = self._values.copy()
             for k, position in arguments:

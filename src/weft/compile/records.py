@@ -5,6 +5,7 @@ from ctypes import c_void_p
 from functools import lru_cache
 from typing import Any
 
+from ..core.node import Extra, Leaf
 from ..core.value import Value
 from .builtin import watching
 from .llvm.layout import UnknownLayout
@@ -62,26 +63,50 @@ class Records:
 
 
 class Bound:
-    """Whether tensors have the arrays and the nodes that they had when they were taken."""
+    """Whether tensors have the arrays, the nodes and the hooks they had when they were taken."""
 
     def __init__(self, tensors: Sequence):
         self._tensors, at = tensors, fields_of_tensors()
-        self._words = words(6 * len(tensors) + 1)
-        self._words[: 6 * len(tensors)] = [
+        self._words = words(9 * len(tensors) + 1)
+        self._words[: 9 * len(tensors)] = [
             n
             for t in tensors
-            for n in (Record.WORD, id(t) + at["_data"], 0, Record.WORD, id(t) + at["_node"], 0)
+            for n in (
+                *(Record.WORD, id(t) + at["_data"], 0),
+                *(Record.WORD, id(t) + at["_node"], 0),
+                *(Record.WORD, 0, 0),
+            )
         ]
-        self.holds: Callable[[], bool] = watching(self._words)
+        self._plain = self.holds = watching(self._words)
 
     def take(self) -> list:
         """Take the tensors as they are now; their arrays."""
-        arrays, nodes = [t._data for t in self._tensors], [t._node for t in self._tensors]
-        end = 6 * len(arrays)
-        self._words[2:end:6] = [*map(id, arrays)]
-        self._words[5:end:6] = [*map(id, nodes)]
-        self._words.hold = arrays, nodes
+        tensors, at, extra = self._tensors, fields_of_tensors(), place_of_extra()
+        arrays, nodes = [t._data for t in tensors], [t._node for t in tensors]
+        # A tensor that is no leaf has no hooks: its node is looked at once more.
+        leaves = [node.__class__ is Leaf for node in nodes]
+        pairs = [*zip(tensors, nodes, leaves, strict=True)]
+        end = 9 * len(arrays)
+        self._words[2:end:9] = [*map(id, arrays)]
+        self._words[5:end:9] = [*map(id, nodes)]
+        self._words[7:end:9] = [
+            id(n) + extra if leaf else id(t) + at["_node"] for t, n, leaf in pairs
+        ]
+        self._words[8:end:9] = [id(n.extra) if leaf else id(n) for _, n, leaf in pairs]
+        extras = [n.extra for n, leaf in zip(nodes, leaves, strict=True) if leaf]
+        self._words.hold = arrays, nodes, extras
+        self.holds = self._beside([e.hooks for e in extras if e is not None])
         return arrays
+
+    def _beside(self, tables: list[dict]) -> Callable[[], bool]:
+        """The comparison, with that of these dicts."""
+        if not tables:
+            return self._plain
+        records, plain = Records(), self._plain
+        for hooks in tables:
+            records.table(hooks, [*hooks], [*hooks.values()])
+        hooked = records.watching()
+        return lambda: plain() and hooked()
 
 
 def _pointer(x) -> int:
@@ -128,3 +153,11 @@ def fields_of_tensors() -> dict[str, int]:
     for name in names:
         setattr(sample, name, object())
     return offsets(sample, names, "tensors")
+
+
+@lru_cache(maxsize=1)
+def place_of_extra() -> int:
+    """Where a leaf keeps what few leaves have: its hooks."""
+    sample = Leaf.__new__(Leaf)
+    sample.extra = Extra()
+    return offsets(sample, ("extra",), "leaves")["extra"]

@@ -97,7 +97,7 @@ class Leaf:
         self.dtype = dtype
         self.tensor = tensor  # weak reference: the tensor owns the leaf
         self.kept = None
-        self.extra = None
+        self.extra: Extra | None = None
         self.requested = requested  # by requires_grad, not only by a tape's watch
         self.watchers = ()
 

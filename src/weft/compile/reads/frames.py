@@ -5,12 +5,15 @@ code of libraries only the names count, since it may read objects of the user's.
 """
 
 import gc
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
+
+import numpy as np
 
 from ... import errors
 from ...core.origin import is_internal, line_of
@@ -137,35 +140,48 @@ def _inside(code: CodeType) -> Iterator[CodeType]:
             yield from _inside(constant)
 
 
+class _Watcher:
+    """Notes what runs, and the first look at the world."""
+
+    def __init__(self, name: str):
+        self.name, self.ran = name, Ran()
+        self.refused: errors.StagingError | None = None
+
+    def __call__(self, frame: FrameType, function: Any = None) -> bool:
+        """A call; whether it needs no mention again."""
+        if function is not None:
+            if function.__name__ not in _WORLD:
+                return True
+            what = _of_world(function)
+            if what is not None:
+                self._look(frame, what, function.__qualname__)
+            return False
+        if frame.f_code in _ASKING:
+            self._look(frame, *_ASKING[frame.f_code])
+            return False
+        return self.ran.note(frame)
+
+    def _look(self, frame: FrameType, what: str, function: str) -> None:
+        self.refused = self.refused or _refusal(self.name, frame, what, function)
+
+
 @contextmanager
 def watched_frames(name: str) -> Iterator[Ran]:
     """A block whose function calls are noted; `name` is the function that is being compiled."""
-    ran = Ran()
-    world: list[errors.StagingError] = []
-
-    def tell(frame: FrameType, function: Any = None) -> bool:
-        if function is None:
-            return ran.note(frame)
-        if function.__name__ not in _WORLD:
-            return True
-        refused = _refusal(name, frame, function)
-        if refused is not None and not world:
-            world.append(refused)
-        return False
-
-    ran.calls = Calls(tell)
+    watcher = _Watcher(name)
+    calls = watcher.ran.calls = Calls(watcher)
     states, collects = _random_states(), gc.isenabled()
     gc.disable()  # whose callbacks are other people's
     try:
-        with ran.calls.watched():
-            yield ran
+        with calls.watched():
+            yield watcher.ran
     finally:
         if collects:
             gc.enable()
-    if not world and states != _random_states():
-        world.append(_drawn(name))
-    if world:
-        raise world[0]
+    if watcher.refused is not None:
+        raise watcher.refused
+    if states != _random_states():
+        raise _drawn(name)
 
 
 # The world outside: clocks, files, other people's random numbers
@@ -185,10 +201,22 @@ _WORLD = {
     **dict.fromkeys(("random", "getrandbits"), ("random", "random numbers")),
     **dict.fromkeys(("urandom", "getrandom"), ("posix", "the system's random numbers")),
     **dict.fromkeys(("getcwd", "listdir", "scandir", "stat", "read"), ("posix", "files")),
-    **dict.fromkeys(("open", "open_code", "readline", "readlines", "readinto"), ("io", "files")),
+    **dict.fromkeys(
+        ("open", "open_code", "readline", "readlines", "readinto", "getvalue", "getbuffer"),
+        ("io", "files"),
+    ),
+    "globals": ("builtins", "variables by names that are computed"),
     "input": ("builtins", "the keyboard"),
     "_getframe": ("sys", "Python's frames"),
     "currentframe": ("inspect", "Python's frames"),
+}
+# Python code that runs when it is read: what that is, and by which name.
+_ASKING = {
+    **{
+        getattr(type(os.environ), method).__code__: ("the environment", "os.environ")
+        for method in ("__getitem__", "__iter__", "__len__")
+    },
+    np.geterr.__code__: ("how NumPy treats errors", "np.geterr"),
 }
 # Modules of Python's that look there on their own account.
 _UNASKED = ("logging", "warnings", "linecache", "tokenize", "importlib", "traceback", "contextlib")
@@ -196,26 +224,32 @@ _REMEDIES = {
     "the clock": "Read it outside, and pass a float",
     "files": "Read them outside, and pass what is in them",
     "the keyboard": "Ask outside, and pass the answer",
+    "variables by names that are computed": "Use a dict of your own",
+    "how NumPy treats errors": "Ask outside, and pass the answer",
+    "the environment": "Read it outside, and pass what is in it",
     "Python's frames": "Pass what is wanted as an argument",
 }
 _RANDOM = "Draw with wf.random or wf.randn, or draw outside and pass the numbers"
 
 
-def _refusal(name: str, frame: FrameType, function) -> errors.StagingError | None:
-    """The error for a call of the user's that reads the world; None if it is somebody else's."""
+def _of_world(function) -> str | None:
+    """What of the world a built-in function with such a name reads, if it is that one."""
     module, what = _WORLD[function.__name__]
     home = getattr(function, "__module__", None) or type(function.__self__).__module__
     if isinstance(function.__self__, type):
         home = function.__self__.__module__
-    if home not in (module, f"_{module}", "nt"):
-        return None
+    return what if home in (module, f"_{module}", "nt") else None
+
+
+def _refusal(name: str, frame: FrameType, what: str, function: str) -> errors.StagingError | None:
+    """The error for a call of the user's that reads the world; None if it is somebody else's."""
     asking = _asking(frame)
     if asking is None:
         return None
     line = line_of(asking.f_code, asking.f_lasti)
     remedy = _REMEDIES.get(what, _RANDOM)
     return errors.StagingError(
-        f"compile: {name} reads {what} ({function.__qualname__}, at {line}), which a program "
+        f"compile: {name} reads {what} ({function}, at {line}), which a program "
         f"cannot watch: it would be read once, when {name} is compiled. {remedy}"
     )
 

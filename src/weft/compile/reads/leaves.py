@@ -1,6 +1,7 @@
 """Values without parts, as a walk compares them: numbers, strings, tensors, arrays."""
 
 import array
+import ctypes
 import datetime
 import decimal
 import fractions
@@ -30,7 +31,10 @@ _EQUAL = frozenset(
     )
 )
 _FLOATS = (float, complex)  # 0.0 equals -0.0 and is another number, NaN is itself
-_BUFFERS = (bytearray, memoryview, array.array)
+_BUFFERS = (
+    *(bytearray, memoryview, array.array),
+    *(ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array),
+)
 
 
 class Facts(NamedTuple):
@@ -41,6 +45,13 @@ class Facts(NamedTuple):
     dtype: Any
     device: Any
     tracking: str
+
+
+class Seen(NamedTuple):
+    """A tensor that a program does not read, and which of them it is."""
+
+    facts: Facts
+    which: int
 
 
 class Found:
@@ -134,7 +145,7 @@ def alike(a, b) -> bool:
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if isinstance(a, slice):
         return all(map(alike, *[(s.start, s.stop, s.step) for s in (a, b)]))
-    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (Facts, Found, Content):
+    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (Seen, Found, Content):
         return a == b
     return False
 
@@ -147,8 +158,9 @@ def _same_member(a: Enum, b: Enum) -> bool:
 
 def shown(x) -> str:
     """A leaf in words."""
-    if x.__class__ is Facts:
-        return f"a tensor of {x.dtype}{list(x.shape)}" + f" ({x.tracking})" * bool(x.tracking)
+    if x.__class__ is Seen:
+        a, _ = x
+        return f"a tensor of {a.dtype}{list(a.shape)}" + f" ({a.tracking})" * bool(a.tracking)
     if isinstance(x, ModuleType | type) or callable(x):
         return getattr(x, "__qualname__", None) or repr(x)
     return repr(x)

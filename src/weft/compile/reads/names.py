@@ -2,7 +2,10 @@
 
 import os
 import sys
+from collections.abc import Set
+from enum import Enum
 from functools import lru_cache
+from threading import local
 from types import (
     BuiltinFunctionType,
     ClassMethodDescriptorType,
@@ -26,16 +29,20 @@ from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of
 _OPEN = tuple(
     os.sep + name for name in ("nn", "transform", "optim", "optimize", "amp", "train", "implicit")
 )
-# What a class has whatever is in it.
+# What a class has whatever is in it; it counts if somebody names it.
 _ALWAYS = frozenset(
     (
         *("__module__", "__qualname__", "__doc__", "__dict__", "__weakref__", "__annotations__"),
         *("__abstractmethods__", "_abc_impl", "__parameters__", "__orig_bases__", "__slots__"),
         *("__static_attributes__", "__firstlineno__", "__annotate_func__", "__annotations_cache__"),
-        *("__type_params__", "__hash__", "__init__", "__new__", "__init_subclass__", "__repr__"),
-        *("__dataclass_fields__", "__dataclass_params__", "__match_args__"),
+        *("__type_params__", "__hash__", "__init_subclass__", "__repr__"),
+        *("__dataclass_fields__", "__dataclass_params__"),
     )
 )
+
+MADE = 1 << 9  # Python's flag of classes that a class statement made
+_WHICH = frozenset(("id", "hash"))
+_MEMBER = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"))
 
 _kinds: WeakKeyDictionary[type, str] = WeakKeyDictionary()
 
@@ -80,6 +87,12 @@ _SILENT = frozenset(
 )
 
 
+def is_silent(x) -> bool:
+    """Whether x is one of Python's or NumPy's objects that say nothing to a program."""
+    module = type(x).__module__
+    return module in _SILENT and not (module == "numpy" and has_attributes(x))
+
+
 def is_closed(x) -> bool:
     """Whether x is a library's, with nothing of the user's in it: it is known by identity."""
     if isinstance(x, ModuleType):
@@ -91,9 +104,11 @@ def is_closed(x) -> bool:
     if isinstance(x, BuiltinFunctionType):
         return x.__self__ is None or isinstance(x.__self__, ModuleType | type)
     kind = type(x)
-    if isinstance(x, np.ndarray):
+    if isinstance(x, np.ndarray | local):
         return False
-    if kind is object or kind.__module__ in _SILENT or isinstance(x, _DESCRIPTORS):
+    if kind is object or isinstance(x, _DESCRIPTORS):
+        return True
+    if is_silent(x):
         return True
     if owner_of_class(kind) != OWN or hasattr(kind, "_walked"):
         return False
@@ -107,10 +122,16 @@ def _is_closed_function(f: FunctionType) -> bool:
     return not f.__closure__ or (whose == OWN and not _is_open(f.__code__.co_filename))
 
 
+def has_attributes(x) -> bool:
+    """Whether it is of a class written in Python, and has a dict of attributes."""
+    return bool(type(x).__flags__ & MADE) and isinstance(getattr(x, "__dict__", None), dict)
+
+
 class Names:
     """The names that the code which ran can read.
 
-    user  the attributes that the user's own code and libraries name; None: all there are
+    user        the attributes that the user's own code and libraries name; None: all there are
+    identities  whether it can ask which object one is, not only whether two are one
     """
 
     def __init__(self, ran: Ran):
@@ -121,6 +142,19 @@ class Names:
         self._known = frozenset(ran.library).union(*attributes)
         self.user: frozenset[str] | None = None if ran.dynamic else self._known
         self._own: dict[type, frozenset[str]] = {}
+        asked = [named(code).globals for code, _ in ran.user]
+        self.identities = "id" in self._known or any(not _WHICH.isdisjoint(g) for g in asked)
+
+    def named(self, held: dict) -> Set[str]:
+        """Which attributes in a dict count."""
+        return set(held) if self.user is None else self.user & held.keys()
+
+    def beside(self, x) -> bool:
+        """Whether a member of an Enum has attributes that count, beside what it is."""
+        if not isinstance(x, Enum):
+            return False
+        own = x.__dict__.keys() - _MEMBER
+        return bool(own if self.user is None else own & self.user)
 
     def meet(self, x) -> None:
         """A value under some name: a function that reads attributes by computed names is one."""
@@ -130,8 +164,8 @@ class Names:
     def of_class(self, kind: type, held: dict) -> frozenset[str]:
         """Those of a class whose dict this is: also the methods that Python calls unasked."""
         names = self.of_instance(kind)
-        special = {n for n in held if n.startswith("__")}
-        return (frozenset(held) if names is None else names | special) - _ALWAYS
+        special = {n for n in held if n.startswith("__")} - _ALWAYS
+        return frozenset(held) - _ALWAYS if names is None else names | special
 
     def of_instance(self, kind: type) -> frozenset[str] | None:
         """Those of the objects of a class; a class of ours may list them."""

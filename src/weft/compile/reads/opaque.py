@@ -1,0 +1,35 @@
+"""Objects of Python's library that show what is in them only when they are asked."""
+
+from functools import lru_cache
+from operator import attrgetter, methodcaller
+from typing import Any
+from weakref import WeakKeyDictionary
+
+_CACHED = type(lru_cache(maxsize=None)(lambda: None))
+# How often the results of a function have been forgotten, and how often it had been asked, with
+# and without success, when that was last looked at.
+_seen: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
+
+
+def names_in(x) -> tuple[str, ...]:
+    """The attributes that `attrgetter` and `methodcaller` read."""
+    if type(x) is attrgetter:
+        return tuple([part for name in x.__reduce__()[1] for part in name.split(".")])
+    if type(x) is methodcaller:
+        found = x.__reduce__()[1]
+        return tuple([n for n in found if isinstance(n, str)][:1])
+    return ()
+
+
+def is_cached(x) -> bool:
+    """Whether it is a function that keeps its results."""
+    return isinstance(x, _CACHED)
+
+
+def cleared(x) -> int:
+    """How often the results of such a function have been seen to be forgotten."""
+    times, hits, misses = _seen.get(x, (0, 0, 0))
+    now = x.cache_info()
+    times += now.hits < hits or now.misses < misses
+    _seen[x] = times, now.hits, now.misses
+    return times
