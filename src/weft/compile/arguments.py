@@ -13,6 +13,7 @@ from .. import errors
 from ..array.foreign import is_torch
 from ..array.make import asarray
 from ..core import dtypes
+from ..core.exact import Exact
 from ..core.node import Leaf, Severed
 from ..core.settings import Settings
 from ..core.value import GROUND, TENSORS
@@ -110,10 +111,10 @@ def is_whole(x) -> bool:
     return getattr(x.__class__, "_keeps_state", False)
 
 
-def _ends(orders: list[tuple], x) -> bool:
+def _ends(orders: list[Exact], x) -> bool:
     """Whether the tree ends here; the order of a dict's keys is noted, which a function can see."""
     if isinstance(x, dict):
-        orders.append(tuple(x))
+        orders.append(Exact(tuple(x)))
     return is_whole(x)
 
 
@@ -124,7 +125,7 @@ def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: b
     for name, value in (*enumerate(args), *kwargs.items()):
         (fixed if static(name) else moving)[name] = value
     tree: Any = list(moving.values())
-    orders: list[tuple] = []  # of the keys of dicts, which optree sorts
+    orders: list[Exact] = []  # of the keys of dicts, which optree sorts
     leaves, structure = optree.tree_flatten(tree, is_leaf=partial(_ends, orders))
     names = tuple(moving)
     call, kinds, statics = Call([], []), [], []
@@ -176,7 +177,7 @@ def _static(value, statics: list) -> tuple:
         hash(value)
     except TypeError:
         return (type(value), "id", id(value))
-    return (type(value), value)
+    return (type(value), Exact(value))
 
 
 def _hashable(name, value, statics: list) -> tuple:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..core.backends import PYTHON_SCALARS
+from ..core.exact import Exact
 
 _PACKAGE = str(Path(__file__).parents[1])
 
@@ -46,7 +47,8 @@ class Host:
         return self.decided("the index", operator.index)
 
     def __round__(self, digits: int | None = None):
-        return self.decided("the rounded value", lambda v: round(v, digits))
+        self.decided(f"the value rounded to {digits}", lambda v: Exact(round(v, digits)))
+        return round(self.read(), digits)
 
     def __trunc__(self) -> int:
         return self.decided("the integer part", int)
@@ -77,7 +79,7 @@ class Host:
 
     def __weft_value__(self):
         """The number now, for what is made for one value; another one makes another program."""
-        self.decided("the value", repr)  # which tells -0.0 from 0.0, and finds NaN the same
+        self.decided("the value", Exact)
         return self.read()
 
     def __weft_number__(self, dtype):

@@ -16,6 +16,7 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
+from ..core.exact import exact
 from ..core.op import TABLE
 from ..graph.graph import Literal
 
@@ -39,7 +40,7 @@ class Operand:
 class Step:
     """A row of the table applied to values, by their numbers, and Python scalars.
 
-    Equal are those that are written alike: of the parameters 0.0 and -0.0 are two, 1 and 1.0 too.
+    Equal are those whose parameters are exactly: 0.0 and -0.0 are two, 1 and 1.0 too.
     """
 
     row: str
@@ -50,7 +51,7 @@ class Step:
     def __eq__(self, other) -> bool:
         if other.__class__ is not Step or self.row != other.row or self.inputs != other.inputs:
             return False
-        return self.dtype == other.dtype and repr(self.static) == repr(other.static)
+        return self.dtype == other.dtype and exact(self.static) == exact(other.static)
 
     def __hash__(self) -> int:
         return hash((self.row, self.inputs, self.dtype))

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from ..core.aval import Aval
+from ..core.exact import exact
 from ..core.op import Op
 from ..core.origin import Origin, line_of
 
@@ -30,16 +31,16 @@ class Equation(NamedTuple):
 class Literal:
     """A Python scalar in the place of an operand.
 
-    Equal are those that are written alike: 1, 1.0 and True are three, and so are 0.0 and -0.0 two.
+    Equal are those of the same type and bits: 1, 1.0 and True are three, 0.0 and -0.0 two.
     """
 
     value: Any
 
     def __eq__(self, other) -> bool:
-        return other.__class__ is Literal and repr(self.value) == repr(other.value)
+        return other.__class__ is Literal and exact(self.value) == exact(other.value)
 
     def __hash__(self) -> int:
-        return hash(repr(self.value))
+        return hash(exact(self.value))
 
 
 @dataclass

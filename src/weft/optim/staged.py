@@ -11,6 +11,7 @@ from ..array.inplace import refuse_staging
 from ..array.make import asarray
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.exact import Exact, exact
 from ..core.value import wrap
 from ..ops.complex_ import abs_
 from ..ops.elementwise import where
@@ -175,12 +176,12 @@ class _Groups:
             self.optimizer._check_groups()
             now, static = self._now(), self.static
             groups = self.optimizer.param_groups
-            read = [[group["lr"] is None, *[group[name] for name in static]] for group in groups]
+            read = [[g["lr"] is None, *[Exact(g[name]) for name in static]] for g in groups]
             self._known = [now, [self.optimizer.grouping, *read]]
 
     def _now(self) -> list:
         groups = self.optimizer.param_groups
-        return [self.optimizer.grouping, *map(len, groups), *map(self._look, groups)]
+        return [self.optimizer.grouping, *map(len, groups), *[exact(self._look(g)) for g in groups]]
 
     def _watch(self, groups: list) -> None:
         lists = [groups, *[group["params"] for group in groups]]
@@ -278,7 +279,7 @@ class _Count:
 def follow(ema, entries: list[Entry], staging) -> None:
     """Write down that averages follow their parameters."""
     name = staging.name_of(ema, "EMA")
-    staging.fixed(f"{name}'s decay", ema, "decay")
+    staging.depends(f"{name}'s decay", lambda: Exact(ema.decay))
     staging.fixed(f"whether {name}'s averages are in the parameters' place", ema, "is_swapped")
     averages = staging.kept(ema, dict)
     with no_grad():

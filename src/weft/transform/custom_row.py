@@ -12,6 +12,7 @@ from ..core.aval import Aval
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, Box, level_of
 from ..core.dispatch import apply, inexact
+from ..core.exact import exact
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Op
 from ..core.settings import changed, current
@@ -320,7 +321,12 @@ def _kind(c):
 def _fixed(root: Application) -> tuple:
     """The keywords of a call, which may decide whether a rule is linear."""
     plain = (*PYTHON_SCALARS, str)
-    return tuple((k, v if type(v) in plain else type(v)) for k, v in sorted(root.params.items()))
+    given = sorted(root.params.items())
+    return tuple((k, exact(v) if _is_made_of(plain, v) else type(v)) for k, v in given)
+
+
+def _is_made_of(plain: tuple[type, ...], v) -> bool:
+    return all([_is_made_of(plain, x) for x in v]) if type(v) is tuple else type(v) in plain
 
 
 def _verify(root: Application, given: str, linear: LinearMap, domain: list, met: list) -> None:

@@ -13,6 +13,7 @@ from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import BACKENDS
 from ..core.box import ground
+from ..core.exact import exact
 from ..core.value import aval_of
 from ..graph.graph import Literal
 from ..graph.staged import Staged
@@ -41,7 +42,7 @@ def signature(trace: Trace) -> tuple:
         inputs = tuple([None if i.__class__ is Literal else i for i in e.inputs])
         name = e.op.name
         digest = _index_digests(trace, e) if name in MOVES or name in SUMS else None
-        lines.append((e.op, inputs, e.static, digest))
+        lines.append((e.op, inputs, e.static and exact(e.static), digest))
     shapes = tuple([tuple(v.shape) for v in trace.values])
     inputs = tuple([aval_of(trace.values[i]) for i in (*trace.inputs, *trace.constants)])
     return inputs, tuple(trace.outputs), shapes, tuple(lines)

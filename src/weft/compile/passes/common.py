@@ -1,26 +1,15 @@
 """Common subexpressions: an equation that was computed before is not computed again."""
 
-from typing import Any
-
 import numpy as np
 
+from ...core.exact import exact
 from ...graph.graph import Equation, Graph, Literal
 from .rewriting import Builder, Replacement, rewritten
 
 
-def _spelled(x: Any) -> Any:
-    """A key that tells 1 from 1.0 and True, and 0.0 from -0.0."""
-    if x.__class__ is Literal:
-        return "literal", _spelled(x.value)
-    if isinstance(x, tuple):
-        return tuple([_spelled(v) for v in x])
-    return (type(x), repr(x)) if isinstance(x, (bool, int, float, complex)) else x
-
-
 def key_of(e: Equation) -> tuple | None:
     """What equal equations share; None for one whose parameters cannot be compared."""
-    inputs = tuple([i if i.__class__ is int else _spelled(i) for i in e.inputs])
-    key = e.op, inputs, e.static and _spelled(e.static)
+    key = e.op, e.inputs, e.static and exact(e.static)
     try:
         hash(key)
     except TypeError:  # a static parameter that is a list or an array

@@ -16,6 +16,7 @@ import numpy as np
 
 from ... import errors
 from ...array.foreign import is_torch
+from ...core.exact import exact
 from ...core.node import Leaf
 from ...core.value import TENSORS, aval_of
 
@@ -140,7 +141,7 @@ def alike(a, b) -> bool:
     if kind is not type(b):
         return isinstance(a, Enum) and isinstance(b, Enum) and _same_member(a, b)
     if kind in _FLOATS:
-        return repr(a) == repr(b)
+        return exact(a) == exact(b)
     if isinstance(a, np.generic):
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if isinstance(a, slice):
