@@ -71,42 +71,49 @@ class Lines:
 
 
 def cross_entropy(xp, x, classes, smoothing, dtype):
-    """lse - (1 - s)·x[class] - s·mean(x) for each line, and lse."""
+    """lse - (1 - s)·x[class] - s·mean(x) for each line, lse and its rest."""
     it = Lines(xp, x, classes)
     classes = xp.checked_classes(it.line(classes), it.n)
-    loss, lse = it.empty(), it.empty()
+    loss, lse, rest = it.empty(), it.empty(), it.empty()
 
     def do(rows: slice) -> None:
         part = it.widened(it.x[rows])
-        chosen = xp.picked(part, classes[rows]) * (1 - smoothing)
+        top, log = xp.log_denominators(part)
+        chosen = (xp.picked(part, classes[rows]) - top) * (1 - smoothing)
         if smoothing:
-            chosen += xp.sum(part, (1,), False) * (smoothing / it.n)
-        lse[rows] = xp.log_denominators(part)
-        loss[rows] = lse[rows] - chosen
+            chosen += xp.sum(part - top[:, None], (1,), False) * (smoothing / it.n)
+        loss[rows] = log - chosen
+        lse[rows], rest[rows] = _rounded(top, log)
 
     it.each(do, 4)
-    return it.shaped(loss), it.shaped(lse, dtype=dtype)
+    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
 
 
-def _shares(it: Lines, rows: slice, lse, weight):
+def _rounded(top, log):
+    """top + log as it is rounded, and what that leaves of it."""
+    lse = top + log
+    return lse, log - (lse - top)
+
+
+def _shares(it: Lines, rows: slice, lse, rest, weight):
     """weight·softmax of a chunk, exact zeros where the weight is zero."""
     part = it.moved(rows, lse)
     it.xp.exp_into(part)
-    part *= weight[rows, None]
+    part *= (weight[rows] * it.xp.exp(-rest[rows]))[:, None]
     it.xp.clear_lines(part, weight[rows] == 0)
     return part
 
 
-def cross_entropy_gradient(xp, g, h, lse, x, classes, smoothing):
+def cross_entropy_gradient(xp, g, h, lse, rest, x, classes, smoothing):
     """(g + h)·softmax(x) - g·((1 - s)·one_hot(class) + s/n)."""
-    it = Lines(xp, x, g, h, lse, classes)
+    it = Lines(xp, x, g, h, lse, rest, classes)
     classes = xp.checked_classes(it.line(classes), it.n)
-    g, h, lse = it.wide_line(g), it.wide_line(h), it.wide_line(lse)
+    g, h, lse, rest = map(it.wide_line, (g, h, lse, rest))
     weight = g + h
     out = xp.empty((it.count, it.n), it.own, it.device)
 
     def do(rows: slice) -> None:
-        part = _shares(it, rows, lse, weight)
+        part = _shares(it, rows, lse, rest, weight)
         if smoothing:
             part -= g[rows, None] * (smoothing / it.n)
         xp.add_picked(part, classes[rows], g[rows] * (smoothing - 1))
@@ -117,31 +124,33 @@ def cross_entropy_gradient(xp, g, h, lse, x, classes, smoothing):
 
 
 def soft_cross_entropy(xp, x, q, dtype):
-    """Σ q·(lse - x) for each line, and lse; what q gives no weight adds nothing."""
+    """Σ q·(lse - x) for each line, lse and its rest; what q gives no weight adds nothing."""
     it = Lines(xp, x, q[..., 0])
     q = it.table(q)
-    loss, lse = it.empty(), it.empty()
+    loss, lse, rest = it.empty(), it.empty(), it.empty()
 
     def do(rows: slice) -> None:
-        lse[rows] = xp.log_denominators(it.widened(it.x[rows]))
+        top, log = xp.log_denominators(it.widened(it.x[rows]))
+        lse[rows], rest[rows] = _rounded(top, log)
         part, weights = it.moved(rows, lse), it.widened(q[rows])
+        part -= rest[rows, None]
         part *= weights
         loss[rows] = -xp.sum(xp.zero_where_zero(part, weights), (1,), False)
 
-    it.each(do, 7)
-    return it.shaped(loss), it.shaped(lse, dtype=dtype)
+    it.each(do, 8)
+    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
 
 
-def soft_cross_entropy_gradient(xp, g, h, lse, x, q):
+def soft_cross_entropy_gradient(xp, g, h, lse, rest, x, q):
     """(g·Σq + h)·softmax(x) - g·q."""
-    it = Lines(xp, x, q[..., 0], g, h, lse)
+    it = Lines(xp, x, q[..., 0], g, h, lse, rest)
     q = it.table(q)
-    g, h, lse = it.wide_line(g), it.wide_line(h), it.wide_line(lse)
+    g, h, lse, rest = map(it.wide_line, (g, h, lse, rest))
     weight = g * xp.sum(it.widened(q), (1,), False) + h
     out = xp.empty((it.count, it.n), it.own, it.device)
 
     def do(rows: slice) -> None:
-        part = _shares(it, rows, lse, weight)
+        part = _shares(it, rows, lse, rest, weight)
         part -= g[rows, None] * it.widened(q[rows])
         out[rows] = part
 

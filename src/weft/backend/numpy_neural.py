@@ -227,12 +227,12 @@ def checked_classes(classes, n: int):
 
 
 def log_denominators(x):
-    """log Σ exp of each line."""
+    """The largest element of each line (0 for an infinite one), and log Σ exp less that."""
     top = np.maximum.reduce(x, 1, keepdims=True)
     top = np.where(np.isfinite(top), top, x.dtype.type(0))
     e = x - top
     np.exp(e, e)
-    return log_or_minus_inf(sum(e, (1,), False)) + top[:, 0]
+    return top[:, 0], log_or_minus_inf(sum(e, (1,), False))
 
 
 def picked(x, classes):

@@ -71,6 +71,7 @@ def var(x, axes, keepdims, correction):
     return np.where(total > 0, inf, nan).astype(total.dtype)
 
 
+@_floating
 def std(x, axes, keepdims, correction):
     return np.sqrt(var(x, axes, keepdims, correction))
 

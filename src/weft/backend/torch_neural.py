@@ -266,9 +266,9 @@ def checked_classes(classes, n: int):
 
 
 def log_denominators(x):
-    """log Σ exp of each line: what the largest element and its logarithmic softmax differ by."""
+    """The largest element of each line, and log Σ exp less that: its logarithmic softmax."""
     top, place = torch.max(x, 1)
-    return top - torch.log_softmax(x, 1).gather(1, place[:, None])[:, 0]
+    return top, -torch.log_softmax(x, 1).gather(1, place[:, None])[:, 0]
 
 
 def picked(x, classes):

@@ -1,8 +1,8 @@
 """Shares of a sum of exponentials, by the exponentials that are there already.
 
 A softmax divides each exponential by their sum; the gradient of a cross-entropy has the same shares
-as exp(x − log-sum-exp x). Where a kernel makes the sum itself, both are a product with its
-reciprocal, which is computed once for each row.
+as exp(x − l − r), where l + r is log-sum-exp x in two numbers. Where a kernel makes the sum itself,
+both are a product with its reciprocal, which is computed once for each row.
 """
 
 from dataclasses import replace
@@ -87,14 +87,21 @@ def _divided(kernel: Kernel, step: Step) -> int | None:
 
 
 def _normalised(kernel: Kernel, step: Step) -> int | None:
-    """exp(x − (log Σ exp(x − m) + m))."""
-    difference = _step(kernel, step.inputs[0], "subtract")
+    """exp(x − l − r) with l = log Σ exp(x − m) + m, and r = log Σ exp(x − m) − (l − m)."""
+    whole = _step(kernel, step.inputs[0], "subtract")
+    difference = None if whole is None else _step(kernel, whole.inputs[0], "subtract")
+    rest = None if whole is None else _step(kernel, whole.inputs[1], "subtract")
+    back = None if rest is None else _step(kernel, rest.inputs[1], "subtract")
     level = None if difference is None else _step(kernel, difference.inputs[1], "add")
-    if difference is None or level is None:
+    if difference is None or rest is None or back is None or level is None:
         return None
     for logarithm, top in (level.inputs, level.inputs[::-1]):
         total = _total(kernel, logarithm)
-        if total is not None and _shifted(kernel, total) == (difference.inputs[0], top):
+        if (
+            total is not None
+            and _shifted(kernel, total) == (difference.inputs[0], top)
+            and (rest.inputs[0], back.inputs) == (logarithm, (difference.inputs[1], top))
+        ):
             return total
     return None
 

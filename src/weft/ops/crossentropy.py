@@ -1,7 +1,10 @@
-"""Rows: cross-entropy of logits, which keeps the logits and one number a line of them.
+"""Rows: cross-entropy of logits, which keeps the logits and two numbers a line of them.
 
 The logits are (…, classes). Neither their logarithmic softmax nor a second array of their
 gradient is ever made: backends go through the lines in chunks.
+
+The two numbers are log Σ exp(x), lse, and what rounding took from it, rest: beside large logits lse
+has few digits behind the point, or none, and the softmax is exp(x − lse − rest).
 """
 
 from ..core import dtypes
@@ -44,9 +47,9 @@ def _in(dtype, *values):
     ]
 
 
-def _shares(x, lse):
+def _shares(x, lse, rest):
     """The softmax, from the logarithms of its denominators."""
-    return exp(x - _last(lse))
+    return exp((x - _last(lse)) - _last(rest))
 
 
 # -- one class for each line -------------------------------------------------------------------
@@ -55,31 +58,32 @@ def _shares(x, lse):
 def _class_shape(x: Aval, classes: Aval, smoothing, dtype):
     integers("cross_entropy", classes)
     lines = _lines("cross_entropy", x, classes.shape)
-    return x.like(lines, floating(x.dtype)), x.like(lines, dtypes.canonical(dtype))
+    statistic = x.like(lines, dtypes.canonical(dtype))
+    return x.like(lines, floating(x.dtype)), statistic, statistic
 
 
 def _class_push(tangents, results, x, classes, smoothing, _dtype):
-    own, (loss, lse) = x.dtype, results
+    own, (loss, lse, rest) = x.dtype, results
     x, t = _in(lse.dtype, x, tangents[0])
     n = x.shape[-1]
-    tlse = _over_last(_shares(x, lse) * t)
+    tlse = _over_last(_shares(x, lse, rest) * t)
     places = _last(broadcast_to(classes, loss.shape))  # classes may be the same for all of a batch
     at_class = take_along_axis(broadcast_to(t, (*loss.shape, n)), places, len(loss.shape))
     tloss = tlse - reshape(at_class, loss.shape) * (1.0 - smoothing)
     if smoothing:
         tloss = tloss - _over_last(t) * (smoothing / n)
-    return *_in(own, tloss), tlse
+    return *_in(own, tloss), tlse, None
 
 
 def _class_pull(gs, results, x, classes, smoothing, _dtype):
-    g, h = gs
+    g, h, _ = gs
     h = 0.0 if h is None else h
     g = strong_product(results[0], 0.0) if g is None else g
-    z = cross_entropy_gradient(g, h, results[1], x, classes, smoothing)
+    z = cross_entropy_gradient(g, h, *results[1:], x, classes, smoothing)
     return unbroadcast(z, x.shape), None
 
 
-# lse(x) - (1 - s)·x[class] - s·mean(x) for each line, and lse(x).
+# lse(x) - (1 - s)·x[class] - s·mean(x) for each line, lse(x), and the rest of that.
 cross_entropy = general(
     "cross_entropy",
     compute=in_range("cross_entropy"),
@@ -91,7 +95,7 @@ cross_entropy = general(
     floating=True,
     static=True,
     recast=True,
-    outputs=2,
+    outputs=3,
     tracked=(0, 1),
     precision="single",
     batch=Stacked((1, 0)),
@@ -99,16 +103,22 @@ cross_entropy = general(
 )
 
 
-def _class_gradient_push(tangents, z, g, h, lse, x, classes, smoothing):
+def _moved(tlse, trest, tx):
+    """The tangent of x − lse − rest."""
+    down = _sum(tlse, trest)
+    return _sum(tx, None if down is None else -_last(down))
+
+
+def _class_gradient_push(tangents, z, g, h, lse, rest, x, classes, smoothing):
     own, n = z.dtype, z.shape[-1]
-    tg, th, tlse, tx, _ = _in(lse.dtype, *tangents)
+    tg, th, tlse, trest, tx, _ = _in(lse.dtype, *tangents)
     g, h, x = _in(lse.dtype, g, h, x)
-    p = _shares(x, lse)
+    p = _shares(x, lse, rest)
     parts = []
     moved = _sum(tg, th)
     if moved is not None:
         parts.append(_last(moved) * p)
-    moved = _sum(tx, None if tlse is None else -_last(tlse))
+    moved = _moved(tlse, trest, tx)
     if moved is not None:
         parts.append(_last(g + h) * p * moved)
     if tg is not None:
@@ -126,21 +136,21 @@ def _sum(*terms):
     return total
 
 
-def _gradient_shape(g, h, lse, x, other, *_static):
-    lines = _lines("cross_entropy", x, g.shape, h.shape, lse.shape)
+def _gradient_shape(g, h, lse, rest, x):
+    lines = _lines("cross_entropy", x, g.shape, h.shape, lse.shape, rest.shape)
     return x.like((*lines, x.shape[-1]), floating(x.dtype))
 
 
-# (g + h)·softmax(x) - g·((1 - s)·one_hot(class) + s/n), the softmax by lse.
+# (g + h)·softmax(x) - g·((1 - s)·one_hot(class) + s/n), the softmax by lse and its rest.
 cross_entropy_gradient = general(
     "cross_entropy_gradient",
     compute=in_range("cross_entropy_gradient"),
-    shape=lambda g, h, lse, x, classes, s: _gradient_shape(g, h, lse, x, classes),
+    shape=lambda g, h, lse, rest, x, classes, s: _gradient_shape(g, h, lse, rest, x),
     push=_class_gradient_push,
-    arity=5,
+    arity=6,
     static=True,
     recast=True,
-    batch=Stacked((0, 0, 0, 1, 0)),
+    batch=Stacked((0, 0, 0, 0, 1, 0)),
     sample=samples.cross_entropy_gradients,
 )
 
@@ -155,35 +165,37 @@ def _soft_shape(x: Aval, q: Aval, dtype):
         )
     lines = _lines("cross_entropy", x, q.shape[:-1])
     own = floating(dtypes.promote(x.dtype, q.dtype))
-    return x.like(lines, own), x.like(lines, dtypes.canonical(dtype))
+    statistic = x.like(lines, dtypes.canonical(dtype))
+    return x.like(lines, own), statistic, statistic
 
 
 def _soft_push(tangents, results, x, q, _dtype):
-    own, (loss, lse) = x.dtype, results
+    own, (loss, lse, rest) = x.dtype, results
     x, q, tx, tq = _in(lse.dtype, x, q, *tangents)
-    tlse = None if tx is None else _over_last(_shares(x, lse) * tx)
+    tlse = None if tx is None else _over_last(_shares(x, lse, rest) * tx)
     tloss = _sum(
         None if tlse is None else tlse * _over_last(q) - _over_last(tx * q),
-        None if tq is None else _over_last(tq * (_last(lse) - x)),
+        None if tq is None else _over_last(tq * ((_last(lse) - x) + _last(rest))),
     )
     tlse = strong_product(lse, 0.0) if tlse is None else broadcast_to(tlse, lse.shape)
-    return broadcast_to(*_in(own, tloss), loss.shape), tlse
+    return broadcast_to(*_in(own, tloss), loss.shape), tlse, None
 
 
 @on_demand
 def _soft_pull(gs, results, x, q, _dtype):
-    (g, h), lse = gs, results[1]
+    (g, h, _), (_, lse, rest) = gs, results
     h = 0.0 if h is None else h
     g = strong_product(results[0], 0.0) if g is None else g
 
     def to_target():
         wide_g, wide_x = _in(lse.dtype, g, x)
-        return unbroadcast(*_in(q.dtype, _last(wide_g) * (_last(lse) - wide_x)), q.shape)
+        each = _last(wide_g) * ((_last(lse) - wide_x) + _last(rest))
+        return unbroadcast(*_in(q.dtype, each), q.shape)
 
-    return unbroadcast(soft_cross_entropy_gradient(g, h, lse, x, q), x.shape), to_target
+    return unbroadcast(soft_cross_entropy_gradient(g, h, lse, rest, x, q), x.shape), to_target
 
 
-# Σ q·(lse(x) - x) for each line, and lse(x).
+# Σ q·(lse(x) - x) for each line, lse(x), and the rest of that.
 soft_cross_entropy = general(
     "soft_cross_entropy",
     shape=_soft_shape,
@@ -194,7 +206,7 @@ soft_cross_entropy = general(
     floating=True,
     static=True,
     recast=True,
-    outputs=2,
+    outputs=3,
     tracked=(0, 1),
     precision="single",
     batch=Stacked((1, 1)),
@@ -202,15 +214,15 @@ soft_cross_entropy = general(
 )
 
 
-def _soft_gradient_push(tangents, z, g, h, lse, x, q):
+def _soft_gradient_push(tangents, z, g, h, lse, rest, x, q):
     own = z.dtype
-    tg, th, tlse, tx, tq = _in(lse.dtype, *tangents)
+    tg, th, tlse, trest, tx, tq = _in(lse.dtype, *tangents)
     g, h, x, q = _in(lse.dtype, g, h, x, q)
-    p, total = _shares(x, lse), _over_last(q)
+    p, total = _shares(x, lse, rest), _over_last(q)
     weight = _sum(
         None if tg is None else tg * total, th, None if tq is None else g * _over_last(tq)
     )
-    moved = _sum(tx, None if tlse is None else -_last(tlse))
+    moved = _moved(tlse, trest, tx)
     parts = [
         None if weight is None else _last(weight) * p,
         None if moved is None else _last(g * total + h) * p * moved,
@@ -220,13 +232,13 @@ def _soft_gradient_push(tangents, z, g, h, lse, x, q):
     return broadcast_to(*_in(own, _sum(*parts)), z.shape)
 
 
-# (g·Σq + h)·softmax(x) - g·q, the softmax by lse.
+# (g·Σq + h)·softmax(x) - g·q, the softmax by lse and its rest.
 soft_cross_entropy_gradient = general(
     "soft_cross_entropy_gradient",
-    shape=lambda g, h, lse, x, q: _gradient_shape(g, h, lse, x, q),
+    shape=lambda g, h, lse, rest, x, q: _gradient_shape(g, h, lse, rest, x),
     push=_soft_gradient_push,
-    arity=5,
+    arity=6,
     recast=True,
-    batch=Stacked((0, 0, 0, 1, 1)),
+    batch=Stacked((0, 0, 0, 0, 1, 1)),
     sample=samples.soft_cross_entropy_gradients,
 )

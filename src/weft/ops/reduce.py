@@ -1,6 +1,6 @@
 """Rows: reductions over axes."""
 
-from functools import lru_cache
+from functools import lru_cache, wraps
 from math import inf, nan
 from math import prod as product
 
@@ -193,6 +193,25 @@ def _along(t, d):
     return real(conj(d) * t) if dtypes.is_complex(d.dtype) else d * t
 
 
+def _in_single(rule):
+    """A rule that computes with half types in float32, since 1/y may leave their range."""
+
+    def cast_in(values, dtype):
+        if isinstance(values, tuple):
+            return tuple([cast(v, dtype) for v in values])
+        return cast(values, dtype)
+
+    @wraps(rule)
+    def call(moved, y, x, *static):
+        own = dtypes.canonical(x.dtype)
+        if own not in dtypes.HALF:
+            return rule(moved, y, x, *static)
+        wide = [cast_in(v, dtypes.float32) for v in (moved, y, x)]
+        return cast_in(rule(*wide, *static), own)
+
+    return call
+
+
 def _norm_gradient(y, x, axes, keepdims, p, g):
     """g·(x/‖x‖)·|x/‖x‖|ᵖ⁻², and 0 where x or ‖x‖ is 0."""
     inverse = pseudo_reciprocal(restored(y, x.shape, axes, keepdims))
@@ -206,11 +225,13 @@ def _norm_gradient(y, x, axes, keepdims, p, g):
     return where(zero, 0.0, g * unit * size)
 
 
+@_in_single
 def _norm_push(tangents, y, x, axes, keepdims, p):
     d = _norm_gradient(y, x, axes, keepdims, p, 1.0)
     return sum_(_along(tangents[0], d), axes, keepdims)
 
 
+@_in_single
 def _norm_pull(g, y, x, axes, keepdims, p):
     g = restored(g, x.shape, axes, keepdims)
     return (_norm_gradient(y, x, axes, keepdims, p, g),)
@@ -269,11 +290,13 @@ def _per_std(y, x, axes, keepdims, correction):
     return inverse * (1 / _freedom(x.shape, axes, correction))
 
 
+@_in_single
 def _std_push(tangents, y, x, axes, keepdims, correction):
     d = _deviation(x, axes) * _per_std(y, x, axes, keepdims, correction)
     return sum_(_along(tangents[0], d), axes, keepdims)
 
 
+@_in_single
 def _std_pull(g, y, x, axes, keepdims, correction):
     g = restored(g, x.shape, axes, keepdims) * _per_std(y, x, axes, keepdims, correction)
     return (_deviation(x, axes) * g,)

@@ -35,21 +35,27 @@ def _cross_entropy(b: Builder, x, classes, smoothing, dtype):
         return None
     x, classes = wide(b, x), _checked(b, classes, n)
     axes = _last(b, x)
-    lse = log_total(b, x, axes)
-    chosen = b.emit("where", _is_class(b, classes, n), x, Literal(0.0))
+    top, shifted, log = log_total(b, x, axes)
+    chosen = b.emit("where", _is_class(b, classes, n), shifted, Literal(0.0))
     chosen = b.emit("sum", chosen, _last(b, chosen), True)
     if smoothing:
         chosen = b.emit("multiply", chosen, Literal(1.0 - smoothing))
-        mean = b.emit("multiply", b.emit("sum", x, axes, True), Literal(smoothing / n))
+        mean = b.emit("multiply", b.emit("sum", shifted, axes, True), Literal(smoothing / n))
         chosen = b.emit("add", chosen, mean)
-    loss = b.emit("subtract", lse, chosen)
-    return _without_last(b, loss), _without_last(b, lse)
+    loss = b.emit("subtract", log, chosen)
+    return tuple([_without_last(b, y) for y in (loss, *_rounded(b, top, log))])
 
 
-def _weighted_shares(b: Builder, x: int, lse, weight) -> int:
+def _rounded(b: Builder, top: int, log: int) -> tuple[int, int]:
+    """top + log as it is rounded, and what that leaves of it."""
+    lse = b.emit("add", log, top)
+    return lse, b.emit("subtract", log, b.emit("subtract", lse, top))
+
+
+def _weighted_shares(b: Builder, x: int, lse, rest, weight) -> int:
     """weight·softmax(x), the softmax by lse; exact zeros where the weight is zero."""
-    share = b.emit("exp", b.emit("subtract", x, column(b, lse)))
-    return b.emit("strong_product", share, column(b, weight))
+    y = b.emit("subtract", b.emit("subtract", x, column(b, lse)), column(b, rest))
+    return b.emit("strong_product", b.emit("exp", y), column(b, weight))
 
 
 def _sum(b: Builder, g, h) -> "int | Literal":
@@ -61,13 +67,13 @@ def _sum(b: Builder, g, h) -> "int | Literal":
 
 
 @expands("cross_entropy_gradient")
-def _cross_entropy_gradient(b: Builder, g, h, lse, x, classes, smoothing):
+def _cross_entropy_gradient(b: Builder, g, h, lse, rest, x, classes, smoothing):
     n = b.shape(x)[-1]
     if isinstance(g, Literal) or n > np.iinfo(b.dtype(classes)).max:
         return None
-    g, h, lse, x = (wide(b, v) for v in (g, h, lse, x))
+    g, h, lse, rest, x = (wide(b, v) for v in (g, h, lse, rest, x))
     classes = _checked(b, classes, n)
-    part = _weighted_shares(b, x, lse, _sum(b, g, h))
+    part = _weighted_shares(b, x, lse, rest, _sum(b, g, h))
     if smoothing:
         even = b.emit("multiply", column(b, g), Literal(smoothing / n))
         part = b.emit("subtract", part, even)
@@ -81,18 +87,18 @@ def _cross_entropy_gradient(b: Builder, g, h, lse, x, classes, smoothing):
 @expands("soft_cross_entropy")
 def _soft_cross_entropy(b: Builder, x, q, dtype):
     x, q = wide(b, x), wide(b, q)
-    lse = log_total(b, x, _last(b, x))
-    part = b.emit("strong_product", b.emit("subtract", x, lse), q)
+    top, shifted, log = log_total(b, x, _last(b, x))
+    part = b.emit("strong_product", b.emit("subtract", shifted, log), q)
     loss = b.emit("negative", b.emit("sum", part, _last(b, part), True))
-    return _without_last(b, loss), _without_last(b, lse)
+    return tuple([_without_last(b, y) for y in (loss, *_rounded(b, top, log))])
 
 
 @expands("soft_cross_entropy_gradient")
-def _soft_cross_entropy_gradient(b: Builder, g, h, lse, x, q):
+def _soft_cross_entropy_gradient(b: Builder, g, h, lse, rest, x, q):
     if isinstance(g, Literal):
         return None
-    g, h, lse, x, q = (wide(b, v) for v in (g, h, lse, x, q))
+    g, h, lse, rest, x, q = (wide(b, v) for v in (g, h, lse, rest, x, q))
     total = b.emit("sum", q, _last(b, q), False)
     weight = _sum(b, b.emit("multiply", g, total), h)
-    part = _weighted_shares(b, x, lse, weight)
+    part = _weighted_shares(b, x, lse, rest, weight)
     return b.emit("subtract", part, b.emit("multiply", column(b, g), q))

@@ -126,14 +126,16 @@ def _log_softmax(b: Builder, x, axis):
 def _logsumexp(b: Builder, x, axes, keepdims):
     if not axes:
         return None
-    return squeezed(b, log_total(b, wide(b, x), axes), axes, keepdims)
+    top, _, log = log_total(b, wide(b, x), axes)
+    return squeezed(b, b.emit("add", log, top), axes, keepdims)
 
 
-def log_total(b: Builder, x: int, axes) -> int:
-    """log Σ exp(x), which keeps the axes."""
+def log_total(b: Builder, x: int, axes) -> tuple[int, int, int]:
+    """m, x − m and log Σ exp(x − m) for the largest element m; they keep the axes."""
     top = _finite_top(b, x, axes)
-    total = b.emit("sum", b.emit("exp", b.emit("subtract", x, top)), tuple(axes), True)
-    return b.emit("add", b.emit("log", total), top)
+    shifted = b.emit("subtract", x, top)
+    total = b.emit("sum", b.emit("exp", shifted), tuple(axes), True)
+    return top, shifted, b.emit("log", total)
 
 
 @expands("softmax_product")

@@ -84,9 +84,10 @@ swish = silu
 
 
 def mish(input):
-    """x·tanh(softplus(x))."""
+    """x·tanh(softplus(x)), which is x from 40 on."""
     x = boxed(input)
-    return x * _tanh(activate.softplus(x))
+    z = clip(x, -1000.0, 40.0)  # so that no product with a derivative of 0 overflows
+    return where(greater(x, 40.0), x, z * _tanh(activate.softplus(z)))
 
 
 def softplus(input, beta: float = 1.0, threshold: float | None = None):

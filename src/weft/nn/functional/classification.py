@@ -12,7 +12,6 @@ from ...core.settings import current
 from ...core.value import seen
 from ...ops.alignments import ctc
 from ...ops.along import take_along_axis
-from ...ops.contract import matmul
 from ...ops.crossentropy import cross_entropy as _by_class
 from ...ops.crossentropy import soft_cross_entropy as _by_distribution
 from ...ops.elementwise import clip, where
@@ -34,7 +33,7 @@ def cross_entropy(
 ):
     """−log softmax(x)[class] for logits x (N, C, …) or (C,), without its logarithms being stored.
 
-    The logits are kept, and one number for each line of them; the backward pass makes their
+    The logits are kept, and two numbers for each line of them; the backward pass makes their
     gradient once, a chunk of lines at a time.
 
     target: classes (N, …), or probabilities of the logits' shape.
@@ -70,13 +69,11 @@ def _smoothed(x, classes, weight, smoothing: float):
     """The loss of each line."""
     if weight is None:
         return _by_class(x, classes, float(smoothing), _wide(x))[0]
-    loss, lse = _by_class(x, classes, 0.0, _wide(x))
-    loss = loss * take(weight, classes, 0)
+    loss = _by_class(x, classes, 0.0, _wide(x))[0] * take(weight, classes, 0)
     if not smoothing:
         return loss
-    total = sum_(weight, (0,), False)
-    spread = cast(lse, x.dtype) * total - matmul(x, weight)
-    return loss * (1 - smoothing) + spread * (smoothing / x.shape[-1])
+    spread = _by_distribution(x, weight * (smoothing / x.shape[-1]), _wide(x))[0]
+    return loss * (1 - smoothing) + spread
 
 
 def softmax_cross_entropy(logits, labels, reduction: str = "mean"):

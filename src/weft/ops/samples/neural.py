@@ -141,9 +141,9 @@ def cross_entropy_gradients(rng):
     for shape in _LOGITS[:4]:
         for smoothing in (0.0, 0.2):
             lines, x = shape[:-1], rng.normal(size=shape)
-            g, h, lse = (np.asarray(rng.normal(size=lines)) for _ in range(3))
+            g, h, lse, rest = (np.asarray(rng.normal(size=lines)) for _ in range(4))
             classes = np.asarray(rng.integers(0, shape[-1], lines))
-            yield Case((g, h, lse, x, classes), (smoothing,), f"{shape}, {smoothing}")
+            yield Case((g, h, lse, rest, x, classes), (smoothing,), f"{shape}, {smoothing}")
 
 
 def soft_cross_entropies(rng):
@@ -157,8 +157,9 @@ def soft_cross_entropies(rng):
 def soft_cross_entropy_gradients(rng):
     for shape in _LOGITS[:4]:
         lines = shape[:-1]
-        g, h, lse = (np.asarray(rng.normal(size=lines)) for _ in range(3))
-        yield Case((g, h, lse, rng.normal(size=shape), rng.normal(size=shape)), (), f"{shape}")
+        g, h, lse, rest = (np.asarray(rng.normal(size=lines)) for _ in range(4))
+        x, q = rng.normal(size=shape), rng.normal(size=shape)
+        yield Case((g, h, lse, rest, x, q), (), f"{shape}")
 
 
 def rotations(rng):
