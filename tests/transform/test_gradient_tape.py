@@ -5,6 +5,7 @@ import threading
 
 import numpy as np
 import pytest
+import torch
 
 import weft as wf
 from weft import errors
@@ -202,3 +203,55 @@ def test_memory_is_flat_without_the_garbage_collector():
         assert len(gc.get_objects()) - before < 50
     finally:
         gc.enable()
+
+
+def _random_values(rng, xs: list, multiply, add) -> list:
+    """Leaves and what is computed from two of the values at a time."""
+    values = list(xs)
+    for _ in range(int(rng.integers(0, 6))):
+        i, j = rng.integers(0, len(values), 2)
+        values.append((multiply if rng.random() < 0.5 else add)(values[i], values[j]))
+    return values
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("inside", [False, True], ids=["after the block", "in the block"])
+@pytest.mark.parametrize("requested", [False, True], ids=["watched", "requires_grad"])
+def test_any_value_may_be_target_and_source(persistent, inside, requested):
+    for seed in range(60):
+        start = np.random.default_rng(seed).normal(size=(3, 2))
+        choice = np.random.default_rng(1000 + seed)
+
+        def picked(values, count, choice=choice):
+            return [values[i] for i in choice.integers(0, len(values), count)]
+
+        theirs = [torch.tensor(v, requires_grad=True) for v in start]
+        values = _random_values(np.random.default_rng(seed), theirs, torch.mul, torch.add)
+        places = [picked(range(len(values)), count) for count in (2, 3)]
+        targets, sources = ([values[i] for i in where] for where in places)
+        unique = list({id(s): s for s in sources}.values())
+        found = torch.autograd.grad(
+            targets, unique, [torch.ones(2).double()] * 2, allow_unused=True, retain_graph=True
+        )
+        want = {id(s): g for s, g in zip(unique, found, strict=True)}
+
+        tape = wf.GradientTape(persistent=persistent)
+        with tape:
+            mine = [tape.watch(wf.tensor(v, requires_grad=requested)) for v in start]
+            own = _random_values(np.random.default_rng(seed), mine, wf.mul, wf.add)
+            asked = [[own[i] for i in where] for where in places]
+            got = tape.gradient(*asked) if inside else None
+        got = got or tape.gradient(*asked)
+        for s, g in zip(sources, got, strict=True):
+            reference = want[id(s)]
+            assert (g is None) == (reference is None)
+            assert g is None or np.allclose(g.detach().numpy(), reference.numpy())
+
+
+def test_a_jacobian_of_a_value_by_itself_is_the_identity():
+    for persistent in (False, True):
+        for make in (lambda x: x, lambda x: x * x):
+            for form in ("jacobian", "forward_gradient"):
+                with wf.GradientTape(persistent=persistent) as tape:
+                    y = make(tape.watch(wf.tensor([1.0, 2.0])))
+                assert getattr(tape, form)(y, y).tolist() == np.eye(2).tolist()

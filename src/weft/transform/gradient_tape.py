@@ -186,7 +186,11 @@ class GradientTape:
         from .tape_jacobian import swept  # with the planner's modules, which few programs need
 
         self._refuse_if_consumed("jacobian")
-        end, start = self._node_of(source), self._node_of(target)
+        if type(target) not in TENSORS:
+            raise errors.DTypeError(
+                f"jacobian: the target must be one tensor, got {type(target).__name__}"
+            )
+        end, start = self._node_of(source), self._target_node(target)
         if end is None or start is None:
             raise errors.MissingGradient(
                 "jacobian: the target was not computed from the source while the tape watched it"
@@ -225,7 +229,8 @@ class GradientTape:
         goals = [self._node_of(s) for s in sources]
         wanted = {n for n in goals if n is not None}
         _refuse_severed(targets, wanted)
-        seeds = _seeds(targets, output_gradients, scale)
+        nodes = [self._target_node(t) for t in targets]
+        seeds = _seeds(targets, nodes, output_gradients, scale)
         _refuse_from_below(targets, wanted)
         if not seeds or not wanted:
             return [None] * len(sources)
@@ -251,10 +256,19 @@ class GradientTape:
             raise errors.DTypeError(
                 f"gradient: sources must be tensors, got {type(source).__name__}"
             )
-        watched, node = self._leaves.get(id(source), (None, None))
-        if watched is None or watched() is not source:  # an address may have been used before
-            node = source._node
+        node = self._leaf_of(source) or source._node
         return node if node.__class__ in (Leaf, Node) else None
+
+    def _target_node(self, target):
+        """What a target was computed by last; a watched tensor may be one, also after the block."""
+        node = self._leaf_of(target) if target._node is None else target._node
+        return node if node.__class__ in (Leaf, Node) else None
+
+    def _leaf_of(self, tensor) -> Leaf | None:
+        """The leaf that a watched tensor has on this tape."""
+        watched, leaf = self._leaves.get(id(tensor), (None, None))
+        # An address may have been used before.
+        return leaf if watched is not None and watched() is tensor else None
 
     def _repeatably(self):
         """A block in which the tape's `DeterministicConfig` is at work, if it has one."""
@@ -323,7 +337,7 @@ def _refuse_from_below(targets, sources: set) -> None:
             )
 
 
-def _seeds(targets, output_gradients, scale: float) -> dict:
+def _seeds(targets, nodes, output_gradients, scale: float) -> dict:
     """The starting cotangents by node; targets that were not recorded have none."""
     given = [None] * len(targets) if output_gradients is None else _listed(output_gradients)
     if len(given) != len(targets):
@@ -331,14 +345,14 @@ def _seeds(targets, output_gradients, scale: float) -> dict:
             f"gradient: {len(given)} output_gradients for {len(targets)} targets"
         )
     seeds = {}
-    for t, g in zip(targets, given, strict=True):
-        if t._node.__class__ in (Leaf, Node):
+    for t, node, g in zip(targets, nodes, given, strict=True):
+        if node is not None:
             xp = BACKENDS[type(t._data)]
             seed = wrap(xp.full(t.shape, 1, t.dtype, t.device)) if g is None else seed_for(t, g)
             if scale != 1:
                 with xp.quiet():  # it may be too large for a half type
                     seed = seed * scale
-            seeds[t._node] = seeds[t._node] + seed if t._node in seeds else seed
+            seeds[node] = seeds[node] + seed if node in seeds else seed
     return seeds
 
 
