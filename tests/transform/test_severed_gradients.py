@@ -68,6 +68,9 @@ MADE = {
 }
 
 
+RECORDED = ("create_graph", "persistent tape", "grad", "vjp")
+
+
 def _assigned(x, g):
     y = x * 1.0
     y[1:] = g[1:] * g[1:]
@@ -144,7 +147,7 @@ def test_a_gradient_in_a_loss_is_differentiated_or_refused(made, combined, asked
     try:
         found = ASKED[asked](x, lambda x: COMBINED[combined](x, MADE[made](x)))
     except wf.errors.GradientNotRecorded as e:
-        assert made not in ("create_graph", "persistent tape", "grad", "vjp")
+        assert made not in RECORDED
         assert ("create_graph=True" in str(e)) == ("tape" not in made)
         assert "persistent" in str(e) or "tape" not in made
     else:
@@ -177,3 +180,144 @@ def test_a_gradient_by_others_is_no_obstacle():
     with wf.GradientTape() as tape:
         total = w * (g * g).sum()
     assert tape.gradient(total, [w])[0].item() == pytest.approx(float((16 * POINT**6).sum()))
+
+
+# Where a part of the loss is computed by a compiled function: (x, g, combined) -> loss.
+def _as_argument(compiled):
+    return lambda x, g: compiled(lambda g: (g * g).sum())(g) + x.sum()
+
+
+def _beside_x(compiled):
+    return lambda x, g: compiled(lambda x, g: x.sum() + (g * g).sum())(x, g)
+
+
+def _beside_captured(compiled):
+    return lambda x, g: compiled(lambda g: x.sum() + (g * g).sum())(g)
+
+
+def _captured(compiled):
+    return lambda x, g: compiled(lambda: (g * g).sum())() + x.sum()
+
+
+def _both_captured(compiled):
+    return lambda x, g: compiled(lambda: x.sum() + (g * g).sum())()
+
+
+def _in_a_list(compiled):
+    return lambda x, g: (
+        compiled(lambda gs: {"a": gs[0] * 2.0, "b": gs[0] * g})([g])["b"].sum() + (x.sum())
+    )
+
+
+def _without_recording(compiled):
+    def loss(x, g):
+        with wf.no_grad():
+            square = compiled(lambda g: (g * g).sum())(g)
+        return square + x.sum()
+
+    return loss
+
+
+def _assigned_inside(compiled):
+    def assign(y, g):
+        y[...] = g * g
+
+    def loss(x, g):
+        y = wf.zeros_like(x.detach())
+        compiled(assign)(y, g)
+        return y.sum() + x.sum()
+
+    return loss
+
+
+PLACES = {
+    "argument": _as_argument,
+    "argument beside x": _beside_x,
+    "argument beside a captured x": _beside_captured,
+    "captured": _captured,
+    "captured with x": _both_captured,
+    "in a list": _in_a_list,
+    "under no_grad": _without_recording,
+    "assigned": _assigned_inside,
+}
+
+
+class _Once:
+    """Compiles each function once, so that later calls use its program."""
+
+    def __init__(self):
+        self.made = {}
+
+    def __call__(self, f):
+        return self.made.setdefault(f.__code__, wf.compile(f))
+
+
+@pytest.mark.parametrize("asked", ["backward", "tape"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("made", ["backward", ".grad", "tape", "tape.jacobian", "hook"])
+def test_a_gradient_in_a_compiled_function_is_refused_as_elsewhere(made, place, asked):
+    fresh = "captured" in place or "assigned" in place
+    once = wf.compile if fresh else _Once()
+    whole = 1 + 2 * (4 * POINT**3) * (12 * POINT**2)
+    if (
+        place == "under no_grad"
+    ):  # a constant by the user's own word, where the gradient is recorded
+        whole = np.ones(3)
+    for _ in range(3):
+        x = wf.tensor(POINT, requires_grad=True)
+        try:
+            found = ASKED[asked](x, lambda x: PLACES[place](once)(x, MADE[made](x)))
+        except (wf.errors.GradientNotRecorded, wf.errors.StagingError, wf.errors.NotDifferentiable):
+            continue
+        # A tape around another one records what that one gives.
+        assert asked == "tape" and "tape" in made
+        np.testing.assert_allclose(found.detach().numpy(), whole, rtol=1e-9)
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("made", ["backward", ".grad", "hook"])
+def test_the_error_names_the_gradient(made, place):
+    x = wf.tensor(POINT, requires_grad=True)
+    with pytest.raises(wf.errors.GradientNotRecorded, match="without its graph"):
+        PLACES[place](wf.compile)(x, MADE[made](x)).backward()
+
+
+@pytest.mark.parametrize("made", ["backward", ".grad", "tape", "hook"])
+def test_a_gradient_inside_of_a_compiled_function_is_refused(made):
+    x = wf.tensor(POINT, requires_grad=True)
+    other = wf.tensor(POINT, requires_grad=True)
+
+    @wf.compile
+    def step(g):
+        (x.sum() + (g * g).sum()).backward()
+
+    @wf.compile
+    def tape_step(g, y):
+        with wf.GradientTape() as tape:
+            tape.watch(y)
+            loss = (x * y).sum() + (g * g).sum() + (y * g).sum()
+        return tape.gradient(loss, y)
+
+    for _ in range(2):
+        with pytest.raises(wf.errors.GradientNotRecorded, match="without its graph"):
+            step(MADE[made](x))
+        # A gradient by something else is a constant here, in whatever order the calls come.
+        g = MADE[made](other)
+        if made == "tape":
+            expected = 2 * POINT + g.numpy()  # y is x
+            np.testing.assert_allclose(tape_step(g, x).numpy(), expected)
+            with pytest.raises(wf.errors.GradientNotRecorded, match="without its graph"):
+                tape_step(MADE[made](x), x)
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_a_compiled_function_takes_gradients_that_nobody_differentiates(made):
+    x = wf.tensor(POINT, requires_grad=True)
+    moved = wf.compile(lambda x, g: x - 0.1 * g)
+    for _ in range(3):
+        found = moved(x, MADE[made](x))
+        np.testing.assert_allclose(found.detach().numpy(), POINT - 0.4 * POINT**3, rtol=1e-12)
+    g = MADE[made](x).detach() if made in RECORDED else MADE[made](x)
+    captured = wf.compile(lambda: x - 0.1 * g)
+    for _ in range(3):
+        np.testing.assert_allclose(captured().detach().numpy(), POINT - 0.4 * POINT**3, rtol=1e-12)

@@ -20,6 +20,7 @@ from ..core.value import GROUND, TENSORS
 from .places import Call
 
 TENSOR, SAME, NUMBER, STATIC = "tensor", "same", "number", "static"
+SEVERED = "a gradient without its graph"
 
 
 @dataclass(frozen=True)
@@ -162,9 +163,11 @@ def _kind(leaf, call: Call, statics: list, grad: bool, seen: dict[int, int]) -> 
 
 
 def _tracking(x, grad: bool) -> str:
-    """Whether a gradient of the argument is wanted, and whether `.grad` gets it."""
+    """Whether a gradient of the argument is wanted, and `.grad` gets it; or that it is one."""
     node = x._node
-    if not grad or node is None or node.__class__ is Severed:
+    if node.__class__ is Severed:
+        return SEVERED
+    if not grad or node is None:
         return ""
     if node.__class__ is not Leaf:
         return "computed"

@@ -10,7 +10,7 @@ import numpy as np
 from .. import errors
 from ..core import dispatch
 from ..core.dispatch import pack, pick, record
-from ..core.node import Leaf, Node
+from ..core.node import Leaf, Node, Severed
 from ..core.op import Jvp, Op
 from ..core.settings import current
 from ..core.value import TENSORS, wrap
@@ -19,6 +19,7 @@ from ..graph.staged import Staged
 from .capture import Capture
 from .places import Call
 from .runtime import Executable
+from .severed import marks_behind, sever_at_call
 from .stored import finished
 
 
@@ -33,6 +34,7 @@ class Derivative:
     graph      from these values and the outputs' cotangents to those of the leaves
 
     overwritten  which of these values the call itself has written something else into
+    severed      the mark of gradients without their graphs that the results depend on
     """
 
     results: list[int]
@@ -42,6 +44,7 @@ class Derivative:
     graph: Graph
     op: Op
     overwritten: str | None = None
+    severed: Severed | None = None
 
     @cached_property
     def executable(self) -> Executable:
@@ -57,6 +60,8 @@ class Derivative:
         hooks = current.get().saved_hooks
         if hooks is not None:
             pack(node, *hooks)
+        if self.severed is not None:
+            sever_at_call(node, self.severed, call)
         if len(self.results) == 1:
             first._node = node
             return
@@ -158,8 +163,8 @@ def derived(capture: Capture, tracked: dict[int, Any]) -> Derivative:
         tracked=tuple(range(several)),
         several=True,
     )
-    of = _reached(list(found), list(tracked.values()))
-    return Derivative(list(tracked), parents, of, names, pulled, op)
+    of, mark = _reached(list(found), list(tracked.values())), marks_behind(list(tracked.values()))
+    return Derivative(list(tracked), parents, of, names, pulled, op, severed=mark)
 
 
 def _reached(leaves: list[Leaf], results: list) -> list[set[int]]:

@@ -10,6 +10,7 @@ import numpy as np
 from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS
+from ..core.node import Severed
 from ..core.value import RESULT, aval_of, wrap
 from ..graph.graph import Graph
 from .arguments import is_flat
@@ -22,6 +23,7 @@ from .reads.watch import Watch
 from .records import Bound
 from .results import Opened
 from .runtime import Executable
+from .severed import at_call
 from .stored import finished
 from .timing import stage, timed
 
@@ -385,7 +387,9 @@ def _shared(changed: str, other: str) -> errors.StagingError:
 
 
 def returned_tensor(position: int, node) -> Returned:
-    """A result that the program computes."""
+    """A result that the program computes; from severed gradients, it has the marks of a call's."""
+    if node.__class__ is Severed and node.asks:
+        return Returned(lambda call, raws: wrap(raws[position], at_call(node, call)), position)
     return Returned(lambda call, raws: wrap(raws[position], node), position)
 
 

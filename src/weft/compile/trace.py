@@ -10,11 +10,11 @@ import numpy as np
 
 from .. import errors
 from ..core.box import Level
-from ..core.node import Leaf, Node
+from ..core.node import Leaf, Node, Severed
 from ..core.settings import changed
 from ..core.value import GROUND, TENSORS, aval_of, wrap
 from ..graph.staged import Staged, leaked, refreshed
-from .arguments import NUMBER, SAME, TENSOR, Taken
+from .arguments import NUMBER, SAME, SEVERED, TENSOR, Taken
 from .capture import Capture, Draws, gradient_node
 from .derivative import derived
 from .gradients import Replaced
@@ -32,6 +32,7 @@ from .program import (
 from .reads.frames import watched_frames
 from .reads.watch import Watch
 from .results import flatten
+from .severed import at_call, mark_argument
 
 
 def trace(name: str, f: Callable, taken: Taken, exact: bool = False) -> Program:
@@ -65,7 +66,7 @@ class _Argument:
     def __init__(self, capture: Capture, position: int, x, tracking: str):
         self.place: Argument = capture.enter(aval_of(x), Argument, position)
         self.tensor = wrap(self.place.staged)
-        if tracking:
+        if tracking and tracking != SEVERED:
             self.tensor._grad = None
             leaf = Leaf(x.shape, x.dtype, ref(self.tensor), tracking == "leaf")
             leaf.extra = x._node.extra if x._node.__class__ is Leaf else None  # its hooks
@@ -93,6 +94,9 @@ def _entered(capture: Capture, taken: Taken, exact: bool) -> tuple[list, list[_A
             numbers += 1
         else:
             leaves.append(static)
+    for a, x in zip(arguments, taken.call.tensors, strict=True):
+        if x._node.__class__ is Severed:  # marked last: its leaves may be what it depends on
+            a.tensor._node = mark_argument(capture, a.place.position, x._node)
     return leaves, arguments
 
 
@@ -261,7 +265,14 @@ def _changed_arguments(capture: Capture, outputs: _Outputs, arguments: list[_Arg
         _check_node(a.place)
         a.place.rebinds = a.place.staged is own and id(a.tensor) not in capture.overwritten
         writes.append((outputs.position(a.place.staged), a.place.write))
+        if a.place.node.__class__ is Severed:
+            capture.after.append(partial(_mark, capture.now, a.place))
     return writes
+
+
+def _mark(now: Now, place: Argument) -> None:
+    """What an argument was given is computed from a gradient without its graph."""
+    now.call.tensors[place.position]._node = at_call(place.node, now.call)
 
 
 def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[Replaced]:

@@ -144,13 +144,16 @@ class Severed:
 
     of      what the gradient was computed from: negated ids of leaves and nodes; None: anything
     remedy  how to make the gradient with its graph, in the words of what made it
+    asks    in a function that is being compiled: gradients of each call, which are asked themselves
     """
 
-    __slots__ = ("__weakref__", "id", "of", "origin", "remedy")
+    __slots__ = ("__weakref__", "asks", "id", "of", "origin", "remedy")
 
-    def __init__(self, origin: Origin, of: Collection[int] | None, remedy: str):
+    def __init__(
+        self, origin: Origin, of: Collection[int] | None, remedy: str, asks: tuple[Any, ...] = ()
+    ):
         self.id = next(ids)
-        self.origin, self.of, self.remedy = origin, of, remedy
+        self.origin, self.of, self.remedy, self.asks = origin, of, remedy, asks
 
     @property
     def line(self) -> str:
@@ -161,14 +164,16 @@ class Severed:
         """Whether the gradient may depend on a leaf or a node."""
         if goal.id < self.id:  # made later
             return False
-        return self.of is None or any(-n.id in self.of for n in _above(goal))
+        if self.of is None or any(-n.id in self.of for n in _above(goal)):
+            return True
+        return any([ask(goal) for ask in self.asks])
 
     def joined(self, other: "Severed") -> "Severed":
         """The mark of what was computed from two gradients."""
         if other is self:
             return self
         of = None if self.of is None or other.of is None else {*self.of, *other.of}
-        return Severed(self.origin, of, self.remedy)
+        return Severed(self.origin, of, self.remedy, (*self.asks, *other.asks))
 
 
 def _above(goal: "Leaf | Node") -> list:

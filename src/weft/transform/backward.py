@@ -186,7 +186,7 @@ def _checked(node, g):
     return g
 
 
-above.visit = _visit_recorded
+above.visit = visit
 
 
 class HookHandle:
