@@ -261,7 +261,7 @@ def test_a_gradient_in_a_compiled_function_is_refused_as_elsewhere(made, place, 
     whole = 1 + 2 * (4 * POINT**3) * (12 * POINT**2)
     if (
         place == "under no_grad"
-    ):  # a constant by the user's own word, where the gradient is recorded
+    ):  # a constant, by the user's own word
         whole = np.ones(3)
     for _ in range(3):
         x = wf.tensor(POINT, requires_grad=True)
