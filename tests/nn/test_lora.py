@@ -215,3 +215,105 @@ def test_a_merged_adapter_refuses_other_tensors_for_its_own():
     layer.merge()
     with pytest.raises(wf.errors.ArgumentError, match="unmerge"):
         nn.functional_call(layer, layer.state_dict(), x)
+
+
+def _by_optimizer(layer, name):
+    p = getattr(layer, name)
+    p.requires_grad_(True)
+    p.grad = wf.ones_like(p.detach())
+    wf.optim.SGD([p], lr=0.5).step()
+
+
+def _by_compiled_step(layer, name):
+    p = getattr(layer, name)
+    with wf.no_grad():
+        wf.compile(lambda: p.copy_(p * 1.5 + 1.0))()
+
+
+def _by_operator(layer, name):
+    with wf.no_grad():
+        p = getattr(layer, name)
+        p += 1.0
+
+
+def _by_assignment(layer, name):
+    with wf.no_grad():
+        getattr(layer, name)[0, 0] = 7.0
+
+
+CHANGES = {
+    "an optimizer": _by_optimizer,
+    "a compiled function": _by_compiled_step,
+    "an operator": _by_operator,
+    "assignment": _by_assignment,
+    "copy_": wf.no_grad()(lambda layer, name: getattr(layer, name).copy_(wf.ones(()))),
+    "init": lambda layer, name: nn.init.normal_(getattr(layer, name)),
+    "a new parameter": lambda layer, name: setattr(
+        layer, name, wf.Parameter(getattr(layer, name).detach() + 1.0)
+    ),
+    "alpha": lambda layer, name: setattr(layer, "alpha", layer.alpha * 2),
+    "load_state_dict": lambda layer, name: layer.load_state_dict(
+        {name: getattr(layer, name).detach() + 1.0}, strict=False
+    ),
+    "nothing": lambda layer, name: None,
+    "to": lambda layer, name: layer.to("torch").to("cpu"),
+}
+
+
+def _formula(layer, x):
+    base = layer.state_dict()["weight"]
+    update = layer.lora_B.detach() @ layer.lora_A.detach() * (layer.alpha / layer.rank)
+    return x @ (base + update).T + layer.bias
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+@pytest.mark.parametrize("name", ["lora_A", "lora_B", "weight"])
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_is_changed_while_merged_is_used_or_refused(change, name, compiled):
+    """Against the formula of what A, B and the base are, before and after `unmerge()`."""
+    if change == "alpha" and name == "weight":
+        return
+    wf.random.seed(3)
+    layer = nn.LoRALinear(4, 3, rank=2, alpha=3.0)
+    nn.init.normal_(layer.lora_B)
+    forward = wf.compile(lambda x: layer(x)) if compiled else layer
+    x = wf.randn((5, 4))
+    forward(x)
+    layer.merge()
+    merged = forward(x)
+    np.testing.assert_allclose(merged.numpy(), _formula(layer, x).numpy(), rtol=1e-4, atol=1e-5)
+    CHANGES[change](layer, name)
+    harmless = change in ("nothing", "to", "load_state_dict")
+    if name == "weight" and not harmless:
+        with pytest.raises(wf.errors.ArgumentError, match="would be lost"):
+            layer.unmerge()
+        return
+    try:
+        found = forward(x)
+    except wf.errors.ArgumentError as e:
+        assert "call unmerge" in str(e) and not harmless
+    else:
+        assert harmless
+        np.testing.assert_allclose(found.numpy(), _formula(layer, x).numpy(), rtol=1e-4, atol=1e-5)
+    layer.unmerge()
+    after = forward(x).detach().numpy()
+    np.testing.assert_allclose(after, _formula(layer, x).detach().numpy(), rtol=1e-4, atol=1e-5)
+    layer.merge()
+    np.testing.assert_allclose(forward(x).detach().numpy(), after, rtol=1e-4, atol=1e-5)
+
+
+def test_each_of_several_merged_adapters_is_looked_at():
+    model = made(0)
+    forward = wf.compile(lambda x: model(x))
+    for m in adapters(model):
+        m.merge()
+    forward(wf.ones((2, 4)))
+    for m in adapters(model):
+        before = m.lora_A.detach().clone()
+        with wf.no_grad():
+            m.lora_A += 1.0
+        with pytest.raises(wf.errors.ArgumentError, match="unmerge"):
+            forward(wf.ones((2, 4)))
+        with wf.no_grad():
+            m.lora_A.copy_(before)
+        forward(wf.ones((2, 4)))

@@ -3,12 +3,18 @@
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from math import sqrt
+from weakref import WeakKeyDictionary
 
 from .. import errors
 from ..array.arguments import boxed
+from ..array.dtype_functions import finfo
 from ..array.inplace import copy_
-from ..core import dtypes
+from ..core import dtypes, versions
+from ..core.settings import current
+from ..core.value import GROUND
+from ..ops.complex_ import abs_
 from ..ops.contract import matmul
+from ..ops.logic import equal
 from ..ops.structural import cast
 from ..transform.backward import no_grad
 from . import functional as F
@@ -16,6 +22,10 @@ from . import init
 from .linear import Linear
 from .making import parameter, probability, sizes
 from .module import Module
+
+# Of merged adapters, the arrays of A and B that were found to be what is in the weight, and when
+# those had been written into.
+_SEEN: WeakKeyDictionary = WeakKeyDictionary()
 
 
 class LoRALinear(Module):
@@ -65,9 +75,11 @@ class LoRALinear(Module):
         device = base.weight.device
         self.lora_A = parameter((rank, in_features), device, dtypes.float32)
         self.lora_B = parameter((out_features, rank), device, dtypes.float32)
-        # The base's weight while the update is in `weight`: a buffer, so that it goes where the
-        # layer goes.
-        self.register_buffer("_base", None, persistent=False)
+        # While the update is in `weight`, the base's weight and what was merged: buffers, so that
+        # they go where the layer goes.
+        for name in ("_base", "_merged_A", "_merged_B"):
+            self.register_buffer(name, None, persistent=False)
+        self._merged_scaling = 0.0
         self.reset_lora_parameters()
 
     @classmethod
@@ -98,6 +110,7 @@ class LoRALinear(Module):
         x = boxed(input)
         y = F.linear(x, self.weight, self.bias)
         if self.merged:
+            self._refuse_changed_adapters()
             return y
         own = cast(F.dropout(x, self.dropout, self.training), self.lora_A.dtype)
         update = F.linear(F.linear(own, self.lora_A), self.lora_B) * self.scaling
@@ -118,10 +131,56 @@ class LoRALinear(Module):
             self._merge_into_weight()
 
     def _merge_into_weight(self) -> None:
+        self._merged_A, self._merged_B = self.lora_A.detach().clone(), self.lora_B.detach().clone()
+        self._merged_scaling = self.scaling
+        copy_(self.weight, self._merged_weight())
+
+    def _merged_weight(self):
         weight = self._base
-        update = matmul(self.lora_B.detach(), self.lora_A.detach()) * self.scaling
+        update = matmul(self._merged_B, self._merged_A) * self._merged_scaling
         wide = dtypes.promote(weight.dtype, update.dtype)
-        copy_(self.weight, cast(cast(weight, wide) + cast(update, wide), weight.dtype))
+        return cast(cast(weight, wide) + cast(update, wide), weight.dtype)
+
+    def _is_stale(self) -> bool:
+        """Whether the update that is in the weight is another one than A and B are now."""
+        if self.scaling != self._merged_scaling:
+            return True
+        now, then = (self.lora_A, self.lora_B), (self._merged_A, self._merged_B)
+        if any([x.__class__ not in GROUND for x in (*now, *then)]):
+            return False  # values of a transformation, which are not looked at
+        looked = [(id(x._data), versions.overwritten(x._data)) for x in now]
+        if _SEEN.get(self, (None,))[0] != looked:
+            same = [equal(a._data, b._data).all() for a, b in zip(now, then, strict=True)]
+            if not all(map(bool, same)):
+                return True
+            _SEEN[self] = looked, [x._data for x in now]  # held, so that no other has their id
+        return False
+
+    def _refuse_changed_adapters(self) -> None:
+        staging = current.get().staging
+        if staging is None:
+            stale = self._is_stale()
+        else:
+            name = staging.name_of(self, "LoRALinear")
+            stale = staging.depends(f"whether {name}'s update is an old one", self._is_stale)
+        if stale:
+            raise errors.ArgumentError(
+                "LoRALinear: lora_A, lora_B or alpha was changed while the update is in the "
+                "weight, which has the old one; call unmerge() before the change, or "
+                "unmerge() and merge() now"
+            )
+
+    def _refuse_changed_weight(self) -> None:
+        now, then = self.weight.detach(), self._merged_weight()
+        scale = abs_(then).max() if then.size else 0.0
+        # Another device may have rounded the sum in another way.
+        bound = scale * (16 * finfo(then.dtype).eps)
+        if then.size and not bool((abs_(now - then).max() <= bound).numpy()):
+            raise errors.ArgumentError(
+                "unmerge: the weight was changed while the update is in it, and the change would "
+                "be lost; call unmerge() before the change. load_state_dict({'weight': base}, "
+                "strict=False) sets another base and merges anew"
+            )
 
     def _state(self):
         own = super()._state()
@@ -143,8 +202,9 @@ class LoRALinear(Module):
         if not self.merged:
             raise errors.ArgumentError("unmerge: the update is not in the weight; call merge()")
         with no_grad():
+            self._refuse_changed_weight()
             copy_(self.weight, self._base)
-        self._base = None
+        self._base = self._merged_A = self._merged_B = None
 
     def extra_repr(self) -> str:
         return (

@@ -60,8 +60,17 @@ def test_an_expansion_has_the_rows_values(name, dtype):
         verify(made)
         expanded += name not in {e.op.name for e in made.equations}
         # A result that is stated to be wider is not computed in more digits than its operands.
-        compare(by_rows(made, arrays), by_rows(graph, arrays), units=16, least=dtype)
+        got, want = (_whole(name, by_rows(g, arrays)) for g in (made, graph))
+        compare(got, want, units=16, least=dtype)
     assert expanded
+
+
+def _whole(name: str, results: list) -> list:
+    """Results that are one number in two, a rounded one and the rest, as that number."""
+    if not name.endswith("cross_entropy"):
+        return results
+    loss, lse, rest = results
+    return [loss, lse + rest]
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax", "logsumexp", "shares"])
