@@ -309,3 +309,43 @@ def test_every_public_function_with_a_number_is_here():
             if getattr(f, "__module__", "").startswith("weft") and place != "init":
                 missing += [f"{place}.{name}({p})" for p in _numbers(f) if name not in OTHERS]
     assert not missing
+
+
+# NumPy's ways to make an array of numbers, each with a number of each call among them.
+ARRAYS = {
+    "array": lambda s: np.array([s, 2.0]),
+    "array of one": lambda s: np.array(s),
+    "asarray": lambda s: np.asarray([[s, s * 2]]),
+    "stack": lambda s: np.stack([s, s * 2]),
+    "hstack": lambda s: np.hstack([s, 1.0]),
+    "full": lambda s: np.full(2, s),
+    "full_like": lambda s: np.full_like(np.zeros(2), s),
+    "diag": lambda s: np.diag([s, s]),
+    "repeat": lambda s: np.repeat(s, 2),
+    "tile": lambda s: np.tile([s], 2),
+    "append": lambda s: np.append([1.0], s),
+    "outer": lambda s: np.outer([s, 1.0], [1.0, 2.0]),
+    "assigned": lambda s: _assigned(s),
+    "of floats": lambda s: np.array([s, 2.0], dtype=float),
+    "float": lambda s: np.array([float(s), 2.0]),
+    "sum": lambda s: np.sum([s, s]),
+}
+
+
+def _assigned(s):
+    a = np.zeros(2)
+    a[0] = s
+    return a
+
+
+@pytest.mark.parametrize("use", [lambda x, a: x * a, lambda x, a: x * wf.asarray(a)])
+@pytest.mark.parametrize("name", ARRAYS)
+def test_arrays_of_numbers_are_right_or_name_the_fix(name, use):
+    f = wf.compile(lambda x, s: use(x, ARRAYS[name](s)))
+    for s in (1.5, -2.0, 1.5):
+        try:
+            found = f(wf.ones(2, dtype="float64"), s)
+        except wf.errors.StagingError as e:
+            assert "wf.stack" in str(e) and "dtype=float" in str(e)
+        else:
+            np.testing.assert_array_equal(found.numpy(), np.ones(2) * ARRAYS[name](s))

@@ -67,6 +67,12 @@ def _native(obj) -> np.ndarray:
     if not a.dtype.isnative:
         a = a.astype(a.dtype.newbyteorder("="))
     if a.dtype not in dtypes.KIND:
+        if a.dtype == object and any(hasattr(type(v), "__weft_number__") for v in a.flat):
+            raise errors.StagingError(
+                "asarray: a function is being compiled, and NumPy made an array of objects of a "
+                "number that differs from call to call; use wf.stack([wf.tensor(number), …]), or "
+                "dtype=float in NumPy's function, for which the program is made anew for each value"
+            )
         raise errors.DTypeError(
             f"asarray: NumPy dtype {a.dtype} has no tensor: convert the data to one of "
             f"{dtypes.names(dtypes.ALL)} first"
