@@ -349,3 +349,33 @@ def test_arrays_of_numbers_are_right_or_name_the_fix(name, use):
             assert "wf.stack" in str(e) and "dtype=float" in str(e)
         else:
             np.testing.assert_array_equal(found.numpy(), np.ones(2) * ARRAYS[name](s))
+
+
+BINARY = [
+    name
+    for name in dir(np)
+    if isinstance(getattr(np, name), np.ufunc)
+    and (getattr(np, name).nin, getattr(np, name).nout) == (2, 1)
+]
+
+
+@pytest.mark.parametrize("name", BINARY)
+@pytest.mark.filterwarnings("ignore")
+def test_functions_of_an_array_and_a_number_are_those_of_numpy(name):
+    """Every ufunc of two arguments, on both sides of an array; or an error of ours."""
+    ufunc = getattr(np, name)
+    for array in (np.array([0.5, 2.0]), np.array([0.5, 2.0], np.float32), np.array([1, 3])):
+        for f in (lambda s, a=array: ufunc(a, s), lambda s, a=array: ufunc(s, a)):
+            for s in (1.5, 0.25):
+                try:
+                    want = f(s)
+                except TypeError:
+                    continue
+                try:
+                    found = wf.compile(lambda x, s, f=f: f(s) + x * 0)(wf.zeros(2), s)
+                except wf.errors.WeftError:
+                    continue
+                if want.dtype != bool:
+                    np.testing.assert_allclose(found.numpy(), want, rtol=1e-6, err_msg=name)
+                else:
+                    np.testing.assert_array_equal(found.numpy() != 0, want)

@@ -90,6 +90,12 @@ def _counterpart(name: str):
     return known
 
 
+def is_known(function) -> bool:
+    """Whether a ufunc has a counterpart among Weft's functions."""
+    name = function.__name__
+    return name in numpy_names.FUNCTIONS or _UFUNCS.get(name, name) in FUNCTIONS
+
+
 def _called(function, method: str, inputs, options: dict):
     """A ufunc, or one of its methods, by Weft's functions."""
     name, dtype = function.__name__, options.pop("dtype", None)

@@ -10,6 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from .. import errors
+from ..array.make import asarray
+from ..array.numpy_calls import is_known
 from ..core.backends import PYTHON_SCALARS
 from ..core.exact import Exact
 
@@ -87,7 +90,9 @@ class Host:
         return self.staging.number(self, dtype)
 
     def __array_ufunc__(self, ufunc, method: str, *inputs, **options):
-        """A function of NumPy's of numbers alone: it has a dtype, so it is a scalar with that."""
+        """A function of NumPy's: of numbers alone a scalar, since it has a dtype; else a tensor."""
+        if any([isinstance(x, np.ndarray) for x in inputs]):
+            return self._beside_arrays(ufunc, method, inputs, options)
         if method != "__call__" or options or not all(map(_is_number, inputs)):
             return NotImplemented
         reads = [x.read if type(x) is Host else partial(_same, x) for x in inputs]
@@ -97,6 +102,21 @@ class Host:
         if dtype.kind != "f":
             return made.__weft_value__()
         return self.staging.number(made, dtype)
+
+    def _beside_arrays(self, ufunc, method: str, inputs: tuple, options: dict):
+        arrays = [x for x in inputs if isinstance(x, np.ndarray)]
+        if method != "__call__" or options or any([x.dtype == object for x in arrays]):
+            raise errors.StagingError(
+                f"compile: np.{ufunc.__name__} would write {self.label}, which differs from call "
+                "to call, into an array of NumPy's; use tensors, or float(number), for which "
+                "the program is made anew for each value"
+            )
+        if not is_known(ufunc):  # NumPy computes it, for the value now
+            return ufunc(*[x.__weft_value__() if type(x) is Host else x for x in inputs])
+        value = self.read()
+        wide = [asarray(x.astype(np.result_type(x, value), copy=False)) for x in arrays]
+        given = iter(wide)
+        return ufunc(*[next(given) if isinstance(x, np.ndarray) else x for x in inputs])
 
 
 Real.register(Host)
