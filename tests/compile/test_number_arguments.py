@@ -355,6 +355,7 @@ BINARY = [
     name
     for name in dir(np)
     if isinstance(getattr(np, name), np.ufunc)
+    and getattr(np, name).signature is None
     and (getattr(np, name).nin, getattr(np, name).nout) == (2, 1)
 ]
 
