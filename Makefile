@@ -36,8 +36,12 @@ bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then ope
 	$(BIN)/python bench/kernels.py
 	$(BIN)/python bench/linear.py
 
+SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/array/test_every_function.py \
+  tests/array/views/test_view_writes.py $(addprefix tests/transform/test_, masked_compositions.py random_jacobians.py) \
+  $(addprefix tests/compile/test_, interrupts.py jit_programs.py line_values.py stale.py values.py)
+
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
-	WEFT_SOAK=1 $(BIN)/python -m pytest tests/test_fuzz.py tests/test_growth.py tests/compile/test_interrupts.py tests/compile/test_jit_programs.py tests/io tests/train -n 2 --dist worksteal
+	WEFT_SOAK=1 $(BIN)/python -m pytest $(SOAKS) -n 2 --dist worksteal
 
 array-api: $(STAMP)  ## the public conformance suite; ARRAY_API_TESTS is its checkout
 	$(BIN)/python -m pip install --quiet pytest-json-report 'ndindex>=1.8' 'hypothesis>=6.151'

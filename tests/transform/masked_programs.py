@@ -76,10 +76,14 @@ class Spoiled:
     total = staticmethod(lambda a: a.any())
     cumsum = staticmethod(lambda a: np.logical_or.accumulate(a, -1))
     swap = staticmethod(lambda a: np.concatenate([a[..., 1:], a[..., :1]], -1))
-    take = staticmethod(lambda a: a[..., [0, 0, 1]] if a.shape[-1:] == (3,) else a)
     pair = staticmethod(lambda a: np.broadcast_to(a, (2, *a.shape)).any(0))
     pad = staticmethod(lambda a: a)
     spread = staticmethod(lambda a: np.broadcast_to(a, (ROWS, COLUMNS)))
+
+    @staticmethod
+    def take(a):
+        """What an index leaves out is cut off by no mask: beside it nothing is safe."""
+        return a[..., [0, 0, 1]] | a[..., 2:] if a.shape[-1:] == (3,) else a
 
     def __getattr__(self, name):
         return lambda *flags: np.logical_or.reduce(np.broadcast_arrays(*flags))
