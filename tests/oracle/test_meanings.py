@@ -43,9 +43,39 @@ def test_the_table_lists_them():
 
 
 X = np.arange(24.0).reshape(4, 6)
+X_TORCH = torch.tensor(X)
+
+
+def _turned(x):
+    """Up and down again along the first axis."""
+    return (x - 9.0) ** 2
+
+
+def _turning(x):
+    """A matrix with complex eigenvalues."""
+    return (x[:4, :4] ** 2) % 11.0 - (x[:4, :4].T * 3.0) % 7.0
+
+
+def _rescaled(mine, theirs):
+    """v·w, each vector of ours in the place and the phase of theirs, which is all that differs."""
+    (w, v), (theirs_w, theirs_v) = mine, theirs
+    order = [int(np.argmin(abs(w.numpy() - z))) for z in theirs_w.numpy()]
+    w, v = w.numpy()[order], v.numpy()[:, order]
+    phase = (v.conj() * theirs_v.numpy()).sum(0)
+    np.testing.assert_allclose(abs(phase), 1.0, rtol=1e-9)
+    return wf.asarray(v * phase * w)
+
+
 # (theirs, ours): the last column of the table.
 ROWS = {
     "max": (lambda x: x.max(1), lambda x: wf.max_with_indices(x, axis=1)),
+    "min": (lambda x: x.min(1), lambda x: wf.min_with_indices(x, axis=1)),
+    "cummax": (lambda x: _turned(x).cummax(0).values, lambda x: _turned(x).cummax(0)),
+    "cummin": (lambda x: _turned(x).cummin(0).values, lambda x: _turned(x).cummin(0)),
+    "eig": (
+        lambda x: _turning(x).to(torch.complex128) @ torch.linalg.eig(_turning(x))[1],
+        lambda x: _rescaled(wf.linalg.eig(_turning(x)), torch.linalg.eig(_turning(X_TORCH))),
+    ),
     "sort": (lambda x: x.sort(), lambda x: (wf.sort(x), wf.argsort(x))),
     "std": (lambda x: x.std(), lambda x: x.std(correction=1)),
     "var": (lambda x: x.var(0), lambda x: x.var(0, correction=1)),
@@ -60,6 +90,19 @@ ROWS = {
         )[..., 0],
     ),
 }
+
+
+def test_every_row_of_the_table_is_checked():
+    table = PAGE.read_text().partition("|---")[2].partition("\n\n")[0]
+    listed = [line.split("|")[1] for line in table.splitlines()[1:]]
+    names = {n for cell in listed for n in re.findall(r"`(?:x|torch|linalg)\.(\w+)", cell)}
+    assert names == set(ROWS) == {n.rpartition(".")[2] for n in LISTED}
+
+
+@pytest.mark.parametrize("name", sorted(LISTED))
+def test_every_row_is_a_difference(name):
+    forms = [form for n, form in SHARED if n == name]
+    assert any(list(differences(name, form, 200)) for form in forms)
 
 
 @pytest.mark.parametrize("row", ROWS)
