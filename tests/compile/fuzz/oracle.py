@@ -23,6 +23,7 @@ DOCUMENTED = (
     "which was computed from something outside, and would have to go on there",
     "lies in memory that was written into after that",
     "is changed in place and shares its memory with",
+    "is assigned a value that is being differentiated",
     "as it was before the call, which has written into it",
     "the body of a loop or branch is written into one from outside",
 )

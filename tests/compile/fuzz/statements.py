@@ -350,24 +350,31 @@ def assigned_by(w):
     return f"{y} = {x} * 1\n{y}[{index}] = {v}", y
 
 
+SIGNS = ("+=", "-=", "*=")
+
+
 def written_into(w):
     """A change of memory: of an argument, or of a tensor that was found."""
     kept = [f"B0.copy_(B0 * 0.5 + {w.number()})", "B1.copy_(wf.tanh(B1) + P0)", "B1[1] = B0 * 2"]
     kept += [f"B0[0] = {w.number()}", f"P1.copy_(P1 * 0.9 + {w.number()})"]
+    kept += [f"b = {n}; b {w.one_of(SIGNS)} {w.number()}" for n in ("B0", "B1", "P0", "P1")]
+    kept += ["b = B1; b += P0 * 0.5", "b = P0; b *= wf.tanh(B1)"]
     x = w.pick(lambda x: real(x) and not x.requires_grad)
     if x is not None and x.startswith("x"):
         kept += [f"{x}.copy_({x} * 0.5 + 1)"] * 3
         kept += [f"{x}[...] = {w.number()}", f"{x}[0] = {x}[-1] * 2"]
+        kept += [f"{x} {w.one_of(SIGNS)} {w.number()}", f"{x} += {x} * 0.25"] * 2
     return f"with wf.no_grad():\n    {w.one_of(kept)}", None
 
 
 def updated(w):
-    """y op= v, which makes a new tensor."""
+    """y op= v: of a copy, or of a tensor itself: a value, an argument or one that was found."""
     x, v = w.pick(real), w.pick(real)
     if x is None or v is None:
         return None
-    y = w.new()
-    return f"{y} = {x}.clone()\n{y} {w.one_of(['+=', '-=', '*='])} {v}\n{y} = N({y})", y
+    y, begin = w.new(), w.one_of([x, x, f"{x}.clone()"])
+    v = f"{v}.detach()" if begin.startswith("B") else v  # found tensors stay untracked
+    return f"{y} = {begin}\n{y} {w.one_of(SIGNS)} {v}\n{y} = N({y})", y
 
 
 def branched(w):
