@@ -3,7 +3,7 @@
 import numpy as np
 
 import weft as wf
-from weft.transform import sweep as sweeping
+from weft.transform import paths
 
 
 def test_an_inner_gradient_leaves_the_outer_result_untracked():
@@ -20,7 +20,7 @@ def test_a_tracked_parameter_keeps_the_result_tracked():
 def test_inner_gradients_do_not_walk_the_outer_graph(monkeypatch):
     """The nodes that are looked at grow in proportion to the steps, not to their square."""
     seen = []
-    real = sweeping.within
+    real = paths.within
 
     def counted(starts, goals, **options):
         useful, outside = real(starts, goals, **options)

@@ -9,9 +9,9 @@ import numpy as np
 
 from .. import errors
 from ..core import dispatch
-from ..core.dispatch import pack, pick, record
 from ..core.node import Leaf, Node, Severed
 from ..core.op import Jvp, Op
+from ..core.recording import pack, pick, record
 from ..core.settings import current
 from ..core.value import TENSORS, wrap
 from ..graph.graph import Graph, Literal

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.dispatch import sever
 from ..core.node import Leaf, Node, Severed
+from ..core.recording import sever
 from .places import Call
 
 

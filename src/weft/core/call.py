@@ -5,19 +5,11 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import (
-    apply,
-    beside_bfloat16,
-    kept,
-    mark_of,
-    record,
-    saved_flags,
-    settled,
-    sever,
-)
+from .dispatch import apply, beside_bfloat16, settled
 from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Op
+from .recording import kept, mark_of, record, saved_flags, sever
 from .settings import GENERAL, RECORD, current
 from .share import COPY, LENT, lend
 from .value import GROUND, HIGHER, RESULT

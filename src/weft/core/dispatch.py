@@ -1,10 +1,7 @@
 """Applying an operation in general: any mixture of arguments, under any settings."""
 
-import sys
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from math import copysign, inf
-from threading import get_ident
 from typing import Any
 
 from numpy import generic
@@ -14,17 +11,12 @@ from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
 from .explain import explained, explained_above
-from .node import Extra, Node, Severed, ids
 from .numbers import plain_in, unwrapped
-from .op import Op, Partials, saves
-from .origin import INTERNAL, user_frame
+from .op import Op
+from .recording import inexact, mark, track
 from .settings import current
 from .share import COPY, LENT, lend
 from .value import GROUND, TENSORS, wrap
-
-_frame = sys._getframe
-_new = object.__new__
-saved_flags = lru_cache(maxsize=None)(saves)
 
 
 class Above:
@@ -37,32 +29,6 @@ class Above:
 
 
 above = Above()
-
-
-def record(op: Op, data, parents, saved, static) -> Node:
-    """The node of an operation that has just computed `data`."""
-    n = Node()  # quicker than object.__new__, as the class has no __init__
-    n.op = op
-    n.parents = parents
-    n.saved = saved
-    n.static = static
-    n.id = next(ids)
-    n.shape = data.shape
-    n.dtype = data.dtype
-    n.thread = get_ident()
-    n.extra = None
-    f = _frame(2)
-    code = f.f_code
-    try:
-        while INTERNAL[code.co_filename] and f.f_back is not None:
-            f = f.f_back
-            code = f.f_code
-    except KeyError:  # a file that was not met before
-        f = user_frame(f)
-        code = f.f_code
-    n.code = code
-    n.lasti = f.f_lasti
-    return n
 
 
 def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
@@ -158,9 +124,9 @@ def _climb(op: Op, args, static: tuple, public: bool):
     outs = [r if r.__class__ in TENSORS else wrap(BACKENDS[r.__class__].whole(r)) for r in zs]
     if parents.count(None) != len(parents):
         if settings.grad:
-            _track(op, outs, tuple(parents), operands, static, settings)
+            track(op, outs, tuple(parents), operands, static, settings)
         else:
-            _mark(op, outs, parents)
+            mark(op, outs, parents)
     return outs[0] if op.outputs == 1 else tuple(outs)
 
 
@@ -222,11 +188,6 @@ def settled(op: Op, args):
         if op.integral and dtype in dtypes.RAW_BOOLEANS:
             return raws, None
     return raws, first.__class__
-
-
-def inexact(raw) -> bool:
-    raw = raw._data if raw.__class__ in TENSORS else raw
-    return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
 
 
 def _raw(op: Op, args, static):
@@ -353,138 +314,15 @@ def _finish(op: Op, boxed, raws, z, static, cls):
     parents = tuple([a._node if a.__class__ in GROUND else None for a in boxed])
     if parents.count(None) != len(parents):
         if settings.grad:
-            _track(op, outs, parents, raws, static, settings)
+            track(op, outs, parents, raws, static, settings)
         else:
-            _mark(op, outs, parents)
+            mark(op, outs, parents)
     return outs[0] if single else tuple(outs)
-
-
-def _mark(op: Op, outs, parents) -> None:
-    """Where nothing is recorded, the mark of a severed gradient travels on all the same."""
-    for k in op.tracked:
-        if inexact(outs[k]._data):
-            outs[k]._node = mark_of(op, parents, outs[k]._data)
-
-
-def mark_of(op: Op, parents, z) -> Severed | None:
-    """The mark of a result: what its arguments have, but for derivatives that are zero."""
-    found = None
-    for i, p in enumerate(parents):
-        if p.__class__ is Severed and not _is_flat(op, i, z):
-            found = p if found is None else found.joined(p)
-    return found
-
-
-def _is_flat(op: Op, i: int, z) -> bool:
-    """Whether the derivative by an argument is zero everywhere."""
-    if isinstance(op.rule, Partials):
-        d = op.rule.d[i]
-        return d.__class__ is int and d == 0
-    return op.name == "sign" and not dtypes.is_complex(BACKENDS[z.__class__].dtype_of(z))
-
-
-def sever(node: Node, mark: Severed) -> None:
-    """Note that a node was computed from a severed gradient besides what is recorded."""
-    node.extra = node.extra or Extra()
-    node.extra.severed = mark
 
 
 def _whole(r, cls):
     """A result that is no array of the arguments' type: a NumPy scalar, or moved elsewhere."""
     return (BACKENDS.get(type(r)) or BACKENDS[cls]).whole(r)
-
-
-def _track(op: Op, outs, parents, raws, static, settings):
-    """Record; the mark of a severed gradient travels on, on the result or on its node."""
-    live = tuple([None if p.__class__ is Severed else p for p in parents])
-    tracked = [outs[k] for k in op.tracked if inexact(outs[k]._data)]
-    if live.count(None) == len(live):
-        _mark(op, outs, parents)
-        return
-    if not tracked:
-        return
-    y = outs[0]._data if op.outputs == 1 else tuple(t._data for t in outs)
-    saved = kept(op, live, y, raws, static)
-    tracked[0]._node = node = record(op, tracked[0]._data, live, saved, static)
-    if settings.saved_hooks is not None:
-        pack(node, *settings.saved_hooks)
-    mark = mark_of(op, parents, tracked[0]._data)
-    if mark is not None:
-        sever(node, mark)
-    if op.outputs > 1:
-        node.shape = tuple(tuple(r.shape) for r in y)
-        node.dtype = tuple(r.dtype for r in y)
-        for k in op.tracked:
-            outs[k]._node = pick(node, k)
-
-
-def kept(op: Op, parents, y, raws, static) -> tuple:
-    """What a node saves: (y, *args) with None where the rule does not look, or `keep`'s."""
-    keep = getattr(op.rule, "keep", None)
-    if keep is not None:
-        return keep(y, *raws, *static)
-    unread = getattr(op.rule, "unread", ())
-    if unread:
-        y = tuple([None if k in unread else v for k, v in enumerate(y)])
-    saved: list[Any] = [None] * (len(parents) + 1)
-    for i in _places(op, tuple([p is not None for p in parents])):
-        saved[i] = raws[i - 1] if i else y
-    return tuple(saved)
-
-
-@lru_cache(maxsize=None)
-def _places(op: Op, tracked: tuple[bool, ...]) -> tuple[int, ...]:
-    """Which of (y, *args) are saved when these arguments are tracked."""
-    return tuple([i for i, f in enumerate(saves(op, tracked)) if f])
-
-
-def _picking(xp, outputs, k: int):
-    return outputs[k]
-
-
-@lru_cache(maxsize=None)
-def _picker(op: Op) -> Op:
-    """Choosing one output of an operation, under the operation's own name."""
-    return Op(name=op.name, compute=_picking, shape=lambda *_: None, rule=None, arity=1)
-
-
-def is_pick(op: Op) -> bool:
-    """Whether a node's operation is the choice of one of several outputs."""
-    return op.compute is _picking
-
-
-def pick(whole: Node, k: int) -> Node:
-    """The node of output k of an operation with several outputs."""
-    n = _new(Node)
-    n.op, n.parents, n.saved, n.static = _picker(whole.op), (whole,), (), (k,)
-    n.id, n.thread, n.extra = next(ids), whole.thread, None
-    n.shape, n.dtype = whole.shape[k], whole.dtype[k]
-    n.code, n.lasti = whole.code, whole.lasti
-    return n
-
-
-def pack(node: Node, hook, unpack) -> None:
-    """Hand what a node saved to the user's pack hook."""
-    node.extra = Extra()
-    node.extra.unpack = unpack
-    node.saved = tuple(_packed(hook, s) for s in node.saved or ())
-
-
-def _packed(hook, value):
-    if type(value) is tuple:
-        return tuple(_packed(hook, v) for v in value)
-    if value is None or type(value) in PYTHON_SCALARS:
-        return value
-    return Packed(hook(wrap(value)))
-
-
-class Packed:
-    """A saved value in the custody of the user's hooks."""
-
-    __slots__ = ("handle",)
-
-    def __init__(self, handle):
-        self.handle = handle
 
 
 def _check_finite(op: Op, zs) -> None:

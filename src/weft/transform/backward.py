@@ -13,7 +13,8 @@ from ..core.origin import origin
 from ..core.settings import Block, changed, current
 from ..core.value import TENSORS, wrap
 from .gradient_map import GradientMap
-from .sweep import not_recorded, sweep
+from .paths import not_recorded
+from .sweep import sweep
 
 _new = object.__new__
 _handles = count()

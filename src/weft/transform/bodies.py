@@ -10,7 +10,8 @@ from ..array.make import zeros
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.box import BOXES, Level, refuse_inner
-from ..core.dispatch import apply, inexact
+from ..core.dispatch import apply
+from ..core.recording import inexact
 from ..core.settings import changed, current
 from ..core.value import TENSORS, seen, wrap
 from ..graph.graph import Graph

@@ -19,9 +19,9 @@ from ..array.tensor import Tensor
 from ..core import versions
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, ground
-from ..core.dispatch import Packed
 from ..core.node import Extra, Leaf, Node, ids
 from ..core.origin import line_of, origin
+from ..core.recording import Packed
 from ..core.settings import changed, current
 from ..core.value import TENSORS, wrap
 from . import trees

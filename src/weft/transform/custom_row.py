@@ -11,10 +11,11 @@ from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, Box, level_of
-from ..core.dispatch import apply, inexact
+from ..core.dispatch import apply
 from ..core.exact import exact
 from ..core.node import Leaf, Node
 from ..core.op import Jvp, Op
+from ..core.recording import inexact
 from ..core.settings import changed, current
 from ..core.value import HIGHER, TENSORS, aval_of, wrap
 from ..ops.batching import spread

@@ -17,9 +17,9 @@ from ..core.box import (
     raised,
 )
 from ..core.call import caller
-from ..core.dispatch import inexact
 from ..core.dtypes import bfloat16
 from ..core.op import Op
+from ..core.recording import inexact
 from ..core.value import TENSORS, install_level, wrap
 from ..ops.structural import cast
 from .rules import push

@@ -9,15 +9,16 @@ from ..array.make import ones_like, zeros_like
 from ..array.tensor import Tensor
 from ..core import dtypes
 from ..core.box import Level, Tag, innermost, level_of, refuse_inner
-from ..core.dispatch import inexact
 from ..core.node import Leaf, Node, Severed
+from ..core.recording import inexact
 from ..core.settings import changed, current
 from ..core.value import TENSORS, wrap
 from ..ops.structural import alias
 from . import trees
 from .backward import no_graph, visit
 from .dual import Dual, held, matching_tangent, primal_of, released, tangent_of
-from .sweep import sweep, within
+from .paths import within
+from .sweep import sweep
 
 
 def _fresh(x: Tensor) -> Tensor:

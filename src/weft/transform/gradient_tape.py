@@ -12,8 +12,9 @@ from ..core.origin import line_of, origin
 from ..core.settings import changed, current, exactly
 from ..core.value import TENSORS, wrap
 from .backward import seed_for, visit
+from .paths import not_recorded, reaching
 from .scheduling import SchedulerConfig
-from .sweep import not_recorded, reaching, sweep
+from .sweep import sweep
 
 _REMEDY = (
     "take it inside the block of the tape that is asked now, or by a GradientTape(persistent=True)"

@@ -6,11 +6,11 @@ from dataclasses import dataclass, field
 from threading import get_ident
 
 from ..core.backends import BACKENDS, PYTHON_SCALARS
-from ..core.dispatch import Packed, is_pick
 from ..core.node import Node, Severed
 from ..core.op import Partials
+from ..core.recording import Packed, is_pick
 from ..core.value import TENSORS
-from .sweep import freed
+from .paths import freed
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from ..core.settings import changed, current
 from ..core.value import aval_of, wrap
 from ..ops.complex_ import abs_, conj, real
 from .dual import held, released
-from .sweep import sweep, within
+from .paths import within
+from .sweep import sweep
 
 # A list of tensors to a list of tensors; None stands for a zero.
 LinearMap = Callable[[list], Sequence]

@@ -15,7 +15,7 @@ from ..array.tensor import Tensor
 from ..backend.device import as_numpy
 from ..core import dtypes
 from ..core.box import BOXED, BOXES, ground
-from ..core.dispatch import inexact
+from ..core.recording import inexact
 from ..core.settings import changed, current
 from ..core.value import TENSORS, aval_of
 from ..graph.symbol import Symbol

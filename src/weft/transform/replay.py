@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from ..core.call import caller
-from ..core.dispatch import inexact
+from ..core.recording import inexact
 from ..graph.graph import Equation, Literal
 from ..graph.symbol import Trace
 from .dual import released

@@ -9,8 +9,8 @@ from .. import errors
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.box import level_of
-from ..core.dispatch import inexact
 from ..core.op import Op
+from ..core.recording import inexact
 from ..core.settings import changed, current
 from ..core.value import TENSORS, aval_of, seen, wrap
 from .dual import released

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
-from ..core.dispatch import inexact
 from ..core.op import Jvp
+from ..core.recording import inexact
 from ..core.settings import current
 from ..core.value import TENSORS
 from ..graph.graph import Graph

@@ -6,16 +6,18 @@ from .. import errors
 from ..core import versions
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, raised
-from ..core.dispatch import Packed, above, is_pick, pick
+from ..core.dispatch import above
 from ..core.dtypes import bfloat16
-from ..core.node import Leaf, Node, Severed
+from ..core.node import Leaf, Node
 from ..core.op import ByRow, Jvp, Linear, Op, Partials
+from ..core.recording import Packed, is_pick, pick
 from ..core.settings import changed, current
 from ..core.value import HIGHER, TENSORS, wrap
 from ..ops.elementwise import where
 from ..ops.slicing import slice_
 from . import rules
 from .masks import BLANK, Masked, joined, masked_pull, pull_where
+from .paths import freed, reaching
 from .rules import Patch, Picked, zero_cotangent
 
 # Cotangents that are no arrays.
@@ -93,8 +95,9 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
     """The loop: newest node first, so that each node is met after all that used its value."""
     anomaly = current.get().anomaly
     plain = not (record or anomaly or goals or useful is not None)
+    asked = record, useful, goals, on_node, beyond, anomaly
     reached: dict = {}
-    owned: set = set()
+    owned: set = set()  # nodes whose cotangent is in memory of the sweep's own
     heap: list = []
     following = masks = None  # masks by node, once there are any
     for node in pending.copy():
@@ -122,22 +125,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
             if plain and open is None and node.extra is None and node.id < versions.latest:
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
-                if node.extra is not None and on_node is not None:
-                    had, g = g, on_node(node, g)
-                    open = open if g is had else None  # what a hook gives is its own
-                if node in goals:
-                    reached[node] = g
-                    if not beyond:
-                        continue
-                if useful is not None:
-                    parents = tuple([p if p in useful else None for p in parents])
-                saved = _values(node, record)
-                if open is None or open is BLANK:
-                    cotangents = PULLS[node.op](parents, node, g, saved)
-                else:
-                    cotangents = MASKED_PULLS[node.op](parents, node, g, saved, open)
-                if anomaly:
-                    _check_finite(node, cotangents)
+                parents, cotangents = _pulled(node, g, open, reached, *asked)
         except errors.NotDeterministic as e:
             e.add_note(f"in the backward pass of {node.name} (at {node.line})")
             raise
@@ -148,45 +136,79 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                 continue
             found = reached if p.__class__ is Leaf else pending
             have = found.get(p)
-            if have is None:
-                if c is None:  # connected, with derivative zero
-                    if node.op.several:
-                        continue
-                    c = Masked(zero_cotangent(p, g), BLANK)
-                if c.__class__ in _PARTS:
-                    if c.__class__ is Masked:
-                        masks = {} if masks is None else masks
-                        masks[p], c = c.open, c.g
-                    else:
-                        c = _started(p, c, owned)
-                found[p] = c
-                if found is pending:
-                    if following is None:
-                        following = p
-                    elif p.id < following.id:
-                        heappush(heap, (following.id, following))
-                        following = p
-                    else:
-                        heappush(heap, (p.id, p))
-            elif c is not None:
-                if masks is not None or c.__class__ is Masked:
-                    c = joined(masks or {}, p, c)
-                if record or c.__class__ is Picked:
-                    found[p] = _sum(have, c)
-                elif c.__class__ is Patch:
-                    found[p] = _patched(p, have, c, owned)
-                elif p in owned and c.__class__ is have.__class__:
-                    have += c
-                    found[p] = have
-                else:  # from now on the memory is the sweep's own
-                    owned.add(p)
-                    found[p] = have + c
+            if have is not None:
+                if c is not None:
+                    found[p] = _added(p, have, c, record, owned, masks)
+                continue
+            if c is None:  # connected, with derivative zero
+                if node.op.several:
+                    continue
+                c = Masked(zero_cotangent(p, g), BLANK)
+            if c.__class__ in _PARTS:
+                if c.__class__ is Masked:
+                    masks = {} if masks is None else masks
+                    masks[p], c = c.open, c.g
+                else:
+                    c = _started(p, c, owned)
+            found[p] = c
+            if found is pending:
+                if following is None:
+                    following = p
+                elif p.id < following.id:
+                    heappush(heap, (following.id, following))
+                    following = p
+                else:
+                    heappush(heap, (p.id, p))
         if not retain:
             node.parents = node.saved = None
-    if on_node is not None:
-        for leaf in reached:
-            if leaf.extra is not None and leaf.__class__ is Leaf:
-                reached[leaf] = on_node(leaf, reached[leaf])
+    return reached if on_node is None else _visited(reached, on_node)
+
+
+def _pulled(node: Node, g, open, reached, record, useful, goals, on_node, beyond, anomaly):
+    """A node's parents and their cotangents, where somebody looks at them on their way.
+
+    open  the mask of where g may differ from zero
+    """
+    if node.extra is not None and on_node is not None:
+        had, g = g, on_node(node, g)
+        open = open if g is had else None  # what a hook gives is its own
+    if node in goals:
+        reached[node] = g
+        if not beyond:
+            return (), ()
+    parents = node.parents
+    if useful is not None:
+        parents = tuple([p if p in useful else None for p in parents])
+    saved = _values(node, record)
+    if open is None or open is BLANK:
+        cotangents = PULLS[node.op](parents, node, g, saved)
+    else:
+        cotangents = MASKED_PULLS[node.op](parents, node, g, saved, open)
+    if anomaly:
+        _check_finite(node, cotangents)
+    return parents, cotangents
+
+
+def _added(p, have, c, record: bool, owned: set, masks: dict | None):
+    """The cotangent that p has, with one more."""
+    if masks is not None or c.__class__ is Masked:
+        c = joined(masks or {}, p, c)
+    if record or c.__class__ is Picked:
+        return _sum(have, c)
+    if c.__class__ is Patch:
+        return _patched(p, have, c, owned)
+    if p in owned and c.__class__ is have.__class__:
+        have += c
+        return have
+    owned.add(p)  # from now on the memory is the sweep's own
+    return have + c
+
+
+def _visited(reached: dict, on_node) -> dict:
+    """What reached the leaves, as their hooks leave it."""
+    for leaf in reached:
+        if leaf.extra is not None and leaf.__class__ is Leaf:
+            reached[leaf] = on_node(leaf, reached[leaf])
     return reached
 
 
@@ -241,29 +263,6 @@ def _started(node: Node, c: Patch | Picked, owned: set):
     slots = [None] * len(node.shape)
     slots[c.k] = c.g
     return slots
-
-
-def freed(node: Node) -> errors.GraphFreed:
-    return errors.GraphFreed(
-        f"the graph through {node.name} (at {node.line}) was freed by an earlier backward pass; "
-        "pass retain_graph=True to that pass (or make the tape persistent=True)"
-    )
-
-
-def not_recorded(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
-    """The error for differentiating what was computed from a severed gradient."""
-    what = "this value" if node is None else f"the argument of {node.name} (at {node.line})"
-    return errors.GradientNotRecorded(
-        f"{what} was computed from a gradient made at {mark.line} without its graph; "
-        f"{mark.remedy}, or use .detach() on the gradient if it is meant as a constant"
-    )
-
-
-def _refuse_severed(node: Node, goals: set) -> None:
-    """Refuse derivatives by goals that a severed gradient in the node's arguments depends on."""
-    mark = node.extra.severed if node.extra is not None else None
-    if mark is not None and any(map(mark.concerns, goals)):
-        raise not_recorded(mark, node)
 
 
 def _values(node: Node, record: bool) -> tuple:
@@ -350,62 +349,6 @@ def _seeds(node: Node, out, g, recorded: bool) -> dict:
         if h is not None and t is not None and t._node is not None:
             seeds[t._node] = h if t._node not in seeds else seeds[t._node] + h
     return seeds
-
-
-def reaching(starts, goals: set) -> tuple[set, set]:
-    """The nodes on some path from `starts` to `goals`, and all leaves that were met.
-
-    Refuses what lost a path to a goal with a gradient's graph.
-    """
-    found, seen, leaves = set(goals), set(), set()
-    stack = [(n, False) for n in starts]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            if any(p in found for p in node.parents):
-                found.add(node)
-        elif node.__class__ is Leaf:
-            leaves.add(node)
-        elif node not in seen:
-            seen.add(node)
-            if node.parents is None:
-                raise freed(node)
-            if node.extra is not None:
-                _refuse_severed(node, goals)
-            stack.append((node, True))
-            stack.extend((p, False) for p in node.parents if p is not None)
-    return found, leaves
-
-
-def within(starts, goals: set, refuse: bool = True) -> tuple[set, bool]:
-    """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
-
-    Refuses what lost a path to a goal with a gradient's graph, if it is to `refuse`.
-
-    What is older than all goals cannot lead to them and is not walked: it is somebody else's. A
-    newer leaf that nobody asked for is left over from a derivative that was taken on the way.
-    """
-    oldest = max((g.id for g in goals), default=0)  # ids decrease: the greater is the older
-    found, seen, outside = set(goals), set(), False
-    stack = [(n, False) for n in starts]
-    while stack:
-        node, expanded = stack.pop()
-        if expanded:
-            if any(p in found for p in node.parents):
-                found.add(node)
-        elif node.id > oldest:
-            outside = True
-        elif node.__class__ is Leaf:
-            outside = outside or (node not in goals and bool(node.requested or node.watchers))
-        elif node not in seen:
-            seen.add(node)
-            if node.parents is None:
-                raise freed(node)
-            if refuse and node.extra is not None:
-                _refuse_severed(node, goals)
-            stack.append((node, True))
-            stack.extend((p, False) for p in node.parents if p is not None)
-    return found, outside
 
 
 above.sweep = sweep

@@ -17,8 +17,9 @@ from ..ops.batching import spread
 from .batch import Batch
 from .cut import ENDLESS, minimum_cut
 from .dual import released
+from .paths import reaching
 from .scheduling import SchedulerConfig
-from .sweep import reaching, sweep
+from .sweep import sweep
 
 Vertex = Leaf | Node
 

@@ -9,9 +9,9 @@ from .. import errors
 from ..array.tensor import Tensor
 from ..core.backends import BACKENDS
 from ..core.box import Level, Tag, ground
-from ..core.dispatch import inexact, kept, pick
 from ..core.node import Leaf, Node, ids
 from ..core.op import Partials
+from ..core.recording import inexact, kept, pick
 from ..core.settings import changed, current, exactly
 from ..core.value import install_level, wrap
 from ..graph.graph import Equation, Literal
