@@ -37,6 +37,10 @@ class ArgumentError(WeftError, ValueError):
     """An argument whose value makes no sense for the operation."""
 
 
+class UnknownKeyword(WeftError, TypeError):
+    """A keyword that a function does not have."""
+
+
 class IntegerOutOfRange(ArgumentError, OverflowError):
     """A Python integer that the dtype of the tensor beside it does not hold."""
 

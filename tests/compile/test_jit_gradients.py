@@ -195,8 +195,10 @@ def test_a_gradient_that_is_an_argument():
     step(full(1.0))
     for _ in range(3):  # the gradient is 2·p·x², and x is the last one
         expected = 2 * START * p.grad.numpy() ** 2
-        step(p.grad)
+        step(p.grad.detach())
         np.testing.assert_allclose(p.grad.numpy(), expected, rtol=1e-14)
+    with pytest.raises(wf.errors.GradientNotRecorded, match="detach"):  # as in eager mode
+        step(p.grad)
 
 
 def test_two_leaves_with_one_gradient():

@@ -204,3 +204,18 @@ def test_wrong_kinds():
     with pytest.raises(errors.ArgumentError, match="two configs"):
         wf.optim.Adam(wf.optim.AdamConfig(), wf.optim.AdamConfig())
     assert issubclass(wf.optim.AdamConfig, Config)
+
+
+OPTIMIZERS = [n for n in dir(wf.optim) if isinstance(getattr(wf.optim, n), type)]
+OPTIMIZERS = [n for n in OPTIMIZERS if issubclass(getattr(wf.optim, n), wf.optim.Optimizer)]
+
+
+@pytest.mark.parametrize("name", [n for n in OPTIMIZERS if n != "Optimizer"])
+def test_a_misspelt_option_names_the_right_one(name):
+    made = getattr(wf.optim, name)
+    for field in fields(made.Config):
+        wrong = field.name + "x"
+        with pytest.raises(TypeError, match=f"{name}: there is no '{wrong}'.*'{field.name}'"):
+            made([wf.Parameter(wf.ones((2, 2)))], **{wrong: 1.0})
+    with pytest.raises(TypeError, match=r"there is no 'zzzz'; there are .*lr"):
+        made([wf.Parameter(wf.ones((2, 2)))], zzzz=1.0)

@@ -27,4 +27,5 @@ class _Package(ModuleType):
         )
 
 
+_Package.__call__.__qualname__ = "compile"  # as Python's errors name it
 sys.modules[__name__].__class__ = _Package

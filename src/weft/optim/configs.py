@@ -6,6 +6,7 @@ from math import isfinite
 from typing import Any, ClassVar
 
 from .. import errors
+from ..array.spellings import unknown_keyword
 
 _BETAS = {"betas": ("beta1", "beta2")}
 
@@ -104,6 +105,11 @@ class Config:
             else:
                 pairs = [(target, value)]
             found.update(pairs)
+        names = [f.name for f in fields(cls)]
+        for name in found:
+            if name not in names:
+                function = cls.__name__.removesuffix("Config")
+                raise unknown_keyword(function, name, sorted({*names, *cls.SPELLED}))
         return found
 
 
