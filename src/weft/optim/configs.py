@@ -105,7 +105,12 @@ class Config:
             else:
                 pairs = [(target, value)]
             found.update(pairs)
-        names = [f.name for f in fields(cls)]
+        return found
+
+    @classmethod
+    def keywords(cls, options: Mapping[str, Any]) -> dict[str, Any]:
+        """`read` of what somebody wrote as keywords; unknown ones are refused."""
+        found, names = cls.read(options), [f.name for f in fields(cls)]
         for name in found:
             if name not in names:
                 function = cls.__name__.removesuffix("Config")

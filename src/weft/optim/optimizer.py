@@ -108,7 +108,7 @@ class Optimizer:
         self.set_lr(lr)
 
     def _read_config(self, config, options: dict[str, Any]):
-        given = self.Config.read(options)
+        given = self.Config.keywords(options)
         if config is None:
             return self.Config(**{**self.Config.KEYWORD_DEFAULTS, **given})
         if type(config) is self.Config:
@@ -136,7 +136,7 @@ class Optimizer:
         options = self._pending_group | options
         scale = checked_number(self._name, "lr_scale", options.pop("lr_scale", 1.0))
         label = options.pop("name", None)
-        own = asdict(replace(self.config, **self.Config.read(options)))
+        own = asdict(replace(self.config, **self.Config.keywords(options)))
         return {"name": label, "lr_scale": scale, **own}
 
     def _check_shape(self, key: str, p) -> None:
