@@ -259,9 +259,7 @@ def test_a_gradient_in_a_compiled_function_is_refused_as_elsewhere(made, place, 
     fresh = "captured" in place or "assigned" in place
     once = wf.compile if fresh else _Once()
     whole = 1 + 2 * (4 * POINT**3) * (12 * POINT**2)
-    if (
-        place == "under no_grad"
-    ):  # a constant, by the user's own word
+    if place == "under no_grad":  # a constant, by the user's own word
         whole = np.ones(3)
     for _ in range(3):
         x = wf.tensor(POINT, requires_grad=True)
