@@ -151,6 +151,10 @@ class StagingError(WeftError, TypeError):
     """Something that a function cannot do while it is being compiled: its values are not known."""
 
 
+class PaddingError(StagingError):
+    """A function that cannot be compiled for many lengths: padding would change its results."""
+
+
 class LeakedTensor(StagingError):
     """A tensor that a function which was compiled or transformed left behind, used later."""
 

@@ -1,7 +1,7 @@
 """The compiler: functions as native code. The package itself is `wf.compile`, and can be called."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
@@ -16,6 +16,8 @@ class _Package(ModuleType):
         static_argnums=(),
         static_argnames=(),
         max_variants: int = 8,
+        dynamic: Mapping | None = None,
+        buckets: Sequence[int] | None = None,
     ) -> Any:
         from .jit import compile  # at first use: LLVM and optree take their time
 
@@ -24,6 +26,8 @@ class _Package(ModuleType):
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             max_variants=max_variants,
+            dynamic=dynamic,
+            buckets=buckets,
         )
 
 

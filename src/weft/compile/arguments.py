@@ -234,6 +234,25 @@ def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
     return "nothing"
 
 
+def lengthened(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str | None:
+    """The arguments with an axis of another length, as `compile(dynamic=…)` takes them.
+
+    None if there are none, or if something else differs.
+    """
+    (was_structure, was_kinds, was_settings), (structure, kinds, settings) = old, new
+    if was_structure != structure or was_settings != settings:
+        return None
+    found = {}
+    for path, was, now in zip(structure[1].paths(), was_kinds, kinds, strict=True):
+        if was == now:
+            continue
+        if was[0] != TENSOR or now[0] != TENSOR or was[2:] != now[2:] or len(was[1]) != len(now[1]):
+            return None
+        axes = [k for k, (m, n) in enumerate(zip(was[1], now[1], strict=True)) if m != n]
+        found[named(structure[0][path[0]], parameters)] = axes[0] if len(axes) == 1 else (*axes,)
+    return repr(found) if found else None
+
+
 def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
     """How the containers, the names or the static arguments of two calls differ."""
     if old[0] != new[0]:

@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import update_wrapper
 from inspect import (
     Parameter,
@@ -21,7 +21,7 @@ from ..core.box import BOXED
 from ..core.dtypes import default_float
 from ..core.settings import Settings, current
 from ..graph.graph import Graph
-from .arguments import Quick, Taken, difference, settings_key, take_apart
+from .arguments import Quick, Taken, difference, lengthened, settings_key, take_apart
 from .draw import Traced
 from .effects import Before
 from .program import Program
@@ -35,6 +35,8 @@ def compile(
     static_argnums=(),
     static_argnames=(),
     max_variants: int = 8,
+    dynamic: Mapping | None = None,
+    buckets: Sequence[int] | None = None,
 ) -> Any:
     """f as native code, made at its first call and for each new kind of arguments.
 
@@ -69,11 +71,25 @@ def compile(
             static_argnums=static_argnums,
             static_argnames=static_argnames,
             max_variants=max_variants,
+            dynamic=dynamic,
+            buckets=buckets,
         )
     inner: Any = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
-    programs = Compiled(inner, static_argnums, static_argnames, max_variants)
+    programs = _compiled(inner, (static_argnums, static_argnames, max_variants), dynamic, buckets)
     view = getattr(type(inner), "__weft_compiled__", None)
     return programs if view is None else view(inner, programs)
+
+
+def _compiled(f: Callable, options: tuple, dynamic: Mapping | None, buckets) -> "Compiled":
+    if dynamic is not None:
+        from .dynamic.compiled import DynamicCompiled  # which is made of what is here
+
+        return DynamicCompiled(f, *options, dynamic, buckets)
+    if buckets is not None:
+        raise errors.ArgumentError(
+            f"compile: buckets={buckets} without dynamic; give dynamic={{name: axis}} beside it"
+        )
+    return Compiled(f, *options)
 
 
 # Those that there are, so that a forked child can free their locks.
@@ -154,7 +170,7 @@ class Compiled:
 
     def alike(self, g: Callable) -> "Compiled":
         """Another function of the same arguments, compiled in the same way."""
-        return Compiled(g, *self._options)
+        return type(self)(g, *self._options)
 
     def _program(self, taken: Taken, settings: Settings) -> Program:
         key = (*taken.key, settings_key(settings))
@@ -164,33 +180,49 @@ class Compiled:
             if why is None:
                 self._latest = key, program
                 return program
-        if self._latest is not None:
-            latest, last = self._latest
-            why = why or last.once or difference(latest, key, self._parameters)
-            self._check_room(why)
-        began = perf_counter()
-        before = Before(self.name, self.__wrapped__, taken.statics)
-        program = trace(self.name, self.__wrapped__, taken)
-        new = before.report()
-        traced = perf_counter() - began
-        program.begin(taken.call)
-        if why is not None:
-            self.recompilations.append(why)
-        if new:
-            program.once = f"{', '.join(new)}: made while the function was traced, and there since"
-        else:
+        program = self._new_program(key, taken, why)
+        if not program.once:
             self._variants.setdefault(key, []).append(program)
-        self._made.append(Made(program, key, why or "", traced))
         self._latest = key, program
         return program
 
-    def _check_room(self, why: str) -> None:
+    def _new_program(self, key: tuple, taken: Taken, why: str | None) -> Program:
+        """A program for calls of a kind that there was none for, or none that fits now."""
+        if self._latest is not None:
+            latest, last = self._latest
+            why = why or last.once or difference(latest, key, self._parameters)
+            self._check_room(why, lengthened(latest, key, self._parameters))
+        began = perf_counter()
+        before = Before(self.name, self.__wrapped__, taken.statics)
+        program = trace(self.name, self.__wrapped__, taken)
+        program.once = once(before.report())
+        traced = perf_counter() - began
+        program.begin(taken.call)
+        self._note(Made(program, key, why or "", traced))
+        return program
+
+    def _note(self, made: Made) -> None:
+        """Remember a program, and why there is another one."""
+        if self._made:
+            self.recompilations.append(made.reason)
+        self._made.append(made)
+
+    def _check_room(self, why: str, lengths: str | None) -> None:
+        """Raise where there may be no further program.
+
+        lengths  of the arguments that differ from those of the latest call, as `dynamic` has them
+        """
         if len(self._made) >= self.max_variants:
             told = "\n  ".join([*self.recompilations, why])
+            shapes = (
+                f"compile it with dynamic={lengths}, which makes one program for many lengths"
+                if lengths
+                else "keep shapes alike"
+            )
             raise errors.VariantsExhausted(
                 f"compile: {self.name} has been compiled {self.max_variants} times "
                 f"(max_variants={self.max_variants}), and another call needs it again. Pass what "
-                "changes as a tensor or a float, keep shapes alike, or raise max_variants. "
+                f"changes as a tensor or a float, {shapes}, or raise max_variants. "
                 f"Why, each time:\n  {told}\n"
             )
 
@@ -230,10 +262,15 @@ class Compiled:
             found = getattr(found, name, None)
         if found is self:
             return path  # a global name, as functions are pickled
-        return Compiled, (self.__wrapped__, *self._options)
+        return type(self), (self.__wrapped__, *self._options)
 
     def __repr__(self) -> str:
         return f"<compiled {self.name}>"
+
+
+def once(new: list[str]) -> str:
+    """Why a program is good for one call only, whose trace has made these things; "" if none."""
+    return f"{', '.join(new)}: made while the function was traced, and there since" if new else ""
 
 
 class _Bound:

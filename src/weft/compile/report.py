@@ -23,12 +23,16 @@ _SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power"
 
 @dataclass(frozen=True)
 class Made:
-    """A program, the kind of calls that it is for, why it was made, and how long writing took."""
+    """A program, the kind of calls that it is for, why it was made, and how long writing took.
+
+    notes  what else there is to say about it
+    """
 
     program: Program
     key: tuple
     reason: str
     traced: float
+    notes: tuple[str, ...] = ()
 
 
 class Text(str):
@@ -77,6 +81,7 @@ def _program(made: Made, verbose: bool) -> Iterator[str]:
     program, run = made.program, made.program.executable
     if made.reason:
         yield f"made because of {made.reason}"
+    yield from made.notes
     yield _times(made)
     yield f"{len(program.graph.equations)} equations became {_steps(run)}"
     rows = list(_facts(program, verbose))

@@ -62,6 +62,10 @@ class Builder:
         self.graph.constants[i] = value
         return i
 
+    def at(self, origin: Origin) -> None:
+        """What is appended from now on comes from this line of the user's."""
+        self._origin = origin
+
     def emit(self, row: str | Op, *arguments: Any) -> Any:
         """Append an equation: operands (a list, for a row that takes any number), then static.
 

@@ -1,0 +1,328 @@
+"""A program of a bucket's length, written so that it computes what the program of a call does."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, NoReturn
+
+import numpy as np
+
+from ... import errors
+from ...core.aval import Aval
+from ...graph.graph import Equation, Graph, Literal
+from ..passes.rewriting import Builder, Operand
+from .spans import Span, Spans, is_ragged, padded
+
+
+class Differs(Exception):
+    """At another length the function does something else: why, in words."""
+
+
+class At(NamedTuple):
+    """One equation at three lengths.
+
+    e       at the bucket's, with the operands of the lifted program
+    small   at the length that it was compared with, which says what depends on the length
+    actual  at the call's
+    """
+
+    e: Equation
+    small: Equation
+    actual: Equation
+
+    @property
+    def name(self) -> str:
+        return self.e.op.name
+
+    @property
+    def fixed(self) -> bool:
+        """Whether the static parameters are the same at all lengths."""
+        return self.small.static == self.e.static == self.actual.static
+
+
+# Values of the lifted program with their spans.
+Made = list[tuple[int, Spans]]
+Rule = Callable[["Lift", At], Made]
+
+
+@dataclass
+class Varying:
+    """What was found to depend on the length besides shapes: it is an input of the program."""
+
+    literals: set[tuple[int, int]] = field(default_factory=set)  # (equation, operand)
+    constants: set[int] = field(default_factory=set)
+
+
+class Traced(NamedTuple):
+    """A function written down at some length."""
+
+    length: int
+    graph: Graph
+
+
+class Lifted(NamedTuple):
+    """A program for calls of one length that has the shapes of the bucket.
+
+    inputs   the spans of the inputs that calls bring
+    outputs  the spans of the outputs
+    values   the spans of values by their index before
+    numbers  further inputs, which depend on the length alone
+    """
+
+    graph: Graph
+    inputs: list[Spans]
+    outputs: list[Spans]
+    values: dict[int, Spans]
+    numbers: list[np.ndarray]
+
+
+class Lift:
+    """Writes a lifted program, equation by equation, by the rules in `rules`."""
+
+    def __init__(self, name: str, small: Traced, large: Traced, actual: Traced, varying: Varying):
+        self.name = name
+        self.small, self.large, self.actual = small, large, actual
+        self.varying = varying
+        self.spans: dict[int, Spans] = {}
+        self.numbers: list[np.ndarray] = []
+        self.builder = Builder(large.graph)
+        self.graph = self.builder.graph
+        self.graph.inputs = list(large.graph.inputs)
+        self._fills: dict[tuple[int, int], Any] = {}  # what padding is known to be, by axis
+        self._masked: dict[tuple, int] = {}
+        self._valid: dict[Span, int] = {}
+        self._at: Equation | None = None
+
+    # -- the whole -------------------------------------------------------------------------------
+
+    def run(self, inputs: list[Spans], rule_of: Callable[["Lift", At], Rule]) -> Lifted:
+        """Write it. Raises `Differs`, or `errors.PaddingError` where it would not be right."""
+        _compare(self.small.graph, self.large.graph)
+        _compare(self.actual.graph, self.large.graph)
+        for i, spans in zip(self.large.graph.inputs, inputs, strict=True):
+            self._check_sizes(i, spans)
+            self.spans[i] = spans
+            self._fills |= {(i, a): 0 for a, s in enumerate(spans) if s is not None}
+        renamed = {i: self._constant(i) for i in self.large.graph.constants}
+        graphs = (self.large.graph, self.small.graph, self.actual.graph)
+        for k, es in enumerate(zip(*[g.equations for g in graphs], strict=True)):
+            self._write(k, *es, rule_of, renamed)
+        outputs = [renamed.get(i, i) for i in self.large.graph.outputs]
+        lifted = self.builder.finished(outputs)
+        values = {i: self.spans[renamed.get(i, i)] for i in range(len(self.large.graph.avals))
+                  if renamed.get(i, i) in self.spans}
+        return Lifted(lifted, inputs, [self.spans[i] for i in outputs], values, self.numbers)
+
+    def _write(self, k: int, large: Equation, small, actual, rule_of, renamed: dict) -> None:
+        self._at = large
+        inputs = tuple([
+            self._literal(k, j, large, small, actual) if x.__class__ is Literal
+            else renamed.get(x, x)
+            for j, x in enumerate(large.inputs)
+        ])
+        self.builder.at(large.origin)
+        at = At(large._replace(inputs=inputs), small, actual)
+        made = rule_of(self, at)(self, at)
+        for i, (j, spans) in zip(large.outputs, made, strict=True):
+            self.spans[j] = spans
+            renamed[i] = j
+            self._check_sizes(i, spans)
+
+    def _literal(self, k: int, j: int, large: Equation, small, actual) -> Operand:
+        """A Python scalar, or an input in its place if it depends on the length."""
+        mine = large.inputs[j], small.inputs[j], actual.inputs[j]
+        if any([x != mine[0] for x in mine[1:]]):
+            self.varying.literals.add((k, j))
+        if (k, j) not in self.varying.literals:
+            return mine[0]
+        value, promoted = mine[2].value, large.op.promote or range(len(large.inputs))
+        beside = [x for i, x in enumerate(large.inputs) if i in promoted and x.__class__ is int]
+        kinds = {self.graph.avals[x].dtype for x in beside}
+        held = "fcViu" if value.__class__ is int else "fcV"  # kinds of dtypes that hold the number
+        if len(kinds) != 1 or value.__class__ is bool or next(iter(kinds)).kind not in held:
+            self.refuse(
+                f"takes {value!r}, which depends on the length",
+                "use valid.sum(), with a parameter `valid` of the function",
+            )
+        return self.number(np.asarray(value, kinds.pop()))
+
+    def _constant(self, i: int) -> int:
+        """A constant, or an input in its place if it depends on the length."""
+        mine, small, actual = [
+            np.asarray(t.graph.constants[i]) for t in (self.large, self.small, self.actual)
+        ]
+        spans = tuple([
+            self._between(a, b) for a, b in zip(small.shape, mine.shape, strict=True)
+        ])
+        same = [x.shape == mine.shape and x.tobytes() == mine.tobytes() for x in (small, actual)]
+        if not all(same):
+            self.varying.constants.add(i)
+        if i not in self.varying.constants:
+            self.spans[i] = (None,) * mine.ndim
+            return i
+        del self.graph.constants[i]
+        self.spans[i] = spans
+        self._check_sizes(i, spans)
+        self.graph.inputs.append(i)
+        self.numbers.append(padded(actual, spans, self.actual.length, self.large.length))
+        return i
+
+    # -- what rules ask for ----------------------------------------------------------------------
+
+    def refuse(self, why: str, fix: str) -> NoReturn:
+        """Say which operation would not be right, where, and what to do."""
+        e = self._at
+        where = "" if e is None else f"{e.op.name} at {e.line} "
+        raise errors.PaddingError(f"compile: {self.name} with dynamic=: {where}{why}; {fix}")
+
+    def aval(self, x: Operand) -> Aval:
+        return self.builder.aval(x)
+
+    def of(self, x: Operand) -> Spans:
+        """The spans of an operand."""
+        return () if isinstance(x, Literal) else self.spans[x]
+
+    def emit(self, row, *arguments, spans: Spans) -> int:
+        """Append an equation with one result."""
+        i = self.builder.emit(row, *arguments)
+        self.spans[i] = spans
+        return i
+
+    def keep(self, at: At, spans: list[Spans], inputs=None) -> Made:
+        """The equation as it is, or with other operands."""
+        e = at.e if inputs is None else at.e._replace(inputs=tuple(inputs))
+        self.builder.append(e)
+        return list(zip(e.outputs, spans, strict=True))
+
+    def number(self, value: np.ndarray, spans: Spans | None = None) -> int:
+        """An input that depends on the length alone, with what it is at the call's."""
+        i = self.graph.new(Aval(value.shape, value.dtype))
+        self.graph.inputs.append(i)
+        self.numbers.append(value)
+        self.spans[i] = (None,) * value.ndim if spans is None else spans
+        return i
+
+    def positions(self, places: np.ndarray, size: int) -> int:
+        """An input with positions on an axis; as many as `size`, zeros behind them."""
+        filled = np.zeros(size, np.int64)
+        filled[: len(places)] = places
+        return self.number(filled)
+
+    def between(self, small: int, large: int) -> Span | None:
+        """The span of an axis that has these lengths; None if they are the same."""
+        try:
+            return self._between(small, large)
+        except Differs as e:
+            self.refuse(str(e), _LENGTHS)
+
+    def _between(self, small: int, large: int) -> Span | None:
+        if small == large:
+            return None
+        if large - small != self.large.length - self.small.length:
+            raise Differs(
+                f"makes an axis of length {small} at length {self.small.length}, and of {large} at "
+                f"{self.large.length}"
+            )
+        return Span(1, small - self.small.length, 1)
+
+    # -- masks -----------------------------------------------------------------------------------
+
+    def valid(self, span: Span) -> int:
+        """Which elements of an axis are a call's own."""
+        if span in self._valid:
+            return self._valid[span]
+        count = self.large.length + span.offset
+        places = self.builder.constant(np.arange(count))
+        own = self.number(np.asarray(self.actual.length + span.offset))
+        made = self.builder.emit("less", places, own)
+        if not span.plain:
+            made = self.builder.emit("reshape", made, (1, count, 1))
+            made = self.builder.emit("broadcast_to", made, (span.outer, count, span.inner))
+            made = self.builder.emit("reshape", made, (span.outer * count * span.inner,))
+        self.spans[made] = (span,)
+        self._valid[span] = made
+        return made
+
+    def mask(self, span: Span, axis: int, ndim: int) -> int:
+        """The same, so that it broadcasts to an array along one of its axes."""
+        valid = self.valid(span)
+        if ndim == 1:
+            return valid
+        size = self.aval(valid).shape[0]
+        shape = tuple([size if a == axis else 1 for a in range(ndim)])
+        spans = tuple([span if a == axis else None for a in range(ndim)])
+        return self.emit("reshape", valid, shape, spans=spans)
+
+    def masked(self, x: Operand, fill, axes=None) -> Operand:
+        """x with `fill` in the padding along these axes; along all, if none are given."""
+        if isinstance(x, Literal):
+            return x
+        spans = self.spans[x]
+        for axis in range(len(spans)) if axes is None else sorted(axes):
+            span = spans[axis]
+            if span is None or self._fills.get((x, axis), _NOTHING) == fill:
+                continue
+            key = (x, axis, repr(fill))
+            if key not in self._masked:
+                mask = self.mask(span, axis, len(spans))
+                value = Literal(_like(fill, self.aval(x).dtype))
+                made = self.emit("where", mask, x, value, spans=spans)
+                others = {a: f for (i, a), f in self._fills.items() if i == x and f == fill}
+                self._fills |= {(made, a): f for a, f in {**others, axis: fill}.items()}
+                self._masked[key] = made
+            x = self._masked[key]
+        return x
+
+    # -- checks ----------------------------------------------------------------------------------
+
+    def _check_sizes(self, i: int, spans: Spans) -> None:
+        """That a value has the lengths that its spans say, at all three lengths."""
+        for t in (self.small, self.large, self.actual):
+            shape = t.graph.avals[i].shape
+            wanted = [
+                n if s is None else s.size(t.length)
+                for n, s in zip(self.large.graph.avals[i].shape, spans, strict=True)
+            ]
+            if list(shape) != wanted:
+                e = self._at
+                where = "an argument or a constant" if e is None else f"{e.op.name} at {e.line}"
+                raise Differs(
+                    f"{where} makes shape {tuple(shape)} at length {t.length}, which does not "
+                    f"follow from {self.large.graph.avals[i].shape} at {self.large.length}"
+                )
+
+
+_NOTHING = object()
+_LENGTHS = "only axes as long as the dynamic one, more or less a number, can be padded"
+
+
+def _like(fill, dtype: np.dtype):
+    """A number as a Python scalar of the kind of a dtype."""
+    return bool(fill) if dtype.kind == "b" else int(fill) if dtype.kind in "iu" else fill
+
+
+def _compare(one: Graph, other: Graph) -> None:
+    """Raise `Differs` unless two graphs have the same equations, up to shapes and numbers."""
+    for a, b in zip(one.equations, other.equations, strict=False):
+        if a.op is not b.op or a.outputs != b.outputs:
+            raise Differs(f"{a.op.name} at {a.line} in place of {b.op.name} at {b.line}")
+        if [_wire(x) for x in a.inputs] != [_wire(x) for x in b.inputs]:
+            raise Differs(f"{a.op.name} at {a.line} takes other operands")
+    if len(one.equations) != len(other.equations):
+        raise Differs(f"{len(one.equations)} operations in place of {len(other.equations)}")
+    same = one.inputs == other.inputs and one.outputs == other.outputs
+    if not same or one.constants.keys() != other.constants.keys():
+        raise Differs("other tensors are read or made")
+    for i, (a, b) in enumerate(zip(one.avals, other.avals, strict=True)):
+        if a.dtype != b.dtype or len(a.shape) != len(b.shape):
+            raise Differs(f"value {i} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}")
+
+
+def _wire(x) -> Any:
+    return x.value.__class__ if x.__class__ is Literal else x
+
+
+def ragged(lift: Lift, at: At) -> bool:
+    """Whether an equation has anything to do with the length."""
+    return any([is_ragged(lift.of(x)) for x in at.e.inputs]) or any([
+        lift.small.graph.avals[i].shape != lift.large.graph.avals[i].shape for i in at.e.outputs
+    ])

@@ -1,0 +1,353 @@
+"""How rows that move elements treat an axis with padding."""
+
+import numpy as np
+
+from ...graph.graph import Literal
+from .lift import At, Differs, Lift, Made
+from .rules import MASK, merged, rule, same_static
+from .spans import Span, Spans, joined
+
+_APART = "keep the dynamic axis apart, or in front of what it is joined with"
+
+
+@rule("reshape")
+def _reshape(lift: Lift, at: At) -> Made:
+    (x,) = at.e.inputs
+    small, large = (t.graph.avals[at.e.outputs[0]].shape for t in (lift.small, lift.large))
+    grown = lift.large.length - lift.small.length
+    new: list[int | Span] = []
+    for a, b in zip(small, large, strict=True):
+        factor, rest = divmod(b - a, grown)
+        offset, odd = divmod(a, factor or 1)
+        if rest or (factor and odd):
+            lift.refuse(f"joins axes in another way at length {lift.small.length}", _APART)
+        new.append(Span(factor, offset - lift.small.length, 1) if factor else b)
+    spans = joined(lift.of(x), lift.aval(x).shape, new)
+    if spans is None:
+        lift.refuse(
+            f"of {lift.aval(x).shape} to {large} takes the dynamic axis apart, or joins two", _APART
+        )
+    return lift.keep(at, [spans])
+
+
+@rule("permute")
+def _permute(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x,), (axes,) = at.e.inputs, at.e.static
+    return lift.keep(at, [tuple([lift.of(x)[a] for a in axes])])
+
+
+@rule("broadcast_to")
+def _broadcast(lift: Lift, at: At) -> Made:
+    (x,) = at.e.inputs
+    given, out = lift.of(x), at.e.outputs[0]
+    pairs = zip(*[t.graph.avals[out].shape for t in (lift.small, lift.large)], strict=True)
+    spans = [None if a == b else _NEW for a, b in pairs]
+    for k in range(-len(given), 0):
+        if given[k] is not None:
+            spans[k] = given[k]
+    sizes = [t.graph.avals[out].shape for t in (lift.small, lift.large)]
+    found = [
+        lift.between(sizes[0][k], sizes[1][k]) if s is _NEW else s for k, s in enumerate(spans)
+    ]
+    return lift.keep(at, [tuple(found)])
+
+
+_NEW = Span(0, 0, 0)  # of an axis along which something is repeated
+
+
+@rule("stack")
+def _stack(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    spans, axis = merged(lift, [lift.of(x) for x in at.e.inputs]), at.e.static[0]
+    return lift.keep(at, [(*spans[:axis], None, *spans[axis:])])
+
+
+@rule("tril", "triu")
+def _triangle(lift: Lift, at: At) -> Made:
+    """What is kept depends on the positions, which padding does not change."""
+    same_static(lift, at)
+    (x,) = at.e.inputs
+    if any([s is not None and not s.plain for s in lift.of(x)[-2:]]):
+        lift.refuse("goes along an axis that joins others with the dynamic one", _APART)
+    return lift.keep(at, [lift.of(x)])
+
+
+@rule("concat")
+def _concat(lift: Lift, at: At) -> Made:
+    axis = at.e.static[0]
+    spans = [lift.of(x) for x in at.e.inputs]
+    own = [k for k, s in enumerate(spans) if s[axis] is not None]
+    others = merged(lift, [(*s[:axis], None, *s[axis + 1 :]) for s in spans])
+    if not own:
+        same_static(lift, at)
+        return lift.keep(at, [others])
+    if len(own) > 1 or not spans[own[0]][axis].plain:
+        lift.refuse("joins arrays along the dynamic axis, of which only one may be dynamic", _APART)
+    sizes = [lift.aval(x).shape[axis] for x in at.e.inputs]
+    before, after = sum(sizes[: own[0]]), sum(sizes[own[0] + 1 :])
+    old = spans[own[0]][axis]
+    new = Span(1, old.offset + before + after, 1)
+    kept = (*others[:axis], new, *others[axis + 1 :])
+    made = lift.keep(at, [kept])
+    if not after:
+        return made
+    lift.spans[made[0][0]] = kept
+    end = before + old.size(lift.actual.length)
+    last = before + old.size(lift.large.length)
+    places = np.r_[:end, last : last + after]
+    return [_taken(lift, made[0][0], places, axis, new)]
+
+
+def _taken(lift: Lift, x: int, places: np.ndarray, axis: int, span: Span | None) -> tuple:
+    """What lies at these positions of an axis, which has this span afterwards."""
+    size = len(places) if span is None else span.size(lift.large.length)
+    index = lift.positions(places, size)
+    spans = (*lift.spans[x][:axis], span, *lift.spans[x][axis + 1 :])
+    return lift.emit("take", x, index, axis, spans=spans), spans
+
+
+@rule("flip", "roll")
+def _turned(lift: Lift, at: At) -> Made:
+    """Along the dynamic axis a call's own positions change places, and padding stays behind."""
+    (x,), spans = at.e.inputs, lift.of(at.e.inputs[0])
+    if at.name == "flip":
+        same_static(lift, at)
+        entries = [(a, None) for a in at.e.static[0]]
+    else:
+        entries = list(zip(at.actual.static[1], at.actual.static[0], strict=True))
+        if at.actual.static[1] != at.e.static[1] or at.small.static[1] != at.e.static[1]:
+            lift.refuse("goes along other axes at other lengths", MASK)
+    still = [(a, s) for a, s in entries if spans[a] is None]
+    if at.name == "roll" and still and not at.fixed:
+        lift.refuse("moves elements by a number that depends on the length", MASK)
+    if at.name == "flip" and still:
+        x = lift.emit("flip", x, tuple([a for a, _ in still]), spans=spans)
+    elif still:
+        x = lift.emit("roll", x, *map(tuple, zip(*[(s, a) for a, s in still], strict=True)),
+                      spans=spans)
+    for axis, shift in entries:
+        if spans[axis] is None:
+            continue
+        if not spans[axis].plain:
+            lift.refuse("goes along an axis that joins others with the dynamic one", _APART)
+        count = spans[axis].size(lift.actual.length)
+        places = np.arange(count)[::-1] if shift is None else np.roll(np.arange(count), shift)
+        x, _ = _taken(lift, x, places, axis, spans[axis])
+    return [(x, spans)]
+
+
+@rule("pad")
+def _pad(lift: Lift, at: At) -> Made:
+    """The margin behind the dynamic axis begins in the padding, which gets its value."""
+    same_static(lift, at)
+    (x,), (widths, value) = at.e.inputs, at.e.static
+    spans = list(lift.of(x))
+    grown = [a for a, s in enumerate(spans) if s is not None and widths[a] != (0, 0)]
+    for a in grown:
+        if not spans[a].plain:
+            lift.refuse("goes along an axis that joins others with the dynamic one", _APART)
+        spans[a] = Span(1, spans[a].offset + sum(widths[a]), 1)
+    return lift.keep(at, [tuple(spans)], [lift.masked(x, value, grown)])
+
+
+# -- slices --------------------------------------------------------------------------------------
+
+
+def _entries(lift: Lift, at: At) -> list[tuple]:
+    """The basic index at the three lengths, entry by entry: (large, small, actual)."""
+    indices = [e.static[0] for e in (at.e, at.small, at.actual)]
+    if len({len(i) for i in indices}) > 1:
+        raise Differs(f"another index at {at.e.line}")
+    found = list(zip(*indices, strict=True))
+    if any([len({p.__class__ for p in ps}) > 1 for ps in found]):
+        raise Differs(f"another index at {at.e.line}")
+    return found
+
+
+class _Entry:
+    """What a slice takes of one axis.
+
+    span   of the axis that it leaves; None: it is always as long, or there is none
+    moved  the positions, where they depend on the length; None: they do not
+    """
+
+    def __init__(self, lift: Lift, ps: tuple, span: Span | None, sizes: tuple[int, int, int]):
+        large, small, actual = ps
+        self.moved: np.ndarray | None = None
+        self.span, self.gone = None, large.__class__ is int
+        if not self.gone and all([p == (0, n, 1) for p, n in zip(ps, sizes, strict=True)]):
+            self.span, self.whole = span, True
+            return
+        self.whole = False
+        if span is not None and span.outer != 1:
+            lift.refuse("takes a part of an axis that joins others with the dynamic one", _APART)
+        same = large == small == actual
+        if self.gone:
+            self.moved = None if same else np.asarray(actual)
+            return
+        self.span = lift.between(small[1], large[1])
+        wanted = large[1] if self.span is None else self.span.size(lift.actual.length)
+        if actual[1] != wanted:
+            raise Differs(f"a slice of {actual[1]} elements, where {wanted} were to be expected")
+        begins = {(p[0], p[2]) for p in ps}
+        if len(begins) > 1:
+            self.moved = actual[0] + actual[2] * np.arange(actual[1])
+
+
+def _sizes(lift: Lift, index: int, axis: int) -> tuple[int, int, int]:
+    graphs = (lift.large.graph, lift.small.graph, lift.actual.graph)
+    return tuple([g.avals[index].shape[axis] for g in graphs])  # type: ignore[return-value]
+
+
+@rule("slice_")
+def _slice(lift: Lift, at: At) -> Made:
+    (x,), spans = at.e.inputs, lift.of(at.e.inputs[0])
+    direct, moved, out, axis = [], [], [], 0
+    for ps in _entries(lift, at):
+        if ps[0] is None:
+            direct.append(None)
+            out.append(None)
+            continue
+        sizes = tuple([
+            n if (s := spans[axis]) is None else s.size(t.length)
+            for t, n in zip((lift.large, lift.small, lift.actual), [lift.aval(x).shape[axis]] * 3,
+                            strict=True)
+        ])
+        entry = _Entry(lift, ps, spans[axis], sizes)
+        if entry.moved is not None:
+            moved.append((len(out), entry))
+            direct.append((0, sizes[0], 1))
+            out.append(spans[axis])
+        else:
+            direct.append(ps[0])
+            if not entry.gone:
+                out.append(entry.span)
+        axis += 1
+    if not moved:
+        return lift.keep(at, [tuple(out)])
+    x = lift.emit("slice_", x, tuple(direct), spans=tuple(out))
+    for k, entry in reversed(moved):
+        if entry.gone:
+            index = lift.number(entry.moved)
+            rest = (*lift.spans[x][:k], *lift.spans[x][k + 1 :])
+            x = lift.emit("take", x, index, k, spans=rest)
+        else:
+            x, _ = _taken(lift, x, entry.moved, k, entry.span)
+    return [(x, lift.spans[x])]
+
+
+@rule("unslice")
+def _unslice(lift: Lift, at: At) -> Made:
+    """The transpose of a slice: padding of what is put there is zero first."""
+    (x,), shapes = at.e.inputs, [e.static[1] for e in (at.e, at.small, at.actual)]
+    given, x = lift.of(x), lift.masked(x, 0)
+    direct, out, axis, k = [], [], 0, 0
+    for ps in _entries(lift, at):
+        if ps[0] is None:
+            direct.append(None)
+            k += 1
+            continue
+        sizes = tuple([shape[axis] for shape in shapes])
+        old = None if ps[0].__class__ is int else given[k]
+        span = old if _is_whole(ps, sizes) else lift.between(sizes[1], sizes[0])
+        entry = _Entry(lift, ps, span, sizes)
+        if entry.moved is None:
+            direct.append(ps[0])
+            k += not entry.gone
+        else:
+            x = _scattered(lift, x, entry, k, sizes[0], span)
+            given = lift.spans[x]
+            direct.append((0, sizes[0], 1))
+            k += 1
+        out.append(span)
+        axis += 1
+    return [(lift.emit("unslice", x, tuple(direct), tuple(shapes[0]), spans=tuple(out)),
+             tuple(out))]
+
+
+def _is_whole(ps: tuple, sizes: tuple) -> bool:
+    return all([p == (0, n, 1) for p, n in zip(ps, sizes, strict=True)])
+
+
+def _scattered(lift: Lift, x: int, entry: _Entry, k: int, size: int, span: Span | None) -> int:
+    """x put at positions that depend on the length, along a new axis or along one that it has."""
+    old = lift.spans[x]
+    if entry.gone:
+        index, rest = lift.number(entry.moved), old[k:]
+    else:
+        count = lift.aval(x).shape[k]
+        index, rest = lift.positions(entry.moved, count), old[k + 1 :]
+    return lift.emit("segment_sum", x, index, k, size, spans=(*old[:k], span, *rest))
+
+
+@rule("slice_set")
+def _slice_set(lift: Lift, at: At) -> Made:
+    """Writing a part: all of the dynamic axis, or positions that are the same at all lengths."""
+    x, v = at.e.inputs
+    spans, places, axis = lift.of(x), [], 0
+    for ps in _entries(lift, at):
+        if ps[0] is None:
+            places.append(None)
+            continue
+        sizes = [
+            n if (s := spans[axis]) is None else s.size(t.length)
+            for t, n in zip((lift.large, lift.small, lift.actual), [lift.aval(x).shape[axis]] * 3,
+                            strict=True)
+        ]
+        entry = _Entry(lift, ps, spans[axis], tuple(sizes))
+        if entry.moved is not None or (entry.span is not None and not entry.whole):
+            lift.refuse("writes to places that depend on the length", "use wf.where")
+        if not entry.gone:
+            places.append(entry.span)
+        axis += 1
+    if not isinstance(v, Literal):
+        merged(lift, [tuple(places), lift.of(v)])
+    return lift.keep(at, [spans])
+
+
+# -- by indices ----------------------------------------------------------------------------------
+
+_INDEX = "index other axes, or use wf.where with positions"
+
+
+def _refuse_dynamic(lift: Lift, spans: Spans, axis: int) -> None:
+    if spans[axis] is not None:
+        lift.refuse("takes indices of the dynamic axis, which count its padding in", _INDEX)
+
+
+@rule("take")
+def _take(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x, i), (axis,) = at.e.inputs, at.e.static
+    spans = lift.of(x)
+    _refuse_dynamic(lift, spans, axis)
+    made = (*spans[:axis], *lift.of(i), *spans[axis + 1 :])
+    return lift.keep(at, [made], [x, lift.masked(i, 0)])
+
+
+@rule("segment_sum")
+def _segment_sum(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x, i), (axis, _) = at.e.inputs, at.e.static
+    spans, count = lift.of(x), len(lift.of(i))
+    over = range(axis, axis + count)
+    made = (*spans[:axis], None, *spans[axis + count :])
+    return lift.keep(at, [made], [lift.masked(x, 0, over), lift.masked(i, 0)])
+
+
+@rule("take_along_axis")
+def _take_along(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x, i), (axis,) = at.e.inputs, at.e.static
+    _refuse_dynamic(lift, lift.of(x), axis)
+    return lift.keep(at, [lift.of(i)], [x, lift.masked(i, 0)])
+
+
+@rule("scatter_sum")
+def _scatter_sum(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x, i), (axis, _) = at.e.inputs, at.e.static
+    spans = lift.of(x)
+    made = (*spans[:axis], None, *spans[axis + 1 :])
+    return lift.keep(at, [made], [lift.masked(x, 0, [axis]), lift.masked(i, 0)])

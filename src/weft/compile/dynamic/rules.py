@@ -1,0 +1,375 @@
+"""How rows treat an axis with padding: by element, and over axes.
+
+A rule is given an equation whose operands have spans, and writes one that is right at positions of
+the call's own, whatever the padding holds. Each rule says which axes its row goes over: padding
+there is replaced by what changes nothing, or refused.
+"""
+
+from math import inf, prod
+
+import numpy as np
+
+from ...core import dtypes
+from ...core.op import TABLE
+from ...graph.graph import Literal
+from ...graph.unrecorded import UNRECORDED
+from ...ops.batching import Along, Pointwise
+from .lift import At, Lift, Made, Rule, ragged
+from .spans import Span, Spans, is_ragged
+
+RULES: dict[str, Rule] = {}
+MASK = "use a row that can be masked with wf.where(valid, x, …), or call the function itself"
+
+
+def rule(*names: str):
+    """Enter a rule for rows."""
+
+    def enter(f: Rule) -> Rule:
+        RULES.update(dict.fromkeys(names, f))
+        return f
+
+    return enter
+
+
+def rule_of(lift: Lift, at: At) -> Rule:
+    """The rule of an equation."""
+    if not ragged(lift, at):
+        return _apart
+    if TABLE.get(at.name) is not at.e.op and at.e.op is not UNRECORDED:
+        return _named.get(at.name, _unknown)
+    if at.name in RULES:
+        return RULES[at.name]
+    batch = at.e.op.batch
+    if isinstance(batch, Pointwise):
+        return by_element
+    return _beside if isinstance(batch, Along) and at.name in _KEEPS_AXES else _unknown
+
+
+_named: dict[str, Rule] = {}  # of rows that are not in the table
+
+
+def _apart(lift: Lift, at: At) -> Made:
+    """What has nothing to do with the length."""
+    same_static(lift, at)
+    return lift.keep(at, [(None,) * lift.aval(i).ndim for i in at.e.outputs])
+
+
+def _unknown(lift: Lift, at: At) -> Made:
+    lift.refuse(
+        "gets or makes an axis of dynamic length, and nothing is known of what padding does there",
+        MASK,
+    )
+
+
+def same_static(lift: Lift, at: At) -> None:
+    """Refuse parameters of a row that depend on the length."""
+    if not at.fixed:
+        lift.refuse(
+            f"has a parameter that depends on the length: {_shown(at.small.static)} at length "
+            f"{lift.small.length}, {_shown(at.e.static)} at {lift.large.length}",
+            "give it a number that is the same at all lengths",
+        )
+
+
+def _shown(static: tuple) -> str:
+    text = ", ".join(map(repr, static))
+    return text if len(text) < 80 else text[:77] + "…"
+
+
+# -- by element ----------------------------------------------------------------------------------
+
+
+def merged(lift: Lift, given: list[Spans]) -> Spans:
+    """The spans of arrays that are broadcast to each other."""
+    ndim = max(map(len, given), default=0)
+    out: list[Span | None] = []
+    for k in range(-ndim, 0):
+        found = {s[k] for s in given if len(s) >= -k} - {None}
+        if len(found) > 1:
+            lift.refuse(
+                "meets two axes of dynamic length whose padding lies in other places",
+                "join axes in the same way in all operands",
+            )
+        out.append(found.pop() if found else None)
+    return tuple(out)
+
+
+def by_element(lift: Lift, at: At) -> Made:
+    """Rows that broadcast: padding stays where it is."""
+    same_static(lift, at)
+    spans = merged(lift, [lift.of(x) for x in at.e.inputs])
+    return lift.keep(at, [spans for _ in at.e.outputs])
+
+
+for _name in ("where", "gate", "sign_product"):
+    RULES[_name] = by_element
+
+
+@rule("one_hot")
+def _one_hot(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (i,) = at.e.inputs
+    return lift.keep(at, [(*lift.of(i), None)], [lift.masked(i, 0)])
+
+
+# -- over axes -----------------------------------------------------------------------------------
+
+
+def _axes(axes, ndim: int) -> tuple[int, ...]:
+    return tuple(range(ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
+
+
+def gone_over(lift: Lift, x, axes) -> list[int]:
+    """Those of the axes that a row goes over along which there is padding."""
+    spans = lift.of(x)
+    return [a for a in _axes(axes, len(spans)) if spans[a] is not None]
+
+
+def reduced_spans(spans: Spans, axes, keepdims: bool) -> Spans:
+    """The spans of what is reduced over axes."""
+    axes = _axes(axes, len(spans))
+    if keepdims:
+        return tuple([None if a in axes else s for a, s in enumerate(spans)])
+    return tuple([s for a, s in enumerate(spans) if a not in axes])
+
+
+def least(dtype: np.dtype):
+    """What no number of a dtype is below."""
+    if dtype.kind == "b":
+        return False
+    return -inf if dtypes.is_inexact(dtype) else int(np.iinfo(dtype).min)
+
+
+def greatest(dtype: np.dtype):
+    if dtype.kind == "b":
+        return True
+    return inf if dtypes.is_inexact(dtype) else int(np.iinfo(dtype).max)
+
+
+_IDENTITIES = {
+    "sum": lambda dtype: 0,
+    "count_nonzero": lambda dtype: 0,
+    "norm": lambda dtype: 0,
+    "prod": lambda dtype: 1,
+    "any": lambda dtype: 0,
+    "all": lambda dtype: 1,
+    "amax": least,
+    "amin": greatest,
+    "logsumexp": least,
+}
+
+
+@rule(*_IDENTITIES)
+def _reduction(lift: Lift, at: At) -> Made:
+    """Padding is replaced by what changes nothing in the reduction."""
+    same_static(lift, at)
+    (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
+    over, dtype = gone_over(lift, x, axes), lift.aval(x).dtype
+    if over and at.name == "norm" and not options[0] > 0:
+        lift.refuse(f"of order {options[0]} takes the padding in", MASK)
+    if over and at.name == "logsumexp" and not dtypes.is_inexact(dtype):
+        lift.refuse(f"of {dtype} takes the padding in", "cast it to a float first")
+    spans = reduced_spans(lift.of(x), axes, keepdims)
+    return lift.keep(at, [spans], [lift.masked(x, _IDENTITIES[at.name](dtype), over)])
+
+
+def _count(lift: Lift, at: At, x, axes) -> int:
+    """How many elements a call reduces over axes."""
+    spans, shape = lift.of(x), lift.aval(x).shape
+    sizes = [shape[a] if spans[a] is None else spans[a].size(lift.actual.length) for a in axes]
+    return prod(sizes)
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    """The dtype in which sums of such a dtype are made."""
+    return dtypes.float32 if dtype.itemsize < 4 else dtype
+
+
+def _summed(lift: Lift, x, axes, keepdims: bool, count: float) -> int:
+    """The sum over axes of what is the call's own, divided by a number."""
+    total = lift.emit(
+        "sum",
+        lift.masked(x, 0, gone_over(lift, x, axes)),
+        axes,
+        keepdims,
+        spans=reduced_spans(lift.of(x), axes, keepdims),
+    )
+    by = lift.number(np.asarray(count, lift.aval(total).dtype))
+    return lift.emit("divide", total, by, spans=lift.spans[total])
+
+
+def cast(lift: Lift, x: int, dtype: np.dtype) -> int:
+    if lift.aval(x).dtype == dtype:
+        return x
+    return lift.emit("cast", x, dtype, spans=lift.spans[x])
+
+
+@rule("mean", "var", "std")
+def _moment(lift: Lift, at: At) -> Made:
+    """A mean is divided by the call's own number of elements."""
+    same_static(lift, at)
+    (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
+    if not gone_over(lift, x, axes):
+        return lift.keep(at, [reduced_spans(lift.of(x), axes, keepdims)])
+    out = lift.aval(at.e.outputs[0]).dtype
+    if dtypes.is_complex(lift.aval(x).dtype) and at.name != "mean":
+        lift.refuse("of complex numbers takes the padding in", "take it of real and imaginary part")
+    count, wide = _count(lift, at, x, axes), _wide(out)
+    x = cast(lift, x, wide)
+    if at.name == "mean":
+        made = _summed(lift, x, axes, keepdims, count)
+    else:
+        middle = _summed(lift, x, axes, True, count)
+        apart = lift.emit("subtract", x, middle, spans=lift.spans[x])
+        square = lift.emit("multiply", apart, apart, spans=lift.spans[x])
+        freedom = count - options[0]
+        made = _summed(lift, square, axes, keepdims, freedom if freedom > 0 else np.nan)
+        if at.name == "std":
+            made = lift.emit("sqrt", made, spans=lift.spans[made])
+    made = cast(lift, made, out)
+    return [(made, lift.spans[made])]
+
+
+@rule("extreme_share")
+def _extreme_share(lift: Lift, at: At) -> Made:
+    """One over the number of elements that attain an extreme, counted among the call's own."""
+    same_static(lift, at)
+    (x, y), (axes,) = at.e.inputs, at.e.static
+    spans = merged(lift, [lift.of(x), lift.of(y)])
+    over = gone_over(lift, x, axes)
+    if not over:
+        return lift.keep(at, [spans])
+    attains = lift.emit("equal", x, y, spans=spans)
+    dtype = lift.aval(at.e.outputs[0]).dtype
+    if dtypes.is_inexact(dtype):
+        nans = [lift.emit("isnan", v, spans=lift.of(v)) for v in (x, y)]
+        both = lift.emit("logical_and", *nans, spans=spans)
+        attains = lift.emit("logical_or", attains, both, spans=spans)
+    share = lift.masked(cast(lift, attains, dtype), 0, over)
+    total = lift.emit("sum", share, axes, True, spans=reduced_spans(spans, axes, True))
+    return [(lift.emit("divide", share, total, spans=spans), spans)]
+
+
+@rule("argmax", "argmin")
+def _place(lift: Lift, at: At) -> Made:
+    """The first of equal ones is found, and padding comes last."""
+    same_static(lift, at)
+    (x,), (axis, keepdims) = at.e.inputs, at.e.static
+    over = gone_over(lift, x, axis)
+    if over and axis is None and len(lift.of(x)) > 1:
+        lift.refuse("without an axis counts the padding in", "give an axis")
+    _plain(lift, x, over)
+    fill = (least if at.name == "argmax" else greatest)(lift.aval(x).dtype)
+    return lift.keep(at, [reduced_spans(lift.of(x), axis, keepdims)], [lift.masked(x, fill, over)])
+
+
+@rule("max_with_indices", "min_with_indices")
+def _extreme_and_place(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x,), (axis, *_) = at.e.inputs, at.e.static
+    over = gone_over(lift, x, axis)
+    _plain(lift, x, over)
+    fill = (least if at.name == "max_with_indices" else greatest)(lift.aval(x).dtype)
+    spans = reduced_spans(lift.of(x), axis, lift.aval(at.e.outputs[0]).ndim == len(lift.of(x)))
+    return lift.keep(at, [spans, spans], [lift.masked(x, fill, over)])
+
+
+def _plain(lift: Lift, x, over: list[int]) -> None:
+    """Refuse positions on an axis that others were joined to in front."""
+    spans = lift.of(x)
+    if any([spans[a].outer != 1 for a in over]):
+        lift.refuse(
+            "goes along an axis that joins others with the dynamic one",
+            "go along the dynamic axis by itself, before the reshape",
+        )
+
+
+# -- along axes, which stay ----------------------------------------------------------------------
+
+
+@rule("softmax", "log_softmax", "shares")
+def _softmax(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x,), (axes, *_) = at.e.inputs, at.e.static
+    over = gone_over(lift, x, axes)
+    if over and not dtypes.is_inexact(lift.aval(x).dtype):
+        x = cast(lift, x, lift.aval(at.e.outputs[0]).dtype)
+    return lift.keep(at, [lift.of(x)], [lift.masked(x, -inf, over)])
+
+
+@rule("softmax_product", "log_softmax_product")
+def _softmax_product(lift: Lift, at: At) -> Made:
+    """Both have a sum of products with t, which is zero in the padding."""
+    same_static(lift, at)
+    (t, y), (axis, *_) = at.e.inputs, at.e.static
+    spans = merged(lift, [lift.of(t), lift.of(y)])
+    t = lift.masked(t, 0, gone_over(lift, t, axis))
+    if at.name == "softmax_product":
+        y = lift.masked(y, 0, gone_over(lift, y, axis))
+    return lift.keep(at, [spans], [t, y])
+
+
+@rule("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "linear_recurrence")
+def _running(lift: Lift, at: At) -> Made:
+    """What comes later, as padding does, has no part in a result."""
+    same_static(lift, at)
+    axis = at.e.static[0]
+    fills = {"cumsum": 0, "cumprod": 1, "linear_recurrence": 0, "logcumsumexp": -inf}
+    given = []
+    for x in at.e.inputs:
+        over = gone_over(lift, x, axis)
+        _plain(lift, x, over)
+        fill = fills.get(at.name)
+        given.append(x if fill is None else lift.masked(x, fill, over))
+    spans = merged(lift, [lift.of(x) for x in given])
+    return lift.keep(at, [spans for _ in at.e.outputs], given)
+
+
+# Rows along axes named by their parameters, which all results keep.
+_KEEPS_AXES = ("sort", "argsort", "fftn", "ifftn", "standardise", "root_mean_square", "projection")
+
+
+def _beside(lift: Lift, at: At) -> Made:
+    """Rows that treat each line along their axes by itself; none of these may be dynamic."""
+    same_static(lift, at)
+    axes = at.e.static[at.e.op.batch.axes[0]]
+    for x in at.e.inputs:
+        if gone_over(lift, x, axes):
+            lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
+    spans = merged(lift, [lift.of(x) for x in at.e.inputs])
+    kept = []
+    for i in at.e.outputs:
+        shape = lift.aval(i).shape
+        whole = lift.aval(at.e.outputs[0]).shape == shape
+        kept.append(spans if whole else reduced_spans(spans, axes, True))
+    return lift.keep(at, kept)
+
+
+@rule("topk")
+def _topk(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x,), axis = at.e.inputs, at.e.static[1]
+    if gone_over(lift, x, axis):
+        lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
+    return lift.keep(at, [lift.of(x), lift.of(x)])
+
+
+@rule("searchsorted")
+def _searchsorted(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    sequence, x = at.e.inputs
+    if is_ragged(lift.of(sequence)):
+        lift.refuse("searches along the dynamic axis", MASK)
+    return lift.keep(at, [lift.of(x)])
+
+
+def _guard(lift: Lift, at: At) -> Made:
+    """A value that is believed if a flag is true: which a reduction has made already."""
+    same_static(lift, at)
+    x, flag, *seen = at.e.inputs
+    if seen and not isinstance(seen[0], Literal):
+        seen[0] = lift.masked(seen[0], at.e.static[1])
+    return lift.keep(at, [lift.of(x)], [x, flag, *seen])
+
+
+_named["guard"] = _guard
