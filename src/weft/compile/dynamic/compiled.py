@@ -54,7 +54,9 @@ class DynamicCompiled(Compiled):
             return program
         traced, latest = perf_counter() - began, self._latest_large
         if latest is not None:
-            why = differs or why or difference(latest, large, self._parameters)
+            told = f"what else depends on the length, at length {sizes.length}"
+            other = difference(latest, large, self._parameters) if latest != large else told
+            why = differs or why or other
             self._check_room(why, None)
         program.begin(taken.call)
         self._latest_large = large

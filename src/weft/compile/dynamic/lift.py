@@ -10,7 +10,7 @@ from ... import errors
 from ...core.aval import Aval
 from ...graph.graph import Equation, Graph, Literal
 from ..passes.rewriting import Builder, Operand
-from .spans import Span, Spans, is_ragged, padded
+from .spans import Span, Spans, is_ragged, padded, span_between
 
 
 class Differs(Exception):
@@ -87,6 +87,8 @@ class Lift:
         self.builder = Builder(large.graph)
         self.graph = self.builder.graph
         self.graph.inputs = list(large.graph.inputs)
+        self.uniform: set[int] = set()  # values whose elements are all equal, padding too
+        self._settled: dict[int, Spans] = {}  # of the equation that is being written
         self._fills: dict[tuple[int, int], Any] = {}  # what padding is known to be, by axis
         self._masked: dict[tuple, int] = {}
         self._valid: dict[Span, int] = {}
@@ -102,6 +104,8 @@ class Lift:
             self._check_sizes(i, spans)
             self.spans[i] = spans
             self._fills |= {(i, a): 0 for a, s in enumerate(spans) if s is not None}
+        if self.large.graph.equations:
+            self.builder.at(self.large.graph.equations[0].origin)
         renamed = {i: self._constant(i) for i in self.large.graph.constants}
         graphs = (self.large.graph, self.small.graph, self.actual.graph)
         for k, es in enumerate(zip(*[g.equations for g in graphs], strict=True)):
@@ -120,6 +124,7 @@ class Lift:
             for j, x in enumerate(large.inputs)
         ])
         self.builder.at(large.origin)
+        self._settle(inputs)
         at = At(large._replace(inputs=inputs), small, actual)
         made = rule_of(self, at)(self, at)
         for i, (j, spans) in zip(large.outputs, made, strict=True):
@@ -150,21 +155,23 @@ class Lift:
         mine, small, actual = [
             np.asarray(t.graph.constants[i]) for t in (self.large, self.small, self.actual)
         ]
-        spans = tuple([
-            self._between(a, b) for a, b in zip(small.shape, mine.shape, strict=True)
-        ])
         same = [x.shape == mine.shape and x.tobytes() == mine.tobytes() for x in (small, actual)]
         if not all(same):
             self.varying.constants.add(i)
         if i not in self.varying.constants:
             self.spans[i] = (None,) * mine.ndim
             return i
-        del self.graph.constants[i]
-        self.spans[i] = spans
+        spans = self.grown(i)
+        if all(map(_is_uniform, (mine, small, actual))):
+            number = self.number(np.asarray(actual.flat[0]))
+            return self.repeated(number, mine.shape, spans)
+        if any([s is not None and not s.plain for s in spans]):
+            self.refuse(
+                f"a constant of shape {mine.shape} joins axes with the dynamic one",
+                "make it with an axis for the length alone, and reshape it afterwards",
+            )
         self._check_sizes(i, spans)
-        self.graph.inputs.append(i)
-        self.numbers.append(padded(actual, spans, self.actual.length, self.large.length))
-        return i
+        return self.number(padded(actual, spans, self.actual.length, self.large.length), spans)
 
     # -- what rules ask for ----------------------------------------------------------------------
 
@@ -179,7 +186,43 @@ class Lift:
 
     def of(self, x: Operand) -> Spans:
         """The spans of an operand."""
-        return () if isinstance(x, Literal) else self.spans[x]
+        return () if isinstance(x, Literal) else self._settled.get(x) or self.spans[x]
+
+    def grown(self, i: int) -> Spans:
+        """The spans of a value that follow from its shapes alone."""
+        small, large = self.small.graph.avals[i].shape, self.large.graph.avals[i].shape
+        found = []
+        for a, b in zip(small, large, strict=True):
+            s = span_between((self.small.length, a), (self.large.length, b))
+            if s is None and a != b:
+                self.refuse(
+                    f"makes an axis of length {a} at length {self.small.length}, and of {b} at "
+                    f"{self.large.length}",
+                    _LENGTHS,
+                )
+            found.append(s)
+        return tuple(found)
+
+    def repeated(self, x: int, shape: tuple[int, ...], spans: Spans) -> int:
+        """An array of one number."""
+        made = self.emit("broadcast_to", x, shape, spans=spans)
+        self.uniform.add(made)
+        return made
+
+    def is_uniform(self, x: Operand) -> bool:
+        """Whether all elements of an operand are equal."""
+        return isinstance(x, Literal) or x in self.uniform or set(self.aval(x).shape) <= {1}
+
+    def _settle(self, inputs) -> None:
+        """Let equal numbers lie as the elements of other operands do, where axes are joined."""
+        self._settled = {}
+        others = {s for x in inputs if x.__class__ is int and x not in self.uniform
+                  for s in self.spans[x] if s is not None}
+        for x in [x for x in inputs if x.__class__ is int and x in self.uniform]:
+            self._settled[x] = tuple([
+                next((o for o in others if s and (o.factor, o.offset) == (s.factor, s.offset)), s)
+                for s in self.spans[x]
+            ])
 
     def emit(self, row, *arguments, spans: Spans) -> int:
         """Append an equation with one result."""
@@ -208,21 +251,15 @@ class Lift:
         return self.number(filled)
 
     def between(self, small: int, large: int) -> Span | None:
-        """The span of an axis that has these lengths; None if they are the same."""
-        try:
-            return self._between(small, large)
-        except Differs as e:
-            self.refuse(str(e), _LENGTHS)
-
-    def _between(self, small: int, large: int) -> Span | None:
-        if small == large:
-            return None
-        if large - small != self.large.length - self.small.length:
-            raise Differs(
+        """The span of an axis that has these lengths, and nothing joined to it; None if equal."""
+        span = span_between((self.small.length, small), (self.large.length, large))
+        if small != large and (span is None or not span.plain):
+            self.refuse(
                 f"makes an axis of length {small} at length {self.small.length}, and of {large} at "
-                f"{self.large.length}"
+                f"{self.large.length}",
+                _LENGTHS,
             )
-        return Span(1, small - self.small.length, 1)
+        return span
 
     # -- masks -----------------------------------------------------------------------------------
 
@@ -256,12 +293,12 @@ class Lift:
         """x with `fill` in the padding along these axes; along all, if none are given."""
         if isinstance(x, Literal):
             return x
-        spans = self.spans[x]
+        spans = self.of(x)
         for axis in range(len(spans)) if axes is None else sorted(axes):
             span = spans[axis]
             if span is None or self._fills.get((x, axis), _NOTHING) == fill:
                 continue
-            key = (x, axis, repr(fill))
+            key = (x, axis, span, repr(fill))
             if key not in self._masked:
                 mask = self.mask(span, axis, len(spans))
                 value = Literal(_like(fill, self.aval(x).dtype))
@@ -293,6 +330,10 @@ class Lift:
 
 _NOTHING = object()
 _LENGTHS = "only axes as long as the dynamic one, more or less a number, can be padded"
+
+
+def _is_uniform(x: np.ndarray) -> bool:
+    return bool(x.size) and bool((x == x.flat[0]).all())
 
 
 def _like(fill, dtype: np.dtype):

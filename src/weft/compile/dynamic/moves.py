@@ -12,20 +12,16 @@ _APART = "keep the dynamic axis apart, or in front of what it is joined with"
 
 @rule("reshape")
 def _reshape(lift: Lift, at: At) -> Made:
-    (x,) = at.e.inputs
-    small, large = (t.graph.avals[at.e.outputs[0]].shape for t in (lift.small, lift.large))
-    grown = lift.large.length - lift.small.length
-    new: list[int | Span] = []
-    for a, b in zip(small, large, strict=True):
-        factor, rest = divmod(b - a, grown)
-        offset, odd = divmod(a, factor or 1)
-        if rest or (factor and odd):
-            lift.refuse(f"joins axes in another way at length {lift.small.length}", _APART)
-        new.append(Span(factor, offset - lift.small.length, 1) if factor else b)
+    (x,), out = at.e.inputs, at.e.outputs[0]
+    shape, grown = lift.large.graph.avals[out].shape, lift.grown(out)
+    if x in lift.uniform:
+        lift.uniform.add(out)
+        return lift.keep(at, [grown])
+    new = [n if s is None else s for n, s in zip(shape, grown, strict=True)]
     spans = joined(lift.of(x), lift.aval(x).shape, new)
     if spans is None:
         lift.refuse(
-            f"of {lift.aval(x).shape} to {large} takes the dynamic axis apart, or joins two", _APART
+            f"of {lift.aval(x).shape} to {shape} takes the dynamic axis apart, or joins two", _APART
         )
     return lift.keep(at, [spans])
 
@@ -39,21 +35,16 @@ def _permute(lift: Lift, at: At) -> Made:
 
 @rule("broadcast_to")
 def _broadcast(lift: Lift, at: At) -> Made:
-    (x,) = at.e.inputs
-    given, out = lift.of(x), at.e.outputs[0]
-    pairs = zip(*[t.graph.avals[out].shape for t in (lift.small, lift.large)], strict=True)
-    spans = [None if a == b else _NEW for a, b in pairs]
-    for k in range(-len(given), 0):
-        if given[k] is not None:
-            spans[k] = given[k]
-    sizes = [t.graph.avals[out].shape for t in (lift.small, lift.large)]
-    found = [
-        lift.between(sizes[0][k], sizes[1][k]) if s is _NEW else s for k, s in enumerate(spans)
-    ]
-    return lift.keep(at, [tuple(found)])
-
-
-_NEW = Span(0, 0, 0)  # of an axis along which something is repeated
+    (x,), out = at.e.inputs, at.e.outputs[0]
+    if lift.is_uniform(x):
+        lift.uniform.add(out)
+        return lift.keep(at, [lift.grown(out)])
+    given = lift.of(x)
+    sizes = list(zip(*[t.graph.avals[out].shape for t in (lift.small, lift.large)], strict=True))
+    own = (*(None,) * (len(sizes) - len(given)), *given)
+    return lift.keep(
+        at, [tuple([lift.between(*n) if s is None else s for n, s in zip(sizes, own, strict=True)])]
+    )
 
 
 @rule("stack")

@@ -98,6 +98,8 @@ def by_element(lift: Lift, at: At) -> Made:
     """Rows that broadcast: padding stays where it is."""
     same_static(lift, at)
     spans = merged(lift, [lift.of(x) for x in at.e.inputs])
+    if all([lift.is_uniform(x) for x in at.e.inputs]):
+        lift.uniform.update(at.e.outputs)
     return lift.keep(at, [spans for _ in at.e.outputs])
 
 

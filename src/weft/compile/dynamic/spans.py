@@ -1,6 +1,5 @@
 """Axes whose length changes from call to call, and arrays that are padded along them."""
 
-from math import prod
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,11 @@ class Span(NamedTuple):
     def size(self, length: int) -> int:
         """How long the axis is."""
         return self.outer * (length + self.offset) * self.inner
+
+    @property
+    def factor(self) -> int:
+        """By how much the axis grows with the length."""
+        return self.outer * self.inner
 
     @property
     def plain(self) -> bool:
@@ -103,9 +107,20 @@ def joined(spans: Spans, old: tuple[int, ...], new: list[int | Span]) -> Spans |
             continue
         if k == len(between) or between[k] != axis.offset:
             return None
-        outer, count = left, prod([axis.outer, axis.inner])
+        outer, count = left, axis.factor
         if count % outer or groups[k + 1] % (count // outer):
             return None
         made.append(Span(outer, axis.offset, count // outer))
         k, left = k + 1, groups[k + 1] // (count // outer)
     return tuple(made) if k == len(between) and left == 1 else None
+
+
+def span_between(small: tuple[int, int], large: tuple[int, int]) -> Span | None:
+    """What grows like (length, size) at two lengths, if the size grows with the length at all.
+
+    How factors lie around the length is not known; a span has them all behind it.
+    """
+    (m, a), (n, b) = small, large
+    factor, rest = divmod(b - a, n - m)
+    offset, odd = divmod(a, factor or 1)
+    return None if rest or odd or factor < 1 else Span(1, offset - m, factor)
