@@ -50,6 +50,7 @@ class Varying:
 
     literals: set[tuple[int, int]] = field(default_factory=set)  # (equation, operand)
     constants: set[int] = field(default_factory=set)
+    inside: dict[tuple, "Varying"] = field(default_factory=dict)  # of loops and branches
 
 
 class Traced(NamedTuple):
@@ -66,6 +67,7 @@ class Lifted(NamedTuple):
     outputs  the spans of the outputs
     values   the spans of values by their index before
     numbers  further inputs, which depend on the length alone
+    added    the spans of these
     """
 
     graph: Graph
@@ -73,15 +75,22 @@ class Lifted(NamedTuple):
     outputs: list[Spans]
     values: dict[int, Spans]
     numbers: list[np.ndarray]
+    added: list[Spans]
 
 
 class Lift:
-    """Writes a lifted program, equation by equation, by the rules in `rules`."""
+    """Writes a lifted program, equation by equation, by the rules in `rules`.
+
+    padding  whether it is the body of a loop some of whose steps are padding
+    step     of such a loop along the dynamic axis: whether a step is a call's own
+    """
 
     def __init__(self, name: str, small: Traced, large: Traced, actual: Traced, varying: Varying):
         self.name = name
         self.small, self.large, self.actual = small, large, actual
         self.varying = varying
+        self.padding, self.step = False, None
+        self._added: list[Spans] = []
         self.spans: dict[int, Spans] = {}
         self.numbers: list[np.ndarray] = []
         self.builder = Builder(large.graph)
@@ -114,7 +123,8 @@ class Lift:
         lifted = self.builder.finished(outputs)
         values = {i: self.spans[renamed.get(i, i)] for i in range(len(self.large.graph.avals))
                   if renamed.get(i, i) in self.spans}
-        return Lifted(lifted, inputs, [self.spans[i] for i in outputs], values, self.numbers)
+        return Lifted(lifted, inputs, [self.spans[i] for i in outputs], values, self.numbers,
+                      self._added)
 
     def _write(self, k: int, large: Equation, small, actual, rule_of, renamed: dict) -> None:
         self._at = large
@@ -242,6 +252,7 @@ class Lift:
         self.graph.inputs.append(i)
         self.numbers.append(value)
         self.spans[i] = (None,) * value.ndim if spans is None else spans
+        self._added.append(self.spans[i])
         return i
 
     def positions(self, places: np.ndarray, size: int) -> int:
@@ -308,6 +319,18 @@ class Lift:
                 self._masked[key] = made
             x = self._masked[key]
         return x
+
+    def index(self, i: Operand) -> Operand:
+        """Indices that are right for the padding, too: zeros."""
+        i = self.masked(i, 0)
+        if not self.padding or isinstance(i, Literal):
+            return i
+        if self.step is None:
+            self.refuse(
+                "takes indices in a loop inside of one along the dynamic axis",
+                "take them before the loop",
+            )
+        return self.emit("where", self.step, i, Literal(0), spans=self.of(i))
 
     # -- checks ----------------------------------------------------------------------------------
 

@@ -314,7 +314,7 @@ def _take(lift: Lift, at: At) -> Made:
     spans = lift.of(x)
     _refuse_dynamic(lift, spans, axis)
     made = (*spans[:axis], *lift.of(i), *spans[axis + 1 :])
-    return lift.keep(at, [made], [x, lift.masked(i, 0)])
+    return lift.keep(at, [made], [x, lift.index(i)])
 
 
 @rule("segment_sum")
@@ -324,7 +324,7 @@ def _segment_sum(lift: Lift, at: At) -> Made:
     spans, count = lift.of(x), len(lift.of(i))
     over = range(axis, axis + count)
     made = (*spans[:axis], None, *spans[axis + count :])
-    return lift.keep(at, [made], [lift.masked(x, 0, over), lift.masked(i, 0)])
+    return lift.keep(at, [made], [lift.masked(x, 0, over), lift.index(i)])
 
 
 @rule("take_along_axis")
@@ -332,7 +332,7 @@ def _take_along(lift: Lift, at: At) -> Made:
     same_static(lift, at)
     (x, i), (axis,) = at.e.inputs, at.e.static
     _refuse_dynamic(lift, lift.of(x), axis)
-    return lift.keep(at, [lift.of(i)], [x, lift.masked(i, 0)])
+    return lift.keep(at, [lift.of(i)], [x, lift.index(i)])
 
 
 @rule("scatter_sum")
@@ -341,4 +341,4 @@ def _scatter_sum(lift: Lift, at: At) -> Made:
     (x, i), (axis, _) = at.e.inputs, at.e.static
     spans = lift.of(x)
     made = (*spans[:axis], None, *spans[axis + 1 :])
-    return lift.keep(at, [made], [lift.masked(x, 0, [axis]), lift.masked(i, 0)])
+    return lift.keep(at, [made], [lift.masked(x, 0, [axis]), lift.index(i)])

@@ -120,7 +120,7 @@ def _lines(lift: Lift, at: At) -> Made:
         for x, core in zip(at.e.inputs, cores, strict=True)
     ]
     lead = merged(lift, leads)
-    given = [lift.masked(x, 0) if k in indices else x for k, x in enumerate(at.e.inputs)]
+    given = [lift.index(x) if k in indices else x for k, x in enumerate(at.e.inputs)]
     made = [(*lead, *(None,) * (lift.aval(i).ndim - len(lead))) for i in at.e.outputs]
     return lift.keep(at, made, given)
 

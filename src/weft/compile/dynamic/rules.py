@@ -12,6 +12,7 @@ import numpy as np
 from ...core import dtypes
 from ...core.op import TABLE
 from ...graph.graph import Literal
+from ...graph.structured import structure_of
 from ...graph.unrecorded import UNRECORDED
 from ...ops.batching import Along, Pointwise
 from .lift import At, Lift, Made, Rule, ragged
@@ -31,9 +32,25 @@ def rule(*names: str):
     return enter
 
 
+def structured(name: str):
+    """Enter the rule of a loop or a branch."""
+
+    def enter(f: Rule) -> Rule:
+        _STRUCTURED[name] = f
+        return f
+
+    return enter
+
+
+_STRUCTURED: dict[str, Rule] = {}
+
+
 def rule_of(lift: Lift, at: At) -> Rule:
     """The rule of an equation."""
-    if not ragged(lift, at):
+    if structure_of(at.e) is not None:
+        return _STRUCTURED[at.name]
+    # Steps that are padding must not fail either: what may, has a rule.
+    if not ragged(lift, at) and (not lift.padding or at.name.startswith("draw_")):
         return _apart
     if TABLE.get(at.name) is not at.e.op and at.e.op is not UNRECORDED:
         return _named.get(at.name, _unknown)
@@ -111,7 +128,7 @@ for _name in ("where", "gate", "sign_product"):
 def _one_hot(lift: Lift, at: At) -> Made:
     same_static(lift, at)
     (i,) = at.e.inputs
-    return lift.keep(at, [(*lift.of(i), None)], [lift.masked(i, 0)])
+    return lift.keep(at, [(*lift.of(i), None)], [lift.index(i)])
 
 
 # -- over axes -----------------------------------------------------------------------------------

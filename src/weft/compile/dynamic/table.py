@@ -1,6 +1,6 @@
 """All rules for axes with padding: the modules that enter them, and how one is found."""
 
-from . import moves, products
+from . import loops, moves, products
 from .rules import RULES, rule_of
 
-__all__ = ["RULES", "moves", "products", "rule_of"]
+__all__ = ["RULES", "loops", "moves", "products", "rule_of"]

@@ -1,0 +1,117 @@
+"""How loops and branches treat axes with padding: their bodies are lifted, too."""
+
+from dataclasses import replace
+
+from ...core.aval import Aval
+from ...core.dtypes import bool_
+from ...graph.graph import Equation, Graph
+from ...graph.structured import Loop, row
+from .lift import At, Lift, Lifted, Made, Traced, Varying
+from .rules import MASK, rule_of, structured
+from .spans import Span, Spans, is_ragged
+
+
+def _inside(lift: Lift, at: At, name: str, stepped: bool = False) -> Lift:
+    """The lift of a body.
+
+    stepped  whether steps of it are padding, which a flag says
+    """
+    graphs = [getattr(e.static[0], name) for e in (at.small, at.e, at.actual)]
+    lengths = [t.length for t in (lift.small, lift.large, lift.actual)]
+    varying = lift.varying.inside.setdefault((at.e.outputs, name), Varying())
+    traced = [Traced(n, g) for n, g in zip(lengths, graphs, strict=True)]
+    made = Lift(lift.name, *traced, varying)
+    made.padding = stepped or lift.padding
+    if stepped:
+        made.step = made.graph.new(Aval((), bool_))
+        made.spans[made.step] = ()
+    return made
+
+
+def _outside(lift: Lift, lifted: Lifted) -> list[int]:
+    """The operands that bring a body what depends on the length."""
+    return [lift.number(x, s) for x, s in zip(lifted.numbers, lifted.added, strict=True)]
+
+
+def _written(lift: Lift, at: At, structure, operands: list, spans: list[Spans]) -> Made:
+    """The equation with another structure."""
+    op = at.e.op
+    op = row(type(structure), len(operands), op.outputs, op.tracked, (op.rule, op.batch))
+    e = Equation(op, tuple(operands), (structure,), at.e.outputs, at.e.origin)
+    lift.builder.append(e)
+    return list(zip(e.outputs, spans, strict=True))
+
+
+@structured("cond")
+def _cond(lift: Lift, at: At) -> Made:
+    """Both branches get what the other one needs, too."""
+    flag, *operands = at.e.inputs
+    if is_ragged(lift.of(flag)):
+        lift.refuse("branches by an array of dynamic length", "use wf.where")
+    given = [lift.of(x) for x in operands]
+    yes, no = (_inside(lift, at, name).run(given, rule_of) for name in ("yes", "no"))
+    if yes.outputs != no.outputs:
+        lift.refuse("has results whose padding lies in other places in its two branches", MASK)
+    own = [g.graph.inputs[len(operands) :] for g in (yes, no)]
+    more = [*_outside(lift, yes), *_outside(lift, no)]
+    for graph, other, k in ((yes.graph, no.graph, 1), (no.graph, yes.graph, 0)):
+        unread = [graph.new(other.avals[i]) for i in own[k]]
+        mine = graph.inputs[len(operands) :]
+        graph.inputs[len(operands) :] = [*mine, *unread] if k else [*unread, *mine]
+    branch = replace(at.e.static[0], yes=yes.graph, no=no.graph)
+    return _written(lift, at, branch, [flag, *operands, *more], yes.outputs)
+
+
+@structured("while")
+def _while(lift: Lift, at: At) -> Made:
+    operands, loop = at.e.inputs, at.e.static[0]
+    if lift.padding or any([is_ragged(lift.of(x)) for x in operands]):
+        lift.refuse(
+            "ends when its values say so, and padding among them could keep it from that",
+            "loop over values of fixed length, with wf.scan along the dynamic axis",
+        )
+    given = [lift.of(x) for x in operands]
+    test, body = (_inside(lift, at, name).run(given, rule_of) for name in ("test", "body"))
+    if test.numbers or body.numbers:
+        lift.refuse("computes with a number that depends on the length", "pass valid.sum() to it")
+    made = replace(loop, test=test.graph, body=body.graph)
+    fixed = [(None,) * lift.aval(i).ndim for i in at.e.outputs]
+    return _written(lift, at, made, list(operands), fixed)
+
+
+@structured("scan")
+def _scan(lift: Lift, at: At) -> Made:
+    """A loop along the dynamic axis keeps its carries as they are in steps that are padding."""
+    loops = [e.static[0] for e in (at.small, at.e, at.actual)]
+    large: Loop = loops[1]
+    span = lift.between(loops[0].length, large.length)
+    if span is not None and loops[2].length != span.size(lift.actual.length):
+        lift.refuse(f"has {loops[2].length} steps at length {lift.actual.length}", MASK)
+    carries, xs, constants = large.parts(list(at.e.inputs))
+    given = [lift.of(x) for x in carries]
+    given += [lift.of(x)[1:] for x in xs] + [lift.of(x) for x in constants]
+    inside = _inside(lift, at, "body", stepped=span is not None)
+    body = inside.run(given, rule_of)
+    if body.outputs[: large.carries] != given[: large.carries]:
+        lift.refuse("has carries whose padding lies in other places after a step", MASK)
+    flags = []
+    if span is not None:
+        xs = [lift.masked(x, 0, [0]) for x in xs]
+        flags = [lift.valid(span)]
+        _keep_carries(inside, body.graph, large)
+    more = _outside(lift, body)
+    made = replace(large, body=body.graph, xs=large.xs + len(flags))
+    operands = [*carries, *xs, *flags, *constants, *more]
+    stacked = [(span, *s) for s in body.outputs[large.carries :]]
+    return _written(lift, at, made, operands, [*body.outputs[: large.carries], *stacked])
+
+
+def _keep_carries(inside: Lift, body: Graph, loop: Loop) -> None:
+    """Let steps that are padding give the carries that they were given."""
+    step, end = inside.step, loop.carries + loop.xs
+    assert step is not None
+    body.inputs.insert(end, step)
+    for k in range(loop.carries):
+        before, after = body.inputs[k], body.outputs[k]
+        if before != after:
+            body.outputs[k] = inside.builder.emit("where", step, after, before)
