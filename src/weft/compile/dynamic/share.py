@@ -10,7 +10,6 @@ import numpy as np
 from ...graph.graph import Graph, Literal
 from ...graph.structured import STRUCTURED
 from ..derivative import Derivative
-from ..places import Captured
 from ..program import Program
 from ..runtime import Arrays, Ending, Executable
 from ..stored import finished
@@ -83,7 +82,6 @@ class Template:
         self._varying, self._pulled = Varying(), Varying()
         self._programs: dict[tuple, Program] = {}  # by lifted graphs: the first with such a one
         self._pullbacks: dict[tuple, Any] = {}
-        _check_places(small.program, large.program)
         self.lifted(small)  # says what depends on the length, or why it cannot be
 
     def lifted(self, of: "Sized") -> Lifted:
@@ -94,7 +92,8 @@ class Template:
     def fit(self, of: "Sized") -> bool:
         """Let a program run native code of the bucket; whether that is new."""
         program = of.program
-        _check_places(program, self.large.program)
+        if bool(program.derivative) != bool(self.large.program.derivative):
+            raise Differs("other results are differentiated")
         lifted = self.lifted(of)
         key = (spelled(lifted.graph), tuple(sorted(program.donated.items())))
         first = self._programs.setdefault(key, program)
@@ -146,7 +145,7 @@ class Sized(NamedTuple):
 
 def _input_spans(small: Sized, large: Sized) -> list[Spans]:
     """The spans of a program's inputs, which follow from their shapes at two lengths."""
-    pairs = zip(small.program.places, large.program.places, strict=False)
+    pairs = zip(small.program.places, large.program.places, strict=False)  # `Lift` counts them
     found: list[Spans] = []
     for a, b in pairs:
         one, other = a.entered.aval.shape, b.entered.aval.shape
@@ -165,20 +164,6 @@ def _pulled_spans(program: Program, lifted: Lifted) -> list[Spans]:
     results = [program.graph.outputs[k] for k in derivative.results]
     saved = derivative.graph.inputs[: len(derivative.graph.inputs) - len(results)]
     return [lifted.values[i] for i in (*saved, *results)]
-
-
-def _check_places(one: Program, other: Program) -> None:
-    """Raise `Differs` unless two programs read and change the same things."""
-    if [_told(p) for p in one.places] != [_told(p) for p in other.places]:
-        raise Differs("other things are read from outside")
-    if one.donated != other.donated or bool(one.derivative) != bool(other.derivative):
-        raise Differs("other things are changed")
-
-
-def _told(place) -> tuple:
-    """What a place is, whatever the length."""
-    label = place.tensor if isinstance(place, Captured) else place.kind
-    return type(place), id(label) if isinstance(place, Captured) else label, place.donated
 
 
 def spelled(graph: Graph) -> tuple:
