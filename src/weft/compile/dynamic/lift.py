@@ -374,6 +374,7 @@ def _compare(one: Graph, other: Graph) -> None:
     if len(one.equations) != len(other.equations):
         raise Differs(f"{len(one.equations)} operations in place of {len(other.equations)}")
     same = one.inputs == other.inputs and one.outputs == other.outputs
+    same = same and len(one.avals) == len(other.avals)
     if not same or one.constants.keys() != other.constants.keys():
         raise Differs("other tensors are read or made")
     for i, (a, b) in enumerate(zip(one.avals, other.avals, strict=True)):

@@ -15,7 +15,7 @@ from ...graph.graph import Literal
 from ...graph.structured import structure_of
 from ...graph.unrecorded import UNRECORDED
 from ...ops.batching import Along, Pointwise
-from .lift import At, Lift, Made, Rule, ragged
+from .lift import At, Differs, Lift, Made, Rule, ragged
 from .spans import Span, Spans, is_ragged
 
 RULES: dict[str, Rule] = {}
@@ -80,6 +80,8 @@ def _unknown(lift: Lift, at: At) -> Made:
 
 def same_static(lift: Lift, at: At) -> None:
     """Refuse parameters of a row that depend on the length."""
+    if at.small.static == at.e.static != at.actual.static:
+        raise Differs(f"{at.name} at {at.e.line} has other parameters")
     if not at.fixed:
         lift.refuse(
             f"has a parameter that depends on the length: {_shown(at.small.static)} at length "
