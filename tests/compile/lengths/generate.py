@@ -1,8 +1,8 @@
 """Random functions of an array whose axis has another length at each call.
 
 A function is a list of steps, each of which makes a value of earlier ones. What a step does is
-chosen by the names of axes ("n" for the dynamic one), so the same list is a function at all lengths;
-some steps look at the length in Python, as users do. Values at a call's own positions are positive
+chosen by the names of axes ("n" for the dynamic one), so the same list is a function at all
+lengths; some steps look at the length in Python, as users do. Values at a call's own positions are positive
 at first, so that logarithms and reciprocals of padding are infinite where those of values are not.
 """
 
@@ -62,8 +62,11 @@ class Maker:
             "table": wf.tensor(rng.standard_normal((7, D)), requires_grad=True),
         }
         self.axes = self.rng.choice([("n", D), (3, "n", D), ("n", 3, D), ("n",)])
-        self.values = [Value(self.axes, "float"), Value(self.axes[: 1 + self.axes.index("n")],
-                                                        "int"), Value(("n",), "bool")]
+        self.values = [
+            Value(self.axes, "float"),
+            Value(self.axes[: 1 + self.axes.index("n")], "int"),
+            Value(("n",), "bool"),
+        ]
         self.steps: list[Step] = []
         for _ in range(steps):
             self.draw()
@@ -168,7 +171,9 @@ _REDUCTIONS = {
     "norm": lambda x, axis, keepdims: wf.linalg.vector_norm(x, axis=axis, keepdims=keepdims),
     "any": lambda x, axis, keepdims: wf.any(x > 0.7, axis=axis, keepdims=keepdims) * 1.0,
     "all": lambda x, axis, keepdims: wf.all(x > 0.1, axis=axis, keepdims=keepdims) * 1.0,
-    "count": lambda x, axis, keepdims: wf.count_nonzero(x > 0.7, axis=axis, keepdims=keepdims) * 1.0,
+    "count": lambda x, axis, keepdims: (
+        wf.count_nonzero(x > 0.7, axis=axis, keepdims=keepdims) * 1.0
+    ),
 }
 
 
@@ -222,10 +227,18 @@ def slices(m: Maker):
     axes = m.values[i].axes
     a = m.rng.randrange(len(axes))
     way = m.rng.choice(["last", "first", "back", "ends", "lasts"])
-    entry = {"last": -1, "first": 0, "back": slice(None, None, -1), "lasts": slice(-1, None),
-             "ends": slice(0, 1)}[way]
-    made = axes if way == "back" else (*axes[:a], *([1] if way in ("ends", "lasts") else []),
-                                       *axes[a + 1 :])
+    entry = {
+        "last": -1,
+        "first": 0,
+        "back": slice(None, None, -1),
+        "lasts": slice(-1, None),
+        "ends": slice(0, 1),
+    }[way]
+    made = (
+        axes
+        if way == "back"
+        else (*axes[:a], *([1] if way in ("ends", "lasts") else []), *axes[a + 1 :])
+    )
     key = (*[slice(None)] * a, entry)
     return f"x[{key}]", (i,), Value(made, "float"), lambda x: x[key]
 
@@ -261,12 +274,20 @@ def shapes(m: Maker):
     axes = m.values[i].axes
     way = m.rng.choice(["transpose", "expand", "flat", "there and back", "swap", "ravel"])
     if way == "transpose":
-        return way, (i,), Value(axes[::-1], "float"), lambda x: wf.permute_dims(
-            x, tuple(range(x.ndim))[::-1])
+        return (
+            way,
+            (i,),
+            Value(axes[::-1], "float"),
+            lambda x: wf.permute_dims(x, tuple(range(x.ndim))[::-1]),
+        )
     if way == "expand" and len(axes) < 4:
         a = m.rng.randint(0, len(axes))
-        return way, (i,), Value((*axes[:a], 1, *axes[a:]), "float"), lambda x: wf.expand_dims(
-            x, axis=a)
+        return (
+            way,
+            (i,),
+            Value((*axes[:a], 1, *axes[a:]), "float"),
+            lambda x: wf.expand_dims(x, axis=a),
+        )
     if way == "flat" and len(axes) > 1:
         # joined and reduced by line, then apart again
         def apply(x):
@@ -275,6 +296,7 @@ def shapes(m: Maker):
 
         return way, (i,), m.values[i], apply
     if way == "there and back":
+
         def back(x):
             flat = x.reshape(-1)
             return (flat * (1.0 + flat.mean())).reshape(x.shape)
@@ -309,6 +331,14 @@ def products(m: Maker):
     if len(axes) == 2:
         return way, (i,), Value((axes[1],), "float"), lambda x: wf.einsum("ij,ik->k", x, x)
     return None
+
+
+@maker(1)
+def branches(m: Maker):
+    i = m.pick(test=len)
+    return "cond", (i,), m.values[i], lambda x: wf.cond(
+        x.sum() > 3.0, lambda x: x * 2.0 - x.mean(), lambda x: x + x.max(), x
+    )
 
 
 @maker(2)
@@ -362,55 +392,104 @@ def lookup(m: Maker):
     return "table", (i,), Value((*axes, D), "float"), lambda k: table[k % 7]
 
 
+def _lined(y, x, a: int):
+    """A line of numbers along one of the axes of x."""
+    return y.reshape([-1 if k == a else 1 for k in range(x.ndim)])
+
+
+def _first(a: int, start: int, stop: int) -> tuple:
+    return (*[slice(None)] * a, slice(start, stop))
+
+
+# What users do with the length of an axis: (x, axis, length).
+_PYTHON = {
+    "divide": lambda x, a, n: x / n,
+    "branch": lambda x, a, n: x * 2.0 if n > 9 else x + 1.0,
+    "positions": lambda x, a, n: x + _lined(wf.arange(n), x, a),
+    "root": lambda x, a, n: x * n**-0.5,
+    "loop": lambda x, a, n: sum([x[_first(a, j, j + 1)] for j in range(n)]) + x,
+    "half": lambda x, a, n: x - wf.max(x[_first(a, 0, (n + 1) // 2)]),
+    "power": lambda x, a, n: wf.abs(x + 0.1) ** (1.0 / n),
+    "causal": lambda x, a, n: x
+    + _lined(wf.tril(wf.ones((n, n), dtype="float64")).sum(1), x, a),
+    "reversed": lambda x, a, n: x * _lined(wf.tensor([float(n - j) for j in range(n)]), x, a),
+    "grid": lambda x, a, n: x + (wf.arange(n)[:, None] >= wf.arange(n)).sum() * 0.1,
+}
+
+
 @maker(2)
 def python(m: Maker):
     """The length, as Python sees it."""
     i = m.pick(test=lambda axes: "n" in axes)
     if i is None:
         return None
-    axes = m.values[i].axes
-    a = axes.index("n")
-    way = m.rng.choice(["divide", "branch", "positions", "root", "loop", "causal", "half", "power"])
+    a = m.values[i].axes.index("n")
+    way = m.rng.choice(list(_PYTHON))
+    f = _PYTHON[way]
+    return f"python {way}", (i,), m.values[i], lambda x: f(x, a, x.shape[a])
+
+
+@maker(1)
+def windows(m: Maker):
+    """A convolution along the dynamic axis, as long afterwards."""
+    i = m.pick(test=lambda axes: len(axes) > 1 and axes[-2:] == ("n", D))
+    if i is None or len(m.values[i].axes) > 3:
+        return None
+    wide = m.rng.choice([1, 2])
 
     def apply(x):
-        n = x.shape[a]
-        if way == "divide":
-            return x / n
-        if way == "branch":
-            return x * 2.0 if n > 9 else x + 1.0
-        if way == "positions":
-            return x + wf.arange(n).reshape([-1 if k == a else 1 for k in range(x.ndim)])
-        if way == "root":
-            return x * n**-0.5
-        if way == "loop":
-            return sum([x[(*[slice(None)] * a, slice(j, j + 1))] for j in range(n)]) + x
-        if way == "half":
-            return x - wf.max(x[(*[slice(None)] * a, slice(0, (n + 1) // 2))])
-        if way == "power":
-            return wf.abs(x + 0.1) ** (1.0 / n)
-        line = x.reshape([n if k == a else -1 for k in range(2)]) if x.ndim == 1 else x
-        mask = wf.tril(wf.ones((n, n), dtype="float64"))
-        return x + (mask.sum(1)).reshape([-1 if k == a else 1 for k in range(line.ndim)])
+        y = wf.swapaxes(x, -1, -2)
+        y = y[None] if x.ndim == 2 else y
+        w = wf.stack([m.weights["square"]] * (2 * wide + 1), axis=2)
+        y = F.conv1d(y, w, m.weights["line"], padding=wide)
+        return wf.swapaxes(y[0] if x.ndim == 2 else y, -1, -2)
 
-    if way == "causal" and len(axes) == 1:
+    return f"conv1d({wide})", (i,), m.values[i], apply
+
+
+@maker(1)
+def normal(m: Maker):
+    """Normalised along any axes, as a batch is."""
+    i = m.pick(test=lambda axes: len(axes) > 1)
+    if i is None:
         return None
-    return f"python {way}", (i,), m.values[i], apply
+    axes = m.values[i].axes
+    a = m.rng.randrange(len(axes))
+
+    def apply(x):
+        y = x.reshape(x.shape[0], -1) if a == 0 else x
+        if a == 0:
+            return F.batch_norm(y, None, None, training=True).reshape(x.shape)
+        return (x - wf.mean(x, axis=a, keepdims=True)) / wf.sqrt(
+            wf.var(x, axis=a, keepdims=True) + 0.1
+        )
+
+    if a == 0 and "n" in axes[1:]:
+        return None
+    return f"normal({a})", (i,), m.values[i], apply
+
+
+@maker(1)
+def noise(m: Maker):
+    i = m.pick()
+    p = m.rng.choice([0.3, 0.5])
+    return "dropout", (i,), m.values[i], lambda x: F.dropout(x, p, training=True)
 
 
 @maker(1)
 def loop(m: Maker):
-    i = m.pick(test=lambda axes: axes[:1] == ("n",) and len(axes) > 1)
+    i = m.pick(test=lambda axes: len(axes) > 1)
     if i is None:
         return None
     axes = m.values[i].axes
-    last = m.rng.random() < 0.5
+    last, mixed, back = [m.rng.random() < 0.5 for _ in range(3)]
 
     def apply(x):
         def step(h, row):
             h = wf.tanh(h * 0.7 + row)
-            return h, h * row
+            return h, h * row.sum() if mixed else h * row
 
-        carry, ys = wf.scan(step, wf.zeros(x.shape[1:], dtype="float64"), x)
+        carry, ys = wf.scan(step, wf.zeros(x.shape[1:], dtype="float64"), x, reverse=back)
         return ys + carry if last else ys
 
-    return f"scan(last={last})", (i,), Value(axes, "float"), apply
+    return f"scan(last={last}, mixed={mixed}, back={back})", (i,), Value(axes, "float"), apply

@@ -22,8 +22,15 @@ class DynamicCompiled(Compiled):
     The program is that of its bucket if the bucket's, with padding masked, does the same.
     """
 
-    def __init__(self, f: Callable, static_argnums, static_argnames, max_variants: int,
-                 dynamic: Mapping, buckets):
+    def __init__(
+        self,
+        f: Callable,
+        static_argnums,
+        static_argnames,
+        max_variants: int,
+        dynamic: Mapping,
+        buckets,
+    ):
         super().__init__(f, static_argnums, static_argnames, max_variants)
         self._options = (*self._options, dynamic, buckets)
         self._dynamic = Dynamic(f, dynamic, buckets)

@@ -105,14 +105,20 @@ class Lift:
 
     # -- the whole -------------------------------------------------------------------------------
 
-    def run(self, inputs: list[Spans], rule_of: Callable[["Lift", At], Rule]) -> Lifted:
-        """Write it. Raises `Differs`, or `errors.PaddingError` where it would not be right."""
+    def run(
+        self, inputs: list[Spans], rule_of: Callable[["Lift", At], Rule], zeros: bool = False
+    ) -> Lifted:
+        """Write it. Raises `Differs`, or `errors.PaddingError` where it would not be right.
+
+        zeros  whether the inputs' padding is zero
+        """
         _compare(self.small.graph, self.large.graph)
         _compare(self.actual.graph, self.large.graph)
         for i, spans in zip(self.large.graph.inputs, inputs, strict=True):
             self._check_sizes(i, spans)
             self.spans[i] = spans
-            self._fills |= {(i, a): 0 for a, s in enumerate(spans) if s is not None}
+            if zeros:
+                self._fills |= {(i, a): 0 for a, s in enumerate(spans) if s is not None}
         if self.large.graph.equations:
             self.builder.at(self.large.graph.equations[0].origin)
         renamed = {i: self._constant(i) for i in self.large.graph.constants}
@@ -121,18 +127,25 @@ class Lift:
             self._write(k, *es, rule_of, renamed)
         outputs = [renamed.get(i, i) for i in self.large.graph.outputs]
         lifted = self.builder.finished(outputs)
-        values = {i: self.spans[renamed.get(i, i)] for i in range(len(self.large.graph.avals))
-                  if renamed.get(i, i) in self.spans}
-        return Lifted(lifted, inputs, [self.spans[i] for i in outputs], values, self.numbers,
-                      self._added)
+        values = {
+            i: self.spans[renamed.get(i, i)]
+            for i in range(len(self.large.graph.avals))
+            if renamed.get(i, i) in self.spans
+        }
+        return Lifted(
+            lifted, inputs, [self.spans[i] for i in outputs], values, self.numbers, self._added
+        )
 
     def _write(self, k: int, large: Equation, small, actual, rule_of, renamed: dict) -> None:
         self._at = large
-        inputs = tuple([
-            self._literal(k, j, large, small, actual) if x.__class__ is Literal
-            else renamed.get(x, x)
-            for j, x in enumerate(large.inputs)
-        ])
+        inputs = tuple(
+            [
+                self._literal(k, j, large, small, actual)
+                if x.__class__ is Literal
+                else renamed.get(x, x)
+                for j, x in enumerate(large.inputs)
+            ]
+        )
         self.builder.at(large.origin)
         self._settle(inputs)
         at = At(large._replace(inputs=inputs), small, actual)
@@ -226,13 +239,22 @@ class Lift:
     def _settle(self, inputs) -> None:
         """Let equal numbers lie as the elements of other operands do, where axes are joined."""
         self._settled = {}
-        others = {s for x in inputs if x.__class__ is int and x not in self.uniform
-                  for s in self.spans[x] if s is not None}
+        others = {
+            s
+            for x in inputs
+            if x.__class__ is int and x not in self.uniform
+            for s in self.spans[x]
+            if s is not None
+        }
         for x in [x for x in inputs if x.__class__ is int and x in self.uniform]:
-            self._settled[x] = tuple([
-                next((o for o in others if s and (o.factor, o.offset) == (s.factor, s.offset)), s)
-                for s in self.spans[x]
-            ])
+            self._settled[x] = tuple(
+                [
+                    next(
+                        (o for o in others if s and (o.factor, o.offset) == (s.factor, s.offset)), s
+                    )
+                    for s in self.spans[x]
+                ]
+            )
 
     def emit(self, row, *arguments, spans: Spans) -> int:
         """Append an equation with one result."""
@@ -388,6 +410,6 @@ def _wire(x) -> Any:
 
 def ragged(lift: Lift, at: At) -> bool:
     """Whether an equation has anything to do with the length."""
-    return any([is_ragged(lift.of(x)) for x in at.e.inputs]) or any([
-        lift.small.graph.avals[i].shape != lift.large.graph.avals[i].shape for i in at.e.outputs
-    ])
+    return any([is_ragged(lift.of(x)) for x in at.e.inputs]) or any(
+        [lift.small.graph.avals[i].shape != lift.large.graph.avals[i].shape for i in at.e.outputs]
+    )

@@ -115,8 +115,9 @@ def _turned(lift: Lift, at: At) -> Made:
     if at.name == "flip" and still:
         x = lift.emit("flip", x, tuple([a for a, _ in still]), spans=spans)
     elif still:
-        x = lift.emit("roll", x, *map(tuple, zip(*[(s, a) for a, s in still], strict=True)),
-                      spans=spans)
+        x = lift.emit(
+            "roll", x, *map(tuple, zip(*[(s, a) for a, s in still], strict=True)), spans=spans
+        )
     for axis, shift in entries:
         if spans[axis] is None:
             continue
@@ -200,11 +201,16 @@ def _slice(lift: Lift, at: At) -> Made:
             direct.append(None)
             out.append(None)
             continue
-        sizes = tuple([
-            n if (s := spans[axis]) is None else s.size(t.length)
-            for t, n in zip((lift.large, lift.small, lift.actual), [lift.aval(x).shape[axis]] * 3,
-                            strict=True)
-        ])
+        sizes = tuple(
+            [
+                n if (s := spans[axis]) is None else s.size(t.length)
+                for t, n in zip(
+                    (lift.large, lift.small, lift.actual),
+                    [lift.aval(x).shape[axis]] * 3,
+                    strict=True,
+                )
+            ]
+        )
         entry = _Entry(lift, ps, spans[axis], sizes)
         if entry.moved is not None:
             moved.append((len(out), entry))
@@ -253,8 +259,9 @@ def _unslice(lift: Lift, at: At) -> Made:
             k += 1
         out.append(span)
         axis += 1
-    return [(lift.emit("unslice", x, tuple(direct), tuple(shapes[0]), spans=tuple(out)),
-             tuple(out))]
+    return [
+        (lift.emit("unslice", x, tuple(direct), tuple(shapes[0]), spans=tuple(out)), tuple(out))
+    ]
 
 
 def _is_whole(ps: tuple, sizes: tuple) -> bool:
@@ -283,8 +290,9 @@ def _slice_set(lift: Lift, at: At) -> Made:
             continue
         sizes = [
             n if (s := spans[axis]) is None else s.size(t.length)
-            for t, n in zip((lift.large, lift.small, lift.actual), [lift.aval(x).shape[axis]] * 3,
-                            strict=True)
+            for t, n in zip(
+                (lift.large, lift.small, lift.actual), [lift.aval(x).shape[axis]] * 3, strict=True
+            )
         ]
         entry = _Entry(lift, ps, spans[axis], tuple(sizes))
         if entry.moved is not None or (entry.span is not None and not entry.whole):

@@ -125,7 +125,25 @@ def _lines(lift: Lift, at: At) -> Made:
     return lift.keep(at, made, given)
 
 
-# -- windows: images may be many or few ------------------------------------------------------------
+# -- windows ---------------------------------------------------------------------------------------
+
+
+def _slid(lift: Lift, at: At, x, y: int) -> tuple:
+    """An operand with zeros in its padding, and the spans of the sizes that windows leave.
+
+    Windows that move by one see zeros behind an axis, as they do where it is padded.
+    """
+    spans, stride = lift.of(x), at.e.static[0]
+    along = [a for a, s in enumerate(spans) if a > 1 and s is not None]
+    if any([stride[a - 2] != 1 or not spans[a].plain for a in along]):
+        lift.refuse(
+            "has windows along the dynamic axis that move by more than one",
+            "use a stride of 1 there",
+        )
+    sizes = [t.graph.avals[y].shape for t in (lift.small, lift.large)]
+    return lift.masked(x, 0, along), tuple(
+        [lift.between(sizes[0][a], sizes[1][a]) for a in range(2, len(spans))]
+    )
 
 
 @rule("convolution", "convolution_transposed", "convolution_biased")
@@ -133,20 +151,23 @@ def _convolution(lift: Lift, at: At) -> Made:
     same_static(lift, at)
     x, *weights = at.e.inputs
     _fixed(lift, *weights)
-    spans = lift.of(x)
-    if is_ragged(spans[1:]):
-        lift.refuse("has windows along the dynamic axis, which take the padding in", MASK)
-    return lift.keep(at, [spans])
+    images, channels = lift.of(x)[:2]
+    if channels is not None:
+        lift.refuse("has channels of dynamic length", _WEIGHTS)
+    x, sizes = _slid(lift, at, x, at.e.outputs[0])
+    return lift.keep(at, [(images, None, *sizes)], [x, *weights])
 
 
 @rule("convolution_weight")
 def _convolution_weight(lift: Lift, at: At) -> Made:
     same_static(lift, at)
     x, y = at.e.inputs
-    if is_ragged(lift.of(x)[1:]) or is_ragged(lift.of(y)[1:]):
-        lift.refuse("has windows along the dynamic axis, which take the padding in", MASK)
+    if lift.of(x)[1] is not None or lift.of(y)[1] is not None:
+        lift.refuse("has channels of dynamic length", _WEIGHTS)
+    merged(lift, [lift.of(x)[:1], lift.of(y)[:1]])
+    (given, _), (other, _) = (_slid(lift, at, v, at.e.outputs[0]) for v in (x, y))
     flat = (None,) * len(lift.of(x))
-    return lift.keep(at, [flat], [lift.masked(x, 0), lift.masked(y, 0)])
+    return lift.keep(at, [flat], [lift.masked(given, 0), lift.masked(other, 0)])
 
 
 @rule("max_pool", "pool_pick", "pool_put", "sum_pool", "spread_pool")

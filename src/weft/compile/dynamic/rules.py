@@ -5,7 +5,7 @@ the call's own, whatever the padding holds. Each rule says which axes its row go
 there is replaced by what changes nothing, or refused.
 """
 
-from math import inf, prod
+from math import inf
 
 import numpy as np
 
@@ -116,10 +116,14 @@ def merged(lift: Lift, given: list[Spans]) -> Spans:
 def by_element(lift: Lift, at: At) -> Made:
     """Rows that broadcast: padding stays where it is."""
     same_static(lift, at)
-    spans = merged(lift, [lift.of(x) for x in at.e.inputs])
+    spans, given = merged(lift, [lift.of(x) for x in at.e.inputs]), list(at.e.inputs)
+    if at.name == "ravel_index":
+        given = [lift.index(x) for x in given]
+    elif at.name == "pow" and lift.aval(given[1]).dtype.kind in "iu":  # no negative powers
+        given[1] = lift.index(given[1])
     if all([lift.is_uniform(x) for x in at.e.inputs]):
         lift.uniform.update(at.e.outputs)
-    return lift.keep(at, [spans for _ in at.e.outputs])
+    return lift.keep(at, [spans for _ in at.e.outputs], given)
 
 
 for _name in ("where", "gate", "sign_product"):
@@ -194,61 +198,11 @@ def _reduction(lift: Lift, at: At) -> Made:
     return lift.keep(at, [spans], [lift.masked(x, _IDENTITIES[at.name](dtype), over)])
 
 
-def _count(lift: Lift, at: At, x, axes) -> int:
-    """How many elements a call reduces over axes."""
-    spans, shape = lift.of(x), lift.aval(x).shape
-    sizes = [shape[a] if spans[a] is None else spans[a].size(lift.actual.length) for a in axes]
-    return prod(sizes)
-
-
-def _wide(dtype: np.dtype) -> np.dtype:
-    """The dtype in which sums of such a dtype are made."""
-    return dtypes.float32 if dtype.itemsize < 4 else dtype
-
-
-def _summed(lift: Lift, x, axes, keepdims: bool, count: float) -> int:
-    """The sum over axes of what is the call's own, divided by a number."""
-    total = lift.emit(
-        "sum",
-        lift.masked(x, 0, gone_over(lift, x, axes)),
-        axes,
-        keepdims,
-        spans=reduced_spans(lift.of(x), axes, keepdims),
-    )
-    by = lift.number(np.asarray(count, lift.aval(total).dtype))
-    return lift.emit("divide", total, by, spans=lift.spans[total])
-
-
 def cast(lift: Lift, x: int, dtype: np.dtype) -> int:
+    """x in another dtype."""
     if lift.aval(x).dtype == dtype:
         return x
-    return lift.emit("cast", x, dtype, spans=lift.spans[x])
-
-
-@rule("mean", "var", "std")
-def _moment(lift: Lift, at: At) -> Made:
-    """A mean is divided by the call's own number of elements."""
-    same_static(lift, at)
-    (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
-    if not gone_over(lift, x, axes):
-        return lift.keep(at, [reduced_spans(lift.of(x), axes, keepdims)])
-    out = lift.aval(at.e.outputs[0]).dtype
-    if dtypes.is_complex(lift.aval(x).dtype) and at.name != "mean":
-        lift.refuse("of complex numbers takes the padding in", "take it of real and imaginary part")
-    count, wide = _count(lift, at, x, axes), _wide(out)
-    x = cast(lift, x, wide)
-    if at.name == "mean":
-        made = _summed(lift, x, axes, keepdims, count)
-    else:
-        middle = _summed(lift, x, axes, True, count)
-        apart = lift.emit("subtract", x, middle, spans=lift.spans[x])
-        square = lift.emit("multiply", apart, apart, spans=lift.spans[x])
-        freedom = count - options[0]
-        made = _summed(lift, square, axes, keepdims, freedom if freedom > 0 else np.nan)
-        if at.name == "std":
-            made = lift.emit("sqrt", made, spans=lift.spans[made])
-    made = cast(lift, made, out)
-    return [(made, lift.spans[made])]
+    return lift.emit("cast", x, dtype, spans=lift.of(x))
 
 
 @rule("extreme_share")
@@ -347,7 +301,7 @@ def _running(lift: Lift, at: At) -> Made:
 
 
 # Rows along axes named by their parameters, which all results keep.
-_KEEPS_AXES = ("sort", "argsort", "fftn", "ifftn", "standardise", "root_mean_square", "projection")
+_KEEPS_AXES = ("sort", "argsort", "fftn", "ifftn")
 
 
 def _beside(lift: Lift, at: At) -> Made:
@@ -358,12 +312,7 @@ def _beside(lift: Lift, at: At) -> Made:
         if gone_over(lift, x, axes):
             lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
     spans = merged(lift, [lift.of(x) for x in at.e.inputs])
-    kept = []
-    for i in at.e.outputs:
-        shape = lift.aval(i).shape
-        whole = lift.aval(at.e.outputs[0]).shape == shape
-        kept.append(spans if whole else reduced_spans(spans, axes, True))
-    return lift.keep(at, kept)
+    return lift.keep(at, [spans for _ in at.e.outputs])
 
 
 @rule("topk")

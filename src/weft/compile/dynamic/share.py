@@ -87,7 +87,7 @@ class Template:
     def lifted(self, of: "Sized") -> Lifted:
         """The program of a length with the bucket's shapes."""
         graphs = [Traced(s.length, s.program.graph) for s in (self.small, self.large, of)]
-        return Lift(self.name, *graphs, self._varying).run(self.inputs, rule_of)
+        return Lift(self.name, *graphs, self._varying).run(self.inputs, rule_of, zeros=True)
 
     def fit(self, of: "Sized") -> bool:
         """Let a program run native code of the bucket; whether that is new."""
@@ -117,7 +117,7 @@ class Template:
             for s, d in zip((self.small, self.large, of), derivatives, strict=True)
         ]
         inputs = _pulled_spans(self.large.program, lifted)
-        pulled = Lift(self.name, *traced, self._pulled).run(inputs, rule_of)
+        pulled = Lift(self.name, *traced, self._pulled).run(inputs, rule_of, zeros=True)
         native = self._pullbacks.setdefault(
             spelled(pulled.graph), _Once(lambda: Executable(*finished(pulled.graph, {})))
         )
@@ -150,9 +150,9 @@ def _input_spans(small: Sized, large: Sized) -> list[Spans]:
     for a, b in pairs:
         one, other = a.entered.aval.shape, b.entered.aval.shape
         ends = [(small.length, large.length) == ends for ends in zip(one, other, strict=False)]
-        if len(one) != len(other) or any([
-            m != n and not e for m, n, e in zip(one, other, ends, strict=True)
-        ]):
+        if len(one) != len(other) or any(
+            [m != n and not e for m, n, e in zip(one, other, ends, strict=True)]
+        ):
             raise Differs(f"{b.label} has shape {one} in place of {other}")
         found.append(tuple([Span() if e else None for e in ends]))
     return found
@@ -180,8 +180,11 @@ def spelled(graph: Graph) -> tuple:
     used |= {*graph.inputs, *graph.outputs}
     avals = [(i, graph.avals[i].shape, str(graph.avals[i].dtype)) for i in sorted(used)]
     return (
-        tuple(equations), tuple(constants), tuple(avals),
-        tuple(graph.inputs), tuple(graph.outputs),
+        tuple(equations),
+        tuple(constants),
+        tuple(avals),
+        tuple(graph.inputs),
+        tuple(graph.outputs),
     )
 
 
