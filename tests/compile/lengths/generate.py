@@ -162,8 +162,8 @@ def binary(m: Maker):
 _REDUCTIONS = {
     "sum": wf.sum,
     "mean": wf.mean,
-    "max": wf.max,
-    "min": wf.min,
+    "max": lambda x, axis, keepdims: wf.max(x - 4.0, axis=axis, keepdims=keepdims),
+    "min": lambda x, axis, keepdims: wf.min(x + 4.0, axis=axis, keepdims=keepdims),
     "prod": lambda x, axis, keepdims: wf.prod(wf.tanh(x), axis=axis, keepdims=keepdims),
     "var": wf.var,
     "std": wf.std,
@@ -201,7 +201,7 @@ def argument(m: Maker):
 
 _ALONG = {
     "softmax": lambda x, a: wf.softmax(x, axis=a),
-    "log_softmax": lambda x, a: F.log_softmax(x, axis=a),
+    "log_softmax": lambda x, a: F.log_softmax(x, a),
     "cumsum": lambda x, a: wf.cumulative_sum(x, axis=a),
     "cumprod": lambda x, a: wf.cumulative_prod(wf.tanh(x), axis=a),
     "flip": lambda x, a: wf.flip(x, axis=a),
@@ -336,8 +336,11 @@ def products(m: Maker):
 @maker(1)
 def branches(m: Maker):
     i = m.pick(test=len)
-    return "cond", (i,), m.values[i], lambda x: wf.cond(
-        x.sum() > 3.0, lambda x: x * 2.0 - x.mean(), lambda x: x + x.max(), x
+    return (
+        "cond",
+        (i,),
+        m.values[i],
+        lambda x: wf.cond(x.sum() > 3.0, lambda x: x * 2.0 - x.mean(), lambda x: x + x.max(), x),
     )
 
 
@@ -410,8 +413,7 @@ _PYTHON = {
     "loop": lambda x, a, n: sum([x[_first(a, j, j + 1)] for j in range(n)]) + x,
     "half": lambda x, a, n: x - wf.max(x[_first(a, 0, (n + 1) // 2)]),
     "power": lambda x, a, n: wf.abs(x + 0.1) ** (1.0 / n),
-    "causal": lambda x, a, n: x
-    + _lined(wf.tril(wf.ones((n, n), dtype="float64")).sum(1), x, a),
+    "causal": lambda x, a, n: x + _lined(wf.tril(wf.ones((n, n), dtype="float64")).sum(1), x, a),
     "reversed": lambda x, a, n: x * _lined(wf.tensor([float(n - j) for j in range(n)]), x, a),
     "grid": lambda x, a, n: x + (wf.arange(n)[:, None] >= wf.arange(n)).sum() * 0.1,
 }

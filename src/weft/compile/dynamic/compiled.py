@@ -11,7 +11,7 @@ from ..program import Program
 from ..report import Made
 from ..trace import trace
 from .lift import Differs
-from .share import Sized, Template
+from .share import Allow, Sized, Template
 from .spec import Dynamic, Sizes, resized
 
 
@@ -54,48 +54,60 @@ class DynamicCompiled(Compiled):
         before = Before(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         large = (*resized(taken, sizes, bucket).key, key[-1])
-        new, differs = self._shared(Sized(sizes.length, program), taken, sizes, large)
-        program.once = once(before.report())
-        if not new:
+        reasons: list[str] = []  # why there is new native code; none, if there is not
+
+        def allow(reason: str) -> None:
+            reasons.append(reason or why or self._other(large, sizes.length))
+            if self._made:
+                self._check_room(reasons[0], None)
+
+        own = self._shared(Sized(sizes.length, program), taken, sizes, large, allow)
+        program.once, traced = once(before.report()), perf_counter() - began
+        if not reasons:
             program.differs(taken.call)
             return program
-        traced, latest = perf_counter() - began, self._latest_large
-        if latest is not None:
-            told = f"what else depends on the length, at length {sizes.length}"
-            other = difference(latest, large, self._parameters) if latest != large else told
-            why = differs or why or other
-            self._check_room(why, None)
         program.begin(taken.call)
         self._latest_large = large
-        notes = () if differs and latest else (self._told(bucket),)
-        self._note(Made(program, key if differs else large, why or differs, traced, notes))
+        reason = reasons[0] if self._made or own else ""
+        notes = () if own else (self._told(bucket),)
+        self._note(Made(program, key if own else large, reason, traced, notes))
         return program
+
+    def _other(self, large: tuple, length: int) -> str:
+        """How a call differs from those that there are programs for."""
+        latest = self._latest_large
+        if latest is None or latest == large:
+            return f"what else depends on the length, at length {length}"
+        return difference(latest, large, self._parameters)
 
     def _told(self, bucket: int) -> str:
         """What programs of a bucket are for, in words."""
         axes = [f"{name!r} axis {', '.join(map(str, a))}" for name, a in self._dynamic.axes.items()]
         return f"for calls of up to {bucket} along {'; '.join(axes)}"
 
-    def _shared(self, of: Sized, taken: Taken, sizes: Sizes, large: tuple) -> tuple[bool, str]:
-        """Give a program native code of its bucket; whether that is new, and why it is its own."""
-        templates = self._templates.setdefault(large, [])
+    def _shared(self, of: Sized, taken: Taken, sizes: Sizes, large: tuple, allow: Allow) -> bool:
+        """Give a program native code of its bucket; whether it keeps to its own."""
+        templates, why = self._templates.setdefault(large, []), ""
         for template in templates:
             try:
-                return template.fit(of), ""
-            except Differs:
-                continue
+                template.fit(of, allow)
+                return False
+            except Differs as e:
+                why = f"what the function does now: {e}"
         bucket = self._dynamic.bucket(of.length)
         if bucket < 3:
-            return True, f"length {of.length}, which shares its bucket with few others"
+            allow(f"length {of.length}, in a bucket of few")
+            return True
         other = of.length if 1 < of.length < bucket else bucket - 1
         small, whole = [self._at(n, of, taken, sizes) for n in (other, bucket)]
         try:
             template = Template(self.name, small, whole)
-            new = template.fit(of)
+            template.fit(of, lambda reason: allow(reason or why))
         except Differs as e:
-            return True, f"length {of.length}, at which the function does something else: {e}"
+            allow(f"length {of.length}, at which the function does something else: {e}")
+            return True
         templates.append(template)
-        return new, ""
+        return False
 
     def _at(self, length: int, of: Sized, taken: Taken, sizes: Sizes) -> Sized:
         """The function at another length of the bucket."""

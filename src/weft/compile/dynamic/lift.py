@@ -97,6 +97,7 @@ class Lift:
         self.graph = self.builder.graph
         self.graph.inputs = list(large.graph.inputs)
         self.uniform: set[int] = set()  # values whose elements are all equal, padding too
+        self.even: set[tuple[int, int]] = set()  # axes along which a value does not change
         self._settled: dict[int, Spans] = {}  # of the equation that is being written
         self._fills: dict[tuple[int, int], Any] = {}  # what padding is known to be, by axis
         self._masked: dict[tuple, int] = {}
@@ -236,23 +237,23 @@ class Lift:
         """Whether all elements of an operand are equal."""
         return isinstance(x, Literal) or x in self.uniform or set(self.aval(x).shape) <= {1}
 
+    def is_even(self, x: Operand, axis: int) -> bool:
+        """Whether an operand is the same all along an axis, counted from the end."""
+        if isinstance(x, Literal) or x in self.uniform or len(self.aval(x).shape) < -axis:
+            return True
+        return self.aval(x).shape[axis] == 1 or (x, axis) in self.even
+
     def _settle(self, inputs) -> None:
-        """Let equal numbers lie as the elements of other operands do, where axes are joined."""
-        self._settled = {}
-        others = {
-            s
-            for x in inputs
-            if x.__class__ is int and x not in self.uniform
-            for s in self.spans[x]
-            if s is not None
-        }
-        for x in [x for x in inputs if x.__class__ is int and x in self.uniform]:
+        """Where an operand is the same along an axis that was joined, let it lie as others do."""
+        self._settled, values = {}, [x for x in inputs if x.__class__ is int]
+        axes = [(x, a) for x in values for a in range(-len(self.spans[x]), 0)]
+        fixed = {self.spans[x][a] for x, a in axes if not self.is_even(x, a)} - {None}
+        kinds = {(s.factor, s.offset): s for s in fixed if s is not None}
+        for x in values:
             self._settled[x] = tuple(
                 [
-                    next(
-                        (o for o in others if s and (o.factor, o.offset) == (s.factor, s.offset)), s
-                    )
-                    for s in self.spans[x]
+                    kinds.get((s.factor, s.offset), s) if s and self.is_even(x, a) else s
+                    for a, s in enumerate(self.spans[x], -len(self.spans[x]))
                 ]
             )
 

@@ -39,12 +39,12 @@ def _broadcast(lift: Lift, at: At) -> Made:
     if lift.is_uniform(x):
         lift.uniform.add(out)
         return lift.keep(at, [lift.grown(out)])
-    given = lift.of(x)
-    sizes = list(zip(*[t.graph.avals[out].shape for t in (lift.small, lift.large)], strict=True))
-    own = (*(None,) * (len(sizes) - len(given)), *given)
-    return lift.keep(
-        at, [tuple([lift.between(*n) if s is None else s for n, s in zip(sizes, own, strict=True)])]
+    given, grown = lift.of(x), lift.grown(out)
+    own = (*(None,) * (len(grown) - len(given)), *given)
+    lift.even.update(
+        [(out, a) for a in range(-len(grown), 0) if grown[a] is not None and own[a] is None]
     )
+    return lift.keep(at, [tuple([g if s is None else s for g, s in zip(grown, own, strict=True)])])
 
 
 @rule("stack")

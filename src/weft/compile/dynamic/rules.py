@@ -123,6 +123,9 @@ def by_element(lift: Lift, at: At) -> Made:
         given[1] = lift.index(given[1])
     if all([lift.is_uniform(x) for x in at.e.inputs]):
         lift.uniform.update(at.e.outputs)
+    for a in range(-len(spans), 0):
+        if spans[a] is not None and all([lift.is_even(x, a) for x in at.e.inputs]):
+            lift.even.update([(i, a) for i in at.e.outputs])
     return lift.keep(at, [spans for _ in at.e.outputs], given)
 
 

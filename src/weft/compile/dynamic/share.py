@@ -19,6 +19,10 @@ from .table import rule_of
 from .spans import Span, Spans, cut, is_ragged, padded
 
 
+# Asked with a reason, if there is one, before there is new native code; raises if there may be none.
+Allow = Callable[[str], None]
+
+
 class Padded:
     """An executable of a bucket's length, called with arrays of another one.
 
@@ -80,8 +84,8 @@ class Template:
         self.name, self.small, self.large = name, small, large
         self.inputs = _input_spans(small, large)
         self._varying, self._pulled = Varying(), Varying()
-        self._programs: dict[tuple, Program] = {}  # by lifted graphs: the first with such a one
-        self._pullbacks: dict[tuple, Any] = {}
+        self._programs: dict[tuple, _Once] = {}  # native code by lifted graphs
+        self._pullbacks: dict[tuple, _Once] = {}
         self.lifted(small)  # says what depends on the length, or why it cannot be
 
     def lifted(self, of: "Sized") -> Lifted:
@@ -89,39 +93,38 @@ class Template:
         graphs = [Traced(s.length, s.program.graph) for s in (self.small, self.large, of)]
         return Lift(self.name, *graphs, self._varying).run(self.inputs, rule_of, zeros=True)
 
-    def fit(self, of: "Sized") -> bool:
-        """Let a program run native code of the bucket; whether that is new."""
+    def fit(self, of: "Sized", allow: Allow) -> None:
+        """Let a program run native code of the bucket; `allow` is asked where that is new."""
         program = of.program
         if bool(program.derivative) != bool(self.large.program.derivative):
             raise Differs("other results are differentiated")
         lifted = self.lifted(of)
+        pulled = None if program.derivative is None else self._pulled_back(of, lifted)
         key = (spelled(lifted.graph), tuple(sorted(program.donated.items())))
-        first = self._programs.setdefault(key, program)
-        new = first is program
-        make = partial(self._compiled, program, lifted.graph) if new else None
-        native = _Once(make) if make is not None else first.executable._made
-        program.executable = Padded(native, lifted, of.length, self.large.length)
-        if program.derivative is not None:
-            self._fit_derivative(of, lifted)
-        return new
+        if key not in self._programs:
+            allow("")
+            self._programs[key] = _Once(partial(_compiled, program, lifted.graph))
+        program.executable = Padded(self._programs[key], lifted, of.length, self.large.length)
+        if pulled is not None:
+            key, make = spelled(pulled.graph), partial(_compiled_pullback, pulled.graph)
+            native = self._pullbacks.setdefault(key, _Once(make))
+            program.derivative.executable = Padded(native, pulled, of.length, self.large.length)
 
-    def _compiled(self, program: Program, graph: Graph) -> Executable:
-        with timed() as program.times:
-            return Executable(*finished(graph, program.donated))
-
-    def _fit_derivative(self, of: "Sized", lifted: Lifted) -> None:
-        """The same for the pull-back of a call."""
-        derivatives = [s.program.derivative for s in (self.small, self.large, of)]
-        traced = [
-            Traced(s.length, d.graph)
-            for s, d in zip((self.small, self.large, of), derivatives, strict=True)
-        ]
+    def _pulled_back(self, of: "Sized", lifted: Lifted) -> Lifted:
+        """The pull-back of a call, with the bucket's shapes."""
+        of_all = (self.small, self.large, of)
+        traced = [Traced(s.length, s.program.derivative.graph) for s in of_all]
         inputs = _pulled_spans(self.large.program, lifted)
-        pulled = Lift(self.name, *traced, self._pulled).run(inputs, rule_of, zeros=True)
-        native = self._pullbacks.setdefault(
-            spelled(pulled.graph), _Once(lambda: Executable(*finished(pulled.graph, {})))
-        )
-        derivatives[2].executable = Padded(native, pulled, of.length, self.large.length)
+        return Lift(self.name, *traced, self._pulled).run(inputs, rule_of, zeros=True)
+
+
+def _compiled(program: Program, graph: Graph) -> Executable:
+    with timed() as program.times:
+        return Executable(*finished(graph, program.donated))
+
+
+def _compiled_pullback(graph: Graph) -> Executable:
+    return Executable(*finished(graph, {}))
 
 
 class _Once:
