@@ -364,12 +364,8 @@ REFUSED = {
     "sort": (lambda x: wf.sort(x, axis=0), "sort at .*goes along the dynamic axis"),
     "median": (lambda x: wf.median(x, axis=0), "dynamic axis"),
     "topk": (lambda x: wf.topk(x, 2, axis=0), "topk at .*test_dynamic.py"),
-    "strides": (lambda x: x[::2], "makes an axis of length"),
-    "halves": (lambda x: x[: x.shape[0] // 2].sum(), "makes an axis of length"),
     "twice": (lambda x: wf.concat([x, x], axis=0), "of which only one may be dynamic"),
     "joined": (lambda x: (x[:, None] * x[None]).reshape(-1), "makes an axis of length 144"),
-    "apart": (lambda x: x.reshape(2, -1, 4) if x.shape[0] % 2 == 0 else x, "axis"),
-    "picked": (lambda x: x[wf.tensor([0, -1])], "indices of the dynamic axis"),
     "inverse": (lambda x: wf.linalg.inv(x @ x.T), "inv at .*nothing is known"),
     "fft": (lambda x: wf.fft.fft(x, axis=0), "dynamic axis"),
     "power": (lambda x: x ** (1.0 / x.shape[0]), "depends on the length"),
@@ -400,11 +396,16 @@ def test_python_that_does_something_else_at_some_lengths_gets_programs_of_its_ow
     assert "length 5, at which the function does something else" in f.recompilations[0]
 
 
-def test_an_unrolled_loop_uses_the_programs_up():
-    @wf.compile(dynamic={"x": 0}, max_variants=3)
-    def f(x):
-        return sum([x[k] for k in range(x.shape[0])])
-
+@pytest.mark.parametrize(
+    "f",
+    [
+        lambda x: sum([x[k] for k in range(x.shape[0])]),
+        lambda x: x[: x.shape[0] // 2].sum(0),
+        lambda x: x[::2].sum(0),
+    ],
+)
+def test_what_is_another_program_at_every_length_uses_the_programs_up(f):
+    f = wf.compile(f, dynamic={"x": 0}, max_variants=3)
     with pytest.raises(errors.VariantsExhausted, match="does something else"):
         for n in range(4, 9):
             same(f(lines(n)), f.__wrapped__(lines(n)))
@@ -414,7 +415,7 @@ def test_a_table_that_is_too_short_for_the_bucket():
     table = lines(20)
     f = wf.compile(lambda x: x + table[: x.shape[0]], dynamic={"x": 0})
     same(f(lines(7)), lines(7) + table[:7])
-    with pytest.raises(errors.PaddingError, match="length 32 of its bucket.*buckets="):
+    with pytest.raises(errors.PaddingError, match=r"length 32 of its bucket.*buckets="):
         f(lines(18))
     f = wf.compile(lambda x: x + table[: x.shape[0]], dynamic={"x": 0}, buckets=(20,))
     same(f(lines(18)), lines(18) + table[:18])
@@ -461,6 +462,29 @@ def test_a_shape_too_many_is_told_of_dynamic():
     with pytest.raises(errors.VariantsExhausted, match=r"dynamic=\{'x': 0\}"):
         for n in range(3, 7):
             f(lines(n), 2.0)
+
+
+def test_short_calls_of_a_slice_with_a_length_of_its_own():
+    f = wf.compile(lambda x: x[-4:].sum(0), dynamic={"x": 0})
+    for n in range(1, 12):
+        same(f(lines(n)), f.__wrapped__(lines(n)))
+    assert len(f._made) == 4  # three lengths are shorter than the slice
+
+
+def test_indices_of_the_dynamic_axis_end_where_the_call_does():
+    @wf.compile(dynamic={"x": 1})
+    def last(x, ends):
+        return x[wf.arange(3), ends], x[:, ends[0]]
+
+    for n in (4, 7, 16):
+        x = wf.tensor(np.random.default_rng(n).standard_normal((3, n, 2)))
+        for ends in ([0, 1, n - 1], [-1, -n, 2]):
+            same(last(x, np.array(ends)), last.__wrapped__(x, np.array(ends)))
+        for ends in ([0, 0, n], [0, -n - 1, 0], [n, 0, 0]):
+            for f in (last, last.__wrapped__):
+                with pytest.raises(errors.IndexingError):
+                    f(x, np.array(ends))
+    assert len(last._made) == 1
 
 
 # -- how it is called ------------------------------------------------------------------------------

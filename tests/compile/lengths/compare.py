@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import optree
@@ -19,9 +20,8 @@ MODES = ("forward", "gradient", "outside", "step")
 class Interpreted:
     """Stands in for native code: equation by equation on NumPy's kernels, without compiling."""
 
-    copies: dict = {}
-    library: list = []
-    fresh: list = []
+    copies: ClassVar[dict] = {}
+    library = fresh = ()
 
     def __init__(self, graph, donated):
         self.graph, self.donated = graph, donated

@@ -2,8 +2,9 @@
 
 A function is a list of steps, each of which makes a value of earlier ones. What a step does is
 chosen by the names of axes ("n" for the dynamic one), so the same list is a function at all
-lengths; some steps look at the length in Python, as users do. Values at a call's own positions are positive
-at first, so that logarithms and reciprocals of padding are infinite where those of values are not.
+lengths; some steps look at the length in Python, as users do. Values at a call's own positions
+are positive at first, so that logarithms and reciprocals of padding are infinite where those of
+values are not.
 """
 
 import random
@@ -383,6 +384,22 @@ def masked(m: Maker):
 
     made = axes if way != "mean" else (*axes[:a], 1, *axes[a + 1 :])
     return f"masked {way}", (i, 2), Value(made, "float"), apply
+
+
+@maker(2)
+def picked(m: Maker):
+    """Elements at positions of any axis, which integers of the program name."""
+    i, j = m.pick(test=len), m.pick("int")
+    axes = m.values[i].axes
+    if len(axes) + len(m.values[j].axes) > 4:
+        return None
+    a = m.rng.randrange(len(axes))
+    made = (*axes[:a], *m.values[j].axes, *axes[a + 1 :])
+
+    def apply(x, k):
+        return x[(*[slice(None)] * a, k % x.shape[a])]
+
+    return f"picked({a})", (i, j), Value(made, "float"), apply
 
 
 @maker(2)

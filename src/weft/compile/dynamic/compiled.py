@@ -98,16 +98,27 @@ class DynamicCompiled(Compiled):
         if bucket < 3:
             allow(f"length {of.length}, in a bucket of few")
             return True
-        other = of.length if 1 < of.length < bucket else bucket - 1
-        small, whole = [self._at(n, of, taken, sizes) for n in (other, bucket)]
-        try:
-            template = Template(self.name, small, whole)
-            template.fit(of, lambda reason: allow(reason or why))
-        except Differs as e:
-            allow(f"length {of.length}, at which the function does something else: {e}")
-            return True
-        templates.append(template)
-        return False
+        others = dict.fromkeys((of.length if 1 < of.length < bucket else bucket - 1, bucket - 1))
+        failures: list[Exception] = []
+        for other in others:
+            small, whole = [self._at(n, of, taken, sizes) for n in (other, bucket)]
+            try:
+                template = Template(self.name, small, whole)
+            except (Differs, errors.PaddingError) as e:
+                failures.append(e)
+                continue
+            try:
+                template.fit(of, lambda reason: allow(reason or why))
+            except Differs as e:
+                failures.append(e)
+                break
+            templates.append(template)
+            return False
+        refused = [e for e in failures if isinstance(e, errors.PaddingError)]
+        if len(refused) == len(failures):
+            raise refused[0]
+        allow(f"length {of.length}, at which the function does something else: {failures[0]}")
+        return True
 
     def _at(self, length: int, of: Sized, taken: Taken, sizes: Sizes) -> Sized:
         """The function at another length of the bucket."""

@@ -98,6 +98,7 @@ class Lift:
         self.graph.inputs = list(large.graph.inputs)
         self.uniform: set[int] = set()  # values whose elements are all equal, padding too
         self.even: set[tuple[int, int]] = set()  # axes along which a value does not change
+        self.placed: dict[int, Span] = {}  # indices that count padding, with the span of the axis
         self._settled: dict[int, Spans] = {}  # of the equation that is being written
         self._fills: dict[tuple[int, int], Any] = {}  # what padding is known to be, by axis
         self._masked: dict[tuple, int] = {}

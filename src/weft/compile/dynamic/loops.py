@@ -8,7 +8,7 @@ from ...graph.graph import Equation, Graph
 from ...graph.structured import Loop, row
 from .lift import At, Lift, Lifted, Made, Traced, Varying
 from .rules import MASK, rule_of, structured
-from .spans import Span, Spans, is_ragged
+from .spans import Spans, is_ragged
 
 
 def _inside(lift: Lift, at: At, name: str, stepped: bool = False) -> Lift:

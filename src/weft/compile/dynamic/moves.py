@@ -1,11 +1,14 @@
 """How rows that move elements treat an axis with padding."""
 
+from math import prod
+
 import numpy as np
 
 from ...graph.graph import Literal
+from ...graph.guard import GUARD
 from .lift import At, Differs, Lift, Made
 from .rules import MASK, merged, rule, same_static
-from .spans import Span, Spans, joined
+from .spans import Span, joined
 
 _APART = "keep the dynamic axis apart, or in front of what it is joined with"
 
@@ -307,12 +310,48 @@ def _slice_set(lift: Lift, at: At) -> Made:
 
 # -- by indices ----------------------------------------------------------------------------------
 
-_INDEX = "index other axes, or use wf.where with positions"
+
+def _placed(lift: Lift, i, span: Span | None):
+    """Indices of an axis, so that they count as in the bucket; zeros in their own padding.
+
+    Those of the dynamic axis are counted from the call's end if they are negative, and are
+    checked: behind that end there is padding, which the bucket's program would find.
+    """
+    if span is None or lift.placed.get(i) == span:
+        return lift.index(i)
+    if not span.plain:
+        lift.refuse("takes indices of an axis that joins others with the dynamic one", _APART)
+    if lift.padding:
+        lift.refuse("takes indices of the dynamic axis in a loop", "take them before the loop")
+    i, spans = lift.index(i), lift.of(i)
+    end = lift.number(np.asarray(span.size(lift.actual.length), lift.aval(i).dtype))
+    back = lift.emit("add", i, end, spans=spans)
+    below = lift.emit("less", i, Literal(0), spans=spans)
+    i = lift.emit("where", below, back, i, spans=spans)
+    low = lift.emit("greater_equal", i, Literal(0), spans=spans)
+    fits = lift.emit("logical_and", low, lift.emit("less", i, end, spans=spans), spans=spans)
+    fits = lift.masked(fits, True)
+    flag = lift.emit("all", fits, tuple(range(len(spans))), False, spans=()) if spans else fits
+    return lift.emit(GUARD, i, flag, _OUTSIDE, spans=spans)
 
 
-def _refuse_dynamic(lift: Lift, spans: Spans, axis: int) -> None:
-    if spans[axis] is not None:
-        lift.refuse("takes indices of the dynamic axis, which count its padding in", _INDEX)
+_OUTSIDE = "index: an index is out of range for the dynamic axis"
+
+
+@rule("ravel_index")
+def _ravel_index(lift: Lift, at: At) -> Made:
+    """Indices of several axes as those of the axes joined, of which one may be dynamic."""
+    sizes = list(zip(*[e.static[0] for e in (at.small, at.e)], strict=True))
+    spans = [lift.between(*n) for n in sizes]
+    given = [_placed(lift, i, s) for i, s in zip(at.e.inputs, spans, strict=True)]
+    own = [k for k, s in enumerate(spans) if s is not None]
+    if len(own) > 1:
+        lift.refuse("joins two axes of dynamic length", _APART)
+    if own:
+        large = [n for _, n in sizes]
+        before, after = prod(large[: own[0]]), prod(large[own[0] + 1 :])
+        lift.placed[at.e.outputs[0]] = Span(before, spans[own[0]].offset, after)
+    return lift.keep(at, [merged(lift, [lift.of(i) for i in given])], given)
 
 
 @rule("take")
@@ -320,33 +359,38 @@ def _take(lift: Lift, at: At) -> Made:
     same_static(lift, at)
     (x, i), (axis,) = at.e.inputs, at.e.static
     spans = lift.of(x)
-    _refuse_dynamic(lift, spans, axis)
     made = (*spans[:axis], *lift.of(i), *spans[axis + 1 :])
-    return lift.keep(at, [made], [x, lift.index(i)])
+    return lift.keep(at, [made], [x, _placed(lift, i, spans[axis])])
 
 
 @rule("segment_sum")
 def _segment_sum(lift: Lift, at: At) -> Made:
-    same_static(lift, at)
     (x, i), (axis, _) = at.e.inputs, at.e.static
     spans, count = lift.of(x), len(lift.of(i))
-    over = range(axis, axis + count)
-    made = (*spans[:axis], None, *spans[axis + count :])
-    return lift.keep(at, [made], [lift.masked(x, 0, over), lift.index(i)])
+    over, span = range(axis, axis + count), _sized(lift, at, i)
+    made = (*spans[:axis], span, *spans[axis + count :])
+    return lift.keep(at, [made], [lift.masked(x, 0, over), _placed(lift, i, span)])
+
+
+def _sized(lift: Lift, at: At, i) -> Span | None:
+    """The span of the axis that numbers are added up along, whose length is a parameter."""
+    if i in lift.placed:
+        return lift.placed[i]
+    if {e.static[0] for e in (at.small, at.e, at.actual)} != {at.e.static[0]}:
+        lift.refuse("goes along another axis at other lengths", MASK)
+    return lift.between(at.small.static[1], at.e.static[1])
 
 
 @rule("take_along_axis")
 def _take_along(lift: Lift, at: At) -> Made:
     same_static(lift, at)
     (x, i), (axis,) = at.e.inputs, at.e.static
-    _refuse_dynamic(lift, lift.of(x), axis)
-    return lift.keep(at, [lift.of(i)], [x, lift.index(i)])
+    return lift.keep(at, [lift.of(i)], [x, _placed(lift, i, lift.of(x)[axis])])
 
 
 @rule("scatter_sum")
 def _scatter_sum(lift: Lift, at: At) -> Made:
-    same_static(lift, at)
     (x, i), (axis, _) = at.e.inputs, at.e.static
-    spans = lift.of(x)
-    made = (*spans[:axis], None, *spans[axis + 1 :])
-    return lift.keep(at, [made], [lift.masked(x, 0, [axis]), lift.index(i)])
+    spans, span = lift.of(x), _sized(lift, at, i)
+    made = (*spans[:axis], span, *spans[axis + 1 :])
+    return lift.keep(at, [made], [lift.masked(x, 0, [axis]), _placed(lift, i, span)])

@@ -49,8 +49,9 @@ def rule_of(lift: Lift, at: At) -> Rule:
     """The rule of an equation."""
     if structure_of(at.e) is not None:
         return _STRUCTURED[at.name]
+    apart = not ragged(lift, at) and (at.fixed or at.name not in RULES)
     # Steps that are padding must not fail either: what may, has a rule.
-    if not ragged(lift, at) and (not lift.padding or at.name.startswith("draw_")):
+    if apart and (not lift.padding or at.name.startswith("draw_")):
         return _apart
     if TABLE.get(at.name) is not at.e.op and at.e.op is not UNRECORDED:
         return _named.get(at.name, _unknown)
@@ -117,9 +118,7 @@ def by_element(lift: Lift, at: At) -> Made:
     """Rows that broadcast: padding stays where it is."""
     same_static(lift, at)
     spans, given = merged(lift, [lift.of(x) for x in at.e.inputs]), list(at.e.inputs)
-    if at.name == "ravel_index":
-        given = [lift.index(x) for x in given]
-    elif at.name == "pow" and lift.aval(given[1]).dtype.kind in "iu":  # no negative powers
+    if at.name == "pow" and lift.aval(given[1]).dtype.kind in "iu":  # no negative powers
         given[1] = lift.index(given[1])
     if all([lift.is_uniform(x) for x in at.e.inputs]):
         lift.uniform.update(at.e.outputs)

@@ -15,11 +15,10 @@ from ..runtime import Arrays, Ending, Executable
 from ..stored import finished
 from ..timing import timed
 from .lift import Differs, Lift, Lifted, Traced, Varying
-from .table import rule_of
 from .spans import Span, Spans, cut, is_ragged, padded
+from .table import rule_of
 
-
-# Asked with a reason, if there is one, before there is new native code; raises if there may be none.
+# Asked before there is new native code, with a reason if there is one; raises if there may be none.
 Allow = Callable[[str], None]
 
 
@@ -75,7 +74,7 @@ class _Cut:
 
 
 class Template:
-    """A function at its bucket's length, in one state of what it reads: what programs are lifted to.
+    """A function at its bucket's length, in one state of what it reads.
 
     small  at another length of the bucket, which shows what depends on it
     """

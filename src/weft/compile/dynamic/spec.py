@@ -10,7 +10,7 @@ import optree
 
 from ... import errors
 from ...core.node import Leaf
-from ...core.value import TENSORS, wrap
+from ...core.value import wrap
 from ..arguments import SAME, TENSOR, Taken, is_whole, named
 from ..places import Call
 
