@@ -12,7 +12,7 @@ import weft as wf
 import weft.nn as nn
 import weft.nn.functional as F
 from weft import errors
-from weft.compile.dynamic import loops, moments, moves, products, rules
+from weft.compile.dynamic import loops, moments, moves, products, rules, slices
 from weft.compile.dynamic.lift import Lift, Traced
 from weft.compile.dynamic.spans import Span, cut, joined, padded
 
@@ -309,13 +309,8 @@ def _count_of_the_bucket(patch) -> None:
 
 
 def _ends_of_the_bucket(patch) -> None:
-    begin = moves._Entry.__init__
-
-    def begun(self, *args):
-        begin(self, *args)
-        self.moved = None
-
-    patch.setattr(moves._Entry, "__init__", begun)
+    part = slices._part
+    patch.setattr(slices, "_part", lambda *args: part(*args)._replace(moved=None))
 
 
 def _padding_is_seen(patch) -> None:

@@ -44,6 +44,10 @@ def compile(
     static_argnums   positions of arguments that a program is made for, value by value
     static_argnames  names of such arguments
     max_variants     how many programs there may be; one more is an error
+    dynamic          {argument: axis or axes} whose length changes from call to call: one program
+                     for each bucket of lengths, which gives what the function gives at the
+                     call's own length; what cannot be made right is a `PaddingError`
+    buckets          the lengths that such programs are made for; else powers of two from 16 on
 
     The function is run once for each kind of call, with tensors that have shapes and dtypes but no
     values. What it does to tensors then is what a call does: also to tensors that it finds by
@@ -64,6 +68,11 @@ def compile(
     ...     return (x * x).sum()
     >>> f(wf.tensor([1.0, 2.0])).item()
     5.0
+    >>> mean = wf.compile(lambda x: x.mean(), dynamic={"x": 0})
+    >>> [mean(wf.arange(n, dtype="float32")).item() for n in (2, 3, 5)]
+    [0.5, 1.0, 2.0]
+    >>> len(mean.recompilations)
+    0
     """
     if f is None:
         return lambda f: compile(
@@ -84,7 +93,7 @@ def _compiled(f: Callable, options: tuple, dynamic: Mapping | None, buckets) -> 
     if dynamic is not None:
         from .dynamic.compiled import DynamicCompiled  # which is made of what is here
 
-        return DynamicCompiled(f, *options, dynamic, buckets)
+        return DynamicCompiled(f, *options, dynamic=dynamic, buckets=buckets)
     if buckets is not None:
         raise errors.ArgumentError(
             f"compile: buckets={buckets} without dynamic; give dynamic={{name: axis}} beside it"

@@ -495,7 +495,7 @@ def noise(m: Maker):
     return "dropout", (i,), m.values[i], lambda x: F.dropout(x, p, training=True)
 
 
-@maker(1)
+@maker(3)
 def loop(m: Maker):
     i = m.pick(test=lambda axes: len(axes) > 1)
     if i is None:

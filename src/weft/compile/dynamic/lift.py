@@ -1,6 +1,6 @@
 """A program of a bucket's length, written so that it computes what the program of a call does."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
@@ -81,21 +81,23 @@ class Lifted(NamedTuple):
 class Lift:
     """Writes a lifted program, equation by equation, by the rules in `rules`.
 
+    traced   the function at the length it is compared with, at the bucket's and at the call's
     padding  whether it is the body of a loop some of whose steps are padding
     step     of such a loop along the dynamic axis: whether a step is a call's own
     """
 
-    def __init__(self, name: str, small: Traced, large: Traced, actual: Traced, varying: Varying):
+    def __init__(self, name: str, traced: Sequence[Traced], varying: Varying):
         self.name = name
-        self.small, self.large, self.actual = small, large, actual
+        self.small, self.large, self.actual = traced
         self.varying = varying
-        self.padding, self.step = False, None
+        self.padding = False
+        self.step: int | None = None
         self._added: list[Spans] = []
         self.spans: dict[int, Spans] = {}
         self.numbers: list[np.ndarray] = []
-        self.builder = Builder(large.graph)
+        self.builder = Builder(self.large.graph)
         self.graph = self.builder.graph
-        self.graph.inputs = list(large.graph.inputs)
+        self.graph.inputs = list(self.large.graph.inputs)
         self.uniform: set[int] = set()  # values whose elements are all equal, padding too
         self.even: set[tuple[int, int]] = set()  # axes along which a value does not change
         self.placed: dict[int, Span] = {}  # indices that count padding, with the span of the axis
@@ -125,8 +127,8 @@ class Lift:
             self.builder.at(self.large.graph.equations[0].origin)
         renamed = {i: self._constant(i) for i in self.large.graph.constants}
         graphs = (self.large.graph, self.small.graph, self.actual.graph)
-        for k, es in enumerate(zip(*[g.equations for g in graphs], strict=True)):
-            self._write(k, *es, rule_of, renamed)
+        for k, (e, *others) in enumerate(zip(*[g.equations for g in graphs], strict=True)):
+            self._write(k, e, others[0], others[1], rule_of, renamed)
         outputs = [renamed.get(i, i) for i in self.large.graph.outputs]
         lifted = self.builder.finished(outputs)
         values = {

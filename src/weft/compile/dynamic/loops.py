@@ -20,7 +20,7 @@ def _inside(lift: Lift, at: At, name: str, stepped: bool = False) -> Lift:
     lengths = [t.length for t in (lift.small, lift.large, lift.actual)]
     varying = lift.varying.inside.setdefault((at.e.outputs, name), Varying())
     traced = [Traced(n, g) for n, g in zip(lengths, graphs, strict=True)]
-    made = Lift(lift.name, *traced, varying)
+    made = Lift(lift.name, traced, varying)
     made.padding = stepped or lift.padding
     if stepped:
         made.step = made.graph.new(Aval((), bool_))
@@ -75,7 +75,7 @@ def _while(lift: Lift, at: At) -> Made:
     if test.numbers or body.numbers:
         lift.refuse("computes with a number that depends on the length", "pass valid.sum() to it")
     made = replace(loop, test=test.graph, body=body.graph)
-    fixed = [(None,) * lift.aval(i).ndim for i in at.e.outputs]
+    fixed: list[Spans] = [(None,) * lift.aval(i).ndim for i in at.e.outputs]
     return _written(lift, at, made, list(operands), fixed)
 
 

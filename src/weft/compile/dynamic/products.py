@@ -134,8 +134,8 @@ def _slid(lift: Lift, at: At, x, y: int) -> tuple:
     Windows that move by one see zeros behind an axis, as they do where it is padded.
     """
     spans, stride = lift.of(x), at.e.static[0]
-    along = [a for a, s in enumerate(spans) if a > 1 and s is not None]
-    if any([stride[a - 2] != 1 or not spans[a].plain for a in along]):
+    along = {a: s for a, s in enumerate(spans) if a > 1 and s is not None}
+    if any([stride[a - 2] != 1 or not s.plain for a, s in along.items()]):
         lift.refuse(
             "has windows along the dynamic axis that move by more than one",
             "use a stride of 1 there",

@@ -6,6 +6,7 @@ there is replaced by what changes nothing, or refused.
 """
 
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -253,7 +254,7 @@ def _extreme_and_place(lift: Lift, at: At) -> Made:
 
 def _plain(lift: Lift, x, over: list[int]) -> None:
     """Refuse positions on an axis that others were joined to in front."""
-    spans = lift.of(x)
+    spans: Any = lift.of(x)
     if any([spans[a].outer != 1 for a in over]):
         lift.refuse(
             "goes along an axis that joins others with the dynamic one",
@@ -309,7 +310,8 @@ _KEEPS_AXES = ("sort", "argsort", "fftn", "ifftn")
 def _beside(lift: Lift, at: At) -> Made:
     """Rows that treat each line along their axes by itself; none of these may be dynamic."""
     same_static(lift, at)
-    axes = at.e.static[at.e.op.batch.axes[0]]
+    batch: Any = at.e.op.batch
+    axes = at.e.static[batch.axes[0]]
     for x in at.e.inputs:
         if gone_over(lift, x, axes):
             lift.refuse("goes along the dynamic axis and takes the padding in", MASK)

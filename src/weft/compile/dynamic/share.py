@@ -90,11 +90,11 @@ class Template:
     def lifted(self, of: "Sized") -> Lifted:
         """The program of a length with the bucket's shapes."""
         graphs = [Traced(s.length, s.program.graph) for s in (self.small, self.large, of)]
-        return Lift(self.name, *graphs, self._varying).run(self.inputs, rule_of, zeros=True)
+        return Lift(self.name, graphs, self._varying).run(self.inputs, rule_of, zeros=True)
 
     def fit(self, of: "Sized", allow: Allow) -> None:
         """Let a program run native code of the bucket; `allow` is asked where that is new."""
-        program = of.program
+        program: Any = of.program  # whose native code is put there
         if bool(program.derivative) != bool(self.large.program.derivative):
             raise Differs("other results are differentiated")
         lifted = self.lifted(of)
@@ -107,14 +107,17 @@ class Template:
         if pulled is not None:
             key, make = spelled(pulled.graph), partial(_compiled_pullback, pulled.graph)
             native = self._pullbacks.setdefault(key, _Once(make))
-            program.derivative.executable = Padded(native, pulled, of.length, self.large.length)
+            derivative: Any = program.derivative
+            derivative.executable = Padded(native, pulled, of.length, self.large.length)
 
     def _pulled_back(self, of: "Sized", lifted: Lifted) -> Lifted:
         """The pull-back of a call, with the bucket's shapes."""
         of_all = (self.small, self.large, of)
-        traced = [Traced(s.length, s.program.derivative.graph) for s in of_all]
+        derivatives: list[Any] = [s.program.derivative for s in of_all]
+        graphs = [d.graph for d in derivatives]
+        traced = [Traced(s.length, g) for s, g in zip(of_all, graphs, strict=True)]
         inputs = _pulled_spans(self.large.program, lifted)
-        return Lift(self.name, *traced, self._pulled).run(inputs, rule_of, zeros=True)
+        return Lift(self.name, traced, self._pulled).run(inputs, rule_of, zeros=True)
 
 
 def _compiled(program: Program, graph: Graph) -> Executable:

@@ -125,7 +125,7 @@ class Dynamic:
 
 def parameters_of(f: Callable) -> tuple[str, ...]:
     """The names of a function's parameters; of a module those of `forward`."""
-    asked: Any = f.forward if is_whole(f) and hasattr(f, "forward") else f
+    asked: Any = getattr(f, "forward", f) if is_whole(f) else f
     try:
         found = signature(asked).parameters.values()
     except ValueError:  # of a builtin nobody knows the names

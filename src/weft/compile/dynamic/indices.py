@@ -1,0 +1,96 @@
+"""How indices treat an axis with padding: the dynamic axis ends where the call does."""
+
+from math import prod
+
+import numpy as np
+
+from ...graph.graph import Literal
+from ...graph.guard import GUARD
+from .lift import At, Lift, Made
+from .moves import APART
+from .rules import MASK, merged, rule, same_static
+from .spans import Span
+
+
+def _placed(lift: Lift, i, span: Span | None):
+    """Indices of an axis, so that they count as in the bucket; zeros in their own padding.
+
+    Those of the dynamic axis are counted from the call's end if they are negative, and are
+    checked: behind that end there is padding, which the bucket's program would find.
+    """
+    if span is None or lift.placed.get(i) == span:
+        return lift.index(i)
+    if not span.plain:
+        lift.refuse("takes indices of an axis that joins others with the dynamic one", APART)
+    if lift.padding:
+        lift.refuse("takes indices of the dynamic axis in a loop", "take them before the loop")
+    i, spans = lift.index(i), lift.of(i)
+    end = lift.number(np.asarray(span.size(lift.actual.length), lift.aval(i).dtype))
+    back = lift.emit("add", i, end, spans=spans)
+    below = lift.emit("less", i, Literal(0), spans=spans)
+    i = lift.emit("where", below, back, i, spans=spans)
+    low = lift.emit("greater_equal", i, Literal(0), spans=spans)
+    fits = lift.emit("logical_and", low, lift.emit("less", i, end, spans=spans), spans=spans)
+    fits = lift.masked(fits, True)
+    flag = lift.emit("all", fits, tuple(range(len(spans))), False, spans=()) if spans else fits
+    return lift.emit(GUARD, i, flag, _OUTSIDE, spans=spans)
+
+
+_OUTSIDE = "index: an index is out of range for the dynamic axis"
+
+
+@rule("ravel_index")
+def _ravel_index(lift: Lift, at: At) -> Made:
+    """Indices of several axes as those of the axes joined, of which one may be dynamic."""
+    sizes = list(zip(*[e.static[0] for e in (at.small, at.e)], strict=True))
+    spans = [lift.between(*n) for n in sizes]
+    given = [_placed(lift, i, s) for i, s in zip(at.e.inputs, spans, strict=True)]
+    own = [(k, s.offset) for k, s in enumerate(spans) if s is not None]
+    if len(own) > 1:
+        lift.refuse("joins two axes of dynamic length", APART)
+    for k, offset in own:
+        large = [n for _, n in sizes]
+        lift.placed[at.e.outputs[0]] = Span(prod(large[:k]), offset, prod(large[k + 1 :]))
+    return lift.keep(at, [merged(lift, [lift.of(i) for i in given])], given)
+
+
+@rule("take")
+def _take(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x, i), (axis,) = at.e.inputs, at.e.static
+    spans = lift.of(x)
+    made = (*spans[:axis], *lift.of(i), *spans[axis + 1 :])
+    return lift.keep(at, [made], [x, _placed(lift, i, spans[axis])])
+
+
+@rule("segment_sum")
+def _segment_sum(lift: Lift, at: At) -> Made:
+    (x, i), (axis, _) = at.e.inputs, at.e.static
+    spans, count = lift.of(x), len(lift.of(i))
+    over, span = range(axis, axis + count), _sized(lift, at, i)
+    made = (*spans[:axis], span, *spans[axis + count :])
+    return lift.keep(at, [made], [lift.masked(x, 0, over), _placed(lift, i, span)])
+
+
+def _sized(lift: Lift, at: At, i) -> Span | None:
+    """The span of the axis that numbers are added up along, whose length is a parameter."""
+    if i in lift.placed:
+        return lift.placed[i]
+    if {e.static[0] for e in (at.small, at.e, at.actual)} != {at.e.static[0]}:
+        lift.refuse("goes along another axis at other lengths", MASK)
+    return lift.between(at.small.static[1], at.e.static[1])
+
+
+@rule("take_along_axis")
+def _take_along(lift: Lift, at: At) -> Made:
+    same_static(lift, at)
+    (x, i), (axis,) = at.e.inputs, at.e.static
+    return lift.keep(at, [lift.of(i)], [x, _placed(lift, i, lift.of(x)[axis])])
+
+
+@rule("scatter_sum")
+def _scatter_sum(lift: Lift, at: At) -> Made:
+    (x, i), (axis, _) = at.e.inputs, at.e.static
+    spans, span = lift.of(x), _sized(lift, at, i)
+    made = (*spans[:axis], span, *spans[axis + 1 :])
+    return lift.keep(at, [made], [lift.masked(x, 0, [axis]), _placed(lift, i, span)])
