@@ -112,6 +112,11 @@ def running(x):
 
 
 @program(_lines, x=0)
+def turned(x):
+    return wf.flip(x), wf.roll(x, (2, 1), axis=(0, 1)), wf.flip(x, axis=0).sum(0)
+
+
+@program(_lines, x=0)
 def with_a_first_line(x):
     return wf.concat([B[None], x], axis=0).mean(0), wf.concat([x, B[None]], axis=0)[-1]
 
@@ -125,6 +130,11 @@ def distances(x):
 def joined_lines(x):
     flat = x.reshape(-1, WIDTH) @ W
     return flat.reshape(x.shape), flat.mean(), flat.reshape(2, -1).sum(1)
+
+
+@program(_sequences, x=1)
+def joined_top(x):
+    return x.reshape(-1, WIDTH).max(0)
 
 
 def _heads(x):
@@ -183,7 +193,7 @@ def recurrent_batch(x):
         h = wf.tanh(h @ W + row - row.mean(0))
         return h, h.sum()
 
-    last, ys = wf.scan(step, wf.zeros(x.shape[1:], dtype="float64"), x, reverse=True)
+    last, ys = wf.scan(step, wf.zeros(x.shape[1:], dtype="float64"), wf.cos(x), reverse=True)
     return last, ys
 
 

@@ -10,9 +10,9 @@ from ..jit import Compiled, once
 from ..program import Program
 from ..report import Made
 from ..trace import trace
-from .lift import Differs
 from .share import Allow, Sized, Template
 from .spec import Dynamic, Sizes, resized
+from .traces import Differs
 
 
 class DynamicCompiled(Compiled):
@@ -101,22 +101,21 @@ class DynamicCompiled(Compiled):
         others = dict.fromkeys((of.length if 1 < of.length < bucket else bucket - 1, bucket - 1))
         failures: list[Exception] = []
         for other in others:
-            small, whole = [self._at(n, of, taken, sizes) for n in (other, bucket)]
+            pair = [self._at(n, of, taken, sizes) for n in (other, bucket)]
             try:
-                template = Template(self.name, small, whole)
+                template = Template(self.name, *pair)
             except (Differs, errors.PaddingError) as e:
                 failures.append(e)
                 continue
             try:
                 template.fit(of, lambda reason: allow(reason or why))
             except Differs as e:
-                failures.append(e)
+                failures = [e]  # others of the bucket do
                 break
             templates.append(template)
             return False
-        refused = [e for e in failures if isinstance(e, errors.PaddingError)]
-        if len(refused) == len(failures):
-            raise refused[0]
+        if isinstance(failures[0], errors.PaddingError):
+            raise failures[0]
         allow(f"length {of.length}, at which the function does something else: {failures[0]}")
         return True
 

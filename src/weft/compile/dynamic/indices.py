@@ -8,8 +8,9 @@ from ...graph.graph import Literal
 from ...graph.guard import GUARD
 from .lift import At, Lift, Made
 from .moves import APART
-from .rules import MASK, merged, rule, same_static
+from .rules import OUTSIDE, merged, rule, same_static
 from .spans import Span
+from .traces import Differs
 
 
 def _placed(lift: Lift, i, span: Span | None):
@@ -33,10 +34,7 @@ def _placed(lift: Lift, i, span: Span | None):
     fits = lift.emit("logical_and", low, lift.emit("less", i, end, spans=spans), spans=spans)
     fits = lift.masked(fits, True)
     flag = lift.emit("all", fits, tuple(range(len(spans))), False, spans=()) if spans else fits
-    return lift.emit(GUARD, i, flag, _OUTSIDE, spans=spans)
-
-
-_OUTSIDE = "index: an index is out of range for the dynamic axis"
+    return lift.emit(GUARD, i, flag, OUTSIDE, spans=spans)
 
 
 @rule("ravel_index")
@@ -74,11 +72,9 @@ def _segment_sum(lift: Lift, at: At) -> Made:
 
 def _sized(lift: Lift, at: At, i) -> Span | None:
     """The span of the axis that numbers are added up along, whose length is a parameter."""
-    if i in lift.placed:
-        return lift.placed[i]
     if {e.static[0] for e in (at.small, at.e, at.actual)} != {at.e.static[0]}:
-        lift.refuse("goes along another axis at other lengths", MASK)
-    return lift.between(at.small.static[1], at.e.static[1])
+        raise Differs(f"{at.name} at {at.e.line} goes along another axis")
+    return lift.placed.get(i) or lift.between(at.small.static[1], at.e.static[1])
 
 
 @rule("take_along_axis")

@@ -1,7 +1,6 @@
 """A program of a bucket's length, written so that it computes what the program of a call does."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
@@ -11,10 +10,7 @@ from ...core.aval import Aval
 from ...graph.graph import Equation, Graph, Literal
 from ..passes.rewriting import Builder, Operand
 from .spans import Span, Spans, is_ragged, padded, span_between
-
-
-class Differs(Exception):
-    """At another length the function does something else: why, in words."""
+from .traces import Differs, Traced, Varying, check_alike
 
 
 class At(NamedTuple):
@@ -42,22 +38,6 @@ class At(NamedTuple):
 # Values of the lifted program with their spans.
 Made = list[tuple[int, Spans]]
 Rule = Callable[["Lift", At], Made]
-
-
-@dataclass
-class Varying:
-    """What was found to depend on the length besides shapes: it is an input of the program."""
-
-    literals: set[tuple[int, int]] = field(default_factory=set)  # (equation, operand)
-    constants: set[int] = field(default_factory=set)
-    inside: dict[tuple, "Varying"] = field(default_factory=dict)  # of loops and branches
-
-
-class Traced(NamedTuple):
-    """A function written down at some length."""
-
-    length: int
-    graph: Graph
 
 
 class Lifted(NamedTuple):
@@ -116,8 +96,8 @@ class Lift:
 
         zeros  whether the inputs' padding is zero
         """
-        _compare(self.small.graph, self.large.graph)
-        _compare(self.actual.graph, self.large.graph)
+        check_alike(self.small.graph, self.large.graph)
+        check_alike(self.actual.graph, self.large.graph)
         for i, spans in zip(self.large.graph.inputs, inputs, strict=True):
             self._check_sizes(i, spans)
             self.spans[i] = spans
@@ -388,28 +368,6 @@ def _is_uniform(x: np.ndarray) -> bool:
 def _like(fill, dtype: np.dtype):
     """A number as a Python scalar of the kind of a dtype."""
     return bool(fill) if dtype.kind == "b" else int(fill) if dtype.kind in "iu" else fill
-
-
-def _compare(one: Graph, other: Graph) -> None:
-    """Raise `Differs` unless two graphs have the same equations, up to shapes and numbers."""
-    for a, b in zip(one.equations, other.equations, strict=False):
-        if a.op is not b.op or a.outputs != b.outputs:
-            raise Differs(f"{a.op.name} at {a.line} in place of {b.op.name} at {b.line}")
-        if [_wire(x) for x in a.inputs] != [_wire(x) for x in b.inputs]:
-            raise Differs(f"{a.op.name} at {a.line} takes other operands")
-    if len(one.equations) != len(other.equations):
-        raise Differs(f"{len(one.equations)} operations in place of {len(other.equations)}")
-    same = one.inputs == other.inputs and one.outputs == other.outputs
-    same = same and len(one.avals) == len(other.avals)
-    if not same or one.constants.keys() != other.constants.keys():
-        raise Differs("other tensors are read or made")
-    for i, (a, b) in enumerate(zip(one.avals, other.avals, strict=True)):
-        if a.dtype != b.dtype or len(a.shape) != len(b.shape):
-            raise Differs(f"value {i} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}")
-
-
-def _wire(x) -> Any:
-    return x.value.__class__ if x.__class__ is Literal else x
 
 
 def ragged(lift: Lift, at: At) -> bool:

@@ -6,9 +6,10 @@ from ...core.aval import Aval
 from ...core.dtypes import bool_
 from ...graph.graph import Equation, Graph
 from ...graph.structured import Loop, row
-from .lift import At, Lift, Lifted, Made, Traced, Varying
+from .lift import At, Lift, Lifted, Made
 from .rules import MASK, rule_of, structured
 from .spans import Spans, is_ragged
+from .traces import Traced, Varying
 
 
 def _inside(lift: Lift, at: At, name: str, stepped: bool = False) -> Lift:

@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .lift import At, Differs, Lift, Made
+from .lift import At, Lift, Made
 from .rules import merged, rule, same_static
 from .spans import Span, joined
+from .traces import Differs
 
 APART = "keep the dynamic axis apart, or in front of what it is joined with"
 

@@ -12,12 +12,13 @@ import numpy as np
 
 from ...core import dtypes
 from ...core.op import TABLE
-from ...graph.graph import Literal
+from ...graph.guard import GUARD
 from ...graph.structured import structure_of
 from ...graph.unrecorded import UNRECORDED
 from ...ops.batching import Along, Pointwise
-from .lift import At, Differs, Lift, Made, Rule, ragged
+from .lift import At, Lift, Made, Rule, ragged
 from .spans import Span, Spans, is_ragged
+from .traces import Differs
 
 RULES: dict[str, Rule] = {}
 MASK = "use a row that can be masked with wf.where(valid, x, …), or call the function itself"
@@ -50,7 +51,7 @@ def rule_of(lift: Lift, at: At) -> Rule:
     """The rule of an equation."""
     if structure_of(at.e) is not None:
         return _STRUCTURED[at.name]
-    apart = not ragged(lift, at) and (at.fixed or at.name not in RULES)
+    apart = not ragged(lift, at) and (at.fixed or at.name not in (*RULES, *_named))
     # Steps that are padding must not fail either: what may, has a rule.
     if apart and (not lift.padding or at.name.startswith("draw_")):
         return _apart
@@ -338,12 +339,13 @@ def _searchsorted(lift: Lift, at: At) -> Made:
 
 
 def _guard(lift: Lift, at: At) -> Made:
-    """A value that is believed if a flag is true: which a reduction has made already."""
-    same_static(lift, at)
+    """A value that is believed if a flag is true, which the rules of other rows have made right."""
     x, flag, *seen = at.e.inputs
-    if seen and not isinstance(seen[0], Literal):
-        seen[0] = lift.masked(seen[0], at.e.static[1])
-    return lift.keep(at, [lift.of(x)], [x, flag, *seen])
+    if not at.fixed:  # an index of the dynamic axis, whose length the message would name
+        return [(lift.emit(GUARD, x, flag, OUTSIDE, spans=lift.of(x)), lift.of(x))]
+    given = [lift.masked(v, at.e.static[1]) for v in seen]
+    return lift.keep(at, [lift.of(x)], [x, flag, *given])
 
 
 _named["guard"] = _guard
+OUTSIDE = "index: an index is out of range for the dynamic axis"

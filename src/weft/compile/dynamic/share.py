@@ -14,9 +14,10 @@ from ..program import Program
 from ..runtime import Arrays, Ending, Executable
 from ..stored import finished
 from ..timing import timed
-from .lift import Differs, Lift, Lifted, Traced, Varying
+from .lift import Lift, Lifted
 from .spans import Span, Spans, cut, is_ragged, padded
 from .table import rule_of
+from .traces import Differs, Traced, Varying
 
 # Asked before there is new native code, with a reason if there is one; raises if there may be none.
 Allow = Callable[[str], None]

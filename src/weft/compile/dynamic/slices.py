@@ -5,10 +5,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..passes.rewriting import Operand
-from .lift import At, Differs, Lift, Made
+from .lift import At, Lift, Made
 from .moves import APART, taken
 from .rules import merged, rule
 from .spans import Span, Spans
+from .traces import Differs
 
 
 class Part(NamedTuple):

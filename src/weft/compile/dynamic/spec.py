@@ -69,7 +69,7 @@ class Dynamic:
 
     def with_valid(self, args: tuple, kwargs: dict) -> dict:
         """The keyword arguments with `valid`, unless the call has it."""
-        if VALID in kwargs or len(args) > self.names.index(VALID):
+        if VALID in kwargs or VALID in self.names[: len(args)]:
             return kwargs
         given = dict(zip(self.names, args, strict=False)) | kwargs
         for name, axes in self.axes.items():

@@ -1,0 +1,48 @@
+"""A function written down at several lengths: what is the same, and what depends on the length."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ...graph.graph import Graph, Literal
+
+
+class Differs(Exception):
+    """At another length the function does something else: why, in words."""
+
+
+@dataclass
+class Varying:
+    """What was found to depend on the length besides shapes: it is an input of the program."""
+
+    literals: set[tuple[int, int]] = field(default_factory=set)  # (equation, operand)
+    constants: set[int] = field(default_factory=set)
+    inside: dict[tuple, "Varying"] = field(default_factory=dict)  # of loops and branches
+
+
+class Traced(NamedTuple):
+    """A function written down at some length."""
+
+    length: int
+    graph: Graph
+
+
+def check_alike(one: Graph, other: Graph) -> None:
+    """Raise `Differs` unless two graphs have the same equations, up to shapes and numbers."""
+    for a, b in zip(one.equations, other.equations, strict=False):
+        if a.op is not b.op or a.outputs != b.outputs:
+            raise Differs(f"{a.op.name} at {a.line} in place of {b.op.name} at {b.line}")
+        if [_wire(x) for x in a.inputs] != [_wire(x) for x in b.inputs]:
+            raise Differs(f"{a.op.name} at {a.line} takes other operands")
+    if len(one.equations) != len(other.equations):
+        raise Differs(f"{len(one.equations)} operations in place of {len(other.equations)}")
+    same = one.inputs == other.inputs and one.outputs == other.outputs
+    same = same and len(one.avals) == len(other.avals)
+    if not same or one.constants.keys() != other.constants.keys():
+        raise Differs("other tensors are read or made")
+    for i, (a, b) in enumerate(zip(one.avals, other.avals, strict=True)):
+        if a.dtype != b.dtype or len(a.shape) != len(b.shape):
+            raise Differs(f"value {i} is {a.dtype}{list(a.shape)}, not {b.dtype}{list(b.shape)}")
+
+
+def _wire(x) -> Any:
+    return x.value.__class__ if x.__class__ is Literal else x
