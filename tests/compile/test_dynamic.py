@@ -401,6 +401,7 @@ def test_python_that_does_something_else_at_some_lengths_gets_programs_of_its_ow
         lambda x: sum([x[k] for k in range(x.shape[0])]),
         lambda x: x[: x.shape[0] // 2].sum(0),
         lambda x: x[::2].sum(0),
+        lambda x: x + wf.ones(x.shape[0] // 2, dtype="float64").sum(),
     ],
 )
 def test_what_is_another_program_at_every_length_uses_the_programs_up(f):

@@ -428,6 +428,7 @@ _PYTHON = {
     "positions": lambda x, a, n: x + _lined(wf.arange(n), x, a),
     "root": lambda x, a, n: x * n**-0.5,
     "loop": lambda x, a, n: sum([x[_first(a, j, j + 1)] for j in range(n)]) + x,
+    "ones": lambda x, a, n: x + wf.ones((n + 1) // 2).sum() * 0.1,
     "half": lambda x, a, n: x - wf.max(x[_first(a, 0, (n + 1) // 2)]),
     "power": lambda x, a, n: wf.abs(x + 0.1) ** (1.0 / n),
     "causal": lambda x, a, n: x + _lined(wf.tril(wf.ones((n, n), dtype="float64")).sum(1), x, a),

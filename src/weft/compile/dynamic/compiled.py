@@ -98,26 +98,29 @@ class DynamicCompiled(Compiled):
         if bucket < 3:
             allow(f"length {of.length}, in a bucket of few")
             return True
-        others = dict.fromkeys((of.length if 1 < of.length < bucket else bucket - 1, bucket - 1))
-        failures: list[Exception] = []
-        for other in others:
-            pair = [self._at(n, of, taken, sizes) for n in (other, bucket)]
+        try:
+            template = self._template(of, bucket, taken, sizes)
+            template.fit(of, lambda reason: allow(reason or why))
+        except Differs as e:
+            allow(f"length {of.length}, at which the function does something else: {e}")
+            return True
+        templates.append(template)
+        return False
+
+    def _template(self, of: Sized, bucket: int, taken: Taken, sizes: Sizes) -> Template:
+        """The function at its bucket's length, compared with the call's.
+
+        Where a short call is a special case (fewer elements than a slice takes), the bucket's
+        longest lengths are compared; the call then has a program of its own.
+        """
+        whole, failures = self._at(bucket, of, taken, sizes), []
+        shorter = of.length if 1 < of.length < bucket else bucket - 1
+        for length in dict.fromkeys((shorter, bucket - 1)):
             try:
-                template = Template(self.name, *pair)
+                return Template(self.name, self._at(length, of, taken, sizes), whole)
             except (Differs, errors.PaddingError) as e:
                 failures.append(e)
-                continue
-            try:
-                template.fit(of, lambda reason: allow(reason or why))
-            except Differs as e:
-                failures = [e]  # others of the bucket do
-                break
-            templates.append(template)
-            return False
-        if isinstance(failures[0], errors.PaddingError):
-            raise failures[0]
-        allow(f"length {of.length}, at which the function does something else: {failures[0]}")
-        return True
+        raise failures[0]
 
     def _at(self, length: int, of: Sized, taken: Taken, sizes: Sizes) -> Sized:
         """The function at another length of the bucket."""

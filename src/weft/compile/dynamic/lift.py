@@ -169,6 +169,7 @@ class Lift:
             self.spans[i] = (None,) * mine.ndim
             return i
         spans = self.grown(i)
+        self._check_sizes(i, spans)
         if all(map(_is_uniform, (mine, small, actual))):
             number = self.number(np.asarray(actual.flat[0]))
             return self.repeated(number, mine.shape, spans)
@@ -177,7 +178,6 @@ class Lift:
                 f"a constant of shape {mine.shape} joins axes with the dynamic one",
                 "make it with an axis for the length alone, and reshape it afterwards",
             )
-        self._check_sizes(i, spans)
         return self.number(padded(actual, spans, self.actual.length, self.large.length), spans)
 
     # -- what rules ask for ----------------------------------------------------------------------
@@ -320,8 +320,8 @@ class Lift:
                 mask = self.mask(span, axis, len(spans))
                 value = Literal(_like(fill, self.aval(x).dtype))
                 made = self.emit("where", mask, x, value, spans=spans)
-                others = {a: f for (i, a), f in self._fills.items() if i == x and f == fill}
-                self._fills |= {(made, a): f for a, f in {**others, axis: fill}.items()}
+                known = [a for a in range(len(spans)) if self._fills.get((x, a), _NOTHING) == fill]
+                self._fills |= dict.fromkeys([(made, a) for a in (*known, axis)], fill)
                 self._masked[key] = made
             x = self._masked[key]
         return x
