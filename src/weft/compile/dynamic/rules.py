@@ -21,7 +21,7 @@ from .spans import Span, Spans, is_ragged
 from .traces import Differs
 
 RULES: dict[str, Rule] = {}
-MASK = "use a row that can be masked with wf.where(valid, x, …), or call the function itself"
+MASK = "do it outside of the compiled function, or keep that axis at one length"
 
 
 def rule(*names: str):

@@ -13,7 +13,7 @@ from ..derivative import Derivative
 from ..program import Program
 from ..runtime import Arrays, Ending, Executable
 from ..stored import finished
-from ..timing import timed
+from ..timing import stage, timed
 from .lift import Lift, Lifted
 from .spans import Span, Spans, cut, is_ragged, padded
 from .table import rule_of
@@ -123,7 +123,9 @@ class Template:
 
 def _compiled(program: Program, graph: Graph) -> Executable:
     with timed() as program.times:
-        return Executable(*finished(graph, program.donated))
+        schedule, memory = finished(graph, program.donated)
+        with stage("native code"):
+            return Executable(schedule, memory)
 
 
 def _compiled_pullback(graph: Graph) -> Executable:
