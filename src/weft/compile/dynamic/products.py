@@ -100,9 +100,9 @@ def _layer_norm_gradient(lift: Lift, at: At) -> Made:
 # By rows: how many of the last axes of each operand belong together, and which are indices.
 _LINES = {
     "cross_entropy": ((1, 0), (1,)),
-    "cross_entropy_gradient": ((0, 0, 0, 1, 0), (4,)),
+    "cross_entropy_gradient": ((0, 0, 0, 0, 1, 0), (5,)),
     "soft_cross_entropy": ((1, 1), ()),
-    "soft_cross_entropy_gradient": ((0, 0, 0, 1, 1), ()),
+    "soft_cross_entropy_gradient": ((0, 0, 0, 0, 1, 1), ()),
     "lstm_cell": ((1, 1), ()),
     "gru_cell": ((1, 1, 1), ()),
     "rotate": ((1, 1), ()),
