@@ -75,7 +75,7 @@ def test_hooks_that_come_and_go():
     assert result() == [20.0, -40.0, 60.0]
     handle.remove()
     assert result() == [2.0, -4.0, 6.0]
-    assert "hooks on gradients of parameters" in f.recompilations[0]
+    assert "the hooks on the gradient of the tensor" in f.recompilations[0]
 
 
 def test_what_is_saved_goes_through_the_users_hooks():

@@ -227,12 +227,11 @@ def checked_classes(classes, n: int):
 
 
 def log_denominators(x):
-    """The largest element of each line (0 for an infinite one), and log Σ exp less that."""
+    """The largest element of each line, and log Σ exp less that; NaN where it is infinite."""
     top = np.maximum.reduce(x, 1, keepdims=True)
-    top = np.where(np.isfinite(top), top, x.dtype.type(0))
     e = x - top
     np.exp(e, e)
-    return top[:, 0], log_or_minus_inf(sum(e, (1,), False))
+    return top[:, 0], np.log(sum(e, (1,), False))
 
 
 def picked(x, classes):

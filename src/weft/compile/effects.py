@@ -144,6 +144,7 @@ _STORES = ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "DELETE_GLOBAL", "DELETE
 def _line(codes: list[CodeType], name: str) -> tuple[str, int] | None:
     """Where a name is assigned, else named, in the user's functions."""
     codes = [c for c in codes if not is_internal(c.co_filename)]
+    codes.sort(key=lambda c: c.co_name == "__init__")  # which assigns what others change
     for wanted in (_STORES, None):
         for c in codes:
             for i in get_instructions(c):

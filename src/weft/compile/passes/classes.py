@@ -35,7 +35,7 @@ def _cross_entropy(b: Builder, x, classes, smoothing, dtype):
         return None
     x, classes = wide(b, x), _checked(b, classes, n)
     axes = _last(b, x)
-    top, shifted, log = log_total(b, x, axes)
+    top, shifted, log = log_total(b, x, axes, finite=False)
     chosen = b.emit("where", _is_class(b, classes, n), shifted, Literal(0.0))
     chosen = b.emit("sum", chosen, _last(b, chosen), True)
     if smoothing:
@@ -87,7 +87,7 @@ def _cross_entropy_gradient(b: Builder, g, h, lse, rest, x, classes, smoothing):
 @expands("soft_cross_entropy")
 def _soft_cross_entropy(b: Builder, x, q, dtype):
     x, q = wide(b, x), wide(b, q)
-    top, shifted, log = log_total(b, x, _last(b, x))
+    top, shifted, log = log_total(b, x, _last(b, x), finite=False)
     part = b.emit("strong_product", b.emit("subtract", shifted, log), q)
     loss = b.emit("negative", b.emit("sum", part, _last(b, part), True))
     return tuple([_without_last(b, y) for y in (loss, *_rounded(b, top, log))])

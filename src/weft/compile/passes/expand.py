@@ -126,13 +126,16 @@ def _log_softmax(b: Builder, x, axis):
 def _logsumexp(b: Builder, x, axes, keepdims):
     if not axes:
         return None
-    top, _, log = log_total(b, wide(b, x), axes)
+    top, _, log = log_total(b, wide(b, x), axes, finite=True)
     return squeezed(b, b.emit("add", log, top), axes, keepdims)
 
 
-def log_total(b: Builder, x: int, axes) -> tuple[int, int, int]:
-    """m, x − m and log Σ exp(x − m) for the largest element m; they keep the axes."""
-    top = _finite_top(b, x, axes)
+def log_total(b: Builder, x: int, axes, finite: bool) -> tuple[int, int, int]:
+    """m, x − m and log Σ exp(x − m) for the largest element m; they keep the axes.
+
+    finite  whether m is 0 where that is infinite; else all of it is NaN there
+    """
+    top = _finite_top(b, x, axes) if finite else b.emit("amax", x, tuple(axes), True)
     shifted = b.emit("subtract", x, top)
     total = b.emit("sum", b.emit("exp", shifted), tuple(axes), True)
     return top, shifted, b.emit("log", total)

@@ -1,11 +1,10 @@
 """Objects of Python's library that show what is in them only when they are asked."""
 
-from functools import lru_cache
+import functools
 from operator import attrgetter, methodcaller
 from typing import Any
 from weakref import WeakKeyDictionary
 
-_CACHED = type(lru_cache(maxsize=None)(lambda: None))
 # How often the results of a function have been forgotten, and how often it had been asked, with
 # and without success, when that was last looked at.
 _seen: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
@@ -23,7 +22,7 @@ def names_in(x) -> tuple[str, ...]:
 
 def is_cached(x) -> bool:
     """Whether it is a function that keeps its results."""
-    return isinstance(x, _CACHED)
+    return isinstance(x, functools._lru_cache_wrapper)
 
 
 def cleared(x) -> int:
