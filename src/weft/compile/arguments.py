@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from inspect import Parameter, signature
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from ..core.exact import Exact
 from ..core.node import Leaf, Severed
 from ..core.settings import Settings
 from ..core.value import GROUND, TENSORS
+from .containers import CONTAINERS, Copies, is_whole, sharing
 from .places import Call
 
 TENSOR, SAME, NUMBER, STATIC = "tensor", "same", "number", "static"
@@ -29,7 +31,7 @@ class Taken:
 
     call: Call
     kinds: tuple  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value), by leaf
-    rebuild: Callable[[list], tuple[tuple, dict]]
+    rebuild: Callable[[Copies], tuple[tuple, dict]]
     structure: Any
     leaves: list
     statics: list  # objects that the key may name by identity only
@@ -57,7 +59,7 @@ class Quick:
     @classmethod
     def of(cls, settings: Settings, taken: Taken, program) -> "Quick | None":
         """What recognises such calls; None where that takes a closer look."""
-        names, structure, static, orders = taken.structure
+        names, structure, static, orders, _ = taken.structure
         flat = is_flat(structure)
         plain = all([k[0] == NUMBER or (k[0] == TENSOR and not k[-1]) for k in taken.kinds])
         if not flat or not plain or static or orders or names != tuple(range(len(names))):
@@ -78,6 +80,8 @@ class Quick:
             if raw.__class__ is not ndarray or raw.dtype is not dtype or raw.shape != shape:
                 return None
             raws.append(raw)
+        if len(raws) > 1 and len(set(args)) < len(raws):
+            return None  # a function can see that one tensor is given twice
         return raws
 
     def call(self, args: tuple) -> Call | None:
@@ -97,7 +101,7 @@ class Quick:
                 if raw.__class__ is not ndarray or raw.shape != kind[0] or raw.dtype is not kind[1]:
                     return None
                 tensors.append(a)
-        if len(set(map(id, tensors))) < len(tensors):
+        if len(set(tensors)) < len(tensors):
             return None
         return Call(tensors, numbers)
 
@@ -107,15 +111,10 @@ def is_flat(structure) -> bool:
     return structure.num_nodes == structure.num_leaves + 1
 
 
-def is_whole(x) -> bool:
-    """Modules are not taken apart: they are found, and changed, as they are."""
-    return getattr(x.__class__, "_keeps_state", False)
-
-
-def _ends(orders: list[Exact], x) -> bool:
-    """Whether the tree ends here; the order of a dict's keys is noted, which a function can see."""
-    if isinstance(x, dict):
-        orders.append(Exact(tuple(x)))
+def _ends(containers: list, x) -> bool:
+    """Whether the tree ends here; containers are noted on the way."""
+    if isinstance(x, CONTAINERS):
+        containers.append(x)
     return is_whole(x)
 
 
@@ -126,34 +125,37 @@ def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: b
     for name, value in (*enumerate(args), *kwargs.items()):
         (fixed if static(name) else moving)[name] = value
     tree: Any = list(moving.values())
-    orders: list[Exact] = []  # of the keys of dicts, which optree sorts
-    leaves, structure = optree.tree_flatten(tree, is_leaf=partial(_ends, orders))
+    containers: list = []
+    leaves, structure = optree.tree_flatten(tree, is_leaf=partial(_ends, containers))
+    del containers[0]  # the tree itself
+    # The order of a dict's keys, which a function can see, and optree sorts.
+    orders = tuple([Exact(tuple(x)) for x in containers if isinstance(x, dict)])
     names = tuple(moving)
     call, kinds, statics = Call([], []), [], []
     seen: dict[int, int] = {}  # tensors that came before, with their positions
     for leaf in leaves:
         kinds.append(_kind(leaf, call, statics, grad, seen))
     tensors = [x for x, kind in zip(leaves, kinds, strict=True) if kind[0] == TENSOR]
-    call.objects = statics
+    call.objects, call.containers = statics, containers
     call.arrays = [k for k, x in enumerate(tensors) if x is not call.tensors[k]]
     given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
 
-    def rebuild(new: list) -> tuple[tuple, dict]:
-        values = dict(zip(names, optree.tree_unflatten(structure, new), strict=True)) | fixed
+    def rebuild(copies: Copies) -> tuple[tuple, dict]:
+        values = {name: copies.copy(x, (name,)) for name, x in moving.items()} | fixed
         positional = tuple([values[i] for i in range(len(args))])
         return positional, {name: values[name] for name in kwargs}
 
-    return Taken(
-        call, tuple(kinds), rebuild, (names, structure, given, tuple(orders)), leaves, statics
-    )
+    key = (names, structure, given, orders, sharing(containers) if containers else ())
+    return Taken(call, tuple(kinds), rebuild, key, leaves, statics)
 
 
 def _kind(leaf, call: Call, statics: list, grad: bool, seen: dict[int, int]) -> tuple:
     if leaf.__class__ in TENSORS or isinstance(leaf, np.ndarray | np.generic) or is_torch(leaf):
         x = asarray(leaf)
-        if id(x) in seen:
-            return (SAME, seen[id(x)])
-        seen[id(x)] = len(call.tensors)
+        if not isinstance(leaf, np.generic):
+            first = seen.setdefault(id(leaf), len(call.tensors))
+            if first < len(call.tensors):
+                return (SAME, first)
         call.tensors.append(x)
         return (TENSOR, x.shape, x.dtype, x.device, _tracking(x, grad))
     if leaf.__class__ is float:
@@ -225,8 +227,7 @@ def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
     for k, (was, now) in enumerate(zip(was_kinds, kinds, strict=True)):
         if was != now:
             first, *rest = paths[k]
-            name = named(structure[0][first], parameters)
-            where = f"argument {name!r}{''.join(f'[{p!r}]' for p in rest)}"
+            where = label((structure[0][first], *rest), parameters)
             return f"{where}: {described(was)} became {described(now)}"
     for name, was, now in zip(_SETTINGS, was_settings, settings, strict=True):
         if was != now:
@@ -260,6 +261,8 @@ def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
     for k, what in ((1, "the structure of the arguments"), (3, "the order of keys")):
         if old[k] != new[k]:
             return f"{what}: {old[k]} became {new[k]}"
+    if old[4] != new[4]:
+        return "which containers among the arguments are one object"
     given = [[name for name, _ in s[2]] for s in (old, new)]
     if given[0] != given[1]:
         return f"other static arguments: {_spelled(given[0])} became {_spelled(given[1])}"
@@ -268,6 +271,22 @@ def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
     ]
     name, was, now = changed[0]
     return f"static argument {named(name, parameters)!r}: {was[-1]!r} became {now[-1]!r}"
+
+
+def positional_names(f: Callable) -> tuple[str, ...]:
+    """The names of the parameters that can be given by position, in order."""
+    try:
+        parameters = signature(f).parameters.values()
+    except ValueError:  # of a builtin nobody knows the names
+        return ()
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple([p.name for p in parameters if p.kind in positional])
+
+
+def label(path: tuple, parameters: tuple[str, ...]) -> str:
+    """A place in an argument, in words: `argument 'c'['h']`."""
+    first, *rest = path
+    return f"argument {named(first, parameters)!r}{''.join([f'[{p!r}]' for p in rest])}"
 
 
 def named(argument, parameters: tuple[str, ...]):

@@ -118,7 +118,7 @@ class Capture(Staging):
         self._tensors: dict[int, Captured] = {}
         self._made: dict[int, Any] = {}
         self._constants: dict[int, tuple[Any, Staged]] = {}  # raw arrays, by identity
-        self._raws: dict[int, Any] = {}
+        self.raws: dict[int, Any] = {}  # arrays that are made in the function
         self._numbers: dict[tuple, Number] = {}
         self._names: dict[str, int] = {}
         self._kept: dict[Any, tuple[Any, Any]] = {}
@@ -204,7 +204,7 @@ class Capture(Staging):
 
     def found(self, tensor) -> bool:
         """Whether this is a tensor from outside, and no constant that was made in the function."""
-        return id(tensor) not in self._made and id(tensor._data) not in self._raws
+        return id(tensor) not in self._made and id(tensor._data) not in self.raws
 
     def makes(self, tensor) -> bool:
         """Whether a tensor is a value of the program, made at each call."""
@@ -217,7 +217,7 @@ class Capture(Staging):
 
     def note_raw(self, raw) -> None:
         """An array that is made in the function."""
-        self._raws[id(raw)] = raw
+        self.raws[id(raw)] = raw
 
     def read(self, tensor) -> Tensor:
         """A tensor whose values are looked at: itself if it is a constant."""

@@ -15,6 +15,8 @@ from ..core.origin import is_internal
 from ..core.value import TENSORS
 from ..errors import SideEffectWarning
 from ..graph.picture import shortened
+from .arguments import label, named, positional_names
+from .containers import Copies
 from .reads.frames import MayRun
 from .reads.leaves import Content
 from .reads.links import Table
@@ -26,6 +28,10 @@ _SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 _REMEDY = (
     "That happens when the function is compiled, not at each call. Return what changes, keep it in "
     "a tensor, or do it outside of the function"
+)
+_LOST = (
+    "The containers among the arguments of a compiled function are copies, so the caller's is as "
+    "it was, at each call. Return what changes, or write into a tensor that is in it"
 )
 
 
@@ -58,7 +64,8 @@ class Before:
                 quiet.append(label)
             elif label not in told:
                 told.add(label)
-                self._warn(f"{self._name}: {label} {how}. {_REMEDY}", change.place.key)
+                key = str(getattr(change.place.key, "key", change.place.key))
+                _warn(f"{self._name}: {label} {how}. {_REMEDY}", self._ran.user, key)
         return quiet
 
     def _changes(self) -> Iterator[Change]:
@@ -107,12 +114,22 @@ class Before:
             if x.read() != x.value:
                 yield Change(Entry(x.number, x.key, None), x.value, x.read())
 
-    def _warn(self, text: str, key) -> None:
-        line = _line([code for code, _ in self._ran.user], str(getattr(key, "key", key)))
-        if line is None:
-            warnings.warn(text, SideEffectWarning, stacklevel=5)
-        else:
-            warnings.warn_explicit(text, SideEffectWarning, *line)
+
+def report_copies(name: str, f: Callable, copies: Copies, users: list) -> None:
+    """Warn of what a traced function has done to its copies of containers among the arguments."""
+    for path, how in copies.changes():
+        parameters = positional_names(f)
+        where = label(path, parameters)
+        text = f"{name}: {where} {how}. {_LOST}"
+        _warn(text, users, str(named(path[0], parameters)))
+
+
+def _warn(text: str, users: list, name: str) -> None:
+    line = _line([code for code, _ in users], name)
+    if line is None:
+        warnings.warn(text, SideEffectWarning, stacklevel=5)
+    else:
+        warnings.warn_explicit(text, SideEffectWarning, *line)
 
 
 def _how(change: Change) -> str | None:

@@ -21,7 +21,15 @@ from ..core.box import BOXED
 from ..core.dtypes import default_float
 from ..core.settings import Settings, current
 from ..graph.graph import Graph
-from .arguments import Quick, Taken, difference, lengthened, settings_key, take_apart
+from .arguments import (
+    Quick,
+    Taken,
+    difference,
+    lengthened,
+    positional_names,
+    settings_key,
+    take_apart,
+)
 from .draw import Traced
 from .effects import Before
 from .program import Program
@@ -142,7 +150,7 @@ class Compiled:
         self._options = static_argnums, static_argnames, max_variants
         self.recompilations: list[str] = []
         self._static = _static_names(f, static_argnums, static_argnames)
-        self._parameters = _positional_names(f)
+        self._parameters = positional_names(f)
         self._variants: dict[tuple, list[Program]] = {}
         self._made: list[Made] = []  # the programs in the order they came
         self._latest: tuple[tuple, Program] | None = None
@@ -293,16 +301,6 @@ class _Bound:
 
     def __getattr__(self, name: str):
         return getattr(self._compiled, name)
-
-
-def _positional_names(f: Callable) -> tuple[str, ...]:
-    """The names of the parameters that can be given by position, in order."""
-    try:
-        parameters = signature(f).parameters.values()
-    except ValueError:  # of a builtin nobody knows the names
-        return ()
-    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
-    return tuple([p.name for p in parameters if p.kind in positional])
 
 
 def _static_names(f: Callable, numbers, names) -> frozenset:

@@ -22,12 +22,14 @@ class Call:
 
     arrays   positions of those that came as another library's arrays
     objects  what else is among the arguments, and a program is made for
+    containers  the lists, dicts, tuples and deques among them
     """
 
     tensors: list
     numbers: list
     arrays: Sequence[int] = ()
     objects: Sequence[Any] = ()
+    containers: Sequence[Any] = ()
 
 
 class Now:

@@ -16,6 +16,7 @@ from ..graph.graph import Graph
 from .arguments import is_flat
 from .derivative import Derivative
 from .draws import Reserved
+from .fresh import Original
 from .gradients import Gradients, Replaced
 from .guards import hooks_of
 from .places import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
@@ -396,6 +397,16 @@ def returned_tensor(position: int, node) -> Returned:
 def returned_argument(place: Argument) -> Returned:
     """An argument that the function gives back."""
     return Returned(lambda call, raws: call.tensors[place.position])
+
+
+def returned_container(position: int) -> Returned:
+    """A container among the arguments that the function gives back."""
+    return Returned(lambda call, raws: call.containers[position])
+
+
+def returned_copy(original: Original, position: int) -> Returned:
+    """An object that the function has made, anew at each call."""
+    return Returned(lambda call, raws: original.take(call, position))
 
 
 def returned_object(x) -> Returned:

@@ -65,7 +65,7 @@ def report(name: str, most: int, programs: Sequence[Made], parameters, verbose: 
 
 def _arguments(key: tuple, parameters: tuple[str, ...]) -> str:
     """The kinds of the arguments that a program is for."""
-    (names, structure, static, _), kinds = key[0], key[1]
+    (names, structure, static, *_), kinds = key[0], key[1]
     told = []
     for path, kind in zip(structure.paths(), kinds, strict=True):
         first, *rest = path

@@ -1,7 +1,7 @@
 """Taking apart what a compiled function returns, and putting it together again at each call."""
 
 from collections import Counter, OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from types import CellType, FunctionType, MethodType, ModuleType
@@ -11,7 +11,8 @@ import optree
 
 from .. import errors
 from ..core.value import TENSORS
-from .arguments import is_whole
+from .containers import CONTAINERS, is_whole
+from .fresh import Made
 from .host import Host
 
 Build = Callable[[list], Any]
@@ -23,8 +24,8 @@ class Opened:
     leaves  of all of it
     """
 
-    def __init__(self, structure, tops: list, holding: set[int]):
-        self.structure, self.holding = structure, holding
+    def __init__(self, structure, tops: list, holding: set[int], ends: Callable[[Any], bool]):
+        self.structure, self.holding, self._ends = structure, holding, ends
         self.leaves: list = []
         self._known: dict[int, Place] = {}
         self._tops = [self._place(x) for x in tops]
@@ -38,7 +39,7 @@ class Opened:
             return Place(len(self.leaves) - 1)
         parts: Any = found[0]
         build = found[1]
-        tops, structure = optree.tree_flatten(parts, is_leaf=is_whole)
+        tops, structure = optree.tree_flatten(parts, is_leaf=self._ends)
         made = Place(0, build, structure, [self._place(part) for part in tops])
         self._known[id(x)] = made
         return made
@@ -68,49 +69,72 @@ class Place:
         return built[id(self)]
 
 
-def flatten(name: str, out, own: Callable[[Any], bool]) -> tuple[list, Any]:
+def flatten(
+    name: str, out, own: Callable[[Any], bool], made: Made, given: Container[int]
+) -> tuple[list, Any]:
     """The leaves of what a function returns, and what has `unflatten` for others like them.
 
-    own  whether a tensor is made at each call; an object without such tensors is a leaf
+    own    whether a tensor is made at each call; an object without such tensors is a leaf
+    made   the objects that the function has made for its result
+    given  by identity, the containers that stand for the caller's
     """
-    leaves, structure = optree.tree_flatten(out, is_leaf=is_whole)
-    odd = [x for x in leaves if x.__class__ not in TENSORS and x.__class__ not in _PLAIN]
-    holding: set[int] = set()
-    for x in odd:
-        _search(name, x, own, holding, ())
-    if not holding:
+
+    search = _Search(name, own, given)
+
+    def ends(x) -> bool:
+        """Whether the tree ends here: what was there before stays the very object."""
+        if is_whole(x) or id(x) in given or id(x) in made.shared:
+            return True
+        if id(x) in made.fresh or not isinstance(x, CONTAINERS):
+            return False
+        return not search.finds(x)
+
+    leaves, structure = optree.tree_flatten(out, is_leaf=ends)
+    for x in leaves:
+        search.finds(x)
+    if not any([id(x) in search.holding for x in leaves]):
         return leaves, structure
-    tree = Opened(structure, leaves, holding)
+    tree = Opened(structure, leaves, search.holding, ends)
     return tree.leaves, tree
 
 
 # What optree takes apart, as far as it matters here.
 _OPEN = frozenset((dict, list, tuple, OrderedDict, defaultdict, deque))
-_PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None), Host))
+PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None), Host))
 
 
-def _search(name: str, x, own: Callable, holding: set[int], above: tuple[int, ...]) -> bool:
-    """Whether values of the program are in an object; what can be opened is noted in `holding`."""
-    if x.__class__ in TENSORS:
-        return own(x)
-    if type(x) is Host:
+class _Search:
+    """Looks for values of the program in objects; what must be opened for them is `holding`."""
+
+    def __init__(self, name: str, own: Callable[[Any], bool], given: Container[int]):
+        self._name, self._own, self._given = name, own, given
+        self.holding: set[int] = set()
+
+    def finds(self, x, above: tuple[int, ...] = ()) -> bool:
+        """Whether values of the program are in an object."""
+        if x.__class__ in TENSORS:
+            return self._own(x)
+        if type(x) is Host:
+            return True
+        if x.__class__ in PLAIN or isinstance(x, type | ModuleType) or hasattr(type(x), "parts"):
+            return False
+        if id(x) in above:
+            return False  # found already
+        inside, above = list(_held(x)), (*above, id(x))
+        if not any([self.finds(v, above) for v in inside]):
+            return False
+        if id(x) not in self._given:
+            self._open(x, any([v is x for v in inside]))
         return True
-    if x.__class__ in _PLAIN or isinstance(x, type | ModuleType) or hasattr(x.__class__, "parts"):
-        return False
-    if id(x) in above:
-        return False  # found already
-    inside, above = list(_held(x)), (*above, id(x))
-    if not any([_search(name, v, own, holding, above) for v in inside]):
-        return False
-    itself = any([v is x for v in inside])
-    if type(x) not in _OPEN and (itself or _parts(x) is None):
-        raise errors.StagingError(
-            f"compile: {name} returns a {type(x).__name__} that holds values of the program, and "
-            "nobody knows how to make such an object anew at each call; return the tensors in a "
-            "tuple, a list, a dict or a dataclass, and make the object outside"
-        )
-    holding.add(id(x))
-    return True
+
+    def _open(self, x, itself: bool) -> None:
+        if type(x) not in _OPEN and (itself or _parts(x) is None):
+            raise errors.StagingError(
+                f"compile: {self._name} returns a {type(x).__name__} that holds values of the "
+                "program, and nobody knows how to make such an object anew at each call; return "
+                "the tensors in a tuple, a list, a dict or a dataclass, and make the object outside"
+            )
+        self.holding.add(id(x))
 
 
 def _held(x) -> Iterator[Any]:
@@ -157,8 +181,10 @@ def _parts(x) -> tuple[list, Build] | None:
     The attributes of an object of a class that is made in one of these ways go with it.
     """
     cls = type(x)
-    if cls in _OPEN or isinstance(x, type) or is_whole(x):
+    if isinstance(x, type) or is_whole(x):
         return None
+    if cls is deque:
+        return list(x), partial(deque, maxlen=x.maxlen)
     if cls in (set, frozenset):
         return list(x), cls
     make, items = _container(x)

@@ -11,12 +11,17 @@ import numpy as np
 from .. import errors
 from ..core.box import Level
 from ..core.node import Leaf, Node, Severed
+from ..core.op import TABLE
+from ..core.recording import kept, record
 from ..core.settings import changed
 from ..core.value import GROUND, TENSORS, aval_of, wrap
 from ..graph.staged import Staged, leaked, refreshed
 from .arguments import NUMBER, SAME, SEVERED, TENSOR, Taken
 from .capture import Capture, Draws, gradient_node
+from .containers import Copies
 from .derivative import derived
+from .effects import report_copies
+from .fresh import Made, Original
 from .gradients import Replaced
 from .host import Host
 from .places import Argument, Call, Captured, Changeable, Now, Slot
@@ -25,13 +30,15 @@ from .program import (
     Returned,
     rebuilder,
     returned_argument,
+    returned_container,
+    returned_copy,
     returned_number,
     returned_object,
     returned_tensor,
 )
 from .reads.frames import watched_frames
 from .reads.watch import Watch
-from .results import flatten
+from .results import PLAIN, flatten
 from .severed import at_call, mark_argument
 
 
@@ -47,15 +54,17 @@ def trace(name: str, f: Callable, taken: Taken, exact: bool = False) -> Program:
     try:
         with changed(staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None):
             leaves, arguments = _entered(capture, taken, exact)
-            args, kwargs = taken.rebuild(leaves)
+            copies = Copies(leaves)
+            args, kwargs = taken.rebuild(copies)
             with watched_frames(name) as ran:
                 capture.reads = ran
-                out = f(*args, **kwargs)
-            program = _finished(capture, out, arguments, taken)
+                box = [f(*args, **kwargs)]
+            program = _finished(capture, box, arguments, copies)
     finally:
         capture.closed = True
     if ran.asks_types and taken.call.numbers and not exact:
         return trace(name, f, taken, exact=True)
+    report_copies(name, f, copies, ran.user)
     program.watch = Watch(ran, program.found(), f, taken.statics)
     return program
 
@@ -74,8 +83,17 @@ class _Argument:
             capture.leaves[leaf] = position
             if tracking == "computed":
                 capture.computed.add(leaf)
+                self.tensor._node = _before(leaf, self.place.staged, x._node)
         self.leaf = self.tensor._node
         capture.arguments[id(x)] = (x, self)
+
+
+def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
+    """What a computed argument comes with: it is no leaf to the function, as it is none outside."""
+    row = TABLE["alias"]
+    node = record(row, staged, (leaf,), kept(row, (leaf,), staged, [staged], ()), ())
+    node.code, node.lasti = outside.code, outside.lasti
+    return node
 
 
 def _entered(capture: Capture, taken: Taken, exact: bool) -> tuple[list, list[_Argument]]:
@@ -113,11 +131,14 @@ class _Outputs:
         return len(self.graph.outputs) - 1
 
 
-def _finished(capture: Capture, out, arguments: list[_Argument], taken: Taken) -> Program:
-    outputs = _Outputs(capture)
-    leaves, structure = flatten(capture.name, out, capture.makes)
+def _finished(capture: Capture, box: list, arguments: list[_Argument], copies: Copies) -> Program:
+    outputs, fresh, given = _Outputs(capture), Made(box, capture.raws), copies.unchanged()
+    leaves, structure = flatten(capture.name, box[0], capture.makes, fresh, given)
     which, leaves = _each_once(leaves)
-    made = [_returned(capture, outputs, leaf, arguments) for leaf in leaves]
+    objects = _objects(capture, leaves, fresh, given)
+    made = [
+        objects.get(id(leaf)) or _returned(capture, outputs, leaf, arguments) for leaf in leaves
+    ]
     writes = _changed_places(capture, outputs)
     writes += _changed_arguments(capture, outputs, arguments)
     replaced = _changed_gradients(capture, outputs)
@@ -151,15 +172,27 @@ def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:
 
 
 def _each_once(leaves: list) -> tuple[list[int], list]:
-    """Where each leaf is among those that differ: a tensor that is returned twice is one."""
+    """Where each leaf is among those that differ: an object that is returned twice is one."""
     known: dict[int, int] = {}
     which, once = [], []
     for x in leaves:
-        if x.__class__ not in TENSORS or id(x) not in known:
+        if x.__class__ in PLAIN or id(x) not in known:
             known[id(x)] = len(once)
             once.append(x)
         which.append(known[id(x)])
     return which, once
+
+
+def _objects(
+    capture: Capture, leaves: list, made: Made, given: dict[int, int]
+) -> dict[int, Returned]:
+    """By identity, the leaves that are the caller's containers, and those that are copied."""
+    own = [x for x in leaves if x.__class__ not in TENSORS and id(x) in made.fresh]
+    own = [x for x in own if not (type(x) is Host or isgenerator(x) or iscoroutine(x))]
+    own = [x for x in own if not hasattr(x.__class__, "parts")]
+    original = Original(capture.name, own, made, given)
+    returned = {id(x): returned_copy(original, k) for k, x in enumerate(own)}
+    return returned | {k: returned_container(at) for k, at in given.items()}
 
 
 def _returned(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]) -> Returned:
@@ -258,6 +291,8 @@ def _check_node(p) -> None:
 def _changed_arguments(capture: Capture, outputs: _Outputs, arguments: list[_Argument]) -> list:
     writes = []
     for a in arguments:
+        if a.leaf.__class__ is Node and a.leaf.extra is not None and a.leaf.extra.retains:
+            capture.after.append(partial(_retain_gradient, capture.now, a.place.position))
         own = a.tensor._data
         a.place.staged, a.place.node = refreshed(own), a.tensor._node
         if not a.place.changed:
@@ -273,6 +308,10 @@ def _changed_arguments(capture: Capture, outputs: _Outputs, arguments: list[_Arg
 def _mark(now: Now, place: Argument) -> None:
     """What an argument was given is computed from a gradient without its graph."""
     now.call.tensors[place.position]._node = at_call(place.node, now.call)
+
+
+def _retain_gradient(now: Now, position: int) -> None:
+    now.call.tensors[position].retain_grad()
 
 
 def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[Replaced]:

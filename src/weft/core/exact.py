@@ -4,6 +4,7 @@ What is kept for static values (plans, programs, equations that were computed) i
 these, since another type or another sign of zero may give another result.
 """
 
+from dataclasses import fields, is_dataclass
 from struct import Struct
 from typing import Any
 
@@ -13,7 +14,7 @@ _bits = Struct("d").pack
 
 
 def exact(x: Any) -> Any:
-    """x as a key of its type and bits, in tuples, lists and slices too.
+    """x as a key of its type and bits, in tuples, lists, slices, frozensets and dataclasses too.
 
     >>> exact((1, 0.0)) == exact((True, 0.0)), exact(0.0) == exact(-0.0)
     (False, False)
@@ -35,7 +36,34 @@ def exact(x: Any) -> Any:
         return kind, *[exact(v) for v in x]
     if kind is slice:
         return kind, exact(x.start), exact(x.stop), exact(x.step)
+    return _exact_object(kind, x)
+
+
+def _exact_object(kind: type, x: Any) -> Any:
+    if kind is frozenset:
+        return kind, frozenset([exact(v) for v in x])
+    if kind.__hash__ is object.__hash__ and kind.__eq__ is not object.__eq__:
+        return Same(x)  # a tensor: its == compares elements
+    if kind.__hash__ is not object.__hash__ and is_dataclass(kind):
+        counting = [f.compare if f.hash is None else f.hash for f in fields(kind)]
+        named = [f.name for f, counts in zip(fields(kind), counting, strict=True) if counts]
+        return kind, *[exact(getattr(x, name)) for name in named]
     return kind, x
+
+
+class Same:
+    """An object as a key by its identity."""
+
+    __slots__ = ("_held",)
+
+    def __init__(self, held: Any):
+        self._held = held
+
+    def __eq__(self, other) -> bool:
+        return other.__class__ is Same and other._held is self._held
+
+    def __hash__(self) -> int:
+        return id(self._held)
 
 
 class Exact:

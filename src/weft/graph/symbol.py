@@ -109,10 +109,15 @@ class Symbol(Box):
 
     @property
     def _is_stopped(self) -> bool:
-        """Whether no derivative goes through this value; one of late equations is found soon."""
-        made = (e for e in reversed(self.trace.equations) if self.index in e.outputs)
-        equation = next(made, None)
-        return equation is not None and equation.op is TABLE["detach"]
+        """Whether no derivative goes through this value: it comes of what is detached or fixed."""
+        behind = {self.index}
+        for e in reversed(self.trace.equations):
+            if behind.isdisjoint(e.outputs):
+                continue
+            behind.difference_update(e.outputs)
+            if e.op is not TABLE["detach"] and e.op.rule is not None:
+                behind.update([i for i in e.inputs if i.__class__ is not Literal])
+        return behind.issubset(self.trace.constants)
 
 
 def _alike(op: Op, level: float, operands: list) -> list:

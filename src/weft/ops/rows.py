@@ -36,6 +36,8 @@ def elementwise_shape(name: str, floating: bool, out: str = "same", integral: bo
         avals = [a for a in args if isinstance(a, Aval)]
         shape = broadcast(name, *(a.shape for a in avals))
         arrays = [a for a in avals if a.device is not None] or avals
+        if out == "bool":
+            return Aval(shape, dtypes.bool_, arrays[0].device)
         dtype = dtypes.promote_all(a.dtype for a in arrays)
         for a in avals:  # an aval without a device is a Python scalar's
             if a.device is None and dtypes.rank(a.dtype) > dtypes.rank(dtype):
@@ -44,9 +46,7 @@ def elementwise_shape(name: str, floating: bool, out: str = "same", integral: bo
             dtype = dtypes.default_float()
         elif integral and dtype is dtypes.bool_:
             dtype = dtypes.int8
-        if out == "bool":
-            dtype = dtypes.bool_
-        elif out == "real":
+        if out == "real":
             dtype = dtypes.to_real(dtype)
         return Aval(shape, dtype, arrays[0].device)
 

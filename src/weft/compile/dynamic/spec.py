@@ -165,7 +165,7 @@ def resized(taken: Taken, sizes: Sizes, length: int) -> Taken:
             kind = (TENSOR, tensors[count].shape, *kind[2:])
             count += 1
         kinds.append(kind)
-    new = Call(tensors, call.numbers, call.arrays, call.objects)
+    new = Call(tensors, call.numbers, call.arrays, call.objects, call.containers)
     return Taken(new, tuple(kinds), taken.rebuild, taken.structure, taken.leaves, taken.statics)
 
 
