@@ -4,7 +4,16 @@ While a function is compiled its float arguments are no floats (`compile.host`).
 goes, the program does what eager mode does, for the number of the first call and for others.
 """
 
+import array
+import ctypes
+import datetime
+import decimal
+import fractions
 import inspect
+import json
+import math
+import statistics
+import struct
 
 import numpy as np
 import pytest
@@ -365,8 +374,8 @@ BINARY = [
 def test_functions_of_an_array_and_a_number_are_those_of_numpy(name):
     """Every ufunc of two arguments, on both sides of an array; or an error of ours."""
     ufunc = getattr(np, name)
-    for array in (np.array([0.5, 2.0]), np.array([0.5, 2.0], np.float32), np.array([1, 3])):
-        for f in (lambda s, a=array: ufunc(a, s), lambda s, a=array: ufunc(s, a)):
+    for a in (np.array([0.5, 2.0]), np.array([0.5, 2.0], np.float32), np.array([1, 3])):
+        for f in (lambda s, a=a: ufunc(a, s), lambda s, a=a: ufunc(s, a)):
             for s in (1.5, 0.25):
                 try:
                     want = f(s)
@@ -380,3 +389,36 @@ def test_functions_of_an_array_and_a_number_are_those_of_numpy(name):
                     np.testing.assert_allclose(found.numpy(), want, rtol=1e-6, err_msg=name)
                 else:
                     np.testing.assert_array_equal(found.numpy() != 0, want)
+
+
+TAKING = {
+    "divmod": lambda s: divmod(s, 0.7)[0],
+    "np.round": lambda s: np.round(s, 1),
+    "Decimal": lambda s: float(decimal.Decimal(s) / 4),
+    "json": lambda s: float(json.dumps(s)),
+    "statistics": lambda s: statistics.mean([s, 1.0]),
+    "struct": lambda s: struct.unpack("d", struct.pack("d", s))[0],
+    "array": lambda s: array.array("d", [s])[0],
+    "ctypes": lambda s: ctypes.c_double(s).value,
+    "fractions": lambda s: float(fractions.Fraction(s) * 2),
+    "datetime": lambda s: datetime.timedelta(seconds=s).total_seconds(),
+    "format": lambda s: float(f"{s:.3f}"),
+    "percent": lambda s: float("%.3f" % s),
+    "hex": lambda s: float.fromhex(float.hex(s)),
+    "fsum": lambda s: math.fsum([s, 1.0]),
+    "numpy's scalar": lambda s: np.float32(s),
+}
+
+
+@pytest.mark.parametrize("name", TAKING)
+def test_functions_that_take_only_numbers_get_the_value(name):
+    """Python's library: what is not right at each value is refused by an error of ours."""
+    compiled = wf.compile(lambda x, s: x * TAKING[name](s), max_variants=9)
+    for s in (1.5, 2.25, 1.5, -3.0, 2.25):
+        x = wf.ones(2, dtype="float64")
+        np.testing.assert_allclose(compiled(x, s).numpy(), (x * TAKING[name](s)).numpy(), rtol=1e-6)
+
+
+def test_an_error_of_the_function_is_its_own():
+    with pytest.raises(TypeError, match="unsupported operand"):
+        wf.compile(lambda x, s: x * (s + "a"))(wf.ones(2), 1.5)

@@ -42,8 +42,22 @@ from .results import PLAIN, flatten
 from .severed import at_call, mark_argument
 
 
-def trace(name: str, f: Callable, taken: Taken, exact: bool = False) -> Program:
+def trace(name: str, f: Callable, taken: Taken) -> Program:
     """The program of f for calls like this one. Nothing outside is changed.
+
+    Where functions that are not written in Python refuse what stands for a number of each call, the
+    program is made for the values of the numbers.
+    """
+    try:
+        return _traced(name, f, taken, exact=False)
+    except TypeError as e:
+        if not taken.call.numbers or isinstance(e, errors.WeftError):
+            raise
+    return _traced(name, f, taken, exact=True)
+
+
+def _traced(name: str, f: Callable, taken: Taken, exact: bool) -> Program:
+    """The program of f.
 
     exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
            what stands for a number of each call
@@ -63,7 +77,7 @@ def trace(name: str, f: Callable, taken: Taken, exact: bool = False) -> Program:
     finally:
         capture.closed = True
     if ran.asks_types and taken.call.numbers and not exact:
-        return trace(name, f, taken, exact=True)
+        return _traced(name, f, taken, exact=True)
     report_copies(name, f, copies, ran.user)
     program.watch = Watch(ran, program.found(), f, taken.statics)
     return program
