@@ -9,12 +9,17 @@ from ..core import dtypes
 from ..core.aval import integer_in
 from ..ops import fft as _rows
 from .arguments import boxed
+from .keywords import signature_of, unexpected_keyword
 from .make import asarray, number
 
 
 def _public(row):
+    known = frozenset(signature_of(row).parameters)
+
     @wraps(row)
     def function(x, /, *args, **options):
+        if options and not known.issuperset(options):
+            raise unexpected_keyword(row, options)
         return row(boxed(x), *args, **options)
 
     return function

@@ -1,6 +1,6 @@
 """Public linear algebra: `wf.linalg`, under the Array API's and NumPy's names."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from .. import errors
 from ..core.aval import integer_in
@@ -9,6 +9,7 @@ from ..ops import contract, determinant, factor, matrix_functions, spectral
 from ..ops import linalg as _linalg
 from .arguments import axes_of, boxed
 from .elementwise import where as _where
+from .keywords import checks_keywords, unexpected_keyword
 from .manipulation import diagonal as _diagonal
 from .manipulation import matrix_transpose as matrix_transpose
 from .manipulation import moveaxis
@@ -80,6 +81,7 @@ def einsum(subscripts: str, /, *operands):
     return contract.einsum(subscripts, *map(boxed, operands))
 
 
+@checks_keywords
 def tensordot(a, b, /, *, axes=2):
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
     if isinstance(axes, str) or axes is None:
@@ -107,6 +109,7 @@ def vdot(a, b, /):
     return contract.vdot(boxed(a), boxed(b))
 
 
+@checks_keywords
 def vecdot(a, b, /, *, axis: int = -1):
     """Σ conj(aᵢ)·bᵢ along an axis."""
     return contract.vecdot(boxed(a), boxed(b), axis)
@@ -117,6 +120,7 @@ def kron(a, b, /):
     return contract.kron(boxed(a), boxed(b))
 
 
+@checks_keywords
 def cross(a, b, /, *, axis: int = -1):
     """The cross product of vectors in three dimensions."""
     return contract.cross(boxed(a), boxed(b), axis)
@@ -130,13 +134,17 @@ def multi_dot(arrays, /):
     return einsum(f"{terms}->{letters[0]}{letters[n]}", *arrays)
 
 
-def trace(x, /, *, offset: int = 0, dtype=None):
+def trace(x, /, *, offset: int = 0, dtype=None, **unknown: Never):
     """The sum of a diagonal over the last two axes."""
+    if unknown:
+        raise unexpected_keyword(trace, unknown)
     return _diagonal(x, offset=offset, axis1=-2, axis2=-1).sum(axis=-1, dtype=dtype)
 
 
-def diagonal(x, /, *, offset: int = 0):
+def diagonal(x, /, *, offset: int = 0, **unknown: Never):
     """The diagonals of the last two axes."""
+    if unknown:
+        raise unexpected_keyword(diagonal, unknown)
     return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
 
@@ -266,8 +274,10 @@ def matrix_power(x, n: int, /):
     return _linalg.matrix_power(boxed(x), integer_in("matrix_power", "n", n))
 
 
-def matrix_norm(x, /, *, keepdims: bool = False, ord="fro"):
+def matrix_norm(x, /, *, keepdims: bool = False, ord="fro", **unknown: Never):
     """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
+    if unknown:
+        raise unexpected_keyword(matrix_norm, unknown)
     return _linalg.matrix_norm(boxed(x), ord, keepdims)
 
 
@@ -281,13 +291,17 @@ def cond(x, /, *, ord=None):
     return _linalg.cond(boxed(x), ord)
 
 
-def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2):
+def vector_norm(x, /, *, axis=None, keepdims: bool = False, ord=2, **unknown: Never):
     """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
+    if unknown:
+        raise unexpected_keyword(vector_norm, unknown)
     return _norm(x, ord, axis, keepdims=keepdims)
 
 
-def norm(x, /, ord=None, axis=None, *, keepdims: bool = False):
+def norm(x, /, ord=None, axis=None, *, keepdims: bool = False, **unknown: Never):
     """NumPy's norm: of a vector, or of a matrix over a pair of axes."""
+    if unknown:
+        raise unexpected_keyword(norm, unknown)
     x = boxed(x)
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)

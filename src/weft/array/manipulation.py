@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from math import prod
+from typing import Never
 
 import numpy as np
 
@@ -9,6 +10,7 @@ from .. import errors
 from ..core.aval import axes_in, broadcast, integer_in
 from ..ops import arrange, structural
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .keywords import checks_keywords, unexpected_keyword
 
 
 def _shape_from(x, shape) -> tuple[int, ...]:
@@ -44,13 +46,17 @@ def reshape(x, /, shape, *more, copy: bool | None = None):
     return structural.copy(out) if copy else out
 
 
-def flatten(x, /):
+def flatten(x, /, **unknown: Never):
     """x in one dimension."""
+    if unknown:
+        raise unexpected_keyword(flatten, unknown)
     return reshape(x, (-1,))
 
 
-def permute_dims(x, /, axes=None, *more):
+def permute_dims(x, /, axes=None, *more, **unknown: Never):
     """x with its axes in another order (None: reversed)."""
+    if unknown:
+        raise unexpected_keyword(permute_dims, unknown)
     x = boxed(x)
     if more:
         axes = (axes, *more)
@@ -62,8 +68,10 @@ def permute_dims(x, /, axes=None, *more):
 _REVERSED = [tuple(reversed(range(n))) for n in range(65)]
 
 
-def transpose(x, /, axes=None, *more):
+def transpose(x, /, axes=None, *more, **unknown: Never):
     """x with its axes in another order (None: reversed), as in NumPy: `x.transpose(1, 0, 2)`."""
+    if unknown:
+        raise unexpected_keyword(transpose, unknown)
     if more:
         _refuse_exchange(boxed(x), (axes, *more))
     return permute_dims(x, axes, *more)
@@ -108,16 +116,20 @@ def swapaxes(x, a: int, b: int, /):
     return structural.swapaxes(x, axis_of("swapaxes", x, a), axis_of("swapaxes", x, b))
 
 
-def squeeze(x, /, axis=None):
+def squeeze(x, /, axis=None, **unknown: Never):
     """x without axes of length 1 (None: all of them)."""
+    if unknown:
+        raise unexpected_keyword(squeeze, unknown)
     x = boxed(x)
     if axis is None:
         axis = tuple(i for i, n in enumerate(x.shape) if n == 1)
     return structural.squeeze(x, axes_of("squeeze", x, axis))
 
 
-def expand_dims(x, /, axis=0):
+def expand_dims(x, /, axis=0, **unknown: Never):
     """x with a new axis of length 1."""
+    if unknown:
+        raise unexpected_keyword(expand_dims, unknown)
     x = boxed(x)
     named = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     return structural.expand_dims(x, axes_in("expand_dims", named, x.ndim + len(named)))
@@ -145,12 +157,15 @@ def broadcast_arrays(*arrays) -> tuple:
     return tuple([structural.broadcast_to(b, shape) for b in boxes])
 
 
-def flip(x, /, *, axis=None):
+def flip(x, /, *, axis=None, **unknown: Never):
     """x with the order along `axis` reversed (None: all axes)."""
+    if unknown:
+        raise unexpected_keyword(flip, unknown)
     x = boxed(x)
     return structural.flip(x, axes_of("flip", x, axis))
 
 
+@checks_keywords
 def roll(x, /, shift, *, axis=None):
     """x shifted around along `axis` (None: as if flattened)."""
     x = boxed(x)
@@ -177,27 +192,34 @@ def _several(name: str, arrays) -> list:
     return boxes
 
 
-def concat(arrays, /, *, axis: int | None = 0):
+def concat(arrays, /, *, axis: int | None = 0, **unknown: Never):
     """Tensors one after the other along an axis (None: flattened first)."""
+    if unknown:
+        raise unexpected_keyword(concat, unknown)
     boxes = _several("concat", arrays)
     if axis is None:
         boxes, axis = [reshape(b, (-1,)) for b in boxes], 0
     return structural.concat(boxes, axis_of("concat", boxes[0], axis))
 
 
-def stack(arrays, /, *, axis: int = 0):
+def stack(arrays, /, *, axis: int = 0, **unknown: Never):
     """Tensors of one shape along a new axis."""
+    if unknown:
+        raise unexpected_keyword(stack, unknown)
     boxes = _several("stack", arrays)
     return structural.stack(boxes, axis_of("stack", boxes[0], axis, extra=1))
 
 
-def unstack(x, /, *, axis: int = 0) -> tuple:
+def unstack(x, /, *, axis: int = 0, **unknown: Never) -> tuple:
     """The slices of x along an axis."""
+    if unknown:
+        raise unexpected_keyword(unstack, unknown)
     x = boxed(x)
     return structural.unstack(x, axis_of("unstack", x, axis))
 
 
-def split(x, sections, /, axis: int = 0) -> tuple:
+@checks_keywords
+def split(x, /, sections, axis: int = 0) -> tuple:
     """x in equal parts (an integer), or cut at positions (a sequence)."""
     x = boxed(x)
     k = axis_of("split", x, axis)
@@ -213,7 +235,8 @@ def split(x, sections, /, axis: int = 0) -> tuple:
     return structural.split(x, tuple([integer_in("split", "position", s) for s in sections]), k)
 
 
-def chunk(x, chunks: int, /, axis: int = 0) -> tuple:
+@checks_keywords
+def chunk(x, /, chunks: int, axis: int = 0) -> tuple:
     """x in at most `chunks` parts of one length, the last of which may be shorter."""
     x = boxed(x)
     if integer_in("chunk", "chunks", chunks) < 1:
@@ -234,7 +257,8 @@ def _count(name: str, value) -> int:
     return n
 
 
-def repeat(x, repeats, /, *, axis: int | None = None):
+@checks_keywords
+def repeat(x, /, repeats, *, axis: int | None = None):
     """Each element repeated along `axis` (None: of the flattened tensor)."""
     x, k = flat_or_axis("repeat", boxed(x), axis)
     counts = boxed(repeats)
@@ -248,38 +272,51 @@ def meshgrid(*arrays, indexing: str = "xy") -> tuple:
     return tuple(arrange.meshgrid([boxed(a) for a in arrays], indexing))
 
 
-def diag(x, /, offset: int = 0):
+def diag(x, /, offset: int = 0, **unknown: Never):
     """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
+    if unknown:
+        raise unexpected_keyword(diag, unknown)
     return arrange.diag(boxed(x), integer_in("diag", "offset", offset))
 
 
-def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1):
+def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, **unknown: Never):
     """The diagonals over two axes, along a new last axis."""
+    if unknown:
+        raise unexpected_keyword(diagonal, unknown)
     x = boxed(x)
     return arrange.diagonal(x, offset, *axes_of("diagonal", x, (axis1, axis2)))
 
 
-def diagflat(x, /, offset: int = 0):
+def diagflat(x, /, offset: int = 0, **unknown: Never):
     """The matrix with all elements of x on a diagonal."""
+    if unknown:
+        raise unexpected_keyword(diagflat, unknown)
     return arrange.diagflat(boxed(x), integer_in("diagflat", "offset", offset))
 
 
-def diag_embed(x, /, offset: int = 0):
+def diag_embed(x, /, offset: int = 0, **unknown: Never):
     """Matrices with the last axis of x on a diagonal."""
+    if unknown:
+        raise unexpected_keyword(diag_embed, unknown)
     return arrange.diag_embed(boxed(x), offset)
 
 
-def tril(x, /, *, k: int = 0):
+def tril(x, /, *, k: int = 0, **unknown: Never):
     """x with zeros above the k-th diagonal."""
+    if unknown:
+        raise unexpected_keyword(tril, unknown)
     return arrange.tril(boxed(x), integer_in("tril", "k", k))
 
 
-def triu(x, /, *, k: int = 0):
+def triu(x, /, *, k: int = 0, **unknown: Never):
     """x with zeros below the k-th diagonal."""
+    if unknown:
+        raise unexpected_keyword(triu, unknown)
     return arrange.triu(boxed(x), integer_in("triu", "k", k))
 
 
-def sliding_window(x, size: int, /, *, step: int = 1, axis: int = -1):
+@checks_keywords
+def sliding_window(x, /, size: int, *, step: int = 1, axis: int = -1):
     """Overlapping windows along `axis`: their number in its place, their length at the end."""
     x = boxed(x)
     size, step = (integer_in("sliding_window", k, v) for k, v in (("size", size), ("step", step)))

@@ -1,5 +1,7 @@
 """The public names: functions gathered by name, and methods given to Tensor."""
 
+from typing import Never
+
 from ..core import dtypes
 from ..ops import complex_, structural
 from . import (
@@ -23,6 +25,7 @@ from . import (
     spellings,
 )
 from .arguments import axes_of, axis_of
+from .keywords import checks_keywords, unexpected_keyword
 from .tensor import Tensor
 
 
@@ -94,20 +97,25 @@ def _adjoint(self):
     return complex_.conj(manipulation.matrix_transpose(self))
 
 
+@checks_keywords
 def sum_dim(self, axis: int, keepdims: bool = False):
     """The sum along one axis."""
     return structural.sum_(self, (axis_of("sum_dim", self, axis),), keepdims)
 
 
-def sum_method(self, axis=None, keepdims: bool = False, *, dtype=None):
+def sum_method(self, axis=None, keepdims: bool = False, *, dtype=None, **unknown: Never):
     """`wf.sum`, with keepdims also by position."""
+    if unknown:
+        raise unexpected_keyword(sum_method, unknown)
     if dtype is not None:
         return reductions.sum(self, axis, dtype=dtype, keepdims=keepdims)
     return structural.sum_(self, axes_of("sum", self, axis), keepdims)
 
 
-def mean_method(self, axis=None, keepdims: bool = False):
+def mean_method(self, axis=None, keepdims: bool = False, **unknown: Never):
     """`wf.mean`, with keepdims also by position."""
+    if unknown:
+        raise unexpected_keyword(mean_method, unknown)
     return reductions.mean(self, axis, keepdims=keepdims)
 
 

@@ -1,7 +1,6 @@
 """NumPy's functions called on tensors: the calls turned into Weft's own, with the gradient."""
 
-from functools import lru_cache
-from inspect import Parameter, Signature, signature
+from inspect import Parameter
 
 from .. import errors
 from ..backend.device import as_numpy
@@ -9,6 +8,7 @@ from ..core.box import readable
 from ..core.settings import current
 from ..core.value import GROUND, TENSORS, read
 from . import make, numpy_names
+from .keywords import signature_of
 
 # Filled by the namespace: public functions under NumPy's names, `linalg.` and `fft.` included.
 FUNCTIONS: dict[str, object] = {}
@@ -38,6 +38,7 @@ _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "min
 _ACCUMULATE |= {"logaddexp": "logcumsumexp"}
 _RENAMED = {"concatenate": "concat", "transpose": "permute_dims"}
 _ARGUMENTS = {"a_min": "min", "a_max": "max", "ddof": "correction", "rcond": "rtol"}
+_ARGUMENTS |= {"indices_or_sections": "sections"}
 # Say how NumPy is to compute, or what kind of array to make: nothing about the result's values.
 _WITHOUT_EFFECT = {"assume_unique", "casting", "kind", "optimize", "overwrite_input", "subok"}
 # Weft's functions of these names do something else.
@@ -67,7 +68,7 @@ def ufunc(self, function, method: str, *inputs, out=None, **options):
         if method == "at" or (out is not None and len(out) > 1):
             raise _Unsupported
         options = _understood(options)
-        if type(target) in TENSORS and "out" in _signature(_counterpart(name)).parameters:
+        if type(target) in TENSORS and "out" in signature_of(_counterpart(name)).parameters:
             return _apply(_counterpart(name), inputs, options | {"out": target})
         return _stored(_called(function, method, inputs, options), target, inputs)
     except _Unsupported:
@@ -114,7 +115,7 @@ def _called(function, method: str, inputs, options: dict):
 
 def _apply(function, inputs, options: dict):
     """Call with options that the function has; the inputs of ufuncs are its first arguments."""
-    known = _signature(function).parameters
+    known = signature_of(function).parameters
     options = {k: v for k, v in options.items() if v is not None or k == "axis"}
     if not set(options) <= set(known):
         raise _Unsupported
@@ -156,16 +157,11 @@ def function(self, func, types, args, kwargs):
     return _stored(known(*positional, **named), target, positional)
 
 
-@lru_cache(maxsize=None)
-def _signature(f) -> Signature:
-    return signature(f)
-
-
 def _translated(func, known, args, kwargs) -> tuple[list, dict, object]:
     """A call of NumPy's function as (positional, named) arguments of ours, and its `out`."""
     given = _given(func, known, args, kwargs)
     target = given.pop("out", None)
-    ours = _signature(known).parameters.values()
+    ours = signature_of(known).parameters.values()
     fixed = [p.name for p in ours if p.kind is Parameter.POSITIONAL_ONLY]
     names = {p.name for p in ours if p.kind is not Parameter.POSITIONAL_ONLY}
     if any(p.kind is Parameter.VAR_POSITIONAL for p in ours) and "*" in given:
@@ -194,10 +190,10 @@ def _given(func, known, args, kwargs) -> dict:
     `*` holds the arguments of a function that takes any number of them.
     """
     try:
-        parameters = _signature(func).parameters
-        bound = _signature(func).bind(*args, **kwargs)
+        parameters = signature_of(func).parameters
+        bound = signature_of(func).bind(*args, **kwargs)
     except ValueError:  # NumPy before 2.4 does not say the signature of functions written in C
-        return dict(zip(_signature(known).parameters, args, strict=False)) | kwargs
+        return dict(zip(signature_of(known).parameters, args, strict=False)) | kwargs
     out = {}
     for name, value in bound.arguments.items():
         kind, default = parameters[name].kind, parameters[name].default

@@ -1,11 +1,14 @@
 """Public reductions: sums, extremes, statistics, and running ones."""
 
+from typing import Never
+
 from .. import errors
 from ..core import dtypes
 from ..core.aval import integer_in
 from ..ops import cumulate, order, reduce, structural
 from ..ops.structural import sum_
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .keywords import unexpected_keyword
 from .make import full, number
 from .manipulation import concat
 
@@ -15,13 +18,15 @@ def _in(x, dtype):
     return x if dtype is None else structural.cast(x, dtypes.canonical(dtype))
 
 
-def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False):
+def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False, **unknown: Never):
     """The sum over `axis` (None: all; an integer; a tuple).
 
     >>> import weft as wf
     >>> wf.sum(wf.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
     [4.0, 6.0]
     """
+    if unknown:
+        raise unexpected_keyword(sum, unknown)
     if dtype is None:
         x = boxed(x)
         return sum_(x, axes_of("sum", x, axis), keepdims)
@@ -29,27 +34,35 @@ def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False):
     return structural.cast(sum_(x, axes_of("sum", x, axis), keepdims), dtypes.canonical(dtype))
 
 
-def prod(x, /, axis=None, *, dtype=None, keepdims: bool = False):
+def prod(x, /, axis=None, *, dtype=None, keepdims: bool = False, **unknown: Never):
     """The product over `axis`; its derivative is exact where elements are zero."""
+    if unknown:
+        raise unexpected_keyword(prod, unknown)
     x = _in(x, dtype)
     out = reduce.prod(x, axes_of("prod", x, axis), keepdims)
     return out if dtype is None else structural.cast(out, dtypes.canonical(dtype))
 
 
-def mean(x, /, axis=None, *, keepdims: bool = False):
+def mean(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """The arithmetic mean over `axis`."""
+    if unknown:
+        raise unexpected_keyword(mean, unknown)
     x = boxed(x)
     return reduce.mean(x, axes_of("mean", x, axis), keepdims)
 
 
-def max(x, /, axis=None, *, keepdims: bool = False):
+def max(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """The largest element over `axis`; equal ones share the gradient."""
+    if unknown:
+        raise unexpected_keyword(max, unknown)
     x = boxed(x)
     return reduce.amax(x, axes_of("max", x, axis), keepdims)
 
 
-def min(x, /, axis=None, *, keepdims: bool = False):
+def min(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """The smallest element over `axis`; equal ones share the gradient."""
+    if unknown:
+        raise unexpected_keyword(min, unknown)
     x = boxed(x)
     return reduce.amin(x, axes_of("min", x, axis), keepdims)
 
@@ -57,70 +70,92 @@ def min(x, /, axis=None, *, keepdims: bool = False):
 amax, amin = max, min
 
 
-def any(x, /, axis=None, *, keepdims: bool = False):
+def any(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """Whether some element over `axis` is not zero."""
+    if unknown:
+        raise unexpected_keyword(any, unknown)
     x = boxed(x)
     return reduce.any_(x, axes_of("any", x, axis), keepdims)
 
 
-def all(x, /, axis=None, *, keepdims: bool = False):
+def all(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """Whether every element over `axis` is not zero."""
+    if unknown:
+        raise unexpected_keyword(all, unknown)
     x = boxed(x)
     return reduce.all_(x, axes_of("all", x, axis), keepdims)
 
 
-def count_nonzero(x, /, axis=None, *, keepdims: bool = False):
+def count_nonzero(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """How many elements over `axis` are not zero."""
+    if unknown:
+        raise unexpected_keyword(count_nonzero, unknown)
     x = boxed(x)
     return reduce.count_nonzero(x, axes_of("count_nonzero", x, axis), keepdims)
 
 
-def argmax(x, /, axis=None, *, keepdims: bool = False):
+def argmax(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """Where the (first) largest element is."""
+    if unknown:
+        raise unexpected_keyword(argmax, unknown)
     x = boxed(x)
     return reduce.argmax(x, None if axis is None else axis_of("argmax", x, axis), keepdims)
 
 
-def argmin(x, /, axis=None, *, keepdims: bool = False):
+def argmin(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """Where the (first) smallest element is."""
+    if unknown:
+        raise unexpected_keyword(argmin, unknown)
     x = boxed(x)
     return reduce.argmin(x, None if axis is None else axis_of("argmin", x, axis), keepdims)
 
 
-def var(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False):
+def var(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False, **unknown: Never):
     """The variance over `axis`: squared deviations over (n − correction)."""
+    if unknown:
+        raise unexpected_keyword(var, unknown)
     x = boxed(x)
     return reduce.var(x, axes_of("var", x, axis), keepdims, correction)
 
 
-def std(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False):
+def std(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False, **unknown: Never):
     """The square root of `var`; where that is 0, so is the gradient."""
+    if unknown:
+        raise unexpected_keyword(std, unknown)
     x = boxed(x)
     return reduce.std(x, axes_of("std", x, axis), keepdims, correction)
 
 
-def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False):
+def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False, **unknown: Never):
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
+    if unknown:
+        raise unexpected_keyword(norm, unknown)
     x = boxed(x)
     if isinstance(ord, str | list | tuple):
         raise errors.ArgumentError(f"norm: ord {ord!r}, expected a number; see linalg.matrix_norm")
     return reduce.norm(x, axes_of("norm", x, axis), keepdims, number("norm", "ord", ord))
 
 
-def logsumexp(x, /, axis=None, *, keepdims: bool = False):
+def logsumexp(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """log Σ exp(x) over `axis`, without overflow."""
+    if unknown:
+        raise unexpected_keyword(logsumexp, unknown)
     x = boxed(x)
     return reduce.logsumexp(x, axes_of("logsumexp", x, axis), keepdims)
 
 
-def softmax(x, /, axis: int = -1):
+def softmax(x, /, axis: int = -1, **unknown: Never):
     """exp(x) / Σ exp(x) along `axis`."""
+    if unknown:
+        raise unexpected_keyword(softmax, unknown)
     x = boxed(x)
     return reduce.softmax(x, axis_of("softmax", x, axis))
 
 
-def log_softmax(x, /, axis: int = -1):
+def log_softmax(x, /, axis: int = -1, **unknown: Never):
     """x − log Σ exp(x) along `axis`."""
+    if unknown:
+        raise unexpected_keyword(log_softmax, unknown)
     x = boxed(x)
     return reduce.log_softmax(x, axis_of("log_softmax", x, axis))
 
@@ -138,49 +173,67 @@ def _running(name, row, start, x, axis, dtype, include_initial):
     return out
 
 
-def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial: bool = False):
+def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial: bool = False, **unknown: Never):
     """Running sums along `axis`."""
+    if unknown:
+        raise unexpected_keyword(cumulative_sum, unknown)
     return _running("cumulative_sum", cumulate.cumsum, 0, x, axis, dtype, include_initial)
 
 
-def cumulative_prod(x, /, *, axis=None, dtype=None, include_initial: bool = False):
+def cumulative_prod(
+    x, /, *, axis=None, dtype=None, include_initial: bool = False, **unknown: Never
+):
     """Running products along `axis`."""
+    if unknown:
+        raise unexpected_keyword(cumulative_prod, unknown)
     return _running("cumulative_prod", cumulate.cumprod, 1, x, axis, dtype, include_initial)
 
 
-def cumsum(x, axis=None, *, dtype=None):
+def cumsum(x, axis=None, *, dtype=None, **unknown: Never):
     """Running sums along `axis` (None: of the flattened tensor)."""
+    if unknown:
+        raise unexpected_keyword(cumsum, unknown)
     if dtype is None and axis is not None:
         x = boxed(x)
         return cumulate.cumsum(x, axis_of("cumulative_sum", x, axis))
     return cumulative_sum(x, axis=axis, dtype=dtype)
 
 
-def cumprod(x, axis=None, *, dtype=None):
+def cumprod(x, axis=None, *, dtype=None, **unknown: Never):
     """Running products along `axis` (None: of the flattened tensor)."""
+    if unknown:
+        raise unexpected_keyword(cumprod, unknown)
     return cumulative_prod(x, axis=axis, dtype=dtype)
 
 
-def cummax(x, axis: int = 0):
+def cummax(x, axis: int = 0, **unknown: Never):
     """Running maxima along `axis`; the gradient goes to where each was attained."""
+    if unknown:
+        raise unexpected_keyword(cummax, unknown)
     x = boxed(x)
     return order.cummax(x, axis_of("cummax", x, axis))[0]
 
 
-def cummin(x, axis: int = 0):
+def cummin(x, axis: int = 0, **unknown: Never):
     """Running minima along `axis`; the gradient goes to where each was attained."""
+    if unknown:
+        raise unexpected_keyword(cummin, unknown)
     x = boxed(x)
     return order.cummin(x, axis_of("cummin", x, axis))[0]
 
 
-def logcumsumexp(x, axis: int = 0):
+def logcumsumexp(x, axis: int = 0, **unknown: Never):
     """Running `logsumexp` along `axis`."""
+    if unknown:
+        raise unexpected_keyword(logcumsumexp, unknown)
     x = boxed(x)
     return cumulate.logcumsumexp(x, axis_of("logcumsumexp", x, axis))
 
 
-def diff(x, /, *, axis: int = -1, n: int = 1, prepend=None, append=None):
+def diff(x, /, *, axis: int = -1, n: int = 1, prepend=None, append=None, **unknown: Never):
     """n-th differences of neighbours along `axis`."""
+    if unknown:
+        raise unexpected_keyword(diff, unknown)
     x = boxed(x)
     if integer_in("diff", "n", n) < 0:
         raise errors.ArgumentError(f"diff: n {n}, expected 0 or more")

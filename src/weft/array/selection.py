@@ -1,6 +1,6 @@
 """Public functions that pick, place, order and count elements."""
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Never
 
 from .. import errors
 from ..core import dtypes
@@ -10,6 +10,7 @@ from ..core.value import TENSORS
 from ..ops import along, distinct, index, order, quantiles
 from . import dtype_functions
 from .arguments import axes_of, axis_of, boxed, boxed_beside, flat_or_axis, integers_beside
+from .keywords import checks_keywords, unexpected_keyword
 from .make import asarray
 
 
@@ -18,51 +19,59 @@ def _indices(x, i):
     return asarray(i, device=x.device)
 
 
-def take(x, indices, /, *, axis: int | None = None):
+@checks_keywords
+def take(x, /, indices, *, axis: int | None = None):
     """The elements (or slices along `axis`) that the indices name."""
     x, k = flat_or_axis("take", boxed(x), axis)
     return index.take(x, _indices(x, indices), k)
 
 
-def index_select(x, axis: int, indices, /):
+@checks_keywords
+def index_select(x, /, axis: int, indices):
     """`take` with PyTorch's order of arguments."""
     return take(x, indices, axis=axis)
 
 
-def take_along_axis(x, indices, /, *, axis: int = -1):
+@checks_keywords
+def take_along_axis(x, /, indices, *, axis: int = -1):
     """The elements that an array of indices names, along one axis."""
     x, k = flat_or_axis("take_along_axis", boxed(x), axis)
     return along.take_along_axis(x, _indices(x, indices), k)
 
 
-def put_along_axis(x, indices, values, /, *, axis: int = -1):
+@checks_keywords
+def put_along_axis(x, /, indices, values, *, axis: int = -1):
     """x with values written where the indices say, along one axis."""
     x, k = flat_or_axis("put_along_axis", boxed(x), axis)
     return along.put_along_axis(x, _indices(x, indices), values, k)
 
 
-def gather(x, axis: int, indices, /):
+@checks_keywords
+def gather(x, /, axis: int, indices):
     """PyTorch's gather: out[i, j] = x[indices[i, j], j] for axis 0."""
     x = boxed(x)
     k = axis_of("gather", x, axis)
     return along.gather(x, _indices(x, indices), k)
 
 
-def scatter(x, axis: int, indices, source, /):
+@checks_keywords
+def scatter(x, /, axis: int, indices, source):
     """PyTorch's scatter: a copy of x with out[indices[i, j], j] = source[i, j] for axis 0."""
     x = boxed(x)
     k = axis_of("scatter", x, axis)
     return along.scatter(x, _indices(x, indices), source, k)
 
 
-def scatter_add(x, axis: int, indices, source, /):
+@checks_keywords
+def scatter_add(x, /, axis: int, indices, source):
     """`scatter` that adds; duplicates add up."""
     x = boxed(x)
     k = axis_of("scatter_add", x, axis)
     return along.scatter_add(x, _indices(x, indices), source, k)
 
 
-def index_add(x, axis: int, indices, source, /):
+@checks_keywords
+def index_add(x, /, axis: int, indices, source):
     """x with slices of `source` added where the indices say; duplicates add up."""
     x = boxed(x)
     k = axis_of("index_add", x, axis)
@@ -105,14 +114,20 @@ def argwhere(x, /):
     return index.argwhere(boxed(x))
 
 
-def sort(x, /, *, axis: int = -1, descending: bool = False, stable: bool = True):
+def sort(x, /, *, axis: int = -1, descending: bool = False, stable: bool = True, **unknown: Never):
     """x in order along `axis`; always stable."""
+    if unknown:
+        raise unexpected_keyword(sort, unknown)
     x = boxed(x)
     return order.sort(x, axis_of("sort", x, axis), descending)
 
 
-def argsort(x, /, *, axis: int = -1, descending: bool = False, stable: bool = True):
+def argsort(
+    x, /, *, axis: int = -1, descending: bool = False, stable: bool = True, **unknown: Never
+):
     """The indices that sort x along `axis`; always stable."""
+    if unknown:
+        raise unexpected_keyword(argsort, unknown)
     x = boxed(x)
     return order.argsort(x, axis_of("argsort", x, axis), descending)
 
@@ -124,26 +139,33 @@ class Ordered(NamedTuple):
     indices: Any
 
 
-def topk(x, k: int, /, *, axis: int = -1, largest: bool = True) -> Ordered:
+@checks_keywords
+def topk(x, /, k: int, *, axis: int = -1, largest: bool = True) -> Ordered:
     """The k largest (or smallest) along `axis`, in order, and where they were."""
     x, k = boxed(x), integer_in("topk", "k", k)
     return Ordered(*order.topk(x, k, axis_of("topk", x, axis), largest))
 
 
-def max_with_indices(x, /, axis: int = -1, *, keepdims: bool = False) -> Ordered:
+def max_with_indices(x, /, axis: int = -1, *, keepdims: bool = False, **unknown: Never) -> Ordered:
     """The largest along `axis` and where it is; the gradient goes there."""
+    if unknown:
+        raise unexpected_keyword(max_with_indices, unknown)
     x = boxed(x)
     return Ordered(*order.max_with_indices(x, axis_of("max_with_indices", x, axis), keepdims))
 
 
-def min_with_indices(x, /, axis: int = -1, *, keepdims: bool = False) -> Ordered:
+def min_with_indices(x, /, axis: int = -1, *, keepdims: bool = False, **unknown: Never) -> Ordered:
     """The smallest along `axis` and where it is; the gradient goes there."""
+    if unknown:
+        raise unexpected_keyword(min_with_indices, unknown)
     x = boxed(x)
     return Ordered(*order.min_with_indices(x, axis_of("min_with_indices", x, axis), keepdims))
 
 
-def median(x, /, axis=None, *, keepdims: bool = False):
+def median(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     """The middle element, or the mean of the middle two."""
+    if unknown:
+        raise unexpected_keyword(median, unknown)
     x = boxed(x)
     return quantiles.median(x, axes_of("median", x, axis), keepdims)
 
@@ -155,13 +177,15 @@ def _levels(name: str, q):
     return q
 
 
-def quantile(x, q, /, axis=None, *, keepdims: bool = False, method: str = "linear"):
+@checks_keywords
+def quantile(x, /, q, axis=None, *, keepdims: bool = False, method: str = "linear"):
     """The q-quantile(s) over `axis`."""
     x, q = boxed(x), _levels("quantile", q)
     return quantiles.quantile(x, q, axes_of("quantile", x, axis), keepdims, method)
 
 
-def percentile(x, q, /, axis=None, *, keepdims: bool = False, method: str = "linear"):
+@checks_keywords
+def percentile(x, /, q, axis=None, *, keepdims: bool = False, method: str = "linear"):
     """The q-th percentile(s) over `axis`."""
     x, q = boxed(x), _levels("percentile", q)
     return quantiles.percentile(x, q, axes_of("percentile", x, axis), keepdims, method)

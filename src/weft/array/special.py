@@ -1,6 +1,7 @@
 """Public special functions: `wf.special`, under SciPy's names."""
 
 from math import prod
+from typing import Never
 
 from .. import errors
 from ..core.aval import integer_in
@@ -10,6 +11,7 @@ from ..ops.structural import inverse as _inverse
 from . import reductions
 from .arguments import axes_of, boxed
 from .elementwise import public as _public
+from .keywords import unexpected_keyword
 from .reductions import logsumexp
 from .zeta import riemann as _riemann
 
@@ -43,13 +45,17 @@ def zeta(x, q=None, /):
     return FUNCTIONS["zeta"](x, q) if q is not None else _riemann(boxed(x))
 
 
-def softmax(x, /, axis=None):
+def softmax(x, /, axis=None, **unknown: Never):
     """exp(x) / Σ exp(x) over all elements, or over an axis or several."""
+    if unknown:
+        raise unexpected_keyword(softmax, unknown)
     return _normalised(x, axis, reductions.softmax)
 
 
-def log_softmax(x, /, axis=None):
+def log_softmax(x, /, axis=None, **unknown: Never):
     """x − log Σ exp(x) over all elements, or over an axis or several."""
+    if unknown:
+        raise unexpected_keyword(log_softmax, unknown)
     return _normalised(x, axis, reductions.log_softmax)
 
 

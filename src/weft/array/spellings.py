@@ -200,13 +200,6 @@ def _elsewhere(name: str, owner: str) -> str | None:
     return None
 
 
-def unknown_keyword(function: str, name: str, known: list[str]) -> errors.UnknownKeyword:
-    """The error for a keyword that a function does not have."""
-    near = get_close_matches(name, known, n=1, cutoff=0.6)
-    instead = f"the nearest one is {near[0]!r}" if near else f"there are {', '.join(known)}"
-    return errors.UnknownKeyword(f"{function}: there is no {name!r}; {instead}")
-
-
 def attribute(self, name: str):
     """What a tensor says when it has no such attribute."""
     if name[:1] == "_":

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 
 from .. import errors
+from ..array.keywords import checks_keywords
 from ..array.manipulation import moveaxis
 from ..array.tensor import Tensor
 from ..core.box import Level, Tag, refuse_inner
@@ -15,6 +16,7 @@ from .batch import Batch, batched
 from .dual import held, released
 
 
+@checks_keywords
 def vmap(f: Callable, in_axes=0, out_axes=0) -> Callable:
     """f over a batch: each argument's axis `in_axes` is taken away, and put into the results.
 
