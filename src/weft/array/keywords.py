@@ -14,7 +14,8 @@ from typing import Never, ParamSpec, TypeVar
 
 from .. import errors
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # By PyTorch's or NumPy's name: parameters of that meaning; a function has one of them at most.
 _SPELLINGS = {
