@@ -41,6 +41,7 @@ _ALWAYS = frozenset(
 )
 
 MADE = 1 << 9  # Python's flag of classes that a class statement made
+_LABELS = frozenset(("__doc__", "__name__", "__qualname__", "__module__"))
 _WHICH = frozenset(("id", "hash"))
 _MEMBER = frozenset(("_value_", "_name_", "__objclass__", "_sort_order_", "_inverted_"))
 
@@ -130,6 +131,7 @@ def has_attributes(x) -> bool:
 class Names:
     """The names that the code which ran can read.
 
+    labels      what functions and classes are called, as far as the user's own code asks
     user        the attributes that the user's own code and libraries name; None: all there are
     identities  whether it can ask which object one is, not only whether two are one
     """
@@ -142,8 +144,10 @@ class Names:
         self._known = frozenset(ran.library).union(*attributes)
         self.user: frozenset[str] | None = None if ran.dynamic else self._known
         self._own: dict[type, frozenset[str]] = {}
+        users = [c for c, variables in ran.user if owner_of_code(c, variables) == USER]
+        self.labels = sorted(_LABELS & frozenset().union(*[named(c).attributes for c in users]))
         asked = [named(code).globals for code, _ in ran.user]
-        self.identities = "id" in self._known or any(not _WHICH.isdisjoint(g) for g in asked)
+        self.identities = any(not _WHICH.isdisjoint(g) for g in (*asked, *attributes))
 
     def named(self, held: dict) -> Set[str]:
         """Which attributes in a dict count."""

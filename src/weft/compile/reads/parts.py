@@ -137,8 +137,8 @@ class Parts:
             self._meet(number, "__wrapped__", f.__dict__["__wrapped__"])
 
     def _labels(self, number: int, x) -> None:
-        """What a function or a class is called, if somebody asks."""
-        for name in sorted(_LABELS if self._names.user is None else _LABELS & self._names.user):
+        """What a function or a class is called, if the user's code asks."""
+        for name in self._names.labels:
             read = partial(getattr, x, name)
             self._meet(number, name, read())
             self.links.others.append(Given(read, read(), number, name))
@@ -307,7 +307,6 @@ class Parts:
             self.links.contents.append(Given(read, (held,), number, name))
 
 
-_LABELS = frozenset(("__doc__", "__name__", "__qualname__", "__module__"))
 FIELDS = ("__defaults__", "__kwdefaults__")
 _CONTAINERS = frozenset((dict, list, tuple, set, frozenset, deque, np.ndarray))
 _PARTS: dict[type, tuple[str, ...]] = {
