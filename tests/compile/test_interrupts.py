@@ -1,5 +1,6 @@
 """Signals that come while native code runs: soon, and with everything as before or as after."""
 
+import contextlib
 import json
 import os
 import signal
@@ -40,15 +41,17 @@ def test_interruptions_at_random_moments(name):
 
 
 def run(source: str, timeout: float = 120.0) -> str:
-    """What a program prints."""
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(source)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    """What a program prints; none of its processes outlives it."""
+    command = [sys.executable, "-c", textwrap.dedent(source)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, start_new_session=True, **pipes) as process:
+        try:
+            told, errors = process.communicate(timeout=timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, errors
+    return told
 
 
 ENDLESS = """
