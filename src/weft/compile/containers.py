@@ -16,7 +16,7 @@ from ..graph.picture import shortened
 from .records import MISSING
 
 # Whether one object or two equal ones: of these nobody can care.
-_CONSTANTS = frozenset((bool, int, float, complex, str, bytes, type(None)))
+CONSTANTS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 CONTAINERS = (dict, list, tuple, deque)
 
 
@@ -35,7 +35,7 @@ def sharing(containers: list) -> tuple[int, ...]:
 
 
 def _is_constant(x) -> bool:
-    if x.__class__ in _CONSTANTS:
+    if x.__class__ in CONSTANTS:
         return True
     return x.__class__ is tuple and all([_is_constant(v) for v in x])
 
@@ -139,7 +139,7 @@ def _how(was, now) -> str | None:
         return "is new"
     if now is MISSING:
         return "was deleted"
-    if was.__class__ in _CONSTANTS and now.__class__ in _CONSTANTS:
+    if was.__class__ in CONSTANTS and now.__class__ in CONSTANTS:
         same = was.__class__ is now.__class__ and repr(was) == repr(now)
         told = f"was {shortened(repr(was), 24)} and is {shortened(repr(now), 24)}"
         return None if same else told

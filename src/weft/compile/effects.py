@@ -16,7 +16,7 @@ from ..core.value import TENSORS
 from ..errors import SideEffectWarning
 from ..graph.picture import shortened
 from .arguments import label, named, positional_names
-from .containers import Copies
+from .containers import CONSTANTS, Copies
 from .reads.frames import MayRun
 from .reads.leaves import Content
 from .reads.links import Table
@@ -24,7 +24,6 @@ from .reads.parts import Entry, Item, Variable
 from .reads.walk import Walk
 from .records import ANY, MISSING
 
-_SIMPLE = (bool, int, float, complex, str, bytes, type(None))
 _REMEDY = (
     "That happens when the function is compiled, not at each call. Return what changes, keep it in "
     "a tensor, or do it outside of the function"
@@ -148,7 +147,7 @@ def _how(change: Change) -> str | None:
         return "has other contents than before"
     if now is MISSING:
         return "was deleted"
-    if type(was) not in _SIMPLE or type(now) not in _SIMPLE:
+    if type(was) not in CONSTANTS or type(now) not in CONSTANTS:
         return None
     if type(was) is type(now) and (was == now or was != was):
         return None

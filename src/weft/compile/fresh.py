@@ -14,10 +14,10 @@ from typing import Any
 
 from .. import errors
 from ..core.value import TENSORS
+from .containers import CONSTANTS
 from .places import Call
 
 _MOST = 100_000  # objects that are looked at; what lies further is taken for somebody else's
-_ATOMS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 # What has no state that is copied, or leads to everything.
 _CLOSED = (type, ModuleType, CodeType, FrameType, FunctionType, BuiltinFunctionType)
 
@@ -71,7 +71,7 @@ def _graph(roots: list) -> tuple[list, dict[int, list[int]]]:
 
 
 def _is_closed(x) -> bool:
-    return x.__class__ in _ATOMS or isinstance(x, _CLOSED)
+    return x.__class__ in CONSTANTS or isinstance(x, _CLOSED)
 
 
 def _references(nodes: list) -> dict[int, int]:

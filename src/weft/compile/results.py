@@ -11,7 +11,7 @@ import optree
 
 from .. import errors
 from ..core.value import TENSORS
-from .containers import CONTAINERS, is_whole
+from .containers import CONSTANTS, CONTAINERS, is_whole
 from .fresh import Made
 from .host import Host
 
@@ -100,7 +100,7 @@ def flatten(
 
 # What optree takes apart, as far as it matters here.
 _OPEN = frozenset((dict, list, tuple, OrderedDict, defaultdict, deque))
-PLAIN = frozenset((int, float, bool, complex, str, bytes, type(None), Host))
+PLAIN = CONSTANTS | {Host}
 
 
 class _Search:

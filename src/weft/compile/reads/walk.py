@@ -62,25 +62,27 @@ class Walk(Parts):
     def __init__(
         self, ran: Ran, found: set[int], roots: Iterable[tuple[str, Any]], lenient: bool = False
     ):
+        self._ran, self._found, self._lenient = ran, found, lenient
+        roots, known = [*roots], -1
+        while len(ran.library) > known:  # names are found on the way, by which more is reached
+            known = len(ran.library)
+            self._go(roots)
+
+    def _go(self, roots: list[tuple[str, Any]]) -> None:
         self.entries: list[Entry] = []
-        self.links = Links()
-        self._ran, self._found, self._names = ran, found, Names(ran)
-        self._lenient, self._known = lenient, len(ran.library)
+        self.links, self._names = Links(), Names(self._ran)
         self._objects: list[Any] = [None]  # by number, alive as long as the walk; 0 is the outside
         self._numbers: dict[int, int] = {}
         self._tensors: dict[int, int] = {}  # those that the program does not read
         self._first: list[Entry | None] = [None]  # where each object was met first
         self._todo: deque[int] = deque()
-        roots = [*roots]
         for label, root in roots:
             self._meet(0, Variable(label), root)
-        for code, variables in ran.user:
+        for code, variables in self._ran.user:
             self._variables(named(code), variables)
         self._finish()
         self._meet_lost_functions()
         self._finish()
-        if len(ran.library) > self._known:  # names that were found on the way
-            self.__init__(ran, found, roots, lenient)
 
     def _finish(self) -> None:
         while self._todo:
