@@ -1,11 +1,12 @@
 """Native code as a built-in function of Python's: a call takes 20 ns, through ctypes 300."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, c_char_p, c_int, c_void_p, py_object, pythonapi
 from functools import lru_cache
+from typing import Any
 
 from .driver import driver
-from .words import Words
+from .words import Words, words
 
 _FASTCALL = 0x80  # METH_FASTCALL: function(self, arguments, how many)
 
@@ -48,3 +49,15 @@ def gathering(records: Words) -> Callable[[], list]:
 def keeping(records: Words) -> Callable[[list], bool]:
     """Whether the gradients are these outputs already (`llvm.room`)."""
     return _new(addressof(_definition("weft_kept")), records, None)
+
+
+def counting(records: Words) -> Callable[[Any, Any], bool]:
+    """Write a value under a key of the dicts that are in the records (`llvm.watch`)."""
+    return _new(addressof(_definition("weft_count")), records, None)
+
+
+def picking(positions: Sequence[int]) -> Callable[[list], list]:
+    """The elements at these positions of a list that has them."""
+    records = words(1 + len(positions))
+    records[:] = [len(positions), *positions]
+    return _new(addressof(_definition("weft_pick")), records, None)

@@ -10,19 +10,20 @@ from .llvm import layout
 from .llvm.code import Module
 from .llvm.crew import write_crew
 from .llvm.entry import write_entry
+from .llvm.pick import write_pick
 from .llvm.products import write_product, write_tiles, write_vector_product
 from .llvm.profile import write_profile
 from .llvm.room import write_kept, write_room
 from .llvm.signals import write_signals
 from .llvm.target import Loaded, host
-from .llvm.watch import write_watch
+from .llvm.watch import write_count, write_watch
 from .objects import digest, link, packed
 
 EXPORTS = [
     *("weft_begin", "weft_look"),
     *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
     *("weft_product", "weft_tiles", "weft_vector_product"),
-    *("weft_watch", "weft_room", "weft_kept", "weft_profile"),
+    *("weft_watch", "weft_count", "weft_room", "weft_kept", "weft_pick", "weft_profile"),
 ]
 
 
@@ -37,8 +38,10 @@ def module_of_driver() -> Module:
     write_tiles(module)
     write_vector_product(module)
     write_watch(module)
+    write_count(module)
     write_room(module)
     write_kept(module)
+    write_pick(module)
     write_profile(module)
     return module
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from ctypes import c_void_p
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import Any
 
 from ..core.node import Extra, Leaf
 from ..core.value import Value
-from .builtin import watching
+from .builtin import counting, watching
 from .llvm.layout import UnknownLayout
 from .llvm.watch import Record
-from .words import words
+from .words import Words, address, words
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 ANY: Any = type("Any", (), {})()  # a value that does not count
@@ -27,9 +27,11 @@ class Records:
     def __init__(self):
         self._numbers: list[int] = []
         self._alive: list[Any] = []
+        self._noted: dict[int, list[int]] = {}  # of a dict, where its versions are noted
 
     def table(self, held: dict, keys: Sequence, values: Sequence) -> None:
         """A whole dict, in order; ANY for values that do not count."""
+        self._noted.setdefault(id(held), []).append(len(self._numbers) + 2)
         self._numbers += [Record.TABLE, id(held), 0, len(keys)]
         for key, value in zip(keys, values, strict=True):
             self._numbers += (id(key), 0 if value is ANY else id(value))
@@ -52,14 +54,35 @@ class Records:
 
     def alike(self, key: Any, dicts: Sequence[dict]) -> None:
         """The key of several dicts, all of which hold one object, whichever it is."""
-        self._numbers += [Record.ALIKE, id(key), len(dicts), *map(id, dicts)]
+        self._numbers += [Record.ALIKE, id(key), len(dicts)]
+        for held in dicts:
+            self._noted.setdefault(id(held), []).append(len(self._numbers) + 1)
+            self._numbers += (id(held), 0)
         self._alive += [key, dicts]
+
+    @cached_property
+    def _words(self) -> Words:
+        """All of it, as native code reads it."""
+        records = words(len(self._numbers) + 1, self._alive)
+        records[: len(self._numbers)] = self._numbers
+        return records
 
     def watching(self) -> Callable[[], bool]:
         """Whether every place holds what it held, as native code."""
-        records = words(len(self._numbers) + 1, self._alive)
-        records[: len(self._numbers)] = self._numbers
-        return watching(records)
+        return watching(self._words)
+
+    def counting(self, dicts: Sequence[dict]) -> Callable[[Any, Any], bool]:
+        """What writes (key, value) into these dicts, which then still hold what they held.
+
+        The key is one that `alike` tells of, or whose value does not count.
+        """
+        start = address(self._words)
+        numbers = [len(dicts), len(self._noted[id(dicts[0])])]
+        for held in dicts:
+            numbers += (id(held), *[start + 8 * i for i in self._noted[id(held)]])
+        records = words(len(numbers), (self._words, dicts))
+        records[:] = numbers
+        return counting(records)
 
 
 class Bound:

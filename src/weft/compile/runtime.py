@@ -3,7 +3,6 @@
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +15,7 @@ from ..core.origin import line_of
 from ..graph.graph import Literal
 from ..graph.guard import told
 from . import stack, threads
+from .builtin import picking
 from .frame import Memory, shares, signature_of
 from .kernel import MalformedKernel
 from .llvm.signals import Watch
@@ -150,8 +150,8 @@ class Executable:
             picks = [self.signature.argument[i] for i in outputs]
             if len(picks) < 2:
                 return lambda memory, values: [values[i] for i in picks]
-            pick = itemgetter(*picks)
-            return lambda memory, values: [*pick(values)]
+            pick = picking(picks)
+            return lambda memory, values: pick(values)
         return lambda memory, values: [self._output(memory, i, values) for i in outputs]
 
     def _is_bound(self, output: int) -> bool:

@@ -50,6 +50,7 @@ class Together:
         # A number with the name of a setting is the one that the state's arrays are in line with.
         self._settings = {name: self.group[name] for name in started if name in self.group}
         self._staging, self._held, self._unchanged = staging, None, bool  # False
+        self._count: Callable[[str, Any], bool]  # of states that native code knows
 
     def alike(self) -> bool:
         """Whether all of these parameters are equally far."""
@@ -97,12 +98,17 @@ class Together:
         for name in numbers:
             records.alike(name, states)
         self._held, self._unchanged = state, records.watching()
+        self._count = records.counting(states)
 
     def commit(self) -> None:
         """Count the step."""
         for name, was in zip(self._names, self._begun, strict=True):
             now = self._own[name]
-            if now != was:
+            if now == was:
+                continue
+            if self._held is not None:
+                self._count(name, now)
+            else:
                 for state in self._states:
                     state[name] = now
 
