@@ -38,7 +38,8 @@ bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then ope
 
 SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/array/test_every_function.py \
   tests/array/views/test_view_writes.py $(addprefix tests/transform/test_, masked_compositions.py random_jacobians.py) \
-  $(addprefix tests/compile/test_, interrupts.py jit_programs.py line_values.py stale.py values.py)
+  $(addprefix tests/compile/test_, changed_between_steps.py dynamic.py interrupts.py \
+    jit_programs.py line_values.py random_graphs.py stale.py values.py)
 
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
 	WEFT_SOAK=1 $(BIN)/python -m pytest $(SOAKS) -n 2 --dist worksteal

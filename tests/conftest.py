@@ -2,6 +2,11 @@
 
 import gc
 import os
+import signal
+
+# A shell that starts a job in the background has it ignore interrupts, and all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded
 os.environ["SCIPY_ARRAY_API"] = "1"  # before SciPy is

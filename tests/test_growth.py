@@ -2,6 +2,7 @@
 
 import gc
 import os
+import subprocess
 import sys
 import threading
 import types
@@ -173,24 +174,29 @@ def test_entries_leave_nothing(name):
     assert more < TIMES, f"{more} objects more after {TIMES} times"
 
 
-def resident() -> int:
-    """Bytes of memory that the process has."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+DROPPING = """
+import gc, os, sys
+import weft as wf
+
+def drop(count):
+    for _ in range(count):
+        wf.compile(lambda x: x * 2.0 + 1.0)(wf.ones((4,)))
+    gc.collect()
+    with open("/proc/self/statm") as f:
+        return int(f.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+times = int(sys.argv[1])
+before = drop(times // 2)
+print(drop(times) - before)
+"""
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="a thing of Linux")
 def test_compiled_functions_that_are_dropped_leave_no_memory():
     """Before, each left 9.4 kB in LLVM's linker."""
     times = 30_000 if SOAK else 300
-
-    def drop(count: int) -> int:
-        for _ in range(count):
-            wf.compile(lambda x: x * 2.0 + 1.0)(wf.ones((4,)))
-        gc.collect()
-        return resident()
-
-    before = drop(times // 2)
-    grown = drop(times) - before
+    program = [sys.executable, "-c", DROPPING, str(times)]  # its memory is nobody else's
+    grown = int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
     assert grown < times * 2048 + (1 << 20), f"{grown / times:.0f} bytes for each function"
 
 

@@ -50,6 +50,10 @@ UNARY = [
     (2, wf.tril),
     (1, lambda x: x.at[0].set(x[-1] * 2)),
     (1, lambda x: F.layer_norm(x, x.shape[-1:]) if x.shape[-1] > 1 else x),
+    # Looks at few numbers: at none of them, and at each of them many times.
+    (0, lambda x: wf.concat([x.reshape(-1), x[None][1:].reshape(-1)])),
+    (1, lambda x: wf.concat([x.swapaxes(0, -1), x.swapaxes(0, -1)[:0]])),
+    (0, lambda x: wf.broadcast_to(x[None], (300, *x.shape)).max(0)),
 ]
 BINARY = [
     *(wf.multiply, wf.add, wf.subtract, wf.maximum),

@@ -251,6 +251,23 @@ def test_inputs_that_lie_anyhow_are_read_where_they_are():
     np.testing.assert_allclose(found, arm(np, x[3::5, 11][:7] + x[5, 9:2:-1]), atol=1e-14)
 
 
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda x: x[None][1:].reshape(-1),
+        lambda x: wf.broadcast_to(x[None], (300, 4, 4)).max(0),
+    ],
+)
+def test_looks_at_small_arrays_come_behind_them(look):
+    def f(x):
+        y = x.reshape((1, 4, 4))
+        rows = [y[0, k] * (k + 1.0) for k in range(4)]
+        return wf.concat([*rows, look(y[0]).reshape(-1), y.reshape(-1)])
+
+    x = np.arange(16.0, dtype=np.float32).reshape(4, 4)
+    np.testing.assert_array_equal(wf.compile(f)(wf.tensor(x)), f(wf.tensor(x)))
+
+
 def test_large_arrays_stay_in_loops():
     run = wf.compile(lambda x: wf.stack([wf.sum(x), wf.max(x), wf.mean(x), wf.sum(x * x)]))
     x = RNG.normal(size=1000)

@@ -32,13 +32,13 @@ class Made:
     """
 
     def __init__(self, box: list, noted: dict):
-        gc.collect(1)  # what the function has dropped, and would hold parts of the result
-        nodes, edges = _graph([box, noted])
-        inside = Counter([to for targets in edges.values() for to in targets])
-        held = _references(nodes)
-        outside = [x for x in nodes[2:] if held[id(x)] != inside[id(x)] or id(x) not in edges]
+        nodes, edges, held, kept = _counted(box, noted)
+        if kept:  # perhaps by what the function has dropped, and Python has yet to collect
+            nodes.clear(), kept.clear()  # which hold it, too
+            _collect()
+            nodes, edges, held, kept = _counted(box, noted)
         self.fresh = {id(x): x for x in nodes[2:]}
-        self._leave_out(outside, edges)
+        self._leave_out([*kept, *[x for x in nodes[2:] if id(x) not in edges]], edges)
         self.others = {id(x): x for x in nodes[2:] if id(x) not in self.fresh}
         beside = Counter(edges[id(noted)])
         self.shared = {k for k in self.fresh if held[k] - beside[k] > 1}
@@ -49,6 +49,20 @@ class Made:
             x = lost.pop()
             if self.fresh.pop(id(x), None) is not None:
                 lost += [self.fresh[to] for to in edges.get(id(x), ()) if to in self.fresh]
+
+
+def _counted(box: list, noted: dict) -> tuple[list, dict, dict, list]:
+    """The objects that these lead to; what refers to what; how often; what others hold as well."""
+    nodes, edges = _graph([box, noted])
+    inside = Counter([to for targets in edges.values() for to in targets])
+    held = _references(nodes)
+    kept = [x for x in nodes[2:] if id(x) in edges and held[id(x)] != inside[id(x)]]
+    return nodes, edges, held, kept
+
+
+def _collect() -> None:
+    """Collect what was made lately; and all when that is due, as nothing else would any more."""
+    gc.collect(2 if gc.get_count()[2] > gc.get_threshold()[2] else 1)
 
 
 def _ends(x) -> bool:

@@ -100,14 +100,16 @@ def _stages(graph: Graph, views: dict[int, View], small: list[bool]) -> list[int
     """
     given = {*graph.inputs, *graph.constants}
     stage: dict[int, int] = {}
+    handful: set[int] = set()  # what small ones make; a look at that comes behind them
     found = []
     for e, is_small in zip(graph.equations, small, strict=True):
         arrays = [i for i in e.inputs if not isinstance(i, Literal)]
         own = max((stage.get(i, 0) for i in arrays), default=0)
-        look = e.op.name in LOOKS and len(arrays) == 1 and views[e.outputs[0]].root in given
-        own += not (is_small or look)
+        look = e.op.name in LOOKS and len(arrays) == 1 and arrays[0] not in handful
+        own += not (is_small or (look and views[e.outputs[0]].root in given))
         found.append(own)
         stage.update(dict.fromkeys(e.outputs, own))
+        handful.update(e.outputs if is_small else ())
     return found
 
 
