@@ -19,6 +19,12 @@ import torch
 torch.set_num_threads(1)
 
 
+def pytest_collection_finish(session):
+    """Thirty thousand tests are not looked through whenever Python collects garbage."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def no_graphs():
     """For tests that count saved values: graphs that another library still holds are emptied."""

@@ -16,7 +16,7 @@ import pytest
 import weft as wf
 
 SOAK = os.environ.get("WEFT_SOAK") == "1"
-TIMES = 200 if SOAK else 20
+TIMES = 200 if SOAK else 12
 CONTAINERS = (dict, list, set, WeakSet, WeakKeyDictionary, WeakValueDictionary)
 nn, F = wf.nn, wf.nn.functional
 

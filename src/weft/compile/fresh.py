@@ -34,7 +34,8 @@ class Made:
     def __init__(self, box: list, noted: dict):
         nodes, edges, held, kept = _counted(box, noted)
         if kept:  # perhaps by what the function has dropped, and Python has yet to collect
-            nodes.clear(), kept.clear()  # which hold it, too
+            nodes.clear()  # which holds it, too
+            kept.clear()
             _collect()
             nodes, edges, held, kept = _counted(box, noted)
         self.fresh = {id(x): x for x in nodes[2:]}
