@@ -36,10 +36,11 @@ bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then ope
 	$(BIN)/python bench/kernels.py
 	$(BIN)/python bench/linear.py
 
-SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/array/test_every_function.py \
-  tests/array/views/test_view_writes.py $(addprefix tests/transform/test_, masked_compositions.py random_jacobians.py) \
-  $(addprefix tests/compile/test_, changed_between_steps.py dynamic.py interrupts.py \
-    jit_programs.py line_values.py random_graphs.py stale.py values.py)
+SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/arrays/test_every_function.py \
+  tests/arrays/views/test_view_writes.py $(addprefix tests/transform/test_, masked_compositions.py random_jacobians.py) \
+  $(addprefix tests/compiler/, test_jit_programs.py cpu/test_interrupts.py dynamic/test_dynamic.py \
+    emit/test_line_values.py emit/test_values.py frontend/test_changed_between_steps.py \
+    frontend/test_stale.py fusion/test_random_graphs.py)
 
 soak: $(STAMP)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
 	WEFT_SOAK=1 $(BIN)/python -m pytest $(SOAKS) -n 2 --dist worksteal

@@ -2,7 +2,7 @@
 
     python bench/interrupts.py [how often]
 
-The programs are those of tests/compile/interrupted.py, which also check that everything is as
+The programs are those of tests/compiler/cpu/interrupted.py, which also check that everything is as
 before or as after the call that was interrupted. Calls take some tenths of a second; signals come
 at random moments.
 """
@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SCRIPT = Path(__file__).parent.parent / "tests" / "compile" / "interrupted.py"
+SCRIPT = Path(__file__).parent.parent / "tests" / "compiler" / "cpu" / "interrupted.py"
 NAMES = (
     *("while", "loops in loops", "scan", "chain", "product", "convolution", "attention", "sort"),
     *("running sums", "scatter", "draws", "step", "small step", "step with a loop"),

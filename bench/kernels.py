@@ -9,8 +9,8 @@ from ctypes import addressof, c_void_p
 import numpy as np
 import torch
 
-from weft.compile.kernel import Fold, Kernel, Operand, Result, Step
-from weft.compile.llvm.native import Native, native
+from weft.compiler.cpu.emit_kernel import Native, native
+from weft.compiler.ir.kernel import Fold, Kernel, Operand, Result, Step
 from weft.core import dtypes
 from weft.graph.graph import Literal
 

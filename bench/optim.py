@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 import weft as wf
-from weft.backend import threads
+from weft.backend.shared import threads
 
 SIZE, ROUNDS = 10_000_000, 15
 SMALL = [(128, 128), (128,), (512, 128), (512,)] * 50

@@ -20,7 +20,8 @@ import torch
 
 import weft as wf
 from weft import errors
-from weft.backend import blas, reproducible, threads
+from weft.backend import reproducible
+from weft.backend.shared import blas, threads
 from weft.core.determinism import OPERATIONS
 from weft.core.settings import current
 from weft.nn import functional as F
@@ -462,7 +463,7 @@ def test_a_blas_that_cannot_be_pinned(monkeypatch):
 @pytest.fixture
 def unrepeatable(monkeypatch):
     """Row `flip` computed by a kernel that PyTorch refuses."""
-    from weft.backend import torch_
+    from weft.backend.torch import namespace as torch_
     from weft.core.backends import guard
 
     def flip(x, axes):

@@ -1,4 +1,4 @@
-"""The polynomials of weft.compile.llvm: minimax fits by Remez' exchange, in 50 digits.
+"""The polynomials of weft.compiler.emit: minimax fits by Remez' exchange, in 50 digits.
 
 python tools/minimax.py            all of them
 python tools/minimax.py exp64      one, with its error

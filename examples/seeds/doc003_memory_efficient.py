@@ -4,7 +4,14 @@ Sections: 8-bit Adam; Adafactor (Memory-Efficient Adaptive Optimizer).
 """
 
 import weft as wf
-from weft.optim import Adafactor, AdafactorConfig, Adam, Adam8bit, Adam8bitConfig, AdamConfig
+from weft.optim import (
+    Adafactor,
+    AdafactorConfig,
+    Adam,
+    Adam8bit,
+    Adam8bitConfig,
+    AdamConfig,
+)
 
 
 def state_bytes(optimizer):

@@ -10,7 +10,13 @@ import tempfile
 from pathlib import Path
 
 import weft as wf
-from weft import Checkpoint, load_checkpoint, load_optimizer, save_checkpoint, save_optimizer
+from weft import (
+    Checkpoint,
+    load_checkpoint,
+    load_optimizer,
+    save_checkpoint,
+    save_optimizer,
+)
 from weft.nn import Linear
 from weft.optim import Adam, AdamConfig
 

@@ -12,13 +12,13 @@ from sys import modules as _modules
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
 from . import backend, errors
-from .array import einops_ as _einops
-from .array import memory as _memory
-from .array import namespace as _namespace
-from .array.parameter import Parameter, ParameterDict
-from .array.spellings import module_attribute as _module_attribute
-from .array.tensor import Tensor, TrackedTensor
-from .compile import eager as _eager
+from .arrays import einops_ as _einops
+from .arrays import memory as _memory
+from .arrays import namespace as _namespace
+from .arrays.parameter import Parameter, ParameterDict
+from .arrays.spellings import module_attribute as _module_attribute
+from .arrays.tensor import Tensor, TrackedTensor
+from .compiler.eager import kernels as _eager
 from .core import warned as _warned
 from .core.dtypes import (
     bfloat16,
@@ -38,9 +38,10 @@ from .core.dtypes import (
     uint64,
 )
 from .errors import NotDifferentiable
-from .transform import backward as _backward
-from .transform import compiler as _compiler
-from .transform.backward import (
+from .transform.jacobian import compiler as _compiler
+from .transform.jacobian.scheduling import SchedulerConfig, SchedulingStrategy
+from .transform.modes import backward as _backward
+from .transform.modes.backward import (
     detect_anomaly,
     enable_grad,
     is_grad_enabled,
@@ -48,33 +49,49 @@ from .transform.backward import (
     save_on_cpu,
     saved_tensors_hooks,
 )
-from .transform.dual import DualTensor
-from .transform.functional import grad, hvp, jvp, value_and_grad, vjp
-from .transform.gradient_map import GradientMap
-from .transform.gradient_tape import GradientTape
-from .transform.inspect_ import clear_tape, explain_grad, graph_of, memory_stats
-from .transform.scheduling import SchedulerConfig, SchedulingStrategy
-from .transform.vmap import vmap
+from .transform.modes.dual import DualTensor
+from .transform.modes.functional import grad, hvp, jvp, value_and_grad, vjp
+from .transform.modes.gradient_map import GradientMap
+from .transform.modes.inspect import clear_tape, explain_grad, graph_of, memory_stats
+from .transform.modes.vmap import vmap
+from .transform.tape.gradient_tape import GradientTape
 
 if _TYPE_CHECKING:
-    from . import amp, compile, gradient_clipping, implicit, io, nn, optim, optimize, train
+    from . import (
+        amp,
+        gradient_clipping,
+        implicit,
+        io,
+        nn,
+        optim,
+        optimize,
+        train,
+    )
     from .amp import AmpConfig, PrecisionMode
-    from .array.determinism import deterministic
+    from .arrays.determinism import deterministic
     from .backend.fingerprint import differences as fingerprint_differences
     from .backend.fingerprint import fingerprint
-    from .compile.builder.graph import Graph
+    from .compiler.builder.graph import Graph
+    from .compiler.jit import compile
     from .core.determinism import DeterministicConfig, DeterministicMode
-    from .io import Checkpoint, load_checkpoint, load_optimizer, save_checkpoint, save_optimizer
+    from .io import (
+        Checkpoint,
+        load_checkpoint,
+        load_optimizer,
+        save_checkpoint,
+        save_optimizer,
+    )
     from .transform.bridges import to_jax, to_torch
-    from .transform.check import NumericalChecker, check_grads
-    from .transform.checkpoint import checkpoint
-    from .transform.control import cond, scan, while_loop
-    from .transform.control import map_ as map
-    from .transform.custom import CustomOp, custom_op
-    from .transform.custom_check import check_op
-    from .transform.engine import AutogradContext, AutogradEngine
-    from .transform.forward_context import ForwardADContext
-    from .transform.jacobian import (
+    from .transform.checking.check import NumericalChecker, check_grads
+    from .transform.checking.custom_check import check_op
+    from .transform.checkpoint.replayed import checkpoint
+    from .transform.compat.engine import AutogradContext, AutogradEngine
+    from .transform.compat.forward_context import ForwardADContext
+    from .transform.compat.scheduler import HybridScheduler
+    from .transform.control.loops import cond, scan, while_loop
+    from .transform.control.loops import map_ as map
+    from .transform.custom.custom_op import CustomOp, custom_op
+    from .transform.jacobian.jacobians import (
         hessian,
         jacfwd,
         jacobian,
@@ -82,9 +99,8 @@ if _TYPE_CHECKING:
         laplacian,
         plan_jacobian,
     )
-    from .transform.linearize import linearize
-    from .transform.ode import odeint
-    from .transform.scheduler import HybridScheduler
+    from .transform.modes.linearize import linearize
+    from .transform.solve.ode import odeint
 
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
@@ -93,7 +109,7 @@ _memory.keep_freed_memory()
 _eager.install()
 _warned.install()
 _einops.install()
-_compiler.install(lambda f: _import_module(f"{__name__}.compile.jit").compile(f))
+_compiler.install(lambda f: _import_module(f"{__name__}.compiler.jit").compile(f))
 globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULES)
 for _name in ("backward", "register_hook", "retain_grad"):
     setattr(Tensor, _name, getattr(_backward, _name))
@@ -106,7 +122,6 @@ for _name, _module in _namespace.MODULES.items():
 _LATER = {
     "": (
         "amp",
-        "compile",
         "gradient_clipping",
         "implicit",
         "io",
@@ -116,20 +131,21 @@ _LATER = {
         "train",
     ),
     "amp": ("AmpConfig", "PrecisionMode"),
-    "array.determinism": ("deterministic",),
+    "arrays.determinism": ("deterministic",),
     "backend.fingerprint": ("fingerprint", "fingerprint_differences:differences"),
-    "compile.builder.graph": ("Graph",),
+    "compiler.builder.graph": ("Graph",),
+    "compiler.jit": ("compile",),
     "core.determinism": ("DeterministicConfig", "DeterministicMode"),
     "io": ("Checkpoint", "load_checkpoint", "load_optimizer", "save_checkpoint", "save_optimizer"),
     "transform.bridges": ("to_jax", "to_torch"),
-    "transform.check": ("NumericalChecker", "check_grads"),
-    "transform.checkpoint": ("checkpoint",),
-    "transform.control": ("cond", "map:map_", "scan", "while_loop"),
-    "transform.custom": ("CustomOp", "custom_op"),
-    "transform.custom_check": ("check_op",),
-    "transform.engine": ("AutogradContext", "AutogradEngine"),
-    "transform.forward_context": ("ForwardADContext",),
-    "transform.jacobian": (
+    "transform.checking.check": ("NumericalChecker", "check_grads"),
+    "transform.checkpoint.replayed": ("checkpoint",),
+    "transform.control.loops": ("cond", "map:map_", "scan", "while_loop"),
+    "transform.custom.custom_op": ("CustomOp", "custom_op"),
+    "transform.checking.custom_check": ("check_op",),
+    "transform.compat.engine": ("AutogradContext", "AutogradEngine"),
+    "transform.compat.forward_context": ("ForwardADContext",),
+    "transform.jacobian.jacobians": (
         "hessian",
         "jacfwd",
         "jacobian",
@@ -137,9 +153,9 @@ _LATER = {
         "laplacian",
         "plan_jacobian",
     ),
-    "transform.linearize": ("linearize",),
-    "transform.ode": ("odeint",),
-    "transform.scheduler": ("HybridScheduler",),
+    "transform.modes.linearize": ("linearize",),
+    "transform.solve.ode": ("odeint",),
+    "transform.compat.scheduler": ("HybridScheduler",),
 }
 _HOMES = {
     name.partition(":")[0]: (module, name.partition(":")[2] or name)

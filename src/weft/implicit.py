@@ -1,5 +1,5 @@
 """Solutions of equations, differentiated without unrolling their solver."""
 
-from .transform.implicit import argmin, fixed_point, root
+from .transform.solve.implicit import argmin, fixed_point, root
 
 __all__ = ["argmin", "fixed_point", "root"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import special
 
-from weft.backend import numpy_ as xp
+from weft.backend.numpy import namespace as xp
 
 SIZES = (5, 100, 5000, 100_003)
 EDGES = {"ordinary": None, "zero": 0.0, "negative zero": -0.0, "NaN": np.nan, "infinite": -np.inf}

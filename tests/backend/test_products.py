@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from weft.backend import numpy_ as xp
-from weft.backend import products, threads
+from weft.backend.numpy import namespace as xp
+from weft.backend.shared import products, threads
 
 rng = np.random.default_rng(0)
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from weft.backend import blas, threads
+from weft.backend.shared import blas, threads
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import torch
 
 import weft as wf
 from weft import errors
-from weft.backend import variates
 from weft.backend.device import namespace_for
+from weft.backend.shared import variates
 from weft.core import counter
 from weft.core.counter import Draw, Generator
 

@@ -10,7 +10,7 @@ import pytest
 
 import weft as wf
 from weft.core.exact import Exact, exact
-from weft.transform import native
+from weft.transform.jacobian import native
 
 NAN = float("nan")
 # Of each group all members are equal, or are NaN.
@@ -243,7 +243,7 @@ CALLS = {
 
 def _forget() -> None:
     """Empty what the table, the backends and the public functions keep for values they met."""
-    layers = ("weft.ops", "weft.backend", "weft.array", "weft.core.aval", "weft.core.dtypes")
+    layers = ("weft.ops", "weft.backend", "weft.arrays", "weft.core.aval", "weft.core.dtypes")
     for name, module in list(sys.modules.items()):
         if name.startswith(layers):
             for value in list(vars(module).values()):

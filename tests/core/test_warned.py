@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.backend import threads
+from weft.backend.shared import threads
 
 PROGRAMS = 400 if os.environ.get("WEFT_SOAK") else 60
 FUNCTIONS = "log sqrt exp log10 log1p arcsin arccosh arctanh square cosh log2".split()

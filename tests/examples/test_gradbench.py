@@ -31,7 +31,7 @@ from scipy.special import expit, logsumexp, softmax
 from scipy.stats import multivariate_normal, wishart
 
 import weft as wf
-from weft.transform.ridders import ridders
+from weft.transform.checking.ridders import ridders
 
 EPS = np.finfo(np.float64).eps
 SOAK = os.environ.get("WEFT_SOAK") == "1"

@@ -8,7 +8,7 @@ from weft.core.aval import Aval
 from weft.core.dtypes import float32, float64
 from weft.graph.graph import Literal
 from weft.graph.verify import MalformedGraph, verify
-from weft.transform.trace import trace_of
+from weft.transform.modes.trace import trace_of
 
 
 @pytest.fixture

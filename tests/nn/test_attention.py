@@ -9,8 +9,8 @@ import torch
 
 import weft as wf
 from weft import errors
-from weft.backend import attention as tiles
-from weft.backend import threads
+from weft.backend.shared import attention as tiles
+from weft.backend.shared import threads
 
 from .alike import F, T, same, saved_bytes
 

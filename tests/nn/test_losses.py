@@ -8,7 +8,7 @@ import torch
 
 import weft as wf
 from weft import errors
-from weft.backend import crossentropy as chunks
+from weft.backend.shared import crossentropy as chunks
 
 from .alike import Constant, F, T, agree, same, saved_bytes
 

@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import weft as wf
 from weft.core.node import Node
-from weft.transform.inspect_ import arrays_in
+from weft.transform.modes.inspect import arrays_in
 
 nn = wf.nn
 

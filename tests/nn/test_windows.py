@@ -8,7 +8,19 @@ import pytest
 import torch
 
 import weft as wf
-from weft.backend import numpy_columns, numpy_convolve, numpy_depthwise, numpy_pool, threads
+from weft.backend.numpy import (
+    columns as numpy_columns,
+)
+from weft.backend.numpy import (
+    convolve as numpy_convolve,
+)
+from weft.backend.numpy import (
+    depthwise as numpy_depthwise,
+)
+from weft.backend.numpy import (
+    pool as numpy_pool,
+)
+from weft.backend.shared import threads
 
 from .beside_torch import close, compare
 

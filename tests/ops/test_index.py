@@ -7,7 +7,7 @@ import pytest
 
 import weft as wf
 from weft.ops import along, index
-from weft.transform.sweep import sweep
+from weft.transform.modes.reverse import sweep
 
 DEVICES = pytest.mark.parametrize("device", ["cpu", "torch"])
 

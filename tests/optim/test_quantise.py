@@ -6,13 +6,7 @@ import torch
 
 import weft as wf
 from weft.optim.optimizers import UNQUANTISED
-from weft.optim.quantise import (
-    _nearest_by_bits,
-    boundaries,
-    dequantised,
-    dynamic_table,
-    quantised,
-)
+from weft.optim.quantise import _nearest_by_bits, boundaries, dequantised, dynamic_table, quantised
 
 
 @pytest.mark.parametrize("signed", [True, False])

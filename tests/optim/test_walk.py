@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import weft as wf
-from weft.backend import threads
+from weft.backend.shared import threads
 from weft.optim import rules, walk
 from weft.optim.program import Program
 from weft.optim.quantise import adam8bit

@@ -5,11 +5,7 @@ import pytest
 
 import weft as wf
 
-from .more_garbow_hillstrom import (
-    PROBLEMS,
-    discrete_boundary_value,
-    discrete_integral_equation,
-)
+from .more_garbow_hillstrom import PROBLEMS, discrete_boundary_value, discrete_integral_equation
 
 EPS = np.finfo(np.float64).eps
 GTOL = 1e-10

@@ -5,7 +5,16 @@ from operator import attrgetter
 
 import weft as wf
 
-from .spelling import creation, elementwise, fourier, indexing, linalg, masked, reductions, shape
+from .spelling import (
+    creation,
+    elementwise,
+    fourier,
+    indexing,
+    linalg,
+    masked,
+    reductions,
+    shape,
+)
 
 MAPPED: dict[str, str | Callable] = {
     **elementwise.SPELLINGS,

@@ -10,7 +10,7 @@ import torch
 
 import weft as wf
 from weft import errors
-from weft.array.spellings import SPELLINGS
+from weft.arrays.spellings import SPELLINGS
 
 from .meanings import differences, shared
 

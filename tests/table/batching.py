@@ -16,7 +16,17 @@ import weft as wf
 from weft.core.op import Op
 
 from .check import bound, run
-from .elements import SIZE, Elements, Places, Weighed, arrays_of, batches, compare, faults, stack
+from .elements import (
+    SIZE,
+    Elements,
+    Places,
+    Weighed,
+    arrays_of,
+    batches,
+    compare,
+    faults,
+    stack,
+)
 from .problems import Finding, Problem
 from .rows import load
 

@@ -16,7 +16,7 @@ from weft.core.value import wrap
 from weft.ops.complex_ import real
 from weft.ops.samples.case import Case
 from weft.ops.structural import sum_
-from weft.transform.ridders import UNITS, pooled
+from weft.transform.checking.ridders import UNITS, pooled
 
 from .probe import excluded, inexact, raw, to_numpy
 from .problems import Finding, differs

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft import errors
-from weft.transform import rules
-from weft.transform.ridders import UNITS, pooled, size_of
-from weft.transform.sweep import sweep
+from weft.transform.checking.ridders import UNITS, pooled, size_of
+from weft.transform.modes import rules
+from weft.transform.modes.reverse import sweep
 
 from .probe import Layout, Probe, attach_leaf, dtype_of, excluded, inexact, to_numpy
 from .problems import Finding, differs

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.op import Op
 from weft.ops.samples.case import Case
-from weft.transform.ridders import UNITS, pooled, size_of, spread
+from weft.transform.checking.ridders import UNITS, pooled, size_of, spread
 
 from .probe import Probe
 from .problems import Finding, differs

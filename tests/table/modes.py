@@ -15,7 +15,7 @@ from weft import errors
 from weft.core import dtypes
 from weft.core.op import Op, Partials
 from weft.core.value import wrap
-from weft.transform.ridders import UNITS, noise_around, ridders, size_of
+from weft.transform.checking.ridders import UNITS, noise_around, ridders, size_of
 
 from .check import at_poles, bound, run
 from .probe import Layout, Probe, excluded, inexact

@@ -20,7 +20,7 @@ from weft.core.op import Linear, Op, Partials
 from weft.core.value import wrap
 from weft.ops.elementwise import add, multiply
 from weft.ops.samples.case import Case
-from weft.transform.sweep import sweep
+from weft.transform.modes.reverse import sweep
 
 BACKEND_NAMES = ("numpy", "torch", *(("cuda",) if torch.cuda.is_available() else ()))
 

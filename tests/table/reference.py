@@ -6,7 +6,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from weft.core.op import Op
-from weft.transform.ridders import Estimate, noise_around, ridders, size_of
+from weft.transform.checking.ridders import Estimate, noise_around, ridders, size_of
 
 from .probe import Probe
 from .rows import cases

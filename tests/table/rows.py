@@ -13,8 +13,8 @@ from weft.core.op import TABLE, Op, Partials
 from weft.ops.samples.case import Case
 
 importlib.import_module("weft.backend")
-importlib.import_module("weft.array.tensor")
-importlib.import_module("weft.transform.sweep")
+importlib.import_module("weft.arrays.tensor")
+importlib.import_module("weft.transform.modes.reverse")
 
 # Rows that need no cases of their own, each with the reason.
 EXEMPT = {

@@ -7,11 +7,11 @@ import weft as wf
 from weft.core.call import caller
 from weft.core.op import Op
 from weft.graph.verify import verify
-from weft.transform import sparsity
-from weft.transform.seeds import identity
-from weft.transform.sparsity import jacobian_pattern
-from weft.transform.sweeps import Sweeper, dense_reverse
-from weft.transform.trace import trace_of
+from weft.transform.jacobian import sparsity
+from weft.transform.jacobian.seeds import identity
+from weft.transform.jacobian.sparsity import jacobian_pattern
+from weft.transform.jacobian.sweeps import Sweeper, dense_reverse
+from weft.transform.modes.trace import trace_of
 
 from .rows import EXEMPT, cases, load
 

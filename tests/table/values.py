@@ -9,7 +9,7 @@ from weft import errors
 from weft.core import dtypes
 from weft.core.explain import infer
 from weft.core.op import Partials
-from weft.transform.ridders import UNITS, pooled, spread
+from weft.transform.checking.ridders import UNITS, pooled, spread
 
 from .probe import Layout, Probe, Run, dtype_of, inexact, raw, to_numpy
 from .problems import Finding, differs

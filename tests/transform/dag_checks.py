@@ -7,12 +7,12 @@ import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
-from tests.compile.test_jit_rows import written
+from tests.compiler.test_jit_rows import written
 from tests.transform.dags import Dag
 
 import weft as wf
-from weft.compile.interpret import interpret
-from weft.transform.trees import flatten
+from weft.compiler.ir.interpret import interpret
+from weft.transform.modes.trees import flatten
 
 MODES = ("auto", "mixed", "columns", "rows", "both", "forward", "reverse")
 STRATEGIES = ("auto", "mixed", "forward", "reverse")

@@ -8,7 +8,7 @@ import pytest
 
 import weft as wf
 from weft import errors
-from weft.transform.checkpoint import replaying
+from weft.transform.checkpoint.replayed import replaying
 
 rng = np.random.default_rng(7)
 W = wf.Parameter(rng.normal(size=(4, 4)))

@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from weft import errors
-from weft.transform import colouring as colourings
-from weft.transform.bicolouring import bicolouring
-from weft.transform.colouring import column_colouring, row_colouring
-from weft.transform.greedy_colouring import (
+from weft.transform.jacobian import colouring as colourings
+from weft.transform.jacobian.bicolouring import bicolouring
+from weft.transform.jacobian.colouring import column_colouring, row_colouring
+from weft.transform.jacobian.greedy_colouring import (
     Conflicts,
     Lines,
     first_fit,
     saturation,
     smallest_last,
 )
-from weft.transform.star_colouring import star_colouring
+from weft.transform.jacobian.star_colouring import star_colouring
 
 JACOBIAN = (column_colouring, row_colouring, bicolouring)
 examples = settings(max_examples=150, deadline=None, derandomize=True)

@@ -10,7 +10,7 @@ import pytest
 
 import weft as wf
 from weft import errors
-from weft.transform import control
+from weft.transform.control import loops as control
 
 jax.config.update("jax_enable_x64", True)
 rng = np.random.default_rng(3)
@@ -421,5 +421,5 @@ class TestMap:
 
 
 def test_the_builtin_map_is_not_ours():
-    assert wf.map.__module__ == "weft.transform.control"
+    assert wf.map.__module__ == "weft.transform.control.loops"
     assert control.__builtins__["map"] is map and not hasattr(control, "map")

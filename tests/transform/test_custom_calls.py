@@ -8,7 +8,7 @@ import pytest
 
 import weft as wf
 from weft import errors
-from weft.transform.custom_row import row
+from weft.transform.custom.rows import row
 
 
 @wf.custom_op

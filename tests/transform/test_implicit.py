@@ -262,7 +262,7 @@ def test_repeated_calls_leave_nothing_behind():
     derivative = wf.jacobian(wf.vmap(sqrt))
     for _ in range(3):
         derivative(double([3.0, 2.0]))
-    from weft.transform.jacobian import _plans_of
+    from weft.transform.jacobian.jacobians import _plans_of
 
     (plans,) = _plans_of(derivative.__wrapped__).values()
     assert len(plans) == 1 and len(rows.TABLE) == before

@@ -3,7 +3,7 @@
 import numpy as np
 
 import weft as wf
-from weft.transform import paths
+from weft.transform.modes import paths
 
 
 def test_an_inner_gradient_leaves_the_outer_result_untracked():
@@ -27,7 +27,7 @@ def test_inner_gradients_do_not_walk_the_outer_graph(monkeypatch):
         seen.append(len(useful))
         return useful, outside
 
-    monkeypatch.setattr("weft.transform.functional.within", counted)
+    monkeypatch.setattr("weft.transform.modes.functional.within", counted)
 
     def looked_at(steps: int) -> int:
         seen.clear()

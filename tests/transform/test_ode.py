@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import weft as wf
 from weft import errors
-from weft.transform.dormand_prince import Control, integrate
+from weft.transform.solve.dormand_prince import Control, integrate
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.transform.colouring import column_colouring
+from weft.transform.jacobian.colouring import column_colouring
 
 RNG = np.random.default_rng(11)
 
@@ -118,7 +118,7 @@ def test_complex_values_are_no_bottleneck():
 @pytest.mark.parametrize("compiled", [False, True])
 def test_a_refused_plan_is_not_kept(monkeypatch, compiled):
     """Columns that meet in a row in one sweep: wrong for any values, also for zeros."""
-    from weft.transform import plan
+    from weft.transform.jacobian import plan
 
     def careless(pattern):
         real = column_colouring(pattern)

@@ -7,7 +7,8 @@ import pytest
 from tests.transform.dag_checks import COUNTS, problems, row_by_row
 
 import weft as wf
-from weft.transform import cut, sweeps, tape_jacobian, trace
+from weft.transform.jacobian import cut, sweeps, tape_jacobian
+from weft.transform.modes import trace
 
 SOAK = os.environ.get("WEFT_SOAK") == "1"
 SEEDS = 20_000 if SOAK else 240

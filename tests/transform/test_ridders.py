@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from weft.transform.ridders import ridders
+from weft.transform.checking.ridders import ridders
 
 EPS = np.finfo(np.float64).eps
 

@@ -5,7 +5,7 @@ from math import isfinite
 from typing import Any
 
 from .. import errors
-from ..array.inplace import refuse_staging
+from ..arrays.inplace import refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.settings import current

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..array.make import asarray
+from ..arrays.make import asarray
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.value import wrap

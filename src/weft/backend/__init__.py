@@ -3,14 +3,14 @@
 from importlib import import_module
 
 from ..core.backends import BACKENDS
-from . import numpy_
+from .numpy import namespace as numpy_
 
 
 def _find_torch(cls: type):
     """Load the torch backend when a torch array is first met; torch itself is loaded then."""
     if cls.__module__.partition(".")[0] != "torch":
         return None
-    import_module(f"{__name__}.torch_")
+    import_module(f"{__name__}.torch.namespace")
     return BACKENDS.get(cls)
 
 

@@ -7,14 +7,18 @@ import numpy as np
 
 from .. import errors
 from ..core.backends import BACKENDS
-from . import numpy_
+from .numpy import namespace as numpy_
 
 CPU = "cpu"
 
 
 def namespace_for(device):
     """The backend that computes on a device."""
-    return numpy_ if canonical_device(device) == CPU else import_module(f"{__package__}.torch_")
+    return (
+        numpy_
+        if canonical_device(device) == CPU
+        else import_module(f"{__package__}.torch.namespace")
+    )
 
 
 def canonical_device(device) -> str:
@@ -30,7 +34,7 @@ def canonical_device(device) -> str:
         )
     if find_spec("torch") is None:
         raise errors.DeviceError(f"device {name!r} needs PyTorch: pip install 'weft[torch]'")
-    return import_module(f"{__package__}.torch_").checked_device(name)
+    return import_module(f"{__package__}.torch.namespace").checked_device(name)
 
 
 def is_torch_device(device) -> bool:
@@ -51,7 +55,7 @@ def place(raw, device):
         return raw
     if device == CPU:
         return xp.to_numpy(raw)
-    torch_ = import_module(f"{__package__}.torch_")
+    torch_ = import_module(f"{__package__}.torch.namespace")
     return torch_.from_any(raw, device)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from .. import errors
 from ..core import dtypes
-from . import blas, threads
+from .shared import blas, threads
 
 # What is read from the packages' own notes, so that none is loaded for it.
 _PACKAGES = ("numpy", "scipy", "ml_dtypes", "llvmlite")

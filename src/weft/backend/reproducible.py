@@ -18,7 +18,7 @@ import numpy as np
 from ..core.backends import guard
 from ..core.op import Op
 from ..core.settings import current
-from . import blas
+from .shared import blas
 
 # How PyTorch says that it has no deterministic kernel, and that cuBLAS was set up too early.
 _REFUSED = re.compile(r"^(\S+) does not have a deterministic implementation")

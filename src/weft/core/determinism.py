@@ -7,7 +7,12 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ..errors import ArgumentError, NotDeterministic, NotDeterministicWarning, StateMismatch
+from ..errors import (
+    ArgumentError,
+    NotDeterministic,
+    NotDeterministicWarning,
+    StateMismatch,
+)
 from .counter import Generator
 from .origin import here
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..array.tensor import Tensor
+from ..arrays.tensor import Tensor
 from ..backend.device import canonical_device, place
 from ..core.value import GROUND, wrap
 from ..errors import ArgumentError

@@ -1,6 +1,6 @@
 """Neural networks: modules, layers and losses, initial values, and what a model costs."""
 
-from ..array.spellings import module_attribute as _module_attribute
+from ..arrays.spellings import module_attribute as _module_attribute
 from . import functional, init
 from .activation import (
     CELU,
@@ -35,13 +35,7 @@ from .activation import (
     Threshold,
 )
 from .attention import MultiheadAttention
-from .containers import (
-    ModuleDict,
-    ModuleList,
-    ParameterDict,
-    ParameterList,
-    Sequential,
-)
+from .containers import ModuleDict, ModuleList, ParameterDict, ParameterList, Sequential
 from .convolution import (
     Conv1d,
     Conv2d,
@@ -135,11 +129,7 @@ from .shaping import (
     ZeroPad3d,
 )
 from .summary import Summary, summary
-from .transformer import (
-    TransformerBlock,
-    TransformerEncoder,
-    TransformerEncoderLayer,
-)
+from .transformer import TransformerBlock, TransformerEncoder, TransformerEncoderLayer
 from .tree import functional_call
 
 __all__ = [

@@ -1,7 +1,7 @@
 """Activations as modules."""
 
 from .. import errors
-from ..array.arguments import boxed
+from ..arrays.arguments import boxed
 from . import functional as F
 from . import init
 from .making import one_of, parameter, sizes

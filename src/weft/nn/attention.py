@@ -3,9 +3,9 @@
 from math import inf, sqrt
 
 from .. import errors
-from ..array.arguments import boxed, boxed_beside
-from ..array.make import arange, zeros
-from ..array.manipulation import split
+from ..arrays.arguments import boxed, boxed_beside
+from ..arrays.make import arange, zeros
+from ..arrays.manipulation import split
 from ..core import dtypes
 from ..ops.contract import matmul
 from ..ops.elementwise import where

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from .. import errors
-from ..array.parameter import Parameter
+from ..arrays.parameter import Parameter
 from .module import Module
 
 

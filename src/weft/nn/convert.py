@@ -3,7 +3,7 @@
 from typing import Any
 
 from .. import errors
-from ..array.parameter import Parameter
+from ..arrays.parameter import Parameter
 from ..backend.device import is_torch_device
 from ..core import dtypes
 

@@ -3,7 +3,7 @@
 from math import prod, sqrt
 
 from .. import errors
-from ..array.arguments import boxed
+from ..arrays.arguments import boxed
 from . import functional as F
 from . import init
 from .making import one_of, parameter, per_axis, sizes

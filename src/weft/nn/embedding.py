@@ -1,11 +1,11 @@
 """Tables of embeddings."""
 
 from .. import errors
-from ..array.arguments import boxed
-from ..array.inplace import copy_
-from ..array.parameter import Parameter
+from ..arrays.arguments import boxed
+from ..arrays.inplace import copy_
+from ..arrays.parameter import Parameter
 from ..ops.elementwise import where
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 from . import functional as F
 from . import init
 from .making import parameter, sizes

@@ -6,10 +6,10 @@
 from math import ceil, erf, prod, sqrt
 
 from .. import errors
-from ..array import random
-from ..array.inplace import check_writable, copy_
-from ..array.linalg import diagonal, qr
-from ..array.make import asarray, eye, zeros_like
+from ..arrays import random
+from ..arrays.inplace import check_writable, copy_
+from ..arrays.linalg import diagonal, qr
+from ..arrays.make import asarray, eye, zeros_like
 from ..core import dtypes
 from ..core.value import TENSORS
 from ..ops.complex_ import sign
@@ -18,7 +18,7 @@ from ..ops.logic import less
 from ..ops.order import argsort
 from ..ops.special import erfinv
 from ..ops.structural import cast, mT, reshape
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 
 _GAINS = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),

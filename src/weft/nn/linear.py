@@ -3,12 +3,12 @@
 from math import sqrt
 
 from .. import errors
-from ..array.arguments import boxed
-from ..array.inplace import copy_
-from ..array.parameter import Parameter
+from ..arrays.arguments import boxed
+from ..arrays.inplace import copy_
+from ..arrays.parameter import Parameter
 from ..ops.contract import matmul
 from ..ops.structural import reshape
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 from . import functional as F
 from . import init
 from .making import parameter, sizes

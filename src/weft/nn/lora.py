@@ -6,9 +6,9 @@ from math import sqrt
 from weakref import WeakKeyDictionary
 
 from .. import errors
-from ..array.arguments import boxed
-from ..array.dtype_functions import finfo
-from ..array.inplace import copy_
+from ..arrays.arguments import boxed
+from ..arrays.dtype_functions import finfo
+from ..arrays.inplace import copy_
 from ..core import dtypes, versions
 from ..core.settings import current
 from ..core.value import GROUND
@@ -16,7 +16,7 @@ from ..ops.complex_ import abs_
 from ..ops.contract import matmul
 from ..ops.logic import equal
 from ..ops.structural import cast
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 from . import functional as F
 from . import init
 from .linear import Linear

@@ -3,8 +3,8 @@
 from numbers import Integral, Real
 
 from .. import errors
-from ..array.make import empty
-from ..array.parameter import Parameter
+from ..arrays.make import empty
+from ..arrays.parameter import Parameter
 
 
 def parameter(shape: tuple[int, ...], device, dtype) -> Parameter:

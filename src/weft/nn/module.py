@@ -6,9 +6,9 @@ from itertools import count
 from typing import Any, Self
 
 from .. import errors
-from ..array.make import zeros_like
+from ..arrays.make import zeros_like
 from ..core import dtypes
-from ..transform.backward import HookHandle
+from ..transform.modes.backward import HookHandle
 from . import tree
 from .compiled import compiled
 from .convert import convert

@@ -1,12 +1,12 @@
 """Normalisations with their weights and running statistics."""
 
 from .. import errors
-from ..array.arguments import boxed
-from ..array.inplace import copy_
-from ..array.make import ones, tensor, zeros
+from ..arrays.arguments import boxed
+from ..arrays.inplace import copy_
+from ..arrays.make import ones, tensor, zeros
 from ..core import dtypes
 from ..core.settings import current
-from ..transform.checkpoint import replaying
+from ..transform.checkpoint.replayed import replaying
 from . import functional as F
 from . import init
 from .making import parameter, sizes

@@ -3,8 +3,8 @@
 from math import sqrt
 
 from .. import errors
-from ..array.arguments import boxed
-from ..array.make import zeros
+from ..arrays.arguments import boxed
+from ..arrays.make import zeros
 from . import functional as F
 from . import init
 from .making import one_of, parameter, probability, sizes

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from .. import errors
-from ..array.parameter import Parameter, ParameterDict
+from ..arrays.parameter import Parameter, ParameterDict
 from ..core.value import TENSORS
 
 _STORES = ("_parameters", "_buffers", "_modules")

@@ -3,7 +3,7 @@
 from math import prod
 
 from .. import errors
-from ..array.arguments import boxed
+from ..arrays.arguments import boxed
 from ..core.aval import axis_in
 from ..ops.structural import reshape
 from . import functional as F

@@ -3,12 +3,12 @@
 from typing import Any, NamedTuple
 
 from .. import errors
-from ..array.foreign import is_torch
-from ..array.inplace import copy_
-from ..array.make import asarray
+from ..arrays.foreign import is_torch
+from ..arrays.inplace import copy_
+from ..arrays.make import asarray
 from ..core import dtypes
 from ..core.value import TENSORS
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 
 
 class LoadedKeys(NamedTuple):

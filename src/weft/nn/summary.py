@@ -8,14 +8,14 @@ from typing import Any
 from weakref import ref
 
 from .. import errors
-from ..array.random import get_state, set_state
+from ..arrays.random import get_state, set_state
 from ..core.backends import BACKENDS
 from ..core.box import ground
 from ..core.value import TENSORS
 from ..graph.symbol import Trace
-from ..transform import trees
-from ..transform.backward import enable_grad, no_grad, saved_tensors_hooks
-from ..transform.trace import trace_of
+from ..transform.modes import trees
+from ..transform.modes.backward import enable_grad, no_grad, saved_tensors_hooks
+from ..transform.modes.trace import trace_of
 from .flops import flops
 from .module import Module
 from .tree import is_differentiable, put_together, take_apart

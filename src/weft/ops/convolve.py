@@ -6,7 +6,7 @@ sizes fit exactly (see backend/window_sizes.py): padding behind an axis says whe
 
 from dataclasses import dataclass
 
-from ..backend.window_sizes import counts_of, kernel_of, size_of
+from ..backend.shared.window_sizes import counts_of, kernel_of, size_of
 from ..core import dtypes
 from ..core.aval import Aval
 from ..errors import ShapeError

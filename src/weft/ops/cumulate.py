@@ -2,7 +2,7 @@
 
 from math import inf
 
-from ..backend import recurrence
+from ..backend.shared import recurrence
 from ..core import dtypes
 from ..core.aval import Aval, axis_in
 from ..errors import ArgumentError, ShapeError

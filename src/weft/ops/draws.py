@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..backend import variates
+from ..backend.shared import variates
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.counter import POSITIONS, WORDS_PER_BLOCK, Draw

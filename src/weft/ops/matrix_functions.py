@@ -4,7 +4,17 @@ from ..core.aval import Aval
 from ..errors import ShapeError
 from .batching import Stacked
 from .contract import adjoint, matmul
-from .matrix import columns, fitted, lapack, matrices, rows, same_square, square, stacks, total
+from .matrix import (
+    columns,
+    fitted,
+    lapack,
+    matrices,
+    rows,
+    same_square,
+    square,
+    stacks,
+    total,
+)
 from .rows import general
 from .samples import linalg as samples
 from .structural import concat

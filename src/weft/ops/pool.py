@@ -5,7 +5,7 @@ The tap that a window's largest element is found at is its number in the window,
 memory; windows of up to 256 elements keep a byte for it.
 """
 
-from ..backend.window_sizes import counts_of, size_of, tap_dtype
+from ..backend.shared.window_sizes import counts_of, size_of, tap_dtype
 from ..core.aval import Aval
 from ..errors import ShapeError
 from .axes import floating, real_only

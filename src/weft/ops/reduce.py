@@ -6,7 +6,14 @@ from math import prod as product
 
 from ..core import dtypes
 from ..core.aval import Aval, reduced
-from .axes import along_shape, count, floating, real_floating, reduction_shape, restored
+from .axes import (
+    along_shape,
+    count,
+    floating,
+    real_floating,
+    reduction_shape,
+    restored,
+)
 from .batching import Along, aligned, all_spread
 from .complex_ import abs_, conj, real
 from .elementwise import exp, power_scalar, where

@@ -12,7 +12,7 @@
 True
 """
 
-from ..array.spellings import module_attribute as _module_attribute
+from ..arrays.spellings import module_attribute as _module_attribute
 from . import gradient_clipping, schedulers
 from .clip import (
     GradientClipper,

@@ -11,8 +11,8 @@ from numbers import Real
 from typing import Any
 
 from .. import errors
-from ..array.make import asarray
-from ..array.parameter import Parameter
+from ..arrays.make import asarray
+from ..arrays.parameter import Parameter
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXED
@@ -21,7 +21,7 @@ from ..core.settings import current
 from ..core.value import TENSORS, seen, wrap
 from ..ops.elementwise import clip, maximum, sqrt, where
 from ..ops.structural import cast, sum_
-from ..transform.gradient_map import GradientMap
+from ..transform.modes.gradient_map import GradientMap
 from . import staged
 
 PIECE = 1 << 16

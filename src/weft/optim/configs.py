@@ -6,7 +6,7 @@ from math import isfinite
 from typing import Any, ClassVar
 
 from .. import errors
-from ..array.keywords import unknown_keyword
+from ..arrays.keywords import unknown_keyword
 
 _BETAS = {"betas": ("beta1", "beta2")}
 

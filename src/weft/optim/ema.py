@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from .. import errors
-from ..array.inplace import own_memory
+from ..arrays.inplace import own_memory
 from ..core.backends import BACKENDS
 from ..core.differences import differences
 from ..core.settings import current

@@ -11,7 +11,7 @@ from ..core import dtypes
 from ..core.value import TENSORS
 from ..ops.elementwise import maximum, where
 from ..ops.logic import isfinite
-from ..transform.gradient_map import GradientMap
+from ..transform.modes.gradient_map import GradientMap
 from .clip import check_limit
 
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 from .. import errors
-from ..array.inplace import own_memory, refuse_staging
+from ..arrays.inplace import own_memory, refuse_staging
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.differences import differences
 from ..core.value import wrap
-from ..transform.backward import enable_grad
+from ..transform.modes.backward import enable_grad
 from . import configs, state
 from .line_search import LineSearch, Trial
 from .optimizer import Optimizer

@@ -8,13 +8,13 @@ from inspect import Signature, signature
 from typing import Any, ClassVar
 
 from .. import errors
-from ..array.inplace import own_memory, refuse_levels
-from ..array.make import zeros_like
+from ..arrays.inplace import own_memory, refuse_levels
+from ..arrays.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
 from ..core.settings import current
 from ..core.value import TENSORS, seen, wrap
-from ..transform.backward import enable_grad
+from ..transform.modes.backward import enable_grad
 from . import staged, state
 from .configs import Config, checked_number
 from .membership import Grouped, as_read, regroup

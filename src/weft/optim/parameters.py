@@ -5,14 +5,14 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from .. import errors
-from ..array.foreign import refuse_imaginary
-from ..array.inplace import refuse_levels
-from ..compile.builder.values import Value, Variable
+from ..arrays.foreign import refuse_imaginary
+from ..arrays.inplace import refuse_levels
+from ..compiler.builder.values import Value, Variable
 from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS
 from ..core.node import Node
 from ..core.value import GROUND, TENSORS
-from ..transform.gradient_map import GradientMap
+from ..transform.modes.gradient_map import GradientMap
 
 
 @dataclass

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ..compile.flat import flat
-from ..compile.kernel import Step
+from ..compiler.eager.flat import flat
+from ..compiler.ir.kernel import Step
 from ..core.backends import KERNELS
 from ..ops.complex_ import sign
 from ..ops.elementwise import maximum, sqrt

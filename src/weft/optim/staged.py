@@ -7,8 +7,8 @@ from operator import itemgetter
 from typing import Any
 
 from .. import errors
-from ..array.inplace import refuse_staging
-from ..array.make import asarray
+from ..arrays.inplace import refuse_staging
+from ..arrays.make import asarray
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.exact import Exact, exact
@@ -17,7 +17,7 @@ from ..ops.complex_ import abs_
 from ..ops.elementwise import where
 from ..ops.reduce import amax
 from ..ops.structural import stack, sum_
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 from .conditional import chosen, counted, refuse_second
 from .parameters import Entry
 from .rules import average

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..array.make import asarray
+from ..arrays.make import asarray
 from ..backend.device import namespace_for
 from ..core import dtypes
 from ..core.backends import BACKENDS

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..backend.threads import PASS, share
+from ..backend.shared.threads import PASS, share
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from .program import Program

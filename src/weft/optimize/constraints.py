@@ -5,10 +5,16 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import errors
-from ..array.make import asarray
-from ..transform.jacobian import hessian
+from ..arrays.make import asarray
+from ..transform.jacobian.jacobians import hessian
 from .flat import Flat, array_of, host
-from .matrices import given_hessian, given_jacobian, planned, planned_jacobian, refuse_complex_steps
+from .matrices import (
+    given_hessian,
+    given_jacobian,
+    planned,
+    planned_jacobian,
+    refuse_complex_steps,
+)
 
 NO_GRADIENT = ("nelder-mead", "powell", "cobyla", "cobyqa")
 

@@ -5,18 +5,12 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import errors
-from ..array.make import asarray
-from ..array.tensor import Tensor
+from ..arrays.make import asarray
+from ..arrays.tensor import Tensor
 from ..core import dtypes
-from ..transform import trees
+from ..transform.modes import trees
 from .constraints import box_of
-from .flat import (
-    Flat,
-    array_of,
-    host,
-    refuse_bad_start,
-    tensor_of,
-)
+from .flat import Flat, array_of, host, refuse_bad_start, tensor_of
 from .matrices import given_jacobian, planned_jacobian, refuse_complex_steps
 
 

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..array.make import asarray
-from ..array.manipulation import concat, reshape
-from ..array.tensor import Tensor
+from ..arrays.make import asarray
+from ..arrays.manipulation import concat, reshape
+from ..arrays.tensor import Tensor
 from ..core import dtypes
 from ..core.settings import changed, current
 from ..core.value import GROUND
-from ..transform import trees
+from ..transform.modes import trees
 
 
 class Flat:

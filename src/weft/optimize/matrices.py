@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 
 from .. import errors
-from ..array.tensor import Tensor
-from ..transform.backward import no_grad
-from ..transform.jacobian import hessian, jacobian
+from ..arrays.tensor import Tensor
+from ..transform.jacobian.jacobians import hessian, jacobian
+from ..transform.modes.backward import no_grad
 from .flat import Flat, array_of, host
 
 MANY = 200  # unknowns; below, dense factorizations are as fast and more accurate

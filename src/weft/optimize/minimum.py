@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..transform.backward import no_grad
-from ..transform.functional import grad, value_and_grad
-from ..transform.linearize import linearize
+from ..transform.modes.backward import no_grad
+from ..transform.modes.functional import grad, value_and_grad
+from ..transform.modes.linearize import linearize
 from .constraints import NO_GRADIENT, bounds_of, constraints_of
 from .flat import Flat, host, paired, remembered
 from .matrices import given_hessian, planned_hessian, refuse_complex_steps

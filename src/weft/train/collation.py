@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..array.foreign import is_torch
-from ..array.make import asarray
-from ..array.manipulation import stack
+from ..arrays.foreign import is_torch
+from ..arrays.make import asarray
+from ..arrays.manipulation import stack
 from ..core.value import TENSORS
 
 _TEXT = (str, bytes)

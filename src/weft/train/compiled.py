@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from ..array.manipulation import stack
-from ..compile.jit import compile
+from ..arrays.manipulation import stack
+from ..compiler.jit import compile
 from ..core import dtypes
 from ..optim import clip_grad_value
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 from .objective import Means
 from .step import Stepper
 

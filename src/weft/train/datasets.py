@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from .. import errors
-from ..array.arguments import boxed
-from ..array.make import asarray
+from ..arrays.arguments import boxed
+from ..arrays.make import asarray
 from ..core.counter import Generator
 from .order import shuffled
 

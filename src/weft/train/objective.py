@@ -8,7 +8,7 @@ from typing import Any
 from .. import errors
 from ..core import dtypes
 from ..core.value import TENSORS
-from ..transform.trees import flatten
+from ..transform.modes.trees import flatten
 
 RESERVED = ("step", "epoch", "loss", "grad_norm", "lr")
 

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..backend import variates
 from ..backend.device import namespace_for
+from ..backend.shared import variates
 from ..core.counter import Generator
 
 

@@ -3,7 +3,7 @@
 from typing import Any
 
 from ..amp import AmpConfig, GradScaler, PrecisionMode, autocast
-from ..array.make import ones
+from ..arrays.make import ones
 from ..core.backends import BACKENDS
 from ..optim import global_norm
 

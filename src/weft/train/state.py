@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
-from ..array import random
+from ..arrays import random
 from ..backend.fingerprint import differences as fingerprint_differences
 from ..backend.fingerprint import fingerprint
 from ..core.differences import differences

@@ -6,9 +6,9 @@ from math import isfinite, nan
 from typing import Any
 
 from .. import errors
-from ..array.inplace import copy_
+from ..arrays.inplace import copy_
 from ..optim import EMA, clip_grad_value, clip_grads_with_norm, global_norm
-from ..transform.backward import no_grad
+from ..transform.modes.backward import no_grad
 from .objective import Means, Objective
 from .precision import Precision
 

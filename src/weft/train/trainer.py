@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from .. import errors
-from ..array import random
+from ..arrays import random
 from ..backend.device import canonical_device
 from ..io import locked, save_checkpoint
 from ..io.durable import make_directories
 from ..optim import EMA
-from ..transform.backward import enable_grad, no_grad
+from ..transform.modes.backward import enable_grad, no_grad
 from . import arguments, state
 from .callbacks import Callback, Callbacks
 from .collation import placed

@@ -7,12 +7,12 @@ from importlib import import_module
 import numpy as np
 
 from .. import errors
-from ..array.make import asarray
+from ..arrays.make import asarray
 from ..core import dtypes
 from ..core.value import TENSORS
-from .backward import enable_grad
-from .gradient_tape import GradientTape
-from .sweep import sweep
+from .modes.backward import enable_grad
+from .modes.reverse import sweep
+from .tape.gradient_tape import GradientTape
 
 
 def _results(f: Callable, args) -> tuple:

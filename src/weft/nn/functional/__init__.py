@@ -1,6 +1,6 @@
 """Neural operations as functions, under PyTorch's names."""
 
-from ...array.spellings import module_attribute as _module_attribute
+from ...arrays.spellings import module_attribute as _module_attribute
 from .activations import (
     celu,
     elu,
@@ -42,18 +42,8 @@ from .adaptive import (
     global_avg_pool,
     global_max_pool,
 )
-from .attention import (
-    rope,
-    rotary_table,
-    rotate,
-    scaled_dot_product_attention,
-)
-from .classification import (
-    cross_entropy,
-    ctc_loss,
-    nll_loss,
-    softmax_cross_entropy,
-)
+from .attention import rope, rotary_table, rotate, scaled_dot_product_attention
+from .classification import cross_entropy, ctc_loss, nll_loss, softmax_cross_entropy
 from .convolution import (
     conv1d,
     conv2d,
@@ -62,11 +52,7 @@ from .convolution import (
     conv_transpose2d,
     conv_transpose3d,
 )
-from .distances import (
-    cosine_similarity,
-    normalize,
-    pairwise_distance,
-)
+from .distances import cosine_similarity, normalize, pairwise_distance
 from .dropout import (
     alpha_dropout,
     dropout,
@@ -75,11 +61,7 @@ from .dropout import (
     dropout3d,
     feature_alpha_dropout,
 )
-from .layers import (
-    embedding,
-    linear,
-    one_hot,
-)
+from .layers import embedding, linear, one_hot
 from .losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -97,15 +79,16 @@ from .losses import (
     soft_margin_loss,
     triplet_margin_loss,
 )
-from .norms import (
-    batch_norm,
-    group_norm,
-    instance_norm,
-    layer_norm,
-    rms_norm,
-)
+from .norms import batch_norm, group_norm, instance_norm, layer_norm, rms_norm
 from .patches import fold, pad, pixel_shuffle, pixel_unshuffle, unfold
-from .pooling import avg_pool1d, avg_pool2d, avg_pool3d, max_pool1d, max_pool2d, max_pool3d
+from .pooling import (
+    avg_pool1d,
+    avg_pool2d,
+    avg_pool3d,
+    max_pool1d,
+    max_pool2d,
+    max_pool3d,
+)
 from .recurrent import (
     gru,
     gru_cell,

@@ -1,8 +1,8 @@
 """Activations, under PyTorch's names and arguments; nothing is done in place."""
 
 from ... import errors
-from ...array import activations as shared
-from ...array.arguments import axis_of, boxed
+from ...arrays import activations as shared
+from ...arrays.arguments import axis_of, boxed
 from ...core import dtypes
 from ...core.autocast import HALF, computed_in
 from ...ops import activate, reduce

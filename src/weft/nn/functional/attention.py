@@ -5,9 +5,9 @@ from math import sqrt
 import numpy as np
 
 from ... import errors
-from ...array.arguments import boxed, boxed_beside
-from ...array.make import asarray
-from ...array.random import randint, stream_for
+from ...arrays.arguments import boxed, boxed_beside
+from ...arrays.make import asarray
+from ...arrays.random import randint, stream_for
 from ...core import dtypes
 from ...core.aval import broadcast
 from ...ops.attend import attention

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ... import errors
-from ...array.arguments import boxed, boxed_beside
+from ...arrays.arguments import boxed, boxed_beside
 from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.autocast import SINGLE, computed_in

@@ -1,6 +1,6 @@
 """Convolutions, plain and transposed, along one, two or three axes."""
 
-from ...array.arguments import boxed
+from ...arrays.arguments import boxed
 from ...core.autocast import HALF, computed_in
 from ...errors import ArgumentError, ShapeError
 from ...ops import convolve

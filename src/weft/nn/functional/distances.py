@@ -2,7 +2,7 @@
 
 from math import inf
 
-from ...array.arguments import axes_of, axis_of, boxed
+from ...arrays.arguments import axes_of, axis_of, boxed
 from ...core.autocast import SINGLE, computed_in
 from ...core.aval import broadcast
 from ...errors import ArgumentError

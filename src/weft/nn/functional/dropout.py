@@ -3,8 +3,8 @@
 from math import sqrt
 
 from ... import errors
-from ...array.arguments import boxed
-from ...array.random import bernoulli, stream_for
+from ...arrays.arguments import boxed
+from ...arrays.random import bernoulli, stream_for
 from ...ops.activate import masked_scale
 from ...ops.elementwise import where
 

@@ -1,7 +1,7 @@
 """The linear layer, tables of embeddings and class indicators, as functions."""
 
 from ... import errors
-from ...array.arguments import boxed, boxed_beside
+from ...arrays.arguments import boxed, boxed_beside
 from ...core import dtypes
 from ...core.settings import current
 from ...core.value import GROUND

@@ -7,7 +7,7 @@ a number: what broadcasting would make of (N, 1) and (N,) is hardly ever meant.
 from math import log, pi
 
 from ... import errors
-from ...array.arguments import boxed, boxed_beside
+from ...arrays.arguments import boxed, boxed_beside
 from ...core.autocast import SINGLE, computed_in
 from ...core.aval import broadcast
 from ...ops import activate

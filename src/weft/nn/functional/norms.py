@@ -3,8 +3,8 @@
 from math import prod
 
 from ... import errors
-from ...array.arguments import boxed
-from ...array.inplace import copy_
+from ...arrays.arguments import boxed
+from ...arrays.inplace import copy_
 from ...core import dtypes
 from ...core.box import BOXES
 from ...core.value import GROUND, TENSORS, wrap
@@ -14,9 +14,9 @@ from ...ops.layernorm import layer_norm as _layer_norm
 from ...ops.normalise import root_mean_square, standardise
 from ...ops.reduce import mean as _mean
 from ...ops.structural import cast, reshape
-from ...transform.backward import no_grad
-from ...transform.batch import Batch
-from ...transform.checkpoint import replaying
+from ...transform.checkpoint.replayed import replaying
+from ...transform.modes.backward import no_grad
+from ...transform.modes.batch import Batch
 
 
 def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):

@@ -2,7 +2,7 @@
 
 from math import prod
 
-from ...array.arguments import boxed
+from ...arrays.arguments import boxed
 from ...core.aval import integer_in
 from ...errors import ArgumentError, ShapeError
 from ...ops import arrange

@@ -4,8 +4,8 @@ from math import prod
 
 import numpy as np
 
-from ...array.arguments import boxed
-from ...array.make import asarray
+from ...arrays.arguments import boxed
+from ...arrays.make import asarray
 from ...core import dtypes
 from ...core.aval import integer_in
 from ...errors import ArgumentError

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from ... import errors
-from ...array.arguments import boxed
+from ...arrays.arguments import boxed
 from ...core.autocast import HALF, computed_in
 from ...ops.contract import matmul
 from ...ops.elementwise import relu as _relu
@@ -16,7 +16,7 @@ from ...ops.elementwise import tanh as _tanh
 from ...ops.recur import gru_cell as _gru_cell
 from ...ops.recur import lstm_cell as _lstm_cell
 from ...ops.structural import concat, mT, permute, reshape, stack, unstack
-from ...transform.control import scan
+from ...transform.control.loops import scan
 from .dropout import dropout as _dropout
 from .layers import linear
 

@@ -4,8 +4,8 @@ from math import floor, inf
 
 import numpy as np
 
-from ...array.arguments import boxed
-from ...array.make import asarray
+from ...arrays.arguments import boxed
+from ...arrays.make import asarray
 from ...core import dtypes
 from ...errors import ArgumentError, ShapeError
 from ...ops import arrange

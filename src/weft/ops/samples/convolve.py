@@ -4,7 +4,7 @@ from math import prod
 
 import numpy as np
 
-from ...backend.window_sizes import counts_of
+from ...backend.shared.window_sizes import counts_of
 from .case import Case
 from .linalg import draw
 

@@ -1,0 +1,217 @@
+"""Functions that NumPy has and the namespace lacks, made of the namespace's for NumPy's callers."""
+
+from math import pi
+
+from .. import errors
+from ..ops import nans
+from ..ops.linalg import cond as _cond
+from . import (
+    elementwise,
+    linalg,
+    make,
+    manipulation,
+    numpy_more,
+    reductions,
+    special,
+)
+from .arguments import axes_of, axis_of, boxed
+
+_F = elementwise.FUNCTIONS
+
+
+def shape(a):
+    """The lengths of the axes."""
+    return boxed(a).shape
+
+
+def ndim(a):
+    """The number of axes."""
+    return boxed(a).ndim
+
+
+def size(a, axis=None):
+    """The number of elements, or the length of an axis."""
+    a = boxed(a)
+    return a.size if axis is None else a.shape[axis_of("size", a, axis)]
+
+
+def copy(a):
+    """A copy that stays connected."""
+    return manipulation.clone(a)
+
+
+def ravel(a):
+    """All elements in one axis."""
+    return manipulation.flatten(a)
+
+
+def _at_least(n: int, a):
+    a = boxed(a)
+    return a if a.ndim >= n else a.reshape((*(1,) * (n - a.ndim), *a.shape))
+
+
+def _each(f, arrays):
+    out = tuple(f(a) for a in arrays)
+    return out[0] if len(out) == 1 else out
+
+
+def atleast_1d(*arys):
+    """0-d tensors as vectors."""
+    return _each(lambda a: _at_least(1, a), arys)
+
+
+def atleast_2d(*arys):
+    """Vectors as rows of matrices."""
+    return _each(lambda a: _at_least(2, a), arys)
+
+
+def _deep(a):
+    a = _at_least(1, a)
+    around = {1: (1, *a.shape, 1), 2: (*a.shape, 1)}
+    return a.reshape(around[a.ndim]) if a.ndim in around else a
+
+
+def atleast_3d(*arys):
+    """Vectors and matrices with axes of length 1 around them."""
+    return _each(_deep, arys)
+
+
+def vstack(tup):
+    """Rows on top of each other."""
+    return manipulation.concat([_at_least(2, a) for a in tup], axis=0)
+
+
+def hstack(tup):
+    """Tensors side by side."""
+    parts = [_at_least(1, a) for a in tup]
+    return manipulation.concat(parts, axis=0 if parts[0].ndim == 1 else 1)
+
+
+def dstack(tup):
+    """Tensors behind each other."""
+    return manipulation.concat([_deep(a) for a in tup], axis=2)
+
+
+def column_stack(tup):
+    """Vectors as the columns of a matrix."""
+    parts = [boxed(a) for a in tup]
+    return manipulation.concat([p if p.ndim > 1 else p.reshape((-1, 1)) for p in parts], axis=1)
+
+
+def append(arr, values, axis=None):
+    """values after arr."""
+    return manipulation.concat([arr, values], axis=axis)
+
+
+def fliplr(m):
+    """The columns in reverse order."""
+    return manipulation.flip(m, axis=1)
+
+
+def flipud(m):
+    """The rows in reverse order."""
+    return manipulation.flip(m, axis=0)
+
+
+def array_split(ary, indices_or_sections, axis=0):
+    """Parts that differ in length by one at most."""
+    ary = boxed(ary)
+    n, k = ary.shape[axis_of("array_split", ary, axis)], indices_or_sections
+    if hasattr(k, "__len__") and getattr(k, "shape", None) != ():
+        return manipulation.split(ary, [int(i) for i in k], axis)
+    k = int(k)
+    if k < 1:
+        raise errors.ArgumentError(f"array_split: {k} sections, expected 1 or more")
+    lengths = [n // k + (i < n % k) for i in range(k)]
+    return manipulation.split(ary, [sum(lengths[:i]) for i in range(1, k)], axis)
+
+
+def trace(a, offset=0, axis1=0, axis2=1):
+    """The sums of diagonals over two axes."""
+    return manipulation.diagonal(a, offset=offset, axis1=axis1, axis2=axis2).sum(axis=-1)
+
+
+def round_(a, decimals=0):
+    """a rounded to a number of decimals."""
+    return _F["round"](a) if not decimals else _F["round"](a * 10.0**decimals) / 10.0**decimals
+
+
+def where(condition, x=None, y=None):
+    """x where the condition holds, y elsewhere; of the condition alone, where it holds."""
+    condition = boxed(condition)
+    if x is None and y is None:
+        return tuple(condition.reshape(condition.shape or (1,)).nonzero())
+    return elementwise.where(condition != 0, x, y)
+
+
+def linspace(start, stop, num=50, endpoint=True):
+    """Evenly spaced values."""
+    return make.linspace(start, stop, num, endpoint=endpoint)
+
+
+def ptp(a, axis=None, keepdims=False):
+    """The largest less the smallest."""
+    return reductions.max(a, axis, keepdims=keepdims) - reductions.min(a, axis, keepdims=keepdims)
+
+
+def average(a, axis=None, weights=None, keepdims=False):
+    """The weighted mean."""
+    if weights is None:
+        return reductions.mean(a, axis, keepdims=keepdims)
+    a, weights = boxed(a), boxed(weights)
+    if weights.shape != a.shape:
+        k = axis_of("average", a, axis)
+        weights = weights.reshape(tuple(n if i == k else 1 for i, n in enumerate(a.shape)))
+        weights = manipulation.broadcast_to(weights, a.shape)
+    total = reductions.sum(a * weights, axis, keepdims=keepdims)
+    return total / reductions.sum(weights, axis, keepdims=keepdims)
+
+
+def _passing(name: str, row):
+    def reduction(a, axis=None, keepdims=False):
+        a = boxed(a)
+        return row(a, axes_of(name, a, axis), keepdims)
+
+    return reduction
+
+
+def trapezoid(y, x=None, dx=1.0, axis=-1):
+    """The integral by the trapezoidal rule."""
+    y = boxed(y)
+    y = manipulation.moveaxis(y, axis, -1)
+    if x is not None:
+        x = boxed(x)
+        dx = reductions.diff(x if x.ndim == 1 else manipulation.moveaxis(x, axis, -1))
+    return reductions.sum((y[..., 1:] + y[..., :-1]) * dx * 0.5, -1)
+
+
+def svd(a, full_matrices=True, compute_uv=True):
+    """Singular values, with or without their vectors."""
+    if not compute_uv:
+        return linalg.svdvals(a)
+    return linalg.svd(a, full_matrices=full_matrices)
+
+
+def cond(x, p=None):
+    """The condition number."""
+    return _cond(boxed(x), p)
+
+
+FUNCTIONS = {
+    f.__name__: f
+    for f in (
+        append, array_split, atleast_1d, atleast_2d, atleast_3d, average, column_stack, copy,
+        dstack, fliplr, flipud, hstack, linspace, ndim, ptp, ravel, shape, size, trace, trapezoid,
+        vstack, where,
+    )
+}  # fmt: skip
+FUNCTIONS |= {"around": round_, "round": round_, "linalg.cond": cond, "linalg.svd": svd}
+FUNCTIONS |= {
+    n: _passing(n, getattr(nans, n)) for n in "nansum nanprod nanmax nanmin nanmean".split()
+}
+FUNCTIONS |= dict.fromkeys(("deg2rad", "radians"), lambda x, /: boxed(x) * (pi / 180))
+FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: boxed(x) * (180 / pi))
+FUNCTIONS["diag"] = lambda v, k=0: manipulation.diag(v, k)
+FUNCTIONS["diagflat"] = lambda v, k=0: manipulation.diagflat(v, k)
+FUNCTIONS |= {"fix": _F["trunc"], "sinc": special.FUNCTIONS["sinc"]}
+FUNCTIONS |= numpy_more.FUNCTIONS

@@ -1,0 +1,248 @@
+"""NumPy as a backend: names and dtypes fixed, nothing differentiated.
+
+A name is looked up here, then in the `numpy_*` modules beside this one (each fixes one family
+of names), then in numpy, numpy.linalg and scipy.special.
+"""
+
+import sys
+from contextvars import copy_context
+from importlib import import_module
+
+import numpy as np
+
+from ...core.backends import BACKENDS
+from ...core.dtypes import ALL
+from ..shared import blocks
+
+array_type = np.ndarray
+_FOR_ONE_CORE = 8192
+_WORD = np.dtype("uint32")
+name = "numpy"
+
+_SELF = sys.modules[__name__]
+
+
+_FAMILIES = (
+    "elementwise",
+    "index",
+    "reduce",
+    "linalg",
+    "random",
+    "activate",
+    "neural",
+    "convolve",
+    "pool",
+)
+
+
+def __getattr__(attribute: str):
+    if attribute.startswith("__"):
+        raise AttributeError(attribute)
+    for family in _FAMILIES:
+        found = vars(import_module(f"{__package__}.{family}")).get(attribute)
+        # What a family imports from elsewhere (math.prod) is not its answer.
+        if found is not None and getattr(found, "__module__", None) != "math":
+            break
+    else:
+        found = getattr(np, attribute, None) or getattr(np.linalg, attribute, None)
+        if found is None:
+            found = getattr(import_module("scipy.special"), attribute)
+    globals()[attribute] = found
+    return found
+
+
+def improve(name: str, better) -> None:
+    """Put `better(kernel)` in the place of a kernel; for layers that have more means than this."""
+    globals()[name] = better(getattr(_SELF, name))
+
+
+def dtype_of(x) -> np.dtype:
+    return x.dtype
+
+
+def device_of(x) -> str:
+    return "cpu"
+
+
+def whole(x) -> np.ndarray:
+    """NumPy answers 0-d questions with scalars; make them arrays again."""
+    return np.asarray(x)
+
+
+def all_finite(x) -> bool:
+    return bool(np.isfinite(x).all())
+
+
+def has_nan(x: np.ndarray) -> bool:
+    """Whether x contains NaN, in one pass without a temporary.
+
+    A sum of squares is NaN only if a term is (for complex, also by inf - inf: then the
+    caller's slower way runs in vain).
+    """
+    if x.itemsize == 2:
+        return bool(np.isnan(x).any())
+    if x.size > _FOR_ONE_CORE:  # BLAS would wake its threads for less than they cost
+        s = np.maximum.reduce(x, axis=None) if x.dtype.kind == "f" else np.add.reduce(x, axis=None)
+    else:
+        flat = x if x.ndim == 1 else x.ravel()
+        s = flat.dot(flat)
+    return s != s
+
+
+def strong_product(g, d):
+    """g·d with an exact zero wherever either is zero."""
+    c = g * d
+    if not has_nan(c):
+        return c
+    return np.where(np.logical_or(np.equal(g, 0), np.equal(d, 0)), np.zeros((), c.dtype), c)
+
+
+def zero_where_zero(c, g):
+    """c, a product with g, with an exact zero wherever g is zero."""
+    return np.where(np.equal(g, 0), np.zeros((), c.dtype), c) if has_nan(c) else c
+
+
+def raw_dtype(dtype) -> np.dtype:
+    """NumPy's own name of a dtype."""
+    return dtype
+
+
+def cast(x, dtype):
+    if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
+        x = x.real
+    if dtype == _WORD and x.dtype.kind in "fV":
+        # NumPy's vectors and its loop over what they leave disagree about negative numbers, and
+        # about what does not fit. By way of int64 all are the low bits, as in C on x86-64.
+        x = x.astype(np.int64)
+    return x.astype(dtype)
+
+
+def owner(x: np.ndarray):
+    """What identifies the memory of x."""
+    return id(_root(x))
+
+
+def owning(x: np.ndarray) -> np.ndarray | None:
+    """The array that owns the memory of x; None: it is of something that is no array."""
+    root = _root(x)
+    return root if isinstance(root, np.ndarray) else None
+
+
+def _root(x: np.ndarray):
+    """The last of those that x is a part of; windows hold theirs by a step that is no array."""
+    base = x.base
+    while base is not None:
+        x, base = base, getattr(base, "base", None)
+    return x
+
+
+def freeze(x: np.ndarray) -> np.ndarray:
+    """Mark memory that two tensors share: a writer must copy first."""
+    x.setflags(False)
+    return x
+
+
+def frozen_view(x) -> np.ndarray:
+    """The memory of x for others to read: they must copy before they write."""
+    return freeze(np.asarray(x).view())
+
+
+def frozen(x: np.ndarray) -> bool:
+    return not x.flags.writeable
+
+
+def nbytes(x) -> int:
+    return x.nbytes
+
+
+def transpose(x, axes):
+    return x.transpose(axes)
+
+
+for _cls in (np.ndarray, *(d.type for d in ALL)):
+    BACKENDS[_cls] = _SELF
+
+
+def to_numpy(x) -> np.ndarray:
+    return x
+
+
+def full(shape, value, dtype, device=None) -> np.ndarray:
+    return np.full(shape, value, dtype)
+
+
+def empty(shape, dtype, device=None) -> np.ndarray:
+    return np.empty(shape, dtype)
+
+
+def overwrite(x: np.ndarray, value) -> None:
+    """Write into the memory of x."""
+    np.copyto(x, value, casting="same_kind")
+
+
+def into(kernel, args, out: np.ndarray) -> None:
+    """Compute elementwise into the memory of `out`, which arguments may share."""
+    if isinstance(kernel, np.ufunc):
+        kernel(*args, out=out)
+    else:
+        blocks.write(kernel, [_apart(a, out) for a in args], out, overwrite, 1 << 14)
+
+
+def _apart(a, out: np.ndarray):
+    """a, copied if writing `out` would change parts of it that are still to be read."""
+    if not isinstance(a, np.ndarray) or not np.may_share_memory(a, out):
+        return a
+    same = a.__array_interface__["data"] == out.__array_interface__["data"]
+    return a if same and a.strides == out.strides and a.shape == out.shape else a.copy()
+
+
+def copy(x: np.ndarray) -> np.ndarray:
+    return np.array(x, copy=True)
+
+
+def _silence() -> list[tuple]:
+    """The context variable that `np.errstate` sets, and its value for no reaction to errors.
+
+    Found by looking, since it has no public name: `np.errstate` itself takes six times as long.
+    """
+    before = copy_context()
+    with np.errstate(all="ignore"):
+        return [(v, new) for v, new in copy_context().items() if before.get(v) is not new]
+
+
+_REACTIONS, _NONE = (_silence() or [(None, None)])[0]
+
+
+def quiet():
+    """A block without floating-point warnings."""
+    return np.errstate(all="ignore")
+
+
+def quietly(run, *args):
+    """`run(*args)` without floating-point warnings, for backward passes."""
+    if _REACTIONS is None:  # a NumPy that keeps its reactions elsewhere
+        with np.errstate(all="ignore"):
+            return run(*args)
+    token = _REACTIONS.set(_NONE)
+    try:
+        return run(*args)
+    finally:
+        _REACTIONS.reset(token)
+
+
+def owns(x: np.ndarray) -> bool:
+    """Whether no other array shares the memory of x by being its base."""
+    return x.base is None
+
+
+def lies_in(x: np.ndarray, other: np.ndarray) -> bool:
+    """Whether x, which was made of the other array, is it or a view of its memory."""
+    base = x.base
+    return x is other or (base is not None and (base is other or base is other.base))
+
+
+def point(value, dtype: np.dtype) -> np.ndarray | None:
+    """A Python number as a read-only 0-d array, where that computes the same."""
+    if dtype.kind not in "fV":
+        return None
+    return freeze(np.asarray(float(value), dtype))  # bfloat16 takes no large integers

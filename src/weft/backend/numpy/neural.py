@@ -1,0 +1,317 @@
+"""NumPy's kernels of the neural rows."""
+
+from functools import lru_cache, wraps
+from math import prod
+
+import numpy as np
+
+from ...core.dtypes import HALF
+from ..shared import attention as shared
+from ..shared import crossentropy as _crossentropy
+from ..shared import threads
+from . import namespace as numpy_
+from .index import _ones, sum
+from .namespace import quietly
+
+
+def _is_half(x) -> bool:
+    return x.itemsize == 2 and x.dtype in HALF
+
+
+def masked_scale(x, mask, scale):
+    y = np.empty(np.broadcast_shapes(x.shape, mask.shape), x.dtype)
+    np.multiply(mask, x.dtype.type(scale), y)
+    y *= x
+    return y
+
+
+def scale_shift(x, w, b):
+    y = np.multiply(x, w)
+    if y.shape == np.broadcast_shapes(y.shape, np.shape(b)) and y.ndim:
+        y += b
+        return y
+    return y + b
+
+
+def _mean(x, axes):
+    return sum(x, axes, True) / x.dtype.type(prod([x.shape[a] for a in axes]))
+
+
+def _mean_product(x, y, axes):
+    """The mean of xy over axes, without the array of products where they are the last ones."""
+    n = prod([x.shape[a] for a in axes])
+    if x.size and axes == tuple(range(x.ndim - len(axes), x.ndim)):
+        lead = x.shape[: x.ndim - len(axes)]
+        total = np.einsum("ij,ij->i", x.reshape(-1, n), y.reshape(-1, n))
+        total = total.reshape(lead + (1,) * len(axes))
+    else:
+        total = sum(x * y, axes, True)
+    return total / x.dtype.type(n)
+
+
+def _in_single(fn):
+    """`fn` on floats: half types are computed in float32, and so are the results cast back."""
+
+    @wraps(fn)
+    def call(x, *rest):
+        if not _is_half(x):
+            return fn(x, *rest)
+        wide = (a.astype(np.float32) if isinstance(a, np.ndarray) else a for a in rest)
+        y = fn(x.astype(np.float32), *wide)
+        return tuple(a.astype(x.dtype) for a in y) if type(y) is tuple else y.astype(x.dtype)
+
+    return call
+
+
+def _wide(x):
+    return x.astype(np.float32) if _is_half(x) else x
+
+
+def standardise(x, axes, eps, dtype):
+    wide = _wide(x)
+    mean = _mean(wide, axes)
+    y = wide - mean
+    variance = _mean_product(y, y, axes)
+    y *= 1 / np.sqrt(variance + wide.dtype.type(eps))
+    return _in(x.dtype, y), _in(dtype, mean), _in(dtype, variance)
+
+
+def _in(dtype, x):
+    return x if x.dtype is dtype else x.astype(dtype)
+
+
+def root_mean_square(x, axes, eps, dtype):
+    wide = _wide(x)
+    square = _mean_product(wide, wide, axes)
+    y = wide * (1 / np.sqrt(square + wide.dtype.type(eps)))
+    return _in(x.dtype, y), _in(dtype, square)
+
+
+@_in_single
+def projection(g, y, axes, centred):
+    z = y * _mean_product(g, y, axes)
+    if centred:
+        z += _mean(g, axes)
+    return np.subtract(g, z, z)
+
+
+# Elements that are normalised at a time: the passes over them stay in the cache.
+_BLOCK = 1 << 17
+
+
+def _each_block(lines, passes: int, do) -> int:
+    """do(at, rows) for blocks of lines, by all threads; how many blocks there are."""
+    step = max(1, _BLOCK // lines.shape[1])
+    starts = range(0, len(lines), step)
+    pieces = [(at, slice(k, k + step)) for at, k in enumerate(starts)]
+    threads.share(pieces, lambda: lambda piece: do(*piece), lines.size * passes * threads.PASS)
+    return len(pieces)
+
+
+def layer_norm(x, w, b, eps, dtype):
+    results = _layer_norm(_wide(x), _wide(w), _wide(b), eps)
+    return tuple([_in(d, a) for d, a in zip((x.dtype, x.dtype, dtype), results, strict=True)])
+
+
+def _layer_norm(x, w, b, eps):
+    n, kind = w.size, x.dtype.type
+    lines = x.reshape(x.size // n, n)
+    out, y, variance = np.empty_like(lines), np.empty_like(lines), np.empty(len(lines), x.dtype)
+    shares = np.full(n, kind(1 / n))
+
+    def do(_, rows):
+        z = np.subtract(lines[rows], (lines[rows] @ shares)[:, None], y[rows])
+        v = np.multiply(np.einsum("ij,ij->i", z, z), kind(1 / n), variance[rows])
+        z *= (1 / np.sqrt(v + kind(eps)))[:, None]
+        scaled = np.multiply(z, w.reshape(n), out[rows])
+        scaled += b.reshape(n)
+
+    _each_block(lines, 8, do)
+    kept = (*x.shape[: x.ndim - w.ndim], *(1,) * w.ndim)
+    return out.reshape(x.shape), y.reshape(x.shape), variance.reshape(kept)
+
+
+@_in_single
+def layer_norm_gradient(g, y, variance, w, eps):
+    n, kind = w.size, y.dtype.type
+    g, y, rates = g.reshape(y.size // n, n), y.reshape(y.size // n, n), variance.reshape(-1, 1)
+    dx, flat = np.empty_like(y), w.reshape(n)
+    to_w, to_b = {}, {}
+
+    def do(at, rows):
+        part, line = g[rows], y[rows]
+        z = np.multiply(part, line)
+        ones = _ones(len(part), y.dtype)
+        to_w[at], to_b[at] = ones @ z, ones @ part
+        h = np.multiply(part, flat, dx[rows])
+        h -= np.multiply(line, (z @ flat * kind(1 / n))[:, None], z)
+        h -= (part @ flat * kind(1 / n))[:, None]
+        h *= 1 / np.sqrt(rates[rows] + kind(eps))
+
+    count = _each_block(y, 10, do)
+    dw, db = (_added([to[at] for at in range(count)], flat) for to in (to_w, to_b))
+    lead = variance.shape[: variance.ndim - w.ndim]
+    return dx.reshape((*lead, *w.shape)), dw.reshape(w.shape), db.reshape(w.shape)
+
+
+def _added(parts: list, like):
+    total = np.zeros_like(like)
+    for part in parts:
+        total += part
+    return total
+
+
+def swapped(x):
+    """x with its last two axes exchanged."""
+    return x.swapaxes(-1, -2)
+
+
+def fill_where(x, mask, value) -> None:
+    np.copyto(x, value, where=mask)
+
+
+def later(x, shift: int):
+    """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
+    return _later(*x.shape[-2:], shift)
+
+
+@lru_cache(maxsize=16)
+def _later(rows: int, columns: int, shift: int) -> np.ndarray:
+    return ~np.tri(rows, columns, -shift, dtype=bool)
+
+
+def row_dots(x, y):
+    """Σ xy over the last axis."""
+    products = np.multiply(x, y, np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype))
+    return sum(products, (products.ndim - 1,), False)
+
+
+def exp_into(x) -> None:
+    np.exp(x, x)
+
+
+def log_or_minus_inf(x):
+    with np.errstate(divide="ignore"):
+        return np.log(x)
+
+
+def counting(like, start: int, stop: int):
+    return np.arange(start, stop, dtype=np.int64)
+
+
+def spread_copy(x, shape):
+    return np.array(np.broadcast_to(x, shape))
+
+
+def attention(*args):
+    return quietly(shared.attend, numpy_, *args)
+
+
+def attention_gradient(*args):
+    return quietly(shared.attend_gradient, numpy_, *args)
+
+
+def attention_mask_gradient(*args):
+    return quietly(shared.attend_mask_gradient, numpy_, *args)
+
+
+def attention_dropout(seeds, rows, columns, p):
+    return shared.dropout_bits(numpy_, seeds, (0, rows), (0, columns), p)
+
+
+def checked_classes(classes, n: int):
+    """Classes from 0 to n - 1, or an error that names the first that is none."""
+    if classes.size and not 0 <= classes.min() <= classes.max() < n:
+        wrong = classes[(classes < 0) | (classes >= n)][0]
+        raise IndexError(f"class {wrong} of {n}; expected 0 to {n - 1}")
+    return classes
+
+
+def log_denominators(x):
+    """The largest element of each line, and log Σ exp less that; NaN where it is infinite."""
+    top = np.maximum.reduce(x, 1, keepdims=True)
+    e = x - top
+    np.exp(e, e)
+    return top[:, 0], np.log(sum(e, (1,), False))
+
+
+def picked(x, classes):
+    """x[k, classes[k]] for each line k."""
+    return x[np.arange(len(x)), classes]
+
+
+def add_picked(x, classes, values) -> None:
+    x[np.arange(len(x)), classes] += values
+
+
+def clear_lines(x, mask) -> None:
+    if mask.any():
+        x[mask] = 0
+
+
+def cross_entropy(*args):
+    return quietly(_crossentropy.cross_entropy, numpy_, *args)
+
+
+def cross_entropy_gradient(*args):
+    return quietly(_crossentropy.cross_entropy_gradient, numpy_, *args)
+
+
+def soft_cross_entropy(*args):
+    return quietly(_crossentropy.soft_cross_entropy, numpy_, *args)
+
+
+def soft_cross_entropy_gradient(*args):
+    return quietly(_crossentropy.soft_cross_entropy_gradient, numpy_, *args)
+
+
+def rotate(x, turn, interleaved, back):
+    y = np.empty(np.broadcast_shapes(x.shape, turn.shape), x.dtype)
+    half = x.shape[-1] // 2
+    first, second = slice(half), slice(half, None)
+    if interleaved:
+        first, second = slice(0, None, 2), slice(1, None, 2)
+    a, b, c, s = x[..., first], x[..., second], turn[..., :half], turn[..., half:]
+    s = -s if back else s
+    np.multiply(a, c, y[..., first])
+    y[..., first] -= b * s
+    np.multiply(b, c, y[..., second])
+    y[..., second] += a * s
+    return y
+
+
+def _open(gates) -> None:
+    """The logistic function in place."""
+    gates *= gates.dtype.type(-1)  # np.negative (2.4) errs where it writes with some strides
+    with np.errstate(over="ignore"):
+        np.exp(gates, gates)
+    gates += gates.dtype.type(1)
+    np.divide(gates.dtype.type(1), gates, gates)
+
+
+@_in_single
+def lstm_cell(z, c):
+    lead = np.broadcast_shapes(z.shape[:-1], c.shape[:-1])
+    gates = np.array(np.broadcast_to(z, lead + z.shape[-1:]))
+    i, f, u, o = np.split(gates, 4, -1)
+    _open(gates[..., : 2 * c.shape[-1]])
+    np.tanh(u, u)
+    _open(o)
+    new = f * c
+    new += i * u
+    return o * np.tanh(new), new, gates
+
+
+@_in_single
+def gru_cell(x, y, h):
+    lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1], h.shape[:-1])
+    gates = np.array(np.broadcast_to(x, lead + x.shape[-1:]))
+    width = h.shape[-1]
+    front = gates[..., : 2 * width]
+    front += y[..., : 2 * width]
+    _open(front)
+    r, z = np.split(front, 2, -1)
+    n = gates[..., 2 * width :]
+    n += r * y[..., 2 * width :]
+    np.tanh(n, n)
+    return n + z * (h - n), gates

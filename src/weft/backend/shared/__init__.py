@@ -1,0 +1,1 @@
+"""What the backends share: tiled kernels, threads, random variates."""

@@ -1,0 +1,158 @@
+"""Cross-entropy a chunk of lines at a time, in the operations that all backends share."""
+
+from collections.abc import Callable
+from math import prod
+
+from ...core import dtypes
+from ...core.aval import broadcast
+from ...core.backends import PYTHON_SCALARS
+from . import threads
+
+# How many logits are dealt with together: their copy should stay in the cache.
+CHUNK = {"numpy": 1 << 16, "torch": 1 << 19, "cuda": 1 << 25}
+
+
+def _shape_of(x) -> tuple[int, ...]:
+    return () if type(x) in PYTHON_SCALARS else tuple(x.shape)
+
+
+class Lines:
+    """The logits as lines, cut into chunks that are copied in the accumulator's dtype."""
+
+    def __init__(self, xp, x, *lines):
+        self.xp, self.n = xp, x.shape[-1]
+        self.own, self.device = xp.dtype_of(x), xp.device_of(x)
+        self.wide = dtypes.accumulator(self.own)
+        self.lead = broadcast("cross_entropy", x.shape[:-1], *map(_shape_of, lines))
+        self.count = prod(self.lead)
+        self.x = self.table(x)
+
+    def table(self, x):
+        """(…, classes) as (lines, classes)."""
+        if tuple(x.shape[:-1]) != self.lead:
+            x = self.xp.broadcast_to(x, (*self.lead, x.shape[-1]))
+        return x.reshape((self.count, x.shape[-1]))
+
+    def line(self, x):
+        """A number for each line."""
+        if type(x) in PYTHON_SCALARS:
+            return x
+        if tuple(x.shape) != self.lead:
+            x = self.xp.broadcast_to(x, self.lead)
+        return x.reshape((self.count,))
+
+    def wide_line(self, x):
+        return x if type(x) in PYTHON_SCALARS else self.widened(self.line(x))
+
+    def widened(self, x):
+        return x if self.xp.dtype_of(x) == self.wide else self.xp.cast(x, self.wide)
+
+    def each(self, do: Callable[[slice], None], passes: int) -> None:
+        """Do every chunk; NumPy's threads share them."""
+        kind = "cuda" if self.device.startswith("cuda") else self.xp.name
+        step = max(1, CHUNK[kind] // self.n)
+        chunks = [slice(k, min(k + step, self.count)) for k in range(0, self.count, step)]
+        if kind == "numpy":
+            threads.share(chunks, lambda: do, self.count * self.n * passes * threads.PASS)
+        else:
+            for chunk in chunks:
+                do(chunk)
+
+    def moved(self, rows: slice, by):
+        """A chunk of logits less a number for each line, in memory of its own."""
+        return self.widened(self.x[rows]) - by[rows, None]
+
+    def empty(self):
+        return self.xp.empty((self.count,), self.wide, self.device)
+
+    def shaped(self, x, *last: int, dtype=None):
+        x, dtype = x.reshape((*self.lead, *last)), self.own if dtype is None else dtype
+        return x if self.xp.dtype_of(x) == dtype else self.xp.cast(x, dtype)
+
+
+def cross_entropy(xp, x, classes, smoothing, dtype):
+    """lse - (1 - s)·x[class] - s·mean(x) for each line, lse and its rest."""
+    it = Lines(xp, x, classes)
+    classes = xp.checked_classes(it.line(classes), it.n)
+    loss, lse, rest = it.empty(), it.empty(), it.empty()
+
+    def do(rows: slice) -> None:
+        part = it.widened(it.x[rows])
+        top, log = xp.log_denominators(part)
+        chosen = (xp.picked(part, classes[rows]) - top) * (1 - smoothing)
+        if smoothing:
+            chosen += xp.sum(part - top[:, None], (1,), False) * (smoothing / it.n)
+        loss[rows] = log - chosen
+        lse[rows], rest[rows] = _rounded(top, log)
+
+    it.each(do, 4)
+    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
+
+
+def _rounded(top, log):
+    """top + log as it is rounded, and what that leaves of it."""
+    lse = top + log
+    return lse, log - (lse - top)
+
+
+def _shares(it: Lines, rows: slice, lse, rest, weight):
+    """weight·softmax of a chunk, exact zeros where the weight is zero."""
+    part = it.moved(rows, lse)
+    it.xp.exp_into(part)
+    part *= (weight[rows] * it.xp.exp(-rest[rows]))[:, None]
+    it.xp.clear_lines(part, weight[rows] == 0)
+    return part
+
+
+def cross_entropy_gradient(xp, g, h, lse, rest, x, classes, smoothing):
+    """(g + h)·softmax(x) - g·((1 - s)·one_hot(class) + s/n)."""
+    it = Lines(xp, x, g, h, lse, rest, classes)
+    classes = xp.checked_classes(it.line(classes), it.n)
+    g, h, lse, rest = map(it.wide_line, (g, h, lse, rest))
+    weight = g + h
+    out = xp.empty((it.count, it.n), it.own, it.device)
+
+    def do(rows: slice) -> None:
+        part = _shares(it, rows, lse, rest, weight)
+        if smoothing:
+            part -= g[rows, None] * (smoothing / it.n)
+        xp.add_picked(part, classes[rows], g[rows] * (smoothing - 1))
+        out[rows] = part
+
+    it.each(do, 5)
+    return it.shaped(out, it.n)
+
+
+def soft_cross_entropy(xp, x, q, dtype):
+    """Σ q·(lse - x) for each line, lse and its rest; what q gives no weight adds nothing."""
+    it = Lines(xp, x, q[..., 0])
+    q = it.table(q)
+    loss, lse, rest = it.empty(), it.empty(), it.empty()
+
+    def do(rows: slice) -> None:
+        top, log = xp.log_denominators(it.widened(it.x[rows]))
+        lse[rows], rest[rows] = _rounded(top, log)
+        part, weights = it.moved(rows, lse), it.widened(q[rows])
+        part -= rest[rows, None]
+        part *= weights
+        loss[rows] = -xp.sum(xp.zero_where_zero(part, weights), (1,), False)
+
+    it.each(do, 8)
+    return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
+
+
+def soft_cross_entropy_gradient(xp, g, h, lse, rest, x, q):
+    """(g·Σq + h)·softmax(x) - g·q."""
+    it = Lines(xp, x, q[..., 0], g, h, lse, rest)
+    q = it.table(q)
+    g, h, lse, rest = map(it.wide_line, (g, h, lse, rest))
+    weight = g * xp.sum(it.widened(q), (1,), False) + h
+    out = xp.empty((it.count, it.n), it.own, it.device)
+
+    def do(rows: slice) -> None:
+        part = _shares(it, rows, lse, rest, weight)
+        part -= g[rows, None] * it.widened(q[rows])
+        out[rows] = part
+
+    it.each(do, 6)
+    return it.shaped(out, it.n)

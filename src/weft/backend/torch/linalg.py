@@ -1,0 +1,208 @@
+"""PyTorch's names and dtypes fixed for the linalg rows."""
+
+import math
+from functools import wraps
+
+import numpy as np
+import torch
+from numpy.linalg import LinAlgError
+from torch import linalg
+
+from ..numpy import linalg as numpy_linalg
+
+
+def linear(x, w, b):
+    """x·wᵀ + b."""
+    if x.is_floating_point() or x.is_complex():
+        return torch.nn.functional.linear(x, w, b)
+    return torch.matmul(x, w.mT) + b
+
+
+def linear_gradient(g, x, w):
+    """g·w, gᵀ·x and Σg, over all lines."""
+    lines = g.reshape(math.prod(g.shape[:-1]), g.shape[-1])
+    dw = lines.mT @ x.reshape(len(lines), x.shape[-1])
+    return torch.matmul(g, w), dw, lines.sum(0)
+
+
+def einsum(operands, subscripts: str):
+    return torch.einsum(subscripts, *operands)
+
+
+def cross(a, b):
+    return linalg.cross(*torch.broadcast_tensors(a, b))
+
+
+def identity_like(a):
+    return torch.eye(a.shape[-1], dtype=a.dtype, device=a.device).expand(a.shape)
+
+
+def hermitian(a):
+    return (a + a.mH) * 0.5
+
+
+def lapack(f):
+    """f with NumPy's kind of error, which names the operation."""
+
+    @wraps(f)
+    def call(*args):
+        try:
+            return f(*args)
+        except linalg.LinAlgError as e:
+            name = f.__name__.removeprefix("linalg_")
+            raise LinAlgError(numpy_linalg.explained(name, str(e))) from None
+
+    return call
+
+
+det = lapack(linalg.det)
+inv = lapack(linalg.inv)
+svdvals = lapack(linalg.svdvals)
+expm = lapack(linalg.matrix_exp)
+
+
+@lapack
+def solve(a, b):
+    # With fewer axes than a, b could be taken for a batch of vectors.
+    return linalg.solve(a, b.expand(*(1,) * (a.ndim - b.ndim), *b.shape))
+
+
+@lapack
+def slogdet(a):
+    return tuple(linalg.slogdet(a))
+
+
+def det_and_inv(a):
+    """Both from one factorisation; None if a pivot is 0."""
+    n = a.shape[-1]
+    factors, pivots, _ = linalg.lu_factor_ex(a)
+    d = factors.diagonal(0, -2, -1)
+    if (d == 0).any():
+        return None
+    odd = (pivots != torch.arange(1, n + 1, device=a.device)).sum(-1) % 2
+    det = d.sgn().prod(-1) * d.abs().log().sum(-1).exp() * (1 - 2 * odd)
+    return det, linalg.lu_solve(factors, pivots, torch.eye(n, dtype=a.dtype, device=a.device))
+
+
+@lapack
+def cholesky(a, upper: bool):
+    return linalg.cholesky(hermitian(a), upper=upper)
+
+
+@lapack
+def pinv(a, rtol):
+    return linalg.pinv(a, rtol=rtol)
+
+
+def matrix_rank(a, rtol):
+    return linalg.matrix_rank(a, rtol=rtol)
+
+
+@lapack
+def qr(a, mode: str):
+    return tuple(linalg.qr(a, mode))
+
+
+@lapack
+def lu(a):
+    return tuple(linalg.lu(a))
+
+
+@lapack
+def triangular_solve(a, b, lower: bool, unit: bool):
+    y = linalg.solve_triangular(a, b, upper=not lower, unitriangular=unit)
+    if not unit and (a.diagonal(0, -2, -1) == 0).any():
+        raise linalg.LinAlgError("singular")
+    return y
+
+
+@lapack
+def eigh(a):
+    return tuple(linalg.eigh(hermitian(a)))
+
+
+@lapack
+def eigvalsh(a):
+    return linalg.eigvalsh(hermitian(a))
+
+
+@lapack
+def eig(a):
+    # On CUDA torch 2.11 gives the eigenvectors of the transpose for a transposed matrix.
+    return tuple(linalg.eig(a.contiguous()))
+
+
+@lapack
+def eigvals(a):
+    return linalg.eigvals(a.contiguous())
+
+
+@lapack
+def svd(a, full: bool):
+    return tuple(linalg.svd(a, full_matrices=full))
+
+
+def coupling(h, e, tie: float):
+    w = h.diagonal(0, -2, -1)
+    gap = w.unsqueeze(-2) - w.unsqueeze(-1)
+    apart = gap.abs() > _largest(w)[..., None, None] * tie
+    return torch.where(apart, e / torch.where(apart, gap, 1), 0)
+
+
+def divided(z, h, tie: float):
+    w = h.diagonal(0, -2, -1).unsqueeze(-2)
+    apart = w.abs() > _largest(w)[..., None] * tie
+    return torch.where(apart, z / torch.where(apart, w, 1), 0)
+
+
+def _largest(w):
+    return w.abs().amax(-1) if w.shape[-1] else w.abs().sum(-1)
+
+
+def binade(e):
+    if not e.numel():
+        return torch.ones((*e.shape[:-2], 1, 1), dtype=e.dtype, device=e.device)
+    largest = e.abs().amax((-2, -1), keepdim=True)
+    usable = (largest > 0) & largest.isfinite()
+    return torch.where(usable, largest, 1).log2().floor().exp2().to(e.dtype)
+
+
+def _on_host(f):
+    """f of NumPy arrays: torch has no Schur decomposition, on no device."""
+
+    @wraps(f)
+    def call(*args):
+        bare = [x.detach().cpu().resolve_conj().numpy() for x in args]
+        return torch.from_numpy(np.ascontiguousarray(f(*bare))).to(args[0].device)
+
+    return call
+
+
+sqrtm = _on_host(numpy_linalg.sqrtm)
+logm = _on_host(numpy_linalg.logm)
+sylvester = _on_host(numpy_linalg.sylvester)
+
+
+# torch transforms no empty array.
+
+
+def fftn(x, axes, norm: str):
+    return torch.fft.fftn(x, dim=axes, norm=norm) if x.numel() else x + 0j
+
+
+def ifftn(x, axes, norm: str):
+    return torch.fft.ifftn(x, dim=axes, norm=norm) if x.numel() else x + 0j
+
+
+def rfft(x, axis: int, norm: str):
+    if x.numel():
+        return torch.fft.rfft(x, dim=axis, norm=norm)
+    return x.narrow(axis, 0, x.shape[axis] // 2 + 1) + 0j
+
+
+def irfft(x, n: int, axis: int, norm: str):
+    if x.numel():
+        return torch.fft.irfft(x, n, axis, norm)
+    return torch.zeros(
+        (*x.shape[:axis], n, *x.shape[axis + 1 :]), dtype=x.real.dtype, device=x.device
+    )

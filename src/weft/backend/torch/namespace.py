@@ -1,0 +1,262 @@
+"""PyTorch as a backend, on the CPU and on CUDA: names and dtypes fixed, nothing differentiated.
+
+A name is looked up here, then in the `torch_*` modules beside this one (each fixes one family
+of names), then in torch, torch.special and torch.linalg.
+"""
+
+import operator
+import sys
+from contextlib import nullcontext
+from importlib import import_module
+
+import numpy as np
+import torch
+
+from ... import errors
+from ...core import dtypes
+from ...core.backends import BACKENDS
+from .. import reproducible
+from ..shared import blocks
+
+array_type = torch.Tensor
+name = "torch"
+
+_SELF = sys.modules[__name__]
+_FAMILIES = (
+    "elementwise",
+    "index",
+    "reduce",
+    "linalg",
+    "random",
+    "neural",
+    "convolve",
+    "pool",
+)
+
+TO_TORCH = {d: getattr(torch, d.name) for d in dtypes.ALL}
+FROM_TORCH = {t: d for d, t in TO_TORCH.items()}
+dtypes.RAW_COMPLEX.update((torch.complex64, torch.complex128))
+dtypes.RAW_BOOLEANS.add(torch.bool)
+
+
+def __getattr__(attribute: str):
+    if attribute.startswith("__"):
+        raise AttributeError(attribute)
+    for family in _FAMILIES:
+        found = vars(import_module(f"{__package__}.{family}")).get(attribute)
+        # What a family imports from elsewhere (math.prod) is not its answer.
+        if found is not None and getattr(found, "__module__", None) != "math":
+            break
+    else:
+        for module in (torch, torch.special, torch.linalg):
+            found = getattr(module, attribute, None)
+            if found is not None:
+                break
+        else:
+            raise AttributeError(f"the torch backend has no {attribute!r}")
+    globals()[attribute] = found
+    return found
+
+
+def dtype_of(x: torch.Tensor) -> np.dtype:
+    return FROM_TORCH[x.dtype]
+
+
+def raw_dtype(dtype) -> torch.dtype:
+    """torch's own name of a dtype."""
+    return dtype if isinstance(dtype, torch.dtype) else TO_TORCH[dtypes.canonical(dtype)]
+
+
+def device_of(x: torch.Tensor) -> str:
+    """ "torch" on the CPU, else "cuda:0" and so on."""
+    d = x.device
+    return "torch" if d.type == "cpu" else f"{d.type}:{d.index}"
+
+
+def whole(x) -> torch.Tensor:
+    return x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
+
+
+def all_finite(x) -> bool:
+    return bool(torch.isfinite(x).all())
+
+
+def strong_product(g, d):
+    """g·d with an exact zero wherever either is zero."""
+    return zero_where_zero(zero_where_zero(g * d, g), d)
+
+
+def zero_where_zero(c, g):
+    """c, a product with g, with an exact zero wherever g is zero."""
+    if not isinstance(g, torch.Tensor):
+        return c if g else torch.zeros_like(c)
+    return torch.where(g == 0, torch.zeros((), dtype=c.dtype, device=c.device), c)
+
+
+def cast(x, dtype):
+    dtype = raw_dtype(dtype)
+    if x.is_complex() and not dtype.is_complex:
+        x = x.real
+    return x.to(dtype)
+
+
+def owner(x: torch.Tensor) -> int:
+    """What identifies the memory of x."""
+    return x.untyped_storage().data_ptr()
+
+
+def owning(x: torch.Tensor) -> None:
+    """PyTorch's storages are no objects whose end can be noticed; there are few addresses."""
+    return None
+
+
+def freeze(x: torch.Tensor) -> torch.Tensor:
+    """Mark memory that two tensors share: a writer must copy first."""
+    x.weft_shared = True
+    return x
+
+
+def frozen_view(x: torch.Tensor) -> torch.Tensor:
+    """The memory of x for others to read: they must copy before they write."""
+    return freeze(x.view_as(x))
+
+
+def frozen(x: torch.Tensor) -> bool:
+    """Whether x is marked, or a view of what is."""
+    return getattr(x, "weft_shared", False) or getattr(x._base, "weft_shared", False)
+
+
+def nbytes(x: torch.Tensor) -> int:
+    return x.nelement() * x.element_size()
+
+
+def transpose(x, axes):
+    return x.permute(axes)
+
+
+BACKENDS[torch.Tensor] = _SELF
+BACKENDS[torch.nn.Parameter] = _SELF
+reproducible.set_torch()  # in a deterministic block that began before torch was loaded
+
+
+def torch_device(device: str) -> torch.device:
+    """torch's device for one of our names."""
+    return torch.device("cpu" if device == "torch" else device)
+
+
+def checked_device(name: str) -> str:
+    """Our full name of a torch device, or an error if the machine has none such."""
+    if name == "torch":
+        return name
+    if not torch.cuda.is_available():
+        raise errors.DeviceError(f"device {name!r}: this machine has no CUDA device")
+    index = int(name.partition(":")[2] or torch.cuda.current_device())
+    if index >= torch.cuda.device_count():
+        raise errors.DeviceError(
+            f"device {name!r}: this machine has {torch.cuda.device_count()} CUDA device(s)"
+        )
+    return f"cuda:{index}"
+
+
+def devices() -> list[str]:
+    return ["torch", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+
+
+def to_numpy(x: torch.Tensor) -> np.ndarray:
+    host = x.detach().cpu()
+    if host.dtype == torch.bfloat16:
+        return host.view(torch.uint16).numpy().view(dtypes.bfloat16)
+    return host.resolve_conj().resolve_neg().numpy()
+
+
+def from_any(raw, device: str) -> torch.Tensor:
+    """A NumPy or torch array as a torch array on `device`."""
+    if not isinstance(raw, torch.Tensor):
+        raw = np.asarray(raw)  # rules meet NumPy's scalars too
+        if raw.dtype == dtypes.bfloat16:
+            raw = torch.from_numpy(np.array(raw.view(np.uint16))).view(torch.bfloat16)
+        else:
+            raw = torch.from_numpy(np.array(raw))
+    return raw.to(torch_device(device))
+
+
+def full(shape, value, dtype, device="torch") -> torch.Tensor:
+    return torch.full(shape, value, dtype=raw_dtype(dtype), device=torch_device(device))
+
+
+def empty(shape, dtype, device="torch") -> torch.Tensor:
+    return torch.empty(shape, dtype=raw_dtype(dtype), device=torch_device(device))
+
+
+def overwrite(x: torch.Tensor, value) -> None:
+    """Write into the memory of x."""
+    x.copy_(torch.as_tensor(value))
+
+
+# Python's operators, which are the kernels, and what writes their results into memory.
+_INTO = {
+    operator.add: torch.add,
+    operator.sub: torch.sub,
+    operator.mul: torch.mul,
+    operator.truediv: torch.true_divide,
+    operator.neg: torch.neg,
+    operator.eq: torch.eq,
+    operator.ne: torch.ne,
+    operator.lt: torch.lt,
+    operator.le: torch.le,
+    operator.gt: torch.gt,
+    operator.ge: torch.ge,
+}
+
+
+def into(kernel, args, out: torch.Tensor) -> None:
+    """Compute elementwise into the memory of `out`, which arguments may share."""
+    args = [_apart(a, out) for a in args]
+    if kernel in _INTO and isinstance(args[0], torch.Tensor):
+        _INTO[kernel](*args, out=out)
+    else:
+        blocks.write(kernel, args, out, overwrite, 1 << 20)
+
+
+def _apart(a, out: torch.Tensor):
+    """a, copied if writing `out` would change parts of it that are still to be read."""
+    if not isinstance(a, torch.Tensor) or owner(a) != owner(out):
+        return a
+    same = a.data_ptr() == out.data_ptr() and a.stride() == out.stride() and a.shape == out.shape
+    return a if same else a.clone()
+
+
+def copy(x: torch.Tensor) -> torch.Tensor:
+    return x.clone()
+
+
+def quiet():
+    """A block without floating-point warnings: torch gives none."""
+    return nullcontext()
+
+
+def quietly(run, *args):
+    """`run(*args)`: torch gives no floating-point warnings."""
+    return run(*args)
+
+
+def owns(x: torch.Tensor) -> bool:
+    """torch does not tell whether views of x exist, so writers always copy."""
+    return False
+
+
+def lies_in(x: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether x, which was made of the other tensor, is it or a view of its memory."""
+    return owner(x) == owner(other)
+
+
+def point(value, dtype):
+    """torch takes Python numbers as they are, but not those beyond its integers."""
+    if type(value) is int and not 0 <= value < 2**7:
+        if not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool:
+            limits = torch.iinfo(dtype)
+            if not limits.min <= value <= limits.max:
+                raise errors.IntegerOutOfRange(f"the number {value} is out of bounds for {dtype}")
+        elif not -(2**63) <= value < 2**63:
+            return torch.tensor(float(value), dtype=dtype)
+    return None

@@ -1,0 +1,327 @@
+"""PyTorch's kernels of the neural rows."""
+
+import math
+from functools import wraps
+
+import torch
+
+from ..shared import attention as shared
+from ..shared import crossentropy as _crossentropy
+from . import namespace as torch_
+
+_HALF = (torch.float16, torch.bfloat16)
+
+
+gelu = torch.nn.functional.gelu
+
+
+def gelu_slope(x):
+    return torch.ops.aten.gelu_backward(torch.ones_like(x), x)
+
+
+def gelu_tanh(x):
+    return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+def gelu_tanh_slope(x):
+    return torch.ops.aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
+
+
+silu = torch.nn.functional.silu
+
+
+def silu_slope(x):
+    return torch.ops.aten.silu_backward(torch.ones_like(x), x)
+
+
+def softplus(x):
+    # torch's own answers x beyond 20, which is not exact in float64.
+    return torch.logaddexp(x, torch.zeros((), dtype=x.dtype, device=x.device))
+
+
+def masked_scale(x, mask, scale):
+    return x * mask * scale
+
+
+def scale_shift(x, w, b):
+    return torch.addcmul(b, x, w) if isinstance(b, torch.Tensor) else x * w + b
+
+
+def _in_single(fn):
+    """`fn` with half types computed in float32, and the results cast back."""
+
+    @wraps(fn)
+    def call(x, *rest):
+        if x.dtype not in _HALF:
+            return fn(x, *rest)
+        y = fn(x.float(), *(a.float() if isinstance(a, torch.Tensor) else a for a in rest))
+        return tuple(a.to(x.dtype) for a in y) if type(y) is tuple else y.to(x.dtype)
+
+    return call
+
+
+def _wide(x):
+    return x.float() if x.dtype in _HALF else x
+
+
+def standardise(x, axes, eps, dtype):
+    y, mean, variance = _standardise(_wide(x), axes, eps)
+    dtype = torch_.raw_dtype(dtype)
+    return y.to(x.dtype), mean.to(dtype), variance.to(dtype)
+
+
+def _standardise(x, axes, eps):
+    if x.numel():
+        variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
+    else:  # of which torch warns
+        variance = mean = torch.mean(x, axes, keepdim=True)
+    return (x - mean) * torch.rsqrt(variance + eps), mean, variance
+
+
+def root_mean_square(x, axes, eps, dtype):
+    wide = _wide(x)
+    square = torch.mean(wide * wide, axes, keepdim=True)
+    y = wide * torch.rsqrt(square + eps)
+    return y.to(x.dtype), square.to(torch_.raw_dtype(dtype))
+
+
+@_in_single
+def projection(g, y, axes, centred):
+    z = torch.addcmul(g, y, torch.mean(g * y, axes, keepdim=True), value=-1)
+    return z - torch.mean(g, axes, keepdim=True) if centred else z
+
+
+def layer_norm(x, w, b, eps, dtype):
+    y, _, variance = _standardise(_wide(x), _last(x, w), eps)
+    out = torch.addcmul(_wide(b), y, _wide(w))
+    return out.to(x.dtype), y.to(x.dtype), variance.to(torch_.raw_dtype(dtype))
+
+
+@_in_single
+def layer_norm_gradient(g, y, variance, w, eps):
+    dx = projection(g * w, y, _last(y, w), True) * torch.rsqrt(variance + eps)
+    lines = (-1, *w.shape) if y.numel() else (0, *w.shape)
+    return dx, (g * y).reshape(lines).sum(0), g.reshape(lines).sum(0)
+
+
+def _last(x, w) -> tuple[int, ...]:
+    """The axes of x that w has."""
+    return tuple(range(x.ndim - w.ndim, x.ndim))
+
+
+def swapped(x):
+    """x with its last two axes exchanged."""
+    return x.transpose(-1, -2)
+
+
+def fill_where(x, mask, value) -> None:
+    x.masked_fill_(mask, value)
+
+
+def later(x, shift: int):
+    """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
+    all_of_them = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device)
+    return all_of_them.triu_(1 - shift)
+
+
+def row_dots(x, y):
+    """Σ xy over the last axis."""
+    return torch.linalg.vecdot(x, y)
+
+
+def exp_into(x) -> None:
+    x.exp_()
+
+
+log_or_minus_inf = torch.log
+
+
+def counting(like, start: int, stop: int):
+    return torch.arange(start, stop, dtype=torch.int64, device=like.device)
+
+
+def spread_copy(x, shape):
+    return torch.broadcast_to(x, shape).contiguous()
+
+
+def attention(q, k, v, mask, seeds, causal, scale, p, dtype):
+    kernels = _native(q, k, v, mask, causal, p)
+    if kernels is None:
+        return shared.attend(torch_, q, k, v, mask, seeds, causal, scale, p, dtype)
+    joined = _joined(q, q), _joined(k, q), _joined(v, q)
+    out, lse = kernels.forward(*joined, causal, scale)
+    lead = q.shape[:-3]
+    lse = lse.reshape((*lead, *lse.shape[1:])).to(torch_.raw_dtype(dtype))
+    return out.reshape((*lead, *out.shape[1:])), lse
+
+
+def attention_gradient(g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
+    kernels = None if isinstance(h, torch.Tensor) else _native(q, k, v, mask, causal, p)
+    if kernels is None or not g.shape == out.shape or out.shape[:-3] != q.shape[:-3]:
+        args = (g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
+        return shared.attend_gradient(torch_, *args)
+    wide = torch.float32 if q.dtype in _HALF else q.dtype
+    lse = lse.reshape((-1, *lse.shape[-2:])).to(wide)
+    joined = [_joined(x, q) for x in (g, q, k, v, out)]
+    found = kernels.backward(*joined, lse, causal, scale)
+    return tuple(_regrouped(d, x).reshape(x.shape) for d, x in zip(found, (q, k, v), strict=True))
+
+
+def _joined(x, q):
+    """x as (batch, heads, length, width), with the heads of q."""
+    x = x.reshape((-1, *x.shape[-3:]))
+    groups = q.shape[-3] // x.shape[-3]
+    return x if groups == 1 else x.repeat_interleave(groups, 1)
+
+
+def _regrouped(d, x):
+    """The sum of what came to the copies of x that its groups of heads have got."""
+    groups = d.shape[1] // x.shape[-3]
+    return d if groups == 1 else d.unflatten(1, (x.shape[-3], groups)).sum(2)
+
+
+class _OnCPU:
+    """torch's own tiles on the CPU."""
+
+    @staticmethod
+    def forward(q, k, v, causal, scale):
+        return _flash_on_cpu(q, k, v, 0.0, causal, scale=scale)
+
+    @staticmethod
+    def backward(g, q, k, v, out, lse, causal, scale):
+        return _flash_on_cpu_backward(g, q, k, v, out, lse, 0.0, causal, scale=scale)
+
+
+class _OnCUDA:
+    """FlashAttention, for half precision."""
+
+    @staticmethod
+    def forward(q, k, v, causal, scale):
+        return _flash(q, k, v, 0.0, causal, scale=scale)[:2]
+
+    @staticmethod
+    def backward(g, q, k, v, out, lse, causal, scale):
+        none = torch.empty((), dtype=torch.int64)
+        lengths = (None, None, q.shape[2], k.shape[2])
+        rest = (0.0, causal, none, none)
+        return _flash_backward(g, q, k, v, out, lse, *lengths, *rest, scale=scale)
+
+
+class _OnCUDAInSingle:
+    """The memory-efficient kernels, for float32; they want logarithms for 32 queries at a time."""
+
+    @staticmethod
+    def forward(q, k, v, causal, scale):
+        out, lse, _, _ = _efficient(q, k, v, None, True, 0.0, causal, scale=scale)
+        return out, lse[..., : q.shape[2]]
+
+    @staticmethod
+    def backward(g, q, k, v, out, lse, causal, scale):
+        lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=math.inf)
+        none = torch.empty((), dtype=torch.int64)
+        rest = (none, none, 0.0, [True, True, True, False], causal)
+        return _efficient_backward(g, q, k, v, None, out, lse, *rest, scale=scale)[:3]
+
+
+_efficient = torch.ops.aten._scaled_dot_product_efficient_attention
+_efficient_backward = torch.ops.aten._scaled_dot_product_efficient_attention_backward
+_flash_on_cpu = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_on_cpu_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
+_flash = torch.ops.aten._scaled_dot_product_flash_attention
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
+
+
+def _native(q, k, v, mask, causal: bool, p: float):
+    """torch's kernels that give the logarithms of the denominators, for what they take."""
+    plain = not p and not isinstance(mask, torch.Tensor)
+    alike = q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.shape[-1] == v.shape[-1]
+    if not plain or not alike or not (q.numel() and k.numel()):
+        return None
+    if q.device.type == "cpu":
+        return _OnCPU
+    if q.device.type != "cuda" or (causal and q.shape[-2] != k.shape[-2]):
+        return None  # the diagonal would start elsewhere
+    width = q.shape[-1]
+    if q.dtype == torch.float32:
+        return _OnCUDAInSingle if width % 4 == 0 else None
+    return _OnCUDA if q.dtype in _HALF and width % 8 == 0 and width <= 256 else None
+
+
+def attention_mask_gradient(*args):
+    return shared.attend_mask_gradient(torch_, *args)
+
+
+def attention_dropout(seeds, rows, columns, p):
+    return shared.dropout_bits(torch_, seeds, (0, rows), (0, columns), p)
+
+
+def checked_classes(classes, n: int):
+    """Classes from 0 to n - 1, or an error that names one that is none; not looked at on a GPU."""
+    classes = classes.long()
+    if classes.device.type == "cpu" and classes.numel():
+        low, high = (int(b) for b in torch.aminmax(classes))
+        if low < 0 or high >= n:
+            raise IndexError(f"class {low if low < 0 else high} of {n}; expected 0 to {n - 1}")
+    return classes
+
+
+def log_denominators(x):
+    """The largest element of each line, and log Σ exp less that: its logarithmic softmax."""
+    top, place = torch.max(x, 1)
+    return top, -torch.log_softmax(x, 1).gather(1, place[:, None])[:, 0]
+
+
+def picked(x, classes):
+    """x[k, classes[k]] for each line k."""
+    return x.gather(1, classes[:, None])[:, 0]
+
+
+def add_picked(x, classes, values) -> None:
+    x.scatter_add_(1, classes[:, None], values[:, None])
+
+
+def clear_lines(x, mask) -> None:
+    x.masked_fill_(mask[:, None], 0)
+
+
+def cross_entropy(*args):
+    return _crossentropy.cross_entropy(torch_, *args)
+
+
+def cross_entropy_gradient(*args):
+    return _crossentropy.cross_entropy_gradient(torch_, *args)
+
+
+def soft_cross_entropy(*args):
+    return _crossentropy.soft_cross_entropy(torch_, *args)
+
+
+def soft_cross_entropy_gradient(*args):
+    return _crossentropy.soft_cross_entropy_gradient(torch_, *args)
+
+
+def rotate(x, turn, interleaved, back):
+    half = x.shape[-1] // 2
+    a, b = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
+    c, s = turn[..., :half], -turn[..., half:] if back else turn[..., half:]
+    p, q = torch.addcmul(a * c, b, s, value=-1), torch.addcmul(b * c, a, s)
+    return torch.stack((p, q), -1).flatten(-2) if interleaved else torch.cat((p, q), -1)
+
+
+@_in_single
+def lstm_cell(z, c):
+    i, f, u, o = z.expand(*torch.broadcast_shapes(z.shape[:-1], c.shape[:-1]), -1).chunk(4, -1)
+    gates = torch.cat((torch.sigmoid(i), torch.sigmoid(f), torch.tanh(u), torch.sigmoid(o)), -1)
+    i, f, u, o = gates.chunk(4, -1)
+    new = f * c + i * u
+    return o * torch.tanh(new), new, gates
+
+
+@_in_single
+def gru_cell(x, y, h):
+    (xr, xz, xn), (yr, yz, yn) = x.chunk(3, -1), y.chunk(3, -1)
+    r, z = torch.sigmoid(xr + yr), torch.sigmoid(xz + yz)
+    n = torch.tanh(xn + r * yn)
+    new = n + z * (h - n)
+    gates = torch.cat([a.expand(new.shape) for a in (r, z, n)], -1)
+    return new, gates

@@ -1,1 +1,0 @@
-"""Native code for the CPU, written as LLVM's intermediate language."""

@@ -1,0 +1,1 @@
+"""The compiler: functions as native code."""

@@ -1,0 +1,200 @@
+"""A compiled graph: from the tensors of its placeholders to the values that are fetched."""
+
+from collections.abc import Mapping
+from inspect import Parameter, Signature
+from typing import Any
+
+from ... import errors
+from ...arrays.make import asarray
+from ...core import dtypes
+from ...core.box import BOXED
+from ...core.settings import changed, current
+from ...core.value import TENSORS
+from ...graph.graph import Graph as Program
+from ..jit import Compiled
+from .calls import Gradients, Replay, Update, needed
+from .names import public
+from .trees import leaves, mapped
+from .values import GraphTensor, Placeholder, Value, Variable
+
+
+class GraphFunction:
+    """Runs part of a graph: `run(x=…)`, or `run({"x": …})` with names or placeholders as keys.
+
+    placeholders  what has to be given
+    """
+
+    def __init__(self, graph, fetches, max_variants: int):
+        self._graph, self._fetches = graph, fetches
+        found = [_checked(graph, x) for x in leaves(fetches)]
+        self._updates = _in_order([x for x in found if isinstance(x, Update)])
+        values = [x for x in found if isinstance(x, Value)]
+        values += [v for u in self._updates for v in (*u.values, u.result) if v is not None]
+        self._calls = needed(values)
+        self._watched, read = set(), [*values, *[v for c in self._calls for v in c.operands]]
+        self._gradients = [c for c in self._calls if isinstance(c, Gradients)]
+        for call in self._gradients:
+            self._watched |= {v for v in leaves(call.args[1]) if isinstance(v, Value)}
+        self._names = {p.name for p in graph.placeholders}
+        self.placeholders = [p for p in graph.placeholders if any(p is v for v in read)]
+        self._compiled = Compiled(self._named(), (), (), max_variants)
+
+    def _named(self):
+        """The function to compile, under the graph's name and with its placeholders' names."""
+
+        def run(*tensors):
+            return self._traced(tensors)
+
+        run.__name__ = run.__qualname__ = self._graph.name
+        kind = Parameter.POSITIONAL_ONLY
+        names = [Parameter(_argument(p.name), kind) for p in self.placeholders]
+        run.__signature__ = Signature(names)  # type: ignore[attr-defined]
+        return run
+
+    def _traced(self, tensors: tuple):
+        """What is compiled: the graph's calls, then the changes of variables."""
+        tape = public().GradientTape(persistent=True)
+        replay = Replay(self._graph, tape, self._watched)
+        with changed(grad=bool(self._gradients)):
+            for p, x in zip(self.placeholders, tensors, strict=True):
+                replay.feed(p, x)
+            for call in self._calls:
+                replay.compute(call)
+            fetched = mapped(lambda x: _fetched(replay, x), self._fetches)
+            for update in self._updates:
+                update.make(replay)
+        return fetched
+
+    def __call__(self, feeds: Mapping | None = None, /, **named) -> Any:
+        given = named if feeds is None else self._merged(feeds, named)
+        return self._compiled(*self._tensors(given))
+
+    def _merged(self, feeds, named: dict) -> dict:
+        """All that was given, by the names of placeholders."""
+        if not isinstance(feeds, Mapping):
+            raise errors.DTypeError(
+                f"run: got a {type(feeds).__name__}, expected run(name=value) or a dict"
+            )
+        given: dict[str, Any] = {}
+        for key, value in (*feeds.items(), *named.items()):
+            name = self._known_name(key)
+            if name in given:
+                raise errors.ArgumentError(f"run: {name!r} was given twice")
+            given[name] = value
+        return given
+
+    def _tensors(self, given: dict) -> list:
+        for key in given.keys() - self._names:
+            self._known_name(key)
+        missing = [p for p in self.placeholders if p.name not in given]
+        if missing:
+            told = ", ".join(f"{p.name!r} {p.shape} at {p.line}" for p in missing)
+            raise errors.ArgumentError(
+                f"run: nothing was given for the placeholder {told}; run({missing[0].name}=…)"
+            )
+        if len(given) > len(self.placeholders):
+            for p in self._graph.placeholders:
+                if p.name in given:
+                    _fitting(p, given[p.name])
+        return [_fitting(p, given[p.name]) for p in self.placeholders]
+
+    def _known_name(self, key) -> str:
+        if isinstance(key, Placeholder) and key.graph is self._graph:
+            return key.name
+        names = [p.name for p in self._graph.placeholders]
+        if isinstance(key, str) and key in names:
+            return key
+        raise errors.ArgumentError(
+            f"run: a value for {key!r}, which is no placeholder of this graph; it has "
+            f"{', '.join(names) or 'none'}"
+        )
+
+    @property
+    def graph(self) -> Program:
+        """The program of the latest run as it was written down."""
+        return self._compiled.graph
+
+    @property
+    def kernels(self):
+        """The fused loops of the latest run's program."""
+        return self._compiled.kernels
+
+    @property
+    def recompilations(self) -> list[str]:
+        """Why each program after the first was made."""
+        return self._compiled.recompilations
+
+    def explain(self, verbose: bool = False):
+        """What was compiled, for which shapes, how, and why again."""
+        return self._compiled.explain(verbose)
+
+    def __repr__(self) -> str:
+        asked = ", ".join(f"{p.name}={list(p.shape)}" for p in self.placeholders)
+        return f"<compiled {self._graph.name}({asked})>"
+
+
+def _argument(name: str) -> str:
+    return name if name.isidentifier() else f"p{abs(hash(name))}"
+
+
+def _checked(graph, x):
+    if x is None or (isinstance(x, Value | Update) and x.graph is graph):
+        return x
+    if isinstance(x, Value | Update):
+        raise errors.ArgumentError(f"compile: {x!r} is of another graph")
+    raise errors.DTypeError(
+        f"compile: got a {type(x).__name__} to fetch, expected values of the graph"
+    )
+
+
+def _in_order(updates: list[Update]) -> list[Update]:
+    """The updates; a variable is changed by one of them only."""
+    by: dict[Variable, Update] = {}
+    made = list(dict.fromkeys(updates))
+    for update in made:
+        for v in update.variables:
+            if v in by:
+                raise errors.ArgumentError(
+                    f"compile: {v.label} would be changed twice in a run, by {by[v]!r} and by "
+                    f"{update!r}; fetch them in runs of their own"
+                )
+            by[v] = update
+    return made
+
+
+def _fetched(replay: Replay, x):
+    """What a run gives for something that is fetched: values as they are before changes."""
+    if isinstance(x, Update):
+        x = x.result
+    known = replay.known(x)
+    if known.__class__ not in TENSORS:
+        return known
+    plain = isinstance(x, Placeholder | Variable)
+    return known.detach().clone() if plain else known.detach()
+
+
+def _fitting(p: GraphTensor, value):
+    """A value for a placeholder, in its dtype."""
+    x = value if value.__class__ in TENSORS else asarray(value)
+    if x.__class__ in BOXED or (x.requires_grad and current.get().grad):
+        raise errors.InterchangeError(
+            f"run: a tensor for {p.label} that is being differentiated, batched or compiled, which "
+            "would end there; use g.gradients in the graph and give it x.detach(), or compile a "
+            "function with wf.compile"
+        )
+    x = x.detach() if x.requires_grad else x
+    if x.shape != p.shape and not _fits(x.shape, p.shape):
+        raise errors.ShapeError(f"run: shape {x.shape} for {p.label}, expected {p.shape}")
+    if x.dtype == p.dtype:
+        return x
+    if dtypes.rank(x.dtype) > dtypes.rank(p.dtype):
+        raise errors.DTypeError(f"run: {x.dtype} for {p.label}, expected {p.dtype}")
+    made = x.to(p.dtype)
+    if not dtypes.is_inexact(p.dtype) and not bool((made == x).all()):
+        raise errors.ArgumentError(f"run: {x.dtype} for {p.label} with numbers beyond {p.dtype}")
+    return made
+
+
+def _fits(shape: tuple, wanted: tuple) -> bool:
+    pairs = zip(shape, wanted, strict=False)
+    return len(shape) == len(wanted) and all([want in (None, n) for n, want in pairs])

@@ -1,0 +1,377 @@
+"""`wf.Graph`: a static graph, built value by value, differentiated and compiled."""
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ...arrays.inplace import copy_
+from ...arrays.make import asarray, tensor
+from ...arrays.parameter import Parameter
+from ...core import dtypes
+from ...core.aval import integer_in
+from ...core.origin import origin
+from ...core.value import TENSORS
+from ...graph.picture import drawn
+from .calls import Call, Gradients, Update, replaying
+from .names import SECTIONS, Section, functions, unknown
+from .picture import picture_of, text_of
+from .probe import SIZES, Probe
+from .trees import leaves, mapped
+from .values import GraphNumber, GraphTensor, Placeholder, Value, Variable
+
+
+class Graph:
+    """A program that is built first and run later, by the same compiler as `wf.compile`.
+
+    name  what messages call it
+
+    Every function of `wf`, `wf.nn.functional`, `wf.linalg`, `wf.fft` and `wf.special` is a method,
+    and writes itself down: `g.matmul(x, w)`. So do operators and methods of values. Shapes are
+    found at once, with None for sizes that differ between runs, so mistakes are told at the line
+    that makes them. In a run all variables are read first and changed last.
+
+    >>> import weft as wf
+    >>> g = wf.Graph()
+    >>> x = g.placeholder("x", (None, 2))
+    >>> w = g.variable("w", [[1.0], [2.0]])
+    >>> loss = g.mean((x @ w) ** 2)
+    >>> run = g.compile([loss, *g.gradients(loss, [w])])
+    >>> value, slope = run(x=[[1.0, 1.0]])
+    >>> value.item(), slope.tolist()
+    (9.0, [[6.0], [6.0]])
+    """
+
+    def __init__(self, name: str = "graph"):
+        self.name = name
+        self.placeholders: list[Placeholder] = []
+        self.variables: list[Variable] = []
+        self.calls: list[Call] = []
+        self.made: dict[Call, list[Value]] = {}  # the values of each call
+        self._probes = [Probe(self, size) for size in SIZES]
+
+    # What goes in
+
+    def placeholder(self, name: str, shape, dtype=None) -> Placeholder:
+        """A tensor that each run is given: `run(name=…)`.
+
+        shape  the sizes; None for one that differs between runs, and for which each run is
+               specialised
+        dtype  float32 (the default dtype) if it is not given
+        """
+        self._check_name("placeholder", name)
+        dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
+        made = Placeholder(self, name, _sizes(name, shape), dtype, origin())
+        for probe in self._probes:
+            probe.enter(made)
+        self.placeholders.append(made)
+        return made
+
+    def variable(self, name: str, init, dtype=None, trainable: bool = True) -> Variable:
+        """A tensor that the graph keeps between runs, and that runs can change.
+
+        init       what it begins with: numbers, an array, a tensor, or a `wf.Parameter` to be used
+        trainable  whether gradients with respect to it are wanted
+        """
+        self._check_name("variable", name)
+        if isinstance(init, Value):
+            raise errors.DTypeError(
+                f"variable: {name!r} cannot begin with a value of a graph ({init.label}), which "
+                "has no numbers yet; give numbers, and assign the value in a run: w.assign(value)"
+            )
+        if not isinstance(init, Parameter) or dtype is not None:
+            given = tensor(init, dtype=dtype)
+            init = Parameter(given, trainable and dtypes.is_inexact(given.dtype))
+        made = Variable(self, name, init, origin())
+        self.variables.append(made)
+        return made
+
+    def constant(self, value, dtype=None) -> GraphTensor:
+        """A tensor that is the same in all runs."""
+        held = tensor(value, dtype=dtype)
+        return self._written(Call(len(self.calls), "constant", lambda: held, (), {}, origin()))
+
+    def _check_name(self, what: str, name) -> None:
+        if not isinstance(name, str) or not name:
+            raise errors.DTypeError(f"{what}: got {name!r}, expected a name first")
+        for other in (*self.placeholders, *self.variables):
+            if other.name == name:
+                raise errors.ArgumentError(
+                    f"{what}: the name {name!r} is taken, by {other.label}; give another one"
+                )
+
+    # What is computed
+
+    def record(self, name: str, function: Callable, args: tuple, kwargs=None):
+        """Write a call down; its results are values of the graph."""
+        kwargs = kwargs or {}
+        replay = replaying.get()
+        if replay is not None and replay.graph is self:
+            return function(*mapped(replay.known, args), **mapped(replay.known, kwargs))
+        return self._record(Call, name, function, args, kwargs)
+
+    def known(self, value: GraphTensor):
+        """The tensor of a value, in a function that a call was given."""
+        replay = replaying.get()
+        if replay is None or replay.graph is not self:
+            raise value.not_here()
+        return replay.known(value)
+
+    def _record(self, kind: type[Call], name: str, function, args, kwargs, foreign: bool = False):
+        for x in leaves((args, kwargs)):
+            self._check_operand(name, x)
+        args, kwargs = mapped(_kept, args), mapped(_kept, kwargs)
+        number = len(self.calls)
+        return self._written(kind(number, name, function, args, kwargs, origin(), foreign))
+
+    def _written(self, call: Call) -> Any:
+        """A call as part of the graph, once it is known what it makes of which shapes."""
+        try:
+            first, second = [probe.compute(call) for probe in self._probes]
+            made = self._values(call, first, second)
+        except Exception as failure:
+            for probe in self._probes:
+                probe.forget(call)
+            unknown = [v for v in call.operands if isinstance(v, GraphTensor) and None in v.shape]
+            if unknown and isinstance(failure, errors.WeftError):
+                failure.add_note(
+                    f"None in a shape stands for any size, and {SIZES[0]} was tried; give the size "
+                    "in g.placeholder(…) if only one will do"
+                )
+            raise
+        self.calls.append(call)
+        self.made[call] = [x for x in leaves(made) if isinstance(x, Value)]
+        return made
+
+    def _check_operand(self, name: str, x) -> None:
+        if isinstance(x, Update):
+            raise errors.DTypeError(
+                f"{name}: got {x!r}, a change that is fetched, g.compile([…]), not computed with"
+            )
+        if isinstance(x, Value) and x.graph is not self:
+            raise errors.ArgumentError(
+                f"{name}: {x.label} is of another graph ({x.graph.name!r}); fetch it there, and "
+                "give it to a placeholder here"
+            )
+
+    def _values(self, call: Call, first, second) -> Any:
+        """The results of a call as values, from what they are at two sizes."""
+        ones, others = list(leaves(first)), list(leaves(second))
+        if len(ones) != len(others):
+            raise errors.StagingError(
+                f"{call.name}: how many results there are depends on a size that differs between "
+                "runs"
+            )
+        made = iter([self._value(call, k, a, b) for k, (a, b) in enumerate(zip(ones, others))])  # noqa: B905
+        return mapped(lambda _: next(made), first)
+
+    def _value(self, call: Call, position: int, a, b):
+        if a.__class__ in TENSORS:
+            if len(a.shape) != len(b.shape):
+                raise errors.StagingError(
+                    f"{call.name}: how many axes the result has depends on a size that differs "
+                    "between runs"
+                )
+            shape = tuple([n if n == m else None for n, m in zip(a.shape, b.shape, strict=True)])
+            return GraphTensor(self, call, position, shape, a.dtype)
+        same = a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b)
+        return a if same else GraphNumber(self, call, position)
+
+    def call(self, function: Callable, *args, **kwargs) -> Any:
+        """`function(*args, **kwargs)`, a function of tensors or a module, as part of the graph."""
+        if not callable(function):
+            raise errors.DTypeError(f"call: got a {type(function).__name__}, expected a function")
+        name = getattr(function, "__name__", type(function).__name__)
+        return self._record(Call, name, function, args, kwargs, foreign=True)
+
+    def length(self, x: GraphTensor, axis: int = 0) -> "int | GraphNumber":
+        """The size of x along an axis: a number, or what stands for it if it differs."""
+        self._check_operand("length", x)
+        axis = integer_in("length", "axis", axis)
+        if not -x.ndim <= axis < x.ndim:
+            raise errors.AxisError(f"length: axis {axis} of a value of shape {x.shape}")
+        size = x.shape[axis]
+        return self.record("length", lambda t: t.shape[axis], (x,)) if size is None else size
+
+    def gradients(self, targets, sources, output_gradients=None) -> Any:
+        """∂targets/∂sources, summed over the targets; they are values like all others.
+
+        targets           a value, or several
+        sources           values (or `wf.Parameter`s) of which each gets its gradient, None if no
+                          target depends on it
+        output_gradients  a cotangent for each target; by default ones
+        """
+        many = isinstance(sources, list | tuple)
+        listed = [targets] if isinstance(targets, Value) else list(targets)
+        wanted = list(sources) if many else [sources]
+        for x in wanted:
+            if not isinstance(x, GraphTensor | Parameter):
+                raise errors.DTypeError(
+                    f"gradients: a {type(x).__name__} among the sources, expected values of the "
+                    "graph"
+                )
+        seeds = output_gradients
+        if seeds is not None and not isinstance(seeds, list | tuple):
+            seeds = [seeds]
+        if seeds is not None:
+            seeds = [s if isinstance(s, Value) else self.constant(s) for s in seeds]
+        found = self._record(Gradients, "gradients", None, (listed, wanted, seeds), {})
+        return found if many else found[0]
+
+    # What is changed
+
+    def assign(self, variable: Variable, value) -> Update:
+        """What gives a variable a value when it is fetched; the fetch gives that value."""
+        if not isinstance(variable, Variable):
+            raise errors.DTypeError(
+                f"assign: got {variable!r}, expected a variable of this graph first"
+            )
+        self._check_operand("assign", variable)
+        self._check_operand("assign", value)
+        value = value if isinstance(value, GraphTensor) else self.constant(value, variable.dtype)
+        fitted = self.record("assign", _fitted, (value, variable.dtype, variable.shape))
+        parameter = variable.parameter
+        return Update(
+            self,
+            "assign",
+            (variable,),
+            (fitted,),
+            lambda values: copy_(parameter, values[0].detach()),
+            origin(),
+            fitted,
+        )
+
+    def update(self, name: str, step: Callable, pairs: list[tuple]) -> Update:
+        """A step of an optimizer: `step` with (name, parameter, gradient) triples."""
+        pairs = [(v, g) for v, g in pairs if g is not None]
+        for variable, gradient in pairs:
+            self._check_pair(name, variable, gradient)
+        if not pairs:
+            raise errors.ArgumentError(f"{name}: no variable has a gradient")
+        variables = tuple([v for v, _ in pairs])
+
+        def change(gradients: list) -> None:
+            given = zip(variables, gradients, strict=True)
+            step([(v.name, v.parameter, g.detach()) for v, g in given])
+
+        return Update(self, name, variables, tuple([g for _, g in pairs]), change, origin())
+
+    def _check_pair(self, name: str, variable, gradient) -> None:
+        if not isinstance(variable, Variable) or not isinstance(gradient, GraphTensor):
+            raise errors.DTypeError(
+                f"{name}: got {variable!r} and {gradient!r}, expected a variable of the graph and "
+                "its gradient"
+            )
+        self._check_operand(name, variable)
+        self._check_operand(name, gradient)
+        if gradient.shape != variable.shape:
+            raise errors.ShapeError(
+                f"{name}: a gradient of shape {gradient.shape} for {variable.label} of shape "
+                f"{variable.shape}"
+            )
+
+    # What comes of it
+
+    def compile(self, fetches, max_variants: int = 8):
+        """A function that runs the graph: `run(x=…)` gives the values of `fetches`.
+
+        fetches       values and changes of variables: one, or lists, tuples and dicts of them
+        max_variants  for how many combinations of shapes it may be compiled
+        """
+        from .function import GraphFunction  # at first use: LLVM takes its time
+
+        return GraphFunction(self, fetches, max_variants)
+
+    def draw(self, path=None, format: str = "svg") -> str:
+        """A picture of the graph as it was built; the text of it is returned.
+
+        path    a file to write it to, too; its ending may say the format
+        format  "svg", or "dot" for Graphviz
+        """
+        return drawn(picture_of(self), path, format)
+
+    def __str__(self) -> str:
+        return text_of(self)
+
+    def parameters(self) -> list[Parameter]:
+        """The parameters of the variables."""
+        return [v.parameter for v in self.variables]
+
+    def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """The parameters of the variables with their names."""
+        return [(v.name, v.parameter) for v in self.variables]
+
+    def state_dict(self) -> dict[str, Any]:
+        """The values of the variables by name, as copies."""
+        return {v.name: v.value for v in self.variables}
+
+    def load_state_dict(self, state) -> None:
+        """Give the variables the values that `state_dict` had."""
+        have, want = set(state), {v.name for v in self.variables}
+        if have != want:
+            raise errors.StateMismatch(
+                f"load_state_dict: missing {sorted(want - have)}, unexpected {sorted(have - want)}"
+            )
+        values = {v: asarray(state[v.name]) for v in self.variables}
+        for v, x in values.items():
+            if x.shape != v.shape:
+                raise errors.StateMismatch(
+                    f"load_state_dict: shape {x.shape} for {v.label}, expected {v.shape}"
+                )
+        for v, x in values.items():
+            v.value = x
+
+    # The public functions
+
+    def recorder(self, name: str, function: Callable) -> Callable:
+        """A function that writes itself down."""
+
+        def recorded(*args, **kwargs):
+            return self.record(name, function, args, kwargs)
+
+        recorded.__name__ = recorded.__qualname__ = name
+        recorded.__doc__ = f"`wf`'s {name}, written down.\n\n{function.__doc__}"
+        return recorded
+
+    def __getattr__(self, name: str):
+        if name in SECTIONS:
+            return Section(self, name)
+        if name.startswith("_") or name not in functions():
+            raise AttributeError(unknown("a graph", name, functions()))
+        return self.recorder(name, functions()[name])
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *functions(), *SECTIONS})
+
+    def __repr__(self) -> str:
+        return (
+            f"<graph {self.name}: {len(self.placeholders)} placeholders, {len(self.variables)} "
+            f"variables, {len(self.calls)} calls>"
+        )
+
+
+def _sizes(name: str, shape) -> tuple[int | None, ...]:
+    if shape is None or isinstance(shape, str | ModuleType):
+        raise errors.ShapeError(
+            f"placeholder: {name!r} needs a shape: (None, 784), with None for sizes that differ "
+            "between runs, or () for a number"
+        )
+    dims = (shape,) if isinstance(shape, int) else tuple(shape)
+    made = [None if n is None else integer_in("placeholder", "shape", n) for n in dims]
+    if any([n is not None and n < 0 for n in made]):
+        raise errors.ShapeError(f"placeholder: {name!r} of shape {dims} has a negative size")
+    return tuple(made)
+
+
+def _kept(x):
+    """An argument as the graph keeps it: an array may be changed by others later."""
+    return x.copy() if isinstance(x, np.ndarray) else x
+
+
+def _fitted(x, dtype, shape):
+    """A value that is to be a variable's."""
+    if x.shape != shape:
+        raise errors.ShapeError(f"assign: a value of shape {x.shape} for a variable of {shape}")
+    return x.to(dtype).clone()

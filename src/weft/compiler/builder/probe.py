@@ -1,0 +1,57 @@
+"""Finding shapes as a graph is built: it is traced, at two sizes in the place of unknown ones."""
+
+from typing import Any
+
+from ...core.aval import Aval
+from ...core.box import Level
+from ...core.settings import changed
+from ...core.value import wrap
+from ...graph.staged import Staged
+from ..frontend.capture import Capture, Draws
+from ..frontend.inputs import Argument
+from ..frontend.inputs import Call as Arguments
+from .calls import Call, Replay
+from .names import public
+from .values import Placeholder
+
+# Divisible by much, so that an unknown size may be cut into equal parts; and larger than most
+# windows.
+SIZES = (720, 1440)
+
+
+class Probe:
+    """A graph's program, as far as it is built, for one size of all unknown dimensions."""
+
+    def __init__(self, graph, size: int):
+        self.size = size
+        self.capture = Capture("the graph", Arguments([], []))
+        self.level = Level(Staged, self.capture.tag, trace=self.capture)
+        self.replay = Replay(graph, public().GradientTape(persistent=True), None)
+
+    def _settings(self):
+        return changed(
+            staging=self.capture,
+            levels=(self.level,),
+            draws=Draws(self.capture),
+            tapes=(),
+            saved_hooks=None,
+            autocast=None,
+            anomaly=False,
+            grad=True,
+        )
+
+    def enter(self, placeholder: Placeholder) -> None:
+        """Make a placeholder known."""
+        shape = tuple([self.size if n is None else n for n in placeholder.shape])
+        place = self.capture.enter(Aval(shape, placeholder.dtype), Argument, 0)
+        with self._settings():
+            self.replay.feed(placeholder, wrap(place.staged))
+
+    def compute(self, call: Call) -> Any:
+        """The results of a call: tensors without values."""
+        with self._settings():
+            return self.replay.compute(call)
+
+    def forget(self, call: Call) -> None:
+        """Take a call back."""
+        self.replay.results.pop(call, None)

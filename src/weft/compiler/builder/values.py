@@ -1,0 +1,261 @@
+"""The values of a graph that is being built: what they are made by, and their operators."""
+
+import operator
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ...arrays.inplace import copy_
+from ...arrays.namespace import METHODS
+from ...arrays.parameter import Parameter
+from ...arrays.tensor import Tensor
+from ...core.origin import Origin, line_of
+from ...core.settings import changed
+
+# Methods of tensors that values of a graph do not have: they write into memory, or make tensors.
+_NOT_METHODS = {"at", "copy_", "view_as"} | {n for n in METHODS if n.endswith("_into")}
+_METHODS = {n for n in METHODS if not n.startswith("_")} - _NOT_METHODS
+_METHODS -= {n for n in METHODS if isinstance(vars(Tensor).get(n), staticmethod)}
+_METHODS |= {"detach", "to"}
+_READING = ("item", "numpy", "tolist", "to_vec", "to_scalar", "torch")
+
+
+class Value:
+    """Something that a graph computes: number `position` among the results of a call."""
+
+    __array_ufunc__ = None  # NumPy leaves `array * value` to the value
+    __hash__ = object.__hash__
+
+    def __init__(self, graph, call, position: int):
+        self.graph, self.call, self.position = graph, call, position
+
+    @property
+    def origin(self) -> Origin:
+        """The user's line that made it."""
+        return self.call.origin
+
+    @property
+    def line(self) -> str:
+        """The user's file and line that made it."""
+        return line_of(*self.origin)
+
+    @property
+    def label(self) -> str:
+        """What it is called in messages and pictures."""
+        return f"{self.call.name} at {self.line}"
+
+    def _unknown(self, what: str) -> errors.StagingError:
+        return errors.StagingError(
+            f"{what} of a value of a graph ({self.label}), which has none before the graph is run; "
+            "fetch it: run = g.compile([value]), or branch with g.where or g.cond"
+        )
+
+    def __bool__(self) -> bool:
+        raise self._unknown("the truth")
+
+    def __int__(self) -> int:
+        raise self._unknown("the number")
+
+    def __float__(self) -> float:
+        raise self._unknown("the number")
+
+    def __index__(self) -> int:
+        raise self._unknown("the number")
+
+
+class GraphTensor(Value):
+    """A tensor that a graph computes; of its shape, what is known for every run.
+
+    shape   with None for a size that differs between runs; `x.length(axis)` stands for that
+    """
+
+    def __init__(self, graph, call, position: int, shape: tuple, dtype: np.dtype):
+        super().__init__(graph, call, position)
+        self.shape: tuple[int | None, ...] = shape
+        self.dtype = dtype
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def length(self, axis: int = 0):
+        """The size along an axis: a number, or what stands for it if it differs between runs."""
+        return self.graph.length(self, axis)
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise errors.Unsized("len(): a value without axes")
+        if self.shape[0] is None:
+            raise errors.StagingError(
+                f"len() of a value of a graph ({self.label}) of shape {self.shape}, whose size "
+                "differs between runs; x.length() stands for it"
+            )
+        return self.shape[0]
+
+    def __getitem__(self, index):
+        return self.graph.record("index", operator.getitem, (self, index))
+
+    def __iter__(self) -> Iterator:
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, x) -> bool:
+        raise self._unknown("whether something is in the values")
+
+    def __weft_tensor__(self):
+        """The tensor that it stands for while its graph is computed."""
+        return self.graph.known(self)
+
+    def __array__(self, dtype=None, copy=None):
+        raise self.not_here()
+
+    def not_here(self) -> errors.InterchangeError:
+        """Why it cannot be used as a tensor, and what to do."""
+        return errors.InterchangeError(
+            f"a value of a graph ({self.label}) outside of its graph, where it has no numbers; "
+            "compute with the graph's own operations, g.name(…) for wf.name(…), with the value on "
+            "the left of an operator, or fetch it: run = g.compile([value])"
+        )
+
+    def __setitem__(self, index, value):
+        raise errors.StagingError(
+            f"values of a graph do not change ({self.label}); make another one: g.where(…), "
+            "g.concat(…), g.scatter(…)"
+        )
+
+    def __getattr__(self, name: str):
+        if name in _READING:
+            raise self._unknown(f".{name}()")
+        if name not in _METHODS:
+            raise AttributeError(f"a value of a graph has no {name!r}")
+        method = getattr(Tensor, name)
+        if isinstance(method, property):
+            return self.graph.record(name, operator.attrgetter(name), (self,))
+        return lambda *args, **kwargs: self.graph.record(name, method, (self, *args), kwargs)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_METHODS})
+
+    def __repr__(self) -> str:
+        return f"<{self.call.name}: {self.dtype}{_sizes(self.shape)}>"
+
+
+class GraphNumber(Value):
+    """A Python number that is known as soon as the shapes of a run are."""
+
+    def __repr__(self) -> str:
+        return f"<{self.call.name}: a number>"
+
+
+class Placeholder(GraphTensor):
+    """A tensor that each run is given."""
+
+    def __init__(self, graph, name: str, shape: tuple, dtype: np.dtype, origin: Origin):
+        super().__init__(graph, None, 0, shape, dtype)
+        self.name, self._origin = name, origin
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    @property
+    def label(self) -> str:
+        return f"the placeholder {self.name!r} at {self.line}"
+
+    def __repr__(self) -> str:
+        return f"<placeholder {self.name}: {self.dtype}{_sizes(self.shape)}>"
+
+
+class Variable(GraphTensor):
+    """A tensor that a graph keeps between runs.
+
+    parameter      the `wf.Parameter` that holds it, for optimizers and files
+    initial_value  what it began with
+    """
+
+    def __init__(self, graph, name: str, parameter: Parameter, origin: Origin):
+        super().__init__(graph, None, 0, parameter.shape, parameter.dtype)
+        self.name, self.parameter, self._origin = name, parameter, origin
+        self.initial_value = parameter.detach().clone()
+
+    @property
+    def origin(self) -> Origin:
+        return self._origin
+
+    @property
+    def label(self) -> str:
+        return f"the variable {self.name!r} at {self.line}"
+
+    @property
+    def value(self):
+        """What it holds now, as a copy; it may be set."""
+        return self.parameter.detach().clone()
+
+    @value.setter
+    def value(self, value) -> None:
+        with changed(grad=False):
+            copy_(self.parameter, value)
+
+    def reset(self) -> None:
+        """Give it its initial value again."""
+        self.value = self.initial_value
+
+    def assign(self, value):
+        """What gives it a value when it is run: fetch it, `g.compile([w.assign(…)])`."""
+        return self.graph.assign(self, value)
+
+    def __repr__(self) -> str:
+        return f"<variable {self.name}: {self.dtype}{_sizes(self.shape)}>"
+
+
+def _sizes(shape: tuple) -> str:
+    return f"[{', '.join(map(str, shape))}]"
+
+
+# The operators, which record Python's own: at a run they meet tensors.
+
+
+def _forward(name: str, function: Callable) -> Callable:
+    def recorded(self: Value, *others):
+        return self.graph.record(name, function, (self, *others))
+
+    return recorded
+
+
+def _backward(name: str, function: Callable) -> Callable:
+    def recorded(self: Value, other):
+        return self.graph.record(name, function, (other, self))
+
+    return recorded
+
+
+_BOTH = {
+    "add": "add",
+    "sub": "subtract",
+    "mul": "multiply",
+    "truediv": "divide",
+    "floordiv": "floor_divide",
+    "mod": "remainder",
+    "pow": "pow",
+    "matmul": "matmul",
+    "and": "bitwise_and",
+    "or": "bitwise_or",
+    "xor": "bitwise_xor",
+    "lshift": "bitwise_left_shift",
+    "rshift": "bitwise_right_shift",
+}
+_ONE = {"neg": "negative", "pos": "positive", "abs": "abs", "invert": "bitwise_invert"}
+_COMPARE = {"lt": "less", "le": "less_equal", "gt": "greater", "ge": "greater_equal"}
+_COMPARE |= {"eq": "equal", "ne": "not_equal"}
+
+
+def _install() -> None:
+    for kind, name in (_BOTH | _ONE | _COMPARE).items():
+        function: Any = getattr(operator, f"__{kind}__")
+        setattr(Value, f"__{kind}__", _forward(name, function))
+        if kind in _BOTH:
+            setattr(Value, f"__r{kind}__", _backward(name, function))
+
+
+_install()

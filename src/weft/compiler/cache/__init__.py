@@ -1,0 +1,1 @@
+"""Compiled programs on disk: object code and schedules."""

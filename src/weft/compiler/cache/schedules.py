@@ -1,0 +1,288 @@
+"""Schedules on disk: a graph's schedule and memory plan, written down under the graph's digest.
+
+An entry is JSON: frozen dataclasses by the names of their classes, which are a fixed list, dtypes
+and rows by their names, places in the user's program by the equations that came from there. What
+cannot be written down so is made anew in each process.
+"""
+
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from functools import lru_cache
+from hashlib import sha256
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ...core import dtypes
+from ...core.aval import Aval
+from ...core.op import TABLE, Op
+from ...core.origin import Origin
+from ...graph.graph import Equation, Graph, Literal
+from ...graph.guard import WITHIN
+from ...graph.structured import Structured, structure_of
+from ..cpu import routines
+from ..cpu.blas import tile_rule
+from ..explain.timing import stage
+from ..fusion.low_memory import lean
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step
+from ..ir.scalar_program import Constant, Line, Load
+from ..ir.schedule import (
+    Buffer,
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    TiledStep,
+)
+from ..memory import Plan
+from ..native.objects import digest, spelled
+from ..passes import optimised
+from .disk import cache
+
+# Bytes of constants that an entry may hold.
+CONSTANTS = 1 << 16
+_CLASSES = (Kernel, Operand, Result, Step, Fold, Literal, Buffer, Line, Load, Constant)
+_STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
+
+
+@lru_cache(maxsize=1)
+def known() -> dict[str, type]:
+    """The dataclasses that entries are made of, by their names: ours, and those of the routines."""
+    found: dict[str, type] = {}
+    folder = routines.__name__
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{folder}."):
+            own = [k for k in vars(module).values() if isinstance(k, type) and is_dataclass(k)]
+            found |= {k.__name__: k for k in own if k.__module__ == name}
+    return found | {k.__name__: k for k in (*_CLASSES, *_STEPS)}
+
+
+class Unwritable(TypeError):
+    """Something that an entry cannot hold."""
+
+
+def finished(graph: Graph, donated: Mapping[int, int]) -> tuple[Schedule, Plan]:
+    """The schedule of a traced graph and its memory plan: from the disk, or made and put there."""
+    key = None if cache().folder is None else _key(graph, donated)
+    found = None if key is None else cache().fetch(key)
+    if found is not None:
+        with stage("plan from the cache"):
+            return _Reader(graph).entry(json.loads(found))
+    with stage("passes"):
+        simple = optimised(graph)
+    with stage("schedule"):
+        made, placed = lean(simple, donated)
+    if key is not None:
+        try:
+            entry = _Writer(graph).entry(made, placed)
+        except Unwritable:
+            return made, placed
+        cache().store(key, json.dumps(entry, separators=(",", ":")).encode())
+    return made, placed
+
+
+# -- the key ---------------------------------------------------------------------------------
+
+
+def _key(graph: Graph, donated: Mapping[int, int]) -> str | None:
+    """The digest of a graph; None for one with rows of the user's, or of other things."""
+    try:
+        whole = _Texts().graph(graph)
+    except (Unwritable, TypeError):
+        return None
+    return digest("schedule", (whole, tuple(sorted(donated.items())), tile_rule()))
+
+
+class _Texts:
+    """Parts of a graph as text; what is met again is remembered."""
+
+    def __init__(self):
+        self._avals: dict[int, str] = {}
+        self._held: list[Any] = []  # so that no identity is given twice
+
+    def graph(self, graph: Graph) -> str:
+        """The digest of a graph."""
+        lines = [self.equation(e) for e in graph.equations]
+        lines += [f"{i}={_constant_text(x)}" for i, x in graph.constants.items()]
+        lines += map(self.aval, graph.avals)
+        lines.append(f"{graph.inputs}{graph.outputs}")
+        return sha256("\n".join(lines).encode()).hexdigest()
+
+    def structure(self, x: Structured) -> str:
+        """A loop or a branch: its bodies' digests, and its numbers."""
+        parts = [getattr(x, name) for name in _names(type(x))]
+        return "".join([self.graph(p) if isinstance(p, Graph) else repr(p) for p in parts])
+
+    def equation(self, e: Equation) -> str:
+        structure = structure_of(e)
+        if structure is not None:
+            return f"{e.outputs}={e.op.name}({e.inputs};{self.structure(structure)}"
+        if (TABLE.get(e.op.name) is not e.op and e.op is not WITHIN) or e.op.foreign:
+            raise Unwritable(f"the row {e.op.name} is not of the table")
+        inputs = [str(i) if i.__class__ is int else spelled(i) for i in e.inputs]
+        return f"{e.outputs}={e.op.name}({','.join(inputs)};{e.static and spelled(e.static)}"
+
+    def aval(self, a: Aval) -> str:
+        text = self._avals.get(id(a))
+        if text is None:
+            text = self._avals[id(a)] = f"{a.shape}{spelled(a.dtype)}{a.device}"
+            self._held.append(a)
+        return text
+
+
+def _constant_text(x: Any) -> str:
+    if not isinstance(x, np.ndarray) or x.dtype.hasobject:
+        raise Unwritable(f"a constant that is a {type(x).__name__}")
+    # Of what is repeated along an axis, as the ones are that a sum's gradient is, one is read.
+    once = x[tuple([slice(0, 1) if step == 0 else slice(None) for step in x.strides])]
+    return f"{x.dtype.name}{x.shape}{once.shape}{sha256(once.tobytes()).hexdigest()}"
+
+
+# -- writing ---------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=None)
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
+
+class _Writer:
+    """Values as what JSON holds; kernels and dtypes once each."""
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+        self._places = {e.origin: k for k, e in reversed(list(enumerate(graph.equations)))}
+        self._kernels: dict[Kernel, int] = {}
+
+    def entry(self, schedule: Schedule, placed: Plan) -> dict[str, Any]:
+        steps = [self.value(s) for s in schedule.steps]
+        return {
+            "buffers": [self.value(b) for b in schedule.buffers],
+            "ends": [schedule.inputs, schedule.outputs],
+            "steps": steps,
+            "constants": self._constants(schedule),
+            "kernels": [self._fields(k) for k in self._kernels],
+            "plan": [list(placed.offsets.items()), placed.size, placed.least],
+        }
+
+    def value(self, x: Any) -> Any:
+        kind = x.__class__
+        if kind in (int, bool, str) or x is None:
+            return x
+        if kind is tuple:
+            return [self.value(v) for v in x]
+        if kind is float:
+            return {"float": x.hex()}
+        if kind is Kernel:
+            return {"kernel": self._kernels.setdefault(x, len(self._kernels))}
+        if isinstance(x, np.dtype) and x in dtypes.KIND:
+            return {"dtype": x.name}
+        if kind is Op and TABLE.get(x.name) is x:
+            return {"row": x.name}
+        if isinstance(x, type) and getattr(errors, x.__name__, None) is x:
+            return {"error": x.__name__}
+        if known().get(kind.__name__) is kind:
+            return {kind.__name__: self._fields(x)}
+        raise Unwritable(f"a {kind.__name__}: {x!r}")
+
+    def _fields(self, x: Any) -> list:
+        if not is_dataclass(x):
+            raise Unwritable(f"a {type(x).__name__}: {x!r}")
+        return [self._field(name, getattr(x, name)) for name in _names(type(x))]
+
+    def _field(self, name: str, x: Any) -> Any:
+        if name == "origin":
+            if x not in self._places:
+                raise Unwritable("a place of no equation")
+            return self._places[x]
+        if name == "origins":
+            return [self._places[o] for o in x if o in self._places]
+        return self.value(x)
+
+    def _constants(self, schedule: Schedule) -> list:
+        """(buffer, the graph's constant) or (buffer, dtype, shape, bytes) of each."""
+        own = {id(x): i for i, x in self._graph.constants.items()}
+        entries, size = [], 0
+        for n, x in schedule.constants.items():
+            if id(x) in own:
+                entries.append([n, own[id(x)]])
+                continue
+            size += x.nbytes
+            if size > CONSTANTS:
+                raise Unwritable(f"{size} bytes of constants")
+            entries.append([n, self.value(x.dtype), x.shape, x.tobytes().hex()])
+        return entries
+
+
+# -- reading ---------------------------------------------------------------------------------
+
+
+class _Reader:
+    """What `_Writer` wrote, as values again."""
+
+    def __init__(self, graph: Graph):
+        self._graph = graph
+        self._kernels: list[Kernel] = []
+        self._makers: dict[str, Callable[[Any], Any]] = {
+            "float": float.fromhex,
+            "kernel": lambda n: self._kernels[n],
+            "dtype": lru_cache(dtypes.canonical),  # a dtype's name takes NumPy a while
+            "row": lambda name: TABLE[name],
+            "error": lambda name: getattr(errors, name),
+            **{name: self._maker(kind) for name, kind in known().items()},
+        }
+
+    def entry(self, found: dict[str, Any]) -> tuple[Schedule, Plan]:
+        make = self._makers["Kernel"]
+        self._kernels = [make(k) for k in found["kernels"]]
+        inputs, outputs = map(tuple, found["ends"])
+        schedule = Schedule(
+            tuple([self.value(b) for b in found["buffers"]]),
+            inputs,
+            outputs,
+            tuple([self.value(s) for s in found["steps"]]),
+            {n: self._constant(*rest) for n, *rest in found["constants"]},
+        )
+        offsets, size, least = found["plan"]
+        return schedule, Plan({n: at for n, at in offsets}, size, least)
+
+    def value(self, x: Any) -> Any:
+        kind = x.__class__
+        if kind is list:
+            return tuple([v if v.__class__ is int else self.value(v) for v in x])
+        if kind is dict:
+            ((name, inside),) = x.items()
+            return self._makers[name](inside)
+        return x
+
+    def _maker(self, kind: type) -> Callable[[list], Any]:
+        """From the fields of a dataclass to the value."""
+        names = _names(kind)
+        place = names.index("origin") if "origin" in names else None
+        places = names.index("origins") if "origins" in names else None
+
+        def make(parts: list) -> Any:
+            values = [p if p.__class__ is int else self.value(p) for p in parts]
+            if place is not None:
+                values[place] = self._origin(values[place])
+            if places is not None:
+                values[places] = tuple(map(self._origin, values[places]))
+            return kind(*values)
+
+        return make
+
+    def _origin(self, equation: int) -> Origin:
+        return self._graph.equations[equation].origin
+
+    def _constant(self, *rest: Any) -> np.ndarray:
+        if len(rest) == 1:
+            return self._graph.constants[rest[0]]
+        dtype, shape, data = rest
+        held = np.frombuffer(bytes.fromhex(data), self.value(dtype), prod(shape))
+        return held.reshape(shape)

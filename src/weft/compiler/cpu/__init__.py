@@ -1,0 +1,1 @@
+"""The CPU as a target: loop nests, products, routines, and what runs them."""

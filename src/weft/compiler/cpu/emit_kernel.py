@@ -1,0 +1,83 @@
+"""A kernel compiled and loaded: an object file, and the function in it."""
+
+from collections.abc import Sequence
+from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..emit.code import Module
+from ..emit.elementary import PREFIX, address_of
+from ..ir.kernel import Kernel, MalformedKernel, verify
+from ..native.machine import Target, compiled, host, load
+from .loop_nest import Nest
+from .loops import Extents, lower
+
+ENTRY = "weft_kernel"
+_PROTOTYPE = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
+
+
+@dataclass(frozen=True)
+class Image:
+    """A kernel as an object file, and what is needed to link and to call it."""
+
+    data: bytes
+    symbols: tuple[str, ...]
+    count: int
+    grain: int
+    checked: bool
+
+
+@dataclass(frozen=True)
+class Native:
+    """A loaded kernel: `call(pointers, begin, end)` computes the units from begin to end.
+
+    `begin` and `end` are multiples of `grain`, or `end` is `count`; pieces of the work may be done
+    in any order and at once.
+    """
+
+    image: Image
+    call: Any
+    _hold: Any = field(repr=False)
+
+    def __call__(
+        self, arrays: Sequence[np.ndarray], begin: int = 0, end: int | None = None
+    ) -> None:
+        """The work, all of it unless units are given, on arrays: operands, then results."""
+        verdict = c_int64(0)
+        places = [*(a.ctypes.data for a in arrays), addressof(verdict)]
+        pointers = (c_void_p * len(places))(*places)
+        self.call(addressof(pointers), begin, self.image.count if end is None else end)
+        if self.image.checked and verdict.value:
+            what = f"array {verdict.value - 1}" if verdict.value > 0 else "the range of units"
+            raise MalformedKernel(f"{what} was left: units {begin} to {end}")
+
+
+def module_of(
+    kernel: Kernel, target: Target | None = None, extents: Extents = ()
+) -> tuple[Module, Nest]:
+    """LLVM's language for a kernel, and how its loops are nested."""
+    verify(kernel)
+    module = Module((target or host()).attributes)
+    return module, lower(kernel, module, ENTRY, extents)
+
+
+def build(kernel: Kernel, target: Target | None = None, extents: Extents = ()) -> Image:
+    """Compile a kernel; with `extents`, one that checks every access (see `lower`)."""
+    module, nest = module_of(kernel, target, extents)
+    symbols = tuple(sorted(module.symbols))
+    return Image(compiled(module, target), symbols, nest.count, nest.grain, bool(extents))
+
+
+def link(image: Image) -> Native:
+    """Load a compiled kernel."""
+    known = [s for s in image.symbols if s.startswith(PREFIX)]
+    symbols = {s: address_of(s.removeprefix(PREFIX)) for s in known}
+    loaded = load(image.data, [ENTRY], symbols)
+    return Native(image, _PROTOTYPE(loaded.addresses[ENTRY]), loaded)
+
+
+def native(kernel: Kernel, target: Target | None = None, extents: Extents = ()) -> Native:
+    """Compile a kernel and load it."""
+    return link(build(kernel, target, extents))

@@ -1,0 +1,234 @@
+"""The order of a kernel's loops: axes sorted, merged, and one of them chosen for the lanes."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from ...graph.graph import Literal
+from ..ir.kernel import Fold, Kernel, Step
+
+# Bytes of a vector register; narrower machines take two or four for one.
+REGISTER = 64
+# Rows that take an instruction or two: sums of them keep several accumulators busy.
+LIGHT = frozenset(
+    (
+        *("add", "subtract", "multiply", "negative", "positive", "square", "abs", "relu", "cast"),
+        *("maximum", "minimum", "where", "gate", "clip", "alias", "detach", "copy", "scale_shift"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("logical_and", "logical_or", "logical_not", "strong_product"),
+    )
+)
+# So many registers go side by side: an accumulator waits for its last addition, and a long chain of
+# steps for its own beginning, while another register's steps can be done. A longer chain than the
+# processor looks ahead needs four.
+ACCUMULATORS, PAIR, FOUR = 4, 2, 4
+# From how many elements on that is worth the longer code; for four, in lines of so many.
+MANY, LONG = 1 << 12, 1 << 16
+# So many rows that are not light are a longer chain. Of more than these, code for four takes LLVM
+# longer than it gains: a millisecond and more for each row, for an eighth of the kernel's time.
+CHAIN, CHAINS = 4, 12
+# Instructions of a row that is not light, and of joining the lanes of a fold.
+_HEAVY, _ACROSS = 15, 15
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A loop: how long it is, and how far it moves each array."""
+
+    size: int
+    strides: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Nest:
+    """Loops from the outside in: `outer`, then the lanes if they are kept, then `folds`.
+
+    sweeps   the lanes of each sweep; all alike, unless they are folded
+    count    how many units the work can be divided into: along the outermost loop
+    grain    the units of one piece are a multiple of this, or reach to the end
+    """
+
+    outer: tuple[Axis, ...]
+    folds: tuple[Axis, ...]
+    lane: Axis
+    sweeps: tuple[int, ...]
+    lane_folded: bool
+    piece: int = 0
+
+    @property
+    def lanes(self) -> int:
+        """The lanes of the first sweep."""
+        return self.sweeps[0]
+
+    @property
+    def by_lanes(self) -> bool:
+        """Whether the work is divided along the lanes."""
+        return not self.outer and not self.lane_folded
+
+    @property
+    def count(self) -> int:
+        if self.outer:
+            return self.outer[0].size
+        return 1 if self.lane_folded else self.lane.size
+
+    def terms(self, sweep: int) -> int:
+        """How many terms of a fold meet in one lane."""
+        along = -(-self.lane.size // self.sweeps[sweep]) if self.lane_folded else 1
+        return along * prod(a.size for a in self.folds)
+
+    @property
+    def grain(self) -> int:
+        return self.lanes if self.by_lanes else self.piece or 1
+
+
+@lru_cache(maxsize=1024)
+def nest_of(kernel: Kernel) -> Nest:
+    """How the loops of a kernel are nested."""
+    accesses = (*kernel.operands, *kernel.results)
+    axes = [
+        Axis(size, tuple([x.strides[a] for x in accesses])) for a, size in enumerate(kernel.domain)
+    ]
+    if kernel.piece:  # by rows, whose columns are folded
+        kept, folds, lane, lane_folded = [axes[0]], [], axes[1], bool(kernel.folded)
+    else:
+        used = [(axis, a in kernel.folded) for a, axis in enumerate(axes) if axis.size != 1]
+        kept = _merged([axis for axis, folded in used if not folded])
+        folds = _merged([axis for axis, folded in used if folded])
+        lane, lane_folded = _lane(kernel, kept, folds)
+    kept = [a for a in kept if a is not lane]
+    folds = [a for a in folds if a is not lane]
+    width = _width(kernel)
+    spreads = [_spread(kernel, k, lane) for k in range(kernel.sweeps)] or [1]
+    if not lane_folded:
+        spreads = [min(spreads)] * len(spreads)
+    lanes = tuple([fitting(width * n, lane.size) for n in spreads])
+    return Nest(tuple(kept), tuple(folds), lane, lanes, lane_folded, kernel.piece)
+
+
+def fitting(lanes: int, size: int) -> int:
+    """The lanes of a line of so many elements: half of them, and half again, if those do."""
+    while lanes > 1 and lanes // 2 >= size:
+        lanes //= 2
+    return lanes
+
+
+def _merged(axes: list[Axis]) -> list[Axis]:
+    """Axes from the widest steps to the narrowest, neighbours that are one line merged."""
+    axes = sorted(axes, key=lambda a: -sum(map(abs, a.strides)))
+    made: list[Axis] = []
+    for axis in axes:
+        last = made[-1] if made else None
+        if last and all(
+            s == t * axis.size for s, t in zip(last.strides, axis.strides, strict=True)
+        ):
+            made[-1] = Axis(last.size * axis.size, axis.strides)
+        else:
+            made.append(axis)
+    return made
+
+
+def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bool]:
+    """The axis whose elements are best done side by side, and whether it is folded."""
+    axes = [(axis, False) for axis in kept] + [(axis, True) for axis in folds]
+    if not axes:
+        return Axis(1, (0,) * (len(kernel.operands) + len(kernel.results))), False
+    if len(axes) == 1:
+        return axes[0]
+    width, base = _width(kernel), len(kernel.operands)
+    swept = [moving(kernel, k) for k in range(kernel.sweeps)]
+    often = [sum(i in values for values in swept) for i in range(base)] + [1] * len(kernel.results)
+    rows = [kernel.steps[i - base] for values in swept for i in values if i >= base]
+    work = sum(1 if isinstance(s, Step) and s.row in LIGHT else _HEAVY for s in rows)
+    count = sum(isinstance(s, Fold) for s in kernel.steps)
+
+    def cost(axis: Axis, folded: bool) -> float:
+        """Roughly, in instructions for a register's elements."""
+        lanes, size = fitting(width, axis.size), max(axis.size, 1)
+        registers = -(-size // lanes)
+        moves = sum(n * _access(s, width) for n, s in zip(often, axis.strides, strict=True))
+        across = count * _ACROSS / registers if folded else 0
+        return (moves + work + across) * registers * lanes / size
+
+    return min(axes, key=lambda axis: (cost(*axis), -axis[0].size))
+
+
+def _access(stride: int, width: int) -> float:
+    """What it takes to read or write a register: in a line, one number, or one by one."""
+    return 1.0 if abs(stride) == 1 else 0.25 if stride == 0 else 2.0 * width
+
+
+def _width(kernel: Kernel) -> int:
+    """Lanes that fill a register with the numbers that most steps are of."""
+    sizes = [_itemsize(s.dtype) for s in kernel.steps if isinstance(s, Step)]
+    if not sizes or set(sizes) == {1}:
+        sizes = [_itemsize(d) for d in kernel.dtypes] or [4]
+        return min(max(REGISTER // max(sizes), 8), REGISTER)
+    wide = [n for n in sizes if n > 1]
+    usual = max(wide, key=lambda n: (wide.count(n), n))
+    return min(max(REGISTER // usual, 8), REGISTER)
+
+
+def _itemsize(dtype: np.dtype) -> int:
+    return 4 if dtype.itemsize == 2 and dtype.kind not in "iu" else dtype.itemsize
+
+
+def _spread(kernel: Kernel, k: int, lane: Axis) -> int:
+    """Registers side by side in sweep k: a few for light folds, and for long chains of steps."""
+    if prod(kernel.domain) < MANY:
+        return 1
+    base = len(kernel.operands)
+    steps = [kernel.steps[i - base] for i in moving(kernel, k) if i >= base]
+    rows = [s.row for s in steps if isinstance(s, Step)]
+    light = len(rows) <= 8 and all(row in LIGHT for row in rows)
+    if not light:
+        chain = CHAIN <= sum(row not in LIGHT for row in rows) <= CHAINS
+        return FOUR if chain and lane.size >= LONG and not kernel.folded else PAIR
+    return ACCUMULATORS if kernel.folded else 1
+
+
+# Lines up to so many bytes in all are kept on the stack between sweeps: a part of the second cache.
+LINES = 1 << 18
+
+
+def reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
+    """The values that a later sweep reads again instead of computing them, and their first sweep.
+
+    Those that take more than an instruction or two, and only where a fold is over one line.
+    """
+    if not nest.lane_folded or nest.folds:
+        return {}
+    seen: dict[int, int] = {}
+    again: dict[int, int] = {}
+    for k in range(kernel.sweeps):
+        for i in sorted(moving(kernel, k)):
+            if i in seen and _is_heavy(kernel, i):
+                again[i] = seen[i]
+            seen.setdefault(i, k)
+    size = nest.lane.size * sum(_itemsize(kernel.dtypes[i]) for i in again)
+    return again if size <= LINES else {}
+
+
+def _is_heavy(kernel: Kernel, i: int) -> bool:
+    step = kernel.steps[i - len(kernel.operands)] if i >= len(kernel.operands) else None
+    return isinstance(step, Step) and step.row not in LIGHT and step.dtype.kind != "b"
+
+
+def moving(kernel: Kernel, k: int) -> set[int]:
+    """The values that sweep k computes for each element."""
+    base, settled = len(kernel.operands), kernel.settled
+    todo = [r.value for r in kernel.results if settled[r.value] == 2 * k]
+    for i, step in enumerate(kernel.steps, base):
+        if isinstance(step, Fold) and settled[i] == 2 * k + 1 and i in kernel.live:
+            todo.append(step.value)
+    found: set[int] = set()
+    while todo:
+        i = todo.pop()
+        if i in found or settled[i] % 2:
+            continue
+        found.add(i)
+        step = kernel.steps[i - base] if i >= base else None
+        if isinstance(step, Step):
+            todo += [j for j in step.inputs if not isinstance(j, Literal)]
+    return found

@@ -1,0 +1,53 @@
+"""Products by code of our own, and which ones are quicker by it than by BLAS."""
+
+from functools import lru_cache
+
+import numpy as np
+
+from ..cache.disk import cache
+from ..emit.code import Module
+from ..native.machine import Loaded, host
+from ..native.objects import digest, link, packed
+from .register_products import PAIR, REGISTER, write_multiply
+
+# The functions, by their names.
+ELEMENTS = {"weft_sgemm": "float", "weft_dgemm": "double"}
+_NAMES = {np.dtype(np.float32): "weft_sgemm", np.dtype(np.float64): "weft_dgemm"}
+# OpenBLAS has another way for products of up to so many multiplications, unless b is turned. In
+# float64 there is little between the two, the one or the other quicker as the processor is.
+SMALL = 1_000_000
+# The least rows, and the share of the columns of panels that may be empty.
+LEAST, EMPTY = 8, 0.1
+
+
+@lru_cache(maxsize=1)
+def able() -> bool:
+    """Whether the processor has what the code is written for."""
+    return all(map(host().has, ("avx512f", "avx512vl", "avx512bw", "avx512dq")))
+
+
+def own_name(m: int, n: int, k: int, turned_b: bool, dtype: np.dtype) -> str | None:
+    """The function for a product op(a)·op(b) of m×k and k×n; None where BLAS is quicker."""
+    panel = PAIR * REGISTER // dtype.itemsize
+    full = n >= (1 - EMPTY) * -(-n // panel) * panel
+    large = m * n * k > SMALL and dtype.itemsize == 4
+    worth = m >= LEAST and k > 0 and (turned_b or large)
+    return _NAMES[dtype] if full and worth and able() else None
+
+
+def own_function(name: str) -> int:
+    """The address of a function."""
+    return _loaded(name).addresses[name]
+
+
+@lru_cache(maxsize=2)
+def _loaded(name: str) -> Loaded:
+    """A function in memory, for as long as the process lives."""
+    key = digest("multiply", (name,))
+    image = cache().fetch(key)
+    if image is None:
+        module = Module(host().attributes)
+        write_multiply(module, ELEMENTS[name])
+        image = packed(module)
+        cache().store(key, image)
+    return link(image, [name])

@@ -1,0 +1,355 @@
+"""Blocks: the body of a loop or a branch as native code inside of a routine.
+
+A block is what a schedule is to a program, with places that are counted from pointers which the
+routine has: kernels and other routines are written where they run, one after the other and by the
+thread that runs the routine, so that a step of a small body costs nothing beyond its arithmetic.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from ....graph.graph import Graph
+from ...emit.code import Value
+from ...emit.control import POINTER, WORD, behind, invoke, nothing, put
+from ...ir.kernel import Kernel, Step
+from ...ir.routine import Body, Routine
+from ...ir.schedule import (
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    TiledStep,
+    lies_in_rows,
+)
+from ...memory import plan, rounded
+from ...native.products import Product as ProductFields
+from ...native.products import VectorProduct as VectorFields
+from ..blas import BlasCall, call_of, is_vector
+from ..costs import chunk_of, product_cost, work
+from ..loop_nest import nest_of
+from ..loops import inlined, lower
+from ..runtime.tasks import extents_of
+from ..walk import Extents
+from .gather import move
+from .straight import Straight
+
+# The numbers of pointers that are not arrays of the record.
+BEFORE, AFTER, SCRATCH, CONSTANT = -1, -2, -3, -4
+# So many kernels are written where they run; of more, each is a function: LLVM's time grows faster
+# than what it is given.
+FEW = 6
+# And routines of so many nanoseconds: what others keep on the stack goes when they return.
+BRIEF = 2_000.0
+# Nanoseconds of a call, and of a product's.
+_CALL, _PRODUCT = 5.0, 50.0
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an array begins: so many bytes behind a pointer, and with each step so many more.
+
+    pointer  an array of the record, or one of BEFORE and AFTER (the carries of a step), SCRATCH
+             and CONSTANT − k
+    """
+
+    pointer: int
+    offset: int = 0
+    stride: int = 0
+
+    def behind(self, count: int) -> "Place":
+        return replace(self, offset=self.offset + count) if count else self
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of matrices: the words that `blas.call_of` has for it, but for addresses.
+
+    function  of the driver, and `blas` BLAS's, or ours, whose address is word `at`
+    offsets   bytes, whose address is a word, too
+    """
+
+    sizes: tuple[int, ...]
+    function: str
+    blas: str
+    at: int
+    words: tuple[int, ...]
+    offsets: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Move:
+    """So many bytes from one place to another."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Call:
+    """What is computed at one time, where its arrays are, and its units, in all and of a piece."""
+
+    work: "Kernel | Product | Move | Routine"
+    places: tuple[Place, ...]
+    extents: Extents = ()
+    count: int = 1
+    chunk: int = 1
+
+    @property
+    def shared(self) -> bool:
+        """Whether threads share it: there are several pieces."""
+        return self.count > self.chunk
+
+
+@dataclass(frozen=True)
+class Block:
+    """Calls in order; constants by their bytes, as hexadecimal digits."""
+
+    calls: tuple[Call, ...]
+    constants: tuple[str, ...]
+    scratch: int
+    cost: float
+    shared: float  # the cost of what threads share
+
+    def told(self) -> list[str]:
+        """What is computed, a line for each call, and more for loops and branches in it."""
+        return [line for c in self.calls for line in _told(c.work)]
+
+    @property
+    def endless(self) -> bool:
+        """Whether something in it is a loop that only ends by itself."""
+        return any(isinstance(c.work, Routine) and c.work.endless for c in self.calls)
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether something in it calls BLAS."""
+        return any(
+            isinstance(c.work, Product) or (isinstance(c.work, Routine) and c.work.multiplies)
+            for c in self.calls
+        )
+
+
+def _told(work: "Kernel | Product | Move | Routine") -> list[str]:
+    if isinstance(work, Kernel):
+        rows = [s.row if isinstance(s, Step) else f"fold {s.kind}" for s in work.steps]
+        return [f"kernel {'×'.join(map(str, work.domain)) or '1'}: {', '.join(rows) or 'copy'}"]
+    if isinstance(work, Move):
+        return [f"copy of {work.nbytes} bytes"]
+    if isinstance(work, Product):
+        *left, k, n = work.sizes
+        return [f"product {'×'.join(map(str, (*left, k)))} · {k}×{n}"]
+    title, *inside = work.told() or [type(work).__name__]
+    return [title, *[f"  {line}" for line in inside]]
+
+
+def block_of(graph: Graph, inputs: list[Place], outputs: list[Place], scratch: int) -> Block | str:
+    """The block of a graph that has been through the passes; otherwise why there is none.
+
+    inputs, outputs  where they are
+    scratch          how many bytes of that memory are somebody else's
+    """
+    from ...fusion.assemble import scheduled  # which asks for routines
+
+    schedule = scheduled(graph)
+    memory = plan(schedule)
+    begin = rounded(scratch)
+    roots = dict(zip(schedule.inputs, inputs, strict=True))
+    roots |= zip(map(schedule.storage, schedule.outputs), outputs, strict=True)
+    roots |= {i: Place(SCRATCH, begin + at) for i, at in memory.offsets.items()}
+    roots |= {i: Place(CONSTANT - k) for k, i in enumerate(schedule.constants)}
+
+    def place(i: int) -> Place:
+        b = schedule.buffers[i]
+        return roots[schedule.storage(i)].behind(b.offset * b.dtype.itemsize)
+
+    calls, cost, shared = [], 0.0, 0.0
+    for s in schedule.steps:
+        if isinstance(s, LibraryStep):
+            return f"it runs in Python because of {s.op.name} at {s.line} in its body: {s.reason}"
+        if isinstance(s, GuardStep):
+            return "it runs in Python because of a check in its body"
+        assert not isinstance(s, TiledStep), "only whole programs have them"
+        call, own = _call(schedule, s, place)
+        calls.append(call)
+        cost += own
+        shared += own if call.shared else 0.0
+        if isinstance(call.work, Routine):
+            shared += call.work.shared
+    constants = tuple(np.ascontiguousarray(v).tobytes().hex() for v in schedule.constants.values())
+    return Block(tuple(calls), constants, begin + memory.size, cost, shared)
+
+
+def _call(
+    schedule: Schedule, s: KernelStep | GemmStep | NativeStep, place: Callable[[int], Place]
+) -> tuple[Call, float]:
+    """A step, and about how many nanoseconds it takes."""
+    if isinstance(s, GemmStep):
+        dtype = schedule.buffers[s.c].dtype
+        call, cost = call_of(s, dtype), product_cost(s, dtype)
+        made = _product(s, call)
+        units = call.count, chunk_of(call.count, 1, cost)
+        return Call(made, tuple(map(place, call.places)), (), *units), _PRODUCT + cost
+    places = tuple(map(place, (*s.operands, *s.results)))
+    if isinstance(s, NativeStep):
+        routine = s.routine
+        units = routine.count, chunk_of(routine.count, routine.grain, routine.cost)
+        return Call(routine, places, (), *units), _CALL + routine.cost
+    cost, copied = work(s.kernel), _moved(s.kernel)
+    if copied is not None:
+        return Call(copied, places), cost
+    nest = nest_of(s.kernel)
+    units = nest.count, chunk_of(nest.count, nest.grain, cost)
+    return Call(s.kernel, places, extents_of(schedule, s), *units), _CALL + cost
+
+
+def _moved(kernel: Kernel) -> Move | None:
+    """A kernel that does nothing but copy an array as it lies."""
+    if len(kernel.operands) != 1 or len(kernel.results) != 1 or kernel.folded:
+        return None
+    (operand,), (result,) = kernel.operands, kernel.results
+    copies = [isinstance(s, Step) and s.row == "copy" for s in kernel.steps]
+    rows = lies_in_rows(kernel.domain, operand.strides) and operand.strides == result.strides
+    if not all(copies) or len(copies) > 1 or not rows or kernel.piece:
+        return None
+    return Move(prod(kernel.domain) * operand.dtype.itemsize)
+
+
+def _product(s: GemmStep, call: BlasCall) -> Product:
+    vector = is_vector(s)
+    at = VectorFields.FUNCTION if vector else ProductFields.FUNCTION
+    words = [0 if k in (ProductFields.OFFSETS, at) else w for k, w in enumerate(call.record)]
+    return Product(
+        (*s.batch, s.m, s.k, s.n),
+        "weft_vector_product" if vector else "weft_product",
+        call.symbol,
+        int(at),
+        tuple(words),
+        tuple(call.offsets.tolist()),
+    )
+
+
+# -- writing -------------------------------------------------------------------------------------
+
+
+class _Late(Sequence):
+    """Pointers that are written where they are asked for."""
+
+    def __init__(self, pointer: Callable[[Place], Value], places: tuple[Place, ...]):
+        self._pointer, self._places = pointer, places
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._pointer(self._places[index])
+
+
+class Writing:
+    """Blocks that are being written into the function of a routine.
+
+    base   the pointers that are no arrays of the record, by their numbers
+    step   how many strides an array has been gone along
+    """
+
+    def __init__(self, b: Body, scratch: Value):
+        self.b, self.code = b, b.code
+        self.base: dict[int, Value] = {SCRATCH: scratch}
+        self.step: Value | None = None
+        self._cell: Value | None = None
+
+    def write(self, block: Block) -> None:
+        """All calls, where the function is."""
+        for k, digits in enumerate(block.constants):
+            name = self.code.module.data(bytes.fromhex(digits))
+            self.base[CONSTANT - k] = Value(self.code, POINTER, f"@{name}")
+        few = sum(isinstance(c.work, Kernel) for c in block.calls) <= FEW
+        for c in block.calls:
+            # Of single numbers there are many, each of which is read once: its address, too.
+            single = isinstance(c.work, Straight) or (
+                isinstance(c.work, Kernel) and not c.work.domain
+            )
+            late = _Late(self._pointer, c.places)
+            self._call(c, late if single and not c.shared and few else list(late), few)
+
+    def _call(self, c: Call, arrays: Sequence[Value], few: bool) -> None:
+        code, work = self.code, c.work
+        if isinstance(work, Move):
+            move(code, arrays[1], arrays[0], work.nbytes)
+        elif isinstance(work, Product):
+            self._product(c, work, arrays)
+        elif isinstance(work, Routine) and not c.shared and (work.inside or work.cost < BRIEF):
+            begin, end = (code.constant(WORD, n) for n in (0, work.count))
+            work.body(Body(code, arrays, begin, end, self.b.verdict, self.b.fuel))
+        elif isinstance(work, Kernel) and few and not c.shared:
+            inlined(work, code, arrays, self._verdict(), self._extents(c))
+        else:
+            self._function(c, arrays)
+
+    def _extents(self, c: Call) -> Extents:
+        return c.extents if self.b.verdict is not None else ()
+
+    def _pointer(self, p: Place) -> Value:
+        at = self.b.arrays[p.pointer] if p.pointer >= 0 else self.base[p.pointer]
+        at = behind(at, p.offset) if p.offset else at
+        return behind(at, self.step * p.stride) if p.stride and self.step else at
+
+    def _verdict(self) -> Value:
+        """Where the address is for those who leave an array."""
+        if self._cell is None:
+            self._cell = self.code.local(POINTER)
+        if self.b.verdict is not None:
+            put(self.b.verdict, self._cell, 0)
+        return self._cell
+
+    def _function(self, c: Call, arrays: Sequence[Value]) -> None:
+        """Something as a function, whose record is on the stack."""
+        code, module = self.code, self.code.module
+        name = f"{code.name}_{len(module.exports)}"
+        if isinstance(c.work, Kernel):
+            lower(c.work, module, name, self._extents(c))
+        else:
+            assert isinstance(c.work, Routine)
+            c.work.write(module, name, self.b.verdict is not None)
+        record = code.local(POINTER, len(arrays) + 1)
+        for i, pointer in enumerate(arrays):
+            put(pointer, record, i)
+        if self.b.verdict is not None:
+            put(self.b.verdict, record, len(arrays))
+        self._units(name, record, c)
+
+    def _product(self, c: Call, product: Product, arrays: Sequence[Value]) -> None:
+        """A product by the driver's function, whose record is on the stack."""
+        code, module = self.code, self.code.module
+        record = code.local(WORD, len(product.words))
+        move(code, record, self._data(product.words), 8 * len(product.words))
+        for i, pointer in enumerate(arrays):
+            put(pointer, record, i)
+        put(self._data(product.offsets), record, ProductFields.OFFSETS)
+        module.declare(product.blas, "void", [POINTER], pure=False)
+        put(Value(code, POINTER, f"@{product.blas}"), record, product.at)
+        self._units(product.function, record, c)
+
+    def _data(self, words: tuple[int, ...]) -> Value:
+        content = np.array(words, np.int64).tobytes()
+        return Value(self.code, POINTER, f"@{self.code.module.data(content)}")
+
+    def _units(self, name: str, record: Value, c: Call) -> None:
+        """All units of a function, by threads if there are several pieces."""
+        code, module = self.code, self.code.module
+        count = code.constant(WORD, c.count)
+        if not c.shared:
+            invoke(code, name, "void", [record, code.constant(WORD, 0), count])
+            return
+        module.declare(name, "void", [POINTER, WORD, WORD], pure=False)
+        crew = Value(code, POINTER, f"@{module.elsewhere('weft_crew')}")
+        function = Value(code, POINTER, f"@{name}")
+        chunk, fuel = code.constant(WORD, c.chunk), self.b.fuel
+        watch = nothing(code) if fuel is None else fuel.watch
+        called = [crew, function, record, count, chunk, watch]
+        stopped = invoke(code, "weft_share", "i64", called)
+        if fuel is not None:
+            fuel.leave_if_stopped(stopped)

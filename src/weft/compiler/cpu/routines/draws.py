@@ -1,0 +1,314 @@
+"""Random numbers: the words of a stream's blocks, and variates of them.
+
+The same operations in the same order as `backend.variates`, so that every bit is eager mode's. A
+unit is sixteen blocks.
+"""
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from ....backend.shared.variates import FORMATS, MINUS_TWO_LOG_2, Format
+from ....core import dtypes
+from ....core.counter import WORD as WORDS
+from ....graph.graph import Equation, Graph, Literal
+from ...emit.arithmetic import root, size
+from ...emit.code import Value
+from ...emit.control import behind, each, when, word
+from ...emit.convert import cast, rounded, stored, to_memory
+from ...emit.philox import LANES, side_by_side, stream_words
+from ...ir.registry import native
+from ...ir.routine import Array, Body, Routine, array
+from .gather import move
+
+_BLOCK = 5.0  # nanoseconds
+
+
+@dataclass(frozen=True)
+class Draw(Routine):
+    """`size` variates of a dtype for each of some streams, (key, position, nonce) each."""
+
+    dtype: np.dtype
+    streams: int
+    size: int
+
+    @property
+    def operands(self) -> tuple[Array, ...]:
+        return (array(np.dtype(np.uint64), (self.streams, 3)),)
+
+    @property
+    def results(self) -> tuple[Array, ...]:
+        return (array(self.dtype, (self.streams, self.size)),)
+
+    @property
+    @abstractmethod
+    def per_block(self) -> int:
+        """How many variates the four words of a block make."""
+
+    @abstractmethod
+    def variates(self, words: list[Value]) -> Value:
+        """Variates of the words of sixteen blocks, as they are held."""
+
+    @property
+    def groups(self) -> int:
+        """Units of a stream."""
+        return -(-self.size // (LANES * self.per_block))
+
+    @property
+    def count(self) -> int:
+        return self.streams * self.groups
+
+    @property
+    def cost(self) -> float:
+        return _BLOCK * LANES * self.count
+
+    def body(self, b: Body) -> None:
+        code, (states, out) = b.code, b.arrays
+        item, some = self.dtype.itemsize, LANES * self.per_block
+        kind = stored(self.dtype, some)
+        last, rest = code.local(kind), self.size % some
+
+        def unit(u: Value) -> None:
+            stream = u.divided(self.groups, False)
+            group = u.modulo(self.groups, False)
+            state = behind(states, stream * 24)
+            key, position, nonce = (word(state, i) for i in range(3))
+            words = stream_words(key, position + group * LANES, nonce)
+            made = to_memory(self.variates(words), self.dtype)
+            target = behind(out, (stream * self.size + group * some) * item)
+            if not rest:
+                code.store(made, target, item)
+                return
+            whole = group < self.groups - 1
+            when(whole, lambda: code.store(made, target, item))
+
+            def end() -> None:
+                code.store(made, last, 64)
+                move(code, target, last, rest * item)
+
+            when(whole ^ True, end)
+
+        each(code, b.begin, b.end, unit)
+
+
+def _joined(low: Value, high: Value, bits: int) -> Value:
+    """The top bits of 64-bit numbers given by their words, as such numbers."""
+    low, high = low.cast("zext", "i64"), high.cast("zext", "i64")
+    return (high << (bits - 32)) | low.logical_shift(64 - bits)
+
+
+@dataclass(frozen=True)
+class Words(Draw):
+    """The words themselves in int64, or if `wide` the numbers of 64 bits that pairs make."""
+
+    wide: bool
+
+    @property
+    def per_block(self) -> int:
+        return 2 if self.wide else 4
+
+    def variates(self, words: list[Value]) -> Value:
+        w0, w1, w2, w3 = (w.cast("zext", "i64") for w in words)
+        return side_by_side([w0 | (w1 << 32), w2 | (w3 << 32)] if self.wide else [w0, w1, w2, w3])
+
+
+@dataclass(frozen=True)
+class Below(Draw):
+    """Whether words are below a threshold."""
+
+    threshold: int
+
+    @property
+    def per_block(self) -> int:
+        return 4
+
+    def variates(self, words: list[Value]) -> Value:
+        flat = side_by_side(words)
+        if self.threshold >= WORDS:
+            return flat.code.constant(flat.type.of("i1"), True)
+        limit = self.threshold - (WORDS if self.threshold >> 31 else 0)
+        return flat.compare("lt", limit, signed=False)
+
+
+@dataclass(frozen=True)
+class Float(Draw):
+    """A number in floating point of each word, or of two if it is float64."""
+
+    @property
+    def per_block(self) -> int:
+        return 2 if self.dtype == dtypes.float64 else 4
+
+
+@dataclass(frozen=True)
+class Uniform(Float):
+    """Numbers from low to last, the largest below high; half types are drawn in float32."""
+
+    low: float
+    high: float
+    last: float
+
+    def variates(self, words: list[Value]) -> Value:
+        w0, w1, w2, w3 = words
+        if self.dtype == dtypes.float64:
+            whole = side_by_side([_joined(w0, w1, 53), _joined(w2, w3, 53)])
+            u = whole.cast("uitofp", "double") * 2.0**-53
+        else:
+            u = side_by_side(words).logical_shift(8).cast("uitofp", "float") * 2.0**-24
+        if (self.low, self.high) != (0.0, 1.0) or self.dtype in dtypes.HALF:
+            u = u * (self.high - self.low) + self.low
+            u = (u > self.last).choose(u.same(self.last), u)
+        return rounded(u, self.dtype)
+
+
+@dataclass(frozen=True)
+class Normal(Float):
+    """Normal numbers by Box and Muller's transform; half types are computed in float32."""
+
+    mean: float
+    std: float
+
+    def variates(self, words: list[Value]) -> Value:
+        w0, w1, w2, w3 = words
+        if self.dtype == dtypes.float64:
+            fmt = FORMATS["float64"]
+            radius, angle, sign = _joined(w0, w1, 53), _joined(w2, w3, 52), w2 & 1
+            points = [_point(fmt, "double", radius, angle, sign)]
+        else:
+            fmt = FORMATS["float32"]
+            pairs = ((w0, w1), (w2, w3))
+            points = [_point(fmt, "float", r, a.logical_shift(9), a & 1) for r, a in pairs]
+        z = side_by_side([x for point in points for x in point])
+        if self.std != 1.0:
+            z = z * self.std
+        if self.mean:
+            z = z + self.mean
+        return rounded(z, self.dtype)
+
+
+def _point(fmt: Format, element: str, radius: Value, angle: Value, sign: Value) -> list[Value]:
+    """Both coordinates of points with these random bits."""
+    k, angle, sign = (x.cast("uitofp", element) for x in (radius, angle, sign))
+    angle, sign = angle * 2.0 + 1.0, sign * -2.0 + 1.0
+    x = _radii(fmt, k) * sign
+    angle = angle * 2.0**-fmt.fraction - 1.0
+    return [x * _sine(fmt, 1.0 - size(angle)), x * _sine(fmt, angle)]
+
+
+def _radii(fmt: Format, k: Value) -> Value:
+    """√(−2 log u) for u = (k + ½)/2^radius."""
+    k = k + 0.5
+    bits = k.bits
+    e = (bits - fmt.root_half) >> fmt.fraction
+    k = (bits - (e << fmt.fraction)).as_float(k.type.element)
+    s = (k - 1.0) / (k + 1.0)
+    s = s * _polynomial(s * s, fmt.log)
+    whole = (e.cast("sitofp", k.type.element) - float(fmt.radius)) * MINUS_TWO_LOG_2
+    return root(s + whole)
+
+
+def _sine(fmt: Format, t: Value) -> Value:
+    return _polynomial(t * t, fmt.sine) * t
+
+
+def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
+    """Horner's rule, a rounding after each operation."""
+    *rest, last = coefficients
+    y = x * last
+    for c in reversed(rest[1:]):
+        y = (y + c) * x
+    return y + rest[0]
+
+
+@dataclass(frozen=True)
+class Integers(Draw):
+    """low + ⌊x·n/2ᵇ⌋ for x of b = 64 random bits if n is below 2³², else of 128."""
+
+    low: int
+    n: int
+
+    @property
+    def per_block(self) -> int:
+        return 2 if self.n < WORDS else 1
+
+    def variates(self, words: list[Value]) -> Value:
+        limbs = [w.cast("zext", "i64") for w in words]
+        if self.n < WORDS:
+            whole = side_by_side([_scaled(limbs[i : i + 2], [self.n])[0] for i in (0, 2)])
+        else:
+            digits = [self.n & (WORDS - 1), self.n >> 32 & (WORDS - 1), self.n >> 64]
+            low, high, *_ = _scaled(limbs, digits)
+            whole = low | (high << 32)
+        return cast(whole + self.low, np.dtype(np.int64), self.dtype)
+
+
+def _scaled(limbs: list[Value], digits: list[int]) -> list[Value]:
+    """The words of ⌊x·n/2ᵇ⌋, lowest first, for b-bit x and n given by their words."""
+    columns = [limbs[0].same(0) for _ in range(len(limbs) + len(digits) + 1)]
+    for i, limb in enumerate(limbs):
+        for j, digit in enumerate(digits):
+            product = limb * digit
+            columns[i + j] = columns[i + j] + (product & (WORDS - 1))
+            columns[i + j + 1] = columns[i + j + 1] + product.logical_shift(32)
+    for i in range(len(columns) - 1):
+        columns[i + 1] = columns[i + 1] + columns[i].logical_shift(32)
+        columns[i] = columns[i] & (WORDS - 1)
+    return columns[len(limbs) :]
+
+
+# -- from equations --------------------------------------------------------------------------
+
+_REAL = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
+
+
+def _sizes(graph: Graph, e: Equation) -> tuple[int, int] | None:
+    """How many streams, and how many numbers of each; None if there are none."""
+    (state,) = e.inputs
+    out = graph.avals[e.outputs[0]].shape
+    if isinstance(state, Literal) or 0 in out:
+        return None
+    streams = prod(graph.avals[state].shape[:-1])
+    return streams, prod(out) // streams
+
+
+_NOTHING = "there is nothing to draw"
+
+
+@native("draw_words")
+def _words(graph, views, e) -> Routine | str:
+    sizes, (_, wide) = _sizes(graph, e), e.static
+    return Words(dtypes.int64, *sizes, wide) if sizes else _NOTHING
+
+
+@native("draw_below")
+def _below(graph, views, e) -> Routine | str:
+    sizes, (_, threshold) = _sizes(graph, e), e.static
+    return Below(dtypes.bool_, *sizes, int(threshold)) if sizes else _NOTHING
+
+
+@native("draw_uniform")
+def _uniform(graph, views, e) -> Routine | str:
+    _, dtype, *bounds = e.static
+    dtype, sizes = dtypes.canonical(dtype), _sizes(graph, e)
+    if dtype not in _REAL:
+        return f"numbers of {dtype} are drawn by the backend"
+    low, high, last = map(float, bounds)
+    return Uniform(dtype, *sizes, low, high, last) if sizes else _NOTHING
+
+
+@native("draw_normal")
+def _normal(graph, views, e) -> Routine | str:
+    _, dtype, mean, std = e.static
+    dtype, sizes = dtypes.canonical(dtype), _sizes(graph, e)
+    if dtype not in _REAL or isinstance(mean, complex):
+        return f"numbers of {dtype} are drawn by the backend"
+    return Normal(dtype, *sizes, float(mean), float(std)) if sizes else _NOTHING
+
+
+@native("draw_integers")
+def _integers(graph, views, e) -> Routine | str:
+    _, dtype, low, n = e.static
+    dtype, sizes = dtypes.canonical(dtype), _sizes(graph, e)
+    low = (int(low) + 2**63) % 2**64 - 2**63
+    return Integers(dtype, *sizes, low, int(n)) if sizes else _NOTHING

@@ -1,0 +1,104 @@
+"""Copies of parts of arrays on the stack, with another number where windows reach outside."""
+
+from dataclasses import dataclass
+
+from ...emit.code import Value, lanes_of
+from ...emit.control import WORD, each
+from ...ir.routine import Body, require_lanes
+from ..lanes import joined, masked_load, shuffled, within
+
+# Up to here elements of a residue are picked from registers; by wider steps they are gathered.
+_STEPS = (1, 2, 4)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of planes (rows, columns) that lie one behind the other, from anywhere on.
+
+    number    of the array among the routine's, `planes` how many there are
+    residues  which elements are copied of every `stride`; those of each lie side by side
+    pitch     how many of each
+    rest      the number outside
+    """
+
+    number: int
+    element: str
+    planes: int
+    size: tuple[int, int]
+    lanes: int
+    stride: int
+    residues: tuple[int, ...]
+    pitch: int
+    rest: float = 0.0
+
+
+def copy_rows(
+    b: Body,
+    how: Rows,
+    target: Value,
+    area: int,
+    planes: tuple[Value, Value],
+    rows: tuple[Value, int],
+    column: Value,
+) -> None:
+    """Copy rows of planes to planes that are `area` elements apart.
+
+    planes  the first one, and how many
+    rows    the first one, which may be outside, and how many
+    column  the first one, which may be outside, too
+    """
+    code, (height, width) = b.code, how.size
+    (plane, count), (row, lines) = planes, rows
+    item = lanes_of(how.element).width // 8
+    pitch = how.pitch * len(how.residues)
+
+    def one(k: Value) -> None:
+        def line(i: Value) -> None:
+            at = row + i
+            there = at.compare("lt", height, signed=False)
+            limit = there.choose(at.same(width), 0)
+            start = ((plane + k) * height + at) * width
+            into = code.address(target, k * area + i * pitch, how.element)
+            _line(b, how, start, column, limit, into, item)
+
+        each(code, 0, code.constant(WORD, lines), line)
+
+    each(code, 0, count, one)
+
+
+def _line(b: Body, how: Rows, start: Value, column: Value, limit: Value, into: Value, item: int):
+    """One row: registers of every residue."""
+    code, lanes, s = b.code, how.lanes, how.stride
+    for v in range(how.pitch // lanes):
+        place = column + v * lanes * s
+        if s in _STEPS:
+            parts = [_read(b, how, start, place + j * lanes, 1, limit) for j in range(s)]
+            both = joined(parts)
+            made = [
+                both if s == 1 else shuffled(both, both, [k * s + r for k in range(lanes)])
+                for r in how.residues
+            ]
+        else:
+            made = [_read(b, how, start, place + r, s, limit) for r in how.residues]
+        for k, value in enumerate(made):
+            code.store(value, code.address(into, k * how.pitch + v * lanes, how.element), item)
+
+
+def _read(b: Body, how: Rows, start: Value, place: Value, step: int, limit: Value) -> Value:
+    """Lanes of a row from `place` on, `step` apart, where they are below the limit."""
+    code, lanes = b.code, how.lanes
+    mask = within(code, place, step, lanes, limit)
+    size = how.planes * how.size[0] * how.size[1]
+    require_lanes(b, how.number, start + place, step, mask, size)
+    pointer = code.address(b.arrays[how.number], start + place, how.element)
+    if step == 1:
+        return masked_load(code, pointer, how.element, lanes, mask, how.rest)
+    kind = lanes_of(how.element, lanes)
+    steps = ", ".join(f"i64 {step * k}" for k in range(lanes))
+    places = code.emit(
+        lanes_of("ptr", lanes),
+        f"getelementptr {how.element}, ptr {pointer.name}, <{lanes} x i64> <{steps}>",
+    )
+    name = f"llvm.masked.gather.{kind.mangled}.v{lanes}p0"
+    align = code.constant(lanes_of("i32"), kind.width // 8)
+    return code.call(name, kind, [places, align, mask, code.constant(kind, how.rest)])

@@ -1,0 +1,334 @@
+"""Pooling as routines: windows over rows of an array, a register of windows at a time.
+
+A unit is a row of windows, or the rows of the array that one step of the windows covers. Gradients
+are gathered: each element asks the windows that it is in, so that no two units write the same.
+"""
+
+from dataclasses import dataclass
+from math import inf, prod
+
+import numpy as np
+
+from ...emit.code import Value, lanes_of
+from ...emit.control import WORD, each, when
+from ...emit.lanes_in_memory import first, write
+from ...ir.routine import Array, Body, Routine, array, require_lanes
+from ..lanes import ELEMENT, joined, lanes_along, masked_load, shuffled, within
+from .windows import Side
+
+# Steps of windows by which elements are picked from registers; by others they are gathered.
+_PICKED = (1, 2, 4)
+_TAP = 0.05  # nanoseconds for one tap of one window
+_NUMBER = {np.dtype(np.uint8): "i8", np.dtype(np.int64): "i64"}
+
+
+class Rows:
+    """Rows of one of a routine's arrays, planes by planes, read by lanes."""
+
+    def __init__(self, b: Body, number: int, element: str, size: tuple[int, int], planes: int):
+        self.b, self.code, self.number, self.element = b, b.code, number, element
+        self.height, self.width, self.planes = *size, planes
+
+    def lanes(
+        self, plane: Value, row: Value, column: Value, lanes: int, step: int, safe: bool, rest=0.0
+    ) -> Value:
+        """Elements `step` apart from a place on; `rest` where none are. `safe`: all are there."""
+        code, width = self.code, self.width
+        start = (plane * self.height + row) * width
+        there = row.compare("lt", self.height, signed=False)
+        limit = there.choose(row.same(width), 0)
+        mask = first(code, lanes, lanes) if safe else within(code, column, step, lanes, limit)
+        size = self.planes * self.height * width
+        require_lanes(self.b, self.number, start + column, step, mask, size)
+        pointer = code.address(self.b.arrays[self.number], start + column, self.element)
+        kind = lanes_of(self.element, lanes)
+        if step == 1:
+            if safe:
+                return code.load(kind, pointer, kind.width // 8)
+            return masked_load(code, pointer, self.element, lanes, mask, rest)
+        steps = ", ".join(f"i64 {step * k}" for k in range(lanes))
+        places = code.emit(
+            lanes_of("ptr", lanes),
+            f"getelementptr {self.element}, ptr {pointer.name}, <{lanes} x i64> <{steps}>",
+        )
+        name = f"llvm.masked.gather.{kind.mangled}.v{lanes}p0"
+        align = code.constant(lanes_of("i32"), kind.width // 8)
+        return code.call(name, kind, [places, align, mask, code.constant(kind, rest)])
+
+    def place(self, plane: Value, row: Value, column: Value, count: int) -> Value:
+        """Where so many elements are to be written, one after the other or apart."""
+        at = (plane * self.height + row) * self.width + column
+        size = self.planes * self.height * self.width
+        self.b.require((at >= 0) & (at + (count - 1) < size), self.number)
+        return self.code.address(self.b.arrays[self.number], at, self.element)
+
+
+@dataclass(frozen=True)
+class Pool(Routine):
+    """Windows reduced to one number: `max` (and its tap), `sum`, or `pick`: what is at a tap.
+
+    planes  the arrays that windows slide over, one behind the other
+    number  the dtype of taps
+    """
+
+    kind: str
+    dtype: np.dtype
+    number: np.dtype
+    planes: int
+    sides: tuple[Side, Side]
+
+    @property
+    def operands(self) -> tuple[Array, ...]:
+        x = array(self.dtype, (self.planes, *(s.size for s in self.sides)))
+        return (x, self._taps) if self.kind == "pick" else (x,)
+
+    @property
+    def results(self) -> tuple[Array, ...]:
+        y = array(self.dtype, (self.planes, *(s.count for s in self.sides)))
+        return (y, self._taps) if self.kind == "max" else (y,)
+
+    @property
+    def _taps(self) -> Array:
+        return array(self.number, (self.planes, *(s.count for s in self.sides)))
+
+    @property
+    def count(self) -> int:
+        return self.planes * self.sides[0].count
+
+    @property
+    def cost(self) -> float:
+        each = prod(s.count * s.taps for s in self.sides) + prod(s.size for s in self.sides)
+        return _TAP * self.planes * each * self.dtype.itemsize / 4
+
+    def body(self, b: Body) -> None:
+        writer = _Windows(b, self)
+        each(b.code, b.begin, b.end, writer.row)
+
+
+class _Windows:
+    """The code of `Pool`."""
+
+    def __init__(self, b: Body, routine: Pool):
+        self.b, self.code, self.routine = b, b.code, routine
+        self.down, self.across = routine.sides
+        self.element, self.number = ELEMENT[routine.dtype], _NUMBER[routine.number]
+        self.lanes = lanes_along(self.across.count, routine.dtype)
+        counts = (self.down.count, self.across.count)
+        planes, last = routine.planes, len(b.arrays) - 1
+        self.x = Rows(b, 0, self.element, (self.down.size, self.across.size), planes)
+        self.y = Rows(b, last - (routine.kind == "max"), self.element, counts, planes)
+        self.taps = Rows(b, 1 if routine.kind == "pick" else last, self.number, counts, planes)
+
+    def row(self, u: Value) -> None:
+        plane, row = u.divided(self.down.count, False), u.modulo(self.down.count, False)
+        whole, rest = divmod(self.across.count, self.lanes)
+
+        def windows(v: Value) -> None:
+            self._windows(plane, row, v * self.lanes, self.lanes)
+
+        each(self.code, 0, self.code.constant(WORD, whole), windows)
+        if rest:
+            self._windows(plane, row, self.code.constant(WORD, whole * self.lanes), rest)
+
+    def _windows(self, plane: Value, row: Value, column: Value, count: int) -> None:
+        """A register of windows, `count` of which are there."""
+        routine = self.routine
+        seen = list(self._seen(plane, row, column, count))
+        if routine.kind == "max":
+            made, taps = self._largest(seen)
+            self._put(self.taps, taps, routine.number, plane, row, column, count)
+        elif routine.kind == "sum":
+            made = seen[0]
+            for value in seen[1:]:
+                made = made + value
+        else:
+            made = self._picked(seen, plane, row, column, count)
+        self._put(self.y, made, routine.dtype, plane, row, column, count)
+
+    def _put(self, rows: Rows, value: Value, dtype, plane, row, column, count: int) -> None:
+        write(self.code, value, rows.place(plane, row, column, count), dtype, 1, count)
+
+    def _largest(self, seen: list[Value]) -> tuple[Value, Value]:
+        """The largest elements and their taps: the first of equal ones, and the last NaN."""
+        best = seen[0]
+        number = lanes_of(self.number, self.lanes)
+        taps = self.code.constant(number, 0)
+        for k, value in enumerate(seen[1:], 1):
+            larger = (value > best) | value.is_nan()
+            best = larger.choose(value, best)
+            taps = larger.choose(self.code.constant(number, k), taps)
+        return best, taps
+
+    def _picked(self, seen: list[Value], plane, row, column, count: int) -> Value:
+        taps = self.taps.lanes(plane, row, column, self.lanes, 1, count == self.lanes)
+        made = self.code.constant(seen[0].type, 0.0)
+        for k, value in enumerate(seen):
+            made = taps.equals(k).choose(value, made)
+        return made
+
+    def _seen(self, plane: Value, row: Value, column: Value, count: int):
+        """What each tap sees, in order."""
+        s, lanes, across = self.across.stride, self.lanes, self.across
+        rest = -inf if self.routine.kind == "max" else 0.0
+        for i in range(self.down.taps):
+            at = row * self.down.stride + (i * self.down.dilation - self.down.before)
+            blocks: dict[int, Value] = {}
+            for j in range(across.taps):
+                far, part = divmod(j * across.dilation - across.before, s)
+                if s not in _PICKED:
+                    safe = self.down.inside and across.inside and count == lanes
+                    start = column * s + (far * s + part)
+                    yield self.x.lanes(plane, at, start, lanes, s, safe, rest)
+                    continue
+                if far not in blocks:
+                    safe = self.down.inside and count == lanes and self._is_there(far)
+                    start = (column + far) * s
+                    blocks[far] = joined(
+                        [
+                            self.x.lanes(plane, at, start + k * lanes, lanes, 1, safe, rest)
+                            for k in range(s)
+                        ]
+                    )
+                both = blocks[far]
+                picks = [k * s + part for k in range(lanes)]
+                yield both if s == 1 else shuffled(both, both, picks)
+
+    def _is_there(self, far: int) -> bool:
+        """Whether whole registers of windows see nothing outside, so far from their places."""
+        s, whole = self.across.stride, self.across.count // self.lanes * self.lanes
+        return far >= 0 and (whole - 1 + far) * s + s - 1 < self.across.size
+
+
+@dataclass(frozen=True)
+class Unpool(Routine):
+    """Zeros, with each window's number added to its elements: at its tap (`put`), or `spread`.
+
+    rows, columns  the elements along each axis, by residues: sides that see windows
+    width          the taps of a window along the last axis
+    """
+
+    kind: str
+    dtype: np.dtype
+    number: np.dtype
+    planes: int
+    size: tuple[int, int]
+    counts: tuple[int, int]
+    rows: tuple[Side, ...]
+    columns: tuple[Side, ...]
+    width: int
+
+    @property
+    def operands(self) -> tuple[Array, ...]:
+        y = array(self.dtype, (self.planes, *self.counts))
+        taps = array(self.number, (self.planes, *self.counts))
+        return (y, taps) if self.kind == "put" else (y,)
+
+    @property
+    def results(self) -> tuple[Array, ...]:
+        return (array(self.dtype, (self.planes, *self.size)),)
+
+    @property
+    def turns(self) -> int:
+        """The units of a plane."""
+        return max(side.count for side in self.rows)
+
+    @property
+    def count(self) -> int:
+        return self.planes * self.turns
+
+    @property
+    def cost(self) -> float:
+        taps = [sum(s.count * s.taps for s in sides) for sides in (self.rows, self.columns)]
+        each = prod(taps) + prod(self.size)
+        return 2 * _TAP * self.planes * each * self.dtype.itemsize / 4
+
+    def body(self, b: Body) -> None:
+        each(b.code, b.begin, b.end, _Elements(b, self).unit)
+
+
+class _Elements:
+    """The code of `Unpool`."""
+
+    def __init__(self, b: Body, routine: Unpool):
+        self.b, self.code, self.routine = b, b.code, routine
+        self.element, self.number = ELEMENT[routine.dtype], _NUMBER[routine.number]
+        self.most = max(side.count for side in routine.columns)
+        self.lanes = lanes_along(self.most, routine.dtype)
+        planes = routine.planes
+        self.y = Rows(b, 0, self.element, routine.counts, planes)
+        self.taps = Rows(b, 1, self.number, routine.counts, planes)
+        self.x = Rows(b, len(b.arrays) - 1, self.element, routine.size, planes)
+
+    def unit(self, u: Value) -> None:
+        turns = self.routine.turns
+        plane, turn = u.divided(turns, False), u.modulo(turns, False)
+        for side in self.routine.rows:
+            when(turn < side.count, lambda side=side: self._row(plane, turn, side))
+
+    def _row(self, plane: Value, turn: Value, down: Side) -> None:
+        """One row of the array: registers of elements of each residue."""
+        least = min(side.count for side in self.routine.columns)
+        whole, lanes = least // self.lanes, self.lanes
+
+        def cells(v: Value) -> None:
+            self._cells(plane, turn, down, v * lanes, None)
+
+        each(self.code, 0, self.code.constant(WORD, whole), cells)
+        for start in range(whole * lanes, self.most, lanes):
+            self._cells(plane, turn, down, self.code.constant(WORD, start), start)
+
+    def _cells(self, plane: Value, turn: Value, down: Side, column: Value, start) -> None:
+        """Elements of all residues; from the static `start` on, not all of them are there."""
+        row = turn * down.step + down.first
+        sides = sorted(self.routine.columns, key=lambda side: side.first)
+        made = [self._gathered(plane, turn, column, down, side, start is None) for side in sides]
+        step, lanes = sides[0].step, self.lanes
+        if len(sides) == step and step in _PICKED:
+            width = self.routine.size[1]
+            left = lanes * step if start is None else min(width - start * step, lanes * step)
+            for k, value in enumerate(_alternating(made)):
+                count = min(max(left - k * lanes, 0), lanes)
+                if count:
+                    place = self.x.place(plane, row, column * step + k * lanes, count)
+                    write(self.code, value, place, self.routine.dtype, 1, count)
+            return
+        for side, value in zip(sides, made, strict=True):
+            count = lanes if start is None else min(max(side.count - start, 0), lanes)
+            if count:
+                span = (count - 1) * step + 1
+                place = self.x.place(plane, row, column * step + side.first, span)
+                write(self.code, value, place, self.routine.dtype, step, count)
+
+    def _gathered(
+        self, plane: Value, turn: Value, column: Value, down: Side, across: Side, whole: bool
+    ) -> Value:
+        """The sum over the windows of some elements, in the order of their taps."""
+        lanes, code = self.lanes, self.code
+        kind = lanes_of(self.element, lanes)
+        total: Value | None = None
+        several = down.taps * across.taps > 1
+        safe = whole and down.inside and across.inside
+        for i in reversed(range(down.taps)):
+            for j in reversed(range(across.taps)):
+                row = turn + (i * down.dilation - down.before)
+                at = column + (j * across.dilation - across.before)
+                value = self.y.lanes(plane, row, at, lanes, 1, safe)
+                if self.routine.kind == "put":
+                    tap = down.first_tap + i * down.tap_step
+                    tap = tap * self.routine.width + across.first_tap + j * across.tap_step
+                    taps = self.taps.lanes(plane, row, at, lanes, 1, safe)
+                    value = taps.equals(tap).choose(value, code.constant(kind, 0.0))
+                if several:
+                    value = value + (code.constant(kind, 0.0) if total is None else total)
+                total = value
+        return code.constant(kind, 0.0) if total is None else total
+
+
+def _alternating(parts: list[Value]) -> list[Value]:
+    """The first lanes of all parts, then the second ones, …, in as many registers."""
+    if len(parts) == 1:
+        return parts
+    lanes, n = parts[0].type.lanes, len(parts)
+    both = joined(parts)
+    order = [(k % n) * lanes + k // n for k in range(n * lanes)]
+    return [shuffled(both, both, order[k * lanes : (k + 1) * lanes]) for k in range(n)]

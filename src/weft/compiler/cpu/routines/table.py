@@ -1,0 +1,20 @@
+"""The routines there are: each module here enters its own."""
+
+from ...ir.registry import MAKERS, readable, routine_of
+from . import (
+    along,  # noqa: F401
+    attention,  # noqa: F401
+    attention_gradient,  # noqa: F401
+    control,  # noqa: F401
+    convolve,  # noqa: F401
+    draws,  # noqa: F401
+    gather,  # noqa: F401
+    order,  # noqa: F401
+    pooling,  # noqa: F401
+    running,  # noqa: F401
+    scatter,  # noqa: F401
+    straight,  # noqa: F401
+    thin,  # noqa: F401
+)
+
+__all__ = ["MAKERS", "readable", "routine_of"]

@@ -1,0 +1,1 @@
+"""Running a schedule on the CPU: frames, tasks, the thread pool."""

@@ -1,0 +1,416 @@
+"""Running a schedule: native segments, one call each, and the backend's kernels between them."""
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from .... import errors
+from ....core.backends import BACKENDS, KERNELS
+from ....core.dispatch import beside_bfloat16
+from ....core.explain import explained
+from ....core.origin import line_of
+from ....graph.graph import Literal
+from ....graph.guard import told
+from ...ir.kernel import MalformedKernel
+from ...ir.schedule import (
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    ScheduleStep,
+    TiledStep,
+)
+from ...ir.verify import MalformedSchedule, verify
+from ...memory import Plan, plan
+from ...native.builtin import picking
+from ...native.objects import functions_of
+from ...native.signals import Watch
+from ...native.words import aligned
+from . import stack
+from . import thread_pool as threads
+from .frame import Memory, shares, signature_of
+from .tasks import Task, kernels_of, task_of
+
+_empty = np.empty
+_AGAIN = 8  # how often handlers may interrupt what must be finished
+Arrays = Sequence[np.ndarray]
+
+
+def checks_bounds() -> bool:
+    """Whether the environment asks for kernels that check every access."""
+    return os.environ.get("WEFT_CHECK_BOUNDS", "") not in ("", "0")
+
+
+class Ending(Protocol):
+    """What follows a call that changes something: done completely or not at all."""
+
+    def finish(self, made: list[np.ndarray]) -> Any:
+        """Take over what the call made, and give its result; it may be done twice."""
+
+    def stop(self, task: int) -> None:
+        """An exception ended the call behind this task."""
+
+
+@dataclass
+class Copies:
+    """An input that had to be copied at calls: how often, and why."""
+
+    reason: str
+    count: int = 0
+
+
+class Executable:
+    """A schedule in native code: a function from the inputs' arrays to the outputs'.
+
+    memory   where scratch buffers lie; None: as `plan` places them
+    checked  whether kernels check every access; None: as the environment says
+
+    It may be called by several threads at once, and ends with the exception of a signal's handler
+    if one raises while it runs; but not from the moment on at which it writes into an input: what
+    is written is as it was before, or complete. Outputs are new arrays, or the input whose memory
+    was donated; an input that native code cannot read where it lies is copied first. Who calls may
+    bring arrays like `fresh` that nobody else has, which are then written; those that have another
+    size or dtype, or no memory of their own, are left alone.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        memory: Plan | None = None,
+        checked: bool | None = None,
+    ):
+        verify(schedule)
+        self.schedule = schedule
+        self.checked = checks_bounds() if checked is None else checked
+        self.plan = plan(schedule) if memory is None else memory
+        _check_plan(schedule, self.plan)
+        self.signature = signature_of(schedule)
+        self.code = functions_of(kernels_of(schedule, self.checked))
+        self.segments, self.library = self._segments()
+        self.copies: dict[int, Copies] = {}
+        self._constants = {i: _constant(x) for i, x in schedule.constants.items()}
+        self._idle: list[Memory] = [self._memory()]
+        self.run = self._runner()
+
+    def __call__(self, arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
+        return self.run(arrays, room)
+
+    def _runner(self) -> Callable[..., list[np.ndarray]]:
+        """The function of a call: attributes looked up once, since a small program takes 50 ns."""
+        shapes, dtypes = zip(*self.fresh, strict=True) if self.fresh else ((), ())
+        take, give_back, make = self._idle.pop, self._idle.append, self._memory
+        sharing, library, checked = any(map(shares, self.segments)), self.library, self.checked
+        outputs, gather, inputs = self._outputs(), threads.gather, self.signature.inputs
+        plain = self.schedule.outputs == self.signature.fresh
+        deep, require = any(map(_is_deep, self.schedule.steps)), stack.require
+
+        def run(arrays: Arrays, room: Arrays | None = None, ending: Ending | None = None) -> Any:
+            values = [*arrays, *(map(_empty, shapes, dtypes) if room is None else room)]
+            if deep:
+                require()
+            if sharing:
+                gather()
+            try:
+                memory = take()
+            except IndexError:  # calls that are under way have them all
+                memory = make()
+            if ending is not None:
+                memory.watch[: Watch.STOPPED + 1] = 0
+            try:
+                verdict = memory.first(*values)
+                if verdict:
+                    values = self._mended(memory, values, verdict)
+                if library:
+                    self._go_on(memory, values)
+                if checked:
+                    self._report(memory)
+                made = values[inputs:] if plain else outputs(memory, values)
+                return made if ending is None else ending.finish(made)
+            except BaseException:
+                _end(ending, memory, outputs, values)
+                raise
+            finally:
+                give_back(memory)
+
+        return run
+
+    @property
+    def fresh(self) -> list[tuple[tuple[int, ...], np.dtype]]:
+        """The shapes and dtypes of outputs that have memory of their own, new at each call."""
+        buffers = self.schedule.buffers
+        return [(buffers[i].shape, buffers[i].dtype) for i in self.signature.fresh]
+
+    def _outputs(self) -> Callable[[Memory, list[np.ndarray]], list[np.ndarray]]:
+        """How the results are taken from the arrays that were bound."""
+        outputs = self.schedule.outputs
+        if all(self._is_bound(i) for i in outputs):
+            picks = [self.signature.argument[i] for i in outputs]
+            if len(picks) < 2:
+                return lambda memory, values: [values[i] for i in picks]
+            pick = picking(picks)
+            return lambda memory, values: pick(values)
+        return lambda memory, values: [self._output(memory, i, values) for i in outputs]
+
+    def _is_bound(self, output: int) -> bool:
+        """Whether a result is one of the arrays that are bound, as it is."""
+        if output not in self.signature.argument:
+            return False
+        b = self.schedule.buffers[output]
+        array = self.schedule.buffers[self.signature.buffers[self.signature.argument[output]]]
+        return (b.shape, b.dtype) == (array.shape, array.dtype)
+
+    # -- making it -------------------------------------------------------------------------------
+
+    def _segments(self) -> tuple[list[list[Task]], list[LibraryStep]]:
+        """Native tasks, and the library calls between them: a segment more than calls."""
+        segments: list[list[Task]] = [[]]
+        library = []
+        for step in self.schedule.steps:
+            if isinstance(step, LibraryStep):
+                library.append(step)
+                segments.append([])
+            else:
+                segments[-1].append(task_of(self.schedule, step, self.code, self.checked))
+        return segments, library
+
+    def _memory(self) -> Memory:
+        schedule, constants = self.schedule, self._constants
+        hold = (self.plan, constants, self.segments, self.code)
+        return Memory(schedule, self.signature, *hold, self._free())
+
+    def _free(self) -> int:
+        """How many native tasks come before the first one that writes into an input."""
+        tasks = [s for s in self.schedule.steps if not isinstance(s, LibraryStep)]
+        writes = [any(self._takes(i) for i in s.writes) for s in tasks]
+        return writes.index(True) if True in writes else len(tasks)
+
+    def _takes(self, buffer: int) -> bool:
+        return self.schedule.buffers[self.schedule.storage(buffer)].takes is not None
+
+    # -- calls -----------------------------------------------------------------------------------
+
+    def _go_on(self, memory: Memory, values: list[np.ndarray]) -> None:
+        """Library calls, and the native segment after each."""
+        segments = zip(self.library, memory.others, self.segments[1:], strict=True)
+        for step, call, tasks in segments:
+            operands = [
+                i.value if isinstance(i, Literal) else memory.view(i, values) for i in step.inputs
+            ]
+            results = _library(step, operands)
+            for buffer, result in zip(step.outputs, results, strict=True):
+                np.copyto(memory.view(buffer, values), result)
+            verdict = call()
+            if verdict:
+                raise _refused(tasks[-2 - verdict], memory, values)
+
+    def _output(self, memory: Memory, buffer: int, values: list[np.ndarray]) -> np.ndarray:
+        storage = self.schedule.storage(buffer)
+        if storage in self._constants:
+            return memory.view(buffer, values).copy()
+        return memory.view(buffer, values)
+
+    def _report(self, memory: Memory) -> None:
+        """Raise for the first kernel that was about to leave an array."""
+        tasks = [t for segment in self.segments for t in segment]
+        for task, verdict in zip(tasks, memory.verdicts.tolist(), strict=True):
+            if verdict:
+                what = f"array {verdict - 1}" if verdict > 0 else "the range of units"
+                raise MalformedKernel(f"{what} was left by {task.step}")
+
+    # -- arguments that native code refused ------------------------------------------------------
+
+    def _mended(self, memory: Memory, values: list[np.ndarray], verdict: int) -> list[np.ndarray]:
+        """Copy what native code cannot read as it is, until it takes all, and run."""
+        count = len(self.signature.buffers)
+        if verdict == -1:
+            raise errors.ArgumentError(
+                f"compiled program: {len(values) - len(self.signature.fresh)} inputs, "
+                f"expected {self.signature.inputs}"
+            )
+        while verdict:
+            if verdict < 0:
+                raise _refused(self.segments[0][-2 - verdict], memory, values)
+            i = (verdict - 1) % count
+            if i >= self.signature.inputs:  # memory that was brought, and does not do
+                values[i] = _empty(*self.fresh[i - self.signature.inputs])
+            elif verdict > count:
+                self._separate(values, i)
+            else:
+                self._adapt(values, i)
+            verdict = memory.first(*values)
+        return values
+
+    def _adapt(self, values: list, i: int) -> None:
+        b, value = self.schedule.buffers[self.signature.buffers[i]], values[i]
+        if not isinstance(value, np.ndarray):
+            raise errors.DTypeError(
+                f"compiled program: input {i} is a {type(value).__name__}, expected an array"
+            )
+        if value.dtype != b.dtype:
+            raise errors.DTypeError(
+                f"compiled program: input {i} is {value.dtype}, expected {b.dtype}"
+            )
+        if value.shape != b.shape:
+            raise errors.ShapeError(
+                f"compiled program: input {i} has shape {value.shape}, expected {b.shape}"
+            )
+        values[i] = self._copied(i, value, _reason(value))
+
+    def _separate(self, values: list, i: int) -> None:
+        if i in self.signature.written:
+            others = [j for j in self.signature.written if np.shares_memory(values[i], values[j])]
+            raise errors.ArgumentError(
+                f"compiled program: inputs {others} are written and share memory; copy one of them"
+            )
+        values[i] = self._copied(i, values[i], "it shares memory with an input that is written")
+
+    def _copied(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
+        b = self.schedule.buffers[self.signature.buffers[i]]
+        made = _empty(b.shape, b.dtype)
+        np.copyto(made, value)
+        copies = self.copies.setdefault(i, Copies(reason))
+        copies.count, copies.reason = copies.count + 1, reason
+        return made
+
+    # -- what it is ------------------------------------------------------------------------------
+
+    def written_last(self, output: int) -> tuple[int, int] | None:
+        """Which of `fresh` a result is, if nothing can fail once that is written; else None.
+
+        Beside it the first task that writes it: a signal's handler may still end the call there.
+
+        A library call may fail, and may run the user's code, so beside one there is none.
+        """
+        i = self.schedule.outputs[output]
+        n = self.signature.argument.get(i, -1) - self.signature.inputs
+        if n < 0 or not self._is_bound(i) or self.library:
+            return None
+        steps, storage = self.schedule.steps, self.schedule.storage
+        first = next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
+        failing = any([isinstance(s, GuardStep) for s in steps[first:]])
+        return None if failing else (n, first)
+
+    @property
+    def fresh_bytes(self) -> int:
+        """Bytes of outputs that have memory of their own."""
+        return sum(self.schedule.buffers[i].nbytes for i in self.signature.fresh)
+
+    @property
+    def peak(self) -> int:
+        """Bytes that a call holds beside its inputs and constants."""
+        return self.plan.size + self.fresh_bytes
+
+    def explain(self) -> list[str]:
+        """What runs, in lines: segments and library calls in order, memory, copies."""
+        kernels = sum(isinstance(s, KernelStep | TiledStep) for s in self.schedule.steps)
+        routines = sum(isinstance(s, NativeStep) for s in self.schedule.steps)
+        different = len(self.code.addresses)
+        source = "loaded from the cache" if self.code.from_disk else "compiled"
+        lines = [
+            f"{kernels} kernels and {routines} routines, {different} different, {source}",
+            f"peak {self.peak} bytes: arena {self.plan.size} + outputs {self.fresh_bytes}",
+        ]
+        for i, tasks in enumerate(self.segments):
+            shared = sum(t.count > t.chunk for t in tasks) if shares(tasks) else 0
+            lines.append(f"native segment: {len(tasks)} steps, {shared} of them by threads")
+            if i < len(self.library):
+                step = self.library[i]
+                lines.append(f"library call {step.op.name} at {step.line}: {step.reason}")
+        lines += [
+            f"input {i} was copied at {c.count} calls: {c.reason}" for i, c in self.copies.items()
+        ]
+        return lines
+
+
+def _end(
+    ending: Ending | None, memory: Memory, outputs: Callable, values: list[np.ndarray]
+) -> None:
+    """What there is to do when a call ends with an exception.
+
+    If its native code had come to the end, inputs have been written into, so what follows is done
+    as if nothing had happened: again, if a handler's exception interrupted it, and once more if the
+    next one does. The exception that came first is the call's.
+    """
+    if ending is None:
+        return
+    if memory.watch[Watch.FINISHED]:
+        for _ in range(_AGAIN):
+            try:
+                ending.finish(outputs(memory, values))
+                return
+            except BaseException:
+                continue
+    elif memory.watch[Watch.STOPPED]:
+        ending.stop(int(memory.watch[Watch.STOPPED]) - 1)
+
+
+def _is_deep(step: ScheduleStep) -> bool:
+    """Whether a step may keep much on the stack; kernels do so between sweeps."""
+    if isinstance(step, KernelStep):
+        return bool(step.kernel.folded)
+    return not isinstance(step, GuardStep | LibraryStep)
+
+
+def _check_plan(schedule: Schedule, memory: Plan) -> None:
+    """Raise `MalformedSchedule` unless every scratch buffer lies in the arena."""
+    for i, b in enumerate(schedule.buffers):
+        if b.role == "scratch" and b.base is None and i in memory.offsets:
+            at = memory.offsets[i]
+            if at < 0 or at % b.dtype.alignment or at + b.nbytes > memory.size:
+                raise MalformedSchedule(f"b{i} is at {at} of {memory.size} bytes: {b}")
+
+
+def _constant(value) -> np.ndarray:
+    """A constant's own copy, from the start of a cache line."""
+    value = np.asarray(value)
+    memory = aligned(value.nbytes).view(value.dtype).reshape(value.shape)
+    np.copyto(memory, value)
+    return memory
+
+
+def _library(step: LibraryStep, operands: list) -> tuple:
+    op, operands = step.op, list(beside_bfloat16(step.op, operands))
+    kernel, given = KERNELS[op][np.ndarray], (operands,) if op.arity is None else operands
+    try:
+        with BACKENDS[np.ndarray].quiet():
+            z = kernel(*given, *step.static)
+    except Exception as e:
+        if op.foreign:
+            raise
+        raise _at(explained(op, operands, step.static, e), step.line) from None
+    return (z,) if op.outputs == 1 else tuple(z)
+
+
+def _refused(task: Task, memory: Memory, values: list[np.ndarray]) -> Exception:
+    """The error of a guard whose flag was false."""
+    step = task.step
+    assert isinstance(step, GuardStep)
+    message = step.message
+    if step.seen is not None:
+        seen, least, n = step.seen
+        message = told(message, memory.view(seen, values), least, n)
+    return _at(step.error(message), line_of(*step.origin))
+
+
+def _at(failure: Exception, line: str) -> Exception:
+    """The error with the line where the operation was written, not where the program was called."""
+    if isinstance(failure, errors.WeftError):
+        failure.args = (f"{failure.message} (at {line})",)
+    else:
+        failure.add_note(f"at {line}")
+    return failure
+
+
+def _reason(value: np.ndarray) -> str:
+    """Why native code cannot use an array that has the right sizes."""
+    if type(value) is not np.ndarray:
+        return f"it is a {type(value).__name__}"
+    if not value.flags.c_contiguous:
+        return "it is not laid out row by row"
+    if not value.flags.aligned:
+        return "it is misaligned"
+    return "its memory is read-only" if not value.flags.writeable else "its dtype is a copy"

@@ -1,0 +1,234 @@
+"""Frames: the memory of one call of a program that is under way, and its native functions."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...ir.schedule import GemmStep, NativeStep, Schedule, TiledStep
+from ...memory import Plan
+from ...native.builtin import builtin
+from ...native.entry import Binding, Frame
+from ...native.signals import Watch
+from ...native.words import Words, address, aligned, words
+from .. import blas
+from ..costs import SHARED
+from . import thread_pool as threads
+from .tasks import Task
+
+# Flags of NumPy's arrays.
+_BY_ROWS, _OWNED, _ALIGNED, _WRITEABLE = 0x1, 0x4, 0x100, 0x400
+# From how many nanoseconds on Python's lock is given back, and threads are called.
+RELEASE, GATHER = 20_000.0, 60_000.0
+# From how many on a segment looks for signals, and how many go by between two looks.
+LOOKING, BETWEEN = 200_000.0, 50_000.0
+
+
+@dataclass(frozen=True)
+class Signature:
+    """The arrays that are bound at each call: the inputs, then outputs with memory of their own.
+
+    argument  by buffers, whose array it lies in; an output may take an input's memory
+    written   the positions of inputs that are written, too
+    """
+
+    buffers: tuple[int, ...]
+    inputs: int
+    argument: Mapping[int, int]
+    written: tuple[int, ...]
+
+    @property
+    def fresh(self) -> tuple[int, ...]:
+        """The buffers whose memory is new at each call."""
+        return self.buffers[self.inputs :]
+
+
+def signature_of(schedule: Schedule) -> Signature:
+    """What a schedule binds."""
+    outputs = [i for i, b in enumerate(schedule.buffers) if b.role == "output" and b.base is None]
+    takes = {i: t for i in outputs if (t := schedule.buffers[i].takes) is not None}
+    buffers = (*schedule.inputs, *(i for i in outputs if i not in takes))
+    argument = {b: i for i, b in enumerate(buffers)}
+    argument |= {i: argument[t] for i, t in takes.items()}
+    written = tuple(sorted({argument[t] for t in takes.values()}))
+    return Signature(buffers, len(schedule.inputs), argument, written)
+
+
+def shares(tasks: Sequence[Task]) -> bool:
+    """Whether a segment's work is worth calling the other threads."""
+    return sum(t.cost if t.count > t.chunk else _shared_inside(t) for t in tasks) >= GATHER
+
+
+def _shared_inside(task: Task) -> float:
+    """What a loop shares in its steps."""
+    return task.step.routine.shared if isinstance(task.step, NativeStep) else 0.0
+
+
+def _looks(tasks: Sequence[Task]) -> list[bool]:
+    """Behind which tasks signals are looked for: none, if they take but a moment."""
+    if sum(t.cost for t in tasks) < LOOKING and not any(t.endless for t in tasks):
+        return []
+    looks, since = [], 0.0
+    for t in tasks:
+        since += t.cost
+        looks.append(t.endless or t.cost >= SHARED or since >= BETWEEN)
+        since = 0.0 if looks[-1] else since
+    return looks
+
+
+def _multiplies(task: Task) -> bool:
+    """Whether a task calls BLAS."""
+    step = task.step
+    if isinstance(step, NativeStep):
+        return step.routine.multiplies
+    return isinstance(step, GemmStep | TiledStep)
+
+
+class Memory:
+    """One frame: an arena for scratch buffers, and a function for each segment of tasks.
+
+    `first` takes the arrays of the signature, and binds them for all; the others take none. `code`
+    is what the tasks' functions live in, and so many tasks from the first one on as `free` says may
+    be left when a signal comes: those behind write in place.
+    """
+
+    def __init__(
+        self,
+        schedule: Schedule,
+        signature: Signature,
+        plan: Plan,
+        constants: Mapping[int, np.ndarray],
+        segments: Sequence[Sequence[Task]],
+        code: object,
+        free: int,
+    ):
+        self.schedule, self.constants, self.plan = schedule, constants, plan
+        self.arena = aligned(plan.size)
+        self._starts = {i: address(c) for i, c in constants.items()}
+        at = address(self.arena)
+        self._starts |= {i: at + offset for i, offset in plan.offsets.items()}
+        self.verdicts = words(sum(len(s) for s in segments))
+        self._argument = signature.argument
+        self._bindings: list[int] = []  # (place, argument, offset) in turn
+        self._tasks, self._free = 0, free
+        self.watch = words(Watch.SIZE)
+        self.watch[Watch.MAIN] = threads.main()
+        # Whatever an address has been taken of.
+        self._hold: list = [
+            schedule,
+            constants,
+            segments,
+            code,
+            self.arena,
+            self.verdicts,
+            self.watch,
+        ]
+        parts = [self._segment(tasks) for tasks in segments]
+        parts[-1][Frame.FINISHED] = address(self.watch) + 8 * Watch.FINISHED
+        self._bind(parts[0], signature)
+        self.first: Callable[..., int]
+        self.first, *self.others = (builtin(part) for part in parts)
+
+    # -- where things are ------------------------------------------------------------------------
+
+    def _at(self, buffer: int) -> int | None:
+        """The address of a buffer's first element; None for what each call binds."""
+        b, storage = self.schedule.buffers[buffer], self.schedule.storage(buffer)
+        if storage in self._argument:
+            return None
+        return self._starts[storage] + b.offset * b.dtype.itemsize
+
+    def view(self, buffer: int, arguments: Sequence[np.ndarray]) -> np.ndarray:
+        """A buffer as an array."""
+        b, storage = self.schedule.buffers[buffer], self.schedule.storage(buffer)
+        whole = self.schedule.buffers[storage]
+        if storage in self._argument:
+            base = arguments[self._argument[storage]]
+        elif storage in self.constants:
+            base = self.constants[storage]
+        else:
+            at = self.plan.offsets[storage]
+            base = self.arena[at : at + whole.nbytes].view(whole.dtype).reshape(whole.shape)
+        if whole.takes is not None:  # the memory of an input, which may have another shape
+            base = base.view(whole.dtype).reshape(whole.shape)
+        return base if b.base is None else strided(base, b.offset, b.shape, b.strides)
+
+    # -- tables ----------------------------------------------------------------------------------
+
+    def _stored(self, values: Sequence[int]) -> int:
+        """The address of words, which are held from now on."""
+        memory = words(len(values))
+        memory[:] = values
+        self._hold.append(memory)
+        return address(memory)
+
+    def _segment(self, tasks: Sequence[Task]) -> Words:
+        records, table = words(sum(len(t.record) for t in tasks)), []
+        start, together, flat = address(records), shares(tasks), []
+        free = max(self._free - self._tasks, 0)
+        looks = _looks(tasks[:free])
+        watches = [address(self.watch)] * len(looks) + [0] * (len(tasks) - len(looks))
+        looks += [False] * (len(tasks) - len(looks))
+        for task, watch, look in zip(tasks, watches, looks, strict=True):
+            at = start + 8 * len(flat)
+            flat += self._record(task, at, watch)
+            chunk = task.chunk if together else task.count
+            table += [task.function, at, task.count, chunk, watch, look]
+        records[:] = flat
+        self._hold.append(records)
+        part = words(Frame.SIZE, self._hold)
+        part[Frame.CREW], part[Frame.TYPE] = threads.address(), id(np.ndarray)
+        part[Frame.STEPS], part[Frame.CODE] = len(tasks), self._stored(table)
+        part[Frame.RELEASE] = sum(t.cost for t in tasks) >= RELEASE or any(t.endless for t in tasks)
+        part[Frame.WATCH], part[Frame.LOOKS] = address(self.watch), any(looks)
+        part[Frame.FINISHED] = address(self.watch) + 8 * Watch.PASSED
+        products = any(_multiplies(t) for t in tasks)
+        quiet = blas.quiet() if products else None  # SciPy is loaded only if it is needed
+        if quiet is not None:
+            part[Frame.QUIET] = address(quiet)
+        return part
+
+    def _record(self, task: Task, start: int, watch: int) -> list[int]:
+        """The words at `start` that a task reads, with the addresses that are known."""
+        record = list(task.record)
+        for word, buffer, behind in task.pointers:
+            b, at = self.schedule.buffers[buffer], self._at(buffer)
+            if at is None:
+                argument = self._argument[self.schedule.storage(buffer)]
+                offset = (b.offset + behind) * b.dtype.itemsize
+                self._bindings += [start + 8 * word, argument, offset]
+            else:
+                record[word] = at + behind * b.dtype.itemsize
+        for word in task.watches:
+            record[word] = watch
+        for word in task.verdicts:
+            record[word] = address(self.verdicts) + 8 * self._tasks
+        self._tasks += 1
+        return record
+
+    def _bind(self, part: Words, signature: Signature) -> None:
+        """Write down what the first segment checks and binds."""
+        buffers = [self.schedule.buffers[i] for i in signature.buffers]
+        sizes = self._stored([n for b in buffers for n in b.shape])
+        checks: list[int] = []
+        for i, b in enumerate(buffers):
+            writes = i >= signature.inputs or i in signature.written
+            flags = _BY_ROWS | _ALIGNED | (_WRITEABLE if writes else 0)
+            flags |= _OWNED if i >= signature.inputs else 0
+            checks += [id(b.dtype), len(b.shape), sizes, flags, b.nbytes]
+            sizes += 8 * len(b.shape)
+        part[Frame.ARGUMENTS], part[Frame.CHECKS] = len(buffers), self._stored(checks)
+        part[Frame.WRITTEN] = len(signature.written)
+        part[Frame.WRITES] = self._stored(signature.written)
+        compared = signature.inputs if signature.written else 0  # what is fresh lies in nothing
+        part[Frame.COMPARED], part[Frame.APART] = compared, self._stored([0] * compared)
+        part[Frame.BINDINGS] = len(self._bindings) // Binding.SIZE
+        part[Frame.PLACES] = self._stored(self._bindings)
+
+
+def strided(base: np.ndarray, offset: int, shape: tuple, strides: tuple) -> np.ndarray:
+    """A view of an array that is laid out row by row; offset and strides are in elements."""
+    line = base.reshape(-1)
+    start = line[min(offset, line.size) :]
+    steps = tuple(s * base.itemsize for s in strides)
+    return np.lib.stride_tricks.as_strided(start, shape, steps)

@@ -1,0 +1,178 @@
+"""Tasks: the steps of a schedule as native functions over units, and their records."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ...ir.kernel import Kernel
+from ...ir.schedule import (
+    Buffer,
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    NativeStep,
+    Schedule,
+    TiledStep,
+)
+from ...native.driver import driver
+from ...native.objects import Checked, Functions
+from .. import blas
+from ..costs import chunk_of, product_cost, work
+from ..epilogues import parts, units_of
+from ..loop_nest import nest_of
+from ..loops import Extents
+
+NativeTask = KernelStep | GemmStep | TiledStep | NativeStep | GuardStep
+
+
+class Pointer(NamedTuple):
+    """A word of a record: the address of so many elements behind a buffer's first."""
+
+    word: int
+    buffer: int
+    behind: int = 0
+
+
+@dataclass(frozen=True)
+class Task:
+    """A step's function, called as function(record, begin, end) for pieces of its units.
+
+    Of a guard the function is 0: it looks at its flag.
+
+    record    words; those of `pointers` are addresses, which are known later
+    hold      what the record has addresses of
+    chunk     the units of a piece
+    verdicts  the words that say where to report an access outside
+    watches   those for the watch of the call
+    """
+
+    step: NativeTask
+    function: int
+    pointers: Sequence[Pointer]
+    record: Sequence[int]
+    count: int
+    chunk: int
+    cost: float
+    verdicts: Sequence[int] = ()
+    watches: Sequence[int] = ()
+    hold: Any = None
+
+    @property
+    def endless(self) -> bool:
+        """Whether nothing but its values says how long it takes."""
+        return isinstance(self.step, NativeStep) and self.step.routine.endless
+
+
+def _pointers(buffers: Sequence[int]) -> list[Pointer]:
+    """The first words of a record."""
+    return [Pointer(k, i) for k, i in enumerate(buffers)]
+
+
+def extents_of(schedule: Schedule, step: KernelStep, shifts: Sequence[int] = ()) -> Extents:
+    """How many elements lie before and behind each of a kernel's pointers.
+
+    shifts  by how many elements they are behind the buffers' first
+    """
+
+    def extent(i: int, shift: int) -> tuple[int, int]:
+        b: Buffer = schedule.buffers[i]
+        at = b.offset + shift
+        return at, schedule.buffers[schedule.storage(i)].size - at
+
+    places = (*step.operands, *step.results)
+    return tuple(map(extent, places, shifts or (0,) * len(places)))
+
+
+def kernels_of(schedule: Schedule, checked: bool) -> list[Checked]:
+    """The kernels and routines that have to be compiled."""
+    found: list[Checked] = []
+    for s in schedule.steps:
+        if isinstance(s, KernelStep):
+            found.append((s.kernel, extents_of(schedule, s) if checked else ()))
+        elif isinstance(s, TiledStep):
+            found += _parts(schedule, s, checked)
+        elif isinstance(s, NativeStep):
+            found.append((s.routine, checked))
+    return found
+
+
+def _parts(schedule: Schedule, step: TiledStep, checked: bool) -> list[Checked]:
+    """The kernels that go over a product's tiles, one for each column of them."""
+    return [
+        (p.kernel, extents_of(schedule, step.then, p.shifts) if checked else ())
+        for p in parts(step)
+    ]
+
+
+def task_of(schedule: Schedule, step: NativeTask, functions: Functions, checked: bool) -> Task:
+    """A step as a task."""
+    if isinstance(step, GuardStep):
+        return Task(step, 0, _pointers((step.flag,)), (0,), 1, 1, 0.0)
+    if isinstance(step, TiledStep):
+        return _tiled(schedule, step, functions, checked)
+    if isinstance(step, GemmStep):
+        return _product(schedule, step)
+    if isinstance(step, NativeStep):
+        return _routine(step, functions, checked)
+    key = (step.kernel, extents_of(schedule, step) if checked else ())
+    places = (*step.operands, *step.results)
+    nest, cost = nest_of(step.kernel), work(step.kernel)
+    count = 0 if _idle(step.kernel) else nest.count
+    chunk = chunk_of(count, nest.grain, cost)
+    return Task(
+        *(step, functions.addresses[key], *_record(places)),
+        *(count, chunk, cost, (len(places),) if checked else ()),
+    )
+
+
+def _record(places: Sequence[int]) -> tuple[list[Pointer], tuple[int, ...]]:
+    """The record of a kernel or a routine: its pointers, and where to report."""
+    return _pointers(places), (0,) * (len(places) + 1)
+
+
+def _routine(step: NativeStep, functions: Functions, checked: bool) -> Task:
+    routine, places = step.routine, (*step.operands, *step.results)
+    chunk = chunk_of(routine.count, routine.grain, routine.cost)
+    pointers, record = _record(places)
+    return Task(
+        *(step, functions.addresses[routine, checked], pointers, (*record, 0)),
+        *(routine.count, chunk, routine.cost, (len(places),) if checked else ()),
+        watches=(len(places) + 1,),
+    )
+
+
+def _idle(kernel: Kernel) -> bool:
+    return any(n == 0 for a, n in enumerate(kernel.domain) if a not in kernel.folded)
+
+
+def _product(schedule: Schedule, step: GemmStep) -> Task:
+    dtype = schedule.buffers[step.c].dtype
+    call = blas.call_of(step, dtype)
+    cost = product_cost(step, dtype)
+    chunk = chunk_of(call.count, 1, cost)
+    return Task(
+        *(step, call.function, _pointers(call.places), call.record),
+        *(call.count, chunk, cost),
+        hold=call.offsets,
+    )
+
+
+def _tiled(schedule: Schedule, step: TiledStep, functions: Functions, checked: bool) -> Task:
+    """A product's record, and behind it the kernels' functions and records."""
+    product, then = step.product, step.then
+    call = blas.call_of(product, schedule.buffers[product.c].dtype, step.tile)
+    places = (*then.operands, *then.results)
+    record = [*call.record, *units_of(step), len(places) + 2]
+    pointers, verdicts = _pointers(call.places), []
+    for part, key in zip(parts(step), _parts(schedule, step, checked), strict=True):
+        record.append(functions.addresses[key])
+        numbered = enumerate(zip(places, part.shifts, strict=True), len(record))
+        pointers += [Pointer(word, i, shift) for word, (i, shift) in numbered]
+        record += [0] * (len(places) + 1)
+        verdicts += [len(record) - 1] if checked else []
+    cost = product_cost(product, schedule.buffers[product.c].dtype) + work(then.kernel)
+    return Task(
+        *(step, driver().addresses["weft_tiles"], pointers, record),
+        *(call.count, chunk_of(call.count, 1, cost), cost, verdicts),
+        hold=call.offsets,
+    )

@@ -1,0 +1,112 @@
+"""The crew: Python threads parked in native code, which share the units of large kernels.
+
+They wait for work without Python's lock, some ten microseconds awake and then asleep, and are sent
+home when the interpreter ends. A forked child starts without any.
+"""
+
+import atexit
+import ctypes
+import os
+from threading import Lock, Thread, main_thread
+
+from ....backend.shared import blas
+from ...native.driver import driver
+from ...native.thread_pool import Crew
+from ...native.words import words
+from .stack import enough
+
+_libc = ctypes.CDLL(None)
+_crew = words(Crew.SIZE)
+_threads: list[Thread] = []
+_lock = Lock()
+_width = 1  # as in the crew's words
+_over = False
+
+
+def _clear() -> None:
+    """A crew of nobody, without work."""
+    _crew[:] = 0
+    _crew[Crew.MAIN] = main_thread().ident
+    _set_width(1)
+    at = _crew.ctypes.data
+    _libc.pthread_mutex_init(ctypes.c_void_p(at + 8 * Crew.MUTEX), None)
+    _libc.pthread_cond_init(ctypes.c_void_p(at + 8 * Crew.CONDITION), None)
+
+
+def _set_width(count: int) -> None:
+    global _width
+    _crew[Crew.WIDTH] = _width = count
+
+
+def address() -> int:
+    """Where the crew's words are; the same for as long as the process lives."""
+    return _crew.ctypes.data
+
+
+def main() -> int:
+    """Where the number of the main thread is."""
+    return address() + 8 * Crew.MAIN
+
+
+def width() -> int:
+    """How many threads share work now, the one that calls among them."""
+    return _width
+
+
+def gather(count: int | None = None) -> None:
+    """From now on so many threads share work; None: as many as BLAS has been given."""
+    count = blas.available() if count is None else count
+    if count == _width or _over:
+        return
+    if count < 1:
+        raise ValueError(f"{count} threads, expected at least 1")
+    with _lock:
+        work = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)(
+            driver().addresses["weft_work"]
+        )
+        while len(_threads) < count - 1:
+            number = len(_threads)
+            worker = Thread(
+                target=work, args=(address(), number), name=f"weft_native_{number}", daemon=True
+            )
+            with enough():
+                worker.start()
+            _threads.append(worker)
+            if number < Crew.ASLEEP - Crew.THREADS:
+                _crew[Crew.THREADS + number] = worker.native_id
+        _set_width(count)
+
+
+def dismiss() -> None:
+    """Send everybody home: work is then done by who calls."""
+    with _lock:
+        _set_width(1)
+        _crew[Crew.STOP] = 1
+        if _threads:
+            wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(driver().addresses["weft_wake"])
+            wake(address())
+        for worker in _threads:
+            worker.join()
+        _threads.clear()
+        _crew[Crew.STOP] = 0
+
+
+def _end() -> None:
+    """Native code goes away with the interpreter: nobody may be in it then."""
+    global _over
+    _over = True
+    dismiss()
+
+
+def _forget() -> None:
+    """A forked child has none of its parent's threads, and none of their work."""
+    global _lock
+    _lock = Lock()
+    _threads.clear()
+    _clear()
+
+
+_clear()
+atexit.register(_end)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget)

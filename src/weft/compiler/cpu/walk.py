@@ -1,0 +1,128 @@
+"""Walking over a kernel's arrays: loops, places in them, and the accesses at a place."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from ..emit.code import Code, Value, lanes_of
+from ..emit.convert import stored
+from ..emit.folds import combined
+from ..emit.lanes_in_memory import read, write
+from ..ir.kernel import Kernel
+from .loop_nest import Axis, Nest
+
+INDEX = lanes_of("i64")
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point of the loops: the offset of each array (None: 0), and how many lanes count.
+
+    `index` is how far along folded lanes it is.
+    """
+
+    offsets: tuple[Value | None, ...]
+    count: int = 1
+    index: Value | None = None
+
+
+Extents = tuple[tuple[int, int], ...]
+
+
+class Walk:
+    """A function over a kernel's arrays that is being written."""
+
+    def __init__(
+        self,
+        code: Code,
+        kernel: Kernel,
+        nest: Nest,
+        extents: Extents,
+        pointers: Sequence[Value],
+        verdict: Value,
+        begin: Value,
+        end: Value,
+    ):
+        self.code, self.kernel, self.nest, self.extents = code, kernel, nest, extents
+        self.pointers, self.verdict, self.begin, self.end = pointers, verdict, begin, end
+        self.first_step = len(kernel.operands)
+        # Where columns are folded: the axis of rows, and the number of the piece of them.
+        self.rows, self.piece = nest.outer[0] if nest.piece else None, begin
+
+    def loop(self, start, stop, step: int, body: Callable[[Value], None]) -> None:
+        """body(index) for start, start + step, … below stop; no loop around a single turn."""
+        code = self.code
+        if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
+            if stop > start:
+                body(code.constant(INDEX, start))
+            return
+        start, stop = (code.constant(INDEX, v) if isinstance(v, int) else v for v in (start, stop))
+        inside, after, before = code.label(), code.label(), code.block
+        code.go_if(start < stop, inside, after)
+        code.start(inside)
+        i = code.phi(INDEX)
+        i.add(start, before)
+        body(i.value)
+        following = code.emit(INDEX, f"add nsw i64 {i.value}, {step}")
+        i.add(following, code.block)
+        code.go_if(following < stop, inside, after)
+        code.start(after)
+
+    def moved(self, place: Place, axis: Axis, index: Value) -> Place:
+        """The place so many steps along an axis."""
+        made = []
+        for i, (offset, stride) in enumerate(zip(place.offsets, axis.strides, strict=True)):
+            if stride and index.name != "0":
+                at = self.piece if axis is self.rows and self._is_over_rows(i) else index
+                by = at if stride == 1 else self.indexed("mul", at, stride)
+                offset = by if offset is None else self.indexed("add", offset, by)
+            made.append(offset)
+        return replace(place, offsets=tuple(made))
+
+    def indexed(self, verb: str, a: Value, b: Value | int) -> Value:
+        return self.code.emit(INDEX, f"{verb} nsw i64 {a}, {b}")
+
+    def _is_over_rows(self, i: int) -> bool:
+        """Whether array i is one of columns that are folded."""
+        return i >= self.first_step and bool(self.kernel.results[i - self.first_step].over_rows)
+
+    def require(self, condition: Value, number: int) -> None:
+        """Give up unless a condition holds."""
+        code = self.code
+        bad, good = code.label(), code.label()
+        code.go_if(condition ^ True, bad, good, rarely=True)
+        code.start(bad)
+        cell = code.load(lanes_of("ptr"), self.verdict, 8)
+        code.store(code.constant(INDEX, number), cell, 8)
+        code.do("ret void")
+        code.start(good)
+
+    def operand(self, i: int, place: Place, lanes: int) -> Value:
+        """An operand's elements at a place."""
+        dtype = self.kernel.operands[i].dtype
+        stride = self.nest.lane.strides[i] if lanes > 1 else 0
+        count = min(place.count, lanes)
+        pointer = self._pointer(i, place, dtype, (count - 1) * stride)
+        return read(self.code, pointer, dtype, lanes, stride, count)
+
+    def store(self, r: int, place: Place, value: Value, afresh: bool = False) -> None:
+        """Elements of a result at a place; folds of columns go on with what is there."""
+        i, result = self.first_step + r, self.kernel.results[r]
+        dtype, stride = self.kernel.dtypes[result.value], self.nest.lane.strides[i]
+        pointer = self._pointer(i, place, dtype, (place.count - 1) * stride)
+        if result.over_rows and not afresh:
+            there = read(self.code, pointer, dtype, value.type.lanes, stride, place.count)
+            value = combined(result.over_rows, there, value, dtype)
+        write(self.code, value, pointer, dtype, stride, place.count)
+
+    def _pointer(self, i: int, place: Place, dtype: np.dtype, span: int) -> Value:
+        """Where array i is at a place; its lanes reach as far as `span`."""
+        offset = place.offsets[i]
+        if self.extents:
+            at = self.code.constant(INDEX, 0) if offset is None else offset
+            before, behind = self.extents[i]
+            self.require((at + min(span, 0) >= -before) & (at + max(span, 0) < behind), i + 1)
+        if offset is None:
+            return self.pointers[i]
+        return self.code.address(self.pointers[i], offset, stored(dtype).element)

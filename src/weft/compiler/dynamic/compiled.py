@@ -1,0 +1,136 @@
+"""A function whose calls of many lengths share programs."""
+
+from collections.abc import Callable, Mapping
+from time import perf_counter
+
+from ... import errors
+from ..explain.report import Made
+from ..frontend.arguments import Taken, difference
+from ..frontend.effects import Before
+from ..frontend.trace import trace
+from ..frontend.variant import Program
+from ..jit import Compiled, once
+from .share import Allow, Sized, Template
+from .spec import Dynamic, Sizes, resized
+from .traces import Differs
+
+
+class DynamicCompiled(Compiled):
+    """A function that is run as programs, one for each bucket of lengths.
+
+    Each length of a call is traced when it first comes, which shows what the function does at it.
+    The program is that of its bucket if the bucket's, with padding masked, does the same.
+    """
+
+    def __init__(
+        self,
+        f: Callable,
+        static_argnums,
+        static_argnames,
+        max_variants: int,
+        dynamic: Mapping,
+        buckets,
+    ):
+        super().__init__(f, static_argnums, static_argnames, max_variants)
+        self._options = (*self._options, dynamic, buckets)
+        self._dynamic = Dynamic(f, dynamic, buckets)
+        self._parameters = self._dynamic.names
+        self._templates: dict[tuple, list[Template]] = {}
+        self._latest_large: tuple | None = None
+
+    def __call__(self, *args, **kwargs):
+        if self._dynamic.valid:
+            kwargs = self._dynamic.with_valid(args, kwargs)
+        return super().__call__(*args, **kwargs)
+
+    def _new_program(self, key: tuple, taken: Taken, why: str | None) -> Program:
+        sizes = self._dynamic.sizes(taken)
+        if not sizes.length:
+            raise errors.ShapeError(
+                f"compile: {self.name} is called with dynamic axes of length 0; call the function "
+                "itself, fn.__wrapped__"
+            )
+        bucket, began = self._dynamic.bucket(sizes.length), perf_counter()
+        before = Before(self.name, self.__wrapped__, taken.statics)
+        program = trace(self.name, self.__wrapped__, taken)
+        large = (*resized(taken, sizes, bucket).key, key[-1])
+        reasons: list[str] = []  # why there is new native code; none, if there is not
+
+        def allow(reason: str) -> None:
+            reasons.append(reason or why or self._other(large, sizes.length))
+            if self._made:
+                self._check_room(reasons[0], None)
+
+        own = self._shared(Sized(sizes.length, program), taken, sizes, large, allow)
+        program.once, traced = once(before.report()), perf_counter() - began
+        if not reasons:
+            program.differs(taken.call)
+            return program
+        program.begin(taken.call)
+        self._latest_large = large
+        reason = reasons[0] if self._made or own else ""
+        notes = () if own else (self._told(bucket),)
+        self._note(Made(program, key if own else large, reason, traced, notes))
+        return program
+
+    def _other(self, large: tuple, length: int) -> str:
+        """How a call differs from those that there are programs for."""
+        latest = self._latest_large
+        if latest is None or latest == large:
+            return f"what else depends on the length, at length {length}"
+        return difference(latest, large, self._parameters)
+
+    def _told(self, bucket: int) -> str:
+        """What programs of a bucket are for, in words."""
+        axes = [f"{name!r} axis {', '.join(map(str, a))}" for name, a in self._dynamic.axes.items()]
+        return f"for calls of up to {bucket} along {'; '.join(axes)}"
+
+    def _shared(self, of: Sized, taken: Taken, sizes: Sizes, large: tuple, allow: Allow) -> bool:
+        """Give a program native code of its bucket; whether it keeps to its own."""
+        templates, why = self._templates.setdefault(large, []), ""
+        for template in templates:
+            try:
+                template.fit(of, allow)
+                return False
+            except Differs as e:
+                why = f"what the function does now: {e}"
+        bucket = self._dynamic.bucket(of.length)
+        if bucket < 3:
+            allow(f"length {of.length}, in a bucket of few")
+            return True
+        try:
+            template = self._template(of, bucket, taken, sizes)
+            template.fit(of, lambda reason: allow(reason or why))
+        except Differs as e:
+            allow(f"length {of.length}, at which the function does something else: {e}")
+            return True
+        templates.append(template)
+        return False
+
+    def _template(self, of: Sized, bucket: int, taken: Taken, sizes: Sizes) -> Template:
+        """The function at its bucket's length, compared with the call's.
+
+        Where a short call is a special case (fewer elements than a slice takes), the bucket's
+        longest lengths are compared; the call then has a program of its own.
+        """
+        whole, failures = self._at(bucket, of, taken, sizes), []
+        shorter = of.length if 1 < of.length < bucket else bucket - 1
+        for length in dict.fromkeys((shorter, bucket - 1)):
+            try:
+                return Template(self.name, self._at(length, of, taken, sizes), whole)
+            except (Differs, errors.PaddingError) as e:
+                failures.append(e)
+        raise failures[0]
+
+    def _at(self, length: int, of: Sized, taken: Taken, sizes: Sizes) -> Sized:
+        """The function at another length of the bucket."""
+        if length == of.length:
+            return of
+        try:
+            return Sized(length, trace(self.name, self.__wrapped__, resized(taken, sizes, length)))
+        except errors.WeftError as e:
+            raise errors.PaddingError(
+                f"compile: {self.name} is called with length {of.length}, and cannot be written "
+                f"down for the length {length} of its bucket: {e}; give buckets=(…) of lengths "
+                "that the function can have"
+            ) from e

@@ -1,0 +1,207 @@
+"""Native code that calls of many lengths share."""
+
+from collections.abc import Callable
+from dataclasses import fields
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...graph.graph import Graph, Literal
+from ...graph.structured import STRUCTURED
+from ..cache.schedules import finished
+from ..cpu.runtime.executable import Arrays, Ending, Executable
+from ..explain.timing import stage, timed
+from ..frontend.derivative import Derivative
+from ..frontend.variant import Program
+from .lift import Lift, Lifted
+from .spans import Span, Spans, cut, is_ragged, padded
+from .table import rule_of
+from .traces import Differs, Traced, Varying
+
+# Asked before there is new native code, with a reason if there is one; raises if there may be none.
+Allow = Callable[[str], None]
+
+
+class Padded:
+    """An executable of a bucket's length, called with arrays of another one.
+
+    made  gives the executable; it is asked when something is to be run
+    """
+
+    def __init__(self, made: Callable[[], Executable], lifted: Lifted, length: int, bucket: int):
+        self._made, self.length, self.bucket = made, length, bucket
+        self._numbers = lifted.numbers
+        self._inputs = _ragged(lifted.inputs)
+        self._outputs = _ragged(lifted.outputs)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._made(), name)
+
+    def __call__(self, arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
+        return self.run(arrays, room)
+
+    def run(self, arrays: Arrays, room: Arrays | None = None, ending: Ending | None = None) -> Any:
+        """The outputs of a call: arguments are padded, results cut to their length."""
+        given = [*arrays, *self._numbers]
+        for k, spans in self._inputs:
+            given[k] = padded(given[k], spans, self.length, self.bucket)
+        run = self._made().run
+        if ending is None:
+            return self.cut(run(given, room))
+        return run(given, room, _Cut(self, ending))
+
+    def cut(self, made: list[np.ndarray]) -> list[np.ndarray]:
+        """Outputs without their padding."""
+        made = list(made)
+        for k, spans in self._outputs:
+            made[k] = cut(made[k], spans, self.length, self.bucket)
+        return made
+
+
+def _ragged(spans: list[Spans]) -> list[tuple[int, Spans]]:
+    return [(k, s) for k, s in enumerate(spans) if is_ragged(s)]
+
+
+class _Cut:
+    """What follows a call, given the outputs without their padding."""
+
+    def __init__(self, padded: Padded, ending: Ending):
+        self._padded, self._ending = padded, ending
+        self.stop = ending.stop
+
+    def finish(self, made: list[np.ndarray]) -> Any:
+        return self._ending.finish(self._padded.cut(made))
+
+
+class Template:
+    """A function at its bucket's length, in one state of what it reads.
+
+    small  at another length of the bucket, which shows what depends on it
+    """
+
+    def __init__(self, name: str, small: "Sized", large: "Sized"):
+        self.name, self.small, self.large = name, small, large
+        self.inputs = _input_spans(small, large)
+        self._varying, self._pulled = Varying(), Varying()
+        self._programs: dict[tuple, _Once] = {}  # native code by lifted graphs
+        self._pullbacks: dict[tuple, _Once] = {}
+        self.lifted(small)  # says what depends on the length, or why it cannot be
+
+    def lifted(self, of: "Sized") -> Lifted:
+        """The program of a length with the bucket's shapes."""
+        graphs = [Traced(s.length, s.program.graph) for s in (self.small, self.large, of)]
+        return Lift(self.name, graphs, self._varying).run(self.inputs, rule_of, zeros=True)
+
+    def fit(self, of: "Sized", allow: Allow) -> None:
+        """Let a program run native code of the bucket; `allow` is asked where that is new."""
+        program: Any = of.program  # whose native code is put there
+        if bool(program.derivative) != bool(self.large.program.derivative):
+            raise Differs("other results are differentiated")
+        lifted = self.lifted(of)
+        pulled = None if program.derivative is None else self._pulled_back(of, lifted)
+        key = (spelled(lifted.graph), tuple(sorted(program.donated.items())))
+        if key not in self._programs:
+            allow("")
+            self._programs[key] = _Once(partial(_compiled, program, lifted.graph))
+        program.executable = Padded(self._programs[key], lifted, of.length, self.large.length)
+        if pulled is not None:
+            key, make = spelled(pulled.graph), partial(_compiled_pullback, pulled.graph)
+            native = self._pullbacks.setdefault(key, _Once(make))
+            derivative: Any = program.derivative
+            derivative.executable = Padded(native, pulled, of.length, self.large.length)
+
+    def _pulled_back(self, of: "Sized", lifted: Lifted) -> Lifted:
+        """The pull-back of a call, with the bucket's shapes."""
+        of_all = (self.small, self.large, of)
+        derivatives: list[Any] = [s.program.derivative for s in of_all]
+        graphs = [d.graph for d in derivatives]
+        traced = [Traced(s.length, g) for s, g in zip(of_all, graphs, strict=True)]
+        inputs = _pulled_spans(self.large.program, lifted)
+        return Lift(self.name, traced, self._pulled).run(inputs, rule_of, zeros=True)
+
+
+def _compiled(program: Program, graph: Graph) -> Executable:
+    with timed() as program.times:
+        schedule, memory = finished(graph, program.donated)
+        with stage("native code"):
+            return Executable(schedule, memory)
+
+
+def _compiled_pullback(graph: Graph) -> Executable:
+    return Executable(*finished(graph, {}))
+
+
+class _Once:
+    """What is made when it is first asked for."""
+
+    def __init__(self, make: Callable[[], Executable]):
+        self._make, self._made = make, None
+
+    def __call__(self) -> Executable:
+        if self._made is None:
+            self._made = self._make()
+        return self._made
+
+
+class Sized(NamedTuple):
+    """A program of calls of one length."""
+
+    length: int
+    program: Program
+
+
+def _input_spans(small: Sized, large: Sized) -> list[Spans]:
+    """The spans of a program's inputs, which follow from their shapes at two lengths."""
+    pairs = zip(small.program.places, large.program.places, strict=False)  # `Lift` counts them
+    found: list[Spans] = []
+    for a, b in pairs:
+        one, other = a.entered.aval.shape, b.entered.aval.shape
+        ends = [(small.length, large.length) == ends for ends in zip(one, other, strict=False)]
+        if len(one) != len(other) or any(
+            [m != n and not e for m, n, e in zip(one, other, ends, strict=True)]
+        ):
+            raise Differs(f"{b.label} has shape {one} in place of {other}")
+        found.append(tuple([Span() if e else None for e in ends]))
+    return found
+
+
+def _pulled_spans(program: Program, lifted: Lifted) -> list[Spans]:
+    """The spans of what a pull-back gets: values of the function, and cotangents of its results."""
+    derivative: Derivative = program.derivative  # type: ignore[assignment]
+    results = [program.graph.outputs[k] for k in derivative.results]
+    saved = derivative.graph.inputs[: len(derivative.graph.inputs) - len(results)]
+    return [lifted.values[i] for i in (*saved, *results)]
+
+
+def spelled(graph: Graph) -> tuple:
+    """A graph as a key: equal ones compute the same."""
+    equations = [
+        (id(e.op), tuple(map(_operand, e.inputs)), tuple(map(_static, e.static)), e.outputs)
+        for e in graph.equations
+    ]
+    constants = [
+        (i, np.asarray(x).dtype.str, np.shape(x), np.asarray(x).tobytes())
+        for i, x in graph.constants.items()
+    ]
+    used = {i for e in graph.equations for i in (*e.inputs, *e.outputs) if i.__class__ is int}
+    used |= {*graph.inputs, *graph.outputs}
+    avals = [(i, graph.avals[i].shape, str(graph.avals[i].dtype)) for i in sorted(used)]
+    return (
+        tuple(equations),
+        tuple(constants),
+        tuple(avals),
+        tuple(graph.inputs),
+        tuple(graph.outputs),
+    )
+
+
+def _operand(x) -> Any:
+    return repr(x.value) if x.__class__ is Literal else x
+
+
+def _static(s) -> Any:
+    if not isinstance(s, STRUCTURED):
+        return repr(s)
+    parts = [getattr(s, f.name) for f in fields(s)]
+    return type(s).__name__, tuple(spelled(p) if isinstance(p, Graph) else p for p in parts)

@@ -1,0 +1,1 @@
+"""Kernels for single operations on large arrays in eager mode."""

@@ -1,0 +1,69 @@
+"""Elementwise kernels over flat NumPy arrays of any length."""
+
+from collections.abc import Callable, Sequence
+from ctypes import addressof, c_void_p
+from functools import lru_cache
+
+import numpy as np
+
+from ..ir.kernel import Kernel, Operand, Result, Step
+
+# More elements than any array has: a kernel is told which of them to do.
+MOST = 1 << 40
+
+
+class Flat:
+    """A compiled kernel of arrays that lie in lines.
+
+    Arrays are given as operands, then results; a result may be written over an operand. An operand
+    that does not move is an array of one number.
+    """
+
+    def __init__(self, kernel: Kernel):
+        from ..cpu.emit_kernel import native  # takes a while to load, and few programs get here
+
+        self._native = native(kernel)
+        self._moving = [any(o.strides) for o in kernel.operands] + [True] * len(kernel.results)
+        self._operands = len(kernel.operands)
+        assert self._native.image.count == MOST
+        self.grain = self._native.image.grain
+
+    def over(self, arrays: Sequence[np.ndarray]) -> Callable[[int, int], None]:
+        """What computes the elements from start to stop, both multiples of `grain`."""
+        pointers = (c_void_p * (len(arrays) + 1))(*[a.ctypes.data for a in arrays])
+        place, call, held = addressof(pointers), self._native.call, (pointers, arrays)
+
+        def do(start: int, stop: int, held=held) -> None:
+            call(place, start, stop)
+
+        return do
+
+    def rest(self, arrays: Sequence[np.ndarray], start: int, stop: int) -> None:
+        """The last elements, fewer than are computed at once."""
+        lines: dict[int, np.ndarray] = {}
+        for a, moves in zip(arrays, self._moving, strict=True):
+            if moves and id(a) not in lines:
+                lines[id(a)] = np.zeros(self.grain, a.dtype)
+        for a, moves in zip(arrays[: self._operands], self._moving, strict=False):
+            if moves:
+                lines[id(a)][: stop - start] = a[start:stop]
+        self.over([lines.get(id(a), a) for a in arrays])(0, self.grain)
+        for a in arrays[self._operands :]:
+            a[start:stop] = lines[id(a)][: stop - start]
+
+    def __call__(self, arrays: Sequence[np.ndarray], size: int) -> None:
+        """All elements."""
+        whole = size // self.grain * self.grain
+        self.over(arrays)(0, whole)
+        if whole < size:
+            self.rest(arrays, whole, size)
+
+
+@lru_cache(maxsize=256)
+def flat(
+    columns: int, numbers: int, dtype: np.dtype, steps: tuple[Step, ...], results: tuple[int, ...]
+) -> Flat:
+    """The kernel of these steps on arrays of one dtype, after which come single numbers."""
+    operands = [Operand(dtype, (1,))] * columns + [Operand(dtype, (0,))] * numbers
+    made = tuple([Result(value, (1,)) for value in results])
+    return Flat(Kernel((MOST,), tuple(operands), steps, made))

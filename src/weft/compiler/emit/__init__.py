@@ -1,0 +1,1 @@
+"""Rows as LLVM's intermediate language, at any number of lanes."""

@@ -1,0 +1,135 @@
+"""Folds: what changes nothing, how partial results combine, and one that is under way."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from ...core import dtypes
+from ..ir.kernel import Fold
+from .code import Code, Value, lanes_of
+from .convert import held, is_float, is_signed, rounded
+from .lanes_in_memory import unknown_first
+
+
+def accumulating(kind: str, dtype: np.dtype) -> np.dtype:
+    """The dtype in which a fold with results of `dtype` is made."""
+    return dtypes.accumulator(dtype) if kind in ("sum", "prod", "mean") else dtype
+
+
+def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> Value:
+    """What changes nothing."""
+    top: float | int = math.inf
+    low: float | int = -math.inf
+    if dtype == dtypes.bool_:
+        low, top = 0, 1
+    elif not is_float(dtype):
+        low, top = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    if dtype in dtypes.UNSIGNED:
+        top = -1
+    number = {"sum": 0, "mean": 0, "prod": 1, "max": low, "min": top, "any": 0, "all": 1}
+    return code.constant(held(dtype, lanes), number[kind])
+
+
+def combined(kind: str, a: Value, b: Value, dtype: np.dtype) -> Value:
+    """Two partial results as one; NaN stays in a maximum or minimum."""
+    if kind in ("sum", "mean"):
+        return a.joined("add", b)
+    if kind == "prod":
+        return a * b
+    if kind in ("any", "all"):
+        return a | b if kind == "any" else a & b
+    if dtype == dtypes.bool_:
+        return a | b if kind == "max" else a & b
+    word = "gt" if kind == "max" else "lt"
+    better = b.compare(word, a, is_signed(dtype))
+    y = better.choose(b, a)
+    return b.is_nan().choose(b, y) if is_float(dtype) else y
+
+
+def across(kind: str, value: Value, dtype: np.dtype) -> Value:
+    """The lanes of a partial result as one number: halves are combined until one is left."""
+    code, lanes = value.code, value.type.lanes
+    while lanes > 1:
+        lanes //= 2
+        whole, half = value.type, lanes_of(value.type.element, lanes)
+        parts = []
+        for start in (0, lanes):
+            picks = ", ".join(f"i32 {start + i}" for i in range(lanes))
+            mask = f"<{lanes} x i32> <{picks}>"
+            text = f"shufflevector {whole.text} {value.name}, {whole.text} poison, {mask}"
+            if lanes == 1:
+                text = f"extractelement {whole.text} {value.name}, i32 {start}"
+            parts.append(code.emit(half, text))
+        value = combined(kind, parts[0], parts[1], dtype)
+    return value
+
+
+@dataclass(frozen=True)
+class Accumulator:
+    """A fold that is under way, in memory that becomes registers.
+
+    run     of the terms since the last join; of all, unless there are many
+    total   of the runs before
+    lost    what rounding took from a total of floats
+    """
+
+    number: int
+    fold: Fold
+    dtype: np.dtype
+    lanes: int
+    run: Value
+    total: Value | None = None
+    lost: Value | None = None
+
+    def read(self, cell: Value) -> Value:
+        return cell.code.load(held(self.dtype, self.lanes), cell, 64)
+
+    def add(self, value: Value, count: int) -> None:
+        """Another term in each of the first `count` lanes."""
+        code, kind = value.code, self.fold.kind
+        if count < self.lanes:
+            value = self._counted(value, count)
+        code.store(combined(kind, self.read(self.run), value, self.dtype), self.run, 64)
+
+    def _counted(self, value: Value, count: int) -> Value:
+        """What changes nothing in the lanes that do not count."""
+        code, lanes = value.code, self.lanes
+        counts = unknown_first(code, lanes, count)
+        return counts.choose(value, identity(code, self.fold.kind, self.dtype, lanes))
+
+    def finished(self, across_lanes: bool, terms: int) -> Value:
+        """The result: one number, or one in each lane."""
+        value = self.read(self.total or self.run)
+        if self.lost is not None:  # NaN beside an infinite total
+            lost = self.read(self.lost)
+            value = value + lost.is_nan().choose(lost.same(0.0), lost)
+        if across_lanes:
+            value = across(self.fold.kind, value, self.dtype)
+        if self.fold.kind == "mean":
+            value = value / float(terms)
+        return rounded(value, self.fold.dtype)
+
+
+def accumulator_of(code: Code, number: int, fold: Fold, lanes: int, many: bool) -> Accumulator:
+    """A fold that begins; sums of many floats are made of runs."""
+    dtype = accumulating(fold.kind, fold.dtype)
+    runs = many and fold.kind in ("sum", "mean") and is_float(dtype)
+    cells = [code.local(held(dtype, lanes)) for _ in range(3 if runs else 1)]
+    for cell in cells:
+        code.store(identity(code, fold.kind, dtype, lanes), cell, 64)
+    return Accumulator(number, fold, dtype, lanes, *cells)
+
+
+def join(made: list[Accumulator]) -> None:
+    """Add the runs to the totals, and keep what is lost in that."""
+    for a in made:
+        if a.total is None or a.lost is None:
+            continue
+        code = a.run.code
+        run, total, lost = map(a.read, (a.run, a.total, a.lost))
+        joined = total + run
+        back = joined - total
+        code.store(lost + ((total - (joined - back)) + (run - back)), a.lost, 64)
+        code.store(joined, a.total, 64)
+        code.store(run.same(0.0), a.run, 64)

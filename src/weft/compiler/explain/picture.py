@@ -1,0 +1,119 @@
+"""Pictures of compiled programs: equations in the boxes of the kernels that compute them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ...graph.graph import Graph
+from ...graph.picture import (
+    Box,
+    Picture,
+    bodies_of,
+    body_rows,
+    drawn,
+    inputs_of,
+    picture_of,
+    row_of,
+    sources,
+    with_inputs,
+)
+from ..fusion.classify import Kind
+from ..fusion.groups import Grouping, Unit
+from ..ir.views import views_of
+from ..passes import optimised
+
+_KINDS = {
+    Kind.PRODUCT: "product",
+    Kind.NATIVE: "routine",
+    Kind.LIBRARY: "library",
+    Kind.GUARD: "check",
+}
+
+
+@dataclass
+class Traced(Graph):
+    """A program as it was written down, which can be drawn as it runs.
+
+    names  of the inputs, by their indices
+    """
+
+    title: str = "program"
+    names: Mapping[int, str] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, graph: Graph, title: str, names: list[str]) -> "Traced":
+        """A graph with the names of its inputs."""
+        parts = (graph.avals, graph.inputs, graph.constants, graph.equations, graph.outputs)
+        return cls(*parts, title, dict(zip(graph.inputs, names, strict=True)))
+
+    def draw(self, path=None, format: str = "svg", optimised: bool = True) -> str:
+        """A picture of the program; the text of it is returned.
+
+        path       a file to write it to, too; its ending may say the format
+        format     "svg", or "dot" for Graphviz
+        optimised  the program as it runs, each kernel's equations in a box of their own; False:
+                   as it was written, before the compiler's passes
+        """
+        made = picture_of_kernels(self) if optimised else picture_of(self, self.title, self.names)
+        return drawn(made, path, format)
+
+
+def picture_of_kernels(traced: Traced) -> Picture:
+    """What runs: a box for each kernel, product, routine and library call."""
+    graph = optimised(traced)
+    views = views_of(graph)
+    grouping = Grouping(graph, views)
+    boxes: dict[int, Box] = {}
+    for u, unit in grouping.units.items():
+        boxes[u] = Box(_title(graph, grouping, unit), _KINDS.get(unit.kind, "kernel"))
+        for k in sorted(unit.equations):
+            e = graph.equations[k]
+            again = grouping.unit_of[e.outputs[0]] != u
+            boxes[u].rows += [row_of(graph, e, "again" if again else ""), *body_rows(e)]
+            boxes[u].kind = "loop" if bodies_of(e) else boxes[u].kind
+    names = dict(zip(graph.inputs, traced.names.values(), strict=True))
+    inputs = inputs_of(graph, names)
+    arguments = {box.rows[0].makes[0]: box for box in sources(inputs)}
+    home = {i: boxes[u] for i, u in grouping.unit_of.items()} | arguments
+    local = {i: [row] for i, row in inputs.items()}
+    for e in graph.equations:
+        root = views[e.outputs[0]].root
+        if root == e.outputs[0]:
+            continue
+        if root in home:
+            home[root].rows.append(row_of(graph, e, "view"))
+        else:
+            local[e.outputs[0]] = [*local[e.inputs[0]], row_of(graph, e)]
+    kernels = sum(b.kind == "kernel" for b in boxes.values())
+    title = f"{traced.title}: {len(graph.equations)} equations, {kernels} kernels"
+    return Picture(title, _in_order([*arguments.values(), *with_inputs(boxes.values(), local)]))
+
+
+def _in_order(boxes: list[Box]) -> list[Box]:
+    """Boxes without those that nothing is in, rows that look at others behind them."""
+    for box in boxes:
+        made: set[int] = set()
+        waiting, box.rows = box.rows, []
+        inside = {i for row in waiting for i in row.makes}
+        while waiting:
+            ready = [r for r in waiting if not (set(r.reads) & inside) - made]
+            box.rows += ready
+            made |= {i for r in ready for i in r.makes}
+            waiting = [r for r in waiting if r not in ready]
+    return [box for box in boxes if box.rows]
+
+
+def _title(graph: Graph, grouping: Grouping, unit: Unit) -> str:
+    """What a unit is, and the user's lines that it comes from."""
+    lines = list(dict.fromkeys(graph.equations[k].line for k in sorted(unit.equations)))
+    where = ", ".join(lines[:2]) + (f" and {len(lines) - 2} more" if len(lines) > 2 else "")
+    if unit.kind is Kind.LIBRARY:
+        (k, *_) = unit.equations
+        return f"library call: {grouping.reasons.get(k, '')} · {where}"
+    if unit.group is not None:
+        sizes = "×".join(map(str, unit.group.domain)) or "1"
+        folded = " with folds" if unit.group.folded else ""
+        return f"kernel {sizes}{folded} · {where}"
+    if bodies_of(graph.equations[unit.equations[0]]):
+        return f"{graph.equations[unit.equations[0]].op.name} · {where}"
+    words = {Kind.PRODUCT: "matrix product", Kind.NATIVE: "routine", Kind.GUARD: "check"}
+    return f"{words.get(unit.kind, 'copies')} · {where}"

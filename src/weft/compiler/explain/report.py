@@ -1,0 +1,330 @@
+"""What a compiled function says about itself: `fn.explain()` and `fn.kernels`."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from ...core.origin import Origin, line_of
+from ...graph.graph import Literal
+from ...graph.picture import short_dtype, shortened
+from ..cpu.runtime.frame import shares
+from ..frontend.arguments import described, named
+from ..frontend.variant import Program
+from ..ir.kernel import Fold, Kernel
+from ..ir.schedule import (
+    GemmStep,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    TiledStep,
+)
+
+MOST = 40  # steps that are listed where it is not asked for all of them
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "strong_product": "·"}
+_SIGNS |= {"less": "<", "less_equal": "≤", "greater": ">", "greater_equal": "≥", "equal": "=="}
+_SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power": "^"}
+
+
+@dataclass(frozen=True)
+class Made:
+    """A program, the kind of calls that it is for, why it was made, and how long writing took.
+
+    notes  what else there is to say about it
+    """
+
+    program: Program
+    key: tuple
+    reason: str
+    traced: float
+    notes: tuple[str, ...] = ()
+
+
+class Text(str):
+    """A text that is shown as it is."""
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+class Texts(list):
+    """Texts that are printed one below the other."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(self)
+
+    __repr__ = __str__
+
+
+# The whole
+
+
+def report(name: str, most: int, programs: Sequence[Made], parameters, verbose: bool) -> str:
+    """All programs of a function in words."""
+    lines = [f"{name}: {len(programs)} of at most {most} programs"]
+    for k, made in enumerate(programs):
+        lines += ["", f"program {k}: {_arguments(made.key, parameters)}"]
+        lines += [f"  {line}" for line in _program(made, verbose)]
+    return "\n".join(lines)
+
+
+def _arguments(key: tuple, parameters: tuple[str, ...]) -> str:
+    """The kinds of the arguments that a program is for."""
+    (names, structure, static, *_), kinds = key[0], key[1]
+    told = []
+    for path, kind in zip(structure.paths(), kinds, strict=True):
+        first, *rest = path
+        name = named(names[first], parameters)
+        told.append(f"{name}{''.join(f'[{p!r}]' for p in rest)}: {described(kind)}")
+    told += [
+        f"{named(n, parameters)}: {shortened(repr(value[-1]), 24)} (static)" for n, value in static
+    ]
+    return shortened(", ".join(told) or "no arguments", 240)
+
+
+def _program(made: Made, verbose: bool) -> Iterator[str]:
+    program, run = made.program, made.program.executable
+    if made.reason:
+        yield f"made because of {made.reason}"
+    yield from made.notes
+    yield _times(made)
+    yield f"{len(program.graph.equations)} equations became {_steps(run)}"
+    rows = list(_facts(program, verbose))
+    wide = max(len(label) for label, _ in rows)
+    for label, text in rows:
+        yield f"{label:{wide}}  {text}"
+    for step in run.library:
+        yield f"library call {step.op.name} at {step.line}: {step.reason}"
+    yield from _listed(run, verbose)
+
+
+def _times(made: Made) -> str:
+    times = {"trace": made.traced, **made.program.times}
+    told = ", ".join(f"{name} {1e3 * t:.1f}" for name, t in times.items())
+    native = "loaded from the cache" if made.program.executable.code.from_disk else "compiled"
+    return f"made in {1e3 * sum(times.values()):.1f} ms: {told} ({native})"
+
+
+def _steps(run) -> str:
+    """How many steps there are, by their kinds."""
+    found = Counter(kind_of(s) for s in run.schedule.steps)
+    told = [f"{n} {_plural(kind, n)}" for kind, n in found.items()]
+    count = len(run.schedule.steps)
+    return f"{count} step{'s' * (count != 1)}" + (f": {', '.join(told)}" if told else "")
+
+
+def _plural(kind: str, n: int) -> str:
+    word = {"product": "matrix product", "library": "library call"}.get(kind, kind)
+    return word if n == 1 else f"{word}s"
+
+
+def _facts(program: Program, verbose: bool) -> Iterator[tuple[str, str]]:
+    """What goes in, what is changed, memory, threads, and what it is built on."""
+    run = program.executable
+    yield "reads", counted([p.kind for p in program.places]) or "nothing"
+    changed = [p.kind for p in program.places if p.changed]
+    if changed:
+        donated = sum(p.donated for p in program.places)
+        where = (
+            "" if not donated else " in place" if donated == len(changed) else " (some in place)"
+        )
+        yield "changes", counted(changed) + where
+    yield "memory", _memory(run)
+    shared = sum(t.count > t.chunk for tasks in run.segments if shares(tasks) for t in tasks)
+    calls = "one native call" if not run.library else f"{len(run.segments)} native calls"
+    yield "runs as", f"{calls}; {shared} steps are divided among threads"
+    if run.checked:
+        yield "checks", "every access of its kernels (WEFT_CHECK_BOUNDS)"
+    if program.derivative is not None:
+        yield "pull-back", f"{len(program.derivative.graph.equations)} equations, for backward()"
+    for i, c in run.copies.items():
+        yield "copied", f"{program.places[i].label} at {c.count} calls: {c.reason}"
+    held = [*map(str, program.guards), *program.watch.lines()]
+    for line in held if verbose else held[:6]:
+        yield "holds for", line if verbose else shortened(line, 110)
+    if len(held) > 6 and not verbose:
+        yield "", f"and {len(held) - 6} more: explain(verbose=True)"
+
+
+def _memory(run) -> str:
+    schedule = run.schedule
+    fresh = sum(schedule.buffers[i].nbytes for i in run.signature.fresh)
+    held = sum(schedule.buffers[i].nbytes for i in schedule.constants)
+    told = [f"{_bytes(run.plan.size)} for values in between"]
+    if run.plan.size > run.plan.least:
+        told[0] += f" ({_bytes(run.plan.least)} at once)"
+    told.append(f"{_bytes(fresh)} of new results")
+    told += [f"{_bytes(held)} of constants"] if held else []
+    return ", ".join(told) + f"; {_bytes(run.plan.size + fresh + held)} beside its inputs"
+
+
+def _bytes(n: int) -> str:
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if n >= size:
+            return f"{n / size:.1f} {unit}"
+    return f"{n} bytes"
+
+
+def counted(kinds: Iterable[str]) -> str:
+    """Things by their kinds: "2 arguments, 3 numbers"."""
+    return ", ".join(f"{n} {kind}" for kind, n in Counter(kinds).items())
+
+
+# Steps
+
+
+def kind_of(step) -> str:
+    """What a step is, in a word."""
+    if isinstance(step, NativeStep):
+        return step.routine.noun
+    names = {KernelStep: "kernel", GemmStep: "product", LibraryStep: "library", GuardStep: "check"}
+    names[TiledStep] = "product"
+    return names.get(type(step)) or type(step).__name__.removesuffix("Step").lower()
+
+
+def _listed(run, verbose: bool) -> Iterator[str]:
+    steps = run.schedule.steps
+    shown = steps if verbose else steps[:MOST]
+    table = [(str(k), kind_of(s), sizes_of(s), _lines_of(s), _what(s)) for k, s in enumerate(shown)]
+    wide = [max([len(row[c]) for row in table], default=0) for c in range(4)]
+    for row in table:
+        cells = [f"{cell:{w}}" for cell, w in zip(row, wide, strict=False)]
+        yield f"  {cells[0]}  {cells[1]}  {cells[2]}  {cells[3]}  {row[4]}".rstrip()
+    if len(steps) > len(shown):
+        yield f"  and {len(steps) - len(shown)} steps more: explain(verbose=True)"
+
+
+def sizes_of(step) -> str:
+    """Over what a step goes."""
+    if isinstance(step, KernelStep):
+        kernel = step.kernel
+        told = "×".join(
+            f"({n})" if a in kernel.folded else str(n) for a, n in enumerate(kernel.domain)
+        )
+        return told or "1"
+    if isinstance(step, TiledStep):
+        return sizes_of(step.product)
+    if isinstance(step, GemmStep):
+        told = f"{step.m}×{step.k} · {step.k}×{step.n}"
+        return f"{prod(step.batch)} of {told}" if step.batch else told
+    return ""
+
+
+def _what(step) -> str:
+    """What a step does, in a line."""
+    if isinstance(step, KernelStep):
+        rows = [f"fold {s.kind}" if isinstance(s, Fold) else s.row for s in step.kernel.steps]
+        return shortened(", ".join(_runs(rows)), 76) or "copy"
+    if isinstance(step, NativeStep):
+        return shortened(routine_text(step.routine), 76)
+    if isinstance(step, LibraryStep):
+        return f"{step.op.name}: {step.reason}"
+    if isinstance(step, GuardStep):
+        return f"or {step.error.__name__}"
+    if isinstance(step, GemmStep):
+        flags = [n for n, on in (("aᵀ", step.transpose_a), ("bᵀ", step.transpose_b)) if on]
+        return ", ".join([*flags, *(["added to c"] if step.beta else [])])
+    if isinstance(step, TiledStep):
+        told = [part for part in (_what(step.product), f"then {_what(step.then)}") if part]
+        return shortened(", ".join(told), 76)
+    return ""
+
+
+def _runs(rows: list[str]) -> list[str]:
+    """Rows in order, neighbours that are alike once."""
+    return [r if n == 1 else f"{n} {r}" for r, n in _neighbours(rows)]
+
+
+def _neighbours(rows: list[str]) -> list[tuple[str, int]]:
+    found: list[tuple[str, int]] = []
+    for r in rows:
+        if found and found[-1][0] == r:
+            found[-1] = (r, found[-1][1] + 1)
+        else:
+            found.append((r, 1))
+    return found
+
+
+def routine_text(routine) -> str:
+    """A routine by what it says, or by its name and its short fields."""
+    told = routine.told()
+    if told:
+        return told[0]
+    fields = [
+        f"{name}={getattr(value, 'name', value)}"
+        for name, value in vars(routine).items()
+        if isinstance(value, bool | int | float | str) or hasattr(value, "itemsize")
+    ]
+    return f"{type(routine).__name__}({', '.join(fields)})"
+
+
+def _lines_of(step) -> str:
+    origins: Sequence[Origin] = step.origins if hasattr(step, "origins") else [step.origin]
+    lines = list(dict.fromkeys([line_of(code, at) for code, at in origins]))
+    return lines[0] + (f" +{len(lines) - 1}" if len(lines) > 1 else "") if lines else ""
+
+
+# Kernels
+
+
+def kernels_text(schedule: Schedule) -> Texts:
+    """Each kernel and routine in readable lines."""
+    made = Texts()
+    for step in schedule.steps:
+        if isinstance(step, KernelStep):
+            made.append("\n".join(_kernel(schedule, step)))
+        elif isinstance(step, TiledStep):
+            tile = "×".join(map(str, step.tile))
+            head, *lines = _kernel(schedule, step.then)
+            made.append("\n".join([f"{head}, in tiles of {tile} of a product", *lines]))
+        elif isinstance(step, NativeStep):
+            inside = step.routine.told()[1:]
+            lines = [routine_text(step.routine), *[f"  {line}" for line in inside]]
+            made.append("\n  ".join([f"{step.routine.noun}{_at(step)}", *lines]))
+    return made
+
+
+def _at(step) -> str:
+    lines = list(dict.fromkeys(line_of(*o) for o in step.origins))
+    return f" at {', '.join(lines[:4])}" + (", …" if len(lines) > 4 else "") if lines else ""
+
+
+def _kernel(schedule: Schedule, step: KernelStep) -> Iterator[str]:
+    kernel = step.kernel
+    folded = f" folding {'×'.join(str(kernel.domain[a]) for a in kernel.folded)}"
+    yield f"kernel {sizes_of(step)}{folded if kernel.folded else ''}{_at(step)}"
+    operands = " ".join(_buffer(schedule, i) for i in step.operands)
+    yield f"  {operands or 'nothing'} → {' '.join(_buffer(schedule, i) for i in step.results)}"
+    names = [f"b{i}" for i in step.operands]
+    stored: dict[int, list[str]] = {}
+    for i, r in zip(step.results, kernel.results, strict=True):
+        stored.setdefault(r.value, []).append(f"b{i}")
+    for k in range(len(kernel.steps)):
+        number = len(step.operands) + k
+        names.append(f"t{k}")
+        target = " = ".join([*stored.get(number, ()), f"t{k}"])
+        yield f"  {target} = {expression(kernel, k, names)}"
+    for number, targets in stored.items():
+        if number < len(step.operands):
+            yield f"  {' = '.join(targets)} = {names[number]}"
+
+
+def expression(kernel: Kernel, k: int, names: list[str]) -> str:
+    """Step k of a kernel as a formula."""
+    s = kernel.steps[k]
+    if isinstance(s, Fold):
+        return f"{s.kind} of {names[s.value]}"
+    given: list[Any] = [repr(i.value) if isinstance(i, Literal) else names[i] for i in s.inputs]
+    if s.row in _SIGNS and len(given) == 2:
+        return f"{given[0]} {_SIGNS[s.row]} {given[1]}"
+    if s.row == "cast":
+        return f"{short_dtype(str(s.dtype))}({given[0]})"
+    return f"{s.row}({', '.join([*given, *map(repr, s.static)])})"
+
+
+def _buffer(schedule: Schedule, i: int) -> str:
+    b = schedule.buffers[i]
+    return f"b{i}:{short_dtype(str(b.dtype))}[{','.join(map(str, b.shape))}]"

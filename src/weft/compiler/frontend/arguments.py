@@ -1,0 +1,311 @@
+"""Taking the arguments of a call apart: tensors, numbers of each call, and what is static."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from inspect import Parameter, signature
+from typing import Any
+
+import numpy as np
+import optree
+from numpy import ndarray
+
+from ... import errors
+from ...arrays.foreign import is_torch
+from ...arrays.make import asarray
+from ...core import dtypes
+from ...core.exact import Exact
+from ...core.node import Leaf, Severed
+from ...core.settings import Settings
+from ...core.value import GROUND, TENSORS
+from .containers import CONTAINERS, Copies, is_whole, sharing
+from .inputs import Call
+
+TENSOR, SAME, NUMBER, STATIC = "tensor", "same", "number", "static"
+SEVERED = "a gradient without its graph"
+
+
+@dataclass(frozen=True)
+class Taken:
+    """The arguments of a call: their kinds make the key, tensors and numbers the call itself."""
+
+    call: Call
+    kinds: tuple  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value), by leaf
+    rebuild: Callable[[Copies], tuple[tuple, dict]]
+    structure: Any
+    leaves: list
+    statics: list  # objects that the key may name by identity only
+
+    @property
+    def key(self) -> tuple:
+        return (self.structure, self.kinds)
+
+
+class Quick:
+    """Recognises calls like the last one, where all arguments are tensors and numbers by position.
+
+    settings  those of the call; they are compared by identity
+    floats    the default dtype at that call
+    direct    where there is nothing but the arguments: what takes their arrays
+    """
+
+    __slots__ = ("direct", "floats", "kinds", "program", "settings")
+
+    def __init__(self, settings: Settings, kinds: tuple, program):
+        self.settings, self.kinds, self.program = settings, kinds, program
+        self.floats = dtypes.default_float()
+        self.direct = None if None in kinds else program.direct()
+
+    @classmethod
+    def of(cls, settings: Settings, taken: Taken, program) -> "Quick | None":
+        """What recognises such calls; None where that takes a closer look."""
+        names, structure, static, orders, _ = taken.structure
+        flat = is_flat(structure)
+        plain = all([k[0] == NUMBER or (k[0] == TENSOR and not k[-1]) for k in taken.kinds])
+        if not flat or not plain or static or orders or names != tuple(range(len(names))):
+            return None
+        kinds = [None if k[0] == NUMBER else (k[1], k[2]) for k in taken.kinds]
+        return cls(settings, tuple(kinds), program)
+
+    def raws(self, args: tuple) -> list[ndarray] | None:
+        """The arrays of these arguments, if the call is of the kind."""
+        kinds = self.kinds
+        if len(args) != len(kinds):
+            return None
+        raws = []
+        for a, (shape, dtype) in zip(args, kinds):  # noqa: B905  (as many)
+            if a.__class__ not in GROUND or a._node is not None:
+                return None
+            raw = a._data
+            if raw.__class__ is not ndarray or raw.dtype is not dtype or raw.shape != shape:
+                return None
+            raws.append(raw)
+        if len(raws) > 1 and len(set(args)) < len(raws):
+            return None  # a function can see that one tensor is given twice
+        return raws
+
+    def call(self, args: tuple) -> Call | None:
+        """The call with these arguments, if it is of the kind."""
+        if len(args) != len(self.kinds):
+            return None
+        tensors, numbers = [], []
+        for a, kind in zip(args, self.kinds):  # noqa: B905  (as many)
+            if kind is None:
+                if a.__class__ is not float:
+                    return None
+                numbers.append(a)
+            else:
+                if a.__class__ not in GROUND or a._node is not None:
+                    return None
+                raw = a._data
+                if raw.__class__ is not ndarray or raw.shape != kind[0] or raw.dtype is not kind[1]:
+                    return None
+                tensors.append(a)
+        if len(set(tensors)) < len(tensors):
+            return None
+        return Call(tensors, numbers)
+
+
+def is_flat(structure) -> bool:
+    """Whether a tree is one container with nothing but leaves in it, not even None."""
+    return structure.num_nodes == structure.num_leaves + 1
+
+
+def _ends(containers: list, x) -> bool:
+    """Whether the tree ends here; containers are noted on the way."""
+    if isinstance(x, CONTAINERS):
+        containers.append(x)
+    return is_whole(x)
+
+
+def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: bool) -> Taken:
+    """The leaves of the arguments by kind; `static(position or name)` says what is no tree."""
+    fixed: dict[Any, Any] = {}
+    moving: dict[Any, Any] = {}
+    for name, value in (*enumerate(args), *kwargs.items()):
+        (fixed if static(name) else moving)[name] = value
+    tree: Any = list(moving.values())
+    containers: list = []
+    leaves, structure = optree.tree_flatten(tree, is_leaf=partial(_ends, containers))
+    del containers[0]  # the tree itself
+    # The order of a dict's keys, which a function can see, and optree sorts.
+    orders = tuple([Exact(tuple(x)) for x in containers if isinstance(x, dict)])
+    names = tuple(moving)
+    call, kinds, statics = Call([], []), [], []
+    seen: dict[int, int] = {}  # tensors that came before, with their positions
+    for leaf in leaves:
+        kinds.append(_kind(leaf, call, statics, grad, seen))
+    tensors = [x for x, kind in zip(leaves, kinds, strict=True) if kind[0] == TENSOR]
+    call.objects, call.containers = statics, containers
+    call.arrays = [k for k, x in enumerate(tensors) if x is not call.tensors[k]]
+    given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
+
+    def rebuild(copies: Copies) -> tuple[tuple, dict]:
+        values = {name: copies.copy(x, (name,)) for name, x in moving.items()} | fixed
+        positional = tuple([values[i] for i in range(len(args))])
+        return positional, {name: values[name] for name in kwargs}
+
+    key = (names, structure, given, orders, sharing(containers) if containers else ())
+    return Taken(call, tuple(kinds), rebuild, key, leaves, statics)
+
+
+def _kind(leaf, call: Call, statics: list, grad: bool, seen: dict[int, int]) -> tuple:
+    if leaf.__class__ in TENSORS or isinstance(leaf, np.ndarray | np.generic) or is_torch(leaf):
+        x = asarray(leaf)
+        if not isinstance(leaf, np.generic):
+            first = seen.setdefault(id(leaf), len(call.tensors))
+            if first < len(call.tensors):
+                return (SAME, first)
+        call.tensors.append(x)
+        return (TENSOR, x.shape, x.dtype, x.device, _tracking(x, grad))
+    if leaf.__class__ is float:
+        call.numbers.append(leaf)
+        return (NUMBER,)
+    return (STATIC, *_static(leaf, statics))
+
+
+def _tracking(x, grad: bool) -> str:
+    """Whether a gradient of the argument is wanted, and `.grad` gets it; or that it is one."""
+    node = x._node
+    if node.__class__ is Severed:
+        return SEVERED
+    if not grad or node is None:
+        return ""
+    if node.__class__ is not Leaf:
+        return "computed"
+    return "leaf" if node.requested else "tracked"
+
+
+def _static(value, statics: list) -> tuple:
+    statics.append(value)
+    try:
+        hash(value)
+    except TypeError:
+        return (type(value), "id", id(value))
+    return (type(value), Exact(value))
+
+
+def _hashable(name, value, statics: list) -> tuple:
+    """A static argument, which a program is kept for: it must be comparable, and never change."""
+    try:
+        hash(value)
+    except TypeError:
+        raise errors.ArgumentError(
+            f"compile: the static argument {name!r} is a {type(value).__name__}, which has no hash "
+            "and could change without notice; pass a tuple, a frozenset or a frozen dataclass"
+        ) from None
+    if value.__class__ in TENSORS:
+        raise errors.ArgumentError(
+            f"compile: the static argument {name!r} is a tensor; tensors are read at each call, "
+            "so leave it out of static_argnums and static_argnames"
+        )
+    return _static(value, statics)
+
+
+def settings_key(settings: Settings) -> tuple:
+    """What of the settings a program depends on."""
+    if settings.anomaly:
+        raise errors.StagingError(
+            "compile: under detect_anomaly() every value is looked at, and a compiled function has "
+            "none in between; call the function itself, fn.__wrapped__"
+        )
+    return (settings.grad, settings.autocast, settings.determinism, dtypes.default_float())
+
+
+_SETTINGS = ("grad mode", "autocast", "deterministic mode", "the default dtype")
+
+
+def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
+    """How the key of a call differs from another one's, in words.
+
+    parameters  the names of the function's arguments by their positions
+    """
+    (was_structure, was_kinds, was_settings), (structure, kinds, settings) = old, new
+    if was_structure != structure:
+        return _structures(was_structure, structure, parameters)
+    paths = structure[1].paths()
+    for k, (was, now) in enumerate(zip(was_kinds, kinds, strict=True)):
+        if was != now:
+            first, *rest = paths[k]
+            where = label((structure[0][first], *rest), parameters)
+            return f"{where}: {described(was)} became {described(now)}"
+    for name, was, now in zip(_SETTINGS, was_settings, settings, strict=True):
+        if was != now:
+            return f"{name}: {was!r} became {now!r}"
+    return "nothing"
+
+
+def lengthened(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str | None:
+    """The arguments with an axis of another length, as `compile(dynamic=…)` takes them.
+
+    None if there are none, or if something else differs.
+    """
+    (was_structure, was_kinds, was_settings), (structure, kinds, settings) = old, new
+    if was_structure != structure or was_settings != settings:
+        return None
+    found = {}
+    for path, was, now in zip(structure[1].paths(), was_kinds, kinds, strict=True):
+        if was == now:
+            continue
+        if was[0] != TENSOR or now[0] != TENSOR or was[2:] != now[2:] or len(was[1]) != len(now[1]):
+            return None
+        axes = [k for k, (m, n) in enumerate(zip(was[1], now[1], strict=True)) if m != n]
+        found[named(structure[0][path[0]], parameters)] = axes[0] if len(axes) == 1 else (*axes,)
+    return repr(found) if found else None
+
+
+def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
+    """How the containers, the names or the static arguments of two calls differ."""
+    if old[0] != new[0]:
+        return f"other arguments: {_spelled(old[0])} became {_spelled(new[0])}"
+    for k, what in ((1, "the structure of the arguments"), (3, "the order of keys")):
+        if old[k] != new[k]:
+            return f"{what}: {old[k]} became {new[k]}"
+    if old[4] != new[4]:
+        return "which containers among the arguments are one object"
+    given = [[name for name, _ in s[2]] for s in (old, new)]
+    if given[0] != given[1]:
+        return f"other static arguments: {_spelled(given[0])} became {_spelled(given[1])}"
+    changed = [
+        (n, was, now) for (n, was), (_, now) in zip(old[2], new[2], strict=True) if was != now
+    ]
+    name, was, now = changed[0]
+    return f"static argument {named(name, parameters)!r}: {was[-1]!r} became {now[-1]!r}"
+
+
+def positional_names(f: Callable) -> tuple[str, ...]:
+    """The names of the parameters that can be given by position, in order."""
+    try:
+        parameters = signature(f).parameters.values()
+    except ValueError:  # of a builtin nobody knows the names
+        return ()
+    positional = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+    return tuple([p.name for p in parameters if p.kind in positional])
+
+
+def label(path: tuple, parameters: tuple[str, ...]) -> str:
+    """A place in an argument, in words: `argument 'c'['h']`."""
+    first, *rest = path
+    return f"argument {named(first, parameters)!r}{''.join([f'[{p!r}]' for p in rest])}"
+
+
+def named(argument, parameters: tuple[str, ...]):
+    """The name of an argument that was given by its position or by name."""
+    return parameters[argument] if argument in range(len(parameters)) else argument
+
+
+def _spelled(names) -> str:
+    return ", ".join(map(repr, names)) or "none"
+
+
+def described(kind: tuple) -> str:
+    """The kind of an argument, in words."""
+    if kind[0] == TENSOR:
+        _, shape, dtype, device, tracking = kind
+        more = f" ({tracking})" if tracking else ""
+        return f"{dtype}{list(shape)}{'' if device == 'cpu' else f' on {device}'}{more}"
+    if kind[0] == SAME:
+        return f"the same as tensor {kind[1]}"
+    if kind[0] == NUMBER:
+        return "a number"
+    return f"{kind[-1]!r}"

@@ -1,0 +1,212 @@
+"""Differentiating through a call of a compiled function: its pull-back, a program of its own."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ...core import dispatch
+from ...core.node import Leaf, Node, Severed
+from ...core.op import Jvp, Op
+from ...core.recording import pack, pick, record
+from ...core.settings import current
+from ...core.value import TENSORS, wrap
+from ...graph.graph import Graph, Literal
+from ...graph.staged import Staged
+from ..cache.schedules import finished
+from ..cpu.runtime.executable import Executable
+from .capture import Capture
+from .inputs import Call
+from .severed import marks_behind, sever_at_call
+
+
+@dataclass
+class Derivative:
+    """The pull-back of a program.
+
+    results    positions of the outputs that are differentiated
+    parents    where the node of each leaf comes from: `find(call)`
+    of         which of the results each leaf is reached from
+    kept       positions, among the outputs and then the inputs, of the values it needs
+    graph      from these values and the outputs' cotangents to those of the leaves
+
+    overwritten  which of these values the call itself has written something else into
+    severed      the mark of gradients without their graphs that the results depend on
+    """
+
+    results: list[int]
+    parents: list[Callable[[Call], Any]]
+    of: list[set[int]]
+    kept: list[tuple[str, int]]
+    graph: Graph
+    op: Op
+    overwritten: str | None = None
+    severed: Severed | None = None
+
+    @cached_property
+    def executable(self) -> Executable:
+        """The native code, made when the first backward pass comes."""
+        return Executable(*finished(self.graph, {}))
+
+    def attach(self, call: Call, values: list, raws: list, tensors: dict[int, Any]) -> None:
+        """Record the call: the tensors of its results get nodes."""
+        parents = tuple([find(call) for find in self.parents])
+        saved = tuple([raws[k] if kind == "output" else values[k] for kind, k in self.kept])
+        first = tensors[self.results[0]]
+        node = record(self.op, first._data, parents, saved, (self, parents))
+        hooks = current.get().saved_hooks
+        if hooks is not None:
+            pack(node, *hooks)
+        if self.severed is not None:
+            sever_at_call(node, self.severed, call)
+        if len(self.results) == 1:
+            first._node = node
+            return
+        node.shape = tuple([tuple(tensors[k].shape) for k in self.results])
+        node.dtype = tuple([tensors[k].dtype for k in self.results])
+        for n, k in enumerate(self.results):
+            tensors[k]._node = pick(node, n)
+
+
+def _pull(g, *rest) -> tuple:
+    """The cotangents of the leaves, for those of the results."""
+    *saved, derivative, parents = rest
+    if derivative.overwritten is not None:
+        raise errors.SavedValueOverwritten(
+            f"{derivative.op.name}: its derivative needs {derivative.overwritten} as it was before "
+            "the call, which has written into it; differentiate inside of the function, or use a "
+            ".clone() of it there"
+        )
+    gs = list(g) if isinstance(g, list) else [g]
+    recorded = any([c.__class__ in TENSORS for c in gs])
+    saved, gs = ([x._data if x.__class__ in TENSORS else x for x in xs] for xs in (saved, gs))
+    graph = derivative.graph
+    avals = [graph.avals[i] for i in graph.inputs[len(saved) :]]
+    seeds = [
+        np.zeros(a.shape, a.dtype) if c is None else np.asarray(c)
+        for c, a in zip(gs, avals, strict=True)
+    ]
+    found = derivative.executable.run([*saved, *seeds])
+    if recorded:
+        made = [record(_ONCE, raw, parents, (), (derivative.op.name,)) for raw in found]
+        found = list(map(wrap, found, made))
+    # Who is reached from none of the results that were asked for has no gradient, as ever.
+    asked = {k for k, c in enumerate(gs) if c is not None}
+    return tuple([x if asked & of else None for x, of in zip(found, derivative.of, strict=True)])
+
+
+def _refuse_again(*args):
+    raise errors.NotDifferentiable(
+        f"{args[-1]}: a second derivative through a compiled function; differentiate inside of it, "
+        "wf.compile(wf.grad(f)), or call fn.__wrapped__"
+    )
+
+
+# A gradient that came out of a compiled function.
+_ONCE = Op(
+    "gradient",
+    None,
+    lambda *_: None,
+    Jvp(_refuse_again, lambda g, *rest: _refuse_again(*rest), _refuse_again),
+    None,
+)
+
+
+def _push(tangents, y, *rest):
+    raise errors.NotDifferentiable(
+        "forward mode through the result of a compiled function's call; use wf.jvp on the compiled "
+        "function itself"
+    )
+
+
+def _keep(y, *rest) -> tuple:
+    raise AssertionError("a call records what it keeps by itself")
+
+
+def _inner_hooks(node, g):
+    """The hooks of what the function computes; those of leaves run in the pass that comes."""
+    return g if node.__class__ is Leaf else dispatch.above.visit(node, g)
+
+
+def derived(capture: Capture, tracked: dict[int, Any]) -> Derivative:
+    """The pull-back of a program in writing, by the differentiated among its outputs."""
+    graph, capture.settled = capture.graph, True
+    end = len(graph.equations)
+    seeds: dict[Any, Any] = {}
+    entered = []
+    for x in tracked.values():
+        i = graph.new(x._data.aval)
+        entered.append(i)
+        g: Any = Staged(capture.tag, capture, i)
+        seeds[x._node] = seeds[x._node] + g if x._node in seeds else g
+    reached = dispatch.above.sweep(seeds, record=False, retain=True, on_node=_inner_hooks)
+    found = {leaf: capture.raised(c) for leaf, c in reached.items()}
+    parents, ends = _parents(capture, found)
+    pulled = Graph(graph.avals, [], {}, graph.equations[end:], ends)
+    del graph.equations[end:]
+    kept = _needed(graph, pulled, set(entered))
+    names = _named(graph, kept)
+    pulled.inputs = [*[i for i in kept if i not in graph.constants], *entered]
+    pulled.constants = {i: graph.constants[i] for i in kept if i in graph.constants}
+    rule = Jvp(_push, _pull, _keep)
+    several = len(tracked)
+    op = Op(
+        f"{capture.name} (compiled)",
+        None,
+        lambda *_: None,
+        rule,
+        len(parents),
+        outputs=several,
+        tracked=tuple(range(several)),
+        several=True,
+    )
+    of, mark = _reached(list(found), list(tracked.values())), marks_behind(list(tracked.values()))
+    return Derivative(list(tracked), parents, of, names, pulled, op, severed=mark)
+
+
+def _reached(leaves: list[Leaf], results: list) -> list[set[int]]:
+    """For each leaf, which of the results were computed from it."""
+    found: dict[Leaf, set[int]] = {leaf: set() for leaf in leaves}
+    for k, x in enumerate(results):
+        seen, waiting = set(), [x._node]
+        while waiting:
+            node = waiting.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            if node.__class__ is Leaf:
+                found.setdefault(node, set()).add(k)
+            elif node.__class__ is Node:
+                waiting += [p for p in node.parents or () if p is not None]
+    return [found[leaf] for leaf in leaves]
+
+
+def _parents(capture: Capture, found: dict[Leaf, Staged]):
+    """Where the leaves' nodes come from at a call, and the indices of their cotangents."""
+    parents = [capture.found_at(leaf) for leaf in found]
+    return parents, [cotangent.index for cotangent in found.values()]
+
+
+def _needed(graph: Graph, pulled: Graph, seeds: set[int]) -> list[int]:
+    """The values of the function that its pull-back reads, in their order."""
+    made = {i for e in pulled.equations for i in e.outputs} | seeds
+    used = {i for e in pulled.equations for i in e.inputs if i.__class__ is not Literal}
+    return sorted((used | set(pulled.outputs)) - made)
+
+
+def _named(graph: Graph, kept: list[int]) -> list[tuple[str, int]]:
+    """Each value as an input of the program, or as an output, which it may become now."""
+    inputs = {i: k for k, i in enumerate(graph.inputs)}
+    named = []
+    for i in kept:
+        if i in graph.constants:
+            continue
+        if i in inputs:
+            named.append(("input", inputs[i]))
+        else:
+            graph.outputs.append(i)
+            named.append(("output", len(graph.outputs) - 1))
+    return named

@@ -1,0 +1,149 @@
+"""Random draws in the bodies of loops: keys and counters for each step, in the order of the steps.
+
+A draw in a loop is an input with a state for each step; in a loop of loops, for each of both. They
+are reserved at each call in the order in which the steps would draw: a loop is a list of draws and
+of loops, gone through once for each of its steps.
+"""
+
+from collections.abc import Iterator
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+
+from ...core.aval import Aval
+from ...core.counter import Draw, Generator
+from ...core.dtypes import uint64
+from ...errors import StagingError
+from .inputs import Call, Changeable, Words, state_of
+
+
+def streams_of(capture) -> dict[int, "Stream"]:
+    """The streams that are values of a program, by the identities of their generators."""
+    return capture.kept(("random streams",), dict)
+
+
+class Reserved:
+    """What a call reserves of random streams: given back if it fails."""
+
+    def __init__(self, places: list[Words]):
+        self.generators = list({id(p.generator): p.generator for p in places}.values())
+        self.starts = [g.here() for g in self.generators]
+        self.ends = self.starts
+
+    def end(self) -> None:
+        """All has been reserved."""
+        self.ends = [g.here() for g in self.generators]
+
+    def give_back(self) -> None:
+        """Go back, where nobody else has drawn since."""
+        for g, start, end in zip(self.generators, self.starts, self.ends, strict=True):
+            g.rewind(start, end)
+
+
+class StepWords(Words):
+    """The keys and counters of one draw of a loop's body."""
+
+    def __init__(self, staged, generator: Generator, words: int, loop: "LoopDraws"):
+        super().__init__(staged, generator, words)
+        self.label, self.loop = "random words of a loop", loop
+        self.values: list[np.ndarray] = []
+
+    def read(self, call):
+        outermost = self.loop.outermost
+        if self is next(outermost.places()):
+            outermost.reserve(call)
+        loops = self.loop.loops
+        made = np.array(self.values, np.uint64).reshape(*[loop.length for loop in loops], 3)
+        # The step that goes first has the last element of xs, in a loop that goes backwards.
+        return np.flip(made, tuple([k for k, loop in enumerate(loops) if loop.reverse]))
+
+    def reserve(self, call: Call) -> None:
+        """The state of one more step."""
+        self.values.append(super().read(call))
+
+
+class Stream(Words, Changeable):
+    """A stream that a program draws from nobody knows how often: how far it is, before and after.
+
+    More is reserved than a program can draw, and given back after the call.
+    """
+
+    def __init__(self, staged, generator: Generator):
+        super().__init__(staged, generator, _AHEAD)
+        self.label = "a random stream"
+        self._begun: dict[int, Draw] = {}  # by threads
+
+    def read(self, call):
+        draw = self._begun[get_ident()] = self.generator.reserve(self.words)
+        return state_of(draw)
+
+    def write(self, call, raw):
+        self.generator.give_back(self._begun[get_ident()], self.words, int(raw[1]))
+
+
+_AHEAD = 1 << 42  # words
+
+
+class LoopDraws:
+    """Stands in for generators in the body of a loop of `length` steps."""
+
+    def __init__(
+        self, capture, draw: type, length: int, reverse: bool, around: "LoopDraws | None" = None
+    ):
+        self.capture, self.draw, self.length = capture, draw, length
+        self.reverse, self.around = reverse, around
+        self.items: list[StepWords | LoopDraws] = []
+
+    @property
+    def outermost(self) -> "LoopDraws":
+        return self if self.around is None else self.around.outermost
+
+    @property
+    def loops(self) -> "list[LoopDraws]":
+        """The loops around a draw of this one, the outermost first."""
+        return [*([] if self.around is None else self.around.loops), self]
+
+    @property
+    def again(self) -> bool:
+        """Whether a checkpoint runs the function again."""
+        return False
+
+    def places(self) -> Iterator[StepWords]:
+        """All draws, in the order in which they were met."""
+        for item in self.items:
+            if isinstance(item, LoopDraws):
+                yield from item.places()
+            else:
+                yield item
+
+    def __call__(self, generator: Generator, words: int) -> Any:
+        if id(generator) in streams_of(self.capture):
+            raise StagingError(
+                "in a compiled function, a random number is drawn in a scan, after a branch or a "
+                "while_loop that draws from the same generator; draw what is needed before"
+            )
+        sizes = [loop.length for loop in self.loops]
+        place = self.capture.enter(Aval((*sizes, 3), uint64), StepWords, generator, words, self)
+        self.items.append(place)
+        return self.draw(place.staged)
+
+    def along(self, length: int, reverse: bool) -> "LoopDraws":
+        """The draws of a loop inside of this one."""
+        inside = LoopDraws(self.capture, self.draw, length, reverse, self)
+        self.items.append(inside)
+        return inside
+
+    def reserve(self, call: Call) -> None:
+        """Reserve all draws of a call."""
+        for place in self.places():
+            place.values = []
+        self._go(call)
+
+    def _go(self, call: Call) -> None:
+        for _ in range(self.length):
+            for item in self.items:
+                if isinstance(item, LoopDraws):
+                    item._go(call)
+                else:
+                    item.reserve(call)

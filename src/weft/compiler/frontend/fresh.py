@@ -1,0 +1,132 @@
+"""The objects that a traced function has made and returns: they must be new at each call.
+
+An object that was there before, or that the function has kept somewhere, is held by somebody else,
+too. So what the function has made for its result alone are the objects whose references all come
+from the result: Python counts them.
+"""
+
+import copy
+import gc
+from collections import Counter
+from sys import getrefcount
+from types import BuiltinFunctionType, CodeType, FrameType, FunctionType, ModuleType
+from typing import Any
+
+from ... import errors
+from ...core.value import TENSORS
+from .containers import CONSTANTS
+from .inputs import Call
+
+_MOST = 100_000  # objects that are looked at; what lies further is taken for somebody else's
+# What has no state that is copied, or leads to everything.
+_CLOSED = (type, ModuleType, CodeType, FrameType, FunctionType, BuiltinFunctionType)
+
+
+class Made:
+    """What is held by the result in a box alone.
+
+    noted   a dict whose references do not count
+    fresh   the objects, by identity
+    others  what they lead to besides: it was there before, or somebody keeps it
+    shared  those of the fresh ones that are in the result twice
+    """
+
+    def __init__(self, box: list, noted: dict):
+        nodes, edges, held, kept = _counted(box, noted)
+        if kept:  # perhaps by what the function has dropped, and Python has yet to collect
+            nodes.clear()  # which holds it, too
+            kept.clear()
+            _collect()
+            nodes, edges, held, kept = _counted(box, noted)
+        self.fresh = {id(x): x for x in nodes[2:]}
+        self._leave_out([*kept, *[x for x in nodes[2:] if id(x) not in edges]], edges)
+        self.others = {id(x): x for x in nodes[2:] if id(x) not in self.fresh}
+        beside = Counter(edges[id(noted)])
+        self.shared = {k for k in self.fresh if held[k] - beside[k] > 1}
+
+    def _leave_out(self, lost: list, edges: dict[int, list[int]]) -> None:
+        """Others hold these, and so what they hold."""
+        while lost:
+            x = lost.pop()
+            if self.fresh.pop(id(x), None) is not None:
+                lost += [self.fresh[to] for to in edges.get(id(x), ()) if to in self.fresh]
+
+
+def _counted(box: list, noted: dict) -> tuple[list, dict, dict, list]:
+    """The objects that these lead to; what refers to what; how often; what others hold as well."""
+    nodes, edges = _graph([box, noted])
+    inside = Counter([to for targets in edges.values() for to in targets])
+    held = _references(nodes)
+    kept = [x for x in nodes[2:] if id(x) in edges and held[id(x)] != inside[id(x)]]
+    return nodes, edges, held, kept
+
+
+def _collect() -> None:
+    """Collect what was made lately; and all when that is due, as nothing else would any more."""
+    gc.collect(2 if gc.get_count()[2] > gc.get_threshold()[2] else 1)
+
+
+def _ends(x) -> bool:
+    return x.__class__ in TENSORS
+
+
+def _graph(roots: list) -> tuple[list, dict[int, list[int]]]:
+    """The objects that these lead to, each once, and what each of them refers to."""
+    nodes, known, edges = list(roots), set(map(id, roots)), {}
+    for x in nodes:
+        if _ends(x) or len(nodes) > _MOST:
+            continue
+        held = [v for v in gc.get_referents(x) if not _is_closed(v)]
+        edges[id(x)] = [id(v) for v in held]
+        for v in held:
+            if id(v) not in known:
+                known.add(id(v))
+                nodes.append(v)
+    return nodes, edges
+
+
+def _is_closed(x) -> bool:
+    return x.__class__ in CONSTANTS or isinstance(x, _CLOSED)
+
+
+def _references(nodes: list) -> dict[int, int]:
+    """How many references there are to each, besides those of a list of them."""
+    counted = [*nodes, object()]
+    nodes.clear()
+    found = [getrefcount(x) for x in counted]
+    nodes += counted[:-1]
+    return {id(x): n - found[-1] for x, n in zip(nodes, found, strict=False)}
+
+
+class Original:
+    """What a function has made for its result, kept as it was, and copied for each call.
+
+    objects  the parts of the result that are copied
+    made     what is new in them; what else they hold stays the very object
+    given    by identity, the containers that stand for the caller's, with their positions
+    """
+
+    def __init__(self, name: str, objects: list, made: Made, given: dict[int, int]):
+        self._name, self._same = name, made.others
+        self._given = {k: at for k, at in given.items() if k in self._same}
+        self._objects = self._copied(objects, self._same)
+
+    def _copied(self, objects: list, same: dict[int, Any]) -> list:
+        """Copies of the objects; what two of them share, their copies share."""
+        try:
+            return copy.deepcopy(objects, dict(same))
+        except (TypeError, copy.Error) as e:
+            kinds = ", ".join(dict.fromkeys(type(x).__name__ for x in objects))
+            raise errors.StagingError(
+                f"compile: {self._name} returns an object that it has made (of these: {kinds}), "
+                f"which must be new at each call and cannot be copied: {e}. Return what it is made "
+                "of, and make it outside"
+            ) from e
+
+    def take(self, call: Call, position: int) -> Any:
+        """The object of this call; those of a call are taken in order."""
+        if position == 0:
+            given = {k: call.containers[at] for k, at in self._given.items()}
+            self._call = self._copied(self._objects, self._same | given)
+        made, self._call[position] = self._call[position], None
+        return made

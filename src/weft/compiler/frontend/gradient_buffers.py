@@ -1,0 +1,103 @@
+"""The gradients that a program replaces: in new memory, or in that of the old ones.
+
+A step that ends with new `.grad`s has old ones from the step before, which nobody reads any more.
+Where nobody holds an old gradient but its parameter, the new one is written into its memory: a step
+then has its gradients once, as in eager mode, and no memory to ask for. No graph has saved what
+nobody holds. A call that a signal's handler ends leaves None in the place of what it has begun to
+write over, as an eager step does between zero_grad and backward. Like a parameter's own, that
+memory is not to be read by another thread while a call is under way.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...core.node import Leaf
+from ...core.value import RESULT, wrap
+from ..cpu.runtime.executable import Executable
+from ..native.builtin import gathering, keeping
+from ..native.words import Words, words
+from .inputs import Call
+from .records import fields_of_tensors
+
+_new, _empty = object.__new__, np.empty
+
+
+@dataclass(frozen=True)
+class Replaced:
+    """A leaf whose `.grad` is another one after a call.
+
+    position  of the gradient among the outputs
+    owner     the tensor whose leaf it is; None for one among the arguments: then `find` has it
+    node      of the new gradient
+    """
+
+    position: int
+    owner: Any
+    find: Callable[[Call], Leaf]
+    node: Any
+
+
+class Gradients:
+    """Takes gradients over after a call, and finds memory for them before it."""
+
+    def __init__(self, replaced: Sequence[Replaced], executable: Executable):
+        self._owned = [(r.position, r.owner, r.node) for r in replaced if r.owner is not None]
+        self._others = [r for r in replaced if r.owner is None]
+        whose: dict[int, Replaced] = {}  # by the number of the array that a call makes
+        self._written: list[tuple[int, int, Any]] = []
+        for r in replaced:
+            last = None if r.owner is None else executable.written_last(r.position)
+            if last is not None:
+                whose[last[0]] = r
+                self._written.append((*last, r.owner))
+        self._arrays = executable.fresh
+        self._new = [n for n in range(len(self._arrays)) if n not in whose]
+        records = _records([whose.get(n) for n in range(len(self._arrays))])
+        self._old, self._are = gathering(records), keeping(records)
+        self._all = len(whose) == len(replaced)
+
+    def room(self) -> list[np.ndarray]:
+        """Arrays for what a call makes: old gradients, and new memory for the others.
+
+        The inputs of the call must be in hand by now: then an old gradient that is one of them, or
+        in whose memory one of them lies, is held by somebody.
+        """
+        found = self._old()
+        complete, arrays = found.pop(), self._arrays
+        for n in self._new if complete else range(len(arrays)):
+            if found[n] is None:
+                found[n] = _empty(*arrays[n])
+        return found
+
+    def forget(self, room: Sequence[np.ndarray], task: int) -> None:
+        """Give up the old gradients that a call has written over which ended behind this task."""
+        for n, first, owner in self._written:
+            gradient = owner._grad
+            if first <= task and gradient is not None and gradient._data is room[n]:
+                owner._grad = None
+
+    def take(self, call: Call, raws: list[np.ndarray]) -> None:
+        """Make these arrays the gradients, unless they are already."""
+        if self._all and self._are(raws):
+            return
+        kind = RESULT[0]
+        for position, owner, node in self._owned:
+            gradient = _new(kind)
+            gradient._data, gradient._node, gradient._share = raws[position], node, None
+            owner._grad = gradient
+        for r in self._others:
+            r.find(call).held = wrap(raws[r.position], r.node)
+
+
+def _records(whose: Sequence[Replaced | None]) -> Words:
+    """Where native code finds the gradients that these arrays can replace."""
+    at = fields_of_tensors()
+    numbers = [len(whose), id(RESULT[0]), at["_data"], at["_node"], at["_share"], id(None)]
+    for r in whose:
+        numbers += (0, 0, 0) if r is None else (id(r.owner) + at["_grad"], id(r.node), r.position)
+    records = words(len(numbers), whose)
+    records[:] = numbers
+    return records

@@ -1,0 +1,65 @@
+"""What a program is built on: what Python decided while it was written, and must decide again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.node import Leaf
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A decision of Python's that a program is built on."""
+
+    label: str
+    decide: Callable[[], Any]
+    value: Any
+
+    def holds(self) -> bool:
+        """Whether Python would decide alike now."""
+        return self.decide() == self.value
+
+    def broken(self) -> str:
+        """How Python decides otherwise now."""
+        return f"{self.label}: was {_shown(self.value)}, is {_shown(self.decide())}"
+
+    def __str__(self) -> str:
+        return f"{self.label}: {_shown(self.value)}"
+
+
+def _shown(value) -> str:
+    """A value in words: of a list of equal ones, one."""
+    if isinstance(value, list) and value and all([v == value[0] for v in value]):
+        return repr(value[0])
+    return repr(value)
+
+
+@dataclass(frozen=True)
+class Having:
+    """Whether a leaf has a gradient, and which hooks, as attributes."""
+
+    leaf: Callable[[], Leaf]
+
+    @property
+    def gradient(self) -> bool:
+        return self.leaf().held is not None
+
+    @property
+    def hooks(self) -> list:
+        return hooks_of(self.leaf())
+
+
+def hooks_of(node) -> list:
+    """The hooks on a leaf's gradient; of what is no leaf none."""
+    extra = node.extra if isinstance(node, Leaf) else None
+    return [] if extra is None else list(extra.hooks.values())
+
+
+class Fixed:
+    """Attributes that must stay what they are: one guard for all that have one description."""
+
+    def __init__(self):
+        self.where: list[tuple[Any, str]] = []
+
+    def __call__(self) -> list:
+        return [getattr(owner, name) for owner, name in self.where]

@@ -1,0 +1,194 @@
+"""Numbers that Python computes before each call of a compiled function: rates, counts, factors."""
+
+import operator
+import sys
+from collections.abc import Callable
+from functools import partial
+from numbers import Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ...arrays.make import asarray
+from ...arrays.numpy_calls import is_known
+from ...core.backends import PYTHON_SCALARS
+from ...core.exact import Exact
+
+_PACKAGE = str(Path(__file__).parents[2])
+
+
+class Host:
+    """A Python number of each call, to be computed with as a number.
+
+    Arithmetic on it is done by Python at each call, in double precision as always; beside a tensor
+    it is a scalar of the tensor's dtype. Where its value decides (a comparison, `range`, `math`),
+    the decision is taken now, and the program is good for calls that decide alike.
+    """
+
+    __slots__ = ("label", "read", "staging")
+
+    def __init__(self, staging: Any, label: str, read: Callable[[], Any]):
+        self.staging, self.label, self.read = staging, label, read
+
+    def decided(self, what: str, decide: Callable[[Any], Any]):
+        """What follows from the value now; another answer at a call makes another program."""
+        read = self.read
+        return self.staging.depends(f"{what} of {self.label}", lambda: decide(read()))
+
+    def __bool__(self) -> bool:
+        return self.decided("the truth", bool)
+
+    def __float__(self) -> float:
+        return float(self.__weft_value__())
+
+    def __int__(self) -> int:
+        return self.decided("the integer part", int)
+
+    def __index__(self) -> int:
+        return self.decided("the index", operator.index)
+
+    def __round__(self, digits: int | None = None):
+        self.decided(f"the value rounded to {digits}", lambda v: Exact(round(v, digits)))
+        return round(self.read(), digits)
+
+    def __trunc__(self) -> int:
+        return self.decided("the integer part", int)
+
+    def __hash__(self) -> int:
+        return hash(self.__weft_value__())
+
+    def __str__(self) -> str:
+        return str(self.__weft_value__())
+
+    def __format__(self, spec: str) -> str:
+        return format(self.__weft_value__(), spec)
+
+    def __repr__(self) -> str:
+        return repr(self.__weft_value__())
+
+    def __getattr__(self, name: str):
+        """What else floats have: `is_integer`, `hex`, `real`."""
+        if name.startswith("__") or not hasattr(float, name):
+            raise AttributeError(f"'float' object has no attribute {name!r}")
+        return getattr(self.__weft_value__(), name)
+
+    @property
+    def __class__(self) -> type:  # type: ignore[override]
+        """What `isinstance` sees: the number's own class, unless it is this package that asks."""
+        asking = sys._getframe(1).f_code.co_filename
+        return Host if asking.startswith(_PACKAGE) else self.decided("the type", type)
+
+    def __weft_value__(self):
+        """The number now, for what is made for one value; another one makes another program."""
+        self.decided("the value", Exact)
+        return self.read()
+
+    def __weft_number__(self, dtype):
+        """The number as a tensor."""
+        return self.staging.number(self, dtype)
+
+    def __array_ufunc__(self, ufunc, method: str, *inputs, **options):
+        """A function of NumPy's: of numbers alone a scalar, since it has a dtype; else a tensor."""
+        if any([isinstance(x, np.ndarray) for x in inputs]):
+            return self._beside_arrays(ufunc, method, inputs, options)
+        if method != "__call__" or options or not all(map(_is_number, inputs)):
+            return NotImplemented
+        reads = [x.read if type(x) is Host else partial(_same, x) for x in inputs]
+        label = f"{ufunc.__name__}({', '.join(map(_named, inputs))})"
+        made = Host(self.staging, label, lambda: ufunc(*[read() for read in reads]))
+        dtype = np.asarray(made.read()).dtype
+        if dtype.kind != "f":
+            return made.__weft_value__()
+        return self.staging.number(made, dtype)
+
+    def _beside_arrays(self, ufunc, method: str, inputs: tuple, options: dict):
+        arrays = [x for x in inputs if isinstance(x, np.ndarray)]
+        if method != "__call__" or options or any([x.dtype == object for x in arrays]):
+            raise errors.StagingError(
+                f"compile: np.{ufunc.__name__} would write {self.label}, which differs from call "
+                "to call, into an array of NumPy's; use tensors, or float(number), for which "
+                "the program is made anew for each value"
+            )
+        if not is_known(ufunc):  # NumPy computes it, for the value now
+            return ufunc(*[x.__weft_value__() if type(x) is Host else x for x in inputs])
+        value = self.read()
+        wide = [asarray(x.astype(np.result_type(x, value), copy=False)) for x in arrays]
+        given = iter(wide)
+        return ufunc(*[next(given) if isinstance(x, np.ndarray) else x for x in inputs])
+
+
+Real.register(Host)
+
+
+def _is_number(x) -> bool:
+    return type(x) is Host or type(x) in PYTHON_SCALARS or isinstance(x, np.generic)
+
+
+def _same(x):
+    return x
+
+
+def _named(x) -> str:
+    return x.label if type(x) is Host else repr(x)
+
+
+def _combine(name: str, sign: str, reflected: bool) -> Callable:
+    function = getattr(operator, name)
+
+    def combined(self: Host, other):
+        if type(other) is Host:
+            mine, its = self.read, other.read
+            label = f"({self.label} {sign} {other.label})"
+            return Host(self.staging, label, lambda: function(mine(), its()))
+        if type(other) not in PYTHON_SCALARS:
+            return NotImplemented
+        mine = self.read
+        if reflected:
+            label = f"({other!r} {sign} {self.label})"
+            return Host(self.staging, label, lambda: function(other, mine()))
+        label = f"({self.label} {sign} {other!r})"
+        return Host(self.staging, label, lambda: function(mine(), other))
+
+    return combined
+
+
+def _compare(name: str, sign: str) -> Callable:
+    function = getattr(operator, name)
+
+    def compared(self: Host, other):
+        if type(other) is Host:
+            its = other.read
+            return self.decided(f"({sign} {other.label})", lambda v: function(v, its()))
+        if type(other) not in PYTHON_SCALARS:
+            return NotImplemented
+        return self.decided(f"({sign} {other!r})", lambda v: function(v, other))
+
+    return compared
+
+
+def _alone(function: Callable, sign: str) -> Callable:
+    def applied(self: Host) -> Host:
+        mine = self.read
+        return Host(self.staging, f"{sign}{self.label}", lambda: function(mine()))
+
+    return applied
+
+
+for _name, _sign in {
+    "add": "+",
+    "sub": "-",
+    "mul": "*",
+    "truediv": "/",
+    "floordiv": "//",
+    "mod": "%",
+    "pow": "**",
+}.items():
+    setattr(Host, f"__{_name}__", _combine(_name, _sign, False))
+    setattr(Host, f"__r{_name}__", _combine(_name, _sign, True))
+for _name, _sign in {"lt": "<", "le": "≤", "gt": ">", "ge": "≥", "eq": "=", "ne": "≠"}.items():
+    setattr(Host, f"__{_name}__", _compare(_name, _sign))
+Host.__neg__ = _alone(operator.neg, "-")  # type: ignore[attr-defined]
+Host.__pos__ = _alone(operator.pos, "+")  # type: ignore[attr-defined]
+Host.__abs__ = _alone(operator.abs, "abs ")  # type: ignore[attr-defined]

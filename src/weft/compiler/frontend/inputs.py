@@ -1,0 +1,192 @@
+"""Where the inputs of a program come from at each call, and what it changes goes."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...arrays.inplace import own_memory
+from ...core.backends import BACKENDS
+from ...core.counter import POSITIONS, Draw, Generator
+from ...core.node import Leaf
+from ...core.origin import here
+from ...graph.staged import Staged
+from .host_scalars import Host
+
+
+@dataclass(slots=True)
+class Call:
+    """One call of a program: the tensors among its arguments, each once, and its numbers.
+
+    arrays   positions of those that came as another library's arrays
+    objects  what else is among the arguments, and a program is made for
+    containers  the lists, dicts, tuples and deques among them
+    """
+
+    tensors: list
+    numbers: list
+    arrays: Sequence[int] = ()
+    objects: Sequence[Any] = ()
+    containers: Sequence[Any] = ()
+
+
+class Now:
+    """The call that is under way."""
+
+    def __init__(self, call: Call):
+        self.call = call
+
+    def number(self, position: int) -> float:
+        """A number among the arguments."""
+        return self.call.numbers[position]
+
+    def leaf(self, position: int) -> Leaf:
+        """The leaf of a tensor among the arguments."""
+        return self.call.tensors[position]._node
+
+
+class Place(ABC):
+    """Where an input of a program comes from at each call, and a changed value goes."""
+
+    kind: str
+    label: str
+    staged: Staged  # its value, as far as the program is written
+
+    def __init__(self, staged: Staged):
+        self.staged = self.entered = staged
+        self.node: Any = None
+        self.rebinds = False  # whether it is given new memory, as y[i] = v does
+        self.donated = False  # whether the program writes into its memory
+
+    @property
+    def changed(self) -> bool:
+        return self.staged is not self.entered
+
+    @property
+    def short(self) -> str:
+        """What it is called in pictures."""
+        return self.label
+
+    @abstractmethod
+    def read(self, call: Call) -> np.ndarray:
+        """The raw value now."""
+
+
+class Changeable(Place):
+    """A place whose value a program may change."""
+
+    @abstractmethod
+    def write(self, call: Call, raw: np.ndarray) -> None:
+        """Take over what the program made of it."""
+
+
+def _overwrite(tensor, raw: np.ndarray, rebinds: bool) -> None:
+    if rebinds:
+        tensor._data = raw
+    elif tensor._data is not raw:
+        BACKENDS[np.ndarray].overwrite(own_memory(tensor), raw)
+
+
+class Argument(Changeable):
+    """A tensor among the arguments."""
+
+    kind = "arguments"
+
+    def __init__(self, staged: Staged, position: int):
+        super().__init__(staged)
+        self.position, self.label = position, f"argument {position}"
+
+    def read(self, call):
+        return call.tensors[self.position]._data
+
+    def write(self, call, raw):
+        _overwrite(call.tensors[self.position], raw, self.rebinds)
+
+
+class Captured(Changeable):
+    """A tensor that the function found by itself."""
+
+    kind = "captured tensors"
+
+    def __init__(self, staged: Staged, tensor):
+        super().__init__(staged)
+        self.tensor, self.node, self.entered_node = tensor, tensor._node, tensor._node
+        a = staged.aval
+        self.line = here()
+        self.label = f"the tensor of {a.dtype}{list(a.shape)} that is first used at {self.line}"
+
+    @property
+    def short(self) -> str:
+        return f"tensor of {self.line}"
+
+    def read(self, call):
+        return self.tensor._data
+
+    def write(self, call, raw):
+        _overwrite(self.tensor, raw, self.rebinds)
+
+
+class Gradient(Place):
+    """The `.grad` of a leaf: of a captured tensor, or of an argument."""
+
+    kind = "gradients"
+    label = "a .grad"
+
+    def __init__(self, staged: Staged, leaf: Callable[[Call], Leaf], node):
+        super().__init__(staged)
+        self.leaf, self.node = leaf, node
+
+    def read(self, call):
+        return self.leaf(call).held._data
+
+
+class Slot(Changeable):
+    """An array that somebody else keeps: an optimizer's moment."""
+
+    kind = "arrays of state"
+
+    def __init__(self, staged: Staged, label: str, get: Callable[[], np.ndarray], keeper=None):
+        super().__init__(staged)
+        self.label, self.get, self.keeper = label, get, keeper
+
+    def read(self, call):
+        return self.get()
+
+    def write(self, call, raw):
+        memory = self.get()
+        if memory is not raw:
+            BACKENDS[np.ndarray].overwrite(memory, raw)
+
+
+class Number(Place):
+    """A Python number of each call."""
+
+    kind = "numbers"
+
+    def __init__(self, staged: Staged, host: Host):
+        super().__init__(staged)
+        self.compute, self.dtype, self.label = host.read, staged.aval.dtype, host.label
+
+    def read(self, call):
+        return np.asarray(self.compute(), self.dtype)
+
+
+class Words(Place):
+    """The key and the first counter of a draw of random numbers."""
+
+    kind = "draws of random numbers"
+
+    def __init__(self, staged: Staged, generator: Generator, words: int):
+        super().__init__(staged)
+        self.generator, self.words, self.label = generator, words, "random words"
+
+    def read(self, call):
+        return state_of(self.generator.reserve(self.words))
+
+
+def state_of(draw: Draw) -> np.ndarray:
+    """A draw as rows take it: key, position and nonce."""
+    nonce, position = divmod(draw.counter, POSITIONS)
+    return np.array([draw.key, position, nonce], np.uint64)

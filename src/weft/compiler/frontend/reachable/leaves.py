@@ -1,0 +1,172 @@
+"""Values without parts, as a walk compares them: numbers, strings, tensors, arrays."""
+
+import array
+import ctypes
+import datetime
+import decimal
+import fractions
+import pathlib
+import re
+import uuid
+from enum import Enum
+from types import CodeType, ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .... import errors
+from ....arrays.foreign import is_torch
+from ....core.exact import exact
+from ....core.node import Leaf
+from ....core.value import TENSORS, aval_of
+
+LARGEST = 2**20  # bytes of an array whose contents are compared at each call
+
+# What never changes inside, and is the same if it is equal and of the same type.
+_EQUAL = frozenset(
+    (
+        *(int, str, bytes, bool, type(None), type(...), type(NotImplemented), range, slice),
+        *(CodeType, decimal.Decimal, fractions.Fraction, re.Pattern, uuid.UUID),
+        *(datetime.datetime, datetime.date, datetime.time, datetime.timedelta, datetime.timezone),
+        *(pathlib.PosixPath, pathlib.WindowsPath, pathlib.PurePosixPath, pathlib.PureWindowsPath),
+    )
+)
+_FLOATS = (float, complex)  # 0.0 equals -0.0 and is another number, NaN is itself
+_BUFFERS = (
+    *(bytearray, memoryview, array.array),
+    *(ctypes._SimpleCData, ctypes.Structure, ctypes.Union, ctypes.Array),
+)
+
+
+class Facts(NamedTuple):
+    """What a program depends on in a tensor that it does not read."""
+
+    kind: type
+    shape: tuple
+    dtype: Any
+    device: Any
+    tracking: str
+
+
+class Seen(NamedTuple):
+    """A tensor that a program does not read, and which of them it is."""
+
+    facts: Facts
+    which: int
+
+
+class Found:
+    """A tensor that a program reads at each call: it must be this one."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __eq__(self, other) -> bool:
+        return other.__class__ is Found and other.tensor is self.tensor
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        a = aval_of(self.tensor)
+        return f"a tensor of {a.dtype}{list(a.shape)}"
+
+
+class Content(NamedTuple):
+    """The contents of an array."""
+
+    kind: type
+    shape: tuple
+    dtype: str
+    data: bytes
+
+    def __repr__(self) -> str:
+        return f"an array of {self.dtype}{list(self.shape)}"
+
+
+def facts_of(tensor) -> Facts:
+    """What a program can depend on without reading a tensor."""
+    a, node = aval_of(tensor), tensor._node
+    tracking = "" if node is None else node.__class__.__name__
+    if isinstance(node, Leaf):
+        tracking += " asked for" * node.requested
+    return Facts(tensor.__class__, a.shape, a.dtype, a.device, tracking)
+
+
+def content_of(x) -> Content:
+    """The contents of an array of numbers, of NumPy's or another library's."""
+    if isinstance(x, _BUFFERS):
+        view = memoryview(x)
+        return Content(type(x), tuple(view.shape or ()), view.format, view.tobytes())
+    a = x.detach().cpu().numpy() if is_torch(x) else x
+    return Content(type(x), a.shape, str(a.dtype), a.tobytes())
+
+
+def is_array(x) -> bool:
+    """Whether it is compared by its contents."""
+    if isinstance(x, np.ndarray):
+        return not x.dtype.hasobject
+    return isinstance(x, _BUFFERS) or is_torch(x)
+
+
+def _bytes(x) -> int:
+    return memoryview(x).nbytes if isinstance(x, _BUFFERS) else x.nbytes
+
+
+def is_large(x) -> bool:
+    """Whether an array is too large to be compared at each call."""
+    return _bytes(x) > LARGEST
+
+
+def refuse_large(x, label: str) -> None:
+    """Refuse such an array."""
+    if is_large(x):
+        raise errors.StagingError(
+            f"compile: {label} is a {type(x).__name__} of {_bytes(x):,} bytes, which would have to "
+            f"be compared at each call (up to {LARGEST:,} are); pass it as an argument, or make it "
+            "a tensor (wf.asarray), which is read at each call"
+        )
+
+
+def is_plain(x) -> bool:
+    """Whether x has no parts that could change, nor contents."""
+    kind = type(x)
+    return kind in _EQUAL or kind in _FLOATS or isinstance(x, np.generic | np.dtype | Enum)
+
+
+def alike(a, b) -> bool:
+    """Whether two leaves are the same to a program."""
+    if a is b:
+        return True
+    kind = type(a)
+    if kind is not type(b):
+        return isinstance(a, Enum) and isinstance(b, Enum) and _same_member(a, b)
+    if kind in _FLOATS:
+        return exact(a) == exact(b)
+    if isinstance(a, np.generic):
+        return a.dtype == b.dtype and a.tobytes() == b.tobytes()
+    if isinstance(a, slice):
+        return all(map(alike, *[(s.start, s.stop, s.step) for s in (a, b)]))
+    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (Seen, Found, Content):
+        return a == b
+    return False
+
+
+def _same_member(a: Enum, b: Enum) -> bool:
+    """Whether two members are one, but for a class that was defined again."""
+    places = [(type(x).__module__, type(x).__qualname__, x.name) for x in (a, b)]
+    return places[0] == places[1] and alike(a.value, b.value)
+
+
+def shown(x) -> str:
+    """A leaf in words."""
+    if x.__class__ is Seen:
+        a, _ = x
+        return f"a tensor of {a.dtype}{list(a.shape)}" + f" ({a.tracking})" * bool(a.tracking)
+    if isinstance(x, ModuleType | type) or callable(x):
+        return getattr(x, "__qualname__", None) or repr(x)
+    return repr(x)
+
+
+def is_tensor(x) -> bool:
+    """Whether x is a tensor of ours, at any level."""
+    return x.__class__ in TENSORS

@@ -1,0 +1,230 @@
+"""Everything that the functions that ran can reach by the names in their code, in a fixed order.
+
+A walk begins at the traced function, at the objects among its arguments and at the globals of the
+functions that ran, and goes on through containers, closures, attributes, classes and modules. Of an
+object's attributes those count whose names occur in the code that ran. It runs none of the user's
+code. What it meets becomes entries: two walks with equal entries have met the same values in the
+same places, shared in the same way. On the way it collects links, which say by one comparison each
+that a place still holds the object that it held.
+"""
+
+import gc
+from collections import deque
+from collections.abc import Iterable
+from functools import partial
+from types import (
+    CodeType,
+    FunctionType,
+)
+from typing import Any
+
+import numpy as np
+
+from .... import errors
+from ..records import MISSING
+from .bytecode import named
+from .frames import Ran
+from .leaves import (
+    Content,
+    Found,
+    Seen,
+    content_of,
+    facts_of,
+    is_array,
+    is_large,
+    is_plain,
+    is_tensor,
+    refuse_large,
+    shown,
+)
+from .links import Given, Links, Name
+from .names import Names, has_attributes, is_closed, is_silent
+from .opaque import is_cached, names_in
+from .parts import FIELDS, Entry, Item, Object, Parts, Variable, dict_of
+
+MOST = 200_000  # entries
+
+
+class Walk(Parts):
+    """One walk: its entries, and the links between what it met.
+
+    ran    what ran while the function was traced
+    found  the tensors that the program reads, by identity
+    roots  where it begins, by name
+    lenient  whether it passes over what cannot be compared, else it refuses that
+    """
+
+    def __init__(
+        self, ran: Ran, found: set[int], roots: Iterable[tuple[str, Any]], lenient: bool = False
+    ):
+        self._ran, self._found, self._lenient = ran, found, lenient
+        roots, known = [*roots], -1
+        while len(ran.library) > known:  # names are found on the way, by which more is reached
+            known = len(ran.library)
+            self._go(roots)
+
+    def _go(self, roots: list[tuple[str, Any]]) -> None:
+        self.entries: list[Entry] = []
+        self.links, self._names = Links(), Names(self._ran)
+        self._objects: list[Any] = [None]  # by number, alive as long as the walk; 0 is the outside
+        self._numbers: dict[int, int] = {}
+        self._tensors: dict[int, int] = {}  # those that the program does not read
+        self._first: list[Entry | None] = [None]  # where each object was met first
+        self._todo: deque[int] = deque()
+        for label, root in roots:
+            self._meet(0, Variable(label), root)
+        for code, variables in self._ran.user:
+            self._variables(named(code), variables)
+        self._finish()
+        self._meet_lost_functions()
+        self._finish()
+
+    def _finish(self) -> None:
+        while self._todo:
+            number = self._todo.popleft()
+            self._expand(number, self._objects[number])
+            if len(self.entries) > MOST and self._lenient:
+                return
+            if len(self.entries) > MOST:
+                raise errors.StagingError(
+                    f"compile: the function can reach more than {MOST:,} Python values (through "
+                    f"{self.label(self.entries[-1])}), which would have to be compared at each "
+                    "call; pass what it needs of them as arguments, or keep it in a tensor"
+                )
+
+    def _meet_lost_functions(self) -> None:
+        """Functions that ran and lie where a walk does not come: Python's collector knows them."""
+        inside = {id(c) for code in self._ran.codes.values() for c in code.co_consts}
+        known = {id(x.__code__) for x in self._objects if isinstance(x, FunctionType)}
+        known |= inside
+        lost = [c for c, _ in self._ran.user if c.co_freevars and id(c) not in known]
+        for f in gc.get_referrers(*lost) if lost else ():
+            if isinstance(f, FunctionType):
+                self._meet(0, Variable(f.__qualname__), f)
+
+    # Meeting values
+
+    def _meet(self, whose: int, key, x) -> None:
+        """A place holds x."""
+        entry = Entry(whose, key, None)
+        self.entries.append(entry._replace(value=self._token(entry, x)))
+
+    def _token(self, entry: Entry, x):
+        """How x is compared."""
+        if x is MISSING or (is_plain(x) and not self._names.beside(x)):
+            self._names.meet(x)
+            return x
+        if is_tensor(x):
+            return self._tensor(x)
+        if is_array(x) and not (isinstance(x, np.ndarray) and has_attributes(x)):
+            return self._array(entry, x)
+        reads = names_in(x)
+        if reads:
+            self._ran.library.update(reads)
+            return repr(x)
+        if is_closed(x):
+            self._settings(entry, x)
+            return x
+        if id(x) not in self._numbers:
+            self._numbers[id(x)] = len(self._objects)
+            self._todo.append(len(self._objects))
+            self._objects.append(x)
+            self._first.append(entry)
+        same = self._names.identities or getattr(type(x), "_walked", None) == () or is_cached(x)
+        return Object(self._numbers[id(x)], type(x).__qualname__, id(x) if same else 0)
+
+    def _settings(self, entry: Entry, x) -> None:
+        """Plain attributes that are named, of an object that is passed over: a logger's level."""
+        held = (dict_of(x) or {}) if is_silent(x) else {}
+        for name in sorted(self._names.named(held)):
+            if is_plain(held[name]):
+                self.links.names.append(Name(held, name, held[name], entry.owner))
+                self._meet(entry.owner, Item(f"{entry.key}.{name}"), held[name])
+
+    def _array(self, entry: Entry, x):
+        if not self._lenient or not is_large(x):
+            refuse_large(x, self.label(entry))
+            content = content_of(x)
+            self.links.others.append(Given(partial(content_of, x), content, entry.owner, entry.key))
+            return content
+        return x
+
+    def _tensor(self, x):
+        if id(x) in self._found:
+            return Found(x)
+        facts = facts_of(x)
+        self.links.tensors.append([x, x._data, x._node, facts])
+        which = self._tensors.setdefault(id(x), len(self._tensors))
+        return Seen(facts, id(x) if self._names.identities else which)
+
+    def _opaque(self, number: int, x) -> None:
+        first = self._first[number]
+        if self._lenient or first is None:
+            return
+        raise errors.StagingError(
+            f"compile: the function finds a {type(x).__module__}.{type(x).__qualname__} "
+            f"({self.label(first)}), and whether that has changed cannot be seen before a call. "
+            "Take out of it what the function needs, and pass that as an argument"
+        )
+
+    def object(self, number: int) -> Any:
+        """What was met as the object of that number."""
+        return self._objects[number]
+
+    def place(self, number: int) -> Entry:
+        """Where an object was met first."""
+        return self._first[number] or Entry(0, Variable("it"), None)
+
+    # In words
+
+    def label(self, entry: Entry) -> str:
+        """The place in Python's words: `model.layers[0].p`."""
+        if type(entry.key) is Variable:
+            return str(entry.key)
+        first = self._first[entry.owner]
+        above = "" if first is None else self.label(first)
+        if type(entry.key) is Item:
+            store, dot, name = above.rpartition(".")
+            if name in _STORES:
+                return f"{store}{dot}{entry.key.key}"
+            return f"{above}[{entry.key.key!r}]"
+        return f"{above}.{entry.key}" if above else str(entry.key)
+
+    def lines(self) -> list[str]:
+        """The places that hold leaves: `model.layers[0].p = 0.1`."""
+        leaves = [e for e in self.entries if type(e.value) is not Object and e.value is not MISSING]
+        leaves = [e for e in leaves if e.key not in FIELDS or e.value is not None]
+        told = [f"{self.label(e)} = {shown(e.value)}" for e in leaves if not _is_given(e.value)]
+        return list(dict.fromkeys(told))
+
+    def difference(self, now: "Walk") -> str | None:
+        """What another walk has met in another way; None if it has not."""
+        for was, new in zip(self.entries, now.entries, strict=False):
+            if not was.equals(new):
+                return self._told(was, new)
+        if len(self.entries) != len(now.entries):
+            longer = max(self, now, key=lambda walk: len(walk.entries))
+            at = min(len(self.entries), len(now.entries))
+            return f"whether there is {longer.label(longer.entries[at])}"
+        return None
+
+    def _told(self, was: Entry, now: Entry) -> str:
+        label = self.label(was)
+        place = f"the variable {label!r}" if type(was.key) is Variable else label
+        if was.owner != now.owner or was.key != now.key:
+            return f"what {label} is"
+        if type(was.value) is Found:
+            return f"{place}: another tensor"
+        return f"{place}: was {_spelled(was.value)}, is {_spelled(now.value)}"
+
+
+_STORES = ("_modules", "_parameters", "_buffers")  # whose keys are attributes of a module
+
+
+def _is_given(value) -> bool:
+    """Whether a value goes without saying: code, classes, modules and libraries' objects."""
+    return not (is_plain(value) or type(value) in (Content, Seen)) or type(value) is CodeType
+
+
+def _spelled(value) -> str:
+    return f"a {value.kind}" if type(value) is Object else shown(value)

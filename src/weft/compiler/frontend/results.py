@@ -1,0 +1,243 @@
+"""Taking apart what a compiled function returns, and putting it together again at each call."""
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Container, Iterator
+from dataclasses import dataclass, field, fields, is_dataclass
+from functools import partial
+from types import CellType, FunctionType, MethodType, ModuleType
+from typing import Any
+
+import optree
+
+from ... import errors
+from ...core.value import TENSORS
+from .containers import CONSTANTS, CONTAINERS, is_whole
+from .fresh import Made
+from .host_scalars import Host
+
+Build = Callable[[list], Any]
+
+
+class Opened:
+    """A tree in which there are containers that optree takes for leaves, but we do not.
+
+    leaves  of all of it
+    """
+
+    def __init__(self, structure, tops: list, holding: set[int], ends: Callable[[Any], bool]):
+        self.structure, self.holding, self._ends = structure, holding, ends
+        self.leaves: list = []
+        self._known: dict[int, Place] = {}
+        self._tops = [self._place(x) for x in tops]
+
+    def _place(self, x) -> "Place":
+        if id(x) in self._known:
+            return self._known[id(x)]
+        found = _parts(x) if id(x) in self.holding else None
+        if found is None:
+            self.leaves.append(x)
+            return Place(len(self.leaves) - 1)
+        parts: Any = found[0]
+        build = found[1]
+        tops, structure = optree.tree_flatten(parts, is_leaf=self._ends)
+        made = Place(0, build, structure, [self._place(part) for part in tops])
+        self._known[id(x)] = made
+        return made
+
+    def unflatten(self, leaves: list) -> Any:
+        """The tree with other leaves."""
+        built: dict[int, Any] = {}  # what is in it twice is one object
+        return self.structure.unflatten([top.made(leaves, built) for top in self._tops])
+
+
+@dataclass(frozen=True)
+class Place:
+    """A leaf, by its position; or what is built of a tree below."""
+
+    position: int
+    build: Build | None = None
+    structure: Any = None
+    below: list["Place"] = field(default_factory=list)
+
+    def made(self, leaves: list, built: dict[int, Any]) -> Any:
+        """What stands here, of these leaves."""
+        if self.build is None:
+            return leaves[self.position]
+        if id(self) not in built:
+            parts = [p.made(leaves, built) for p in self.below]
+            built[id(self)] = self.build(self.structure.unflatten(parts))
+        return built[id(self)]
+
+
+def flatten(
+    name: str, out, own: Callable[[Any], bool], made: Made, given: Container[int]
+) -> tuple[list, Any]:
+    """The leaves of what a function returns, and what has `unflatten` for others like them.
+
+    own    whether a tensor is made at each call; an object without such tensors is a leaf
+    made   the objects that the function has made for its result
+    given  by identity, the containers that stand for the caller's
+    """
+
+    search = _Search(name, own, given)
+
+    def ends(x) -> bool:
+        """Whether the tree ends here: what was there before stays the very object."""
+        if is_whole(x) or id(x) in given or id(x) in made.shared:
+            return True
+        if id(x) in made.fresh or not isinstance(x, CONTAINERS):
+            return False
+        return not search.finds(x)
+
+    leaves, structure = optree.tree_flatten(out, is_leaf=ends)
+    for x in leaves:
+        search.finds(x)
+    if not any([id(x) in search.holding for x in leaves]):
+        return leaves, structure
+    tree = Opened(structure, leaves, search.holding, ends)
+    return tree.leaves, tree
+
+
+# What optree takes apart, as far as it matters here.
+_OPEN = frozenset((dict, list, tuple, OrderedDict, defaultdict, deque))
+PLAIN = CONSTANTS | {Host}
+
+
+class _Search:
+    """Looks for values of the program in objects; what must be opened for them is `holding`."""
+
+    def __init__(self, name: str, own: Callable[[Any], bool], given: Container[int]):
+        self._name, self._own, self._given = name, own, given
+        self.holding: set[int] = set()
+
+    def finds(self, x, above: tuple[int, ...] = ()) -> bool:
+        """Whether values of the program are in an object."""
+        if x.__class__ in TENSORS:
+            return self._own(x)
+        if type(x) is Host:
+            return True
+        if x.__class__ in PLAIN or isinstance(x, type | ModuleType) or hasattr(type(x), "parts"):
+            return False
+        if id(x) in above:
+            return False  # found already
+        inside, above = list(_held(x)), (*above, id(x))
+        if not any([self.finds(v, above) for v in inside]):
+            return False
+        if id(x) not in self._given:
+            self._open(x, any([v is x for v in inside]))
+        return True
+
+    def _open(self, x, itself: bool) -> None:
+        if type(x) not in _OPEN and (itself or _parts(x) is None):
+            raise errors.StagingError(
+                f"compile: {self._name} returns a {type(x).__name__} that holds values of the "
+                "program, and nobody knows how to make such an object anew at each call; return "
+                "the tensors in a tuple, a list, a dict or a dataclass, and make the object outside"
+            )
+        self.holding.add(id(x))
+
+
+def _held(x) -> Iterator[Any]:
+    """What an object holds, as far as Python tells."""
+    if isinstance(x, dict):
+        yield from x.values()
+    elif isinstance(x, list | tuple | set | frozenset | deque):
+        yield from x
+    if isinstance(x, partial):
+        yield from (x.func, *x.args, *x.keywords.values())
+    elif isinstance(x, MethodType):
+        yield from (x.__self__, x.__func__)
+    elif isinstance(x, FunctionType):
+        yield from [c.cell_contents for c in x.__closure__ or () if c != _EMPTY]
+        yield from x.__defaults__ or ()
+    else:
+        yield from _attributes(x).values()
+
+
+_EMPTY = CellType()
+
+
+def _attributes(x) -> dict[str, Any]:
+    """The attributes that an object itself has, in slots too."""
+    named = [s for c in type(x).__mro__ for s in _slots(c)]
+    named += [f.name for f in fields(x)] if is_dataclass(x) else []
+    return {s: getattr(x, s) for s in named if hasattr(x, s)} | getattr(x, "__dict__", {})
+
+
+def _slots(cls: type) -> list[str]:
+    named = cls.__dict__.get("__slots__", ())
+    named = (named,) if isinstance(named, str) else named
+    private = f"_{cls.__name__.lstrip('_')}"
+    return [
+        private + s if s.startswith("__") and not s.endswith("__") else s
+        for s in named
+        if s not in ("__dict__", "__weakref__")
+    ]
+
+
+def _parts(x) -> tuple[list, Build] | None:
+    """What an object consists of, and how one like it is made; None if that is not known.
+
+    The attributes of an object of a class that is made in one of these ways go with it.
+    """
+    cls = type(x)
+    if isinstance(x, type) or is_whole(x):
+        return None
+    if cls is deque:
+        return list(x), partial(deque, maxlen=x.maxlen)
+    if cls in (set, frozenset):
+        return list(x), cls
+    make, items = _container(x)
+    if make is None:
+        return None
+    attributes = _attributes(x)
+    build = partial(_attributed, cls, list(attributes), make)
+    return [items, *attributes.values()], build
+
+
+# Classes with other ways to be copied are not second-guessed.
+_COPIED = (object.__reduce__, OrderedDict.__reduce__, defaultdict.__reduce__, Counter.__reduce__)
+
+
+def _container(x) -> tuple[Callable | None, list]:
+    """How an object like x is made of items, and x's own; (None, []) if that is not known."""
+    cls = type(x)
+    if cls.__reduce_ex__ is not object.__reduce_ex__ or cls.__reduce__ not in _COPIED:
+        return None, []
+    if isinstance(x, dict):
+        make = partial(_filled_dict, list(x), getattr(x, "default_factory", None))
+        return make, list(x.values())
+    if isinstance(x, list):
+        return _filled_list, list(x)
+    if isinstance(x, tuple):
+        return tuple.__new__, list(x)
+    return (_bare if is_dataclass(x) else None), []
+
+
+def _bare(cls: type, items) -> Any:
+    return object.__new__(cls)
+
+
+def _filled_list(cls: type, items: list) -> Any:
+    made = list.__new__(cls)
+    list.extend(made, items)
+    return made
+
+
+def _filled_dict(keys: list, factory, cls: type, items: list) -> Any:
+    base = next(c for c in cls.__mro__ if c in (OrderedDict, defaultdict, dict))
+    made = base.__new__(cls)
+    for key, value in zip(keys, items, strict=True):
+        base.__setitem__(made, key, value)
+    if factory is not None:
+        made.default_factory = factory
+    return made
+
+
+def _attributed(cls: type, names: list[str], make: Callable, parts: list) -> Any:
+    """An object whose constructor is not called: it is what it was when the function made it."""
+    items, *values = parts
+    made = make(cls, items)
+    for name, value in zip(names, values, strict=True):
+        object.__setattr__(made, name, value)
+    return made

@@ -1,0 +1,68 @@
+"""Gradients without their graphs among the arguments: whom their marks concern at each call."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.node import Leaf, Node, Severed
+from ...core.recording import sever
+from .inputs import Call
+
+
+@dataclass(frozen=True)
+class Asked:
+    """Asks the gradient that is an argument of each call what it depends on."""
+
+    capture: Any
+    position: int
+
+    def __call__(self, goal: Leaf | Node) -> bool:
+        """Whether it depends on a leaf of the program; calls must find it to say the same."""
+        find, position, now = self.capture.found_at(goal), self.position, self.capture.now
+
+        def depends() -> bool:
+            mark = now.call.tensors[position]._node
+            return mark.__class__ is Severed and mark.concerns(find(now.call))
+
+        return self.capture.depends(
+            f"whether argument {position}, a gradient, depends on leaf {-goal.id}", depends
+        )
+
+
+def mark_argument(capture, position: int, mark: Severed) -> Severed:
+    """The mark of an argument while the function is written down."""
+    return Severed(mark.origin, (), mark.remedy, (Asked(capture, position),))
+
+
+def at_call(mark: Severed, call: Call) -> Severed | None:
+    """A mark of the program with the marks that the call's arguments have."""
+    given = [call.tensors[ask.position]._node for ask in mark.asks]
+    given = [m for m in given if m.__class__ is Severed]
+    if mark.of == () and given:
+        found, *given = given
+    else:
+        found = Severed(mark.origin, mark.of, mark.remedy)
+    for other in given:
+        found = found.joined(other)
+    return found
+
+
+def marks_behind(results: list) -> Severed | None:
+    """What severed gradients the recorded results of a program were computed from."""
+    found, seen, waiting = None, set(), [x._node for x in results]
+    while waiting:
+        node = waiting.pop()
+        if node.__class__ is not Node or node in seen:
+            continue
+        seen.add(node)
+        mark = None if node.extra is None else node.extra.severed
+        if mark is not None:
+            found = mark if found is None else found.joined(mark)
+        waiting += [p for p in node.parents or () if p is not None]
+    return found
+
+
+def sever_at_call(node: Node, mark: Severed, call: Call) -> None:
+    """Note on the node of a call what its results were computed from."""
+    found = at_call(mark, call)
+    if found is not None:
+        sever(node, found)

@@ -1,0 +1,346 @@
+"""Writing a function down: from a call of it to a program."""
+
+from collections.abc import Callable
+from functools import partial
+from inspect import iscoroutine, isgenerator
+from typing import Any
+from weakref import ref
+
+import numpy as np
+
+from ... import errors
+from ...core.box import Level
+from ...core.node import Leaf, Node, Severed
+from ...core.op import TABLE
+from ...core.recording import kept, record
+from ...core.settings import changed
+from ...core.value import GROUND, TENSORS, aval_of, wrap
+from ...graph.staged import Staged, leaked, refreshed
+from .arguments import NUMBER, SAME, SEVERED, TENSOR, Taken
+from .capture import Capture, Draws, gradient_node
+from .containers import Copies
+from .derivative import derived
+from .effects import report_copies
+from .fresh import Made, Original
+from .gradient_buffers import Replaced
+from .host_scalars import Host
+from .inputs import Argument, Call, Captured, Changeable, Now, Slot
+from .reachable.frames import watched_frames
+from .reachable.watch import Watch
+from .results import PLAIN, flatten
+from .severed import at_call, mark_argument
+from .variant import (
+    Program,
+    Returned,
+    rebuilder,
+    returned_argument,
+    returned_container,
+    returned_copy,
+    returned_number,
+    returned_object,
+    returned_tensor,
+)
+
+
+def trace(name: str, f: Callable, taken: Taken) -> Program:
+    """The program of f for calls like this one. Nothing outside is changed.
+
+    Where functions that are not written in Python refuse what stands for a number of each call, the
+    program is made for the values of the numbers.
+    """
+    try:
+        return _traced(name, f, taken, exact=False)
+    except TypeError as e:
+        if not taken.call.numbers or isinstance(e, errors.WeftError):
+            raise
+    return _traced(name, f, taken, exact=True)
+
+
+def _traced(name: str, f: Callable, taken: Taken, exact: bool) -> Program:
+    """The program of f.
+
+    exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
+           what stands for a number of each call
+    """
+    capture = Capture(name, taken.call)
+    level = Level(Staged, capture.tag, trace=capture)
+    draws = Draws(capture)
+    try:
+        with changed(staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None):
+            leaves, arguments = _entered(capture, taken, exact)
+            copies = Copies(leaves)
+            args, kwargs = taken.rebuild(copies)
+            with watched_frames(name) as ran:
+                capture.reads = ran
+                box = [f(*args, **kwargs)]
+            program = _finished(capture, box, arguments, copies)
+    finally:
+        capture.closed = True
+    if ran.asks_types and taken.call.numbers and not exact:
+        return _traced(name, f, taken, exact=True)
+    report_copies(name, f, copies, ran.user)
+    program.watch = Watch(ran, program.found(), f, taken.statics)
+    return program
+
+
+class _Argument:
+    """A tensor among the arguments: the place that it comes from, and what f has in hand."""
+
+    def __init__(self, capture: Capture, position: int, x, tracking: str):
+        self.place: Argument = capture.enter(aval_of(x), Argument, position)
+        self.tensor = wrap(self.place.staged)
+        if tracking and tracking != SEVERED:
+            self.tensor._grad = None
+            leaf = Leaf(x.shape, x.dtype, ref(self.tensor), tracking == "leaf")
+            leaf.extra = x._node.extra if x._node.__class__ is Leaf else None  # its hooks
+            self.tensor._node = leaf
+            capture.leaves[leaf] = position
+            if tracking == "computed":
+                capture.computed.add(leaf)
+                self.tensor._node = _before(leaf, self.place.staged, x._node)
+        self.leaf = self.tensor._node
+        capture.arguments[id(x)] = (x, self)
+
+
+def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
+    """What a computed argument comes with: it is no leaf to the function, as it is none outside."""
+    row = TABLE["alias"]
+    node = record(row, staged, (leaf,), kept(row, (leaf,), staged, [staged], ()), ())
+    node.code, node.lasti = outside.code, outside.lasti
+    return node
+
+
+def _entered(capture: Capture, taken: Taken, exact: bool) -> tuple[list, list[_Argument]]:
+    """The leaves of the arguments as f gets them."""
+    tensors, numbers = iter(taken.call.tensors), 0
+    leaves, arguments = [], []
+    for kind, static in zip(taken.kinds, taken.leaves, strict=True):
+        if kind[0] == TENSOR:
+            arguments.append(_Argument(capture, len(arguments), next(tensors), kind[-1]))
+            leaves.append(arguments[-1].tensor)
+        elif kind[0] == SAME:
+            leaves.append(arguments[kind[1]].tensor)
+        elif kind[0] == NUMBER:
+            number = capture.host(f"number {numbers}", partial(capture.now.number, numbers))
+            leaves.append(number.__weft_value__() if exact else number)
+            numbers += 1
+        else:
+            leaves.append(static)
+    for a, x in zip(arguments, taken.call.tensors, strict=True):
+        if x._node.__class__ is Severed:  # marked last: its leaves may be what it depends on
+            a.tensor._node = mark_argument(capture, a.place.position, x._node)
+    return leaves, arguments
+
+
+class _Outputs:
+    """The outputs of a program, each value once."""
+
+    def __init__(self, capture: Capture):
+        self.graph, self.index_of = capture.graph, capture.index_of
+        self.donated: dict[int, int] = {}  # positions of outputs to those of inputs
+        self.tracked: dict[int, Any] = {}  # results that are being differentiated, by position
+
+    def position(self, staged: Staged) -> int:
+        self.graph.outputs.append(self.index_of(staged))
+        return len(self.graph.outputs) - 1
+
+
+def _finished(capture: Capture, box: list, arguments: list[_Argument], copies: Copies) -> Program:
+    outputs, fresh, given = _Outputs(capture), Made(box, capture.raws), copies.unchanged()
+    leaves, structure = flatten(capture.name, box[0], capture.makes, fresh, given)
+    which, leaves = _each_once(leaves)
+    objects = _objects(capture, leaves, fresh, given)
+    made = [
+        objects.get(id(leaf)) or _returned(capture, outputs, leaf, arguments) for leaf in leaves
+    ]
+    writes = _changed_places(capture, outputs)
+    writes += _changed_arguments(capture, outputs, arguments)
+    replaced = _changed_gradients(capture, outputs)
+    graph = capture.graph
+    derivative = derived(capture, outputs.tracked) if outputs.tracked else None
+    if derivative is not None:
+        derivative.overwritten = _overwritten(capture, derivative.kept)
+    return Program(
+        graph=graph,
+        places=capture.places,
+        writes=writes,
+        replaced=replaced,
+        donated=outputs.donated,
+        leaves=made,
+        rebuild=rebuilder(structure, which),
+        guards=capture.guards,
+        before=capture.before,
+        after=capture.after,
+        now=capture.now,
+        same=capture.same,
+        derivative=derivative,
+    )
+
+
+def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:
+    """What the pull-back needs, and a call writes into; None if there is no such thing."""
+    for p in [capture.places[k] for kind, k in kept if kind == "input"]:
+        if p.donated or (isinstance(p, Argument) and p.changed and not p.rebinds):
+            return p.label
+    return None
+
+
+def _each_once(leaves: list) -> tuple[list[int], list]:
+    """Where each leaf is among those that differ: an object that is returned twice is one."""
+    known: dict[int, int] = {}
+    which, once = [], []
+    for x in leaves:
+        if x.__class__ in PLAIN or id(x) not in known:
+            known[id(x)] = len(once)
+            once.append(x)
+        which.append(known[id(x)])
+    return which, once
+
+
+def _objects(
+    capture: Capture, leaves: list, made: Made, given: dict[int, int]
+) -> dict[int, Returned]:
+    """By identity, the leaves that are the caller's containers, and those that are copied."""
+    own = [x for x in leaves if x.__class__ not in TENSORS and id(x) in made.fresh]
+    own = [x for x in own if not (type(x) is Host or isgenerator(x) or iscoroutine(x))]
+    own = [x for x in own if not hasattr(x.__class__, "parts")]
+    original = Original(capture.name, own, made, given)
+    returned = {id(x): returned_copy(original, k) for k, x in enumerate(own)}
+    return returned | {k: returned_container(at) for k, at in given.items()}
+
+
+def _returned(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]) -> Returned:
+    """How a leaf of the function's result is made at each call."""
+    if type(x) is Host:
+        return returned_number(x.read)
+    if x.__class__ not in TENSORS:
+        if isgenerator(x) or iscoroutine(x):
+            raise errors.StagingError(
+                f"compile: {capture.name} returns a {type(x).__name__}, which would run after it "
+                "has been compiled; return a list or a tuple"
+            )
+        whole = hasattr(x.__class__, "parts")
+        return _returned_map(capture, outputs, x, arguments) if whole else returned_object(x)
+    for a in arguments:
+        if x is a.tensor:
+            return returned_argument(a.place)
+    if x.__class__ in GROUND and capture.found(x):
+        capture.of(x)  # it is read, and checked, at each call
+        return returned_object(x)
+    x = capture.of(x)
+    if x._data.__class__ is not Staged:
+        raise errors.StagingError(
+            f"compile: {capture.name} returns a {type(x).__name__} of a transformation inside it, "
+            "which has ended; return what the transformation gives"
+        )
+    if x._data.staging is not capture:
+        raise leaked(x._data)
+    position = outputs.position(x._data)
+    node = _freed(x._node) or x._node
+    if isinstance(node, Leaf) or (isinstance(node, Node) and node.parents is not None):
+        outputs.tracked[position] = x
+        node = None
+    # A graph that a backward pass has freed says so again.
+    return returned_tensor(position, node)
+
+
+def _freed(node) -> Node | None:
+    """A node of a graph that a backward pass has freed, so that another one cannot be."""
+    seen, waiting = set(), [node]
+    while waiting:
+        n = waiting.pop()
+        if not isinstance(n, Node) or n in seen:
+            continue
+        if n.parents is None:
+            return n
+        seen.add(n)
+        waiting += n.parents
+    return None
+
+
+def _returned_map(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]) -> Returned:
+    """A `GradientMap`, whose ids of arguments are those of each call's."""
+    ids, gradients, make = x.parts()
+    tracked = len(outputs.tracked)
+    parts = [_returned(capture, outputs, g, arguments) for g in gradients]
+    if len(outputs.tracked) != tracked:
+        raise errors.StagingError(
+            f"compile: {capture.name} returns a GradientMap whose gradients can be differentiated; "
+            "return the gradients themselves, grads[x]"
+        )
+    places = {-a.leaf.id: a.place.position for a in arguments if a.leaf is not None}
+
+    def get(call: Call, raws: list[np.ndarray]):
+        keys = [call.tensors[places[k]].id if k in places else k for k in ids]
+        return make(keys, [p.get(call, raws) for p in parts])
+
+    return Returned(get)
+
+
+def _changed_places(capture: Capture, outputs: _Outputs) -> list:
+    writes = []
+    for k, p in enumerate(capture.places):
+        if isinstance(p, Captured):
+            p.staged = refreshed(p.staged)
+        if not isinstance(p, Changeable) or not p.changed:
+            continue
+        if isinstance(p, Captured):
+            _check_node(p)
+        position = outputs.position(p.staged)
+        writes.append((position, p.write))
+        if isinstance(p, Captured | Slot) and not p.rebinds:
+            p.donated = True
+            outputs.donated[position] = k
+    return writes
+
+
+def _check_node(p) -> None:
+    if p.changed and p.node.__class__ is Node:
+        raise errors.StagingError(
+            f"compile: {p.label} is assigned a value that is being differentiated (by {p.node.name}"
+            f", at {p.node.line}); assign value.detach(), or return it"
+        )
+
+
+def _changed_arguments(capture: Capture, outputs: _Outputs, arguments: list[_Argument]) -> list:
+    writes = []
+    for a in arguments:
+        if a.leaf.__class__ is Node and a.leaf.extra is not None and a.leaf.extra.retains:
+            capture.after.append(partial(_retain_gradient, capture.now, a.place.position))
+        own = a.tensor._data
+        a.place.staged, a.place.node = refreshed(own), a.tensor._node
+        if not a.place.changed:
+            continue
+        _check_node(a.place)
+        a.place.rebinds = a.place.staged is own and id(a.tensor) not in capture.overwritten
+        writes.append((outputs.position(a.place.staged), a.place.write))
+        if a.place.node.__class__ is Severed:
+            capture.after.append(partial(_mark, capture.now, a.place))
+    return writes
+
+
+def _mark(now: Now, place: Argument) -> None:
+    """What an argument was given is computed from a gradient without its graph."""
+    now.call.tensors[place.position]._node = at_call(place.node, now.call)
+
+
+def _retain_gradient(now: Now, position: int) -> None:
+    now.call.tensors[position].retain_grad()
+
+
+def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[Replaced]:
+    """What becomes of the `.grad` of captured leaves and of arguments."""
+    replaced = []
+    for leaf, (place, gradient) in capture.gradients.items():
+        find = capture.found_at(leaf)
+        if gradient is None:
+            capture.after.append(partial(_forget_gradient, find, capture.now))
+        elif place is None or gradient._data is not place.entered:
+            owner = None if leaf in capture.leaves else leaf.tensor()
+            position = outputs.position(gradient._data)
+            replaced.append(Replaced(position, owner, find, gradient_node(gradient)))
+    return replaced
+
+
+def _forget_gradient(find: Callable[[Call], Leaf], now: Now) -> None:
+    find(now.call).held = None

@@ -1,0 +1,1 @@
+"""From a graph to kernels: which equations become one loop nest, and in which order."""

@@ -1,0 +1,413 @@
+"""From a graph to a schedule: groups become kernels, products GEMMs, the rest views and calls."""
+
+from collections.abc import Iterator, Mapping
+from math import prod
+
+import numpy as np
+
+from ...core import dtypes
+from ...errors import IndexingError
+from ...graph.graph import Equation, Graph, Literal
+from ...graph.guard import WITHIN
+from ..cpu.costs import LONG, product_cost, work
+from ..cpu.routines.table import routine_of
+from ..ir.gemm import gemm
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step
+from ..ir.schedule import (
+    Buffer,
+    GuardStep,
+    KernelStep,
+    LibraryStep,
+    NativeStep,
+    Schedule,
+    ScheduleStep,
+    row_major,
+)
+from ..ir.uses import arrays
+from ..ir.views import LOOKS, View, views_of
+from ..memory import in_place
+from .canonical import canonical
+from .classify import FOLDS, Kind
+from .column_folds import by_rows
+from .domain import STILL, Axes, Group
+from .groups import Grouping, Unit
+from .joined_folds import joined
+from .order import Peak, Work, ordered, peak_of
+from .softmax import by_products
+from .two_stage_folds import staged
+
+# What may raise an error: a check, and whatever a library finds fault with.
+FAILING = (Kind.GUARD, Kind.LIBRARY)
+
+
+def scheduled(graph: Graph, donated: Mapping[int, int] | None = None) -> Schedule:
+    """The schedule of a graph that has been through the passes.
+
+    donated   the position of an output to that of the input whose memory it may take
+    """
+    return joined(Assembly(graph, donated or {}).schedule())
+
+
+class Assembly:
+    """A schedule that is being put together."""
+
+    def __init__(self, graph: Graph, donated: Mapping[int, int]):
+        self.graph, self.views = graph, views_of(graph)
+        views, grouping = self.views, Grouping(graph, self.views)
+        self.grouping = grouping
+        self.buffers: list[Buffer] = []
+        self.constants: dict[int, np.ndarray] = {}
+        self.buffer_of: dict[tuple, int] = {}  # by (root, shape, strides, offset)
+        self.numbers: dict[tuple, int] = {}  # buffers of one number, by dtype and bytes
+        self.outputs = {views[i].root for i in graph.outputs}
+        for i in graph.inputs:
+            self._own(i, "input")
+        units = grouping.units.items()
+        self.read = {u: self._roots_read(unit) for u, unit in units}
+        self.readers: dict[int, set[int]] = {}  # units, by roots
+        for u, roots in self.read.items():
+            for root in roots:
+                self.readers.setdefault(root, set()).add(u)
+        self.fused = {u: self._fused(unit, unit.group) for u, unit in units if unit.group}
+        self.donors: dict[int, int] = {}  # by outputs: the inputs whose memory they take
+        self.late: dict[int, int] = {}  # the same, for those that are copied there at the end
+        self.open = {u for u, unit in units if donated and self._is_open(unit)}
+        written = {grouping.unit_of[views[graph.outputs[k]].root] for k in donated}
+        self.long = {
+            u for u, unit in units if donated and u not in written and self._is_long(u, unit)
+        }
+        for k, n in donated.items():
+            self._donate(views[graph.outputs[k]].root, graph.inputs[n])
+        self.works = {u: self._work(u, unit) for u, unit in grouping.units.items()}
+        self.order = ordered(self.works, frozenset(self.outputs))
+
+    # -- buffers -------------------------------------------------------------------------------
+
+    def _own(self, root: int, role: str, takes: int | None = None) -> int:
+        """The buffer of a value with memory of its own."""
+        aval = self.graph.avals[root]
+        strides = row_major(aval.shape)
+        self.buffers.append(Buffer(aval.shape, aval.dtype, role, strides, takes=takes))
+        n = self.buffer_of[root, aval.shape, strides, 0] = len(self.buffers) - 1
+        return n
+
+    def root(self, root: int) -> int:
+        """The buffer of a root, made when it is first needed."""
+        shape = self.graph.avals[root].shape
+        n = self.buffer_of.get((root, shape, row_major(shape), 0))
+        if n is not None:
+            return n
+        if root in self.graph.constants:
+            n = self._own(root, "constant")
+            self.constants[n] = np.asarray(self.graph.constants[root], order="C")
+            return n
+        return self._own(root, "output" if root in self.outputs else "scratch", self._taken(root))
+
+    def _taken(self, root: int) -> int | None:
+        donor = self.donors.get(root)
+        return None if donor is None else self.root(donor)
+
+    def view(self, v: View) -> int:
+        """The buffer of a view."""
+        base = self.root(v.root)
+        strides = tuple(0 if n == 1 else s for n, s in zip(v.shape, v.strides, strict=True))
+        own = self.buffers[base]
+        if v.shape == own.shape and v.offset == 0 and v.contiguous:
+            return base
+        key = v.root, v.shape, strides, v.offset
+        if key not in self.buffer_of:
+            made = Buffer(v.shape, own.dtype, own.role, strides, base, v.offset)
+            self.buffers.append(made)
+            self.buffer_of[key] = len(self.buffers) - 1
+        return self.buffer_of[key]
+
+    def number(self, value, dtype: np.dtype) -> int:
+        """A buffer that holds one number."""
+        held = np.array(value, dtype)
+        key = dtype, held.tobytes()
+        if key not in self.numbers:
+            self.buffers.append(Buffer((), dtype, "constant", ()))
+            self.numbers[key] = len(self.buffers) - 1
+            self.constants[self.numbers[key]] = held
+        return self.numbers[key]
+
+    # -- steps ---------------------------------------------------------------------------------
+
+    def peak(self) -> tuple[Peak, set[int]]:
+        """When most is alive, and the equations that come after that moment."""
+        found = peak_of(self.works, self.order, frozenset(self.outputs))
+        return found, {k for u in found.later for k in self.grouping.units[u].equations}
+
+    def schedule(self) -> Schedule:
+        """All of it."""
+        steps: list[ScheduleStep] = []
+        for u in self.order:
+            steps += self._steps(u, self.grouping.units[u])
+        steps += [self._brought(root, donor) for root, donor in self.late.items()]
+        outputs = [self._output(self.views[i]) for i in self.graph.outputs]
+        inputs = tuple(self.root(i) for i in self.graph.inputs)
+        return Schedule(tuple(self.buffers), inputs, tuple(outputs), tuple(steps), self.constants)
+
+    def _donate(self, root: int, donor: int) -> None:
+        """Give an input's memory to an output: at once, or by a copy when all is done.
+
+        Whatever may fail or never end comes before: a call that does not come to its end leaves all
+        inputs as they were. So does what takes long and can, since signals do not wait for it.
+        """
+        grouping, u = self.grouping, self.grouping.unit_of[root]
+        precedes = grouping.order.precedes
+        readers = self.readers.get(donor, set())
+        earlier = (readers | self.open) - {u}
+        early = u not in self.open and not any(precedes(u, w) for w in earlier)
+        early = early and root not in grouping.sums  # the first product would have to wait, too
+        if not early or (u in readers and not self._may_replace(u, root, donor)):
+            self.late[root] = donor
+            self.outputs.discard(root)
+            return
+        self.donors[root] = donor
+        grouping.order.wait(u, earlier | {w for w in self.long if not precedes(u, w)})
+
+    def _is_open(self, unit: Unit) -> bool:
+        """Whether a unit may fail, or never end."""
+        if unit.kind is not Kind.NATIVE:
+            return unit.kind in FAILING
+        routine = routine_of(self.graph, self.views, self.graph.equations[unit.equations[0]])
+        return not isinstance(routine, str) and routine.endless
+
+    def _is_long(self, u: int, unit: Unit) -> bool:
+        """Whether a unit takes so long that a signal is to end it."""
+        if unit.group is not None:
+            return work(self.fused[u][0]) >= LONG
+        e = self.graph.equations[unit.equations[0]]
+        if unit.kind is Kind.NATIVE:
+            routine = routine_of(self.graph, self.views, e)
+            return not isinstance(routine, str) and routine.cost >= LONG
+        if unit.kind is Kind.PRODUCT:
+            a, b = (self.views[i] for i in arrays(e)[-2:])
+            dtype = self.graph.avals[e.outputs[0]].dtype
+            return product_cost(gemm(e, a, b, (0, 0, 0)), dtype) >= LONG
+        return False
+
+    def _may_replace(self, u: int, root: int, donor: int) -> bool:
+        """Whether a unit may write a result over an input that it reads."""
+        if u not in self.fused:
+            return False
+        kernel, reads, stored = self.fused[u]
+        places = [n for n, v in enumerate(reads) if v.root == donor]
+        return all(in_place(kernel, n, stored.index(root)) for n in places)
+
+    def _roots_read(self, unit: Unit) -> set[int]:
+        equations = [self.graph.equations[k] for k in unit.equations]
+        return {self.views[i].root for e in equations for i in e.inputs if isinstance(i, int)}
+
+    def _work(self, u: int, unit: Unit) -> Work:
+        equations = [self.graph.equations[k] for k in unit.equations]
+        own = {i for e in equations for i in e.outputs}
+        kept = own if unit.group is None else set(self.grouping.stored(unit))
+        sizes = {i: self.graph.avals[i] for i in kept if self.views[i].root == i}
+        return Work(
+            frozenset(self.grouping.order.needs[u]),
+            frozenset(self.read[u] - own),
+            {i: prod(a.shape) * a.dtype.itemsize for i, a in sizes.items()},
+            unit.kind is Kind.GUARD,
+        )
+
+    def _brought(self, root: int, donor: int) -> KernelStep:
+        """The copy of a result to the input whose memory it is to have."""
+        source = self.root(root)
+        own = self.buffers[source]
+        target = Buffer(own.shape, own.dtype, "output", own.strides, takes=self.root(donor))
+        self.buffers.append(target)
+        self.buffer_of["brought", root] = len(self.buffers) - 1
+        kernel = Kernel(
+            own.shape, (Operand(own.dtype, own.strides),), (), (Result(0, own.strides),)
+        )
+        return KernelStep(canonical(kernel), (source,), (len(self.buffers) - 1,))
+
+    def _output(self, v: View) -> int:
+        brought = self.buffer_of.get(("brought", v.root))
+        if brought is None or v.shape == self.buffers[brought].shape:
+            return self.view(v) if brought is None else brought
+        own = self.buffers[brought]
+        self.buffers.append(Buffer(v.shape, own.dtype, own.role, v.strides, brought))
+        return len(self.buffers) - 1
+
+    def _steps(self, u: int, unit: Unit) -> list[ScheduleStep]:
+        if unit.group is not None:
+            return self._kernels(u, unit)
+        e = self.graph.equations[unit.equations[0]]
+        if unit.kind is Kind.PRODUCT:
+            a, b, c = (self.views[i] for i in (*arrays(e)[-2:], *e.outputs))
+            return [gemm(e, a, b, (self.view(a), self.view(b), self.view(c)))]
+        if unit.kind is Kind.PARTS:
+            return list(self._parts(e))
+        if unit.kind is Kind.NATIVE:
+            return [self._native(e)]
+        if unit.kind is Kind.GUARD:
+            flag = self.view(self.views[e.inputs[1]])
+            message, *others = e.static
+            if e.op is WITHIN:
+                seen = (self.view(self.views[e.inputs[2]]), *others)
+                return [GuardStep(flag, IndexingError, message, e.origin, seen)]
+            return [GuardStep(flag, others[0] if others else IndexingError, message, e.origin)]
+        return [self._library(e, self.grouping.reasons.get(unit.equations[0], ""))]
+
+    def _native(self, e: Equation) -> NativeStep:
+        routine = routine_of(self.graph, self.views, e)
+        assert not isinstance(routine, str), routine
+        operands = tuple(self.view(self.views[i]) for i in arrays(e))
+        scratch = [self._line(a.size, a.dtype) for a in routine.scratch]
+        results = (*(self.root(i) for i in e.outputs), *scratch)
+        return NativeStep(routine, operands, results, (e.origin,))
+
+    def _library(self, e: Equation, reason: str) -> LibraryStep:
+        inputs = tuple(i if isinstance(i, Literal) else self.view(self.views[i]) for i in e.inputs)
+        outputs = tuple(self.root(i) for i in e.outputs)
+        return LibraryStep(e.op, inputs, e.static, outputs, e.origin, reason)
+
+    # -- arrays side by side -------------------------------------------------------------------
+
+    def _parts(self, e: Equation) -> Iterator[KernelStep]:
+        """Copies of the parts into views of the whole."""
+        whole = self.views[e.outputs[0]]
+        if e.op.name == "unslice":
+            yield self._filled(e, whole, 0)
+            yield self._copied(e, e.inputs[0], LOOKS["slice_"](whole, e.static[0]))
+        elif e.op.name == "pad":
+            sizes = self.graph.avals[e.inputs[0]].shape
+            inner = [(a, n, 1) for (a, _), n in zip(e.static[0], sizes, strict=True)]
+            yield self._filled(e, whole, e.static[1])
+            yield self._copied(e, e.inputs[0], LOOKS["slice_"](whole, inner))
+        elif e.op.name == "slice_set":
+            target = LOOKS["slice_"](whole, e.static[0])
+            yield self._copied(e, e.inputs[0], whole)
+            yield self._copied(e, e.inputs[1], target)
+        elif e.op.name == "stack":
+            for k, x in enumerate(e.inputs):
+                yield self._copied(e, x, LOOKS["slice_"](whole, _at(whole, e.static[0], k)))
+        else:
+            axis, ends = e.static
+            for x, start, end in zip(e.inputs, (0, *ends), ends, strict=False):
+                entry = (start, end - start, 1)
+                yield self._copied(e, x, LOOKS["slice_"](whole, _at(whole, axis, entry)))
+
+    def _copied(self, e: Equation, x: int, target: View) -> KernelStep:
+        source = LOOKS["broadcast_to"](self.views[x], target.shape)
+        kernel = Kernel(
+            target.shape,
+            (Operand(self.graph.avals[x].dtype, source.strides),),
+            (),
+            (Result(0, target.strides),),
+        )
+        return KernelStep(
+            canonical(kernel), (self.view(self.views[x]),), (self.view(target),), (e.origin,)
+        )
+
+    def _filled(self, e: Equation, whole: View, value) -> KernelStep:
+        """One number everywhere."""
+        dtype = self.graph.avals[whole.root].dtype
+        operand = Operand(dtype, (0,) * len(whole.shape))
+        kernel = Kernel(whole.shape, (operand,), (), (Result(0, whole.strides),))
+        return KernelStep(
+            canonical(kernel), (self.number(value, dtype),), (self.root(whole.root),), (e.origin,)
+        )
+
+    # -- kernels -------------------------------------------------------------------------------
+
+    def _kernels(self, u: int, unit: Unit) -> list[ScheduleStep]:
+        kernel, reads, stored = self.fused[u]
+        origins = tuple(dict.fromkeys(self.graph.equations[k].origin for k in unit.equations))
+        operands, results = tuple(map(self.view, reads)), tuple(map(self.root, stored))
+        stages = staged(kernel) or by_rows(kernel)
+        if stages is None:
+            return [KernelStep(kernel, operands, results, origins)]
+        lines = tuple(self._line(stages.length, dtype) for dtype in stages.lines)
+        whole = tuple(results[k] for k in stages.whole)
+        scalars = tuple(operands[k] for k in stages.operands)
+        folded = tuple(results[k] for k in stages.folded)
+        steps = [KernelStep(stages.first, operands, (*whole, *lines), origins)]
+        if stages.rest is not None:
+            pairs = zip(operands, kernel.operands, strict=True)
+            read = [self._behind(i, stages.behind * o.strides[0]) for i, o in pairs]
+            strides = [kernel.results[k].strides[0] for k in stages.whole]
+            made = [self._behind(i, stages.behind * s) for i, s in zip(whole, strides, strict=True)]
+            made += [self._behind(i, stages.length - 1) for i in lines]
+            steps.append(KernelStep(stages.rest, (*read,), (*made,), origins))
+        return [*steps, KernelStep(stages.second, (*lines, *scalars), folded, origins)]
+
+    def _behind(self, i: int, offset: int) -> int:
+        """The elements of a buffer from so many on."""
+        b = self.buffers[i]
+        if not offset:
+            return i
+        base = i if b.base is None else b.base
+        self.buffers.append(Buffer((1,), b.dtype, b.role, (1,), base, b.offset + offset))
+        return len(self.buffers) - 1
+
+    def _line(self, n: int, dtype: np.dtype) -> int:
+        """Scratch memory of no value of the graph."""
+        self.buffers.append(Buffer((n,), dtype, "scratch", (1,)))
+        return len(self.buffers) - 1
+
+    def _fused(self, unit: Unit, group: Group) -> tuple[Kernel, list[View], list[int]]:
+        """The kernel of a group, what it reads in the order of first use, and what it stores."""
+        equations = [self.graph.equations[k] for k in unit.equations]
+        reads: dict[tuple, tuple[View, Operand]] = {}
+        for e in equations:
+            for x in e.inputs:
+                if not isinstance(x, Literal) and self.grouping.axes_in(group, x) is None:
+                    key, read = self._read(group, e, x)
+                    reads.setdefault(key, read)
+        number = {key: n for n, key in enumerate(reads)}
+        steps: list[Step | Fold] = []
+        made: dict[int, int] = {}
+
+        def value(e: Equation, x):
+            if isinstance(x, Literal):
+                return x
+            if self.grouping.axes_in(group, x) is None:
+                return number[self._read(group, e, x)[0]]
+            return made[self.grouping.member(group, x)]
+
+        for e in equations:
+            self._step(e, [value(e, x) for x in e.inputs], steps, len(reads))
+            made[e.outputs[0]] = len(reads) + len(steps) - 1
+        stored = self.grouping.stored(unit)
+        results = tuple(
+            Result(made[x], _strides(group, group.values[x], self.views[x].strides)) for x in stored
+        )
+        operands = tuple(operand for _, operand in reads.values())
+        folded = tuple(sorted(group.folded))
+        kernel = Kernel(tuple(group.domain), operands, tuple(steps), results, folded)
+        return canonical(by_products(kernel)), [v for v, _ in reads.values()], stored
+
+    def _read(self, group: Group, e: Equation, x: int) -> tuple[tuple, tuple[View, Operand]]:
+        v = self.views[x]
+        strides = _strides(group, self.grouping.operand_axes(group, e, x), v.strides)
+        return (v.root, v.offset, strides), (v, Operand(self.graph.avals[x].dtype, strides))
+
+    def _step(self, e: Equation, inputs: list, steps: list, first: int) -> None:
+        dtype = self.graph.avals[e.outputs[0]].dtype
+        if e.op.name not in FOLDS:
+            steps.append(Step(e.op.name, tuple(inputs), dtype, e.static))
+            return
+        (x,), kind = inputs, FOLDS[e.op.name]
+        if kind in ("any", "all") and self.graph.avals[e.inputs[0]].dtype != dtypes.bool_:
+            steps.append(Step("cast", (x,), dtypes.bool_, (dtypes.bool_,)))
+            x = first + len(steps) - 1
+        steps.append(Fold(kind, x, dtype))
+
+
+def _strides(group: Group, axes: Axes, strides: tuple[int, ...]) -> tuple[int, ...]:
+    """By how much each axis of the domain moves a value."""
+    made = [0] * len(group.domain)
+    for a, s in zip(axes, strides, strict=True):
+        if a != STILL:
+            made[a] = s
+    return tuple(made)
+
+
+def _at(whole: View, axis: int, entry) -> tuple:
+    """The basic index that takes `entry` on one axis and all of the others."""
+    full = [(0, n, 1) for n in whole.shape]
+    return (*full[:axis], entry, *full[axis + 1 :])

@@ -1,0 +1,47 @@
+"""Kernels of one form: those that walk over memory in the same way are equal."""
+
+from dataclasses import replace
+
+from ..ir.kernel import Kernel
+
+
+def canonical(kernel: Kernel) -> Kernel:
+    """The same kernel with its axes sorted by their strides, and joined where they are one line.
+
+    So a kernel does not tell the shapes of its arrays apart where they do not matter, and is
+    compiled once for all of them. One that folds columns is in that form.
+    """
+    if kernel.piece:
+        return kernel
+    accesses = (*kernel.operands, *kernel.results)
+    axes = [
+        (size, tuple(x.strides[a] for x in accesses), a in kernel.folded)
+        for a, size in enumerate(kernel.domain)
+        if size != 1
+    ]
+    axes.sort(key=lambda axis: (axis[2], -sum(map(abs, axis[1]))))
+    made: list[tuple] = []
+    for size, strides, folded in axes:
+        last = made[-1] if made else None
+        if (
+            last
+            and last[2] == folded
+            and 0 not in (size, last[0])
+            and all(s == t * size for s, t in zip(last[1], strides, strict=True))
+        ):
+            made[-1] = (last[0] * size, strides, folded)
+        else:
+            made.append((size, strides, folded))
+    columns = [tuple(strides[i] for _, strides, _ in made) for i in range(len(accesses))]
+    count = len(kernel.operands)
+    return replace(
+        kernel,
+        domain=tuple(size for size, _, _ in made),
+        operands=tuple(
+            replace(o, strides=s) for o, s in zip(kernel.operands, columns[:count], strict=True)
+        ),
+        results=tuple(
+            replace(r, strides=s) for r, s in zip(kernel.results, columns[count:], strict=True)
+        ),
+        folded=tuple(k for k, (_, _, folded) in enumerate(made) if folded),
+    )

@@ -1,0 +1,146 @@
+"""Folds of long columns in two stages: along the rows, a few of them at a time, then the rest.
+
+Down a column, every step is to another line of memory, and what else is made of the same rows would
+have to be walked over in the same way. By rows, each piece of them has a line of folds; the second
+stage folds those lines. The pieces depend on the lengths alone.
+"""
+
+from dataclasses import replace
+
+from ...graph.graph import Literal
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step, Strides
+from .two_stage_folds import Stages, is_fold, line_dtype, mean, needed
+
+# Columns longer than this are folded by rows, from so many elements on.
+SHORT, LARGE = 64, 1 << 15
+# Rows of a piece, and of one where there are few.
+ROWS, FEW_ROWS, FEW = 64, 16, 1 << 10
+# Rows shorter than this are taken several at a time, if they follow each other in memory: up to so
+# many elements.
+NARROW, WIDE = 32, 1 << 10
+
+
+def by_rows(kernel: Kernel) -> Stages | None:
+    """The stages of a kernel that folds columns; None if it is done in one."""
+    if len(kernel.domain) != 2 or kernel.folded != (1,) or not _fits(kernel):
+        return None
+    times = _together(kernel)
+    columns, rows = kernel.domain[0] * times, kernel.domain[1] // times
+    piece = ROWS if rows > FEW else FEW_ROWS
+    folds = [i for i in sorted(kernel.live) if is_fold(kernel, i)]
+    whole = [k for k, r in enumerate(kernel.results) if kernel.settled[r.value] == 0]
+    others = [k for k in range(len(kernel.results)) if k not in whole]
+    pieces = -(-rows // piece)
+    second, taken = _second(kernel, pieces, times, folds, others)
+    return Stages(
+        _first(kernel, piece, times, folds, whole),
+        second,
+        pieces * columns,
+        tuple([line_dtype(kernel, i) for i in folds]),
+        tuple(whole),
+        taken,
+        tuple(others),
+    )
+
+
+def _fits(kernel: Kernel) -> bool:
+    columns, rows = kernel.domain
+    folds = [i for i in kernel.live if is_fold(kernel, i)]
+    return (
+        rows > SHORT
+        and rows * columns >= LARGE
+        and max(kernel.settled[i] for i in kernel.live) == 1
+        and all(kernel.settled[_fold(kernel, i).value] == 0 for i in folds)
+        and all(abs(strides[0]) < 2 for strides in _walked(kernel))
+        and (columns >= NARROW // 4 or _together(kernel) > 1)
+    )
+
+
+def _walked(kernel: Kernel) -> list[Strides]:
+    """The strides of everything that is read, and of what is stored of all rows."""
+    stored = [r.strides for r in kernel.results if kernel.settled[r.value] == 0]
+    return [o.strides for o in kernel.operands] + stored
+
+
+def _together(kernel: Kernel) -> int:
+    """How many rows are taken as one."""
+    columns, rows = kernel.domain
+    lines = all(strides in ((1, columns), (0, 0)) for strides in _walked(kernel))
+    if columns >= NARROW or not lines:
+        return 1
+    able = [n for n in range(-(-4 * NARROW // columns), WIDE // columns + 1) if rows % n == 0]
+    return min(able, default=1)
+
+
+def _fold(kernel: Kernel, i: int) -> Fold:
+    fold = kernel.steps[i - len(kernel.operands)]
+    assert isinstance(fold, Fold)
+    return fold
+
+
+def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list[int]) -> Kernel:
+    """The steps up to the folds, row by row; their results, and a line of each fold."""
+    base, (columns, rows) = len(kernel.operands), kernel.domain
+    steps: list[Step | Fold] = []
+    number = {i: i for i in range(base)}
+
+    def put(step: Step) -> int:
+        steps.append(step)
+        return base + len(steps) - 1
+
+    def turned(strides: Strides) -> Strides:
+        return strides[1] * times, strides[0]
+
+    terms = [_fold(kernel, i).value for i in folds]
+    wanted = needed(kernel, terms + [kernel.results[k].value for k in whole])
+    for i in sorted(wanted):
+        if i >= base:
+            step = kernel.steps[i - base]
+            assert isinstance(step, Step)
+            number[i] = put(replace(step, inputs=_renumbered(step, number)))
+    stored = [kernel.results[k] for k in whole]
+    results = [Result(number[r.value], turned(r.strides)) for r in stored]
+    for i, term in zip(folds, terms, strict=True):
+        value, dtype, kind = number[term], line_dtype(kernel, i), _fold(kernel, i).kind
+        if kernel.dtypes[term] != dtype:
+            value = put(Step("cast", (value,), dtype, (dtype,)))
+        results.append(Result(value, (columns * times, 1), "sum" if kind == "mean" else kind))
+    operands = [replace(o, strides=turned(o.strides)) for o in kernel.operands]
+    domain = (rows // times, columns * times)
+    return Kernel(domain, tuple(operands), tuple(steps), tuple(results), piece=piece)
+
+
+def _renumbered(step: Step, number: dict[int, int]) -> tuple:
+    return tuple([j if isinstance(j, Literal) else number[j] for j in step.inputs])
+
+
+def _second(kernel: Kernel, pieces: int, times: int, folds: list[int], others: list[int]):
+    """The folds of the lines, and the steps of folds; which operands those need."""
+    base, columns = len(kernel.operands), kernel.domain[0]
+    wanted = needed(kernel, [kernel.results[k].value for k in others])
+    taken = tuple([i for i in range(base) if i in wanted])
+    number = {i: len(folds) + n for n, i in enumerate(taken)}
+    operands = [Operand(line_dtype(kernel, i), (1, columns)) for i in folds]
+    operands += [
+        replace(o, strides=(o.strides[0], 0)) for o in map(kernel.operands.__getitem__, taken)
+    ]
+    steps: list[Step | Fold] = []
+
+    def put(step: Step | Fold) -> int:
+        steps.append(step)
+        return len(operands) + len(steps) - 1
+
+    for i in sorted(wanted - set(taken)):
+        step = kernel.steps[i - base]
+        if isinstance(step, Step):
+            number[i] = put(replace(step, inputs=_renumbered(step, number)))
+            continue
+        line = folds.index(i)
+        if step.kind in ("sum", "mean"):
+            number[i] = mean(put, line, step, operands[line].dtype, kernel.terms)
+        else:
+            number[i] = put(replace(step, value=line))
+    stored = [kernel.results[k] for k in others]
+    results = tuple([Result(number[r.value], (r.strides[0], 0)) for r in stored])
+    domain = (columns, pieces * times)
+    return Kernel(domain, tuple(operands), tuple(steps), results, (1,)), taken

@@ -1,0 +1,389 @@
+"""Groups: which equations of a graph become one kernel.
+
+A group has a domain; each of its values says to which axis of the domain each of its own axes
+belongs. All folds of a group are over the same axes, so that a softmax or a layer norm, whose
+values go from lines to numbers and back, is one group. Equations join the groups of their operands
+in order; nothing but cheap rows of smaller arrays is computed twice.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import prod
+
+from ...graph.graph import Equation, Graph, Literal
+from ..cpu.loop_nest import LIGHT
+from ..ir.gemm import ACCUMULATE
+from ..ir.views import View
+from .alignment import Alignment
+from .classify import FOLDS, Kind, kind_of
+from .domain import STILL, Axes, Fit, Group, agree, completed, mapped, renamed
+from .precedence import Precedence
+
+# A group has at most so many equations: LLVM's time grows faster than its kernels' loops. Numbers
+# without axes go together by the thousand: a straight line without memory in between.
+MOST, MOST_NUMBERS = 96, 4096
+# With fewer lines than this, lines of more than so many elements in all are not swept over twice:
+# the work could not be divided.
+FEW, LARGE = 16, 1 << 15
+# Columns up to this length are summed up while their array is made; longer ones would be walked
+# along with steps that are too wide.
+SHORT = 64
+# From how many elements on rows that are not light, and change along the lanes, are better stored
+# than computed again.
+REPEATED = 1 << 10
+
+
+@dataclass
+class Unit:
+    """What is computed together: a group, or one equation by itself."""
+
+    kind: Kind
+    equations: list[int]
+    group: Group | None = None
+
+
+class Grouping(Alignment):
+    """The units of a graph, while equations are joined to them in order."""
+
+    def __init__(self, graph: Graph, views: dict[int, View]):
+        super().__init__(graph, views)
+        self.units: dict[int, Unit] = {}
+        self.unit_of: dict[int, int] = {}  # by values
+        self.order = Precedence()
+        self.reasons: dict[int, str] = {}
+        self.sums: set[int] = set()  # values to which products are added
+        for k, e in enumerate(graph.equations):
+            self._place(k, e)
+        self._join_siblings()
+
+    # -- placing equations ---------------------------------------------------------------------
+
+    def _place(self, k: int, e: Equation) -> None:
+        kind, reason = kind_of(self.graph, self.views, e)
+        if kind is Kind.VIEW:
+            return
+        if reason:
+            self.reasons[k] = reason
+        if kind in (Kind.POINT, Kind.FOLD) and self._join(k, e, kind):
+            return
+        group = self._started(e, kind) if kind in (Kind.POINT, Kind.FOLD) else None
+        self.units[k] = Unit(kind if group is None else Kind.POINT, [k], group)
+        self.order.add(k)
+        self._enter(k, k, e)
+
+    def _enter(self, u: int, k: int, e: Equation) -> None:
+        """Equation k is in unit u from now on."""
+        for i in e.outputs:
+            self.unit_of[i] = u
+        self.order.wait(u, self._producers(e) - {u})
+        if e.op.name == ACCUMULATE:  # what reads that memory from now on reads the sum
+            self.unit_of[self.views[e.outputs[0]].root] = u
+            self.sums.add(self.views[e.outputs[0]].root)
+
+    def _producers(self, e: Equation) -> set[int]:
+        """The units that an equation reads from, and whose checks it relies on."""
+        operands = self.uses.arrays(e)
+        operands = [*operands, *[y for x in operands for y in self.uses.signals(x)]]
+        found = {u for x in operands if (u := self._maker(x)) is not None}
+        return found.union(*[self.uses.guards(x) for x in operands])
+
+    def _maker(self, x: int) -> int | None:
+        """The unit that computes what a value is a view of."""
+        return self.unit_of.get(self.views[x].root)
+
+    def _started(self, e: Equation, kind: Kind) -> Group:
+        """A group of one equation."""
+        x = e.outputs[0] if kind is Kind.POINT else e.inputs[0]
+        group = Group([n for n in self.graph.avals[x].shape if n != 1])
+        count = iter(range(len(group.domain)))
+        axes = tuple(STILL if n == 1 else next(count) for n in self.graph.avals[x].shape)
+        fit = Fit(axes) if kind is Kind.POINT else self._fold_fit(group, e, axes)
+        assert fit is not None, "an equation fits a group of its own"
+        self._put(group, e, fit)
+        return group
+
+    def _put(self, group: Group, e: Equation, fit: Fit) -> None:
+        group.domain += fit.grown
+        group.folded = group.folded if fit.folded is None else fit.folded
+        group.values[e.outputs[0]] = fit.axes
+        if group.folded:
+            self._note(group, [e] if fit.folded is None else self._made(group.values))
+        for x in self.uses.arrays(e):
+            if self.axes_in(group, x) is None:
+                group.reads.setdefault(x, self.operand_axes(group, e, x))
+
+    # -- joining -------------------------------------------------------------------------------
+
+    def _join(self, k: int, e: Equation, kind: Kind) -> bool:
+        """Put an equation into a group of one of its operands, and join the others' to it."""
+        owners = [u for u in self._producers(e) if self.units[u].group is not None]
+        for u in sorted(owners, key=lambda u: (-self._volume(u), -u)):
+            fit = self._fit(u, e, kind)
+            if fit is not None and self._allows(u, k, e, fit):
+                self._put(self._group(u), e, fit)
+                self.units[u].equations.append(k)
+                self._enter(u, k, e)
+                for w in sorted(set(owners) - {u}, reverse=True):
+                    self._merge_operand(u, w, e)
+                return True
+        return False
+
+    def _group(self, u: int) -> Group:
+        group = self.units[u].group
+        assert group is not None
+        return group
+
+    def _volume(self, u: int) -> int:
+        return prod(self._group(u).domain)
+
+    def _fit(self, u: int, e: Equation, kind: Kind) -> Fit | None:
+        group = self._group(u)
+        if kind is Kind.FOLD:
+            axes = self.axes_in(group, e.inputs[0])
+            return None if axes is None else self._fold_fit(group, e, axes)
+        return self._point_fit(group, e)
+
+    def _fold_fit(self, group: Group, e: Equation, axes: Axes) -> Fit | None:
+        """A fold of a value of the whole domain, over the axes of the group's other folds."""
+        over = frozenset(axes[a] for a in e.static[0] if axes[a] != STILL)
+        whole = {a for a in axes if a != STILL}
+        if whole != set(range(len(group.domain))) or not over:
+            return None
+        if group.folded not in (frozenset(), over):
+            return None
+        named = set(e.static[0])
+        kept = [a for k, a in enumerate(axes) if k not in named]
+        if len(e.static) > 1 and e.static[1]:
+            kept = [STILL if k in named else a for k, a in enumerate(axes)]
+        return Fit(tuple(kept), folded=over)
+
+    def _point_fit(self, group: Group, e: Equation) -> Fit | None:
+        """An elementwise equation: its axes are those of its operands in the group."""
+        shape = self.graph.avals[e.outputs[0]].shape
+        axes = [STILL] * len(shape)
+        known = [m for x in self.uses.arrays(e) if (m := self.axes_in(group, x)) is not None]
+        hints = [m for x in self.uses.arrays(e) if (m := group.reads.get(x)) is not None]
+        for found in known:
+            if not agree(axes, found):
+                return None
+        for found in hints:  # read before: where it was read then, if that goes
+            tried = list(axes)
+            if agree(tried, found):
+                axes = tried
+        grown: list[int] = []
+        for i, n in reversed([*enumerate(shape)]):  # axes of one length keep their order
+            if n != 1 and axes[i] == STILL:
+                free = [a for a, m in enumerate(group.domain) if m == n and a not in axes]
+                axes[i] = free[-1] if free else STILL
+        for i, n in enumerate(shape):
+            if n != 1 and axes[i] == STILL:
+                axes[i] = len(group.domain) + len(grown)
+                grown.append(n)
+        return Fit(tuple(axes), tuple(grown)) if self._covers(group, axes, grown) else None
+
+    def _covers(self, group: Group, axes: list[int], grown: list[int]) -> bool:
+        """Whether a value has one element for each that the kernel computes of it."""
+        have = {a for a in axes if a != STILL}
+        if grown:
+            return not group.folded
+        if not group.kept <= have:
+            return False
+        return group.folded <= have or not group.folded & have
+
+    def stored(self, unit: Unit) -> list[int]:
+        """The values of a group that others read."""
+        assert unit.group is not None
+        inside = set(unit.equations)
+        return [x for x in sorted(unit.group.values) if not self.uses.only_in(x, inside)]
+
+    # -- what may be joined --------------------------------------------------------------------
+
+    def _allows(self, u: int, k: int, e: Equation, fit: Fit) -> bool:
+        group = self._group(u)
+        if len(self.units[u].equations) >= _most(group):
+            return False
+        others = self._producers(e) - {u}
+        if any(self.order.precedes(u, w) for w in others):
+            return False  # it needs something that comes after the group
+        if any(self.axes_in(group, x) is None and self._maker(x) == u for x in self.uses.arrays(e)):
+            return False  # it reads a part of something in the group, say
+        if fit.grown and not self._may_repeat(group, k):
+            return False
+        folded = group.folded if fit.folded is None else fit.folded
+        if not folded:
+            return True
+        trial = Group(group.domain, folded, {**group.values, e.outputs[0]: fit.axes})
+        trial.moving, trial.lanes = {*group.moving}, {*group.lanes}
+        if not self._divides(trial, fit):
+            return False
+        # What held of the group's other values holds now, too, unless its folds are new.
+        fresh = [e] if folded == group.folded else self._made(trial.values)
+        self._note(trial, fresh)
+        equations = {*self.units[u].equations, k}
+        return self._walks_well(trial, equations) and self._moves(trial, equations, fresh)
+
+    def _made(self, values: Iterable[int]) -> list[Equation]:
+        """The equations that make values, in order."""
+        return [self.graph.equations[k] for k in sorted([self.uses.made_by[x] for x in values])]
+
+    def _note(self, group: Group, equations: list[Equation]) -> None:
+        """Write down what equations of a group with folds do along the folded axes."""
+        for e in equations:
+            x, operands = e.outputs[0], self.uses.arrays(e)
+            if e.op.name not in FOLDS and any([self._moving(group, e, y) for y in operands]):
+                group.moving.add(x)
+            lane = group.lane(group.values[x])
+            if lane is not None:
+                group.lanes.add(lane)
+
+    def _may_repeat(self, group: Group, k: int) -> bool:
+        """Whether the group's values may be computed again along a new axis: cheap, used here."""
+        for x in group.values:
+            e = self.graph.equations[self.uses.made_by[x]]
+            inside = {self.uses.made_by[y] for y in group.values} | {k}
+            if e.op.name not in LIGHT or not self.uses.only_in(x, inside):
+                return False
+        return True
+
+    def _divides(self, group: Group, fit: Fit) -> bool:
+        """Whether there are lines enough for threads, where they are swept over again."""
+        lines = prod(group.domain[a] for a in group.kept)
+        again = fit.folded is None and group.folded <= set(fit.axes)
+        return not again or lines >= FEW or prod(group.domain) <= LARGE
+
+    def _walks_well(self, group: Group, equations: set[int]) -> bool:
+        """Whether no array is made along long columns."""
+        folded = group.folded
+        if group.lanes <= folded or prod([group.domain[a] for a in folded]) <= SHORT:
+            return True
+        whole = [x for x, axes in group.values.items() if folded <= {*axes}]
+        return all(self.uses.only_in(x, equations) for x in whole)
+
+    def _moves(self, group: Group, equations: set[int], fresh: list[Equation]) -> bool:
+        """Whether what is stored along folded axes is computed along them, of fresh equations.
+
+        A kernel computes what it reads with no stride along them once for each fold, and cannot
+        store it more often.
+        """
+        for x in [e.outputs[0] for e in fresh]:
+            still = x not in group.moving and not group.folded.isdisjoint(group.values[x])
+            if still and not self.uses.only_in(x, equations):
+                return False
+        return True
+
+    def _moving(self, group: Group, e: Equation, y: int) -> bool:
+        if self.axes_in(group, y) is not None:
+            return self.member(group, y) in group.moving
+        pairs = zip(self.operand_axes(group, e, y), self.views[y].strides, strict=True)
+        return any(a in group.folded and stride for a, stride in pairs)
+
+    # -- joining groups ------------------------------------------------------------------------
+
+    def _merge_operand(self, u: int, w: int, e: Equation) -> None:
+        """Join the group of another operand of an equation of group u, if that goes."""
+        target, other = self._group(u), self._group(w)
+        pairs: dict[int, int] = {}
+        out = target.values[e.outputs[0]]
+        for x in e.inputs:
+            axes = None if isinstance(x, Literal) else self.axes_in(other, x)
+            if axes is None:
+                continue
+            for theirs, ours in zip(axes, out[len(out) - len(axes) :], strict=True):
+                if theirs != STILL and pairs.setdefault(theirs, ours) != ours:
+                    return
+        axes = [a for a in out if a != STILL]
+        again = prod([target.domain[a] for a in axes]) - prod(other.domain)
+        if again < REPEATED or axes[-1] not in pairs.values() or self._is_light(w):
+            self._merge(u, w, pairs)
+
+    def _is_light(self, u: int) -> bool:
+        """Whether a group's rows take an instruction or two each."""
+        return all(self.graph.equations[k].op.name in LIGHT for k in self.units[u].equations)
+
+    def _merge(self, u: int, w: int, known: dict[int, int]) -> bool:
+        """Put group w into group u, its axes as `known` says and as their lengths demand."""
+        target, other = self._group(u), self._group(w)
+        pairs = completed(target, other, known)
+        if pairs is None or not self.order.joinable(u, w):
+            return False
+        equations = {*self.units[u].equations, *self.units[w].equations}
+        moved = {x: renamed(a, pairs) for x, a in other.values.items()}
+        trial = Group(target.domain, target.folded | mapped(other.folded, pairs))
+        trial.values = {**moved, **target.values}
+        if len(equations) > _most(trial) or not self._is_whole(trial, equations):
+            return False
+        trial.reads = {x: renamed(a, pairs) for x, a in other.reads.items()} | target.reads
+        trial.reads = {x: a for x, a in trial.reads.items() if self.axes_in(trial, x) is None}
+        if any(self._maker(x) in (u, w) for x in trial.reads):
+            return False
+        same = {a: a for a in range(len(target.domain))}
+        if not self._meets(trial, u, same) or not self._meets(trial, w, pairs):
+            return False
+        self.units[u].group = trial
+        self._absorb(u, w)
+        return True
+
+    def _meets(self, trial: Group, u: int, pairs: dict[int, int]) -> bool:
+        """Whether unit u reads what a joined group computes along the axes where that is."""
+        group = self._group(u)
+        for e in (self.graph.equations[k] for k in self.units[u].equations):
+            for x in self.uses.arrays(e):
+                found = self.axes_in(trial, x)
+                if found is None or self.axes_in(group, x) is not None:
+                    continue
+                if found != renamed(self.operand_axes(group, e, x), pairs):
+                    return False
+        return True
+
+    def _is_whole(self, group: Group, equations: set[int]) -> bool:
+        """Whether what is stored of a joined group can be, and it is walked over well."""
+        for x, axes in group.values.items():
+            if not self._covers(group, list(axes), []) and not self.uses.only_in(x, equations):
+                return False
+        if not group.folded:
+            return True
+        lines = prod(group.domain[a] for a in group.kept)
+        if lines < FEW and prod(group.domain) > LARGE:
+            return False
+        fresh = self._made(group.values)
+        self._note(group, fresh)
+        return self._walks_well(group, equations) and self._moves(group, equations, fresh)
+
+    def _absorb(self, u: int, w: int) -> None:
+        """Unit w is a part of unit u from now on."""
+        gone = self.units.pop(w).equations
+        self.units[u].equations = sorted({*self.units[u].equations, *gone})
+        for k in gone:
+            self.unit_of.update(dict.fromkeys(self.graph.equations[k].outputs, u))
+        self.order.join(u, w)
+
+    def _join_siblings(self) -> None:
+        """Groups that read all of a value over the same domain become one."""
+        readers: dict[int, list[int]] = {}
+        for u, unit in self.units.items():
+            if unit.group is not None:
+                for x, axes in unit.group.reads.items():
+                    if set(axes) - {STILL} == set(range(len(unit.group.domain))):
+                        readers.setdefault(x, []).append(u)
+        for x in sorted(readers):
+            self._join_readers(x, readers[x])
+
+    def _join_readers(self, x: int, readers: list[int]) -> None:
+        for at, u in enumerate(readers):
+            for w in readers[at + 1 :]:
+                if u in self.units and w in self.units and self._alike(u, w, x):
+                    ours, theirs = self._group(u).reads[x], self._group(w).reads[x]
+                    pairs = {b: a for a, b in zip(ours, theirs, strict=True) if STILL not in (a, b)}
+                    self._merge(u, w, pairs)
+
+    def _alike(self, u: int, w: int, x: int) -> bool:
+        """Whether two groups that read x have one domain, and neither waits for the other."""
+        a, b = self._group(u), self._group(w)
+        if x not in a.reads or x not in b.reads:
+            return False
+        apart = not (self.order.precedes(u, w) or self.order.precedes(w, u))
+        return apart and sorted(a.domain) == sorted(b.domain)
+
+
+def _most(group: Group) -> int:
+    return MOST if group.domain else MOST_NUMBERS

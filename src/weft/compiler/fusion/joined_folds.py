@@ -1,0 +1,150 @@
+"""Sums of columns that are made while the rows they are of are walked over anyway.
+
+A kernel that folds its rows (a layer norm, say, and what comes before and after it) cannot fold
+columns as well, and one that makes an array need not know of its rows. But the first stage of a sum
+of columns goes by rows; where both read or make the same array, they become one kernel, and an
+array that only the sum needs is never written.
+"""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+
+from ...graph.graph import Literal
+from ..ir.kernel import Fold, Kernel, Step, in_rows
+from ..ir.schedule import KernelStep, Schedule, ScheduleStep
+
+
+def joined(schedule: Schedule) -> Schedule:
+    """The same schedule, with sums of columns in the kernels that go over the same rows."""
+    steps = list(schedule.steps)
+    at = 0
+    while at < len(steps):
+        step = steps[at]
+        host = _host(schedule, steps, at) if _is_sum(step) else None
+        if host is None:
+            at += 1
+            continue
+        del steps[at]
+        steps[host] = _together(_by_rows(steps[host], step), step)
+        steps[host] = _without(steps[host], _unread(schedule, steps, host))
+    return replace(schedule, steps=tuple(steps))
+
+
+def _is_sum(step: ScheduleStep) -> bool:
+    return isinstance(step, KernelStep) and bool(step.kernel.piece) and not step.kernel.folded
+
+
+def _host(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int | None:
+    """The last kernel before a sum that it can be a part of."""
+    step = steps[at]
+    assert isinstance(step, KernelStep)
+    if any(schedule.buffers[i].takes is not None for i in step.results):
+        return None
+    read = {schedule.storage(step.operands[n]) for n in _used(step.kernel)}
+    for k in range(at - 1, -1, -1):
+        other = steps[k]
+        written = {schedule.storage(i) for i in other.writes}
+        if isinstance(other, KernelStep) and _alike(other.kernel, step.kernel):
+            shared = _shared(_by_rows(other, step), step)
+            apart = {schedule.storage(step.operands[n]) for n in _used(step.kernel, shared)}
+            if any(_whole(step.kernel, n) for n in shared) and not apart & written:
+                return k
+        if read & written:
+            return None
+    return None
+
+
+def _alike(host: Kernel, kernel: Kernel) -> bool:
+    """Whether a kernel is over the rows of a sum, and in the same pieces if in any."""
+    rows = host.domain == kernel.domain and host.folded in ((), (1,))
+    line = host.domain == (prod(kernel.domain),) and not host.folded
+    return (rows or line) and host.piece in (0, kernel.piece)
+
+
+def _by_rows(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
+    """A host whose domain is one line, over the rows of a sum."""
+    assert isinstance(host, KernelStep) and isinstance(step, KernelStep)
+    rows, columns = step.kernel.domain
+    return replace(host, kernel=in_rows(host.kernel, (rows, columns)))
+
+
+def _used(kernel: Kernel, but: Sequence[int] = ()) -> list[int]:
+    return [n for n in range(len(kernel.operands)) if n in kernel.live and n not in but]
+
+
+def _shared(host: KernelStep, step: KernelStep) -> list[int]:
+    """The operands of a sum that its host has too, or makes."""
+    return [n for n in _used(step.kernel) if _found(host, step, n) >= 0]
+
+
+def _whole(kernel: Kernel, n: int) -> bool:
+    return all(kernel.operands[n].strides)
+
+
+def _found(host: KernelStep, step: KernelStep, n: int) -> int:
+    """The host's value that is operand n of a sum; −1 if there is none."""
+    buffer, strides = step.operands[n], step.kernel.operands[n].strides
+    for i, r in zip(host.results, host.kernel.results, strict=True):
+        if (i, r.strides, r.over_rows) == (buffer, strides, ""):
+            return r.value
+    for k, (i, o) in enumerate(zip(host.operands, host.kernel.operands, strict=True)):
+        if (i, o.strides) == (buffer, strides):
+            return k
+    return -1
+
+
+def _together(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
+    """A kernel with the steps and results of two."""
+    assert isinstance(host, KernelStep) and isinstance(step, KernelStep)
+    new = [n for n in _used(step.kernel) if _found(host, step, n) < 0]
+    base, more = len(host.kernel.operands), len(new)
+    ours = {i: i if i < base else i + more for i in range(base + len(host.kernel.steps))}
+    theirs = {n: base + k for k, n in enumerate(new)}
+    theirs |= {n: ours[_found(host, step, n)] for n in _used(step.kernel) if n not in theirs}
+    behind, own = len(ours) + more, len(step.kernel.operands)
+    theirs |= {own + k: behind + k for k in range(len(step.kernel.steps))}
+    kernel = Kernel(
+        host.kernel.domain,
+        (*host.kernel.operands, *(step.kernel.operands[n] for n in new)),
+        (
+            *(_renumbered(s, ours) for s in host.kernel.steps),
+            *(_renumbered(s, theirs) for s in step.kernel.steps),
+        ),
+        (
+            *(replace(r, value=ours[r.value]) for r in host.kernel.results),
+            *(replace(r, value=theirs[r.value]) for r in step.kernel.results),
+        ),
+        host.kernel.folded,
+        step.kernel.piece,
+    )
+    return KernelStep(
+        kernel,
+        (*host.operands, *(step.operands[n] for n in new)),
+        (*host.results, *step.results),
+        tuple(dict.fromkeys((*host.origins, *step.origins))),
+    )
+
+
+def _renumbered(step: Step | Fold, number: dict[int, int]) -> Step | Fold:
+    if isinstance(step, Fold):
+        return replace(step, value=number[step.value])
+    inputs = [j if isinstance(j, Literal) else number[j] for j in step.inputs]
+    return replace(step, inputs=tuple(inputs))
+
+
+def _unread(schedule: Schedule, steps: Sequence[ScheduleStep], host: int) -> set[int]:
+    """The storages that a step writes and nobody reads."""
+    wanted = {schedule.storage(i) for i in schedule.outputs}
+    for step in steps:
+        wanted |= {schedule.storage(i) for i in step.reads}
+    return {schedule.storage(i) for i in steps[host].writes} - wanted
+
+
+def _without(step: ScheduleStep, storages: set[int]) -> ScheduleStep:
+    """A kernel without the results that are written there."""
+    assert isinstance(step, KernelStep)
+    pairs = zip(step.results, step.kernel.results, strict=True)
+    kept = [(i, r) for i, r in pairs if i not in storages]
+    kernel = replace(step.kernel, results=tuple(r for _, r in kept))
+    return replace(step, kernel=kernel, results=tuple(i for i, _ in kept))

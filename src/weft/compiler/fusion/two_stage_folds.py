@@ -1,0 +1,184 @@
+"""Folds of everything in two stages, so that threads can share the first.
+
+A kernel that folds all of its axes is one unit of work. Where that is much, the first stage folds
+pieces, whose number depends on the lengths alone, and the second one what they give. What is left
+over behind pieces of one length is a kernel of its own.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+
+import numpy as np
+
+from ...core import dtypes
+from ...graph.graph import Literal
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step
+from .canonical import canonical
+
+# Elements from which on it pays, the least that a piece has, and how many pieces there are.
+LARGE, PIECE = 1 << 15, 1 << 8
+FEWEST, USUAL, MOST = 16, 1 << 8, 1 << 10
+
+
+@dataclass(frozen=True)
+class Stages:
+    """Two kernels in the place of one, or three.
+
+    Buffers of the first: the operands, then `whole` of the results and a line for each of `lines`
+    (their dtypes). Of the second: those lines and `operands` of the operands, then the other
+    results, `folded`. `length` is how long the lines are. A `rest` has the buffers of the first,
+    all of them `behind` steps along the outermost axis, and the last elements of the lines.
+    """
+
+    first: Kernel
+    second: Kernel
+    length: int
+    lines: tuple
+    whole: tuple[int, ...]
+    operands: tuple[int, ...]
+    folded: tuple[int, ...]
+    rest: Kernel | None = None
+    behind: int = 0
+
+
+def staged(kernel: Kernel) -> Stages | None:
+    """The stages of a kernel; None if it is done in one."""
+    axes = range(len(kernel.domain))
+    if not kernel.folded or set(kernel.folded) != set(axes) or prod(kernel.domain) < LARGE:
+        return None
+    pieces = _pieces(kernel)
+    if pieces is None or max(kernel.settled[i] for i in kernel.live) > 1:
+        return None
+    folds = [i for i in sorted(kernel.live) if is_fold(kernel, i)]
+    whole = [k for k, r in enumerate(kernel.results) if kernel.settled[r.value] == 0]
+    others = [k for k in range(len(kernel.results)) if k not in whole]
+    left = kernel.domain[0] % pieces
+    length = pieces + bool(left)
+    second, operands = _second(kernel, length, folds, others, even=not left)
+    return Stages(
+        _first(kernel, pieces, folds, whole),
+        second,
+        length,
+        tuple(line_dtype(kernel, i) for i in folds),
+        tuple(whole),
+        operands,
+        tuple(others),
+        _first(kernel, pieces, folds, whole, rest=True) if left else None,
+        kernel.domain[0] - left,
+    )
+
+
+def is_fold(kernel: Kernel, i: int) -> bool:
+    """Whether a value of a kernel is folded."""
+    base = len(kernel.operands)
+    return i >= base and isinstance(kernel.steps[i - base], Fold)
+
+
+def _pieces(kernel: Kernel) -> int | None:
+    """Into how many pieces the outermost axis is cut; it need not be a multiple of that."""
+    n, rest = kernel.domain[0], prod(kernel.domain[1:])
+    able = [p for p in range(FEWEST, min(n, MOST) + 1) if n // p * rest >= PIECE]
+    even = [p for p in able if n % p == 0]
+    return max(even or [p for p in able if p <= USUAL], default=None)
+
+
+def line_dtype(kernel: Kernel, i: int):
+    """What the folds of pieces are kept in: half types would be rounded twice."""
+    dtype = kernel.dtypes[i]
+    fold = kernel.steps[i - len(kernel.operands)]
+    wide = isinstance(fold, Fold) and fold.kind in ("sum", "prod", "mean")
+    return dtypes.accumulator(dtype) if wide else dtype
+
+
+def _first(
+    kernel: Kernel, pieces: int, folds: list[int], whole: list[int], rest: bool = False
+) -> Kernel:
+    """The steps up to the folds, over pieces or the rest; their results, and a line of each fold.
+
+    Where there is a rest, sums take the place of means.
+    """
+    each, left = divmod(kernel.domain[0], pieces)
+    sizes = (1, left) if rest else (pieces, each)
+
+    def cut(strides: tuple[int, ...]) -> tuple[int, ...]:
+        return (strides[0] * each, *strides)
+
+    domain = (*sizes, *kernel.domain[1:])
+    line = (1, *(0,) * len(kernel.domain))
+    base = len(kernel.operands)
+    steps = list(kernel.steps)
+    for i in folds:
+        fold = steps[i - base]
+        assert isinstance(fold, Fold)
+        kind = "sum" if left and fold.kind == "mean" else fold.kind
+        steps[i - base] = replace(fold, kind=kind, dtype=line_dtype(kernel, i))
+    results = [Result(kernel.results[k].value, cut(kernel.results[k].strides)) for k in whole]
+    return canonical(
+        Kernel(
+            domain,
+            tuple(replace(o, strides=cut(o.strides)) for o in kernel.operands),
+            _up_to(kernel, steps, folds, whole),
+            (*results, *(Result(i, line) for i in folds)),
+            tuple(range(1, len(domain))),
+        )
+    )
+
+
+def _up_to(kernel: Kernel, steps: list, folds: list[int], whole: list[int]) -> tuple:
+    """The steps without those after the last one that the first stage gives."""
+    last = max([*folds, *(kernel.results[k].value for k in whole)])
+    return tuple(steps[: last + 1 - len(kernel.operands)])
+
+
+def _second(kernel: Kernel, length: int, folds: list[int], others: list[int], even: bool):
+    """The folds of the lines, and the steps of folded values; which operands those need."""
+    base = len(kernel.operands)
+    wanted = needed(kernel, [kernel.results[k].value for k in others])
+    taken = tuple(i for i in range(base) if i in wanted)
+    number = {i: len(folds) + n for n, i in enumerate(taken)}
+    operands = [Operand(line_dtype(kernel, i), (1,)) for i in folds]
+    operands += [replace(kernel.operands[i], strides=(0,)) for i in taken]
+    steps: list[Step | Fold] = []
+
+    def put(step: Step | Fold) -> int:
+        steps.append(step)
+        return len(operands) + len(steps) - 1
+
+    for i in sorted(wanted - set(taken)):
+        step = kernel.steps[i - base]
+        if isinstance(step, Step):
+            inputs = [j if isinstance(j, Literal) else number[j] for j in step.inputs]
+            number[i] = put(replace(step, inputs=tuple(inputs)))
+        elif step.kind == "mean" and not even:
+            number[i] = mean(put, folds.index(i), step, line_dtype(kernel, i), kernel.terms)
+        else:
+            number[i] = put(replace(step, value=folds.index(i)))
+    results = tuple(Result(number[kernel.results[k].value], (0,)) for k in others)
+    return Kernel((length,), tuple(operands), tuple(steps), results, (0,)), taken
+
+
+def mean(
+    put: Callable[[Step | Fold], int], line: int, fold: Fold, dtype: np.dtype, terms: int
+) -> int:
+    """A sum or mean of a line of sums, in the dtype that a fold has."""
+    total = put(Fold("sum", line, dtype))
+    if fold.kind == "mean":
+        total = put(Step("divide", (total, Literal(float(terms))), dtype))
+    if fold.dtype != dtype:
+        total = put(Step("cast", (total,), fold.dtype, (fold.dtype,)))
+    return total
+
+
+def needed(kernel: Kernel, values: list[int]) -> set[int]:
+    """The values that some values are computed from, not going beyond folds."""
+    base, found, todo = len(kernel.operands), set(), list(values)
+    while todo:
+        i = todo.pop()
+        if i in found:
+            continue
+        found.add(i)
+        step = kernel.steps[i - base] if i >= base else None
+        if isinstance(step, Step):
+            todo += [j for j in step.inputs if not isinstance(j, Literal)]
+    return found

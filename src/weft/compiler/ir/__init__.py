@@ -1,0 +1,1 @@
+"""The data between the stages: kernels, schedules, scalar programs, views, products."""

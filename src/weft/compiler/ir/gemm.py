@@ -1,0 +1,144 @@
+"""Matrix products as BLAS takes them: transposes as flags, batches as strides."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...core.aval import Aval
+from ...graph.graph import Equation, Literal
+from .schedule import GEMM_DTYPES, GemmStep
+from .views import View
+
+# Rows that are products of their last two operands: α·a·b, and x + α·a·b.
+SCALED, ACCUMULATE = "scaled_matmul", "accumulate"
+ROWS = ("matmul", SCALED, ACCUMULATE)
+
+
+def is_product(e: Equation, avals: Sequence[Aval]) -> bool:
+    """Whether an equation is a product of matrices that BLAS computes."""
+    if e.op.name not in ROWS or any(isinstance(x, Literal) for x in e.inputs):
+        return False
+    a, b = avals[-2:]
+    alike = a.dtype == b.dtype and a.dtype in GEMM_DTYPES
+    return alike and 0 not in (*a.shape, *b.shape)
+
+
+def sizes_of(e: Equation, avals: Sequence[Aval]) -> tuple[int, int, int] | None:
+    """Rows, terms and columns of a product of two matrices; None for what is none."""
+    if not is_product(e, avals) or [a.ndim for a in avals] != [2, 2]:
+        return None
+    m, k = avals[0].shape
+    return m, k, avals[1].shape[1]
+
+
+@dataclass(frozen=True)
+class _Matrix:
+    """Stored matrices: of how many elements the rows are apart, and whether they are columns."""
+
+    transposed: bool
+    leading: int
+
+
+def _matrices(v: View, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape and the strides of an operand; a vector is a row on the left, else a column."""
+    if len(v.shape) > 1:
+        return v.shape, v.strides
+    return ((1, *v.shape), (0, *v.strides)) if side == 0 else ((*v.shape, 1), (*v.strides, 0))
+
+
+def _stored(shape: tuple[int, ...], strides: tuple[int, ...]) -> _Matrix | None:
+    """How BLAS can read the matrices over the last two axes; None if it cannot."""
+    (rows, columns), (down, along) = shape[-2:], strides[-2:]
+    if (along == 1 or columns == 1) and (down >= columns or rows == 1):
+        return _Matrix(False, max(down, columns) if rows > 1 else columns)
+    if (down == 1 or rows == 1) and (along >= rows or columns == 1):
+        return _Matrix(True, max(along, rows) if columns > 1 else rows)
+    return None
+
+
+def readable(v: View, side: int) -> bool:
+    """Whether BLAS can read an operand where it lies."""
+    return _stored(*_matrices(v, side)) is not None
+
+
+def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmStep:
+    """The step of a product whose operands are readable; the result has memory of its own."""
+    (a_shape, a_strides), (b_shape, b_strides) = _matrices(a, 0), _matrices(b, 1)
+    left, right = _stored(a_shape, a_strides), _stored(b_shape, b_strides)
+    assert left is not None and right is not None, "copies come before"
+    m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
+    batch = _broadcast(a_shape[:-2], b_shape[:-2])
+    axes = _Batch(
+        batch,
+        _spread(a_shape[:-2], a_strides[:-2], batch),
+        _spread(b_shape[:-2], b_strides[:-2], batch),
+        _dense(batch, m * n),
+    ).merged()
+    if len(axes.sizes) == 1 and not left.transposed and not axes.b[0]:
+        # One matrix for all of a batch whose rows lie in one line: a single product.
+        if axes.a[0] == m * left.leading or m == 1:
+            leading = axes.a[0] if m == 1 else left.leading
+            if leading >= k:
+                left = _Matrix(False, leading)
+                m, axes = m * axes.sizes[0], _Batch((), (), (), ())
+    return GemmStep(
+        *buffers,
+        m=m,
+        n=n,
+        k=k,
+        lda=left.leading,
+        ldb=right.leading,
+        ldc=n,
+        transpose_a=left.transposed,
+        transpose_b=right.transposed,
+        batch=axes.sizes,
+        a_strides=axes.a,
+        b_strides=axes.b,
+        c_strides=axes.c,
+        alpha=e.static[0] if e.static else 1.0,
+        beta=1.0 if e.op.name == ACCUMULATE else 0.0,
+        origins=(e.origin,),
+    )
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """The axes of a batch, with the strides of a, b and c."""
+
+    sizes: tuple[int, ...]
+    a: tuple[int, ...]
+    b: tuple[int, ...]
+    c: tuple[int, ...]
+
+    def merged(self) -> "_Batch":
+        """Neighbouring axes that are one line in all arrays as one axis; those of 1 left out."""
+        made: list[list[int]] = []
+        for axis in zip(self.sizes, self.a, self.b, self.c, strict=True):
+            if axis[0] == 1:
+                continue
+            if made and all(s == t * axis[0] for s, t in zip(made[-1][1:], axis[1:], strict=True)):
+                made[-1] = [made[-1][0] * axis[0], *axis[1:]]
+            else:
+                made.append(list(axis))
+        columns = zip(*made, strict=True) if made else ((), (), (), ())
+        return _Batch(*map(tuple, columns))
+
+
+def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
+    n = max(len(a), len(b))
+    a, b = (1,) * (n - len(a)) + a, (1,) * (n - len(b)) + b
+    return tuple(max(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _spread(shape, strides, batch) -> tuple[int, ...]:
+    """Strides along the axes of the batch; 0 where an operand is repeated."""
+    pad = len(batch) - len(shape)
+    pairs = zip(shape, strides, batch[pad:], strict=True)
+    return (0,) * pad + tuple(s if n == size else 0 for n, s, size in pairs)
+
+
+def _dense(batch: tuple[int, ...], size: int) -> tuple[int, ...]:
+    strides = []
+    for n in reversed(batch):
+        strides.append(size)
+        size *= n
+    return tuple(reversed(strides))

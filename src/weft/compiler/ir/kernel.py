@@ -1,0 +1,281 @@
+"""Kernel: one loop nest as data, from arrays in memory to arrays in memory.
+
+Every element of `domain` computes the same steps. An operand or result says by how many elements
+each axis moves it: 0 repeats it along that axis. `Fold` steps add up (or otherwise combine) a value
+over the `folded` axes; what is computed from folded values alone is computed once for each fold,
+and the steps that need one beside unfolded values make another sweep over the folded axes.
+
+A kernel over rows can also fold its columns: pieces of `piece` rows have a line of folds each.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from ...core import dtypes
+from ...core.backends import PYTHON_SCALARS
+from ...core.exact import exact
+from ...core.op import TABLE
+from ...graph.graph import Literal
+
+Strides = tuple[int, ...]
+FOLDS = ("sum", "prod", "max", "min", "mean", "any", "all")
+
+
+class MalformedKernel(AssertionError):
+    """A kernel that breaks a rule; always a mistake of ours, never the user's."""
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An array that is read: its first element is where its pointer points."""
+
+    dtype: np.dtype
+    strides: Strides
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """A row of the table applied to values, by their numbers, and Python scalars.
+
+    Equal are those whose parameters are exactly: 0.0 and -0.0 are two, 1 and 1.0 too.
+    """
+
+    row: str
+    inputs: tuple["int | Literal", ...]
+    dtype: np.dtype
+    static: tuple = ()
+
+    def __eq__(self, other) -> bool:
+        if other.__class__ is not Step or self.row != other.row or self.inputs != other.inputs:
+            return False
+        return self.dtype == other.dtype and exact(self.static) == exact(other.static)
+
+    def __hash__(self) -> int:
+        return hash((self.row, self.inputs, self.dtype))
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A value combined over the folded axes."""
+
+    kind: str
+    value: int
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class Result:
+    """A value that is written; one of folded values does not move along folded axes.
+
+    One that is folded `over_rows`, by a kind of fold, moves from piece to piece.
+    """
+
+    value: int
+    strides: Strides
+    over_rows: str = ""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Values are numbered: the operands, then the steps. Pointers: operands, then results."""
+
+    domain: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    steps: tuple[Step | Fold, ...]
+    results: tuple[Result, ...]
+    folded: tuple[int, ...] = ()
+    piece: int = 0
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.domain, self.operands, self.steps, self.results, self.folded))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def dtypes(self) -> tuple[np.dtype, ...]:
+        """The dtype of each value."""
+        return tuple(v.dtype for v in (*self.operands, *self.steps))
+
+    @cached_property
+    def sound(self) -> bool:
+        """Whether every rule holds but those of memory: if not, `MalformedKernel` says which."""
+        _check(self)
+        return True
+
+    @cached_property
+    def settled(self) -> tuple[int, ...]:
+        """When each value is known: 2k in sweep k, 2k − 1 before it, once for all of the sweep."""
+        depths: list[int] = []
+        for v in self.operands:
+            fixed = bool(self.folded) and not any(v.strides[a] for a in self.folded)
+            depths.append(-1 if fixed else 0)
+        for s in self.steps:
+            if isinstance(s, Fold):
+                depths.append(2 * ((depths[s.value] + 1) // 2) + 1)
+                continue
+            inputs = [depths[i] for i in s.inputs if not isinstance(i, Literal)]
+            depths.append(_together(inputs) if self.folded else 0)
+        return tuple(depths)
+
+    @property
+    def terms(self) -> int:
+        """How many elements a fold combines."""
+        return prod(self.domain[a] for a in self.folded)
+
+    @cached_property
+    def live(self) -> frozenset[int]:
+        """The values that some result needs."""
+        base, live = len(self.operands), set()
+        todo = [r.value for r in self.results]
+        while todo:
+            i = todo.pop()
+            if i not in live and i >= base:
+                step = self.steps[i - base]
+                inputs = (step.value,) if isinstance(step, Fold) else step.inputs
+                todo += [j for j in inputs if not isinstance(j, Literal)]
+            live.add(i)
+        return frozenset(live)
+
+    @property
+    def sweeps(self) -> int:
+        """How often the folded axes are passed over."""
+        stored = [self.settled[r.value] for r in self.results]
+        return max((d // 2 + 1 for d in stored), default=0)
+
+
+def in_rows(kernel: Kernel, domain: tuple[int, int]) -> Kernel:
+    """A kernel over one line, over rows that lie one behind the other."""
+    if kernel.domain == domain:
+        return kernel
+
+    def cut(access):
+        (stride,) = access.strides
+        return replace(access, strides=(stride * domain[1], stride))
+
+    operands, results = map(cut, kernel.operands), map(cut, kernel.results)
+    return replace(kernel, domain=domain, operands=(*operands,), results=(*results,))
+
+
+def _together(depths: list[int]) -> int:
+    """When a step of values that are settled at these depths is."""
+    top = max(depths, default=-1)
+    moving = any(d % 2 == 0 for d in depths)
+    return top + 1 if moving and top % 2 else top
+
+
+def verify(kernel: Kernel, extents: tuple[tuple[int, int], ...] = ()) -> None:
+    """Raise `MalformedKernel` unless every rule holds.
+
+    `extents` says for each pointer how many elements of its array lie before and from it on;
+    where given, no access may be outside.
+    """
+    assert kernel.sound
+    accesses = (*kernel.operands, *kernel.results)
+    if extents and len(extents) != len(accesses):
+        raise MalformedKernel(f"{len(extents)} extents for {len(accesses)} arrays")
+    idle = any(size == 0 and a not in kernel.folded for a, size in enumerate(kernel.domain))
+    for i, (access, extent) in enumerate(zip(accesses, () if idle else extents, strict=False)):
+        low, high = reach(_walked(kernel, access), access.strides)
+        if -low > extent[0] or high > extent[1]:
+            raise MalformedKernel(f"array {i} is read from {low} to {high}, it has {extent}")
+
+
+def _check(kernel: Kernel) -> None:
+    n = len(kernel.domain)
+    if any(size < 0 for size in kernel.domain):
+        raise MalformedKernel(f"a domain of {kernel.domain}")
+    if len(set(kernel.folded)) != len(kernel.folded) or any(not 0 <= a < n for a in kernel.folded):
+        raise MalformedKernel(f"folded axes {kernel.folded} of {n}")
+    for i, o in enumerate(kernel.operands):
+        _check_access(kernel, f"operand {i}", o.dtype, o.strides)
+    for k, s in enumerate(kernel.steps):
+        _check_step(kernel, len(kernel.operands) + k, s)
+    for i, r in enumerate(kernel.results):
+        _check_result(kernel, i, r)
+    if bool(kernel.piece) != any(r.over_rows for r in kernel.results) or kernel.piece < 0:
+        raise MalformedKernel(f"pieces of {kernel.piece} rows for {kernel.results}")
+
+
+def _walked(kernel: Kernel, access: Operand | Result) -> tuple[int, ...]:
+    """The domain over which an access moves."""
+    if isinstance(access, Result) and access.over_rows:
+        return (-(-kernel.domain[0] // kernel.piece), *kernel.domain[1:])
+    return kernel.domain
+
+
+def reach(domain: tuple[int, ...], strides: Strides) -> tuple[int, int]:
+    """The lowest offset that is accessed, and one more than the highest; both 0 for none.
+
+    What does not move along an axis is counted even if that axis is empty: where it is folded, the
+    value may be needed all the same.
+    """
+    low, high = 0, 1
+    for size, stride in zip(domain, strides, strict=True):
+        if stride and not size:
+            return 0, 0
+        if stride < 0:
+            low += (size - 1) * stride
+        else:
+            high += (size - 1) * stride
+    return low, high
+
+
+def _check_access(kernel: Kernel, what: str, dtype: np.dtype, strides: Strides) -> None:
+    if len(strides) != len(kernel.domain):
+        raise MalformedKernel(f"{what} has {len(strides)} strides for {len(kernel.domain)} axes")
+    if dtype not in dtypes.KIND:
+        raise MalformedKernel(f"{what} is {dtype!r}")
+
+
+def _check_step(kernel: Kernel, number: int, step: Step | Fold) -> None:
+    if isinstance(step, Fold):
+        _check_fold(kernel, number, step)
+        return
+    if step.row not in TABLE:
+        raise MalformedKernel(f"v{number}: no row {step.row!r}")
+    arity = TABLE[step.row].arity
+    if len(step.inputs) != arity:
+        raise MalformedKernel(f"{step.row}: {len(step.inputs)} inputs, expected {arity}")
+    for i in step.inputs:
+        if isinstance(i, Literal):
+            if type(i.value) not in PYTHON_SCALARS:
+                raise MalformedKernel(f"{step.row}: a {type(i.value).__name__} as a literal")
+        elif not 0 <= i < number:
+            raise MalformedKernel(f"{step.row} uses v{i} before it is known")
+
+
+def _check_fold(kernel: Kernel, number: int, fold: Fold) -> None:
+    if not 0 <= fold.value < number:
+        raise MalformedKernel(f"v{number} folds v{fold.value} before it is known")
+    if fold.kind not in FOLDS or not kernel.folded:
+        raise MalformedKernel(f"v{number}: fold {fold.kind!r} over {kernel.folded}")
+    if kernel.terms == 0 and fold.kind in ("max", "min"):
+        raise MalformedKernel(f"v{number}: {fold.kind} of nothing")
+
+
+def _check_result(kernel: Kernel, i: int, r: Result) -> None:
+    if not 0 <= r.value < len(kernel.dtypes):
+        raise MalformedKernel(f"result {i} is v{r.value} of {len(kernel.dtypes)}")
+    _check_access(kernel, f"result {i}", kernel.dtypes[r.value], r.strides)
+    if r.over_rows:
+        _check_columns(kernel, i, r)
+    empty = 0 in kernel.domain
+    still = [a for a, s in enumerate(r.strides) if s == 0 and kernel.domain[a] > 1 and not empty]
+    folded = kernel.settled[r.value] % 2 == 1
+    if folded and any(r.strides[a] for a in kernel.folded):
+        raise MalformedKernel(f"result {i} is of folded values and moves along a folded axis")
+    if any(a not in kernel.folded or not folded for a in still):
+        raise MalformedKernel(f"result {i} is written more than once: strides {r.strides}")
+
+
+def _check_columns(kernel: Kernel, i: int, r: Result) -> None:
+    """Columns are folded of numbers along rows, one after the other."""
+    rows = len(kernel.domain) == 2 and 0 not in kernel.folded and r.strides[1] == 1
+    known = r.over_rows in FOLDS and r.over_rows != "mean"
+    if not rows or not known or kernel.settled[r.value] % 2:
+        raise MalformedKernel(f"result {i} folds v{r.value} over rows of {kernel.domain}: {r}")

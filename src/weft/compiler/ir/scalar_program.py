@@ -1,0 +1,343 @@
+"""Straight lines: small arrays as numbers, each element a value of its own.
+
+A `Line` says which elements are loaded, what is computed of them one number after the other, and
+where the numbers go. It is written by running equations on arrays of numbers' names: a transpose or
+a stack moves names about, an elementwise row becomes a step for each element, sums and products of
+matrices become additions and multiplications.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from math import copysign
+from typing import Any
+
+import numpy as np
+
+from ...core import dtypes
+from ...core.backends import BACKENDS, KERNELS
+from ...core.op import TABLE
+from ...graph.graph import Equation, Graph, Literal
+from .kernel import Step
+
+FMA = "fma"  # x·y + z; no row of the table, rounded once where it is of floats
+Typed = tuple[tuple[int, ...], np.dtype]  # a shape and a dtype
+
+
+@dataclass(frozen=True)
+class Load:
+    """An element of an operand, counted row by row."""
+
+    operand: int
+    index: int
+    dtype: np.dtype
+
+
+@dataclass(frozen=True)
+class Constant:
+    """A number of a dtype, as Python writes it: so 0.0 is not -0.0, and NaN is NaN."""
+
+    text: str
+    dtype: np.dtype
+
+    @property
+    def value(self) -> bool | int | float:
+        kind = float if dtypes.is_inexact(self.dtype) else int
+        return self.text == "True" if self.dtype == dtypes.bool_ else kind(self.text)
+
+
+@dataclass(frozen=True)
+class Line:
+    """Values are numbered in the order in which they are known; results name one per element."""
+
+    operands: tuple[Typed, ...]
+    values: tuple[Load | Constant | Step, ...]
+    results: tuple[tuple[Typed, tuple[int, ...]], ...]
+
+    @property
+    def steps(self) -> int:
+        """How many numbers are computed."""
+        return sum(isinstance(v, Step) for v in self.values)
+
+
+def computed(line: Line, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The results by NumPy's kernels, number by number."""
+    known: list[Any] = []
+    for v in line.values:
+        if isinstance(v, Load):
+            known.append(np.asarray(operands[v.operand].reshape(-1)[v.index]))
+        elif isinstance(v, Constant):
+            known.append(np.asarray(v.value, v.dtype))
+        else:
+            given = [i.value if isinstance(i, Literal) else known[i] for i in v.inputs]
+            known.append(_by_numpy(v.row, given, v.static, v.dtype))
+    return tuple(
+        np.array([known[i] for i in names], dtype).reshape(shape)
+        for (shape, dtype), names in line.results
+    )
+
+
+def _by_numpy(row: str, given: list, static: tuple, dtype: np.dtype) -> np.ndarray:
+    numpy_ = BACKENDS[np.ndarray]
+    with numpy_.quiet():
+        if row == FMA:
+            x, y, z = given
+            return np.asarray(x * y + z, dtype)
+        return np.asarray(numpy_.whole(KERNELS[TABLE[row]][np.ndarray](*given, *static)), dtype)
+
+
+# -- writing one -----------------------------------------------------------------------------
+
+# Rows that move elements about. The kernels do it to names, too; where they put zeros, 0 is left.
+MOVES = frozenset(
+    (
+        *("permute", "reshape", "broadcast_to", "slice_", "flip", "alias", "detach", "copy"),
+        *("stack", "concat", "unslice", "slice_set", "pad"),
+    )
+)
+# Folds as a row of two numbers.
+FOLDS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
+FOLDS |= {"any": "logical_or", "all": "logical_and"}
+
+
+class Writer:
+    """A line that is being written. Names of numbers count from 1; 0 is a hole."""
+
+    def __init__(self, graph: Graph):
+        self.graph = graph
+        self.values: list[Load | Constant | Step] = []
+        self.operands: list[int] = []
+        self.arrays: dict[int, np.ndarray] = {}  # names, by the graph's values
+        self._names: dict[tuple, int] = {}
+        self._numbers: dict[int, float | int] = {}  # of constants, by their names
+
+    # -- numbers -------------------------------------------------------------------------------
+
+    def _name(self, key: tuple, value: Load | Constant | Step) -> int:
+        if key not in self._names:
+            self.values.append(value)
+            self._names[key] = len(self.values)
+        return self._names[key]
+
+    def constant(self, value, dtype: np.dtype) -> int:
+        """The name of a number."""
+        kind = float if dtypes.is_inexact(dtype) else bool if dtype == dtypes.bool_ else int
+        made = kind(np.asarray(value).astype(dtype))
+        name = self._name(("constant", repr(made), dtype), Constant(repr(made), dtype))
+        self._numbers[name] = made
+        return name
+
+    def number(self, name: "int | Literal") -> float | int | None:
+        """The number that a name stands for; None if it is computed."""
+        return name.value if isinstance(name, Literal) else self._numbers.get(name)
+
+    def step(self, row: str, inputs: Sequence["int | Literal"], dtype: np.dtype, *static) -> int:
+        """The name of a row of numbers."""
+        known = [self.number(x) is not None for x in inputs]
+        if all(known):
+            given = [self._given(x) for x in inputs]
+            return self.constant(_by_numpy(row, given, static, dtype), dtype)
+        simpler = SIMPLER.get(row)
+        if simpler is not None and (True in known or len(known) == 1):
+            made = simpler(self, *inputs)
+            if isinstance(made, int) and self.values[made - 1].dtype == dtype:
+                return made
+        key = (row, *inputs, dtype, repr(static) if static else "")
+        name = self._names.get(key)
+        if name is None:
+            operands = tuple([x if isinstance(x, Literal) else x - 1 for x in inputs])
+            name = self._name(key, Step(row, operands, dtype, static))
+        return name
+
+    def _given(self, x: "int | Literal") -> Any:
+        if isinstance(x, Literal):
+            return x.value
+        v = self.values[x - 1]
+        assert isinstance(v, Constant)
+        return np.asarray(v.value, v.dtype)
+
+    # -- arrays --------------------------------------------------------------------------------
+
+    def names(self, x: int) -> np.ndarray:
+        """The names of the elements of one of the graph's values."""
+        if x not in self.arrays:
+            self.arrays[x] = self._entered(x)
+        return self.arrays[x]
+
+    def _entered(self, x: int) -> np.ndarray:
+        aval = self.graph.avals[x]
+        if x in self.graph.constants:
+            value = np.asarray(self.graph.constants[x])
+            found = [self.constant(v, aval.dtype) for v in value.reshape(-1)]
+        else:
+            n, size = len(self.operands), int(np.prod(aval.shape))
+            self.operands.append(x)
+            found = [self._name(("load", n, k), Load(n, k, aval.dtype)) for k in range(size)]
+        return np.array(found, np.int64).reshape(aval.shape)
+
+    def write(self, e: Equation) -> None:
+        """Run an equation on names."""
+        out = self.graph.avals[e.outputs[0]]
+        operands: list[Any] = [x if isinstance(x, Literal) else self.names(x) for x in e.inputs]
+        if e.op.name in MOVES:
+            made = self._moved(e, operands, out.dtype)
+        elif e.op.name in FOLDS:
+            made = self._folded(e, operands[0], out.dtype)
+        elif e.op.name == "matmul":
+            made = self._product(operands[0], operands[1], out.dtype)
+        else:
+            made = self._pointwise(e, operands, out)
+        self.arrays[e.outputs[0]] = made.reshape(out.shape)
+
+    def _moved(self, e: Equation, operands: list, dtype: np.dtype) -> np.ndarray:
+        static, fill = e.static, 0
+        if e.op.name == "pad":
+            static, fill = (e.static[0], 0, *e.static[2:]), e.static[1]
+        kernel = KERNELS[e.op][np.ndarray]
+        made = kernel(operands, *static) if e.op.arity is None else kernel(*operands, *static)
+        made = np.array(made, np.int64)
+        if (made == 0).any():
+            made[made == 0] = self.constant(fill, dtype)
+        return made
+
+    def _pointwise(self, e: Equation, operands: list, out) -> np.ndarray:
+        spread = [
+            [x] * int(np.prod(out.shape))
+            if isinstance(x, Literal)
+            else np.broadcast_to(x, out.shape).reshape(-1).tolist()
+            for x in operands
+        ]
+        made = [self.step(e.op.name, x, out.dtype, *e.static) for x in zip(*spread, strict=True)]
+        return np.array(made, np.int64)
+
+    def _folded(self, e: Equation, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        axes = tuple(e.static[0])
+        kept = [a for a in range(x.ndim) if a not in axes]
+        terms = x.transpose((*kept, *axes)).reshape(int(np.prod([x.shape[a] for a in kept])), -1)
+        own, count = self._working(dtype), terms.shape[1]
+        made = []
+        for line in terms.tolist():
+            total = self._tree(FOLDS[e.op.name], [self._as(t, own) for t in line], own)
+            if e.op.name == "mean":
+                total = self.step("divide", [total, Literal(float(count))], own)
+            made.append(self._as(total, dtype))
+        return np.array(made, np.int64)
+
+    def _tree(self, row: str, terms: list[int], dtype: np.dtype) -> int:
+        """Terms combined two by two: short chains, and small errors."""
+        while len(terms) > 1:
+            pairs = zip(terms[::2], terms[1::2], strict=False)
+            made = [self.step(row, pair, dtype) for pair in pairs]
+            terms = made + (terms[-1:] if len(terms) % 2 else [])
+        return terms[0]
+
+    def _product(self, x: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
+        x, y = (x[None] if x.ndim == 1 else x), (y[:, None] if y.ndim == 1 else y)
+        batch = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+        rows = np.broadcast_to(x, (*batch, *x.shape[-2:])).reshape(-1, *x.shape[-2:])
+        columns = np.broadcast_to(y, (*batch, *y.shape[-2:])).reshape(-1, *y.shape[-2:])
+        return np.array(
+            [
+                self._dot(row, column, dtype)
+                for a, b in zip(rows.tolist(), columns.swapaxes(1, 2).tolist(), strict=True)
+                for row in a
+                for column in b
+            ],
+            np.int64,
+        )
+
+    def _dot(self, x: list[int], y: list[int], dtype: np.dtype) -> int:
+        """Σ xₖ·yₖ. What is multiplied by a constant 0 stays, since it may be infinite."""
+        first = self.step("multiply", [x[0], y[0]], dtype)
+        pairs = zip(x[1:], y[1:], strict=True)
+        return reduce(lambda total, p: self._added(*p, total, dtype), pairs, first)
+
+    def _added(self, x: int, y: int, total: int, dtype: np.dtype) -> int:
+        """x·y + total."""
+        known = [self.number(v) for v in (x, y)]
+        if None not in known or 1 in known or -1 in known:
+            return self.step("add", [self.step("multiply", [x, y], dtype), total], dtype)
+        if self.number(total) == 0:  # the sign of a zero in a sum of products is nobody's
+            return self.step("multiply", [x, y], dtype)
+        return self.step(FMA, [x, y, total], dtype)
+
+    def _working(self, dtype: np.dtype) -> np.dtype:
+        return dtypes.accumulator(dtype) if dtypes.is_inexact(dtype) else dtype
+
+    def _as(self, x: int, dtype: np.dtype) -> int:
+        own = self.values[x - 1].dtype
+        return x if own == dtype else self.step("cast", [x], dtype, dtype)
+
+    # -- the end -------------------------------------------------------------------------------
+
+    def line(self, outputs: Sequence[int]) -> tuple[Line, list[int]]:
+        """What these values of the graph need, and the values that are its operands."""
+        wanted = [(self.names(i).reshape(-1) - 1).tolist() for i in outputs]
+        live, todo = set(), [k for names in wanted for k in names]
+        while todo:
+            k = todo.pop()
+            if k not in live:
+                live.add(k)
+                v = self.values[k]
+                todo += [i for i in v.inputs if isinstance(i, int)] if isinstance(v, Step) else []
+        order = sorted(live)
+        new = {k: n for n, k in enumerate(order)}
+        read = sorted({v.operand for k in order if isinstance(v := self.values[k], Load)})
+        values = tuple(_renumbered(self.values[k], new, read) for k in order)
+        avals = self.graph.avals
+        results = tuple(
+            ((avals[i].shape, avals[i].dtype), tuple(new[k] for k in names))
+            for i, names in zip(outputs, wanted, strict=True)
+        )
+        sources = [self.operands[n] for n in read]
+        operands = tuple((avals[i].shape, avals[i].dtype) for i in sources)
+        return Line(operands, values, results), sources
+
+
+def _renumbered(v: Load | Constant | Step, new: dict[int, int], read: list[int]):
+    if isinstance(v, Load):
+        return Load(read.index(v.operand), v.index, v.dtype)
+    if isinstance(v, Constant):
+        return v
+    inputs = tuple(i if isinstance(i, Literal) else new[i] for i in v.inputs)
+    return Step(v.row, inputs, v.dtype, v.static)
+
+
+# -- identities of numbers, as in the pass `algebra` -----------------------------------------
+
+
+def _is(w: Writer, x, number: float) -> bool:
+    v = w.number(x)
+    return v is not None and v == number and copysign(1, v) == copysign(1, number)
+
+
+def _multiplied(w: Writer, x, y):
+    return y if _is(w, x, 1) else x if _is(w, y, 1) else None
+
+
+def _added(w: Writer, x, y):
+    return y if _is(w, x, -0.0) else x if _is(w, y, -0.0) else None
+
+
+def _chosen(w: Writer, condition, x, y):
+    flag = w.number(condition)
+    return None if flag is None else x if flag else y
+
+
+def _second_if(number: float) -> Callable:
+    return lambda w, x, y: x if _is(w, y, number) else None
+
+
+def _same(w: Writer, x, *static):
+    return x
+
+
+# What a row of these numbers is, if that is one of them; of another dtype it does not count.
+SIMPLER: dict[str, Callable] = {
+    "multiply": _multiplied,
+    "add": _added,
+    "subtract": _second_if(0.0),
+    "divide": _second_if(1),
+    "where": _chosen,
+    **dict.fromkeys(("cast", "positive", "conj", "real", "copy", "alias", "detach"), _same),
+}

@@ -1,0 +1,156 @@
+"""Views: which values of a graph are other values' memory, read with other strides."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from math import prod
+
+from ...graph.graph import Equation, Graph, Literal
+from .schedule import lies_in_rows, row_major
+
+
+@dataclass(frozen=True)
+class View:
+    """A value as it lies in the memory of `root`, which is laid out row by row."""
+
+    root: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = 0
+
+    @property
+    def contiguous(self) -> bool:
+        return lies_in_rows(self.shape, self.strides)
+
+
+def views_of(graph: Graph) -> dict[int, View]:
+    """Each value of a graph as a view; one that is memory of its own is its own root."""
+    found: dict[int, View] = {}
+    for i in (*graph.inputs, *graph.constants):
+        found[i] = own(graph, i)
+    for e in graph.equations:
+        view = seen(found, e)
+        for i in e.outputs:
+            found[i] = view or own(graph, i)
+    return found
+
+
+def viewer(graph: Graph, definitions: Mapping[int, Equation]) -> Callable[[int], View]:
+    """From a value to its view, looked up when it is asked for; `definitions` are by results."""
+    known: dict[int, View] = {}
+
+    def view(x: int) -> View:
+        if x not in known:
+            e, looked = definitions.get(x), None
+            if e is not None and e.op.name in LOOKS and not isinstance(e.inputs[0], Literal):
+                looked = LOOKS[e.op.name](view(e.inputs[0]), *e.static)
+            known[x] = looked or own(graph, x)
+        return known[x]
+
+    return view
+
+
+def own(graph: Graph, i: int) -> View:
+    """A value with memory of its own."""
+    shape = graph.avals[i].shape
+    return View(i, shape, row_major(shape))
+
+
+def seen(known: dict[int, View], e: Equation) -> View | None:
+    """The result of an equation as a view of its operand; None if it needs memory."""
+    look = LOOKS.get(e.op.name)
+    if look is None or isinstance(e.inputs[0], Literal):
+        return None
+    return look(known[e.inputs[0]], *e.static)
+
+
+def _permuted(v: View, axes) -> View:
+    return replace(
+        v, shape=tuple(v.shape[a] for a in axes), strides=tuple(v.strides[a] for a in axes)
+    )
+
+
+def _spread(v: View, shape) -> View:
+    new = len(shape) - len(v.shape)
+    pairs = zip(v.shape, v.strides, shape[new:], strict=True)
+    strides = [s if n == wide else 0 for n, s, wide in pairs]
+    return replace(v, shape=tuple(shape), strides=((0,) * new + tuple(strides)))
+
+
+def _sliced(v: View, index) -> View:
+    shape, strides, offset, axis = [], [], v.offset, 0
+    for p in index:
+        if p is None:
+            shape.append(1)
+            strides.append(0)
+            continue
+        stride = v.strides[axis]
+        axis += 1
+        if isinstance(p, int):
+            offset += p * stride
+            continue
+        start, count, step = p
+        offset += start * stride
+        shape.append(count)
+        strides.append(step * stride)
+    return View(v.root, tuple(shape), tuple(strides), offset if prod(shape) else 0)
+
+
+def _flipped(v: View, axes) -> View:
+    if not prod(v.shape):
+        return v
+    strides, offset = list(v.strides), v.offset
+    for a in axes:
+        offset += (v.shape[a] - 1) * strides[a]
+        strides[a] = -strides[a]
+    return replace(v, strides=tuple(strides), offset=offset)
+
+
+def _reshaped(v: View, shape) -> View | None:
+    """Axes joined where they lie in one line, and split; None if they do not."""
+    shape = tuple(shape)
+    if not prod(shape):
+        return View(v.root, shape, row_major(shape))
+    old = [(n, s) for n, s in zip(v.shape, v.strides, strict=True) if n != 1]
+    strides, at = [], 0
+    for axes in _blocks([n for n, _ in old], [n for n in shape if n != 1]):
+        lengths, count = axes
+        block = old[at : at + count]
+        at += count
+        if any(s != t * n for (_, s), (n, t) in pairwise(block)):
+            return None
+        strides += [block[-1][1] * below for below in row_major(lengths)]
+    made = iter(strides)
+    return replace(v, shape=shape, strides=tuple(0 if n == 1 else next(made) for n in shape))
+
+
+def _blocks(old: list[int], new: list[int]) -> list[tuple[tuple[int, ...], int]]:
+    """Runs of new axes, each with how many old axes have as many elements."""
+    found, i, j = [], 0, 0
+    while i < len(new):
+        start, count = j, 1
+        lengths, size, have = [new[i]], new[i], old[j]
+        i, j = i + 1, j + 1
+        while size != have:
+            if size < have:
+                lengths.append(new[i])
+                size, i = size * new[i], i + 1
+            else:
+                have, j = have * old[j], j + 1
+        count = j - start
+        found.append((tuple(lengths), count))
+    return found
+
+
+def _same(v: View, *_static) -> View:
+    return v
+
+
+LOOKS = {
+    "permute": _permuted,
+    "broadcast_to": _spread,
+    "slice_": _sliced,
+    "flip": _flipped,
+    "reshape": _reshaped,
+    **dict.fromkeys(("alias", "detach", "guard", "later", "accumulate"), _same),
+}

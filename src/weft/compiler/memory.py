@@ -1,0 +1,187 @@
+"""The memory plan: where in one arena each scratch buffer lies, and for how long.
+
+Buffers that are alive at the same step do not overlap, except that a kernel's result may take the
+place of an operand that dies with it and is read at the index where the result is written.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import accumulate
+
+from .cpu.loop_nest import moving
+from .ir.kernel import Kernel
+from .ir.schedule import KernelStep, Schedule, ScheduleStep, TiledStep
+
+ALIGNMENT = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`offsets` in bytes by scratch buffers; `size` is the arena's, `least` what is alive at once.
+
+    size    bytes of the arena: the peak of what the steps hold beside inputs and outputs
+    least   the bytes that are alive at the worst step, which no plan can go below
+    """
+
+    offsets: dict[int, int]
+    size: int
+    least: int
+
+
+@dataclass
+class _Slot:
+    """Buffers that follow each other in one place: from the first write to the last read."""
+
+    buffers: list[int]
+    nbytes: int
+    first: int
+    last: int
+
+
+def plan(schedule: Schedule) -> Plan:
+    """Place all scratch buffers."""
+    spans = lifetimes(schedule)
+    slots = _slots(schedule, spans)
+    placed = min(
+        (_placed(slots, key) for key in (_by_size, _by_time, _by_life, _by_area)),
+        key=lambda p: _end(slots, p),
+    )
+    offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
+    return Plan(offsets, _end(slots, placed), least(slots, len(schedule.steps)))
+
+
+def rounded(nbytes: int) -> int:
+    """Bytes up to the next boundary."""
+    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+
+
+def lifetimes(schedule: Schedule) -> dict[int, tuple[int, int]]:
+    """For each scratch buffer that is no view: the steps that write it first and use it last.
+
+    One that nobody reads lives as long as the step that writes it.
+    """
+    spans: dict[int, tuple[int, int]] = {}
+    for k, step in enumerate(schedule.steps):
+        for i in (*step.reads, *step.writes):
+            s = schedule.storage(i)
+            if schedule.buffers[s].role == "scratch":
+                spans[s] = (spans.get(s, (k, k))[0], k)
+    return spans
+
+
+# -- in place --------------------------------------------------------------------------------
+
+
+def in_place(kernel: Kernel, operand: int, result: int) -> bool:
+    """Whether a result may be written to an operand's memory while the kernel runs.
+
+    The same element must be read and written at every index, and not be read in a later sweep.
+    """
+    o, r = kernel.operands[operand], kernel.results[result]
+    width = kernel.dtypes[r.value].itemsize
+    if o.strides != r.strides or o.dtype.itemsize != width or r.over_rows:
+        return False
+    depth = kernel.settled[r.value]
+    if depth % 2:
+        return kernel.settled[operand] == -1
+    return not any(operand in moving(kernel, k) for k in range(depth // 2 + 1, kernel.sweeps))
+
+
+def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Iterator[tuple]:
+    """(result, operand) pairs of storages: the result may take the operand's place."""
+    factors: set[int] = set()  # of a product, other tiles of which are still to be made
+    if isinstance(step, TiledStep):
+        factors = {schedule.storage(i) for i in (step.product.a, step.product.b)}
+        step = step.then
+    if not isinstance(step, KernelStep):
+        return
+    buffers = schedule.buffers
+    dying = [
+        j
+        for j in step.operands
+        if j in spans and spans[j][1] == k and buffers[j].base is None and j not in factors
+    ]
+    if not dying:
+        return
+    storages = [schedule.storage(b) for b in step.operands]
+    for r, i in enumerate(step.results):
+        if buffers[i].base is not None or spans.get(i, (k, k))[0] != k:
+            continue
+        for j in dying:
+            same = [n for n, b in enumerate(storages) if b == j]
+            sizes = buffers[i].nbytes == buffers[j].nbytes
+            if sizes and all(in_place(step.kernel, n, r) for n in same):
+                yield i, j
+
+
+def _slots(schedule: Schedule, spans: dict[int, tuple[int, int]]) -> list[_Slot]:
+    """Buffers that inherit memory from each other together, the others alone."""
+    slots: dict[int, _Slot] = {}
+    for b, (first, last) in spans.items():
+        slots[b] = _Slot([b], rounded(schedule.buffers[b].nbytes), first, last)
+    for k, step in enumerate(schedule.steps):
+        inherited: set[int] = set()
+        for heir, parent in _heirs(schedule, k, step, spans):
+            if heir in spans and not {heir, parent} & inherited:
+                inherited |= {heir, parent}
+                slot = slots[parent]
+                slot.buffers.append(heir)
+                slot.last = spans[heir][1]
+                slots[heir] = slot
+    return list({id(s): s for s in slots.values()}.values())
+
+
+# -- placing ---------------------------------------------------------------------------------
+
+
+def _by_size(slot: _Slot) -> tuple:
+    return -slot.nbytes, slot.first
+
+
+def _by_time(slot: _Slot) -> tuple:
+    return slot.first, -slot.nbytes
+
+
+def _by_life(slot: _Slot) -> tuple:
+    return slot.first - slot.last, -slot.nbytes
+
+
+def _by_area(slot: _Slot) -> tuple:
+    return (slot.first - slot.last - 1) * slot.nbytes, slot.first
+
+
+def _placed(slots: list[_Slot], key) -> list[int]:
+    """Offsets: one slot after the other goes into the smallest gap that it fits."""
+    offsets = [0] * len(slots)
+    placed: list[tuple[int, int, int, int]] = []  # offsets and ends, first and last steps
+    for n in sorted(range(len(slots)), key=lambda n: key(slots[n])):
+        slot = slots[n]
+        first, last = slot.first, slot.last
+        taken = sorted([(at, end) for at, end, a, b in placed if a <= last and first <= b])
+        at = offsets[n] = _gap(taken, slot.nbytes)
+        placed.append((at, at + slot.nbytes, first, last))
+    return offsets
+
+
+def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
+    """The start of the smallest gap between taken ranges; behind them if none is wide enough."""
+    best, width, end = -1, 0, 0
+    for start, stop in taken:
+        if start - end >= nbytes and (best < 0 or start - end < width):
+            best, width = end, start - end
+        if stop > end:
+            end = stop
+    return end if best < 0 else best
+
+
+def _end(slots: list[_Slot], offsets: list[int]) -> int:
+    return max((at + s.nbytes for at, s in zip(offsets, slots, strict=True)), default=0)
+
+
+def least(slots: list[_Slot], steps: int) -> int:
+    """The bytes of the slots that are alive together at the worst step."""
+    change = [0] * (steps + 1)
+    for s in slots:
+        change[s.first] += s.nbytes
+        change[s.last + 1] -= s.nbytes
+    return max(accumulate(change))

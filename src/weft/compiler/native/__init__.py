@@ -1,0 +1,1 @@
+"""Native code that every process has beside its programs: calls, threads, comparisons."""

@@ -1,0 +1,58 @@
+"""The native code that all programs share: calling, signals, threads, products, watching."""
+
+from functools import lru_cache
+from time import CLOCK_MONOTONIC
+
+import llvmlite.binding as llvm
+
+from ..cache.disk import cache
+from ..emit.code import Module
+from . import layout
+from .buffers import write_kept, write_room
+from .entry import write_entry
+from .machine import Loaded, host
+from .objects import digest, link, packed
+from .pick import write_pick
+from .products import write_product, write_tiles, write_vector_product
+from .profile import write_profile
+from .signals import write_signals
+from .thread_pool import write_crew
+from .watch import write_count, write_watch
+
+EXPORTS = [
+    *("weft_begin", "weft_look"),
+    *("weft_call", "weft_lock", "weft_unlock", "weft_share", "weft_wake", "weft_work"),
+    *("weft_product", "weft_tiles", "weft_vector_product"),
+    *("weft_watch", "weft_count", "weft_room", "weft_kept", "weft_pick", "weft_profile"),
+]
+
+
+def module_of_driver() -> Module:
+    """LLVM's language for these functions."""
+    module = Module(host().attributes)
+    triple = llvm.get_process_triple()
+    write_signals(module, CLOCK_MONOTONIC)
+    write_crew(module, triple.partition("-")[0], "linux" in triple)
+    write_entry(module)
+    write_product(module)
+    write_tiles(module)
+    write_vector_product(module)
+    write_watch(module)
+    write_count(module)
+    write_room(module)
+    write_kept(module)
+    write_pick(module)
+    write_profile(module)
+    return module
+
+
+@lru_cache(maxsize=1)
+def driver() -> Loaded:
+    """The driver in memory, for as long as the process lives."""
+    layout.verify_layout()
+    key = digest("driver", (layout.TYPE, layout.DATA, layout.VERSION))
+    image = cache().fetch(key)
+    if image is None:
+        image = packed(module_of_driver(), quickly=True)
+        cache().store(key, image)
+    return link(image, EXPORTS)

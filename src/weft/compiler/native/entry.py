@@ -1,0 +1,363 @@
+"""Native code that Python calls as a built-in function: binding arrays, then the steps.
+
+`self` is a NumPy array of words, the frame, in which everything else is found. Arguments are
+NumPy arrays, each of which must be what its check says: the dtype's own object, sizes, flags.
+Then the addresses of their data go where steps look for them. The result is an integer: 0, or
+what is wrong: i + 1 for argument i, count + 1 + i if a written argument shares memory with argument
+i, −1 for another number of arguments, −2 − i if task i is a guard that found its flag false: the
+tasks behind it are not done. Nor are they once a signal's handler has raised an exception, which is
+then what the call raises.
+"""
+
+from enum import IntEnum
+
+from ..emit.code import Module, Value, lanes_of
+from ..emit.control import (
+    HALF_WORD,
+    POINTER,
+    WORD,
+    address,
+    behind,
+    each,
+    forever,
+    invoke,
+    invoke_at,
+    leave,
+    leave_if,
+    nothing,
+    pointer,
+    publish,
+    put,
+    swap,
+    when,
+    word,
+)
+from .layout import DATA, DESCR, DIMENSIONS, FLAGS, NDIM, TYPE
+from .signals import Watch
+
+
+class Frame(IntEnum):
+    """The words of a frame: numbers of records, and where they are."""
+
+    CREW = 0
+    TYPE = 1  # NumPy's array type
+    ARGUMENTS = 2
+    CHECKS = 3
+    WRITTEN = 4
+    WRITES = 5
+    BINDINGS = 6
+    PLACES = 7
+    STEPS = 8
+    CODE = 9
+    RELEASE = 10  # whether Python's lock is given back meanwhile
+    QUIET = 11  # 0, or the words that keep BLAS to one thread
+    COMPARED = 12  # arguments that may lie in written ones: the inputs, if any is written
+    APART = 13  # where they were when none did
+    WATCH = 14  # the words of `watch`
+    LOOKS = 15  # whether signals are looked for meanwhile
+    FINISHED = 16  # where to note that all is done
+    SIZE = 17
+
+
+class Check(IntEnum):
+    """What an argument has to be."""
+
+    DESCR = 0
+    NDIM = 1
+    DIMENSIONS = 2  # where its sizes are written
+    FLAGS = 3  # those it has to have
+    BYTES = 4
+    SIZE = 5
+
+
+class Binding(IntEnum):
+    """Where the address of an argument's element goes."""
+
+    PLACE = 0
+    ARGUMENT = 1
+    OFFSET = 2  # in bytes
+    SIZE = 3
+
+
+class Task(IntEnum):
+    """A step: function(arrays, begin, end) over `count` units, by threads if more than `chunk`.
+
+    Without a function it is a guard: the first of its arrays is a flag. A step with a watch can be
+    left before it is done.
+    """
+
+    FUNCTION = 0
+    ARRAYS = 1
+    COUNT = 2
+    CHUNK = 3
+    WATCH = 4  # 0: it is done as a whole
+    LOOK = 5  # whether signals are looked for behind it
+    SIZE = 6
+
+
+class Quiet(IntEnum):
+    """Keeping BLAS to one thread while anybody computes here."""
+
+    LOCK = 0
+    HOLDERS = 1
+    BEFORE = 2
+    ASK = 3  # its functions that say and set the number
+    TELL = 4
+    SIZE = 5
+
+
+def write_entry(module: Module) -> None:
+    """The functions `weft_call`, `weft_lock`, `weft_unlock`."""
+    _write_locks(module)
+    check, apart = _write_check(module), _write_apart(module, _write_overlap(module))
+    run = _write_run(module)
+    code = module.function("ptr", [POINTER, POINTER, WORD], "weft_call")
+    itself, arguments, count = code.parameters
+    frame = code.load(POINTER, behind(itself, DATA), 8)
+
+    def result(value: Value) -> None:
+        leave(code, invoke(code, "PyLong_FromLongLong", "ptr", [value]))
+
+    wrong = count.compare("ne", word(frame, Frame.ARGUMENTS))
+    when(wrong, lambda: result(code.constant(WORD, -1)), rarely=True)
+    watch = pointer(frame, Frame.WATCH)
+    for test in (check, apart):
+        verdict = invoke(code, test, "i64", [frame, arguments])
+        when(verdict.compare("ne", 0), lambda v=verdict: result(v), rarely=True)
+    _bind(frame, arguments)
+
+    looks = word(frame, Frame.LOOKS).compare("ne", 0)
+    when(looks, lambda: invoke(code, "weft_begin", "void", [watch]))
+
+    def done(verdict: Value) -> None:
+        fine = verdict.equals(0)
+        when(fine, lambda: put(code.constant(WORD, 1), pointer(frame, Frame.FINISHED), 0))
+        stopped = looks & word(watch, Watch.STOPPED).compare("ne", 0)
+        when(stopped, lambda: leave(code, nothing(code)), rarely=True)
+        result(verdict)
+
+    def released() -> None:
+        state = invoke(code, "PyEval_SaveThread", "ptr", [])
+        put(state, watch, Watch.STATE)
+        verdict = invoke(code, run, "i64", [frame])
+        put(code.constant(WORD, 0), watch, Watch.STATE)
+        invoke(code, "PyEval_RestoreThread", "void", [state])
+        done(verdict)
+
+    when(word(frame, Frame.RELEASE).compare("ne", 0), released)
+    done(invoke(code, run, "i64", [frame]))
+
+
+def _write_check(module: Module) -> str:
+    """check(frame, arguments): the first argument that is not what it has to be, from 1, or 0."""
+    code = module.function("i64", [POINTER, POINTER])
+    frame, arguments = code.parameters
+    checks, kind = pointer(frame, Frame.CHECKS), pointer(frame, Frame.TYPE)
+
+    def one(i: Value) -> None:
+        argument = pointer(arguments, i)
+        check = address(checks, i * Check.SIZE.value)
+        refused = i + 1
+        leave_if(code.load(POINTER, behind(argument, TYPE), 8).compare("ne", kind), refused)
+        descr = code.load(POINTER, behind(argument, DESCR), 8)
+        other = descr.compare("ne", pointer(check, Check.DESCR))
+        flags = code.load(HALF_WORD, behind(argument, FLAGS), 4).cast("zext", "i64")
+        needed = word(check, Check.FLAGS)
+        ndim = code.load(HALF_WORD, behind(argument, NDIM), 4).cast("zext", "i64")
+        bad = (flags & needed).compare("ne", needed) | ndim.compare("ne", word(check, Check.NDIM))
+        leave_if(other | bad, refused)
+        sizes = code.load(POINTER, behind(argument, DIMENSIONS), 8)
+        wanted = pointer(check, Check.DIMENSIONS)
+        each(
+            *(code, 0, ndim),
+            lambda a: leave_if(word(sizes, a).compare("ne", word(wanted, a)), refused),
+        )
+
+    each(code, 0, word(frame, Frame.ARGUMENTS), one)
+    leave(code, code.constant(WORD, 0))
+    return code.name
+
+
+def _start(arguments: Value, i: Value) -> Value:
+    """The address of an argument's data."""
+    return arguments.code.load(WORD, behind(pointer(arguments, i), DATA), 8)
+
+
+def _write_apart(module: Module, overlap: str) -> str:
+    """apart(frame, arguments): overlap(frame, arguments), unless all are where they were."""
+    code = module.function("i64", [POINTER, POINTER])
+    frame, arguments = code.parameters
+    count, known = word(frame, Frame.COMPARED), pointer(frame, Frame.APART)
+
+    def compare(i: Value) -> None:
+        def look() -> None:
+            verdict = invoke(code, overlap, "i64", [frame, arguments])
+            leave_if(verdict.compare("ne", 0), verdict)
+            each(code, 0, count, lambda k: put(_start(arguments, k), known, k))
+            leave(code, code.constant(WORD, 0))
+
+        when(_start(arguments, i).compare("ne", word(known, i)), look, rarely=True)
+
+    each(code, 0, count, compare)
+    leave(code, code.constant(WORD, 0))
+    return code.name
+
+
+def _write_overlap(module: Module) -> str:
+    """overlap(frame, arguments): the first that shares memory with a written one, or 0."""
+    code = module.function("i64", [POINTER, POINTER])
+    frame, arguments = code.parameters
+    checks, writes = pointer(frame, Frame.CHECKS), pointer(frame, Frame.WRITES)
+    count = word(frame, Frame.ARGUMENTS)
+
+    def ends(i: Value) -> tuple[Value, Value]:
+        start = _start(arguments, i)
+        return start, start + word(checks, i * Check.SIZE.value + Check.BYTES.value)
+
+    def one(k: Value) -> None:
+        written = word(writes, k)
+        start, stop = ends(written)
+
+        def beside(i: Value) -> None:
+            first, last = ends(i)
+            meet = first.compare("lt", stop, False) & start.compare("lt", last, False)
+            leave_if(meet & i.compare("ne", written), count + 1 + i)
+
+        each(code, 0, word(frame, Frame.COMPARED), beside)
+
+    each(code, 0, word(frame, Frame.WRITTEN), one)
+    leave(code, code.constant(WORD, 0))
+    return code.name
+
+
+def _bind(frame: Value, arguments: Value) -> None:
+    code, places = frame.code, pointer(frame, Frame.PLACES)
+
+    def one(i: Value) -> None:
+        binding = address(places, i * Binding.SIZE.value)
+        argument = pointer(arguments, word(binding, Binding.ARGUMENT))
+        data = code.load(POINTER, behind(argument, DATA), 8)
+        put(behind(data, word(binding, Binding.OFFSET)), pointer(binding, Binding.PLACE), 0)
+
+    each(code, 0, word(frame, Frame.BINDINGS), one)
+
+
+def _write_run(module: Module) -> str:
+    """run(frame): the tasks, with BLAS kept to one thread where there are products."""
+    hold, drop, tasks = _write_hold(module), _write_drop(module), _write_tasks(module)
+    code = module.function("i64", [POINTER])
+    (frame,) = code.parameters
+    quiet = pointer(frame, Frame.QUIET)
+    loud = word(frame, Frame.QUIET).compare("ne", 0)
+    when(loud, lambda: invoke(code, hold, "void", [quiet]))
+    verdict = invoke(code, tasks, "i64", [frame])
+    when(loud, lambda: invoke(code, drop, "void", [quiet]))
+    leave(code, verdict)
+    return code.name
+
+
+def _write_tasks(module: Module) -> str:
+    """tasks(frame): one after the other; 0, or −2 − i where it ends at task i.
+
+    That is a guard that says no, or the task behind which a signal's handler raised an exception.
+    """
+    code = module.function("i64", [POINTER])
+    (frame,) = code.parameters
+    crew, tasks = pointer(frame, Frame.CREW), pointer(frame, Frame.CODE)
+
+    def one(i: Value) -> None:
+        task = address(tasks, i * Task.SIZE.value)
+        function, arrays = pointer(task, Task.FUNCTION), pointer(task, Task.ARRAYS)
+        count, chunk = word(task, Task.COUNT), word(task, Task.CHUNK)
+        guard, call, whole, shared, after = (code.label() for _ in range(5))
+        code.go_if(word(task, Task.FUNCTION).equals(0), guard, call)
+        code.start(guard)
+        flag = code.load(lanes_of("i8"), pointer(arrays, 0), 1)
+        leave_if(flag.equals(0), -2 - i)
+        code.go(after)
+        code.start(call)
+        code.go_if(count <= chunk, whole, shared)
+        code.start(whole)
+        invoke_at(function, "void", [arrays, code.constant(WORD, 0), count])
+        code.go(after)
+        code.start(shared)
+        watch = pointer(task, Task.WATCH)
+        invoke(code, "weft_share", "i64", [crew, function, arrays, count, chunk, watch])
+        code.go(after)
+        code.start(after)
+        when(word(task, Task.LOOK).compare("ne", 0), lambda: look(i, task), rarely=True)
+
+    def look(i: Value, task: Value) -> None:
+        watch = pointer(task, Task.WATCH)
+
+        def stop() -> None:
+            put(i + 1, watch, Watch.STOPPED)
+            leave(code, -2 - i)
+
+        when(invoke(code, "weft_look", "i64", [watch]).compare("ne", 0), stop, rarely=True)
+
+    each(code, 0, word(frame, Frame.STEPS), one)
+    leave(code, code.constant(WORD, 0))
+    return code.name
+
+
+def _write_hold(module: Module) -> str:
+    """hold(quiet): the first who needs it sets BLAS to one thread."""
+    code = module.function("void", [POINTER])
+    (quiet,) = code.parameters
+    _lock(quiet)
+    holders = word(quiet, Quiet.HOLDERS)
+
+    def first() -> None:
+        before = invoke_at(pointer(quiet, Quiet.ASK), "i32", []).cast("zext", "i64")
+        put(before, quiet, Quiet.BEFORE)
+        _tell(quiet, code.constant(WORD, 1))
+
+    when(holders.equals(0), first)
+    put(holders + 1, quiet, Quiet.HOLDERS)
+    _unlock(quiet)
+    leave(code)
+    return code.name
+
+
+def _write_drop(module: Module) -> str:
+    """drop(quiet): the last puts back what was before."""
+    code = module.function("void", [POINTER])
+    (quiet,) = code.parameters
+    _lock(quiet)
+    holders = word(quiet, Quiet.HOLDERS) - 1
+    put(holders, quiet, Quiet.HOLDERS)
+    when(holders.equals(0), lambda: _tell(quiet, word(quiet, Quiet.BEFORE)))
+    _unlock(quiet)
+    leave(code)
+    return code.name
+
+
+def _tell(quiet: Value, count: Value) -> None:
+    invoke_at(pointer(quiet, Quiet.TELL), "void", [count.cast("trunc", "i32")])
+
+
+def _lock(quiet: Value) -> None:
+    invoke(quiet.code, "weft_lock", "void", [quiet])
+
+
+def _unlock(quiet: Value) -> None:
+    invoke(quiet.code, "weft_unlock", "void", [quiet])
+
+
+def _write_locks(module: Module) -> None:
+    """weft_lock(quiet) and weft_unlock(quiet): nobody else asks BLAS or tells it in between."""
+    code = module.function("void", [POINTER], "weft_lock")
+    (quiet,) = code.parameters
+    one = code.constant(WORD, 1)
+
+    def attempt(out: str) -> None:
+        when(swap(one, quiet, Quiet.LOCK).equals(0), lambda: code.go(out))
+        invoke(code, "sched_yield", "i32", [])
+
+    forever(code, attempt)
+    leave(code)
+    code = module.function("void", [POINTER], "weft_unlock")
+    (quiet,) = code.parameters
+    publish(code.constant(WORD, 0), quiet, Quiet.LOCK)
+    leave(code)

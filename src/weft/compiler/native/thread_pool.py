@@ -1,0 +1,339 @@
+"""Threads that share the units of a kernel: native code for those who wait and for who calls.
+
+One job is under way at a time. Its pieces are taken one after the other, by whoever comes: half of
+the threads, the caller among them, begin at the front, the others at the back, and they meet
+wherever they do. So each goes over a stretch of its own, and over the same one in the next job,
+whose data its cache may still have. Who takes a piece counts up the word STATE: the number of the
+job in its high half, then 16 bits for those taken from the back and 16 for those from the front. A
+worker that comes late finds another number or no piece left, so nobody waits for it to come. While
+a job is being described its predecessor's low half is CLOSED, which no number of pieces reaches: a
+piece that was taken belongs to the description that was read before.
+"""
+
+from enum import IntEnum
+
+from ..emit.code import Code, Module, Value
+from ..emit.control import (
+    HALF_WORD,
+    POINTER,
+    WORD,
+    address,
+    each,
+    forever,
+    increase,
+    invoke,
+    invoke_at,
+    leave,
+    leave_if,
+    nothing,
+    pause,
+    publish,
+    put,
+    replace_if,
+    seen,
+    swap,
+    when,
+    word,
+)
+
+# The low half of STATE; a job has fewer pieces than 16 bits count.
+CLOSED, SIDE = (1 << 32) - 1, 16
+# Looks at a word, some 20 ns each, before a worker goes to sleep, or a caller lets others run.
+PATIENCE = 2000
+# And those of a worker that had to be woken, which takes it longer than many jobs: it waits for the
+# next one, since otherwise it would come too late to each.
+WOKEN = 10 * PATIENCE
+
+
+class Crew(IntEnum):
+    """The words of a crew's memory; those that different threads write are 128 bytes apart."""
+
+    BUSY = 0  # whether somebody has a job under way
+    STATE = 16
+    DONE = 32  # how many pieces are finished
+    FUNCTION = 48  # the job: function(arrays, begin, end) on `count` units, `chunk` a piece
+    ARRAYS = 49
+    COUNT = 50
+    CHUNK = 51
+    PIECES = 52
+    SLEEPERS = 64  # workers that have to be woken
+    WIDTH = 65  # how many threads may take part, the caller among them
+    STOP = 66
+    MAIN = 67  # the number of the main thread, which alone handles signals
+    MUTEX = 80  # POSIX's, with room to spare: 128 bytes each
+    CONDITION = 96
+    THREADS = 112  # the system's numbers of the first workers
+    ASLEEP = 120  # whether each of them is: 1, or 2 if it may not wake where the caller is
+    PROCESSORS = 128  # those that the caller may run on, a bit each
+    SIZE = 144
+
+
+# Workers that are told where not to wake, and words of a set of processors.
+_PLACED = Crew.ASLEEP - Crew.THREADS
+_SET = Crew.SIZE - Crew.PROCESSORS
+
+
+def write_crew(module: Module, processor: str, linux: bool) -> None:
+    """The functions `weft_share`, `weft_work`, `weft_wake`.
+
+    linux  whether there are the system's functions by which threads are kept apart
+    """
+    pieces = _write_pieces(module)
+    _write_wake(module, linux)
+    _write_share(module, processor, pieces)
+    _write_work(module, processor, linux, pieces)
+
+
+def _constant(code: Code, value: int) -> Value:
+    return code.constant(WORD, value)
+
+
+def _write_pieces(module: Module) -> str:
+    """pieces(crew, job, side, watch): take pieces of a job as long as there are any.
+
+    From the front if side is 0, from the back if it is 1. If the watch says that the call has to
+    end, those that are left are taken, and not done.
+    """
+    code = module.function("void", [POINTER, WORD, WORD, POINTER])
+    crew, job, side, watch = code.parameters
+    last = side.compare("ne", 0)
+    one = last.choose(_constant(code, 1 << SIDE), _constant(code, 1))
+    mine = code.local(WORD)
+    code.store(_constant(code, 0), mine, 8)
+
+    def take(out: str) -> None:
+        state = seen(crew, Crew.STATE)
+        function, arrays = (_pointer(crew, at) for at in (Crew.FUNCTION, Crew.ARRAYS))
+        sizes = (Crew.COUNT, Crew.CHUNK, Crew.PIECES)
+        count, chunk, pieces = (seen(crew, at, "monotonic") for at in sizes)
+        front, back = state & ((1 << SIDE) - 1), (state & CLOSED).logical_shift(SIDE)
+        none = (front + back).compare("ge", pieces)
+        when(state.logical_shift(32).compare("ne", job) | none, lambda: code.go(out))
+        piece = last.choose(pieces - 1 - back, front)
+        taken = replace_if(crew, Crew.STATE, state, state + one)
+
+        def work() -> None:
+            begin = piece * chunk
+            end = begin + chunk
+            end = (end < count).choose(end, count)
+            invoke_at(function, "void", [arrays, begin, end])
+            code.store(code.load(WORD, mine, 8) + 1, mine, 8)
+            stopped = invoke(code, "weft_look", "i64", [watch]).compare("ne", 0)
+            when(stopped, lambda: forever(code, lambda out: drop(out, pieces)), rarely=True)
+
+        when(taken, work)
+
+    def drop(out: str, pieces: Value) -> None:
+        state = seen(crew, Crew.STATE)
+        left = pieces - (state & ((1 << SIDE) - 1)) - (state & CLOSED).logical_shift(SIDE)
+
+        def count() -> None:
+            code.store(code.load(WORD, mine, 8) + left, mine, 8)
+            code.go(out)
+
+        when(replace_if(crew, Crew.STATE, state, state + left), count)
+
+    forever(code, take)
+    total = code.load(WORD, mine, 8)
+    when(total > 0, lambda: increase(crew, Crew.DONE, total))
+    leave(code)
+    return code.name
+
+
+def _pointer(crew: Value, at: int) -> Value:
+    """A pointer in the description of a job, which may be changing."""
+    return seen(crew, at, "monotonic").cast("inttoptr", "ptr")
+
+
+def _write_wake(module: Module, linux: bool) -> None:
+    """weft_wake(crew): call everybody who sleeps."""
+    part = _write_part(module) if linux else ""
+    code = module.function("void", [POINTER], "weft_wake")
+    (crew,) = code.parameters
+    mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
+    invoke(code, "pthread_mutex_lock", "i32", [mutex])
+    if part:
+        invoke(code, part, "void", [crew])
+    invoke(code, "pthread_cond_broadcast", "i32", [condition])
+    invoke(code, "pthread_mutex_unlock", "i32", [mutex])
+    leave(code)
+
+
+def _write_part(module: Module) -> str:
+    """part(crew): let the first workers that sleep wake on other processors than the caller's.
+
+    On small machines Linux wakes a thread where it ran last, be another one computing there, and
+    leaves both there for milliseconds: a job is then done by one at a time. A worker that is awake
+    may run everywhere again. Who calls has the mutex.
+    """
+    code = module.function("void", [POINTER])
+    (crew,) = code.parameters
+    able, nobody = address(crew, Crew.PROCESSORS), code.constant(HALF_WORD, 0)
+    size = _constant(code, 8 * _SET)
+    here = invoke(code, "sched_getcpu", "i32", []).cast("sext", "i64")
+    failed = invoke(code, "sched_getaffinity", "i32", [nobody, size, able]).compare("ne", 0)
+    leave_if(failed | here.compare("ge", 64 * _SET, signed=False))
+    total, others = code.local(WORD), code.local(WORD, _SET)
+    code.store(_constant(code, 0), total, 8)
+
+    def copy(k: Value) -> None:
+        bits = word(able, k)
+        put(bits, others, k)
+        code.store(code.load(WORD, total, 8) + bits.intrinsic("ctpop"), total, 8)
+
+    each(code, 0, _SET, copy)
+    leave_if(code.load(WORD, total, 8) < 2)
+    at = here.logical_shift(6)
+    put(word(others, at) & ~(_constant(code, 1) << (here & 63)), others, at)
+
+    def place(k: Value) -> None:
+        number, state = word(crew, k + Crew.THREADS.value), k + Crew.ASLEEP.value
+
+        def tell() -> None:
+            thread = number.cast("trunc", "i32")
+            invoke(code, "sched_setaffinity", "i32", [thread, size, others])
+            put(_constant(code, 2), crew, state)
+
+        when(number.compare("ne", 0) & word(crew, state).equals(1), tell)
+
+    each(code, 0, _PLACED, place)
+    leave(code)
+    return code.name
+
+
+def _write_share(module: Module, processor: str, take_pieces: str) -> None:
+    """weft_share(crew, function, arrays, count, chunk, watch): all units, by whoever has time.
+
+    The result says whether the call has to end, as `weft_look`'s does: then not all are done.
+    """
+    kinds = [POINTER, POINTER, POINTER, WORD, WORD, POINTER]
+    code = module.function("i64", kinds, "weft_share")
+    crew, function, arrays, count, chunk, watch = code.parameters
+    zero, one = _constant(code, 0), _constant(code, 1)
+
+    def whole() -> None:
+        invoke_at(function, "void", [arrays, zero, count])
+        leave(code, zero)
+
+    def alone() -> None:
+        def piece(k: Value) -> None:
+            begin = k * chunk
+            end = begin + chunk
+            end = (end < count).choose(end, count)
+            invoke_at(function, "void", [arrays, begin, end])
+            verdict = invoke(code, "weft_look", "i64", [watch])
+            leave_if(verdict.compare("ne", 0), verdict)
+
+        each(code, 0, (count + (chunk - 1)).divided(chunk, True), piece)
+        leave(code, zero)
+
+    when(count <= chunk, whole)
+    when(seen(crew, Crew.WIDTH) < 2, alone)
+    when(swap(one, crew, Crew.BUSY).compare("ne", 0), alone)
+    before = seen(crew, Crew.STATE)
+    swap(before | CLOSED, crew, Crew.STATE)
+    pieces = (count + (chunk - 1)).divided(chunk, True)
+    job = (before.logical_shift(32) + 1) & CLOSED
+    places = {Crew.FUNCTION: function, Crew.ARRAYS: arrays}
+    sizes = {Crew.COUNT: count, Crew.CHUNK: chunk, Crew.PIECES: pieces, Crew.DONE: zero}
+    for at, value in places.items():
+        publish(value.cast("ptrtoint", "i64"), crew, at, "monotonic")
+    for at, value in sizes.items():
+        publish(value, crew, at, "monotonic")
+    swap(job << 32, crew, Crew.STATE)
+    asleep = seen(crew, Crew.SLEEPERS, "seq_cst") > 0
+    when(asleep, lambda: invoke(code, "weft_wake", "void", [crew]))
+    invoke(code, take_pieces, "void", [crew, job, zero, watch])
+
+    def wait(out: str) -> None:
+        each(code, 0, _constant(code, PATIENCE), look(out))
+        invoke(code, "sched_yield", "i32", [])
+
+    def look(out: str):
+        def turn(_: Value) -> None:
+            when(seen(crew, Crew.DONE).equals(pieces), lambda: code.go(out))
+            pause(code, processor)
+
+        return turn
+
+    forever(code, wait)
+    publish(zero, crew, Crew.BUSY)
+    leave(code, invoke(code, "weft_look", "i64", [watch]))
+
+
+def _write_work(module: Module, processor: str, linux: bool, take_pieces: str) -> None:
+    """weft_work(crew, number): take part in all jobs to come, until told to stop."""
+    code = module.function("void", [POINTER, WORD], "weft_work")
+    crew, number = code.parameters
+    known, patience, woken = (code.local(WORD) for _ in range(3))
+    code.store(seen(crew, Crew.STATE).logical_shift(32), known, 8)
+    code.store(_constant(code, PATIENCE), patience, 8)
+    code.store(_constant(code, 0), woken, 8)
+
+    def news() -> tuple[Value, Value]:
+        """The job under way, and whether it is another one than before."""
+        leave_if(seen(crew, Crew.STOP).compare("ne", 0))
+        job = seen(crew, Crew.STATE, "seq_cst").logical_shift(32)
+        return job, job.compare("ne", code.load(WORD, known, 8))
+
+    def look(_: Value) -> None:
+        job, other = news()
+
+        def take_part() -> None:
+            code.store(job, known, 8)
+            late = code.load(WORD, woken, 8).compare("ne", 0)
+            code.store(late.choose(_constant(code, WOKEN), PATIENCE), patience, 8)
+            code.store(_constant(code, 0), woken, 8)
+            wanted, side = number + 1 < seen(crew, Crew.WIDTH), (number & 1) ^ 1
+            called = [crew, job, side, nothing(code)]
+            when(wanted, lambda: invoke(code, take_pieces, "void", called))
+            code.go(again)
+
+        when(other, take_part)
+        pause(code, processor)
+
+    again = code.label()
+    code.go(again)
+    code.start(again)
+    each(code, 0, code.load(WORD, patience, 8), look)
+    _sleep(code, crew, known, number if linux else None)
+    code.store(_constant(code, 1), woken, 8)
+    code.go(again)
+
+
+def _sleep(code: Code, crew: Value, known: Value, number: Value | None) -> None:
+    """Until there is another job, or the end.
+
+    number  of the worker, if it may be told where not to wake
+    """
+    mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
+    invoke(code, "pthread_mutex_lock", "i32", [mutex])
+    increase(crew, Crew.SLEEPERS, 1)
+    placed = None if number is None else number < _PLACED
+    if number is not None and placed is not None:
+        when(placed, lambda: put(_constant(code, 1), crew, number + Crew.ASLEEP.value))
+
+    def wait(out: str) -> None:
+        job = seen(crew, Crew.STATE, "seq_cst").logical_shift(32)
+        stop = seen(crew, Crew.STOP).compare("ne", 0)
+        when(stop | job.compare("ne", code.load(WORD, known, 8)), lambda: code.go(out))
+        invoke(code, "pthread_cond_wait", "i32", [condition, mutex])
+
+    forever(code, wait)
+    increase(crew, Crew.SLEEPERS, -1)
+    if number is not None and placed is not None:
+        when(placed, lambda: _run_anywhere(crew, number + Crew.ASLEEP.value))
+    invoke(code, "pthread_mutex_unlock", "i32", [mutex])
+
+
+def _run_anywhere(crew: Value, state: Value) -> None:
+    """What a worker that has woken up does if it was told where not to."""
+    code = crew.code
+
+    def restore() -> None:
+        nobody, size = code.constant(HALF_WORD, 0), _constant(code, 8 * _SET)
+        able = address(crew, Crew.PROCESSORS)
+        invoke(code, "sched_setaffinity", "i32", [nobody, size, able])
+
+    when(word(crew, state).equals(2), restore)
+    put(_constant(code, 0), crew, state)

@@ -1,0 +1,232 @@
+"""Native code that sees whether Python's places hold the objects that they held.
+
+`self` is a NumPy array of words, in which records follow one another: a kind, the place, and the
+addresses of what it held, where 0 stands for a value that does not count, or for none. Python's
+lock is held meanwhile, nothing is called but functions that look into dicts, and so no code of
+anybody's runs. The result is a bool. A dict whose version is that of the last time holds what it
+held; after another look the version is noted in the record.
+
+`weft_count` writes one object under one key of several dicts. Of those that were as the records
+say, it notes the new versions, so that the next look finds them as they were left.
+"""
+
+from collections.abc import Callable
+from enum import IntEnum
+
+from ..emit.code import Code, Module, Value
+from ..emit.control import (
+    POINTER,
+    WORD,
+    address,
+    behind,
+    each,
+    invoke,
+    leave,
+    leave_if,
+    nothing,
+    pointer,
+    put,
+    when,
+    word,
+)
+from .layout import DATA, ITEMS, SIZE, VERSION
+
+
+class Record(IntEnum):
+    """The kinds of records, and the words that follow."""
+
+    END = 0
+    TABLE = 1  # dict, its version or 0, how many, (key, value or 0) for each, in order
+    NAME = 2  # dict, key, value or 0
+    LIST = 3  # list, how many, values
+    WORD = 4  # address, what is there
+    ALIKE = 5  # key, how many, (dict, its version or 0) for those that have one object under it
+
+
+class Count(IntEnum):
+    """The head of `weft_count`; then for each dict itself, and where its versions are noted."""
+
+    DICTS = 0  # how many
+    NOTES = 1  # of each
+    SIZE = 2
+
+
+def write_watch(module: Module) -> None:
+    """The function `weft_watch`."""
+    tests = {
+        Record.TABLE: _write_table(module),
+        Record.NAME: _write_name(module),
+        Record.LIST: _write_list(module),
+        Record.WORD: _write_word(module),
+        Record.ALIKE: _write_alike(module),
+    }
+    code = module.function("ptr", [POINTER, POINTER, WORD], "weft_watch")
+    itself, _, _ = code.parameters
+    start = code.load(POINTER, behind(itself, DATA), 8)
+    inside, before = code.label(), code.block
+    code.go(inside)
+    code.start(inside)
+    record = code.phi(POINTER)
+    record.add(start, before)
+    kind = word(record.value, 0)
+    when(kind.equals(Record.END), lambda: _tell(code, 1))
+    following = code.local(WORD)
+    for which, name in tests.items():
+        when(kind.equals(which), lambda name=name: code.store(
+            invoke(code, name, "i64", [record.value]), following, 8
+        ))  # fmt: skip
+    size = code.load(WORD, following, 8)
+    when(size.equals(0), lambda: _tell(code, 0))
+    record.add(address(record.value, size), code.block)
+    code.go(inside)
+
+
+def _tell(code: Code, holds: int) -> None:
+    leave(code, invoke(code, "PyBool_FromLong", "ptr", [code.constant(WORD, holds)]))
+
+
+def _test(module: Module, body: Callable[[Code, Value, Value], Value]) -> str:
+    """A function of a record: its words, or 0 if it does not hold."""
+    code = module.function("i64", [POINTER])
+    (record,) = code.parameters
+    leave(code, body(code, record, code.constant(WORD, 0)))
+    return code.name
+
+
+def _write_table(module: Module) -> str:
+    def body(code: Code, record: Value, wrong: Value) -> Value:
+        held, count = pointer(record, 1), word(record, 3)
+        size = count + count + 4
+        version = None if VERSION is None else _version(held)
+        if version is not None:
+            leave_if(version.equals(word(record, 2)), size)
+        leave_if(invoke(code, "PyDict_Size", "i64", [held]).compare("ne", count), wrong)
+        at, key, value = code.local(WORD), code.local(POINTER), code.local(POINTER)
+        code.store(wrong, at, 8)
+
+        def one(i: Value) -> None:
+            found = invoke(code, "PyDict_Next", "i32", [held, at, key, value])
+            leave_if(found.equals(0), wrong)
+            expected = address(record, i + i + 4)
+            leave_if(code.load(WORD, key, 8).compare("ne", word(expected, 0)), wrong)
+            counts = word(expected, 1)
+            differs = code.load(WORD, value, 8).compare("ne", counts)
+            leave_if(differs & counts.compare("ne", 0), wrong)
+
+        each(code, 0, count, one)
+        if version is not None:
+            put(version, record, 2)
+        return size
+
+    return _test(module, body)
+
+
+def _write_name(module: Module) -> str:
+    def body(code: Code, record: Value, wrong: Value) -> Value:
+        arguments = [pointer(record, 1), pointer(record, 2)]
+        found = invoke(code, "PyDict_GetItemWithError", "ptr", arguments)
+        leave_if(found.compare("ne", pointer(record, 3)), wrong)
+        return code.constant(WORD, 4)
+
+    return _test(module, body)
+
+
+def _write_list(module: Module) -> str:
+    def body(code: Code, record: Value, wrong: Value) -> Value:
+        held, count = pointer(record, 1), word(record, 2)
+        leave_if(word(behind(held, SIZE), 0).compare("ne", count), wrong)
+        items, expected = pointer(behind(held, ITEMS), 0), address(record, 3)
+        each(
+            code,
+            0,
+            count,
+            lambda i: leave_if(word(items, i).compare("ne", word(expected, i)), wrong),
+        )
+        return count + 3
+
+    return _test(module, body)
+
+
+def _write_word(module: Module) -> str:
+    def body(code: Code, record: Value, wrong: Value) -> Value:
+        leave_if(word(pointer(record, 1), 0).compare("ne", word(record, 2)), wrong)
+        return code.constant(WORD, 3)
+
+    return _test(module, body)
+
+
+def _write_alike(module: Module) -> str:
+    def body(code: Code, record: Value, wrong: Value) -> Value:
+        key, count, dicts = pointer(record, 1), word(record, 2), address(record, 3)
+        found, changed = code.local(POINTER), code.local(WORD)
+        size = count + count + 3
+        if VERSION is not None:
+            code.store(wrong, changed, 8)
+            each(code, 0, count, lambda i: when(
+                _version(pointer(dicts, i + i)).compare("ne", word(dicts, i + i + 1)),
+                lambda: code.store(code.constant(WORD, 1), changed, 8),
+            ))  # fmt: skip
+            leave_if(code.load(WORD, changed, 8).equals(0), size)
+        code.store(nothing(code), found, 8)
+
+        def one(i: Value) -> None:
+            value = invoke(code, "PyDict_GetItemWithError", "ptr", [pointer(dicts, i + i), key])
+            differs = value.compare("ne", code.load(POINTER, found, 8))
+            leave_if(value.equals(nothing(code)) | (differs & i.compare("ne", 0)), wrong)
+            code.store(value, found, 8)
+
+        each(code, 0, count, one)
+        if VERSION is not None:
+            each(code, 0, count, lambda i: put(_version(pointer(dicts, i + i)), dicts, i + i + 1))
+        return size
+
+    return _test(module, body)
+
+
+def _version(held: Value) -> Value:
+    """The number that no change of a dict leaves as it was."""
+    assert VERSION is not None
+    return word(behind(held, VERSION), 0)
+
+
+def write_count(module: Module) -> None:
+    """The function `weft_count`, of a key and a value."""
+    code = module.function("ptr", [POINTER, POINTER, WORD], "weft_count")
+    itself, arguments, _ = code.parameters
+    head = code.load(POINTER, behind(itself, DATA), 8)
+    count, notes = word(head, Count.DICTS), word(head, Count.NOTES)
+    known, failed = code.local(WORD), code.local(WORD)
+    code.store(code.constant(WORD, 0), failed, 8)
+
+    def each_note(entry: Value, body: Callable[[Value], None]) -> None:
+        each(code, 1, notes + 1, lambda j: body(pointer(entry, j)))
+
+    def write(entry: Value) -> None:
+        held = pointer(entry, 0)
+        code.store(code.constant(WORD, 1), known, 8)
+        if VERSION is not None:
+            before = _version(held)
+            each_note(entry, lambda note: when(
+                word(note, 0).compare("ne", before),
+                lambda: code.store(code.constant(WORD, 0), known, 8),
+            ))  # fmt: skip
+        key, value = pointer(arguments, 0), pointer(arguments, 1)
+        written = invoke(code, "PyDict_SetItem", "i32", [held, key, value])
+        when(written.compare("ne", 0), lambda: code.store(code.constant(WORD, 1), failed, 8))
+        if VERSION is not None:
+            note_if_known(entry, _version(held))
+
+    def note_if_known(entry: Value, version: Value) -> None:
+        was = code.load(WORD, known, 8).compare("ne", 0)
+        when(was, lambda: each_note(entry, lambda note: put(version, note, 0)))
+
+    def forget(entry: Value) -> None:
+        each_note(entry, lambda note: put(code.constant(WORD, 0), note, 0))
+
+    def each_entry(body: Callable[[Value], None]) -> None:
+        each(code, 0, count, lambda i: body(address(head, i * (notes + 1) + Count.SIZE)))
+
+    each_entry(write)
+    broken = code.load(WORD, failed, 8).compare("ne", 0)
+    when(broken, lambda: (each_entry(forget), leave(code, nothing(code))))
+    _tell(code, 1)

@@ -1,0 +1,87 @@
+"""Copies: memory that no strides describe is asked for by an equation, `copy`.
+
+A reshape that strides cannot express, an operand that BLAS cannot read, and an output that is an
+input, a constant, a part of something or there already: each gets a copy, which fuses like any
+other elementwise equation. No pass that removes copies may come after these.
+"""
+
+from collections.abc import Callable
+from math import prod
+
+from ...core.op import TABLE
+from ...core.origin import origin
+from ...graph.graph import Equation, Graph, Literal
+from ..cpu.routines.table import MAKERS
+from ..cpu.routines.table import readable as reads
+from ..ir.gemm import is_product, readable
+from ..ir.views import View, seen, viewer
+from .rewriting import Builder, Replacement, rewritten
+
+
+def copies(graph: Graph) -> Graph:
+    """The graph with `copy` wherever values must be put into memory of their own."""
+    look: Callable[[int], View] | None = None
+
+    def view(b: Builder, x: int) -> View:
+        nonlocal look
+        look = look or viewer(b.graph, b.definitions)
+        return look(x)
+
+    def lies(b: Builder, e: Equation, k: int) -> bool:
+        x = e.inputs[k]
+        return isinstance(x, Literal) or reads(e, k, view(b, x))
+
+    def rule(b: Builder, e: Equation) -> Replacement:
+        if e.op.name == "reshape" and seen({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
+            return (b.emit("reshape", b.emit("copy", e.inputs[0]), *e.static),)
+        if e.op.name in MAKERS:
+            return _gathered(b, e, [lies(b, e, k) for k in range(len(e.inputs))])
+        if not is_product(e, [b.aval(x) for x in e.inputs]):
+            return None
+        fit = [readable(view(b, x), k) for k, x in enumerate(e.inputs)]
+        if all(fit):
+            return None
+        return _gathered(b, e, fit)
+
+    return rewritten(graph, rule, {"reshape", "matmul", *MAKERS})
+
+
+def _gathered(b: Builder, e: Equation, fit: list[bool]) -> Replacement:
+    """The equation with copies of the operands that do not lie as they must."""
+    if all(fit):
+        return None
+    pairs = zip(e.inputs, fit, strict=True)
+    operands = [x if ok else b.emit("copy", x) for x, ok in pairs]
+    made = b.emit(e.op, *([operands] if e.op.arity is None else operands), *e.static)
+    return made if isinstance(made, tuple) else (made,)
+
+
+def apart(graph: Graph) -> Graph:
+    """The graph with outputs that share no memory with inputs, constants or each other."""
+    view = viewer(graph, {i: e for e in graph.equations for i in e.outputs})
+    taken = {*graph.inputs, *graph.constants}
+    shared = []
+    for k, i in enumerate(graph.outputs):
+        v = view(i)
+        size = prod(graph.avals[v.root].shape)
+        whole = v.contiguous and v.offset == 0 and prod(v.shape) == size
+        if v.root in taken or not whole:
+            shared.append(k)
+        else:
+            taken.add(v.root)
+    if not shared:
+        return graph
+    return _with_copies(graph, shared)
+
+
+def _with_copies(graph: Graph, positions: list[int]) -> Graph:
+    made = Graph(
+        list(graph.avals), graph.inputs, graph.constants, list(graph.equations), list(graph.outputs)
+    )
+    where = {i: e.origin for e in graph.equations for i in e.outputs}
+    for k in positions:
+        i = graph.outputs[k]
+        new = made.new(graph.avals[i])
+        made.equations.append(Equation(TABLE["copy"], (i,), (), (new,), where.get(i) or origin()))
+        made.outputs[k] = new
+    return made

@@ -1,0 +1,199 @@
+"""Rematerialisation: cheap values that are computed again late, in the place of being kept.
+
+What is kept between the forward and the backward pass takes memory at the worst moment. A value
+that a few light rows make of others that are there then anyway (a normalised array, scaled and
+shifted, say) is written down a second time for those who read it after that moment. Several values
+of one source (tanh x, as t·s and as 1 − t²) are made of that later, and it is kept in their place.
+`later(x, y)` is x, to be looked at when y has been computed: without it the second one would join
+the first.
+"""
+
+from collections.abc import Container
+from math import prod
+
+from ...core.op import Op
+from ...graph.graph import Equation, Graph, Literal
+from ..cpu.loop_nest import LIGHT
+from ..ir.gemm import ACCUMULATE
+from ..ir.views import View, views_of
+
+# Bytes of a value from which on it is worth a kernel, and rows that may be computed again for one.
+LEAST, MOST = 1 << 14, 8
+# So many times the bytes of a source must go for it to be kept.
+WORTH = 1.5
+
+LATER = Op(
+    "later",
+    compute=lambda xp, x, y: x,
+    shape=lambda x, y: x,
+    rule=None,
+    arity=2,
+)
+
+
+def remat(graph: Graph, alive: Container[int], late: Container[int], switch: bool = False) -> Graph:
+    """The graph with light values computed again.
+
+    alive   the values with memory of their own that are kept over the worst moment
+    late    the equations, by position, that come after it
+    switch  whether values are exchanged for their source, too
+    """
+    again = _Again(graph, alive, late)
+    by_source: dict[int, list[int]] = {}
+    for v in sorted(again.readers, key=lambda v: (-again.size(v), v)):
+        sources = again.sources(v)
+        if sources is not None and not sources:
+            again.redo(v)
+        elif switch and sources is not None and len(sources) == 1:
+            (source,) = sources
+            by_source.setdefault(source, []).append(v)
+    for source, values in by_source.items():
+        if sum(map(again.size, values)) >= WORTH * again.size(source):
+            for v in values:
+                again.redo(v)
+    return again.written() if again.inserted else graph
+
+
+class _Again:
+    """What is to be computed again."""
+
+    def __init__(self, graph: Graph, alive: Container[int], late: Container[int]):
+        self.graph, self.late = graph, late
+        self.views: dict[int, View] = views_of(graph)
+        self.made_by = {i: k for k, e in enumerate(graph.equations) for i in e.outputs}
+        outputs = {self.views[i].root for i in graph.outputs}
+        self.alive = {v for v in self.made_by if v in alive and v not in outputs}
+        self.readers = self._late_readers()
+        self.redone: set[int] = set()
+        self.avals = list(graph.avals)
+        # By positions: equations that come before, and other operands of an equation.
+        self.inserted: dict[int, list[Equation]] = {}
+        self.renamed: dict[int, dict[int, int]] = {}
+
+    def _late_readers(self) -> dict[int, list[int]]:
+        """The late equations that read each value that is alive, in order."""
+        found: dict[int, list[int]] = {}
+        for k, e in enumerate(self.graph.equations):
+            whole = self.views[e.outputs[0]].root == e.outputs[0] or e.op.name == ACCUMULATE
+            if k in self.late and whole:
+                for v in {self.views[x].root for x in _arrays(e)} & self.alive:
+                    found.setdefault(v, []).append(k)
+        return found
+
+    def size(self, v: int) -> int:
+        aval = self.graph.avals[v]
+        return prod(aval.shape) * aval.dtype.itemsize
+
+    def sources(self, v: int) -> frozenset[int] | None:
+        """What would have to be kept in the place of a value; None if it cannot be made of that."""
+        readers = self.readers[v]
+        if self.size(v) < LEAST or self._signal(v, readers[0]) is None:
+            return None
+        chain = self._chain(v)
+        if not chain or len(chain) > MOST:
+            return None
+        seen = [self.graph.equations[k] for k in (*chain, *readers)]
+        if any(self._is_guarded(x) for e in seen for x in _arrays(e)):
+            return None
+        operands = {self.views[x].root for k in chain for x in _arrays(self.graph.equations[k])}
+        own = {self.graph.equations[k].outputs[0] for k in chain}
+        return frozenset(x for x in operands - own if not self._is_there(x))
+
+    def redo(self, v: int) -> None:
+        """Compute a value again for its late readers."""
+        readers = self.readers[v]
+        signal = self._signal(v, readers[0])
+        assert signal is not None
+        self._insert(v, self._chain(v), signal, readers)
+        self.redone.add(v)
+
+    def _signal(self, v: int, reader: int) -> int | None:
+        """Another operand of the first reader, which is computed after the moment."""
+        for x in _arrays(self.graph.equations[reader]):
+            root = self.views[x].root
+            if root != v and self.made_by.get(root, -1) in self.late:
+                return x
+        return None
+
+    def _is_there(self, x: int) -> bool:
+        """Whether a value is there at the time anyway."""
+        return x not in self.made_by or (x in self.alive and x not in self.redone)
+
+    def _chain(self, v: int) -> list[int]:
+        """The light equations that make a value of what is there at the time or heavy, in order."""
+        found: set[int] = set()
+        todo = [v]
+        while todo and len(found) <= MOST:
+            x = todo.pop()
+            k = self.made_by.get(x, -1)
+            if k in found or k < 0 or (x != v and self._is_there(x)):
+                continue
+            e = self.graph.equations[k]
+            if e.op.name in LIGHT:
+                found.add(k)
+                todo += [self.views[y].root for y in _arrays(e)]
+        return sorted(found)
+
+    def _is_guarded(self, x: int) -> bool:
+        """Whether a value is seen through a guard, which is not to be there twice."""
+        while self.views[x].root != x:
+            e = self.graph.equations[self.made_by[x]]
+            if e.op.name == "guard":
+                return True
+            x = e.inputs[0]
+        return False
+
+    def _insert(self, v: int, chain: list[int], signal: int, readers: list[int]) -> None:
+        made: list[Equation] = self.inserted.setdefault(readers[0], [])
+        names: dict[int, int] = {}  # second names, of roots and of views
+        own = {i for k in chain for i in self.graph.equations[k].outputs}
+        for k in chain:
+            e = self.graph.equations[k]
+            for x in _arrays(e):
+                if self.views[x].root in own:
+                    self._seen(x, names, made)
+                elif x not in names:
+                    names[x] = self._new(x)
+                    made.append(Equation(LATER, (x, signal), (), (names[x],), e.origin))
+            names[e.outputs[0]] = self._new(e.outputs[0])
+            made.append(self._copied(e, names))
+        for k in readers:
+            before = self.inserted.setdefault(k, []) if k != readers[0] else made
+            mine = {v: names[v]}
+            for x in _arrays(self.graph.equations[k]):
+                if self.views[x].root == v:
+                    self._seen(x, mine, before)
+                    self.renamed.setdefault(k, {})[x] = mine[x]
+
+    def _seen(self, x: int, names: dict[int, int], made: list[Equation]) -> None:
+        """The second name of a view, by the same looks at what it is of."""
+        if x not in names:
+            e = self.graph.equations[self.made_by[x]]
+            self._seen(e.inputs[0], names, made)
+            names[x] = self._new(x)
+            made.append(self._copied(e, names))
+
+    def _copied(self, e: Equation, names: dict[int, int]) -> Equation:
+        inputs = tuple([i if isinstance(i, Literal) else names.get(i, i) for i in e.inputs])
+        return e._replace(inputs=inputs, outputs=tuple([names[i] for i in e.outputs]))
+
+    def _new(self, x: int) -> int:
+        self.avals.append(self.graph.avals[x])
+        return len(self.avals) - 1
+
+    def written(self) -> Graph:
+        """The graph with all of that."""
+        equations: list[Equation] = []
+        for k, e in enumerate(self.graph.equations):
+            equations += self.inserted.get(k, ())
+            renamed = self.renamed.get(k)
+            if renamed:
+                inputs = [i if isinstance(i, Literal) else renamed.get(i, i) for i in e.inputs]
+                e = e._replace(inputs=tuple(inputs))
+            equations.append(e)
+        g = self.graph
+        return Graph(self.avals, g.inputs, dict(g.constants), equations, list(g.outputs))
+
+
+def _arrays(e: Equation) -> list[int]:
+    return [i for i in e.inputs if not isinstance(i, Literal)]

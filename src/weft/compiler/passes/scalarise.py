@@ -1,0 +1,235 @@
+"""Small arrays as numbers: equations over them become one straight line of code.
+
+Where many small arrays are put together, taken apart and multiplied (a robot's joints, a Jacobian
+of a few inputs), handing them from kernel to kernel takes longer than computing them. A line loads
+each element once, keeps all numbers in between in registers, and stores what is read outside.
+"""
+
+from collections.abc import Iterator
+from functools import lru_cache
+from math import prod
+
+import numpy as np
+
+from ...core.aval import Aval
+from ...core.op import Op
+from ...graph.graph import Equation, Graph, Literal
+from ..cpu.loop_nest import LIGHT
+from ..emit.convert import SUPPORTED
+from ..fusion.classify import Kind, kind_of
+from ..ir.scalar_program import FOLDS, MOVES, Line, Writer, computed
+from ..ir.views import LOOKS, View, views_of
+
+# An array of more elements than SMALL is no handful of numbers; of costly rows and of products so
+# many multiplications, at most. A line computes at most LONGEST numbers: LLVM takes 0.1 ms for one.
+SMALL, COSTLY, PRODUCT, LONGEST = 256, 64, 1024, 3000
+# A step of its own takes as long as so many numbers of a line: kernels compute theirs in lanes. And
+# there have to be some, since a line is compiled, and copies and products need not be.
+STEP, FEWEST = 48, 4
+# So many costly rows of single numbers are worth a line, which puts them side by side.
+LANES = 8
+
+
+@lru_cache(maxsize=None)
+def line_op(results: int) -> Op:
+    """The operation of a line; it is no row of the table, since no user's program has it."""
+
+    def compute(xp, operands, line: Line):
+        made = computed(line, operands)
+        return made[0] if results == 1 else made
+
+    def shape(avals, line: Line):
+        made = tuple(Aval(shape, dtype) for (shape, dtype), _ in line.results)
+        return made[0] if results == 1 else made
+
+    tracked = tuple(range(results))
+    return Op("line", compute, shape, None, None, outputs=results, tracked=tracked)
+
+
+def scalarise(graph: Graph) -> Graph:
+    """The graph with a line in the place of small equations, where that is worth it."""
+    views = views_of(graph)
+    small = [_is_small(graph, views, e) for e in graph.equations]
+    if not any(small):
+        return graph
+    stages = _stages(graph, views, small)
+    chosen = [
+        part
+        for together in _numbers_together(graph, _components(graph, small, stages), stages)
+        if _is_worth_it(graph, together)
+        for part in _cut(graph, together)
+    ]
+    return _with_lines(graph, chosen, small, stages) if chosen else graph
+
+
+# -- which equations -------------------------------------------------------------------------
+
+
+def _is_small(graph: Graph, views: dict[int, View], e: Equation) -> bool:
+    """Whether an equation can be written as a handful of numbers."""
+    inputs = [graph.avals[i] for i in e.inputs if not isinstance(i, Literal)]
+    avals = [*inputs, *(graph.avals[i] for i in e.outputs)]
+    if not all(0 < prod(a.shape) <= SMALL and a.dtype in SUPPORTED for a in avals):
+        return False
+    if len(inputs) < len(e.inputs) and (e.op.name in MOVES or e.op.name == "matmul"):
+        return False
+    if any(a.device != "cpu" for a in avals):
+        return False
+    if e.op.name == "matmul":
+        return avals[0].dtype == avals[1].dtype and _products(graph, e) <= PRODUCT
+    if e.op.name in MOVES:
+        return len({a.dtype for a in avals}) == 1
+    if e.op.name in FOLDS:
+        logical = avals[0].dtype == np.bool_ and e.op.name not in ("any", "all", "sum")
+        return not logical and kind_of(graph, views, e)[0] is Kind.FOLD
+    if kind_of(graph, views, e)[0] is not Kind.POINT:
+        return False
+    return e.op.name in LIGHT or prod(avals[-1].shape) <= COSTLY
+
+
+def _products(graph: Graph, e: Equation) -> int:
+    """How many numbers a product of matrices multiplies."""
+    out = prod(graph.avals[e.outputs[0]].shape)
+    return out * graph.avals[e.inputs[0]].shape[-1]
+
+
+def _stages(graph: Graph, views: dict[int, View], small: list[bool]) -> list[int]:
+    """How many other equations lie one after the other before each, at most.
+
+    Small ones of one stage depend on each other through nothing else, so they can be one step.
+    """
+    given = {*graph.inputs, *graph.constants}
+    stage: dict[int, int] = {}
+    handful: set[int] = set()  # what small ones make; a look at that comes behind them
+    found = []
+    for e, is_small in zip(graph.equations, small, strict=True):
+        arrays = [i for i in e.inputs if not isinstance(i, Literal)]
+        own = max((stage.get(i, 0) for i in arrays), default=0)
+        look = e.op.name in LOOKS and len(arrays) == 1 and arrays[0] not in handful
+        own += not (is_small or (look and views[e.outputs[0]].root in given))
+        found.append(own)
+        stage.update(dict.fromkeys(e.outputs, own))
+        handful.update(e.outputs if is_small else ())
+    return found
+
+
+def _components(graph: Graph, small: list[bool], stages: list[int]) -> list[list[int]]:
+    """The small equations of each stage that hang together, in order."""
+    parent = list(range(len(graph.equations)))
+
+    def top(k: int) -> int:
+        while parent[k] != k:
+            parent[k] = parent[parent[k]]
+            k = parent[k]
+        return k
+
+    made_by: dict[int, int] = {}
+    for k, e in enumerate(graph.equations):
+        if small[k]:
+            for i in e.inputs:
+                j = None if isinstance(i, Literal) else made_by.get(i)
+                if j is not None and stages[j] == stages[k]:
+                    parent[top(j)] = top(k)
+            made_by.update(dict.fromkeys(e.outputs, k))
+    found: dict[int, list[int]] = {}
+    for k in range(len(graph.equations)):
+        if small[k]:
+            found.setdefault(top(k), []).append(k)
+    return list(found.values())
+
+
+def _numbers_together(
+    graph: Graph, components: list[list[int]], stages: list[int]
+) -> list[list[int]]:
+    """Components of single numbers as one for each stage: side by side they fill lanes."""
+    found: list[list[int]] = []
+    single: dict[int, list[int]] = {}
+    for together in components:
+        if all(_numbers(graph, graph.equations[k]) == 1 for k in together):
+            single.setdefault(stages[together[0]], []).extend(together)
+        else:
+            found.append(together)
+    return [*found, *map(sorted, single.values())]
+
+
+def _numbers(graph: Graph, e: Equation) -> int:
+    """How many numbers of a line an equation becomes."""
+    if e.op.name in MOVES:
+        return 0
+    if e.op.name == "matmul":
+        return _products(graph, e)
+    return prod(graph.avals[(e.inputs if e.op.name in FOLDS else e.outputs)[0]].shape)
+
+
+def _steps(e: Equation) -> int:
+    """How many steps an equation would be, beside kernels that are there anyway."""
+    many = len(e.inputs) if e.op.name in ("stack", "concat") else 0
+    return many or 2 * (e.op.name in ("matmul", "unslice", "slice_set", "pad"))
+
+
+def _is_worth_it(graph: Graph, together: list[int]) -> bool:
+    """Whether the steps that are saved take longer than what kernels would compute in lanes."""
+    equations = [graph.equations[k] for k in together]
+    steps = sum(map(_steps, equations))
+    numbers = [_numbers(graph, e) for e in equations]
+    if max(numbers) == 1 and sum(e.op.name not in LIGHT for e in equations) >= LANES:
+        return True  # a line computes costly rows of several numbers at once
+    return steps >= FEWEST and sum(n for n in numbers if n > 1) <= STEP * steps
+
+
+def _cut(graph: Graph, together: list[int]) -> Iterator[list[int]]:
+    """Equations in order, in parts that LLVM compiles quickly."""
+    part: list[int] = []
+    numbers = 0
+    for k in together:
+        own = _numbers(graph, graph.equations[k])
+        if part and numbers + own > LONGEST:
+            yield part
+            part, numbers = [], 0
+        part.append(k)
+        numbers += own
+    yield part
+
+
+# -- writing them ----------------------------------------------------------------------------
+
+
+def _with_lines(
+    graph: Graph, chosen: list[list[int]], small: list[bool], stages: list[int]
+) -> Graph:
+    """The graph in the order of its stages, with lines for the chosen parts."""
+    made = Graph(graph.avals, graph.inputs, graph.constants, [], graph.outputs)
+    line_at = {part[0]: part for part in chosen}
+    gone = {k for part in chosen for k in part}
+    read = _readers(graph)
+    order = sorted(range(len(graph.equations)), key=lambda k: (stages[k], small[k]))
+    for k in order:
+        if k in line_at:
+            made.equations += _line(graph, line_at[k], read)
+        elif k not in gone:
+            made.equations.append(graph.equations[k])
+    return made
+
+
+def _readers(graph: Graph) -> dict[int, set[int]]:
+    """Who reads each value; −1 is the graph itself."""
+    found: dict[int, set[int]] = {i: {-1} for i in graph.outputs}
+    for k, e in enumerate(graph.equations):
+        for i in e.inputs:
+            if not isinstance(i, Literal):
+                found.setdefault(i, set()).add(k)
+    return found
+
+
+def _line(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equation]:
+    """The equation of a part's line."""
+    writer, inside = Writer(graph), set(part)
+    for k in part:
+        writer.write(graph.equations[k])
+    own = [i for k in part for i in graph.equations[k].outputs]
+    outputs = [i for i in own if read.get(i, set()) - inside]
+    if not outputs:
+        return []
+    line, operands = writer.line(outputs)
+    origin = graph.equations[part[-1]].origin
+    return [Equation(line_op(len(outputs)), tuple(operands), (line,), tuple(outputs), origin)]

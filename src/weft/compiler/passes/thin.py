@@ -1,0 +1,33 @@
+"""Products of matrices with a short inner axis, at which BLAS is slow, as rows of their own."""
+
+from ...core.op import TABLE, Op
+from ...graph.graph import Equation, Graph
+from ..ir.gemm import sizes_of
+from .rewriting import Builder, Replacement, rewritten
+
+# So many multiplications for each element of the result at most, of which there are at least so
+# many, in rows of at least so many.
+INNER, ELEMENTS, ROW = 8, 4096, 32
+
+THIN = Op(
+    name="thin_product",
+    compute=lambda xp, a, b: xp.matmul(a, b),
+    shape=lambda a, b: TABLE["matmul"].shape(a, b),
+    rule=None,
+    arity=2,
+)
+
+
+def thin(graph: Graph) -> Graph:
+    """The graph with `thin_product` in the place of some products."""
+
+    def rule(b: Builder, e: Equation) -> Replacement:
+        sizes = sizes_of(e, [b.aval(x) for x in e.inputs])
+        if sizes is None:
+            return None
+        m, k, n = sizes
+        if k > INNER or m * n < ELEMENTS or n < ROW:
+            return None
+        return (b.emit(THIN, *e.inputs),)
+
+    return rewritten(graph, rule, ("matmul",))

@@ -1,0 +1,1 @@
+"""Derivatives beside finite differences."""

@@ -1,0 +1,93 @@
+"""Lineage: the nodes that a function's results come from, at all levels.
+
+Values at a level may hold tensors from below, which have nodes of their own.
+"""
+
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import fields, is_dataclass
+
+from ...arrays.tensor import Tensor
+from ...core.backends import BACKENDS, PYTHON_SCALARS
+from ...core.box import BOXES, ground
+from ...core.node import Leaf, Node
+from ...core.value import TENSORS, wrap
+from ..modes import trees
+from ..modes.inspect import arrays_in
+
+
+def nodes_in(value) -> Iterator:
+    """The nodes of the tensors in a value."""
+    if value.__class__ in TENSORS:
+        yield value._node
+        yield from nodes_in(value._data)
+    elif value.__class__ in BOXES:
+        for part in value.__slots__:
+            yield from nodes_in(getattr(value, part))
+
+
+def on_nodes(value, nodes: Iterator):
+    """The same value with its tensors on other nodes."""
+    if value.__class__ in TENSORS:
+        node = next(nodes)
+        return wrap(on_nodes(value._data, nodes), node)
+    if value.__class__ in BOXES:
+        value = copy(value)
+        for part in value.__slots__:
+            setattr(value, part, on_nodes(getattr(value, part), nodes))
+    return value
+
+
+def is_recorded(x) -> bool:
+    """Whether a derivative can be taken of a value, at its own level or at one below."""
+    return any([node.__class__ in (Leaf, Node) for node in nodes_in(x)])
+
+
+def values_in(saved: tuple) -> Iterator:
+    """The values (or their places) in what a node saved."""
+    for v in saved:
+        if type(v) is tuple:
+            yield from values_in(v)
+        elif v is not None and type(v) not in PYTHON_SCALARS:
+            yield v
+
+
+def reached(out, start: int) -> set:
+    """The nodes and leaves behind a function's results, as far back as the time `start`."""
+    seen: set = set()
+    stack = [node for x in _tensors(out) for node in nodes_in(x)]
+    while stack:
+        node = stack.pop()
+        if node.__class__ is Leaf:
+            seen.add(node)
+        elif node.__class__ is Node and node.id < start and node not in seen:
+            seen.add(node)
+            stack.extend(node.parents or ())
+            for value in values_in(node.saved or ()):
+                if value.__class__ in BOXES or value.__class__ in TENSORS:
+                    stack.extend(nodes_in(value))
+    return seen
+
+
+def _tensors(out) -> Iterator[Tensor]:
+    for leaf in trees.flatten(out)[0]:
+        if leaf.__class__ in TENSORS:
+            yield leaf
+        elif is_dataclass(leaf) and not isinstance(leaf, type):
+            yield from _tensors([getattr(leaf, f.name) for f in fields(leaf)])
+
+
+def made(out, start: int) -> list[Node]:
+    """The nodes behind a function's results that were made since and have saved, oldest first."""
+    nodes = [n for n in reached(out, start) if n.__class__ is Node]
+    return sorted((n for n in nodes if any(True for _ in values_in(n.saved or ()))), key=_age)
+
+
+def _age(node: Node) -> int:
+    return -node.id
+
+
+def saved_since(out, start: int) -> dict:
+    """The bytes that are saved behind a function's results since `start`, by piece of memory."""
+    raws = [ground(a) for n in made(out, start) for a in arrays_in(n.saved)]
+    return {(xp := BACKENDS[type(raw)]).owner(raw): xp.nbytes(raw) for raw in raws}

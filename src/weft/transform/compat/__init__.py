@@ -1,0 +1,1 @@
+"""The seeds' names for recording, differentiating and planning."""

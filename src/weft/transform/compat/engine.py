@@ -1,0 +1,44 @@
+"""The seeds' names for recording, differentiating and clearing: thin, stateless gatherings."""
+
+from ...arrays.make import tensor
+from ...backend.device import canonical_device
+from ..modes.backward import backward, enable_grad, no_grad
+from ..modes.inspect import clear_tape, graph_of, memory_stats
+
+
+class AutogradContext:
+    """Switches recording; as a block it records, also inside `no_grad()`.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([1.0], requires_grad=True)
+    >>> with wf.AutogradContext.no_grad():
+    ...     (x * 2).requires_grad
+    False
+    """
+
+    no_grad = staticmethod(no_grad)
+    enable_grad = staticmethod(enable_grad)
+    clear = staticmethod(clear_tape)
+    memory_stats = staticmethod(memory_stats)
+
+    def __init__(self, device="cpu"):
+        self.device = canonical_device(device)
+
+    def __enter__(self) -> "AutogradContext":
+        self._block = enable_grad()
+        self._block.__enter__()
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._block.__exit__(*exc)
+
+    def tensor(self, data, requires_grad: bool = True):
+        """A tensor on this context's device."""
+        return tensor(data, requires_grad, device=self.device)
+
+
+class AutogradEngine(AutogradContext):
+    """An `AutogradContext` that also runs backward passes and lists what was recorded."""
+
+    backward = staticmethod(backward)
+    graph_of = staticmethod(graph_of)

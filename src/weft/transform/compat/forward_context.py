@@ -1,0 +1,59 @@
+"""`ForwardADContext`: forward mode under the seeds' names."""
+
+from collections.abc import Callable
+
+from ...arrays import namespace
+from ...arrays.make import asarray
+from ...arrays.tensor import Tensor
+from ...core.box import Level, Loose, innermost
+from ...core.settings import changed, current
+from ...core.value import wrap
+from ..modes.dual import Dual, held, matching_tangent
+
+
+class ForwardADContext:
+    """A forward calculation: duals of its own level, and every operation as a method.
+
+    Duals of one context never mix their tangents with those of another, so contexts nest.
+
+    >>> import weft as wf
+    >>> ctx = wf.ForwardADContext()
+    >>> x = ctx.dual(wf.tensor(2.0), wf.tensor(1.0))
+    >>> ctx.mul(x, x).tangent.item()
+    4.0
+    """
+
+    def __init__(self):
+        self._tags: dict[float, float] = {}
+        self._blocks: list = []
+
+    def _tag(self) -> float:
+        """This context's level inside the transformation that is running now."""
+        running = innermost()
+        around = running.tag if running else 0
+        if around in self._tags.values():  # its own block
+            return around
+        if around not in self._tags:
+            self._tags[around] = Loose(None)
+        return self._tags[around]
+
+    def dual(self, value, tangent) -> Tensor:
+        """A dual tensor on this context's level."""
+        value = asarray(value)
+        tangent = matching_tangent("dual", value, asarray(tangent))
+        return wrap(Dual(self._tag(), held(value), held(tangent)))
+
+    def __enter__(self) -> "ForwardADContext":
+        block = changed(levels=(*current.get().levels, Level(Dual, self._tag())))
+        block.__enter__()
+        self._blocks.append(block)
+        return self
+
+    def __exit__(self, *exc) -> None:
+        self._blocks.pop().__exit__(*exc)
+
+    def __getattr__(self, name: str) -> Callable:
+        function = namespace.FUNCTIONS.get(name)
+        if function is None:
+            raise AttributeError(f"ForwardADContext: there is no operation {name!r}")
+        return function

@@ -1,0 +1,35 @@
+"""`HybridScheduler`: the planner under the seeds' name."""
+
+from collections.abc import Callable
+
+from ..jacobian.jacobians import hessian, jacobian
+from ..jacobian.plan import Plan
+from ..jacobian.scheduling import SchedulerConfig
+
+
+class HybridScheduler:
+    """Chooses forward, reverse or mixed mode by a `SchedulerConfig`.
+
+    >>> import weft as wf
+    >>> scheduler = wf.HybridScheduler(wf.SchedulerConfig(strategy="forward"))
+    >>> x = wf.tensor([1.0, 2.0])
+    >>> scheduler.jacobian(lambda x: x**2, x).tolist()
+    [[2.0, 0.0], [0.0, 4.0]]
+    >>> scheduler.plan(lambda x: x**2, x).chosen.kind
+    'forward'
+    """
+
+    def __init__(self, config: SchedulerConfig | None = None):
+        self.config = config or SchedulerConfig()
+
+    def plan(self, f: Callable, *args, argnums=0) -> Plan:
+        """What would be done, with every candidate timed."""
+        return jacobian(f, argnums, scheduler=self.config).plan(*args)
+
+    def jacobian(self, f: Callable, *args, argnums=0, format: str = "dense"):
+        """The Jacobian of f at these arguments."""
+        return jacobian(f, argnums, format=format, scheduler=self.config)(*args)
+
+    def hessian(self, f: Callable, *args, argnums=0, format: str = "dense"):
+        """The Hessian of f at these arguments."""
+        return hessian(f, argnums, format=format, scheduler=self.config)(*args)

@@ -1,0 +1,179 @@
+"""The bodies of loops and branches in a function that is being compiled, as graphs.
+
+A body is run once, on values of a level of its own. What is known of all structured equations is
+here, too: applying one, and a body as a function for the rules of its derivatives.
+"""
+
+from collections.abc import Callable, Sequence
+
+from ...arrays.make import zeros
+from ...core import dtypes
+from ...core.aval import Aval
+from ...core.box import BOXES, Level, refuse_inner
+from ...core.dispatch import apply
+from ...core.recording import inexact
+from ...core.settings import changed, current
+from ...core.value import TENSORS, seen, wrap
+from ...graph.graph import Graph
+from ...graph.staged import Staged
+from ...graph.structured import Inner, replayed, row
+from ...ops.batching import spread
+from ..modes.dual import held, released
+from ..modes.functional import jvp
+from ..modes.vmap import vmap
+from .body_draws import NoDraws
+
+
+class _Inside:
+    """The program around a branch, where everything is lifted into the branch.
+
+    In a loop, what does not depend on a step is left outside; of a branch that is not taken,
+    nothing may be computed.
+    """
+
+    def __init__(self, outside, inner: Inner):
+        self._outside, self._inner = outside, inner
+
+    def __getattr__(self, name: str):
+        return getattr(self._outside, name)
+
+    def lifted(self, args) -> list:
+        return [self._value(a) for a in self._outside.lifted(args)]
+
+    def _value(self, a):
+        if a.__class__ in TENSORS:
+            return self._inner.of(a)
+        if a.__class__ in BOXES and a.level < self._inner.tag:
+            return self._inner.value(self._inner.tag, self._inner.constant(a))
+        return a
+
+
+def traced(
+    f: Callable[[list], Sequence], avals: list[Aval], branch: bool = False, draws=None
+) -> Inner:
+    """The body f as a program of its own: inputs like these, then what it takes from outside.
+
+    draws   (inner) -> what stands in for generators
+    """
+    settings = current.get()
+    inner = Inner(settings.staging.name)
+    drawn = NoDraws("the test of a while_loop") if draws is None else draws(inner)
+    given = [wrap(inner.input(inner.tag, a)) for a in avals]
+    level = Level(Staged, inner.tag, trace=inner)
+    staging = _Inside(settings.staging, inner) if branch else settings.staging
+    with changed(levels=(*settings.levels, level), staging=staging, draws=drawn):
+        for y in f(given):
+            refuse_inner("a body", y, inner.tag)
+            inner.graph.outputs.append(inner.of(seen(y))._data.index)
+    inner.closed = True
+    return inner
+
+
+def kind_of(x) -> Aval:
+    return Aval(tuple(x.shape), x.dtype, x.device)
+
+
+def applied(structure, operands: list, rules: tuple) -> tuple:
+    """The equation of a structure; its results."""
+    made = structure.results(*map(kind_of, operands))
+    tracked = tuple([k for k, a in enumerate(made) if dtypes.is_inexact(a.dtype)])
+    op = row(type(structure), len(operands), len(made), tracked, rules)
+    out = apply(op, operands, (structure,))
+    return out if op.outputs > 1 else (out,)
+
+
+def floats(xs: Sequence) -> list[int]:
+    return [k for k, x in enumerate(xs) if inexact(x)]
+
+
+def tensors(xs: Sequence) -> list:
+    return [None if x is None else released(x) for x in xs]
+
+
+def like_them(made: list, others: Sequence) -> list:
+    """Tensors where there are tensors among others, else what they hold."""
+    if any([x.__class__ in TENSORS for x in others]):
+        return made
+    return [None if y is None else y._data for y in made]
+
+
+def reached(graph: Graph, inputs: Sequence[bool]) -> list[bool]:
+    """Which outputs depend on the inputs that are marked."""
+    marked = {i for i, on in zip(graph.inputs, inputs, strict=True) if on}
+    for e in graph.equations:
+        if not marked.isdisjoint(e.inputs):
+            marked.update(e.outputs)
+    return [i in marked for i in graph.outputs]
+
+
+def zeros_of(a: Aval):
+    return seen(zeros(a.shape, dtype=a.dtype, device=a.device))
+
+
+def substituted(values: Sequence, picked: Sequence[int], others: Sequence) -> list:
+    """The values, with others in some places."""
+    whole = list(values)
+    for k, x in zip(picked, others, strict=True):
+        whole[k] = x
+    return whole
+
+
+def joined(inners: list[Inner], first: int) -> list:
+    """What several bodies take from outside, which they all get behind their `first` inputs."""
+    captured = {key: outer for inner in inners for key, (outer, _) in inner.captured.items()}
+    for inner in inners:
+        graph = inner.graph
+        known = {key: i for key, (_, i) in inner.captured.items()}
+        graph.inputs = graph.inputs[:first] + [
+            known[key] if key in known else graph.new(kind_of(outer))
+            for key, outer in captured.items()
+        ]
+    return list(captured.values())
+
+
+def pushed(body: Graph, here: list, picked: list[int], given: list, made: list[int]):
+    """A body's results at `here`, and the tangents of those in `made`."""
+
+    def forward(*moved):
+        out = replayed(body, substituted(here, picked, moved))
+        return tuple([out[k] for k in made]), out
+
+    ys, ds, out = jvp(forward, tuple([here[k] for k in picked]), tuple(given), has_aux=True)
+    out = list(out)
+    for k, y in zip(made, ys, strict=True):
+        out[k] = y
+    return out, [narrowed(d, y.dtype) for d, y in zip(ds, ys, strict=True)]
+
+
+def narrowed(x, dtype):
+    """A tangent in the dtype of its value: rules widen bfloat16 beside Python's numbers."""
+    return x if x is None or x.dtype == dtype else x.to(dtype)
+
+
+def settled(body: Graph, inputs: list[bool], n: int) -> list[bool]:
+    """Which inputs differ over a batch in the end: carries take it on from step to step."""
+    while True:
+        after = reached(body, inputs)[:n]
+        carries = [a or b for a, b in zip(inputs[:n], after, strict=True)]
+        if carries == inputs[:n]:
+            return inputs
+        inputs = [*carries, *inputs[n:]]
+
+
+def spread_out(xs: list, wanted: Sequence[bool], have: Sequence[bool], size: int) -> list:
+    """The values, with a batch axis where one is wanted."""
+    return [
+        released(spread(held(x), size)) if want and not had else x
+        for x, want, had in zip(xs, wanted, have, strict=False)
+    ]
+
+
+def mapped_body(graph: Graph, inputs: Sequence[bool], outputs: Sequence[bool]) -> Callable:
+    """A body over a batch: some inputs have one in front, and so have some outputs."""
+    axes = tuple([0 if on else None for on in inputs])
+    made = tuple([0 if on else None for on in outputs])
+
+    def over(values: list) -> list:
+        return list(vmap(lambda *xs: tuple(replayed(graph, list(xs))), axes, made)(*values))
+
+    return over

@@ -1,0 +1,136 @@
+"""Random draws in the bodies of loops and branches of a function that is being compiled."""
+
+from collections.abc import Callable
+from typing import Any
+
+from ... import errors
+from ...core.aval import Aval
+from ...core.settings import current
+from ...core.value import wrap
+from ...graph.structured import Inner
+from ...ops.draws import behind
+
+
+class NoDraws:
+    """Stands in for generators where the numbers of eager mode cannot be had; `where` that is."""
+
+    again = False
+
+    def __init__(self, where: str):
+        self.where = where
+        self.begun: dict[int, tuple] = {}
+
+    def __call__(self, generator, words):
+        raise errors.StagingError(
+            f"in a compiled function, a random number is drawn in {self.where}; draw what may be "
+            "needed before, and pass it in"
+        )
+
+    def along(self, length: int, reverse: bool) -> "NoDraws":
+        return self
+
+
+class Streams:
+    """Stands in for generators in a body that runs nobody knows how often.
+
+    How far a stream is when the body has run depends on that, so it is a value of the program:
+    the body begins with it, and gives what it is afterwards.
+
+    begun  by the generators' identities: the generator, its stream before the body, and in it
+    """
+
+    again = False
+
+    def __init__(self, outside, enter: Callable):
+        self._outside, self._enter = outside, enter
+        self._now: dict[int, Any] = {}
+        self.begun: dict[int, tuple] = {}
+
+    def state(self, generator):
+        """How far a stream is at this point of the body."""
+        key = id(generator)
+        if key not in self._now:
+            before = self._outside.state(generator)
+            self._now[key] = inside = self._enter(before)
+            self.begun[key] = (generator, before, inside)
+        return self._now[key]
+
+    def move(self, generator, state) -> None:
+        """A stream is so far from now on."""
+        self.state(generator)
+        self._now[id(generator)] = state
+
+    def draw_of(self, state):
+        """A draw from a stream that is so far."""
+        return self._outside.draw_of(state)
+
+    def __call__(self, generator, words):
+        state = self.state(generator)
+        self.move(generator, behind(state, words))
+        return self.draw_of(state)
+
+    def along(self, length: int, reverse: bool) -> NoDraws:
+        return NoDraws("a scan inside of a branch or of a while_loop")
+
+
+def streams(enter: Callable) -> "Streams | NoDraws":
+    """What stands in for generators in a branch or in the body of a while_loop.
+
+    enter  from a stream's state outside to what it is in the body
+    """
+    settings = current.get()
+    if any([level.size is not None for level in settings.levels]):
+        return NoDraws("a branch or a while_loop inside of vmap")
+    if not hasattr(settings.draws, "state"):
+        return NoDraws("a branch or a while_loop inside of a scan or a checkpoint")
+    return Streams(settings.draws, enter)
+
+
+class Draws:
+    """Stands in for generators in the body of a loop: a draw is one more array to go along."""
+
+    again = False
+
+    def __init__(self, inner: Inner, outside):
+        self._inner, self._outside = inner, outside
+        self.arrays: list = []
+        self.inputs: list[int] = []
+
+    def __call__(self, generator, words):
+        return self._entered(self._outside(generator, words))
+
+    def _entered(self, draw):
+        """The draw of one step, of a draw that has a state for each."""
+        states = wrap(draw.state)
+        one = self._inner.input(self._inner.tag, Aval(states.shape[1:], states.dtype))
+        self.arrays.append(states)
+        self.inputs.append(one.index)
+        return type(draw)(one)
+
+    def along(self, length: int, reverse: bool) -> "_Within":
+        return _Within(self, self._outside.along(length, reverse))
+
+
+class _Within:
+    """The draws of a loop in a loop, as the steps of the outer one see them."""
+
+    again = False
+
+    def __init__(self, around: Draws, outside):
+        self._around, self._outside = around, outside
+
+    def __call__(self, generator, words):
+        return self._around._entered(self._outside(generator, words))
+
+    def along(self, length: int, reverse: bool) -> "_Within":
+        return _Within(self._around, self._outside.along(length, reverse))
+
+
+def draws_along(length: int, reverse: bool):
+    """What stands in for generators in a loop, as those around it see it."""
+    settings = current.get()
+    if any([level.size is not None for level in settings.levels]):
+        # Of each element of a batch its own, at a level below the loop's.
+        return NoDraws("a scan inside of vmap")
+    along = getattr(settings.draws, "along", None)
+    return NoDraws("a scan inside of a checkpoint") if along is None else along(length, reverse)

@@ -1,0 +1,85 @@
+"""The forms of loops' carries and results: that every step gives what the first one got."""
+
+from collections.abc import Callable
+from inspect import unwrap
+
+from ... import errors
+from ...core.origin import line_of
+from ..modes import trees
+
+
+class Form:
+    """The structure of a tree, and the shapes and dtypes of its tensors."""
+
+    def __init__(self, leaves: list, tree):
+        self.structure = structure_of(tree)
+        self.kinds = [_kind(x) for x in leaves]
+
+    def difference(self, leaves: list, tree, name: str) -> str:
+        """How another tree differs, in words; nothing where it does not."""
+        if (structure := structure_of(tree)) != self.structure:
+            return f"{name} was {spelled(self.structure)} and became {spelled(structure)}"
+        for k, (had, x) in enumerate(zip(self.kinds, leaves, strict=True)):
+            if (got := _kind(x)) != had:
+                path = "".join(f"[{key!r}]" for key in self.structure.paths()[k])
+                was, became = (f"{dtype} of shape {shape}" for shape, dtype in (had, got))
+                return f"{name}{path} was {was} and became {became}"
+        return ""
+
+
+def structure_of(tree):
+    import optree  # at first use, as in trees
+
+    return optree.tree_structure(tree)
+
+
+def spelled(structure) -> str:
+    """`PyTreeSpec((*, *))` as (tensor, tensor)."""
+    return str(structure)[len("PyTreeSpec(") : -1].replace("*", "tensor")
+
+
+def _kind(x) -> tuple:
+    return x.shape, x.dtype
+
+
+def named(f: Callable) -> str:
+    """A function and the line it starts on, for messages."""
+    code = getattr(unwrap(f), "__code__", None)
+    name = getattr(f, "__name__", type(f).__name__)
+    return name if code is None else f"{name} ({line_of(code, -1)})"
+
+
+class Body:
+    """A step as a function of flat carries and elements, whose results are checked."""
+
+    def __init__(self, what: str, f: Callable, form: Form, rebuild_carry, rebuild):
+        self._what, self._f, self._form = what, f, form
+        self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
+        self._form_of_y, self.results = None, None
+
+    def __call__(self, carry: list, x) -> tuple[list, list]:
+        out = self._f(self._rebuild_carry(carry), self._rebuild(list(x)))
+        if not isinstance(out, tuple | list) or len(out) != 2:
+            raise errors.ArgumentError(
+                f"{self._what}: {named(self._f)} must return (carry, y), it returned "
+                f"{type(out).__name__}"
+            )
+        carry, _ = trees.tensors(self._what, out[0])
+        ys, rebuild = trees.tensors(self._what, out[1])
+        self._check(self._form, carry, out[0], "carry")
+        if self._form_of_y is None:
+            self._form_of_y, self.results = Form(ys, out[1]), rebuild
+        self._check(self._form_of_y, ys, out[1], "y")
+        return carry, ys
+
+    def _check(self, form: Form, leaves: list, tree, name: str) -> None:
+        difference = form.difference(leaves, tree, name)
+        if difference:
+            raise changed_form(self._what, self._f, difference)
+
+
+def changed_form(what: str, f: Callable, difference: str) -> errors.ShapeError:
+    return errors.ShapeError(
+        f"{what}: in {named(f)} {difference}; every step must give the same structure, shapes "
+        "and dtypes (cast with .to(), or start with what the steps make)"
+    )

@@ -1,0 +1,129 @@
+"""`cond` in a function that is being compiled: one equation, and the rules of its derivatives."""
+
+from collections.abc import Callable
+
+from ...core.op import Jvp
+from ...core.recording import inexact
+from ...core.settings import current
+from ...core.value import TENSORS
+from ...graph.graph import Graph
+from ...graph.structured import Branch, Inner, replayed
+from ...ops.elementwise import where
+from ..modes.dual import held
+from ..modes.functional import vjp
+from ..modes.vmap import vmap
+from .bodies import (
+    applied,
+    floats,
+    joined,
+    like_them,
+    mapped_body,
+    pushed,
+    substituted,
+    tensors,
+    traced,
+)
+from .body_draws import streams
+
+
+def cond(taken, yes: Callable[[], list], no: Callable[[], list]) -> list:
+    """The results of one of two functions, as one equation; both give tensors of the same kinds."""
+    outside, drawn = current.get().draws, []
+
+    def draws(inner: Inner):
+        drawn.append(streams(inner.of))
+        return drawn[-1]
+
+    inners = [traced(lambda _, f=f: f(), [], branch=True, draws=draws) for f in (yes, no)]
+    moved = [g for g, _, _ in ({**drawn[0].begun, **drawn[1].begun}).values()]
+    for inner, there in zip(inners, drawn, strict=True):
+        inner.graph.outputs += [inner.of(there.state(g))._data.index for g in moved]
+    captured = joined(inners, 0)
+    branch = Branch(inners[0].graph, inners[1].graph)
+    out = list(applied(branch, [taken, *captured], _COND))
+    count = len(out) - len(moved)
+    for g, state in zip(moved, out[count:], strict=True):
+        outside.move(g, state)
+    return out[:count]
+
+
+def _pull_cond(g, y, *args):
+    """The pull-back of the branch that was taken."""
+    *args, branch = args
+    gs = tensors(g if isinstance(g, list) else [g])
+    taken, *values = tensors(args)
+    given = [k for k, h in enumerate(gs) if h is not None]
+
+    def wanted(asked: list[bool]) -> list:
+        picked = [k for k in floats(values) if asked[k + 1]]
+
+        def back(graph: Graph) -> list:
+            def forward(*moved):
+                out = replayed(graph, substituted(values, picked, moved))
+                return tuple([out[k] for k in given])
+
+            _, pull = vjp(forward, *[values[k] for k in picked])
+            return list(pull(tuple([gs[k] for k in given])))
+
+        made = cond(taken, lambda: back(branch.yes), lambda: back(branch.no))
+        found = dict(zip(picked, made, strict=True))
+        whole = [None, *[found.get(k) for k in range(len(values))]]
+        return like_them(whole, [*(g if isinstance(g, list) else [g]), *args])
+
+    return wanted
+
+
+_pull_cond.on_demand = True  # type: ignore[attr-defined]
+
+
+def _push_cond(tangents, y, *args):
+    *args, branch = args
+    taken, *values = tensors(args)
+    moved = tensors(tangents)[1:]
+    picked = [k for k, t in enumerate(moved) if t is not None]
+    made = floats([branch.yes.avals[i] for i in branch.yes.outputs])
+
+    def ahead(graph: Graph) -> list:
+        return list(pushed(graph, values, picked, [moved[k] for k in picked], made)[1])
+
+    out = cond(taken, lambda: ahead(branch.yes), lambda: ahead(branch.no))
+    found = dict(zip(made, out, strict=True))
+    results = [found.get(k) for k in range(len(branch.yes.outputs))]
+    results = like_them(results, [*args, *tangents])
+    return tuple(results) if len(results) > 1 else results[0]
+
+
+def _batch_cond(call, size, mapped, args, static):
+    """One branch for the whole batch; both, where the elements of the batch differ in it."""
+    (branch,) = static
+    taken, *values = tensors(args)
+    every = [True] * len(branch.yes.outputs)
+    if mapped[0]:
+        axes = tuple([0 if on else None for on in mapped])
+        made = vmap(lambda p, *xs: tuple(chosen(p, branch, list(xs))), axes)(taken, *values)
+    else:
+        over = [mapped_body(g, mapped[1:], every) for g in branch.graphs]
+        made = cond(taken, lambda: over[0](values), lambda: over[1](values))
+    made = [held(y) for y in made]
+    return tuple(made) if len(made) > 1 else made[0]
+
+
+def chosen(taken, branch: Branch, values: list) -> list:
+    """Both branches, and of each element the result of its own.
+
+    Where a branch is not taken no cotangent comes back through its operands: it would be zero,
+    but products in the branch may make NaN of it.
+    """
+    yes = replayed(branch.yes, where_taken(taken, values))
+    no = replayed(branch.no, where_taken(~taken, values))
+    return [where(taken, a, b) for a, b in zip(yes, no, strict=True)]
+
+
+def where_taken(taken, leaves: list) -> list:
+    """The same values; only where they are `taken` does a cotangent come back through them."""
+    return [
+        where(taken, x, x.detach()) if x.__class__ in TENSORS and inexact(x) else x for x in leaves
+    ]
+
+
+_COND = (Jvp(_push_cond, _pull_cond), _batch_cond)

@@ -1,0 +1,1 @@
+"""Operations with derivatives that the user states."""

@@ -1,0 +1,153 @@
+"""Linear maps that are given as code: their transposes, and a test that they are linear."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ...arrays.dtype_functions import finfo
+from ...arrays.make import asarray, zeros
+from ...arrays.tensor import Tensor
+from ...backend.device import as_numpy
+from ...core import dtypes
+from ...core.aval import Aval
+from ...core.box import ground, raised
+from ...core.node import Leaf, Node
+from ...core.settings import changed, current
+from ...core.value import aval_of, wrap
+from ...ops.complex_ import abs_, conj, real
+from ..modes.dual import held, released
+from ..modes.paths import within
+from ..modes.reverse import sweep
+
+# A list of tensors to a list of tensors; None stands for a zero.
+LinearMap = Callable[[list], Sequence]
+# Exact in every dtype, so that linear maps fail by their own rounding only.
+LEFT, RIGHT = 0.75, -1.25
+
+
+def transposed(linear: LinearMap, domain: list[Aval], cotangents: list, met: list) -> list:
+    """Lᵀ applied to one cotangent (or None) for each result of L, by a sweep through L's code.
+
+    met  the values that L's code works with; it is recorded on the highest level among them
+
+    The transpose of a linear map does not depend on where it is taken: zeros serve.
+    """
+    with changed(grad=True, anomaly=False, saved_hooks=None):
+        at = [wrap(raised(_zeros(a)._data, met)) for a in domain]
+        for t in at:
+            t._node = Leaf(tuple(t._data.shape), t._data.dtype, None, False)
+        results = linear(at)
+    goals = [t._node for t in at]
+    seeds: dict = {}
+    for y, g in zip(results, cotangents, strict=True):
+        if y is not None and g is not None and y._node.__class__ in (Leaf, Node):
+            g = released(g)
+            seeds[y._node] = seeds[y._node] + g if y._node in seeds else g
+    useful, outside = within(seeds, set(goals))
+    # Somebody outside may want to differentiate the result, by the cotangents too.
+    traced = outside or any(g.requires_grad for g in seeds.values())
+    record = current.get().grad and traced
+    seeds = {n: g if record else held(g) for n, g in seeds.items() if n in useful}
+    found = sweep(seeds, record=record, retain=record, useful=useful, goals=set(goals))
+    return [found.get(n) for n in goals]
+
+
+def _zeros(a: Aval) -> Tensor:
+    return zeros(a.shape, dtype=a.dtype, device=a.device)
+
+
+def nonlinearity(linear: LinearMap, domain: list[Aval]) -> str | None:
+    """How far the map is from being linear, in words; None where rounding explains it.
+
+    Random combinations show what is not additive, wide scalings what is cut off somewhere.
+    """
+    rng = np.random.default_rng(5)
+    u, v = ([random_like(a, rng) for a in domain] for _ in range(2))
+    with changed(grad=False, anomaly=False):
+        at_u, at_v = linear(u), linear(v)
+        mixed = linear([LEFT * a + RIGHT * b for a, b in zip(u, v, strict=True)])
+        apart = _gap(
+            mixed, [_sum(_times(LEFT, a), _times(RIGHT, b)) for a, b in _pairs(at_u, at_v)]
+        )
+        if apart:
+            return f"L({LEFT}u {RIGHT:+}v) is not {LEFT}L(u) {RIGHT:+}L(v): they differ by {apart}"
+        wide = min([_wide(a.dtype) for a in domain], default=1.0)
+        for scale in (wide, 1 / wide):
+            apart = _gap(linear([scale * a for a in u]), [_times(scale, a) for a in at_u])
+            if apart:
+                return f"L({scale:g}u) is not {scale:g}L(u): they differ by {apart}"
+    return None
+
+
+def disagreement(linear: LinearMap, transpose: LinearMap, domain: list[Aval]) -> str | None:
+    """How far ⟨w, L·u⟩ is from ⟨Lᵀ·w, u⟩, in words; None where rounding explains it."""
+    rng = np.random.default_rng(6)
+    u = [random_like(a, rng) for a in domain]
+    with changed(grad=False, anomaly=False):
+        at_u = linear(u)
+        w = [None if y is None else random_like(aval_of(y), rng) for y in at_u]
+        left, right = _products(w, at_u), _products(transpose(w), u)
+        apart = _largest(sum([p.sum() for p in left]) - sum([p.sum() for p in right]))
+        size = max([_largest(abs_(p).sum()) for p in (*left, *right)], default=0.0)
+    if apart > max([_tolerance(p.dtype) for p in (*left, *right)], default=0.0) * size:
+        return f"⟨w, L·u⟩ and ⟨Lᵀ·w, u⟩ differ by {apart:.2g} of {size:.2g}"
+    return None
+
+
+def _products(left, right) -> list[Tensor]:
+    """The terms of the real inner product of two lists of tensors."""
+    return [
+        real(conj(released(x)) * released(y))
+        for x, y in _pairs(left, right)
+        if x is not None and y is not None
+    ]
+
+
+def random_like(a: Aval, rng: np.random.Generator) -> Tensor:
+    """Normal numbers of a shape and dtype, on a device."""
+    values = rng.normal(size=a.shape)
+    if dtypes.is_complex(a.dtype):
+        values = values + 1j * rng.normal(size=a.shape)
+    return asarray(np.asarray(values), dtype=a.dtype, device=a.device)
+
+
+def _wide(dtype) -> float:
+    """A power of two far from one, by which numbers of the dtype can be multiplied."""
+    return 2.0**6 if dtype == dtypes.float16 else 2.0**20
+
+
+def _tolerance(dtype) -> float:
+    """Half of the digits: what a wrong rule changes is larger, what rounding does smaller."""
+    return float(finfo(dtypes.to_real(dtype)).eps) ** 0.5
+
+
+def _pairs(left, right):
+    return zip(left, right, strict=True)
+
+
+def _times(factor: float, x):
+    return None if x is None else factor * x
+
+
+def _sum(x, y):
+    return y if x is None else x if y is None else x + y
+
+
+def _gap(left, right) -> str | None:
+    """The largest difference of two lists of tensors beside their largest element, if it counts."""
+    for x, y in _pairs(left, right):
+        if x is None and y is None:
+            continue
+        whole = _sum(x, y)
+        difference = whole if x is None or y is None else x - y
+        size = max([_largest(t) for t in (x, y) if t is not None])
+        apart = _largest(difference)
+        if apart > _tolerance(aval_of(whole).dtype) * size:
+            return f"{apart:.2g} of {size:.2g}"
+    return None
+
+
+def _largest(x) -> float:
+    """The largest finite magnitude, whatever level x is on."""
+    values = np.asarray(as_numpy(ground(abs_(asarray(x))))).astype(np.float64)
+    return float(np.max(values, initial=0.0, where=np.isfinite(values)))

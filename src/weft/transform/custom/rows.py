@@ -1,0 +1,402 @@
+"""The rows of custom operations: values, both modes, and the mode that is derived."""
+
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ... import errors
+from ...arrays.make import asarray, zeros
+from ...arrays.tensor import Tensor
+from ...core import dtypes
+from ...core.aval import Aval
+from ...core.backends import BACKENDS, PYTHON_SCALARS
+from ...core.box import BOXED, Box, level_of
+from ...core.dispatch import apply
+from ...core.exact import exact
+from ...core.node import Leaf, Node
+from ...core.op import Jvp, Op
+from ...core.recording import inexact
+from ...core.settings import changed, current
+from ...core.value import HIGHER, TENSORS, aval_of, wrap
+from ...ops.batching import spread
+from ..modes.batch import Batch
+from ..modes.dual import held, released
+from .application import Application, Batched, aval, differentiable
+from .linear_map import LinearMap, disagreement, nonlinearity, transposed
+from .signature import Functions
+from .staged_calls import LOOKS, forward_called, forward_inlined, rule_called
+
+
+@dataclass(frozen=True)
+class Form:
+    """How many results there are, and which of them carry a derivative."""
+
+    outputs: int = 1
+    tracked: tuple[int, ...] = (0,)
+
+
+class OtherForm(errors.ArgumentError):
+    """`forward` returned another number of results, or others in floating point, than before."""
+
+    def __init__(self, name: str, form: Form):
+        self.form = form
+        super().__init__(f"{name}: its forward now returns {form.outputs} results of other kinds")
+
+
+@lru_cache(maxsize=None)
+def row(name: str, arity: int, form: Form, reads: tuple[bool, bool] | None) -> Op:
+    """The row of all custom operations of a name, a number of inputs and a form.
+
+    reads  whether the pull-back looks at the inputs and at the output; None: no derivative
+
+    Rows are never freed: there is one for each name in the program's text, not for each call.
+    """
+    return Op(
+        name=name,
+        compute=lambda xp, *args: _compute(form, args[:-1], args[-1]),
+        shape=lambda *args: _inferred(form, args[-1]),
+        rule=None if reads is None else _rule(form, *reads),
+        arity=arity,
+        static=True,
+        recast=True,
+        outputs=form.outputs,
+        tracked=form.tracked,
+        batch=lambda call, size, mapped, args, static: call(
+            *args, Batched(static[0], size, tuple(mapped))
+        ),
+        foreign=True,
+        stage=lambda operands, static: _staged(name, arity, form, reads, operands, static[0]),
+    )
+
+
+def _staged(name: str, arity: int, form: Form, reads, operands: list, app):
+    """The operation in a program: what `forward` does, or a call of it."""
+    # In a body that is differentiated by running it again, an equation keeps the rules.
+    again = any([x.staging.replayed for x in operands if getattr(x, "staged", False)])
+    outs = None if again else forward_inlined(app, operands)
+    if outs is None:
+        op = row(name, arity, form, reads)
+        made = forward_called(op, operands, app, lambda raws: _compute(form, raws, app))
+    else:
+        found = Form(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
+        if found != form:
+            raise OtherForm(name, found)
+        made = tuple([_constant(app.root, y, staged=True) for y in outs])
+    return made[0] if form.outputs == 1 else made
+
+
+def _inferred(form: Form, app):
+    """The avals of the results, which only the user's function knows: after it has run."""
+    if not app.avals:
+        return None
+    return app.avals[0] if form.outputs == 1 else app.avals
+
+
+def _rule(form: Form, reads_inputs: bool, reads_output: bool) -> Jvp:
+    """The rule whose pull-back names what it reads; a name with an underscore is not kept."""
+    pulls = {
+        (True, True): lambda g, y, *args: _pull(form, g, y, args),
+        (True, False): lambda g, _y, *args: _pull(form, g, _y, args),
+        (False, True): lambda g, y, *_args: _pull(form, g, y, _args),
+        (False, False): lambda g, _y, *_args: _pull(form, g, _y, _args),
+    }
+    # The zero cotangent of a result that nobody used is shaped like it.
+    several = form.outputs > 1
+    return Jvp(
+        push=lambda tangents, y, *args: _push(form, tangents, y, args),
+        pull=pulls[reads_inputs, reads_output or several],
+    )
+
+
+def _compute(form: Form, raws: tuple, app):
+    root = app.root
+    memo, root.memo = root.memo, None
+    if memo is not None and all(a is b for a, b in zip(memo[0], raws, strict=True)):
+        outs = memo[1]
+    else:
+        inputs = [wrap(BACKENDS[type(r)].frozen_view(r)) for r in raws]
+        with _up_to(0):
+            outs = [_constant(root, y) for y in app.values(inputs)]
+    found = Form(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
+    if found != form:
+        root.memo = raws, outs
+        raise OtherForm(root.functions.name, found)
+    app.avals = tuple(aval_of(r) for r in outs)
+    return outs[0] if form.outputs == 1 else tuple(outs)
+
+
+def _constant(root: Application, y: Tensor, staged: bool = False):
+    """The raw value of a result, in which no tensor but the inputs may have a derivative."""
+    above = y.__class__ in BOXED and not (staged and y._data.staged)
+    if above or y._node.__class__ in (Leaf, Node):
+        raise errors.NotDifferentiable(
+            f"{root.functions.name}: its forward reads a tensor that is being differentiated (or "
+            "mapped) and is no input: what comes from it would have no gradient; make it an "
+            "input, or use its .detach()"
+        )
+    return y._data
+
+
+def _push(form: Form, tangents: tuple, y, args: tuple):
+    *inputs, app = args
+    outputs = [y] if form.outputs == 1 else list(y)
+    ts = [None if t is None else released(t) for t in tangents]
+    found = _moved(app, form, "jvp", ts, list(map(released, inputs)), list(map(released, outputs)))
+    found = _as_given(found, (*tangents, *outputs, *inputs))
+    return found[0] if form.outputs == 1 else tuple(found)
+
+
+def _pull(form: Form, g, y, args: tuple) -> list:
+    *saved, app = args
+    gs = [g] if form.outputs == 1 else g
+    outputs = [y] if form.outputs == 1 else list(y)
+    device = aval_of(next(c for c in gs if c is not None)).device
+    xs = [_known(v, device) for v in saved]
+    # An output that was not kept is shaped like its cotangent; of several, all are kept.
+    ys = [aval_of(c) if v is None else released(v) for v, c in zip(outputs, gs, strict=True)]
+    cs = [
+        released(c) if c is not None else _zero(ys[k]) if k in form.tracked else None
+        for k, c in enumerate(gs)
+    ]
+    found = _moved(app, form, "vjp", cs, xs, ys)
+    given = (*gs, *outputs, *saved)
+    if any([v.__class__ in HIGHER for v in given]):
+        return _as_given(found, given)
+    # A plain pass: what a rule reads besides its arguments is a constant.
+    return [None if c is None else released(c)._data for c in found]
+
+
+def _as_given(found: list, given: tuple) -> list:
+    """Tensors if there were tensors among what was given, else what they hold."""
+    if any([type(v) in TENSORS for v in given]):
+        return [None if t is None else released(t) for t in found]
+    return [None if t is None else held(released(t)) for t in found]
+
+
+def _known(value, device):
+    """A saved value as a tensor; of what was not kept, as far as it is known."""
+    if isinstance(value, Leaf | Node):
+        return Aval(tuple(value.shape), dtypes.canonical(value.dtype), device)
+    return None if value is None else released(value)
+
+
+def _zero(y) -> Tensor:
+    a = aval(y)
+    return zeros(a.shape, dtype=a.dtype, device=a.device)
+
+
+def _moved(app, form: Form, kind: str, moved: list, inputs: list, outputs: list) -> list:
+    """(Co)tangents through the rule of that kind, or through the transpose of the other one."""
+    met = [v for v in (*moved, *inputs, *outputs) if type(v) in TENSORS]
+    top = max(met, key=level_of)
+    if isinstance(top._data, Batch) and app.root.functions.batch == "loop":
+        if not any([v._node is not None for v in met if level_of(v) == level_of(top)]):
+            return _one_by_one(app, form, kind, top._data, (moved, inputs, outputs))
+    with _up_to(level_of(top)):
+        if getattr(app.root.functions, kind) is not None:
+            return _stated(app, kind, moved, inputs, outputs, top)
+        derived = _derived_push if kind == "jvp" else _derived_pull
+        return derived(app, form, moved, inputs, outputs, met)
+
+
+def _up_to(tag: float):
+    """A block without the transformations that started later: they have no part in its values."""
+    running = current.get().levels
+    levels = tuple([level for level in running if level.tag <= tag])
+    return nullcontext() if levels == running else changed(levels=levels)
+
+
+def _one_by_one(app, form: Form, kind: str, batch: Batch, values: tuple) -> list:
+    """The rule on each element of the batch that the values stand for."""
+
+    def opened(v):
+        if type(v) not in TENSORS:
+            return v.like(shape=(batch.size, *v.shape)) if isinstance(v, Aval) else v
+        raw = v._data
+        at_level = isinstance(raw, Batch) and raw.level == batch.level
+        if at_level and raw.mapped:
+            return released(raw.data)
+        return released(spread(raw.data if at_level else held(v), batch.size))
+
+    moved, inputs, outputs = ([opened(v) for v in vs] for vs in values)
+    whole = Batched(app, batch.size, (True,) * len(inputs))
+    found = _moved(whole, form, kind, moved, inputs, outputs)
+    return [
+        None if r is None else wrap(Batch(batch.level, held(released(r)), batch.size))
+        for r in found
+    ]
+
+
+def _stated(app, kind: str, moved: list, inputs: list, outputs: list, top: Tensor) -> list:
+    """The user's rule; what it says to values that are more than arrays is explained."""
+    try:
+        return getattr(app, kind)(moved, inputs, outputs)
+    except LOOKS as e:
+        if isinstance(top._data, Box) and top._data.staged:
+            return rule_called(app, kind, moved, inputs, outputs)
+        if not isinstance(e, errors.InterchangeError):
+            raise
+        values = (*moved, *inputs, *outputs)
+        plain = not any([type(v) in TENSORS and v.requires_grad for v in values])
+        if level_of(top) == 0 and plain:
+            raise
+        raise _closed(app.root, kind, isinstance(top._data, Batch), e) from e
+
+
+def _closed(root: Application, kind: str, in_batch: bool, e: errors.InterchangeError):
+    told = f"{root.functions.name}: its {getattr(root.functions, kind)} leaves wf's functions"
+    if in_batch:
+        return errors.BatchingError(
+            f"{told}, which it cannot inside vmap ({e.message}); give the operation batch='loop' "
+            "(one element after the other), or take the derivative outside of vmap"
+        )
+    return errors.NotDifferentiable(
+        f"{told}, so that its own derivative, which a higher order needs, is not known; compute it "
+        "with wf's functions, or with another custom operation"
+    )
+
+
+def pull_map(app, tracked, moving, inputs: list, outputs: list) -> LinearMap:
+    """Cotangents of the outputs that carry a derivative to those of the inputs that do."""
+
+    def pulled(us):
+        found = app.vjp(_placed(us, tracked, len(outputs)), inputs, outputs)
+        return [found[i] for i in moving]
+
+    return pulled
+
+
+def push_map(app, tracked, moving, inputs: list, outputs: list) -> LinearMap:
+    """Tangents of the inputs that carry a derivative to those of the outputs that do."""
+
+    def pushed(ts):
+        found = app.jvp(_placed(ts, moving, len(inputs)), inputs, outputs)
+        return [found[k] for k in tracked]
+
+    return pushed
+
+
+def _placed(values: list, positions, length: int) -> list:
+    """A list with the values at their positions, None elsewhere."""
+    full: list = [None] * length
+    for i, v in zip(positions, values, strict=True):
+        full[i] = v
+    return full
+
+
+def _derived_push(app, form: Form, tangents, inputs, outputs, met) -> list:
+    """The push-forward as the transpose of the pull-back."""
+    moving = [i for i, t in enumerate(tangents) if t is not None]
+    pulled = pull_map(app, form.tracked, moving, inputs, outputs)
+    domain = [aval(outputs[k]) for k in form.tracked]
+    moved = _through(app, "vjp", pulled, domain, [tangents[i] for i in moving], met)
+    return _placed(moved, form.tracked, len(outputs))
+
+
+def _derived_pull(app, form: Form, cotangents, inputs, outputs, met) -> list:
+    """The pull-back as the transpose of the push-forward."""
+    moving = [i for i, x in enumerate(inputs) if x is not None and differentiable(x)]
+    pushed = push_map(app, form.tracked, moving, inputs, outputs)
+    domain = [aval(inputs[i]) for i in moving]
+    pulled = _through(app, "jvp", pushed, domain, [cotangents[k] for k in form.tracked], met)
+    return _placed(pulled, moving, len(inputs))
+
+
+def _through(app, given: str, linear: LinearMap, domain: list, cotangents: list, met: list) -> list:
+    """The transpose of a rule; once for each kind of values the rule is tested to be linear."""
+    root = app.root
+    key = (given, app.depth, tuple(domain), tuple(_kind(c) for c in cotangents), _fixed(root))
+    try:
+        if key not in root.verified:
+            _verify(root, given, linear, domain, met)
+            root.verified.add(key)
+        return transposed(linear, domain, cotangents, met)
+    except errors.InterchangeError as e:
+        raise _underivable(root, given, f"leaves wf's functions ({e.message})") from e
+
+
+def _kind(c):
+    return None if c is None else aval(c)
+
+
+def _fixed(root: Application) -> tuple:
+    """The keywords of a call, which may decide whether a rule is linear."""
+    plain = (*PYTHON_SCALARS, str)
+    given = sorted(root.params.items())
+    return tuple((k, exact(v) if _is_made_of(plain, v) else type(v)) for k, v in given)
+
+
+def _is_made_of(plain: tuple[type, ...], v) -> bool:
+    return all([_is_made_of(plain, x) for x in v]) if type(v) is tuple else type(v) in plain
+
+
+def _verify(root: Application, given: str, linear: LinearMap, domain: list, met: list) -> None:
+    why = nonlinearity(linear, domain)
+    if why is not None:
+        moved = "cotangent" if given == "vjp" else "tangents"
+        raise _underivable(root, given, f"is not linear in its {moved}: {why}")
+    why = disagreement(linear, lambda w: transposed(linear, domain, w, met), domain)
+    if why is not None:
+        raise _underivable(root, given, f"cuts its own derivative (detach, no_grad): {why}")
+
+
+def _underivable(root: Application, given: str, why: str) -> errors.NotDifferentiable:
+    missing = "forward mode" if given == "vjp" else "reverse mode"
+    rule = root.functions.vjp if given == "vjp" else root.functions.jvp
+    other = root.functions.spelling("jvp" if given == "vjp" else "vjp")
+    return errors.NotDifferentiable(
+        f"{root.functions.name}: {missing} cannot be derived from its {rule}, which {why}; give "
+        f"the operation a rule of its own for it ({other})"
+    )
+
+
+def applied(functions: Functions, state: dict, inputs: tuple, params: dict):
+    """The operation's value, recorded as one step. `state` is what calls remember."""
+    tensors = _inputs(functions, inputs)
+    app = Application(functions, _constants(functions, params), state.setdefault("verified", set()))
+    form = state.get("form", Form())
+    try:
+        out = apply(row(functions.name, len(tensors), form, functions.reads), tensors, (app,))
+    except OtherForm as other:
+        form = state["form"] = other.form
+        out = None
+    if out is None:
+        out = apply(row(functions.name, len(tensors), form, functions.reads), tensors, (app,))
+    return (out,) if app.several and form.outputs == 1 else out
+
+
+def _constants(functions: Functions, params: dict) -> dict:
+    """The keywords of a call, which are constants to it."""
+    for k, v in params.items():
+        if type(v) in TENSORS and (v.requires_grad or v.__class__ in BOXED):
+            raise errors.ArgumentError(
+                f"{functions.name}: {k}= is a tensor that is being differentiated (or mapped); "
+                "pass it by position: keywords are constants"
+            )
+    return params
+
+
+def _inputs(functions: Functions, inputs: tuple) -> list[Tensor]:
+    if not inputs:
+        raise errors.ArgumentError(f"{functions.name}: called without an input")
+    near = next((x for x in inputs if type(x) in TENSORS), None)
+    out = []
+    for i, x in enumerate(inputs):
+        if type(x) in TENSORS:
+            out.append(x)
+        elif type(x) in PYTHON_SCALARS and near is not None:
+            own = dtypes.with_scalar(near.dtype, x)
+            out.append(asarray(x, dtype=own, device=near.device))
+        else:
+            out.append(_adopted(functions, i, x))
+    return out
+
+
+def _adopted(functions: Functions, i: int, x) -> Tensor:
+    try:
+        return asarray(x)
+    except errors.DTypeError:
+        raise errors.DTypeError(
+            f"{functions.name}: input {i} is a {type(x).__name__}, expected a tensor or a number; "
+            "other values go by keyword"
+        ) from None

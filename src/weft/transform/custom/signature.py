@@ -1,0 +1,92 @@
+"""What a custom operation is made of: its functions, and what their signatures say."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from inspect import Parameter, signature, unwrap
+from pathlib import Path
+from types import MethodType
+
+from ... import errors
+
+_POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A derivative rule of the user's: called with what it takes of (moved, inputs, output).
+
+    A parameter whose name starts with an underscore, or that is left out, is not looked at;
+    it is not kept for the backward pass.
+    """
+
+    kind: str
+    fn: Callable
+    count: int
+    reads: tuple[bool, bool]
+
+    @staticmethod
+    def of(kind: str, fn: Callable, skip: int = 0) -> "Rule":
+        """The rule of a function (moved, inputs, output, *, keywords), behind `skip` others."""
+        parameters = list(signature(fn).parameters.values())[skip:]
+        names = [p.name for p in parameters if p.kind in _POSITIONAL]
+        if any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
+            names += ["rest"] * (3 - len(names))
+        if not 1 <= len(names) <= 3:
+            moved = "tangents" if kind == "jvp" else "g"
+            raise errors.ArgumentError(
+                f"custom_op: {kind} takes {len(names)} positional parameters, expected "
+                f"({moved}, inputs, output); keywords of the call come behind a *"
+            )
+        read = [not n.startswith("_") for n in names[1:]]
+        inputs, output = [*read, False, False][:2]
+        return Rule(kind, fn, len(names), (inputs, output))
+
+    def bound(self, instance) -> "Rule":
+        """The rule of a method, for an instance."""
+        return replace(self, fn=MethodType(self.fn, instance))
+
+    def __call__(self, moved, inputs, output, **params):
+        return self.fn(*(moved, inputs, output)[: self.count], **params)
+
+    def __str__(self) -> str:
+        code = getattr(unwrap(self.fn), "__code__", None)
+        if code is None:
+            return self.kind
+        return f"{self.kind} ({Path(code.co_filename).name}:{code.co_firstlineno})"
+
+
+@dataclass(frozen=True)
+class Functions:
+    """A custom operation's functions, however they were given.
+
+    forward(inputs, **keywords), the two rules, and `batch`: None, "loop" or
+    (inputs, mapped, **keywords) -> results with the batch in front
+    """
+
+    name: str
+    forward: Callable
+    vjp: Rule | None
+    jvp: Rule | None
+    batch: Callable | str | None
+    in_class: bool = False
+
+    @property
+    def reads(self) -> tuple[bool, bool] | None:
+        """What the pull-back looks at: inputs and output; None without a derivative."""
+        rule = self.vjp or self.jvp
+        return None if rule is None else rule.reads
+
+    def spelling(self, kind: str) -> str:
+        """How the user gives a rule."""
+        if self.in_class:
+            return "a method " + ("backward" if kind == "vjp" else "jvp")
+        return f"{kind}=… or @{self.name}.def_{kind}"
+
+
+def checked_batch(batch):
+    """What was given as `batch`."""
+    if batch is None or batch == "loop" or callable(batch):
+        return batch
+    raise errors.ArgumentError(
+        f"custom_op: batch={batch!r}, expected 'loop' or a function (inputs, mapped)"
+    )

@@ -1,0 +1,136 @@
+"""Custom operations in a function that is being compiled: inlined, or called as they are."""
+
+from collections.abc import Callable
+from functools import lru_cache
+
+import numpy as np
+
+from ... import errors
+from ...core import dtypes
+from ...core.aval import Aval
+from ...core.box import level_of
+from ...core.op import Op
+from ...core.recording import inexact
+from ...core.settings import changed, current
+from ...core.value import TENSORS, aval_of, seen, wrap
+from ..modes.dual import released
+
+# What a function says that looks at values.
+LOOKS = (errors.InterchangeError, errors.StagingError)
+
+
+def forward_inlined(app, operands: list) -> list | None:
+    """What `forward` makes of values that are not known; None if it has to look at them."""
+    reads = getattr(current.get().staging, "reads", None)
+    before = None if reads is None else reads.position()
+    try:
+        with changed(grad=False):
+            return [seen(y) for y in app.values([released(x) for x in operands])]
+    except LOOKS:
+        if reads is not None:
+            reads.return_to(before)  # it will be called at each call, and read what it reads then
+        return None
+
+
+def forward_called(op: Op, operands: list, app, compute: Callable) -> tuple:
+    """An equation that calls `forward`; it is tried on some numbers for the results' shapes."""
+    staging, level = _program(operands)
+    tried = [_some(aval_of(x)) for x in operands]
+    name = app.root.functions.name
+    try:
+        with changed(staging=None, levels=(), grad=False):
+            compute(tried)
+    except errors.WeftError:
+        raise
+    except Exception as e:
+        raise errors.StagingError(
+            f"{name}: its forward leaves wf's functions, so that a compiled function has to call "
+            f"it, and to learn the shapes of its results tried it on arrays of 0.5, on which it "
+            f"failed: {type(e).__name__}: {e}; compute with wf's functions in it"
+        ) from e
+    inputs = tuple([staging.index_of(x) for x in operands])
+    indices = staging.emit(op, inputs, (app,), app.avals)
+    return tuple([staging.value(level, i) for i in indices])
+
+
+def _some(a: Aval) -> np.ndarray:
+    return np.full(a.shape, 0.5 if dtypes.is_inexact(a.dtype) else 1, a.dtype)
+
+
+def _program(operands: list):
+    """The program that is being written, and its level."""
+    box = max([x for x in operands if getattr(x, "staged", False)], key=level_of)
+    return box.staging, box.level
+
+
+def rule_called(app, kind: str, moved: list, inputs: list, outputs: list) -> list:
+    """An equation that calls a rule (`jvp` or `vjp`) of a custom operation."""
+    given = [moved, inputs, outputs]
+    flat = [x for xs in given for x in xs]
+    known = [_known(x) for x in flat]
+    operands = [seen(x)._data for x, here in zip(flat, known, strict=True) if here]
+    staging, level = _program(operands)
+    # A cotangent for each input in floating point, or a tangent for each such output.
+    wanted = inputs if kind == "vjp" else outputs
+    found = [k for k, x in enumerate(wanted) if x is not None and inexact_like(x)]
+    avals = tuple([_aval(wanted[k]) for k in found])
+    plan = _Plan(app, kind, tuple(map(len, given)), tuple(known), tuple(found), avals, tuple(flat))
+    op = _row(app.root.functions.name, kind, len(operands), len(found))
+    indices = staging.emit(op, tuple([staging.index_of(x) for x in operands]), (plan,), avals)
+    made: list = [None] * len(wanted)
+    for k, i in zip(found, indices, strict=True):
+        made[k] = wrap(staging.value(level, i))
+    return made
+
+
+def _known(x) -> bool:
+    return type(x) in TENSORS
+
+
+def inexact_like(x) -> bool:
+    """Whether a tensor, or what is known of one, is in floating point."""
+    return dtypes.is_inexact(x.dtype) if isinstance(x, Aval) else inexact(x)
+
+
+def _aval(x) -> Aval:
+    return x if isinstance(x, Aval) else aval_of(x)
+
+
+class _Plan:
+    """How the arguments of a rule are put together, and which of its results are wanted."""
+
+    def __init__(self, app, kind, lengths, known, found, avals, flat):
+        self.app, self.kind, self.lengths, self.known = app, kind, lengths, known
+        self.found, self.avals = found, avals
+        self.rest = [None if here else x for x, here in zip(flat, known, strict=True)]
+
+    def __call__(self, raws: tuple) -> list[np.ndarray]:
+        values = iter([wrap(r) for r in raws])
+        flat = [next(values) if k else x for k, x in zip(self.known, self.rest, strict=True)]
+        a, b, _ = self.lengths
+        with changed(grad=False):
+            out = getattr(self.app, self.kind)(flat[:a], flat[a : a + b], flat[a + b :])
+        return [self._result(out[k], a) for k, a in zip(self.found, self.avals, strict=True)]
+
+    @staticmethod
+    def _result(value, a: Aval) -> np.ndarray:
+        if value is None:
+            return np.zeros(a.shape, a.dtype)
+        return np.asarray(released(value)._data).astype(a.dtype, copy=False)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind}>"
+
+
+@lru_cache(maxsize=None)
+def _row(name: str, kind: str, arity: int, outputs: int) -> Op:
+    """The row of calls of a rule; `plan` is its static parameter."""
+
+    def compute(xp, *args):
+        made = args[-1](args[:-1])
+        return made[0] if outputs == 1 else tuple(made)
+
+    def shape(*args):
+        return args[-1].avals[0] if outputs == 1 else args[-1].avals
+
+    return Op(f"{name}.{kind}", compute, shape, None, arity, outputs=outputs, foreign=True)

@@ -1,0 +1,1 @@
+"""Jacobians and Hessians: sparsity, colourings, cuts, the plan and the sweeps."""

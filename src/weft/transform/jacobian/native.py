@@ -1,0 +1,161 @@
+"""Plans in native code: the sweeps of a Jacobian as one compiled function of what they read.
+
+A plan is compiled when the calls that it served have cost about as much as compiling it will; the
+rule counts calls and equations, no clock, so that every run does the same. The function itself is
+still run and traced at each call: a branch that goes another way, or a number that changed, is
+another program, and tensors that it finds are read anew.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ... import errors
+from ...arrays.tensor import Tensor
+from ...core.call import caller
+from ...core.settings import current
+from ...core.value import TENSORS, wrap
+from ...graph.graph import Equation, Literal
+from ...graph.symbol import Trace
+from ..modes.trace import Traced
+from .compiler import compiled, is_installed
+from .sweeps import Structure, Sweeper
+
+# What compiling takes, in seconds: to begin with, and for each equation of the function.
+_COMPILING, _PER_EQUATION = 0.05, 3e-3
+_MOST_EQUATIONS = 5000  # of a function; compiling a longer one would take too long
+_MOST_BYTES = 1 << 28  # of values in between, by an upper bound
+_MOST_PROGRAMS = 8  # of one plan: literals that are others each time
+
+
+@dataclass
+class _Program:
+    """The sweeps for one set of literals: how often they were asked for, and their code."""
+
+    calls: int = 0
+    code: Any = None
+
+
+@dataclass
+class Native:
+    """The native code of one plan.
+
+    price   after so many calls it is compiled
+    reason  why it never is, where something is in the way
+    """
+
+    price: int
+    reason: str = ""
+    programs: dict[tuple, _Program] = field(default_factory=dict)
+
+    def told(self, s: Sweeper) -> str:
+        """What becomes of calls like this one, in words."""
+        reason = self.reason or _in_the_way(s)
+        if reason:
+            return f"not compiled: {reason}"
+        made = sum(p.code is not None for p in self.programs.values())
+        return f"compiled: {made} programs" if made else f"compiled after {self.price} calls"
+
+    def run(self, s: Sweeper, plan) -> Tensor | None:
+        """The plan's result by native code; None where it is not used, for now or at all."""
+        if self.reason or _in_the_way(s):
+            return None
+        key = tuple([i for e in s.trace.equations for i in e.inputs if i.__class__ is Literal])
+        program = self.programs.get(key)
+        if program is None:
+            if len(self.programs) >= _MOST_PROGRAMS:
+                self.programs.pop(next(iter(self.programs)), None)
+            program = self.programs[key] = _Program()
+        program.calls += 1
+        if program.code is None and program.calls <= self.price:
+            return None
+        return self._computed(program, s, plan)
+
+    def _computed(self, program: _Program, s: Sweeper, plan) -> Tensor | None:
+        read = (*s.trace.inputs, *s.trace.constants)
+        if program.code is None:
+            program.code = compiled(_sweeps(s, plan.chosen, plan.structure, read))
+        try:
+            return program.code(*[wrap(_raw(s.trace.values[i])) for i in read])
+        except (errors.StagingError, errors.VariantsExhausted) as e:
+            program.code, self.reason = None, f"{type(e).__name__}: {e.message}"
+            return None
+
+
+def native_of(s: Sweeper, sweeps: int, seconds: float) -> Native:
+    """What to do about a plan of so many sweeps, which take about so long."""
+    equations = s.trace.equations
+    price = int((_COMPILING + _PER_EQUATION * len(equations)) / max(seconds, 1e-6)) + 1
+    size = s.bytes_per_seed * min(sweeps, s.chunk)
+    reason = ""
+    if len(equations) > _MOST_EQUATIONS:
+        reason = f"it has {len(equations)} equations, the limit is {_MOST_EQUATIONS}"
+    elif size > _MOST_BYTES:
+        reason = f"compiled code keeps its memory, which might be {size >> 20} MB"
+    else:
+        own = [e.op.name for e in equations if e.op.foreign or not _is_plain(e.static)]
+        reason = f"{own[0]} has parameters that may change from call to call" if own else ""
+    return Native(price, reason)
+
+
+def _is_plain(static) -> bool:
+    """Whether parameters are numbers, names and dtypes, of which a plan's key has all there is."""
+    if isinstance(static, tuple | list):
+        return all([_is_plain(x) for x in static])
+    return static is None or isinstance(static, int | float | complex | str | np.dtype | slice)
+
+
+def _in_the_way(s: Sweeper) -> str:
+    """Why the sweeps over this trace are not run as native code; empty if nothing is."""
+    settings = current.get()
+    if not is_installed():
+        return "there is no compiler"
+    if settings.determinism is not None:
+        return "in deterministic mode every call rounds alike, the first ones as well"
+    if settings.levels or settings.staging is not None:
+        return "it is part of another transformation"
+    for i in (*s.trace.inputs, *s.trace.constants):
+        value = s.trace.values[i]
+        if not isinstance(_raw(value), np.ndarray):
+            return "its arguments are no arrays of NumPy's"
+        if settings.grad and value.__class__ in TENSORS:
+            return "a gradient of the Jacobian may be asked for; no_grad() rules that out"
+    return ""
+
+
+def _raw(value) -> Any:
+    """The array of a value that the trace was given."""
+    raw = value._data if value.__class__ in TENSORS else value
+    return np.asarray(raw) if isinstance(raw, np.generic) else raw
+
+
+def _sweeps(s: Sweeper, chosen, structure: Structure, read: tuple[int, ...]) -> Callable:
+    """The sweeps as a function of the values that a trace was given."""
+    old, limit = s.trace, s.memory_limit
+    equations, inputs, outputs = list(old.equations), list(old.inputs), list(old.outputs)
+    constants, count = tuple(old.constants), len(old.values)
+
+    def jacobian(*given):
+        trace = Trace()
+        trace.values = [None] * count
+        trace.equations, trace.inputs, trace.outputs = equations, inputs, outputs
+        for i, x in zip(read, given, strict=True):
+            trace.values[i] = x._data
+        trace.constants = {i: trace.values[i] for i in constants}
+        for e in equations:
+            for i, v in zip(e.outputs, _run(trace, e), strict=True):
+                trace.values[i] = v
+        sweeper = Sweeper(Traced(trace, lambda leaves: leaves), limit)
+        sweeper.structure = structure
+        return chosen.run(sweeper)
+
+    return jacobian
+
+
+def _run(trace: Trace, e: Equation) -> tuple:
+    call = caller(e.op)
+    given = [i.value if i.__class__ is Literal else trace.values[i] for i in e.inputs]
+    z = call(given, *e.static) if e.op.arity is None else call(*given, *e.static)
+    return (z,) if e.op.outputs == 1 else tuple(z)

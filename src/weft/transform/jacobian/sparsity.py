@@ -1,0 +1,283 @@
+"""Which inputs each value of a trace depends on: sparsity detected, never asked of the user.
+
+A pattern is a sparse matrix of ones, one row for each element of a value and one column for each
+element of the inputs. Patterns hold for every run of the same equations: they use the values of
+index arrays, which are part of a plan's key, and of nothing else.
+"""
+
+from math import prod
+
+import numpy as np
+
+from ...backend.device import as_numpy
+from ...core.box import Box
+from ...core.call import caller
+from ...core.op import Jvp, Linear, Partials
+from ...core.value import TENSORS
+from ...graph.graph import Equation, Literal
+from ...graph.staged import Staged
+from ...graph.symbol import Trace
+from ...ops.batching import Along, Pointwise, Stacked
+from ..modes.trace import operands
+
+# Rows that move elements: every element of the result is one of an operand's, or a constant.
+MOVES = frozenset(
+    "slice_ unslice reshape permute broadcast_to flip roll concat stack pad tril triu windows "
+    "take index_put slice_set take_along_axis transfer".split()
+)
+# Rows that add elements up: their transpose moves elements.
+SUMS = frozenset("sum segment_sum scatter_sum overlap_add".split())
+
+
+class Dense(Exception):
+    """The pattern is so full that compression cannot pay."""
+
+
+def input_patterns(trace: Trace, sizes: list[int]) -> dict:
+    """The inputs' own patterns: the identity, cut up."""
+    from scipy.sparse import csr_array
+
+    n, at, found = sum(sizes), 0, {}
+    for i, size in zip(trace.inputs, sizes, strict=True):
+        columns = np.arange(at, at + size, dtype=np.int32)
+        pointers = np.arange(size + 1, dtype=np.int32)
+        found[i] = csr_array((np.ones(size, bool), columns, pointers), (size, n))
+        at += size
+    return found
+
+
+def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float):
+    """The pattern of all outputs by all inputs, flattened, as a CSR array of ones.
+
+    Raises `Dense` as soon as some value depends on its inputs more fully than `limit`.
+    """
+    from scipy.sparse import csr_array, vstack
+
+    sizes = [prod(trace.avals[i].shape) for i in trace.inputs]
+    patterns = input_patterns(trace, sizes)
+    n = sum(sizes)
+    for e in equations:
+        for i, pattern in zip(e.outputs, _propagated(trace, e, patterns, n), strict=True):
+            if pattern is None:
+                continue
+            if pattern.nnz > limit * prod(pattern.shape) and pattern.nnz > 50_000:
+                raise Dense
+            patterns[i] = pattern
+    rows = []
+    for i in trace.outputs:
+        empty = (prod(trace.avals[i].shape), n)
+        rows.append(patterns[i] if i in patterns else csr_array(empty, dtype=bool))
+    whole = csr_array(vstack(rows, format="csr")) if len(rows) > 1 else rows[0]
+    whole.sum_duplicates()
+    whole.sort_indices()
+    return whole
+
+
+def _propagated(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
+    """The patterns of an equation's results."""
+    shapes = [trace.avals[i].shape for i in e.outputs]
+    given = [None if i.__class__ is Literal else patterns.get(i) for i in e.inputs]
+    if isinstance(e.op.rule, Partials):
+        given = [
+            None if d.__class__ is int and d == 0 else p
+            for p, d in zip(given, e.op.rule.d, strict=True)
+        ]
+    in_shapes = [() if i.__class__ is Literal else trace.avals[i].shape for i in e.inputs]
+    name, batch = e.op.name, e.op.batch
+    if name in MOVES or name in SUMS:
+        one = (_moved if name in MOVES else _summed)(trace, e, given, shapes[0])
+        return [one]
+    if isinstance(batch, Pointwise):
+        return [_pointwise(given, in_shapes, s) for s in shapes]
+    if name in ("einsum", "matmul", "linear"):
+        return [_contracted(e, given, in_shapes, shapes[0])]
+    if isinstance(batch, Along) and len(set(in_shapes)) == 1:
+        axes = _named_axes(batch, e.static)
+        return [_union([_along(p, in_shapes[0], axes, s) for p in given]) for s in shapes]
+    if isinstance(batch, Stacked):
+        return [_stacked(given, in_shapes, batch.core, s) for s in shapes]
+    everything = _union([_grouped(p, np.zeros(p.shape[0], int), 1) for p in given if p is not None])
+    return [everything[np.zeros(prod(s), int)] for s in shapes]
+
+
+def _union(patterns: list):
+    """The sum of patterns; each stays a matrix of ones."""
+    patterns = [p for p in patterns if p is not None]
+    if not patterns:
+        return None
+    total = patterns[0]
+    for p in patterns[1:]:
+        if p is not total:
+            total = total + p
+    total.data[:] = True
+    return total
+
+
+def _grouped(pattern, group: np.ndarray, count: int):
+    """Rows that belong together, united: row i goes into row group[i]."""
+    from scipy.sparse import csr_array
+
+    ones = np.ones(group.size, np.int32)
+    members = csr_array((ones, (group, np.arange(group.size))), (count, group.size))
+    summed = csr_array(members @ pattern.astype(np.int32))
+    return csr_array((np.ones(summed.nnz, bool), summed.indices, summed.indptr), summed.shape)
+
+
+def _places(shape) -> np.ndarray:
+    return np.arange(prod(shape)).reshape(shape)
+
+
+def _pointwise(given, in_shapes, shape):
+    parts = []
+    for p, s in zip(given, in_shapes, strict=True):
+        if p is not None:
+            parts.append(p if s == shape else p[np.broadcast_to(_places(s), shape).ravel()])
+    return _union(parts)
+
+
+def _moved(trace: Trace, e: Equation, given, shape):
+    """The row itself, applied to the places of its elements (0: a constant), tells who goes where.
+
+    Places are counted over all operands, so that one call serves rows with several of them.
+    """
+    from scipy.sparse import csr_array, vstack
+
+    args, parts, offset = [], [], 1
+    carries = _carries(e)
+    for k, value in enumerate(operands(trace, e)):
+        pattern, s = given[k], _shape(trace, e, k)
+        if not carries[k]:
+            args.append(_indices(value))
+            continue
+        if pattern is None:
+            args.append(np.zeros(s))
+            continue
+        args.append(offset + _places(s).astype(np.float64))
+        offset += prod(s)
+        parts.append(pattern)
+    if not parts:
+        return None
+    call = caller(e.op)
+    moved = call(args, *e.static) if e.op.arity is None else call(*args, *e.static)
+    nothing = csr_array((1, parts[0].shape[1]), dtype=bool)
+    return csr_array(vstack([nothing, *parts], format="csr"))[
+        np.asarray(moved).astype(np.int64).ravel()
+    ]
+
+
+def _shape(trace: Trace, e: Equation, k: int) -> tuple[int, ...]:
+    """The shape of an operand, as the program sees it."""
+    i = e.inputs[k]
+    return () if i.__class__ is Literal else trace.avals[i].shape
+
+
+def _indices(value) -> np.ndarray:
+    """An index array; those that differ over a batch or from call to call have no one pattern."""
+    raw = value._data if value.__class__ in TENSORS else value
+    raw = raw.known if raw.__class__ is Staged else raw
+    if raw is None or isinstance(raw, Box):
+        raise Dense
+    return as_numpy(raw)
+
+
+def _carries(e: Equation) -> list[bool]:
+    """Which operands of a linear row carry a derivative; the others are indices."""
+    rule = e.op.rule
+    assert isinstance(rule, Linear | Jvp)
+    if isinstance(rule, Jvp) or e.op.arity is None:
+        return [True] * len(e.inputs)
+    return [t is not None for t in rule.transpose]
+
+
+def _summed(trace: Trace, e: Equation, given, shape):
+    """The transpose, applied to the places of the results, tells where each element is added."""
+    rule = e.op.rule
+    assert isinstance(rule, Linear) and rule.transpose[0] is not None
+    values = operands(trace, e)
+    stand_in = np.empty(_shape(trace, e, 0))
+    rest = [_indices(v) for v in values[1:]]
+    places = rule.transpose[0](1.0 + _places(shape), stand_in, *rest, *e.static)
+    group = np.asarray(places).astype(np.int64).ravel()
+    return _grouped(given[0], group, prod(shape) + 1)[1:]
+
+
+def _named_axes(batch: Along, static) -> tuple[int, ...]:
+    axes: list[int] = []
+    for k in batch.axes:
+        axes += static[k] if isinstance(static[k], tuple) else (static[k],)
+    return tuple(axes)
+
+
+def _collapsed(shape, axes) -> tuple[np.ndarray, int]:
+    """For each element the number of its fibre along the axes, and how many fibres there are."""
+    kept = tuple(1 if a in axes else s for a, s in enumerate(shape))
+    return np.broadcast_to(_places(kept), shape).ravel(), prod(kept)
+
+
+def _along(pattern, in_shape, axes, shape):
+    """Each element of a fibre along the axes, or the fibre's one result, depends on all of it."""
+    if pattern is None:
+        return None
+    group, count = _collapsed(in_shape, axes)
+    united = _grouped(pattern, group, count)
+    if len(shape) == len(in_shape):
+        return united[_collapsed(shape, axes)[0]]
+    return united[np.repeat(np.arange(count), prod(shape) // max(count, 1))]
+
+
+def _stacked(given, in_shapes, core, shape):
+    """Each element depends on all elements of the operands' matrices at its place in the stack."""
+    stacks = [s[: len(s) - c] for s, c in zip(in_shapes, core, strict=True)]
+    stack = np.broadcast_shapes(*stacks)
+    per = prod(shape[len(stack) :])
+    parts = []
+    for p, s, lead in zip(given, in_shapes, stacks, strict=True):
+        if p is not None:
+            group, count = np.arange(prod(s)) // max(prod(s[len(lead) :]), 1), prod(lead)
+            place = np.broadcast_to(_places(lead), stack).ravel()
+            parts.append(_grouped(p, group, count)[np.repeat(place, per)])
+    return _union(parts)
+
+
+def _contracted(e: Equation, given, in_shapes, shape):
+    """Sums of products: labels that the result lacks are united over, the others broadcast."""
+    labels, out = _labels(e, in_shapes, shape)
+    sizes = {}
+    for ls, s in zip([*labels, out], [*in_shapes, shape], strict=True):
+        for label, size in zip(ls, s, strict=True):
+            sizes[label] = max(size, sizes.get(label, 1))
+    parts = []
+    for p, ls, s in zip(given, labels, in_shapes, strict=True):
+        if p is None:
+            continue
+        kept = [label for label in dict.fromkeys(ls) if label in out]
+        small = tuple(s[ls.index(label)] for label in kept)
+        group = _at_labels(_places(small), kept, ls, s)
+        united = _grouped(p, group, prod(small)) if len(kept) < len(ls) else p[np.argsort(group)]
+        parts.append(united[_at_labels(_places(small), kept, out, shape)])
+    return _union(parts)
+
+
+def _at_labels(places, kept, labels, shape) -> np.ndarray:
+    """The places, an array over `kept`, read at every element of an array over `labels`."""
+    index = np.indices(shape, sparse=True)
+    at = []
+    for label, size in zip(kept, places.shape, strict=True):
+        i = index[labels.index(label)]
+        at.append(i if size > 1 else np.zeros_like(i))
+    picked = places[tuple(at)] if at else places
+    return np.broadcast_to(picked, shape).ravel()
+
+
+def _labels(e: Equation, in_shapes, shape):
+    if e.op.name == "einsum":
+        inputs, _, out = e.static[0].partition("->")
+        return [list(term) for term in inputs.split(",")], list(out)
+    if e.op.name == "linear":
+        lead = [f"s{k}" for k in range(len(shape) - 1)]
+        return [[*lead, "k"], ["j", "k"], ["j"]], [*lead, "j"]
+    a, b = map(len, in_shapes)
+    lead = [f"s{k}" for k in range(max(a, b) - 2)] if max(a, b) > 2 else []
+    left = ["k"] if a == 1 else [*lead[len(lead) - (a - 2) :], "i", "k"]
+    right = ["k"] if b == 1 else [*lead[len(lead) - (b - 2) :], "k", "j"]
+    return [left, right], [*lead, *["i"] * (a > 1), *["j"] * (b > 1)]

@@ -1,0 +1,1 @@
+"""Reverse mode, forward mode, batching and tracing: the interpreters of the table."""

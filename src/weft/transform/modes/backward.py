@@ -1,0 +1,266 @@
+"""`loss.backward()`, hooks on gradients, and contexts that switch recording."""
+
+from itertools import count
+from threading import RLock
+
+from ... import errors
+from ...core import dtypes
+from ...core.backends import BACKENDS
+from ...core.box import nodes_below
+from ...core.dispatch import above
+from ...core.node import Extra, Leaf, Node, Severed
+from ...core.origin import origin
+from ...core.settings import Block, changed, current
+from ...core.value import TENSORS, wrap
+from .gradient_map import GradientMap
+from .paths import not_recorded
+from .reverse import sweep
+
+_new = object.__new__
+_handles = count()
+_REMEDY = "pass create_graph=True to that backward()"
+_accumulating = RLock()  # threads that share a leaf add to one `.grad`
+
+
+def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = False):
+    """The gradients of this tensor with respect to the leaves it was computed from.
+
+    grad          the cotangent to start with; needed unless the tensor has one element
+    retain_graph  keep the graph for another backward pass
+    create_graph  record this pass too, so that the gradients can be differentiated
+
+    Returns a `GradientMap` of this call's gradients; the leaves' `.grad` accumulates them.
+
+    >>> import weft as wf
+    >>> x = wf.tensor(3.0, requires_grad=True)
+    >>> (x**2 + 2 * x + 1).backward()[x].item()
+    8.0
+    """
+    node = self._node
+    if node is None or node.__class__ is Severed:
+        raise no_graph(self)
+    seed = seed_for(self, grad)
+    start = {node: seed if create_graph else seed._data}
+    retain = retain_graph or create_graph
+    reached = sweep(start, record=create_graph, retain=retain, on_node=_visit_recorded)
+    return _hand_out(reached, seed, create_graph)
+
+
+def _visit_recorded(node, g):
+    """`visit`, in a pass to all leaves: refuses what a severed gradient went into."""
+    if node.extra.severed is not None:
+        raise not_recorded(node.extra.severed, node)
+    return visit(node, g)
+
+
+def no_graph(x) -> errors.GradientError:
+    """Why x cannot be differentiated."""
+    if x._node.__class__ is Severed:
+        return not_recorded(x._node)
+    if not dtypes.is_inexact(x.dtype):
+        return errors.NotDifferentiable(
+            f"backward(): a tensor of dtype {x.dtype} has no derivative; compute the loss in "
+            f"floating point"
+        )
+    if nodes_below(x):
+        return errors.NoGraph(
+            "backward(): inside vmap or jvp, and what requires a gradient is none of the "
+            "function's arguments; use wf.grad there, with that tensor as an argument"
+        )
+    return errors.NoGraph(
+        "backward(): nothing was recorded for this tensor: no input of its computation requires "
+        "a gradient, or it was computed under no_grad() or detached; give an input "
+        "requires_grad=True"
+    )
+
+
+def seed_for(x, grad):
+    """The starting cotangent as a tensor like x."""
+    if grad.__class__ in TENSORS:
+        a, b = grad._data, x._data
+        if a.__class__ is b.__class__ and a.shape == b.shape and a.dtype is b.dtype:
+            if a.device == b.device:
+                return grad
+    if grad is None:
+        if x.size != 1:
+            raise errors.NonScalarBackward(
+                f"backward() of a tensor of shape {x.shape} needs a starting gradient of that "
+                f"shape: reduce it first (x.sum()) or pass grad="
+            )
+        xp = BACKENDS[type(x._data)]
+        return wrap(xp.full(x.shape, 1, x.dtype, x.device))
+    if type(grad) not in TENSORS:
+        raise errors.DTypeError(
+            f"backward(grad=…): expected a tensor, got {type(grad).__name__}; "
+            f"wf.tensor(…) makes one"
+        )
+    if grad.shape != x.shape:
+        raise errors.ShapeError(
+            f"backward(grad=…): shape {grad.shape} for a tensor of shape {x.shape}"
+        )
+    if grad.device != x.device:
+        raise errors.DeviceError(
+            f"backward(grad=…): on {grad.device!r}, the tensor on {x.device!r}"
+        )
+    return grad if grad.dtype == x.dtype else grad.to(x.dtype)
+
+
+def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
+    """The map, and the same gradients added to the leaves' `.grad`."""
+    call = origin()
+    mark = None if create_graph else Severed(call, (), _REMEDY)
+    xp = BACKENDS[seed._data.__class__]
+    seeded = xp.owner(seed._data)
+    staging = current.get().staging
+    grads = {}
+    with _accumulating:
+        for leaf, g in reached.items():
+            if g.__class__ in TENSORS and not create_graph:  # a function around this records it
+                grads[-leaf.id] = g
+                if leaf.requested:
+                    leaf.add(g)
+                continue
+            raw = g._data if create_graph else g
+            # Two tensors share the memory: a writer must copy first. The seed stays the user's.
+            own = BACKENDS[raw.__class__]
+            raw = raw if raw.__class__ is own.array_type else own.whole(raw)
+            # Of a leaf on another backend it cannot be told whether it shares the seed's memory.
+            shared = own is not xp or own.owner(raw) == seeded
+            raw = own.freeze(own.copy(raw) if shared else raw)
+            made = g._node if create_graph else mark
+            grads[-leaf.id] = wrap(raw, made)
+            if leaf.requested:
+                leaf.add(wrap(raw, made))
+            elif staging is not None:
+                staging.ended(leaf)
+    if mark is not None:
+        mark.of = tuple(grads)
+    return GradientMap(grads, call)
+
+
+def visit(node, g):
+    """Run a node's gradient hooks, and keep its gradient if that was asked for.
+
+    Other paths may share the memory of g: hooks see it frozen, what they give and what is
+    kept is copied. What no hook has changed is returned as the same object.
+    """
+    if not (node.extra.hooks or node.extra.retains):
+        return g
+    raw = type(g) not in TENSORS
+    t = wrap(BACKENDS[type(g)].frozen_view(g), _severed_at(node)) if raw else g
+    given = t._data
+    for hook in list(node.extra.hooks.values()):
+        changed_to = hook(t)
+        if changed_to is not None and changed_to is not t:
+            t = _copied(_checked(node, changed_to))
+    if node.extra.retains:
+        kept = node.extra.grad
+        node.extra.grad = _copied(t) if kept is None else kept + t
+    if t._data is given:
+        return g
+    return t._data if raw else wrap(t._data, t._node)
+
+
+def _severed_at(node) -> Severed:
+    """The mark of what hooks see of a pass that is not recorded."""
+    made = origin() if node.__class__ is Leaf else (node.code, node.lasti)
+    return Severed(made, None, "record that pass, by create_graph=True or a persistent tape")
+
+
+def _copied(t):
+    """The same value on the same node in memory of its own."""
+    return wrap(BACKENDS[type(t._data)].copy(t._data), t._node)
+
+
+def _checked(node, g):
+    if type(g) not in TENSORS or g.shape != tuple(node.shape):
+        got = getattr(g, "shape", type(g).__name__)
+        raise errors.ShapeError(
+            f"a gradient hook on {node.name} returned {got}, expected a tensor of shape "
+            f"{tuple(node.shape)}"
+        )
+    if g._data.dtype != node.dtype:
+        raise errors.DTypeError(
+            f"a gradient hook on {node.name} returned {g._data.dtype} on {g.device!r}, expected "
+            f"{node.dtype}; convert it with .to()"
+        )
+    return g
+
+
+above.visit = visit
+
+
+class HookHandle:
+    """Takes a hook away again."""
+
+    def __init__(self, hooks: dict, key: int):
+        self._hooks, self._key = hooks, key
+
+    def remove(self) -> None:
+        self._hooks.pop(self._key, None)
+
+
+def register_hook(self, hook) -> HookHandle:
+    """Call `hook(gradient)` when this tensor's gradient is known; it may return another one."""
+    extra = _extra_of(self, "register_hook")
+    key = next(_handles)
+    extra.hooks[key] = hook
+    return HookHandle(extra.hooks, key)
+
+
+def retain_grad(self) -> None:
+    """Keep the gradient of this intermediate value in `.grad`."""
+    if self._node.__class__ is not Leaf:
+        _extra_of(self, "retain_grad").retains = True
+
+
+def _extra_of(x, what: str) -> Extra:
+    node = x._node
+    if node.__class__ is not Leaf and node.__class__ is not Node:
+        raise errors.NoGraph(
+            f"{what}(): this tensor does not require a gradient; call it on one that does "
+        )
+    if node.extra is None:
+        node.extra = Extra()
+    return node.extra
+
+
+def no_grad() -> Block:
+    """A block (or decorated function) in which nothing is recorded."""
+    return Block(grad=False)
+
+
+def enable_grad() -> Block:
+    """A block inside `no_grad()` in which operations are recorded again."""
+    return Block(grad=True)
+
+
+def is_grad_enabled() -> bool:
+    """Whether operations on tracked tensors are being recorded."""
+    return current.get().grad
+
+
+def detect_anomaly():
+    """A block that stops at the first NaN or infinity, in the forward or backward pass.
+
+    >>> import weft as wf
+    >>> with wf.detect_anomaly():
+    ...     wf.tensor(float("inf")) + 1
+    Traceback (most recent call last):
+    ...
+    weft.errors.AnomalyError: add made the first NaN or infinity of the forward pass (at ...)
+    """
+    return changed(anomaly=True)
+
+
+def saved_tensors_hooks(pack, unpack):
+    """A block in which what is saved for backward goes through `pack`, and back by `unpack`."""
+    return changed(saved_hooks=(pack, unpack))
+
+
+def save_on_cpu():
+    """A block in which what is saved for backward is kept in host memory."""
+    return saved_tensors_hooks(
+        lambda t: (t.device, t if t.device == "cpu" else t.to("cpu")),
+        lambda kept: kept[1].to(kept[0]),
+    )

@@ -1,0 +1,303 @@
+"""Derivatives of functions: `grad`, `vjp`, `jvp` and what is built of them."""
+
+from collections.abc import Callable
+from functools import wraps
+from numbers import Integral
+
+from ... import errors
+from ...arrays.make import ones_like, zeros_like
+from ...arrays.tensor import Tensor
+from ...core import dtypes
+from ...core.box import Level, Tag, innermost, level_of, refuse_inner
+from ...core.node import Leaf, Node, Severed
+from ...core.recording import inexact
+from ...core.settings import changed, current
+from ...core.value import TENSORS, wrap
+from ...ops.structural import alias
+from . import trees
+from .backward import no_graph, visit
+from .dual import Dual, held, matching_tangent, primal_of, released, tangent_of
+from .paths import within
+from .reverse import sweep
+
+
+def _fresh(x: Tensor) -> Tensor:
+    """x under a new name that a derivative can be taken with respect to.
+
+    It is put on the level of the innermost transformation, above which the graph is recorded.
+    """
+    level = innermost()
+    if level is not None and level_of(x) < level.tag:
+        x = wrap(level.kind.lift(level, held(x)))
+    if x._node is None or x._node.__class__ is Severed:
+        x = wrap(x._data)
+        x._node = Leaf(x._data.shape, x._data.dtype, None, False)
+        return x
+    return alias(x)
+
+
+def _chosen(what: str, argnums, args: tuple) -> tuple[int, ...]:
+    """The positions that `argnums` names, all of which must be there."""
+    picked = tuple(argnums) if isinstance(argnums, list | tuple) else (argnums,)
+    picked = tuple([int(i) if isinstance(i, Integral) else i for i in picked])
+    for i in picked:
+        if not isinstance(i, int) or not -len(args) <= i < len(args):
+            raise errors.ArgumentError(
+                f"{what}: argnums={argnums!r} with {len(args)} positional arguments; give the "
+                "position of one of them, or a tuple of positions"
+            )
+    places = tuple(i % len(args) for i in picked)
+    if len(set(places)) < len(places):
+        raise errors.ArgumentError(f"{what}: argnums={argnums!r} names an argument twice")
+    return places
+
+
+class _Recorded:
+    """A function's results, recorded from fresh inputs."""
+
+    def __init__(self, what: str, f: Callable, args: tuple, kwargs: dict, picked, has_aux: bool):
+        self.what = what
+        args = list(args)
+        chosen = tuple(args[i] for i in picked)
+        leaves, self.rebuild_inputs = trees.arguments(what, chosen, (args, kwargs))
+        trees.differentiable(what, leaves)
+        with changed(grad=True, enclosed=True):
+            self.inputs = [_fresh(x) for x in leaves]
+            # f may assign into its arguments, which are other nodes then.
+            self.goals = [x._node for x in self.inputs]
+            for i, part in zip(picked, self.rebuild_inputs(self.inputs), strict=True):
+                args[i] = part
+            out = f(*args, **kwargs)
+        out, self.aux = _parted(what, out, self._value) if has_aux else (out, None)
+        self.outputs, self.rebuild_outputs = trees.returned(what, out)
+        if self.inputs:
+            self._refuse_levels_above()
+
+    def _refuse_levels_above(self) -> None:
+        """Refuse results on a level that the inputs are not on: nodes there do not lead to them."""
+        top = max(map(level_of, self.inputs))
+        for y in self.outputs:
+            if level_of(y) > top:
+                raise errors.ArgumentError(
+                    f"{self.what}: the function uses a DualTensor that was made outside of it, so "
+                    "its result is one, too; return its .value or its .tangent, or use wf.jvp"
+                )
+
+    def pulled(self, seeds: list, retain: bool) -> list:
+        """The inputs' cotangents for the outputs'."""
+        start: dict = {}
+        for y, g in zip(self.outputs, seeds, strict=True):
+            if y._node.__class__ is Severed:
+                raise no_graph(y)
+            if y._node is not None:
+                start[y._node] = start[y._node] + g if y._node in start else g
+        goals = self.goals
+        useful, outside = within(start, set(goals))
+        # Somebody outside may want to differentiate what we give him.
+        tracked = outside or any(g.requires_grad for g in start.values())
+        record = current.get().grad and tracked
+        start = {n: g if record else g._data for n, g in start.items() if n in useful}
+        found = sweep(
+            start,
+            record=record,
+            retain=retain or record,
+            useful=useful,
+            goals=set(goals),
+            on_node=visit,
+        )
+        cotangents = [found.get(n) for n in goals]
+        return [
+            zeros_like(_lowered(x)) if c is None else released(c)
+            for x, c in zip(self.inputs, cotangents, strict=True)
+        ]
+
+    def values(self):
+        """The function's result as seen from outside."""
+        return self.rebuild_outputs([self._value(y) for y in self.outputs])
+
+    def _value(self, y: Tensor) -> Tensor:
+        """y without the nodes that lead to the fresh inputs only."""
+        if y._node is None or (current.get().grad and self.is_tracked_outside(y)):
+            return y
+        return wrap(y._data)
+
+    def is_tracked_outside(self, y: Tensor) -> bool:
+        if y._node.__class__ not in (Leaf, Node):
+            return True
+        return within([y._node], set(self.goals), refuse=False)[1]
+
+
+def _parted(what: str, out, seen: Callable):
+    """(result, aux) of a function with `has_aux`, the tensors of aux as seen from outside."""
+    if not isinstance(out, tuple) or len(out) != 2:
+        raise errors.ArgumentError(f"{what}: with has_aux=True return (result, aux)")
+    result, aux = out
+    leaves, put = trees.flatten(aux)
+    return result, put([seen(a) if a.__class__ in TENSORS else a for a in leaves])
+
+
+def _lowered(x: Tensor) -> Tensor:
+    return wrap(x._data)
+
+
+def value_and_grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
+    """A function that gives f's value and its gradient.
+
+    argnums  the position of the argument to differentiate by, or a tuple of positions
+    has_aux  f returns (value, aux); the result is then ((value, aux), gradient)
+
+    >>> import weft as wf
+    >>> value, slope = wf.value_and_grad(lambda x: x**3)(wf.tensor(2.0))
+    >>> value.item(), slope.item()
+    (8.0, 12.0)
+    """
+
+    @wraps(f)
+    def both(*args, **kwargs):
+        run = _Recorded("grad", f, args, kwargs, _chosen("grad", argnums, args), has_aux)
+        loss = _scalar(run)
+        value = run.values()
+        grads = run.rebuild_inputs(run.pulled([ones_like(_lowered(loss))], retain=has_aux))
+        grads = grads[0] if isinstance(argnums, int) else grads
+        return ((value, run.aux), grads) if has_aux else (value, grads)
+
+    return both
+
+
+def _scalar(run: _Recorded) -> Tensor:
+    outputs = run.outputs
+    if len(outputs) != 1 or outputs[0].shape != ():
+        got = ", ".join(str(y.shape) for y in outputs)
+        raise errors.NonScalarBackward(
+            f"grad: the function must return one number, it returned {got}; reduce it "
+            "(.sum()), or use wf.vjp or wf.jacobian"
+        )
+    if not inexact(outputs[0]):
+        raise errors.NotDifferentiable(
+            f"grad: the function returned {outputs[0].dtype}, which has no derivative; compute "
+            "the result in floating point"
+        )
+    if dtypes.is_complex(outputs[0].dtype):
+        raise errors.NotDifferentiable(
+            "grad: the function returned a complex number; return its real part, its modulus, or "
+            "use wf.vjp"
+        )
+    return outputs[0]
+
+
+def grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
+    """A function that gives the gradient of f, which returns one number.
+
+    The mathematics is ∂f/∂xᵢ for the arguments that `argnums` names; trees of tensors give
+    trees of gradients. With `has_aux`, f returns (value, aux) and the result is
+    (gradient, aux).
+
+    >>> import weft as wf
+    >>> wf.grad(wf.grad(lambda x: x**3))(wf.tensor(2.0)).item()
+    12.0
+    """
+    both = value_and_grad(f, argnums, has_aux)
+
+    @wraps(f)
+    def gradient(*args, **kwargs):
+        value, grads = both(*args, **kwargs)
+        return (grads, value[1]) if has_aux else grads
+
+    return gradient
+
+
+def vjp(f: Callable, *primals, has_aux: bool = False):
+    """f's result, and the function u ↦ uᵀJ that pulls cotangents back to the arguments.
+
+    The second function gives a tuple with one cotangent for each argument. With `has_aux` a
+    third value is what f returned beside its result.
+
+    >>> import weft as wf
+    >>> y, pull = wf.vjp(lambda a, b: a * b, wf.tensor(2.0), wf.tensor(5.0))
+    >>> [g.item() for g in pull(wf.tensor(1.0))]
+    [5.0, 2.0]
+    """
+    run = _Recorded("vjp", f, primals, {}, tuple(range(len(primals))), has_aux)
+    result = run.values()
+
+    def pull(cotangents):
+        seeds, _ = trees.tensors("vjp", cotangents)
+        if len(seeds) != len(run.outputs):
+            raise errors.ArgumentError(
+                f"vjp: {len(seeds)} cotangents for {len(run.outputs)} results; give each result "
+                "one, in the structure of the results"
+            )
+        trees.same_structure("vjp (results and cotangents)", result, cotangents)
+        seeds = [_matching_seed(y, g) for y, g in zip(run.outputs, seeds, strict=True)]
+        return run.rebuild_inputs(run.pulled(seeds, retain=True))
+
+    return (result, pull, run.aux) if has_aux else (result, pull)
+
+
+def _matching_seed(y: Tensor, g: Tensor) -> Tensor:
+    if g.shape != y.shape:
+        raise errors.ShapeError(
+            f"vjp: a cotangent of shape {g.shape} for a result of shape {y.shape}; they must be "
+            "equal"
+        )
+    if g.device != y.device:
+        raise errors.DeviceError(
+            f"vjp: the cotangent is on {g.device!r}, the result on {y.device!r}; move it with .to()"
+        )
+    return g if g.dtype == y.dtype else g.to(y.dtype)
+
+
+def jvp(f: Callable, primals, tangents, has_aux: bool = False):
+    """f's result, and its derivative J·v along the tangents, in one forward sweep.
+
+    >>> import weft as wf
+    >>> y, dy = wf.jvp(lambda x: x**3, (wf.tensor(2.0),), (wf.tensor(1.0),))
+    >>> y.item(), dy.item()
+    (8.0, 12.0)
+    """
+    if not isinstance(primals, list | tuple) or not isinstance(tangents, list | tuple):
+        raise errors.ArgumentError(
+            "jvp: primals and tangents are tuples with one entry for each argument: "
+            "wf.jvp(f, (x,), (v,))"
+        )
+    values, rebuild = trees.arguments("jvp", tuple(primals))
+    directions, _ = trees.tensors("jvp", tuple(tangents))
+    if len(values) != len(directions):
+        raise errors.ArgumentError(
+            f"jvp: {len(directions)} tangents for {len(values)} arguments; give wf.zeros_like(x) "
+            "for one that does not move"
+        )
+    trees.same_structure("jvp (primals and tangents)", tuple(primals), tuple(tangents))
+    trees.differentiable("jvp", values)
+    with Tag("jvp") as tag:
+        duals = [
+            wrap(Dual(tag, held(x), held(matching_tangent("jvp", x, t))))
+            for x, t in zip(values, directions, strict=True)
+        ]
+        with changed(levels=(*current.get().levels, Level(Dual, tag))):
+            out = f(*rebuild(duals))
+        return _unpacked(out, tag, has_aux)
+
+
+def _unpacked(out, tag: float, has_aux: bool):
+    """(result, derivative), or with aux: what a function of duals has returned."""
+    out, aux = _parted("jvp", out, lambda a: primal_of(a, tag)) if has_aux else (out, None)
+    outputs, put = trees.returned("jvp", out)
+    for y in outputs:
+        refuse_inner("jvp", y, tag)
+    result = put([primal_of(y, tag) for y in outputs])
+    derivative = put([tangent_of(y, tag) for y in outputs])
+    return (result, derivative, aux) if has_aux else (result, derivative)
+
+
+def hvp(f: Callable, primals, tangents):
+    """The Hessian of f times a vector, forward over reverse.
+
+    >>> import weft as wf
+    >>> x, v = wf.tensor([1.0, 2.0]), wf.tensor([1.0, 0.0])
+    >>> wf.hvp(lambda x: (x**3).sum(), (x,), (v,)).tolist()
+    [6.0, 0.0]
+    """
+    every = tuple(range(len(primals)))
+    gradient = grad(f, every if len(every) > 1 else 0)
+    return jvp(gradient, primals, tangents)[1]

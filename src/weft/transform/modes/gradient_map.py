@@ -1,0 +1,119 @@
+"""The gradients of one backward pass, by tensor."""
+
+from collections.abc import Callable, Iterator
+
+from ... import errors
+from ...core.backends import BACKENDS
+from ...core.origin import Origin, line_of
+from ...core.value import TENSORS, wrap
+
+
+def _key(x) -> int:
+    return x.id if type(x) in TENSORS else x
+
+
+def _apart(g):
+    """A gradient for the map alone: changing the one that was given does not change it."""
+    if type(g) not in TENSORS:
+        raise errors.DTypeError(f"GradientMap: expected a tensor, got {type(g).__name__}")
+    xp = BACKENDS[type(g._data)]
+    return wrap(g._data if xp.frozen(g._data) else xp.copy(g._data), g._node)
+
+
+class GradientMap:
+    """Gradients by tensor (or by a tensor's `id`); iterating gives ids.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([3.0], requires_grad=True)
+    >>> grads = (x * x).sum().backward()
+    >>> grads[x].tolist(), grads.get(x.id).tolist(), len(grads)
+    ([6.0], [6.0], 1)
+    """
+
+    __slots__ = ("_grads", "_origin")
+
+    def __init__(self, grads: dict | None = None, origin: Origin | None = None):
+        self._grads = {} if grads is None else grads
+        self._origin = origin  # of the backward pass, for messages
+
+    def __getitem__(self, x):
+        """The gradient with respect to x; an error that explains if there is none."""
+        found = self._grads.get(_key(x))
+        if found is None:
+            raise errors.MissingGradient(self._explain(x))
+        return found
+
+    def _explain(self, x) -> str:
+        if type(x) not in TENSORS:
+            why = f"no gradient under id {x}"
+        elif not x.requires_grad:
+            why = (
+                "this tensor does not require a gradient: make it with requires_grad=True or "
+                "call x.requires_grad_() before it is used"
+            )
+        elif not x.is_leaf:
+            why = (
+                f"this tensor is an intermediate value, made by {x._node.name} (at "
+                f"{x._node.line}): call x.retain_grad() before backward()"
+            )
+        else:
+            why = "this leaf took no part in the loss: see wf.explain_grad(loss, x)"
+        made = f"; backward() was called at {line_of(*self._origin)}" if self._origin else ""
+        return f"{why}{made}"
+
+    def get(self, x, default=None):
+        """The gradient with respect to a tensor or an id, or `default`."""
+        return self._grads.get(_key(x), default)
+
+    def insert(self, x, gradient) -> None:
+        """Set the gradient of a tensor or an id."""
+        self._grads[_key(x)] = _apart(gradient)
+
+    __setitem__ = insert
+
+    def accumulate(self, x, gradient) -> None:
+        """Add to the gradient of a tensor or an id."""
+        have = self._grads.get(_key(x))
+        self._grads[_key(x)] = _apart(gradient) if have is None else have + gradient
+
+    def add_(self, other: "GradientMap") -> "GradientMap":
+        """Accumulate all of another map."""
+        for key, g in other.items():
+            self.accumulate(key, g)
+        return self
+
+    def scale_(self, factor) -> "GradientMap":
+        """Multiply every gradient."""
+        self._grads = {k: g * factor for k, g in self._grads.items()}
+        return self
+
+    def parts(self) -> tuple[list, list, Callable[[list, list], "GradientMap"]]:
+        """Ids, gradients, and what makes a map of others: a compiled function returns one so."""
+
+        def make(ids: list, gradients: list) -> GradientMap:
+            return GradientMap(dict(zip(ids, gradients, strict=True)), self._origin)
+
+        return self.keys(), self.values(), make
+
+    def items(self) -> list[tuple]:
+        """(id, gradient) pairs; gradients may be replaced while looping over them."""
+        return list(self._grads.items())
+
+    def keys(self) -> list[int]:
+        return list(self._grads)
+
+    def values(self) -> list:
+        return list(self._grads.values())
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(list(self._grads))
+
+    def __len__(self) -> int:
+        return len(self._grads)
+
+    def __contains__(self, x) -> bool:
+        return _key(x) in self._grads
+
+    def __repr__(self) -> str:
+        inside = ", ".join(f"{k}: {g.shape}" for k, g in self._grads.items())
+        return f"GradientMap({{{inside}}})"

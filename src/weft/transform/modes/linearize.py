@@ -1,0 +1,50 @@
+"""`linearize`: a function's derivative at a point, as a linear function of the tangents."""
+
+from collections.abc import Callable
+
+from ... import errors
+from ...arrays.make import zeros
+from ...core.box import ground
+from ...core.value import aval_of
+from . import trees
+from .dual import held, matching_tangent, released
+from .trace import Traced, active, forward, trace_of
+
+
+def linearize(f: Callable, *primals):
+    """f's result, and the linear function v ↦ J·v at these arguments; f is run only once.
+
+    >>> import weft as wf
+    >>> y, push = wf.linearize(lambda x: x**3, wf.tensor(2.0))
+    >>> y.item(), push(wf.tensor(1.0)).item()
+    (8.0, 12.0)
+    """
+    leaves, rebuild = trees.arguments("linearize", tuple(primals))
+    trees.differentiable("linearize", leaves)
+    traced = trace_of("linearize", f, leaves, rebuild)
+    equations = active(traced.trace, traced.inputs)
+
+    def push(*tangents):
+        directions, _ = trees.tensors("linearize", tuple(tangents))
+        if len(directions) != len(leaves):
+            raise errors.ArgumentError(
+                f"linearize: {len(directions)} tangents for {len(leaves)} arguments"
+            )
+        moving = {
+            i: held(matching_tangent("linearize", x, t))
+            for i, x, t in zip(traced.inputs, leaves, directions, strict=True)
+        }
+        found = forward(traced.trace, equations, moving, traced.inputs, traced.outputs)
+        return traced.rebuild(
+            [
+                _zeros(traced, i) if t is None else released(t)
+                for i, t in zip(traced.outputs, found, strict=True)
+            ]
+        )
+
+    return traced.value(), push
+
+
+def _zeros(traced: Traced, i: int):
+    aval = aval_of(ground(traced.trace.values[i]))
+    return zeros(traced.trace.avals[i].shape, dtype=aval.dtype, device=aval.device)

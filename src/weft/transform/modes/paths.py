@@ -1,0 +1,83 @@
+"""Paths of a recorded graph: which nodes lead to what is asked for, and refusing lost ones."""
+
+from ... import errors
+from ...core.node import Leaf, Node, Severed
+
+
+def reaching(starts, goals: set) -> tuple[set, set]:
+    """The nodes on some path from `starts` to `goals`, and all leaves that were met.
+
+    Refuses what lost a path to a goal with a gradient's graph.
+    """
+    found, seen, leaves = set(goals), set(), set()
+    stack = [(n, False) for n in starts]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            if any(p in found for p in node.parents):
+                found.add(node)
+        elif node.__class__ is Leaf:
+            leaves.add(node)
+        elif node not in seen:
+            seen.add(node)
+            if node.parents is None:
+                raise freed(node)
+            if node.extra is not None:
+                _refuse_severed(node, goals)
+            stack.append((node, True))
+            stack.extend((p, False) for p in node.parents if p is not None)
+    return found, leaves
+
+
+def within(starts, goals: set, refuse: bool = True) -> tuple[set, bool]:
+    """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
+
+    Refuses what lost a path to a goal with a gradient's graph, if it is to `refuse`.
+
+    What is older than all goals cannot lead to them and is not walked: it is somebody else's. A
+    newer leaf that nobody asked for is left over from a derivative that was taken on the way.
+    """
+    oldest = max((g.id for g in goals), default=0)  # ids decrease: the greater is the older
+    found, seen, outside = set(goals), set(), False
+    stack = [(n, False) for n in starts]
+    while stack:
+        node, expanded = stack.pop()
+        if expanded:
+            if any(p in found for p in node.parents):
+                found.add(node)
+        elif node.id > oldest:
+            outside = True
+        elif node.__class__ is Leaf:
+            outside = outside or (node not in goals and bool(node.requested or node.watchers))
+        elif node not in seen:
+            seen.add(node)
+            if node.parents is None:
+                raise freed(node)
+            if refuse and node.extra is not None:
+                _refuse_severed(node, goals)
+            stack.append((node, True))
+            stack.extend((p, False) for p in node.parents if p is not None)
+    return found, outside
+
+
+def _refuse_severed(node: Node, goals: set) -> None:
+    """Refuse derivatives by goals that a severed gradient in the node's arguments depends on."""
+    mark = node.extra.severed if node.extra is not None else None
+    if mark is not None and any(map(mark.concerns, goals)):
+        raise not_recorded(mark, node)
+
+
+def not_recorded(mark: Severed, node: Node | None = None) -> errors.GradientNotRecorded:
+    """The error for differentiating what was computed from a severed gradient."""
+    what = "this value" if node is None else f"the argument of {node.name} (at {node.line})"
+    return errors.GradientNotRecorded(
+        f"{what} was computed from a gradient made at {mark.line} without its graph; "
+        f"{mark.remedy}, or use .detach() on the gradient if it is meant as a constant"
+    )
+
+
+def freed(node: Node) -> errors.GraphFreed:
+    return errors.GraphFreed(
+        f"the graph through {node.name} (at {node.line}) was freed by an earlier backward pass; "
+        "pass retain_graph=True to that pass (or make the tape persistent=True)"
+    )

@@ -1,0 +1,354 @@
+"""The reverse sweep: cotangents carried from results back to the leaves of a graph."""
+
+from heapq import heappop, heappush, heappushpop
+
+from ... import errors
+from ...core import versions
+from ...core.backends import BACKENDS, PYTHON_SCALARS
+from ...core.box import BOXED, raised
+from ...core.dispatch import above
+from ...core.dtypes import bfloat16
+from ...core.node import Leaf, Node
+from ...core.op import ByRow, Jvp, Linear, Op, Partials
+from ...core.recording import Packed, is_pick, pick
+from ...core.settings import changed, current
+from ...core.value import HIGHER, TENSORS, wrap
+from ...ops.elementwise import where
+from ...ops.slicing import slice_
+from . import rules
+from .masks import BLANK, Masked, joined, masked_pull, pull_where
+from .paths import freed, reaching
+from .rules import Patch, Picked, zero_cotangent
+
+# Cotangents that are no arrays.
+_PARTS = frozenset((Patch, Picked, Masked))
+
+
+def _pull_for(op: Op):
+    return _pull_by(op) if op.outputs == 1 else _narrowing(_pull_by(op))
+
+
+def _narrowing(pull):
+    """A pull-back from several outputs, each of which has its dtype."""
+
+    def narrowed(parents, node, g, saved):
+        found = zip(pull(parents, node, g, saved), parents, strict=True)
+        return [c if c.__class__ in HIGHER else _narrowed(c, p) for c, p in found]
+
+    return narrowed
+
+
+def _pull_by(op: Op):
+    rule = op.rule
+    if is_pick(op):
+        return rules.pull_pick
+    if op is slice_.op:
+        return rules.pull_slice
+    if op is where.op:
+        return pull_where
+    if isinstance(rule, Partials):
+        return rules.pull_partials(rule)
+    if isinstance(rule, Linear):
+        return rules.pull_variadic(rule) if op.arity is None else rules.pull_linear(rule)
+    if isinstance(rule, Jvp):
+        return rules.pull_stated(rule) if rule.pull is not None else _transposed
+    return rules.refuse
+
+
+# `PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent. `parents` has None
+# where no cotangent is wanted; `saved` is (y, *args) with None where the rule does not look, as raw
+# arrays in a plain backward pass and as tensors in a recorded one.
+PULLS = ByRow(_pull_for)
+
+
+def _masked_pull_for(op: Op):
+    return masked_pull(op, PULLS[op])
+
+
+# `MASKED_PULLS[op](parents, node, g, saved, open)`: for a g that is zero outside of a mask.
+MASKED_PULLS = ByRow(_masked_pull_for)
+
+
+def sweep(
+    seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None, beyond=True
+) -> dict:
+    """Carry the cotangents `seeds` (by node) back; returns those that reached a leaf or a goal.
+
+    record   the sweep itself is recorded: cotangents are tensors, rules are differentiable
+    retain   keep the graph for another sweep
+    useful   the nodes on a path to what is wanted; None: all
+    goals    nodes whose cotangent is wanted although they are no leaves
+    on_node  called as (node, g) -> g where a node has hooks or keeps its gradient
+    beyond   whether cotangents are carried on from goals; if not, goals are independent variables
+    """
+    if not seeds:
+        return {}
+    first = next(iter(seeds.values()))
+    xp = BACKENDS[(first._data if record else first).__class__]
+    if not record and current.get().autocast is None:
+        return xp.quietly(_carry, seeds.copy(), False, retain, useful, goals, on_node, beyond)
+    with changed(autocast=None, **({"grad": True} if record else {})):
+        return xp.quietly(_carry, seeds.copy(), record, retain, useful, goals, on_node, beyond)
+
+
+def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dict:  # noqa: C901
+    """The loop: newest node first, so that each node is met after all that used its value."""
+    anomaly = current.get().anomaly
+    plain = not (record or anomaly or goals or useful is not None)
+    asked = record, useful, goals, on_node, beyond, anomaly
+    reached: dict = {}
+    owned: set = set()  # nodes whose cotangent is in memory of the sweep's own
+    heap: list = []
+    following = masks = None  # masks by node, once there are any
+    for node in pending.copy():
+        if node.__class__ is Leaf:
+            reached[node] = pending.pop(node)
+        elif following is None:
+            following = node
+        else:
+            heappush(heap, (node.id, node))
+    while following is not None or heap:
+        # A chain never touches the heap: its next node is at hand.
+        if following is None:
+            node = heappop(heap)[1]
+        elif heap and heap[0][0] < following.id:
+            node = heappushpop(heap, (following.id, following))[1]
+        else:
+            node = following
+        following = None
+        g = pending.pop(node)
+        parents = node.parents
+        if parents is None:
+            raise freed(node)
+        open = None if masks is None else masks.pop(node, None)
+        try:
+            if plain and open is None and node.extra is None and node.id < versions.latest:
+                cotangents = PULLS[node.op](parents, node, g, node.saved)
+            else:
+                parents, cotangents = _pulled(node, g, open, reached, *asked)
+        except errors.NotDeterministic as e:
+            e.add_note(f"in the backward pass of {node.name} (at {node.line})")
+            raise
+        if node.dtype is bfloat16 and not record:
+            cotangents = [_narrowed(c, p) for c, p in zip(cotangents, parents, strict=True)]
+        for p, c in zip(parents, cotangents):  # noqa: B905  (as many; asking takes as long again)
+            if p is None:
+                continue
+            found = reached if p.__class__ is Leaf else pending
+            have = found.get(p)
+            if have is not None:
+                if c is not None:
+                    found[p] = _added(p, have, c, record, owned, masks)
+                continue
+            if c is None:  # connected, with derivative zero
+                if node.op.several:
+                    continue
+                c = Masked(zero_cotangent(p, g), BLANK)
+            if c.__class__ in _PARTS:
+                if c.__class__ is Masked:
+                    masks = {} if masks is None else masks
+                    masks[p], c = c.open, c.g
+                else:
+                    c = _started(p, c, owned)
+            found[p] = c
+            if found is pending:
+                if following is None:
+                    following = p
+                elif p.id < following.id:
+                    heappush(heap, (following.id, following))
+                    following = p
+                else:
+                    heappush(heap, (p.id, p))
+        if not retain:
+            node.parents = node.saved = None
+    return reached if on_node is None else _visited(reached, on_node)
+
+
+def _pulled(node: Node, g, open, reached, record, useful, goals, on_node, beyond, anomaly):
+    """A node's parents and their cotangents, where somebody looks at them on their way.
+
+    open  the mask of where g may differ from zero
+    """
+    if node.extra is not None and on_node is not None:
+        had, g = g, on_node(node, g)
+        open = open if g is had else None  # what a hook gives is its own
+    if node in goals:
+        reached[node] = g
+        if not beyond:
+            return (), ()
+    parents = node.parents
+    if useful is not None:
+        parents = tuple([p if p in useful else None for p in parents])
+    saved = _values(node, record)
+    if open is None or open is BLANK:
+        cotangents = PULLS[node.op](parents, node, g, saved)
+    else:
+        cotangents = MASKED_PULLS[node.op](parents, node, g, saved, open)
+    if anomaly:
+        _check_finite(node, cotangents)
+    return parents, cotangents
+
+
+def _added(p, have, c, record: bool, owned: set, masks: dict | None):
+    """The cotangent that p has, with one more."""
+    if masks is not None or c.__class__ is Masked:
+        c = joined(masks or {}, p, c)
+    if record or c.__class__ is Picked:
+        return _sum(have, c)
+    if c.__class__ is Patch:
+        return _patched(p, have, c, owned)
+    if p in owned and c.__class__ is have.__class__:
+        have += c
+        return have
+    owned.add(p)  # from now on the memory is the sweep's own
+    return have + c
+
+
+def _visited(reached: dict, on_node) -> dict:
+    """What reached the leaves, as their hooks leave it."""
+    for leaf in reached:
+        if leaf.extra is not None and leaf.__class__ is Leaf:
+            reached[leaf] = on_node(leaf, reached[leaf])
+    return reached
+
+
+def _check_finite(node: Node, cotangents) -> None:
+    for c in cotangents:
+        c = c.g if c.__class__ in (Patch, Masked) else c
+        raw = c._data if type(c) in TENSORS else c
+        if raw is not None and raw.__class__ is not Picked:
+            if not BACKENDS[type(raw)].all_finite(raw):
+                raise errors.AnomalyError(
+                    f"the first NaN or infinity of the backward pass came out of {node.name} "
+                    f"(at {node.line})"
+                )
+
+
+def _sum(have, c):
+    """have + c for tensors, and for the cotangents of several outputs."""
+    if c.__class__ is not Picked:
+        return have + c
+    slot = have[c.k]
+    have[c.k] = c.g if slot is None else slot + c.g
+    return have
+
+
+def _narrowed(c, p):
+    """c in the dtype of its parent: NumPy widens bfloat16 beside a Python scalar in a rule."""
+    if c.__class__ is Masked:
+        return Masked(_narrowed(c.g, p), c.open)
+    if c is None or p is None or c.__class__ in _PARTS or c.dtype == p.dtype:
+        return c
+    if c.__class__ in BOXED:
+        return above.cast(c, p.dtype)
+    return BACKENDS[c.__class__].cast(c, p.dtype)
+
+
+def _patched(node: Node, have, c: Patch, owned: set):
+    """have with a slice's cotangent added, in the sweep's own memory."""
+    if have.__class__ in HIGHER:
+        return have + c.whole(node.shape)
+    if node not in owned:
+        owned.add(node)
+        have = BACKENDS[have.__class__].copy(have)
+    c.add_to(have)
+    return have
+
+
+def _started(node: Node, c: Patch | Picked, owned: set):
+    """The first cotangent of a slice, or of one of several outputs."""
+    if c.__class__ is Patch:
+        owned.add(node)
+        return c.whole(node.shape)
+    slots = [None] * len(node.shape)
+    slots[c.k] = c.g
+    return slots
+
+
+def _values(node: Node, record: bool) -> tuple:
+    """What the node saved, unpacked and checked; as tensors on the graph if recording."""
+    saved = node.saved
+    unpack = None if node.extra is None else node.extra.unpack
+    if unpack is not None:
+        saved = tuple(_unpacked(unpack, s) for s in saved)
+    # Replayed values are younger than their nodes: who replays them checks them.
+    if versions.latest < node.id and not getattr(unpack, "replays", False):
+        versions.check(node, saved)
+    return _boxed(node, saved) if record else saved
+
+
+def _unpacked(unpack, value):
+    if type(value) is tuple:
+        return tuple(_unpacked(unpack, v) for v in value)
+    if value.__class__ is not Packed:
+        return value
+    return unpack(value.handle)._data
+
+
+def _boxed(node: Node, saved: tuple) -> tuple:
+    """The saved raw arrays as tensors connected to the graph, for a recorded sweep."""
+    if getattr(node.op.rule, "keep", None) is not None:
+        return tuple(_box(s, None) for s in saved)
+    if not saved:  # a pick
+        return saved
+    y, *args = saved
+    if type(y) is tuple:
+        y = tuple(_box(v, pick(node, k) if k in node.op.tracked else None) for k, v in enumerate(y))
+    else:
+        y = _box(y, node)
+    return (y, *(_box(a, p) for a, p in zip(args, node.parents, strict=True)))
+
+
+def _box(value, node):
+    if value is None or type(value) in PYTHON_SCALARS or type(value) in TENSORS:
+        return value  # a tensor is from below the level that the node is on: a constant here
+    return wrap(value, node)
+
+
+def _transposed(parents, node: Node, g, saved):
+    """The pull-back as the transpose of the push-forward, found by sweeping that.
+
+    The push-forward is linear in the tangents, so its pull-back does not depend on where it
+    is taken: zeros serve.
+    """
+    given = [t for t in (g if isinstance(g, list) else [g]) if t is not None]
+    recorded = type(given[0]) in TENSORS
+    like = given[0]._data if recorded else given[0]
+    xp = BACKENDS[type(like)]
+    y, *args = saved
+    met = [*given, *(y if type(y) is tuple else (y,)), *args]
+    with changed(grad=True, anomaly=False, saved_hooks=None):
+        primal = [p if v is None else _primal(v) for v, p in zip(args, node.parents, strict=True)]
+        tangents, leaves = [], []
+        for p in parents:
+            t = leaf = None
+            if p is not None:
+                zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(like))
+                # The push-forward is recorded on the level where it is computed.
+                t = wrap(raised(zeros, met))
+                t._node = leaf = Leaf(p.shape, p.dtype, None, False)
+            tangents.append(t)
+            leaves.append(leaf)
+        ys = tuple(map(_primal, y)) if type(y) is tuple else _primal(y)
+        out = node.op.rule.push(tuple(tangents), ys, *primal, *node.static)
+        seeds = _seeds(node, out, g, recorded)
+        useful, _ = reaching(seeds, set(leaves) - {None})
+        reached = sweep(seeds, record=recorded, retain=recorded, useful=useful)
+    return [None if leaf is None else reached.get(leaf) for leaf in leaves]
+
+
+def _primal(v):
+    return v if type(v) in TENSORS else _box(v, None)
+
+
+def _seeds(node: Node, out, g, recorded: bool) -> dict:
+    outs = out if isinstance(out, tuple) else (out,)
+    gs = g if isinstance(g, list) else [g]
+    seeds = {}
+    for t, h in zip(outs, gs, strict=True):
+        if h is not None and t is not None and t._node is not None:
+            seeds[t._node] = h if t._node not in seeds else seeds[t._node] + h
+    return seeds
+
+
+above.sweep = sweep

@@ -1,0 +1,1 @@
+"""Values that equations define: roots, fixed points, minima, solutions of ODEs."""

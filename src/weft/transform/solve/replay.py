@@ -1,0 +1,64 @@
+"""Programs: the equations of a trace without its values, to be run again on others."""
+
+from dataclasses import dataclass
+
+from ...core.call import caller
+from ...core.recording import inexact
+from ...graph.graph import Equation, Literal
+from ...graph.symbol import Trace
+from ..modes.dual import released
+from ..modes.trace import Traced, passes_on
+
+
+@dataclass(frozen=True)
+class Program:
+    """A function's equations as a pure function of all that they depend on.
+
+    inputs  the values that it is a function of: the function's own arguments, and behind them
+            everything that it found elsewhere
+
+    No array is part of a program, so two traces of one function give equal programs.
+    """
+
+    inputs: tuple[int, ...]
+    equations: tuple[Equation, ...]
+    outputs: tuple[int, ...]
+
+    def __call__(self, *values) -> list:
+        known = dict(zip(self.inputs, values, strict=True))
+        for e in self.equations:
+            operands = [i.value if i.__class__ is Literal else known[i] for i in e.inputs]
+            call = caller(e.op)
+            z = call(operands, *e.static) if e.op.arity is None else call(*operands, *e.static)
+            known.update(zip(e.outputs, (z,) if e.op.outputs == 1 else z, strict=True))
+        return [known[i] for i in self.outputs]
+
+
+def closed(traced: Traced, here_only: bool = False) -> tuple[Program, list]:
+    """The program of a trace, and the values that it depends on beside its arguments.
+
+    here_only  the program will be run where it was traced and nowhere else, for its derivatives:
+               what has none (a stopped value, an index, a mask) is then handed over as a value
+    """
+    trace = traced.trace
+    carries = _carrying(trace) if here_only else None
+    wanted, chosen = set(trace.outputs), []
+    for e in reversed(trace.equations):
+        if wanted.isdisjoint(e.outputs) or (carries is not None and carries.isdisjoint(e.outputs)):
+            continue
+        chosen.append(e)
+        wanted.update([i for i in e.inputs if i.__class__ is not Literal])
+    made = {i for e in chosen for i in e.outputs}
+    found = sorted(wanted - made - set(trace.inputs))
+    program = Program((*trace.inputs, *found), tuple(reversed(chosen)), tuple(trace.outputs))
+    return program, [released(trace.values[i]) for i in found]
+
+
+def _carrying(trace: Trace) -> set[int]:
+    """The values that have a derivative by the inputs or by a constant."""
+    reached = set(trace.inputs) | {i for i, v in trace.constants.items() if inexact(v)}
+    for e in trace.equations:
+        moving = [i.__class__ is not Literal and i in reached for i in e.inputs]
+        if passes_on(e, moving):
+            reached.update([e.outputs[k] for k in e.op.tracked])
+    return reached

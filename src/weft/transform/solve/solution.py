@@ -1,0 +1,127 @@
+"""Rows of values that a solver has found: their derivative is that of what defines them.
+
+A problem is the rows' static parameter. It has `push` and, for the row that states one, `pull`:
+
+    push(tangents, y, args) -> the tangent of y; absent tangents are None
+    pull(g, y, args) -> a cotangent or None for each argument
+
+where y is the value itself and args[0] the value as it was found, a constant. Both are written
+with operations on tensors, at y, so that they are differentiated in their turn for higher orders.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from ...core.box import BOXES, Level, level_of
+from ...core.call import caller
+from ...core.op import Jvp, Op
+from ...core.settings import changed, current
+from ...core.value import TENSORS
+from ...ops.batching import spread
+from ...ops.structural import sum_
+from ..modes.dual import held, released
+from ..modes.vmap import vmap
+
+
+@dataclass(frozen=True)
+class Vmapped:
+    """A problem for each element of a batch, which is axis 0 of the arguments that are mapped."""
+
+    problem: Any
+    mapped: tuple[bool, ...]
+
+    def push(self, tangents: list, y, args: list):
+        moving = [k for k, t in enumerate(tangents) if t is not None]
+
+        def one(y, args, given):
+            full = [None] * len(args)
+            for k, t in zip(moving, given, strict=True):
+                full[k] = t
+            return self.problem.push(full, y, args)
+
+        axes = self._axes(range(len(args)))
+        return vmap(one, (0, axes, self._axes(moving)))(y, args, [tangents[k] for k in moving])
+
+    def pull(self, g, y, args: list) -> list:
+        found = vmap(self.problem.pull, (0, 0, self._axes(range(len(args)))))(g, y, args)
+        return [
+            c if m or c is None else sum_(c, (0,), False)
+            for m, c in zip(self.mapped, found, strict=True)
+        ]
+
+    def _axes(self, which) -> list:
+        return [0 if self.mapped[k] else None for k in which]
+
+
+def _push(tangents, y, *rest):
+    *args, problem = rest
+    given = (*tangents, y, *args)
+    with _at_level(given):
+        out = problem.push(_released(tangents), released(y), _released(args))
+    return _like(given, out)
+
+
+def _pull(g, y, *rest):
+    *args, problem = rest
+    given = (g, y, *args)
+    with _at_level(given):
+        out = problem.pull(released(g), released(y), _released(args))
+    return [None if c is None else _like(given, c) for c in out]
+
+
+def _released(values) -> list:
+    return [None if v is None else released(v) for v in values]
+
+
+def _at_level(given):
+    """Settings under which the highest level of the values is that of the innermost transformation.
+
+    Those that started later have no part in a rule; a sweep's batch of seeds is not among those
+    that are running.
+    """
+    top = max([v for v in given if v is not None], key=level_of)
+    levels = [at for at in current.get().levels if at.tag <= level_of(top)]
+    box = top if top.__class__ in BOXES else getattr(top, "_data", None)
+    if box.__class__ in BOXES and (not levels or levels[-1].tag < box.level):
+        size, trace = getattr(box, "size", None), getattr(box, "trace", None)
+        levels.append(Level(box.__class__, box.level, size, trace))
+    return changed(levels=tuple(levels))
+
+
+def _like(given, out):
+    """A tensor if there was one among what was given, else what it holds."""
+    return out if any([type(v) in TENSORS for v in given]) else held(out)
+
+
+def _batch(call, size, mapped, args, static):
+    found, *rest = args
+    found = found if mapped[0] else spread(found, size)
+    return call([found, *rest], Vmapped(static[0], (True, *mapped[1:])))
+
+
+def _row(name: str, rule: Jvp):
+    """These rows are not in the table: their value is their first argument, whatever the others
+    are, so that finite differences, with which the table's rows are tested, do not see that the
+    value would have been another one. What solves the problem is tested along with the row.
+    """
+    op = Op(
+        name,
+        compute=lambda xp, args, problem: args[0],
+        shape=lambda avals, problem: avals[0],
+        rule=rule,
+        arity=None,
+        batch=_batch,
+        stage=_staged,
+    )
+    return caller(op)
+
+
+def _staged(operands: list, static: tuple):
+    """In a program that is being written down there is nothing to do for the value."""
+    found, boxes = operands[0], [x for x in operands if getattr(x, "staged", False)]
+    return found if any([x is found for x in boxes]) else boxes[0].beside(found)
+
+
+# (arguments, problem): the pull-back of the one is the transpose of its push-forward.
+equilibrium = _row("implicit", Jvp(_push))
+trajectory = _row("odeint", Jvp(_push, _pull))

@@ -1,0 +1,180 @@
+"""Schedules on disk: what is read is what was written, and is of the graph that asks for it."""
+
+import sys
+from dataclasses import is_dataclass, replace
+
+import numpy as np
+import pytest
+
+import weft as wf
+from weft.compiler.cache import schedules as stored
+from weft.compiler.cache.disk import cache
+from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.fusion.assemble import scheduled
+from weft.compiler.ir.verify import verify
+from weft.compiler.memory import plan
+from weft.compiler.passes import optimised
+from weft.core.origin import line_of
+
+from ..passes.graphs import X, Y, traced
+from ..schedules import by_rows, compare
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "objects"))
+    return tmp_path / "objects"
+
+
+def attends(x, y):
+    w = wf.softmax(x @ y.T, axis=-1)
+    return (w @ y).sum(), wf.concat([x, y]), wf.fft.rfft(x).real, wf.where(x > 0, -0.0, np.inf)
+
+
+def norm(x, y):
+    return wf.nn.functional.layer_norm(x, (4,), y[0], y[1]) * wf.tensor(np.arange(4.0, dtype="f4"))
+
+
+def classes(x, y):
+    return wf.nn.functional.cross_entropy(x, wf.tensor([1, 0, 3]))
+
+
+def taken(x, y):
+    return x[wf.tensor([0, 2, 2])] * wf.arange(4, dtype=wf.float32)
+
+
+def anew(*arguments):
+    raise AssertionError("a schedule was made again")
+
+
+def lined(schedule):
+    """The steps with the lines of the program that they are of; their instructions may differ."""
+
+    def said(s):
+        if hasattr(s, "origins"):
+            return replace(s, origins=tuple(line_of(*o) for o in s.origins))
+        return replace(s, origin=line_of(*s.origin))
+
+    return [said(s) for s in schedule.steps]
+
+
+@pytest.mark.parametrize("f", [attends, norm, classes, taken])
+def test_a_schedule_comes_back_as_it_was(f, monkeypatch):
+    graph = traced(f, X, Y)
+    first, placed = stored.finished(graph, {})
+    monkeypatch.setattr(stored, "optimised", anew)
+    second, again = stored.finished(traced(f, X, Y), {})
+    verify(second)
+    assert str(second) == str(first) and again == placed == plan(first)
+    assert second.buffers == first.buffers and lined(second) == lined(first)
+    assert second.constants.keys() == first.constants.keys()
+    for n, x in first.constants.items():
+        y = second.constants[n]
+        assert (y.dtype, y.shape, y.tobytes()) == (x.dtype, x.shape, x.tobytes())
+    compare(Executable(second)([X, Y]), by_rows(graph, [X, Y]))
+
+
+def test_places_in_the_program_are_those_of_the_graph_that_asks():
+    def later(x, y):
+        return wf.fft.rfft(x).real
+
+    def earlier(x, y):
+        return wf.fft.rfft(x).real
+
+    stored.finished(traced(later, X, Y), {})
+    schedule, _ = stored.finished(traced(earlier, X, Y), {})
+    lines = {s.line for s in schedule.steps if hasattr(s, "line")}
+    assert lines == {f"test_stored.py:{earlier.__code__.co_firstlineno + 1}"}
+
+
+def keys(*graphs, donated=({},)) -> set:
+    return {stored._key(g, d) for g in graphs for d in donated}
+
+
+def test_what_differs_has_another_key():
+    def scaled(by):
+        return lambda x, y: x * by + y
+
+    graphs = [traced(scaled(by), X, Y) for by in (2.0, 2, -2.0, 0.0, -0.0, float("nan"))]
+    graphs += [traced(scaled(2.0), X.astype("f8"), Y), traced(scaled(2.0), X[:2], Y[:2])]
+    held = [np.full(4, 3.0, "f4"), np.full(4, 3.5, "f4"), np.full((1, 4), 3.0, "f4")]
+    graphs += [traced(lambda x, y, c=c: x * wf.tensor(c), X, Y) for c in held]
+    graphs += [traced(lambda x, y: y * 2.0 + x, X, Y), traced(lambda x, y: x + y, X, Y)]
+    graphs += [traced(lambda x, y, a=a: wf.flip(x, axis=a), X, Y) for a in (0, 1)]
+    assert len(keys(*graphs)) == len(graphs)
+    assert keys(graphs[0]) == keys(traced(scaled(2.0), X, Y))
+    assert len(keys(graphs[0], donated=({}, {0: 0}, {0: 1}))) == 3
+
+
+def test_a_constant_that_is_repeated_is_read_once():
+    one, row = np.float32(1), np.arange(3, dtype="f4")
+    held = [(one, (1 << 50,)), (one, (1 << 49,)), (one + 1, (1 << 50,)), (one, (1 << 25, 1 << 25))]
+    held += [(row, (3, 3)), (row[:, None], (3, 3)), (row, (4, 3)), (row[::-1], (3, 3))]
+    texts = {stored._constant_text(np.broadcast_to(x, shape)) for x, shape in held}
+    assert len(texts) == len(held)
+    assert stored._constant_text(np.broadcast_to(row.copy(), (3, 3))) in texts
+
+
+def test_a_default_dtype_has_another_key():
+    before = keys(traced(lambda x, y: x + y, X, Y))
+    wf.set_default_dtype(wf.float64)
+    try:
+        assert before.isdisjoint(keys(traced(lambda x, y: x + y, X, Y)))
+    finally:
+        wf.set_default_dtype(wf.float32)
+
+
+def test_a_large_constant_is_the_graphs_own(folder):
+    big = np.arange(1 << 18, dtype=np.float32)
+    f = lambda x: (x * wf.tensor(big)).sum()  # noqa: E731
+    stored.finished(traced(f, big), {})
+    assert sum(p.stat().st_size for p in folder.iterdir()) < 1 << 14
+    schedule, _ = stored.finished(traced(f, big), {})
+    assert any(x.tobytes() == big.tobytes() for x in schedule.constants.values())
+
+
+def test_many_bytes_of_new_constants_are_not_kept(folder, monkeypatch):
+    monkeypatch.setattr(stored, "CONSTANTS", 0)
+    first, _ = stored.finished(traced(classes, X, Y), {})
+    assert first.constants and not folder.exists()
+
+
+def test_a_users_own_operation_is_not_kept(folder):
+    class Outside(wf.CustomOp):
+        def forward(self, inputs):
+            return wf.asarray(inputs[0].numpy() ** 3)
+
+        def backward(self, grad_output, inputs):
+            return [wf.asarray(grad_output.numpy() * 3 * inputs[0].numpy() ** 2)]
+
+    op = Outside()
+    compiled = wf.compile(lambda x: op(x))
+    assert compiled(wf.tensor([2.0])).item() == 8.0
+    assert not folder.exists()
+
+
+def test_a_damaged_entry_is_made_anew(folder):
+    graph = traced(norm, X, Y)
+    first, _ = stored.finished(graph, {})
+    (entry,) = folder.iterdir()
+    entry.write_bytes(entry.read_bytes()[:-1] + b"?")
+    second, _ = stored.finished(graph, {})
+    assert str(second) == str(first)
+
+
+def test_without_a_cache_nothing_is_looked_for(monkeypatch):
+    monkeypatch.setenv("WEFT_CACHE_DIR", "")
+    assert cache().folder is None
+    monkeypatch.setattr(stored, "_key", anew)
+    schedule, _ = stored.finished(traced(norm, X, Y), {})
+    assert str(schedule) == str(scheduled(optimised(traced(norm, X, Y))))
+
+
+def test_no_two_classes_of_entries_have_one_name():
+    """Entries call them by it."""
+    folder = stored.routines.__name__
+    modules = [m for name, m in sys.modules.items() if name.startswith(f"{folder}.")]
+    made = {k for m in modules for k in vars(m).values() if isinstance(k, type) and is_dataclass(k)}
+    own = {k for k in made if k.__module__.startswith(folder)}
+    names = [k.__name__ for k in own | {*stored._CLASSES, *stored._STEPS}]
+    assert len(own) > 10 and sorted(names) == sorted(set(names))
