@@ -31,7 +31,7 @@ CONTENDERS = {
     "CasADi, bound": ("arm",),
     "floor": ("chain", "norm", "mlp-small", "mlp-middle", "bottleneck", "logistic"),
     "weft": tuple(PROBLEMS),
-    "weft.compiler": tuple(PROBLEMS),
+    "weft.compile": tuple(PROBLEMS),
 }
 
 

@@ -7,7 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 from .problems import PROBLEMS
 
 PEERS = ("torch", "torch.compile", "jax.jit", "autograd", "CasADi", "torch foreach")
-COLUMNS = ("torch", "torch.compile", "jax.jit", "other", "floor", "weft", "weft.compiler")
+COLUMNS = ("torch", "torch.compile", "jax.jit", "other", "floor", "weft", "weft.compile")
 OTHERS = ("autograd", "CasADi", "CasADi, bound", "torch foreach")
 
 
@@ -56,9 +56,9 @@ def ratio(name: str, lines: dict) -> float | None:
     """Weft compiled to the peer that counts."""
     against = PROBLEMS[name].against
     peers = [p for p in PEERS if p in lines and lines[p].right and against in (None, p)]
-    if "weft.compiler" not in lines or not peers:
+    if "weft.compile" not in lines or not peers:
         return None
-    return lines["weft.compiler"].best / min(lines[p].best for p in peers)
+    return lines["weft.compile"].best / min(lines[p].best for p in peers)
 
 
 def _times(found: dict) -> str:
@@ -69,7 +69,7 @@ def _times(found: dict) -> str:
         verdict = "–" if reached is None else f"{reached:.2f}"
         verdict = f"**{verdict}**" if reached is not None and reached > goal else verdict
         rows.append([PROBLEMS[name].title, *cells, verdict, f"{goal:.2f}"])
-    head = ["problem", *COLUMNS[:-1], "weft.compiler", "ratio", "goal"]
+    head = ["problem", *COLUMNS[:-1], "weft.compile", "ratio", "goal"]
     return "## Times\n\n" + _table(head, rows) + "\n\nRatios in bold miss their goal."
 
 
@@ -87,7 +87,7 @@ def _other(lines: dict) -> str:
 
 
 def _compilations(found: dict) -> str:
-    ways = ("torch.compile", "jax.jit", "CasADi", "weft.compiler")
+    ways = ("torch.compile", "jax.jit", "CasADi", "weft.compile")
     rows = [
         [PROBLEMS[name].title, *(_first(lines.get(w)) for w in ways)]
         for name, lines in found.items()
@@ -102,7 +102,7 @@ def _first(line) -> str:
 
 
 def _errors(found: dict) -> str:
-    ways = ("torch", "jax.jit", "weft", "weft.compiler")
+    ways = ("torch", "jax.jit", "weft", "weft.compile")
     rows = [
         [PROBLEMS[name].title, *(_error(lines.get(w)) for w in ways)]
         for name, lines in found.items()

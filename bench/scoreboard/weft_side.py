@@ -164,4 +164,4 @@ MAKERS: Makers = {
 
 def side(name: str, contender: str, data) -> Side:
     """One of Weft's ways."""
-    return MAKERS[name](data, wf.compile if contender == "weft.compiler" else _same)
+    return MAKERS[name](data, wf.compile if contender == "weft.compile" else _same)

@@ -28,7 +28,7 @@ SIDES = {
     "CasADi, bound": "casadi_side",
     "floor": "floor_side",
     "weft": "weft_side",
-    "weft.compiler": "weft_side",
+    "weft.compile": "weft_side",
 }
 STEPS = 5  # of training, that are compared
 SAMPLE = 2e-3  # seconds that a sample takes at least
