@@ -1,10 +1,12 @@
 """Autocast: a block whose operations choose their precision by the table."""
 
+from typing import Any
+
 from ..core.settings import Block, current
 from .config import AmpConfig, PrecisionMode
 
 
-def autocast(mode="bfloat16", enabled: bool = True) -> Block:
+def autocast(mode: Any = "bfloat16", enabled: bool = True) -> Block:
     """A block, or a decorated function, in which operations compute in a half type where they can.
 
     mode     "bfloat16" or "float16", as a name, a dtype or a `PrecisionMode`; or an `AmpConfig`,

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 from .. import errors
 from ..core import dtypes
@@ -24,7 +25,7 @@ class PrecisionMode(Enum):
     BFloat16 = BFLOAT16
 
     @classmethod
-    def read(cls, what: str, given) -> "PrecisionMode":
+    def read(cls, what: str, given: Any) -> "PrecisionMode":
         """A member, from its lower-case name or from a dtype."""
         if isinstance(given, cls):
             return given
@@ -59,7 +60,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def rows_named(what: str, names) -> list[str]:
+def rows_named(what: str, names: Any) -> list[str]:
     """The rows, and functions that autocast treats as rows, that some names stand for."""
     if isinstance(names, str):
         raise errors.ArgumentError(f"{what}: {names!r}, expected a list of names")
@@ -107,7 +108,7 @@ class AmpConfig:
     autocast_ops: tuple[str, ...] = ()
     keep_fp32_ops: tuple[str, ...] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         mode = PrecisionMode.read("AmpConfig: precision_mode", self.precision_mode)
         object.__setattr__(self, "precision_mode", mode)
         if self.loss_scaler is not None and not isinstance(self.loss_scaler, LossScaler):

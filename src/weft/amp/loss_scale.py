@@ -40,7 +40,7 @@ class Dynamic(LossScaler):
     backoff_factor: float = 0.5
     growth_interval: int = 2000
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("init_scale", "growth_factor", "backoff_factor"):
             object.__setattr__(self, name, _positive("Dynamic", name, getattr(self, name)))
         if _positive("Dynamic", "growth_interval", self.growth_interval) % 1:
@@ -64,7 +64,7 @@ class Static(LossScaler):
 
     scale: float = 1024.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "scale", _positive("Static", "scale", self.scale))
 
     @property

@@ -107,7 +107,7 @@ class GradScaler:
         """Whether gradients were unscaled since the last `update()`."""
         return bool(self._unscaled)
 
-    def wait(self, whose, norm: float, stepped: bool) -> None:
+    def wait(self, whose: Any, norm: float, stepped: bool) -> None:
         """Note that a compiled function has unscaled gradients, and left `update()` to others."""
         self._unscaled[id(whose)] = _Unscaled(whose, norm, stepped)
 
@@ -122,7 +122,7 @@ class GradScaler:
         staged = self._staged()
         return self.running.value if staged is None else staged.scale
 
-    def scale(self, outputs):
+    def scale(self, outputs: Any) -> Any:
         """A loss times the scale, or a list or tuple of losses."""
         if type(outputs) in TENSORS:
             self._used = True
@@ -139,7 +139,7 @@ class GradScaler:
             f"GradScaler.scale: got a {type(outputs).__name__}, expected a tensor or a list of them"
         )
 
-    def unscale(self, grads) -> Any:
+    def unscale(self, grads: Any) -> Any:
         """Divide gradients by the scale, to clip or to look at them; returns their norm.
 
         grads  an optimizer, whose parameters' `.grad` is meant, or a `GradientMap` or list of
@@ -180,7 +180,7 @@ class GradScaler:
 
     unscale_ = unscale
 
-    def step(self, optimizer, grads=None):
+    def step(self, optimizer: Any, grads: Any = None) -> Any:
         """The optimizer's step, unless the gradients overflowed; they are unscaled if need be.
 
         grads  what the optimizer's step takes; by default the parameters' `.grad`

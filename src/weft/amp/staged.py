@@ -19,7 +19,7 @@ from .loss_scale import Dynamic
 class Unscaled:
     """Gradients that the program has unscaled: their norm, and whether it is finite."""
 
-    def __init__(self, whose, norm):
+    def __init__(self, whose: Any, norm: Any):
         self.whose, self.norm, self.fits = whose, norm, isfinite(norm)
         self.stepped = self.updated = False
         # What the last call came to.
@@ -29,7 +29,7 @@ class Unscaled:
 class StagedScale:
     """What a program makes of a scaler: its scale, its count of steps, and unscaled gradients."""
 
-    def __init__(self, scaler, staging):
+    def __init__(self, scaler: Any, staging: Any):
         self.scaler, self.staging = scaler, staging
         self.name = staging.name_of(scaler, "GradScaler")
         self._unscaled: dict[int, Unscaled] = {}
@@ -46,15 +46,15 @@ class StagedScale:
         return self.staging.slot(f"{self.name}: {label}", Aval((), dtype), get)
 
     @property
-    def scale(self):
+    def scale(self) -> Any:
         """What losses are multiplied by at this point of the program."""
         return wrap(self._value.staged)
 
-    def unscaled(self, whose) -> Unscaled | None:
+    def unscaled(self, whose: Any) -> Unscaled | None:
         """Gradients that were unscaled since the last update."""
         return self._unscaled.get(id(whose))
 
-    def unscale(self, whose, held: list) -> Any:
+    def unscale(self, whose: Any, held: list) -> Any:
         """Write down that gradients are divided by the scale; their norm is a tensor."""
         found = Unscaled(whose, rescaled(held, 1.0 / self.scale.to(dtypes.float64)))
         self._unscaled[id(whose)] = found
@@ -72,7 +72,7 @@ class StagedScale:
         """Have a value of the program written into memory at each call."""
         self._slot(label, memory.dtype, lambda: memory).staged = value._data
 
-    def step(self, optimizer, grads, found: Unscaled) -> None:
+    def step(self, optimizer: Any, grads: Any, found: Unscaled) -> None:
         """Write down a step that is taken if the gradients are finite."""
         found.stepped = True
 

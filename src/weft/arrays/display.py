@@ -1,6 +1,9 @@
 """How a tensor looks in a terminal and in a notebook."""
 
+from __future__ import annotations
+
 from html import escape
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +13,9 @@ from ..core import dtypes
 from ..core.box import BOXES, readable
 from ..core.node import Leaf, Node
 from ..core.value import read
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 _SUMMARISED = 1000  # elements; of larger tensors the corners are shown
 
@@ -40,14 +46,14 @@ def _details(x) -> list[str]:
     return out + _graph_state(x)
 
 
-def text(x) -> str:
+def text(x: Tensor) -> str:
     x = read(x)
     if x._data.__class__ in BOXES:
         return x._data.text()
     return f"tensor({', '.join([_values(x, 'tensor('), *_details(x)])})"
 
 
-def formatted(x, spec: str) -> str:
+def formatted(x: Tensor, spec: str) -> str:
     """`f"{x:.3f}"` of one element is that of its number."""
     if not spec:
         return repr(x)
@@ -58,7 +64,7 @@ def formatted(x, spec: str) -> str:
     return format(readable(read(x), "format()").item(), spec)
 
 
-def html(x) -> str:
+def html(x: Tensor) -> str:
     """A notebook's view: the facts in one line, then the numbers."""
     if x._data.__class__ in BOXES:
         return f"<pre>{escape(x._data.text())}</pre>"

@@ -1,6 +1,9 @@
 """The namespace's functions about dtypes, and its description of itself."""
 
+from __future__ import annotations
+
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
@@ -14,6 +17,10 @@ from ..ops import structural
 from . import make
 from .foreign import refuse_imaginary
 
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import ArrayLike, Device, DTypeLike
+
 _GROUPS = {
     "bool": ("bool",),
     "signed integer": ("signed integer",),
@@ -25,7 +32,9 @@ _GROUPS = {
 }
 
 
-def astype(x, dtype, /, *, copy: bool = True, device=None):
+def astype(
+    x: ArrayLike, dtype: DTypeLike, /, *, copy: bool = True, device: Device | None = None
+) -> Tensor:
     """x in another dtype; float to float keeps the gradient.
 
     >>> import weft as wf
@@ -46,7 +55,7 @@ def _dtype_of(x) -> np.dtype:
     return dtypes.canonical(x if isinstance(x, type) else getattr(x, "dtype", x))
 
 
-def can_cast(from_, to, /) -> bool:
+def can_cast(from_: Any, to: DTypeLike, /) -> bool:
     """Whether promotion leads from one dtype to the other."""
     a, b = _dtype_of(from_), dtypes.canonical(to)
     try:
@@ -55,7 +64,7 @@ def can_cast(from_, to, /) -> bool:
         return False
 
 
-def isdtype(dtype, kind) -> bool:
+def isdtype(dtype: DTypeLike, kind: Any) -> bool:
     """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of these."""
     dtype = dtypes.canonical(dtype)
     if isinstance(kind, tuple):
@@ -69,7 +78,7 @@ def isdtype(dtype, kind) -> bool:
     return dtype == dtypes.canonical(kind)
 
 
-def result_type(*arrays_and_dtypes) -> np.dtype:
+def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     """The dtype of an operation on these arrays, dtypes and Python scalars."""
     scalars = [v for v in arrays_and_dtypes if type(v) in PYTHON_SCALARS]
     rest = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in PYTHON_SCALARS]
@@ -81,7 +90,7 @@ def result_type(*arrays_and_dtypes) -> np.dtype:
     return out
 
 
-def finfo(type_, /) -> SimpleNamespace:
+def finfo(type_: Any, /) -> SimpleNamespace:
     """Limits of a floating dtype."""
     dtype = _dtype_of(type_)
     if not dtypes.is_inexact(dtype):
@@ -100,7 +109,7 @@ def finfo(type_, /) -> SimpleNamespace:
     )
 
 
-def iinfo(type_, /) -> SimpleNamespace:
+def iinfo(type_: Any, /) -> SimpleNamespace:
     """Limits of an integer dtype."""
     dtype = _dtype_of(type_)
     if dtypes.kind(dtype) not in _GROUPS["integral"]:
@@ -118,7 +127,7 @@ class NamespaceInfo:
     def default_device(self) -> str:
         return "cpu"
 
-    def default_dtypes(self, *, device=None) -> dict:
+    def default_dtypes(self, *, device: Device | None = None) -> dict:
         return {
             "real floating": dtypes.default_float(),
             "complex floating": dtypes.default_complex(),
@@ -126,7 +135,7 @@ class NamespaceInfo:
             "indexing": dtypes.int64,
         }
 
-    def dtypes(self, *, device=None, kind=None) -> dict:
+    def dtypes(self, *, device: Device | None = None, kind: Any = None) -> dict:
         standard = [d for d in dtypes.ALL if d not in dtypes.HALF]
         return {d.name: d for d in standard if kind is None or isdtype(d, kind)}
 

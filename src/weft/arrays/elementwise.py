@@ -1,5 +1,9 @@
 """Public elementwise functions: the table's rows under their public names, with `out=`."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .. import errors
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
@@ -11,6 +15,10 @@ from ..ops import complex_, elementwise, logic, special  # noqa: F401  (they fil
 from .arguments import boxed, boxed_beside
 from .inplace import into
 from .make import asarray
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import ArrayLike
 
 UNARY = """
     abs acos acosh asin asinh atan atanh bitwise_invert cbrt ceil conj cos cosh erf erfc erfinv exp
@@ -24,7 +32,7 @@ BINARY = """
 """.split()
 
 
-def public(op: Op):
+def public(op: Op) -> Any:
     """The function users call for a row: tensors of whatever comes, and `out=`."""
     call = caller(op, public=True)
     if op.arity == 1:
@@ -54,7 +62,7 @@ FUNCTIONS |= {s: f for f in list(FUNCTIONS.values()) for s in f.op.spell}
 sqrt, exp = FUNCTIONS["sqrt"], FUNCTIONS["exp"]
 
 
-def pow(x, y, /, *, out=None):
+def pow(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """xʸ; the derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there."""
     if out is not None:
         return into(TABLE["pow"], (x, y), out)
@@ -64,7 +72,7 @@ def pow(x, y, /, *, out=None):
     return elementwise.pow_(boxed(x), y)
 
 
-def where(condition, x1, x2, /):
+def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
     if type(condition) in TENSORS and condition._data.dtype is dtypes.bool_:
         if type(x1) in TENSORS:
@@ -78,7 +86,14 @@ def where(condition, x1, x2, /):
     return elementwise.where(condition, asarray(x1, device=condition.device) if scalar else x1, x2)
 
 
-def clip(x, /, min=None, max=None, *, out=None):
+def clip(
+    x: ArrayLike,
+    /,
+    min: ArrayLike | None = None,
+    max: ArrayLike | None = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """x limited to [min, max]; at a bound the gradient passes."""
     if out is None:
         return elementwise.clip(boxed(x), min, max)
@@ -90,7 +105,15 @@ def clip(x, /, min=None, max=None, *, out=None):
 clamp = clip
 
 
-def isclose(a, b, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False):
+def isclose(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> Tensor:
     """|a − b| ≤ atol + rtol·|b|, element by element."""
     a = boxed_beside(b, a).detach() if type(b) in TENSORS else boxed(a).detach()
     b = boxed_beside(a, b).detach()
@@ -102,11 +125,11 @@ def isclose(a, b, /, *, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool 
 abs_ = FUNCTIONS["abs"]
 
 
-def allclose(a, b, /, **tolerances) -> bool:
+def allclose(a: ArrayLike, b: ArrayLike, /, **tolerances: Any) -> bool:
     """Whether all elements are close."""
     return bool(isclose(a, b, **tolerances).all())
 
 
-def stop_gradient(x):
+def stop_gradient(x: ArrayLike) -> Tensor:
     """x as a constant: no gradient flows through the result."""
     return x.detach() if type(x) in TENSORS else asarray(x)

@@ -1,6 +1,9 @@
 """Public Fourier transforms: `wf.fft`."""
 
+from __future__ import annotations
+
 from functools import wraps
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,6 +14,10 @@ from ..ops import fft as _rows
 from .arguments import boxed
 from .keywords import signature_of, unexpected_keyword
 from .make import asarray, number
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import Device, DTypeLike
 
 
 def _public(row):
@@ -38,7 +45,9 @@ def _length(name: str, n) -> int:
     return n
 
 
-def fftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
+def fftfreq(
+    n: int, /, *, d: float = 1.0, dtype: DTypeLike | None = None, device: Device | None = None
+) -> Tensor:
     """The frequencies that `fft` of n values sampled d apart gives."""
     n = _length("fftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
@@ -46,9 +55,17 @@ def fftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
     return asarray(np.fft.fftfreq(n, d), dtype=dtype, device=device)
 
 
-def rfftfreq(n: int, /, *, d: float = 1.0, dtype=None, device=None):
+def rfftfreq(
+    n: int, /, *, d: float = 1.0, dtype: DTypeLike | None = None, device: Device | None = None
+) -> Tensor:
     """The frequencies that `rfft` of n values sampled d apart gives."""
     n = _length("rfftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
     d = number("rfftfreq", "d", d)
     return asarray(np.fft.rfftfreq(n, d), dtype=dtype, device=device)
+
+
+__all__ = """
+    fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft
+    rfft2 rfftfreq rfftn
+""".split()

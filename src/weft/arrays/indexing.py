@@ -1,6 +1,9 @@
 """Reading and writing parts of tensors: `x[i]`, `y[i] = v`, `x.at[i].add(v)`."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core import dtypes, share
@@ -13,8 +16,14 @@ from ..core.value import RESULT
 from ..ops import collide, index
 from . import make
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-def getitem(self, key):
+    from .tensor import Tensor
+    from .types import ArrayLike
+
+
+def getitem(self: Tensor, key: Any) -> Tensor:
     """`x[key]` with NumPy's keys; differentiable."""
     return index.get(self, key)
 
@@ -64,7 +73,7 @@ def _is_lost(references: int) -> bool:
     return assigns_item(sys._getframe(2))
 
 
-def setitem(self, key, value):
+def setitem(self: Tensor, key: Any, value: ArrayLike) -> None:
     """`y[key] = value`: y becomes a new value; nobody else's tensor changes."""
     if _is_lost(sys.getrefcount(self)):
         raise errors.TemporaryAssignment(
@@ -81,7 +90,7 @@ def setitem(self, key, value):
     become(self, index.set_(self, key, value))
 
 
-def become(x, new) -> None:
+def become(x: Tensor, new: Any) -> None:
     """Make x another value; it stays the leaf that it is where nothing is recorded."""
     settings = current.get()
     share.leave(x)
@@ -105,7 +114,7 @@ def _refuse_kept(x, maker: str) -> None:
         )
 
 
-def check_assignable(x, what: str, instead: str) -> None:
+def check_assignable(x: Tensor, what: str, instead: str) -> None:
     """Refuse assignments that would be lost, or after which a gradient would be missing."""
     share.refuse_view(x, what)
     if not x.requires_grad:
@@ -157,10 +166,10 @@ class At:
 
     __slots__ = ("_x",)
 
-    def __init__(self, x):
+    def __init__(self, x: Tensor):
         self._x = x
 
-    def __getitem__(self, key) -> "Place":
+    def __getitem__(self, key: Any) -> "Place":
         return Place(self._x, key)
 
 
@@ -174,61 +183,61 @@ class Place:
 
     __slots__ = ("_key", "_x")
 
-    def __init__(self, x, key):
+    def __init__(self, x: Tensor, key: Any):
         self._x, self._key = x, key
 
     def _value(self, v):
         return _value_for(self._x, v)
 
-    def get(self):
+    def get(self) -> Tensor:
         """The elements at the key."""
         return index.get(self._x, self._key)
 
-    def set(self, v):
+    def set(self, v: ArrayLike) -> Tensor:
         """Replaced by v; the last of duplicate indices wins."""
         return index.set_(self._x, self._key, self._value(v))
 
-    def add(self, v):
+    def add(self, v: ArrayLike) -> Tensor:
         """With v added; duplicate indices add up."""
         return index.add_at(self._x, self._key, self._value(v))
 
-    def subtract(self, v):
+    def subtract(self, v: ArrayLike) -> Tensor:
         """With v subtracted; duplicate indices add up."""
         return index.add_at(self._x, self._key, -self._value(v))
 
-    def multiply(self, v):
+    def multiply(self, v: ArrayLike) -> Tensor:
         """Multiplied by v; at duplicate indices by all of them."""
         return collide.combine_at(self._x, self._key, self._value(v), collide.MULTIPLY)
 
-    def divide(self, v):
+    def divide(self, v: ArrayLike) -> Tensor:
         """Divided by v; at duplicate indices by all of them."""
         return collide.combine_at(self._x, self._key, self._value(v), collide.DIVIDE)
 
-    def power(self, v):
+    def power(self, v: ArrayLike) -> Tensor:
         """To the power of v; at duplicate indices of their product."""
         return collide.combine_at(self._x, self._key, self._value(v), collide.POWER)
 
-    def maximum(self, v):
+    def maximum(self, v: ArrayLike) -> Tensor:
         """The larger of element and v; at duplicate indices the largest."""
         return collide.combine_at(self._x, self._key, self._value(v), collide.MAXIMUM)
 
-    def minimum(self, v):
+    def minimum(self, v: ArrayLike) -> Tensor:
         """The smaller of element and v; at duplicate indices the smallest."""
         return collide.combine_at(self._x, self._key, self._value(v), collide.MINIMUM)
 
-    def apply(self, f):
+    def apply(self, f: Callable[[Tensor], Tensor]) -> Tensor:
         """With f applied to the elements: once to each, however often it is named."""
         return self.set(f(self.get()))
 
     sub, mul, div, pow, max, min = subtract, multiply, divide, power, maximum, minimum
 
 
-def add_at_index(self, position: int, value):
+def add_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
     """A copy with `value` added to the element at a flat position."""
     return _flat_add(self, position, value)
 
 
-def sub_at_index(self, position: int, value):
+def sub_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
     """A copy with `value` subtracted from the element at a flat position."""
     return _flat_add(self, position, -value)
 

@@ -1,5 +1,9 @@
 """Writing into a tensor's own memory: `out=`, `copy_` and parameter updates."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .. import errors
 from ..backend.device import place
 from ..core import dispatch, dtypes, explain, share, versions
@@ -13,8 +17,12 @@ from ..core.value import TENSORS
 from ..ops import structural
 from .foreign import refuse_imaginary
 
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import ArrayLike
 
-def refuse_levels(args, what: str) -> None:
+
+def refuse_levels(args: Any, what: str) -> None:
     """Refuse to write what is at a level, or into it: memory holds plain arrays."""
     if any(a.__class__ in BOXED and not _is_staged(a) for a in args):
         raise errors.InPlaceOnTracked(
@@ -38,7 +46,7 @@ def refuse_staging(what: str, fix: str) -> None:
         )
 
 
-def check_writable(x, what: str) -> None:
+def check_writable(x: Any, what: str) -> None:
     """Refuse what is no tensor, and a tensor whose memory a gradient depends on."""
     if type(x) not in TENSORS:
         raise errors.DTypeError(f"{what}: expected a tensor to write into, got {type(x).__name__}")
@@ -51,7 +59,7 @@ def check_writable(x, what: str) -> None:
         )
 
 
-def check_untracked(args, what: str) -> None:
+def check_untracked(args: Any, what: str) -> None:
     """Refuse to compute from tracked tensors what will not be recorded."""
     refuse_levels(args, what)
     if current.get().grad and any(type(a) in TENSORS and a.requires_grad for a in args):
@@ -61,7 +69,7 @@ def check_untracked(args, what: str) -> None:
         )
 
 
-def own_memory(x):
+def own_memory(x: Any) -> Any:
     """The raw memory of x, marked as overwritten now; frozen memory is copied first."""
     if current.get().staging is not None:
         raise errors.StagingError(
@@ -78,7 +86,7 @@ def own_memory(x):
     return x._data
 
 
-def into(op: Op, args: tuple, out):
+def into(op: Op, args: tuple, out: Tensor) -> Tensor:
     """Compute an operation into the memory of `out`."""
     what = f"{op.name}(out=…)"
     check_writable(out, what)
@@ -110,7 +118,7 @@ def _check_fit(what: str, expected, out) -> None:
         raise errors.DTypeError(f"{what}: the result is {expected.dtype}, the buffer {out.dtype}")
 
 
-def copy_(self, source):
+def copy_(self: Tensor, source: ArrayLike) -> Tensor:
     """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
     check_writable(self, "copy_")
     source = dispatch.above.adopt(source)

@@ -1,5 +1,9 @@
 """Speaking with other array libraries: NumPy's protocols, DLPack, the buffer protocol, copying."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from .. import errors
@@ -10,8 +14,14 @@ from ..core.node import Leaf, Node
 from ..core.value import read
 from . import make, numpy_calls
 
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import DTypeLike
 
-def to_array(self, dtype=None, copy=None) -> np.ndarray:
+
+def to_array(
+    self: Tensor, dtype: DTypeLike | None = None, copy: Any = None
+) -> np.ndarray[Any, np.dtype[np.generic]]:
     """NumPy's `__array__`: refused where it would drop a gradient or move between devices."""
     out = self.numpy()
     if dtype is not None and out.dtype != dtype:
@@ -21,7 +31,14 @@ def to_array(self, dtype=None, copy=None) -> np.ndarray:
     return out.copy() if copy else out
 
 
-def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+def dlpack(
+    self: Tensor,
+    *,
+    stream: Any = None,
+    max_version: Any = None,
+    dl_device: Any = None,
+    copy: Any = None,
+) -> Any:
     """Export the memory by DLPack; refused where it would drop a gradient."""
     given = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
     options = {k: v for k, v in given.items() if v is not None}
@@ -41,22 +58,22 @@ def dlpack(self, *, stream=None, max_version=None, dl_device=None, copy=None):
     return raw.__dlpack__(**options)
 
 
-def dlpack_device(self) -> tuple[int, int]:
+def dlpack_device(self: Tensor) -> tuple[int, int]:
     return readable(read(self)._data, "__dlpack__").__dlpack_device__()
 
 
-def buffer(self, flags: int) -> memoryview:
+def buffer(self: Tensor, flags: int) -> memoryview:
     """The buffer protocol (Python ≥ 3.12), read-only."""
     return memoryview(self.numpy())
 
 
-def rebuild(cls: type, array: np.ndarray, device: str, requires_grad: bool):
+def rebuild(cls: type, array: np.ndarray, device: str, requires_grad: bool) -> Any:
     """Make a copied or unpickled tensor."""
     t = make.asarray(array, device=device)
     return t.requires_grad_(requires_grad) if cls is type(t) else cls(t, requires_grad)
 
 
-def reduce_(self):
+def reduce_(self: Tensor) -> tuple[Any, ...]:
     """How `copy.deepcopy` and `pickle` take a tensor apart: values, device, requires_grad."""
     if self._node.__class__ is Node:
         raise errors.InterchangeError(
@@ -72,7 +89,7 @@ def reduce_(self):
     return rebuild, (type(self), array, self.device, self.requires_grad)
 
 
-def torch_tensor(self):
+def torch_tensor(self: Tensor) -> Any:
     """The values as a torch tensor, sharing memory where possible."""
     raw = readable(read(self), "torch()")
     xp = BACKENDS[type(raw)]

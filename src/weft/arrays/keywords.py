@@ -58,7 +58,7 @@ def signature_of(function: Callable) -> Signature:
     """What a function takes: its signature without `**unknown: Never`."""
     found = signature(function)
     parameters = found.parameters.values()
-    return found.replace(parameters=[p for p in parameters if p.annotation is not Never])
+    return found.replace(parameters=[p for p in parameters if p.annotation not in (Never, "Never")])
 
 
 def checks_keywords(function: Callable[P, R]) -> Callable[P, R]:

@@ -1,8 +1,10 @@
 """Making tensors: from data of any kind, and from nothing."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from math import ceil, isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -18,8 +20,17 @@ from ..core.value import TENSORS, made, wrap
 from ..ops import structural
 from . import foreign
 
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import ArrayLike, Device, DTypeLike, Shape
 
-def tensor(data, requires_grad: bool = False, dtype=None, device=None):
+
+def tensor(
+    data: ArrayLike,
+    requires_grad: bool = False,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+) -> Tensor:
     """A new tensor with a copy of `data`.
 
     Python floats become the default float (float32), NumPy data keeps its dtype.
@@ -33,7 +44,14 @@ def tensor(data, requires_grad: bool = False, dtype=None, device=None):
     return t.requires_grad_() if requires_grad else t
 
 
-def asarray(obj, /, *, dtype=None, device=None, copy: bool | None = None):
+def asarray(
+    obj: ArrayLike,
+    /,
+    *,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    copy: bool | None = None,
+) -> Tensor:
     """`obj` as a tensor, sharing memory where possible.
 
     Tensors keep their graph, torch tensors stay on torch's device.
@@ -95,7 +113,7 @@ def _stack_of(obj, dtype, device, there):
     return asarray(obj, dtype=dtype, device=there if type(obj) in PYTHON_SCALARS else device)
 
 
-def from_dlpack(x, /, *, device=None, copy: bool | None = None):
+def from_dlpack(x: Any, /, *, device: Device | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over memory another library exports; CPU memory lands on `cpu`."""
     if type(x) in TENSORS:
         return asarray(x, device=device, copy=copy)
@@ -118,7 +136,14 @@ def _shape(name: str, shape, more: tuple = ()) -> tuple[int, ...]:
     return dims
 
 
-def full(shape, fill_value, *, dtype=None, device=None, requires_grad: bool = False):
+def full(
+    shape: Shape,
+    fill_value: ArrayLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor with one value everywhere; the gradient of a tensor's value is kept."""
     shape = _shape("full", shape)
     value = asarray(fill_value, dtype=dtype, device=device)
@@ -135,19 +160,37 @@ def _filled(shape, value, dtype, device, requires_grad: bool):
     return t.requires_grad_() if requires_grad else t
 
 
-def zeros(shape, *more, dtype=None, device=None, requires_grad: bool = False):
+def zeros(
+    shape: Shape,
+    *more: Never,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of zeros."""
     dtype = dtypes.default_float() if dtype is None else dtype
     return _filled(_shape("zeros", shape, more), 0, dtype, device, requires_grad)
 
 
-def ones(shape, *more, dtype=None, device=None, requires_grad: bool = False):
+def ones(
+    shape: Shape,
+    *more: Never,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor of ones."""
     dtype = dtypes.default_float() if dtype is None else dtype
     return _filled(_shape("ones", shape, more), 1, dtype, device, requires_grad)
 
 
-def empty(shape, *more, dtype=None, device=None, requires_grad: bool = False):
+def empty(
+    shape: Shape,
+    *more: Never,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+) -> Tensor:
     """A tensor whose elements are not set."""
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     device = canonical_device(device)
@@ -155,24 +198,37 @@ def empty(shape, *more, dtype=None, device=None, requires_grad: bool = False):
     return t.requires_grad_() if requires_grad else t
 
 
-def full_like(x, /, fill_value, *, dtype=None, device=None):
+def full_like(
+    x: ArrayLike,
+    /,
+    fill_value: ArrayLike,
+    *,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+) -> Tensor:
     """`full` with the shape, dtype and device of x."""
     x = asarray(x)
     dtype = x.dtype if dtype is None else dtype
     return full(x.shape, fill_value, dtype=dtype, device=device or x.device)
 
 
-def zeros_like(x, /, *, dtype=None, device=None):
+def zeros_like(
+    x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
+) -> Tensor:
     """`zeros` with the shape, dtype and device of x."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
-def ones_like(x, /, *, dtype=None, device=None):
+def ones_like(
+    x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
+) -> Tensor:
     """`ones` with the shape, dtype and device of x."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-def empty_like(x, /, *, dtype=None, device=None):
+def empty_like(
+    x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
+) -> Tensor:
     """`empty` with the shape, dtype and device of x."""
     x = asarray(x)
     return empty(x.shape, dtype=dtype or x.dtype, device=device or x.device)
@@ -182,7 +238,7 @@ def _on(raw: np.ndarray, device):
     return made(wrap(place(raw, canonical_device(device))))
 
 
-def number(name: str, what: str, v):
+def number(name: str, what: str, v: Any) -> Any:
     """A Python number of what the user gave as one."""
     if type(v) in TENSORS:
         if v.requires_grad:
@@ -194,7 +250,15 @@ def number(name: str, what: str, v):
     return v
 
 
-def arange(start, /, stop=None, step=1, *, dtype=None, device=None):
+def arange(
+    start: complex | Tensor,
+    /,
+    stop: complex | Tensor | None = None,
+    step: complex | Tensor = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+) -> Tensor:
     """Evenly spaced values from `start` (or 0) up to but not including `stop`."""
     if stop is None:
         start, stop = 0, start
@@ -226,7 +290,16 @@ def _check_range(name: str, raw: np.ndarray, dtype) -> None:
             raise errors.ArgumentError(f"{name}: {low} to {high} do not fit into {dtype}")
 
 
-def linspace(start, stop, /, num: int, *, dtype=None, device=None, endpoint: bool = True):
+def linspace(
+    start: complex | Tensor,
+    stop: complex | Tensor,
+    /,
+    num: int,
+    *,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    endpoint: bool = True,
+) -> Tensor:
     """`num` evenly spaced values from `start` to `stop`; differentiable in both."""
     num = integer_in("linspace", "num", num)
     if num < 0:
@@ -257,20 +330,32 @@ def _between(start, stop, num: int, dtype, device, endpoint: bool):
     return out if dtype is None else out.to(dtype)
 
 
-def eye(n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype=None, device=None):
+def eye(
+    n_rows: int,
+    n_cols: int | None = None,
+    /,
+    *,
+    k: int = 0,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+) -> Tensor:
     """Ones on the k-th diagonal, zeros elsewhere."""
     rows, columns = _shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     return _on(np.eye(rows, columns, k=integer_in("eye", "k", k), dtype=dtype), device)
 
 
-def from_vec(values: Sequence[Any], shape=None, device=None):
+def from_vec(
+    values: Sequence[Any], shape: Shape | None = None, device: Device | None = None
+) -> Tensor:
     """A flat list of numbers as a tensor of the given shape."""
     t = tensor(list(values), device=device)
     return t if shape is None else structural.reshape(t, _shape("from_vec", shape))
 
 
-def scalar(value, device=None, dtype=None):
+def scalar(
+    value: ArrayLike, device: Device | None = None, dtype: DTypeLike | None = None
+) -> Tensor:
     """A number as a 0-d tensor."""
     t = tensor(value, dtype=dtype, device=device)
     if t.shape:

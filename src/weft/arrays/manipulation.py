@@ -1,8 +1,10 @@
 """Public functions that rearrange tensors."""
 
+from __future__ import annotations
+
 from functools import lru_cache
 from math import prod
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 import numpy as np
 
@@ -11,6 +13,12 @@ from ..core.aval import axes_in, broadcast, integer_in
 from ..ops import arrange, structural
 from .arguments import axes_of, axis_of, boxed, flat_or_axis
 from .keywords import checks_keywords, unexpected_keyword
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from .tensor import Tensor
+    from .types import ArrayLike, Axes, Shape
 
 
 def _shape_from(x, shape) -> tuple[int, ...]:
@@ -33,7 +41,7 @@ def _filled(have: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(size // rest if d == -1 else d for d in dims)
 
 
-def reshape(x, /, shape, *more, copy: bool | None = None):
+def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: bool | None = None) -> Tensor:
     """x with another shape; one size may be −1.
 
     >>> import weft as wf
@@ -46,14 +54,14 @@ def reshape(x, /, shape, *more, copy: bool | None = None):
     return structural.copy(out) if copy else out
 
 
-def flatten(x, /, **unknown: Never):
+def flatten(x: ArrayLike, /, **unknown: Never) -> Tensor:
     """x in one dimension."""
     if unknown:
         raise unexpected_keyword(flatten, unknown)
     return reshape(x, (-1,))
 
 
-def permute_dims(x, /, axes=None, *more, **unknown: Never):
+def permute_dims(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) -> Tensor:
     """x with its axes in another order (None: reversed)."""
     if unknown:
         raise unexpected_keyword(permute_dims, unknown)
@@ -68,7 +76,7 @@ def permute_dims(x, /, axes=None, *more, **unknown: Never):
 _REVERSED = [tuple(reversed(range(n))) for n in range(65)]
 
 
-def transpose(x, /, axes=None, *more, **unknown: Never):
+def transpose(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) -> Tensor:
     """x with its axes in another order (None: reversed), as in NumPy: `x.transpose(1, 0, 2)`."""
     if unknown:
         raise unexpected_keyword(transpose, unknown)
@@ -89,7 +97,7 @@ def _refuse_exchange(x, axes: tuple) -> None:
         )
 
 
-def matrix_transpose(x, /):
+def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """x with its last two axes exchanged."""
     x = boxed(x)
     if x.ndim < 2:
@@ -99,7 +107,9 @@ def matrix_transpose(x, /):
     return structural.mT(x)
 
 
-def moveaxis(x, source, destination, /):
+def moveaxis(
+    x: ArrayLike, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
+) -> Tensor:
     """x with some axes moved, the others in their order."""
     x = boxed(x)
     source, destination = axes_of("moveaxis", x, source), axes_of("moveaxis", x, destination)
@@ -110,13 +120,13 @@ def moveaxis(x, source, destination, /):
     return structural.moveaxis(x, source, destination)
 
 
-def swapaxes(x, a: int, b: int, /):
+def swapaxes(x: ArrayLike, a: int, b: int, /) -> Tensor:
     """x with two axes exchanged."""
     x = boxed(x)
     return structural.swapaxes(x, axis_of("swapaxes", x, a), axis_of("swapaxes", x, b))
 
 
-def squeeze(x, /, axis=None, **unknown: Never):
+def squeeze(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """x without axes of length 1 (None: all of them)."""
     if unknown:
         raise unexpected_keyword(squeeze, unknown)
@@ -126,7 +136,9 @@ def squeeze(x, /, axis=None, **unknown: Never):
     return structural.squeeze(x, axes_of("squeeze", x, axis))
 
 
-def expand_dims(x, /, axis=0, **unknown: Never):
+def expand_dims(
+    x: ArrayLike, /, axis: int | tuple[int, ...] | list[int] = 0, **unknown: Never
+) -> Tensor:
     """x with a new axis of length 1."""
     if unknown:
         raise unexpected_keyword(expand_dims, unknown)
@@ -135,7 +147,7 @@ def expand_dims(x, /, axis=0, **unknown: Never):
     return structural.expand_dims(x, axes_in("expand_dims", named, x.ndim + len(named)))
 
 
-def broadcast_to(x, /, shape):
+def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
     """x repeated, without a copy, to a larger shape."""
     single = not hasattr(shape, "__len__") or getattr(shape, "shape", None) == ()
     dims = (shape,) if single else tuple(shape)
@@ -145,19 +157,19 @@ def broadcast_to(x, /, shape):
     return structural.broadcast_to(boxed(x), dims)
 
 
-def broadcast_shapes(*shapes) -> tuple[int, ...]:
+def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that these shapes broadcast to."""
     return broadcast("broadcast_shapes", *map(tuple, shapes))
 
 
-def broadcast_arrays(*arrays) -> tuple:
+def broadcast_arrays(*arrays: ArrayLike) -> tuple[Tensor, ...]:
     """The tensors, each broadcast to their common shape."""
     boxes = [boxed(a) for a in arrays]
     shape = broadcast("broadcast_arrays", *(b.shape for b in boxes))
     return tuple([structural.broadcast_to(b, shape) for b in boxes])
 
 
-def flip(x, /, *, axis=None, **unknown: Never):
+def flip(x: ArrayLike, /, *, axis: Axes = None, **unknown: Never) -> Tensor:
     """x with the order along `axis` reversed (None: all axes)."""
     if unknown:
         raise unexpected_keyword(flip, unknown)
@@ -166,7 +178,7 @@ def flip(x, /, *, axis=None, **unknown: Never):
 
 
 @checks_keywords
-def roll(x, /, shift, *, axis=None):
+def roll(x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor:
     """x shifted around along `axis` (None: as if flattened)."""
     x = boxed(x)
     if axis is None:
@@ -192,7 +204,9 @@ def _several(name: str, arrays) -> list:
     return boxes
 
 
-def concat(arrays, /, *, axis: int | None = 0, **unknown: Never):
+def concat(
+    arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int | None = 0, **unknown: Never
+) -> Tensor:
     """Tensors one after the other along an axis (None: flattened first)."""
     if unknown:
         raise unexpected_keyword(concat, unknown)
@@ -202,7 +216,7 @@ def concat(arrays, /, *, axis: int | None = 0, **unknown: Never):
     return structural.concat(boxes, axis_of("concat", boxes[0], axis))
 
 
-def stack(arrays, /, *, axis: int = 0, **unknown: Never):
+def stack(arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int = 0, **unknown: Never) -> Tensor:
     """Tensors of one shape along a new axis."""
     if unknown:
         raise unexpected_keyword(stack, unknown)
@@ -210,7 +224,7 @@ def stack(arrays, /, *, axis: int = 0, **unknown: Never):
     return structural.stack(boxes, axis_of("stack", boxes[0], axis, extra=1))
 
 
-def unstack(x, /, *, axis: int = 0, **unknown: Never) -> tuple:
+def unstack(x: ArrayLike, /, *, axis: int = 0, **unknown: Never) -> tuple[Tensor, ...]:
     """The slices of x along an axis."""
     if unknown:
         raise unexpected_keyword(unstack, unknown)
@@ -219,7 +233,7 @@ def unstack(x, /, *, axis: int = 0, **unknown: Never) -> tuple:
 
 
 @checks_keywords
-def split(x, /, sections, axis: int = 0) -> tuple:
+def split(x: ArrayLike, /, sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
     """x in equal parts (an integer), or cut at positions (a sequence)."""
     x = boxed(x)
     k = axis_of("split", x, axis)
@@ -236,7 +250,7 @@ def split(x, /, sections, axis: int = 0) -> tuple:
 
 
 @checks_keywords
-def chunk(x, /, chunks: int, axis: int = 0) -> tuple:
+def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     """x in at most `chunks` parts of one length, the last of which may be shorter."""
     x = boxed(x)
     if integer_in("chunk", "chunks", chunks) < 1:
@@ -244,7 +258,7 @@ def chunk(x, /, chunks: int, axis: int = 0) -> tuple:
     return structural.chunk(x, chunks, axis_of("chunk", x, axis))
 
 
-def tile(x, repetitions, /):
+def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:
     """x repeated as a whole along each axis."""
     reps = tuple(repetitions) if hasattr(repetitions, "__len__") else (repetitions,)
     return arrange.tile(boxed(x), tuple([_count("tile", r) for r in reps]))
@@ -258,7 +272,7 @@ def _count(name: str, value) -> int:
 
 
 @checks_keywords
-def repeat(x, /, repeats, *, axis: int | None = None):
+def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None) -> Tensor:
     """Each element repeated along `axis` (None: of the flattened tensor)."""
     x, k = flat_or_axis("repeat", boxed(x), axis)
     counts = boxed(repeats)
@@ -267,19 +281,21 @@ def repeat(x, /, repeats, *, axis: int | None = None):
     return arrange.repeat(x, np.array([_count("repeat", r) for r in counts.tolist()], int), k)
 
 
-def meshgrid(*arrays, indexing: str = "xy") -> tuple:
+def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:
     """Coordinate grids of one-dimensional coordinates."""
     return tuple(arrange.meshgrid([boxed(a) for a in arrays], indexing))
 
 
-def diag(x, /, offset: int = 0, **unknown: Never):
+def diag(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
     """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
     if unknown:
         raise unexpected_keyword(diag, unknown)
     return arrange.diag(boxed(x), integer_in("diag", "offset", offset))
 
 
-def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, **unknown: Never):
+def diagonal(
+    x: ArrayLike, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, **unknown: Never
+) -> Tensor:
     """The diagonals over two axes, along a new last axis."""
     if unknown:
         raise unexpected_keyword(diagonal, unknown)
@@ -287,28 +303,28 @@ def diagonal(x, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, **unknown
     return arrange.diagonal(x, offset, *axes_of("diagonal", x, (axis1, axis2)))
 
 
-def diagflat(x, /, offset: int = 0, **unknown: Never):
+def diagflat(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
     """The matrix with all elements of x on a diagonal."""
     if unknown:
         raise unexpected_keyword(diagflat, unknown)
     return arrange.diagflat(boxed(x), integer_in("diagflat", "offset", offset))
 
 
-def diag_embed(x, /, offset: int = 0, **unknown: Never):
+def diag_embed(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
     """Matrices with the last axis of x on a diagonal."""
     if unknown:
         raise unexpected_keyword(diag_embed, unknown)
     return arrange.diag_embed(boxed(x), offset)
 
 
-def tril(x, /, *, k: int = 0, **unknown: Never):
+def tril(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
     """x with zeros above the k-th diagonal."""
     if unknown:
         raise unexpected_keyword(tril, unknown)
     return arrange.tril(boxed(x), integer_in("tril", "k", k))
 
 
-def triu(x, /, *, k: int = 0, **unknown: Never):
+def triu(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
     """x with zeros below the k-th diagonal."""
     if unknown:
         raise unexpected_keyword(triu, unknown)
@@ -316,7 +332,7 @@ def triu(x, /, *, k: int = 0, **unknown: Never):
 
 
 @checks_keywords
-def sliding_window(x, /, size: int, *, step: int = 1, axis: int = -1):
+def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1) -> Tensor:
     """Overlapping windows along `axis`: their number in its place, their length at the end."""
     x = boxed(x)
     size, step = (integer_in("sliding_window", k, v) for k, v in (("size", size), ("step", step)))
@@ -325,6 +341,6 @@ def sliding_window(x, /, size: int, *, step: int = 1, axis: int = -1):
     return arrange.windows(x, size, step, axis_of("sliding_window", x, axis))
 
 
-def clone(x, /):
+def clone(x: ArrayLike, /) -> Tensor:
     """A copy that stays connected."""
     return structural.copy(boxed(x))

@@ -1,6 +1,8 @@
 """The public names: functions gathered by name, and methods given to Tensor."""
 
-from typing import Never
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Never
 
 from ..core import dtypes
 from ..ops import complex_, structural
@@ -28,6 +30,9 @@ from .arguments import axes_of, axis_of
 from .keywords import checks_keywords, unexpected_keyword
 from .tensor import Tensor
 
+if TYPE_CHECKING:
+    from .types import ArrayLike, Axes, DTypeLike
+
 
 def _defined_in(module) -> dict:
     """The functions a module defines under names without an underscore."""
@@ -41,7 +46,7 @@ def _defined_in(module) -> dict:
     }
 
 
-def complex_number(re, im, /):
+def complex_number(re: ArrayLike, im: ArrayLike, /) -> Tensor:
     """The complex tensor re + i·im."""
     return complex_.complex_(make.asarray(re), make.asarray(im))
 
@@ -98,12 +103,19 @@ def _adjoint(self):
 
 
 @checks_keywords
-def sum_dim(self, axis: int, keepdims: bool = False):
+def sum_dim(self: Tensor, axis: int, keepdims: bool = False) -> Tensor:
     """The sum along one axis."""
     return structural.sum_(self, (axis_of("sum_dim", self, axis),), keepdims)
 
 
-def sum_method(self, axis=None, keepdims: bool = False, *, dtype=None, **unknown: Never):
+def sum_method(
+    self: Tensor,
+    axis: Axes = None,
+    keepdims: bool = False,
+    *,
+    dtype: DTypeLike | None = None,
+    **unknown: Never,
+) -> Tensor:
     """`wf.sum`, with keepdims also by position."""
     if unknown:
         raise unexpected_keyword(sum_method, unknown)
@@ -112,7 +124,9 @@ def sum_method(self, axis=None, keepdims: bool = False, *, dtype=None, **unknown
     return structural.sum_(self, axes_of("sum", self, axis), keepdims)
 
 
-def mean_method(self, axis=None, keepdims: bool = False, **unknown: Never):
+def mean_method(
+    self: Tensor, axis: Axes = None, keepdims: bool = False, **unknown: Never
+) -> Tensor:
     """`wf.mean`, with keepdims also by position."""
     if unknown:
         raise unexpected_keyword(mean_method, unknown)
@@ -129,7 +143,7 @@ def _into(name: str):
     return method
 
 
-def array_namespace(self, /, *, api_version: str | None = None):
+def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
     """The namespace this tensor's functions live in: `weft`."""
     import weft
 

@@ -1,6 +1,9 @@
 """Padding: margins of constants, of the edges continued, and of ramps and statistics."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,6 +15,12 @@ from ..ops import arrange, structural
 from . import make, manipulation, reductions, selection
 from .arguments import boxed
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .tensor import Tensor
+    from .types import ArrayLike
+
 _STATISTICS = {
     "maximum": reductions.max,
     "minimum": reductions.min,
@@ -22,16 +31,16 @@ _CONTINUED = ("edge", "reflect", "symmetric", "wrap")
 
 
 def pad(
-    x,
-    pad_width,
+    x: ArrayLike,
+    pad_width: int | Sequence[Any],
     /,
     mode: str = "constant",
     *,
-    constant_values=0.0,
-    end_values=0.0,
-    stat_length=None,
+    constant_values: Any = 0.0,
+    end_values: Any = 0.0,
+    stat_length: Any = None,
     reflect_type: str = "even",
-):
+) -> Tensor:
     """x with margins: a number, (before, after), or one such pair for each axis.
 
     mode             constant, edge, reflect, symmetric, wrap, linear_ramp, maximum, mean, median,

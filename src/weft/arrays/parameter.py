@@ -1,6 +1,9 @@
 """Parameters: leaves that an optimizer changes, and named collections of them."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import errors
 from ..core.backends import BACKENDS
@@ -11,6 +14,9 @@ from . import make, random
 from .foreign import refuse_imaginary
 from .inplace import own_memory, refuse_levels
 from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .types import ArrayLike, Shape
 
 
 class Parameter(Tensor):
@@ -26,7 +32,7 @@ class Parameter(Tensor):
 
     __slots__ = ()
 
-    def __new__(cls, data, requires_grad: bool = True):
+    def __new__(cls, data: ArrayLike, requires_grad: bool = True) -> Self:
         if current.get().staging is not None:
             raise errors.StagingError(
                 "Parameter: a parameter that is made in a function which is being compiled would "
@@ -39,16 +45,16 @@ class Parameter(Tensor):
         return self.requires_grad_(requires_grad)
 
     @classmethod
-    def randn(cls, shape, mean: float = 0.0, std: float = 1.0, **options) -> "Parameter":
+    def randn(cls, shape: Shape, mean: float = 0.0, std: float = 1.0, **options: Any) -> Parameter:
         """Normally distributed initial values."""
         return cls(random.randn(shape, mean=mean, std=std, **options))
 
     @classmethod
-    def zeros(cls, shape, *more, **options) -> "Parameter":
+    def zeros(cls, shape: Shape, *more: Any, **options: Any) -> Parameter:
         """Zero initial values."""
         return cls(make.zeros(shape, *more, **options))
 
-    def tensor(self):
+    def tensor(self) -> Tensor:
         """The value, still connected, for use in a forward pass."""
         value = wrap(seen(self)._data, self._node)
         lend(self, value)
@@ -59,7 +65,7 @@ class Parameter(Tensor):
         if self.requires_grad:
             self.grad = None
 
-    def set_grad(self, gradient) -> None:
+    def set_grad(self, gradient: Any) -> None:
         """Replace the accumulated gradient."""
         self.grad = gradient
 
@@ -71,7 +77,7 @@ class Parameter(Tensor):
             )
         self.apply_update(self.grad.detach() * lr)
 
-    def apply_update(self, update) -> None:
+    def apply_update(self, update: Any) -> None:
         """p ← p − update, in place."""
         update = make.asarray(update)
         refuse_levels((update,), "apply_update")
@@ -92,7 +98,7 @@ class Parameter(Tensor):
         raw = own_memory(self)
         raw -= BACKENDS[type(raw)].cast(update._data, self.dtype)
 
-    def __deepcopy__(self, memo):
+    def __deepcopy__(self, memo: Any) -> Parameter:
         return Parameter(wrap(self._data), self.requires_grad)
 
     def __repr__(self) -> str:
@@ -116,7 +122,7 @@ class ParameterDict:
             )
         self._items[name] = parameter
 
-    def get(self, name: str, default=None):
+    def get(self, name: str, default: Any = None) -> Any:
         """The parameter of that name, or `default`."""
         return self._items.get(name, default)
 

@@ -25,8 +25,11 @@ integers from a range below 2³², 1 of complex128 and of integers from a larger
 True
 """
 
+from __future__ import annotations
+
 from math import ceil, prod
 from numbers import Complex, Integral, Real
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -44,6 +47,10 @@ from ..ops import draws
 from ..ops.logic import less
 from ..ops.order import argsort
 from .arguments import boxed
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import ArrayLike, Device, DTypeLike
 
 default_generator = Generator()
 _UNSEEDED = (default_generator.key, default_generator.nonce)
@@ -118,11 +125,11 @@ def stream_for(op: str, generator: Generator | None) -> Generator:
 
 def rand(
     shape: int | tuple[int, ...] = (),
-    dtype=None,
-    device=None,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
-):
+) -> Tensor:
     """Uniform in [0, 1): multiples of 2⁻²⁴, in double precision of 2⁻⁵³.
 
     Complex numbers have both parts uniform. Half precision is rounded from float32, never up
@@ -143,11 +150,11 @@ def uniform(
     low: float = 0.0,
     high: float = 1.0,
     shape: int | tuple[int, ...] = (),
-    dtype=None,
-    device=None,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
-):
+) -> Tensor:
     """Uniform in [low, high), where both are first rounded to the dtype; low if they are equal.
 
     >>> import weft as wf
@@ -179,11 +186,11 @@ def randn(
     shape: int | tuple[int, ...] = (),
     mean: complex = 0.0,
     std: float = 1.0,
-    dtype=None,
-    device=None,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
-):
+) -> Tensor:
     """Normal with density exp(-(x-mean)²/(2 std²)) / (std √(2π)).
 
     Complex numbers have independent parts of variance std²/2, so that E|x-mean|² = std².
@@ -214,11 +221,11 @@ def normal(
     mean: complex = 0.0,
     std: float = 1.0,
     shape: int | tuple[int, ...] = (),
-    dtype=None,
-    device=None,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
-):
+) -> Tensor:
     """`randn` with the parameters of the distribution first.
 
     >>> import weft as wf
@@ -233,10 +240,10 @@ def randint(
     low: int,
     high: int,
     shape: int | tuple[int, ...] = (),
-    dtype="int64",
-    device=None,
+    dtype: DTypeLike = "int64",
+    device: Device | None = None,
     generator: Generator | None = None,
-):
+) -> Tensor:
     """Integers from low to high - 1, each with the same probability up to a factor 1 ± 2⁻³².
 
     >>> import weft as wf
@@ -264,12 +271,12 @@ def randint(
 
 
 def bernoulli(
-    p=0.5,
+    p: ArrayLike = 0.5,
     shape: int | tuple[int, ...] | None = None,
-    dtype=bool,
-    device=None,
+    dtype: DTypeLike = bool,
+    device: Device | None = None,
     generator: Generator | None = None,
-):
+) -> Tensor:
     """True (or 1) with probability p, which is kept to 2⁻³².
 
     p: a number, or a tensor of probabilities, which then also gives the shape (unless one that
@@ -311,7 +318,9 @@ def _thresholds(p, shape):
     return BACKENDS[type(p._data)].cast(p._data, dtypes.float64) * float(WORD)
 
 
-def permutation(x, device=None, generator: Generator | None = None):
+def permutation(
+    x: int | ArrayLike, device: Device | None = None, generator: Generator | None = None
+) -> Tensor:
     """The numbers 0 … x-1 in random order, or a tensor's slices along its first axis.
 
     >>> import weft as wf
@@ -402,3 +411,9 @@ def _number(op: str, name: str, x, kind: type):
 def _rounded(op: str, name: str, x, real: np.dtype) -> float:
     with np.errstate(over="ignore"):
         return float(real.type(_number(op, name, x, Real)))
+
+
+__all__ = """
+    Generator bernoulli default_generator get_state normal permutation rand randint randn seed
+    set_state uniform
+""".split()

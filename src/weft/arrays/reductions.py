@@ -1,6 +1,8 @@
 """Public reductions: sums, extremes, statistics, and running ones."""
 
-from typing import Never
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Never
 
 from .. import errors
 from ..core import dtypes
@@ -12,13 +14,25 @@ from .keywords import unexpected_keyword
 from .make import full, number
 from .manipulation import concat
 
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import ArrayLike, Axes, DTypeLike
+
 
 def _in(x, dtype):
     x = boxed(x)
     return x if dtype is None else structural.cast(x, dtypes.canonical(dtype))
 
 
-def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False, **unknown: Never):
+def sum(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    **unknown: Never,
+) -> Tensor:
     """The sum over `axis` (None: all; an integer; a tuple).
 
     >>> import weft as wf
@@ -34,7 +48,15 @@ def sum(x, /, axis=None, *, dtype=None, keepdims: bool = False, **unknown: Never
     return structural.cast(sum_(x, axes_of("sum", x, axis), keepdims), dtypes.canonical(dtype))
 
 
-def prod(x, /, axis=None, *, dtype=None, keepdims: bool = False, **unknown: Never):
+def prod(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    dtype: DTypeLike | None = None,
+    keepdims: bool = False,
+    **unknown: Never,
+) -> Tensor:
     """The product over `axis`; its derivative is exact where elements are zero."""
     if unknown:
         raise unexpected_keyword(prod, unknown)
@@ -43,7 +65,7 @@ def prod(x, /, axis=None, *, dtype=None, keepdims: bool = False, **unknown: Neve
     return out if dtype is None else structural.cast(out, dtypes.canonical(dtype))
 
 
-def mean(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def mean(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """The arithmetic mean over `axis`."""
     if unknown:
         raise unexpected_keyword(mean, unknown)
@@ -51,7 +73,7 @@ def mean(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.mean(x, axes_of("mean", x, axis), keepdims)
 
 
-def max(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """The largest element over `axis`; equal ones share the gradient."""
     if unknown:
         raise unexpected_keyword(max, unknown)
@@ -59,7 +81,7 @@ def max(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.amax(x, axes_of("max", x, axis), keepdims)
 
 
-def min(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """The smallest element over `axis`; equal ones share the gradient."""
     if unknown:
         raise unexpected_keyword(min, unknown)
@@ -70,7 +92,7 @@ def min(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
 amax, amin = max, min
 
 
-def any(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """Whether some element over `axis` is not zero."""
     if unknown:
         raise unexpected_keyword(any, unknown)
@@ -78,7 +100,7 @@ def any(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.any_(x, axes_of("any", x, axis), keepdims)
 
 
-def all(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
     """Whether every element over `axis` is not zero."""
     if unknown:
         raise unexpected_keyword(all, unknown)
@@ -86,7 +108,9 @@ def all(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.all_(x, axes_of("all", x, axis), keepdims)
 
 
-def count_nonzero(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def count_nonzero(
+    x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+) -> Tensor:
     """How many elements over `axis` are not zero."""
     if unknown:
         raise unexpected_keyword(count_nonzero, unknown)
@@ -94,7 +118,9 @@ def count_nonzero(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.count_nonzero(x, axes_of("count_nonzero", x, axis), keepdims)
 
 
-def argmax(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def argmax(
+    x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+) -> Tensor:
     """Where the (first) largest element is."""
     if unknown:
         raise unexpected_keyword(argmax, unknown)
@@ -102,7 +128,9 @@ def argmax(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.argmax(x, None if axis is None else axis_of("argmax", x, axis), keepdims)
 
 
-def argmin(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def argmin(
+    x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+) -> Tensor:
     """Where the (first) smallest element is."""
     if unknown:
         raise unexpected_keyword(argmin, unknown)
@@ -110,7 +138,15 @@ def argmin(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.argmin(x, None if axis is None else axis_of("argmin", x, axis), keepdims)
 
 
-def var(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False, **unknown: Never):
+def var(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    **unknown: Never,
+) -> Tensor:
     """The variance over `axis`: squared deviations over (n − correction)."""
     if unknown:
         raise unexpected_keyword(var, unknown)
@@ -118,7 +154,15 @@ def var(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False, **u
     return reduce.var(x, axes_of("var", x, axis), keepdims, correction)
 
 
-def std(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False, **unknown: Never):
+def std(
+    x: ArrayLike,
+    /,
+    axis: Axes = None,
+    *,
+    correction: float = 0.0,
+    keepdims: bool = False,
+    **unknown: Never,
+) -> Tensor:
     """The square root of `var`; where that is 0, so is the gradient."""
     if unknown:
         raise unexpected_keyword(std, unknown)
@@ -126,7 +170,9 @@ def std(x, /, axis=None, *, correction: float = 0.0, keepdims: bool = False, **u
     return reduce.std(x, axes_of("std", x, axis), keepdims, correction)
 
 
-def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False, **unknown: Never):
+def norm(
+    x: ArrayLike, /, ord: float = 2, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+) -> Tensor:
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     if unknown:
         raise unexpected_keyword(norm, unknown)
@@ -136,7 +182,9 @@ def norm(x, /, ord: float = 2, axis=None, *, keepdims: bool = False, **unknown: 
     return reduce.norm(x, axes_of("norm", x, axis), keepdims, number("norm", "ord", ord))
 
 
-def logsumexp(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
+def logsumexp(
+    x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+) -> Tensor:
     """log Σ exp(x) over `axis`, without overflow."""
     if unknown:
         raise unexpected_keyword(logsumexp, unknown)
@@ -144,7 +192,7 @@ def logsumexp(x, /, axis=None, *, keepdims: bool = False, **unknown: Never):
     return reduce.logsumexp(x, axes_of("logsumexp", x, axis), keepdims)
 
 
-def softmax(x, /, axis: int = -1, **unknown: Never):
+def softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
     """exp(x) / Σ exp(x) along `axis`."""
     if unknown:
         raise unexpected_keyword(softmax, unknown)
@@ -152,7 +200,7 @@ def softmax(x, /, axis: int = -1, **unknown: Never):
     return reduce.softmax(x, axis_of("softmax", x, axis))
 
 
-def log_softmax(x, /, axis: int = -1, **unknown: Never):
+def log_softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
     """x − log Σ exp(x) along `axis`."""
     if unknown:
         raise unexpected_keyword(log_softmax, unknown)
@@ -173,7 +221,15 @@ def _running(name, row, start, x, axis, dtype, include_initial):
     return out
 
 
-def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial: bool = False, **unknown: Never):
+def cumulative_sum(
+    x: ArrayLike,
+    /,
+    *,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+    **unknown: Never,
+) -> Tensor:
     """Running sums along `axis`."""
     if unknown:
         raise unexpected_keyword(cumulative_sum, unknown)
@@ -181,15 +237,23 @@ def cumulative_sum(x, /, *, axis=None, dtype=None, include_initial: bool = False
 
 
 def cumulative_prod(
-    x, /, *, axis=None, dtype=None, include_initial: bool = False, **unknown: Never
-):
+    x: ArrayLike,
+    /,
+    *,
+    axis: Axes = None,
+    dtype: DTypeLike | None = None,
+    include_initial: bool = False,
+    **unknown: Never,
+) -> Tensor:
     """Running products along `axis`."""
     if unknown:
         raise unexpected_keyword(cumulative_prod, unknown)
     return _running("cumulative_prod", cumulate.cumprod, 1, x, axis, dtype, include_initial)
 
 
-def cumsum(x, axis=None, *, dtype=None, **unknown: Never):
+def cumsum(
+    x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None, **unknown: Never
+) -> Tensor:
     """Running sums along `axis` (None: of the flattened tensor)."""
     if unknown:
         raise unexpected_keyword(cumsum, unknown)
@@ -199,14 +263,16 @@ def cumsum(x, axis=None, *, dtype=None, **unknown: Never):
     return cumulative_sum(x, axis=axis, dtype=dtype)
 
 
-def cumprod(x, axis=None, *, dtype=None, **unknown: Never):
+def cumprod(
+    x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None, **unknown: Never
+) -> Tensor:
     """Running products along `axis` (None: of the flattened tensor)."""
     if unknown:
         raise unexpected_keyword(cumprod, unknown)
     return cumulative_prod(x, axis=axis, dtype=dtype)
 
 
-def cummax(x, axis: int = 0, **unknown: Never):
+def cummax(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """Running maxima along `axis`; the gradient goes to where each was attained."""
     if unknown:
         raise unexpected_keyword(cummax, unknown)
@@ -214,7 +280,7 @@ def cummax(x, axis: int = 0, **unknown: Never):
     return order.cummax(x, axis_of("cummax", x, axis))[0]
 
 
-def cummin(x, axis: int = 0, **unknown: Never):
+def cummin(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """Running minima along `axis`; the gradient goes to where each was attained."""
     if unknown:
         raise unexpected_keyword(cummin, unknown)
@@ -222,7 +288,7 @@ def cummin(x, axis: int = 0, **unknown: Never):
     return order.cummin(x, axis_of("cummin", x, axis))[0]
 
 
-def logcumsumexp(x, axis: int = 0, **unknown: Never):
+def logcumsumexp(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """Running `logsumexp` along `axis`."""
     if unknown:
         raise unexpected_keyword(logcumsumexp, unknown)
@@ -230,7 +296,16 @@ def logcumsumexp(x, axis: int = 0, **unknown: Never):
     return cumulate.logcumsumexp(x, axis_of("logcumsumexp", x, axis))
 
 
-def diff(x, /, *, axis: int = -1, n: int = 1, prepend=None, append=None, **unknown: Never):
+def diff(
+    x: ArrayLike,
+    /,
+    *,
+    axis: int = -1,
+    n: int = 1,
+    prepend: ArrayLike | None = None,
+    append: ArrayLike | None = None,
+    **unknown: Never,
+) -> Tensor:
     """n-th differences of neighbours along `axis`."""
     if unknown:
         raise unexpected_keyword(diff, unknown)

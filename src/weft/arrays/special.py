@@ -1,7 +1,9 @@
 """Public special functions: `wf.special`, under SciPy's names."""
 
+from __future__ import annotations
+
 from math import prod
-from typing import Never
+from typing import TYPE_CHECKING, Never
 
 from .. import errors
 from ..core.aval import integer_in
@@ -15,6 +17,10 @@ from .keywords import unexpected_keyword
 from .reductions import logsumexp
 from .zeta import riemann as _riemann
 
+if TYPE_CHECKING:
+    from .tensor import Tensor
+    from .types import ArrayLike, Axes
+
 _ROWS = """
     beta betainc betaln digamma entr erf erfc erfcx erfinv expit gamma gammainc gammaincc gammaln
     i0 i0e i1 i1e j0 j1 k0 k0e k1 k1e kl_div log_ndtr logit ndtr ndtri rel_entr sinc
@@ -27,7 +33,7 @@ psi = FUNCTIONS["digamma"]
 lgamma = FUNCTIONS["gammaln"]
 
 
-def polygamma(n, x, /):
+def polygamma(n: int, x: ArrayLike, /) -> Tensor:
     """The n-th derivative of `digamma`; n is a nonnegative integer."""
     n = integer_in("polygamma", "n", n)
     if n < 0:
@@ -35,7 +41,7 @@ def polygamma(n, x, /):
     return _special.polygamma(n, boxed(x))
 
 
-def zeta(x, q=None, /):
+def zeta(x: ArrayLike, q: ArrayLike | None = None, /) -> Tensor:
     """Hurwitz' Σ 1/(k + q)ˣ over k ≥ 0; Riemann's function, for all real x, if q is left out.
 
     >>> import weft as wf
@@ -45,14 +51,14 @@ def zeta(x, q=None, /):
     return FUNCTIONS["zeta"](x, q) if q is not None else _riemann(boxed(x))
 
 
-def softmax(x, /, axis=None, **unknown: Never):
+def softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """exp(x) / Σ exp(x) over all elements, or over an axis or several."""
     if unknown:
         raise unexpected_keyword(softmax, unknown)
     return _normalised(x, axis, reductions.softmax)
 
 
-def log_softmax(x, /, axis=None, **unknown: Never):
+def log_softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """x − log Σ exp(x) over all elements, or over an axis or several."""
     if unknown:
         raise unexpected_keyword(log_softmax, unknown)

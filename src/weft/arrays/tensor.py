@@ -1,6 +1,9 @@
 """Tensor: the one class users see, its identity, its attributes and its operators."""
 
+from __future__ import annotations
+
 import sys
+from typing import TYPE_CHECKING, Any, Self
 from weakref import ref
 
 import numpy as np
@@ -18,6 +21,11 @@ from ..core.share import lend
 from ..core.value import Value, install, read, seen, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
 from . import display, foreign
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .types import ArrayLike, Device, DTypeLike
 
 _ARITHMETIC = ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul")
 _OPERATORS = {f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r")} | {
@@ -45,7 +53,7 @@ class Tensor(Value):
     __slots__ = ()
     __hash__ = object.__hash__
 
-    def __new__(cls, data=None, **options):
+    def __new__(cls, data: Any = None, **options: Any) -> Tensor:
         raise TypeError("make tensors with wf.tensor(data), wf.asarray(data), wf.zeros(shape), …")
 
     @property
@@ -53,7 +61,7 @@ class Tensor(Value):
         return tuple(self._data.shape)
 
     @property
-    def dtype(self) -> np.dtype:
+    def dtype(self) -> np.dtype[Any]:
         return BACKENDS[type(self._data)].dtype_of(self._data)
 
     @property
@@ -85,12 +93,12 @@ class Tensor(Value):
             raise errors.Unsized("len(): a 0-d tensor has no axes")
         return self._data.shape[0]
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Tensor]:
         if not self._data.shape:
             raise errors.Unsized("iteration: a 0-d tensor has no axes; x.item() is its value")
         return (self[i] for i in range(self._data.shape[0]))
 
-    def __contains__(self, value) -> bool:
+    def __contains__(self, value: ArrayLike) -> bool:
         return bool((self == value).any())
 
     # Differentiation: what a tensor knows about itself. `backward` and its kin are attached
@@ -111,7 +119,7 @@ class Tensor(Value):
         """What gradient maps call this tensor."""
         return -self._node.id if self.requires_grad else id(self)
 
-    def requires_grad_(self, requires_grad: bool = True):
+    def requires_grad_(self, requires_grad: bool = True) -> Self:
         """Make this tensor a leaf whose gradient is wanted (or not); returns it."""
         if not requires_grad:
             if self._node.__class__ is Node:
@@ -136,7 +144,7 @@ class Tensor(Value):
         return Leaf(self._data.shape, self._data.dtype, ref(self), requested)
 
     @property
-    def grad(self):
+    def grad(self) -> Tensor | None:
         """The gradient accumulated by `backward()`, or None."""
         node = self._node
         if node.__class__ is Leaf:
@@ -146,7 +154,7 @@ class Tensor(Value):
         return None
 
     @grad.setter
-    def grad(self, value):
+    def grad(self, value: ArrayLike | None) -> None:
         node = self._node
         if node.__class__ is not Leaf:
             if value is not None:
@@ -158,7 +166,7 @@ class Tensor(Value):
             return  # there is none to forget
         node.grad = None if value is None else self._as_gradient(value)
 
-    def _as_gradient(self, value):
+    def _as_gradient(self, value: Any) -> Tensor:
         value = dispatch.above.adopt(value)
         if value.shape != self.shape:
             raise errors.ShapeError(
@@ -170,7 +178,7 @@ class Tensor(Value):
             )
         return value.to(self.dtype)
 
-    def detach(self):
+    def detach(self) -> Tensor:
         """The same values, unconnected: no gradient flows through the result."""
         raw = seen(self)._data
         detached = wrap(raw.stopped() if raw.__class__ in BOXES else raw)
@@ -179,7 +187,7 @@ class Tensor(Value):
 
     # Values
 
-    def numpy(self) -> np.ndarray:
+    def numpy(self) -> np.ndarray[Any, Any]:
         """A read-only NumPy view of the values (a copy from another device is an error).
 
         >>> import weft as wf
@@ -205,19 +213,19 @@ class Tensor(Value):
 
     to_scalar = item
 
-    def tolist(self):
+    def tolist(self) -> Any:
         """The values as nested Python lists."""
         return as_numpy(readable(read(self), "tolist()")).tolist()
 
-    def to_vec(self) -> list:
+    def to_vec(self) -> list[Any]:
         """The values as one flat list."""
         return as_numpy(readable(read(self), "to_vec()")).reshape(-1).tolist()
 
-    def tensor(self):
+    def tensor(self) -> Tensor:
         """The detached value."""
         return self.detach()
 
-    def to(self, target, /):
+    def to(self, target: DTypeLike | Device, /) -> Tensor:
         """This tensor in another dtype or on another device; differentiable.
 
         >>> import weft as wf
@@ -231,7 +239,7 @@ class Tensor(Value):
         foreign.refuse_imaginary("to", self.dtype, dtype)
         return self if dtype == self.dtype else structural.cast(self, dtype)
 
-    def to_device(self, device, /, *, stream=None):
+    def to_device(self, device: Device, /, *, stream: Any = None) -> Tensor:
         """Array API spelling of `to(device)`."""
         if stream is not None:
             raise errors.ArgumentError("to_device: streams are not supported; pass stream=None")
@@ -254,7 +262,7 @@ class Tensor(Value):
             raise errors.DTypeError(f"index: got a tensor of {self.dtype}, expected an integer")
         return int(self._scalar("an index"))
 
-    def _scalar(self, what: str):
+    def _scalar(self, what: str) -> Any:
         if self._data.shape != () and self.size != 1:
             raise errors.ShapeError(
                 f"{what} of a tensor of shape {self.shape}: only one element has one truth or "
@@ -313,15 +321,15 @@ class Tensor(Value):
     __gt__ = logic.greater
     __ge__ = logic.greater_equal
 
-    def __pow__(self, n):
+    def __pow__(self, n: ArrayLike) -> Tensor:
         if type(n) in PYTHON_SCALARS or type(n := unwrapped(n)) in PYTHON_SCALARS:
             return elementwise.power_scalar(self, n)
         return elementwise.pow_(self, n)
 
-    def __eq__(self, other):
+    def __eq__(self, other: object) -> Any:
         return NotImplemented if other is None else logic.equal(self, other)
 
-    def __ne__(self, other):
+    def __ne__(self, other: object) -> Any:
         return NotImplemented if other is None else logic.not_equal(self, other)
 
 

@@ -13,7 +13,7 @@ from inspect import (
 )
 from threading import RLock
 from time import perf_counter
-from typing import Any
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, Self, TypeVar, overload
 from weakref import WeakSet
 
 from .. import errors
@@ -36,14 +36,57 @@ from .frontend.effects import Before
 from .frontend.trace import trace
 from .frontend.variant import Program
 
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
 
+
+class CompilesItself(Protocol):
+    """What says itself how it is called by programs: a module."""
+
+    def __weft_compiled__(self, programs: Any) -> Any: ...
+
+
+M = TypeVar("M", bound=CompilesItself)
+
+
+@overload
 def compile(
-    f: Callable | None = None,
+    f: M,
     *,
-    static_argnums=(),
-    static_argnames=(),
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
     max_variants: int = 8,
-    dynamic: Mapping | None = None,
+    dynamic: Mapping[Any, Any] | None = None,
+    buckets: Sequence[int] | None = None,
+) -> M: ...
+@overload
+def compile(
+    f: Callable[P, R],
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    max_variants: int = 8,
+    dynamic: Mapping[Any, Any] | None = None,
+    buckets: Sequence[int] | None = None,
+) -> "Compiled[P, R]": ...
+@overload
+def compile(
+    f: None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    max_variants: int = 8,
+    dynamic: Mapping[Any, Any] | None = None,
+    buckets: Sequence[int] | None = None,
+) -> "Callable[[Callable[P, R]], Compiled[P, R]]": ...
+def compile(
+    f: Any = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    max_variants: int = 8,
+    dynamic: Mapping[Any, Any] | None = None,
     buckets: Sequence[int] | None = None,
 ) -> Any:
     """f as native code, made at its first call and for each new kind of arguments.
@@ -123,7 +166,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_free_locks)
 
 
-class Compiled:
+class Compiled(Generic[P, R]):
     """A function that is run as programs.
 
     recompilations  why each program after the first was made
@@ -132,7 +175,13 @@ class Compiled:
     __wrapped__: Callable
     _walked = ("__wrapped__",)  # what another compiled function looks at before each call
 
-    def __init__(self, f: Callable, static_argnums, static_argnames, max_variants: int):
+    def __init__(
+        self,
+        f: Callable[P, R],
+        static_argnums: int | Sequence[int],
+        static_argnames: str | Sequence[str],
+        max_variants: int,
+    ):
         if not callable(f):
             raise errors.DTypeError(f"compile: got a {type(f).__name__}, expected a function")
         if isgeneratorfunction(f) or iscoroutinefunction(f) or isasyncgenfunction(f):
@@ -158,7 +207,7 @@ class Compiled:
         self._lock = RLock()
         _COMPILED.add(self)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         settings = current.get()
         quick = self._quick
         if quick is not None and not kwargs and settings is quick.settings:
@@ -185,7 +234,7 @@ class Compiled:
             self._quick = Quick.of(settings, taken, program) if quick else None
             return program(taken.call)
 
-    def alike(self, g: Callable) -> "Compiled":
+    def alike(self, g: Callable[..., Any]) -> "Compiled":
         """Another function of the same arguments, compiled in the same way."""
         return type(self)(g, *self._options)
 
@@ -267,11 +316,17 @@ class Compiled:
         told = report(self.name, self.max_variants, self._made, self._parameters, verbose)
         return Text(told)
 
-    def __get__(self, instance, owner=None):
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Self: ...
+    @overload
+    def __get__(
+        self: "Compiled[Concatenate[Any, Q], R]", instance: object, owner: Any = None
+    ) -> "Compiled[Q, R]": ...
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A compiled method, bound to its object."""
         return self if instance is None else _Bound(self, instance)
 
-    def __reduce__(self):
+    def __reduce__(self) -> Any:
         """Copies and pickles are of the function, and make programs of their own."""
         found: Any = sys.modules.get(self.__module__)
         path = getattr(self, "__qualname__", self.name)

@@ -6,11 +6,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from inspect import iscoroutinefunction, isgeneratorfunction
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import StagingError
 
 RECORD, PLAIN, GENERAL = 1, 0, 2
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
@@ -93,10 +95,10 @@ class Block:
         block.__enter__()
         self._blocks.append(block)
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: Any) -> None:
         self._blocks.pop().__exit__(*exc)
 
-    def __call__(self, f: Callable) -> Callable:
+    def __call__(self, f: F) -> F:
         if isgeneratorfunction(f):
             return self._stepwise(f)
         if iscoroutinefunction(f):

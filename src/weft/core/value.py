@@ -20,6 +20,10 @@ class Value:
     """
 
     __slots__ = ("__weakref__", "_data", "_grad", "_node", "_share")
+    _data: Any
+    _grad: Any
+    _node: Any
+    _share: Any
 
 
 # The one class operations return, and the classes they take as its equals. Both are filled

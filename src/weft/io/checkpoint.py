@@ -1,10 +1,12 @@
 """Checkpoints of a training run: saved so that a kill at any moment costs none of them."""
 
+from __future__ import annotations
+
 import warnings
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..backend.device import canonical_device
 from ..core.aval import integer_in
@@ -16,6 +18,11 @@ from .lock import locked
 from .manifest import Manifest
 from .paths import path_first
 from .tree import Flattener, Restorer
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from ..arrays.types import Device
 
 
 @dataclass(frozen=True)
@@ -49,7 +56,11 @@ _FIELDS = tuple(f.name for f in fields(Checkpoint))
 
 
 def save_checkpoint(
-    directory, checkpoint, *, step: int | None = None, keep_last: int | None = None
+    directory: str | PathLike[str],
+    checkpoint: Any,
+    *,
+    step: int | None = None,
+    keep_last: int | None = None,
 ) -> Path:
     """Save a checkpoint as `directory/step-00000100`, atomically and durably; returns that path.
 
@@ -137,7 +148,10 @@ def _write(path: Path, step: int, trees: dict, arrays: dict[str, dict]) -> None:
 
 
 def load_checkpoint(
-    directory, step: int | Literal["latest"] | None = None, *, device="cpu"
+    directory: str | PathLike[str],
+    step: int | Literal["latest"] | None = None,
+    *,
+    device: Device = "cpu",
 ) -> Checkpoint:
     """Load a checkpoint: that of a step, or the newest one whose every byte is as it was saved.
 
@@ -181,7 +195,7 @@ def _warn_of(damaged: list[str]) -> None:
         warnings.warn(f"passed over: {message}", CheckpointWarning, stacklevel=4)
 
 
-def latest(directory) -> int | None:
+def latest(directory: str | PathLike[str]) -> int | None:
     """The step of the newest checkpoint whose every byte is as it was saved; None without one.
 
     >>> import tempfile

@@ -5,17 +5,24 @@ directory without a manifest is an unfinished save. A save over an existing step
 beside the old ones, and replaces the manifest in one step.
 """
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import CheckpointError
 from . import disk, manifest, tensor_file
 from .durable import UNFINISHED
 from .manifest import Manifest
+
+if TYPE_CHECKING:
+    from os import PathLike
+
 
 MANIFEST = "manifest.json"
 _STEP = re.compile("step-([0-9]{8,19})")
@@ -26,7 +33,7 @@ def step_name(step: int) -> str:
     return f"step-{step:08d}"
 
 
-def steps(directory) -> list[int]:
+def steps(directory: str | PathLike[str]) -> list[int]:
     """The steps whose checkpoints are finished, in increasing order.
 
     >>> import tempfile

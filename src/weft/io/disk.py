@@ -3,17 +3,22 @@
 Whoever saves calls them as `disk.write(…)`, so a test that replaces one decides what the disk does.
 """
 
+from __future__ import annotations
+
 import os
 import stat
-from typing import BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+if TYPE_CHECKING:
+    from os import PathLike
 
 
-def create(path) -> int:
+def create(path: str | PathLike[str]) -> int:
     """A descriptor of a new file; that it must not exist yet keeps writers apart."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
 
 
-def write(fd: int, data) -> int:
+def write(fd: int, data: Any) -> int:
     """Write at most all of `data`; returns how many bytes were taken."""
     return os.write(fd, data)
 
@@ -28,27 +33,27 @@ def close(fd: int) -> None:
     os.close(fd)
 
 
-def rename(old, new) -> None:
+def rename(old: Any, new: Any) -> None:
     """Give a file another name, in one step, in place of what had that name."""
     os.replace(old, new)
 
 
-def remove(path) -> None:
+def remove(path: str | PathLike[str]) -> None:
     """Remove a file."""
     os.unlink(path)
 
 
-def make_directory(path) -> None:
+def make_directory(path: str | PathLike[str]) -> None:
     """Make a directory whose parent exists."""
     os.mkdir(path)
 
 
-def remove_directory(path) -> None:
+def remove_directory(path: str | PathLike[str]) -> None:
     """Remove an empty directory."""
     os.rmdir(path)
 
 
-def sync_directory(path) -> None:
+def sync_directory(path: str | PathLike[str]) -> None:
     """Return when the names in a directory have reached the disk."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -57,7 +62,7 @@ def sync_directory(path) -> None:
         os.close(fd)
 
 
-def open_to_read(path) -> BinaryIO:
+def open_to_read(path: str | PathLike[str]) -> BinaryIO:
     """A regular file, unbuffered; a pipe or a device, on which a reader could hang, is refused."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(fd).st_mode):

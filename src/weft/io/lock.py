@@ -1,13 +1,20 @@
 """One writer per directory: a lock that ends with the process that holds it."""
 
+from __future__ import annotations
+
 import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..errors import CheckpointLocked
+
+if TYPE_CHECKING:
+    from os import PathLike
+
 
 NAME = ".lock"
 
@@ -24,7 +31,7 @@ _guard = threading.Lock()
 
 
 @contextmanager
-def locked(directory) -> Iterator[threading.Lock]:
+def locked(directory: str | PathLike[str]) -> Iterator[threading.Lock]:
     """Keep other processes from saving into a directory while the block runs.
 
     `save_checkpoint` locks for the time of a save; a run that saves more than once holds the lock

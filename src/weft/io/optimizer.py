@@ -1,17 +1,24 @@
 """The state of one optimizer in one sealed file."""
 
+from __future__ import annotations
+
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArgumentError, CheckpointError
 from . import disk, strict_json, tensor_file
 from .paths import path_first
 from .tree import Flattener, Restorer
 
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from ..arrays.types import Device
+
 FORMAT = "weft-optimizer/1"
 
 
-def save_optimizer(path, optimizer) -> None:
+def save_optimizer(path: str | PathLike[str], optimizer: Any) -> None:
     """Save what `optimizer.state_dict()` gives, atomically; the arguments go in either order.
 
     The file is a safetensors file with the numbers and the structure in its metadata.
@@ -38,7 +45,7 @@ def save_optimizer(path, optimizer) -> None:
     disk.sync_directory(path.parent)
 
 
-def load_optimizer(path, optimizer, *, device="cpu") -> Any:
+def load_optimizer(path: str | PathLike[str], optimizer: Any, *, device: Device = "cpu") -> Any:
     """Load a saved state into an optimizer, and return it; the arguments go in either order.
 
     optimizer: one like that whose state was saved, or its class, which is then called without

@@ -7,7 +7,7 @@ from typing import Any
 from ..errors import ArgumentError
 
 
-def path_first(what: str, a, b) -> tuple[Path, Any]:
+def path_first(what: str, a: Any, b: Any) -> tuple[Path, Any]:
     """The path and the other of two arguments, which may come in either order."""
     if isinstance(b, str | os.PathLike) and not isinstance(a, str | os.PathLike):
         a, b = b, a

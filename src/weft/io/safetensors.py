@@ -1,6 +1,9 @@
 """Plain dicts of tensors in safetensors files, for other programs too."""
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..arrays.tensor import Tensor
 from ..backend.device import canonical_device, place
@@ -10,8 +13,15 @@ from . import disk, tensor_file
 from .header import Header, named_properly
 from .paths import path_first
 
+if TYPE_CHECKING:
+    from os import PathLike
 
-def save_safetensors(path, tensors: dict, metadata: dict[str, str] | None = None) -> None:
+    from ..arrays.types import Device
+
+
+def save_safetensors(
+    path: str | PathLike[str], tensors: dict, metadata: dict[str, str] | None = None
+) -> None:
     """Save tensors under their names, atomically; the first two arguments go in either order.
 
     Complex tensors are stored as their real view, with a last axis of two, and listed in the
@@ -50,14 +60,14 @@ def _check(name, tensor) -> None:
         )
 
 
-def load_safetensors(path, *, device="cpu") -> dict[str, Tensor]:
+def load_safetensors(path: str | PathLike[str], *, device: Device = "cpu") -> dict[str, Tensor]:
     """The tensors of a safetensors file by name; the file is checked before memory is taken."""
     device = canonical_device(device)
     arrays = tensor_file.read_plain(Path(path))
     return {name: wrap(place(raw, device)) for name, raw in arrays.items()}
 
 
-def read_header(path) -> Header:
+def read_header(path: str | PathLike[str]) -> Header:
     """Names, dtypes, shapes and metadata of a safetensors file, without its tensors.
 
     >>> import tempfile

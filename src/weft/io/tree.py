@@ -7,9 +7,11 @@ whose keys are strings (a `$` in front of a key is doubled). The rest is an obje
 elements) or `$items` (pairs of key and value, of a dict with integers among its keys).
 """
 
+from __future__ import annotations
+
 import re
 import struct
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +21,11 @@ from ..core import dtypes
 from ..core.value import GROUND, Value, wrap
 from . import strict_json
 from .header import named_properly
+
+if TYPE_CHECKING:
+    from os import PathLike
+
+    from ..arrays.types import Device
 
 DEPTH = 30
 _LARGEST = 10 ** (strict_json.DIGITS - 1)
@@ -31,7 +38,7 @@ class Flattener:
         self.what = what
         self.arrays: dict[str, Any] = {}
 
-    def skeleton(self, value, path: tuple[str, ...] = ()) -> Any:
+    def skeleton(self, value: Any, path: tuple[str, ...] = ()) -> Any:
         """The JSON of a value; its arrays are kept under names made of the path."""
         if len(path) > DEPTH:
             raise errors.ArgumentError(
@@ -44,7 +51,7 @@ class Flattener:
             raise self._unknown(value, path)
         return _SKELETONS[kind](self, value, path)
 
-    def tensor(self, value, path):
+    def tensor(self, value: Any, path: str | PathLike[str]) -> Any:
         if type(value) not in GROUND:
             raise errors.ArgumentError(
                 f"save: {self._spelled(path)} belongs to a transformation that is running (jvp, "
@@ -52,31 +59,31 @@ class Flattener:
             )
         return {"$tensor": self._kept(value._data, path)}
 
-    def array(self, value, path):
+    def array(self, value: Any, path: str | PathLike[str]) -> Any:
         if value.dtype not in dtypes.KIND:
             raise self._unknown(value, path, f" of dtype {value.dtype}")
         kind = "$array" if isinstance(value, np.ndarray) else "$scalar"
         return {kind: self._kept(np.asarray(value, dtypes.canonical(value.dtype)), path)}
 
-    def number(self, value, path):
+    def number(self, value: Any, path: str | PathLike[str]) -> Any:
         if not -_LARGEST < value < _LARGEST:
             raise errors.ArgumentError(
                 f"save: {self._spelled(path)} is an integer of {strict_json.DIGITS} digits or more"
             )
         return value
 
-    def real(self, value, path):
+    def real(self, value: Any, path: str | PathLike[str]) -> Any:
         finite = value - value == 0.0
         return value if finite else {"$float": struct.pack(">d", value).hex()}
 
-    def pair(self, value, path):
+    def pair(self, value: Any, path: str | PathLike[str]) -> Any:
         return {"$complex": [struct.pack(">d", x).hex() for x in (value.real, value.imag)]}
 
-    def sequence(self, value, path):
+    def sequence(self, value: Any, path: str | PathLike[str]) -> Any:
         out = [self.skeleton(v, (*path, str(i))) for i, v in enumerate(value)]
         return out if type(value) is list else {"$tuple": out}
 
-    def mapping(self, value, path):
+    def mapping(self, value: Any, path: str | PathLike[str]) -> Any:
         if not all(type(k) in (str, int) for k in value):
             raise errors.ArgumentError(
                 f"save: {self._spelled(path)} has keys that are neither strings nor integers"
@@ -122,12 +129,12 @@ _SKELETONS = {
 class Restorer:
     """Puts a tree together from its skeleton and its arrays, each of which is used once."""
 
-    def __init__(self, arrays: dict[str, np.ndarray], device, where: str):
+    def __init__(self, arrays: dict[str, np.ndarray], device: Device, where: str):
         self.arrays = dict(arrays)
         self.device = device
         self.where = where
 
-    def tree(self, skeleton) -> Any:
+    def tree(self, skeleton: Any) -> Any:
         """The tree of a skeleton; arrays that it does not name are an error."""
         out = self.value(skeleton)
         if self.arrays:
@@ -136,7 +143,7 @@ class Restorer:
             )
         return out
 
-    def value(self, skeleton) -> Any:
+    def value(self, skeleton: Any) -> Any:
         if type(skeleton) is list:
             return [self.value(v) for v in skeleton]
         if type(skeleton) is not dict:
@@ -148,10 +155,10 @@ class Restorer:
             raise self._malformed(skeleton)
         return {k[1:] if k[:1] == "$" else k: self.value(v) for k, v in skeleton.items()}
 
-    def tensor(self, name):
+    def tensor(self, name: Any) -> Any:
         return wrap(place(self.array(name), self.device))
 
-    def array(self, name):
+    def array(self, name: Any) -> Any:
         if not isinstance(name, str) or name not in self.arrays:
             raise errors.CheckpointError(
                 f"{self.where}: its tree names the tensor {str(name)[:80]!r}, which the file does "
@@ -159,28 +166,28 @@ class Restorer:
             )
         return self.arrays.pop(name)
 
-    def scalar(self, name):
+    def scalar(self, name: Any) -> Any:
         array = self.array(name)
         if array.shape:
             raise self._malformed({"$scalar": name})
         return array[()]
 
-    def real(self, digits) -> float:
+    def real(self, digits: Any) -> float:
         if not isinstance(digits, str) or not _SIXTEEN.fullmatch(digits):
             raise self._malformed({"$float": digits})
         return struct.unpack(">d", bytes.fromhex(digits))[0]
 
-    def pair(self, parts) -> complex:
+    def pair(self, parts: Any) -> complex:
         if type(parts) is not list or len(parts) != 2:
             raise self._malformed({"$complex": parts})
         return complex(*map(self.real, parts))
 
-    def tuple_(self, elements) -> tuple:
+    def tuple_(self, elements: Any) -> tuple[Any, ...]:
         if type(elements) is not list:
             raise self._malformed({"$tuple": elements})
         return tuple(self.value(elements))
 
-    def items(self, pairs) -> dict:
+    def items(self, pairs: Any) -> dict[str, Any]:
         if type(pairs) is not list or not all(type(p) is list and len(p) == 2 for p in pairs):
             raise self._malformed({"$items": pairs})
         out = {k: self.value(v) for k, v in pairs if type(k) in (str, int)}

@@ -1,11 +1,19 @@
 """Activations as modules."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .. import errors
 from ..arrays.arguments import boxed
 from . import functional as F
 from . import init
 from .making import one_of, parameter, sizes
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
 class _Shaped(Module):
@@ -28,14 +36,14 @@ class ReLU(Module):
     [0.0, 2.0]
     """
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.relu(input)
 
 
 class ReLU6(Module):
     """min(max(x, 0), 6)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.relu6(input)
 
 
@@ -45,7 +53,7 @@ class LeakyReLU(_Shaped):
     def __init__(self, negative_slope: float = 0.01):
         super().__init__(negative_slope=negative_slope)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.leaky_relu(input, self.negative_slope)
 
 
@@ -56,7 +64,13 @@ class PReLU(Module):
     init            what the weight is at first
     """
 
-    def __init__(self, num_parameters: int = 1, init: float = 0.25, device=None, dtype=None):
+    def __init__(
+        self,
+        num_parameters: int = 1,
+        init: float = 0.25,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
+    ):
         super().__init__()
         sizes("PReLU", num_parameters=num_parameters)
         self.num_parameters, self.init = num_parameters, init
@@ -67,7 +81,7 @@ class PReLU(Module):
         """Set the weight to its first value."""
         init.constant_(self.weight, self.init)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.prelu(input, self.weight)
 
     def extra_repr(self) -> str:
@@ -80,14 +94,14 @@ class ELU(_Shaped):
     def __init__(self, alpha: float = 1.0):
         super().__init__(alpha=alpha)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.elu(input, self.alpha)
 
 
 class SELU(Module):
     """A scaled `ELU` under which mean 0 and variance 1 are stable (Klambauer et al. 2017)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.selu(input)
 
 
@@ -97,7 +111,7 @@ class CELU(_Shaped):
     def __init__(self, alpha: float = 1.0):
         super().__init__(alpha=alpha)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.celu(input, self.alpha)
 
 
@@ -107,14 +121,14 @@ class GELU(_Shaped):
     def __init__(self, approximate: str = "none"):
         super().__init__(approximate=one_of("GELU", "approximate", approximate, ("none", "tanh")))
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.gelu(input, self.approximate)
 
 
 class SiLU(Module):
     """x·σ(x); also called `Swish`."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.silu(input)
 
 
@@ -124,7 +138,7 @@ Swish = SiLU
 class Mish(Module):
     """x·tanh(log(1 + eˣ))."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.mish(input)
 
 
@@ -134,42 +148,42 @@ class Softplus(_Shaped):
     def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         super().__init__(beta=beta, threshold=threshold)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.softplus(input, self.beta, self.threshold)
 
 
 class Softsign(Module):
     """x/(1 + |x|)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.softsign(input)
 
 
 class Sigmoid(Module):
     """σ(x) = 1/(1 + e⁻ˣ)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.sigmoid(input)
 
 
 class LogSigmoid(Module):
     """log σ(x)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.logsigmoid(input)
 
 
 class Tanh(Module):
     """tanh x."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.tanh(input)
 
 
 class Tanhshrink(Module):
     """x − tanh x."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.tanhshrink(input)
 
 
@@ -183,21 +197,21 @@ class Hardtanh(_Shaped):
                 f"Hardtanh: min_val={min_val}, max_val={max_val}; expected min_val < max_val"
             )
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.hardtanh(input, self.min_val, self.max_val)
 
 
 class Hardsigmoid(Module):
     """min(max(x + 3, 0), 6)/6."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.hardsigmoid(input)
 
 
 class Hardswish(Module):
     """x·min(max(x + 3, 0), 6)/6."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.hardswish(input)
 
 
@@ -207,7 +221,7 @@ class Hardshrink(_Shaped):
     def __init__(self, lambd: float = 0.5):
         super().__init__(lambd=lambd)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.hardshrink(input, self.lambd)
 
 
@@ -217,7 +231,7 @@ class Softshrink(_Shaped):
     def __init__(self, lambd: float = 0.5):
         super().__init__(lambd=lambd)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.softshrink(input, self.lambd)
 
 
@@ -227,7 +241,7 @@ class Threshold(_Shaped):
     def __init__(self, threshold: float, value: float):
         super().__init__(threshold=threshold, value=value)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.threshold(input, self.threshold, self.value)
 
 
@@ -237,7 +251,7 @@ class Softmax(_Shaped):
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.softmax(input, self.dim)
 
 
@@ -247,7 +261,7 @@ class Softmin(_Shaped):
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.softmin(input, self.dim)
 
 
@@ -257,14 +271,14 @@ class LogSoftmax(_Shaped):
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.log_softmax(input, self.dim)
 
 
 class Softmax2d(Module):
     """`Softmax` over the channels of (N, C, H, W) or (C, H, W)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         if x.ndim not in (3, 4):
             raise errors.ShapeError(
@@ -279,7 +293,7 @@ class GLU(_Shaped):
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.glu(input, self.dim)
 
 
@@ -289,7 +303,7 @@ class GEGLU(_Shaped):
     def __init__(self, dim: int = -1, approximate: str = "none"):
         super().__init__(dim=dim, approximate=approximate)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.geglu(input, self.dim, self.approximate)
 
 
@@ -299,5 +313,5 @@ class SwiGLU(_Shaped):
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.swiglu(input, self.dim)

@@ -1,6 +1,9 @@
 """Attention with several heads."""
 
+from __future__ import annotations
+
 from math import inf, sqrt
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.arguments import boxed, boxed_beside
@@ -16,6 +19,9 @@ from . import init
 from .linear import Linear
 from .making import parameter, probability, sizes
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
 class MultiheadAttention(Module):
@@ -47,8 +53,8 @@ class MultiheadAttention(Module):
         kdim: int | None = None,
         vdim: int | None = None,
         batch_first: bool = False,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__()
         sizes("MultiheadAttention", embed_dim=embed_dim, num_heads=num_heads)
@@ -93,15 +99,15 @@ class MultiheadAttention(Module):
 
     def forward(
         self,
-        query,
-        key,
-        value,
-        key_padding_mask=None,
+        query: ArrayLike,
+        key: ArrayLike,
+        value: ArrayLike,
+        key_padding_mask: Any = None,
         need_weights: bool = True,
-        attn_mask=None,
+        attn_mask: Any = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ):
+    ) -> Any:
         """The attended values, and the weights (or None).
 
         key_padding_mask      (N, S): True for keys that are not seen, or numbers to be added

@@ -17,7 +17,7 @@ class _Told:
 _TOLD = ("__wrapped__", "explain", "graph", "kernels", "recompilations", "max_variants")
 
 
-def compiled(module, programs) -> Any:
+def compiled(module: Any, programs: Any) -> Any:
     """A module that shares everything with another one, and is called by programs of it.
 
     Both have one dictionary of attributes. So parameters, buffers, hooks, modes and whatever is

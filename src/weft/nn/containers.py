@@ -1,11 +1,16 @@
 """Modules that hold others: in a row, in a list, by name."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.parameter import Parameter
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.types import ArrayLike
 
 
 def _position(name: str, i, n: int) -> int:
@@ -87,7 +92,7 @@ class Sequential(_Row):
     ((5, 1), 2)
     """
 
-    def __init__(self, *modules):
+    def __init__(self, *modules: Any):
         if len(modules) == 1 and isinstance(modules[0], Mapping):
             super().__init__()
             for name, module in modules[0].items():
@@ -101,7 +106,7 @@ class Sequential(_Row):
     def __add__(self, other: "Sequential") -> "Sequential":
         return Sequential(*self, *other)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Any:
         for module in self._modules.values():
             input = module(input)
         return input
@@ -149,15 +154,15 @@ class ModuleDict(Module):
     def __contains__(self, name: str) -> bool:
         return name in self._modules
 
-    def keys(self):
+    def keys(self) -> Any:
         """The names."""
         return self._modules.keys()
 
-    def values(self):
+    def values(self) -> Any:
         """The modules."""
         return self._modules.values()
 
-    def items(self):
+    def items(self) -> Any:
         """(name, module) pairs."""
         return self._modules.items()
 
@@ -179,12 +184,12 @@ class ParameterList(Module):
         super().__init__()
         self.extend(values)
 
-    def append(self, value):
+    def append(self, value: Any) -> Any:
         """Add a parameter behind the others; returns the list."""
         self.register_parameter(str(len(self)), _as_parameter(value))
         return self
 
-    def extend(self, values: Iterable):
+    def extend(self, values: Iterable) -> Any:
         """Add parameters behind the others; returns the list."""
         for value in values:
             self.append(value)
@@ -196,13 +201,13 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Parameter]:
         return iter(list(self._parameters.values()))
 
-    def __getitem__(self, i) -> Any:
+    def __getitem__(self, i: Any) -> Any:
         held = list(self._parameters.values())
         if isinstance(i, slice):
             return ParameterList(held[i])
         return held[_position("ParameterList", i, len(held))]
 
-    def __setitem__(self, i: int, value) -> None:
+    def __setitem__(self, i: int, value: Any) -> None:
         name = str(_position("ParameterList", i, len(self)))
         self.register_parameter(name, _as_parameter(value))
 
@@ -221,7 +226,7 @@ class ParameterDict(Module):
     def __getitem__(self, name: str) -> Parameter:
         return self.get_parameter(name)
 
-    def __setitem__(self, name: str, value) -> None:
+    def __setitem__(self, name: str, value: Any) -> None:
         self.register_parameter(name, _as_parameter(value))
 
     insert = __setitem__
@@ -230,7 +235,7 @@ class ParameterDict(Module):
         self.get_parameter(name)
         del self._parameters[name]
 
-    def get(self, name: str, default=None):
+    def get(self, name: str, default: Any = None) -> Any:
         """The parameter of that name, or `default`."""
         return self._parameters.get(name, default)
 
@@ -243,15 +248,15 @@ class ParameterDict(Module):
     def __contains__(self, name: str) -> bool:
         return name in self._parameters
 
-    def keys(self):
+    def keys(self) -> Any:
         """The names."""
         return self._parameters.keys()
 
-    def values(self):
+    def values(self) -> Any:
         """The parameters."""
         return self._parameters.values()
 
-    def items(self):
+    def items(self) -> Any:
         """(name, parameter) pairs."""
         return self._parameters.items()
 

@@ -1,14 +1,19 @@
 """Moving a module's tensors to a device, and casting them to a dtype."""
 
-from typing import Any
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.parameter import Parameter
 from ..backend.device import is_torch_device
 from ..core import dtypes
 
+if TYPE_CHECKING:
+    from ..arrays.types import Device, DTypeLike
 
-def convert(module, targets: tuple, device, dtype) -> None:
+
+def convert(module: Any, targets: tuple, device: Device, dtype: DTypeLike) -> None:
     """Move every tensor of a module and cast the floating-point ones.
 
     Parameters stay the objects that they are, so that optimizers still know them. Buffers may

@@ -1,8 +1,16 @@
 """Dropout as modules: what is set to zero at random while training."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from . import functional as F
 from .making import probability
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike
 
 
 class _Dropout(Module):
@@ -25,40 +33,40 @@ class Dropout(_Dropout):
     [1.0, 1.0, 1.0]
     """
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.dropout(input, self.p, self.training)
 
 
 class Dropout1d(_Dropout):
     """Whole channels of (N, C, L) or (C, L)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.dropout1d(input, self.p, self.training)
 
 
 class Dropout2d(_Dropout):
     """Whole channels of (N, C, H, W) or (C, H, W)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.dropout2d(input, self.p, self.training)
 
 
 class Dropout3d(_Dropout):
     """Whole channels of (N, C, D, H, W) or (C, D, H, W)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.dropout3d(input, self.p, self.training)
 
 
 class AlphaDropout(_Dropout):
     """Elements set to selu(−∞), so that mean 0 and variance 1 stay (Klambauer et al. 2017)."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_Dropout):
     """`AlphaDropout` of whole channels."""
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.feature_alpha_dropout(input, self.p, self.training)

@@ -1,5 +1,9 @@
 """Tables of embeddings."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .. import errors
 from ..arrays.arguments import boxed
 from ..arrays.inplace import copy_
@@ -10,6 +14,10 @@ from . import functional as F
 from . import init
 from .making import parameter, sizes
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
 class Embedding(Module):
@@ -31,8 +39,8 @@ class Embedding(Module):
         padding_idx: int | None = None,
         max_norm: float | None = None,
         norm_type: float = 2.0,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__()
         sizes("Embedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
@@ -55,7 +63,7 @@ class Embedding(Module):
                 copy_(self.weight, self.weight.detach().at[self.padding_idx].set(0.0))
 
     @classmethod
-    def from_pretrained(cls, embeddings, freeze: bool = True, **options) -> "Embedding":
+    def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> "Embedding":
         """A layer with this table (a copy of it).
 
         freeze   whether it is left as it is in training
@@ -70,7 +78,7 @@ class Embedding(Module):
         made.weight = Parameter(table.detach(), requires_grad=not freeze)
         return made
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         if self.max_norm is not None:
             self._shorten(boxed(input))
         return F.embedding(input, self.weight, self.padding_idx)

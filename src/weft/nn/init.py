@@ -4,6 +4,7 @@
 """
 
 from math import ceil, erf, prod, sqrt
+from typing import Any
 
 from .. import errors
 from ..arrays import random
@@ -59,7 +60,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
-def uniform_(tensor, a: float = 0.0, b: float = 1.0, generator=None):
+def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Any:
     """Uniform in [a, b).
 
     >>> import weft as wf
@@ -72,7 +73,7 @@ def uniform_(tensor, a: float = 0.0, b: float = 1.0, generator=None):
     return _fill("uniform_", tensor, drawn)
 
 
-def normal_(tensor, mean: float = 0.0, std: float = 1.0, generator=None):
+def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
     """Normal with this mean and standard deviation."""
     shape = _shape("normal_", tensor)
     drawn = random.normal(mean, std, shape, tensor.dtype, tensor.device, generator=generator)
@@ -80,8 +81,13 @@ def normal_(tensor, mean: float = 0.0, std: float = 1.0, generator=None):
 
 
 def trunc_normal_(
-    tensor, mean: float = 0.0, std: float = 1.0, a: float = -2.0, b: float = 2.0, generator=None
-):
+    tensor: Any,
+    mean: float = 0.0,
+    std: float = 1.0,
+    a: float = -2.0,
+    b: float = 2.0,
+    generator: Any = None,
+) -> Any:
     """Normal, given that it lies in [a, b]: Φ⁻¹ of uniform numbers, in float64."""
     shape = _shape("trunc_normal_", tensor)
     if not a < b or not std > 0:
@@ -99,23 +105,23 @@ def trunc_normal_(
     return _fill("trunc_normal_", tensor, cast(drawn, tensor.dtype))
 
 
-def constant_(tensor, val: float):
+def constant_(tensor: Any, val: float) -> Any:
     """Everywhere `val`."""
     _shape("constant_", tensor)
     return _fill("constant_", tensor, asarray(val, dtype=tensor.dtype, device=tensor.device))
 
 
-def ones_(tensor):
+def ones_(tensor: Any) -> Any:
     """Everywhere 1."""
     return constant_(tensor, 1.0)
 
 
-def zeros_(tensor):
+def zeros_(tensor: Any) -> Any:
     """Everywhere 0."""
     return constant_(tensor, 0.0)
 
 
-def eye_(tensor):
+def eye_(tensor: Any) -> Any:
     """The identity matrix."""
     shape = _shape("eye_", tensor)
     if len(shape) != 2:
@@ -123,7 +129,7 @@ def eye_(tensor):
     return _fill("eye_", tensor, eye(*shape, dtype=tensor.dtype, device=tensor.device))
 
 
-def dirac_(tensor, groups: int = 1):
+def dirac_(tensor: Any, groups: int = 1) -> Any:
     """Weights (O, C, …) of a convolution that hands channels on: 1 in the middle of kernel (i, i).
 
     groups: so many groups of channels are handed on, each to itself.
@@ -156,13 +162,13 @@ def _fans(name: str, tensor) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-def xavier_uniform_(tensor, gain: float = 1.0, generator=None):
+def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
     """Uniform of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
     bound = gain * sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor, gain: float = 1.0, generator=None):
+def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
     """Normal of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
     return normal_(tensor, 0.0, gain * sqrt(2 / sum(_fans("xavier_normal_", tensor))), generator)
 
@@ -175,12 +181,12 @@ def _kaiming_std(name: str, tensor, a: float, mode: str, nonlinearity: str) -> f
 
 
 def kaiming_uniform_(
-    tensor,
+    tensor: Any,
     a: float = 0.0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    generator=None,
-):
+    generator: Any = None,
+) -> Any:
     """Uniform of variance gain²/fan (He et al. 2015).
 
     a             the slope below 0, for `leaky_relu`
@@ -192,18 +198,18 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor,
+    tensor: Any,
     a: float = 0.0,
     mode: str = "fan_in",
     nonlinearity: str = "leaky_relu",
-    generator=None,
-):
+    generator: Any = None,
+) -> Any:
     """Normal of variance gain²/fan (He et al. 2015); the arguments are `kaiming_uniform_`'s."""
     std = _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity)
     return normal_(tensor, 0.0, std, generator)
 
 
-def orthogonal_(tensor, gain: float = 1.0, generator=None):
+def orthogonal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
     """gain·Q, Q of orthonormal rows or columns, all equally likely; axes after the first as one."""
     shape = _shape("orthogonal_", tensor)
     if len(shape) < 2:
@@ -220,7 +226,7 @@ def orthogonal_(tensor, gain: float = 1.0, generator=None):
         return _fill("orthogonal_", tensor, cast(reshape(q, shape), tensor.dtype))
 
 
-def sparse_(tensor, sparsity: float, std: float = 0.01, generator=None):
+def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
     """Normal, with the share `sparsity` of every column zero (Martens 2010)."""
     shape = _shape("sparse_", tensor)
     if len(shape) != 2:

@@ -1,6 +1,9 @@
 """Linear and bilinear maps with their weights."""
 
+from __future__ import annotations
+
 from math import sqrt
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -14,14 +17,18 @@ from . import init
 from .making import parameter, sizes
 from .module import Module
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Device, DTypeLike
+
 
 class Identity(Module):
     """x itself; whatever arguments it is made with."""
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args: Any, **kwargs: Any):
         super().__init__()
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return input
 
 
@@ -38,7 +45,12 @@ class Linear(Module):
     """
 
     def __init__(
-        self, in_features: int, out_features: int, bias: bool = True, device=None, dtype=None
+        self,
+        in_features: int,
+        out_features: int,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__()
         sizes("Linear", least=0, in_features=in_features, out_features=out_features)
@@ -54,14 +66,14 @@ class Linear(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.linear(input, self.weight, self.bias)
 
     def weights(self) -> Parameter:
         """The weight."""
         return self.weight
 
-    def set_weights(self, weights) -> None:
+    def set_weights(self, weights: Any) -> None:
         """Overwrite the values of the weight, of shape (out_features, in_features)."""
         weights = boxed(weights)
         if weights.shape != self.weight.shape:
@@ -91,8 +103,8 @@ class Bilinear(Module):
         in2_features: int,
         out_features: int,
         bias: bool = True,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__()
         sizes("Bilinear", in1_features=in1_features, in2_features=in2_features)
@@ -110,7 +122,7 @@ class Bilinear(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def forward(self, input1, input2):
+    def forward(self, input1: ArrayLike, input2: ArrayLike) -> Tensor:
         a, b = boxed(input1), boxed(input2)
         if a.shape != (*b.shape[:-1], self.in1_features) or b.shape[-1] != self.in2_features:
             raise errors.ShapeError(

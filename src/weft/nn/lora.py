@@ -1,8 +1,11 @@
 """Low-rank adapters of linear layers (Hu et al. 2021)."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from math import sqrt
+from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import errors
@@ -22,6 +25,9 @@ from . import init
 from .linear import Linear
 from .making import parameter, probability, sizes
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.types import ArrayLike, Device, DTypeLike
 
 # Of merged adapters, the arrays of A and B that were found to be what is in the weight, and when
 # those had been written into.
@@ -53,8 +59,8 @@ class LoRALinear(Module):
         dropout: float = 0.0,
         bias: bool = True,
         base: Linear | None = None,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__()
         sizes("LoRALinear", in_features=in_features, out_features=out_features, rank=rank)
@@ -106,7 +112,7 @@ class LoRALinear(Module):
         """Whether the update is in the weight."""
         return self._base is not None
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Any:
         x = boxed(input)
         y = F.linear(x, self.weight, self.bias)
         if self.merged:

@@ -1,8 +1,16 @@
 """Losses as modules."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import functional as F
 from .making import one_of
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike
 
 _REDUCTIONS = ("none", "mean", "sum")
 
@@ -39,7 +47,7 @@ class MSELoss(_Loss):
     def __init__(self, reduction: str = "mean"):
         super().__init__(reduction)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.mse_loss(input, target, self.reduction)
 
 
@@ -49,7 +57,7 @@ class L1Loss(_Loss):
     def __init__(self, reduction: str = "mean"):
         super().__init__(reduction)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.l1_loss(input, target, self.reduction)
 
 
@@ -59,7 +67,7 @@ class HuberLoss(_Loss):
     def __init__(self, reduction: str = "mean", delta: float = 1.0):
         super().__init__(reduction, delta=delta)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.huber_loss(input, target, self.reduction, self.delta)
 
 
@@ -69,27 +77,27 @@ class SmoothL1Loss(_Loss):
     def __init__(self, reduction: str = "mean", beta: float = 1.0):
         super().__init__(reduction, beta=beta)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.smooth_l1_loss(input, target, self.reduction, self.beta)
 
 
 class BCELoss(_Loss):
     """−t·log p − (1 − t)·log(1 − p), logarithms not below −100; `weight` broadcasts."""
 
-    def __init__(self, weight=None, reduction: str = "mean"):
+    def __init__(self, weight: Any = None, reduction: str = "mean"):
         super().__init__(reduction, {"weight": weight})
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.binary_cross_entropy(input, target, self.weight, self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):
     """`BCELoss` of σ(x); the losses of t = 1 are multiplied by `pos_weight`."""
 
-    def __init__(self, weight=None, reduction: str = "mean", pos_weight=None):
+    def __init__(self, weight: Any = None, reduction: str = "mean", pos_weight: Any = None):
         super().__init__(reduction, {"weight": weight, "pos_weight": pos_weight})
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         how = self.weight, self.reduction, self.pos_weight
         return F.binary_cross_entropy_with_logits(input, target, *how)
 
@@ -109,7 +117,7 @@ class CrossEntropyLoss(_Loss):
 
     def __init__(
         self,
-        weight=None,
+        weight: Any = None,
         ignore_index: int = -100,
         reduction: str = "mean",
         label_smoothing: float = 0.0,
@@ -117,7 +125,7 @@ class CrossEntropyLoss(_Loss):
         options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
         super().__init__(reduction, {"weight": weight}, **options)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         how = self.weight, self.ignore_index, self.reduction, self.label_smoothing
         return F.cross_entropy(input, target, *how)
 
@@ -125,10 +133,10 @@ class CrossEntropyLoss(_Loss):
 class NLLLoss(_Loss):
     """−x at the target class, x log-probabilities; options as of `CrossEntropyLoss`."""
 
-    def __init__(self, weight=None, ignore_index: int = -100, reduction: str = "mean"):
+    def __init__(self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"):
         super().__init__(reduction, {"weight": weight}, ignore_index=ignore_index)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.nll_loss(input, target, self.weight, self.ignore_index, self.reduction)
 
 
@@ -143,7 +151,7 @@ class KLDivLoss(_Loss):
     def __init__(self, reduction: str = "mean", log_target: bool = False):
         super().__init__(reduction, log_target=log_target)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.kl_div(input, target, self.reduction, self.log_target)
 
 
@@ -153,7 +161,7 @@ class HingeEmbeddingLoss(_Loss):
     def __init__(self, margin: float = 1.0, reduction: str = "mean"):
         super().__init__(reduction, margin=margin)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.hinge_embedding_loss(input, target, self.margin, self.reduction)
 
 
@@ -163,7 +171,7 @@ class HingeLoss(_Loss):
     def __init__(self, margin: float = 1.0, reduction: str = "mean"):
         super().__init__(reduction, margin=margin)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.hinge_loss(input, target, self.margin, self.reduction)
 
 
@@ -173,7 +181,7 @@ class SoftMarginLoss(_Loss):
     def __init__(self, reduction: str = "mean"):
         super().__init__(reduction)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.soft_margin_loss(input, target, self.reduction)
 
 
@@ -183,7 +191,7 @@ class MarginRankingLoss(_Loss):
     def __init__(self, margin: float = 0.0, reduction: str = "mean"):
         super().__init__(reduction, margin=margin)
 
-    def forward(self, input1, input2, target):
+    def forward(self, input1: ArrayLike, input2: ArrayLike, target: ArrayLike) -> Tensor:
         return F.margin_ranking_loss(input1, input2, target, self.margin, self.reduction)
 
 
@@ -193,7 +201,7 @@ class CosineEmbeddingLoss(_Loss):
     def __init__(self, margin: float = 0.0, reduction: str = "mean"):
         super().__init__(reduction, margin=margin)
 
-    def forward(self, input1, input2, target):
+    def forward(self, input1: ArrayLike, input2: ArrayLike, target: ArrayLike) -> Tensor:
         return F.cosine_embedding_loss(input1, input2, target, self.margin, self.reduction)
 
 
@@ -213,7 +221,7 @@ class TripletMarginLoss(_Loss):
     ):
         super().__init__(reduction, margin=margin, p=p, eps=eps, swap=swap)
 
-    def forward(self, anchor, positive, negative):
+    def forward(self, anchor: Any, positive: Any, negative: Any) -> Tensor:
         how = self.margin, self.p, self.eps, self.swap, self.reduction
         return F.triplet_margin_loss(anchor, positive, negative, *how)
 
@@ -228,7 +236,9 @@ class CTCLoss(_Loss):
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
         super().__init__(reduction, blank=blank, zero_infinity=zero_infinity)
 
-    def forward(self, log_probs, targets, input_lengths, target_lengths):
+    def forward(
+        self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
+    ) -> Tensor:
         how = self.blank, self.reduction, self.zero_infinity
         return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, *how)
 
@@ -245,7 +255,7 @@ class PoissonNLLLoss(_Loss):
     ):
         super().__init__(reduction, log_input=log_input, full=full, eps=eps)
 
-    def forward(self, input, target):
+    def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
         return F.poisson_nll_loss(
             input, target, self.log_input, self.full, self.eps, self.reduction
         )
@@ -257,7 +267,7 @@ class GaussianNLLLoss(_Loss):
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
         super().__init__(reduction, full=full, eps=eps)
 
-    def forward(self, input, target, var):
+    def forward(self, input: ArrayLike, target: ArrayLike, var: Any) -> Tensor:
         return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
 
 
@@ -268,7 +278,7 @@ class CosineSimilarity(Module):
         super().__init__()
         self.dim, self.eps = dim, eps
 
-    def forward(self, x1, x2):
+    def forward(self, x1: ArrayLike, x2: ArrayLike) -> Tensor:
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
 
     def extra_repr(self) -> str:
@@ -282,7 +292,7 @@ class PairwiseDistance(Module):
         super().__init__()
         self.norm, self.eps, self.keepdim = p, eps, keepdim
 
-    def forward(self, x1, x2):
+    def forward(self, x1: ArrayLike, x2: ArrayLike) -> Tensor:
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)
 
     def extra_repr(self) -> str:

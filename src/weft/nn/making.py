@@ -1,18 +1,24 @@
 """Making the parameters and reading the arguments of layers."""
 
+from __future__ import annotations
+
 from numbers import Integral, Real
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.make import empty
 from ..arrays.parameter import Parameter
 
+if TYPE_CHECKING:
+    from ..arrays.types import Device, DTypeLike
 
-def parameter(shape: tuple[int, ...], device, dtype) -> Parameter:
+
+def parameter(shape: tuple[int, ...], device: Device, dtype: DTypeLike) -> Parameter:
     """A parameter whose values are yet to be set."""
     return Parameter(empty(shape, dtype=dtype, device=device))
 
 
-def sizes(layer: str, *, least: int = 1, **given) -> None:
+def sizes(layer: str, *, least: int = 1, **given: Any) -> None:
     """Refuse sizes that are no integers, or smaller than `least`."""
     for name, n in given.items():
         if not isinstance(n, Integral) or isinstance(n, bool) or n < least:
@@ -21,7 +27,7 @@ def sizes(layer: str, *, least: int = 1, **given) -> None:
             )
 
 
-def probability(layer: str, p) -> float:
+def probability(layer: str, p: Any) -> float:
     """Refuse what is no probability."""
     if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p <= 1:
         raise errors.ArgumentError(f"{layer}: p={p!r}, expected a probability from 0 to 1")
@@ -37,7 +43,7 @@ def one_of(layer: str, name: str, value: str, choices: tuple[str, ...]) -> str:
     return value
 
 
-def per_axis(layer: str, name: str, value, axes: int) -> tuple[int, ...]:
+def per_axis(layer: str, name: str, value: Any, axes: int) -> tuple[int, ...]:
     """One integer for all axes, or one for each."""
     values = (value,) * axes if isinstance(value, Integral) else tuple(value)
     if len(values) != axes or not all(isinstance(n, Integral) for n in values):

@@ -1,9 +1,11 @@
 """Module: named parameters, buffers and modules, and a function of them."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import errors
 from ..arrays.make import zeros_like
@@ -14,6 +16,9 @@ from .compiled import compiled
 from .convert import convert
 from .registry import Registry
 from .state import LoadedKeys, load
+
+if TYPE_CHECKING:
+    from ..arrays.types import Device, DTypeLike
 
 _handles = count()
 
@@ -46,17 +51,17 @@ class Module(Registry):
         self._forward_pre_hooks: dict[int, tuple] = {}
         self.training = True
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         tree.register(cls)
 
     # Calling
 
-    def __weft_compiled__(self, programs):
+    def __weft_compiled__(self, programs: Any) -> Any:
         """What `wf.compile` makes of the module: one that is called by these programs."""
         return compiled(self, programs)
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         own = self.__dict__
         if "_modules" not in own:
             raise self.not_begun("calling it")
@@ -133,7 +138,9 @@ class Module(Registry):
         """
         return load(self, state_dict, strict)
 
-    def to(self, *targets, device=None, dtype=None) -> Self:
+    def to(
+        self, *targets: Any, device: Device | None = None, dtype: DTypeLike | None = None
+    ) -> Self:
         """Move to a device, cast floating-point numbers to a dtype, or both; returns the module.
 
         Parameters stay the same objects. Gradients go along.

@@ -1,5 +1,9 @@
 """Normalisations with their weights and running statistics."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .. import errors
 from ..arrays.arguments import boxed
 from ..arrays.inplace import copy_
@@ -11,6 +15,10 @@ from . import functional as F
 from . import init
 from .making import parameter, sizes
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
 def _reset(module: Module) -> None:
@@ -202,12 +210,12 @@ class LayerNorm(Module):
 
     def __init__(
         self,
-        normalized_shape,
+        normalized_shape: Any,
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__()
         self.normalized_shape = shape = _lengths("LayerNorm", normalized_shape)
@@ -220,7 +228,7 @@ class LayerNorm(Module):
         """Set the weight to 1 and the bias to 0."""
         _reset(self)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.layer_norm(input, self.normalized_shape, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:
@@ -238,11 +246,11 @@ class RMSNorm(Module):
 
     def __init__(
         self,
-        normalized_shape,
+        normalized_shape: Any,
         eps: float | None = None,
         elementwise_affine: bool = True,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__()
         self.normalized_shape = shape = _lengths("RMSNorm", normalized_shape)
@@ -256,7 +264,7 @@ class RMSNorm(Module):
         if self.weight is not None:
             init.ones_(self.weight)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.rms_norm(input, self.normalized_shape, self.weight, self.eps)
 
     def extra_repr(self) -> str:
@@ -274,8 +282,8 @@ class GroupNorm(Module):
         num_channels: int,
         eps: float = 1e-5,
         affine: bool = True,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ):
@@ -296,7 +304,7 @@ class GroupNorm(Module):
         """Set the weight to 1 and the bias to 0."""
         _reset(self)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)
 
     def extra_repr(self) -> str:

@@ -1,7 +1,14 @@
 """Pooling as modules: the largest elements or the means of windows."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from . import functional as F
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.types import ArrayLike
 
 
 class _Pool(Module):
@@ -75,9 +82,9 @@ class AvgPool1d(_Pool):
 
     def __init__(
         self,
-        kernel_size,
-        stride=None,
-        padding=0,
+        kernel_size: Any,
+        stride: Any = None,
+        padding: Any = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ):
@@ -85,7 +92,7 @@ class AvgPool1d(_Pool):
             kernel_size, stride, padding, ceil_mode, count_include_pad=count_include_pad
         )
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Any:
         how = self.kernel_size, self.stride, self.padding, self.ceil_mode
         return F.avg_pool1d(input, *how, self.count_include_pad)
 

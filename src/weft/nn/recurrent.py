@@ -1,6 +1,9 @@
 """Recurrent networks, and their cells for single steps."""
 
+from __future__ import annotations
+
 from math import sqrt
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -9,6 +12,9 @@ from . import functional as F
 from . import init
 from .making import one_of, parameter, probability, sizes
 from .module import Module
+
+if TYPE_CHECKING:
+    from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
 class _Recurrent(Module):
@@ -107,14 +113,14 @@ class RNN(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         super().__init__(input_size, hidden_size, *how)
         self.nonlinearity = one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
 
-    def forward(self, input, hx=None):
+    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
         function = F.rnn_tanh if self.nonlinearity == "tanh" else F.rnn_relu
         return self._run(function, input, hx)
 
@@ -141,13 +147,13 @@ class LSTM(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         super().__init__(input_size, hidden_size, *how)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
         y, h, c = self._run(F.lstm, input, hx)
         return y, (h, c)
 
@@ -166,13 +172,13 @@ class GRU(_Recurrent):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         super().__init__(input_size, hidden_size, *how)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
         return self._run(F.gru, input, hx)
 
 
@@ -229,13 +235,13 @@ class RNNCell(_Cell):
         hidden_size: int,
         bias: bool = True,
         nonlinearity: str = "tanh",
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
         self.nonlinearity = one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
 
-    def forward(self, input, hx=None):
+    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
         x = self._given(input)
         step = F.rnn_tanh_cell if self.nonlinearity == "tanh" else F.rnn_relu_cell
         return step(x, self._zeros(x) if hx is None else hx, *self._weights())
@@ -247,11 +253,16 @@ class LSTMCell(_Cell):
     gates = 4
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device=None, dtype=None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
         x = self._given(input)
         state = (self._zeros(x), self._zeros(x)) if hx is None else hx
         return F.lstm_cell(x, state, *self._weights())
@@ -263,10 +274,15 @@ class GRUCell(_Cell):
     gates = 3
 
     def __init__(
-        self, input_size: int, hidden_size: int, bias: bool = True, device=None, dtype=None
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input, hx=None):
+    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
         x = self._given(input)
         return F.gru_cell(x, self._zeros(x) if hx is None else hx, *self._weights())

@@ -25,7 +25,7 @@ class Registry:
         vars(self).update({store: {} for store in _STORES})
         vars(self)["_transient"] = set()
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         own = self.__dict__
         for store in _STORES:
             held = own.get(store)
@@ -33,7 +33,7 @@ class Registry:
                 return held[name]
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
-    def __setattr__(self, name: str, value) -> None:
+    def __setattr__(self, name: str, value: Any) -> None:
         store = self._store_for(name, value)
         if store is None:
             object.__setattr__(self, name, value)
@@ -91,7 +91,7 @@ class Registry:
             )
         self._register("_parameters", name, param)
 
-    def register_buffer(self, name: str, tensor, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
         """Give a tensor that is not trained a name here.
 
         persistent: whether it belongs to `state_dict()`.
@@ -218,7 +218,7 @@ class Registry:
         """The parameter of that name."""
         return self._get("_parameters", target)
 
-    def get_buffer(self, target: str):
+    def get_buffer(self, target: str) -> Any:
         """The buffer of that name."""
         return self._get("_buffers", target)
 

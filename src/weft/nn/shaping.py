@@ -1,6 +1,9 @@
 """Modules that only arrange elements: other shapes, borders and channels."""
 
+from __future__ import annotations
+
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -10,6 +13,10 @@ from . import functional as F
 from .making import per_axis, sizes
 from .module import Module
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike
+
 
 class Flatten(Module):
     """The axes from `start_dim` to `end_dim` as one."""
@@ -18,7 +25,7 @@ class Flatten(Module):
         super().__init__()
         self.start_dim, self.end_dim = start_dim, end_dim
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         shape = x.shape or (1,)
         first, last = (axis_in("Flatten", d, len(shape)) for d in (self.start_dim, self.end_dim))
@@ -46,7 +53,7 @@ class Unflatten(Module):
                 "at most"
             )
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         axis, inside = axis_in("Unflatten", self.dim, x.ndim), self.unflattened_size
         n, known = x.shape[axis], prod(k for k in inside if k != -1)
@@ -71,7 +78,7 @@ class PixelShuffle(Module):
         sizes("PixelShuffle", upscale_factor=upscale_factor)
         self.upscale_factor = upscale_factor
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.pixel_shuffle(input, self.upscale_factor)
 
     def extra_repr(self) -> str:
@@ -86,7 +93,7 @@ class PixelUnshuffle(Module):
         sizes("PixelUnshuffle", downscale_factor=downscale_factor)
         self.downscale_factor = downscale_factor
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.pixel_unshuffle(input, self.downscale_factor)
 
     def extra_repr(self) -> str:
@@ -96,12 +103,12 @@ class PixelUnshuffle(Module):
 class Unfold(Module):
     """The windows of images (N, C, H, W) as columns (N, C·kernel, windows)."""
 
-    def __init__(self, kernel_size, dilation=1, padding=0, stride=1):
+    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
         super().__init__()
         self.kernel_size, self.dilation = kernel_size, dilation
         self.padding, self.stride = padding, stride
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
 
     def extra_repr(self) -> str:
@@ -114,12 +121,19 @@ class Unfold(Module):
 class Fold(Module):
     """Columns added up into images of `output_size`: the transpose of `Unfold`."""
 
-    def __init__(self, output_size, kernel_size, dilation=1, padding=0, stride=1):
+    def __init__(
+        self,
+        output_size: Any,
+        kernel_size: Any,
+        dilation: Any = 1,
+        padding: Any = 0,
+        stride: Any = 1,
+    ):
         super().__init__()
         self.output_size, self.kernel_size, self.dilation = output_size, kernel_size, dilation
         self.padding, self.stride = padding, stride
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         how = self.kernel_size, self.dilation, self.padding, self.stride
         return F.fold(input, self.output_size, *how)
 
@@ -140,8 +154,8 @@ class Upsample(Module):
 
     def __init__(
         self,
-        size=None,
-        scale_factor=None,
+        size: Any = None,
+        scale_factor: Any = None,
         mode: str = "nearest",
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
@@ -151,7 +165,7 @@ class Upsample(Module):
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         how = self.size, self.scale_factor, self.mode, self.align_corners
         return F.interpolate(input, *how, recompute_scale_factor=self.recompute_scale_factor)
 

@@ -18,7 +18,7 @@ class LoadedKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-def load(module, state: dict[str, Any], strict: bool) -> LoadedKeys:
+def load(module: Any, state: dict[str, Any], strict: bool) -> LoadedKeys:
     """Overwrite the values of `module` by those of `state`, all of them or, on an error, none."""
     own = module.state_dict(keep_vars=True)
     missing = [name for name in own if name not in state]

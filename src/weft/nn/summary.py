@@ -186,7 +186,7 @@ def _shapes(out):
     return None if out is None else type(out).__name__
 
 
-def summary(model: Module, *args, **kwargs) -> Summary:
+def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
     """The layers of a model with shapes, parameters, operations and bytes, in a call of it.
 
     The model is run twice with these arguments: traced, for the operations that it executes, and

@@ -1,7 +1,10 @@
 """The layers of transformers."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from copy import deepcopy
+from typing import TYPE_CHECKING, Any
 
 from . import functional as F
 from .attention import MultiheadAttention
@@ -11,6 +14,9 @@ from .linear import Linear
 from .making import one_of, probability, sizes
 from .module import Module
 from .normalization import LayerNorm
+
+if TYPE_CHECKING:
+    from ..arrays.types import Device, DTypeLike
 
 _ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
 
@@ -43,8 +49,8 @@ class TransformerBlock(Module):
         batch_first: bool = False,
         norm_first: bool = False,
         bias: bool = True,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
         is_causal: bool = False,
     ):
         super().__init__()
@@ -63,7 +69,13 @@ class TransformerBlock(Module):
             activation = _ACTIVATIONS[one_of(name, "activation", activation, tuple(_ACTIVATIONS))]
         self.activation, self.norm_first, self.is_causal = activation, norm_first, is_causal
 
-    def forward(self, src, src_mask=None, src_key_padding_mask=None, is_causal: bool | None = None):
+    def forward(
+        self,
+        src: Any,
+        src_mask: Any = None,
+        src_key_padding_mask: Any = None,
+        is_causal: bool | None = None,
+    ) -> Any:
         """The block applied to (L, N, E), (N, L, E) or (L, E); the masks are the attention's.
 
         is_causal: as said when the block was made, if it is None.
@@ -96,7 +108,13 @@ class TransformerEncoder(Module):
         self.layers = ModuleList(deepcopy(encoder_layer) for _ in range(num_layers))
         self.num_layers, self.norm = num_layers, norm
 
-    def forward(self, src, mask=None, src_key_padding_mask=None, is_causal: bool | None = None):
+    def forward(
+        self,
+        src: Any,
+        mask: Any = None,
+        src_key_padding_mask: Any = None,
+        is_causal: bool | None = None,
+    ) -> Any:
         """The blocks applied to an input; the arguments are theirs."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, is_causal)

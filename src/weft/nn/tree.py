@@ -49,7 +49,7 @@ class Skeleton:
             for c in cells
         )
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         return isinstance(other, Skeleton) and self.key == other.key
 
     def __hash__(self) -> int:
@@ -61,12 +61,12 @@ class Skeleton:
         return f"{root.kind.__name__}({', '.join(names)})"
 
 
-def is_differentiable(x) -> bool:
+def is_differentiable(x: Any) -> bool:
     """Whether x is a leaf to transformations; integers belong to the structure."""
     return x.__class__ not in TENSORS or dtypes.is_inexact(x.dtype)
 
 
-def take_apart(module, is_leaf: Callable = is_differentiable) -> tuple[list, Skeleton]:
+def take_apart(module: Any, is_leaf: Callable = is_differentiable) -> tuple[list, Skeleton]:
     """The parameters and buffers of a module, each once, and the skeleton around them."""
     leaves: list = []
     places: dict[int, int] = {}
@@ -93,7 +93,7 @@ def take_apart(module, is_leaf: Callable = is_differentiable) -> tuple[list, Ske
     return leaves, Skeleton(cells)
 
 
-def put_together(skeleton: Skeleton, leaves) -> Any:
+def put_together(skeleton: Skeleton, leaves: Any) -> Any:
     """A module of this structure around these leaves; it shares everything else with the first."""
     leaves = list(leaves)
     made = [object.__new__(cell.kind) for cell in skeleton.cells]
@@ -116,7 +116,7 @@ def register(kind: type) -> None:
     )
 
 
-def functional_call(module, state: dict[str, Any], *args, **kwargs) -> Any:
+def functional_call(module: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
     """module(*args, **kwargs) with the tensors of `state` in the place of its own.
 
     state  by the names of `named_parameters()` and `named_buffers()`; what is not named stays.

@@ -1,13 +1,14 @@
 """NumPy memory that begins where a cache line does: wide vectors cross no line."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
 _LINE = 64
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray[Any, Any]:
     """A new array whose elements are not set."""
     size = prod(shape) * dtype.itemsize
     memory = np.empty(size + _LINE, np.uint8)

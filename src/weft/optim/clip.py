@@ -38,7 +38,7 @@ class Held:
 
 
 def clip_grad_norm(
-    grads, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
+    grads: Any, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
 ) -> float:
     """Scale gradients so that their common norm is at most `max_norm`; returns what it was.
 
@@ -64,7 +64,7 @@ def clip_grad_norm(
     return total
 
 
-def clip_grads_with_norm(grads, max_norm: float, total_norm: float) -> None:
+def clip_grads_with_norm(grads: Any, max_norm: float, total_norm: float) -> None:
     """`clip_grad_norm` where the norm is known, as `GradScaler.unscale` returns it."""
     check_limit("clip_grads_with_norm", "max_norm", max_norm)
     if current.get().staging is not None:
@@ -80,7 +80,7 @@ def _limit(held: list[Held], max_norm: float, total: float) -> None:
             h.replace(_scaled(h.grad, max_norm / total))
 
 
-def clip_grad_value(grads, clip_value: float) -> None:
+def clip_grad_value(grads: Any, clip_value: float) -> None:
     """Limit every element of the gradients to [−clip_value, clip_value]."""
     check_limit("clip_grad_value", "clip_value", clip_value)
     clip_value = plain(clip_value)
@@ -92,7 +92,9 @@ def clip_grad_value(grads, clip_value: float) -> None:
         h.replace(wrap(clip(seen(h.grad)._data, -clip_value, clip_value)))
 
 
-def clip_grad_adaptive(grads, clip_factor: float = 0.01, eps: float = 1e-3, *, params=None) -> None:
+def clip_grad_adaptive(
+    grads: Any, clip_factor: float = 0.01, eps: float = 1e-3, *, params: Any = None
+) -> None:
     """Limit each unit's gradient to `clip_factor` times its weights' norm (Brock et al., 2021).
 
     A unit is one index of the first axis; vectors are one unit. Weights count as at least `eps`
@@ -127,13 +129,13 @@ class GradientClipper:
         self.max_norm = max_norm
         self.total_norm: float | None = None
 
-    def clip_grads(self, grads):
+    def clip_grads(self, grads: Any) -> Any:
         """Clip gradients in place; returns them."""
         self.total_norm = clip_grad_norm(grads, self.max_norm)
         return grads
 
 
-def global_norm(grads, norm_type: float = 2.0) -> float:
+def global_norm(grads: Any, norm_type: float = 2.0) -> float:
     """The norm of all gradients as one vector; infinite or NaN if one of them is.
 
     In a function that is being compiled the norm is a tensor.
@@ -157,7 +159,7 @@ def common_norm(norms: list[float], norm_type: float) -> float:
     return largest * sum((n / largest) ** norm_type for n in norms) ** (1.0 / norm_type)
 
 
-def array_norm(raw, kind: float) -> float:
+def array_norm(raw: Any, kind: float) -> float:
     """The norm of one array; in double precision if its powers overflow in its own."""
     xp = BACKENDS[type(raw)]
     dtype = xp.dtype_of(raw)
@@ -196,7 +198,7 @@ def _unit_norms(raw):
     return sqrt(sum_(size * size, axes, True))
 
 
-def check_limit(what: str, name: str, value) -> None:
+def check_limit(what: str, name: str, value: Any) -> None:
     """Refuse what is no number ≥ 0."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise errors.DTypeError(f"{what}: {name} is a {type(value).__name__}, expected a number")
@@ -215,7 +217,7 @@ def _culprits(held: list[Held], total: float, norm_type: float) -> str:
 # Reading gradients
 
 
-def gathered(what: str, grads, params=None) -> list[Held]:
+def gathered(what: str, grads: Any, params: Any = None) -> list[Held]:
     """The gradients in whatever form they come, each with how to replace it."""
     if isinstance(grads, GradientMap):
         held = _of_map(grads, params)

@@ -18,7 +18,7 @@ class Condition:
 
 
 @contextmanager
-def taken_if(staging, condition: Condition) -> Iterator[None]:
+def taken_if(staging: Any, condition: Condition) -> Iterator[None]:
     """A block whose steps change nothing where the flag is false."""
     inside = _conditions(staging)
     inside.append(condition)
@@ -32,19 +32,21 @@ def _conditions(staging) -> list[Condition]:
     return staging.kept(("the conditions of steps",), list)
 
 
-def condition_of(staging) -> Condition | None:
+def condition_of(staging: Any) -> Condition | None:
     """What the step that is being written down depends on, if on anything."""
     inside = _conditions(staging)
     return inside[-1] if inside else None
 
 
-def chosen(staging, new, old):
+def chosen(staging: Any, new: Any, old: Any) -> Any:
     """What is there after a step: the old value, if the step is not taken."""
     condition = condition_of(staging)
     return new if condition is None else where(condition.flag, new, old)
 
 
-def counted(staging, count: Callable[[], None], otherwise: Callable[[], None] | None = None):
+def counted(
+    staging: Any, count: Callable[[], None], otherwise: Callable[[], None] | None = None
+) -> Any:
     """What is done after a call, if the step was taken in it; else `otherwise`."""
     condition = condition_of(staging)
     if condition is None:
@@ -59,7 +61,7 @@ def counted(staging, count: Callable[[], None], otherwise: Callable[[], None] | 
     return settle
 
 
-def refuse_second(staging, name: str, ahead: int, slots: dict) -> None:
+def refuse_second(staging: Any, name: str, ahead: int, slots: dict) -> None:
     """Refuse another step in a program where one may be left out: how far would it be?"""
     if condition_of(staging) is not None:
         slots["conditional"] = True

@@ -47,7 +47,7 @@ _RANGES: dict[str, tuple[str, Callable]] = {
 _WHOLE = {"max_iter", "max_eval", "history_size", "ns_steps", "block_size"}
 
 
-def checked_number(what: str, name: str, value):
+def checked_number(what: str, name: str, value: Any) -> Any:
     """A finite number in the field's range; a tensor's only element counts as one."""
     if not isinstance(value, int | float) and hasattr(value, "item"):
         value = value.item()
@@ -60,7 +60,7 @@ def checked_number(what: str, name: str, value):
     return int(value) if name in _WHOLE else value
 
 
-def check_choice(what: str, name: str, value, choices: tuple) -> None:
+def check_choice(what: str, name: str, value: Any, choices: tuple) -> None:
     """Refuse what is none of the choices."""
     if value not in choices:
         names = ", ".join(repr(c) for c in choices)
@@ -77,7 +77,7 @@ class Config:
     KEYWORD_DEFAULTS: ClassVar[dict[str, Any]] = {}
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         what = type(self).__name__
         for field in fields(self):
             value = getattr(self, field.name)

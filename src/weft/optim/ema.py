@@ -42,7 +42,7 @@ class EMA:
 
     _walked = ()  # it tells a function that is being compiled by itself what that depends on
 
-    def __init__(self, params=(), decay: float = 0.999):
+    def __init__(self, params: Any = (), decay: float = 0.999):
         self.decay = _check_decay("EMA", decay)
         self.updates = 0
         self._entries: dict[Any, Entry] = {}
@@ -51,7 +51,7 @@ class EMA:
         for name, p in named(params):
             self.track(p, name)
 
-    def track(self, param, name: str | None = None, start=None) -> None:
+    def track(self, param: Any, name: str | None = None, start: Any = None) -> None:
         """Begin an average of another parameter, with the value it has or with `start`."""
         check_parameter("EMA", param)
         key = str(len(self._entries)) if name is None else name
@@ -63,10 +63,10 @@ class EMA:
         self._averages[key] = taken(wrap(param._data) if start is None else start, slot)
         self._entries[param] = Entry(param, key, {})
 
-    def __contains__(self, param) -> bool:
+    def __contains__(self, param: Any) -> bool:
         return param in self._entries
 
-    def update(self, params=None) -> None:
+    def update(self, params: Any = None) -> None:
         """Move the averages towards the parameters, or towards those that are given."""
         self.refuse_swapped("update")
         self.decay = _check_decay("EMA", self.decay)
@@ -80,7 +80,7 @@ class EMA:
         walk([Job(average, (self._averages[e.key], e.param._data), numbers) for e in entries])
         self.updates += 1
 
-    def raw(self, key: str):
+    def raw(self, key: str) -> Any:
         """The memory of an average."""
         return self._averages[key]
 
@@ -100,7 +100,7 @@ class EMA:
         return self._kept is not None
 
     @contextmanager
-    def swapped(self):
+    def swapped(self) -> Any:
         """A block in which the parameters are the averages."""
         self.refuse_swapped("swapped")
         self.swap()
@@ -121,7 +121,7 @@ class EMA:
                 f"EMA.{what}: the averages are in the parameters' place; call swap() first"
             )
 
-    def average_of(self, param):
+    def average_of(self, param: Any) -> Any:
         """The average of a parameter, as a new tensor."""
         return wrap(_copied(self._averages[self._entry(param).key]))
 
@@ -175,14 +175,14 @@ class EMAOptimizer:
         return self.ema.decay
 
     @property
-    def config(self):
+    def config(self) -> Any:
         return self.optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         return self.optimizer.param_groups
 
-    def step(self, grads=None):
+    def step(self, grads: Any = None) -> Any:
         """The optimizer's step, and then the averages'."""
         self.ema.refuse_swapped("step")
         loss = self.optimizer.step(grads)
@@ -230,7 +230,7 @@ class EMAOptimizer:
             raise errors.ArgumentError("EMAOptimizer.swap_back: the parameters are in their place")
         self.ema.swap()
 
-    def swapped(self):
+    def swapped(self) -> Any:
         """A block in which the parameters are the averages."""
         return self.ema.swapped()
 

@@ -5,6 +5,7 @@ They are made of differentiable operations, so a gradient that was recorded stay
 
 from functools import reduce
 from operator import add
+from typing import Any
 
 from .. import errors
 from ..core import dtypes
@@ -15,7 +16,7 @@ from ..transform.modes.gradient_map import GradientMap
 from .clip import check_limit
 
 
-def clip_by_global_norm(grads, max_norm: float):
+def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     """Gradients scaled so that their common norm is at most `max_norm`.
 
     grads  a list (None stands for a gradient that is missing) or a `GradientMap`
@@ -39,7 +40,7 @@ def clip_by_global_norm(grads, max_norm: float):
     return _mapped(grads, lambda g: (g * scale).to(g.dtype))
 
 
-def clip_by_value(grads, clip_value: float):
+def clip_by_value(grads: Any, clip_value: float) -> Any:
     """Gradients with every element limited to [−clip_value, clip_value]."""
     check_limit("clip_by_value", "clip_value", clip_value)
     _listed("clip_by_value", grads)

@@ -9,7 +9,7 @@ from .optimizer import Optimizer
 from .parameters import ParameterGroup, named
 
 
-def by_pattern(params, patterns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_pattern(params: Any, patterns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Groups of parameters by their names: each belongs to the first pattern that it matches.
 
     params    a module, a dict, or (name, parameter) pairs
@@ -70,14 +70,14 @@ class MultiGroupOptimizer:
         base.takes_more = False
 
     @property
-    def config(self):
+    def config(self) -> Any:
         return self.base_optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         return self.base_optimizer.param_groups
 
-    def step(self, grads=None):
+    def step(self, grads: Any = None) -> Any:
         """One step of all groups."""
         return self.base_optimizer.step(grads)
 

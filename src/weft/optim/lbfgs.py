@@ -42,12 +42,12 @@ class LBFGS(Optimizer):
 
     Config = configs.LBFGSConfig
 
-    def __init__(self, params=None, config=None, **options):
+    def __init__(self, params: Any = None, config: Any = None, **options: Any):
         self._of_grouping: int | None = None
         super().__init__(params, config, **options)
         self.memory = _empty()
 
-    def add_param_group(self, group) -> None:
+    def add_param_group(self, group: Any) -> None:
         """The one group of parameters."""
         if self.param_groups:
             raise errors.ArgumentError(
@@ -69,7 +69,7 @@ class LBFGS(Optimizer):
             self.memory, self._of_grouping = _empty(), self.grouping
         return found
 
-    def step(self, closure=None):
+    def step(self, closure: Any = None) -> Any:
         """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
         if not callable(closure):
             raise errors.ArgumentError(
@@ -85,7 +85,7 @@ class LBFGS(Optimizer):
         self.changed = [e.param for e in self.entries()]
         return run.first
 
-    def compute_update(self, grad, param=None):
+    def compute_update(self, grad: Any, param: Any = None) -> Any:
         """Refused: one gradient does not determine a step."""
         raise errors.ArgumentError(
             "LBFGS.compute_update: a step needs several losses and gradients; call step(closure)"
@@ -93,7 +93,7 @@ class LBFGS(Optimizer):
 
     # The parameters as one vector
 
-    def gathered(self, gradients: bool):
+    def gathered(self, gradients: bool) -> Any:
         """All parameters, or all gradients, as one flat array of real numbers."""
         dtype = dtypes.promote_all([working_dtype(e.param.dtype) for e in self.entries()])
         parts = [self._line(e, gradients, dtype) for e in self.entries()]
@@ -107,7 +107,7 @@ class LBFGS(Optimizer):
         raw = raw_gradient("LBFGS.step", entry, p.grad) if gradients else p._data
         return xp.cast(flat(raw, xp), dtype)
 
-    def place(self, vector) -> None:
+    def place(self, vector: Any) -> None:
         """Write one flat array into all parameters."""
         start = 0
         for entry in self.entries():

@@ -20,7 +20,7 @@ class Grouped(NamedTuple):
     ratio: float
 
 
-def as_read(known: list[Grouped], groups) -> bool:
+def as_read(known: list[Grouped], groups: Any) -> bool:
     """Whether the groups hold what they held when they were last read.
 
     Parameters are compared by identity: tensors compare by their values otherwise.
@@ -34,7 +34,7 @@ def as_read(known: list[Grouped], groups) -> bool:
     return True
 
 
-def regroup(optimizer, groups: list) -> None:
+def regroup(optimizer: Any, groups: list) -> None:
     """Take over what the groups hold now; if something in them is refused, nothing changes.
 
     A parameter keeps its state, also in another group; that of one which is in no group any more

@@ -58,7 +58,7 @@ class Optimizer:
     shaping: ClassVar[tuple[str, ...]] = ()  # the options that decide on the arrays of a state
     switched_on: ClassVar[dict[str, Any]] = {}  # settings under which a state has all its arrays
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         if "Config" in vars(cls):
             kind = Argument.POSITIONAL_OR_KEYWORD
@@ -67,7 +67,7 @@ class Optimizer:
             given = [p.replace(kind=Argument.KEYWORD_ONLY) for p in settings]
             cls.__signature__ = Signature([*first, *given])
 
-    def __init__(self, params=None, config=None, **options):
+    def __init__(self, params: Any = None, config: Any = None, **options: Any):
         if isinstance(params, Config):
             if config is not None:
                 raise errors.ArgumentError(f"{self._name}: two configs; parameters come first")
@@ -123,7 +123,7 @@ class Optimizer:
 
     # Parameters
 
-    def add_param_group(self, group) -> None:
+    def add_param_group(self, group: Any) -> None:
         """Add parameters: a `ParameterGroup`, a dict with "params", or what holds parameters."""
         pairs, options = group_options(group)
         self.read_groups()
@@ -152,7 +152,7 @@ class Optimizer:
         if not as_read(self._grouped, self.param_groups):
             regroup(self, self.param_groups)
 
-    def entry_of(self, param, name: str | None = None) -> Entry:
+    def entry_of(self, param: Any, name: str | None = None) -> Entry:
         """The entry of a parameter, which is added if the optimizer was made without any."""
         self.read_groups()
         if type(param) in TENSORS and param in self._entries:
@@ -190,7 +190,7 @@ class Optimizer:
 
     # Steps
 
-    def step(self, grads=None):
+    def step(self, grads: Any = None) -> Any:
         """Change the parameters by their gradients.
 
         grads  nothing: the parameters' `.grad`; a `GradientMap`; a list, one for each parameter;
@@ -205,7 +205,7 @@ class Optimizer:
         self._advance(gradient_pairs(self, grads))
         return loss
 
-    def apply_gradients(self, pairs):
+    def apply_gradients(self, pairs: Any) -> Any:
         """`step` with (parameter, gradient) pairs.
 
         With gradients that a `wf.Graph` computes, it is what makes the step when it is fetched:
@@ -228,7 +228,7 @@ class Optimizer:
         walk([self._job(e, own_memory(e.param), g, shared) for e, g in raws])
         self.changed = [e.param for e, _ in raws]
 
-    def compute_update(self, grad, param=None):
+    def compute_update(self, grad: Any, param: Any = None) -> Any:
         """What a step with this gradient subtracts from a parameter, whose state advances.
 
         param  may be left out where there is only one; an optimizer without parameters takes
@@ -330,7 +330,7 @@ class Optimizer:
     def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
         """Bring the arrays of a state in line with settings that were changed."""
 
-    def fitting_gradient(self, entry: Entry, g):
+    def fitting_gradient(self, entry: Entry, g: Any) -> Any:
         """The gradient of a parameter, which it must fit, as a tensor."""
         return wrap(raw_gradient(f"{self._name}.step", entry, seen(g)))
 
@@ -338,7 +338,7 @@ class Optimizer:
         """The numbers a rule takes."""
         return _keywords(rule)
 
-    def slots(self, group: dict[str, Any], p) -> dict[str, state.Slot]:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, state.Slot]:
         """The arrays of a parameter's state."""
         return {}
 
@@ -346,7 +346,7 @@ class Optimizer:
         """A parameter's saved state, where an earlier version may have saved it, as of this one."""
         return own
 
-    def rule_of(self, own: dict[str, Any]) -> Callable:
+    def rule_of(self, own: dict[str, Any]) -> Callable[..., Any]:
         """The rule for a parameter with this state."""
         return type(self).rule
 

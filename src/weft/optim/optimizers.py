@@ -60,14 +60,14 @@ class SGD(Optimizer):
     shaping = ("momentum",)
     switched_on = {"momentum": 0.9}  # noqa: RUF012
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return {"momentum_buffer": like(p)} if group["momentum"] else {}
 
-    def numbers(self, group, own):
+    def numbers(self, group: Any, own: Any) -> Any:
         own["momentum_step"] += bool(group["momentum"])
         return {**super().numbers(group, own), "t": own["momentum_step"]}
 
-    def upgraded(self, own):
+    def upgraded(self, own: Any) -> Any:
         begun = own.get("step", 0) if "momentum_buffer" in own else 0
         return {"momentum_step": begun, **own}
 
@@ -88,7 +88,7 @@ class Adam(_Moments):
     shaping = ("amsgrad",)
     switched_on = {"amsgrad": True}  # noqa: RUF012
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return _moments(p, group["amsgrad"])
 
 
@@ -100,7 +100,7 @@ class AdamW(_Moments):
     shaping = ("amsgrad",)
     switched_on = {"amsgrad": True}  # noqa: RUF012
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return _moments(p, group["amsgrad"])
 
 
@@ -111,10 +111,10 @@ class NAdam(_Moments):
     rule = staticmethod(rules.nadam)
     started = {**_Moments.started, "mu_product": 1.0}  # noqa: RUF012
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return _moments(p)
 
-    def numbers(self, group, own):
+    def numbers(self, group: Any, own: Any) -> Any:
         own["mu_product"] *= rules.nadam_mu(group["beta1"], group["momentum_decay"], own["step"])
         return {**super().numbers(group, own), "mu_product": own["mu_product"]}
 
@@ -125,7 +125,7 @@ class RAdam(_Moments):
     Config = configs.RAdamConfig
     rule = staticmethod(rules.radam)
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return _moments(p)
 
 
@@ -137,7 +137,7 @@ class RMSprop(Optimizer):
     shaping = ("centered", "momentum")
     switched_on = {"centered": True, "momentum": 0.9}  # noqa: RUF012
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         names = ["square_avg"]
         names += ["grad_avg"] * bool(group["centered"])
         names += ["momentum_buffer"] * bool(group["momentum"])
@@ -150,7 +150,7 @@ class Adagrad(Optimizer):
     Config = configs.AdagradConfig
     rule = staticmethod(rules.adagrad)
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return {"sum": like(p, group["initial_accumulator_value"])}
 
 
@@ -160,7 +160,7 @@ class Lion(Optimizer):
     Config = configs.LionConfig
     rule = staticmethod(rules.lion)
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return {"exp_avg": like(p)}
 
 
@@ -183,7 +183,7 @@ class LAMB(_Moments, _Real):
     Config = configs.LAMBConfig
     rule = staticmethod(whole_rules.lamb)
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return _moments(p)
 
 
@@ -199,7 +199,7 @@ class Adafactor(_Real):
     shaping = ("beta1",)
     switched_on = {"beta1": 0.9}  # noqa: RUF012
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         shape = tuple(p.shape)
         if len(shape) > 1:
             slots = {
@@ -210,7 +210,7 @@ class Adafactor(_Real):
             slots = {"variance": like(p)}
         return slots if group["beta1"] is None else {**slots, "exp_avg": like(p)}
 
-    def numbers(self, group, own):
+    def numbers(self, group: Any, own: Any) -> Any:
         floor = 0.0
         if group["eps"] is None:
             second = own["variance" if "variance" in own else "row_var"]
@@ -234,7 +234,7 @@ class Muon(_Real):
                 "give the others to AdamW"
             )
 
-    def slots(self, group, p):
+    def slots(self, group: Any, p: Any) -> Any:
         return {"momentum_buffer": like(p)}
 
 
@@ -264,7 +264,7 @@ class Adam8bit(_Quantised):
 
     Config = configs.Adam8bitConfig
 
-    def rule_of(self, own):
+    def rule_of(self, own: Any) -> Any:
         return quantise.adam8bit if "exp_sum_codes" in own else rules.adam
 
 
@@ -273,8 +273,8 @@ class AdamW8bit(_Quantised):
 
     Config = configs.AdamW8bitConfig
 
-    def rule_of(self, own):
+    def rule_of(self, own: Any) -> Any:
         return quantise.adamw8bit if "exp_sum_codes" in own else rules.adamw
 
-    def numbers(self, group, own):
+    def numbers(self, group: Any, own: Any) -> Any:
         return {**super().numbers(group, own), "correct_bias": True}

@@ -52,7 +52,7 @@ class Entry:
     fitted: Any = None
 
 
-def named(params) -> list[tuple[str | None, Any]]:
+def named(params: Any) -> list[tuple[str | None, Any]]:
     """(name or None, parameter) pairs of whatever holds parameters."""
     if hasattr(params, "named_parameters"):
         return list(params.named_parameters())
@@ -77,7 +77,7 @@ def _pair(item) -> tuple[str, Any]:
     )
 
 
-def groups_of(params) -> list:
+def groups_of(params: Any) -> list[Any]:
     """Groups as they were given, or all parameters as one group."""
     if isinstance(params, ParameterGroup):
         return [params]
@@ -91,7 +91,7 @@ def groups_of(params) -> list:
     return [ParameterGroup(listed)]
 
 
-def group_options(group) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
+def group_options(group: Any) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
     """The named parameters of one group, and the options it sets."""
     if isinstance(group, ParameterGroup):
         return named(group.params), group.options()
@@ -100,7 +100,7 @@ def group_options(group) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
     return named(group), {}
 
 
-def check_parameter(what: str, p) -> None:
+def check_parameter(what: str, p: Any) -> None:
     """Refuse what an optimizer cannot change."""
     if type(p) not in GROUND:
         raise errors.DTypeError(f"{what}: got a {type(p).__name__}, expected tensors to optimize")
@@ -113,7 +113,7 @@ def check_parameter(what: str, p) -> None:
         raise errors.DTypeError(f"{what}: a parameter of {p.dtype}, expected floating point")
 
 
-def raw_gradient(what: str, entry: Entry, g):
+def raw_gradient(what: str, entry: Entry, g: Any) -> Any:
     """The raw gradient of a parameter, which it must fit."""
     p = entry.param
     if type(g) in GROUND and type(g._data) is type(p._data):
@@ -136,7 +136,7 @@ def raw_gradient(what: str, entry: Entry, g):
     return BACKENDS[type(g._data)].cast(g._data, p.dtype) if real else g._data
 
 
-def gradient_pairs(optimizer, grads) -> list[tuple[Entry, Any]]:
+def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[Entry, Any]]:
     """(entry, gradient) of the parameters that have one, in whatever form gradients come."""
     what, entries = f"{type(optimizer).__name__}.step", optimizer.entries()
     if isinstance(grads, list | tuple) and all(isinstance(item, tuple) for item in grads):
@@ -174,7 +174,7 @@ def _of_tuples(what: str, optimizer, grads) -> list[tuple[Entry, Any]]:
     return [(e, g) for e, g in found if g is not None]
 
 
-def of_graph(pairs: list[tuple]):
+def of_graph(pairs: list[tuple]) -> Any:
     """The graph that computes the gradients of (variable, gradient) pairs; None for tensors."""
     return next((g.graph for _, g in pairs if isinstance(g, Value)), None)
 

@@ -1,6 +1,7 @@
 """A learning rate that follows a metric."""
 
 from math import inf, isfinite
+from typing import Any
 
 from .. import errors
 from ..core.differences import differences
@@ -76,7 +77,7 @@ class PlateauScheduler:
             return sign * metric > sign * self.best * (1 + sign * self.threshold)
         return sign * metric > sign * self.best + self.threshold
 
-    def state_dict(self) -> dict:
+    def state_dict(self) -> dict[str, Any]:
         """What changes: the rate, the best metric and the counts."""
         names = ("lr", "best", "bad_steps", "cooling")
         return {name: getattr(self, name) for name in names}

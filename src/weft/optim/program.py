@@ -1,6 +1,7 @@
 """An update rule as a compiled kernel: traced once for its numbers, then run in place."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ class Register:
     def __init__(self, program: "Program", index: int):
         self.program, self.index = program, index
 
-    def __neg__(self):
+    def __neg__(self) -> Any:
         return self.program.emit("negative", self)
 
 
@@ -61,7 +62,7 @@ class Program:
         self.constants = [np.array([n], dtype) for n in self._numbers]
         self._kernel = self._compiled([r.index for r in results])
 
-    def emit(self, row: str, *args) -> Register:
+    def emit(self, row: str, *args: Any) -> Register:
         """Write one operation down."""
         operands = [a if isinstance(a, Register) else self._number(a) for a in args]
         self._emitted.append((row, [r.index for r in operands]))

@@ -36,7 +36,7 @@ class Together:
     somebody else has changed the states since; `readings` counts how often that was so.
     """
 
-    def __init__(self, optimizer, entries: list[Entry], ahead: int, staging):
+    def __init__(self, optimizer: Any, entries: list[Entry], ahead: int, staging: Any):
         self.optimizer, self.entries, self.ahead = optimizer, entries, ahead
         self.group, started = entries[0].group, optimizer.started
         self.given: dict[str, Any] = {}
@@ -116,7 +116,7 @@ class Together:
 class Unbegun:
     """Forgets the states of parameters whose first step was left out."""
 
-    def __init__(self, optimizer, entries: list[Entry]):
+    def __init__(self, optimizer: Any, entries: list[Entry]):
         self.optimizer, self.entries = optimizer, entries
 
     def __call__(self) -> None:
@@ -126,7 +126,7 @@ class Unbegun:
                 del state[e.key]
 
 
-def advance(optimizer, pairs: list[tuple[Entry, Any]], staging) -> None:
+def advance(optimizer: Any, pairs: list[tuple[Entry, Any]], staging: Any) -> None:
     """Write the step of these parameters down."""
     slots = staging.kept(optimizer, dict)  # what earlier steps of the program made of the state
     _depend_on_settings(optimizer, staging)
@@ -282,7 +282,7 @@ class _Count:
             self.due, self.ema.updates = False, self.ema.updates + 1
 
 
-def follow(ema, entries: list[Entry], staging) -> None:
+def follow(ema: Any, entries: list[Entry], staging: Any) -> None:
     """Write down that averages follow their parameters."""
     name = staging.name_of(ema, "EMA")
     staging.depends(f"{name}'s decay", lambda: Exact(ema.decay))
@@ -308,7 +308,7 @@ def _average(ema, entry: Entry, staging):
     return staging.slot(f"the average of {entry.key!r}", kind, lambda: ema.raw(entry.key))
 
 
-def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: bool):
+def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Any:
     """`clip_grad_norm` written down; the norm is a tensor in double precision."""
     if error_if_nonfinite:
         refuse_staging("clip_grad_norm(error_if_nonfinite=True)", "look at the norm outside of it")
@@ -317,14 +317,14 @@ def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: b
     return total
 
 
-def limit(held: list, max_norm: float, total) -> None:
+def limit(held: list, max_norm: float, total: Any) -> None:
     """Gradients whose common norm is known, limited by it."""
     with no_grad():
         factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
         multiply(held, factor)
 
 
-def multiply(held: list, factor) -> list:
+def multiply(held: list, factor: Any) -> list[Any]:
     """Multiply gradients by a number; returns them before they are rounded to half types."""
     made = []
     for h in held:
@@ -334,13 +334,13 @@ def multiply(held: list, factor) -> list:
     return made
 
 
-def rescaled(held: list, factor):
+def rescaled(held: list, factor: Any) -> Any:
     """`rescale` written down; the norm is a tensor in double precision."""
     with no_grad():
         return norm_of(multiply(held, factor))
 
 
-def norm_of(gradients: list, norm_type: float = 2.0):
+def norm_of(gradients: list, norm_type: float = 2.0) -> Any:
     """`global_norm` written down."""
     sizes = [abs_(g.detach()).to(dtypes.float64) for g in gradients if g.size]
     if not sizes:

@@ -25,11 +25,11 @@ class Stamps:
     A rule that reads something else from each call, a random draw say, is run for each parameter.
     """
 
-    def __init__(self, staging):
+    def __init__(self, staging: Any):
         self.staging = staging
         self._known: dict[tuple, _Stamp] = {}
 
-    def __call__(self, rule: Callable, columns: list, settings: dict[str, Any]) -> list:
+    def __call__(self, rule: Callable, columns: list, settings: dict[str, Any]) -> list[Any]:
         """rule(*columns, **settings); for one rule the settings are the same at each call."""
         graph = self.staging.graph
         operands = [self.staging.index_of(x._data) for x in columns if self._is_own(x)]

@@ -30,7 +30,7 @@ class Slot:
     fill: float = 0.0
     every: int = 1
 
-    def made(self):
+    def made(self) -> Any:
         """The raw array of a new state; a complex one has the fill in both parts."""
         fill = complex(self.fill, self.fill) if dtypes.is_complex(self.dtype) else self.fill
         if self.device != "cpu":
@@ -39,7 +39,7 @@ class Slot:
         raw.fill(fill)
         return raw
 
-    def fitted(self, raw):
+    def fitted(self, raw: Any) -> Any:
         """An array that fits: a new one, the one there is, or a copy of it where this is."""
         if raw is None:
             return self.made()
@@ -48,19 +48,19 @@ class Slot:
         return raw if same and tuple(raw.shape) == self.shape else taken(wrap(raw), self)
 
 
-def like(p, fill: float = 0.0, shape: tuple[int, ...] | None = None) -> Slot:
+def like(p: Any, fill: float = 0.0, shape: tuple[int, ...] | None = None) -> Slot:
     """A slot like a parameter (or of another shape); half types keep their state in float32."""
     xp = BACKENDS[type(p)]
     dtype = dtypes.accumulator(xp.dtype_of(p))
     return Slot(tuple(p.shape) if shape is None else shape, dtype, xp.device_of(p), fill)
 
 
-def real_size(p) -> int:
+def real_size(p: Any) -> int:
     """How many real numbers a parameter holds."""
     return prod(p.shape) * (2 if dtypes.is_complex(p.dtype) else 1)
 
 
-def dumped(optimizer) -> dict[str, Any]:
+def dumped(optimizer: Any) -> dict[str, Any]:
     """Copies of all state, as tensors and plain numbers."""
     groups = []
     entries = optimizer.entries()
@@ -96,7 +96,7 @@ def _copied(raw):
     return wrap(BACKENDS[type(raw)].copy(raw))
 
 
-def load(optimizer, saved: Mapping[str, Any]) -> None:
+def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
     """Check all of a saved state, and only then take it over."""
     what = f"{type(optimizer).__name__}.load_state_dict"
     check_form(what, optimizer, saved)
@@ -126,7 +126,7 @@ def load(optimizer, saved: Mapping[str, Any]) -> None:
     optimizer.state = loaded
 
 
-def check_form(what: str, optimizer, saved) -> None:
+def check_form(what: str, optimizer: Any, saved: Any) -> None:
     """Refuse what is no state of such an optimizer."""
     expected = ("optimizer", "config", "state", "param_groups")
     if not isinstance(saved, Mapping) or any(name not in saved for name in expected):
@@ -154,7 +154,9 @@ def _checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
     return list(saved)
 
 
-def checked(optimizer, entries, states, settings: Callable) -> dict[str, dict[str, Any]]:
+def checked(
+    optimizer: Any, entries: Any, states: Any, settings: Callable
+) -> dict[str, dict[str, Any]]:
     """Saved states as raw arrays and numbers, if they fit the parameters.
 
     settings: entry -> those of its group, to which the states belong
@@ -175,7 +177,7 @@ def checked(optimizer, entries, states, settings: Callable) -> dict[str, dict[st
     }
 
 
-def taken(value, slot: Slot | None):
+def taken(value: Any, slot: Slot | None) -> Any:
     """A number, or a copy of an array where and in which dtype the slot has it."""
     if slot is None:
         return value.item() if type(value) in TENSORS else value

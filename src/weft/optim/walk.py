@@ -61,7 +61,7 @@ def walk(jobs: list[Job]) -> None:
         _do_alike(alike)
 
 
-def working_dtype(dtype: np.dtype) -> np.dtype:
+def working_dtype(dtype: np.dtype) -> np.dtype[Any]:
     """The real dtype in which parameters of this dtype are updated."""
     return dtypes.accumulator(dtypes.to_real(dtype))
 
@@ -133,7 +133,7 @@ class _Flat:
             write_flat(p, updated, self.xp)
 
 
-def flat(x, xp):
+def flat(x: Any, xp: Any) -> Any:
     """An array as a flat one of real numbers, over the same memory where it is contiguous."""
     if xp.name == "numpy":
         line = np.ascontiguousarray(x).reshape(-1)
@@ -143,7 +143,7 @@ def flat(x, xp):
     return x.reshape(-1)
 
 
-def write_flat(x, line, xp) -> None:
+def write_flat(x: Any, line: Any, xp: Any) -> None:
     """Write what `flat` gives back into an array."""
     if dtypes.is_complex(x.dtype):
         pairs = line.reshape(*x.shape, 2)

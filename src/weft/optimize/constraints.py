@@ -1,6 +1,7 @@
 """Constraints and bounds on trees of tensors, as SciPy takes them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from .matrices import (
 NO_GRADIENT = ("nelder-mead", "powell", "cobyla", "cobyqa")
 
 
-def constraints_of(flat: Flat, given, method: str):
+def constraints_of(flat: Flat, given: Any, method: str) -> Any:
     """Constraints whose functions take what the objective takes, with exact derivatives."""
     from scipy.optimize import LinearConstraint, NonlinearConstraint
 
@@ -113,7 +114,7 @@ def _given_curvature(flat: Flat, hess: Callable) -> Callable:
     return lambda x, v: given_hessian(flat, hess, (asarray(np.array(v)),))(x)
 
 
-def bounds_of(flat: Flat, given):
+def bounds_of(flat: Flat, given: Any) -> Any:
     """The bounds of `minimize`: SciPy's forms, or a (lower, upper) pair for each leaf of x0."""
     from scipy.optimize import Bounds
 
@@ -143,7 +144,7 @@ def _ends(pairs: list, shapes: list, side: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def box_of(flat: Flat, given):
+def box_of(flat: Flat, given: Any) -> Any:
     """The bounds of `least_squares`: (lower, upper), each a number or in the form of x0."""
     from scipy.optimize import Bounds
 

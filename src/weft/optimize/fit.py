@@ -1,6 +1,7 @@
 """`curve_fit`: fitting a function of tensors to data, with the parameters' covariance."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +17,16 @@ from .matrices import given_jacobian, planned_jacobian, refuse_complex_steps
 
 def curve_fit(
     f: Callable,
-    xdata,
-    ydata,
-    p0,
-    sigma=None,
+    xdata: Any,
+    ydata: Any,
+    p0: Any,
+    sigma: Any = None,
     absolute_sigma: bool = False,
-    bounds=(-np.inf, np.inf),
+    bounds: Any = (-np.inf, np.inf),
     method: str | None = None,
-    jac=None,
-    **options,
-):
+    jac: Any = None,
+    **options: Any,
+) -> Any:
     """The parameters with which f(x, *parameters) fits the data best, and their covariance.
 
     f               a plain function of tensors, f(xdata, p1, p2, …)

@@ -25,7 +25,7 @@ class Flat:
     devices of the start, and the result comes back there, in the dtypes of the start.
     """
 
-    def __init__(self, what: str, x0):
+    def __init__(self, what: str, x0: Any):
         import optree
 
         self.what = what
@@ -43,41 +43,41 @@ class Flat:
         self.x0 = np.concatenate([host(x).ravel() for x in leaves])
         _refuse_nonfinite(what, self.x0)
 
-    def cut(self, vector) -> list:
+    def cut(self, vector: Any) -> list[Any]:
         """The pieces of a flat vector, an array's or a tensor's, that belong to the leaves."""
         ends = np.cumsum(self.sizes).tolist()
         return [vector[e - s : e] for e, s in zip(ends, self.sizes, strict=True)]
 
-    def tensor(self, x) -> Tensor:
+    def tensor(self, x: Any) -> Tensor:
         """A flat tensor from SciPy's vector, which SciPy may overwrite later."""
         return asarray(np.array(x, np.float64).ravel())
 
-    def tree(self, vector: Tensor):
+    def tree(self, vector: Tensor) -> Any:
         """The function's argument, made of a flat tensor (differentiably)."""
         pieces = zip(self.cut(vector), self.shapes, self.devices, strict=True)
         return self.structure.unflatten(
             [reshape(x, shape).to(device) for x, shape, device in pieces]
         )
 
-    def argument(self, x: np.ndarray):
+    def argument(self, x: np.ndarray) -> Any:
         """The function's argument in float64, made of SciPy's vector."""
         return self.tree(self.tensor(x))
 
-    def result(self, x: np.ndarray):
+    def result(self, x: np.ndarray) -> Any:
         """SciPy's vector in the form, the dtypes and on the devices of the start value."""
         pieces = zip(self.cut(np.array(x)), self.shapes, self.dtypes, self.devices, strict=True)
         return self.structure.unflatten(
             [asarray(v.reshape(s), dtype=dtype, device=device) for v, s, dtype, device in pieces]
         )
 
-    def leaves_of(self, tree) -> list | None:
+    def leaves_of(self, tree: Any) -> list | None:
         """What stands at the places of the start's leaves; None where the structure differs."""
         try:
             return self.structure.flatten_up_to(tree)
         except (ValueError, TypeError):
             return None
 
-    def vector(self, name: str, value, spread: bool = False) -> np.ndarray:
+    def vector(self, name: str, value: Any, spread: bool = False) -> np.ndarray[Any, Any]:
         """A flat vector of a value in the form of the start, or flat already.
 
         spread  whether a number stands for many equal ones, as NumPy broadcasts
@@ -119,7 +119,7 @@ class Flat:
                 + (", or one number for all" if spread else "")
             )
 
-    def alone(self, *functions: Callable):
+    def alone(self, *functions: Callable) -> Any:
         """A block in which no transformation around the solver has a part.
 
         A solution that SciPy computes is a constant: where the functions depend on what is
@@ -230,7 +230,7 @@ def tensor_of(what: str, x: Any) -> Tensor:
     return asarray(x, dtype=dtypes.float64) if _is_numbers(x) else trees.tensor(what, x)
 
 
-def host(x: Tensor) -> np.ndarray:
+def host(x: Tensor) -> np.ndarray[Any, Any]:
     """A result for SciPy, which works in place: new float64 in host memory."""
     return np.array(x.detach().to("cpu").numpy(), np.float64)
 
@@ -240,12 +240,12 @@ def _number(x: np.ndarray) -> np.ndarray:
     return x.reshape(()) if x.size == 1 else x
 
 
-def array_of(x: Any) -> np.ndarray:
+def array_of(x: Any) -> np.ndarray[Any, Any]:
     """Numbers of any kind as float64 in host memory."""
     return host(asarray(x, dtype=dtypes.float64))
 
 
-def paired(what: str, result) -> tuple:
+def paired(what: str, result: Any) -> tuple[Any, ...]:
     """The (value, derivative) that a function returns with jac=True."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise errors.ArgumentError(
@@ -254,7 +254,7 @@ def paired(what: str, result) -> tuple:
     return result
 
 
-def remembered(f: Callable) -> Callable:
+def remembered(f: Callable) -> Callable[..., Any]:
     """f of SciPy's vector, which is not computed again at the place of the last call."""
     last: list = []
 

@@ -1,6 +1,7 @@
 """`least_squares` and `root`: SciPy's solvers of equations with planned Jacobians from Weft."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -15,15 +16,15 @@ _WITH_JACOBIAN = ("hybr", "lm")  # of the methods of `root`
 
 def least_squares(
     f: Callable,
-    x0,
+    x0: Any,
     args: tuple = (),
     method: str = "trf",
-    jac=None,
-    bounds=(-np.inf, np.inf),
-    x_scale=None,
+    jac: Any = None,
+    bounds: Any = (-np.inf, np.inf),
+    x_scale: Any = None,
     callback: Callable | None = None,
-    **options,
-):
+    **options: Any,
+) -> Any:
     """The minimum of ½ Σ ρ(fᵢ(x)²) for a plain function of tensors.
 
     x0        the start: a tensor, numbers, or a tree of tensors (a dict of parameters)
@@ -81,14 +82,14 @@ def _is_jac(x_scale) -> bool:
 
 def root(
     f: Callable,
-    x0,
+    x0: Any,
     args: tuple = (),
     method: str = "hybr",
-    jac=None,
+    jac: Any = None,
     tol: float | None = None,
     callback: Callable | None = None,
     options: dict | None = None,
-):
+) -> Any:
     """A zero of f, a plain function of tensors with as many results as unknowns.
 
     x0        the start: a tensor, numbers, or a tree of tensors

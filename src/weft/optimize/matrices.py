@@ -1,6 +1,7 @@
 """Jacobians and Hessians in the form that SciPy's solvers take."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -14,7 +15,7 @@ MANY = 200  # unknowns; below, dense factorizations are as fast and more accurat
 SPARSE = 0.2  # of the entries; a fuller matrix is handed over dense
 
 
-def planned(transform: Callable, f: Callable, sparse: bool, *start: Tensor) -> Callable:
+def planned(transform: Callable, f: Callable, sparse: bool, *start: Tensor) -> Callable[..., Any]:
     """The planned matrix of f as an array, or as a CSR array where that is allowed and pays.
 
     start  where the sparsity is looked at
@@ -37,19 +38,19 @@ def _unrecorded(derivative: Callable, converted: Callable) -> Callable:
     return at
 
 
-def planned_jacobian(flat: Flat, f: Callable, sparse: bool) -> Callable:
+def planned_jacobian(flat: Flat, f: Callable, sparse: bool) -> Callable[..., Any]:
     """x ↦ the Jacobian of f, a function of the flat tensor."""
     at = planned(jacobian, f, sparse, flat.tensor(flat.x0))
     return lambda x: at(flat.tensor(x))
 
 
-def planned_hessian(flat: Flat, f: Callable, sparse: bool) -> Callable:
+def planned_hessian(flat: Flat, f: Callable, sparse: bool) -> Callable[..., Any]:
     """x ↦ the Hessian of f, a function of the flat tensor."""
     at = planned(hessian, f, sparse, flat.tensor(flat.x0))
     return lambda x: at(flat.tensor(x))
 
 
-def given_jacobian(flat: Flat, jac: Callable, args: tuple) -> Callable:
+def given_jacobian(flat: Flat, jac: Callable, args: tuple) -> Callable[..., Any]:
     """The user's own Jacobian, a function like the one it belongs to.
 
     It may return a matrix of any library, dense or sparse, a `LinearOperator`, or blocks in
@@ -58,7 +59,7 @@ def given_jacobian(flat: Flat, jac: Callable, args: tuple) -> Callable:
     return lambda x: jacobian_matrix(flat, jac(flat.argument(x), *args))
 
 
-def given_hessian(flat: Flat, hess: Callable, args: tuple) -> Callable:
+def given_hessian(flat: Flat, hess: Callable, args: tuple) -> Callable[..., Any]:
     """The user's own Hessian: a matrix, or a tree of trees of blocks, as `wf.hessian` gives it."""
 
     def at(x: np.ndarray):
@@ -71,7 +72,7 @@ def given_hessian(flat: Flat, hess: Callable, args: tuple) -> Callable:
     return at
 
 
-def jacobian_matrix(flat: Flat, found):
+def jacobian_matrix(flat: Flat, found: Any) -> Any:
     """What a user's function returned as a matrix with one column for each unknown."""
     if _is_matrix(found):
         return found
@@ -110,7 +111,7 @@ def _columns(flat: Flat, block: np.ndarray, shape: tuple) -> np.ndarray:
     return block.reshape(-1, int(np.prod(shape)))
 
 
-def refuse_complex_steps(what: str, *schemes) -> None:
+def refuse_complex_steps(what: str, *schemes: Any) -> None:
     """Refuse SciPy's differences along imaginary steps: the function gets float64 only."""
     for scheme in schemes:
         if isinstance(scheme, str) and scheme == "cs":

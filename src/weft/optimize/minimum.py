@@ -21,18 +21,18 @@ _OWN = "_own"  # a method that the user gives as a function: it gets all derivat
 
 def minimize(
     f: Callable,
-    x0,
+    x0: Any,
     args: tuple = (),
     method: str | Callable | None = None,
-    jac=None,
-    hess=None,
-    hessp=None,
-    bounds=None,
-    constraints=(),
+    jac: Any = None,
+    hess: Any = None,
+    hessp: Any = None,
+    bounds: Any = None,
+    constraints: Any = (),
     callback: Callable | None = None,
     tol: float | None = None,
     options: dict | None = None,
-):
+) -> Any:
     """The minimum of f, a plain function of tensors that returns one number.
 
     x0           the start: a tensor, numbers, or a tree of tensors (a dict of parameters)

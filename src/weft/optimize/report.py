@@ -2,11 +2,12 @@
 
 from collections.abc import Callable
 from inspect import signature
+from typing import Any
 
 from .flat import Flat
 
 
-def result_of(flat: Flat, found):
+def result_of(flat: Flat, found: Any) -> Any:
     """SciPy's result with `x` in the form of the start."""
     found.x = flat.result(found.x)
     return found

@@ -12,28 +12,28 @@ _MODEL = ("named_parameters", "parameters", "buffers", "modules", "state_dict", 
 _LOADER = ("epoch", "position", "__len__", "__iter__", "state_dict", "load_state_dict")
 
 
-def check_choice(name: str, value, choices: tuple) -> None:
+def check_choice(name: str, value: Any, choices: tuple) -> None:
     """Refuse what is none of the choices."""
     if not any(value is c or (isinstance(c, str) and value == c) for c in choices):
         listed = ", ".join(map(repr, choices))
         raise errors.ArgumentError(f"Trainer: {name}={value!r:.40}, expected one of {listed}")
 
 
-def at_least_one(name: str, value) -> int:
+def at_least_one(name: str, value: Any) -> int:
     """An integer ≥ 1."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise errors.ArgumentError(f"Trainer: {name}={value!r:.40}, expected an integer ≥ 1")
     return value
 
 
-def interval(name: str, value, directory) -> int | None:
+def interval(name: str, value: Any, directory: Any) -> int | None:
     """A number of steps from one save to the next, which needs a directory."""
     if value is not None and directory is None:
         raise errors.ArgumentError(f"Trainer: {name}={value!r:.40} needs a directory to save into")
     return None if value is None else at_least_one(name, value)
 
 
-def check_model(model) -> None:
+def check_model(model: Any) -> None:
     """Refuse what is no module."""
     missing = [name for name in _MODEL if not hasattr(model, name)]
     if missing:
@@ -43,7 +43,7 @@ def check_model(model) -> None:
         )
 
 
-def device_of(model) -> str | None:
+def device_of(model: Any) -> str | None:
     """Where the model's parameters are; None if they are on several devices, or there are none."""
     found = {p.device for p in model.parameters()}
     return found.pop() if len(found) == 1 else None
@@ -61,7 +61,7 @@ def _base(optimizer) -> Optimizer:
     return optimizer
 
 
-def bind(optimizer, model) -> None:
+def bind(optimizer: Any, model: Any) -> None:
     """Give an optimizer without parameters those of the model; refuse parameters of others."""
     base = _base(optimizer)
     if isinstance(base, LBFGS):
@@ -80,12 +80,12 @@ def bind(optimizer, model) -> None:
         )
 
 
-def trained(optimizer) -> list[tuple[str, Any]]:
+def trained(optimizer: Any) -> list[tuple[str, Any]]:
     """(name, parameter) pairs of what an optimizer changes."""
     return [(entry.key, entry.param) for entry in _base(optimizer).entries()]
 
 
-def averages(ema, model, optimizer) -> EMA | None:
+def averages(ema: Any, model: Any, optimizer: Any) -> EMA | None:
     """The averages that the trainer keeps."""
     if ema is None or isinstance(ema, EMA):
         found = ema
@@ -98,7 +98,7 @@ def averages(ema, model, optimizer) -> EMA | None:
     return found
 
 
-def check_clip(norm, value) -> None:
+def check_clip(norm: Any, value: Any) -> None:
     """Refuse limits that are no numbers ≥ 0, and two kinds of them."""
     for name, limit in (("clip_norm", norm), ("clip_value", value)):
         if limit is not None:
@@ -107,7 +107,7 @@ def check_clip(norm, value) -> None:
         raise errors.ArgumentError("Trainer: clip_norm and clip_value; give one of them")
 
 
-def check_schedule(schedule) -> None:
+def check_schedule(schedule: Any) -> None:
     """Refuse what gives no learning rate."""
     if schedule is not None and not hasattr(schedule, "get_lr"):
         raise errors.DTypeError(
@@ -116,7 +116,7 @@ def check_schedule(schedule) -> None:
         )
 
 
-def check_plan(plan: Plan, schedule) -> None:
+def check_plan(plan: Plan, schedule: Any) -> None:
     """Refuse data that cannot be trained or validated on, and a run without an end."""
     _check_loader(plan.loader)
     _check_end(plan)

@@ -22,31 +22,31 @@ class Callback:
     ...             trainer.stop(f"the loss is {row['loss']}")
     """
 
-    def on_fit_start(self, trainer) -> None:
+    def on_fit_start(self, trainer: Any) -> None:
         """Before the first step, after a checkpoint was loaded."""
 
-    def on_step_end(self, trainer, row: dict[str, float]) -> None:
+    def on_step_end(self, trainer: Any, row: dict[str, float]) -> None:
         """After a step was applied; `row` is what the history records of it."""
 
-    def on_skip(self, trainer, row: dict[str, float]) -> None:
+    def on_skip(self, trainer: Any, row: dict[str, float]) -> None:
         """After a step was not applied, because the loss or the gradient was not finite."""
 
-    def on_validation_end(self, trainer, metrics: dict[str, float]) -> None:
+    def on_validation_end(self, trainer: Any, metrics: dict[str, float]) -> None:
         """After a validation."""
 
-    def on_epoch_end(self, trainer) -> None:
+    def on_epoch_end(self, trainer: Any) -> None:
         """After an epoch's last step and validation; `trainer.epoch` is the number of epochs."""
 
-    def on_save_start(self, trainer) -> None:
+    def on_save_start(self, trainer: Any) -> None:
         """Before a checkpoint is saved: what must not be older than it is written now."""
 
-    def on_save(self, trainer, path: Path) -> None:
+    def on_save(self, trainer: Any, path: Path) -> None:
         """After a checkpoint was saved."""
 
-    def on_fit_end(self, trainer) -> None:
+    def on_fit_end(self, trainer: Any) -> None:
         """After the last save of a run that came to its end."""
 
-    def on_error(self, trainer, error: BaseException) -> None:
+    def on_error(self, trainer: Any, error: BaseException) -> None:
         """Instead of `on_fit_end`, if an exception ends the run."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -82,7 +82,7 @@ class Callbacks:
     def __init__(self, callbacks: tuple[Callback, ...]):
         self.named = named(callbacks)
 
-    def call(self, moment: str, trainer, *args) -> None:
+    def call(self, moment: str, trainer: Any, *args: Any) -> None:
         """Tell all of them."""
         for callback in self.named.values():
             getattr(callback, moment)(trainer, *args)

@@ -46,7 +46,7 @@ def _find_devices(sample, found: set[str]) -> None:
             _find_devices(value, found)
 
 
-def placed(batch, device: str | None) -> Any:
+def placed(batch: Any, device: str | None) -> Any:
     """A batch with its arrays on a device; None leaves it as it is.
 
     Dicts, tuples, named tuples, lists and dataclasses are gone through. What is no array stays.

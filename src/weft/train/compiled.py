@@ -17,7 +17,7 @@ from .step import Stepper
 VARIANTS = 32
 
 
-def compiled(name: str, f: Callable) -> Callable:
+def compiled(name: str, f: Callable) -> Callable[..., Any]:
     """A part of training under a name of its own in messages."""
     part = partial(f)
     part.__name__ = name  # type: ignore[attr-defined]
@@ -34,7 +34,7 @@ class CompiledStepper(Stepper):
 
     _programs: dict[str, Callable] = field(init=False, default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("gradient", "norm", "unscaled", "update"):
             part = getattr(self, f"_compute_{name}")
             self._programs[name] = compiled(f"Trainer.{name}", part)

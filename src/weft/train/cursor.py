@@ -13,7 +13,7 @@ class Cursor:
     position  how many batches of this one it has had
     """
 
-    def __init__(self, loader):
+    def __init__(self, loader: Any):
         self.loader = loader
         going_on = continues(loader)
         self.state: dict[str, Any] = loader.state_dict() if going_on else loader.next_state()
@@ -36,6 +36,6 @@ class Cursor:
         self.epoch += 1
 
 
-def continues(loader) -> bool:
+def continues(loader: Any) -> bool:
     """Whether the next loop goes on at the loader's cursor; those of others always do."""
     return getattr(loader, "continues", True)

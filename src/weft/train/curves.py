@@ -12,7 +12,7 @@ from .callbacks import Callback
 from .history import History
 
 
-def draw_curves(history: History, path) -> Path:
+def draw_curves(history: History, path: Any) -> Path:
     """Draw a history's curves into a PNG file, in place of what was there; returns its path.
 
     One panel each for the loss (validation beside training), the gradient norm and the learning
@@ -67,7 +67,7 @@ class Curves(Callback):
 
     SHARE = 0.05  # of the time may be spent on drawing
 
-    def __init__(self, path):
+    def __init__(self, path: Any):
         self.path = Path(path)
         self._drawn = self._took = 0.0
 
@@ -78,15 +78,15 @@ class Curves(Callback):
             self._drawn = perf_counter()
             self._took = self._drawn - begun
 
-    def on_fit_start(self, trainer) -> None:
+    def on_fit_start(self, trainer: Any) -> None:
         self._drawn, self._took = perf_counter(), 0.0
 
-    def on_save(self, trainer, path) -> None:
+    def on_save(self, trainer: Any, path: Any) -> None:
         if self._took <= self.SHARE * (perf_counter() - self._drawn):
             self._draw(trainer)
 
-    def on_fit_end(self, trainer) -> None:
+    def on_fit_end(self, trainer: Any) -> None:
         self._draw(trainer)
 
-    def on_error(self, trainer, error) -> None:
+    def on_error(self, trainer: Any, error: Any) -> None:
         self._draw(trainer)

@@ -1,12 +1,14 @@
 """`DataLoader`: batches of a dataset in an order that a saved cursor continues exactly."""
 
+from __future__ import annotations
+
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import copy_context
 from dataclasses import replace
 from numbers import Integral
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +21,9 @@ from .collation import collate as stacked
 from .collation import placed
 from .datasets import gatherer
 from .order import epoch_order, sample_streams
+
+if TYPE_CHECKING:
+    from ..arrays.types import Device
 
 
 class DataLoader:
@@ -67,7 +72,7 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset,
+        dataset: Any,
         batch_size: int = 1,
         shuffle: bool = False,
         seed: int = 0,
@@ -76,7 +81,7 @@ class DataLoader:
         collate: Callable[[list], Any] | None = None,
         prefetch: int = 2,
         transform: Callable[[Any, Generator], Any] | None = None,
-        device=None,
+        device: Device | None = None,
     ):
         _check_dataset(dataset)
         self.device = None if device is None else canonical_device(device)

@@ -28,7 +28,7 @@ class TensorDataset:
     (2, [3.0, 4.0], 1)
     """
 
-    def __init__(self, *arrays):
+    def __init__(self, *arrays: Any):
         if not arrays:
             raise errors.ArgumentError("TensorDataset: no arrays; give at least one")
         self.tensors = tuple([boxed(a) for a in arrays])
@@ -42,10 +42,10 @@ class TensorDataset:
     def __len__(self) -> int:
         return self.tensors[0].shape[0]
 
-    def __getitem__(self, index) -> tuple:
+    def __getitem__(self, index: Any) -> tuple[Any, ...]:
         return tuple([t[index] for t in self.tensors])
 
-    def gather_batch(self, indices: np.ndarray) -> tuple:
+    def gather_batch(self, indices: np.ndarray) -> tuple[Any, ...]:
         """The batch of these samples, one index call for each array."""
         return tuple([t[asarray(indices, device=t.device)] for t in self.tensors])
 
@@ -61,7 +61,7 @@ class Subset:
     (2, 'c', 'a')
     """
 
-    def __init__(self, dataset, indices: Sequence[int]):
+    def __init__(self, dataset: Any, indices: Sequence[int]):
         n = len(dataset)
         found = np.asarray(indices)
         if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
@@ -78,11 +78,11 @@ class Subset:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def __getitem__(self, index: int):
+    def __getitem__(self, index: int) -> Any:
         return self.dataset[int(self.indices[index])]
 
 
-def gatherer(dataset) -> Callable[[np.ndarray], Any] | None:
+def gatherer(dataset: Any) -> Callable[[np.ndarray], Any] | None:
     """The function that takes whole batches from a dataset, if it has one, through subsets."""
     if isinstance(dataset, Subset):
         inner = gatherer(dataset.dataset)
@@ -90,7 +90,9 @@ def gatherer(dataset) -> Callable[[np.ndarray], Any] | None:
     return getattr(dataset, "gather_batch", None)
 
 
-def random_split(dataset, lengths: Sequence[int] | Sequence[float], seed: int = 0) -> list[Subset]:
+def random_split(
+    dataset: Any, lengths: Sequence[int] | Sequence[float], seed: int = 0
+) -> list[Subset]:
     """Disjoint random parts of a dataset that together are all of it.
 
     lengths: how many samples each part has, or fractions that add up to 1; what rounding down

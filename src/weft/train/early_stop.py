@@ -42,7 +42,7 @@ class EarlyStopping(Callback):
         self.waited = 0
         self._kept: dict[str, Any] | None = None
 
-    def on_fit_start(self, trainer) -> None:
+    def on_fit_start(self, trainer: Any) -> None:
         if not trainer.validates:
             raise errors.ArgumentError(
                 f"EarlyStopping: monitors the validation's {self.monitor!r}, but fit() was given "
@@ -50,7 +50,7 @@ class EarlyStopping(Callback):
             )
         self._judge(trainer)
 
-    def on_validation_end(self, trainer, metrics) -> None:
+    def on_validation_end(self, trainer: Any, metrics: Any) -> None:
         if self.monitor not in metrics:
             raise errors.ArgumentError(
                 f"EarlyStopping: monitor={self.monitor!r}, but the validation has "
@@ -72,7 +72,7 @@ class EarlyStopping(Callback):
                 f"{self.monitor} was best with {self.best:g}, {self.waited} validations ago"
             )
 
-    def on_fit_end(self, trainer) -> None:
+    def on_fit_end(self, trainer: Any) -> None:
         if self._kept is not None:
             trainer.set_weights(self._kept)
 

@@ -26,7 +26,7 @@ class TensorBoard(Callback):
     >>> board = wf.train.TensorBoard("run/events", every=10)
     """
 
-    def __init__(self, directory, every: int = 1):
+    def __init__(self, directory: Any, every: int = 1):
         if not find_spec("tensorboardX"):
             raise errors.ArgumentError(
                 "TensorBoard: needs tensorboardX; pip install 'weft[train]' or tensorboardX"
@@ -36,7 +36,7 @@ class TensorBoard(Callback):
         self.directory, self.every = directory, every
         self._writer: Any = None
 
-    def on_fit_start(self, trainer) -> None:
+    def on_fit_start(self, trainer: Any) -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto.event_pb2 import Event, SessionLog
 
@@ -55,11 +55,11 @@ class TensorBoard(Callback):
         for row in trainer.history.validation.rows(trainer.step):
             self._write("validation", {k: v for k, v in row.items() if k != "epoch"}, trainer.step)
 
-    def on_step_end(self, trainer, row) -> None:
+    def on_step_end(self, trainer: Any, row: Any) -> None:
         if row["step"] % self.every == 0:
             self._write("train", row, row["step"])
 
-    def on_validation_end(self, trainer, metrics) -> None:
+    def on_validation_end(self, trainer: Any, metrics: Any) -> None:
         self._write("validation", metrics, trainer.step)
 
     def _write(self, part: str, row: dict[str, float], step: int) -> None:
@@ -71,12 +71,12 @@ class TensorBoard(Callback):
         values = [scalar(f"{part}/{name}", value).value[0] for name, value in shown.items()]
         self._writer.write_event(Event(wall_time=time(), step=step, summary=Summary(value=values)))
 
-    def on_save_start(self, trainer) -> None:
+    def on_save_start(self, trainer: Any) -> None:
         self._writer.flush()
 
-    def on_fit_end(self, trainer) -> None:
+    def on_fit_end(self, trainer: Any) -> None:
         self._writer.close()
 
-    def on_error(self, trainer, error) -> None:
+    def on_error(self, trainer: Any, error: Any) -> None:
         if self._writer is not None:
             self._writer.close()

@@ -38,7 +38,7 @@ class Series:
         """The columns there are."""
         return list(self._columns)
 
-    def __getitem__(self, name: str) -> list:
+    def __getitem__(self, name: str) -> list[Any]:
         if name not in self._columns:
             raise errors.MissingParameter(
                 f"History: no column {name!r}, only {', '.join(self._columns) or 'no rows yet'}"
@@ -95,7 +95,7 @@ class History:
     def __init__(self):
         self.train, self.validation, self.skipped = Series(), Series(), Series()
 
-    def __getitem__(self, name: str) -> list:
+    def __getitem__(self, name: str) -> list[Any]:
         return self.train[name]
 
     def __len__(self) -> int:

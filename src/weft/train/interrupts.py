@@ -46,7 +46,7 @@ class Interrupts:
             signal.raise_signal(number)
             self._install()
 
-    def __exit__(self, *error) -> None:
+    def __exit__(self, *error: Any) -> None:
         self._restore()
         if self.pending is not None:  # it came after the last look
             signal.raise_signal(self.pending)

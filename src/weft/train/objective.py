@@ -31,7 +31,7 @@ class Supervised:
     criterion: Callable
     metrics: Mapping[str, Callable] = field(default_factory=dict)
 
-    def __call__(self, model, batch):
+    def __call__(self, model: Any, batch: Any) -> Any:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             parts = f" of {len(batch)}" if isinstance(batch, tuple | list | dict) else ""
             raise errors.ArgumentError(
@@ -65,7 +65,7 @@ def _is_criterion(loss) -> bool:
 class Objective:
     """The loss and the metrics of a model on a batch, checked, and the batch's count."""
 
-    def __init__(self, loss, count: Callable[[Any], float] | None):
+    def __init__(self, loss: Any, count: Callable[[Any], float] | None):
         if not callable(loss):
             raise errors.DTypeError(
                 f"Trainer: loss is a {type(loss).__name__}, expected a function (model, batch) -> "
@@ -74,7 +74,7 @@ class Objective:
         self.loss = Supervised(loss) if _is_criterion(loss) else loss
         self._count = samples if count is None else count
 
-    def __call__(self, model, batch) -> tuple[Any, dict[str, Any]]:
+    def __call__(self, model: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
         """The scalar loss and the metrics, which are tensors or numbers."""
         found = self.loss(model, batch)
         loss, metrics = found if isinstance(found, tuple) and len(found) == 2 else (found, {})
@@ -87,7 +87,7 @@ class Objective:
         _check_metrics(metrics)
         return loss, metrics
 
-    def count(self, batch) -> float:
+    def count(self, batch: Any) -> float:
         """How many things the batch's loss is the mean of."""
         n = self._count(batch)
         n = n.item() if type(n) in TENSORS else n
@@ -115,7 +115,7 @@ def _check_metrics(metrics) -> None:
             )
 
 
-def samples(batch) -> int:
+def samples(batch: Any) -> int:
     """How many samples a batch has: the length of the first array in it.
 
     >>> import weft as wf

@@ -1,5 +1,7 @@
 """The order of samples, and their random streams, as functions of seed and epoch alone."""
 
+from typing import Any
+
 import numpy as np
 
 from ..backend.device import namespace_for
@@ -7,7 +9,7 @@ from ..backend.shared import variates
 from ..core.counter import Generator
 
 
-def shuffled(n: int, generator: Generator) -> np.ndarray:
+def shuffled(n: int, generator: Generator) -> np.ndarray[Any, Any]:
     """The numbers 0 … n-1 in the random order of a fresh generator, on the CPU: one sort.
 
     The blocks are taken in any case: a replay of checkpointed code must not reach into this.
@@ -16,7 +18,7 @@ def shuffled(n: int, generator: Generator) -> np.ndarray:
     return variates.order(at, generator.advance(2 * n), n)
 
 
-def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray:
+def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray[Any, Any]:
     """The order in which an epoch goes through n samples.
 
     >>> from weft.train.order import epoch_order

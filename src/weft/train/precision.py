@@ -15,7 +15,7 @@ class Precision:
     scaler     a `GradScaler`; without one, float16 gets one and a config says which
     """
 
-    def __init__(self, precision=None, scaler: GradScaler | None = None):
+    def __init__(self, precision: Any = None, scaler: GradScaler | None = None):
         if precision is None or isinstance(precision, AmpConfig):
             self.mode = precision
         else:
@@ -36,7 +36,7 @@ class Precision:
         mode = PrecisionMode.FLOAT32 if self.mode is None else self.mode
         return autocast(mode, enabled=self.mode is not None)
 
-    def scaled(self, loss):
+    def scaled(self, loss: Any) -> Any:
         """The loss to begin the backward pass with."""
         if self.scaler is None:
             return loss
@@ -47,13 +47,13 @@ class Precision:
         """What the loss is scaled by."""
         return 1.0 if self.scaler is None else self.scaler.scale(ones(())).item()
 
-    def norm(self, optimizer, pairs: list) -> float:
+    def norm(self, optimizer: Any, pairs: list) -> float:
         """The norm of the gradients, which are those of the loss itself from now on."""
         if self.scaler is None:
             return global_norm([p.grad for _, p in pairs])
         return self.scaler.unscale(optimizer)
 
-    def step(self, optimizer) -> None:
+    def step(self, optimizer: Any) -> None:
         """The optimizer's step with gradients that are finite."""
         if self.scaler is None:
             optimizer.step()

@@ -23,7 +23,7 @@ class _RandomStreams:
     load_state_dict = staticmethod(random.set_state)
 
 
-def capture(trainer) -> Checkpoint:
+def capture(trainer: Any) -> Checkpoint:
     """All that the run needs in order to go on exactly as if it had not been interrupted."""
     parts = _parts(trainer, trainer.cursor.loader)
     states = {name: part.state_dict() for name, part in parts.items()}
@@ -63,7 +63,7 @@ def _parts(trainer, loader) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def restore(trainer, loader, saved: Checkpoint) -> None:
+def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
     """Put a run where it was saved, or say everything that differs and change nothing."""
     if not isinstance(saved.extra, dict) or set(saved.extra) != set(_EXTRA):
         found = sorted(saved.extra) if isinstance(saved.extra, dict) else saved.extra
@@ -139,7 +139,7 @@ def _warn_of(what: str, changes: list[str]) -> None:
         )
 
 
-def found_checkpoint(directory: Path | None, resume) -> Checkpoint | None:
+def found_checkpoint(directory: Path | None, resume: Any) -> Checkpoint | None:
     """The checkpoint that `resume` means: that of a path, the newest intact one, or none."""
     if resume is None:
         return None
@@ -167,7 +167,7 @@ def found_checkpoint(directory: Path | None, resume) -> Checkpoint | None:
     return loaded
 
 
-def check_directory(directory: Path, resume, step: int) -> None:
+def check_directory(directory: Path, resume: Any, step: int) -> None:
     """Refuse to mix the checkpoints of two runs, of which `resume="auto"` could take the wrong."""
     there = steps(directory)
     if resume is not None and resume != "auto":
@@ -182,7 +182,7 @@ def check_directory(directory: Path, resume, step: int) -> None:
         )
 
 
-def weights(trainer) -> dict[str, Any]:
+def weights(trainer: Any) -> dict[str, Any]:
     """Copies of the model's state and of its averages, if there are any."""
     kept = {"model": _copied(trainer.model.state_dict())}
     if trainer.ema is not None:
@@ -190,7 +190,7 @@ def weights(trainer) -> dict[str, Any]:
     return kept
 
 
-def set_weights(trainer, kept: dict[str, Any]) -> None:
+def set_weights(trainer: Any, kept: dict[str, Any]) -> None:
     """Put `weights` back."""
     differences({part: {} for part in weights(trainer)}, kept).refuse("Trainer.set_weights")
     trainer.model.load_state_dict(kept["model"])

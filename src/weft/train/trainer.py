@@ -1,5 +1,7 @@
 """`Trainer`: the loop that trains a model, and continues exactly after an interruption."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext
@@ -7,7 +9,7 @@ from dataclasses import is_dataclass
 from functools import cached_property
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays import random
@@ -27,6 +29,9 @@ from .plan import Plan
 from .precision import Precision
 from .progress import progress_for
 from .step import Clip, Outcome, Stepper
+
+if TYPE_CHECKING:
+    from ..arrays.types import Device
 
 
 class Trainer:
@@ -79,22 +84,22 @@ class Trainer:
 
     def __init__(
         self,
-        model,
-        optimizer,
+        model: Any,
+        optimizer: Any,
         loss: Callable,
         *,
-        schedule=None,
+        schedule: Any = None,
         accumulate: int = 1,
-        precision=None,
-        scaler=None,
+        precision: Any = None,
+        scaler: Any = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         compile: bool = False,
-        device=None,
+        device: Device | None = None,
         ema: float | EMA | None = None,
         count: Callable[[Any], float] | None = None,
         callbacks: Iterable[Callback] = (),
-        directory=None,
+        directory: Any = None,
         save_every: int | None = None,
         keep: int | None = 3,
         log_every: int = 10,
@@ -141,7 +146,7 @@ class Trainer:
     # What callbacks ask for
 
     @property
-    def scaler(self):
+    def scaler(self) -> Any:
         """The scale of the loss, if there is one."""
         return self._precision.scaler
 
@@ -189,13 +194,13 @@ class Trainer:
 
     def fit(
         self,
-        loader,
+        loader: Any,
         *,
         epochs: int | None = None,
         steps: int | None = None,
         validation: Iterable | None = None,
         validate_every: int | None = None,
-        resume=None,
+        resume: Any = None,
     ) -> History:
         """Train until so many epochs or steps are done, counted from the run's beginning.
 
@@ -355,7 +360,7 @@ class Trainer:
             self.schedule.step(metrics["loss"])
         self.callbacks.call("on_validation_end", self, metrics)
 
-    def evaluate(self, loader, *, averaged: bool | None = None) -> dict[str, float]:
+    def evaluate(self, loader: Any, *, averaged: bool | None = None) -> dict[str, float]:
         """The loss and the metrics over all batches; each counts by its samples.
 
         averaged  whether to use the averages of the parameters; by default if there are any

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -45,7 +46,7 @@ def _pullback(f: Callable, n: int) -> Callable:
     return pullback
 
 
-def to_torch(f: Callable) -> Callable:
+def to_torch(f: Callable[..., Any]) -> Callable[..., Any]:
     """f as a function of torch tensors that torch's autograd differentiates, to any order.
 
     Arguments that are not torch tensors are handed to f as they are.
@@ -126,7 +127,7 @@ def _sweep_back(ctx, gs, wanted, found: list) -> None:
         found[i] = None if raw is None else asarray(raw).to(ctx.leaves[i].device).torch()
 
 
-def to_jax(f: Callable) -> Callable:
+def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     """f as a function of JAX arrays that JAX differentiates in reverse mode, also under `jit`.
 
     JAX calls back into Python; shapes and dtypes of the results are found by running f once on

@@ -1,5 +1,9 @@
 """Activations, under PyTorch's names and arguments; nothing is done in place."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from ... import errors
 from ...arrays import activations as shared
 from ...arrays.arguments import axis_of, boxed
@@ -15,13 +19,17 @@ from ...ops.logic import greater, less, logical_and
 from ...ops.structural import cast, reshape
 from ...ops.structural import chunk as _chunk
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike, DTypeLike
 
-def relu(input):
+
+def relu(input: ArrayLike) -> Tensor:
     """max(x, 0); its derivative at 0 is 0, and it keeps a mask."""
     return _relu(boxed(input))
 
 
-def relu6(input):
+def relu6(input: ArrayLike) -> Tensor:
     """min(max(x, 0), 6); its derivative at 0 and at 6 is 0."""
     return _limited(boxed(input), 0.0, 6.0)
 
@@ -32,13 +40,13 @@ def _limited(x, low: float, high: float):
     return where(inside, x, clip(x, low, high).detach())
 
 
-def leaky_relu(input, negative_slope: float = 0.01):
+def leaky_relu(input: ArrayLike, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, negative_slope·x elsewhere."""
     return shared.leaky_relu(input, negative_slope)
 
 
 @computed_in(HALF)
-def prelu(input, weight):
+def prelu(input: ArrayLike, weight: ArrayLike) -> Tensor:
     """x where it is positive, weight·x elsewhere: one weight, or one for each channel (axis 1)."""
     x, weight = boxed(input), boxed(weight)
     channels = x.shape[1] if x.ndim > 1 else 1
@@ -52,17 +60,17 @@ def prelu(input, weight):
     return where(greater(x, 0), x, x * weight)
 
 
-def elu(input, alpha: float = 1.0):
+def elu(input: ArrayLike, alpha: float = 1.0) -> Tensor:
     """x where it is positive, alpha·(exp(x) − 1) elsewhere."""
     return shared.elu(input, alpha)
 
 
-def selu(input):
+def selu(input: ArrayLike) -> Tensor:
     """elu scaled so that activations keep mean 0 and variance 1 (Klambauer et al. 2017)."""
     return shared.elu(input, 1.6732632423543772) * 1.0507009873554805
 
 
-def celu(input, alpha: float = 1.0):
+def celu(input: ArrayLike, alpha: float = 1.0) -> Tensor:
     """max(x, 0) + min(0, alpha·(exp(x/alpha) − 1))."""
     if not alpha:
         raise errors.ArgumentError("celu: alpha 0, by which x is divided; give another number")
@@ -70,12 +78,12 @@ def celu(input, alpha: float = 1.0):
     return where(greater(x, 0), x, alpha * expm1(clip(x, None, 0.0) / alpha))
 
 
-def gelu(input, approximate: str = "none"):
+def gelu(input: ArrayLike, approximate: str = "none") -> Tensor:
     """x·Φ(x) with the normal distribution function Φ, or its tanh approximation; keeps x only."""
     return shared.gelu(input, approximate)
 
 
-def silu(input):
+def silu(input: ArrayLike) -> Tensor:
     """x·sigmoid(x), also called swish; keeps x only."""
     return shared.silu(input)
 
@@ -83,14 +91,14 @@ def silu(input):
 swish = silu
 
 
-def mish(input):
+def mish(input: ArrayLike) -> Tensor:
     """x·tanh(softplus(x)), which is x from 40 on."""
     x = boxed(input)
     z = clip(x, -1000.0, 40.0)  # so that no product with a derivative of 0 overflows
     return where(greater(x, 40.0), x, z * _tanh(activate.softplus(z)))
 
 
-def softplus(input, beta: float = 1.0, threshold: float | None = None):
+def softplus(input: ArrayLike, beta: float = 1.0, threshold: float | None = None) -> Tensor:
     """log(1 + exp(beta·x))/beta.
 
     threshold: where beta·x is larger the result is x. Nothing overflows without it; PyTorch's
@@ -105,37 +113,37 @@ def softplus(input, beta: float = 1.0, threshold: float | None = None):
     return y if threshold is None else where(greater(scaled, threshold), x, y)
 
 
-def softsign(input):
+def softsign(input: ArrayLike) -> Tensor:
     """x/(1 + |x|)."""
     x = boxed(input)
     return x / (1 + abs_(x))
 
 
-def hardtanh(input, min_val: float = -1.0, max_val: float = 1.0):
+def hardtanh(input: ArrayLike, min_val: float = -1.0, max_val: float = 1.0) -> Tensor:
     """x limited to [min_val, max_val]; its derivative at the limits is 0."""
     if not min_val <= max_val:
         raise errors.ArgumentError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
     return _limited(boxed(input), float(min_val), float(max_val))
 
 
-def hardsigmoid(input):
+def hardsigmoid(input: ArrayLike) -> Tensor:
     """min(max(x + 3, 0), 6)/6."""
     return _limited(boxed(input) + 3.0, 0.0, 6.0) / 6.0
 
 
-def hardswish(input):
+def hardswish(input: ArrayLike) -> Tensor:
     """x·hardsigmoid(x)."""
     x = boxed(input)
     return x * hardsigmoid(x)
 
 
-def hardshrink(input, lambd: float = 0.5):
+def hardshrink(input: ArrayLike, lambd: float = 0.5) -> Tensor:
     """x where |x| > lambd, else 0."""
     x = boxed(input)
     return where(greater(abs_(x), lambd), x, 0.0)
 
 
-def softshrink(input, lambd: float = 0.5):
+def softshrink(input: ArrayLike, lambd: float = 0.5) -> Tensor:
     """x moved towards 0 by lambd."""
     if lambd < 0:
         raise errors.ArgumentError(f"softshrink: lambd {lambd}, expected 0 or more")
@@ -143,45 +151,45 @@ def softshrink(input, lambd: float = 0.5):
     return x - clip(x, -float(lambd), float(lambd))
 
 
-def tanhshrink(input):
+def tanhshrink(input: ArrayLike) -> Tensor:
     """x − tanh(x)."""
     x = boxed(input)
     return x - _tanh(x)
 
 
-def threshold(input, threshold: float, value: float):
+def threshold(input: ArrayLike, threshold: float, value: float) -> Tensor:
     """x where it is above the threshold, else the value."""
     x = boxed(input)
     return where(greater(x, threshold), x, float(value))
 
 
-def sigmoid(input):
+def sigmoid(input: ArrayLike) -> Tensor:
     """1/(1 + exp(−x))."""
     return _expit(boxed(input))
 
 
-def tanh(input):
+def tanh(input: ArrayLike) -> Tensor:
     """The hyperbolic tangent."""
     return _tanh(boxed(input))
 
 
-def logsigmoid(input):
+def logsigmoid(input: ArrayLike) -> Tensor:
     """log(sigmoid(x)), without underflow."""
     return -activate.softplus(-boxed(input))
 
 
-def softmax(input, dim: int = -1, dtype=None):
+def softmax(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """exp(x)/Σexp(x) along an axis, in another dtype if one is given."""
     x = _in(input, dtype)
     return reduce.softmax(x, axis_of("softmax", x, dim))
 
 
-def softmin(input, dim: int = -1, dtype=None):
+def softmin(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """softmax(−x)."""
     return softmax(-boxed(input), dim, dtype)
 
 
-def log_softmax(input, dim: int = -1, dtype=None):
+def log_softmax(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
     """log(softmax(x)) along an axis, in another dtype if one is given."""
     x = _in(input, dtype)
     return reduce.log_softmax(x, axis_of("log_softmax", x, dim))
@@ -192,19 +200,19 @@ def _in(x, dtype):
     return x if dtype is None else cast(x, dtypes.canonical(dtype))
 
 
-def glu(input, dim: int = -1):
+def glu(input: ArrayLike, dim: int = -1) -> Tensor:
     """a·sigmoid(b), where a and b are the halves of x along an axis."""
     a, b = _halves("glu", input, dim)
     return a * _expit(b)
 
 
-def geglu(input, dim: int = -1, approximate: str = "none"):
+def geglu(input: ArrayLike, dim: int = -1, approximate: str = "none") -> Tensor:
     """a·gelu(b), where a and b are the halves of x along an axis."""
     a, b = _halves("geglu", input, dim)
     return a * shared.gelu(b, approximate)
 
 
-def swiglu(input, dim: int = -1):
+def swiglu(input: ArrayLike, dim: int = -1) -> Tensor:
     """a·silu(b), where a and b are the halves of x along an axis."""
     a, b = _halves("swiglu", input, dim)
     return a * activate.silu(b)

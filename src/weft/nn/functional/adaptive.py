@@ -1,6 +1,9 @@
 """Adaptive and global pools: as many windows as asked for, whatever the input's size."""
 
+from __future__ import annotations
+
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +19,9 @@ from ...ops.positions import index_like
 from ...ops.structural import cast, reshape
 from .pooling import indices_of
 from .windows import Sizes, each, layout
+
+if TYPE_CHECKING:
+    from ...arrays.types import ArrayLike
 
 
 def _targets(name: str, x, output_size, axes: int) -> tuple[Sizes, Sizes]:
@@ -97,32 +103,32 @@ def _adaptive_max(name: str, axes: int, x, output_size, return_indices: bool):
     return y, take(index_like(taps, grid.ravel()), places, 0)
 
 
-def adaptive_avg_pool1d(input, output_size):
+def adaptive_avg_pool1d(input: ArrayLike, output_size: Any) -> Any:
     """Means of `output_size` windows, as equal as they can be, along the last axis."""
     return _adaptive_avg("adaptive_avg_pool1d", 1, input, output_size)
 
 
-def adaptive_avg_pool2d(input, output_size):
+def adaptive_avg_pool2d(input: ArrayLike, output_size: Any) -> Any:
     """`adaptive_avg_pool1d` of images; None in `output_size` leaves an axis as it is."""
     return _adaptive_avg("adaptive_avg_pool2d", 2, input, output_size)
 
 
-def adaptive_avg_pool3d(input, output_size):
+def adaptive_avg_pool3d(input: ArrayLike, output_size: Any) -> Any:
     """`adaptive_avg_pool2d` of volumes."""
     return _adaptive_avg("adaptive_avg_pool3d", 3, input, output_size)
 
 
-def adaptive_max_pool1d(input, output_size, return_indices: bool = False):
+def adaptive_max_pool1d(input: ArrayLike, output_size: Any, return_indices: bool = False) -> Any:
     """Largest elements of `output_size` windows, as equal as they can be, along the last axis."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
-def adaptive_max_pool2d(input, output_size, return_indices: bool = False):
+def adaptive_max_pool2d(input: ArrayLike, output_size: Any, return_indices: bool = False) -> Any:
     """`adaptive_max_pool1d` of images; None in `output_size` leaves an axis as it is."""
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
-def adaptive_max_pool3d(input, output_size, return_indices: bool = False):
+def adaptive_max_pool3d(input: ArrayLike, output_size: Any, return_indices: bool = False) -> Any:
     """`adaptive_max_pool2d` of volumes."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
@@ -135,13 +141,13 @@ def _spatial(name: str, x) -> int:
     return len(x.shape) - 2
 
 
-def global_avg_pool(input):
+def global_avg_pool(input: ArrayLike) -> Any:
     """The mean of each channel of (N, C, ...): (N, C, 1, ...)."""
     x = boxed(input)
     return _adaptive_avg("global_avg_pool", _spatial("global_avg_pool", x), x, 1)
 
 
-def global_max_pool(input):
+def global_max_pool(input: ArrayLike) -> Any:
     """The largest element of each channel of (N, C, ...): (N, C, 1, ...)."""
     x = boxed(input)
     return _adaptive_max("global_max_pool", _spatial("global_max_pool", x), x, 1, False)

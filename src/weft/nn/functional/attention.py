@@ -1,6 +1,9 @@
 """Attention and rotary position embeddings."""
 
+from __future__ import annotations
+
 from math import sqrt
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,18 +19,22 @@ from ...ops.rotate import rotate as _rotate
 from ...ops.slicing import narrow
 from ...ops.structural import broadcast_to, cast, concat, reshape
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike, Device, DTypeLike
+
 
 def scaled_dot_product_attention(
-    query,
-    key,
-    value,
-    attn_mask=None,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: Any = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    generator=None,
-):
+    generator: Any = None,
+) -> Tensor:
     """softmax(scale·q·kᵀ + mask)·v for q (…, T, D), k (…, S, D), v (…, S, E).
 
     Neither this nor its backward pass makes an array of all T·S pairs: both go tile by tile, and
@@ -128,7 +135,13 @@ def _mask(q, k, mask, lead):
     return mask
 
 
-def rotary_table(positions, dim: int, base: float = 10000.0, dtype=None, device=None):
+def rotary_table(
+    positions: Any,
+    dim: int,
+    base: float = 10000.0,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+) -> Any:
     """The turns of `rotate` at positions (…, T): cosines, then sines of the angles (…, T, dim).
 
     Angle i is position·base^(−2i/dim), computed in float64. positions: a number of them, from 0
@@ -146,7 +159,7 @@ def rotary_table(positions, dim: int, base: float = 10000.0, dtype=None, device=
     return cast(table, dtypes.default_float() if dtype is None else dtypes.canonical(dtype))
 
 
-def rotate(input, table, interleaved: bool = False):
+def rotate(input: ArrayLike, table: Any, interleaved: bool = False) -> Tensor:
     """Features turned in pairs by angles: table (…, T, D) as `rotary_table` gives it.
 
     The pairs are features i and i + D/2 or, `interleaved`, 2i and 2i + 1. Of an input that is
@@ -173,12 +186,12 @@ def rotate(input, table, interleaved: bool = False):
 
 
 def rope(
-    input,
-    positions=None,
+    input: ArrayLike,
+    positions: Any = None,
     base: float = 10000.0,
     interleaved: bool = False,
     dim: int | None = None,
-):
+) -> Tensor:
     """Rotary position embedding (Su et al. 2021) of (…, T, D): `rotate` by `rotary_table`.
 
     positions: 0 to T − 1 if they are None; else (…, T), broadcasting with the input's axes.

@@ -1,5 +1,9 @@
 """Losses of logits or log-probabilities beside classes, under PyTorch's names and arguments."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
 
 from ... import errors
@@ -21,16 +25,20 @@ from ...ops.positions import index_like, within
 from ...ops.structural import broadcast_to, cast, concat, permute, reshape, stack, sum_
 from .losses import reduced
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
+
 
 @computed_in(SINGLE)
 def cross_entropy(
-    input,
-    target,
-    weight=None,
+    input: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
-):
+) -> Tensor:
     """−log softmax(x)[class] for logits x (N, C, …) or (C,), without its logarithms being stored.
 
     The logits are kept, and two numbers for each line of them; the backward pass makes their
@@ -76,7 +84,7 @@ def _smoothed(x, classes, weight, smoothing: float):
     return loss * (1 - smoothing) + spread
 
 
-def softmax_cross_entropy(logits, labels, reduction: str = "mean"):
+def softmax_cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
     """`cross_entropy` under TensorFlow's name: labels are classes, or probabilities of each.
 
     >>> import weft as wf
@@ -158,7 +166,13 @@ def _mean_by(loss, share):
 
 
 @computed_in(SINGLE)
-def nll_loss(input, target, weight=None, ignore_index: int = -100, reduction: str = "mean"):
+def nll_loss(
+    input: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
     """−x[class] for log-probabilities x (N, C, …) or (C,); the rest as in `cross_entropy`."""
     x = _classes_last("nll_loss", boxed(input))
     t = boxed_beside(x, target)
@@ -193,14 +207,14 @@ def _at_classes(x, classes):
 
 @computed_in(SINGLE)
 def ctc_loss(
-    log_probs,
-    targets,
-    input_lengths,
-    target_lengths,
+    log_probs: Any,
+    targets: Any,
+    input_lengths: Any,
+    target_lengths: Any,
     blank: int = 0,
     reduction: str = "mean",
     zero_infinity: bool = False,
-):
+) -> Tensor:
     """−log of the probability of label sequences, over all alignments (Graves et al. 2006).
 
     log_probs: (T, N, C), or (T, C) for one sequence. targets: (N, L), padded with anything, or

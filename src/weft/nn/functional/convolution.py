@@ -1,11 +1,19 @@
 """Convolutions, plain and transposed, along one, two or three axes."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ...arrays.arguments import boxed
 from ...core.autocast import HALF, computed_in
 from ...errors import ArgumentError, ShapeError
 from ...ops import convolve
 from ...ops.structural import reshape
 from .windows import Padding, Sizes, each, exact, layout, reach
+
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
 
 def _padding(name: str, padding, stride: Sizes, spans: Sizes) -> Padding:
@@ -115,7 +123,15 @@ def _transposed(name: str, axes: int, x, w, b, stride, padding, more, groups, di
     return _without(y, x, axes)
 
 
-def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+def conv1d(
+    input: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
     """Σ weight · windows of an input (N, C, L) or (C, L), plus a bias.
 
     `weight` is (O, C / groups, K); `padding` is a number, "valid" (none) or "same".
@@ -128,20 +144,43 @@ def conv1d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: in
     return _convolved("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
-def conv2d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+def conv2d(
+    input: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
     """`conv1d` of images (N, C, H, W) or (C, H, W); numbers may be given for each axis."""
     return _convolved("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
-def conv3d(input, weight, bias=None, stride=1, padding=0, dilation=1, groups: int = 1):
+def conv3d(
+    input: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Tensor:
     """`conv1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
     return _convolved("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
 @computed_in(HALF, "convolution_transposed")
 def conv_transpose1d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
-):
+    input: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
     """The transpose of `conv1d` as a linear map of its input, plus a bias.
 
     `weight` is (C, O / groups, K). The result is `output_padding` longer behind.
@@ -152,8 +191,15 @@ def conv_transpose1d(
 
 @computed_in(HALF, "convolution_transposed")
 def conv_transpose2d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
-):
+    input: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
     """The transpose of `conv2d` as a linear map of its input, plus a bias."""
     how = stride, padding, output_padding, groups, dilation
     return _transposed("conv_transpose2d", 2, input, weight, bias, *how)
@@ -161,8 +207,15 @@ def conv_transpose2d(
 
 @computed_in(HALF, "convolution_transposed")
 def conv_transpose3d(
-    input, weight, bias=None, stride=1, padding=0, output_padding=0, groups: int = 1, dilation=1
-):
+    input: ArrayLike,
+    weight: ArrayLike,
+    bias: ArrayLike | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Tensor:
     """The transpose of `conv3d` as a linear map of its input, plus a bias."""
     how = stride, padding, output_padding, groups, dilation
     return _transposed("conv_transpose3d", 3, input, weight, bias, *how)

@@ -1,6 +1,9 @@
 """Distances, angles and lengths of vectors, under PyTorch's names."""
 
+from __future__ import annotations
+
 from math import inf
+from typing import TYPE_CHECKING
 
 from ...arrays.arguments import axes_of, axis_of, boxed
 from ...core.autocast import SINGLE, computed_in
@@ -9,6 +12,10 @@ from ...errors import ArgumentError
 from ...ops.elementwise import clip
 from ...ops.reduce import norm
 from ...ops.structural import broadcast_to, reshape, sum_
+
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
 
 def _length(x, p: float, axes, keepdims: bool):
@@ -19,14 +26,16 @@ def _length(x, p: float, axes, keepdims: bool):
 
 
 @computed_in(SINGLE)
-def normalize(input, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12):
+def normalize(
+    input: ArrayLike, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12
+) -> Tensor:
     """x/max(‖x‖ₚ, eps) along an axis."""
     x = boxed(input)
     return x / clip(_length(x, p, axes_of("normalize", x, dim), True), float(eps), None)
 
 
 @computed_in(SINGLE)
-def cosine_similarity(x1, x2, dim: int = 1, eps: float = 1e-8):
+def cosine_similarity(x1: ArrayLike, x2: ArrayLike, dim: int = 1, eps: float = 1e-8) -> Tensor:
     """x₁·x₂/(max(‖x₁‖, eps)·max(‖x₂‖, eps)) along an axis; the others broadcast."""
     a, b = boxed(x1), boxed(x2)
     shape = broadcast("cosine_similarity", a.shape, b.shape)
@@ -47,7 +56,9 @@ def _unit(x, axis: int, length: int, eps: float):
 
 
 @computed_in(SINGLE)
-def pairwise_distance(x1, x2, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
+def pairwise_distance(
+    x1: ArrayLike, x2: ArrayLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
+) -> Tensor:
     """‖x₁ − x₂ + eps‖ₚ along the last axis."""
     d = boxed(x1) - boxed(x2) + float(eps)
     return _length(d, p, (d.ndim - 1,), keepdim)

@@ -1,6 +1,9 @@
 """Dropout: elements or whole channels set to zero at random; a byte an element is kept."""
 
+from __future__ import annotations
+
 from math import sqrt
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.arguments import boxed
@@ -8,8 +11,14 @@ from ...arrays.random import bernoulli, stream_for
 from ...ops.activate import masked_scale
 from ...ops.elementwise import where
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
-def dropout(input, p: float = 0.5, training: bool = True, generator=None):
+
+def dropout(
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+) -> Tensor:
     """Each element zero with probability p, the others divided by 1 − p; x itself if not training.
 
     generator: a `wf.random.Generator`; None: the default one.
@@ -24,17 +33,23 @@ def dropout(input, p: float = 0.5, training: bool = True, generator=None):
     return _dropped("dropout", x, x.shape, p, training, generator)
 
 
-def dropout1d(input, p: float = 0.5, training: bool = True, generator=None):
+def dropout1d(
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+) -> Tensor:
     """Channels of (N, C, L) or (C, L) zero with probability p."""
     return _by_channel("dropout1d", input, 1, p, training, generator)
 
 
-def dropout2d(input, p: float = 0.5, training: bool = True, generator=None):
+def dropout2d(
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+) -> Tensor:
     """Channels of (N, C, H, W) or (C, H, W) zero with probability p."""
     return _by_channel("dropout2d", input, 2, p, training, generator)
 
 
-def dropout3d(input, p: float = 0.5, training: bool = True, generator=None):
+def dropout3d(
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+) -> Tensor:
     """Channels of (N, C, D, H, W) or (C, D, H, W) zero with probability p."""
     return _by_channel("dropout3d", input, 3, p, training, generator)
 
@@ -65,7 +80,9 @@ def _drops(name: str, p: float, training: bool) -> bool:
 _FLOOR = -1.0507009873554805 * 1.6732632423543772
 
 
-def alpha_dropout(input, p: float = 0.5, training: bool = False, generator=None):
+def alpha_dropout(
+    input: ArrayLike, p: float = 0.5, training: bool = False, generator: Any = None
+) -> Tensor:
     """Elements set to selu(−∞) with probability p, then scaled so that mean 0 and variance 1 stay.
 
     (Klambauer et al. 2017.)
@@ -74,7 +91,9 @@ def alpha_dropout(input, p: float = 0.5, training: bool = False, generator=None)
     return _alpha_dropped("alpha_dropout", x, x.shape, p, training, generator)
 
 
-def feature_alpha_dropout(input, p: float = 0.5, training: bool = False, generator=None):
+def feature_alpha_dropout(
+    input: ArrayLike, p: float = 0.5, training: bool = False, generator: Any = None
+) -> Tensor:
     """`alpha_dropout` of whole channels: of all elements with the same first two indices."""
     x = boxed(input)
     if x.ndim < 2:

@@ -1,5 +1,9 @@
 """The linear layer, tables of embeddings and class indicators, as functions."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ... import errors
 from ...arrays.arguments import boxed, boxed_beside
 from ...core import dtypes
@@ -14,8 +18,12 @@ from ...ops.logic import equal, less
 from ...ops.positions import within
 from ...ops.structural import cast, mT, reshape
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
-def linear(input, weight, bias=None):
+
+def linear(input: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Tensor:
     """x·Wᵀ + b for x (…, in), W (out, in) or (in,), b (out,).
 
     >>> import weft as wf
@@ -33,7 +41,7 @@ def linear(input, weight, bias=None):
     return y if bias is None else y + boxed(bias)
 
 
-def embedding(input, weight, padding_idx: int | None = None):
+def embedding(input: ArrayLike, weight: ArrayLike, padding_idx: int | None = None) -> Tensor:
     """The rows of a table (classes, width) that integers name.
 
     padding_idx: a class whose row gets no gradient; negative ones count from the end.
@@ -78,7 +86,7 @@ def _rows(weight, i, n: int):
         raise errors.IndexingError(told) from None
 
 
-def one_hot(tensor, num_classes: int = -1):
+def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
     """Integers as indicators of their class, int64 (…, classes); -1: one more than the largest."""
     i = boxed(tensor)
     if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:

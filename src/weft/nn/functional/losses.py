@@ -4,7 +4,10 @@
 a number: what broadcasting would make of (N, 1) and (N,) is hardly ever meant.
 """
 
+from __future__ import annotations
+
 from math import log, pi
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.arguments import boxed, boxed_beside
@@ -21,8 +24,12 @@ from ...ops.special import xlogy
 from ...ops.structural import sum_
 from .distances import pairwise_distance
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
-def reduced(name: str, loss, reduction: str):
+
+def reduced(name: str, loss: Any, reduction: str) -> Tensor:
     """The losses' mean or sum, or all of them."""
     if reduction == "none":
         return loss
@@ -67,7 +74,9 @@ def _weighted(name: str, loss, weight, reduction: str):
 
 
 @computed_in(SINGLE)
-def mse_loss(input, target, reduction: str = "mean", weight=None):
+def mse_loss(
+    input: ArrayLike, target: ArrayLike, reduction: str = "mean", weight: ArrayLike | None = None
+) -> Tensor:
     """(x − t)².
 
     >>> import weft as wf
@@ -79,14 +88,22 @@ def mse_loss(input, target, reduction: str = "mean", weight=None):
 
 
 @computed_in(SINGLE)
-def l1_loss(input, target, reduction: str = "mean", weight=None):
+def l1_loss(
+    input: ArrayLike, target: ArrayLike, reduction: str = "mean", weight: ArrayLike | None = None
+) -> Tensor:
     """|x − t|."""
     x, t = _pair("l1_loss", input, target)
     return _weighted("l1_loss", abs_(x - t), weight, reduction)
 
 
 @computed_in(SINGLE)
-def huber_loss(input, target, reduction: str = "mean", delta: float = 1.0, weight=None):
+def huber_loss(
+    input: ArrayLike,
+    target: ArrayLike,
+    reduction: str = "mean",
+    delta: float = 1.0,
+    weight: ArrayLike | None = None,
+) -> Tensor:
     """(x − t)²/2 where |x − t| ≤ delta, else delta·(|x − t| − delta/2).
 
     The mean is over the number of losses, also with weights.
@@ -106,7 +123,9 @@ def _huber(d, delta: float):
 
 
 @computed_in(SINGLE)
-def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
+def smooth_l1_loss(
+    input: ArrayLike, target: ArrayLike, reduction: str = "mean", beta: float = 1.0
+) -> Tensor:
     """The Huber loss with delta = beta, divided by beta; |x − t| for beta 0."""
     if beta < 0:
         raise errors.ArgumentError(f"smooth_l1_loss: beta {beta}, expected 0 or more")
@@ -116,7 +135,9 @@ def smooth_l1_loss(input, target, reduction: str = "mean", beta: float = 1.0):
 
 
 @computed_in(SINGLE)
-def binary_cross_entropy(input, target, weight=None, reduction: str = "mean"):
+def binary_cross_entropy(
+    input: ArrayLike, target: ArrayLike, weight: ArrayLike | None = None, reduction: str = "mean"
+) -> Tensor:
     """−t·log(p) − (1 − t)·log(1 − p) for probabilities p; logarithms end at −100.
 
     There the loss is flat, and so is its gradient. `binary_cross_entropy_with_logits` has no such
@@ -142,8 +163,12 @@ def _scaled(name: str, loss, weight, reduction: str):
 
 @computed_in(SINGLE)
 def binary_cross_entropy_with_logits(
-    input, target, weight=None, reduction: str = "mean", pos_weight=None
-):
+    input: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    reduction: str = "mean",
+    pos_weight: Any = None,
+) -> Tensor:
     """Binary cross-entropy of sigmoid(x), without overflow: (1 − t)·x + softplus(−x).
 
     pos_weight: what the losses of t = 1 are multiplied by; broadcasts.
@@ -159,7 +184,9 @@ def binary_cross_entropy_with_logits(
 
 
 @computed_in(SINGLE)
-def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
+def kl_div(
+    input: ArrayLike, target: ArrayLike, reduction: str = "mean", log_target: bool = False
+) -> Tensor:
     """t·(log t − x) for log-probabilities x, where 0·log 0 = 0; log_target: t is given as log t.
 
     "mean" is over all elements; "batchmean", the divergence itself, over the first axis.
@@ -178,14 +205,18 @@ def kl_div(input, target, reduction: str = "mean", log_target: bool = False):
 
 
 @computed_in(SINGLE)
-def hinge_loss(input, target, margin: float = 1.0, reduction: str = "mean"):
+def hinge_loss(
+    input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
     """max(0, margin − t·x) for t = ±1."""
     x, t = _pair("hinge_loss", input, target)
     return reduced("hinge_loss", clip(margin - t * x, 0.0, None), reduction)
 
 
 @computed_in(SINGLE)
-def hinge_embedding_loss(input, target, margin: float = 1.0, reduction: str = "mean"):
+def hinge_embedding_loss(
+    input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
     """x where t = 1, max(0, margin − x) where t = −1."""
     x, t = _pair("hinge_embedding_loss", input, target)
     apart = where(not_equal(t, 1), clip(margin - x, 0.0, None), 0.0)
@@ -194,14 +225,20 @@ def hinge_embedding_loss(input, target, margin: float = 1.0, reduction: str = "m
 
 
 @computed_in(SINGLE)
-def soft_margin_loss(input, target, reduction: str = "mean"):
+def soft_margin_loss(input: ArrayLike, target: ArrayLike, reduction: str = "mean") -> Tensor:
     """log(1 + exp(−t·x)) for t = ±1."""
     x, t = _pair("soft_margin_loss", input, target)
     return reduced("soft_margin_loss", activate.softplus(-(t * x)), reduction)
 
 
 @computed_in(SINGLE)
-def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+def margin_ranking_loss(
+    input1: ArrayLike,
+    input2: ArrayLike,
+    target: ArrayLike,
+    margin: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
     """max(0, margin − t·(x₁ − x₂)) for t = ±1: t = 1 where x₁ should be the larger."""
     a, b = _pair("margin_ranking_loss", input1, input2)
     _, t = _pair("margin_ranking_loss", a, target)
@@ -209,7 +246,13 @@ def margin_ranking_loss(input1, input2, target, margin: float = 0.0, reduction: 
 
 
 @computed_in(SINGLE)
-def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction: str = "mean"):
+def cosine_embedding_loss(
+    input1: ArrayLike,
+    input2: ArrayLike,
+    target: ArrayLike,
+    margin: float = 0.0,
+    reduction: str = "mean",
+) -> Tensor:
     """1 − cos(x₁, x₂) where t = 1, max(0, cos(x₁, x₂) − margin) where t = −1.
 
     x₁ and x₂ are (N, D) with t (N,), or (D,) with t a number.
@@ -232,15 +275,15 @@ def cosine_embedding_loss(input1, input2, target, margin: float = 0.0, reduction
 
 @computed_in(SINGLE)
 def triplet_margin_loss(
-    anchor,
-    positive,
-    negative,
+    anchor: Any,
+    positive: Any,
+    negative: Any,
     margin: float = 1.0,
     p: float = 2.0,
     eps: float = 1e-6,
     swap: bool = False,
     reduction: str = "mean",
-):
+) -> Tensor:
     """max(0, d(anchor, positive) − d(anchor, negative) + margin) with distances in the p-norm.
 
     swap: where the positive is nearer to the negative than the anchor is, that distance counts.
@@ -256,13 +299,13 @@ def triplet_margin_loss(
 
 @computed_in(SINGLE)
 def poisson_nll_loss(
-    input,
-    target,
+    input: ArrayLike,
+    target: ArrayLike,
     log_input: bool = True,
     full: bool = False,
     eps: float = 1e-8,
     reduction: str = "mean",
-):
+) -> Tensor:
     """−log of the Poisson probability of t: exp(x) − t·x, or x − t·log(x + eps) for the rate x.
 
     full: with Stirling's approximation of log t! where t > 1.
@@ -279,8 +322,13 @@ def poisson_nll_loss(
 
 @computed_in(SINGLE)
 def gaussian_nll_loss(
-    input, target, var, full: bool = False, eps: float = 1e-6, reduction: str = "mean"
-):
+    input: ArrayLike,
+    target: ArrayLike,
+    var: Any,
+    full: bool = False,
+    eps: float = 1e-6,
+    reduction: str = "mean",
+) -> Tensor:
     """(log v + (x − t)²/v)/2, plus log(2π)/2 if `full`, for the variance v, which is at least eps.
 
     var: broadcasts to the input; the last axis may be left out. Its gradient passes the limit.

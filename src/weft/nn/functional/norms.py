@@ -1,6 +1,9 @@
 """Normalisations, under PyTorch's names and arguments."""
 
+from __future__ import annotations
+
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.arguments import boxed
@@ -18,8 +21,18 @@ from ...transform.checkpoint.replayed import replaying
 from ...transform.modes.backward import no_grad
 from ...transform.modes.batch import Batch
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
-def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-5):
+
+def layer_norm(
+    input: ArrayLike,
+    normalized_shape: Any,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """(x − mean)/√(variance + eps)·weight + bias over the last axes, of shape `normalized_shape`.
 
     Keeps the normalised values and one number for each that was averaged.
@@ -38,7 +51,12 @@ def layer_norm(input, normalized_shape, weight=None, bias=None, eps: float = 1e-
     return _affine("layer_norm", y, shape, weight, bias)
 
 
-def rms_norm(input, normalized_shape, weight=None, eps: float | None = None):
+def rms_norm(
+    input: ArrayLike,
+    normalized_shape: Any,
+    weight: ArrayLike | None = None,
+    eps: float | None = None,
+) -> Tensor:
     """x/√(mean(x²) + eps)·weight over the last axes.
 
     eps: None is the rounding unit, for half types that of float32.
@@ -100,7 +118,13 @@ def _channels(name: str, x) -> int:
     return x.shape[1]
 
 
-def group_norm(input, num_groups: int, weight=None, bias=None, eps: float = 1e-5):
+def group_norm(
+    input: ArrayLike,
+    num_groups: int,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
+    eps: float = 1e-5,
+) -> Tensor:
     """Each of `num_groups` groups of channels of (N, C, …) brought to mean 0 and variance 1."""
     x = boxed(input)
     c = _channels("group_norm", x)
@@ -115,15 +139,15 @@ def group_norm(input, num_groups: int, weight=None, bias=None, eps: float = 1e-5
 
 
 def batch_norm(
-    input,
-    running_mean,
-    running_var,
-    weight=None,
-    bias=None,
+    input: ArrayLike,
+    running_mean: Any,
+    running_var: Any,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-):
+) -> Tensor:
     """Each channel of (N, C, …) brought to mean 0 and variance 1.
 
     In training by its own statistics, of which the running ones (if there are any) take the share
@@ -152,15 +176,15 @@ def batch_norm(
 
 
 def instance_norm(
-    input,
-    running_mean=None,
-    running_var=None,
-    weight=None,
-    bias=None,
+    input: ArrayLike,
+    running_mean: Any = None,
+    running_var: Any = None,
+    weight: ArrayLike | None = None,
+    bias: ArrayLike | None = None,
     use_input_stats: bool = True,
     momentum: float = 0.1,
     eps: float = 1e-5,
-):
+) -> Tensor:
     """Each channel of each element of (N, C, …) brought to mean 0 and variance 1.
 
     By its own statistics, whose means over the batch the running ones follow; or, without

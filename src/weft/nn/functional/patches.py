@@ -1,6 +1,9 @@
 """Pixels rearranged: shuffled between channels and space, padded, cut into patches."""
 
+from __future__ import annotations
+
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from ...arrays.arguments import boxed
 from ...core.aval import integer_in
@@ -10,8 +13,12 @@ from ...ops.slicing import slice_, unslice
 from ...ops.structural import permute, reshape
 from .windows import Sizes, each, reach
 
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
-def pixel_shuffle(input, upscale_factor: int):
+
+def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Tensor:
     """(..., C·r², H, W) as (..., C, H·r, W·r): channels become pixels."""
     x, r = boxed(input), integer_in("pixel_shuffle", "upscale_factor", upscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-3] % (r * r):
@@ -26,7 +33,7 @@ def pixel_shuffle(input, upscale_factor: int):
     return reshape(mixed, (*lead, c // (r * r), h * r, w * r))
 
 
-def pixel_unshuffle(input, downscale_factor: int):
+def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Tensor:
     """(..., C, H·r, W·r) as (..., C·r², H, W): pixels become channels."""
     x, r = boxed(input), integer_in("pixel_unshuffle", "downscale_factor", downscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-1] % r or x.shape[-2] % r:
@@ -44,7 +51,7 @@ def pixel_unshuffle(input, downscale_factor: int):
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def pad(input, pad, mode: str = "constant", value: float | None = None):
+def pad(input: ArrayLike, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
     """PyTorch's padding: (before, behind) of the last axis, then of the last but one, and so on.
 
     Modes are constant (where negative widths cut off), reflect, replicate and circular.
@@ -112,7 +119,9 @@ def _dealt(lead, kernel: Sizes, dilation: Sizes) -> tuple:
     return (*[(0, n, 1) for n in lead], *ends)
 
 
-def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
+def unfold(
+    input: ArrayLike, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+) -> Tensor:
     """The patches of images (N, C, H, W) as columns: (N, C·kernel, patches)."""
     x = boxed(input)
     if len(x.shape) not in (3, 4):
@@ -130,7 +139,14 @@ def unfold(input, kernel_size, dilation=1, padding=0, stride=1):
     return reshape(permute(x, (0, 1, 4, 5, 2, 3)), (n, c * prod(kernel), prod(counts)))
 
 
-def fold(input, output_size, kernel_size, dilation=1, padding=0, stride=1):
+def fold(
+    input: ArrayLike,
+    output_size: Any,
+    kernel_size: Any,
+    dilation: Any = 1,
+    padding: Any = 0,
+    stride: Any = 1,
+) -> Tensor:
     """The transpose of `unfold`: patches added up where they came from, (N, C, *output_size)."""
     x = boxed(input)
     if len(x.shape) == 2:

@@ -1,6 +1,9 @@
 """Pools: windows reduced to their largest element or to their mean."""
 
+from __future__ import annotations
+
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +18,9 @@ from ...ops.index import take
 from ...ops.positions import index_like
 from ...ops.structural import cast
 from .windows import Padding, Sizes, each, exact, layout, reach, rounded_up
+
+if TYPE_CHECKING:
+    from ...arrays.types import ArrayLike
 
 
 def _geometry(name, size, kernel, stride, padding, dilation, ceil_mode):
@@ -37,7 +43,9 @@ def _geometry(name, size, kernel, stride, padding, dilation, ceil_mode):
     return kernel, stride, pads, dilation
 
 
-def indices_of(taps, size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes):
+def indices_of(
+    taps: Any, size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> Any:
     """The places that taps have in arrays of `size`, all axes in one line."""
     axes = len(size)
     taps, total = cast(taps, dtypes.int64), 0
@@ -61,14 +69,14 @@ def _max_pool(name, axes, x, kernel, stride, padding, dilation, ceil_mode, retur
 
 
 def max_pool1d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
+    input: ArrayLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-):
+) -> Any:
     """The largest element of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
 
     With `return_indices` also where they are along the axis. The gradient goes there; of equal
@@ -83,28 +91,28 @@ def max_pool1d(
 
 
 def max_pool2d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
+    input: ArrayLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-):
+) -> Any:
     """`max_pool1d` of images; indices count along rows, H·W of them."""
     how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
     return _max_pool("max_pool2d", 2, input, *how)
 
 
 def max_pool3d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
-    dilation=1,
+    input: ArrayLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-):
+) -> Any:
     """`max_pool1d` of volumes; indices count along rows, D·H·W of them."""
     how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
     return _max_pool("max_pool3d", 3, input, *how)
@@ -149,13 +157,13 @@ def _avg_pool(name, axes, x, kernel, stride, padding, ceil_mode, include, diviso
 
 
 def avg_pool1d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
+    input: ArrayLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-):
+) -> Any:
     """The mean of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
 
     Padding counts as zeros, or not at all.
@@ -165,28 +173,28 @@ def avg_pool1d(
 
 
 def avg_pool2d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
+    input: ArrayLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-):
+) -> Any:
     """`avg_pool1d` of images; `divisor_override` divides the sums in place of their length."""
     how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool2d", 2, input, *how)
 
 
 def avg_pool3d(
-    input,
-    kernel_size,
-    stride=None,
-    padding=0,
+    input: ArrayLike,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-):
+) -> Any:
     """`avg_pool2d` of volumes."""
     how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool3d", 3, input, *how)

@@ -4,8 +4,11 @@
 (gates, hidden) and, with biases, b_ih and b_hh. LSTM has the gates i, f, g, o; GRU r, z, n.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.arguments import boxed
@@ -19,6 +22,9 @@ from ...ops.structural import concat, mT, permute, reshape, stack, unstack
 from ...transform.control.loops import scan
 from .dropout import dropout as _dropout
 from .layers import linear
+
+if TYPE_CHECKING:
+    from ...arrays.types import ArrayLike
 
 
 @dataclass(frozen=True)
@@ -59,16 +65,16 @@ _RELU = Kind("rnn_relu", 1, 1, _simple_step(_relu))
 
 @computed_in(HALF, "lstm_cell")
 def lstm(
-    input,
-    hx,
-    params,
+    input: ArrayLike,
+    hx: Any,
+    params: Any,
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-):
+) -> Any:
     """Long short-term memory over (T, N, in): the outputs, the last h and the last c.
 
     hx: (h, c), each (layers·directions, N, hidden). dropout: between layers, if `train`.
@@ -80,16 +86,16 @@ def lstm(
 
 @computed_in(HALF, "gru_cell")
 def gru(
-    input,
-    hx,
-    params,
+    input: ArrayLike,
+    hx: Any,
+    params: Any,
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-):
+) -> Any:
     """Gated recurrent units over (T, N, in): the outputs and the last states."""
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_GRU, input, (hx,), params, *how)
@@ -97,16 +103,16 @@ def gru(
 
 @computed_in(HALF)
 def rnn_tanh(
-    input,
-    hx,
-    params,
+    input: ArrayLike,
+    hx: Any,
+    params: Any,
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-):
+) -> Any:
     """h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh) over (T, N, in): the outputs and the last states."""
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_TANH, input, (hx,), params, *how)
@@ -114,41 +120,49 @@ def rnn_tanh(
 
 @computed_in(HALF)
 def rnn_relu(
-    input,
-    hx,
-    params,
+    input: ArrayLike,
+    hx: Any,
+    params: Any,
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-):
+) -> Any:
     """`rnn_tanh` with relu in the place of tanh."""
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_RELU, input, (hx,), params, *how)
 
 
 @computed_in(HALF)
-def lstm_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def lstm_cell(
+    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
     """One step of long short-term memory: (h, c) from x (N, in) and (h, c)."""
     return _one_step(_LSTM, input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
 
 
 @computed_in(HALF)
-def gru_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def gru_cell(
+    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
     """One step of a gated recurrent unit."""
     return _one_step(_GRU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 @computed_in(HALF, "rnn_tanh")
-def rnn_tanh_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_tanh_cell(
+    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
     """One step of `rnn_tanh`."""
     return _one_step(_TANH, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 @computed_in(HALF, "rnn_relu")
-def rnn_relu_cell(input, hx, w_ih, w_hh, b_ih=None, b_hh=None):
+def rnn_relu_cell(
+    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
+) -> Any:
     """One step of `rnn_relu`."""
     return _one_step(_RELU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 

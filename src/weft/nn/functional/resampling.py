@@ -1,6 +1,9 @@
 """Interpolation: images resampled to another size."""
 
+from __future__ import annotations
+
 from math import floor, inf
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,6 +17,10 @@ from ...ops.positions import index_like
 from ...ops.structural import cast
 from .adaptive import adaptive_avg_pool1d, adaptive_avg_pool2d, adaptive_avg_pool3d
 from .windows import Sizes, each
+
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
 
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
@@ -74,13 +81,13 @@ def _blended(x, axis: int, m: int, scale: float | None, align: bool):
 
 
 def interpolate(
-    input,
-    size=None,
-    scale_factor=None,
+    input: ArrayLike,
+    size: Any = None,
+    scale_factor: Any = None,
     mode: str = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
-):
+) -> Tensor:
     """(N, C, and one to three axes) with these axes resampled to `size` or by `scale_factor`.
 
     Modes are nearest, nearest-exact, area, and linear, bilinear or trilinear by the number of
@@ -126,7 +133,11 @@ def _resampled(x, target: Sizes, scales: list, mode: str, align: bool):
 
 
 def upsample(
-    input, size=None, scale_factor=None, mode: str = "nearest", align_corners: bool | None = None
-):
+    input: ArrayLike,
+    size: Any = None,
+    scale_factor: Any = None,
+    mode: str = "nearest",
+    align_corners: bool | None = None,
+) -> Tensor:
     """`interpolate` under its older name."""
     return interpolate(input, size, scale_factor, mode, align_corners)

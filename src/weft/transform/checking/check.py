@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +16,9 @@ from .ridders import Estimate
 MODES = {"fwd": "forward mode", "rev": "reverse mode"}
 
 
-def check_grads(f: Callable, args, order: int = 2, modes: Sequence[str] = ("fwd", "rev")) -> None:
+def check_grads(
+    f: Callable, args: Any, order: int = 2, modes: Sequence[str] = ("fwd", "rev")
+) -> None:
     """Check f's derivatives up to an order, in forward and reverse mode, element by element.
 
     args   a tuple of arguments (anything else is the only one): trees of tensors. Those in
@@ -119,11 +122,11 @@ class NumericalChecker:
     (True, (0, 0), True)
     """
 
-    def check_gradient_central(self, f: Callable, x) -> ValidationResult:
+    def check_gradient_central(self, f: Callable, x: Any) -> ValidationResult:
         """∂f/∂x by reverse mode beside central differences."""
         return _validated("check_gradient_central", f, x, one_sided=False)
 
-    def check_gradient_forward(self, f: Callable, x) -> ValidationResult:
+    def check_gradient_forward(self, f: Callable, x: Any) -> ValidationResult:
         """∂f/∂x by reverse mode beside differences between x and x + h: at a domain's edge."""
         return _validated("check_gradient_forward", f, x, one_sided=True)
 

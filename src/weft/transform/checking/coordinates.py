@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ class Coordinates:
     avals: tuple[Aval, ...]
 
     @staticmethod
-    def of(tensors) -> "Coordinates":
+    def of(tensors: Any) -> "Coordinates":
         return Coordinates(tuple(aval_of(t) for t in tensors))
 
     @cached_property
@@ -40,7 +41,7 @@ class Coordinates:
     def size(self) -> int:
         return self.slices[-1].stop if self.avals else 0
 
-    def pack(self, tensors) -> np.ndarray:
+    def pack(self, tensors: Any) -> np.ndarray[Any, Any]:
         """The coordinates of tensors; None stands for zeros."""
         out = np.zeros(self.size)
         for t, part, a in zip(tensors, self.slices, self.avals, strict=True):
@@ -70,7 +71,7 @@ class Coordinates:
             i, part = i // 2, (".real", ".imag")[i % 2]
         return k, tuple(map(int, np.unravel_index(i, a.shape))), part
 
-    def shaped(self, x: np.ndarray) -> np.ndarray:
+    def shaped(self, x: np.ndarray) -> np.ndarray[Any, Any]:
         """Vectors of the only tensor's coordinates (last axis) as arrays of its shape."""
         (a,) = self.avals
         if dtypes.is_complex(a.dtype):

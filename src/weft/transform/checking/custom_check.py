@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -34,7 +35,7 @@ class OpReport:
         return "\n".join([f"{self.name}: its derivative is right", *lines])
 
 
-def check_op(op: CustomOp, *args, **params) -> OpReport:
+def check_op(op: CustomOp, *args: Any, **params: Any) -> OpReport:
     """Check a custom operation at some arguments, which are taken in float64.
 
     Its rules must be linear in their (co)tangents, agree with each other, and give the

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -36,11 +37,11 @@ class Comparison:
     resolved: bool
 
     @cached_property
-    def error(self) -> np.ndarray:
+    def error(self) -> np.ndarray[Any, Any]:
         return np.abs(self.analytical - self.numerical)
 
     @cached_property
-    def wrong(self) -> np.ndarray:
+    def wrong(self) -> np.ndarray[Any, Any]:
         """Which elements are too far apart."""
         return ~(self.error <= self.allowed)
 
@@ -58,7 +59,9 @@ class Comparison:
 class Problem:
     """A function of tensors in float64, as a function of one real vector, at a point."""
 
-    def __init__(self, what: str, f: Callable[..., list], xs: list, names: list, one_sided=False):
+    def __init__(
+        self, what: str, f: Callable[..., list], xs: list, names: list, one_sided: Any = False
+    ):
         self.what, self.f, self.names, self.one_sided = what, f, names, one_sided
         self.domain = Coordinates.of(xs)
         self.x = self.domain.pack(xs)
@@ -66,25 +69,25 @@ class Problem:
         self.rng = np.random.default_rng(7)
 
     @cached_property
-    def scale(self) -> np.ndarray:
+    def scale(self) -> np.ndarray[Any, Any]:
         """The first step along each coordinate: an eighth of the number there."""
         return np.clip(np.nan_to_num(np.abs(self.x), nan=1.0), 0.1, 1e100) / 8
 
     @cached_property
-    def v(self) -> np.ndarray:
+    def v(self) -> np.ndarray[Any, Any]:
         """A direction that no coordinate is absent from."""
         return _bent(self.x.size, 13) * self.scale
 
     @cached_property
-    def u(self) -> np.ndarray:
+    def u(self) -> np.ndarray[Any, Any]:
         """A direction among the results."""
         return _bent(self.range.size, 11)
 
-    def value(self, x: np.ndarray) -> np.ndarray:
+    def value(self, x: np.ndarray) -> np.ndarray[Any, Any]:
         """f in coordinates."""
         return _defined(self.range, lambda: self.f(*self.domain.unpack(x)))
 
-    def pushed(self, x: np.ndarray, v: np.ndarray) -> np.ndarray:
+    def pushed(self, x: np.ndarray, v: np.ndarray) -> np.ndarray[Any, Any]:
         """J·v by forward mode."""
         xs, vs = tuple(self.domain.unpack(x)), tuple(self.domain.unpack(v))
         return _defined(self.range, lambda: jvp(self.f, xs, vs)[1])
@@ -186,7 +189,7 @@ def problem_of(what: str, f: Callable, args: tuple, one_sided: bool = False) -> 
     return Problem(what, flat, xs, [names[i] for i in moving], one_sided)
 
 
-def is_inexact(leaf) -> bool:
+def is_inexact(leaf: Any) -> bool:
     """Whether this is a number or an array that can be differentiated by."""
     if type(leaf) in TENSORS:
         return dtypes.is_inexact(leaf.dtype)
@@ -195,7 +198,7 @@ def is_inexact(leaf) -> bool:
     return isinstance(leaf, float | complex)
 
 
-def wide(x) -> Tensor:
+def wide(x: Any) -> Tensor:
     """x in double precision: differences in single precision resolve three digits only."""
     x = x.detach() if type(x) in TENSORS else asarray(np.asarray(x))
     return x.to(dtypes.complex128 if dtypes.is_complex(x.dtype) else dtypes.float64)

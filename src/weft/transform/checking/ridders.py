@@ -4,7 +4,7 @@ C. Ridders, "Accurate computation of F'(x) and F'(x)F''(x)", Adv. Eng. Software 
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -89,7 +89,9 @@ def _extrapolate(samples: np.ndarray, rounding: np.ndarray, base: float):
     return value, bound
 
 
-def spread(f: Callable, x: np.ndarray, eps: float, rng, sides=(-1.0, 1.0)) -> np.ndarray:
+def spread(
+    f: Callable, x: np.ndarray, eps: float, rng: Any, sides: Any = (-1.0, 1.0)
+) -> np.ndarray[Any, Any]:
     """How far f moves when x moves by one unit of rounding, plus one unit of f itself.
 
     This is |J|·|x|·eps + |f|·eps without assuming a Jacobian: the conditioning, measured.
@@ -102,7 +104,7 @@ def spread(f: Callable, x: np.ndarray, eps: float, rng, sides=(-1.0, 1.0)) -> np
     return worst + eps * np.abs(base)
 
 
-def pooled(noise: np.ndarray) -> np.ndarray:
+def pooled(noise: np.ndarray) -> np.ndarray[Any, Any]:
     """The largest entry everywhere: sums and factorisations mix the errors of all elements."""
     finite = noise[np.isfinite(noise)]
     return np.full(noise.shape, finite.max(initial=0.0))
@@ -114,8 +116,8 @@ def size_of(x: np.ndarray) -> float:
 
 
 def noise_around(
-    f: Callable, x: np.ndarray, step: np.ndarray, eps: float, rng, one_sided: bool = False
-) -> np.ndarray:
+    f: Callable, x: np.ndarray, step: np.ndarray, eps: float, rng: Any, one_sided: bool = False
+) -> np.ndarray[Any, Any]:
     """The rounding errors in f at x and on the way to x + step, on either side of x or beyond it.
 
     They can grow when x is left: beside a double eigenvalue, eigenvectors are worse

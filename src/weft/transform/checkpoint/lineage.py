@@ -6,6 +6,7 @@ Values at a level may hold tensors from below, which have nodes of their own.
 from collections.abc import Iterator
 from copy import copy
 from dataclasses import fields, is_dataclass
+from typing import Any
 
 from ...arrays.tensor import Tensor
 from ...core.backends import BACKENDS, PYTHON_SCALARS
@@ -16,7 +17,7 @@ from ..modes import trees
 from ..modes.inspect import arrays_in
 
 
-def nodes_in(value) -> Iterator:
+def nodes_in(value: Any) -> Iterator:
     """The nodes of the tensors in a value."""
     if value.__class__ in TENSORS:
         yield value._node
@@ -26,7 +27,7 @@ def nodes_in(value) -> Iterator:
             yield from nodes_in(getattr(value, part))
 
 
-def on_nodes(value, nodes: Iterator):
+def on_nodes(value: Any, nodes: Iterator) -> Any:
     """The same value with its tensors on other nodes."""
     if value.__class__ in TENSORS:
         node = next(nodes)
@@ -38,7 +39,7 @@ def on_nodes(value, nodes: Iterator):
     return value
 
 
-def is_recorded(x) -> bool:
+def is_recorded(x: Any) -> bool:
     """Whether a derivative can be taken of a value, at its own level or at one below."""
     return any([node.__class__ in (Leaf, Node) for node in nodes_in(x)])
 
@@ -52,7 +53,7 @@ def values_in(saved: tuple) -> Iterator:
             yield v
 
 
-def reached(out, start: int) -> set:
+def reached(out: Any, start: int) -> set:
     """The nodes and leaves behind a function's results, as far back as the time `start`."""
     seen: set = set()
     stack = [node for x in _tensors(out) for node in nodes_in(x)]
@@ -77,7 +78,7 @@ def _tensors(out) -> Iterator[Tensor]:
             yield from _tensors([getattr(leaf, f.name) for f in fields(leaf)])
 
 
-def made(out, start: int) -> list[Node]:
+def made(out: Any, start: int) -> list[Node]:
     """The nodes behind a function's results that were made since and have saved, oldest first."""
     nodes = [n for n in reached(out, start) if n.__class__ is Node]
     return sorted((n for n in nodes if any(True for _ in values_in(n.saved or ()))), key=_age)
@@ -87,7 +88,7 @@ def _age(node: Node) -> int:
     return -node.id
 
 
-def saved_since(out, start: int) -> dict:
+def saved_since(out: Any, start: int) -> dict[str, Any]:
     """The bytes that are saved behind a function's results since `start`, by piece of memory."""
     raws = [ground(a) for n in made(out, start) for a in arrays_in(n.saved)]
     return {(xp := BACKENDS[type(raw)]).owner(raw): xp.nbytes(raw) for raw in raws}

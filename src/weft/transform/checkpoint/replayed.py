@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import wraps
 from itertools import chain, zip_longest
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, overload
 from weakref import ref
 
 from ... import errors
@@ -27,8 +27,15 @@ from ...core.value import TENSORS, wrap
 from ..modes import trees
 from .lineage import made, nodes_in, on_nodes, reached, values_in
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def checkpoint(f: Callable, *args, **kwargs):
+
+@overload
+def checkpoint(f: Callable[P, R]) -> Callable[P, R]: ...
+@overload
+def checkpoint(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+def checkpoint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """f(*args, **kwargs), keeping only the arguments and running f again in the backward pass.
 
     The gradients are those without a checkpoint, bit for bit, to any order and inside any
@@ -52,7 +59,7 @@ def checkpoint(f: Callable, *args, **kwargs):
         return _run(f, args, kwargs)
 
     @wraps(f)
-    def checkpointed(*args, **kwargs):
+    def checkpointed(*args: Any, **kwargs: Any) -> Any:
         return _run(f, args, kwargs)
 
     return checkpointed

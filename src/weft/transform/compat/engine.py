@@ -1,9 +1,16 @@
 """The seeds' names for recording, differentiating and clearing: thin, stateless gatherings."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ...arrays.make import tensor
 from ...backend.device import canonical_device
 from ..modes.backward import backward, enable_grad, no_grad
 from ..modes.inspect import clear_tape, graph_of, memory_stats
+
+if TYPE_CHECKING:
+    from ...arrays.types import Device
 
 
 class AutogradContext:
@@ -21,7 +28,7 @@ class AutogradContext:
     clear = staticmethod(clear_tape)
     memory_stats = staticmethod(memory_stats)
 
-    def __init__(self, device="cpu"):
+    def __init__(self, device: Device = "cpu"):
         self.device = canonical_device(device)
 
     def __enter__(self) -> "AutogradContext":
@@ -29,10 +36,10 @@ class AutogradContext:
         self._block.__enter__()
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: Any) -> None:
         self._block.__exit__(*exc)
 
-    def tensor(self, data, requires_grad: bool = True):
+    def tensor(self, data: Any, requires_grad: bool = True) -> Any:
         """A tensor on this context's device."""
         return tensor(data, requires_grad, device=self.device)
 

@@ -1,6 +1,7 @@
 """`ForwardADContext`: forward mode under the seeds' names."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ...arrays import namespace
 from ...arrays.make import asarray
@@ -37,7 +38,7 @@ class ForwardADContext:
             self._tags[around] = Loose(None)
         return self._tags[around]
 
-    def dual(self, value, tangent) -> Tensor:
+    def dual(self, value: Any, tangent: Any) -> Tensor:
         """A dual tensor on this context's level."""
         value = asarray(value)
         tangent = matching_tangent("dual", value, asarray(tangent))
@@ -49,10 +50,10 @@ class ForwardADContext:
         self._blocks.append(block)
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: Any) -> None:
         self._blocks.pop().__exit__(*exc)
 
-    def __getattr__(self, name: str) -> Callable:
+    def __getattr__(self, name: str) -> Callable[..., Any]:
         function = namespace.FUNCTIONS.get(name)
         if function is None:
             raise AttributeError(f"ForwardADContext: there is no operation {name!r}")

@@ -1,10 +1,16 @@
 """`HybridScheduler`: the planner under the seeds' name."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from ..jacobian.jacobians import hessian, jacobian
 from ..jacobian.plan import Plan
 from ..jacobian.scheduling import SchedulerConfig
+
+if TYPE_CHECKING:
+    from ...arrays.types import ArgNums
 
 
 class HybridScheduler:
@@ -22,14 +28,14 @@ class HybridScheduler:
     def __init__(self, config: SchedulerConfig | None = None):
         self.config = config or SchedulerConfig()
 
-    def plan(self, f: Callable, *args, argnums=0) -> Plan:
+    def plan(self, f: Callable, *args: Any, argnums: ArgNums = 0) -> Plan:
         """What would be done, with every candidate timed."""
         return jacobian(f, argnums, scheduler=self.config).plan(*args)
 
-    def jacobian(self, f: Callable, *args, argnums=0, format: str = "dense"):
+    def jacobian(self, f: Callable, *args: Any, argnums: ArgNums = 0, format: str = "dense") -> Any:
         """The Jacobian of f at these arguments."""
         return jacobian(f, argnums, format=format, scheduler=self.config)(*args)
 
-    def hessian(self, f: Callable, *args, argnums=0, format: str = "dense"):
+    def hessian(self, f: Callable, *args: Any, argnums: ArgNums = 0, format: str = "dense") -> Any:
         """The Hessian of f at these arguments."""
         return hessian(f, argnums, format=format, scheduler=self.config)(*args)

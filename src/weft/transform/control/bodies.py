@@ -4,7 +4,10 @@ A body is run once, on values of a level of its own. What is known of all struct
 here, too: applying one, and a body as a function for the rules of its derivatives.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from ...arrays.make import zeros
 from ...core import dtypes
@@ -22,6 +25,9 @@ from ..modes.dual import held, released
 from ..modes.functional import jvp
 from ..modes.vmap import vmap
 from .body_draws import NoDraws
+
+if TYPE_CHECKING:
+    from ...arrays.types import DTypeLike
 
 
 class _Inside:
@@ -49,7 +55,7 @@ class _Inside:
 
 
 def traced(
-    f: Callable[[list], Sequence], avals: list[Aval], branch: bool = False, draws=None
+    f: Callable[[list], Sequence], avals: list[Aval], branch: bool = False, draws: Any = None
 ) -> Inner:
     """The body f as a program of its own: inputs like these, then what it takes from outside.
 
@@ -69,11 +75,11 @@ def traced(
     return inner
 
 
-def kind_of(x) -> Aval:
+def kind_of(x: Any) -> Aval:
     return Aval(tuple(x.shape), x.dtype, x.device)
 
 
-def applied(structure, operands: list, rules: tuple) -> tuple:
+def applied(structure: Any, operands: list, rules: tuple) -> tuple[Any, ...]:
     """The equation of a structure; its results."""
     made = structure.results(*map(kind_of, operands))
     tracked = tuple([k for k, a in enumerate(made) if dtypes.is_inexact(a.dtype)])
@@ -86,11 +92,11 @@ def floats(xs: Sequence) -> list[int]:
     return [k for k, x in enumerate(xs) if inexact(x)]
 
 
-def tensors(xs: Sequence) -> list:
+def tensors(xs: Sequence) -> list[Any]:
     return [None if x is None else released(x) for x in xs]
 
 
-def like_them(made: list, others: Sequence) -> list:
+def like_them(made: list, others: Sequence) -> list[Any]:
     """Tensors where there are tensors among others, else what they hold."""
     if any([x.__class__ in TENSORS for x in others]):
         return made
@@ -106,11 +112,11 @@ def reached(graph: Graph, inputs: Sequence[bool]) -> list[bool]:
     return [i in marked for i in graph.outputs]
 
 
-def zeros_of(a: Aval):
+def zeros_of(a: Aval) -> Any:
     return seen(zeros(a.shape, dtype=a.dtype, device=a.device))
 
 
-def substituted(values: Sequence, picked: Sequence[int], others: Sequence) -> list:
+def substituted(values: Sequence, picked: Sequence[int], others: Sequence) -> list[Any]:
     """The values, with others in some places."""
     whole = list(values)
     for k, x in zip(picked, others, strict=True):
@@ -118,7 +124,7 @@ def substituted(values: Sequence, picked: Sequence[int], others: Sequence) -> li
     return whole
 
 
-def joined(inners: list[Inner], first: int) -> list:
+def joined(inners: list[Inner], first: int) -> list[Any]:
     """What several bodies take from outside, which they all get behind their `first` inputs."""
     captured = {key: outer for inner in inners for key, (outer, _) in inner.captured.items()}
     for inner in inners:
@@ -131,7 +137,7 @@ def joined(inners: list[Inner], first: int) -> list:
     return list(captured.values())
 
 
-def pushed(body: Graph, here: list, picked: list[int], given: list, made: list[int]):
+def pushed(body: Graph, here: list, picked: list[int], given: list, made: list[int]) -> Any:
     """A body's results at `here`, and the tangents of those in `made`."""
 
     def forward(*moved):
@@ -145,7 +151,7 @@ def pushed(body: Graph, here: list, picked: list[int], given: list, made: list[i
     return out, [narrowed(d, y.dtype) for d, y in zip(ds, ys, strict=True)]
 
 
-def narrowed(x, dtype):
+def narrowed(x: Any, dtype: DTypeLike) -> Any:
     """A tangent in the dtype of its value: rules widen bfloat16 beside Python's numbers."""
     return x if x is None or x.dtype == dtype else x.to(dtype)
 
@@ -160,7 +166,7 @@ def settled(body: Graph, inputs: list[bool], n: int) -> list[bool]:
         inputs = [*carries, *inputs[n:]]
 
 
-def spread_out(xs: list, wanted: Sequence[bool], have: Sequence[bool], size: int) -> list:
+def spread_out(xs: list, wanted: Sequence[bool], have: Sequence[bool], size: int) -> list[Any]:
     """The values, with a batch axis where one is wanted."""
     return [
         released(spread(held(x), size)) if want and not had else x
@@ -168,7 +174,9 @@ def spread_out(xs: list, wanted: Sequence[bool], have: Sequence[bool], size: int
     ]
 
 
-def mapped_body(graph: Graph, inputs: Sequence[bool], outputs: Sequence[bool]) -> Callable:
+def mapped_body(
+    graph: Graph, inputs: Sequence[bool], outputs: Sequence[bool]
+) -> Callable[..., Any]:
     """A body over a batch: some inputs have one in front, and so have some outputs."""
     axes = tuple([0 if on else None for on in inputs])
     made = tuple([0 if on else None for on in outputs])

@@ -20,7 +20,7 @@ class NoDraws:
         self.where = where
         self.begun: dict[int, tuple] = {}
 
-    def __call__(self, generator, words):
+    def __call__(self, generator: Any, words: Any) -> Any:
         raise errors.StagingError(
             f"in a compiled function, a random number is drawn in {self.where}; draw what may be "
             "needed before, and pass it in"
@@ -41,12 +41,12 @@ class Streams:
 
     again = False
 
-    def __init__(self, outside, enter: Callable):
+    def __init__(self, outside: Any, enter: Callable):
         self._outside, self._enter = outside, enter
         self._now: dict[int, Any] = {}
         self.begun: dict[int, tuple] = {}
 
-    def state(self, generator):
+    def state(self, generator: Any) -> Any:
         """How far a stream is at this point of the body."""
         key = id(generator)
         if key not in self._now:
@@ -55,16 +55,16 @@ class Streams:
             self.begun[key] = (generator, before, inside)
         return self._now[key]
 
-    def move(self, generator, state) -> None:
+    def move(self, generator: Any, state: Any) -> None:
         """A stream is so far from now on."""
         self.state(generator)
         self._now[id(generator)] = state
 
-    def draw_of(self, state):
+    def draw_of(self, state: Any) -> Any:
         """A draw from a stream that is so far."""
         return self._outside.draw_of(state)
 
-    def __call__(self, generator, words):
+    def __call__(self, generator: Any, words: Any) -> Any:
         state = self.state(generator)
         self.move(generator, behind(state, words))
         return self.draw_of(state)
@@ -91,12 +91,12 @@ class Draws:
 
     again = False
 
-    def __init__(self, inner: Inner, outside):
+    def __init__(self, inner: Inner, outside: Any):
         self._inner, self._outside = inner, outside
         self.arrays: list = []
         self.inputs: list[int] = []
 
-    def __call__(self, generator, words):
+    def __call__(self, generator: Any, words: Any) -> Any:
         return self._entered(self._outside(generator, words))
 
     def _entered(self, draw):
@@ -126,7 +126,7 @@ class _Within:
         return _Within(self._around, self._outside.along(length, reverse))
 
 
-def draws_along(length: int, reverse: bool):
+def draws_along(length: int, reverse: bool) -> Any:
     """What stands in for generators in a loop, as those around it see it."""
     settings = current.get()
     if any([level.size is not None for level in settings.levels]):

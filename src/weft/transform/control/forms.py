@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from inspect import unwrap
+from typing import Any
 
 from ... import errors
 from ...core.origin import line_of
@@ -11,11 +12,11 @@ from ..modes import trees
 class Form:
     """The structure of a tree, and the shapes and dtypes of its tensors."""
 
-    def __init__(self, leaves: list, tree):
+    def __init__(self, leaves: list, tree: Any):
         self.structure = structure_of(tree)
         self.kinds = [_kind(x) for x in leaves]
 
-    def difference(self, leaves: list, tree, name: str) -> str:
+    def difference(self, leaves: list, tree: Any, name: str) -> str:
         """How another tree differs, in words; nothing where it does not."""
         if (structure := structure_of(tree)) != self.structure:
             return f"{name} was {spelled(self.structure)} and became {spelled(structure)}"
@@ -27,13 +28,13 @@ class Form:
         return ""
 
 
-def structure_of(tree):
+def structure_of(tree: Any) -> Any:
     import optree  # at first use, as in trees
 
     return optree.tree_structure(tree)
 
 
-def spelled(structure) -> str:
+def spelled(structure: Any) -> str:
     """`PyTreeSpec((*, *))` as (tensor, tensor)."""
     return str(structure)[len("PyTreeSpec(") : -1].replace("*", "tensor")
 
@@ -52,12 +53,12 @@ def named(f: Callable) -> str:
 class Body:
     """A step as a function of flat carries and elements, whose results are checked."""
 
-    def __init__(self, what: str, f: Callable, form: Form, rebuild_carry, rebuild):
+    def __init__(self, what: str, f: Callable, form: Form, rebuild_carry: Any, rebuild: Any):
         self._what, self._f, self._form = what, f, form
         self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
         self._form_of_y, self.results = None, None
 
-    def __call__(self, carry: list, x) -> tuple[list, list]:
+    def __call__(self, carry: list, x: Any) -> tuple[list, list]:
         out = self._f(self._rebuild_carry(carry), self._rebuild(list(x)))
         if not isinstance(out, tuple | list) or len(out) != 2:
             raise errors.ArgumentError(

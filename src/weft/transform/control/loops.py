@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import nullcontext
 from math import isqrt, prod
+from typing import Any
 
 from numpy import ndarray
 
@@ -37,13 +38,13 @@ _FEW = 8  # pieces that are cut out of a whole one by one
 
 
 def scan(
-    f: Callable,
-    init,
-    xs=None,
+    f: Callable[[Any, Any], tuple[Any, Any]],
+    init: Any,
+    xs: Any = None,
     length: int | None = None,
     reverse: bool = False,
     segments: int | str | None = None,
-):
+) -> tuple[Any, Any]:
     """carry, y = f(carry, x) for each x of xs in turn: the last carry, and the ys stacked.
 
     init      the first carry: tensors, alone or in containers; f must return one like it
@@ -213,7 +214,7 @@ def _elements(x, n: int) -> list:
     return [e for block in blocks for e in unstack(block, 0)]
 
 
-def map_(f: Callable, xs, batch_size: int | None = None):
+def map_(f: Callable[[Any], Any], xs: Any, batch_size: int | None = None) -> Any:
     """f of each slice of xs along the first axis, one after the other, the results stacked.
 
     batch_size  so many at a time, by `vmap`: quicker, and they need memory together
@@ -235,7 +236,12 @@ def map_(f: Callable, xs, batch_size: int | None = None):
     return results[0][1](joined)
 
 
-def while_loop(cond: Callable, body: Callable, init, max_steps: int | None = None):
+def while_loop(
+    cond: Callable[[Any], Any],
+    body: Callable[[Any], Any],
+    init: Any,
+    max_steps: int | None = None,
+) -> Any:
     """carry = body(carry) as long as cond(carry) holds; returns the last carry.
 
     init       the first carry: tensors, alone or in containers; body must return one like it
@@ -297,7 +303,9 @@ def _staged_while(cond: Callable, body: Callable, carry: list, rebuild, form: Fo
     return [caller(GUARD)(x, ended, message, errors.LoopLimit) for x in carry]
 
 
-def cond(pred, true_fn: Callable, false_fn: Callable, *operands):
+def cond(
+    pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
+) -> Any:
     """true_fn(*operands) if pred holds, else false_fn(*operands); only the one that is taken runs.
 
     Inside `vmap`, where pred differs over the batch, both run on all of it, and each element

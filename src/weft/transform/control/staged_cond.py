@@ -1,6 +1,7 @@
 """`cond` in a function that is being compiled: one equation, and the rules of its derivatives."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ...core.op import Jvp
 from ...core.recording import inexact
@@ -26,7 +27,7 @@ from .bodies import (
 from .body_draws import streams
 
 
-def cond(taken, yes: Callable[[], list], no: Callable[[], list]) -> list:
+def cond(taken: Any, yes: Callable[[], list], no: Callable[[], list]) -> list[Any]:
     """The results of one of two functions, as one equation; both give tensors of the same kinds."""
     outside, drawn = current.get().draws, []
 
@@ -108,7 +109,7 @@ def _batch_cond(call, size, mapped, args, static):
     return tuple(made) if len(made) > 1 else made[0]
 
 
-def chosen(taken, branch: Branch, values: list) -> list:
+def chosen(taken: Any, branch: Branch, values: list) -> list[Any]:
     """Both branches, and of each element the result of its own.
 
     Where a branch is not taken no cotangent comes back through its operands: it would be zero,
@@ -119,7 +120,7 @@ def chosen(taken, branch: Branch, values: list) -> list:
     return [where(taken, a, b) for a, b in zip(yes, no, strict=True)]
 
 
-def where_taken(taken, leaves: list) -> list:
+def where_taken(taken: Any, leaves: list) -> list[Any]:
     """The same values; only where they are `taken` does a cotangent come back through them."""
     return [
         where(taken, x, x.detach()) if x.__class__ in TENSORS and inexact(x) else x for x in leaves

@@ -61,7 +61,7 @@ class Application:
                 "tensors or arrays"
             ) from None
 
-    def jvp(self, tangents: list, inputs: list, outputs: list) -> list:
+    def jvp(self, tangents: list, inputs: list, outputs: list) -> list[Any]:
         """The outputs' tangents by the user's rule, None for those that are zero."""
         rule = self.functions.jvp
         out = rule(tangents, *self._seen(inputs, outputs), **self.params)
@@ -76,7 +76,7 @@ class Application:
             for k, (t, y) in enumerate(zip(moved, outputs, strict=True))
         ]
 
-    def vjp(self, cotangents: list, inputs: list, outputs: list) -> list:
+    def vjp(self, cotangents: list, inputs: list, outputs: list) -> list[Any]:
         """The inputs' cotangents by the user's rule, None for those that are zero."""
         rule = self.functions.vjp
         g = tuple(cotangents) if self.several else cotangents[0]
@@ -143,7 +143,7 @@ class Batched:
             return self._by_rule(inputs)
         return self._each("forward", self.inner.values, inputs, self.mapped)
 
-    def jvp(self, tangents: list, inputs: list, outputs: list) -> list:
+    def jvp(self, tangents: list, inputs: list, outputs: list) -> list[Any]:
         """The tangents of all elements."""
         n = len(inputs)
 
@@ -153,7 +153,7 @@ class Batched:
         mapped = (*self.mapped, *self.mapped, *(True for _ in outputs))
         return self._each("jvp", one, [*tangents, *inputs, *outputs], mapped)
 
-    def vjp(self, cotangents: list, inputs: list, outputs: list) -> list:
+    def vjp(self, cotangents: list, inputs: list, outputs: list) -> list[Any]:
         """The cotangents of all elements; summed for an input that all of them share."""
         n, k = len(inputs), len(outputs)
 
@@ -246,12 +246,12 @@ def _merged(x: Tensor, sizes: tuple[int, ...], mapped: tuple[bool, ...]) -> Tens
     return reshape(broadcast_to(reshape(x, (*ones, *rest)), (*sizes, *rest)), (prod(sizes), *rest))
 
 
-def aval(x) -> Aval:
+def aval(x: Any) -> Aval:
     """The aval of a tensor, or of a stand-in for one that was not kept."""
     return x if isinstance(x, Aval) else aval_of(x)
 
 
-def differentiable(x) -> bool:
+def differentiable(x: Any) -> bool:
     """Whether a tensor, or what a stand-in stands for, can carry a derivative."""
     return dtypes.is_inexact(aval(x).dtype)
 

@@ -5,11 +5,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import update_wrapper
 from inspect import Parameter, signature
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from ... import errors
-from ...arrays.tensor import Tensor
 from .rows import applied
 from .signature import Functions, Rule, checked_batch
+
+P = ParamSpec("P")
+F = TypeVar("F", bound=Callable[..., Any])
 
 
 class CustomOp(ABC):
@@ -38,18 +41,18 @@ class CustomOp(ABC):
     """
 
     _caches = ("_state", "_rules")  # which a compiled function does not look at
-    batch: Callable | str | None = None
+    batch: Callable[..., Any] | str | None = None
     _rules: tuple[Rule | None, Rule | None] = (None, None)
 
-    def __init_subclass__(cls, **options):
+    def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         cls._rules = (_method_rule(cls, "vjp", "backward"), _method_rule(cls, "jvp", "jvp"))
 
     @abstractmethod
-    def forward(self, inputs):
+    def forward(self, inputs: Any) -> Any:
         """The operation's value."""
 
-    def __call__(self, *inputs, **params) -> Tensor | tuple[Tensor, ...]:
+    def __call__(self, *inputs: Any, **params: Any) -> Any:
         """The operation on tensors and numbers; keywords are constants that all rules get."""
         state = self.__dict__.setdefault("_state", {})
         return applied(self._functions(), state, inputs, self._params(inputs, params))
@@ -69,20 +72,30 @@ def _method_rule(cls: type, kind: str, name: str) -> Rule | None:
     return None if method is None else Rule.of(kind, method, skip=1)
 
 
-class FunctionOp(CustomOp):
+class FunctionOp(CustomOp, Generic[P]):
     """What `custom_op` makes of a function."""
 
-    def __init__(self, f: Callable, vjp=None, jvp=None, batch=None):
+    if TYPE_CHECKING:
+
+        def __call__(self, *inputs: P.args, **params: P.kwargs) -> Any: ...
+
+    def __init__(
+        self,
+        f: Callable[P, Any],
+        vjp: Callable[..., Any] | None = None,
+        jvp: Callable[..., Any] | None = None,
+        batch: Callable[..., Any] | str | None = None,
+    ):
         update_wrapper(self, f)
         self._f, self._defaults = f, _defaults(f)
-        vjp, jvp = (
+        pull, push = (
             None if rule is None else Rule.of(kind, rule)
             for kind, rule in (("vjp", vjp), ("jvp", jvp))
         )
         name = getattr(f, "__name__", type(f).__name__)
-        self._current = Functions(name, self.forward, vjp, jvp, checked_batch(batch))
+        self._current = Functions(name, self.forward, pull, push, checked_batch(batch))
 
-    def forward(self, inputs, **params):
+    def forward(self, inputs: Any, **params: Any) -> Any:
         return self._f(*inputs, **params)
 
     def _params(self, inputs, params: dict) -> dict:
@@ -92,19 +105,19 @@ class FunctionOp(CustomOp):
         rules = [kind for kind in ("vjp", "jvp") if getattr(self._current, kind) is not None]
         return f"<custom_op {self._current.name}: {' and '.join(rules) or 'no derivative'}>"
 
-    def def_vjp(self, rule: Callable) -> Callable:
+    def def_vjp(self, rule: F) -> F:
         """Give the pull-back: vjp(g, inputs, output) -> one cotangent for each input."""
         return self._define(rule, vjp=Rule.of("vjp", rule))
 
-    def def_jvp(self, rule: Callable) -> Callable:
+    def def_jvp(self, rule: F) -> F:
         """Give the push-forward: jvp(tangents, inputs, output) -> the output's tangent."""
         return self._define(rule, jvp=Rule.of("jvp", rule))
 
-    def def_batch(self, rule: Callable) -> Callable:
+    def def_batch(self, rule: F) -> F:
         """Give the forward for a batch: batch(inputs, mapped) -> the outputs, batch in front."""
         return self._define(rule, batch=checked_batch(rule))
 
-    def _define(self, rule: Callable, **part) -> Callable:
+    def _define(self, rule: F, **part: Any) -> F:
         self._current = replace(self._current, **part)
         self.__dict__.pop("_state", None)  # what was found out about the operation before
         return rule
@@ -122,7 +135,29 @@ def _defaults(f: Callable) -> list[tuple[float, str, object]]:
     ]
 
 
-def custom_op(forward: Callable | None = None, *, vjp=None, jvp=None, batch=None):
+@overload
+def custom_op(
+    forward: Callable[P, Any],
+    *,
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | str | None = None,
+) -> FunctionOp[P]: ...
+@overload
+def custom_op(
+    forward: None = None,
+    *,
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | str | None = None,
+) -> Callable[[Callable[P, Any]], FunctionOp[P]]: ...
+def custom_op(
+    forward: Callable[..., Any] | None = None,
+    *,
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | str | None = None,
+) -> Any:
     """Make a function an operation whose derivative you state.
 
     forward  (*inputs) -> a tensor or an array, or a tuple of them. Its inputs are untracked

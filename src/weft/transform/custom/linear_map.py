@@ -1,6 +1,7 @@
 """Linear maps that are given as code: their transposes, and a test that they are linear."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,7 +26,7 @@ LinearMap = Callable[[list], Sequence]
 LEFT, RIGHT = 0.75, -1.25
 
 
-def transposed(linear: LinearMap, domain: list[Aval], cotangents: list, met: list) -> list:
+def transposed(linear: LinearMap, domain: list[Aval], cotangents: list, met: list) -> list[Any]:
     """Lᵀ applied to one cotangent (or None) for each result of L, by a sweep through L's code.
 
     met  the values that L's code works with; it is recorded on the highest level among them

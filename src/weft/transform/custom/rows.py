@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from ... import errors
 from ...arrays.make import asarray, zeros
@@ -256,7 +257,7 @@ def _closed(root: Application, kind: str, in_batch: bool, e: errors.InterchangeE
     )
 
 
-def pull_map(app, tracked, moving, inputs: list, outputs: list) -> LinearMap:
+def pull_map(app: Any, tracked: Any, moving: Any, inputs: list, outputs: list) -> LinearMap:
     """Cotangents of the outputs that carry a derivative to those of the inputs that do."""
 
     def pulled(us):
@@ -266,7 +267,7 @@ def pull_map(app, tracked, moving, inputs: list, outputs: list) -> LinearMap:
     return pulled
 
 
-def push_map(app, tracked, moving, inputs: list, outputs: list) -> LinearMap:
+def push_map(app: Any, tracked: Any, moving: Any, inputs: list, outputs: list) -> LinearMap:
     """Tangents of the inputs that carry a derivative to those of the outputs that do."""
 
     def pushed(ts):
@@ -350,7 +351,7 @@ def _underivable(root: Application, given: str, why: str) -> errors.NotDifferent
     )
 
 
-def applied(functions: Functions, state: dict, inputs: tuple, params: dict):
+def applied(functions: Functions, state: dict, inputs: tuple, params: dict) -> Any:
     """The operation's value, recorded as one step. `state` is what calls remember."""
     tensors = _inputs(functions, inputs)
     app = Application(functions, _constants(functions, params), state.setdefault("verified", set()))

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from inspect import Parameter, signature, unwrap
 from pathlib import Path
 from types import MethodType
+from typing import Any
 
 from ... import errors
 
@@ -41,11 +42,11 @@ class Rule:
         inputs, output = [*read, False, False][:2]
         return Rule(kind, fn, len(names), (inputs, output))
 
-    def bound(self, instance) -> "Rule":
+    def bound(self, instance: Any) -> "Rule":
         """The rule of a method, for an instance."""
         return replace(self, fn=MethodType(self.fn, instance))
 
-    def __call__(self, moved, inputs, output, **params):
+    def __call__(self, moved: Any, inputs: Any, output: Any, **params: Any) -> Any:
         return self.fn(*(moved, inputs, output)[: self.count], **params)
 
     def __str__(self) -> str:
@@ -83,7 +84,7 @@ class Functions:
         return f"{kind}=… or @{self.name}.def_{kind}"
 
 
-def checked_batch(batch):
+def checked_batch(batch: Any) -> Any:
     """What was given as `batch`."""
     if batch is None or batch == "loop" or callable(batch):
         return batch

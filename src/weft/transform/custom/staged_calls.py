@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from ..modes.dual import released
 LOOKS = (errors.InterchangeError, errors.StagingError)
 
 
-def forward_inlined(app, operands: list) -> list | None:
+def forward_inlined(app: Any, operands: list) -> list | None:
     """What `forward` makes of values that are not known; None if it has to look at them."""
     reads = getattr(current.get().staging, "reads", None)
     before = None if reads is None else reads.position()
@@ -32,7 +33,7 @@ def forward_inlined(app, operands: list) -> list | None:
         return None
 
 
-def forward_called(op: Op, operands: list, app, compute: Callable) -> tuple:
+def forward_called(op: Op, operands: list, app: Any, compute: Callable) -> tuple[Any, ...]:
     """An equation that calls `forward`; it is tried on some numbers for the results' shapes."""
     staging, level = _program(operands)
     tried = [_some(aval_of(x)) for x in operands]
@@ -63,7 +64,7 @@ def _program(operands: list):
     return box.staging, box.level
 
 
-def rule_called(app, kind: str, moved: list, inputs: list, outputs: list) -> list:
+def rule_called(app: Any, kind: str, moved: list, inputs: list, outputs: list) -> list[Any]:
     """An equation that calls a rule (`jvp` or `vjp`) of a custom operation."""
     given = [moved, inputs, outputs]
     flat = [x for xs in given for x in xs]
@@ -87,7 +88,7 @@ def _known(x) -> bool:
     return type(x) in TENSORS
 
 
-def inexact_like(x) -> bool:
+def inexact_like(x: Any) -> bool:
     """Whether a tensor, or what is known of one, is in floating point."""
     return dtypes.is_inexact(x.dtype) if isinstance(x, Aval) else inexact(x)
 

@@ -4,12 +4,18 @@ A forward sweep returns J·s for a seed s. When the columns that s selects have 
 J·s holds every entry of those columns unmixed (Curtis, Powell, Reid, 1974).
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import errors
 from .greedy_colouring import Lines, column_colours
+
+if TYPE_CHECKING:
+    from ...arrays.types import DTypeLike
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,15 +59,17 @@ class Colouring:
         """How many sweeps it takes."""
         return self.forward + self.reverse
 
-    def column_seeds(self, dtype=np.float64) -> np.ndarray:
+    def column_seeds(self, dtype: DTypeLike = np.float64) -> np.ndarray[Any, Any]:
         """The tangents of the forward sweeps, one a row: (forward, n)."""
         return _seeds(self.column_colours, self.forward, dtype)
 
-    def row_seeds(self, dtype=np.float64) -> np.ndarray:
+    def row_seeds(self, dtype: DTypeLike = np.float64) -> np.ndarray[Any, Any]:
         """The cotangents of the reverse sweeps, one a row: (reverse, m)."""
         return _seeds(self.row_colours, self.reverse, dtype)
 
-    def recover(self, columns=None, rows=None, *, axis: int = 0) -> np.ndarray:
+    def recover(
+        self, columns: Any = None, rows: Any = None, *, axis: int = 0
+    ) -> np.ndarray[Any, Any]:
         """The entries of the matrix, in the CSR order of the pattern.
 
         columns  what the forward sweeps returned, (forward, m)
@@ -77,7 +85,7 @@ class Colouring:
         return np.concatenate([forward, reverse])[self.gather]
 
 
-def recovers(colouring: Colouring, pattern) -> bool:
+def recovers(colouring: Colouring, pattern: Any) -> bool:
     """Whether every entry of a CSR pattern is read where a sweep holds it, and nothing beside it.
 
     A star colouring reads an entry, or its mirror image.
@@ -100,7 +108,7 @@ def recovers(colouring: Colouring, pattern) -> bool:
     return bool(found.all() and (held[colouring.gather] == 1).all())
 
 
-def column_colouring(pattern) -> Colouring:
+def column_colouring(pattern: Any) -> Colouring:
     """Groups of columns without a common row: J from forward sweeps alone.
 
     pattern  a scipy.sparse CSR array or matrix; its stored entries count, whatever their value
@@ -111,7 +119,7 @@ def column_colouring(pattern) -> Colouring:
     return Colouring("column", pattern.shape, colours, _none(pattern.shape[0]), gather)
 
 
-def row_colouring(pattern) -> Colouring:
+def row_colouring(pattern: Any) -> Colouring:
     """Groups of rows without a common column: J from reverse sweeps alone.
 
     pattern  a scipy.sparse CSR array or matrix; its stored entries count, whatever their value
@@ -122,7 +130,7 @@ def row_colouring(pattern) -> Colouring:
     return Colouring("row", pattern.shape, _none(pattern.shape[1]), colours, gather)
 
 
-def structure(name: str, pattern) -> Lines:
+def structure(name: str, pattern: Any) -> Lines:
     """The structure of a CSR pattern in which no entry is stored twice."""
     if getattr(pattern, "format", None) != "csr":
         raise errors.ArgumentError(

@@ -21,7 +21,7 @@ def compiled(f: Callable) -> Any:
     return _installed[0](f)
 
 
-def following(f: Callable, derivative: Callable) -> Callable:
+def following(f: Callable, derivative: Callable) -> Callable[..., Any]:
     """A derivative of f in native code, if f was compiled: whoever did that promised it can be."""
     alike = getattr(type(f), "alike", None)  # a bound method has its object before its arguments
     return derivative if alike is None else alike(f, derivative)

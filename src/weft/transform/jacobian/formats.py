@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,7 @@ class Layout:
         self.put_outputs, self.put_inputs, self.single = traced.rebuild, rebuild_inputs, single
         self.aux = None
 
-    def formed(self, format: str, plan: Plan, found: Tensor):
+    def formed(self, format: str, plan: Plan, found: Tensor) -> Any:
         """The Jacobian in the format that was asked for."""
         if format == "dense":
             matrix = self._filled(plan, found) if plan.compressed else found
@@ -86,7 +87,7 @@ def _sparse(format: str, plan: Plan, found: Tensor):
     return matrix if format == "csr" else coo_array(matrix)
 
 
-def operator_of(s: Sweeper, layout: Layout):
+def operator_of(s: Sweeper, layout: Layout) -> Any:
     """J as a SciPy `LinearOperator`: matvec by a forward sweep, rmatvec by a reverse sweep."""
     from scipy.sparse.linalg import LinearOperator
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from heapq import heappop, heappush
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -33,11 +34,11 @@ class Lines:
     width: int
 
     @property
-    def counts(self) -> np.ndarray:
+    def counts(self) -> np.ndarray[Any, Any]:
         return np.diff(self.indptr)
 
     @property
-    def rows(self) -> np.ndarray:
+    def rows(self) -> np.ndarray[Any, Any]:
         return np.repeat(np.arange(self.indptr.size - 1), self.counts)
 
     def where(self, kept: np.ndarray) -> "Lines":
@@ -55,7 +56,7 @@ class Lines:
         return [flat[a:b] for a, b in pairwise(self.indptr.tolist())]
 
     @cached_property
-    def matrix(self):
+    def matrix(self) -> Any:
         """The sparse matrix of ones: its product with weights sums them row by row."""
         from scipy.sparse import csr_array
 
@@ -72,7 +73,7 @@ class Conflicts:
     read_in: Lines
     met_in: Lines
 
-    def degrees(self, alive: np.ndarray) -> np.ndarray:
+    def degrees(self, alive: np.ndarray) -> np.ndarray[Any, Any]:
         """A bound on how many other columns each is in conflict with, counted row by row."""
         read, met = self.read.matrix @ alive, self.met.matrix @ alive
         return self.read_in.matrix @ (read + met - 1) + self.met_in.matrix @ read
@@ -83,7 +84,7 @@ class Conflicts:
         return int(read @ (read + 2 * met))
 
 
-def column_colours(read: Lines, met: Lines | None = None) -> np.ndarray:
+def column_colours(read: Lines, met: Lines | None = None) -> np.ndarray[Any, Any]:
     """Colours 1, 2, … for the columns that are read, 0 for the others; the fewest of some tries."""
     bound = int(read.counts.max(initial=0))
     columns = np.flatnonzero(np.bincount(read.indices, minlength=read.width))
@@ -119,7 +120,7 @@ def _attempts(conflicts: Conflicts, columns: np.ndarray):
         yield saturation(conflicts, largest_first)
 
 
-def first_fit(conflicts: Conflicts, order: np.ndarray) -> np.ndarray:
+def first_fit(conflicts: Conflicts, order: np.ndarray) -> np.ndarray[Any, Any]:
     """Each column in turn gets the smallest colour that no column in conflict with it has."""
     read_in, met_in = conflicts.read_in.lists, conflicts.met_in.lists
     height = conflicts.read.indptr.size - 1
@@ -140,7 +141,7 @@ def first_fit(conflicts: Conflicts, order: np.ndarray) -> np.ndarray:
     return np.array(colours, np.intp)
 
 
-def smallest_last(degrees_among: Callable, columns: np.ndarray, width: int) -> np.ndarray:
+def smallest_last(degrees_among: Callable, columns: np.ndarray, width: int) -> np.ndarray[Any, Any]:
     """The reverse of peeling: round by round, away go the columns of the smallest degree.
 
     degrees_among  the degrees of all columns in the subgraph of those that have a one
@@ -160,7 +161,7 @@ def smallest_last(degrees_among: Callable, columns: np.ndarray, width: int) -> n
     return np.concatenate(peeled)[::-1]
 
 
-def saturation(conflicts: Conflicts, order: np.ndarray) -> np.ndarray:
+def saturation(conflicts: Conflicts, order: np.ndarray) -> np.ndarray[Any, Any]:
     """First fit where the column with the most colours forbidden comes next (Brélaz, DSATUR).
 
     Columns with as many forbidden colours are taken in the order given.

@@ -1,7 +1,10 @@
 """`wf.jacobian`, `wf.hessian` and their kin: derivatives as matrices, planned once per program."""
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -23,6 +26,13 @@ from .plan import Plan, make_plan
 from .plan_check import check_plan, check_projection, refuse_verification, signature
 from .scheduling import SchedulerConfig
 from .sweeps import Sweeper
+
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArgNums
+
+P = ParamSpec("P")
+
 
 FORMATS = ("dense", "csr", "coo", "operator")
 MODES = ("auto", "forward", "reverse", "mixed", "columns", "rows", "both", "star")
@@ -191,9 +201,17 @@ def _check_results(name: str, traced: Traced) -> None:
             )
 
 
+class PlannedFunction(Protocol[P]):
+    """A derivative with the arguments of the function; `plan(*args)` says how it is computed."""
+
+    plan: Callable[P, Plan]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any: ...
+
+
 def jacobian(
-    f: Callable,
-    argnums=0,
+    f: Callable[P, Any],
+    argnums: ArgNums = 0,
     mode: str = "auto",
     format: str = "dense",
     *,
@@ -201,7 +219,7 @@ def jacobian(
     memory_limit: int | None = None,
     verify: bool = False,
     has_aux: bool = False,
-) -> Callable:
+) -> PlannedFunction[P]:
     """A function that gives the Jacobian of f, planned by itself.
 
     argnums       the position of the argument to differentiate by, or a tuple of positions
@@ -239,8 +257,8 @@ def jacobian(
 
 
 def hessian(
-    f: Callable,
-    argnums=0,
+    f: Callable[P, Any],
+    argnums: ArgNums = 0,
     mode: str = "auto",
     format: str = "dense",
     *,
@@ -248,7 +266,7 @@ def hessian(
     memory_limit: int | None = None,
     verify: bool = False,
     has_aux: bool = False,
-) -> Callable:
+) -> PlannedFunction[P]:
     """A function that gives the Hessian of f, which returns one number.
 
     Forward sweeps over the gradient's trace; sparse ones are compressed by star colouring. The
@@ -273,20 +291,21 @@ def hessian(
     return _as_function(f, planned)
 
 
-def _as_function(f: Callable, planned: _Planned) -> Callable:
+def _as_function(f: Callable[P, Any], planned: _Planned) -> PlannedFunction[P]:
     @wraps(f)
-    def derivative(*args, **kwargs):
+    def derivative(*args: P.args, **kwargs: P.kwargs) -> Any:
         return planned(*args, **kwargs)
 
     if planned.format == "dense" and not planned.verify:
         run = following(f, derivative)
         if run is not derivative:
             return _as_plain(run, planned)
-    derivative.plan = planned.plan  # type: ignore[attr-defined]
-    return derivative
+    function: Any = derivative
+    function.plan = planned.plan
+    return function
 
 
-def _as_plain(run: Callable, planned: _Planned) -> Callable:
+def _as_plain(run: Any, planned: _Planned) -> Any:
     """A compiled derivative as a function, with its plan."""
 
     @wraps(run)
@@ -297,7 +316,7 @@ def _as_plain(run: Callable, planned: _Planned) -> Callable:
     return derivative
 
 
-def plan_jacobian(f: Callable, *args, argnums=0, **options) -> Plan:
+def plan_jacobian(f: Callable[..., Any], *args: Any, argnums: ArgNums = 0, **options: Any) -> Plan:
     """What `jacobian(f, …)` would do for these arguments, with every candidate timed.
 
     Printing the plan shows the sizes, the sparsity, the narrowest cut, the sweeps and the cost
@@ -306,7 +325,7 @@ def plan_jacobian(f: Callable, *args, argnums=0, **options) -> Plan:
     return jacobian(f, argnums, **options).plan(*args)
 
 
-def jacfwd(f: Callable, argnums=0) -> Callable:
+def jacfwd(f: Callable[P, Any], argnums: ArgNums = 0) -> PlannedFunction[P]:
     """The Jacobian by forward mode: one tangent for each element of the argument.
 
     >>> import weft as wf
@@ -316,7 +335,7 @@ def jacfwd(f: Callable, argnums=0) -> Callable:
     return jacobian(f, argnums, mode="forward")
 
 
-def jacrev(f: Callable, argnums=0) -> Callable:
+def jacrev(f: Callable[P, Any], argnums: ArgNums = 0) -> PlannedFunction[P]:
     """The Jacobian by reverse mode: one cotangent for each element of the result.
 
     >>> import weft as wf
@@ -326,7 +345,7 @@ def jacrev(f: Callable, argnums=0) -> Callable:
     return jacobian(f, argnums, mode="reverse")
 
 
-def laplacian(f: Callable) -> Callable:
+def laplacian(f: Callable[P, Any]) -> Callable[P, Tensor]:
     """A function that gives Σᵢ ∂²f/∂xᵢ², forward over forward, for each element of f's result.
 
     >>> import weft as wf
@@ -335,7 +354,7 @@ def laplacian(f: Callable) -> Callable:
     """
 
     @wraps(f)
-    def trace_of_hessian(x, *args, **kwargs):
+    def trace_of_hessian(x: Any, *args: Any, **kwargs: Any) -> Tensor:
         x = asarray(x)
         trees.differentiable("laplacian", [x])
 

@@ -58,7 +58,7 @@ class Native:
         made = sum(p.code is not None for p in self.programs.values())
         return f"compiled: {made} programs" if made else f"compiled after {self.price} calls"
 
-    def run(self, s: Sweeper, plan) -> Tensor | None:
+    def run(self, s: Sweeper, plan: Any) -> Tensor | None:
         """The plan's result by native code; None where it is not used, for now or at all."""
         if self.reason or _in_the_way(s):
             return None

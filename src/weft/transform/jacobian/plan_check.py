@@ -1,6 +1,7 @@
 """What a plan depends on, and whether what it gives is right."""
 
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from .sparsity import MOVES, SUMS
 from .sweeps import Sweeper
 
 
-def signature(trace: Trace) -> tuple:
+def signature(trace: Trace) -> tuple[Any, ...]:
     """What a plan depends on: the equations, their types, and the values of index arrays.
 
     Branches that went another way give other equations, so a plan never serves a program that

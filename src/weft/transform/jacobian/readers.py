@@ -4,10 +4,12 @@ An entry can be read through a colour when no other entry of its row (for a reve
 column) has that colour. Colours through which nothing needs to be read are dropped.
 """
 
+from typing import Any
+
 import numpy as np
 
 
-def unmixed(lines: np.ndarray, colours: np.ndarray) -> np.ndarray:
+def unmixed(lines: np.ndarray, colours: np.ndarray) -> np.ndarray[Any, Any]:
     """Which entries are the only one of their colour in their line; colour 0 is none."""
     keys = lines * (colours.max(initial=0) + 1) + colours
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)

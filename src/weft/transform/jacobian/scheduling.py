@@ -34,7 +34,7 @@ class SchedulerConfig:
     reverse_mode_threshold: float = 0.1
     enable_mixed_mode: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "strategy", SchedulingStrategy(self.strategy))
         except ValueError:

@@ -1,6 +1,7 @@
 """The seeds of many sweeps at once: rows of a matrix, handed out in pieces and kept if small."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class Seeds:
         self._kept: dict[tuple, object] = {}
         self._bytes = 0
 
-    def piece(self, rows: tuple[int, int], at: int, aval):
+    def piece(self, rows: tuple[int, int], at: int, aval: Any) -> Any:
         """The part of rows [a, b) that belongs to a value whose elements start at `at`.
 
         It comes as a raw array (b − a, *shape) on the value's device; None if it is zero.

@@ -6,6 +6,7 @@ index arrays, which are part of a plan's key, and of nothing else.
 """
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -33,7 +34,7 @@ class Dense(Exception):
     """The pattern is so full that compression cannot pay."""
 
 
-def input_patterns(trace: Trace, sizes: list[int]) -> dict:
+def input_patterns(trace: Trace, sizes: list[int]) -> dict[str, Any]:
     """The inputs' own patterns: the identity, cut up."""
     from scipy.sparse import csr_array
 
@@ -46,7 +47,7 @@ def input_patterns(trace: Trace, sizes: list[int]) -> dict:
     return found
 
 
-def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float):
+def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float) -> Any:
     """The pattern of all outputs by all inputs, flattened, as a CSR array of ones.
 
     Raises `Dense` as soon as some value depends on its inputs more fully than `limit`.

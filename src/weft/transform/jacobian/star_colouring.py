@@ -8,6 +8,8 @@ application to computing Hessians, SIAM J. Sci. Comput. 29, 2007, with sets of c
 the stars: it is enough to know which colours the hubs around a vertex have.
 """
 
+from typing import Any
+
 import numpy as np
 
 from ... import errors
@@ -18,7 +20,7 @@ from .readers import chosen, unmixed
 _LARGE = 2**17  # entries; a colouring of as many takes about 0.1 s
 
 
-def star_colouring(pattern) -> Colouring:
+def star_colouring(pattern: Any) -> Colouring:
     """Groups of variables such that the products of a Hessian with them hold each entry unmixed.
 
     pattern  a scipy.sparse CSR array or matrix with a symmetric structure; the diagonal is
@@ -83,7 +85,7 @@ def _attempts(graph: Lines, vertices: np.ndarray):
         yield first_fit(graph, vertices[np.argsort(-graph.counts[vertices], kind="stable")])
 
 
-def first_fit(graph: Lines, order: np.ndarray) -> np.ndarray:
+def first_fit(graph: Lines, order: np.ndarray) -> np.ndarray[Any, Any]:
     """Each vertex in turn gets the smallest colour that closes no path of two colours.
 
     Of each vertex we keep, as sets: the colours around it, those around it twice (it is the hub

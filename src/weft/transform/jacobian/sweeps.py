@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -68,17 +69,17 @@ class Sweeper:
         """How many seeds go through at once within the memory limit."""
         return max(1, self.memory_limit // self.bytes_per_seed)
 
-    def size(self, values) -> int:
+    def size(self, values: Any) -> int:
         return sum(prod(self.trace.avals[i].shape) for i in values)
 
-    def forward(self, seeds: Seeds, starts, ends) -> Tensor:
+    def forward(self, seeds: Seeds, starts: Any, ends: Any) -> Tensor:
         """J·s for each seed s, from the values `starts` to `ends`, both flattened.
 
         The starts are independent variables, also where one is computed from another.
         """
         return self._chunked(seeds, starts, ends, self._forward_once)
 
-    def reverse(self, seeds: Seeds, starts, ends) -> Tensor:
+    def reverse(self, seeds: Seeds, starts: Any, ends: Any) -> Tensor:
         """Jᵀ·s for each seed s, from the values `starts` back to `ends`, which are inputs."""
         return self._chunked(seeds, starts, ends, self._reverse_once)
 
@@ -96,11 +97,11 @@ class Sweeper:
             return zeros((0, self.size(ends)), dtype=self.dtype(ends), device=self.device(ends))
         return parts[0] if len(parts) == 1 else concat(parts, axis=0)
 
-    def dtype(self, values):
+    def dtype(self, values: Any) -> Any:
         """The common dtype of some values."""
         return dtypes.promote_all(self.trace.avals[i].dtype for i in values)
 
-    def device(self, values) -> str:
+    def device(self, values: Any) -> str:
         """The device of some values, of which there is at least one."""
         return self.trace.avals[values[0]].device
 

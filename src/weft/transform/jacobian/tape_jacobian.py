@@ -1,6 +1,7 @@
 """Jacobians of what a tape has recorded: reverse, forward by transposition, or cut in two."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from .scheduling import SchedulerConfig
 Vertex = Leaf | Node
 
 
-def swept(config: SchedulerConfig, target, end, like: Tensor, record: bool):
+def swept(config: SchedulerConfig, target: Any, end: Any, like: Tensor, record: bool) -> Any:
     """∂target/∂end as a matrix, in the mode that the configuration allows and the sizes suggest."""
     _refuse_complex(target, end)
     m, n = prod(target.shape), prod(end.shape)
@@ -105,7 +106,7 @@ def _flat(c: Tensor | None, n: Vertex, like: Tensor) -> Tensor:
     return reshape(c, (-1,))
 
 
-def mixed_sweeps(target: Vertex, cut: list[Vertex], end: Vertex, like: Tensor, record: bool):
+def mixed_sweeps(target: Vertex, cut: list[Vertex], end: Vertex, like: Tensor, record: bool) -> Any:
     """∂target/∂end through a cut: forward after it, reverse before it, as `sweeps.through_cut`."""
     if not cut:  # no way leads from the end to the target
         return zeros((prod(target.shape), prod(end.shape)), dtype=like.dtype, device=like.device)

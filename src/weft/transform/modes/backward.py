@@ -1,7 +1,10 @@
 """`loss.backward()`, hooks on gradients, and contexts that switch recording."""
 
+from __future__ import annotations
+
 from itertools import count
 from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...core import dtypes
@@ -16,13 +19,26 @@ from .gradient_map import GradientMap
 from .paths import not_recorded
 from .reverse import sweep
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from contextlib import AbstractContextManager
+
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike
+
+
 _new = object.__new__
 _handles = count()
 _REMEDY = "pass create_graph=True to that backward()"
 _accumulating = RLock()  # threads that share a leaf add to one `.grad`
 
 
-def backward(self, grad=None, retain_graph: bool = False, create_graph: bool = False):
+def backward(
+    self: Tensor,
+    grad: ArrayLike | None = None,
+    retain_graph: bool = False,
+    create_graph: bool = False,
+) -> GradientMap:
     """The gradients of this tensor with respect to the leaves it was computed from.
 
     grad          the cotangent to start with; needed unless the tensor has one element
@@ -53,7 +69,7 @@ def _visit_recorded(node, g):
     return visit(node, g)
 
 
-def no_graph(x) -> errors.GradientError:
+def no_graph(x: Any) -> errors.GradientError:
     """Why x cannot be differentiated."""
     if x._node.__class__ is Severed:
         return not_recorded(x._node)
@@ -74,7 +90,7 @@ def no_graph(x) -> errors.GradientError:
     )
 
 
-def seed_for(x, grad):
+def seed_for(x: Any, grad: Any) -> Any:
     """The starting cotangent as a tensor like x."""
     if grad.__class__ in TENSORS:
         a, b = grad._data, x._data
@@ -138,7 +154,7 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     return GradientMap(grads, call)
 
 
-def visit(node, g):
+def visit(node: Any, g: Any) -> Any:
     """Run a node's gradient hooks, and keep its gradient if that was asked for.
 
     Other paths may share the memory of g: hooks see it frozen, what they give and what is
@@ -200,7 +216,7 @@ class HookHandle:
         self._hooks.pop(self._key, None)
 
 
-def register_hook(self, hook) -> HookHandle:
+def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
     """Call `hook(gradient)` when this tensor's gradient is known; it may return another one."""
     extra = _extra_of(self, "register_hook")
     key = next(_handles)
@@ -208,7 +224,7 @@ def register_hook(self, hook) -> HookHandle:
     return HookHandle(extra.hooks, key)
 
 
-def retain_grad(self) -> None:
+def retain_grad(self: Tensor) -> None:
     """Keep the gradient of this intermediate value in `.grad`."""
     if self._node.__class__ is not Leaf:
         _extra_of(self, "retain_grad").retains = True
@@ -240,7 +256,7 @@ def is_grad_enabled() -> bool:
     return current.get().grad
 
 
-def detect_anomaly():
+def detect_anomaly() -> AbstractContextManager[Any]:
     """A block that stops at the first NaN or infinity, in the forward or backward pass.
 
     >>> import weft as wf
@@ -253,12 +269,14 @@ def detect_anomaly():
     return changed(anomaly=True)
 
 
-def saved_tensors_hooks(pack, unpack):
+def saved_tensors_hooks(
+    pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]
+) -> AbstractContextManager[Any]:
     """A block in which what is saved for backward goes through `pack`, and back by `unpack`."""
     return changed(saved_hooks=(pack, unpack))
 
 
-def save_on_cpu():
+def save_on_cpu() -> AbstractContextManager[Any]:
     """A block in which what is saved for backward is kept in host memory."""
     return saved_tensors_hooks(
         lambda t: (t.device, t if t.device == "cpu" else t.to("cpu")),

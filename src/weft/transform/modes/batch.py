@@ -1,5 +1,7 @@
 """Batching: values that stand for a whole batch, one axis that the code does not see."""
 
+from typing import Any
+
 from ... import errors
 from ...arrays.tensor import Tensor
 from ...core.box import NAMESPACE, NUMBERS, Box, Level
@@ -16,11 +18,11 @@ class Batch(Box):
     __slots__ = ("data", "mapped", "size")
     maker = "vmap"
 
-    def __init__(self, level: float, data, size: int, mapped: bool = True):
+    def __init__(self, level: float, data: Any, size: int, mapped: bool = True):
         self.level, self.data, self.size, self.mapped = level, data, size, mapped
 
     @property
-    def inner(self):
+    def inner(self) -> Any:
         return self.data
 
     @property
@@ -29,7 +31,7 @@ class Batch(Box):
         return shape[1:] if self.mapped else shape
 
     @classmethod
-    def interpret(cls, op: Op, level: float, operands: list, static: tuple):
+    def interpret(cls, op: Op, level: float, operands: list, static: tuple) -> Any:
         """The operation on the whole batch, by the row's batching rule."""
         args, mapped, size = [], [], 0
         for x in operands:
@@ -54,17 +56,17 @@ class Batch(Box):
         return tuple(cls(level, r, size, any(mapped)) for r in z)
 
     @classmethod
-    def lift(cls, level: Level, value) -> "Batch":
+    def lift(cls, level: Level, value: Any) -> "Batch":
         return cls(level.tag, value, level.size or 0, mapped=False)
 
-    def beside(self, value) -> "Batch":
+    def beside(self, value: Any) -> "Batch":
         return Batch(self.level, value, self.size, mapped=False)
 
-    def across(self, data) -> "Batch":
+    def across(self, data: Any) -> "Batch":
         """Other values for the elements of the same batch."""
         return Batch(self.level, data, self.size)
 
-    def stopped(self):
+    def stopped(self) -> Any:
         inner = self.data
         inner = inner.stopped() if isinstance(inner, Box) else raw_of(inner)
         return Batch(self.level, inner, self.size, self.mapped)
@@ -96,6 +98,6 @@ class BatchTensor(Tensor):
 install_level(Batch, BatchTensor)
 
 
-def batched(level: float, x, size: int):
+def batched(level: float, x: Any, size: int) -> Any:
     """A value with its batch axis in front, at the level."""
     return Batch(level, x._data if x.__class__ in TENSORS and x._node is None else x, size)

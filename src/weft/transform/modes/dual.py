@@ -1,5 +1,7 @@
 """Forward mode: values that carry a tangent."""
 
+from typing import Any
+
 from ... import errors
 from ...arrays.make import asarray, zeros_like
 from ...arrays.tensor import Tensor
@@ -31,19 +33,19 @@ class Dual(Box):
     __slots__ = ("primal", "tangent")
     maker = "jvp"
 
-    def __init__(self, level: float, primal, tangent):
+    def __init__(self, level: float, primal: Any, tangent: Any):
         self.level, self.primal, self.tangent = level, primal, tangent
 
     @property
-    def inner(self):
+    def inner(self) -> Any:
         return self.primal
 
     @property
-    def contents(self) -> tuple:
+    def contents(self) -> tuple[Any, ...]:
         return (self.primal,) if self.tangent is None else (self.primal, self.tangent)
 
     @classmethod
-    def interpret(cls, op: Op, level: float, operands: list, static: tuple):
+    def interpret(cls, op: Op, level: float, operands: list, static: tuple) -> Any:
         """y and the push-forward of the tangents, both one level down."""
         primals, tangents = [], []
         for x in operands:
@@ -67,13 +69,13 @@ class Dual(Box):
         )
 
     @classmethod
-    def lift(cls, level: Level, value) -> "Dual":
+    def lift(cls, level: Level, value: Any) -> "Dual":
         return cls(level.tag, value, None)
 
-    def beside(self, value) -> "Dual":
+    def beside(self, value: Any) -> "Dual":
         return Dual(self.level, value, None)
 
-    def stopped(self):
+    def stopped(self) -> Any:
         primal = self.primal
         return primal.stopped() if isinstance(primal, Box) else raw_of(primal)
 
@@ -99,17 +101,17 @@ def _narrowed(t, y):
     return cast(t, bfloat16)
 
 
-def raw_of(x):
+def raw_of(x: Any) -> Any:
     """What a tensor holds, without its node; raw values as they are."""
     return x.detach()._data if x.__class__ in TENSORS else x
 
 
-def held(x: Tensor):
+def held(x: Tensor) -> Any:
     """What goes into a box: the raw value, or the tensor itself if its history matters."""
     return x._data if x._node is None else x
 
 
-def released(value) -> Tensor:
+def released(value: Any) -> Tensor:
     """What comes out of a box, as a tensor; NumPy answers 0-d questions with scalars."""
     return value if value.__class__ in TENSORS else wrap(BACKENDS[value.__class__].whole(value))
 
@@ -130,7 +132,7 @@ class DualTensor(Tensor):
 
     __slots__ = ()
 
-    def __new__(cls, value, tangent=None):
+    def __new__(cls, value: Any, tangent: Any = None) -> Any:
         value = asarray(value)
         if tangent is not None:
             tangent = matching_tangent("DualTensor", value, asarray(tangent))

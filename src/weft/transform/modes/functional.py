@@ -1,8 +1,11 @@
 """Derivatives of functions: `grad`, `vjp`, `jvp` and what is built of them."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 from functools import wraps
 from numbers import Integral
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 from ... import errors
 from ...arrays.make import ones_like, zeros_like
@@ -19,6 +22,11 @@ from .backward import no_graph, visit
 from .dual import Dual, held, matching_tangent, primal_of, released, tangent_of
 from .paths import within
 from .reverse import sweep
+
+if TYPE_CHECKING:
+    from ...arrays.types import ArgNums
+
+P = ParamSpec("P")
 
 
 def _fresh(x: Tensor) -> Tensor:
@@ -140,7 +148,9 @@ def _lowered(x: Tensor) -> Tensor:
     return wrap(x._data)
 
 
-def value_and_grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
+def value_and_grad(
+    f: Callable[P, Any], argnums: ArgNums = 0, has_aux: bool = False
+) -> Callable[P, tuple[Any, Any]]:
     """A function that gives f's value and its gradient.
 
     argnums  the position of the argument to differentiate by, or a tuple of positions
@@ -153,7 +163,7 @@ def value_and_grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
     """
 
     @wraps(f)
-    def both(*args, **kwargs):
+    def both(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
         run = _Recorded("grad", f, args, kwargs, _chosen("grad", argnums, args), has_aux)
         loss = _scalar(run)
         value = run.values()
@@ -185,7 +195,7 @@ def _scalar(run: _Recorded) -> Tensor:
     return outputs[0]
 
 
-def grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
+def grad(f: Callable[P, Any], argnums: ArgNums = 0, has_aux: bool = False) -> Callable[P, Any]:
     """A function that gives the gradient of f, which returns one number.
 
     The mathematics is ∂f/∂xᵢ for the arguments that `argnums` names; trees of tensors give
@@ -199,14 +209,14 @@ def grad(f: Callable, argnums=0, has_aux: bool = False) -> Callable:
     both = value_and_grad(f, argnums, has_aux)
 
     @wraps(f)
-    def gradient(*args, **kwargs):
+    def gradient(*args: P.args, **kwargs: P.kwargs) -> Any:
         value, grads = both(*args, **kwargs)
         return (grads, value[1]) if has_aux else grads
 
     return gradient
 
 
-def vjp(f: Callable, *primals, has_aux: bool = False):
+def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """f's result, and the function u ↦ uᵀJ that pulls cotangents back to the arguments.
 
     The second function gives a tuple with one cotangent for each argument. With `has_aux` a
@@ -247,7 +257,9 @@ def _matching_seed(y: Tensor, g: Tensor) -> Tensor:
     return g if g.dtype == y.dtype else g.to(y.dtype)
 
 
-def jvp(f: Callable, primals, tangents, has_aux: bool = False):
+def jvp(
+    f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any], has_aux: bool = False
+) -> Any:
     """f's result, and its derivative J·v along the tangents, in one forward sweep.
 
     >>> import weft as wf
@@ -290,7 +302,7 @@ def _unpacked(out, tag: float, has_aux: bool):
     return (result, derivative, aux) if has_aux else (result, derivative)
 
 
-def hvp(f: Callable, primals, tangents):
+def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
     """The Hessian of f times a vector, forward over reverse.
 
     >>> import weft as wf

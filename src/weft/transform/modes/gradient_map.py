@@ -1,6 +1,7 @@
 """The gradients of one backward pass, by tensor."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from ... import errors
 from ...core.backends import BACKENDS
@@ -36,7 +37,7 @@ class GradientMap:
         self._grads = {} if grads is None else grads
         self._origin = origin  # of the backward pass, for messages
 
-    def __getitem__(self, x):
+    def __getitem__(self, x: Any) -> Any:
         """The gradient with respect to x; an error that explains if there is none."""
         found = self._grads.get(_key(x))
         if found is None:
@@ -61,17 +62,17 @@ class GradientMap:
         made = f"; backward() was called at {line_of(*self._origin)}" if self._origin else ""
         return f"{why}{made}"
 
-    def get(self, x, default=None):
+    def get(self, x: Any, default: Any = None) -> Any:
         """The gradient with respect to a tensor or an id, or `default`."""
         return self._grads.get(_key(x), default)
 
-    def insert(self, x, gradient) -> None:
+    def insert(self, x: Any, gradient: Any) -> None:
         """Set the gradient of a tensor or an id."""
         self._grads[_key(x)] = _apart(gradient)
 
     __setitem__ = insert
 
-    def accumulate(self, x, gradient) -> None:
+    def accumulate(self, x: Any, gradient: Any) -> None:
         """Add to the gradient of a tensor or an id."""
         have = self._grads.get(_key(x))
         self._grads[_key(x)] = _apart(gradient) if have is None else have + gradient
@@ -82,7 +83,7 @@ class GradientMap:
             self.accumulate(key, g)
         return self
 
-    def scale_(self, factor) -> "GradientMap":
+    def scale_(self, factor: Any) -> "GradientMap":
         """Multiply every gradient."""
         self._grads = {k: g * factor for k, g in self._grads.items()}
         return self
@@ -102,7 +103,7 @@ class GradientMap:
     def keys(self) -> list[int]:
         return list(self._grads)
 
-    def values(self) -> list:
+    def values(self) -> list[Any]:
         return list(self._grads.values())
 
     def __iter__(self) -> Iterator[int]:
@@ -111,7 +112,7 @@ class GradientMap:
     def __len__(self) -> int:
         return len(self._grads)
 
-    def __contains__(self, x) -> bool:
+    def __contains__(self, x: Any) -> bool:
         return _key(x) in self._grads
 
     def __repr__(self) -> str:

@@ -1,9 +1,12 @@
 """Looking at recorded graphs: what they hold, where they came from, why a path is broken."""
 
+from __future__ import annotations
+
 import gc
 from collections import Counter
 from dataclasses import dataclass, field
 from threading import get_ident
+from typing import TYPE_CHECKING, Any
 
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.node import Node, Severed
@@ -11,6 +14,9 @@ from ...core.op import Partials
 from ...core.recording import Packed, is_pick
 from ...core.value import TENSORS
 from .paths import freed
+
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ def _live_nodes() -> list[Node]:
     return [n for n in gc.get_objects() if type(n) is Node]
 
 
-def arrays_in(saved):
+def arrays_in(saved: Any) -> Any:
     """The raw arrays in what a node saved."""
     for value in saved or ():
         if type(value) is tuple:
@@ -83,7 +89,7 @@ class Entry:
     line: str
 
 
-def graph_of(loss) -> list[Entry]:
+def graph_of(loss: Tensor) -> list[Entry]:
     """The recorded operations behind a tensor, oldest first.
 
     >>> import weft as wf
@@ -118,7 +124,7 @@ def _ancestors(x) -> set:
     return seen
 
 
-def explain_grad(loss, x) -> str:
+def explain_grad(loss: Tensor, x: Tensor) -> str:
     """Where the path from `loss` back to `x` runs, or where and why it is broken.
 
     >>> import weft as wf

@@ -1,6 +1,7 @@
 """`linearize`: a function's derivative at a point, as a linear function of the tangents."""
 
 from collections.abc import Callable
+from typing import Any
 
 from ... import errors
 from ...arrays.make import zeros
@@ -11,7 +12,7 @@ from .dual import held, matching_tangent, released
 from .trace import Traced, active, forward, trace_of
 
 
-def linearize(f: Callable, *primals):
+def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """f's result, and the linear function v ↦ J·v at these arguments; f is run only once.
 
     >>> import weft as wf
@@ -24,7 +25,7 @@ def linearize(f: Callable, *primals):
     traced = trace_of("linearize", f, leaves, rebuild)
     equations = active(traced.trace, traced.inputs)
 
-    def push(*tangents):
+    def push(*tangents: Any) -> Any:
         directions, _ = trees.tensors("linearize", tuple(tangents))
         if len(directions) != len(leaves):
             raise errors.ArgumentError(

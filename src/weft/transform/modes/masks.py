@@ -7,6 +7,8 @@ again, with the same mask. Rows that move elements move the mask too; contractio
 else mixes elements drop it, and so does a sum with a cotangent that has none.
 """
 
+from typing import Any
+
 from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node
 from ...core.op import Jvp, Linear, Op, Partials
@@ -23,11 +25,11 @@ class Masked:
 
     __slots__ = ("g", "open")
 
-    def __init__(self, g, open):
+    def __init__(self, g: Any, open: Any):
         self.g, self.open = g, open
 
 
-def closed(c, open):
+def closed(c: Any, open: Any) -> Any:
     """c, with an exact zero wherever the mask is false."""
     if c.__class__ in HIGHER or open.__class__ in HIGHER:
         return where(open, c, 0)
@@ -47,7 +49,7 @@ def _part(c, open, parent):
 _pull_where = pull_linear(where.op.rule)
 
 
-def pull_where(parents, node: Node, g, saved, open=None):
+def pull_where(parents: Any, node: Node, g: Any, saved: Any, open: Any = None) -> Any:
     """The cotangents of both branches, masked by the condition, and by a mask that g has."""
     found = _pull_where(parents, node, g, saved)
     taken = saved[1]
@@ -125,7 +127,7 @@ def _whole(c, parent):
     return c.whole(parent.shape) if c.__class__ is Patch else c
 
 
-def masked_pull(op: Op, plain):
+def masked_pull(op: Op, plain: Any) -> Any:
     """(parents, node, g, saved, open) -> cotangents, for a row whose plain pull-back is given."""
     rule = op.rule
     if op is where.op:
@@ -141,7 +143,7 @@ def masked_pull(op: Op, plain):
     return lambda parents, node, g, saved, open: plain(parents, node, g, saved)
 
 
-def joined(masks: dict, node, c):
+def joined(masks: dict, node: Any, c: Any) -> Any:
     """A further cotangent of a node, without its mask: the masks of all are joined in `masks`.
 
     One without a mask ends it.

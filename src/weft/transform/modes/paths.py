@@ -1,10 +1,12 @@
 """Paths of a recorded graph: which nodes lead to what is asked for, and refusing lost ones."""
 
+from typing import Any
+
 from ... import errors
 from ...core.node import Leaf, Node, Severed
 
 
-def reaching(starts, goals: set) -> tuple[set, set]:
+def reaching(starts: Any, goals: set) -> tuple[set, set]:
     """The nodes on some path from `starts` to `goals`, and all leaves that were met.
 
     Refuses what lost a path to a goal with a gradient's graph.
@@ -29,7 +31,7 @@ def reaching(starts, goals: set) -> tuple[set, set]:
     return found, leaves
 
 
-def within(starts, goals: set, refuse: bool = True) -> tuple[set, bool]:
+def within(starts: Any, goals: set, refuse: bool = True) -> tuple[set, bool]:
     """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
 
     Refuses what lost a path to a goal with a gradient's graph, if it is to `refuse`.

@@ -1,6 +1,7 @@
 """The reverse sweep: cotangents carried from results back to the leaves of a graph."""
 
 from heapq import heappop, heappush, heappushpop
+from typing import Any
 
 from ... import errors
 from ...core import versions
@@ -70,8 +71,15 @@ MASKED_PULLS = ByRow(_masked_pull_for)
 
 
 def sweep(
-    seeds: dict, *, record: bool, retain: bool, useful=None, goals=(), on_node=None, beyond=True
-) -> dict:
+    seeds: dict,
+    *,
+    record: bool,
+    retain: bool,
+    useful: Any = None,
+    goals: Any = (),
+    on_node: Any = None,
+    beyond: Any = True,
+) -> dict[str, Any]:
     """Carry the cotangents `seeds` (by node) back; returns those that reached a leaf or a goal.
 
     record   the sweep itself is recorded: cotangents are tensors, rules are differentiable

@@ -1,5 +1,7 @@
 """Reading a row's rule: push-forward and pull-back, written once for each kind of rule."""
 
+from typing import Any
+
 from ... import errors
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.call import caller
@@ -18,7 +20,7 @@ class Picked:
 
     __slots__ = ("g", "k")
 
-    def __init__(self, k: int, g):
+    def __init__(self, k: int, g: Any):
         self.k, self.g = k, g
 
 
@@ -30,23 +32,23 @@ class Patch:
 
     __slots__ = ("g", "index")
 
-    def __init__(self, g, index):
+    def __init__(self, g: Any, index: Any):
         self.g, self.index = g, index
 
-    def whole(self, shape):
+    def whole(self, shape: Any) -> Any:
         return unslice(self.g, self.index, shape)
 
-    def add_to(self, x) -> None:
+    def add_to(self, x: Any) -> None:
         BACKENDS[self.g.__class__].add_slice(x, self.g, self.index)
 
 
-def pull_slice(parents, node: Node, g, saved):
+def pull_slice(parents: Any, node: Node, g: Any, saved: Any) -> Any:
     if g.__class__ in HIGHER:
         return (unslice(g, node.static[0], node.parents[0].shape),)
     return (Patch(g, node.static[0]),)
 
 
-def refuse(parents, node: Node, g, saved):
+def refuse(parents: Any, node: Node, g: Any, saved: Any) -> Any:
     """The pull-back of an operation without a derivative."""
     raise errors.NotDifferentiable(
         f"{node.name} (at {node.line}) has no derivative; use .detach() or wf.stop_gradient() "
@@ -54,7 +56,7 @@ def refuse(parents, node: Node, g, saved):
     )
 
 
-def pull_pick(parents, node: Node, g, saved):
+def pull_pick(parents: Any, node: Node, g: Any, saved: Any) -> Any:
     return (Picked(node.static[0], g),)
 
 
@@ -88,7 +90,7 @@ def _zeros(g):
     return zeros if raw is g else wrap(zeros)
 
 
-def zero_cotangent(p, g):
+def zero_cotangent(p: Any, g: Any) -> Any:
     """The zero cotangent of a parent, like g in kind."""
     given = next(h for h in g if h is not None) if isinstance(g, list) else g
     raw = given._data if type(given) in TENSORS else given
@@ -123,12 +125,12 @@ def _times_now(product, strong: bool, t, rest):
     return strong_product(t, product(1.0, *rest))
 
 
-def partial_terms(rule: Partials) -> list:
+def partial_terms(rule: Partials) -> list[Any]:
     """For each argument, (node, g, saved) -> g times the partial, before sums over axes."""
     return [_term(d, s) for d, s in zip(rule.d, rule.strong, strict=True)]
 
 
-def pull_partials(rule: Partials):
+def pull_partials(rule: Partials) -> Any:
     """The pull-back of an elementwise row; one and two arguments are unrolled for speed."""
     if len(rule.d) == 1:
         return _pull_one(rule.d[0], rule.strong[0])
@@ -240,7 +242,7 @@ def _is_complex(x) -> bool:
     return raw.dtype in COMPLEX
 
 
-def pull_linear(rule: Linear):
+def pull_linear(rule: Linear) -> Any:
     """The pull-back of a row with a transpose for each argument."""
     if len(rule.transpose) == 1 and rule.transpose[0] is not None:
         return _pull_one_linear(rule.transpose[0])
@@ -277,7 +279,7 @@ def _pull_one_linear(transpose):
     return pull
 
 
-def pull_variadic(rule: Linear):
+def pull_variadic(rule: Linear) -> Any:
     """The pull-back of a row with any number of arguments."""
     (transpose,) = rule.transpose
 
@@ -295,7 +297,7 @@ def pull_variadic(rule: Linear):
     return pull
 
 
-def pull_stated(rule: Jvp):
+def pull_stated(rule: Jvp) -> Any:
     stated, keeps = rule.pull, rule.keep is not None
 
     def pull(parents, node, g, saved):
@@ -326,7 +328,7 @@ def _wanted(pull):
     return chosen
 
 
-def push(op: Op, y, args, tangents, static):
+def push(op: Op, y: Any, args: Any, tangents: Any, static: Any) -> Any:
     """The tangent of y: the row's rule read forwards. Absent tangents are None."""
     rule = op.rule
     if isinstance(rule, Jvp):

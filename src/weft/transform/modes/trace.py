@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from numpy import ndarray
 
@@ -47,7 +48,7 @@ class Traced:
     def outputs(self) -> list[int]:
         return self.trace.outputs
 
-    def value(self):
+    def value(self) -> Any:
         """The function's result."""
         return self.rebuild([released(self.trace.values[i]) for i in self.outputs])
 
@@ -72,12 +73,12 @@ def trace_of(what: str, f: Callable, leaves: list, rebuild: Callable) -> Traced:
     return Traced(trace, put)
 
 
-def operands(trace: Trace, e: Equation) -> list:
+def operands(trace: Trace, e: Equation) -> list[Any]:
     """The values that an equation was computed from."""
     return [i.value if i.__class__ is Literal else trace.values[i] for i in e.inputs]
 
 
-def result(trace: Trace, e: Equation):
+def result(trace: Trace, e: Equation) -> Any:
     """What an equation computed, as its row returns it."""
     return (
         trace.values[e.outputs[0]]
@@ -101,7 +102,7 @@ def carried(trace: Trace, e: Equation) -> list[int]:
     return [e.outputs[k] for k in e.op.tracked if inexact(trace.values[e.outputs[k]])]
 
 
-def active(trace: Trace, starts) -> list[Equation]:
+def active(trace: Trace, starts: Any) -> list[Equation]:
     """The equations through which a derivative of `starts` goes, in order.
 
     Raises for an operation without a derivative on the way.
@@ -128,10 +129,10 @@ def forward(
     trace: Trace,
     equations: list[Equation],
     tangents: dict,
-    starts,
-    wanted,
+    starts: Any,
+    wanted: Any,
     units: frozenset = frozenset(),
-) -> list:
+) -> list[Any]:
     """The tangents of the values `wanted` (None: zero), carried through the equations.
 
     starts  independent variables: a value among them has the tangent that it is given, or none,
@@ -178,7 +179,7 @@ def _of_units(trace: Trace, e: Equation, moving: tuple, units: frozenset):
 class Reverse:
     """The trace as a recorded graph, for any number of reverse sweeps."""
 
-    def __init__(self, trace: Trace, equations: list[Equation], starts):
+    def __init__(self, trace: Trace, equations: list[Equation], starts: Any):
         self.nodes: dict[int, Leaf | Node] = {}
         for i in starts:
             raw = ground(trace.values[i])
@@ -204,7 +205,7 @@ class Reverse:
             if inexact(y[k]):
                 self.nodes[e.outputs[k]] = pick(n, k)
 
-    def sweep(self, seeds: dict, wanted) -> list:
+    def sweep(self, seeds: dict, wanted: Any) -> list[Any]:
         """The cotangents of the values `wanted` (None: zero) for cotangents of later values."""
         start: dict = {}
         for i, g in seeds.items():

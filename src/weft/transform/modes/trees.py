@@ -9,7 +9,7 @@ from ...core import dtypes
 from ...core.value import TENSORS, seen
 
 
-def flatten(tree, is_leaf: Callable | None = None) -> tuple[list, Callable[[list], Any]]:
+def flatten(tree: Any, is_leaf: Callable | None = None) -> tuple[list, Callable[[list], Any]]:
     """The leaves of a tree, and the function that makes a tree of that structure of new leaves.
 
     is_leaf: what else is not taken apart.
@@ -22,13 +22,13 @@ def flatten(tree, is_leaf: Callable | None = None) -> tuple[list, Callable[[list
     return leaves, lambda leaves: optree.tree_unflatten(structure, leaves)
 
 
-def tensors(what: str, tree, fix: str = "") -> tuple[list, Callable]:
+def tensors(what: str, tree: Any, fix: str = "") -> tuple[list, Callable]:
     """The leaves as tensors (numbers and arrays are made tensors), and the way back."""
     leaves, rebuild = flatten(tree)
     return [tensor(what, leaf, fix) for leaf in leaves], rebuild
 
 
-def arguments(what: str, tree, beside=()) -> tuple[list, Callable]:
+def arguments(what: str, tree: Any, beside: Any = ()) -> tuple[list, Callable]:
     """`tensors` of what a derivative is taken by: Python's floats as precise as the data.
 
     They are float64 if some of the leaves are, or of those of the trees beside them.
@@ -50,7 +50,7 @@ def _number(leaf, dtype):
     return leaf.staging.number(leaf, dtype)
 
 
-def precision(*several) -> Any:
+def precision(*several: Any) -> Any:
     """The dtype of Python's floats beside trees of arrays; None: the default float."""
     for leaf in flatten(list(several))[0]:
         if str(getattr(leaf, "dtype", "")).removeprefix("torch.") in ("float64", "complex128"):
@@ -58,7 +58,7 @@ def precision(*several) -> Any:
     return None
 
 
-def tensor(what: str, leaf, fix: str = ""):
+def tensor(what: str, leaf: Any, fix: str = "") -> Any:
     """A leaf as a tensor."""
     if leaf.__class__ in TENSORS:
         return seen(leaf)
@@ -73,13 +73,13 @@ def tensor(what: str, leaf, fix: str = ""):
         ) from None
 
 
-def returned(what: str, tree) -> tuple[list, Callable]:
+def returned(what: str, tree: Any) -> tuple[list, Callable]:
     """The leaves of a function's result, which must be tensors or numbers."""
     refuse_none(what, tree)
     return tensors(what, tree, "; return others beside the result, with has_aux=True")
 
 
-def refuse_none(what: str, result) -> None:
+def refuse_none(what: str, result: Any) -> None:
     """Refuse a function that returned nothing."""
     if result is None:
         raise errors.DTypeError(
@@ -97,7 +97,7 @@ def differentiable(what: str, leaves: list) -> None:
             )
 
 
-def same_structure(what: str, tree, other) -> None:
+def same_structure(what: str, tree: Any, other: Any) -> None:
     """Refuse two trees that are built differently."""
     import optree
 
@@ -106,7 +106,7 @@ def same_structure(what: str, tree, other) -> None:
         raise errors.ArgumentError(f"{what}: structures differ, {one} and {two}; make them equal")
 
 
-def map_prefix(f: Callable, prefix, tree):
+def map_prefix(f: Callable, prefix: Any, tree: Any) -> Any:
     """f(p, leaf) over the leaves of a tree, p from a prefix of it (an int or None for all)."""
     if prefix is None or isinstance(prefix, int):
         leaves, rebuild = flatten(tree)

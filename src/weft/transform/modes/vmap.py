@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Any, ParamSpec, TypeVar
 
 from ... import errors
 from ...arrays.keywords import checks_keywords
@@ -15,9 +16,12 @@ from . import trees
 from .batch import Batch, batched
 from .dual import held, released
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
 
 @checks_keywords
-def vmap(f: Callable, in_axes=0, out_axes=0) -> Callable:
+def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, R]:
     """f over a batch: each argument's axis `in_axes` is taken away, and put into the results.
 
     in_axes   an axis for all arguments, or one for each: an int, None (the same for the whole
@@ -32,7 +36,7 @@ def vmap(f: Callable, in_axes=0, out_axes=0) -> Callable:
     """
 
     @wraps(f)
-    def mapped(*args, **kwargs):
+    def mapped(*args: P.args, **kwargs: P.kwargs) -> Any:
         axes = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
         if len(axes) != len(args):
             raise errors.ArgumentError(

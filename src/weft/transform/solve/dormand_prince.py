@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf, isfinite, ulp
+from typing import Any
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class Step:
     end: Tensor
     slopes: list[Tensor]
 
-    def within(self, part) -> Tensor:
+    def within(self, part: Any) -> Tensor:
         """The solution where a part of the step has been made: a number or a tensor."""
         weights = [self.h * w for w in dense_weights(part)]
         if isinstance(part, float):
@@ -86,7 +87,7 @@ class Step:
         return total
 
 
-def dense_weights(part) -> list:
+def dense_weights(part: Any) -> list[Any]:
     """The weights of the stages' slopes in the interpolant, for a step of length one."""
     rest, weights = 1.0 - part, []
     for i, (b, d) in enumerate(zip(RESULT, DENSE, strict=True)):

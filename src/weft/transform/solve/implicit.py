@@ -6,6 +6,7 @@ dx = −(∂r/∂x)⁻¹ (∂r/∂θ) dθ, whatever found x; all modes and order
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from numpy import ndarray
 
@@ -34,13 +35,13 @@ _guarded = caller(GUARD, public=True)
 
 
 def root(
-    f: Callable,
-    x0,
-    *args,
-    solver: Callable | None = None,
+    f: Callable[..., Any],
+    x0: Any,
+    *args: Any,
+    solver: Callable[..., Any] | None = None,
     tol: float | None = None,
     max_steps: int = 100,
-):
+) -> Any:
     """x with f(x, *args) = 0, differentiable by the args and by whatever else f reads.
 
     f          as many numbers as x has, in any structure
@@ -83,13 +84,13 @@ def root(
 
 
 def fixed_point(
-    g: Callable,
-    x0,
-    *args,
-    solver: Callable | None = None,
+    g: Callable[..., Any],
+    x0: Any,
+    *args: Any,
+    solver: Callable[..., Any] | None = None,
     tol: float | None = None,
     max_steps: int = 1000,
-):
+) -> Any:
     """x with g(x, *args) = x, differentiable by the args and by whatever else g reads.
 
     g          a value of the structure and shapes of x
@@ -118,13 +119,13 @@ def fixed_point(
 
 
 def argmin(
-    f: Callable,
-    x0,
-    *args,
-    solver: Callable | None = None,
+    f: Callable[..., Any],
+    x0: Any,
+    *args: Any,
+    solver: Callable[..., Any] | None = None,
     tol: float | None = None,
     max_steps: int = 100,
-):
+) -> Any:
     """x that makes f(x, *args) least, differentiable by the args and by whatever else f reads.
 
     f          one number; a local minimum near x0 is found

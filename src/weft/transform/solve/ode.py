@@ -4,9 +4,11 @@
 that the derivatives obey, along the solution, and keeps nothing of the steps for that.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.dtype_functions import finfo
@@ -32,21 +34,25 @@ from .packing import Packing, numbers, pack, unpack
 from .replay import Program, closed
 from .solution import trajectory
 
+if TYPE_CHECKING:
+    from ...arrays.types import ArrayLike
+
+
 GRADIENTS = ("discrete", "adjoint")
 ANCHORS = 8  # states that an adjoint keeps at a time, of each depth
 
 
 def odeint(
-    f: Callable,
-    y0,
-    ts,
-    *args,
+    f: Callable[..., Any],
+    y0: Any,
+    ts: ArrayLike,
+    *args: Any,
     rtol: float = 1e-6,
     atol: float = 1e-9,
     method: str = "dopri5",
     gradient: str = "discrete",
     max_steps: int = 10_000,
-):
+) -> Any:
     """The solution of dy/dt = f(y, t, *args) at the times ts, where y is y0 at the first.
 
     f          the slope, of the structure and shapes of y; t is a 0-d tensor
@@ -150,7 +156,7 @@ def _same(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
     )
 
 
-def may_move(x) -> bool:
+def may_move(x: Any) -> bool:
     """Whether somebody may ask for the derivative by a value."""
     value = x
     while value.__class__ in TENSORS or value.__class__ in BOXES:
@@ -301,7 +307,7 @@ class Flow:
         backwards = staged_ode.Problem(lambda y, t: flow.field(y, t, others), flow.control)
         return staged_ode.carried_back(forwards, backwards, ys, ts, aq)
 
-    def pull(self, g: Tensor, ys: Tensor, args: list) -> list:
+    def pull(self, g: Tensor, ys: Tensor, args: list) -> list[Any]:
         """The solution of the adjoint equation, backwards from each time to the one before."""
         _, y0, ts, *others = args
         n, dtype, scale = y0.shape[0], y0.dtype, _scale([g], y0.dtype)
@@ -325,7 +331,7 @@ class Flow:
         return found
 
 
-def flow_of(field, control: Control, others: list) -> Flow:
+def flow_of(field: Any, control: Control, others: list) -> Flow:
     """The flow of a field that reads these values."""
     return Flow(field, control, tuple([may_move(v) for v in others]))
 

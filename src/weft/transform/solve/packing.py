@@ -1,6 +1,9 @@
 """Trees of tensors as one real vector, and back."""
 
+from __future__ import annotations
+
 from math import prod
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.make import asarray
@@ -13,8 +16,11 @@ from ...ops.complex_ import complex_, imag, real
 from ...ops.structural import concat, narrow, reshape
 from ..modes import trees
 
+if TYPE_CHECKING:
+    from ...arrays.types import DTypeLike
 
-def pack(leaves: list[Tensor], dtype) -> Tensor:
+
+def pack(leaves: list[Tensor], dtype: DTypeLike) -> Tensor:
     """The elements of all leaves in one vector; complex ones as real and imaginary parts."""
     parts = []
     for x in leaves:
@@ -49,7 +55,7 @@ class Packing:
     A list of numbers is an array, as everywhere; a list of tensors is a tree.
     """
 
-    def __init__(self, what: str, tree, beside=()):
+    def __init__(self, what: str, tree: Any, beside: Any = ()):
         if tree.__class__ in (list, tuple) and _holds_numbers(tree):
             tree = asarray(tree, dtype=trees.precision(beside))
         leaves, self._rebuild = trees.arguments(what, tree, beside)
@@ -65,7 +71,7 @@ class Packing:
         """How many elements of the vector belong to each leaf."""
         return tuple([numbers(a) for a in self.avals])
 
-    def vector(self, tree, name: str) -> Tensor:
+    def vector(self, tree: Any, name: str) -> Tensor:
         """A tree of the same structure, shapes and kinds of numbers as one vector."""
         if tree.__class__ in (list, tuple) and self._tree.__class__ in TENSORS:
             tree = asarray(tree)
@@ -84,11 +90,11 @@ class Packing:
                 )
         return pack([x.to(a.dtype) for a, x in zip(self.avals, leaves, strict=True)], self.dtype)
 
-    def tree(self, vector: Tensor):
+    def tree(self, vector: Tensor) -> Any:
         """The tree of a vector's elements."""
         return self._rebuild(unpack(vector, self.avals))
 
-    def trajectory(self, vectors: Tensor):
+    def trajectory(self, vectors: Tensor) -> Any:
         """The tree of several vectors' elements: each leaf has one more axis in front."""
         steps = vectors.shape[0]
         leaves, at = [], 0

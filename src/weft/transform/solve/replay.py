@@ -1,6 +1,7 @@
 """Programs: the equations of a trace without its values, to be run again on others."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from ...core.call import caller
 from ...core.recording import inexact
@@ -24,7 +25,7 @@ class Program:
     equations: tuple[Equation, ...]
     outputs: tuple[int, ...]
 
-    def __call__(self, *values) -> list:
+    def __call__(self, *values: Any) -> list[Any]:
         known = dict(zip(self.inputs, values, strict=True))
         for e in self.equations:
             operands = [i.value if i.__class__ is Literal else known[i] for i in e.inputs]

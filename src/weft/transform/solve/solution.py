@@ -30,7 +30,7 @@ class Vmapped:
     problem: Any
     mapped: tuple[bool, ...]
 
-    def push(self, tangents: list, y, args: list):
+    def push(self, tangents: list, y: Any, args: list) -> Any:
         moving = [k for k, t in enumerate(tangents) if t is not None]
 
         def one(y, args, given):
@@ -42,7 +42,7 @@ class Vmapped:
         axes = self._axes(range(len(args)))
         return vmap(one, (0, axes, self._axes(moving)))(y, args, [tangents[k] for k in moving])
 
-    def pull(self, g, y, args: list) -> list:
+    def pull(self, g: Any, y: Any, args: list) -> list[Any]:
         found = vmap(self.problem.pull, (0, 0, self._axes(range(len(args)))))(g, y, args)
         return [
             c if m or c is None else sum_(c, (0,), False)

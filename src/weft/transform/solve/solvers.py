@@ -3,7 +3,10 @@
 What they return is the solution, whether it was reached, and the largest element of the residual.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ... import errors
 from ...arrays.dtype_functions import finfo
@@ -16,6 +19,9 @@ from ...ops.elementwise import where
 from ..control.loops import cond, while_loop
 from ..modes.functional import jvp, value_and_grad
 from ..modes.vmap import vmap
+
+if TYPE_CHECKING:
+    from ...arrays.types import DTypeLike
 
 SUFFICIENT = 1e-4  # of the decrease that the slope promises (Armijo)
 NOISE = 1e3  # times the rounding of 1 + |value|: a difference that says nothing
@@ -194,6 +200,6 @@ def size(x: Tensor) -> Tensor:
     return abs(x).max() if x.shape[0] else full((), 0.0, dtype=x.dtype, device=x.device)
 
 
-def rounding(dtype) -> float:
+def rounding(dtype: DTypeLike) -> float:
     """How far apart the numbers of a dtype are near one."""
     return float(finfo(dtype).eps)

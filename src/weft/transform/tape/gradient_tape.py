@@ -69,12 +69,12 @@ class GradientTape:
         return cls(scheduler=config)
 
     @classmethod
-    def with_amp_config(cls, config) -> "GradientTape":
+    def with_amp_config(cls, config: Any) -> "GradientTape":
         """A tape in the mixed precision of an `AmpConfig`."""
         return cls(amp=config)
 
     @classmethod
-    def with_deterministic_config(cls, config) -> "GradientTape":
+    def with_deterministic_config(cls, config: Any) -> "GradientTape":
         """A tape whose block and sweeps repeat bit for bit, by a `DeterministicConfig`."""
         return cls(deterministic=config)
 
@@ -93,16 +93,16 @@ class GradientTape:
         self._block.__enter__()
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: Any) -> None:
         block, self._block = self._block, None
         block.__exit__(*exc)
         self._determined.__exit__(*exc)
         self._unwatch()
 
-    def __del__(self):
+    def __del__(self) -> None:
         self._unwatch()
 
-    def watch(self, tensor):
+    def watch(self, tensor: Any) -> Any:
         """Mark a tensor, so that what is computed from it from now on is recorded; returns it."""
         if type(tensor) not in TENSORS:
             raise errors.DTypeError(
@@ -119,7 +119,7 @@ class GradientTape:
 
     variable = watch
 
-    def custom_op(self, op, inputs):
+    def custom_op(self, op: Any, inputs: Any) -> Any:
         """`op` on a sequence of tensors, recorded as one step like every operation."""
         from ..custom.custom_op import CustomOp  # whoever has an operation has loaded it
 
@@ -141,7 +141,9 @@ class GradientTape:
                 if not node.requested and not node.watchers:
                     tensor._node = None
 
-    def gradient(self, targets, sources, output_gradients=None, unconnected: str = "none"):
+    def gradient(
+        self, targets: Any, sources: Any, output_gradients: Any = None, unconnected: str = "none"
+    ) -> Any:
         """∂targets/∂sources, summed over the targets.
 
         targets           a tensor or a sequence of them
@@ -165,7 +167,7 @@ class GradientTape:
             found = [_zeros(s) if g is None else g for s, g in zip(wanted, found, strict=True)]
         return found if many else found[0]
 
-    def forward_gradient(self, source, target):
+    def forward_gradient(self, source: Any, target: Any) -> Any:
         """∂target/∂source, of shape target.shape + source.shape, by forward sweeps.
 
         The cost grows with the number of elements of the source, not of the target.
@@ -179,7 +181,7 @@ class GradientTape:
         """
         return self._jacobian(target, source, SchedulerConfig(strategy="forward"))
 
-    def jacobian(self, target, source):
+    def jacobian(self, target: Any, source: Any) -> Any:
         """∂target/∂source, of shape target.shape + source.shape; the scheduler chooses the mode."""
         return self._jacobian(target, source, self._scheduler)
 

@@ -1,0 +1,98 @@
+"""Random tensors from counter-based streams: `wf.random`, `wf.rand`, `wf.randn` and so on."""
+
+# Written by tools/stubs.py; do not edit.
+
+from .arrays.tensor import Tensor
+from .arrays.types import ArrayLike, Device, DTypeLike
+from .core.counter import Generator as Generator
+
+def bernoulli(
+    p: ArrayLike = 0.5,
+    shape: int | tuple[int, ...] | None = None,
+    dtype: DTypeLike = bool,
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """True (or 1) with probability p, which is kept to 2⁻³²."""
+
+default_generator: Generator
+
+def get_state() -> dict[str, int]:
+    """Where the default generator is: plain integers, to be saved with a run."""
+
+def normal(
+    mean: complex = 0.0,
+    std: float = 1.0,
+    shape: int | tuple[int, ...] = (),
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """`randn` with the parameters of the distribution first."""
+
+def permutation(
+    x: int | ArrayLike, device: Device | None = None, generator: Generator | None = None
+) -> Tensor:
+    """The numbers 0 … x-1 in random order, or a tensor's slices along its first axis."""
+
+def rand(
+    shape: int | tuple[int, ...] = (),
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Uniform in [0, 1): multiples of 2⁻²⁴, in double precision of 2⁻⁵³."""
+
+def randint(
+    low: int,
+    high: int,
+    shape: int | tuple[int, ...] = (),
+    dtype: DTypeLike = "int64",
+    device: Device | None = None,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Integers from low to high - 1, each with the same probability up to a factor 1 ± 2⁻³²."""
+
+def randn(
+    shape: int | tuple[int, ...] = (),
+    mean: complex = 0.0,
+    std: float = 1.0,
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor:
+    """Normal with density exp(-(x-mean)²/(2 std²)) / (std √(2π))."""
+
+def seed(seed: int) -> None:
+    """Begin the default generator's stream anew: an integer from 0 to 2¹²⁸ - 1."""
+
+def set_state(state: dict[str, int]) -> None:
+    """Continue the default generator from a `get_state()`, and operations that have their own."""
+
+def uniform(
+    low: float = 0.0,
+    high: float = 1.0,
+    shape: int | tuple[int, ...] = (),
+    dtype: DTypeLike | None = None,
+    device: Device | None = None,
+    requires_grad: bool = False,
+    generator: Generator | None = None,
+) -> Tensor: ...
+
+__all__ = [
+    "Generator",
+    "bernoulli",
+    "default_generator",
+    "get_state",
+    "normal",
+    "permutation",
+    "rand",
+    "randint",
+    "randn",
+    "seed",
+    "set_state",
+    "uniform",
+]
