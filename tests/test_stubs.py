@@ -68,7 +68,8 @@ def told_parameters(node: ast.FunctionDef) -> list[tuple[str, str, str | None]]:
 
 
 def real_parameters(function) -> list[tuple[str, str, str | None]]:
-    kinds = dict(zip(inspect._ParameterKind, ("positional", "either", "*", "keyword", "**")))
+    words = ("positional", "either", "*", "keyword", "**")
+    kinds = dict(zip(inspect._ParameterKind, words, strict=True))
     return [
         (p.name, kinds[p.kind], None if p.default is p.empty else _written(p.default))
         for p in signature_of(function).parameters.values()

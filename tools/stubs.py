@@ -135,7 +135,7 @@ def doc_text(function: Any) -> str:
     if not lines:
         return "..."
     line = lines[0].replace("\\", "\\\\")
-    return f'"""{line}"""' if len(line) <= 88 else "..."
+    return f'"""{line}"""' if len(line) <= 84 else "..."
 
 
 def function_text(name: str, function: Callable, method: bool = False) -> str:

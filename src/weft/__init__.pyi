@@ -206,7 +206,7 @@ def argwhere(x: ArrayLike, /) -> Tensor:
     """Where x is not zero: one row of indices for each element."""
 
 def asarray(
-    obj: ArrayLike,
+    obj: Any,
     /,
     *,
     dtype: DTypeLike | None = None,
@@ -561,9 +561,7 @@ def interp(
     left: ArrayLike | None = None,
     right: ArrayLike | None = None,
     period: float | None = None,
-) -> Tensor:
-    """Piecewise linear interpolation of the points (xp, fp) at x; differentiable in all three."""
-
+) -> Tensor: ...
 def invert(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """`bitwise_invert`, element by element; `out=` writes into a tensor's memory."""
 
@@ -727,7 +725,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Te
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     """Where x is not zero: for each axis an array of indices."""
 
-def norm(x: ArrayLike, /, ord: float = 2, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
+def norm(x: ArrayLike, /, ord: Any = 2, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
 
 def not_equal(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
@@ -834,9 +832,7 @@ def randint(
     dtype: DTypeLike = "int64",
     device: Device | None = None,
     generator: Generator | None = None,
-) -> Tensor:
-    """Integers from low to high - 1, each with the same probability up to a factor 1 ± 2⁻³²."""
-
+) -> Tensor: ...
 def randn(
     shape: int | tuple[int, ...] = (),
     mean: _complex = 0.0,
@@ -916,9 +912,7 @@ def sin(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
 def sinh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """`sinh`, element by element; `out=` writes into a tensor's memory."""
 
-def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1) -> Tensor:
-    """Overlapping windows along `axis`: their number in its place, their length at the end."""
-
+def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1) -> Tensor: ...
 def softmax(x: ArrayLike, /, axis: int = -1) -> Tensor:
     """exp(x) / Σ exp(x) along `axis`."""
 
@@ -990,7 +984,7 @@ def tensor(
 ) -> Tensor:
     """A new tensor with a copy of `data`."""
 
-def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: int | tuple[Any, Any] = 2) -> Tensor:
+def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: Any = 2) -> Tensor:
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
 
 def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:
@@ -1002,9 +996,7 @@ def topk(x: ArrayLike, /, k: int, *, axis: int = -1, largest: _bool = True) -> O
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
     """The sum of a diagonal over the last two axes."""
 
-def transpose(x: ArrayLike, /, axes: Axes = None, *more: int) -> Tensor:
-    """x with its axes in another order (None: reversed), as in NumPy: `x.transpose(1, 0, 2)`."""
-
+def transpose(x: ArrayLike, /, axes: Axes = None, *more: int) -> Tensor: ...
 def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
     """x with zeros above the k-th diagonal."""
 
@@ -1153,8 +1145,8 @@ __all__ = [
     "compile",
     "compiler",
     "complex",
-    "complex64",
     "complex128",
+    "complex64",
     "concat",
     "cond",
     "conj",
@@ -1240,10 +1232,10 @@ __all__ = [
     "index_select",
     "inf",
     "inner",
-    "int8",
     "int16",
     "int32",
     "int64",
+    "int8",
     "interp",
     "invert",
     "io",
@@ -1273,9 +1265,9 @@ __all__ = [
     "load_checkpoint",
     "load_optimizer",
     "log",
+    "log10",
     "log1p",
     "log2",
-    "log10",
     "log_softmax",
     "logaddexp",
     "logcumsumexp",
@@ -1400,10 +1392,10 @@ __all__ = [
     "triu",
     "true_divide",
     "trunc",
-    "uint8",
     "uint16",
     "uint32",
     "uint64",
+    "uint8",
     "unique_all",
     "unique_counts",
     "unique_inverse",

@@ -1,5 +1,7 @@
 """The exceptions Weft raises, each with the fix in its message and the user's line at its end."""
 
+from collections.abc import Callable
+
 import numpy as np
 
 from .core.origin import here
@@ -222,7 +224,7 @@ class CacheWarning(UserWarning):
 class UnknownName(AttributeError):
     """A name that is not there; what to write instead is found when somebody reads the message."""
 
-    def __init__(self, owner: str, name: str, instead=str):
+    def __init__(self, owner: str, name: str, instead: Callable[[], str] = str):
         super().__init__(name=name)
         self.owner, self.instead = owner, instead
 

@@ -2,7 +2,7 @@
 
 # Written by tools/stubs.py; do not edit.
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 from .arrays.linalg import (
@@ -86,7 +86,7 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
     """x with its last two axes exchanged."""
 
-def multi_dot(arrays: Iterable[ArrayLike] | Tensor, /) -> Tensor:
+def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
     """The product of several matrices, in the cheapest order."""
 
 def norm(
@@ -123,7 +123,7 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
 def svdvals(x: ArrayLike, /) -> Tensor:
     """The singular values, descending."""
 
-def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: int | tuple[Any, Any] = 2) -> Tensor:
+def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: Any = 2) -> Tensor:
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:

@@ -2,12 +2,14 @@
 
 # Written by tools/stubs.py; do not edit.
 
+from typing import Any
+
 from .arrays.tensor import Tensor
 from .arrays.types import ArrayLike, Device, DTypeLike
 from .core.counter import Generator as Generator
 
 def bernoulli(
-    p: ArrayLike = 0.5,
+    p: Any = 0.5,
     shape: int | tuple[int, ...] | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,
@@ -52,9 +54,7 @@ def randint(
     dtype: DTypeLike = "int64",
     device: Device | None = None,
     generator: Generator | None = None,
-) -> Tensor:
-    """Integers from low to high - 1, each with the same probability up to a factor 1 ± 2⁻³²."""
-
+) -> Tensor: ...
 def randn(
     shape: int | tuple[int, ...] = (),
     mean: complex = 0.0,
@@ -69,9 +69,7 @@ def randn(
 def seed(seed: int) -> None:
     """Begin the default generator's stream anew: an integer from 0 to 2¹²⁸ - 1."""
 
-def set_state(state: dict[str, int]) -> None:
-    """Continue the default generator from a `get_state()`, and operations that have their own."""
-
+def set_state(state: dict[str, int]) -> None: ...
 def uniform(
     low: float = 0.0,
     high: float = 1.0,

@@ -128,8 +128,7 @@ def y0(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
 def y1(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """`y1`, element by element; `out=` writes into a tensor's memory."""
 
-def zeta(x: ArrayLike, q: ArrayLike | None = None, /) -> Tensor:
-    """Hurwitz' Σ 1/(k + q)ˣ over k ≥ 0; Riemann's function, for all real x, if q is left out."""
+def zeta(x: ArrayLike, q: ArrayLike | None = None, /) -> Tensor: ...
 
 __all__ = [
     "beta",

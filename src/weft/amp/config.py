@@ -133,10 +133,11 @@ class AmpConfig:
             return None
         columns = [(name, HALF) for name in rows_named("autocast_ops", self.autocast_ops)]
         columns += [(name, SINGLE) for name in rows_named("keep_fp32_ops", self.keep_fp32_ops)]
-        return self.precision_mode.autocast(tuple(columns))
+        mode: Any = self.precision_mode  # a name was replaced by its mode
+        return mode.autocast(tuple(columns))
 
     @cached_property
     def scale(self) -> LossScale | None:
         """The running loss scale of all tapes with this config."""
-        off = not self.enabled or self.loss_scaler is None
-        return None if off else LossScale(self.loss_scaler)
+        scaler = self.loss_scaler if self.enabled else None
+        return None if scaler is None else LossScale(scaler)

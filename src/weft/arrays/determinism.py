@@ -48,8 +48,9 @@ class deterministic(Block):
     ):
         super().__init__()
         self._config = DeterministicConfig(mode, seed, operation_seeds, cudnn_deterministic)
-        self._opened: applied | None = self._switch()()
-        self._opened.__enter__()
+        opened = self._switch()()
+        self._opened: applied | None = opened
+        opened.__enter__()
 
     def _switch(self) -> Callable[[], Any]:
         active = begun(self._config)

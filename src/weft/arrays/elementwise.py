@@ -17,6 +17,8 @@ from .inplace import into
 from .make import asarray
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .tensor import Tensor
     from .types import ArrayLike
 
@@ -34,25 +36,31 @@ BINARY = """
 
 def public(op: Op) -> Any:
     """The function users call for a row: tensors of whatever comes, and `out=`."""
-    call = caller(op, public=True)
-    if op.arity == 1:
-
-        def function(x, /, *, out=None):
-            return call(x) if out is None else into(op, (x,), out)
-
-    elif op.arity == 2:
-
-        def function(x, y, /, *, out=None):
-            return call(x, y) if out is None else into(op, (x, y), out)
-
-    else:
-
-        def function(x, y, z, /, *, out=None):
-            return call(x, y, z) if out is None else into(op, (x, y, z), out)
-
+    function: Any = (_unary, _binary, _ternary)[op.arity - 1](op, caller(op, public=True))
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"`{op.name}`, element by element; `out=` writes into a tensor's memory."
-    function.op = op  # type: ignore[attr-defined]
+    function.op = op
+    return function
+
+
+def _unary(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    def function(x, /, *, out=None):
+        return call(x) if out is None else into(op, (x,), out)
+
+    return function
+
+
+def _binary(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    def function(x, y, /, *, out=None):
+        return call(x, y) if out is None else into(op, (x, y), out)
+
+    return function
+
+
+def _ternary(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
+    def function(x, y, z, /, *, out=None):
+        return call(x, y, z) if out is None else into(op, (x, y, z), out)
+
     return function
 
 
@@ -74,9 +82,10 @@ def pow(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
     """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
-    if type(condition) in TENSORS and condition._data.dtype is dtypes.bool_:
+    given: Any = condition
+    if type(given) in TENSORS and given._data.dtype is dtypes.bool_:
         if type(x1) in TENSORS:
-            return elementwise.where(condition, x1, x2)
+            return elementwise.where(given, x1, x2)
     scalar = type(x1) in PYTHON_SCALARS and type(x2) in PYTHON_SCALARS
     condition = boxed(condition)
     if condition.dtype is not dtypes.bool_:
@@ -132,4 +141,4 @@ def allclose(a: ArrayLike, b: ArrayLike, /, **tolerances: Any) -> bool:
 
 def stop_gradient(x: ArrayLike) -> Tensor:
     """x as a constant: no gradient flows through the result."""
-    return x.detach() if type(x) in TENSORS else asarray(x)
+    return boxed(x).detach() if type(x) in TENSORS else asarray(x)

@@ -54,7 +54,7 @@ _TEMPORARY = _references_to_a_temporary()
 
 def _references_to_own_memory() -> int:
     """What `_writes_in_place` counts where the tensor alone holds its raw array."""
-    holder = _Probe()
+    holder: Any = _Probe()
     holder.raw = object()
     raw = holder.raw
     return sys.getrefcount(raw)
@@ -237,7 +237,7 @@ def add_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
     return _flat_add(self, position, value)
 
 
-def sub_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
+def sub_at_index(self: Tensor, position: int, value: Any) -> Tensor:
     """A copy with `value` subtracted from the element at a flat position."""
     return _flat_add(self, position, -value)
 

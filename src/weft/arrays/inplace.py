@@ -86,7 +86,7 @@ def own_memory(x: Any) -> Any:
     return x._data
 
 
-def into(op: Op, args: tuple, out: Tensor) -> Tensor:
+def into(op: Op, args: Any, out: Tensor) -> Tensor:
     """Compute an operation into the memory of `out`."""
     what = f"{op.name}(out=…)"
     check_writable(out, what)
@@ -118,10 +118,14 @@ def _check_fit(what: str, expected, out) -> None:
         raise errors.DTypeError(f"{what}: the result is {expected.dtype}, the buffer {out.dtype}")
 
 
+def _adopted(source: ArrayLike) -> Tensor:
+    return dispatch.above.adopt(source)
+
+
 def copy_(self: Tensor, source: ArrayLike) -> Tensor:
     """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
     check_writable(self, "copy_")
-    source = dispatch.above.adopt(source)
+    source = _adopted(source)
     check_untracked((source,), "copy_")
     if broadcast("copy_", source.shape, self.shape) != self.shape:
         raise errors.ShapeError(f"copy_: shape {source.shape} does not fit into {self.shape}")

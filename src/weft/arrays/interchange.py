@@ -64,7 +64,8 @@ def dlpack_device(self: Tensor) -> tuple[int, int]:
 
 def buffer(self: Tensor, flags: int) -> memoryview:
     """The buffer protocol (Python ≥ 3.12), read-only."""
-    return memoryview(self.numpy())
+    values: Any = self.numpy()  # a buffer, though NumPy says so from Python 3.12 on only
+    return memoryview(values)
 
 
 def rebuild(cls: type, array: np.ndarray, device: str, requires_grad: bool) -> Any:

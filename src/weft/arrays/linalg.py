@@ -19,7 +19,7 @@ from .reductions import norm as _norm
 from .spellings import module_attribute as _module_attribute
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
     from .tensor import Tensor
     from .types import ArrayLike, Axes, DTypeLike
@@ -90,7 +90,7 @@ def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
 
 
 @checks_keywords
-def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: int | tuple[Any, Any] = 2) -> Tensor:
+def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: Any = 2) -> Tensor:
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
     if isinstance(axes, str) or axes is None:
         raise errors.DTypeError(f"tensordot: axes {axes!r}, expected an integer or two sequences")
@@ -134,7 +134,7 @@ def cross(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
     return contract.cross(boxed(a), boxed(b), axis)
 
 
-def multi_dot(arrays: Iterable[ArrayLike] | Tensor, /) -> Tensor:
+def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
     """The product of several matrices, in the cheapest order."""
     n = len(arrays)
     letters = "abcdefghijklmnopqrstuvwxyz"

@@ -45,7 +45,7 @@ def tensor(
 
 
 def asarray(
-    obj: ArrayLike,
+    obj: Any,
     /,
     *,
     dtype: DTypeLike | None = None,
@@ -81,7 +81,7 @@ def asarray(
     return made(wrap(raw))
 
 
-def _from_tensor(x, dtype, device, copy):
+def _from_tensor(x, dtype, device, copy) -> Any:
     if dtype is not None and x.dtype != dtype:
         _refuse_copy(copy, "changes the dtype")
         foreign.refuse_imaginary("asarray", x.dtype, dtype)
@@ -263,21 +263,22 @@ def arange(
     if stop is None:
         start, stop = 0, start
     named = {"start": start, "stop": stop, "step": step}
-    start, stop, step = numbers = [number("arange", k, v) for k, v in named.items()]
+    numbers = [number("arange", k, v) for k, v in named.items()]
+    low, high, by = numbers
     if any(isinstance(v, complex) for v in numbers):
         raise errors.DTypeError(f"arange: got complex numbers {numbers}, expected real ones")
-    if step == 0 or not all(map(isfinite, numbers)):
+    if by == 0 or not all(map(isfinite, numbers)):
         raise errors.ArgumentError(
-            f"arange: start {start}, stop {stop}, step {step}; expected finite numbers and a step "
+            f"arange: start {low}, stop {high}, step {by}; expected finite numbers and a step "
             "other than 0"
         )
     floats = any(isinstance(v, float) for v in numbers)
     if dtype is None:
         dtype = dtypes.default_float() if floats else dtypes.int64
     dtype = dtypes.canonical(dtype)
-    count = max(ceil((stop - start) / step) if floats else -((start - stop) // step), 0)
+    count = max(ceil((high - low) / by) if floats else -((low - high) // by), 0)
     exact = np.float64 if dtypes.is_inexact(dtype) else None
-    raw = np.arange(start, stop, step, dtype=exact)[:count]
+    raw = np.arange(low, high, by, dtype=exact)[:count]
     _check_range("arange", raw, dtype)
     return _on(raw.astype(dtype), device)
 
@@ -306,8 +307,8 @@ def linspace(
         raise errors.ArgumentError(f"linspace: num {num}, expected 0 or more")
     if type(start) in TENSORS or type(stop) in TENSORS:
         return _between(start, stop, num, dtype, device, endpoint)
-    start, stop = number("linspace", "start", start), number("linspace", "stop", stop)
-    raw = np.linspace(start, stop, num, endpoint=endpoint)
+    first, last = number("linspace", "start", start), number("linspace", "stop", stop)
+    raw = np.linspace(first, last, num, endpoint=endpoint)
     if dtype is None:
         dtype = dtypes.default_complex() if raw.dtype.kind == "c" else dtypes.default_float()
     dtype = dtypes.canonical(dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never
 
 import numpy as np
 
@@ -66,11 +66,10 @@ def permute_dims(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Neve
     if unknown:
         raise unexpected_keyword(permute_dims, unknown)
     x = boxed(x)
-    if more:
-        axes = (axes, *more)
-    if axes is None:
+    order: Any = (axes, *more) if more else axes
+    if order is None:
         return structural.permute(x, _REVERSED[len(x._data.shape)])
-    return structural.permute(x, axes_of("permute_dims", x, axes))
+    return structural.permute(x, axes_of("permute_dims", x, order))
 
 
 _REVERSED = [tuple(reversed(range(n))) for n in range(65)]
@@ -150,8 +149,8 @@ def expand_dims(
 def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
     """x repeated, without a copy, to a larger shape."""
     single = not hasattr(shape, "__len__") or getattr(shape, "shape", None) == ()
-    dims = (shape,) if single else tuple(shape)
-    dims = tuple([integer_in("broadcast_to", "shape", d) for d in dims])
+    named: Any = (shape,) if single else shape
+    dims = tuple([integer_in("broadcast_to", "shape", d) for d in named])
     if any(d < 0 for d in dims):
         raise errors.ShapeError(f"broadcast_to: shape {dims} has a negative size")
     return structural.broadcast_to(boxed(x), dims)
@@ -260,7 +259,7 @@ def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
 
 def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:
     """x repeated as a whole along each axis."""
-    reps = tuple(repetitions) if hasattr(repetitions, "__len__") else (repetitions,)
+    reps: Any = repetitions if hasattr(repetitions, "__len__") else (repetitions,)
     return arrange.tile(boxed(x), tuple([_count("tile", r) for r in reps]))
 
 

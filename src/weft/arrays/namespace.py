@@ -27,6 +27,7 @@ from . import (
     spellings,
 )
 from .arguments import axes_of, axis_of
+from .indexing import At
 from .keywords import checks_keywords, unexpected_keyword
 from .tensor import Tensor
 
@@ -62,7 +63,7 @@ _LINALG = "cross dot einsum inner kron matmul outer tensordot trace vdot vecdot"
 FUNCTIONS |= {n: getattr(linalg, n) for n in _LINALG}
 _SPECIAL = "beta betaln digamma gamma i0 i1 j0 j1 logit polygamma xlogy".split()
 FUNCTIONS |= {n: getattr(special, n) for n in _SPECIAL}
-FUNCTIONS |= {"lgamma": special.gammaln, "expit": special.expit}
+FUNCTIONS |= {"lgamma": special.FUNCTIONS["gammaln"], "expit": special.FUNCTIONS["expit"]}
 _MADE = """
     arange asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like tensor
     zeros zeros_like
@@ -87,9 +88,9 @@ _AS_METHODS = """
 """.split()
 
 
-def _at(self) -> indexing.At:
+def _at(self) -> At:
     """`x.at[i].set(v)` and the like: changed copies."""
-    return indexing.At(self)
+    return At(self)
 
 
 def _transposed(self):

@@ -1,6 +1,7 @@
 """NumPy's functions called on tensors: the calls turned into Weft's own, with the gradient."""
 
 from inspect import Parameter
+from typing import Any
 
 from .. import errors
 from ..backend.device import as_numpy
@@ -107,7 +108,8 @@ def _called(function, method: str, inputs, options: dict):
     if method == "outer" and not options:
         a, b = map(make.asarray, inputs)
         return _counterpart(name)(a.reshape((*a.shape, *(1,) * b.ndim)), b)
-    known = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}.get(method, {}).get(name)
+    tables: dict[str, dict[str, Any]] = {"reduce": _REDUCE, "accumulate": _ACCUMULATE}
+    known = tables.get(method, {}).get(name)
     if known is None:
         raise _Unsupported
     return _apply(FUNCTIONS[known], inputs, {"axis": 0} | options)
@@ -147,7 +149,7 @@ def function(self, func, types, args, kwargs):
     if name in _FLAT:
         detached = [a.detach() if type(a) in TENSORS else a for a in args]
         return _on_arrays(f"np.{name}", func, detached, kwargs)
-    known = numpy_names.FUNCTIONS.get(name) or FUNCTIONS.get(name)
+    known: Any = numpy_names.FUNCTIONS.get(name) or FUNCTIONS.get(name)
     try:
         if known is None or name in _OTHERWISE:
             raise _Unsupported

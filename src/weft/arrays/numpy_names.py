@@ -1,6 +1,7 @@
 """Functions that NumPy has and the namespace lacks, made of the namespace's for NumPy's callers."""
 
 from math import pi
+from typing import Any
 
 from .. import errors
 from ..ops import nans
@@ -136,7 +137,7 @@ def round_(a, decimals=0):
     return _F["round"](a) if not decimals else _F["round"](a * 10.0**decimals) / 10.0**decimals
 
 
-def where(condition, x=None, y=None):
+def where(condition, x: Any = None, y: Any = None):
     """x where the condition holds, y elsewhere; of the condition alone, where it holds."""
     condition = boxed(condition)
     if x is None and y is None:
@@ -197,6 +198,14 @@ def cond(x, p=None):
     return _cond(boxed(x), p)
 
 
+def _diag(v, k: int = 0):
+    return manipulation.diag(v, k)
+
+
+def _diagflat(v, k: int = 0):
+    return manipulation.diagflat(v, k)
+
+
 FUNCTIONS = {
     f.__name__: f
     for f in (
@@ -211,7 +220,6 @@ FUNCTIONS |= {
 }
 FUNCTIONS |= dict.fromkeys(("deg2rad", "radians"), lambda x, /: boxed(x) * (pi / 180))
 FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: boxed(x) * (180 / pi))
-FUNCTIONS["diag"] = lambda v, k=0: manipulation.diag(v, k)
-FUNCTIONS["diagflat"] = lambda v, k=0: manipulation.diagflat(v, k)
+FUNCTIONS |= {"diag": _diag, "diagflat": _diagflat}
 FUNCTIONS |= {"fix": _F["trunc"], "sinc": special.FUNCTIONS["sinc"]}
 FUNCTIONS |= numpy_more.FUNCTIONS

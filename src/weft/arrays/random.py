@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from math import ceil, prod
 from numbers import Complex, Integral, Real
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -271,7 +271,7 @@ def randint(
 
 
 def bernoulli(
-    p: ArrayLike = 0.5,
+    p: Any = 0.5,
     shape: int | tuple[int, ...] | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,
@@ -375,9 +375,9 @@ def _reserved(device, generator: Generator, words: int) -> tuple[variates.Target
     return namespace_for(device).random_target(device), generator.reserve(words)
 
 
-def _shape_of(op: str, shape) -> tuple[int, ...]:
+def _shape_of(op: str, shape: Any) -> tuple[int, ...]:
     sizes = shape if isinstance(shape, tuple | list) else (shape,)
-    if not all(isinstance(n, Integral) and n >= 0 for n in sizes):
+    if not all(isinstance(n, Integral) and int(n) >= 0 for n in sizes):
         raise errors.ShapeError(
             f"{op}: shape {shape!r}: expected a nonnegative integer or a tuple of them"
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Never
+from typing import TYPE_CHECKING, Any, Never
 
 from .. import errors
 from ..core import dtypes
@@ -171,7 +171,7 @@ def std(
 
 
 def norm(
-    x: ArrayLike, /, ord: float = 2, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+    x: ArrayLike, /, ord: Any = 2, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     if unknown:

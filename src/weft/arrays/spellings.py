@@ -1,5 +1,6 @@
 """What to write in place of names that NumPy or PyTorch has, and Weft has not."""
 
+from collections.abc import Callable
 from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
@@ -200,7 +201,7 @@ def _elsewhere(name: str, owner: str) -> str | None:
     return None
 
 
-def attribute(self, name: str):
+def attribute(self: Any, name: str) -> Any:
     """What a tensor says when it has no such attribute."""
     if name[:1] == "_":
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")
@@ -208,11 +209,11 @@ def attribute(self, name: str):
     raise errors.UnknownName("Tensor", name, lambda: nearest(name, "Tensor", known))
 
 
-def module_attribute(module: ModuleType | str, names):
+def module_attribute(module: ModuleType | str, names: Any) -> Callable[[str], Any]:
     """`__getattr__` of a public module."""
     owner = module if isinstance(module, str) else module.__name__
 
-    def missing(name: str):
+    def missing(name: str) -> Any:
         if name[:1] == "_":
             raise AttributeError(f"module {owner!r} has no attribute {name!r}")
         known = list(names() if callable(names) else names)

@@ -96,7 +96,8 @@ class Tensor(Value):
     def __iter__(self) -> Iterator[Tensor]:
         if not self._data.shape:
             raise errors.Unsized("iteration: a 0-d tensor has no axes; x.item() is its value")
-        return (self[i] for i in range(self._data.shape[0]))
+        rows: Any = self  # indexing is attached by `namespace`
+        return (rows[i] for i in range(self._data.shape[0]))
 
     def __contains__(self, value: ArrayLike) -> bool:
         return bool((self == value).any())
@@ -144,7 +145,7 @@ class Tensor(Value):
         return Leaf(self._data.shape, self._data.dtype, ref(self), requested)
 
     @property
-    def grad(self) -> Tensor | None:
+    def grad(self) -> Tensor | Any:
         """The gradient accumulated by `backward()`, or None."""
         node = self._node
         if node.__class__ is Leaf:
@@ -202,7 +203,7 @@ class Tensor(Value):
         view.flags.writeable = False
         return view
 
-    def item(self) -> bool | int | float | complex:
+    def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
         if self.size != 1:
             raise errors.ShapeError(

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from ..arrays.indexing import At
 from ..arrays.selection import Ordered
 from ..arrays.types import ArrayLike, Axes, Device, DTypeLike, Shape
 from ..core.counter import Generator
@@ -50,7 +51,7 @@ class Tensor(Value):
         """Make this tensor a leaf whose gradient is wanted (or not); returns it."""
     def _new_leaf(self, requested: bool) -> Leaf: ...
     @property
-    def grad(self) -> Tensor | None:
+    def grad(self) -> Tensor | Any:
         """The gradient accumulated by `backward()`, or None."""
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None: ...
@@ -59,9 +60,9 @@ class Tensor(Value):
         """The same values, unconnected: no gradient flows through the result."""
     def numpy(self) -> np.ndarray[Any, Any]:
         """A read-only NumPy view of the values (a copy from another device is an error)."""
-    def item(self) -> bool | int | float | complex:
+    def item(self) -> Any:
         """The value of a one-element tensor as a Python number."""
-    def to_scalar(self) -> bool | int | float | complex:
+    def to_scalar(self) -> Any:
         """The value of a one-element tensor as a Python number."""
     def tolist(self) -> Any:
         """The values as nested Python lists."""
@@ -324,7 +325,7 @@ class Tensor(Value):
         """`negative`, element by element; `out=` writes into a tensor's memory."""
     def nonzero(self, /) -> tuple[Tensor, ...]:
         """Where x is not zero: for each axis an array of indices."""
-    def norm(self, /, ord: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    def norm(self, /, ord: Any = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
         """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     def not_equal(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
         """`not_equal`, element by element; `out=` writes into a tensor's memory."""
@@ -412,8 +413,7 @@ class Tensor(Value):
         """The k largest (or smallest) along `axis`, in order, and where they were."""
     def trace(self, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
         """The sum of a diagonal over the last two axes."""
-    def transpose(self, /, axes: Axes = None, *more: int) -> Tensor:
-        """x with its axes in another order (None: reversed), as in NumPy: `x.transpose(1, 0, 2)`."""
+    def transpose(self, /, axes: Axes = None, *more: int) -> Tensor: ...
     def tril(self, /, *, k: int = 0) -> Tensor:
         """x with zeros above the k-th diagonal."""
     def triu(self, /, *, k: int = 0) -> Tensor:
@@ -459,7 +459,7 @@ class Tensor(Value):
     ) -> Tensor:
         """x in another dtype; float to float keeps the gradient."""
     @property
-    def at(self) -> indexing.At:
+    def at(self) -> At:
         """`x.at[i].set(v)` and the like: changed copies."""
     def copy_(self, source: ArrayLike) -> Tensor:
         """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
@@ -523,7 +523,7 @@ class Tensor(Value):
         value: ArrayLike, device: Device | None = None, dtype: DTypeLike | None = None
     ) -> Tensor:
         """A number as a 0-d tensor."""
-    def sub_at_index(self, position: int, value: ArrayLike) -> Tensor:
+    def sub_at_index(self, position: int, value: Any) -> Tensor:
         """A copy with `value` subtracted from the element at a flat position."""
     def sub_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
         """`subtract` into the memory of a tensor; returns it."""
@@ -574,8 +574,7 @@ class Tensor(Value):
         self, grad: ArrayLike | None = None, retain_graph: bool = False, create_graph: bool = False
     ) -> GradientMap:
         """The gradients of this tensor with respect to the leaves it was computed from."""
-    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-        """Call `hook(gradient)` when this tensor's gradient is known; it may return another one."""
+    def register_hook(self, hook: Callable[[Tensor], Tensor | None]) -> HookHandle: ...
     def retain_grad(self) -> None:
         """Keep the gradient of this intermediate value in `.grad`."""
 

@@ -35,7 +35,7 @@ def fingerprint() -> dict[str, Any]:
     True
     """
     return {
-        "weft": sys.modules[__package__.partition(".")[0]].__version__,
+        "weft": sys.modules[__name__.partition(".")[0]].__version__,
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         **{name: _version(name) for name in _PACKAGES},
         **_machine(),

@@ -1,6 +1,5 @@
 """The callable face of a row: one closure per arity, quick for plain tensors."""
 
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -44,7 +43,7 @@ def _point(value, cls: type, dtype):
 
 
 @lru_cache(maxsize=None)
-def caller(op: Op, public: bool = False) -> Callable:
+def caller(op: Op, public: bool = False) -> Any:
     """The function that applies `op`.
 
     The rules' form (`public=False`) gives raw arrays for raw arrays; the namespace's form

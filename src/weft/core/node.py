@@ -33,7 +33,7 @@ class Node:
 
     op: Op
     parents: tuple | None  # None once the graph was freed
-    saved: tuple | None
+    saved: Any
     static: tuple
     id: int
     shape: Any  # of an operation with several outputs: a tuple of shapes
@@ -70,7 +70,7 @@ class Extra:
         self.retains = False
         self.grad = None
         self.severed: Severed | None = None
-        self.unpack = None
+        self.unpack: Any = None
 
 
 class Leaf:

@@ -50,7 +50,7 @@ class Jvp:
     """
 
     push: Callable[..., Any]
-    pull: Callable[..., tuple] | None = None
+    pull: Callable[..., Any] | None = None
     keep: Callable[..., tuple] | None = None
     unread: tuple[int, ...] = ()
 

@@ -6,7 +6,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from inspect import iscoroutinefunction, isgeneratorfunction
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from ..errors import StagingError
 
@@ -99,6 +99,9 @@ class Block:
         self._blocks.pop().__exit__(*exc)
 
     def __call__(self, f: F) -> F:
+        return cast(F, self._around(f))
+
+    def _around(self, f: Callable[..., Any]) -> Callable[..., Any]:
         if isgeneratorfunction(f):
             return self._stepwise(f)
         if iscoroutinefunction(f):

@@ -1,5 +1,7 @@
 """Symbol: the box that traces; its operations append to a graph and compute as well."""
 
+from typing import Any
+
 from .. import errors
 from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
@@ -22,7 +24,7 @@ class Trace(Graph):
         self._known: dict[int, int] = {}  # index by identity; `constants` keeps it alive
 
     @property
-    def avals(self) -> list[Aval]:
+    def avals(self) -> list[Aval]:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The types, found when they are asked for: many traces are only swept over."""
         known = self._avals
         known += [aval_of(v) for v in self.values[len(known) :]]
@@ -90,7 +92,7 @@ class Symbol(Box):
     def beside(self, value) -> "Symbol":
         return Symbol(self.level, self.trace, self.trace.constant(value))
 
-    def stopped(self) -> "Symbol":
+    def stopped(self) -> Any:
         """The same value by an equation whose derivative is zero."""
         return Symbol.interpret(TABLE["detach"], self.level, [self], ())
 

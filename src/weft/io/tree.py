@@ -23,8 +23,6 @@ from . import strict_json
 from .header import named_properly
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from ..arrays.types import Device
 
 DEPTH = 30
@@ -51,7 +49,7 @@ class Flattener:
             raise self._unknown(value, path)
         return _SKELETONS[kind](self, value, path)
 
-    def tensor(self, value: Any, path: str | PathLike[str]) -> Any:
+    def tensor(self, value: Any, path: Any) -> Any:
         if type(value) not in GROUND:
             raise errors.ArgumentError(
                 f"save: {self._spelled(path)} belongs to a transformation that is running (jvp, "
@@ -59,31 +57,31 @@ class Flattener:
             )
         return {"$tensor": self._kept(value._data, path)}
 
-    def array(self, value: Any, path: str | PathLike[str]) -> Any:
+    def array(self, value: Any, path: Any) -> Any:
         if value.dtype not in dtypes.KIND:
             raise self._unknown(value, path, f" of dtype {value.dtype}")
         kind = "$array" if isinstance(value, np.ndarray) else "$scalar"
         return {kind: self._kept(np.asarray(value, dtypes.canonical(value.dtype)), path)}
 
-    def number(self, value: Any, path: str | PathLike[str]) -> Any:
+    def number(self, value: Any, path: Any) -> Any:
         if not -_LARGEST < value < _LARGEST:
             raise errors.ArgumentError(
                 f"save: {self._spelled(path)} is an integer of {strict_json.DIGITS} digits or more"
             )
         return value
 
-    def real(self, value: Any, path: str | PathLike[str]) -> Any:
+    def real(self, value: Any, path: Any) -> Any:
         finite = value - value == 0.0
         return value if finite else {"$float": struct.pack(">d", value).hex()}
 
-    def pair(self, value: Any, path: str | PathLike[str]) -> Any:
+    def pair(self, value: Any, path: Any) -> Any:
         return {"$complex": [struct.pack(">d", x).hex() for x in (value.real, value.imag)]}
 
-    def sequence(self, value: Any, path: str | PathLike[str]) -> Any:
+    def sequence(self, value: Any, path: Any) -> Any:
         out = [self.skeleton(v, (*path, str(i))) for i, v in enumerate(value)]
         return out if type(value) is list else {"$tuple": out}
 
-    def mapping(self, value: Any, path: str | PathLike[str]) -> Any:
+    def mapping(self, value: Any, path: Any) -> Any:
         if not all(type(k) in (str, int) for k in value):
             raise errors.ArgumentError(
                 f"save: {self._spelled(path)} has keys that are neither strings nor integers"

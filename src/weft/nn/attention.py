@@ -76,7 +76,7 @@ class MultiheadAttention(Module):
         """One matrix for queries, keys and values, or three where they have other widths."""
         e = self.embed_dim
         one = self.kdim == self.vdim == e
-        shapes = {"in_proj_weight": (3 * e, e) if one else None}
+        shapes: dict[str, Any] = {"in_proj_weight": (3 * e, e) if one else None}
         for name, width in (("q", e), ("k", self.kdim), ("v", self.vdim)):
             shapes[f"{name}_proj_weight"] = None if one else (e, width)
         shapes["in_proj_bias"] = (3 * e,) if bias else None

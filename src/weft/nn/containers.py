@@ -128,7 +128,7 @@ class ModuleDict(Module):
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace modules by name."""
-        pairs = modules.items() if isinstance(modules, Mapping) else modules
+        pairs: Any = modules.items() if isinstance(modules, Mapping) else modules
         for name, module in pairs:
             self[name] = module
 

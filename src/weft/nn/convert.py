@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..arrays.types import Device, DTypeLike
 
 
-def convert(module: Any, targets: tuple, device: Device, dtype: DTypeLike) -> None:
+def convert(module: Any, targets: tuple, device: Device, dtype: DTypeLike | None) -> None:
     """Move every tensor of a module and cast the floating-point ones.
 
     Parameters stay the objects that they are, so that optimizers still know them. Buffers may

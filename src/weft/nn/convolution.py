@@ -102,7 +102,7 @@ class _Conv(_Convolution):
             spans = [d * (k - 1) for d, k in zip(self.dilation, self.kernel_size, strict=True)]
             pairs = [(n // 2, n - n // 2) for n in spans]
         else:
-            pairs = [(p, p) for p in self.padding]
+            pairs = [(int(p), int(p)) for p in self.padding]
         return [n for pair in reversed(pairs) for n in pair]
 
     def extra_repr(self) -> str:

@@ -80,17 +80,17 @@ class Embedding(Module):
 
     def forward(self, input: ArrayLike) -> Tensor:
         if self.max_norm is not None:
-            self._shorten(boxed(input))
+            self._shorten(boxed(input), self.max_norm)
         return F.embedding(input, self.weight, self.padding_idx)
 
-    def _shorten(self, i) -> None:
+    def _shorten(self, i, longest: float) -> None:
         """Scale the rows that are named and longer than `max_norm`."""
         with no_grad():
             table, rows = self.weight.detach(), i.reshape(-1)
             used = table[rows]
             length = (abs(used) ** self.norm_type).sum(-1, keepdims=True) ** (1 / self.norm_type)
-            short = used * (self.max_norm / (length + 1e-7))  # so that it is not longer again
-            copy_(self.weight, table.at[rows].set(where(length > self.max_norm, short, used)))
+            short = used * (longest / (length + 1e-7))  # so that it is not longer again
+            copy_(self.weight, table.at[rows].set(where(length > longest, short, used)))
 
     def extra_repr(self) -> str:
         shown = f"{self.num_embeddings}, {self.embedding_dim}"

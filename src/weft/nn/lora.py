@@ -142,7 +142,7 @@ class LoRALinear(Module):
         copy_(self.weight, self._merged_weight())
 
     def _merged_weight(self):
-        weight = self._base
+        weight: Any = self._base
         update = matmul(self._merged_B, self._merged_A) * self._merged_scaling
         wide = dtypes.promote(weight.dtype, update.dtype)
         return cast(cast(weight, wide) + cast(update, wide), weight.dtype)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from ..arrays.types import Device, DTypeLike
 
 
-def parameter(shape: tuple[int, ...], device: Device, dtype: DTypeLike) -> Parameter:
+def parameter(shape: tuple[int, ...], device: Device, dtype: DTypeLike | None) -> Parameter:
     """A parameter whose values are yet to be set."""
     return Parameter(empty(shape, dtype=dtype, device=device))
 
@@ -27,9 +27,9 @@ def sizes(layer: str, *, least: int = 1, **given: Any) -> None:
             )
 
 
-def probability(layer: str, p: Any) -> float:
+def probability(layer: str, p: Any) -> Any:
     """Refuse what is no probability."""
-    if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= p <= 1:
+    if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= float(p) <= 1:
         raise errors.ArgumentError(f"{layer}: p={p!r}, expected a probability from 0 to 1")
     return p
 

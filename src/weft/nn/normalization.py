@@ -106,7 +106,8 @@ class _BatchNorm(_Running):
         share = self._count() if follow else 0.0
         kept = (self.running_mean, self.running_var) if follow or not self.training else (None,) * 2
         own = self.training or self.running_mean is None
-        return F.batch_norm(x, *kept, self.weight, self.bias, own, share, self.eps)
+        mean, variance = kept
+        return F.batch_norm(x, mean, variance, self.weight, self.bias, own, share, self.eps)
 
     def _count(self):
         """Count a batch; the share that it gets in the statistics, in a program as a tensor."""

@@ -89,7 +89,7 @@ _HEAD = ("layer", "output", "parameters", "trainable", "flops", "activations")
 
 
 def _table(s: Summary) -> str:
-    lines = [_HEAD]
+    lines: list[tuple[str, ...]] = [_HEAD]
     for row in s.rows:
         depth = row.name.count(".") + 1 if row.name else 0
         name = f"{row.name.rpartition('.')[2]}: {row.class_name}" if row.name else row.class_name
@@ -210,7 +210,9 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
         trained = [p for p in own if p.requires_grad]
         numbers = [sum(prod(p.shape) for p in part) for part in (own, trained)]
         done = computed.done.get(name, 0), kept.done.get(name, 0)
-        rows.append(Row(name, type(module).__name__, kept.shapes.get(name), *numbers, *done))
+        size, trainable = numbers
+        shape = kept.shapes.get(name)
+        rows.append(Row(name, type(module).__name__, shape, size, trainable, *done))
     return Summary(rows)
 
 

@@ -93,7 +93,8 @@ class TransformerBlock(Module):
         return self.dropout1(self.self_attn(x, x, x, need_weights=False, **options)[0])
 
     def _mapped(self, x):
-        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
+        activation: Any = self.activation
+        return self.dropout2(self.linear2(self.dropout(activation(self.linear1(x)))))
 
 
 TransformerEncoderLayer = TransformerBlock

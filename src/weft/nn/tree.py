@@ -108,11 +108,12 @@ def put_together(skeleton: Skeleton, leaves: Any) -> Any:
 
 def register(kind: type) -> None:
     """Make a class of modules known to optree, where every transformation looks it up."""
-    optree.register_pytree_node(
+    library: Any = optree  # its types know neither `registry` nor our leaves
+    library.register_pytree_node(
         kind,
         take_apart,
         put_together,
-        namespace=optree.registry.__GLOBAL_NAMESPACE,
+        namespace=library.registry.__GLOBAL_NAMESPACE,
     )
 
 

@@ -6,6 +6,7 @@ array of labels has its own number of frames and of labels.
 """
 
 from math import inf
+from typing import Any
 
 import numpy as np
 
@@ -101,7 +102,7 @@ def _shares(terms, total):
 def _log_total(lattice: _Lattice, last):
     """The log-probability of ending in a final state."""
     ends = where(lattice.is_final(), last, -inf)
-    total = None
+    total: Any = None
     for part in unstack(ends, len(ends.shape) - 1):
         total = part if total is None else logaddexp(total, part)
     return total, ends

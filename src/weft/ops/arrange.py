@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from math import isfinite
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ pad = general(
 
 
 @lru_cache(maxsize=256)
-def _source(n: int, width: tuple[int, int], mode: str) -> np.ndarray:
+def _source(n: int, width: tuple[int, int], mode: Any) -> np.ndarray:
     """Which element of an axis of length n each element of the padded axis repeats."""
     return np.pad(np.arange(n), width, mode)
 

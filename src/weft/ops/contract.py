@@ -4,6 +4,7 @@ import sys
 from functools import lru_cache
 from math import prod
 from string import ascii_letters
+from typing import Any
 
 import numpy as np
 
@@ -260,7 +261,7 @@ def einsum(subscripts: str, *operands):
     return arrays[0]
 
 
-def tensordot(a, b, axes=2):
+def tensordot(a, b, axes: Any = 2):
     """Sum over the last axes of a and the first of b, or over the pairs of axes named."""
     na, nb = len(a.shape), len(b.shape)
     if isinstance(axes, int):

@@ -190,7 +190,8 @@ def _soft_pull(gs, results, x, q, _dtype):
     def to_target():
         wide_g, wide_x = _in(lse.dtype, g, x)
         each = _last(wide_g) * ((_last(lse) - wide_x) + _last(rest))
-        return unbroadcast(*_in(q.dtype, each), q.shape)
+        (each,) = _in(q.dtype, each)
+        return unbroadcast(each, q.shape)
 
     return unbroadcast(soft_cross_entropy_gradient(g, h, lse, rest, x, q), x.shape), to_target
 

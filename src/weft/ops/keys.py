@@ -23,7 +23,7 @@ class Selector(NamedTuple):
 class Key(NamedTuple):
     """`index` is a basic index; `front`: the selected axes go before all others."""
 
-    index: tuple
+    index: Any  # pyright: ignore[reportIncompatibleMethodOverride]  (nobody calls tuple.index)
     selectors: tuple[Selector, ...]
     front: bool
 

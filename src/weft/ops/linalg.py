@@ -77,7 +77,7 @@ def matrix_power(a, n: int):
     return power
 
 
-def matrix_norm(x, ord="fro", keepdims: bool = False):
+def matrix_norm(x, ord: Any = "fro", keepdims: bool = False) -> Any:
     """A norm of the matrices over the last two axes: fro, nuc, 1, 2, inf, -1, -2 or -inf.
 
     At 0, and at singular values that are 0, its derivative is 0.

@@ -258,7 +258,7 @@ p_norm = general(
 )
 
 
-def norm(x, axes, keepdims=False, ord=2):
+def norm(x, axes, keepdims=False, ord: float = 2):
     """The vector norm (Σ|x|ᵒʳᵈ)^(1/ord) and its limits at ord = 0, inf and -inf."""
     if ord == 1:
         return sum_(abs_(x), axes, keepdims)

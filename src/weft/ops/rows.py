@@ -65,7 +65,7 @@ def elementwise(
     out: str = "same",
     promote: tuple[int, ...] | None = None,
     **row,
-) -> Callable:
+) -> Any:
     """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static)."""
     n = len(d) if d is not None else arity or 1
     row.setdefault("batch", pointwise)
@@ -93,7 +93,7 @@ def elementwise(
 single = partial(elementwise, precision="single")
 
 
-def linear(name: str, *, shape, transpose, compute=None, joint=False, **row) -> Callable:
+def linear(name: str, *, shape, transpose, compute=None, joint=False, **row) -> Any:
     """A row linear in each argument, or in all of them together (`joint`)."""
     variadic = callable(transpose)
     transpose = (transpose,) if variadic else tuple(transpose)
@@ -107,6 +107,6 @@ def general(name, *, shape, push, arity, pull=None, keep=None, unread=(), comput
     return caller(enter(Op(name, compute, shape, Jvp(push, pull, keep, unread), arity, **row)))
 
 
-def undifferentiated(name: str, *, shape, arity=1, compute=None, **row) -> Callable:
+def undifferentiated(name: str, *, shape, arity: int | None = 1, compute=None, **row) -> Any:
     """A row without a derivative: integer or boolean results, or none known."""
     return caller(enter(Op(name, compute, shape, None, arity, **row)))

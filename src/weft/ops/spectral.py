@@ -266,7 +266,7 @@ def _tall_svd_push(u, v, a, da):
     k = v.shape[-1]
     av, dav = matmul(a, v), matmul(da, v)
     h, e = matmul(adjoint(u), av), matmul(adjoint(u), dav)
-    inner = e
+    inner, beside, out = e, None, None
     if u.shape[-2] > k:
         # What leads out of the space of u. Of a itself nothing does, but its derivative may
         # where singular values are 0: `beside` is zero in value only.
@@ -275,7 +275,7 @@ def _tall_svd_push(u, v, a, da):
     x = rows(coupling(_dilated(h), _dilated(inner), _HERMITIAN), 0, k)
     same, opposite = columns(x, 0, k), columns(x, k, 2 * k)
     du, turn = matmul(u, same + opposite), same - opposite
-    if u.shape[-2] > k:
+    if beside is not None:
         du = du + divided(out + matmul(beside, turn), h)
     return du, matmul(v, turn), real(diagonal_of(e))
 
@@ -300,15 +300,15 @@ def _tall_svd_pull(u, v, a, gu, gs, gv):
         h = matmul(adjoint(u), av)
         g_left = [] if gu is None else [matmul(adjoint(u), gu)]
         g_turn = [] if gv is None else [matmul(adjoint(v), gv)]
-        tall = u.shape[-2] > k
-        if tall:
+        beside = None
+        if u.shape[-2] > k:
             beside = av - matmul(u, h)
             if gu is not None:
                 g_dav.append(divided(gu, adjoint(h)))
                 g_turn.append(matmul(adjoint(beside), g_dav[0]))
         g_inner = _coupled_pull(h, g_left, g_turn)
         ge.append(g_inner)
-        if tall:
+        if beside is not None:
             g_dav.append(divided(matmul(beside, adjoint(g_inner)), adjoint(h)))
     inside = matmul(u, total(ge))
     if g_dav:

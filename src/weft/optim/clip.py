@@ -202,7 +202,7 @@ def check_limit(what: str, name: str, value: Any) -> None:
     """Refuse what is no number ≥ 0."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise errors.DTypeError(f"{what}: {name} is a {type(value).__name__}, expected a number")
-    if not value >= 0:
+    if not float(value) >= 0:
         raise errors.ArgumentError(f"{what}: {name}={value}, expected a number ≥ 0")
 
 

@@ -72,7 +72,7 @@ class Config:
     """What all settings share: checking, and PyTorch's spelling of the fields."""
 
     # PyTorch's name of a field, or of several fields that it takes as one tuple.
-    SPELLED: ClassVar[dict[str, str | tuple[str, ...]]] = {}
+    SPELLED: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
     # Where PyTorch's default differs from the config's.
     KEYWORD_DEFAULTS: ClassVar[dict[str, Any]] = {}
     OPTIONAL: ClassVar[tuple[str, ...]] = ()

@@ -24,7 +24,7 @@ def by_pattern(params: Any, patterns: Mapping[str, Mapping[str, Any]]) -> list[d
     >>> [group["params"][0][0] for group in groups]
     ['a.bias', 'a.weight']
     """
-    pairs = named(params)
+    pairs: list[tuple[Any, Any]] = list(named(params))
     if any(name is None for name, _ in pairs):
         raise errors.ArgumentError(
             "by_pattern: parameters without names; give (name, parameter) pairs or a module"

@@ -69,7 +69,7 @@ class LBFGS(Optimizer):
             self.memory, self._of_grouping = _empty(), self.grouping
         return found
 
-    def step(self, closure: Any = None) -> Any:
+    def step(self, closure: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
         """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
         if not callable(closure):
             raise errors.ArgumentError(

@@ -81,7 +81,7 @@ class LineSearch:
         """Narrow a bracket until a trial satisfies both conditions."""
         low, slow = _lower(pair), False
         while self.trials <= limit and abs(pair[1].t - pair[0].t) * self.reach >= self.tolerance:
-            t, slow = _guarded(*pair, slow)
+            t, slow = _guarded(pair[0], pair[1], slow)
             new, high = self._try(t), 1 - low
             if self._rises(new) or new.loss >= pair[low].loss:
                 pair[high] = new

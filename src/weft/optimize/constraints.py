@@ -79,11 +79,12 @@ def _nonlinear(flat: Flat, c, f: Callable, jac, args: tuple, method: str):
     elif callable(hess):
         hess = _given_curvature(flat, hess)
     slopes = _slopes(flat, f, jac, args, method)
+    numerical: Any = "2-point"
     return NonlinearConstraint(
         lambda x: host(f(flat.tensor(x))),
         c.lb,
         c.ub,
-        jac="2-point" if slopes is None else slopes,
+        jac=numerical if slopes is None else slopes,
         hess=hess,
         keep_feasible=c.keep_feasible,
         finite_diff_rel_step=c.finite_diff_rel_step,
@@ -118,11 +119,12 @@ def bounds_of(flat: Flat, given: Any) -> Any:
     """The bounds of `minimize`: SciPy's forms, or a (lower, upper) pair for each leaf of x0."""
     from scipy.optimize import Bounds
 
+    bounds: Any = Bounds  # whose types know numbers only
     if given is None:
         return None
     if isinstance(given, Bounds):
         lower, upper = (flat.vector("bounds", end, True) for end in (given.lb, given.ub))
-        return Bounds(lower, upper, flat.vector("bounds", given.keep_feasible, True) > 0)
+        return bounds(lower, upper, flat.vector("bounds", given.keep_feasible, True) > 0)
     pairs = None if flat.structure.is_leaf() else flat.leaves_of(given)
     if pairs is None:
         pairs = list(given)
@@ -131,8 +133,8 @@ def bounds_of(flat: Flat, given: Any) -> Any:
                 f"minimize: {len(pairs)} bounds for {flat.size} unknowns; give each unknown a "
                 "pair (lower, upper), or scipy.optimize.Bounds(lower, upper)"
             )
-        return Bounds(_ends(pairs, [()] * flat.size, 0), _ends(pairs, [()] * flat.size, 1))
-    return Bounds(_ends(pairs, flat.shapes, 0), _ends(pairs, flat.shapes, 1))
+        return bounds(_ends(pairs, [()] * flat.size, 0), _ends(pairs, [()] * flat.size, 1))
+    return bounds(_ends(pairs, flat.shapes, 0), _ends(pairs, flat.shapes, 1))
 
 
 def _ends(pairs: list, shapes: list, side: int) -> np.ndarray:

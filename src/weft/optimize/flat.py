@@ -30,7 +30,7 @@ class Flat:
 
         self.what = what
         self.enclosed = current.get().enclosed or bool(current.get().levels)
-        given = asarray(x0, dtype=dtypes.float64) if _is_numbers(x0) else x0
+        given: Any = asarray(x0, dtype=dtypes.float64) if _is_numbers(x0) else x0
         leaves, self.structure = optree.tree_flatten(given)
         leaves = [_start(what, x) for x in leaves]
         self.shapes = [x.shape for x in leaves]

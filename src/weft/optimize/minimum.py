@@ -135,7 +135,9 @@ def _refuse_bad_start(at_start) -> None:
         )
 
 
-def _second_order(flat: Flat, scalar: Callable, args: tuple, hess, hessp, name: str) -> dict:
+def _second_order(
+    flat: Flat, scalar: Callable, args: tuple, hess: Any, hessp: Any, name: str
+) -> dict:
     """The Hessian, or its products, as SciPy's arguments: the user's own, else what serves."""
     given: dict[str, Any] = {}
     if hess is not None:

@@ -193,7 +193,7 @@ class DataLoader:
         begin = self.next_state()
         epoch, position = begin["epoch"], begin["position"]
         self._continues, self._begun = False, max(self._begun, epoch + 1)
-        made = self._made(epoch, position)
+        made: Any = self._made(epoch, position)
         try:
             for batch in made:
                 self._check_loads(loads)

@@ -61,7 +61,7 @@ class Subset:
     (2, 'c', 'a')
     """
 
-    def __init__(self, dataset: Any, indices: Sequence[int]):
+    def __init__(self, dataset: Any, indices: Any):
         n = len(dataset)
         found = np.asarray(indices)
         if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
@@ -115,14 +115,14 @@ def random_split(
 
 def _counts(lengths: list, n: int) -> list[int]:
     """The sizes of the parts of n samples."""
-    if lengths and all(isinstance(x, Integral) and x >= 0 for x in lengths):
+    if lengths and all(isinstance(x, Integral) and int(x) >= 0 for x in lengths):
         if sum(lengths) != n:
             raise errors.ArgumentError(
                 f"random_split: lengths {lengths} add up to {sum(lengths)}, the dataset has {n} "
                 "samples; give lengths that add up to that, or fractions"
             )
         return [int(x) for x in lengths]
-    fractions = lengths and all(isinstance(x, Real) and 0 <= x <= 1 for x in lengths)
+    fractions = lengths and all(isinstance(x, Real) and 0 <= float(x) <= 1 for x in lengths)
     if not fractions or not isclose(sum(lengths), 1.0, abs_tol=1e-6):
         raise errors.ArgumentError(
             f"random_split: lengths {lengths}: expected nonnegative integers that add up to {n}, "

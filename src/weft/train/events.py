@@ -38,7 +38,7 @@ class TensorBoard(Callback):
 
     def on_fit_start(self, trainer: Any) -> None:
         from tensorboardX.event_file_writer import EventsWriter
-        from tensorboardX.proto.event_pb2 import Event, SessionLog
+        from tensorboardX.proto import event_pb2
 
         directory = Path(self.directory)
         make_directories(directory)
@@ -47,8 +47,10 @@ class TensorBoard(Callback):
         own = f".{time_ns():020d}-{token_hex(4)}"
         # Not a SummaryWriter: what waits in its queue is not written by its flush().
         self._writer = EventsWriter(str(directory / "events"), own)
-        void = SessionLog(status=SessionLog.START)
-        self._writer.write_event(Event(wall_time=time(), step=trainer.step, session_log=void))
+        events: Any = event_pb2  # made at run time
+        void = events.SessionLog(status=events.SessionLog.START)
+        event = events.Event(wall_time=time(), step=trainer.step, session_log=void)
+        self._writer.write_event(event)
         # A validation may come after the save at its step: the history knows which had been.
         for row in trainer.history.train.rows(trainer.step):
             self.on_step_end(trainer, row)
@@ -63,13 +65,15 @@ class TensorBoard(Callback):
         self._write("validation", metrics, trainer.step)
 
     def _write(self, part: str, row: dict[str, float], step: int) -> None:
-        from tensorboardX.proto.event_pb2 import Event
-        from tensorboardX.proto.summary_pb2 import Summary
+        from tensorboardX.proto import event_pb2, summary_pb2
         from tensorboardX.summary import scalar
 
         shown = {name: value for name, value in row.items() if name != "step" and not isnan(value)}
         values = [scalar(f"{part}/{name}", value).value[0] for name, value in shown.items()]
-        self._writer.write_event(Event(wall_time=time(), step=step, summary=Summary(value=values)))
+        events: Any = event_pb2  # made at run time, as is the other
+        summaries: Any = summary_pb2
+        summary = summaries.Summary(value=values)
+        self._writer.write_event(events.Event(wall_time=time(), step=step, summary=summary))
 
     def on_save_start(self, trainer: Any) -> None:
         self._writer.flush()

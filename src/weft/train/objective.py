@@ -76,7 +76,8 @@ class Objective:
 
     def __call__(self, model: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
         """The scalar loss and the metrics, which are tensors or numbers."""
-        found = self.loss(model, batch)
+        found: Any = self.loss(model, batch)
+        loss: Any
         loss, metrics = found if isinstance(found, tuple) and len(found) == 2 else (found, {})
         if type(loss) not in TENSORS or loss.shape != () or not dtypes.is_inexact(loss.dtype):
             came = f"{loss.dtype} of shape {loss.shape}" if type(loss) in TENSORS else type(loss)
@@ -87,11 +88,11 @@ class Objective:
         _check_metrics(metrics)
         return loss, metrics
 
-    def count(self, batch: Any) -> float:
+    def count(self, batch: Any) -> Any:
         """How many things the batch's loss is the mean of."""
-        n = self._count(batch)
+        n: Any = self._count(batch)
         n = n.item() if type(n) in TENSORS else n
-        if not isinstance(n, Real) or not n > 0:
+        if not isinstance(n, Real) or not float(n) > 0:
             raise errors.ArgumentError(f"Trainer: count(batch) is {n!r:.40}, expected a number > 0")
         return n
 

@@ -157,7 +157,7 @@ def found_checkpoint(directory: Path | None, resume: Any) -> Checkpoint | None:
     if not there:
         return None
     loaded = load_checkpoint(directory)
-    if loaded.step != there[-1]:
+    if loaded.step is not None and loaded.step != there[-1]:
         warnings.warn(
             f"Trainer: the newest checkpoint {directory / step_name(there[-1])} is damaged; going "
             f"on from {directory / step_name(loaded.step)}",

@@ -240,7 +240,9 @@ class Trainer:
         saved = state.found_checkpoint(self.directory, resume)
         if self.directory is not None and self._saved is None:
             state.check_directory(
-                self.directory, resume, self.step if saved is None else saved.step
+                self.directory,
+                resume,
+                self.step if saved is None or saved.step is None else saved.step,
             )
         loader = self._plan.loader
         if saved is not None:
@@ -378,7 +380,7 @@ class Trainer:
         modes = [(module, module.training) for module in self.model.modules()]
         self.model.eval()
         try:
-            with no_grad(), ema.swapped() if averaged else nullcontext():
+            with no_grad(), ema.swapped() if averaged and ema is not None else nullcontext():
                 for batch in loader if whole is None else whole():
                     batch = placed(batch, device)
                     loss, metrics = self._evaluated(batch)

@@ -2,6 +2,7 @@
 
 from functools import lru_cache, wraps
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -81,7 +82,7 @@ _TAIL = np.array(
 )
 _DENSITY = 0.3989422804014327
 # The sign of a number and the number one, as bits.
-_BITS = {4: (np.int32(-(1 << 31)), np.float32(1).view(np.int32))}
+_BITS: dict[int, tuple[Any, Any]] = {4: (np.int32(-(1 << 31)), np.float32(1).view(np.int32))}
 _BITS[8] = np.int64(-(1 << 63)), np.float64(1).view(np.int64)
 
 

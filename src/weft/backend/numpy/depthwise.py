@@ -75,7 +75,7 @@ class _Sheets:
 
     def laid(self, x: np.ndarray) -> list[np.ndarray]:
         """What each tap sees of a block."""
-        size = x.shape[:2]
+        size = x.shape[0], x.shape[1]
         if size not in self.made:
             self.made[size] = Sheets(self.plan, *size, self.dtype)
         self.made[size].lay(x)

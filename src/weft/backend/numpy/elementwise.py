@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 
@@ -99,7 +100,7 @@ def where(c, a, b):
     if getattr(c, "size", 0) < _LARGE:
         return _chosen(c, a, b)
     dtype = _dtype_among((a, b)) if hasattr(a, "dtype") or hasattr(b, "dtype") else None
-    bits = dtype is not None and dtype.kind in "fV" and _BITS[dtype.itemsize]
+    bits: Any = dtype is not None and dtype.kind in "fV" and _BITS[dtype.itemsize]
     if not bits or c.dtype.kind != "b":
         return _chosen(c, a, b)
     mask = c.astype(bits)
@@ -109,7 +110,7 @@ def where(c, a, b):
     np.negative(mask, mask)
     if _is_zero(b):
         return _combined(np.bitwise_and, mask, a.view(bits)).view(dtype)
-    a, b = (np.asarray(v, dtype).view(bits) for v in (a, b))
+    a, b = np.asarray(a, dtype).view(bits), np.asarray(b, dtype).view(bits)
     chosen = _combined(np.bitwise_and, np.bitwise_xor(a, b), mask)
     return _combined(np.bitwise_xor, chosen, b).view(dtype)
 

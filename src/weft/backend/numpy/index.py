@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
@@ -60,6 +61,9 @@ def broadcast_to(x, shape):
     return out
 
 
+_add: Any = np.add  # its stub knows keywords only
+
+
 @lru_cache(maxsize=64)
 def _ones(n: int, dtype) -> np.ndarray:
     return np.ones(n, dtype)
@@ -67,7 +71,7 @@ def _ones(n: int, dtype) -> np.ndarray:
 
 def sum(x, axes, keepdims):
     if x.itemsize == 2 and x.dtype in HALF:
-        return np.add.reduce(x, axes, np.float32, None, keepdims).astype(x.dtype)
+        return _add.reduce(x, axes, np.float32, None, keepdims).astype(x.dtype)
     n = x.size
     if (n <= _BY_HAND or n >= _BY_BLOCKS) and axes == _EVERY[x.ndim] and x.dtype.char in "fd":
         flat = x if x.ndim == 1 else x.ravel()
@@ -83,15 +87,15 @@ def sum(x, axes, keepdims):
                 return _sum_in_rows(x, k).reshape(x.shape[:-k] + ones)
             if axes == (0, *range(2, x.ndim)) and prod(x.shape[2:]) <= _SHORT:
                 # Over images and places, for a bias of channels.
-                return np.add.reduce(sum(x, axes[1:], keepdims), 0, None, None, keepdims)
-    return np.add.reduce(x, axes, None, None, keepdims)
+                return _add.reduce(sum(x, axes[1:], keepdims), 0, None, None, keepdims)
+    return _add.reduce(x, axes, None, None, keepdims)
 
 
 def _sum_by_blocks(flat):
     """The sum of a long line: as exact as NumPy's, which adds by pairs, in half the time."""
     n = flat.size // _SHORT * _SHORT
     ones, rest = _ones(_SHORT, flat.dtype), flat[n:]
-    return np.add.reduce(flat[:n].reshape(-1, _SHORT).dot(ones)) + rest.dot(ones[: rest.size])
+    return _add.reduce(flat[:n].reshape(-1, _SHORT).dot(ones)) + rest.dot(ones[: rest.size])
 
 
 def _sum_of_rows(x, k: int):
@@ -277,7 +281,8 @@ def last_writes(i, size):
 def _positions(i, axis: int, shape) -> np.ndarray:
     """The places in a flat array of `shape` that indices along an axis mean."""
     at = _indices(i, shape[axis]).reshape(i.shape)
-    stride, total = 1, 0
+    stride = 1
+    total: Any = 0
     for a in reversed(range(len(shape))):
         if a != axis:
             step = np.arange(i.shape[a]) * stride

@@ -2,6 +2,7 @@
 
 import math
 from functools import lru_cache, wraps
+from typing import Any
 
 import numpy as np
 from numpy.linalg import LinAlgError
@@ -181,7 +182,7 @@ def matrix_rank(a, rtol):
 
 
 @lapack
-def qr(a, mode: str):
+def qr(a, mode: Any):
     return tuple(np.linalg.qr(a, mode))
 
 
@@ -196,7 +197,8 @@ def lu(a):
             np.zeros(a.shape[:-2], a.dtype)[..., None, None] + np.eye(*s, dtype=a.dtype)
             for s in shapes
         )
-    p, lower, upper = lu(a, check_finite=False)
+    found: Any = lu(a, check_finite=False)
+    p, lower, upper = found
     return p.astype(a.dtype), lower, upper
 
 
@@ -359,17 +361,17 @@ def _of_same_kind(name: str, y, a):
     return y
 
 
-def fftn(x, axes, norm: str):
+def fftn(x, axes, norm: Any):
     return np.fft.fftn(x, axes=axes, norm=norm)
 
 
-def ifftn(x, axes, norm: str):
+def ifftn(x, axes, norm: Any):
     return np.fft.ifftn(x, axes=axes, norm=norm)
 
 
-def rfft(x, axis: int, norm: str):
+def rfft(x, axis: int, norm: Any):
     return np.fft.rfft(x, axis=axis, norm=norm)
 
 
-def irfft(x, n: int, axis: int, norm: str):
+def irfft(x, n: int, axis: int, norm: Any):
     return np.fft.irfft(x, n, axis, norm)

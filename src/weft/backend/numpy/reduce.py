@@ -4,11 +4,17 @@ from functools import lru_cache, wraps
 from math import inf, nan
 from math import isfinite as is_finite_number  # not as the row of that name
 from math import prod as product
+from typing import Any
 
 import numpy as np
 
 from ...core.dtypes import HALF, accumulator, default_float
 from .index import sum
+
+# Their stubs know keywords only.
+_add: Any = np.add
+_maximum: Any = np.maximum
+_minimum: Any = np.minimum
 
 
 def _is_half(x) -> bool:
@@ -82,13 +88,13 @@ def product_over(x, axes, keepdims):
 
 def amax(x, axes, keepdims):
     if x.dtype.kind == "f" and x.itemsize > 2:
-        return np.maximum.reduce(x, axes, None, None, keepdims)
+        return _maximum.reduce(x, axes, None, None, keepdims)
     return np.maximum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
 
 
 def amin(x, axes, keepdims):
     if x.dtype.kind == "f" and x.itemsize > 2:
-        return np.minimum.reduce(x, axes, None, None, keepdims)
+        return _minimum.reduce(x, axes, None, None, keepdims)
     return np.minimum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
 
 
@@ -99,7 +105,7 @@ def extreme_share(x, y, axes):
     mask = np.equal(x, y)
     if _is_half(x) or not _finite(y):
         mask |= np.isnan(x)
-    times = np.add.reduce(mask, axes, accumulator(x.dtype), None, True)
+    times = _add.reduce(mask, axes, accumulator(x.dtype), None, True)
     return np.divide(mask, times, dtype=times.dtype).astype(x.dtype, copy=False)
 
 
@@ -187,7 +193,7 @@ def logsumexp(x, axes, keepdims):
         if top is not None:
             y = np.log(e.dot(_ones(x.size, x.dtype))) + top[()]
             return y.reshape(1) if keepdims else y
-    top = np.maximum.reduce(x.real, axes, None, None, True, -inf)
+    top = _maximum.reduce(x.real, axes, None, None, True, -inf)
     if not _finite(top):
         return _logsumexp_of_infinities(x, top, axes, keepdims)
     y = np.log(sum(np.exp(x - top), axes, True))
@@ -212,7 +218,7 @@ def _softmax(x, axis):
         if top is not None:
             e /= _inner(e, _ones(x.size, x.dtype))
             return e
-    top = np.maximum.reduce(x, axis, None, None, True, -inf)
+    top = _maximum.reduce(x, axis, None, None, True, -inf)
     if not _finite(top):
         return _softmax_of_infinities(x, top, axis)
     e = np.exp(x - top)
@@ -246,7 +252,7 @@ def shares(x, axes):
         if top is not None:
             e /= _inner(e, _ones(x.size, x.dtype))
             return e
-    top = np.maximum.reduce(x.real, axes, None, None, True, -inf)
+    top = _maximum.reduce(x.real, axes, None, None, True, -inf)
     if not _finite(top):
         return _shares_of_infinities(x, top, axes)
     e = np.exp(x - top)

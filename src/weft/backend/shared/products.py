@@ -59,7 +59,7 @@ def gradients(g: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, 
         part = g[pieces[at]]
         np.dot(part, w, dx[pieces[at]])
         np.dot(part.T, x[pieces[at]], to_w[at])
-        np.add.reduce(part, 0, None, to_b[at])
+        np.add.reduce(part, 0, out=to_b[at])
 
     threads.share(range(len(pieces)), lambda: do, max(work, threads.ENOUGH))
     return dx, _added(to_w), _added(to_b)

@@ -1,5 +1,7 @@
 """torch's convolutions under the rows' names, with padding that may differ at the two ends."""
 
+from typing import Any
+
 import torch
 from torch.nn import functional, grad
 
@@ -38,7 +40,7 @@ def _as_matmul(kernel):
 
     def compute(x, *rest):
         coarse = torch.get_float32_matmul_precision() != "highest"
-        cudnn = torch.backends.cudnn
+        cudnn: Any = torch.backends.cudnn
         if not x.is_cuda or x.dtype is not torch.float32 or cudnn.allow_tf32 is coarse:
             return kernel(x, *rest)
         with cudnn.flags(None, None, None, None, allow_tf32=coarse):  # None: as it is
@@ -121,4 +123,5 @@ def convolution_weight(x, y, stride, padding, dilation, groups):
     if not x.numel() or not y.numel():
         return x.new_zeros(shape)
     x, sides = _split(x, padding)
-    return _WEIGHT[len(stride)](x, shape, y, stride, sides, dilation, groups)
+    gradient: Any = _WEIGHT[len(stride)]
+    return gradient(x, shape, y, stride, sides, dilation, groups)

@@ -3,6 +3,7 @@
 import math
 import operator
 from functools import wraps
+from typing import Any
 
 import torch
 
@@ -115,7 +116,7 @@ def floor_divide(a, b):
     return torch.where(_is_infinite(a) | _is_infinite(b), a / b, q)
 
 
-def _is_infinite(x):
+def _is_infinite(x) -> Any:
     return x.isinf() if isinstance(x, torch.Tensor) else math.isinf(x)
 
 

@@ -2,6 +2,7 @@
 
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 import torch
@@ -182,7 +183,8 @@ def along_positions(i, axis, shape):
 
 
 def ravel_index(arrays, sizes):
-    total, inside = 0, True
+    total: Any = 0
+    inside: Any = True
     for i, n in zip(arrays, sizes, strict=True):
         i = _indices(i, n)
         total, inside = total * n + i, inside & (i >= 0) & (i < n)

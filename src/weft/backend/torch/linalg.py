@@ -48,7 +48,7 @@ def lapack(f):
     def call(*args):
         try:
             return f(*args)
-        except linalg.LinAlgError as e:
+        except linalg.LinAlgError as e:  # pyright: ignore[reportPrivateImportUsage]
             name = f.__name__.removeprefix("linalg_")
             raise LinAlgError(numpy_linalg.explained(name, str(e))) from None
 
@@ -112,7 +112,7 @@ def lu(a):
 def triangular_solve(a, b, lower: bool, unit: bool):
     y = linalg.solve_triangular(a, b, upper=not lower, unitriangular=unit)
     if not unit and (a.diagonal(0, -2, -1) == 0).any():
-        raise linalg.LinAlgError("singular")
+        raise linalg.LinAlgError("singular")  # pyright: ignore[reportPrivateImportUsage]
     return y
 
 

@@ -99,7 +99,7 @@ def _adaptive_max(name: str, axes: int, x, output_size, return_indices: bool):
     if not return_indices:
         return y
     places = indices_of(taps, tuple(map(len, sources)), *how)
-    grid = sum(s * prod(size[k + 1 :]) for k, s in enumerate(np.ix_(*sources)))
+    grid: Any = sum(s * prod(size[k + 1 :]) for k, s in enumerate(np.ix_(*sources)))
     return y, take(index_like(taps, grid.ravel()), places, 0)
 
 

@@ -98,13 +98,14 @@ def _heads(q, k, v, grouped: bool) -> tuple[int, int, int]:
                 f"{_NAME}: {counts[0]} heads of queries for {counts[1]} of keys and {counts[2]} "
                 "of values; with enable_gqa=True the keys' and values' must divide the queries'"
             )
-        return tuple(counts)
+        return counts[0], counts[1], counts[2]
     if len(set(counts) - {1}) > 1:
         raise errors.ShapeError(
             f"{_NAME}: {counts[0]} heads of queries for {counts[1]} of keys and {counts[2]} of "
             "values; pass enable_gqa=True where keys and values serve groups of heads"
         )
-    return (max(counts),) * 3 if 0 not in counts else (0, 0, 0)
+    most = 0 if 0 in counts else max(counts)
+    return most, most, most
 
 
 def _with_heads(x, heads: int):

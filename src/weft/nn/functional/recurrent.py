@@ -249,7 +249,7 @@ def _check(kind: Kind, x, state: tuple, weights: list[tuple]) -> None:
             "(layers·directions, N, hidden)"
         )
     per_layer = 1 if len(weights) == 1 or weights[1][0].shape != weights[0][0].shape else 2
-    _check_weights(kind, 0, *weights[0][:2], x.shape[-1])
+    _check_weights(kind, 0, weights[0][0], weights[0][1], x.shape[-1])
     for k, (w_ih, w_hh, *_) in enumerate(weights[per_layer:]):
         _check_weights(kind, k + per_layer, w_ih, w_hh, w_ih.shape[-1])
 

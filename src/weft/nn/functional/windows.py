@@ -9,13 +9,13 @@ from ...core.aval import integer_in
 from ...errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import Any
 
 Sizes = tuple[int, ...]
 Padding = tuple[tuple[int, int], ...]
 
 
-def each(name: str, what: str, value: ArrayLike, axes: int, least: int) -> Sizes:
+def each(name: str, what: str, value: Any, axes: int, least: int) -> Sizes:
     """An integer for all axes or one for each, none smaller than `least`."""
     if isinstance(value, Sequence) and not isinstance(value, str):
         found = tuple([integer_in(name, what, v) for v in value])
@@ -31,7 +31,7 @@ def each(name: str, what: str, value: ArrayLike, axes: int, least: int) -> Sizes
     return found
 
 
-def layout(name: str, x: ArrayLike, axes: int, channels: bool = True) -> Sizes:
+def layout(name: str, x: Any, axes: int, channels: bool = True) -> Sizes:
     """The sizes of the axes that windows slide along, after checking how many there are."""
     shape = tuple(x.shape)
     if len(shape) not in (axes + 1, axes + 2):

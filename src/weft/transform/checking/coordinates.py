@@ -46,7 +46,7 @@ class Coordinates:
         out = np.zeros(self.size)
         for t, part, a in zip(tensors, self.slices, self.avals, strict=True):
             if t is not None:
-                flat = np.reshape(as_numpy(t.detach()._data), -1)
+                flat: Any = np.reshape(as_numpy(t.detach()._data), -1)
                 if dtypes.is_complex(a.dtype):
                     flat = np.stack([flat.real, flat.imag], axis=-1).reshape(-1)
                 out[part] = flat

@@ -128,5 +128,5 @@ def _check_batch(what: str, f: Callable, inputs: list) -> str:
 
 def _close(y: Tensor, z: Tensor) -> bool:
     """Equal up to the rounding of another order of summation, and where both are NaN."""
-    y, z = as_numpy(y._data), as_numpy(z._data)
-    return bool(np.allclose(z, y, rtol=EPS**0.5, atol=EPS**0.5 * size_of(y), equal_nan=True))
+    a, b = as_numpy(y._data), as_numpy(z._data)
+    return bool(np.allclose(b, a, rtol=EPS**0.5, atol=EPS**0.5 * size_of(a), equal_nan=True))

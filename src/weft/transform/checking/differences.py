@@ -169,7 +169,7 @@ def _bent(size: int, seed: int) -> np.ndarray:
     return magnitude * np.where(np.arange(size) % 3 == 1, -1.0, 1.0)
 
 
-def problem_of(what: str, f: Callable, args: tuple, one_sided: bool = False) -> Problem:
+def problem_of(what: str, f: Callable, args: Any, one_sided: bool = False) -> Problem:
     """f at arguments, as a function of those leaves that are floating-point numbers."""
     import optree  # imported at first use: `import weft` stays quick
 

@@ -88,7 +88,7 @@ def _age(node: Node) -> int:
     return -node.id
 
 
-def saved_since(out: Any, start: int) -> dict[str, Any]:
+def saved_since(out: Any, start: int) -> dict[Any, Any]:
     """The bytes that are saved behind a function's results since `start`, by piece of memory."""
     raws = [ground(a) for n in made(out, start) for a in arrays_in(n.saved)]
     return {(xp := BACKENDS[type(raw)]).owner(raw): xp.nbytes(raw) for raw in raws}

@@ -384,7 +384,7 @@ def _refuse_stamped(raws, since: int, call: _Call, until: float = float("-inf"))
         return
     for raw in raws:
         when = None if raw is None else versions.overwritten(raw)
-        if when is not None and until < when < since:
+        if raw is not None and when is not None and until < when < since:
             raise errors.SavedValueOverwritten(
                 f"checkpoint (called at {call.line}): a value of shape {tuple(raw.shape)} that the "
                 "function needs to be run again was overwritten in place (out=, copy_ or an "

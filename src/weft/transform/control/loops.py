@@ -75,7 +75,8 @@ def _scan(what: str, f: Callable, init, xs, length, reverse: bool, segments):
         carry, ys = _divided(body, carry, elements, steps, reverse, segments)
         ys = [stack(list(y), 0) for y in zip(*ys, strict=True)]
     else:  # a batch of none has the results' shapes
-        ys = vmap(lambda _, *x: body(carry, x)[1])(zeros(0), *elements)
+        run: Callable[..., Any] = vmap(lambda _, *x: body(carry, x)[1])
+        ys = run(zeros(0), *elements)
     return rebuild_carry(carry), body.results(ys)
 
 
@@ -85,7 +86,7 @@ def _length(what: str, elements: list, length: int | None) -> int:
         raise errors.ArgumentError(f"{what}: length={length}, expected 0 or more steps")
     if any(not x.shape for x in elements):
         raise errors.AxisError(f"{what}: xs holds a 0-d tensor, which has no axis to go along")
-    lengths = {x.shape[0] for x in elements} | ({length} - {None})
+    lengths: set[int] = {x.shape[0] for x in elements} | (set() if length is None else {length})
     if len(lengths) != 1:
         shapes = ", ".join(str(x.shape) for x in elements)
         raise errors.ShapeError(

@@ -63,7 +63,7 @@ class Application:
 
     def jvp(self, tangents: list, inputs: list, outputs: list) -> list[Any]:
         """The outputs' tangents by the user's rule, None for those that are zero."""
-        rule = self.functions.jvp
+        rule: Any = self.functions.jvp
         out = rule(tangents, *self._seen(inputs, outputs), **self.params)
         moved = list(out) if isinstance(out, tuple | list) else [out]
         if len(moved) != len(outputs):
@@ -78,7 +78,7 @@ class Application:
 
     def vjp(self, cotangents: list, inputs: list, outputs: list) -> list[Any]:
         """The inputs' cotangents by the user's rule, None for those that are zero."""
-        rule = self.functions.vjp
+        rule: Any = self.functions.vjp
         g = tuple(cotangents) if self.several else cotangents[0]
         out = rule(g, *self._seen(inputs, outputs), **self.params)
         pulled = list(out) if isinstance(out, tuple | list) else [out]
@@ -224,7 +224,8 @@ class Batched:
         flags = [tuple(b.mapped[i] for b in chain) for i in range(len(inputs))]
         root = self.root
         given = [_merged(x, sizes, f) for x, f in zip(inputs, flags, strict=True)]
-        out = root.functions.batch(given, [any(f) for f in flags], **root.params)
+        batch: Any = root.functions.batch
+        out = batch(given, [any(f) for f in flags], **root.params)
         root.several = isinstance(out, tuple | list)
         results = list(out) if root.several else [out]
         results = [root._tensor("batch rule", r, inputs) for r in results]

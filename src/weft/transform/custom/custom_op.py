@@ -54,7 +54,7 @@ class CustomOp(ABC):
 
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """The operation on tensors and numbers; keywords are constants that all rules get."""
-        state = self.__dict__.setdefault("_state", {})
+        state = vars(self).setdefault("_state", {})
         return applied(self._functions(), state, inputs, self._params(inputs, params))
 
     def _params(self, inputs, params: dict) -> dict:
@@ -119,7 +119,7 @@ class FunctionOp(CustomOp, Generic[P]):
 
     def _define(self, rule: F, **part: Any) -> F:
         self._current = replace(self._current, **part)
-        self.__dict__.pop("_state", None)  # what was found out about the operation before
+        vars(self).pop("_state", None)  # what was found out about the operation before
         return rule
 
     def _functions(self) -> Functions:

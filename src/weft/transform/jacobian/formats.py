@@ -106,7 +106,8 @@ def operator_of(s: Sweeper, layout: Layout) -> Any:
         rows = np.atleast_2d(np.asarray(v).T).reshape(-1, s.size(outputs))
         return s.reverse(Seeds(rows), outputs, inputs).numpy().T
 
-    return LinearOperator(
+    operator: Any = LinearOperator  # whose constructor gives a subclass
+    return operator(
         (s.size(outputs), s.size(inputs)),
         matvec=lambda v: forward(v)[:, 0],
         rmatvec=lambda v: reverse(v)[:, 0],

@@ -95,7 +95,7 @@ def column_colours(read: Lines, met: Lines | None = None) -> np.ndarray[Any, Any
     if met is None:
         met = read.where(np.zeros(read.indices.size, bool))
     conflicts = Conflicts(read, met, read.transposed(), met.transposed())
-    best = None
+    best: Any = None
     for colours in _attempts(conflicts, columns):
         if best is None or colours.max() < best.max():
             best = colours

@@ -353,6 +353,8 @@ def laplacian(f: Callable[P, Any]) -> Callable[P, Tensor]:
     18.0
     """
 
+    run: Callable[..., Any] = f
+
     @wraps(f)
     def trace_of_hessian(x: Any, *args: Any, **kwargs: Any) -> Tensor:
         x = asarray(x)
@@ -360,7 +362,7 @@ def laplacian(f: Callable[P, Any]) -> Callable[P, Tensor]:
 
         def second(v):
             def first(z):
-                return jvp(lambda y: f(y, *args, **kwargs), (z,), (v,))[1]
+                return jvp(lambda y: run(y, *args, **kwargs), (z,), (v,))[1]
 
             return jvp(first, (x,), (v,))[1]
 

@@ -151,9 +151,16 @@ def make_plan(
     """
     n, m = s.size(s.trace.inputs), s.size(s.trace.outputs)
     allowed = kinds or config.families(m, n)
+    undecided: Any = None
     plan = Plan(
-        (m, n), [], None, "", equations=len(s.equations), chunk=s.chunk, structure=s.structured()
-    )  # type: ignore
+        (m, n),
+        [],
+        undecided,
+        "",
+        equations=len(s.equations),
+        chunk=s.chunk,
+        structure=s.structured(),
+    )
     found = [_dense("forward", n, 0), _dense("reverse", 0, m)]
     worth = min(m, n) > _SMALL or kinds is not None
     if sparse or (worth and {"columns", "rows", "both", "star"} & set(allowed)):

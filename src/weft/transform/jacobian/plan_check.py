@@ -59,7 +59,8 @@ def _index_digests(trace: Trace, e):
             raw = value._data if isinstance(value, Tensor) else value
             raw = raw.known if raw.__class__ is Staged else ground(raw)
             known = raw is not None and raw.__class__ is not Aval
-            digest = blake2b(np.ascontiguousarray(as_numpy(raw)), digest_size=16) if known else None
+            values: Any = np.ascontiguousarray(as_numpy(raw)) if known else None
+            digest = blake2b(values, digest_size=16) if known else None
             found.append(None if digest is None else digest.digest())
     return tuple(found)
 

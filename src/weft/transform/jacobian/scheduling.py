@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from ... import errors
 
@@ -57,7 +58,7 @@ class SchedulerConfig:
                 strategy = SchedulingStrategy.FORWARD
             elif ratio <= self.reverse_mode_threshold:
                 strategy = SchedulingStrategy.REVERSE
-        by_strategy = {
+        by_strategy: dict[Any, tuple[str, ...]] = {
             SchedulingStrategy.FORWARD: ("forward", "columns"),
             SchedulingStrategy.REVERSE: ("reverse", "rows"),
             SchedulingStrategy.MIXED: ("mixed", "both"),

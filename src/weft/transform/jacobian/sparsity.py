@@ -34,7 +34,7 @@ class Dense(Exception):
     """The pattern is so full that compression cannot pay."""
 
 
-def input_patterns(trace: Trace, sizes: list[int]) -> dict[str, Any]:
+def input_patterns(trace: Trace, sizes: list[int]) -> dict[int, Any]:
     """The inputs' own patterns: the identity, cut up."""
     from scipy.sparse import csr_array
 
@@ -97,7 +97,9 @@ def _propagated(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
         return [_union([_along(p, in_shapes[0], axes, s) for p in given]) for s in shapes]
     if isinstance(batch, Stacked):
         return [_stacked(given, in_shapes, batch.core, s) for s in shapes]
-    everything = _union([_grouped(p, np.zeros(p.shape[0], int), 1) for p in given if p is not None])
+    everything: Any = _union(
+        [_grouped(p, np.zeros(p.shape[0], int), 1) for p in given if p is not None]
+    )
     return [everything[np.zeros(prod(s), int)] for s in shapes]
 
 

@@ -57,7 +57,7 @@ class Dual(Box):
         moving = any([t is not None for t in tangents])
         if op.outputs == 1 and not inexact(y):
             return y
-        dy = None if op.outputs == 1 else (None,) * op.outputs
+        dy: Any = None if op.outputs == 1 else (None,) * op.outputs
         if moving:
             # An infinite partial is no warning, as in a reverse sweep.
             dy = NAMESPACE.quietly(push, op, y, primals, tuple(tangents), static)

@@ -63,9 +63,11 @@ def _chosen(what: str, argnums, args: tuple) -> tuple[int, ...]:
 class _Recorded:
     """A function's results, recorded from fresh inputs."""
 
-    def __init__(self, what: str, f: Callable, args: tuple, kwargs: dict, picked, has_aux: bool):
+    def __init__(
+        self, what: str, f: Callable, given: tuple, kwargs: dict, picked: Any, has_aux: bool
+    ):
         self.what = what
-        args = list(args)
+        args = list(given)
         chosen = tuple(args[i] for i in picked)
         leaves, self.rebuild_inputs = trees.arguments(what, chosen, (args, kwargs))
         trees.differentiable(what, leaves)

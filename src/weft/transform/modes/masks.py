@@ -62,7 +62,7 @@ def pull_where(parents: Any, node: Node, g: Any, saved: Any, open: Any = None) -
     return found
 
 
-def _pull_partials(op: Op):
+def _pull_partials(op: Any):
     """An elementwise row: its products with partials are closed before they are summed."""
     terms = partial_terms(op.rule)
     bounded = [not callable(d) for d in op.rule.d]

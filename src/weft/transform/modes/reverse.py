@@ -79,7 +79,7 @@ def sweep(
     goals: Any = (),
     on_node: Any = None,
     beyond: Any = True,
-) -> dict[str, Any]:
+) -> dict[Any, Any]:
     """Carry the cotangents `seeds` (by node) back; returns those that reached a leaf or a goal.
 
     record   the sweep itself is recorded: cotangents are tensors, rules are differentiable
@@ -263,12 +263,12 @@ def _patched(node: Node, have, c: Patch, owned: set):
     return have
 
 
-def _started(node: Node, c: Patch | Picked, owned: set):
+def _started(node: Node, c: Any, owned: set):
     """The first cotangent of a slice, or of one of several outputs."""
     if c.__class__ is Patch:
         owned.add(node)
         return c.whole(node.shape)
-    slots = [None] * len(node.shape)
+    slots: list[Any] = [None] * len(node.shape)
     slots[c.k] = c.g
     return slots
 
@@ -293,7 +293,7 @@ def _unpacked(unpack, value):
     return unpack(value.handle)._data
 
 
-def _boxed(node: Node, saved: tuple) -> tuple:
+def _boxed(node: Any, saved: tuple) -> tuple:
     """The saved raw arrays as tensors connected to the graph, for a recorded sweep."""
     if getattr(node.op.rule, "keep", None) is not None:
         return tuple(_box(s, None) for s in saved)
@@ -313,7 +313,7 @@ def _box(value, node):
     return wrap(value, node)
 
 
-def _transposed(parents, node: Node, g, saved):
+def _transposed(parents, node: Any, g, saved):
     """The pull-back as the transpose of the push-forward, found by sweeping that.
 
     The push-forward is linear in the tangents, so its pull-back does not depend on where it

@@ -42,7 +42,7 @@ class Patch:
         BACKENDS[self.g.__class__].add_slice(x, self.g, self.index)
 
 
-def pull_slice(parents: Any, node: Node, g: Any, saved: Any) -> Any:
+def pull_slice(parents: Any, node: Any, g: Any, saved: Any) -> Any:
     if g.__class__ in HIGHER:
         return (unslice(g, node.static[0], node.parents[0].shape),)
     return (Patch(g, node.static[0]),)
@@ -224,7 +224,7 @@ def _fitted(c, parent):
     return c if c is None or c.shape == parent.shape else unbroadcast(c, parent.shape)
 
 
-def _stand_ins(node: Node, values):
+def _stand_ins(node: Any, values):
     """The arguments, with a parent node (it knows shape and dtype) for what was not kept."""
     return [p if v is None else v for v, p in zip(values, node.parents)]  # noqa: B905
 
@@ -298,7 +298,8 @@ def pull_variadic(rule: Linear) -> Any:
 
 
 def pull_stated(rule: Jvp) -> Any:
-    stated, keeps = rule.pull, rule.keep is not None
+    stated: Any = rule.pull
+    keeps = rule.keep is not None
 
     def pull(parents, node, g, saved):
         if keeps:
@@ -312,7 +313,7 @@ def pull_stated(rule: Jvp) -> Any:
     return _wanted(pull) if getattr(stated, "on_demand", False) else pull
 
 
-def _wanted(pull):
+def _wanted(pull: Any):
     """A pull-back of which some cotangents are functions, called only for those who ask.
 
     It may also be a function as a whole, of who asks.

@@ -35,8 +35,10 @@ def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, 
     [2.0, 4.0]
     """
 
+    run: Callable[..., Any] = f
+
     @wraps(f)
-    def mapped(*args: P.args, **kwargs: P.kwargs) -> Any:
+    def mapped(*args: Any, **kwargs: Any) -> Any:
         axes = in_axes if isinstance(in_axes, list | tuple) else (in_axes,) * len(args)
         if len(axes) != len(args):
             raise errors.ArgumentError(
@@ -53,7 +55,7 @@ def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, 
             fronted = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, fronted)
             keywords = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, keywords)
             with changed(levels=(*current.get().levels, Level(Batch, tag, size))):
-                out = f(*fronted, **keywords)
+                out = run(*fronted, **keywords)
             return _gathered(out, out_axes, tag, size)
 
     return mapped

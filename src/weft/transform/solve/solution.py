@@ -81,7 +81,7 @@ def _at_level(given):
     """
     top = max([v for v in given if v is not None], key=level_of)
     levels = [at for at in current.get().levels if at.tag <= level_of(top)]
-    box = top if top.__class__ in BOXES else getattr(top, "_data", None)
+    box: Any = top if top.__class__ in BOXES else getattr(top, "_data", None)
     if box.__class__ in BOXES and (not levels or levels[-1].tag < box.level):
         size, trace = getattr(box, "size", None), getattr(box, "trace", None)
         levels.append(Level(box.__class__, box.level, size, trace))

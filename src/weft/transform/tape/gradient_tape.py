@@ -87,14 +87,15 @@ class GradientTape:
         self._determined = self._repeatably()
         self._determined.__enter__()
         around = current.get()
-        on = self._amp is not None and self._amp.enabled
-        cast = self._amp.autocast if on else around.autocast
+        amp = self._amp
+        cast = amp.autocast if amp is not None and amp.enabled else around.autocast
         self._block = changed(tapes=(*around.tapes, self), autocast=cast)
         self._block.__enter__()
         return self
 
     def __exit__(self, *exc: Any) -> None:
         block, self._block = self._block, None
+        assert block is not None and self._determined is not None, "the block was entered"
         block.__exit__(*exc)
         self._determined.__exit__(*exc)
         self._unwatch()
