@@ -13,6 +13,7 @@ Run: python examples/curve_fit.py [picture.png]
 """
 
 import sys
+from typing import Any
 
 import numpy as np
 from scipy.stats import t as student
@@ -62,7 +63,7 @@ def mobility(x, b1, b2, b3, b4, b5, b6, b7):
 def fit(start):
     """The parameters, their covariance, and the standard deviation of the residuals."""
     x, y = data()
-    tight = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15}
+    tight: dict[str, Any] = {"ftol": 1e-15, "xtol": 1e-15, "gtol": 1e-15}
     best, covariance = wf.optimize.curve_fit(mobility, x, y, start, **tight)
     misfit = wf.sum((mobility(x, *best) - y) ** 2)
     return best, covariance, (misfit.item() / (x.size - best.size)) ** 0.5

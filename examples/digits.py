@@ -8,6 +8,7 @@ Run: python examples/digits.py [picture.png] [--epochs 20] [--seed 0]     (needs
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -21,7 +22,7 @@ from weft.train import DataLoader, TensorDataset, Trainer, random_split, supervi
 
 def data(seed):
     """Images (1, 8, 8) from 0 to 1 with their digits: three quarters and one quarter."""
-    found = load_digits()
+    found: Any = load_digits()
     images = (found.images[:, None] / 16).astype(np.float32)
     return random_split(TensorDataset(images, found.target), [0.75, 0.25], seed)
 
@@ -82,7 +83,8 @@ def draw(path, history, images, digits, read):
     import matplotlib.pyplot as plt
 
     figure = plt.figure(figsize=(13, 4), layout="constrained")
-    left, middle, right = figure.subfigures(1, 3, width_ratios=[1.2, 1, 1])
+    parts: Any = figure.subfigures(1, 3, width_ratios=[1.2, 1, 1])
+    left, middle, right = parts
     axes = left.subplots()
     axes.semilogy(history["step"], history["loss"], lw=0.7, color="0.6", label="batches")
     tested = history.validation
@@ -121,7 +123,7 @@ def main(path="digits.png", epochs=20, seed=0):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("path", nargs="?", default="digits.png")
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0)

@@ -190,7 +190,7 @@ def main(directory="gpt", steps=1000, optimizer="adam", resume=False, seed=0, sa
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("directory", nargs="?", default="gpt")
     parser.add_argument("--steps", type=int, default=1000)
     parser.add_argument("--optimizer", choices=list(OPTIMIZERS), default="adam")

@@ -14,6 +14,7 @@ Run: python examples/neural_ode.py [picture.png] [--steps 600] [--gradient discr
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 from scipy.integrate import solve_ivp
@@ -35,7 +36,7 @@ def lotka_volterra(t, y):
 
 def true_counts():
     """The populations at all times."""
-    tight = {"rtol": 1e-10, "atol": 1e-10}
+    tight: dict[str, Any] = {"rtol": 1e-10, "atol": 1e-10}
     return solve_ivp(lotka_volterra, (0.0, TIMES[-1]), [0.4, 0.9], "DOP853", TIMES, **tight).y.T
 
 
@@ -138,7 +139,7 @@ def main(path="neural_ode.png", steps=600, gradient="discrete", seed=0):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("path", nargs="?", default="neural_ode.png")
     parser.add_argument("--steps", type=int, default=600)
     parser.add_argument("--gradient", choices=["discrete", "adjoint"], default="discrete")

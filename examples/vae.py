@@ -13,6 +13,7 @@ Run: python examples/vae.py [picture.png] [--epochs 60] [--seed 0]        (needs
 """
 
 import argparse
+from typing import Any
 
 import numpy as np
 from sklearn.datasets import load_digits
@@ -28,7 +29,8 @@ CODE = 8
 
 def data(seed):
     """Black and white images as vectors of 64 zeros and ones: 80 % and 20 %."""
-    images = (load_digits().data > 7).astype(np.float32)
+    found: Any = load_digits()
+    images = (found.data > 7).astype(np.float32)
     return random_split(TensorDataset(images), [0.8, 0.2], seed)
 
 
@@ -129,7 +131,7 @@ def main(path="vae.png", epochs=60, seed=0):
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("path", nargs="?", default="vae.png")
     parser.add_argument("--epochs", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)

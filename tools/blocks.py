@@ -1,10 +1,11 @@
 """The Python blocks of README and docs as modules, for type checkers: `blocks.py FOLDER`.
 
 A document is one module; its lines keep their numbers, so that a checker's message names the line
-of the document.
+of the document. Of interactive blocks the examples that raise are left out: they show mistakes.
 """
 
 import sys
+from doctest import DocTestParser
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -13,12 +14,27 @@ DOCUMENTS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 
 def module_text(document: str) -> str:
     """The lines of the Python blocks, and empty lines for all others."""
-    lines, inside = [], False
-    for line in document.splitlines():
-        fence = line.startswith("```")
-        lines.append(line if inside and not fence else "")
-        inside = line == "```python" if fence else inside
-    return "\n".join(lines) + "\n"
+    lines = document.splitlines()
+    module = [""] * len(lines)
+    start = None
+    for k, line in enumerate(lines):
+        if line.startswith("```"):
+            if start is not None:
+                module[start:k] = _program(lines[start:k])
+            start = k + 1 if line == "```python" and start is None else None
+    return "\n".join(module) + "\n"
+
+
+def _program(block: list[str]) -> list[str]:
+    """A block as a program of as many lines."""
+    if not block[0].startswith(">>>"):
+        return block
+    program = [""] * len(block)
+    for example in DocTestParser().get_examples("\n".join(block) + "\n"):
+        if example.exc_msg is None:
+            source = example.source.splitlines()
+            program[example.lineno : example.lineno + len(source)] = source
+    return program
 
 
 def write_blocks(folder: Path) -> list[Path]:

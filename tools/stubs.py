@@ -280,7 +280,8 @@ def stubs() -> dict[Path, str]:
 
 
 def _formatted(path: Path, text: str) -> str:
-    for command in (["check", "--fix", "--quiet", "--select", "I,F401"], ["format", "--quiet"]):
+    fixes = ["check", "--fix", "--quiet", "--select", "I,F401,RUF022"]
+    for command in (fixes, ["format", "--quiet"]):
         call = [sys.executable, "-m", "ruff", *command, "--stdin-filename", str(path), "-"]
         text = subprocess.run(call, input=text, capture_output=True, text=True, check=True).stdout
     return text

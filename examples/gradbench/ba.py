@@ -17,6 +17,7 @@ Source: the eval `ba` of github.com/gradbench/gradbench, from github.com/microso
 """
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -113,7 +114,7 @@ FUNCTIONS = {"objective": objective, "jacobian": jacobian}
 
 
 def main():
-    given = inputs()
+    given: Any = inputs()
     errors, weight_errors = objective(*given)
     print("errors", errors[:4].tolist(), "...", weight_errors[:2].tolist(), "...")
     rows, columns, values = jacobian(*given)

@@ -20,9 +20,10 @@ computer vision and machine learning", Optimization Methods and Software 33 (201
 """
 
 from math import log, pi, prod
+from typing import Any
 
 import numpy as np
-from scipy.special import multigammaln
+from scipy.special import multigammaln  # pyright: ignore[reportAttributeAccessIssue]
 
 import weft as wf
 
@@ -75,7 +76,7 @@ FUNCTIONS = {"objective": objective, "jacobian": jacobian}
 
 
 def main():
-    given = inputs()
+    given: Any = inputs()
     print("log posterior", objective(*given).item())
     for name, gradient in jacobian(*given).items():
         print("gradient by", name, gradient[0].tolist(), "...")

@@ -18,7 +18,7 @@ reads a hand from files; ours is drawn at random in the same form.
 Source: the eval `ht` of github.com/gradbench/gradbench, from github.com/microsoft/ADBench.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.spatial.transform import Rotation
@@ -73,7 +73,7 @@ def random_model(rng):
     followed = rng.integers(0, BONES, (VERTICES, 4))
     np.put_along_axis(weights, followed, rng.random((VERTICES, 4)), axis=1)
     weights /= weights.sum(axis=1, keepdims=True)
-    arrays = map(wf.asarray, (relatives, np.linalg.inv(absolutes), positions, weights))
+    arrays: Any = map(wf.asarray, (relatives, np.linalg.inv(absolutes), positions, weights))
     return Model(PARENTS, *arrays, rng.integers(0, VERTICES, (TRIANGLES, 3)), False)
 
 

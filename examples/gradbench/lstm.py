@@ -50,7 +50,7 @@ def objective(main, extra, state, sequence):
     def read(states, u):
         following = []
         for layer, before in zip(layers, states, strict=True):
-            following.append(cell(*layer, *before, u))
+            following.append(cell(layer[0], layer[1], before[0], before[1], u))
             u = following[-1][0]
         return following, u
 

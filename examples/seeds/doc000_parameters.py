@@ -36,7 +36,8 @@ def parameter_operations():
 
     loss = tensor.square().sum()
     loss.backward()
-    assert param.grad.tolist() == [2.0, -4.0, 6.0]
+    gradient: wf.Tensor = param.grad  # pyright: ignore[reportAssignmentType]  (it is set now)
+    assert gradient.tolist() == [2.0, -4.0, 6.0]
 
     before = param.tensor().clone()
     learning_rate = 0.25

@@ -38,7 +38,7 @@ def batches(count, size):
 def basic_training_loop():
     model, dataloader = Model(), batches(8, 16)
     optimizer = Adam(AdamConfig(lr=0.01))
-    losses = []
+    losses, param_updates = [], []
 
     for _epoch in range(60):
         for inputs, target in dataloader:

@@ -13,6 +13,7 @@ def main():
     clipper = GradientClipper(1.0)  # max norm = 1.0
     clipped_grads = clipper.clip_grads(grads)
     close(clipped_grads[x], [0.6, 0.8])
+    assert clipper.total_norm is not None
     close(wf.tensor(clipper.total_norm), 1e7)
 
     small = x.mul_scalar(0.01).sum().backward()

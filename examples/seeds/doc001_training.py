@@ -103,6 +103,7 @@ def mixed_precision_training_loop():
         wf.random.seed(1)
         w, dataloader = wf.Parameter.zeros((2,)), data(4)
         optimizer, scaler = Adam([w], 0.05), GradScaler(init_scale=1024.0)
+        loss = wf.tensor(float("inf"))
         for _epoch in range(20):
             for inputs, target in dataloader:
                 with autocast(precision):

@@ -14,7 +14,7 @@ from weft import GradientTape, gradient_clipping
 def exploding_gradients():
     params = [wf.Parameter(wf.tensor([1.0, 2.0])), wf.Parameter(wf.tensor([2.0]))]
     tape = GradientTape()
-    loss = sum(p.square().sum() for p in params).exp()
+    loss = sum((p.square().sum() for p in params), wf.tensor(0.0)).exp()
     grads = tape.gradient([loss], params)
 
     clipped = gradient_clipping.clip_by_global_norm(grads, 1.0)

@@ -73,7 +73,7 @@ def deterministic_config():
     assert fields == {"mode", "global_seed", "operation_seeds", "cudnn_deterministic"}
     assert DeterministicConfig(mode="warn").mode is DeterministicMode.Warn
     with refusal(TypeError, "bogus"):
-        DeterministicConfig(bogus=1)
+        DeterministicConfig(bogus=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
 
     def drawn(config, others):
         """Three numbers, after another operation has drawn some."""

@@ -70,7 +70,7 @@ def amp_config():
     assert fields == {"enabled", "precision_mode", "loss_scaler", "autocast_ops", "keep_fp32_ops"}
     assert AmpConfig(precision_mode="bfloat16").precision_mode is PrecisionMode.BFloat16
     with refusal(TypeError, "bogus"):
-        AmpConfig(bogus=1)
+        AmpConfig(bogus=1)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     with refusal(errors.ArgumentError, "matmull", "matmul"):
         AmpConfig(autocast_ops=["matmull"])
 

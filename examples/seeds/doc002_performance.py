@@ -4,6 +4,8 @@ Sections: 1. Memory Bandwidth; 3. Tape Overhead; Pattern 1: Gradient Accumulatio
 Pattern 2: Conditional Gradients; Issue 2: Out of Memory ("Reduce batch size").
 """
 
+from typing import Any
+
 from expect import close, refusal
 
 import weft as wf
@@ -81,7 +83,7 @@ def gradient_accumulation():
 def conditional_gradients():
     weight = wf.tensor([[1.0], [2.0]])
 
-    def forward(inputs, training):
+    def forward(inputs, training) -> Any:
         if training:
             tape = GradientTape()
             input_tracked = tape.watch(inputs.clone())

@@ -16,6 +16,7 @@ from weft import GradientTape, errors
 def a_new_tape_for_each_iteration():
     param, epochs = wf.Parameter(wf.tensor([4.0])), 3
     before = wf.memory_stats().bytes
+    tape = loss = None
     for _ in range(epochs):
         tape = GradientTape()
         loss = param.square().sum()

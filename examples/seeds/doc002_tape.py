@@ -7,6 +7,8 @@ higher-order program cannot work as written: its second tape watches a value tha
 computed.
 """
 
+from typing import Any
+
 import numpy as np
 from expect import refusal
 
@@ -104,12 +106,13 @@ def tracked_tensor_operations():
 def configured_constructors():
     """Every constructor gives a tape with the same methods; what a config changes shows inside."""
     x, drawn = wf.ones([2, 2]), []
-    for make, config in (
+    configured: list[tuple[Any, Any]] = [
         (GradientTape.with_amp_config, wf.AmpConfig(precision_mode="bfloat16")),
         (GradientTape.with_scheduler_config, wf.SchedulerConfig(strategy="forward")),
         (GradientTape.with_deterministic_config, wf.DeterministicConfig(global_seed=5)),
         (GradientTape.with_deterministic_config, wf.DeterministicConfig(global_seed=5)),
-    ):
+    ]
+    for make, config in configured:
         tape = make(config)
         with tape:
             y = tape.watch(x).matmul(x)

@@ -54,6 +54,7 @@ def using_adam_in_a_training_loop():
     model = wf.ParameterDict({"weight": wf.Parameter(wf.tensor([4.0, -2.0]))})
     model.insert("unused", wf.Parameter.zeros((3,)))
     optimizer = Adam(AdamConfig(lr=0.1))
+    loss, param_updates = wf.tensor(float("inf")), []
 
     for _ in range(200):
         loss = model["weight"].tensor().square().sum()

@@ -73,6 +73,7 @@ def main():
     assert trainer.global_step == 200 and len(trainer.norms) == 200
     assert losses[-1] < 0.05 * losses[0]
 
+    assert trainer.ema is not None
     with trainer.ema.swapped():
         loss = trainer.compute_loss(trainer.model.forward(dataset.tensors), dataset.tensors)
     assert loss.item() < 0.1 * losses[0]

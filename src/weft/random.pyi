@@ -5,12 +5,12 @@
 from typing import Any
 
 from .arrays.tensor import Tensor
-from .arrays.types import ArrayLike, Device, DTypeLike
+from .arrays.types import ArrayLike, Device, DTypeLike, Shape
 from .core.counter import Generator as Generator
 
 def bernoulli(
     p: Any = 0.5,
-    shape: int | tuple[int, ...] | None = None,
+    shape: Shape | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,
     generator: Generator | None = None,
@@ -25,7 +25,7 @@ def get_state() -> dict[str, int]:
 def normal(
     mean: complex = 0.0,
     std: float = 1.0,
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike | None = None,
     device: Device | None = None,
     requires_grad: bool = False,
@@ -39,7 +39,7 @@ def permutation(
     """The numbers 0 … x-1 in random order, or a tensor's slices along its first axis."""
 
 def rand(
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike | None = None,
     device: Device | None = None,
     requires_grad: bool = False,
@@ -50,13 +50,13 @@ def rand(
 def randint(
     low: int,
     high: int,
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike = "int64",
     device: Device | None = None,
     generator: Generator | None = None,
 ) -> Tensor: ...
 def randn(
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     mean: complex = 0.0,
     std: float = 1.0,
     dtype: DTypeLike | None = None,
@@ -73,7 +73,7 @@ def set_state(state: dict[str, int]) -> None: ...
 def uniform(
     low: float = 0.0,
     high: float = 1.0,
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike | None = None,
     device: Device | None = None,
     requires_grad: bool = False,

@@ -1,5 +1,6 @@
 """Mixed precision on a tape: `AmpConfig`, what is computed in which dtype and how losses scale."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
@@ -105,8 +106,8 @@ class AmpConfig:
     enabled: bool = True
     precision_mode: PrecisionMode | str = PrecisionMode.FLOAT16
     loss_scaler: LossScaler | None = field(default_factory=Dynamic)
-    autocast_ops: tuple[str, ...] = ()
-    keep_fp32_ops: tuple[str, ...] = ()
+    autocast_ops: Sequence[str] = ()
+    keep_fp32_ops: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         mode = PrecisionMode.read("AmpConfig: precision_mode", self.precision_mode)

@@ -36,7 +36,7 @@ BINARY = """
 
 def public(op: Op) -> Any:
     """The function users call for a row: tensors of whatever comes, and `out=`."""
-    function: Any = (_unary, _binary, _ternary)[op.arity - 1](op, caller(op, public=True))
+    function: Any = (_unary, _binary, _ternary)[(op.arity or 1) - 1](op, caller(op, public=True))
     function.__name__ = function.__qualname__ = op.name
     function.__doc__ = f"`{op.name}`, element by element; `out=` writes into a tensor's memory."
     function.op = op

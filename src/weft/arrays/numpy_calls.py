@@ -37,7 +37,7 @@ _REDUCE = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
 _REDUCE |= {"logical_and": "all", "logical_or": "any", "logaddexp": "logsumexp"}
 _ACCUMULATE = {"add": "cumsum", "multiply": "cumprod", "maximum": "cummax", "minimum": "cummin"}
 _ACCUMULATE |= {"logaddexp": "logcumsumexp"}
-_RENAMED = {"concatenate": "concat", "transpose": "permute_dims"}
+_RENAMED: dict[str, str] = {"concatenate": "concat", "transpose": "permute_dims"}
 _ARGUMENTS = {"a_min": "min", "a_max": "max", "ddof": "correction", "rcond": "rtol"}
 _ARGUMENTS |= {"indices_or_sections": "sections"}
 # Say how NumPy is to compute, or what kind of array to make: nothing about the result's values.
@@ -85,7 +85,7 @@ def _understood(options: dict) -> dict:
     return left
 
 
-def _counterpart(name: str):
+def _counterpart(name: str) -> Any:
     known = numpy_names.FUNCTIONS.get(name) or FUNCTIONS.get(_UFUNCS.get(name, name))
     if known is None:
         raise _Unsupported
@@ -172,7 +172,9 @@ def _translated(func, known, args, kwargs) -> tuple[list, dict, object]:
         positional = [given.pop(k) for k in list(given)[: max(len(fixed), 1)]]
     if "dtype" in given and "dtype" not in names:
         positional[0] = _cast(positional[0], given.pop("dtype"))
-    named = {_ARGUMENTS.get(k, k) if k not in names else k: v for k, v in given.items()}
+    named: dict[str, Any] = {
+        _ARGUMENTS.get(k, k) if k not in names else k: v for k, v in given.items()
+    }
     unknown = set(named) - names
     if unknown and not any(p.kind is Parameter.VAR_KEYWORD for p in ours):
         raise _Unsupported(f"({', '.join(f'{k}=…' for k in sorted(unknown))})")

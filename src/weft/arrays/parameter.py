@@ -45,7 +45,9 @@ class Parameter(Tensor):
         return self.requires_grad_(requires_grad)
 
     @classmethod
-    def randn(cls, shape: Any, mean: float = 0.0, std: float = 1.0, **options: Any) -> Parameter:
+    def randn(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, shape: Any, mean: float = 0.0, std: float = 1.0, **options: Any
+    ) -> Parameter:
         """Normally distributed initial values."""
         return cls(random.randn(shape, mean=mean, std=std, **options))
 

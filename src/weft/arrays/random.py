@@ -50,7 +50,7 @@ from .arguments import boxed
 
 if TYPE_CHECKING:
     from .tensor import Tensor
-    from .types import ArrayLike, Device, DTypeLike
+    from .types import ArrayLike, Device, DTypeLike, Shape
 
 default_generator = Generator()
 _UNSEEDED = (default_generator.key, default_generator.nonce)
@@ -124,7 +124,7 @@ def stream_for(op: str, generator: Generator | None) -> Generator:
 
 
 def rand(
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike | None = None,
     device: Device | None = None,
     requires_grad: bool = False,
@@ -149,7 +149,7 @@ def rand(
 def uniform(
     low: float = 0.0,
     high: float = 1.0,
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike | None = None,
     device: Device | None = None,
     requires_grad: bool = False,
@@ -183,7 +183,7 @@ def _uniform(op, low, high, shape, dtype, device, requires_grad, generator):
 
 
 def randn(
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     mean: complex = 0.0,
     std: float = 1.0,
     dtype: DTypeLike | None = None,
@@ -220,7 +220,7 @@ def randn(
 def normal(
     mean: complex = 0.0,
     std: float = 1.0,
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike | None = None,
     device: Device | None = None,
     requires_grad: bool = False,
@@ -239,7 +239,7 @@ def normal(
 def randint(
     low: int,
     high: int,
-    shape: int | tuple[int, ...] = (),
+    shape: Shape = (),
     dtype: DTypeLike = "int64",
     device: Device | None = None,
     generator: Generator | None = None,
@@ -272,7 +272,7 @@ def randint(
 
 def bernoulli(
     p: Any = 0.5,
-    shape: int | tuple[int, ...] | None = None,
+    shape: Shape | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,
     generator: Generator | None = None,
@@ -288,18 +288,20 @@ def bernoulli(
     """
     dtype, generator = dtypes.canonical(dtype), stream_for("bernoulli", generator)
     if isinstance(p, Real):
-        if not 0.0 <= p <= 1.0:
+        chance: Any = p
+        if not 0.0 <= chance <= 1.0:
             raise errors.ArgumentError(f"bernoulli: p={p}: expected 0 ≤ p ≤ 1")
-        shape, threshold = _shape_of("bernoulli", () if shape is None else shape), ceil(p * WORD)
+        sizes = _shape_of("bernoulli", () if shape is None else shape)
+        threshold = ceil(chance * WORD)
     else:
         p = seen(boxed(p))
-        shape = p.shape if shape is None else _shape_of("bernoulli", shape)
-        device, threshold = p.device, _thresholds(p, shape)
+        sizes = p.shape if shape is None else _shape_of("bernoulli", shape)
+        device, threshold = p.device, _thresholds(p, sizes)
         if p._data.__class__ in BOXES and not p._data.staged:
-            return less(rand(shape, "float64", device, generator=generator), p).to(dtype)
-    shape = (*_batches(), *shape)
-    at, draw = _reserved(device, generator, prod(shape))
-    made = _shared_out(_drawn("below", at, draw, shape, threshold))
+            return less(rand(sizes, "float64", device, generator=generator), p).to(dtype)
+    sizes = (*_batches(), *sizes)
+    at, draw = _reserved(device, generator, prod(sizes))
+    made = _shared_out(_drawn("below", at, draw, sizes, threshold))
     return made if dtype == dtypes.bool_ else made.to(dtype)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Never
+from typing import TYPE_CHECKING, NamedTuple, Never
 
 from .. import errors
 from ..core import dtypes
@@ -157,8 +157,8 @@ def argsort(
 class Ordered(NamedTuple):
     """Values and where they were."""
 
-    values: Any
-    indices: Any
+    values: Tensor
+    indices: Tensor
 
 
 @checks_keywords
@@ -279,24 +279,24 @@ def histogram(x: ArrayLike, edges: ArrayLike, /, weights: ArrayLike | None = Non
 class UniqueAll(NamedTuple):
     """What `unique_all` finds."""
 
-    values: Any
-    indices: Any
-    inverse_indices: Any
-    counts: Any
+    values: Tensor
+    indices: Tensor
+    inverse_indices: Tensor
+    counts: Tensor
 
 
 class UniqueCounts(NamedTuple):
     """What `unique_counts` finds."""
 
-    values: Any
-    counts: Any
+    values: Tensor
+    counts: Tensor
 
 
 class UniqueInverse(NamedTuple):
     """What `unique_inverse` finds."""
 
-    values: Any
-    inverse_indices: Any
+    values: Tensor
+    inverse_indices: Tensor
 
 
 def unique_values(x: ArrayLike, /) -> Tensor:

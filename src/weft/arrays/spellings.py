@@ -216,7 +216,8 @@ def module_attribute(module: ModuleType | str, names: Any) -> Callable[[str], An
     def missing(name: str) -> Any:
         if name[:1] == "_":
             raise AttributeError(f"module {owner!r} has no attribute {name!r}")
-        known = list(names() if callable(names) else names)
+        given: Any = names() if callable(names) else names
+        known = list(given)
         raise errors.UnknownName(owner, name, lambda: nearest(name, owner, known))
 
     return missing

@@ -282,7 +282,7 @@ class Tensor(Value):
                 "or by array[i] = x, would drop its gradient; use x.detach() if that is meant"
             )
 
-    __repr__ = display.text
+    __repr__ = display.text  # pyright: ignore[reportAssignmentType]  (of tensors only)
     __format__ = display.formatted
     _repr_html_ = display.html
 

@@ -495,7 +495,7 @@ class Tensor(Value):
         """A tensor of ones."""
     @staticmethod
     def randn(
-        shape: int | tuple[int, ...] = (),
+        shape: Shape = (),
         mean: complex = 0.0,
         std: float = 1.0,
         dtype: DTypeLike | None = None,

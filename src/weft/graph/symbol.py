@@ -31,7 +31,9 @@ class Trace(Graph):
         return known
 
     @avals.setter
-    def avals(self, avals: list[Aval]) -> None:
+    def avals(  # pyright: ignore[reportIncompatibleVariableOverride]
+        self, avals: list[Aval]
+    ) -> None:
         self._avals = avals
 
     def enter(self, value) -> int:

@@ -56,7 +56,7 @@ _FIELDS = tuple(f.name for f in fields(Checkpoint))
 
 
 def save_checkpoint(
-    directory: str | PathLike[str],
+    directory: Any,
     checkpoint: Any,
     *,
     step: int | None = None,

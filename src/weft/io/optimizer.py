@@ -11,14 +11,12 @@ from .paths import path_first
 from .tree import Flattener, Restorer
 
 if TYPE_CHECKING:
-    from os import PathLike
-
     from ..arrays.types import Device
 
 FORMAT = "weft-optimizer/1"
 
 
-def save_optimizer(path: str | PathLike[str], optimizer: Any) -> None:
+def save_optimizer(path: Any, optimizer: Any) -> None:
     """Save what `optimizer.state_dict()` gives, atomically; the arguments go in either order.
 
     The file is a safetensors file with the numbers and the structure in its metadata.
@@ -45,7 +43,7 @@ def save_optimizer(path: str | PathLike[str], optimizer: Any) -> None:
     disk.sync_directory(path.parent)
 
 
-def load_optimizer(path: str | PathLike[str], optimizer: Any, *, device: Device = "cpu") -> Any:
+def load_optimizer(path: Any, optimizer: Any, *, device: Device = "cpu") -> Any:
     """Load a saved state into an optimizer, and return it; the arguments go in either order.
 
     optimizer: one like that whose state was saved, or its class, which is then called without

@@ -52,7 +52,8 @@ def write_sealed(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, s
     head = _described(arrays, {_SEAL: _ZEROS} | dict(metadata))
     digest = sha256()
     for chunk in _chunks(head, arrays):
-        digest.update(chunk)
+        buffer: Any = chunk
+        digest.update(buffer)
     raw = bytearray(head.raw)
     raw[_SEALED] = digest.hexdigest().encode("ascii")
     write_file(path, _chunks(head._replace(raw=bytes(raw)), arrays))

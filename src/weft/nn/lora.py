@@ -151,7 +151,8 @@ class LoRALinear(Module):
         """Whether the update that is in the weight is another one than A and B are now."""
         if self.scaling != self._merged_scaling:
             return True
-        now, then = (self.lora_A, self.lora_B), (self._merged_A, self._merged_B)
+        now = self.lora_A, self.lora_B
+        then: tuple[Any, Any] = self._merged_A, self._merged_B
         if any([x.__class__ not in GROUND for x in (*now, *then)]):
             return False  # values of a transformation, which are not looked at
         looked = [(id(x._data), versions.overwritten(x._data)) for x in now]
@@ -209,7 +210,8 @@ class LoRALinear(Module):
             raise errors.ArgumentError("unmerge: the update is not in the weight; call merge()")
         with no_grad():
             self._refuse_changed_weight()
-            copy_(self.weight, self._base)
+            base: Any = self._base
+            copy_(self.weight, base)
         self._base = self._merged_A = self._merged_B = None
 
     def extra_repr(self) -> str:

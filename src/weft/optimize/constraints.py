@@ -79,12 +79,12 @@ def _nonlinear(flat: Flat, c, f: Callable, jac, args: tuple, method: str):
     elif callable(hess):
         hess = _given_curvature(flat, hess)
     slopes = _slopes(flat, f, jac, args, method)
-    numerical: Any = "2-point"
-    return NonlinearConstraint(
+    constraint: Any = NonlinearConstraint  # whose types know names of methods only
+    return constraint(
         lambda x: host(f(flat.tensor(x))),
         c.lb,
         c.ub,
-        jac=numerical if slopes is None else slopes,
+        jac="2-point" if slopes is None else slopes,
         hess=hess,
         keep_feasible=c.keep_feasible,
         finite_diff_rel_step=c.finite_diff_rel_step,

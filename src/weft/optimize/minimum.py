@@ -141,8 +141,9 @@ def _second_order(
     """The Hessian, or its products, as SciPy's arguments: the user's own, else what serves."""
     given: dict[str, Any] = {}
     if hess is not None:
+        own: Any = hess
         strategy = isinstance(hess, str) or hasattr(hess, "initialize")
-        given["hess"] = hess if strategy else given_hessian(flat, hess, args)
+        given["hess"] = hess if strategy else given_hessian(flat, own, args)
     if hessp is not None:
         given["hessp"] = lambda x, v: flat.vector(
             "the given Hessian product", hessp(flat.argument(x), flat.argument(v), *args)

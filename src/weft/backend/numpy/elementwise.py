@@ -112,7 +112,7 @@ def where(c, a, b):
         return _combined(np.bitwise_and, mask, a.view(bits)).view(dtype)
     a, b = np.asarray(a, dtype).view(bits), np.asarray(b, dtype).view(bits)
     chosen = _combined(np.bitwise_and, np.bitwise_xor(a, b), mask)
-    return _combined(np.bitwise_xor, chosen, b).view(dtype)
+    return _combined(np.bitwise_xor, chosen, b).view(np.dtype(dtype))
 
 
 def _is_zero(value) -> bool:

@@ -317,7 +317,8 @@ def attend_mask_gradient(xp, *args):
     """The cotangent of a mask of numbers, in its shape."""
     it = Backward(xp, *args)
     mask: Any = args[7]
-    total = xp.full(tuple(mask.shape), 0, it.wide, it.device)
+    laid: Any = it.mask
+    total = xp.full(tuple(laid.shape), 0, it.wide, it.device)
     for part in it.parts():
         factors = it.factors(part, 1.0)
         for here in [t.across(c) for t in it.tiles(part) for c in it.columns(t)]:

@@ -163,8 +163,9 @@ def attention_gradient(g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
         return shared.attend_gradient(torch_, *args)
     wide = torch.float32 if q.dtype in _HALF else q.dtype
     lse = lse.reshape((-1, *lse.shape[-2:])).to(wide)
-    joined: Any = [_joined(x, q) for x in (g, q, k, v, out)]
-    found = kernels.backward(*joined, lse, causal, scale)
+    joined = [_joined(x, q) for x in (g, q, k, v, out)]
+    backward: Any = kernels.backward
+    found = backward(*joined, lse, causal, scale)
     return tuple(_regrouped(d, x).reshape(x.shape) for d, x in zip(found, (q, k, v), strict=True))
 
 

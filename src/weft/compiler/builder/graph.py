@@ -335,7 +335,7 @@ class Graph:
         recorded.__doc__ = f"`wf`'s {name}, written down.\n\n{function.__doc__}"
         return recorded
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         if name in SECTIONS:
             return Section(self, name)
         if name.startswith("_") or name not in functions():

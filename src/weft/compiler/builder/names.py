@@ -57,7 +57,7 @@ class Section:
     def __init__(self, graph, path: str):
         self._graph, self._path = graph, path
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         if f"{self._path}.{name}" in _SECTIONS:
             return Section(self._graph, f"{self._path}.{name}")
         found = functions_in(section(self._path)) if self._path in _SECTIONS else {}

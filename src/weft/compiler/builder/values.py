@@ -124,7 +124,7 @@ class GraphTensor(Value):
             "g.concat(…), g.scatter(…)"
         )
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         if name in _READING:
             raise self._unknown(f".{name}()")
         if name not in _METHODS:

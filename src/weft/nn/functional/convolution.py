@@ -74,7 +74,7 @@ def _without(y, x, axes: int):
     return reshape(y, tuple(y.shape[1:])) if len(x.shape) == axes + 1 else y
 
 
-def _convolved(name: str, axes: int, x, w, b, stride, padding, dilation, groups):
+def _convolved(name: str, axes: int, x, w, b: Any, stride, padding, dilation, groups):
     x, w = boxed(x), boxed(w)
     size = layout(name, x, axes)
     groups = each(name, "groups", groups, 1, 1)[0]

@@ -212,7 +212,7 @@ def instance_norm(
     return _affine("instance_norm", y, wide, weight, bias)
 
 
-def _by_running(name: str, x, wide, mean, variance, weight, bias, eps: float):
+def _by_running(name: str, x, wide, mean: Any, variance: Any, weight, bias, eps: float):
     """(x − mean)/√(variance + eps)·weight + bias in one pass over x."""
     if mean is None or variance is None:
         raise errors.ArgumentError(
@@ -222,7 +222,7 @@ def _by_running(name: str, x, wide, mean, variance, weight, bias, eps: float):
     own = x.dtype
     # −mean·scale and x·scale may be large and nearly cancel: too much for half precision.
     x = cast(x, dtypes.float32) if own in dtypes.HALF else x
-    mean, variance = (_fitting(name, x, wide, v) for v in (mean, variance))
+    mean, variance = _fitting(name, x, wide, mean), _fitting(name, x, wide, variance)
     scale = rsqrt(variance + float(eps))
     if weight is not None:
         scale = scale * _fitting(name, x, wide, weight)

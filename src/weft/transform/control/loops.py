@@ -65,6 +65,7 @@ def scan(
 
 
 def _scan(what: str, f: Callable, init, xs, length, reverse: bool, segments):
+    rebuild_carry: Any
     carry, rebuild_carry = trees.tensors(what, init)
     elements, rebuild = trees.tensors(what, xs)
     steps = _length(what, elements, length)
@@ -77,7 +78,8 @@ def _scan(what: str, f: Callable, init, xs, length, reverse: bool, segments):
     else:  # a batch of none has the results' shapes
         run: Callable[..., Any] = vmap(lambda _, *x: body(carry, x)[1])
         ys = run(zeros(0), *elements)
-    return rebuild_carry(carry), body.results(ys)
+    results: Any = body.results
+    return rebuild_carry(carry), results(ys)
 
 
 def _length(what: str, elements: list, length: int | None) -> int:

@@ -18,7 +18,7 @@ class Seeds:
 
     def __init__(self, matrix: np.ndarray | None = None, *, width: int | None = None):
         self.matrix = matrix
-        self.count = width if matrix is None else len(matrix)
+        self.count: Any = width if matrix is None else len(matrix)
         self._kept: dict[tuple, object] = {}
         self._bytes = 0
 

@@ -1,12 +1,17 @@
 """The gradients of one backward pass, by tensor."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...core.backends import BACKENDS
 from ...core.origin import Origin, line_of
 from ...core.value import TENSORS, wrap
+
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
 
 
 def _key(x) -> int:
@@ -33,11 +38,11 @@ class GradientMap:
 
     __slots__ = ("_grads", "_origin")
 
-    def __init__(self, grads: dict | None = None, origin: Origin | None = None):
+    def __init__(self, grads: dict[Any, Any] | None = None, origin: Origin | None = None):
         self._grads = {} if grads is None else grads
         self._origin = origin  # of the backward pass, for messages
 
-    def __getitem__(self, x: Any) -> Any:
+    def __getitem__(self, x: Tensor | int) -> Tensor:
         """The gradient with respect to x; an error that explains if there is none."""
         found = self._grads.get(_key(x))
         if found is None:
@@ -62,33 +67,33 @@ class GradientMap:
         made = f"; backward() was called at {line_of(*self._origin)}" if self._origin else ""
         return f"{why}{made}"
 
-    def get(self, x: Any, default: Any = None) -> Any:
+    def get(self, x: Tensor | int, default: Any = None) -> Tensor | Any:
         """The gradient with respect to a tensor or an id, or `default`."""
         return self._grads.get(_key(x), default)
 
-    def insert(self, x: Any, gradient: Any) -> None:
+    def insert(self, x: Tensor | int, gradient: Tensor) -> None:
         """Set the gradient of a tensor or an id."""
         self._grads[_key(x)] = _apart(gradient)
 
     __setitem__ = insert
 
-    def accumulate(self, x: Any, gradient: Any) -> None:
+    def accumulate(self, x: Tensor | int, gradient: Tensor) -> None:
         """Add to the gradient of a tensor or an id."""
         have = self._grads.get(_key(x))
         self._grads[_key(x)] = _apart(gradient) if have is None else have + gradient
 
-    def add_(self, other: "GradientMap") -> "GradientMap":
+    def add_(self, other: GradientMap) -> GradientMap:
         """Accumulate all of another map."""
         for key, g in other.items():
             self.accumulate(key, g)
         return self
 
-    def scale_(self, factor: Any) -> "GradientMap":
+    def scale_(self, factor: float) -> GradientMap:
         """Multiply every gradient."""
         self._grads = {k: g * factor for k, g in self._grads.items()}
         return self
 
-    def parts(self) -> tuple[list, list, Callable[[list, list], "GradientMap"]]:
+    def parts(self) -> tuple[list[Any], list[Any], Callable[[list[Any], list[Any]], GradientMap]]:
         """Ids, gradients, and what makes a map of others: a compiled function returns one so."""
 
         def make(ids: list, gradients: list) -> GradientMap:
@@ -96,14 +101,14 @@ class GradientMap:
 
         return self.keys(), self.values(), make
 
-    def items(self) -> list[tuple]:
+    def items(self) -> list[tuple[int, Tensor]]:
         """(id, gradient) pairs; gradients may be replaced while looping over them."""
         return list(self._grads.items())
 
     def keys(self) -> list[int]:
         return list(self._grads)
 
-    def values(self) -> list[Any]:
+    def values(self) -> list[Tensor]:
         return list(self._grads.values())
 
     def __iter__(self) -> Iterator[int]:
@@ -112,7 +117,7 @@ class GradientMap:
     def __len__(self) -> int:
         return len(self._grads)
 
-    def __contains__(self, x: Any) -> bool:
+    def __contains__(self, x: Tensor | int) -> bool:
         return _key(x) in self._grads
 
     def __repr__(self) -> str:

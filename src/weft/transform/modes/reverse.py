@@ -125,7 +125,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
             node = following
         following = None
         g = pending.pop(node)
-        parents = node.parents
+        parents: Any = node.parents
         if parents is None:
             raise freed(node)
         open = None if masks is None else masks.pop(node, None)
@@ -184,7 +184,7 @@ def _pulled(node: Node, g, open, reached, record, useful, goals, on_node, beyond
         reached[node] = g
         if not beyond:
             return (), ()
-    parents = node.parents
+    parents: Any = node.parents
     if useful is not None:
         parents = tuple([p if p in useful else None for p in parents])
     saved = _values(node, record)

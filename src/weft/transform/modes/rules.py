@@ -154,25 +154,25 @@ def _pull_one(d, strong: bool):
     """The pull-back of one partial; the kinds that occur most are written out."""
     if callable(d) and not states_product(d) and not strong:
 
-        def pull(parents, node, g, saved):
+        def pull(parents, node, g, saved) -> Any:
             p = d(*saved, *node.static) if node.static else d(*saved)
             return (g * (conj(p) if node.dtype in COMPLEX else p),)
 
     elif states_product(d) and not strong:
 
-        def pull(parents, node, g, saved):
+        def pull(parents, node, g, saved) -> Any:
             rest = (*saved, *node.static) if node.static else saved
             return (conj(d(conj(g), *rest)) if node.dtype in COMPLEX else d(g, *rest),)
 
     elif d == -1:
 
-        def pull(parents, node, g, saved):
+        def pull(parents, node, g, saved) -> Any:
             return (-g,)
 
     else:
         term = _term(d, strong)
 
-        def pull(parents, node, g, saved):
+        def pull(parents, node, g, saved) -> Any:
             return (term(node, g, saved),)
 
     return pull
@@ -281,7 +281,7 @@ def _pull_one_linear(transpose):
 
 def pull_variadic(rule: Linear) -> Any:
     """The pull-back of a row with any number of arguments."""
-    (transpose,) = rule.transpose
+    transpose: Any = rule.transpose[0]
 
     def pull(parents, node, g, saved):
         args, static = _stand_ins(node, saved[1:]), node.static
@@ -320,10 +320,11 @@ def _wanted(pull: Any):
     """
 
     def chosen(parents, node, g, saved):
-        stated = pull(parents, node, g, saved)
+        stated: Any = pull(parents, node, g, saved)
         if callable(stated):
             stated = stated([p is not None for p in parents])
-        found = zip(stated, parents, strict=True)
+        each: Any = stated
+        found = zip(each, parents, strict=True)
         return [None if p is None else c() if callable(c) else c for c, p in found]
 
     return chosen

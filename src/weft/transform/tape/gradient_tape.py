@@ -5,6 +5,7 @@ from typing import Any
 from weakref import ref
 
 from ... import errors
+from ...arrays.tensor import Tensor
 from ...core.backends import BACKENDS
 from ...core.box import nodes_below
 from ...core.node import Leaf, Node, Severed
@@ -103,7 +104,7 @@ class GradientTape:
     def __del__(self) -> None:
         self._unwatch()
 
-    def watch(self, tensor: Any) -> Any:
+    def watch(self, tensor: Tensor) -> Tensor:
         """Mark a tensor, so that what is computed from it from now on is recorded; returns it."""
         if type(tensor) not in TENSORS:
             raise errors.DTypeError(
@@ -182,7 +183,7 @@ class GradientTape:
         """
         return self._jacobian(target, source, SchedulerConfig(strategy="forward"))
 
-    def jacobian(self, target: Any, source: Any) -> Any:
+    def jacobian(self, target: Tensor, source: Tensor) -> Tensor:
         """∂target/∂source, of shape target.shape + source.shape; the scheduler chooses the mode."""
         return self._jacobian(target, source, self._scheduler)
 
