@@ -22,7 +22,9 @@ test: lint  ## all tests, on two cores
 lint: $(STAMP)
 	$(BIN)/ruff check src tests examples bench tools
 	$(BIN)/ruff format --check src tests examples bench tools
+	$(BIN)/python tools/blocks.py build/blocks
 	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/mypy
 
 bench: $(STAMP)  ## the scoreboard beside the peers (bench/RESULTS.md), then operations, Jacobians, steps
 	$(BIN)/python -m bench.scoreboard

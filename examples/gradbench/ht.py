@@ -74,7 +74,10 @@ def random_model(rng):
     np.put_along_axis(weights, followed, rng.random((VERTICES, 4)), axis=1)
     weights /= weights.sum(axis=1, keepdims=True)
     arrays: Any = map(wf.asarray, (relatives, np.linalg.inv(absolutes), positions, weights))
-    return Model(PARENTS, *arrays, rng.integers(0, VERTICES, (TRIANGLES, 3)), False)
+    relative, inverse, base, weight = arrays
+    return Model(
+        PARENTS, relative, inverse, base, weight, rng.integers(0, VERTICES, (TRIANGLES, 3)), False
+    )
 
 
 def bends(theta):

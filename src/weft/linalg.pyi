@@ -74,7 +74,7 @@ def lu(x: ArrayLike, /) -> LUResult:
 def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """The matrix product, batched over leading axes."""
 
-def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "fro") -> Tensor:
+def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
     """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
 
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:

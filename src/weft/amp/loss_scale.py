@@ -54,7 +54,7 @@ class Dynamic(LossScaler):
             )
 
     @property
-    def start(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def start(self) -> float:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.init_scale
 
 
@@ -68,7 +68,7 @@ class Static(LossScaler):
         object.__setattr__(self, "scale", _positive("Static", "scale", self.scale))
 
     @property
-    def start(self) -> float:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def start(self) -> float:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
         return self.scale
 
 

@@ -289,7 +289,7 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
 
 
 def matrix_norm(
-    x: ArrayLike, /, *, keepdims: bool = False, ord: float | str = "fro", **unknown: Never
+    x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro", **unknown: Never
 ) -> Tensor:
     """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
     if unknown:

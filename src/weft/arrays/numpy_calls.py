@@ -139,7 +139,7 @@ def _stored(result, target, inputs):
     return target
 
 
-def function(self, func, types, args, kwargs):
+def function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy's `__array_function__`: `np.sum(x)` is `wf.sum(x)`, with the gradient."""
     module = func.__module__.removeprefix("numpy").lstrip(".")
     prefix = f"{module}." if module in ("linalg", "fft") else ""
@@ -159,9 +159,9 @@ def function(self, func, types, args, kwargs):
     return _stored(known(*positional, **named), target, positional)
 
 
-def _translated(func, known, args, kwargs) -> tuple[list, dict, object]:
+def _translated(func: Any, known: Any, args: Any, kwargs: Any) -> tuple[list, dict, object]:
     """A call of NumPy's function as (positional, named) arguments of ours, and its `out`."""
-    given = _given(func, known, args, kwargs)
+    given: dict[str, Any] = _given(func, known, args, kwargs)
     target = given.pop("out", None)
     ours = signature_of(known).parameters.values()
     fixed = [p.name for p in ours if p.kind is Parameter.POSITIONAL_ONLY]

@@ -142,7 +142,8 @@ def where(condition, x: Any = None, y: Any = None):
     condition = boxed(condition)
     if x is None and y is None:
         return tuple(condition.reshape(condition.shape or (1,)).nonzero())
-    return elementwise.where(condition != 0, x, y)
+    branches: Any = (x, y)
+    return elementwise.where(condition != 0, *branches)
 
 
 def linspace(start, stop, num=50, endpoint=True):

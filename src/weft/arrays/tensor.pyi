@@ -540,7 +540,7 @@ class Tensor(Value):
         self, function: Any, method: str, *inputs: Any, out: Tensor | None = None, **options: Any
     ) -> Tensor:
         """NumPy's `__array_ufunc__`: `np.sin(x)` and `array * x` are Weft's own operations."""
-    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Tensor:
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """NumPy's `__array_function__`: `np.sum(x)` is `wf.sum(x)`, with the gradient."""
     def __dlpack__(
         self,

@@ -62,6 +62,26 @@ def compile(
 ) -> M: ...
 @overload
 def compile(
+    f: Callable[..., R],
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    max_variants: int = 8,
+    dynamic: Mapping[Any, Any],
+    buckets: Sequence[int] | None = None,
+) -> "Compiled[..., R]": ...
+@overload
+def compile(
+    f: None = None,
+    *,
+    static_argnums: int | Sequence[int] = (),
+    static_argnames: str | Sequence[str] = (),
+    max_variants: int = 8,
+    dynamic: Mapping[Any, Any],
+    buckets: Sequence[int] | None = None,
+) -> "Callable[[Callable[..., R]], Compiled[..., R]]": ...
+@overload
+def compile(
     f: Callable[P, R],
     *,
     static_argnums: int | Sequence[int] = (),
@@ -144,7 +164,8 @@ def _compiled(f: Callable, options: tuple, dynamic: Mapping | None, buckets) -> 
     if dynamic is not None:
         from .dynamic.compiled import DynamicCompiled  # which is made of what is here
 
-        return DynamicCompiled(f, *options, dynamic=dynamic, buckets=buckets)
+        numbers, names, most = options
+        return DynamicCompiled(f, numbers, names, most, dynamic=dynamic, buckets=buckets)
     if buckets is not None:
         raise errors.ArgumentError(
             f"compile: buckets={buckets} without dynamic; give dynamic={{name: axis}} beside it"

@@ -112,9 +112,9 @@ class Box:
 
 
 # The class of tensors that holds each kind of box; filled where the kinds are defined.
-BOXES: dict[type, type] = {}
+BOXES: dict[Any, type] = {}
 # The same tensor classes, and all classes that have a level: boxes and the tensors of boxes.
-BOXED: set[type] = set()
+BOXED: set[Any] = set()
 
 
 def ground(x):

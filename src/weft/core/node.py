@@ -99,7 +99,7 @@ class Leaf:
         self.kept = None
         self.extra: Extra | None = None
         self.requested = requested  # by requires_grad, not only by a tape's watch
-        self.watchers = ()
+        self.watchers: tuple[Any, ...] = ()
 
     @property
     def grad(self):

@@ -28,11 +28,11 @@ class Value:
 
 # The one class operations return, and the classes they take as its equals. Both are filled
 # by the array layer when it defines Tensor.
-GROUND: set[type] = set()
+GROUND: set[Any] = set()
 RESULT: list[Any] = [Value]
 # All classes of tensors, on the ground and at levels; and these with the kinds of box.
-TENSORS: set[type] = set()
-HIGHER: set[type] = set()
+TENSORS: set[Any] = set()
+HIGHER: set[Any] = set()
 
 
 def install(cls: type, *subclasses: type) -> None:

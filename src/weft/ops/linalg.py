@@ -99,7 +99,7 @@ def matrix_norm(x, ord: Any = "fro", keepdims: bool = False) -> Any:
     return reshape(y, (*y.shape, 1, 1)) if keepdims else y
 
 
-def _singular_value_norm(x, ord):
+def _singular_value_norm(x, ord) -> Any:
     # The derivative of a singular value jumps at 0, as that of abs does.
     s = abs_(svdvals(x))
     last = (len(s.shape) - 1,)

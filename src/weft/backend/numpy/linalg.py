@@ -191,7 +191,8 @@ def lu(a):
     from scipy.linalg import lu
 
     if not a.size:
-        m, n, k = *a.shape[-2:], min(a.shape[-2:])
+        m, n = a.shape[-2:]
+        k = min(m, n)
         shapes = ((m, m), (m, k), (k, n))
         return tuple(
             np.zeros(a.shape[:-2], a.dtype)[..., None, None] + np.eye(*s, dtype=a.dtype)

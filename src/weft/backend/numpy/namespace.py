@@ -138,7 +138,7 @@ def _root(x: np.ndarray):
 
 def freeze(x: np.ndarray) -> np.ndarray:
     """Mark memory that two tensors share: a writer must copy first."""
-    x.setflags(False)  # pyright: ignore[reportCallIssue]  (quicker by position)
+    x.setflags(False)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]  (quicker)
     return x
 
 

@@ -112,7 +112,7 @@ def owning(x: torch.Tensor) -> None:
 
 def freeze(x: torch.Tensor) -> torch.Tensor:
     """Mark memory that two tensors share: a writer must copy first."""
-    x.weft_shared = True  # pyright: ignore[reportAttributeAccessIssue]  (our own mark)
+    x.weft_shared = True  # type: ignore[attr-defined]  # pyright: ignore[reportAttributeAccessIssue]
     return x
 
 

@@ -74,8 +74,9 @@ def _without(y, x, axes: int):
     return reshape(y, tuple(y.shape[1:])) if len(x.shape) == axes + 1 else y
 
 
-def _convolved(name: str, axes: int, x, w, b: Any, stride, padding, dilation, groups):
+def _convolved(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation, groups):
     x, w = boxed(x), boxed(w)
+    channels: tuple[int, ...] = w.shape
     size = layout(name, x, axes)
     groups = each(name, "groups", groups, 1, 1)[0]
     stride = each(name, "stride", stride, axes, 1)
@@ -87,13 +88,14 @@ def _convolved(name: str, axes: int, x, w, b: Any, stride, padding, dilation, gr
     if b is None:
         y = convolve.convolution(_images(x, axes), w, *how)
     else:
-        b = _bias(name, b, w.shape[0])
+        b = _bias(name, b, channels[0])
         y = convolve.convolution_biased(_images(x, axes), w, b, *how)
     return _without(y, x, axes)
 
 
 def _transposed(name: str, axes: int, x, w, b, stride, padding, more, groups, dilation):
     x, w = boxed(x), boxed(w)
+    channels: tuple[int, ...] = w.shape
     size = layout(name, x, axes)
     groups = each(name, "groups", groups, 1, 1)[0]
     stride = each(name, "stride", stride, axes, 1)
