@@ -65,7 +65,9 @@ def rows_named(what: str, names: Any) -> list[str]:
     """The rows, and functions that autocast treats as rows, that some names stand for."""
     if isinstance(names, str):
         raise errors.ArgumentError(f"{what}: {names!r}, expected a list of names")
-    known = {name: (op.name,) for op in whole().values() for name in (*op.spell, op.name)}
+    known: dict[str, tuple[str, ...]] = {
+        name: (op.name,) for op in whole().values() for name in (*op.spell, op.name)
+    }
     known |= {name: (name,) for name in FUNCTIONS} | MADE_OF
     found: list[str] = []
     for name in names:

@@ -29,6 +29,8 @@ _SYMBOLS = {
 class _Probe:
     """Counts the references to itself in an augmented assignment."""
 
+    count: int
+
     def __iadd__(self, other):
         _Probe.count = sys.getrefcount(self)
         return self

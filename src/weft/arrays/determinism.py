@@ -6,7 +6,7 @@ from typing import Any
 
 from ..backend import reproducible
 from ..core.determinism import Determinism, DeterministicConfig, DeterministicMode
-from ..core.settings import Block, current
+from ..core.settings import Block, F, current
 from .random import default_generator
 
 
@@ -69,7 +69,7 @@ class deterministic(Block):
             self._opened.__exit__()
             self._opened = None
 
-    def __call__(self, f: Callable) -> Callable:
+    def __call__(self, f: F) -> F:
         self.close()
         return super().__call__(f)
 

@@ -81,13 +81,13 @@ def setitem(self: Tensor, key: Any, value: ArrayLike) -> None:
             "y[i][j] = v"
         )
     check_assignable(self, "y[i] = v", "y = x.at[i].set(v)")
-    value = _value_for(self, value)
-    if not _is_boxed(key) and _writes_in_place(self, value):
-        index.assign(self._data, key, value._data)
+    new: Any = _value_for(self, value)
+    if not _is_boxed(key) and _writes_in_place(self, new):
+        index.assign(self._data, key, new._data)
         if current.get().grad and self._node is None:
-            self._node = value._node  # the mark of a severed gradient, or None
+            self._node = new._node  # the mark of a severed gradient, or None
         return
-    become(self, index.set_(self, key, value))
+    become(self, index.set_(self, key, new))
 
 
 def become(x: Tensor, new: Any) -> None:

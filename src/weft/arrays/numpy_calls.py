@@ -143,7 +143,8 @@ def function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     """NumPy's `__array_function__`: `np.sum(x)` is `wf.sum(x)`, with the gradient."""
     module = func.__module__.removeprefix("numpy").lstrip(".")
     prefix = f"{module}." if module in ("linalg", "fft") else ""
-    name = prefix + _RENAMED.get(func.__name__, func.__name__)
+    own: str = func.__name__
+    name = prefix + _RENAMED.get(own, own)
     if name in _CONVERSIONS and not any(map(_moves, args)):
         return func(*[a.numpy() if type(a) in TENSORS else a for a in args], **kwargs)
     if name in _FLAT:

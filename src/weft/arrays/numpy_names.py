@@ -207,7 +207,7 @@ def _diagflat(v, k: int = 0):
     return manipulation.diagflat(v, k)
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Any] = {
     f.__name__: f
     for f in (
         append, array_split, atleast_1d, atleast_2d, atleast_3d, average, column_stack, copy,
@@ -223,4 +223,4 @@ FUNCTIONS |= dict.fromkeys(("deg2rad", "radians"), lambda x, /: boxed(x) * (pi /
 FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: boxed(x) * (180 / pi))
 FUNCTIONS |= {"diag": _diag, "diagflat": _diagflat}
 FUNCTIONS |= {"fix": _F["trunc"], "sinc": special.FUNCTIONS["sinc"]}
-FUNCTIONS |= numpy_more.FUNCTIONS
+FUNCTIONS.update(numpy_more.FUNCTIONS)

@@ -45,7 +45,7 @@ class Parameter(Tensor):
         return self.requires_grad_(requires_grad)
 
     @classmethod
-    def randn(  # pyright: ignore[reportIncompatibleMethodOverride]
+    def randn(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         cls, shape: Any, mean: float = 0.0, std: float = 1.0, **options: Any
     ) -> Parameter:
         """Normally distributed initial values."""

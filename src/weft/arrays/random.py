@@ -396,7 +396,10 @@ def _inexact(op: str, dtype) -> np.dtype:
     return dtype
 
 
-_NUMBER = {Integral: (int, "an integer"), Real: (float, "a real number")}
+_NUMBER: dict[type, tuple[Any, str]] = {
+    Integral: (int, "an integer"),
+    Real: (float, "a real number"),
+}
 _NUMBER[Complex] = (complex, "a number")
 
 

@@ -32,7 +32,7 @@ class Node:
     )
 
     op: Op
-    parents: tuple | None  # None once the graph was freed
+    parents: Any  # a tuple; None once the graph was freed
     saved: Any
     static: tuple
     id: int

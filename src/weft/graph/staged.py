@@ -169,7 +169,8 @@ class Staged(Box):
             return op.stage(operands, static)
         if op.promote != ():
             operands = _alike(op, level, operands)
-        inputs, avals = [], []
+        inputs: list[Any] = []
+        avals: list[Any] = []
         for x in operands:
             if x.__class__ is cls and x.level == level:
                 inputs.append(_current(x).index)

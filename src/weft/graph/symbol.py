@@ -69,7 +69,8 @@ class Symbol(Box):
         trace = next(x.trace for x in operands if x.__class__ is cls and x.level == level)
         if op.promote != ():
             operands = _alike(op, level, operands)
-        inputs, values = [], []
+        inputs: list[Any] = []
+        values = []
         for x in operands:
             if x.__class__ is cls and x.level == level:
                 inputs.append(x.index)

@@ -1,6 +1,7 @@
 """Convolutions, plain and transposed, with their weights."""
 
 from math import prod, sqrt
+from typing import Any
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -75,7 +76,7 @@ class _Conv(_Convolution):
         name = type(self).__name__
         self.padding_mode = one_of(name, "padding_mode", padding_mode, _BORDERS)
         if isinstance(padding, str):
-            self.padding = one_of(name, "padding", padding, ("valid", "same"))
+            self.padding: Any = one_of(name, "padding", padding, ("valid", "same"))
             if padding == "same" and set(self.stride) != {1}:
                 raise errors.ArgumentError(
                     f"{name}: padding='same' with stride={stride}; the result would have another "

@@ -74,7 +74,8 @@ class Embedding(Module):
             raise errors.ShapeError(
                 f"from_pretrained: a table of shape {table.shape}, expected (rows, width)"
             )
-        made = cls(*table.shape, **options, device=table.device, dtype=table.dtype)
+        rows, width = table.shape
+        made = cls(rows, width, **options, device=table.device, dtype=table.dtype)
         made.weight = Parameter(table.detach(), requires_grad=not freeze)
         return made
 

@@ -44,7 +44,10 @@ class _Recurrent(Module):
         directions, rows = 1 + bidirectional, self.gates * hidden_size
         for layer in range(num_layers):
             width = directions * hidden_size if layer else input_size
-            shapes = {"weight_ih": (rows, width), "weight_hh": (rows, hidden_size)}
+            shapes: dict[str, tuple[int, ...]] = {
+                "weight_ih": (rows, width),
+                "weight_hh": (rows, hidden_size),
+            }
             shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if bias else {}
             for direction in ("", "_reverse")[:directions]:
                 for what, shape in shapes.items():
@@ -83,7 +86,7 @@ class _Recurrent(Module):
 
     def extra_repr(self) -> str:
         shown = f"{self.input_size}, {self.hidden_size}"
-        usual = {"num_layers": 1, "bias": True, "batch_first": False}
+        usual: dict[str, Any] = {"num_layers": 1, "bias": True, "batch_first": False}
         usual |= {"dropout": 0.0, "bidirectional": False}
         for name, default in usual.items():
             if getattr(self, name) != default:

@@ -54,10 +54,11 @@ class TransformerBlock(Module):
         is_causal: bool = False,
     ):
         super().__init__()
-        name, made = "TransformerBlock", {"device": device, "dtype": dtype}
+        name = "TransformerBlock"
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
         sizes(name, d_model=d_model, nhead=nhead, dim_feedforward=dim_feedforward)
         probability(name, dropout)
-        options = {"bias": bias, "batch_first": batch_first, **made}
+        options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, **made}
         self.self_attn = MultiheadAttention(d_model, nhead, dropout, **options)
         self.linear1 = Linear(d_model, dim_feedforward, bias, **made)
         self.dropout = Dropout(dropout)

@@ -265,11 +265,12 @@ def tensordot(a, b, axes: Any = 2):
     """Sum over the last axes of a and the first of b, or over the pairs of axes named."""
     na, nb = len(a.shape), len(b.shape)
     if isinstance(axes, int):
-        left, right = range(na - axes, na), range(axes)
+        pair: Any = (range(na - axes, na), range(axes))
     else:
-        left, right = ([k] if isinstance(k, int) else k for k in axes)
-    left = [axis_in("tensordot", k, na) for k in left]
-    right = [axis_in("tensordot", k, nb) for k in right]
+        pair = [[k] if isinstance(k, int) else k for k in axes]
+    first_axes, second_axes = pair
+    left = [axis_in("tensordot", k, na) for k in first_axes]
+    right = [axis_in("tensordot", k, nb) for k in second_axes]
     if [a.shape[k] for k in left] != [b.shape[k] for k in right]:
         raise ShapeError(f"tensordot: {tuple(a.shape)} and {tuple(b.shape)} over {left}, {right}")
     labels = ascii_letters[: na + nb]

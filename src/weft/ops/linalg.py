@@ -60,7 +60,7 @@ def lstsq(a, b, rtol: float | None = None, inverse=pinv) -> LeastSquares:
 
 
 @computed_in(SINGLE)
-def matrix_power(a, n: int):
+def matrix_power(a, n: int) -> Any:
     """a·a·…·a, n times; of the inverse for negative n."""
     if len(a.shape) < 2 or a.shape[-1] != a.shape[-2]:
         raise ShapeError(f"matrix_power: {tuple(a.shape)} is not square")

@@ -65,7 +65,7 @@ class Optimizer:
             first = [Argument(n, kind, default=None) for n in ("params", "config")]
             settings = signature(cls.Config).parameters.values()
             given = [p.replace(kind=Argument.KEYWORD_ONLY) for p in settings]
-            cls.__signature__ = Signature([*first, *given])
+            cls.__signature__ = Signature([*first, *given])  # type: ignore[attr-defined]
 
     def __init__(self, params: Any = None, config: Any = None, **options: Any):
         if isinstance(params, Config):

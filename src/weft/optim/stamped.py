@@ -39,8 +39,7 @@ class Stamps:
         stamp = self._known.get(key)
         if stamp is not None:
             level = columns[0]._data.level
-            made = self._stamped(stamp, operands)
-            return [wrap(self.staging.value(level, i)) for i in made]
+            return [wrap(self.staging.value(level, i)) for i in self._stamped(stamp, operands)]
         start, entered = len(graph.equations), len(graph.inputs)
         made = list(rule(*columns, **settings))
         if len(graph.inputs) == entered and all(map(self._is_own, made)):

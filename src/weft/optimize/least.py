@@ -117,7 +117,7 @@ def root(
         refuse_bad_start("root", values(flat.x0))
         _refuse_other_size(flat.size, values(flat.x0).size, method)
         if jac is True:
-            slopes = given_jacobian(flat, lambda *a: f(*a)[1], args)
+            slopes: Any = given_jacobian(flat, lambda *a: f(*a)[1], args)
         elif jac is None or jac is False:
             with_jacobian = method.lower() in _WITH_JACOBIAN
             slopes = planned_jacobian(flat, residuals, sparse=False) if with_jacobian else None

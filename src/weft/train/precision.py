@@ -17,7 +17,7 @@ class Precision:
 
     def __init__(self, precision: Any = None, scaler: GradScaler | None = None):
         if precision is None or isinstance(precision, AmpConfig):
-            self.mode = precision
+            self.mode: Any = precision
         else:
             self.mode = PrecisionMode.read("Trainer: precision", precision)
         scaler = self._own_scaler() if scaler is None else scaler

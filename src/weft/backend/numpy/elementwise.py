@@ -183,7 +183,7 @@ def sign(x):
     return above.astype(x.dtype)
 
 
-_SIGN = {b: np.array(np.iinfo(b).min, b) for b in _BITS.values()}
+_SIGN: dict[Any, Any] = {b: np.array(np.iinfo(b).min, b) for b in _BITS.values()}
 
 
 def sign_product(t, x, size):

@@ -36,7 +36,8 @@ def sum(x, axes, keepdims):
 @lru_cache(maxsize=1024)
 def _key(index) -> tuple[tuple, tuple[int, ...]]:
     """torch's own key of a basic index, and the axes to reverse, which torch's keys cannot."""
-    key, backwards, axis = [], [], 0
+    key: list[Any] = []
+    backwards, axis = [], 0
     for p in index:
         if p.__class__ is int:
             key.append(p)

@@ -53,7 +53,8 @@ def scaled_dot_product_attention(
     ndim, heads = max(x.ndim for x in (q, k, v)), _heads(q, k, v, enable_gqa)
     lead = broadcast(_NAME, q.shape[:-3], k.shape[:-3], v.shape[:-3])
     q, k, v = (_with_heads(x, n) for x, n in zip((q, k, v), heads, strict=True))
-    mask, seeds = True, 0
+    mask: Any = True
+    seeds: Any = 0
     if attn_mask is not None:
         mask = _mask(q, k, attn_mask, lead)
     if dropout_p:

@@ -95,7 +95,6 @@ def _convolved(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilatio
 
 def _transposed(name: str, axes: int, x, w, b, stride, padding, more, groups, dilation):
     x, w = boxed(x), boxed(w)
-    channels: tuple[int, ...] = w.shape
     size = layout(name, x, axes)
     groups = each(name, "groups", groups, 1, 1)[0]
     stride = each(name, "stride", stride, axes, 1)

@@ -247,7 +247,7 @@ def _follow(name: str, running, value, momentum: float) -> None:
         before = _plain(name, running)
         # A transformation has put a box or a node of its own around the memory that is followed.
         leaf = running.is_leaf and type(running) in GROUND
-        shares = 1 - momentum, momentum
+        shares: Any = (1 - momentum, momentum)
         if type(momentum) in TENSORS:
             shares = [cast(s, running.dtype) for s in shares]
         copy_(running if leaf else before, before * shares[0] + value * shares[1])

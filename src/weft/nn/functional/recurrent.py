@@ -187,8 +187,7 @@ def _run(
     elif batch_first:
         x = permute(x, (1, 0, 2))
     _check(kind, x, state, weights)
-    starts, ends = zip(*(unstack(s, 0) for s in state), strict=True), []
-    starts = list(starts)
+    starts, ends = list(zip(*(unstack(s, 0) for s in state), strict=True)), []
     for layer in range(num_layers):
         outputs = []
         for d in range(directions):

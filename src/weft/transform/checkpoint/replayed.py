@@ -268,7 +268,7 @@ class _Call:
     def _fill(self, nodes: list[Node]) -> None:
         own, inner = _unpacked(nodes), _calls(nodes)
         for op, weak, again in zip_longest(self._ops, self._nodes, own):
-            node = weak and weak()
+            node: Any = weak and weak()
             if again is None or again.op is not op or not _alike(node, again):
                 raise self.differs(_difference(op, node, again))
         if len(inner) != len(self._inner):

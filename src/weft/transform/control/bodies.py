@@ -83,7 +83,8 @@ def applied(structure: Any, operands: list, rules: tuple) -> tuple[Any, ...]:
     """The equation of a structure; its results."""
     made = structure.results(*map(kind_of, operands))
     tracked = tuple([k for k, a in enumerate(made) if dtypes.is_inexact(a.dtype)])
-    op = row(type(structure), len(operands), len(made), tracked, rules)
+    cls: Any = type(structure)
+    op = row(cls, len(operands), len(made), tracked, rules)
     out = apply(op, operands, (structure,))
     return out if op.outputs > 1 else (out,)
 

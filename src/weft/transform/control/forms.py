@@ -56,7 +56,8 @@ class Body:
     def __init__(self, what: str, f: Callable, form: Form, rebuild_carry: Any, rebuild: Any):
         self._what, self._f, self._form = what, f, form
         self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
-        self._form_of_y, self.results = None, None
+        self._form_of_y: Any = None
+        self.results: Any = None
 
     def __call__(self, carry: list, x: Any) -> tuple[list, list]:
         out = self._f(self._rebuild_carry(carry), self._rebuild(list(x)))

@@ -78,8 +78,7 @@ def _scan(what: str, f: Callable, init, xs, length, reverse: bool, segments):
     else:  # a batch of none has the results' shapes
         run: Callable[..., Any] = vmap(lambda _, *x: body(carry, x)[1])
         ys = run(zeros(0), *elements)
-    results: Any = body.results
-    return rebuild_carry(carry), results(ys)
+    return rebuild_carry(carry), body.results(ys)
 
 
 def _length(what: str, elements: list, length: int | None) -> int:

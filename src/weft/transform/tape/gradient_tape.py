@@ -60,9 +60,9 @@ class GradientTape:
         self._amp = amp
         self._determinism, self._determined = _at_work(deterministic), None
         self.overflowed = False  # whether the last gradients were not finite, for the loss scale
-        self._consumed_at = None
+        self._consumed_at: Any = None
         self._leaves = {}
-        self._block = None
+        self._block: Any = None
 
     @classmethod
     def with_scheduler_config(cls, config: SchedulerConfig) -> "GradientTape":
@@ -85,7 +85,7 @@ class GradientTape:
         return self
 
     def __enter__(self) -> "GradientTape":
-        self._determined = self._repeatably()
+        self._determined: Any = self._repeatably()
         self._determined.__enter__()
         around = current.get()
         amp = self._amp
@@ -96,7 +96,6 @@ class GradientTape:
 
     def __exit__(self, *exc: Any) -> None:
         block, self._block = self._block, None
-        assert block is not None and self._determined is not None, "the block was entered"
         block.__exit__(*exc)
         self._determined.__exit__(*exc)
         self._unwatch()
