@@ -86,7 +86,10 @@ def _version(package: str) -> str | None:
 @lru_cache(maxsize=None)
 def _machine() -> dict[str, Any]:
     """The processor as its maker and as NumPy's loops see it, and what the C library is."""
-    from numpy._core._multiarray_umath import __cpu_features__  # what np.show_runtime() prints
+    # What np.show_runtime() prints.
+    from numpy._core._multiarray_umath import (  # type: ignore[import-not-found]
+        __cpu_features__,
+    )
 
     return {
         "cpu": _processor(),

@@ -71,7 +71,7 @@ def compile(
     buckets: Sequence[int] | None = None,
 ) -> "Compiled[..., R]": ...
 @overload
-def compile(
+def compile(  # type: ignore[overload-overlap]
     f: None = None,
     *,
     static_argnums: int | Sequence[int] = (),
@@ -217,7 +217,7 @@ class Compiled(Generic[P, R]):
         update_wrapper(self, f, updated=())
         self.name = getattr(f, "__name__", type(f).__name__)
         self.max_variants = max_variants
-        self._options = static_argnums, static_argnames, max_variants
+        self._options: tuple[Any, ...] = (static_argnums, static_argnames, max_variants)
         self.recompilations: list[str] = []
         self._static = _static_names(f, static_argnums, static_argnames)
         self._parameters = positional_names(f)

@@ -212,7 +212,8 @@ class LoRALinear(Module):
             self._refuse_changed_weight()
             base: Any = self._base
             copy_(self.weight, base)
-        self._base = self._merged_A = self._merged_B = None
+        for name in ("_base", "_merged_A", "_merged_B"):
+            setattr(self, name, None)
 
     def extra_repr(self) -> str:
         return (

@@ -21,7 +21,7 @@ class _Loss(Module):
     reduction  "mean" or "sum" of the losses, or "none"
     """
 
-    reductions = _REDUCTIONS
+    reductions: tuple[str, ...] = _REDUCTIONS
 
     def __init__(self, reduction: str, weights: dict | None = None, **options):
         super().__init__()

@@ -49,7 +49,8 @@ class Together:
         self._own: dict = {n: Aval(s.shape, s.dtype, s.device) for n, s in slots.items()}
         # A number with the name of a setting is the one that the state's arrays are in line with.
         self._settings = {name: self.group[name] for name in started if name in self.group}
-        self._staging, self._held, self._unchanged = staging, None, bool  # False
+        self._held: Any = None
+        self._staging, self._unchanged = staging, bool  # False
         self._count: Callable[[str, Any], bool]  # of states that native code knows
 
     def alike(self) -> bool:

@@ -127,7 +127,7 @@ class Trainer:
         self.max_skips = arguments.at_least_one("max_skips", max_skips)
         self.signals = signals
         self.step = 0  # how many steps have been applied
-        self.samples = 0  # how many samples this trainer has trained on since it was made
+        self.samples: float = 0  # how many samples this trainer has trained on since it was made
         self.skips = 0  # how many steps in a row were not applied
         self.history = History()
         self.stopped: str | None = None  # why the run ended before its time

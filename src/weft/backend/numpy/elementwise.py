@@ -13,7 +13,7 @@ from .namespace import has_nan, quietly
 _LARGE = 4096
 # Up to here (1 MiB of float32) constant arrays are kept.
 _CACHED = 1 << 18
-_BITS = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
+_BITS: dict[int, np.dtype[Any]] = {2: np.dtype("int16"), 4: np.dtype("int32"), 8: np.dtype("int64")}
 
 
 def _is_half(x) -> bool:

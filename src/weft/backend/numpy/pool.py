@@ -4,6 +4,7 @@ Arrays are (..., *size), results (..., *counts). Taps are numbered in the order 
 """
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -132,7 +133,7 @@ def _route(sheets: Sheets, runs, taps) -> None:
             place += term
 
 
-_BITS = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
+_BITS: dict[int, np.dtype[Any]] = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
 def _mask(x, mask, out) -> None:

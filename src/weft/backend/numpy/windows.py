@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import product
 from math import gcd, prod
+from typing import Any
 
 import numpy as np
 
@@ -182,7 +183,8 @@ def cut(total: int, each: int) -> list[tuple[int, int]]:
 def cells(run: np.ndarray, plan: Plan) -> np.ndarray:
     """(..., length) as rows of windows, without idle places."""
     rows = run.reshape(*run.shape[:-1], run.shape[-1] // plan.row, *plan.plane[1:])
-    return rows[..., *[slice(0, p) for p in plan.counts[1:]]] if plan.idle else rows
+    used: Any = (..., *[slice(0, p) for p in plan.counts[1:]])
+    return rows[used] if plan.idle else rows
 
 
 def laid(y: np.ndarray, dtype: np.dtype, plan: Plan) -> np.ndarray:

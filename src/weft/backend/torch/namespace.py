@@ -8,6 +8,7 @@ import operator
 import sys
 from contextlib import nullcontext
 from importlib import import_module
+from typing import Any
 
 import numpy as np
 import torch
@@ -194,7 +195,7 @@ def overwrite(x: torch.Tensor, value) -> None:
 
 
 # Python's operators, which are the kernels, and what writes their results into memory.
-_INTO = {
+_INTO: dict[Any, Any] = {
     operator.add: torch.add,
     operator.sub: torch.sub,
     operator.mul: torch.mul,

@@ -116,7 +116,8 @@ class _Texts:
 
     def structure(self, x: Structured) -> str:
         """A loop or a branch: its bodies' digests, and its numbers."""
-        parts = [getattr(x, name) for name in _names(type(x))]
+        cls: Any = type(x)
+        parts = [getattr(x, name) for name in _names(cls)]
         return "".join([self.graph(p) if isinstance(p, Graph) else repr(p) for p in parts])
 
     def equation(self, e: Equation) -> str:
@@ -172,8 +173,8 @@ class _Writer:
         }
 
     def value(self, x: Any) -> Any:
-        kind = x.__class__
-        if kind in (int, bool, str) or x is None:
+        kind: Any = x.__class__
+        if kind in (int, bool, str, type(None)):
             return x
         if kind is tuple:
             return [self.value(v) for v in x]
@@ -194,7 +195,8 @@ class _Writer:
     def _fields(self, x: Any) -> list:
         if not is_dataclass(x):
             raise Unwritable(f"a {type(x).__name__}: {x!r}")
-        return [self._field(name, getattr(x, name)) for name in _names(type(x))]
+        cls: Any = type(x)
+        return [self._field(name, getattr(x, name)) for name in _names(cls)]
 
     def _field(self, name: str, x: Any) -> Any:
         if name == "origin":
@@ -272,7 +274,8 @@ class _Reader:
             if place is not None:
                 values[place] = self._origin(values[place])
             if places is not None:
-                values[places] = tuple(map(self._origin, values[places]))
+                origins: Any = values[places]
+                values[places] = tuple(map(self._origin, origins))
             return kind(*values)
 
         return make

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 from ..ir.kernel import Kernel, in_rows
 from ..ir.schedule import GemmStep, KernelStep, Schedule, ScheduleStep, TiledStep, row_major
@@ -144,7 +145,7 @@ def parts(step: TiledStep) -> tuple[Part, ...]:
     if width >= n:
         return (Part(kernel, (0,) * (len(kernel.operands) + len(kernel.results))),)
     whole = in_rows(kernel, (prod(step.product.batch) * step.product.m, n))
-    accesses = (*whole.operands, *whole.results)
+    accesses: tuple[Any, ...] = (*whole.operands, *whole.results)
     return tuple(
         Part(
             replace(whole, domain=(whole.domain[0], min(width, n - left))),

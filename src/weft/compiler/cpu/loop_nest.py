@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -86,7 +87,7 @@ class Nest:
 @lru_cache(maxsize=1024)
 def nest_of(kernel: Kernel) -> Nest:
     """How the loops of a kernel are nested."""
-    accesses = (*kernel.operands, *kernel.results)
+    accesses: tuple[Any, ...] = (*kernel.operands, *kernel.results)
     axes = [
         Axis(size, tuple([x.strides[a] for x in accesses])) for a, size in enumerate(kernel.domain)
     ]

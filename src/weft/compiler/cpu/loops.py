@@ -98,7 +98,8 @@ class _Writer(Walk):
                     self._open(place, i)
                 self._outer(depth + 1, self.moved(place, axis, i))
 
-            self.loop(*ends, 1, turn)
+            start, end = ends
+            self.loop(start, end, 1, turn)
         elif nest.lane_folded:
             self.site(place)
         else:

@@ -1,6 +1,7 @@
 """How loops and branches treat axes with padding: their bodies are lifted, too."""
 
 from dataclasses import replace
+from typing import Any
 
 from ...core.aval import Aval
 from ...core.dtypes import bool_
@@ -37,7 +38,8 @@ def _outside(lift: Lift, lifted: Lifted) -> list[int]:
 def _written(lift: Lift, at: At, structure, operands: list, spans: list[Spans]) -> Made:
     """The equation with another structure."""
     op = at.e.op
-    op = row(type(structure), len(operands), op.outputs, op.tracked, (op.rule, op.batch))
+    cls: Any = type(structure)
+    op = row(cls, len(operands), op.outputs, op.tracked, (op.rule, op.batch))
     e = Equation(op, tuple(operands), (structure,), at.e.outputs, at.e.origin)
     lift.builder.append(e)
     return list(zip(e.outputs, spans, strict=True))

@@ -1,6 +1,7 @@
 """How products, layers and attention treat an axis with padding."""
 
 from math import inf
+from typing import Any
 
 from ...core import dtypes
 from ...graph.graph import Literal
@@ -48,7 +49,9 @@ def _einsum(lift: Lift, at: At) -> Made:
     spans = {}
     pairs = list(zip(terms.split(","), at.e.inputs, strict=True))
     for label in {c for term, _ in pairs for c in term}:
-        given = [(lift.of(x)[term.index(label)],) for term, x in pairs if label in term]
+        given: list[tuple[Any, ...]] = [
+            (lift.of(x)[term.index(label)],) for term, x in pairs if label in term
+        ]
         spans[label] = merged(lift, given)[0]
     masked = [
         lift.masked(x, 0, [k for k, c in enumerate(term) if c not in out]) for term, x in pairs

@@ -136,7 +136,8 @@ class _Once:
     """What is made when it is first asked for."""
 
     def __init__(self, make: Callable[[], Executable]):
-        self._make, self._made = make, None
+        self._make = make
+        self._made: Executable | None = None
 
     def __call__(self) -> Executable:
         if self._made is None:

@@ -74,7 +74,7 @@ class Host:
             raise AttributeError(f"'float' object has no attribute {name!r}")
         return getattr(self.__weft_value__(), name)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> type:  # type: ignore[override]
         """What `isinstance` sees: the number's own class, unless it is this package that asks."""
         asking = sys._getframe(1).f_code.co_filename
@@ -189,6 +189,5 @@ for _name, _sign in {
     setattr(Host, f"__r{_name}__", _combine(_name, _sign, True))
 for _name, _sign in {"lt": "<", "le": "≤", "gt": ">", "ge": "≥", "eq": "=", "ne": "≠"}.items():
     setattr(Host, f"__{_name}__", _compare(_name, _sign))
-Host.__neg__ = _alone(operator.neg, "-")  # type: ignore[attr-defined]
-Host.__pos__ = _alone(operator.pos, "+")  # type: ignore[attr-defined]
-Host.__abs__ = _alone(operator.abs, "abs ")  # type: ignore[attr-defined]
+for _name, _sign in {"neg": "-", "pos": "+", "abs": "abs "}.items():
+    setattr(Host, f"__{_name}__", _alone(getattr(operator, _name), _sign))

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -269,7 +270,7 @@ class Assembly:
 
     def _parts(self, e: Equation) -> Iterator[KernelStep]:
         """Copies of the parts into views of the whole."""
-        whole = self.views[e.outputs[0]]
+        whole: Any = self.views[e.outputs[0]]
         if e.op.name == "unslice":
             yield self._filled(e, whole, 0)
             yield self._copied(e, e.inputs[0], LOOKS["slice_"](whole, e.static[0]))
@@ -291,8 +292,8 @@ class Assembly:
                 entry = (start, end - start, 1)
                 yield self._copied(e, x, LOOKS["slice_"](whole, _at(whole, axis, entry)))
 
-    def _copied(self, e: Equation, x: int, target: View) -> KernelStep:
-        source = LOOKS["broadcast_to"](self.views[x], target.shape)
+    def _copied(self, e: Equation, x: int, target: Any) -> KernelStep:
+        source: Any = LOOKS["broadcast_to"](self.views[x], target.shape)
         kernel = Kernel(
             target.shape,
             (Operand(self.graph.avals[x].dtype, source.strides),),

@@ -1,6 +1,7 @@
 """Kernels of one form: those that walk over memory in the same way are equal."""
 
 from dataclasses import replace
+from typing import Any
 
 from ..ir.kernel import Kernel
 
@@ -13,7 +14,7 @@ def canonical(kernel: Kernel) -> Kernel:
     """
     if kernel.piece:
         return kernel
-    accesses = (*kernel.operands, *kernel.results)
+    accesses: tuple[Any, ...] = (*kernel.operands, *kernel.results)
     axes = [
         (size, tuple(x.strides[a] for x in accesses), a in kernel.folded)
         for a, size in enumerate(kernel.domain)

@@ -11,6 +11,7 @@ A kernel over rows can also fold its columns: pieces of `piece` rows have a line
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -175,7 +176,7 @@ def verify(kernel: Kernel, extents: tuple[tuple[int, int], ...] = ()) -> None:
     where given, no access may be outside.
     """
     assert kernel.sound
-    accesses = (*kernel.operands, *kernel.results)
+    accesses: tuple[Any, ...] = (*kernel.operands, *kernel.results)
     if extents and len(extents) != len(accesses):
         raise MalformedKernel(f"{len(extents)} extents for {len(accesses)} arrays")
     idle = any(size == 0 and a not in kernel.folded for a, size in enumerate(kernel.domain))

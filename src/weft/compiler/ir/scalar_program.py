@@ -250,7 +250,7 @@ class Writer:
         """Σ xₖ·yₖ. What is multiplied by a constant 0 stays, since it may be infinite."""
         first = self.step("multiply", [x[0], y[0]], dtype)
         pairs = zip(x[1:], y[1:], strict=True)
-        return reduce(lambda total, p: self._added(*p, total, dtype), pairs, first)
+        return reduce(lambda total, p: self._added(p[0], p[1], total, dtype), pairs, first)
 
     def _added(self, x: int, y: int, total: int, dtype: np.dtype) -> int:
         """x·y + total."""

@@ -10,6 +10,7 @@ then what the call raises.
 """
 
 from enum import IntEnum
+from functools import partial
 
 from ..emit.code import Module, Value, lanes_of
 from ..emit.control import (
@@ -123,7 +124,7 @@ def write_entry(module: Module) -> None:
     watch = pointer(frame, Frame.WATCH)
     for test in (check, apart):
         verdict = invoke(code, test, "i64", [frame, arguments])
-        when(verdict.compare("ne", 0), lambda v=verdict: result(v), rarely=True)
+        when(verdict.compare("ne", 0), partial(result, verdict), rarely=True)
     _bind(frame, arguments)
 
     looks = word(frame, Frame.LOOKS).compare("ne", 0)

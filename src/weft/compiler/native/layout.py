@@ -7,6 +7,7 @@ Python object, whose last field is the type. `verify_layout` compares with what 
 import ctypes
 import sys
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def verify_layout() -> None:
         at, data = id(sample), sample.__array_interface__["data"][0]
         count = _word(at + COUNT)
         held = [sample] * 3
-        fields = {
+        fields: dict[str, tuple[Any, Any]] = {
             "references": (_word(at + COUNT), count + len(held)),
             "type": (_word(at + TYPE), id(np.ndarray)),
             "data": (_word(at + DATA), data),

@@ -72,7 +72,7 @@ def write_watch(module: Module) -> None:
     when(kind.equals(Record.END), lambda: _tell(code, 1))
     following = code.local(WORD)
     for which, name in tests.items():
-        when(kind.equals(which), lambda name=name: code.store(
+        when(kind.equals(which), lambda name=name: code.store(  # type: ignore[misc]
             invoke(code, name, "i64", [record.value]), following, 8
         ))  # fmt: skip
     size = code.load(WORD, following, 8)
@@ -228,5 +228,10 @@ def write_count(module: Module) -> None:
 
     each_entry(write)
     broken = code.load(WORD, failed, 8).compare("ne", 0)
-    when(broken, lambda: (each_entry(forget), leave(code, nothing(code))))
+
+    def give_up() -> None:
+        each_entry(forget)
+        leave(code, nothing(code))
+
+    when(broken, give_up)
     _tell(code, 1)

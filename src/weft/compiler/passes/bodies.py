@@ -64,7 +64,8 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
 def made(b: Builder, structure: Structured, inputs: tuple) -> tuple[int, ...]:
     """The equation of a structure; its results."""
     count = len(structure.results(*map(b.aval, inputs)))
-    out = b.emit(row(type(structure), len(inputs), count, (), (None, None)), *inputs, structure)
+    cls: Any = type(structure)
+    out = b.emit(row(cls, len(inputs), count, (), (None, None)), *inputs, structure)
     return out if isinstance(out, tuple) else (out,)
 
 

@@ -66,7 +66,8 @@ def _only(graph: Graph, outputs: list[int]) -> Graph:
 
 
 def _equation(e: Equation, structure: Structured, inputs: list, outputs: list) -> Equation:
-    op = row(type(structure), len(inputs), len(outputs), (), (None, None))
+    cls: Any = type(structure)
+    op = row(cls, len(inputs), len(outputs), (), (None, None))
     return Equation(op, tuple(inputs), (structure,), tuple(outputs), e.origin)
 
 

@@ -29,13 +29,17 @@ from .body_draws import streams
 
 def cond(taken: Any, yes: Callable[[], list], no: Callable[[], list]) -> list[Any]:
     """The results of one of two functions, as one equation; both give tensors of the same kinds."""
-    outside, drawn = current.get().draws, []
+    outside = current.get().draws
+    drawn: list[Any] = []
 
     def draws(inner: Inner):
         drawn.append(streams(inner.of))
         return drawn[-1]
 
-    inners = [traced(lambda _, f=f: f(), [], branch=True, draws=draws) for f in (yes, no)]
+    def body(f: Callable[[], list]) -> Callable[[Any], list]:
+        return lambda _: f()
+
+    inners = [traced(body(f), [], branch=True, draws=draws) for f in (yes, no)]
     moved = [g for g, _, _ in ({**drawn[0].begun, **drawn[1].begun}).values()]
     for inner, there in zip(inners, drawn, strict=True):
         inner.graph.outputs += [inner.of(there.state(g))._data.index for g in moved]

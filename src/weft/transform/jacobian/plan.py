@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import Any
@@ -279,7 +280,7 @@ def _clock(run: Callable[[], Tensor]) -> float:
 def _timed(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
     """The candidates that are not too slow for that, timed; the choice does not depend on it."""
     return [
-        replace(c, measured=min(_clock(lambda c=c: c.run(s)) for _ in range(3)))
+        replace(c, measured=min(_clock(partial(c.run, s)) for _ in range(3)))
         if c.estimate < _TRIED_SECONDS
         else c
         for c in found

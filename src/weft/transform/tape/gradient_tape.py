@@ -58,7 +58,8 @@ class GradientTape:
                 f"GradientTape: amp is a {type(amp).__name__}, expected a wf.AmpConfig"
             )
         self._amp = amp
-        self._determinism, self._determined = _at_work(deterministic), None
+        self._determinism = _at_work(deterministic)
+        self._determined: Any = None
         self.overflowed = False  # whether the last gradients were not finite, for the loss scale
         self._consumed_at: Any = None
         self._leaves = {}
@@ -85,7 +86,7 @@ class GradientTape:
         return self
 
     def __enter__(self) -> "GradientTape":
-        self._determined: Any = self._repeatably()
+        self._determined = self._repeatably()
         self._determined.__enter__()
         around = current.get()
         amp = self._amp

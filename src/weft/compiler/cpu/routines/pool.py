@@ -5,6 +5,7 @@ are gathered: each element asks the windows that it is in, so that no two units 
 """
 
 from dataclasses import dataclass
+from functools import partial
 from math import inf, prod
 
 import numpy as np
@@ -263,7 +264,7 @@ class _Elements:
         turns = self.routine.turns
         plane, turn = u.divided(turns, False), u.modulo(turns, False)
         for side in self.routine.rows:
-            when(turn < side.count, lambda side=side: self._row(plane, turn, side))
+            when(turn < side.count, partial(self._row, plane, turn, side))
 
     def _row(self, plane: Value, turn: Value, down: Side) -> None:
         """One row of the array: registers of elements of each residue."""

@@ -86,8 +86,12 @@ class Thin(Routine):
             """Some rows of the result at a register's columns."""
             lines = [
                 read(
-                    *(code, code.address(right, j + k * self.b_row, element)),
-                    *(self.dtype, lanes, 1, lanes),
+                    code,
+                    code.address(right, j + k * self.b_row, element),
+                    self.dtype,
+                    lanes,
+                    1,
+                    lanes,
                 )
                 for k in range(self.k)
             ]
