@@ -6,6 +6,7 @@ cannot be written down so is made anew in each process.
 """
 
 import json
+import operator
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -174,7 +175,7 @@ class _Writer:
 
     def value(self, x: Any) -> Any:
         kind: Any = x.__class__
-        if kind in (int, bool, str, type(None)):
+        if kind in (int, bool, str) or x is None:
             return x
         if kind is tuple:
             return [self.value(v) for v in x]
@@ -184,11 +185,12 @@ class _Writer:
             return {"kernel": self._kernels.setdefault(x, len(self._kernels))}
         if isinstance(x, np.dtype) and x in dtypes.KIND:
             return {"dtype": x.name}
-        if kind is Op and TABLE.get(x.name) is x:
-            return {"row": x.name}
-        if isinstance(x, type) and getattr(errors, x.__name__, None) is x:
-            return {"error": x.__name__}
-        if known().get(kind.__name__) is kind:
+        name: Any = x.name if kind is Op else getattr(x, "__name__", None)
+        if kind is Op and operator.is_(TABLE.get(name), x):
+            return {"row": name}
+        if isinstance(x, type) and operator.is_(getattr(errors, name, None), x):
+            return {"error": name}
+        if operator.is_(known().get(kind.__name__), kind):
             return {kind.__name__: self._fields(x)}
         raise Unwritable(f"a {kind.__name__}: {x!r}")
 
