@@ -229,7 +229,29 @@ class Place:
         """With f applied to the elements: once to each, however often it is named."""
         return self.set(f(self.get()))
 
-    sub, mul, div, pow, max, min = subtract, multiply, divide, power, maximum, minimum
+    def sub(self, v: ArrayLike) -> Tensor:
+        """`subtract`."""
+        return self.subtract(v)
+
+    def mul(self, v: ArrayLike) -> Tensor:
+        """`multiply`."""
+        return self.multiply(v)
+
+    def div(self, v: ArrayLike) -> Tensor:
+        """`divide`."""
+        return self.divide(v)
+
+    def pow(self, v: ArrayLike) -> Tensor:
+        """`power`."""
+        return self.power(v)
+
+    def max(self, v: ArrayLike) -> Tensor:
+        """`maximum`."""
+        return self.maximum(v)
+
+    def min(self, v: ArrayLike) -> Tensor:
+        """`minimum`."""
+        return self.minimum(v)
 
 
 def add_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:

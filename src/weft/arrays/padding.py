@@ -131,7 +131,7 @@ def _pairs(what: str, values, ndim: int) -> list[tuple]:
     return pairs
 
 
-def _axis_by_axis(x, widths, margin: Callable):
+def _axis_by_axis(x, widths, margin: Callable[..., Any]):
     """x with margins made from what is there so far, one axis after the other, as in NumPy.
 
     margin  of (x, axis, end, width): the elements before (end 0) or behind (end 1)
@@ -174,7 +174,7 @@ def _ramp(x, axis: int, n: int, ends, end: int):
     return last + (_edge(x, axis, end) - last) * share
 
 
-def _statistic(x, axis: int, n: int, lengths, end: int, take: Callable):
+def _statistic(x, axis: int, n: int, lengths, end: int, take: Callable[..., Any]):
     length = lengths[axis][end]
     if length is not None and length < 1:
         raise errors.ArgumentError(f"pad: stat_length {length}, expected 1 or more")

@@ -88,6 +88,10 @@ class Generator:
 
     __slots__ = ("key", "nonce", "position")
 
+    key: int
+    nonce: int
+    position: int
+
     def __init__(self, seed: int | None = None):
         self.seed(_from_the_system() if seed is None else seed)
 

@@ -34,8 +34,8 @@ class Settings:
     grad: bool = True
     anomaly: bool = False
     saved_hooks: Any = None
-    tapes: tuple = ()
-    levels: tuple = ()
+    tapes: tuple[Any, ...] = ()
+    levels: tuple[Any, ...] = ()
     enclosed: bool = False
     draws: Any = None
     autocast: Any = None
@@ -82,9 +82,9 @@ def exactly():
 class Block:
     """Settings replaced for a block, a function, a generator or a coroutine."""
 
-    def __init__(self, **fields):
+    def __init__(self, **fields: Any):
         self._fields = fields
-        self._blocks: list = []
+        self._blocks: list[Any] = []
 
     def _switch(self) -> Callable[[], Any]:
         """Makes the context managers of one use: a block or a call, or the steps of a generator."""

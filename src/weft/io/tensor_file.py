@@ -157,7 +157,9 @@ def read_sealed(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     return _values(head, arrays, where), head.metadata
 
 
-def _arrays(file: BinaryIO, head: Header, where: str, seen: Callable) -> dict[str, np.ndarray]:
+def _arrays(
+    file: BinaryIO, head: Header, where: str, seen: Callable[..., Any]
+) -> dict[str, np.ndarray]:
     """The arrays in the order of the file; `seen` is given the bytes of each."""
     arrays = {}
     for name in sorted(head.entries, key=lambda n: head.entries[n][2:]):

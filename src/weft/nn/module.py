@@ -89,14 +89,18 @@ class Module(Registry):
             out = out if given is None else given
         return out
 
-    def register_forward_hook(self, hook: Callable, *, with_kwargs: bool = False) -> HookHandle:
+    def register_forward_hook(
+        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+    ) -> HookHandle:
         """Call `hook(module, args, output)` after `forward`; it may return another output.
 
         with_kwargs: call `hook(module, args, kwargs, output)`. The handle's `remove()` ends it.
         """
         return _hooked_on(self._forward_hooks, hook, with_kwargs)
 
-    def register_forward_pre_hook(self, hook: Callable, *, with_kwargs: bool = False) -> HookHandle:
+    def register_forward_pre_hook(
+        self, hook: Callable[..., Any], *, with_kwargs: bool = False
+    ) -> HookHandle:
         """Call `hook(module, args)` before `forward`; it may return other arguments.
 
         with_kwargs: call `hook(module, args, kwargs)`, which may return (args, kwargs).
@@ -243,7 +247,7 @@ class Module(Registry):
         return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
 
 
-def _hooked_on(hooks: dict, hook: Callable, with_kwargs: bool) -> HookHandle:
+def _hooked_on(hooks: dict, hook: Callable[..., Any], with_kwargs: bool) -> HookHandle:
     key = next(_handles)
     hooks[key] = (hook, with_kwargs)
     return HookHandle(hooks, key)

@@ -66,7 +66,9 @@ def is_differentiable(x: Any) -> bool:
     return x.__class__ not in TENSORS or dtypes.is_inexact(x.dtype)
 
 
-def take_apart(module: Any, is_leaf: Callable = is_differentiable) -> tuple[list, Skeleton]:
+def take_apart(
+    module: Any, is_leaf: Callable[..., Any] = is_differentiable
+) -> tuple[list, Skeleton]:
     """The parameters and buffers of a module, each once, and the skeleton around them."""
     leaves: list = []
     places: dict[int, int] = {}

@@ -33,7 +33,7 @@ _OF_GROUPS = ("params", "name", "lr_scale")  # what a group has beside the field
 
 
 @lru_cache(maxsize=None)
-def _keywords(rule: Callable) -> tuple[str, ...]:
+def _keywords(rule: Callable[..., Any]) -> tuple[str, ...]:
     """The numbers a rule takes."""
     found = signature(rule).parameters.values()
     return tuple(p.name for p in found if p.kind is Argument.KEYWORD_ONLY)
@@ -334,7 +334,7 @@ class Optimizer:
         """The gradient of a parameter, which it must fit, as a tensor."""
         return wrap(raw_gradient(f"{self._name}.step", entry, seen(g)))
 
-    def keywords(self, rule: Callable) -> tuple[str, ...]:
+    def keywords(self, rule: Callable[..., Any]) -> tuple[str, ...]:
         """The numbers a rule takes."""
         return _keywords(rule)
 

@@ -25,11 +25,11 @@ class Register:
         return self.program.emit("negative", self)
 
 
-def _operator(row: str) -> Callable:
+def _operator(row: str) -> Callable[..., Any]:
     return lambda self, other: self.program.emit(row, self, other)
 
 
-def _reflected(row: str) -> Callable:
+def _reflected(row: str) -> Callable[..., Any]:
     return lambda self, other: self.program.emit(row, other, self)
 
 
@@ -53,7 +53,7 @@ class Program:
     The rule's numbers are operands of the kernel, so that others need no other kernel.
     """
 
-    def __init__(self, rule: Callable, columns: int, dtype: np.dtype, hyper: dict):
+    def __init__(self, rule: Callable[..., Any], columns: int, dtype: np.dtype, hyper: dict):
         self.dtype, self.columns = dtype, columns
         self._emitted: list[tuple[str, list[int]]] = []  # operands by registers' indices
         self._numbers: list[float] = []

@@ -354,7 +354,7 @@ def norm_of(gradients: list, norm_type: float = 2.0) -> Any:
         return _joined(sum_, [x**norm_type for x in sizes]) ** (1.0 / norm_type)
 
 
-def _joined(reduce: Callable, arrays: list):
+def _joined(reduce: Callable[..., Any], arrays: list):
     """All elements of all arrays reduced to one."""
     each = [reduce(x, tuple(range(x.ndim)), False) for x in arrays]
     return reduce(stack(each, 0), (0,), False)

@@ -13,7 +13,7 @@ from ..graph.staged import Staged
 class _Stamp:
     """What a rule wrote: equations, by the indices of its operands, and the indices it gave."""
 
-    rule: Callable
+    rule: Callable[..., Any]
     operands: list[int]
     equations: list[Equation]
     results: list[int]
@@ -29,7 +29,9 @@ class Stamps:
         self.staging = staging
         self._known: dict[tuple, _Stamp] = {}
 
-    def __call__(self, rule: Callable, columns: list, settings: dict[str, Any]) -> list[Any]:
+    def __call__(
+        self, rule: Callable[..., Any], columns: list, settings: dict[str, Any]
+    ) -> list[Any]:
         """rule(*columns, **settings); for one rule the settings are the same at each call."""
         graph = self.staging.graph
         operands = [self.staging.index_of(x._data) for x in columns if self._is_own(x)]

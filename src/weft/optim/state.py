@@ -155,7 +155,7 @@ def _checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
 
 
 def checked(
-    optimizer: Any, entries: Any, states: Any, settings: Callable
+    optimizer: Any, entries: Any, states: Any, settings: Callable[..., Any]
 ) -> dict[str, dict[str, Any]]:
     """Saved states as raw arrays and numbers, if they fit the parameters.
 

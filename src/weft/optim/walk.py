@@ -39,7 +39,7 @@ class Job:
     traced   whether the rule is arithmetic that `program` can write down
     """
 
-    rule: Callable
+    rule: Callable[..., Any]
     columns: tuple
     hyper: dict[str, Any]
     every: tuple[int, ...] | None = None
@@ -98,7 +98,7 @@ def _do_alike(jobs: list[Job]) -> None:
     pieces = _pieces(flats, size, _SMALL_ON_HOST if on_host else _SMALL_ON_ACCELERATOR)
     total = sum(f.size for f in flats)
     if device == "cpu" and first.traced and total > _FOR_A_PROGRAM:
-        run: Callable = Program(first.rule, len(first.columns), dtype, first.hyper)
+        run: Callable[..., Any] = Program(first.rule, len(first.columns), dtype, first.hyper)
     else:
         run = partial(_run_rule, first.rule, first.hyper, xp)
     raw_dtype = xp.raw_dtype(dtype)
@@ -108,7 +108,7 @@ def _do_alike(jobs: list[Job]) -> None:
         job.finish()
 
 
-def _run_rule(rule: Callable, hyper: dict, xp, columns: list) -> None:
+def _run_rule(rule: Callable[..., Any], hyper: dict, xp, columns: list) -> None:
     for column, result in zip(_written(columns), rule(*columns, **hyper), strict=True):
         xp.overwrite(column, result)
 

@@ -43,7 +43,7 @@ def _constraint(flat: Flat, c, method: str):
     return _nonlinear(flat, c, _function(flat, c.fun, ()), jac, (), method)
 
 
-def _function(flat: Flat, f: Callable, args: tuple) -> Callable:
+def _function(flat: Flat, f: Callable[..., Any], args: tuple) -> Callable[..., Any]:
     values = flat.function("minimize (constraint)", f, args)
     with flat.alone(values):
         return values
@@ -69,7 +69,7 @@ def _of_dict(flat: Flat, c: dict, method: str):
     return made if slopes is None else made | {"jac": slopes}
 
 
-def _nonlinear(flat: Flat, c, f: Callable, jac, args: tuple, method: str):
+def _nonlinear(flat: Flat, c, f: Callable[..., Any], jac, args: tuple, method: str):
     from scipy.optimize import BFGS, NonlinearConstraint
 
     hess = c.hess
@@ -92,7 +92,7 @@ def _nonlinear(flat: Flat, c, f: Callable, jac, args: tuple, method: str):
     )
 
 
-def _slopes(flat: Flat, f: Callable, jac, args: tuple, method: str):
+def _slopes(flat: Flat, f: Callable[..., Any], jac, args: tuple, method: str):
     """The Jacobian for a constraint; None where the method asks for none."""
     refuse_complex_steps("minimize (constraint)", jac)
     if callable(jac):
@@ -103,7 +103,7 @@ def _slopes(flat: Flat, f: Callable, jac, args: tuple, method: str):
     return None if method in NO_GRADIENT else planned_jacobian(flat, f, sparse)
 
 
-def _curvature(flat: Flat, f: Callable) -> Callable:
+def _curvature(flat: Flat, f: Callable[..., Any]) -> Callable[..., Any]:
     """(x, v) ↦ the Hessian of Σ vᵢ fᵢ(x), which trust-constr adds to the objective's."""
     start = flat.tensor(flat.x0)
     multipliers = flat.tensor(np.ones(f(start).shape))
@@ -111,7 +111,7 @@ def _curvature(flat: Flat, f: Callable) -> Callable:
     return lambda x, v: at(flat.tensor(x), flat.tensor(v))
 
 
-def _given_curvature(flat: Flat, hess: Callable) -> Callable:
+def _given_curvature(flat: Flat, hess: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, v: given_hessian(flat, hess, (asarray(np.array(v)),))(x)
 
 

@@ -16,7 +16,7 @@ from .matrices import given_jacobian, planned_jacobian, refuse_complex_steps
 
 
 def curve_fit(
-    f: Callable,
+    f: Callable[..., Any],
     xdata: Any,
     ydata: Any,
     p0: Any,
@@ -104,7 +104,7 @@ class _Data:
         if self.sigma is not None and self.sigma.size == self.y.size:
             self.sigma = self.sigma.ravel()
 
-    def called(self, f: Callable) -> Callable[[Tensor], Tensor]:
+    def called(self, f: Callable[..., Any]) -> Callable[[Tensor], Tensor]:
         """f at the data as a function of one tensor of parameters."""
         return lambda parameters: f(self.x, *parameters.to(self.device))
 

@@ -119,7 +119,7 @@ class Flat:
                 + (", or one number for all" if spread else "")
             )
 
-    def alone(self, *functions: Callable) -> Any:
+    def alone(self, *functions: Callable[..., Any]) -> Any:
         """A block in which no transformation around the solver has a part.
 
         A solution that SciPy computes is a constant: where the functions depend on what is
@@ -134,7 +134,7 @@ class Flat:
             )
         return changed(levels=())
 
-    def function(self, what: str, f: Callable, args: tuple) -> Callable[[Tensor], Tensor]:
+    def function(self, what: str, f: Callable[..., Any], args: tuple) -> Callable[[Tensor], Tensor]:
         """f as a function of the flat tensor, its results flattened into one in host memory."""
 
         def flat(vector: Tensor) -> Tensor:
@@ -147,7 +147,7 @@ class Flat:
 
         return flat
 
-    def scalar(self, f: Callable, args: tuple) -> Callable[[Tensor], Tensor]:
+    def scalar(self, f: Callable[..., Any], args: tuple) -> Callable[[Tensor], Tensor]:
         """f as a function of the flat tensor that gives one number."""
 
         def flat(vector: Tensor) -> Tensor:
@@ -254,7 +254,7 @@ def paired(what: str, result: Any) -> tuple[Any, ...]:
     return result
 
 
-def remembered(f: Callable) -> Callable[..., Any]:
+def remembered(f: Callable[..., Any]) -> Callable[..., Any]:
     """f of SciPy's vector, which is not computed again at the place of the last call."""
     last: list = []
 

@@ -15,14 +15,14 @@ _WITH_JACOBIAN = ("hybr", "lm")  # of the methods of `root`
 
 
 def least_squares(
-    f: Callable,
+    f: Callable[..., Any],
     x0: Any,
     args: tuple = (),
     method: str = "trf",
     jac: Any = None,
     bounds: Any = (-np.inf, np.inf),
     x_scale: Any = None,
-    callback: Callable | None = None,
+    callback: Callable[..., Any] | None = None,
     **options: Any,
 ) -> Any:
     """The minimum of ½ Σ ρ(fᵢ(x)²) for a plain function of tensors.
@@ -81,13 +81,13 @@ def _is_jac(x_scale) -> bool:
 
 
 def root(
-    f: Callable,
+    f: Callable[..., Any],
     x0: Any,
     args: tuple = (),
     method: str = "hybr",
     jac: Any = None,
     tol: float | None = None,
-    callback: Callable | None = None,
+    callback: Callable[..., Any] | None = None,
     options: dict | None = None,
 ) -> Any:
     """A zero of f, a plain function of tensors with as many results as unknowns.

@@ -15,7 +15,9 @@ MANY = 200  # unknowns; below, dense factorizations are as fast and more accurat
 SPARSE = 0.2  # of the entries; a fuller matrix is handed over dense
 
 
-def planned(transform: Callable, f: Callable, sparse: bool, *start: Tensor) -> Callable[..., Any]:
+def planned(
+    transform: Callable[..., Any], f: Callable[..., Any], sparse: bool, *start: Tensor
+) -> Callable[..., Any]:
     """The planned matrix of f as an array, or as a CSR array where that is allowed and pays.
 
     start  where the sparsity is looked at
@@ -30,7 +32,9 @@ def planned(transform: Callable, f: Callable, sparse: bool, *start: Tensor) -> C
     return _unrecorded(transform(f), host)
 
 
-def _unrecorded(derivative: Callable, converted: Callable) -> Callable:
+def _unrecorded(
+    derivative: Callable[..., Any], converted: Callable[..., Any]
+) -> Callable[..., Any]:
     def at(*args: Tensor):
         with no_grad():
             return converted(derivative(*args))
@@ -38,19 +42,19 @@ def _unrecorded(derivative: Callable, converted: Callable) -> Callable:
     return at
 
 
-def planned_jacobian(flat: Flat, f: Callable, sparse: bool) -> Callable[..., Any]:
+def planned_jacobian(flat: Flat, f: Callable[..., Any], sparse: bool) -> Callable[..., Any]:
     """x ↦ the Jacobian of f, a function of the flat tensor."""
     at = planned(jacobian, f, sparse, flat.tensor(flat.x0))
     return lambda x: at(flat.tensor(x))
 
 
-def planned_hessian(flat: Flat, f: Callable, sparse: bool) -> Callable[..., Any]:
+def planned_hessian(flat: Flat, f: Callable[..., Any], sparse: bool) -> Callable[..., Any]:
     """x ↦ the Hessian of f, a function of the flat tensor."""
     at = planned(hessian, f, sparse, flat.tensor(flat.x0))
     return lambda x: at(flat.tensor(x))
 
 
-def given_jacobian(flat: Flat, jac: Callable, args: tuple) -> Callable[..., Any]:
+def given_jacobian(flat: Flat, jac: Callable[..., Any], args: tuple) -> Callable[..., Any]:
     """The user's own Jacobian, a function like the one it belongs to.
 
     It may return a matrix of any library, dense or sparse, a `LinearOperator`, or blocks in
@@ -59,7 +63,7 @@ def given_jacobian(flat: Flat, jac: Callable, args: tuple) -> Callable[..., Any]
     return lambda x: jacobian_matrix(flat, jac(flat.argument(x), *args))
 
 
-def given_hessian(flat: Flat, hess: Callable, args: tuple) -> Callable[..., Any]:
+def given_hessian(flat: Flat, hess: Callable[..., Any], args: tuple) -> Callable[..., Any]:
     """The user's own Hessian: a matrix, or a tree of trees of blocks, as `wf.hessian` gives it."""
 
     def at(x: np.ndarray):

@@ -20,7 +20,7 @@ _OWN = "_own"  # a method that the user gives as a function: it gets all derivat
 
 
 def minimize(
-    f: Callable,
+    f: Callable[..., Any],
     x0: Any,
     args: tuple = (),
     method: str | Callable | None = None,
@@ -29,7 +29,7 @@ def minimize(
     hessp: Any = None,
     bounds: Any = None,
     constraints: Any = (),
-    callback: Callable | None = None,
+    callback: Callable[..., Any] | None = None,
     tol: float | None = None,
     options: dict | None = None,
 ) -> Any:
@@ -83,7 +83,9 @@ def minimize(
     return result_of(flat, found)
 
 
-def _objective(flat: Flat, f: Callable, args: tuple, jac, name: str) -> tuple[Callable, Any]:
+def _objective(
+    flat: Flat, f: Callable[..., Any], args: tuple, jac, name: str
+) -> tuple[Callable, Any]:
     """What SciPy is to minimize, and what it is to take for the gradient."""
     scalar = flat.scalar(f, args)
 
@@ -111,7 +113,7 @@ def _objective(flat: Flat, f: Callable, args: tuple, jac, name: str) -> tuple[Ca
     return objective, slope
 
 
-def _given_gradient(flat: Flat, jac: Callable, args: tuple) -> Callable:
+def _given_gradient(flat: Flat, jac: Callable[..., Any], args: tuple) -> Callable[..., Any]:
     return lambda x: _gradient(flat, jac(flat.argument(x), *args))
 
 
@@ -136,7 +138,7 @@ def _refuse_bad_start(at_start) -> None:
 
 
 def _second_order(
-    flat: Flat, scalar: Callable, args: tuple, hess: Any, hessp: Any, name: str
+    flat: Flat, scalar: Callable[..., Any], args: tuple, hess: Any, hessp: Any, name: str
 ) -> dict:
     """The Hessian, or its products, as SciPy's arguments: the user's own, else what serves."""
     given: dict[str, Any] = {}
@@ -157,7 +159,7 @@ def _second_order(
     return given
 
 
-def _products(flat: Flat, scalar: Callable) -> Callable:
+def _products(flat: Flat, scalar: Callable[..., Any]) -> Callable[..., Any]:
     """(x, v) ↦ the Hessian times v; the gradient is traced once for all v at the same x."""
     slope = grad(scalar)
     push_at = remembered(lambda x: linearize(slope, flat.tensor(x))[1])

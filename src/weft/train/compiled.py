@@ -17,7 +17,7 @@ from .step import Stepper
 VARIANTS = 32
 
 
-def compiled(name: str, f: Callable) -> Callable[..., Any]:
+def compiled(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
     """A part of training under a name of its own in messages."""
     part = partial(f)
     part.__name__ = name  # type: ignore[attr-defined]

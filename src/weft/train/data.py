@@ -259,7 +259,7 @@ class DataLoader:
         return make
 
 
-def _ahead(make: Callable, numbers: range, workers: int, depth: int) -> Iterator[Any]:
+def _ahead(make: Callable[..., Any], numbers: range, workers: int, depth: int) -> Iterator[Any]:
     """make(k) for each number in order, by threads that are at most `depth` ahead.
 
     Each thread computes under the settings of the loop that began it.

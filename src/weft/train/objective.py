@@ -28,7 +28,7 @@ class Supervised:
     (0.5, 0.5)
     """
 
-    criterion: Callable
+    criterion: Callable[..., Any]
     metrics: Mapping[str, Callable] = field(default_factory=dict)
 
     def __call__(self, model: Any, batch: Any) -> Any:
@@ -45,7 +45,7 @@ class Supervised:
         return loss, {name: metric(found, y) for name, metric in self.metrics.items()}
 
 
-def supervised(criterion: Callable, **metrics: Callable) -> Supervised:
+def supervised(criterion: Callable[..., Any], **metrics: Callable[..., Any]) -> Supervised:
     """The loss `criterion(model(x), y)` of batches (x, y), with metrics of the same arguments.
 
     >>> import weft as wf

@@ -86,7 +86,7 @@ class Trainer:
         self,
         model: Any,
         optimizer: Any,
-        loss: Callable,
+        loss: Callable[..., Any],
         *,
         schedule: Any = None,
         accumulate: int = 1,
@@ -396,7 +396,7 @@ class Trainer:
         return means.result()
 
     @cached_property
-    def _evaluated(self) -> Callable:
+    def _evaluated(self) -> Callable[..., Any]:
         """The loss and the metrics of a batch."""
 
         def evaluated(batch):

@@ -16,7 +16,7 @@ from .modes.reverse import sweep
 from .tape.gradient_tape import GradientTape
 
 
-def _results(f: Callable, args) -> tuple:
+def _results(f: Callable[..., Any], args) -> tuple:
     """What f returns, as a tuple of tensors."""
     out = f(*args)
     outs = tuple(out) if isinstance(out, list | tuple) else (out,)
@@ -29,7 +29,7 @@ def _results(f: Callable, args) -> tuple:
     return outs
 
 
-def _pullback(f: Callable, n: int) -> Callable:
+def _pullback(f: Callable[..., Any], n: int) -> Callable[..., Any]:
     """The pull-back of f as a function of its n arguments and the cotangents of its results.
 
     It is recorded itself, so that a bridge of it can be differentiated again.
@@ -167,7 +167,7 @@ def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _listed(f: Callable) -> Callable:
+def _listed(f: Callable[..., Any]) -> Callable[..., Any]:
     def listed(*args):
         return tuple(f(*args))
 
@@ -178,7 +178,7 @@ def _no_tangent(jax, a):
     return np.zeros(a.shape, jax.dtypes.float0)
 
 
-def _probed(f: Callable, args):
+def _probed(f: Callable[..., Any], args):
     """f on arbitrary numbers of the right shapes and dtypes."""
     rng = np.random.default_rng(0)
     numbers = [rng.uniform(0.5, 1.5, a.shape).astype(a.dtype) for a in args]
@@ -186,11 +186,11 @@ def _probed(f: Callable, args):
         return f(*map(asarray, numbers))
 
 
-def _is_single(f: Callable, args) -> bool:
+def _is_single(f: Callable[..., Any], args) -> bool:
     return type(_probed(f, args)) in TENSORS
 
 
-def _shapes(jax, f: Callable, args) -> tuple:
+def _shapes(jax, f: Callable[..., Any], args) -> tuple:
     out = _probed(f, args)
     outs = _results(lambda: out, ())
     return tuple(jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outs)

@@ -34,7 +34,7 @@ class Kind:
     name: str
     gates: int
     states: int
-    step: Callable
+    step: Callable[..., Any]
 
 
 def _lstm_step(x, state, recurrent, bias):
@@ -49,7 +49,7 @@ def _gru_step(x, state, recurrent, bias):
     return (_gru_cell(x, y if bias is None else y + bias, h)[0],)
 
 
-def _simple_step(activation: Callable):
+def _simple_step(activation: Callable[..., Any]):
     def step(x, state, recurrent, bias):
         z = x + matmul(state[0], recurrent)
         return (activation(z if bias is None else z + bias),)

@@ -17,7 +17,7 @@ MODES = {"fwd": "forward mode", "rev": "reverse mode"}
 
 
 def check_grads(
-    f: Callable, args: Any, order: int = 2, modes: Sequence[str] = ("fwd", "rev")
+    f: Callable[..., Any], args: Any, order: int = 2, modes: Sequence[str] = ("fwd", "rev")
 ) -> None:
     """Check f's derivatives up to an order, in forward and reverse mode, element by element.
 
@@ -122,16 +122,16 @@ class NumericalChecker:
     (True, (0, 0), True)
     """
 
-    def check_gradient_central(self, f: Callable, x: Any) -> ValidationResult:
+    def check_gradient_central(self, f: Callable[..., Any], x: Any) -> ValidationResult:
         """∂f/∂x by reverse mode beside central differences."""
         return _validated("check_gradient_central", f, x, one_sided=False)
 
-    def check_gradient_forward(self, f: Callable, x: Any) -> ValidationResult:
+    def check_gradient_forward(self, f: Callable[..., Any], x: Any) -> ValidationResult:
         """∂f/∂x by reverse mode beside differences between x and x + h: at a domain's edge."""
         return _validated("check_gradient_forward", f, x, one_sided=True)
 
 
-def _validated(what: str, f: Callable, x, one_sided: bool) -> ValidationResult:
+def _validated(what: str, f: Callable[..., Any], x, one_sided: bool) -> ValidationResult:
     with np.errstate(all="ignore"):
         problem = problem_of(what, f, (x,), one_sided)
         if len(problem.domain.avals) != 1 or len(problem.range.avals) != 1:

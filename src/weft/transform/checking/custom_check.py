@@ -112,7 +112,7 @@ def _check_mode(problem: Problem, estimate: Estimate, mode: str, derived: str | 
     return f"error at most {found.error.max(initial=0.0):.1e}, derived from {derived}"
 
 
-def _check_batch(what: str, f: Callable, inputs: list) -> str:
+def _check_batch(what: str, f: Callable[..., Any], inputs: list) -> str:
     """The batch rule on two elements gives what forward gives on each."""
     moved = [x * 1.125 + 0.0625 if is_inexact(x) else x for x in inputs]
     together = vmap(f)(*[stack(pair) for pair in zip(inputs, moved, strict=True)])

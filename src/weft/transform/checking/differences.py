@@ -108,7 +108,7 @@ class Problem:
         steps = np.diag(self.scale)
         return ridders(self.value, self.x, steps, self._noise(self.value), self.one_sided)
 
-    def _noise(self, f: Callable) -> np.ndarray:
+    def _noise(self, f: Callable[..., Any]) -> np.ndarray:
         """The rounding errors of a function of the coordinates, where differences look."""
         return noise_around(f, self.x, self.v, EPS, self.rng, self.one_sided)
 
@@ -155,7 +155,7 @@ class Problem:
         return Problem(self.what, chosen, self.domain.unpack(self.x), self.names)
 
 
-def _defined(space: Coordinates, f: Callable) -> np.ndarray:
+def _defined(space: Coordinates, f: Callable[..., Any]) -> np.ndarray:
     """The coordinates of f(); NaN where a factorisation says that it does not exist."""
     try:
         return space.pack(f())
@@ -169,7 +169,7 @@ def _bent(size: int, seed: int) -> np.ndarray:
     return magnitude * np.where(np.arange(size) % 3 == 1, -1.0, 1.0)
 
 
-def problem_of(what: str, f: Callable, args: Any, one_sided: bool = False) -> Problem:
+def problem_of(what: str, f: Callable[..., Any], args: Any, one_sided: bool = False) -> Problem:
     """f at arguments, as a function of those leaves that are floating-point numbers."""
     import optree  # imported at first use: `import weft` stays quick
 

@@ -32,7 +32,11 @@ class Estimate(NamedTuple):
 
 
 def ridders(
-    f: Callable, x: np.ndarray, directions: np.ndarray, noise: np.ndarray, one_sided: bool = False
+    f: Callable[..., Any],
+    x: np.ndarray,
+    directions: np.ndarray,
+    noise: np.ndarray,
+    one_sided: bool = False,
 ) -> Estimate:
     """d/dt f(x + t·v) at t = 0 (for t > 0 only, if `one_sided`) for each row v of `directions`.
 
@@ -90,7 +94,7 @@ def _extrapolate(samples: np.ndarray, rounding: np.ndarray, base: float):
 
 
 def spread(
-    f: Callable, x: np.ndarray, eps: float, rng: Any, sides: Any = (-1.0, 1.0)
+    f: Callable[..., Any], x: np.ndarray, eps: float, rng: Any, sides: Any = (-1.0, 1.0)
 ) -> np.ndarray[Any, Any]:
     """How far f moves when x moves by one unit of rounding, plus one unit of f itself.
 
@@ -116,7 +120,12 @@ def size_of(x: np.ndarray) -> float:
 
 
 def noise_around(
-    f: Callable, x: np.ndarray, step: np.ndarray, eps: float, rng: Any, one_sided: bool = False
+    f: Callable[..., Any],
+    x: np.ndarray,
+    step: np.ndarray,
+    eps: float,
+    rng: Any,
+    one_sided: bool = False,
 ) -> np.ndarray[Any, Any]:
     """The rounding errors in f at x and on the way to x + step, on either side of x or beyond it.
 

@@ -65,7 +65,7 @@ def checkpoint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     return checkpointed
 
 
-def _run(f: Callable, args: tuple, kwargs: dict):
+def _run(f: Callable[..., Any], args: tuple, kwargs: dict):
     settings = current.get()
     # A trace keeps every value as it is: there would be nothing to save.
     if not settings.grad or any([level.trace is not None for level in settings.levels]):
@@ -190,7 +190,7 @@ class _Input:
 class _Call:
     """One call of a checkpointed function: how to run it again, and the places to fill."""
 
-    def __init__(self, f: Callable, args: tuple, kwargs: dict):
+    def __init__(self, f: Callable[..., Any], args: tuple, kwargs: dict):
         self._f, self._settings, self._origin = f, current.get(), origin()
         leaves, self._rebuild = trees.flatten((args, kwargs), _keeps_state)
         self.inputs = [_Input(x, self._settings.saved_hooks) for x in leaves]

@@ -28,14 +28,18 @@ class HybridScheduler:
     def __init__(self, config: SchedulerConfig | None = None):
         self.config = config or SchedulerConfig()
 
-    def plan(self, f: Callable, *args: Any, argnums: ArgNums = 0) -> Plan:
+    def plan(self, f: Callable[..., Any], *args: Any, argnums: ArgNums = 0) -> Plan:
         """What would be done, with every candidate timed."""
         return jacobian(f, argnums, scheduler=self.config).plan(*args)
 
-    def jacobian(self, f: Callable, *args: Any, argnums: ArgNums = 0, format: str = "dense") -> Any:
+    def jacobian(
+        self, f: Callable[..., Any], *args: Any, argnums: ArgNums = 0, format: str = "dense"
+    ) -> Any:
         """The Jacobian of f at these arguments."""
         return jacobian(f, argnums, format=format, scheduler=self.config)(*args)
 
-    def hessian(self, f: Callable, *args: Any, argnums: ArgNums = 0, format: str = "dense") -> Any:
+    def hessian(
+        self, f: Callable[..., Any], *args: Any, argnums: ArgNums = 0, format: str = "dense"
+    ) -> Any:
         """The Hessian of f at these arguments."""
         return hessian(f, argnums, format=format, scheduler=self.config)(*args)

@@ -41,7 +41,7 @@ class Streams:
 
     again = False
 
-    def __init__(self, outside: Any, enter: Callable):
+    def __init__(self, outside: Any, enter: Callable[..., Any]):
         self._outside, self._enter = outside, enter
         self._now: dict[int, Any] = {}
         self.begun: dict[int, tuple] = {}
@@ -73,7 +73,7 @@ class Streams:
         return NoDraws("a scan inside of a branch or of a while_loop")
 
 
-def streams(enter: Callable) -> "Streams | NoDraws":
+def streams(enter: Callable[..., Any]) -> "Streams | NoDraws":
     """What stands in for generators in a branch or in the body of a while_loop.
 
     enter  from a stream's state outside to what it is in the body

@@ -43,7 +43,7 @@ def _kind(x) -> tuple:
     return x.shape, x.dtype
 
 
-def named(f: Callable) -> str:
+def named(f: Callable[..., Any]) -> str:
     """A function and the line it starts on, for messages."""
     code = getattr(unwrap(f), "__code__", None)
     name = getattr(f, "__name__", type(f).__name__)
@@ -53,7 +53,9 @@ def named(f: Callable) -> str:
 class Body:
     """A step as a function of flat carries and elements, whose results are checked."""
 
-    def __init__(self, what: str, f: Callable, form: Form, rebuild_carry: Any, rebuild: Any):
+    def __init__(
+        self, what: str, f: Callable[..., Any], form: Form, rebuild_carry: Any, rebuild: Any
+    ):
         self._what, self._f, self._form = what, f, form
         self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
         self._form_of_y: Any = None
@@ -80,7 +82,7 @@ class Body:
             raise changed_form(self._what, self._f, difference)
 
 
-def changed_form(what: str, f: Callable, difference: str) -> errors.ShapeError:
+def changed_form(what: str, f: Callable[..., Any], difference: str) -> errors.ShapeError:
     return errors.ShapeError(
         f"{what}: in {named(f)} {difference}; every step must give the same structure, shapes "
         "and dtypes (cast with .to(), or start with what the steps make)"

@@ -64,7 +64,7 @@ def scan(
     return _scan("scan", f, init, xs, length, reverse, segments)
 
 
-def _scan(what: str, f: Callable, init, xs, length, reverse: bool, segments):
+def _scan(what: str, f: Callable[..., Any], init, xs, length, reverse: bool, segments):
     rebuild_carry: Any
     carry, rebuild_carry = trees.tensors(what, init)
     elements, rebuild = trees.tensors(what, xs)
@@ -283,7 +283,9 @@ def while_loop(
     return rebuild(carry)
 
 
-def _staged_while(cond: Callable, body: Callable, carry: list, rebuild, form: Form, most) -> list:
+def _staged_while(
+    cond: Callable[..., Any], body: Callable[..., Any], carry: list, rebuild, form: Form, most
+) -> list:
     """The loop as one equation of the program that is being written down."""
 
     def step(carry: list) -> list:
@@ -335,11 +337,11 @@ def cond(
     return put(_chosen(taken, found, others))
 
 
-def _staged_cond(taken, true_fn: Callable, false_fn: Callable, operands: tuple):
+def _staged_cond(taken, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple):
     """Both branches written down, as one equation of the program."""
     forms: list[tuple] = []
 
-    def branch(f: Callable) -> list:
+    def branch(f: Callable[..., Any]) -> list:
         out = f(*operands)
         leaves, put = trees.tensors("cond", out)
         forms.append((Form(leaves, out), put))
@@ -352,7 +354,9 @@ def _staged_cond(taken, true_fn: Callable, false_fn: Callable, operands: tuple):
     return forms[0][1](made)
 
 
-def _check_alike(true_fn: Callable, false_fn: Callable, difference: str) -> None:
+def _check_alike(
+    true_fn: Callable[..., Any], false_fn: Callable[..., Any], difference: str
+) -> None:
     if difference:
         raise errors.ShapeError(
             f"cond: {difference} between {named(true_fn)} and {named(false_fn)}; where the "

@@ -166,7 +166,7 @@ class Batched:
             c if c is None or m else c.sum(axis=0) for c, m in zip(found, self.mapped, strict=True)
         ]
 
-    def _each(self, what: str, f: Callable, values: list, mapped) -> list:
+    def _each(self, what: str, f: Callable[..., Any], values: list, mapped) -> list:
         """f of a list for every element of the batch; values and results may be absent."""
         there = [i for i, v in enumerate(values) if type(v) in TENSORS]
         rest = [
@@ -193,7 +193,7 @@ class Batched:
             )
         return [None if missing else next(found) for missing in absent[0]]
 
-    def _looped(self, what: str, one: Callable, given: list, mapped: list) -> list:
+    def _looped(self, what: str, one: Callable[..., Any], given: list, mapped: list) -> list:
         if not self.size:
             raise errors.BatchingError(
                 f"{self.root.functions.name}: a batch of no elements cannot be looped over "
@@ -205,7 +205,7 @@ class Batched:
         ]
         return [stack(column) for column in zip(*rows, strict=True)]
 
-    def _together(self, what: str, one: Callable, given: list, mapped: list):
+    def _together(self, what: str, one: Callable[..., Any], given: list, mapped: list):
         try:
             return vmap(one, in_axes=tuple(0 if m else None for m in mapped))(*given)
         except (errors.InterchangeError, errors.BatchingError) as e:

@@ -126,7 +126,7 @@ class FunctionOp(CustomOp, Generic[P]):
         return self._current
 
 
-def _defaults(f: Callable) -> list[tuple[float, str, object]]:
+def _defaults(f: Callable[..., Any]) -> list[tuple[float, str, object]]:
     """(position, name, default) of the parameters that need not be given."""
     return [
         (float("inf") if p.kind is Parameter.KEYWORD_ONLY else i, p.name, p.default)

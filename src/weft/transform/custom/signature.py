@@ -21,12 +21,12 @@ class Rule:
     """
 
     kind: str
-    fn: Callable
+    fn: Callable[..., Any]
     count: int
     reads: tuple[bool, bool]
 
     @staticmethod
-    def of(kind: str, fn: Callable, skip: int = 0) -> "Rule":
+    def of(kind: str, fn: Callable[..., Any], skip: int = 0) -> "Rule":
         """The rule of a function (moved, inputs, output, *, keywords), behind `skip` others."""
         parameters = list(signature(fn).parameters.values())[skip:]
         names = [p.name for p in parameters if p.kind in _POSITIONAL]
@@ -65,10 +65,10 @@ class Functions:
     """
 
     name: str
-    forward: Callable
+    forward: Callable[..., Any]
     vjp: Rule | None
     jvp: Rule | None
-    batch: Callable | str | None
+    batch: Callable[..., Any] | str | None
     in_class: bool = False
 
     @property

@@ -33,7 +33,9 @@ def forward_inlined(app: Any, operands: list) -> list | None:
         return None
 
 
-def forward_called(op: Op, operands: list, app: Any, compute: Callable) -> tuple[Any, ...]:
+def forward_called(
+    op: Op, operands: list, app: Any, compute: Callable[..., Any]
+) -> tuple[Any, ...]:
     """An equation that calls `forward`; it is tried on some numbers for the results' shapes."""
     staging, level = _program(operands)
     tried = [_some(aval_of(x)) for x in operands]

@@ -16,12 +16,12 @@ def is_installed() -> bool:
     return bool(_installed)
 
 
-def compiled(f: Callable) -> Any:
+def compiled(f: Callable[..., Any]) -> Any:
     """A function in native code, made when it is first called."""
     return _installed[0](f)
 
 
-def following(f: Callable, derivative: Callable) -> Callable[..., Any]:
+def following(f: Callable[..., Any], derivative: Callable[..., Any]) -> Callable[..., Any]:
     """A derivative of f in native code, if f was compiled: whoever did that promised it can be."""
     alike = getattr(type(f), "alike", None)  # a bound method has its object before its arguments
     return derivative if alike is None else alike(f, derivative)

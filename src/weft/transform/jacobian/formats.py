@@ -22,7 +22,7 @@ from .sweeps import Sweeper
 class Layout:
     """How a flat Jacobian is cut into blocks: the trees of results and arguments."""
 
-    def __init__(self, traced: Traced, rebuild_inputs: Callable, single: bool):
+    def __init__(self, traced: Traced, rebuild_inputs: Callable[..., Any], single: bool):
         trace = traced.trace
         self.outputs = [trace.avals[i] for i in traced.outputs]
         self.inputs = [trace.avals[i] for i in traced.inputs]

@@ -141,7 +141,9 @@ def first_fit(conflicts: Conflicts, order: np.ndarray) -> np.ndarray[Any, Any]:
     return np.array(colours, np.intp)
 
 
-def smallest_last(degrees_among: Callable, columns: np.ndarray, width: int) -> np.ndarray[Any, Any]:
+def smallest_last(
+    degrees_among: Callable[..., Any], columns: np.ndarray, width: int
+) -> np.ndarray[Any, Any]:
     """The reverse of peeling: round by round, away go the columns of the smallest degree.
 
     degrees_among  the degrees of all columns in the subgraph of those that have a one

@@ -156,7 +156,7 @@ def _one_of(name: str, what: str, value, allowed) -> None:
         raise errors.ArgumentError(f"{name}: {what}={value!r}, expected one of {names}")
 
 
-def _plans_of(f: Callable) -> dict:
+def _plans_of(f: Callable[..., Any]) -> dict:
     """The plans of a function; of what cannot be referred to weakly, a fresh collection."""
     try:
         return _PLANS.setdefault(f, {})

@@ -131,7 +131,7 @@ def _raw(value) -> Any:
     return np.asarray(raw) if isinstance(raw, np.generic) else raw
 
 
-def _sweeps(s: Sweeper, chosen, structure: Structure, read: tuple[int, ...]) -> Callable:
+def _sweeps(s: Sweeper, chosen, structure: Structure, read: tuple[int, ...]) -> Callable[..., Any]:
     """The sweeps as a function of the values that a trace was given."""
     old, limit = s.trace, s.memory_limit
     equations, inputs, outputs = list(old.equations), list(old.inputs), list(old.outputs)

@@ -209,7 +209,7 @@ above.visit = visit
 class HookHandle:
     """Takes a hook away again."""
 
-    def __init__(self, hooks: dict, key: int):
+    def __init__(self, hooks: dict[Any, Any], key: int):
         self._hooks, self._key = hooks, key
 
     def remove(self) -> None:

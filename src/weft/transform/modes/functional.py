@@ -137,7 +137,7 @@ class _Recorded:
         return within([y._node], set(self.goals), refuse=False)[1]
 
 
-def _parted(what: str, out, seen: Callable):
+def _parted(what: str, out, seen: Callable[..., Any]):
     """(result, aux) of a function with `has_aux`, the tensors of aux as seen from outside."""
     if not isinstance(out, tuple) or len(out) != 2:
         raise errors.ArgumentError(f"{what}: with has_aux=True return (result, aux)")

@@ -38,7 +38,7 @@ class Traced:
     """A function's program at some arguments, with all intermediate values."""
 
     trace: Trace
-    rebuild: Callable  # leaves -> the function's result
+    rebuild: Callable[..., Any]  # leaves -> the function's result
 
     @property
     def inputs(self) -> list[int]:
@@ -53,7 +53,7 @@ class Traced:
         return self.rebuild([released(self.trace.values[i]) for i in self.outputs])
 
 
-def trace_of(what: str, f: Callable, leaves: list, rebuild: Callable) -> Traced:
+def trace_of(what: str, f: Callable[..., Any], leaves: list, rebuild: Callable[..., Any]) -> Traced:
     """The program of `f(*rebuild(leaves))`, which is run once, with these values."""
     trace = Trace()
     with Tag(what) as tag:

@@ -9,7 +9,9 @@ from ...core import dtypes
 from ...core.value import TENSORS, seen
 
 
-def flatten(tree: Any, is_leaf: Callable | None = None) -> tuple[list, Callable[[list], Any]]:
+def flatten(
+    tree: Any, is_leaf: Callable[..., Any] | None = None
+) -> tuple[list, Callable[[list], Any]]:
     """The leaves of a tree, and the function that makes a tree of that structure of new leaves.
 
     is_leaf: what else is not taken apart.
@@ -106,7 +108,7 @@ def same_structure(what: str, tree: Any, other: Any) -> None:
         raise errors.ArgumentError(f"{what}: structures differ, {one} and {two}; make them equal")
 
 
-def map_prefix(f: Callable, prefix: Any, tree: Any) -> Any:
+def map_prefix(f: Callable[..., Any], prefix: Any, tree: Any) -> Any:
     """f(p, leaf) over the leaves of a tree, p from a prefix of it (an int or None for all)."""
     if prefix is None or isinstance(prefix, int):
         leaves, rebuild = flatten(tree)

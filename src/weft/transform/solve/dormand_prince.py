@@ -118,7 +118,11 @@ def times_of(ts: Tensor) -> list[float]:
 
 
 def integrate(
-    field: Callable, y0: Tensor, ts: Tensor, control: Control, watch: Callable | None = None
+    field: Callable[..., Any],
+    y0: Tensor,
+    ts: Tensor,
+    control: Control,
+    watch: Callable[..., Any] | None = None,
 ) -> Tensor:
     """The solution of dy/dt = field(y, t) at the times ts, y0 being that at the first: a matrix.
 
@@ -150,14 +154,18 @@ def integrate(
     return stack(found, 0)
 
 
-def chosen_steps(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> list[tuple]:
+def chosen_steps(
+    field: Callable[..., Any], y0: Tensor, ts: Tensor, control: Control
+) -> list[tuple]:
     """Where the steps of a solution begin, as offsets from the first time, and their lengths."""
     with changed(grad=False), BACKENDS[np.ndarray].quiet():
         found = _steps(field, y0, ts[0].to(y0.dtype), times_of(ts), control)
         return [(step.at, step.h) for step in found]
 
 
-def made_again(field: Callable, y: Tensor, first: Tensor, steps: list, stride: int) -> list[tuple]:
+def made_again(
+    field: Callable[..., Any], y: Tensor, first: Tensor, steps: list, stride: int
+) -> list[tuple]:
     """(y, t) after every so many of these steps, but for the last."""
     found, slope = [], None
     with changed(grad=False), BACKENDS[np.ndarray].quiet():
@@ -170,7 +178,9 @@ def made_again(field: Callable, y: Tensor, first: Tensor, steps: list, stride: i
     return found
 
 
-def _steps(field: Callable, y: Tensor, first: Tensor, times: list[float], control: Control):
+def _steps(
+    field: Callable[..., Any], y: Tensor, first: Tensor, times: list[float], control: Control
+):
     """The accepted steps, from the first to the last time."""
     span = times[-1] - times[0]
     if span == 0:
@@ -202,7 +212,9 @@ def _steps(field: Callable, y: Tensor, first: Tensor, times: list[float], contro
     )
 
 
-def _attempt(field: Callable, y: Tensor, first: Tensor, slope: Tensor, at: float, h: float):
+def _attempt(
+    field: Callable[..., Any], y: Tensor, first: Tensor, slope: Tensor, at: float, h: float
+):
     slopes, end = [slope], y
     for node, weights in zip(NODES[1:], STAGES[1:], strict=True):
         end = _sum([y, *slopes], [1.0, *[h * w for w in weights]])

@@ -160,7 +160,7 @@ def argmin(
     return task.solved(lambda x, args: grad(_of(value, args))(x), solution, solver, f, args)
 
 
-def _of(value: Callable, args) -> Callable:
+def _of(value: Callable[..., Any], args) -> Callable[..., Any]:
     return lambda x: value(x, args)
 
 
@@ -177,7 +177,14 @@ class _Task:
             return self._tol
         return solvers.rounding(self.packing.dtype) ** 0.75
 
-    def solved(self, residual: Callable, solution: Callable, solver, f: Callable, args: tuple):
+    def solved(
+        self,
+        residual: Callable[..., Any],
+        solution: Callable[..., Any],
+        solver,
+        f: Callable[..., Any],
+        args: tuple,
+    ):
         """The solution as a differentiable function of all that the residual reads."""
         constant = _stopped(args)
         x0 = pack([x.detach() for x in self.packing.start], self.packing.dtype)

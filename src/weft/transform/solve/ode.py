@@ -118,7 +118,9 @@ def _times(ts, y: Tensor) -> Tensor:
     return ts if dtypes.is_inexact(ts.dtype) else ts.to(dtypes.default_float())
 
 
-def _by_adjoint(field: Callable, start: Tensor, ts: Tensor, args: tuple, control: Control):
+def _by_adjoint(
+    field: Callable[..., Any], start: Tensor, ts: Tensor, args: tuple, control: Control
+):
     """The solution as one step of the recorded program: what f reads becomes an argument."""
     first = ts[0].to(start.dtype)
     traced = trace_of("odeint", lambda y, t: field(y, t, args), [start, first], lambda xs: xs)
