@@ -9,14 +9,15 @@ import pytest
 import weft as wf
 from weft import errors
 from weft.compiler.cache.schedules import _key
+from weft.compiler.cpu.passes import PASSES
 from weft.compiler.cpu.routines.control import Branching, Repeating, Scanning
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.fusion.assemble import scheduled
 from weft.compiler.ir.interpret import interpret
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
-from weft.compiler.passes import PASSES, optimised
 from weft.graph.structured import nested
 from weft.graph.verify import verify
+
+from .schedules import optimised, scheduled
 
 RNG = np.random.default_rng(0)
 C, A, B = (RNG.standard_normal(4) for _ in range(3))

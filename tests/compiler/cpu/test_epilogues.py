@@ -11,15 +11,13 @@ from weft.compiler.cpu import blas
 from weft.compiler.cpu.epilogues import fits, parts, tiled
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.cpu.runtime.executable import Executable
-from weft.compiler.fusion.assemble import scheduled
 from weft.compiler.ir.schedule import GemmStep, GuardStep, KernelStep, TiledStep
 from weft.compiler.ir.verify import MalformedSchedule, verify
 from weft.compiler.memory import plan
-from weft.compiler.passes import optimised
 
 from ..passes.graphs import traced
 from ..programs import Program
-from ..schedules import Machine, by_rows, compare
+from ..schedules import Machine, by_rows, compare, optimised, scheduled
 
 RNG = np.random.default_rng(7)
 

@@ -1,9 +1,9 @@
-"""Kernels and routines as native functions: from the cache on disk, or compiled and put there."""
+"""Object code: its key in the cache, packing it with the names that it asks for, linking it."""
 
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
 from importlib.util import find_spec
@@ -15,57 +15,17 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from ...core import dtypes
-from ..cache.disk import cache
-from ..cpu.loops import Extents, lower
 from ..emit.capsules import blas_function
 from ..emit.code import Module
 from ..emit.elementary import PREFIX, address_of
-from ..ir.kernel import Kernel
-from ..ir.routine import Routine
 from .machine import Loaded, Target, compiled, host, load
 
-# A kernel, and the extents of its arrays if its accesses are to be checked; or a routine, and
-# whether it is to check them.
-Checked = tuple[Kernel, Extents] | tuple[Routine, bool]
 # Before the names of BLAS's functions, which have Fortran's conventions and 32-bit integers.
 BLAS = "blas_"
 # Before those of the driver, of our own products, and of the crew's memory.
 OWN = "weft_"
-
-
-@dataclass(frozen=True)
-class Functions:
-    """Native functions by what they compute, and how they were come by."""
-
-    addresses: dict[Checked, int]
-    from_disk: bool
-    loaded: Loaded | None
-
-
-def functions_of(kernels: Iterable[Checked]) -> Functions:
-    """A native function for each different kernel or routine, all in one object."""
-    names = {k: f"kernel{i}" for i, k in enumerate(dict.fromkeys(kernels))}
-    if not names:
-        return Functions({}, False, None)
-    key = digest("kernels", tuple(names))
-    found = cache().fetch(key)
-    image = found or _image(names)
-    if found is None:
-        cache().store(key, image)
-    loaded = link(image, list(names.values()))
-    made = {k: loaded.addresses[name] for k, name in names.items()}
-    return Functions(made, found is not None, loaded)
-
-
-def _image(names: dict[Checked, str]) -> bytes:
-    module = Module(host().attributes)
-    for (work, checks), name in names.items():
-        if isinstance(work, Routine):
-            work.write(module, name, bool(checks))
-        else:
-            assert isinstance(checks, tuple)
-            lower(work, module, name, checks)
-    return packed(module)
+# Who knows where functions and memory of ours are, by their symbols; None for others' symbols.
+PROVIDERS: list[Callable[[str], int | None]] = []
 
 
 def packed(module: Module, quickly: bool = False) -> bytes:
@@ -86,14 +46,8 @@ def place_of(symbol: str) -> int | None:
     if symbol.startswith(PREFIX):
         return address_of(symbol.removeprefix(PREFIX))
     if symbol.startswith(OWN):
-        from ..cpu import own_products as multiply
-        from ..cpu.runtime import thread_pool as threads
-        from . import driver  # which are linked here, too
-
-        if symbol in multiply.ELEMENTS:
-            return multiply.own_function(symbol)
-        own = driver.driver().addresses
-        return own[symbol] if symbol in own else threads.address()
+        found = (find(symbol) for find in PROVIDERS)
+        return next((at for at in found if at is not None), None)
     return blas_function(symbol.removeprefix(BLAS)) if symbol.startswith(BLAS) else None
 
 
