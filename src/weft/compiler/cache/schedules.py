@@ -37,8 +37,8 @@ from ..ir.schedule import (
     TiledStep,
 )
 from ..memory import Plan
-from ..native.objects import digest, spelled
 from .disk import cache
+from .keys import digest, spelled
 
 # The packages in which targets have the dataclasses of their routines.
 ROUTINES: set[str] = set()

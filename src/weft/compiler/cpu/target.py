@@ -7,6 +7,7 @@ from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule
 from ..memory import Plan
+from ..native.objects import machine_key
 from . import routines
 from .blas import tile_rule
 from .computes import Computes
@@ -24,7 +25,7 @@ class Cpu(Computes):
 
     @property
     def key(self) -> tuple:
-        return ("cpu", tile_rule())
+        return ("cpu", *machine_key(), tile_rule())
 
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
         if isinstance(work, GemmStep):
