@@ -26,7 +26,7 @@ from weft.compiler.ir.schedule import (
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import Plan, plan
 from weft.compiler.native.words import address, words
-from weft.compiler.pipeline import optimise
+from weft.compiler.target import optimise
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.op import TABLE
 from weft.graph.graph import Graph, Literal
@@ -57,7 +57,7 @@ def by_rows(graph: Graph, inputs) -> list[np.ndarray]:
 
 def optimised(graph: Graph, check=None) -> Graph:
     """A graph after the passes for the CPU."""
-    return optimise(graph, CPU, check)
+    return optimise(graph, CPU.passes, check)
 
 
 def scheduled(graph: Graph, donated=None) -> Schedule:

@@ -10,9 +10,7 @@ Schedules are planned as they are made: values are computed again where that low
 (`fusion/low_memory.py`). What the stages from the passes to the plan have made is kept on disk.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ..graph.graph import Graph
@@ -20,35 +18,23 @@ from .cache import schedules
 from .fusion.low_memory import schedule_and_plan
 from .ir.schedule import Schedule
 from .memory import Plan
-from .target import Executable, Target
+from .target import Executable, Target, optimise
 from .timing import stage
-
-_target: ContextVar[Target | None] = ContextVar("weft_target", default=None)
 
 
 def current_target() -> Target:
-    """The machine that code is made for: the CPU, unless somebody asked for another one."""
+    """The machine that code is made for."""
     from .cpu.target import CPU  # when it is first needed: it loads LLVM
 
-    return _target.get() or CPU
+    return CPU
 
 
-@contextmanager
-def using(target: Target) -> Iterator[None]:
-    """A block in which code is made for another target."""
-    token = _target.set(target)
-    try:
-        yield
-    finally:
-        _target.reset(token)
-
-
-def build(graph: Graph, donated: Mapping[int, int], target: Target | None = None) -> Executable:
+def build(graph: Graph, donated: Mapping[int, int]) -> Executable:
     """A traced graph, ready to run.
 
     donated   the position of an output to that of the input whose memory it may take
     """
-    target = target or current_target()
+    target = current_target()
     schedule, placed = lower(graph, donated, target)
     with stage("native code"):
         return target.build(schedule, placed)
@@ -62,26 +48,17 @@ def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Sch
         with stage("plan from the cache"):
             return schedules.read(graph, kept)
     with stage("passes"):
-        simple = optimise(graph, target)
+        simple = optimise(graph, target.passes)
     with stage("schedule"):
         schedule, placed = schedule_and_plan(simple, target, donated)
     schedules.keep(graph, key, schedule, placed)
     return schedule, placed
 
 
-def optimise(graph: Graph, target: Target, check: Callable[[Graph], None] | None = None) -> Graph:
-    """The graph after the passes of a target; `check` is called with the graph after each."""
-    for _, apply in target.passes:
-        graph = apply(graph)
-        if check is not None:
-            check(graph)
-    return graph
-
-
 def stages(graph: Graph, donated: Mapping[int, int], target: Target) -> Iterator[tuple[str, Any]]:
     """What each stage makes of a traced graph, by name; nothing is taken from the disk."""
     yield "trace", graph
-    simple = optimise(graph, target)
+    simple = optimise(graph, target.passes)
     yield "passes", simple
     schedule, placed = schedule_and_plan(simple, target, donated)
     yield "schedule", schedule

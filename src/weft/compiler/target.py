@@ -13,6 +13,7 @@ from .ir.views import View
 from .memory import Plan
 
 Pass = Callable[[Graph], Graph]
+Passes = Sequence[tuple[str, Pass]]
 Arrays = Sequence[np.ndarray]
 
 
@@ -85,7 +86,7 @@ class Target(Computing, Protocol):
     def alignment(self) -> int: ...
 
     @property
-    def passes(self) -> Sequence[tuple[str, Pass]]: ...
+    def passes(self) -> Passes: ...
 
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
         """Whether a signal is to end a call during this: nothing is written in place before it.
@@ -101,3 +102,12 @@ class Target(Computing, Protocol):
     def build(self, schedule: Schedule, plan: Plan) -> Executable:
         """Make it ready to run."""
         ...
+
+
+def optimise(graph: Graph, passes: Passes, check: Callable[[Graph], None] | None = None) -> Graph:
+    """The graph after some passes, in order; `check` is called with the graph after each."""
+    for _, apply in passes:
+        graph = apply(graph)
+        if check is not None:
+            check(graph)
+    return graph

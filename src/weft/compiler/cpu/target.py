@@ -6,7 +6,7 @@ from ..cache import schedules
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule
-from ..memory import Plan
+from ..memory import ALIGNMENT, Plan
 from ..native.objects import machine_key
 from . import routines
 from .blas import tile_rule
@@ -21,7 +21,7 @@ from .runtime.executable import Executable
 class Cpu(Computes):
     """The processor at hand."""
 
-    alignment, passes = 64, PASSES
+    alignment, passes = ALIGNMENT, PASSES
 
     @property
     def key(self) -> tuple:

@@ -20,16 +20,14 @@ def after_stage(graph: Graph, donated: Mapping[int, int], stage: str) -> str:
         )
     for name, made in stages(graph, donated, current_target()):
         if name == stage:
-            return _told(made)
+            return _told(stage, made)
     raise AssertionError(stage)
 
 
-def _told(made: Any) -> str:
-    if isinstance(made, Plan):
+def _told(stage: str, made: Any) -> str:
+    if stage == "memory":
         return _plan_text(made)
-    if hasattr(made, "schedule"):  # an executable
-        return str(kernels_text(made.schedule))
-    return str(made)
+    return str(kernels_text(made.schedule) if stage == "build" else made)
 
 
 def _plan_text(plan: Plan) -> str:

@@ -1,8 +1,5 @@
 """The passes that prepare a graph for the CPU, in order."""
 
-from collections.abc import Callable
-
-from ....graph.graph import Graph
 from ...passes.algebra import algebra
 from ...passes.bodies import bodies
 from ...passes.common import common
@@ -15,7 +12,7 @@ from ...passes.loops import loops
 from ...passes.pooling import pooling
 from ...passes.products import products
 from ...passes.sink import sink
-from ...target import Pass
+from ...target import Passes, optimise
 from . import attend
 from .convolve import windows
 from .copies import apart, copies
@@ -25,7 +22,7 @@ from .thin import thin
 
 # In order. Algebra runs again on what the expansions have written, and before equal equations are
 # looked for, so that those that only look different are found.
-PASSES: tuple[tuple[str, Pass], ...] = (
+PASSES: Passes = (
     ("dead", dead),
     ("loops", loops),
     ("fold", fold),
@@ -39,7 +36,7 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("algebra again", algebra),
     ("common", common),
     ("dead again", dead),
-    ("bodies", lambda graph: bodies(graph, optimised)),
+    ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
     ("sink", sink),
     ("scalarise", scalarise),
     ("thin", thin),
@@ -50,12 +47,3 @@ PASSES: tuple[tuple[str, Pass], ...] = (
     ("dead at last", dead),
     ("apart", apart),
 )
-
-
-def optimised(graph: Graph, check: Callable[[Graph], None] | None = None) -> Graph:
-    """The graph after all passes; `check` is called with the graph after each of them."""
-    for _, apply in PASSES:
-        graph = apply(graph)
-        if check is not None:
-            check(graph)
-    return graph
