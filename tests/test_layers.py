@@ -1,6 +1,7 @@
 """Imports point down only."""
 
 import ast
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,18 @@ def test_imports_point_down(path):
     mine = layer(path.relative_to(ROOT).parts)
     for target in imported(path):
         assert layer(target) <= mine, f"{path.name} imports {'.'.join(target)}"
+
+
+def test_no_folders_import_each_other_and_the_map_shows_what_they_do():
+    path = ROOT.parent.parent / "tools" / "imports.py"
+    spec = importlib.util.spec_from_file_location("imports", path)
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    told = tool.lines()
+    text = tool.PAGE.read_text()
+    assert tool.page(text, told) == text, "run: python tools/imports.py --write"
+    with pytest.raises(SystemExit, match="a, b"):
+        tool.ordered({"a": {"b"}, "b": {"a"}, "c": set()})
 
 
 def test_the_walk_sees_imports():

@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from weft.backend.numpy import namespace as xp
-from weft.backend.shared import products, threads
+from weft.backend.numpy import products
+from weft.backend.shared import threads
 
 rng = np.random.default_rng(0)
 

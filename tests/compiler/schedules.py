@@ -8,8 +8,10 @@ from numpy.lib.stride_tricks import as_strided
 
 import weft as wf
 from weft.compiler.cpu.emit_kernel import native
+from weft.compiler.cpu.functions import functions_of
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.fusion.assemble import scheduled
+from weft.compiler.cpu.target import CPU
+from weft.compiler.fusion import assemble
 from weft.compiler.ir.kernel import Fold, Kernel
 from weft.compiler.ir.routine import Routine
 from weft.compiler.ir.schedule import (
@@ -23,9 +25,8 @@ from weft.compiler.ir.schedule import (
 )
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import Plan, plan
-from weft.compiler.native.objects import functions_of
 from weft.compiler.native.words import address, words
-from weft.compiler.passes import optimised
+from weft.compiler.target import optimise
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.op import TABLE
 from weft.graph.graph import Graph, Literal
@@ -52,6 +53,16 @@ def by_rows(graph: Graph, inputs) -> list[np.ndarray]:
         values = [i.value if isinstance(i, Literal) else known[i] for i in e.inputs]
         known.update(zip(e.outputs, apply(e.op, values, e.static), strict=True))
     return [known[i] for i in graph.outputs]
+
+
+def optimised(graph: Graph, check=None) -> Graph:
+    """A graph after the passes for the CPU."""
+    return optimise(graph, CPU.passes, check)
+
+
+def scheduled(graph: Graph, donated=None) -> Schedule:
+    """The CPU's schedule of such a graph."""
+    return assemble.scheduled(graph, CPU, donated)
 
 
 def compiled(graph: Graph, donated=None) -> Schedule:

@@ -8,15 +8,17 @@ import pytest
 
 import weft as wf
 from weft import errors
-from weft.compiler.cache.schedules import _key
+from weft.compiler.cache.schedules import key_of
+from weft.compiler.cpu.passes import PASSES
 from weft.compiler.cpu.routines.control import Branching, Repeating, Scanning
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.fusion.assemble import scheduled
+from weft.compiler.cpu.target import CPU
 from weft.compiler.ir.interpret import interpret
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
-from weft.compiler.passes import PASSES, optimised
 from weft.graph.structured import nested
 from weft.graph.verify import verify
+
+from .schedules import optimised, scheduled
 
 RNG = np.random.default_rng(0)
 C, A, B = (RNG.standard_normal(4) for _ in range(3))
@@ -544,7 +546,7 @@ def test_different_loops_have_different_keys():
     def key(f):
         compiled = wf.compile(f)
         compiled(t(C))
-        return _key(compiled.graph, {})
+        return key_of(compiled.graph, {}, CPU.key)
 
     def loop(length=4, factor=0.5, reverse=False, row=wf.sin):
         return lambda c: wf.scan(lambda c, _: (row(c) * factor, c), c, None, length, reverse)

@@ -8,11 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
 
-from .cpu.loop_nest import moving
-from .ir.kernel import Kernel
+from .ir.kernel import Kernel, moving
 from .ir.schedule import KernelStep, Schedule, ScheduleStep, TiledStep
 
-ALIGNMENT = 64
+ALIGNMENT = 64  # bytes: a cache line
 
 
 @dataclass(frozen=True)
@@ -38,10 +37,10 @@ class _Slot:
     last: int
 
 
-def plan(schedule: Schedule) -> Plan:
-    """Place all scratch buffers."""
+def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> Plan:
+    """Place all scratch buffers, each from a multiple of so many bytes on."""
     spans = lifetimes(schedule)
-    slots = _slots(schedule, spans)
+    slots = _slots(schedule, spans, alignment)
     placed = min(
         (_placed(slots, key) for key in (_by_size, _by_time, _by_life, _by_area)),
         key=lambda p: _end(slots, p),
@@ -50,9 +49,9 @@ def plan(schedule: Schedule) -> Plan:
     return Plan(offsets, _end(slots, placed), least(slots, len(schedule.steps)))
 
 
-def rounded(nbytes: int) -> int:
+def rounded(nbytes: int, alignment: int = ALIGNMENT) -> int:
     """Bytes up to the next boundary."""
-    return -(-nbytes // ALIGNMENT) * ALIGNMENT
+    return -(-nbytes // alignment) * alignment
 
 
 def lifetimes(schedule: Schedule) -> dict[int, tuple[int, int]]:
@@ -114,11 +113,11 @@ def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Itera
                 yield i, j
 
 
-def _slots(schedule: Schedule, spans: dict[int, tuple[int, int]]) -> list[_Slot]:
+def _slots(schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int) -> list[_Slot]:
     """Buffers that inherit memory from each other together, the others alone."""
     slots: dict[int, _Slot] = {}
     for b, (first, last) in spans.items():
-        slots[b] = _Slot([b], rounded(schedule.buffers[b].nbytes), first, last)
+        slots[b] = _Slot([b], rounded(schedule.buffers[b].nbytes, alignment), first, last)
     for k, step in enumerate(schedule.steps):
         inherited: set[int] = set()
         for heir, parent in _heirs(schedule, k, step, spans):

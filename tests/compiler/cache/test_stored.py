@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.compiler import pipeline
 from weft.compiler.cache import schedules as stored
 from weft.compiler.cache.disk import cache
+from weft.compiler.cpu import routines
 from weft.compiler.cpu.runtime.executable import Executable
-from weft.compiler.fusion.assemble import scheduled
+from weft.compiler.cpu.target import CPU
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import plan
-from weft.compiler.passes import optimised
+from weft.compiler.pipeline import lower
 from weft.core.origin import line_of
 
 from ..passes.graphs import X, Y, traced
-from ..schedules import by_rows, compare
+from ..schedules import by_rows, compare, optimised, scheduled
 
 
 @pytest.fixture(autouse=True)
@@ -61,9 +63,9 @@ def lined(schedule):
 @pytest.mark.parametrize("f", [attends, norm, classes, taken])
 def test_a_schedule_comes_back_as_it_was(f, monkeypatch):
     graph = traced(f, X, Y)
-    first, placed = stored.finished(graph, {})
-    monkeypatch.setattr(stored, "optimised", anew)
-    second, again = stored.finished(traced(f, X, Y), {})
+    first, placed = lower(graph, {}, CPU)
+    monkeypatch.setattr(pipeline, "optimise", anew)
+    second, again = lower(traced(f, X, Y), {}, CPU)
     verify(second)
     assert str(second) == str(first) and again == placed == plan(first)
     assert second.buffers == first.buffers and lined(second) == lined(first)
@@ -81,14 +83,14 @@ def test_places_in_the_program_are_those_of_the_graph_that_asks():
     def earlier(x, y):
         return wf.fft.rfft(x).real
 
-    stored.finished(traced(later, X, Y), {})
-    schedule, _ = stored.finished(traced(earlier, X, Y), {})
+    lower(traced(later, X, Y), {}, CPU)
+    schedule, _ = lower(traced(earlier, X, Y), {}, CPU)
     lines = {s.line for s in schedule.steps if hasattr(s, "line")}
     assert lines == {f"test_stored.py:{earlier.__code__.co_firstlineno + 1}"}
 
 
 def keys(*graphs, donated=({},)) -> set:
-    return {stored._key(g, d) for g in graphs for d in donated}
+    return {stored.key_of(g, d, CPU.key) for g in graphs for d in donated}
 
 
 def test_what_differs_has_another_key():
@@ -127,15 +129,15 @@ def test_a_default_dtype_has_another_key():
 def test_a_large_constant_is_the_graphs_own(folder):
     big = np.arange(1 << 18, dtype=np.float32)
     f = lambda x: (x * wf.tensor(big)).sum()  # noqa: E731
-    stored.finished(traced(f, big), {})
+    lower(traced(f, big), {}, CPU)
     assert sum(p.stat().st_size for p in folder.iterdir()) < 1 << 14
-    schedule, _ = stored.finished(traced(f, big), {})
+    schedule, _ = lower(traced(f, big), {}, CPU)
     assert any(x.tobytes() == big.tobytes() for x in schedule.constants.values())
 
 
 def test_many_bytes_of_new_constants_are_not_kept(folder, monkeypatch):
     monkeypatch.setattr(stored, "CONSTANTS", 0)
-    first, _ = stored.finished(traced(classes, X, Y), {})
+    first, _ = lower(traced(classes, X, Y), {}, CPU)
     assert first.constants and not folder.exists()
 
 
@@ -155,24 +157,24 @@ def test_a_users_own_operation_is_not_kept(folder):
 
 def test_a_damaged_entry_is_made_anew(folder):
     graph = traced(norm, X, Y)
-    first, _ = stored.finished(graph, {})
+    first, _ = lower(graph, {}, CPU)
     (entry,) = folder.iterdir()
     entry.write_bytes(entry.read_bytes()[:-1] + b"?")
-    second, _ = stored.finished(graph, {})
+    second, _ = lower(graph, {}, CPU)
     assert str(second) == str(first)
 
 
 def test_without_a_cache_nothing_is_looked_for(monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", "")
     assert cache().folder is None
-    monkeypatch.setattr(stored, "_key", anew)
-    schedule, _ = stored.finished(traced(norm, X, Y), {})
+    monkeypatch.setattr(stored, "_Texts", anew)
+    schedule, _ = lower(traced(norm, X, Y), {}, CPU)
     assert str(schedule) == str(scheduled(optimised(traced(norm, X, Y))))
 
 
 def test_no_two_classes_of_entries_have_one_name():
     """Entries call them by it."""
-    folder = stored.routines.__name__
+    folder = routines.__name__
     modules = [m for name, m in sys.modules.items() if name.startswith(f"{folder}.")]
     made = {k for m in modules for k in vars(m).values() if isinstance(k, type) and is_dataclass(k)}
     own = {k for k in made if k.__module__.startswith(folder)}

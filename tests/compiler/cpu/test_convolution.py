@@ -10,6 +10,7 @@ import torch
 import weft as wf
 import weft.nn.functional as F
 from weft.compiler.cpu import lanes
+from weft.compiler.cpu.passes.convolve import windows
 from weft.compiler.cpu.routines import blocking, items
 from weft.compiler.cpu.routines.blocking import blocks_of
 from weft.compiler.cpu.routines.correlate import Correlation
@@ -19,7 +20,6 @@ from weft.compiler.cpu.routines.windows import Side, transposed
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.ir.schedule import KernelStep, NativeStep
 from weft.compiler.ir.verify import MalformedSchedule, verify
-from weft.compiler.passes.convolve import windows
 from weft.ops.convolve import convolution_weight
 
 from ..layers import draw, library_calls, near, ours, pulled, schedule_of, theirs

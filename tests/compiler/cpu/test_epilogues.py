@@ -8,18 +8,16 @@ import pytest
 import weft as wf
 import weft.nn.functional as F
 from weft.compiler.cpu import blas
-from weft.compiler.cpu.epilogues import fits, parts, tiled
+from weft.compiler.cpu.epilogues import fits, parts, tiled, verify_tiles
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.cpu.runtime.executable import Executable
-from weft.compiler.fusion.assemble import scheduled
 from weft.compiler.ir.schedule import GemmStep, GuardStep, KernelStep, TiledStep
 from weft.compiler.ir.verify import MalformedSchedule, verify
 from weft.compiler.memory import plan
-from weft.compiler.passes import optimised
 
 from ..passes.graphs import traced
 from ..programs import Program
-from ..schedules import Machine, by_rows, compare
+from ..schedules import Machine, by_rows, compare, optimised, scheduled
 
 RNG = np.random.default_rng(7)
 
@@ -287,7 +285,7 @@ def test_the_verifier_wants_units_in_tiles(small_tiles):
     assert fits(step)
     verify(replace(schedule, steps=(step,)))
     with pytest.raises(MalformedSchedule, match="do not lie in tiles"):
-        verify(replace(schedule, steps=(replace(step, tile=(8, 8)),)))
+        verify_tiles(replace(schedule, steps=(replace(step, tile=(8, 8)),)))
 
 
 def test_work_for_more_threads_than_tiles_is_left_alone(monkeypatch):

@@ -11,13 +11,12 @@ import weft.nn.functional as F
 from weft.compiler.cpu.routines.pool import Pool, Unpool
 from weft.compiler.cpu.routines.windows import Side
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.passes import optimised
 from weft.compiler.passes.pooling import pooling
 from weft.ops.pool import max_pool, pool_pick, pool_put, spread_pool, sum_pool
 
 from ..layers import draw, library_calls, near, ours, pulled, theirs
 from ..passes.graphs import lines, traced
-from ..schedules import call_routine, shared_alike
+from ..schedules import call_routine, optimised, shared_alike
 
 F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.compiler.cpu.functions import functions_of
 from weft.compiler.cpu.routines.straight import Straight
 from weft.compiler.cpu.routines.thin import Thin
 from weft.compiler.ir.schedule import NativeStep
-from weft.compiler.native.objects import functions_of
 from weft.compiler.native.words import words
 
 from ..passes.graphs import traced
@@ -125,7 +125,7 @@ def test_programs_of_numbers(seed, monkeypatch):
 
 
 def test_a_very_long_program_is_cut_into_lines(monkeypatch):
-    monkeypatch.setattr(import_module("weft.compiler.passes.scalarise"), "LONGEST", 60)
+    monkeypatch.setattr(import_module("weft.compiler.cpu.passes.scalarise"), "LONGEST", 60)
     f, x = numbers(40, 400), RNG.normal(size=6)
     run = wf.compile(lambda x: f(wf, x))
     np.testing.assert_allclose(run(wf.asarray(x)).numpy(), f(np, x), rtol=1e-9, atol=1e-9)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft import errors
 from weft.compiler.explain.report import MOST
 from weft.compiler.ir.schedule import LibraryStep, TiledStep
 
@@ -155,3 +156,17 @@ def test_texts_are_shown_as_they_are():
     assert re.search(rf"^kernel .*at {HERE}", text)
     for formula in ("max of ", " - ", "exp(", " · 0.5", "f64[7]", "→"):
         assert formula in text, text
+
+
+def test_what_each_stage_makes():
+    f = wf.compile(lambda x: wf.softmax(x @ x.T, -1).max())
+    with pytest.raises(errors.ArgumentError, match="has not been compiled"):
+        f.explain(stage="trace")
+    f(wf.ones((4, 5)))
+    told = {s: str(f.explain(stage=s)) for s in ("trace", "passes", "schedule", "memory", "build")}
+    assert "softmax(" in told["trace"] and "exp(" not in told["trace"]
+    assert "softmax(" not in told["passes"] and "exp(" in told["passes"]
+    assert "gemm" in told["schedule"] and "kernel" in told["schedule"]
+    assert "bytes" in told["memory"] and "exp(" in told["build"]
+    with pytest.raises(errors.ArgumentError, match="stage='planning', expected 'trace'"):
+        f.explain(stage="planning")

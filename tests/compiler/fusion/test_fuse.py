@@ -9,15 +9,13 @@ from tests import test_fuzz
 from tests.table.rows import EXEMPT, cases, load
 
 import weft as wf
-from weft.compiler.fusion.assemble import scheduled
 from weft.compiler.ir.kernel import Fold
 from weft.compiler.ir.schedule import GemmStep, GuardStep, KernelStep, LibraryStep
-from weft.compiler.passes import optimised
 from weft.core.call import caller
 from weft.transform.modes.trace import trace_of
 
 from ..passes.graphs import ROW, X, Y, traced
-from ..schedules import Machine, by_rows, compare, compiled
+from ..schedules import Machine, by_rows, compare, compiled, optimised, scheduled
 
 TABLE = load()
 PROGRAMS = 4000 if os.environ.get("WEFT_SOAK") else 60

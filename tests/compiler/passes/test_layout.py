@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.compiler.passes import PASSES, optimised
+from weft.compiler.cpu.passes import PASSES
+from weft.compiler.cpu.passes.copies import apart, copies
 from weft.compiler.passes.algebra import algebra
 from weft.compiler.passes.contract import contract
-from weft.compiler.passes.copies import apart, copies
 from weft.compiler.passes.dead import dead
 from weft.compiler.passes.layout import layout
 from weft.graph.verify import verify
 
-from ..schedules import by_rows, compare
+from ..schedules import by_rows, compare, optimised
 from .graphs import ROW, X, Y, check, lines, traced
 
 CUBE = np.linspace(-1.0, 1.0, 24, dtype=np.float32).reshape(2, 3, 4)

@@ -5,16 +5,14 @@ import pytest
 
 import weft as wf
 from weft.compiler.cpu.runtime.executable import Executable
-from weft.compiler.fusion.assemble import scheduled
 from weft.compiler.ir.schedule import GemmStep, KernelStep
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import plan
-from weft.compiler.passes import optimised
 from weft.compiler.passes.dead import dead
 from weft.compiler.passes.products import products
 from weft.graph.verify import verify as verify_graph
 
-from ..schedules import Machine, by_rows, compare
+from ..schedules import Machine, by_rows, compare, optimised, scheduled
 from .graphs import lines, traced
 
 RNG = np.random.default_rng(0)

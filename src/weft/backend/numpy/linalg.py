@@ -8,7 +8,7 @@ import numpy as np
 from numpy.linalg import LinAlgError
 
 from ...core.dtypes import HALF
-from ..shared.products import QUIET, gradients, product
+from .products import QUIET, gradients, product
 
 # Below this many products einsum's own loop is quicker than arranging a call of BLAS.
 _SMALL = 4096

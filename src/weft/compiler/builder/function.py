@@ -11,7 +11,7 @@ from ...core.box import BOXED
 from ...core.settings import changed, current
 from ...core.value import TENSORS
 from ...graph.graph import Graph as Program
-from ..jit import Compiled
+from ..compiled import Compiled
 from .calls import Gradients, Replay, Update, needed
 from .names import public
 from .trees import leaves, mapped

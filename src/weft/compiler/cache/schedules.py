@@ -25,10 +25,6 @@ from ...core.origin import Origin
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
 from ...graph.structured import Structured, structure_of
-from ..cpu import routines
-from ..cpu.blas import tile_rule
-from ..explain.timing import stage
-from ..fusion.low_memory import lean
 from ..ir.kernel import Fold, Kernel, Operand, Result, Step
 from ..ir.scalar_program import Constant, Line, Load
 from ..ir.schedule import (
@@ -42,10 +38,11 @@ from ..ir.schedule import (
     TiledStep,
 )
 from ..memory import Plan
-from ..native.objects import digest, spelled
-from ..passes import optimised
 from .disk import cache
+from .keys import digest, spelled
 
+# The packages in which targets have the dataclasses of their routines.
+ROUTINES: set[str] = set()
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
 _CLASSES = (Kernel, Operand, Result, Step, Fold, Literal, Buffer, Line, Load, Constant)
@@ -56,9 +53,8 @@ _STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 def known() -> dict[str, type]:
     """The dataclasses that entries are made of, by their names: ours, and those of the routines."""
     found: dict[str, type] = {}
-    folder = routines.__name__
     for name, module in list(sys.modules.items()):
-        if name.startswith(f"{folder}."):
+        if name.startswith(tuple(f"{folder}." for folder in ROUTINES)):
             own = [k for k in vars(module).values() if isinstance(k, type) and is_dataclass(k)]
             found |= {k.__name__: k for k in own if k.__module__ == name}
     return found | {k.__name__: k for k in (*_CLASSES, *_STEPS)}
@@ -68,36 +64,42 @@ class Unwritable(TypeError):
     """Something that an entry cannot hold."""
 
 
-def finished(graph: Graph, donated: Mapping[int, int]) -> tuple[Schedule, Plan]:
-    """The schedule of a traced graph and its memory plan: from the disk, or made and put there."""
-    key = None if cache().folder is None else _key(graph, donated)
-    found = None if key is None else cache().fetch(key)
-    if found is not None:
-        with stage("plan from the cache"):
-            return _Reader(graph).entry(json.loads(found))
-    with stage("passes"):
-        simple = optimised(graph)
-    with stage("schedule"):
-        made, placed = lean(simple, donated)
-    if key is not None:
-        try:
-            entry = _Writer(graph).entry(made, placed)
-        except Unwritable:
-            return made, placed
-        cache().store(key, json.dumps(entry, separators=(",", ":")).encode())
-    return made, placed
+def fetch(key: str | None) -> bytes | None:
+    """What was kept under a key."""
+    return None if key is None else cache().fetch(key)
+
+
+def read(graph: Graph, kept: bytes) -> tuple[Schedule, Plan]:
+    """The schedule of a graph, and its plan, as they were kept."""
+    return _Reader(graph).entry(json.loads(kept))
+
+
+def keep(graph: Graph, key: str | None, schedule: Schedule, placed: Plan) -> None:
+    """Put a schedule and its plan under a key, if they can be written down."""
+    if key is None:
+        return
+    try:
+        entry = _Writer(graph).entry(schedule, placed)
+    except Unwritable:
+        return
+    cache().store(key, json.dumps(entry, separators=(",", ":")).encode())
 
 
 # -- the key ---------------------------------------------------------------------------------
 
 
-def _key(graph: Graph, donated: Mapping[int, int]) -> str | None:
-    """The digest of a graph; None for one with rows of the user's, or of other things."""
+def key_of(graph: Graph, donated: Mapping[int, int], target: tuple) -> str | None:
+    """The digest of a graph; None for one with rows of the user's, or without a folder for it.
+
+    target   the target's own key
+    """
+    if cache().folder is None:
+        return None
     try:
         whole = _Texts().graph(graph)
     except (Unwritable, TypeError):
         return None
-    return digest("schedule", (whole, tuple(sorted(donated.items())), tile_rule()))
+    return digest("schedule", (whole, tuple(sorted(donated.items())), target))
 
 
 class _Texts:

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ..ir.kernel import Kernel, Step
+from ..ir.kernel import LIGHT, Kernel, Step
 from ..ir.schedule import (
     GemmStep,
     GuardStep,
@@ -22,7 +22,6 @@ from ..ir.schedule import (
     TiledStep,
 )
 from . import blas
-from .loop_nest import LIGHT
 
 # A piece takes at least so long, since handing one over takes a microsecond; there are at most so
 # many, and as many for each processor.

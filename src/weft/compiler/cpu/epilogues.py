@@ -7,13 +7,21 @@ both are one step: who has made a tile does the kernel's units of it at once.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import lru_cache
+from dataclasses import replace
 from math import prod
-from typing import Any
 
-from ..ir.kernel import Kernel, in_rows
-from ..ir.schedule import GemmStep, KernelStep, Schedule, ScheduleStep, TiledStep, row_major
+from ..ir.kernel import Kernel
+from ..ir.schedule import (
+    GemmStep,
+    KernelStep,
+    Schedule,
+    ScheduleStep,
+    TiledStep,
+    row_major,
+    step_text,
+)
+from ..ir.tiles import Part, parts
+from ..ir.verify import MalformedSchedule
 from ..memory import in_place
 from . import blas
 from .blas import is_vector, tile_sizes, tiles
@@ -130,31 +138,6 @@ def _memory(schedule: Schedule, buffers: Iterable[int]) -> set[int]:
 # -- how a kernel is divided among tiles ---------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Part:
-    """The kernel of a column of tiles: each pointer is `shifts` elements behind the whole's."""
-
-    kernel: Kernel
-    shifts: tuple[int, ...]
-
-
-@lru_cache(maxsize=1024)
-def parts(step: TiledStep) -> tuple[Part, ...]:
-    """The kernels over columns of tiles, from left to right."""
-    kernel, n, width = step.then.kernel, step.product.n, step.tile[1]
-    if width >= n:
-        return (Part(kernel, (0,) * (len(kernel.operands) + len(kernel.results))),)
-    whole = in_rows(kernel, (prod(step.product.batch) * step.product.m, n))
-    accesses: tuple[Any, ...] = (*whole.operands, *whole.results)
-    return tuple(
-        Part(
-            replace(whole, domain=(whole.domain[0], min(width, n - left))),
-            tuple(left * x.strides[1] for x in accesses),
-        )
-        for left in range(0, n, width)
-    )
-
-
 def units_of(step: TiledStep) -> tuple[int, int]:
     """How many units of the kernels a row of the product has, as a fraction."""
     n, elements = step.product.n, _elements(step, parts(step)[0].kernel)
@@ -204,3 +187,10 @@ def _in_order(step: TiledStep, kernel: Kernel, operand: int) -> bool:
     batch, down, _ = tiles(p, step.tile)
     begins = [p.m] * (batch > 1) + [step.tile[0]] * (down > 1)
     return all(rows * p.n % (w * nest.grain) == 0 for rows in begins)
+
+
+def verify_tiles(schedule: Schedule) -> None:
+    """Raise `MalformedSchedule` unless units of the kernels behind products lie in tiles."""
+    for step in schedule.steps:
+        if isinstance(step, TiledStep) and not fits(step):
+            raise MalformedSchedule(f"{step_text(step)}: units of the kernel do not lie in tiles")

@@ -7,20 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ...graph.graph import Literal
-from ..ir.kernel import Fold, Kernel, Step
+from ..ir.kernel import LIGHT, Fold, Kernel, Step, moving
 
 # Bytes of a vector register; narrower machines take two or four for one.
 REGISTER = 64
-# Rows that take an instruction or two: sums of them keep several accumulators busy.
-LIGHT = frozenset(
-    (
-        *("add", "subtract", "multiply", "negative", "positive", "square", "abs", "relu", "cast"),
-        *("maximum", "minimum", "where", "gate", "clip", "alias", "detach", "copy", "scale_shift"),
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-        *("logical_and", "logical_or", "logical_not", "strong_product"),
-    )
-)
 # So many registers go side by side: an accumulator waits for its last addition, and a long chain of
 # steps for its own beginning, while another register's steps can be done. A longer chain than the
 # processor looks ahead needs four.
@@ -214,22 +204,3 @@ def reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
 def _is_heavy(kernel: Kernel, i: int) -> bool:
     step = kernel.steps[i - len(kernel.operands)] if i >= len(kernel.operands) else None
     return isinstance(step, Step) and step.row not in LIGHT and step.dtype.kind != "b"
-
-
-def moving(kernel: Kernel, k: int) -> set[int]:
-    """The values that sweep k computes for each element."""
-    base, settled = len(kernel.operands), kernel.settled
-    todo = [r.value for r in kernel.results if settled[r.value] == 2 * k]
-    for i, step in enumerate(kernel.steps, base):
-        if isinstance(step, Fold) and settled[i] == 2 * k + 1 and i in kernel.live:
-            todo.append(step.value)
-    found: set[int] = set()
-    while todo:
-        i = todo.pop()
-        if i in found or settled[i] % 2:
-            continue
-        found.add(i)
-        step = kernel.steps[i - base] if i >= base else None
-        if isinstance(step, Step):
-            todo += [j for j in step.inputs if not isinstance(j, Literal)]
-    return found

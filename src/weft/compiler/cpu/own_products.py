@@ -7,7 +7,7 @@ import numpy as np
 from ..cache.disk import cache
 from ..emit.code import Module
 from ..native.machine import Loaded, host
-from ..native.objects import digest, link, packed
+from ..native.objects import PROVIDERS, digest, link, packed
 from .register_products import PAIR, REGISTER, write_multiply
 
 # The functions, by their names.
@@ -51,3 +51,6 @@ def _loaded(name: str) -> Loaded:
         image = packed(module)
         cache().store(key, image)
     return link(image, [name])
+
+
+PROVIDERS.append(lambda symbol: own_function(symbol) if symbol in ELEMENTS else None)

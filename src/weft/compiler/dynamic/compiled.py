@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from time import perf_counter
 
 from ... import errors
+from ..compiled import Compiled, once
 from ..explain.report import Made
 from ..frontend.arguments import Taken, difference
 from ..frontend.effects import Before
 from ..frontend.trace import trace
 from ..frontend.variant import Program
-from ..jit import Compiled, once
 from .share import Allow, Sized, Template
 from .spec import Dynamic, Sizes, resized
 from .traces import Differs

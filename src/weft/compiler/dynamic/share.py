@@ -9,11 +9,11 @@ import numpy as np
 
 from ...graph.graph import Graph, Literal
 from ...graph.structured import STRUCTURED
-from ..cache.schedules import finished
-from ..cpu.runtime.executable import Arrays, Ending, Executable
-from ..explain.timing import stage, timed
 from ..frontend.derivative import Derivative
 from ..frontend.variant import Program
+from ..pipeline import build
+from ..target import Arrays, Ending, Executable
+from ..timing import timed
 from .lift import Lift, Lifted
 from .spans import Span, Spans, cut, is_ragged, padded
 from .table import rule_of
@@ -123,13 +123,11 @@ class Template:
 
 def _compiled(program: Program, graph: Graph) -> Executable:
     with timed() as program.times:
-        schedule, memory = finished(graph, program.donated)
-        with stage("native code"):
-            return Executable(schedule, memory)
+        return build(graph, program.donated)
 
 
 def _compiled_pullback(graph: Graph) -> Executable:
-    return Executable(*finished(graph, {}))
+    return build(graph, {})
 
 
 class _Once:

@@ -19,7 +19,8 @@ from ...graph.picture import (
 from ..fusion.classify import Kind
 from ..fusion.groups import Grouping, Unit
 from ..ir.views import views_of
-from ..passes import optimised
+from ..pipeline import current_target
+from ..target import optimise
 
 _KINDS = {
     Kind.PRODUCT: "product",
@@ -59,9 +60,10 @@ class Traced(Graph):
 
 def picture_of_kernels(traced: Traced) -> Picture:
     """What runs: a box for each kernel, product, routine and library call."""
-    graph = optimised(traced)
+    target = current_target()
+    graph = optimise(traced, target.passes)
     views = views_of(graph)
-    grouping = Grouping(graph, views)
+    grouping = Grouping(graph, views, target)
     boxes: dict[int, Box] = {}
     for u, unit in grouping.units.items():
         boxes[u] = Box(_title(graph, grouping, unit), _KINDS.get(unit.kind, "kernel"))

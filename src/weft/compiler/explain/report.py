@@ -9,7 +9,6 @@ from typing import Any
 from ...core.origin import Origin, line_of
 from ...graph.graph import Literal
 from ...graph.picture import short_dtype, shortened
-from ..cpu.runtime.frame import shares
 from ..frontend.arguments import described, named
 from ..frontend.variant import Program
 from ..ir.kernel import Fold, Kernel
@@ -96,7 +95,7 @@ def _program(made: Made, verbose: bool) -> Iterator[str]:
     wide = max(len(label) for label, _ in rows)
     for label, text in rows:
         yield f"{label:{wide}}  {text}"
-    for step in run.library:
+    for step in [s for s in run.schedule.steps if isinstance(s, LibraryStep)]:
         yield f"library call {step.op.name} at {step.line}: {step.reason}"
     yield from _listed(run, verbose)
 
@@ -104,7 +103,7 @@ def _program(made: Made, verbose: bool) -> Iterator[str]:
 def _times(made: Made) -> str:
     times = {"trace": made.traced, **made.program.times}
     told = ", ".join(f"{name} {1e3 * t:.1f}" for name, t in times.items())
-    native = "loaded from the cache" if made.program.executable.code.from_disk else "compiled"
+    native = "loaded from the cache" if made.program.executable.from_disk else "compiled"
     return f"made in {1e3 * sum(times.values()):.1f} ms: {told} ({native})"
 
 
@@ -133,11 +132,7 @@ def _facts(program: Program, verbose: bool) -> Iterator[tuple[str, str]]:
         )
         yield "changes", counted(changed) + where
     yield "memory", _memory(run)
-    shared = sum(t.count > t.chunk for tasks in run.segments if shares(tasks) for t in tasks)
-    calls = "one native call" if not run.library else f"{len(run.segments)} native calls"
-    yield "runs as", f"{calls}; {shared} steps are divided among threads"
-    if run.checked:
-        yield "checks", "every access of its kernels (WEFT_CHECK_BOUNDS)"
+    yield from run.facts()
     if program.derivative is not None:
         yield "pull-back", f"{len(program.derivative.graph.equations)} equations, for backward()"
     for i, c in run.copies.items():
@@ -151,7 +146,7 @@ def _facts(program: Program, verbose: bool) -> Iterator[tuple[str, str]]:
 
 def _memory(run) -> str:
     schedule = run.schedule
-    fresh = sum(schedule.buffers[i].nbytes for i in run.signature.fresh)
+    fresh = run.fresh_bytes
     held = sum(schedule.buffers[i].nbytes for i in schedule.constants)
     told = [f"{_bytes(run.plan.size)} for values in between"]
     if run.plan.size > run.plan.least:

@@ -16,8 +16,8 @@ from ...core.settings import current
 from ...core.value import TENSORS, wrap
 from ...graph.graph import Graph, Literal
 from ...graph.staged import Staged
-from ..cache.schedules import finished
-from ..cpu.runtime.executable import Executable
+from ..pipeline import build
+from ..target import Executable
 from .capture import Capture
 from .inputs import Call
 from .severed import marks_behind, sever_at_call
@@ -49,7 +49,7 @@ class Derivative:
     @cached_property
     def executable(self) -> Executable:
         """The native code, made when the first backward pass comes."""
-        return Executable(*finished(self.graph, {}))
+        return build(self.graph, {})
 
     def attach(self, call: Call, values: list, raws: list, tensors: dict[int, Any]) -> None:
         """Record the call: the tensors of its results get nodes."""

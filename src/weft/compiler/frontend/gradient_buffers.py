@@ -16,9 +16,9 @@ import numpy as np
 
 from ...core.node import Leaf
 from ...core.value import RESULT, wrap
-from ..cpu.runtime.executable import Executable
 from ..native.builtin import gathering, keeping
 from ..native.words import Words, words
+from ..target import Executable
 from .inputs import Call
 from .records import fields_of_tensors
 

@@ -13,9 +13,9 @@ from ...core.backends import BACKENDS
 from ...core.node import Severed
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
-from ..cache.schedules import finished
-from ..cpu.runtime.executable import Executable
-from ..explain.timing import stage, timed
+from ..pipeline import build
+from ..target import Executable
+from ..timing import timed
 from .arguments import is_flat
 from .derivative import Derivative
 from .draws import Reserved
@@ -157,9 +157,7 @@ class Program:
     def executable(self) -> Executable:
         """The native code, made when it is first asked for."""
         with timed() as self.times:
-            schedule, memory = finished(self.graph, self.donated)
-            with stage("native code"):
-                return Executable(schedule, memory)
+            return build(self.graph, self.donated)
 
     @cached_property
     def _gradients(self) -> Gradients | None:

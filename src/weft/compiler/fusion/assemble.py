@@ -10,10 +10,9 @@ from ...core import dtypes
 from ...errors import IndexingError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
-from ..cpu.costs import LONG, product_cost, work
-from ..cpu.routines.table import routine_of
 from ..ir.gemm import gemm
 from ..ir.kernel import Fold, Kernel, Operand, Result, Step
+from ..ir.routine import Routine
 from ..ir.schedule import (
     Buffer,
     GuardStep,
@@ -27,6 +26,7 @@ from ..ir.schedule import (
 from ..ir.uses import arrays
 from ..ir.views import LOOKS, View, views_of
 from ..memory import in_place
+from ..target import Target
 from .canonical import canonical
 from .classify import FOLDS, Kind
 from .column_folds import by_rows
@@ -41,20 +41,20 @@ from .two_stage_folds import staged
 FAILING = (Kind.GUARD, Kind.LIBRARY)
 
 
-def scheduled(graph: Graph, donated: Mapping[int, int] | None = None) -> Schedule:
-    """The schedule of a graph that has been through the passes.
+def scheduled(graph: Graph, target: Target, donated: Mapping[int, int] | None = None) -> Schedule:
+    """The schedule of a graph that has been through the passes of a target.
 
     donated   the position of an output to that of the input whose memory it may take
     """
-    return joined(Assembly(graph, donated or {}).schedule())
+    return joined(Assembly(graph, target, donated or {}).schedule())
 
 
 class Assembly:
     """A schedule that is being put together."""
 
-    def __init__(self, graph: Graph, donated: Mapping[int, int]):
-        self.graph, self.views = graph, views_of(graph)
-        views, grouping = self.views, Grouping(graph, self.views)
+    def __init__(self, graph: Graph, target: Target, donated: Mapping[int, int]):
+        self.graph, self.views, self.target = graph, views_of(graph), target
+        views, grouping = self.views, Grouping(graph, self.views, target)
         self.grouping = grouping
         self.buffers: list[Buffer] = []
         self.constants: dict[int, np.ndarray] = {}
@@ -172,21 +172,20 @@ class Assembly:
         """Whether a unit may fail, or never end."""
         if unit.kind is not Kind.NATIVE:
             return unit.kind in FAILING
-        routine = routine_of(self.graph, self.views, self.graph.equations[unit.equations[0]])
-        return not isinstance(routine, str) and routine.endless
+        routine = self._routine(self.graph.equations[unit.equations[0]])
+        return routine.endless
 
     def _is_long(self, u: int, unit: Unit) -> bool:
         """Whether a unit takes so long that a signal is to end it."""
         if unit.group is not None:
-            return work(self.fused[u][0]) >= LONG
+            return self.target.takes_long(self.fused[u][0])
         e = self.graph.equations[unit.equations[0]]
         if unit.kind is Kind.NATIVE:
-            routine = routine_of(self.graph, self.views, e)
-            return not isinstance(routine, str) and routine.cost >= LONG
+            return self.target.takes_long(self._routine(e))
         if unit.kind is Kind.PRODUCT:
             a, b = (self.views[i] for i in arrays(e)[-2:])
             dtype = self.graph.avals[e.outputs[0]].dtype
-            return product_cost(gemm(e, a, b, (0, 0, 0)), dtype) >= LONG
+            return self.target.takes_long(gemm(e, a, b, (0, 0, 0)), dtype)
         return False
 
     def _may_replace(self, u: int, root: int, donor: int) -> bool:
@@ -253,9 +252,13 @@ class Assembly:
             return [GuardStep(flag, others[0] if others else IndexingError, message, e.origin)]
         return [self._library(e, self.grouping.reasons.get(unit.equations[0], ""))]
 
+    def _routine(self, e: Equation) -> Routine:
+        routine = self.target.routine(self.graph, self.views, e)
+        assert isinstance(routine, Routine), routine
+        return routine
+
     def _native(self, e: Equation) -> NativeStep:
-        routine = routine_of(self.graph, self.views, e)
-        assert not isinstance(routine, str), routine
+        routine = self._routine(e)
         operands = tuple(self.view(self.views[i]) for i in arrays(e))
         scratch = [self._line(a.size, a.dtype) for a in routine.scratch]
         results = (*(self.root(i) for i in e.outputs), *scratch)

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from math import prod
 
 from ...graph.graph import Equation, Graph, Literal
-from ..cpu.loop_nest import LIGHT
 from ..ir.gemm import ACCUMULATE
+from ..ir.kernel import LIGHT
 from ..ir.views import View
+from ..target import Computing
 from .alignment import Alignment
 from .classify import FOLDS, Kind, kind_of
 from .domain import STILL, Axes, Fit, Group, agree, completed, mapped, renamed
@@ -45,8 +46,9 @@ class Unit:
 class Grouping(Alignment):
     """The units of a graph, while equations are joined to them in order."""
 
-    def __init__(self, graph: Graph, views: dict[int, View]):
+    def __init__(self, graph: Graph, views: dict[int, View], target: Computing):
         super().__init__(graph, views)
+        self._target = target
         self.units: dict[int, Unit] = {}
         self.unit_of: dict[int, int] = {}  # by values
         self.order = Precedence()
@@ -59,7 +61,7 @@ class Grouping(Alignment):
     # -- placing equations ---------------------------------------------------------------------
 
     def _place(self, k: int, e: Equation) -> None:
-        kind, reason = kind_of(self.graph, self.views, e)
+        kind, reason = kind_of(self.graph, self.views, e, self._target)
         if kind is Kind.VIEW:
             return
         if reason:

@@ -3,23 +3,25 @@
 from collections.abc import Mapping
 
 from ...graph.graph import Graph
-from ..cpu.epilogues import tiled
 from ..ir.schedule import Schedule
 from ..memory import Plan, plan
-from ..passes.remat import remat
+from ..target import Target
 from .assemble import Assembly
 from .joined_folds import joined
+from .remat import remat
 
 # Bytes of an arena from which on less is looked for, the share that must be gained, and how often.
 LARGE, WORTH, ROUNDS = 1 << 20, 0.01, 4
 
 
-def lean(graph: Graph, donated: Mapping[int, int]) -> tuple[Schedule, Plan]:
+def schedule_and_plan(
+    graph: Graph, target: Target, donated: Mapping[int, int]
+) -> tuple[Schedule, Plan]:
     """The schedule of a graph that has been through the passes, and its memory plan.
 
     donated   the position of an output to that of the input whose memory it may take
     """
-    made = Assembly(graph, donated)
+    made = Assembly(graph, target, donated)
     schedule, placed = _planned(made)
     switch = False
     for _ in range(ROUNDS):
@@ -27,7 +29,7 @@ def lean(graph: Graph, donated: Mapping[int, int]) -> tuple[Schedule, Plan]:
             break
         peak, late = made.peak()
         graph = remat(made.graph, peak.alive, late, switch)
-        other = None if graph is made.graph else Assembly(graph, donated)
+        other = None if graph is made.graph else Assembly(graph, target, donated)
         tried = None if other is None else _planned(other)
         if other is not None and tried is not None and tried[1].size <= placed.size * (1 - WORTH):
             made, (schedule, placed) = other, tried
@@ -35,16 +37,16 @@ def lean(graph: Graph, donated: Mapping[int, int]) -> tuple[Schedule, Plan]:
             break
         else:
             switch = True
-    return _by_tiles(schedule, placed)
+    return _tuned(schedule, placed, target)
 
 
-def _by_tiles(schedule: Schedule, placed: Plan) -> tuple[Schedule, Plan]:
-    """The same with kernels in the tiles of products, unless that takes more memory."""
-    made = tiled(schedule)
-    planned = plan(made)
+def _tuned(schedule: Schedule, placed: Plan, target: Target) -> tuple[Schedule, Plan]:
+    """The same as the target runs it best, unless that takes more memory."""
+    made = target.tune(schedule)
+    planned = plan(made, target.alignment)
     return (made, planned) if planned.size <= placed.size * (1 + WORTH) else (schedule, placed)
 
 
 def _planned(made: Assembly) -> tuple[Schedule, Plan]:
     schedule = joined(made.schedule())
-    return schedule, plan(schedule)
+    return schedule, plan(schedule, made.target.alignment)

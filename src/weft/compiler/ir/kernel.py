@@ -22,6 +22,15 @@ from ...core.op import TABLE
 from ...graph.graph import Literal
 
 Strides = tuple[int, ...]
+# Rows that take an instruction or two: sums of them keep several accumulators busy.
+LIGHT = frozenset(
+    (
+        *("add", "subtract", "multiply", "negative", "positive", "square", "abs", "relu", "cast"),
+        *("maximum", "minimum", "where", "gate", "clip", "alias", "detach", "copy", "scale_shift"),
+        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
+        *("logical_and", "logical_or", "logical_not", "strong_product"),
+    )
+)
 FOLDS = ("sum", "prod", "max", "min", "mean", "any", "all")
 
 
@@ -160,6 +169,25 @@ def in_rows(kernel: Kernel, domain: tuple[int, int]) -> Kernel:
 
     operands, results = map(cut, kernel.operands), map(cut, kernel.results)
     return replace(kernel, domain=domain, operands=(*operands,), results=(*results,))
+
+
+def moving(kernel: Kernel, k: int) -> set[int]:
+    """The values that sweep k computes for each element."""
+    base, settled = len(kernel.operands), kernel.settled
+    todo = [r.value for r in kernel.results if settled[r.value] == 2 * k]
+    for i, step in enumerate(kernel.steps, base):
+        if isinstance(step, Fold) and settled[i] == 2 * k + 1 and i in kernel.live:
+            todo.append(step.value)
+    found: set[int] = set()
+    while todo:
+        i = todo.pop()
+        if i in found or settled[i] % 2:
+            continue
+        found.add(i)
+        step = kernel.steps[i - base] if i >= base else None
+        if isinstance(step, Step):
+            todo += [j for j in step.inputs if not isinstance(j, Literal)]
+    return found
 
 
 def _together(depths: list[int]) -> int:

@@ -11,7 +11,7 @@ from . import layout
 from .buffers import write_kept, write_room
 from .entry import write_entry
 from .machine import Loaded, host
-from .objects import digest, link, packed
+from .objects import PROVIDERS, digest, link, packed
 from .pick import write_pick
 from .products import write_product, write_tiles, write_vector_product
 from .profile import write_profile
@@ -56,3 +56,6 @@ def driver() -> Loaded:
         image = packed(module_of_driver(), quickly=True)
         cache().store(key, image)
     return link(image, EXPORTS)
+
+
+PROVIDERS.append(lambda symbol: driver().addresses.get(symbol) if symbol in EXPORTS else None)

@@ -1,71 +1,22 @@
-"""Kernels and routines as native functions: from the cache on disk, or compiled and put there."""
+"""Object code: its key in the cache, packing it with the names that it asks for, linking it."""
 
 import json
-import os
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, fields, is_dataclass
-from functools import lru_cache
-from hashlib import sha256
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
-import llvmlite
 import llvmlite.binding as llvm
-import numpy as np
 
-from ...core import dtypes
-from ..cache.disk import cache
-from ..cpu.loops import Extents, lower
+from ..cache import keys
 from ..emit.capsules import blas_function
 from ..emit.code import Module
 from ..emit.elementary import PREFIX, address_of
-from ..ir.kernel import Kernel
-from ..ir.routine import Routine
 from .machine import Loaded, Target, compiled, host, load
 
-# A kernel, and the extents of its arrays if its accesses are to be checked; or a routine, and
-# whether it is to check them.
-Checked = tuple[Kernel, Extents] | tuple[Routine, bool]
 # Before the names of BLAS's functions, which have Fortran's conventions and 32-bit integers.
 BLAS = "blas_"
 # Before those of the driver, of our own products, and of the crew's memory.
 OWN = "weft_"
-
-
-@dataclass(frozen=True)
-class Functions:
-    """Native functions by what they compute, and how they were come by."""
-
-    addresses: dict[Checked, int]
-    from_disk: bool
-    loaded: Loaded | None
-
-
-def functions_of(kernels: Iterable[Checked]) -> Functions:
-    """A native function for each different kernel or routine, all in one object."""
-    names = {k: f"kernel{i}" for i, k in enumerate(dict.fromkeys(kernels))}
-    if not names:
-        return Functions({}, False, None)
-    key = digest("kernels", tuple(names))
-    found = cache().fetch(key)
-    image = found or _image(names)
-    if found is None:
-        cache().store(key, image)
-    loaded = link(image, list(names.values()))
-    made = {k: loaded.addresses[name] for k, name in names.items()}
-    return Functions(made, found is not None, loaded)
-
-
-def _image(names: dict[Checked, str]) -> bytes:
-    module = Module(host().attributes)
-    for (work, checks), name in names.items():
-        if isinstance(work, Routine):
-            work.write(module, name, bool(checks))
-        else:
-            assert isinstance(checks, tuple)
-            lower(work, module, name, checks)
-    return packed(module)
+# Who knows where functions and memory of ours are, by their symbols; None for others' symbols.
+PROVIDERS: list[Callable[[str], int | None]] = []
 
 
 def packed(module: Module, quickly: bool = False) -> bytes:
@@ -86,80 +37,17 @@ def place_of(symbol: str) -> int | None:
     if symbol.startswith(PREFIX):
         return address_of(symbol.removeprefix(PREFIX))
     if symbol.startswith(OWN):
-        from ..cpu import own_products as multiply
-        from ..cpu.runtime import thread_pool as threads
-        from . import driver  # which are linked here, too
-
-        if symbol in multiply.ELEMENTS:
-            return multiply.own_function(symbol)
-        own = driver.driver().addresses
-        return own[symbol] if symbol in own else threads.address()
+        found = (find(symbol) for find in PROVIDERS)
+        return next((at for at in found if at is not None), None)
     return blas_function(symbol.removeprefix(BLAS)) if symbol.startswith(BLAS) else None
 
 
 def digest(kind: str, program: tuple, target: Target | None = None) -> str:
     """The key of a program's object code: the program, who compiles it, and what for."""
+    return keys.digest(kind, (program, machine_key(target)))
+
+
+def machine_key(target: Target | None = None) -> tuple[str, ...]:
+    """What tells a processor apart from others."""
     target = target or host()
-    machine = (llvm.get_process_triple(), target.cpu, target.features)
-    text = spelled((kind, program, machine, dtypes.default_float(), *_compiler()))
-    return sha256(text.encode()).hexdigest()
-
-
-@lru_cache(maxsize=1)
-def _compiler() -> tuple[str, ...]:
-    """Versions, and the state of the source: of the compiler, and of the table that it reads.
-
-    A file is known by its path, its size and when it was written: by what Python itself goes when
-    it asks whether bytecode is of a source.
-    """
-    source, package = sha256(), Path(__file__).parents[2]
-    for layer in ("core", "graph", "backend", "ops", "compiler"):
-        for path, size, written in sorted(_files(str(package / layer))):
-            source.update(f"{path} {size} {written}\n".encode())
-    scipy = find_spec("scipy")  # asking for its version would load it
-    if scipy is not None and scipy.origin is not None:
-        found = os.stat(scipy.origin)
-        source.update(f"{scipy.origin} {found.st_size} {found.st_mtime_ns}".encode())
-    versions = (llvmlite.__version__, *map(str, llvm.llvm_version_info), np.__version__)
-    return (*versions, source.hexdigest())
-
-
-def _files(folder: str) -> Iterator[tuple[str, int, int]]:
-    """The source files below a folder: where each is, its bytes, and when it was written."""
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if entry.is_dir():
-                yield from _files(entry.path)
-            elif entry.name.endswith(".py"):
-                found = entry.stat()
-                yield entry.path, found.st_size, found.st_mtime_ns
-
-
-def spelled(value) -> str:
-    """A text that is the same in every process, and different for different values."""
-    kind = type(value)
-    if kind in _PLAIN:
-        return repr(value)
-    if kind is tuple:
-        return f"({','.join([spelled(x) for x in value])})"
-    if isinstance(value, np.dtype):
-        return _dtype_text(value)
-    if not is_dataclass(kind):
-        raise TypeError(f"a {kind.__name__} in a program that is to be stored: {value!r}")
-    inside = ",".join([spelled(x) for x in _parts(kind)(value)])
-    return f"{kind.__module__}.{kind.__name__}({inside})"
-
-
-_PLAIN = frozenset((bool, int, float, complex, str, type(None)))
-
-
-@lru_cache(maxsize=None)
-def _dtype_text(dtype: np.dtype) -> str:
-    return f"dtype {dtype.name}"
-
-
-@lru_cache(maxsize=None)
-def _parts(kind: type) -> Callable[[Any], tuple]:
-    """The fields of a dataclass as a tuple."""
-    names = [f.name for f in fields(kind)]
-    return lambda value: tuple([getattr(value, name) for name in names])
+    return (llvm.get_process_triple(), target.cpu, target.features)

@@ -6,7 +6,7 @@ backend's kernels do; an empty axis, complex numbers and what the rules below do
 they are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf, prod
 from typing import Any, TypeVar
 
@@ -30,11 +30,11 @@ def expands(*rows: str) -> Callable[[Function], Function]:
     return enter
 
 
-def expand(graph: Graph) -> Graph:
+def expand(graph: Graph, expansions: Mapping[str, Expansion] = EXPANSIONS) -> Graph:
     """The graph with composite rows written out."""
 
     def rule(builder: Builder, e: Equation) -> Replacement:
-        expansion = EXPANSIONS.get(e.op.name)
+        expansion = expansions.get(e.op.name)
         avals = [graph.avals[i] for i in e.outputs]
         if expansion is None or not _is_plain(builder, e) or any(0 in a.shape for a in avals):
             return None
@@ -45,7 +45,7 @@ def expand(graph: Graph) -> Graph:
         made = made if isinstance(made, tuple) else (made,)
         return tuple(_typed(builder, x, a) for x, a in zip(made, avals, strict=True))
 
-    return rewritten(graph, rule, EXPANSIONS)
+    return rewritten(graph, rule, expansions)
 
 
 def _is_plain(b: Builder, e: Equation) -> bool:

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.aval import Aval
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import Branch, Loop, Repeat, Structured, row
-from ..cpu.loop_nest import LIGHT
+from ..ir.kernel import LIGHT
 from ..ir.views import LOOKS
 from .bodies import ROWS, made
 from .common import key_of

@@ -1,7 +1,6 @@
 """Compiled calls of many lengths against eager ones of the same function."""
 
 from contextlib import contextmanager
-from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
@@ -10,7 +9,7 @@ import optree
 import weft as wf
 from weft import errors
 from weft.compiler.dynamic import share
-from weft.compiler.frontend.variant import Program
+from weft.compiler.frontend import variant
 from weft.compiler.ir.interpret import interpret
 
 LENGTHS = (5, 9, 16, 2, 12, 1, 17)
@@ -40,16 +39,9 @@ class Interpreted:
 @contextmanager
 def interpreted(patch):
     """Run programs without native code: the same graphs, in a hundredth of the time."""
-
-    def of_program(self):
-        return Interpreted(self.graph, self.donated)
-
-    made = cached_property(of_program)
-    made.__set_name__(Program, "executable")
     with patch.context() as p:
-        p.setattr(share, "finished", lambda graph, donated: (graph, donated))
-        p.setattr(share, "Executable", Interpreted)
-        p.setattr(Program, "executable", made)
+        p.setattr(share, "build", Interpreted)
+        p.setattr(variant, "build", Interpreted)
         yield
 
 

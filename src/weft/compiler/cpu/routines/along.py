@@ -7,9 +7,10 @@ from ....core import dtypes
 from ....graph.graph import Literal
 from ...emit.code import Value, lanes_of
 from ...emit.control import behind, each
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from .gather import Indexed, index_at, move
+from .registry import native
+from .routine import Body, Routine
 from .scatter import Scattered, by_blocks, element, fill_zeros
 
 _EACH = 2.0  # nanoseconds for an element

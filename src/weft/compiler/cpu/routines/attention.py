@@ -17,11 +17,12 @@ from ...emit.exponentials import exp
 from ...emit.folds import across
 from ...emit.lanes_in_memory import splat
 from ...emit.logarithms import log
-from ...ir.registry import native
-from ...ir.routine import STACK, Array, Body, Routine, array
+from ...ir.routine import Array, array
 from ...ir.views import View
 from ..tiles import Layout, padded_product, pieces, product
 from .heads import Heads, Mask, heads_of, in_lines, mask_of, seeds_of, spread
+from .registry import native
+from .routine import STACK, Body, Routine
 from .scatter import fill_zeros
 from .weights import (
     BLOCKS,

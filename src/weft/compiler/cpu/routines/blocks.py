@@ -16,7 +16,6 @@ from ....graph.graph import Graph
 from ...emit.code import Value
 from ...emit.control import POINTER, WORD, behind, invoke, nothing, put
 from ...ir.kernel import Kernel, Step
-from ...ir.routine import Body, Routine
 from ...ir.schedule import (
     GemmStep,
     GuardStep,
@@ -37,6 +36,7 @@ from ..loops import inlined, lower
 from ..runtime.tasks import extents_of
 from ..walk import Extents
 from .gather import move
+from .routine import Body, Routine, written
 from .straight import Straight
 
 # The numbers of pointers that are not arrays of the record.
@@ -153,8 +153,9 @@ def block_of(graph: Graph, inputs: list[Place], outputs: list[Place], scratch: i
     scratch          how many bytes of that memory are somebody else's
     """
     from ...fusion.assemble import scheduled  # which asks for routines
+    from ..target import CPU
 
-    schedule = scheduled(graph)
+    schedule = scheduled(graph, CPU)
     memory = plan(schedule)
     begin = rounded(scratch)
     roots = dict(zip(schedule.inputs, inputs, strict=True))
@@ -195,7 +196,7 @@ def _call(
         return Call(made, tuple(map(place, call.places)), (), *units), _PRODUCT + cost
     places = tuple(map(place, (*s.operands, *s.results)))
     if isinstance(s, NativeStep):
-        routine = s.routine
+        routine = written(s.routine)
         units = routine.count, chunk_of(routine.count, routine.grain, routine.cost)
         return Call(routine, places, (), *units), _CALL + routine.cost
     cost, copied = work(s.kernel), _moved(s.kernel)

@@ -12,11 +12,12 @@ from ....graph.graph import Literal
 from ....graph.structured import Branch, Loop, Repeat
 from ...emit.code import Module, Value, lanes_of
 from ...emit.control import POINTER, WORD, behind, leave, pointer, when
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from ...native.signals import Fuel
 from .blocks import AFTER, BEFORE, SCRATCH, Block, Place, Writing, block_of
 from .gather import move
+from .registry import native
+from .routine import Body, Routine
 
 _BYTE = np.dtype(np.uint8)
 # How many steps a loop that ends by itself is taken to have, for its cost.

@@ -3,12 +3,12 @@
 from math import prod
 
 from ....graph.graph import Literal
-from ...ir.registry import native
-from ...ir.routine import Routine
 from ..lanes import ELEMENT
 from .correlate import Correlation, Part
 from .depthwise import ChannelWeights
 from .items import cut_of
+from .registry import native
+from .routine import Routine
 from .weigh import MOST_TAPS, Weights
 from .windows import Side, transposed
 

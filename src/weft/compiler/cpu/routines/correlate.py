@@ -15,10 +15,11 @@ import numpy as np
 from ...emit.code import Value, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import read, write
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from ..lanes import ELEMENT, accumulators, broadcast, carried, fused, least, load, widest
 from .blocking import Blocks, Tiles, blocks_of, tiles_of
 from .packing import Rows, copy_rows
+from .routine import Body, Routine
 from .windows import Side
 
 Part = tuple[Side, Side]

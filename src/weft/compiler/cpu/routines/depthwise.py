@@ -11,7 +11,7 @@ import numpy as np
 
 from ...emit.code import Value, lanes_of
 from ...emit.control import WORD, each
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from ..lanes import (
     ELEMENT,
     accumulators,
@@ -25,6 +25,7 @@ from ..lanes import (
 from .blocking import Blocks, Tiles, tiles_of
 from .items import PARTS
 from .packing import Rows, copy_rows
+from .routine import Body, Routine
 from .windows import Side
 
 _RATE = {4: 12.0, 8: 6.0}  # multiplications and additions in a nanosecond

@@ -19,9 +19,10 @@ from ...emit.code import Value
 from ...emit.control import behind, each, when, word
 from ...emit.convert import cast, rounded, stored, to_memory
 from ...emit.philox import LANES, side_by_side, stream_words
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from .gather import move
+from .registry import native
+from .routine import Body, Routine
 
 _BLOCK = 5.0  # nanoseconds
 

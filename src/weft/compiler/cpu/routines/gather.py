@@ -12,8 +12,9 @@ from ....core import dtypes
 from ....graph.graph import Literal
 from ...emit.code import Code, Value, lanes_of
 from ...emit.control import behind, each
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
+from .registry import native
+from .routine import Body, Routine
 
 _BYTE, _ROW = 0.1, 2.0  # nanoseconds, for each byte that is moved and for each index
 

@@ -13,9 +13,10 @@ from ....core import dtypes
 from ....graph.graph import Literal
 from ...emit.code import Value, lanes_of
 from ...emit.control import WORD, each, forever, when
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from .gather import move
+from .registry import native
+from .routine import Body, Routine
 from .scatter import element
 
 # Longer lines are the backend's; so are values alone, which it sorts by vectors, unless they are

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from ...emit.code import Value, lanes_of
 from ...emit.control import WORD, each
-from ...ir.routine import Body, require_lanes
 from ..lanes import joined, masked_load, shuffled, within
+from .routine import Body, require_lanes
 
 # Up to here elements of a residue are picked from registers; by wider steps they are gathered.
 _STEPS = (1, 2, 4)

@@ -13,8 +13,9 @@ import numpy as np
 from ...emit.code import Value, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import first, write
-from ...ir.routine import Array, Body, Routine, array, require_lanes
+from ...ir.routine import Array, array
 from ..lanes import ELEMENT, joined, lanes_along, masked_load, shuffled, within
+from .routine import Body, Routine, require_lanes
 from .windows import Side
 
 # Steps of windows by which elements are picked from registers; by others they are gathered.

@@ -6,11 +6,11 @@ import numpy as np
 
 from ....backend.shared.window_sizes import tap_dtype
 from ....graph.graph import Literal
-from ...ir.registry import native
-from ...ir.routine import Routine
 from ..lanes import ELEMENT
 from .convolve import both
 from .pool import Pool, Unpool
+from .registry import native
+from .routine import Routine
 from .windows import Side, transposed
 
 _MOST_TAPS = 256

@@ -15,8 +15,9 @@ from ...emit.code import Type, Value, lanes_of
 from ...emit.control import WORD, each
 from ...emit.lanes_in_memory import splat
 from ...emit.logarithms import logaddexp
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
+from .registry import native
+from .routine import Body, Routine
 from .scatter import blocks, by_blocks, element
 
 _EACH = {"logcumsumexp": 20.0, "cummax": 3.0, "cummin": 3.0}

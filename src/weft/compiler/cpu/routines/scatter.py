@@ -14,9 +14,10 @@ from ....core import dtypes
 from ....graph.graph import Literal
 from ...emit.code import Code, Value, lanes_of
 from ...emit.control import WORD, behind, each, when
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from .gather import Indexed, index_at, move
+from .registry import native
+from .routine import Body, Routine
 
 _BYTE, _ROW, _LOOK = 0.1, 2.0, 0.7  # nanoseconds
 # Elements of a row that one unit writes: two lines of cache, and four for float64.

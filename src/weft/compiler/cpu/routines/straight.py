@@ -16,12 +16,12 @@ from ...emit.code import Code, Value, lanes_of
 from ...emit.convert import held, is_float, rounded, stored
 from ...emit.lanes_in_memory import read, write
 from ...emit.scalar import Number, emit
-from ...ir.kernel import Step
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.kernel import LIGHT, Step
+from ...ir.routine import Array, array
 from ...ir.scalar_program import FMA, Constant, Line, Load
 from ...ir.views import View
-from ..loop_nest import LIGHT
+from .registry import native
+from .routine import Body, Routine
 
 # Of one number: a light row, another one, a load or store; in nanoseconds.
 _STEP, _HEAVY, _MOVED = 0.4, 4.0, 0.3

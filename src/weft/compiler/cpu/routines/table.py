@@ -1,6 +1,5 @@
 """The routines there are: each module here enters its own."""
 
-from ...ir.registry import MAKERS, readable, routine_of
 from . import (
     along,  # noqa: F401
     attention,  # noqa: F401
@@ -16,5 +15,6 @@ from . import (
     straight,  # noqa: F401
     thin,  # noqa: F401
 )
+from .registry import MAKERS, readable, routine_of
 
 __all__ = ["MAKERS", "readable", "routine_of"]

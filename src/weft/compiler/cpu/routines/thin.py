@@ -15,9 +15,10 @@ from ...emit.code import Value
 from ...emit.control import WORD, each, when
 from ...emit.convert import stored
 from ...emit.lanes_in_memory import read, splat, write
-from ...ir.registry import native
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from ...ir.views import View
+from .registry import native
+from .routine import Body, Routine
 
 _WRITTEN, _MULTIPLIED = 0.1, 0.02  # nanoseconds of an element of eight bytes
 _KEPT = 16  # numbers of the left matrix that are kept in registers

@@ -15,7 +15,7 @@ import numpy as np
 
 from ...emit.code import Value, lanes_of
 from ...emit.control import WORD, each
-from ...ir.routine import Array, Body, Routine, array
+from ...ir.routine import Array, array
 from ..lanes import (
     ELEMENT,
     accumulators,
@@ -29,6 +29,7 @@ from ..lanes import (
 )
 from .items import PARTS, Cut, cut_of, padded
 from .packing import Rows, copy_rows
+from .routine import Body, Routine
 from .windows import Side
 
 # Taps that are written one by one.

@@ -8,9 +8,9 @@ from ...emit.code import Value, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import splat
 from ...emit.philox import LANES, from_zero, halves, philox, side_by_side
-from ...ir.routine import Body
 from ..tiles import BYTES_OF
 from .heads import Heads, Mask
+from .routine import Body
 from .scatter import fill_zeros
 
 ROWS = 32  # of a tile of queries

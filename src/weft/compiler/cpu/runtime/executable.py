@@ -1,9 +1,9 @@
 """Running a schedule: native segments, one call each, and the backend's kernels between them."""
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,11 @@ from ...ir.schedule import (
 from ...ir.verify import MalformedSchedule, verify
 from ...memory import Plan, plan
 from ...native.builtin import picking
-from ...native.objects import functions_of
 from ...native.signals import Watch
 from ...native.words import aligned
+from ...target import Arrays, Ending
+from ..epilogues import verify_tiles
+from ..functions import functions_of
 from . import stack
 from . import thread_pool as threads
 from .frame import Memory, shares, signature_of
@@ -37,22 +39,11 @@ from .tasks import Task, kernels_of, task_of
 
 _empty = np.empty
 _AGAIN = 8  # how often handlers may interrupt what must be finished
-Arrays = Sequence[np.ndarray]
 
 
 def checks_bounds() -> bool:
     """Whether the environment asks for kernels that check every access."""
     return os.environ.get("WEFT_CHECK_BOUNDS", "") not in ("", "0")
-
-
-class Ending(Protocol):
-    """What follows a call that changes something: done completely or not at all."""
-
-    def finish(self, made: list[np.ndarray]) -> Any:
-        """Take over what the call made, and give its result; it may be done twice."""
-
-    def stop(self, task: int) -> None:
-        """An exception ended the call behind this task."""
 
 
 @dataclass
@@ -84,6 +75,7 @@ class Executable:
         checked: bool | None = None,
     ):
         verify(schedule)
+        verify_tiles(schedule)
         self.schedule = schedule
         self.checked = checks_bounds() if checked is None else checked
         self.plan = plan(schedule) if memory is None else memory
@@ -293,6 +285,19 @@ class Executable:
         first = next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
         failing = any([isinstance(s, GuardStep) for s in steps[first:]])
         return None if failing else (n, first)
+
+    @property
+    def from_disk(self) -> bool:
+        """Whether its code was found on the disk."""
+        return self.code.from_disk
+
+    def facts(self) -> Iterator[tuple[str, str]]:
+        """How it runs, by titles."""
+        shared = sum(t.count > t.chunk for tasks in self.segments if shares(tasks) for t in tasks)
+        calls = "one native call" if not self.library else f"{len(self.segments)} native calls"
+        yield "runs as", f"{calls}; {shared} steps are divided among threads"
+        if self.checked:
+            yield "checks", "every access of its kernels (WEFT_CHECK_BOUNDS)"
 
     @property
     def fresh_bytes(self) -> int:

@@ -15,12 +15,13 @@ from ...ir.schedule import (
     TiledStep,
 )
 from ...native.driver import driver
-from ...native.objects import Checked, Functions
 from .. import blas
 from ..costs import chunk_of, product_cost, work
 from ..epilogues import parts, units_of
+from ..functions import Checked, Functions
 from ..loop_nest import nest_of
 from ..loops import Extents
+from ..routines.routine import written
 
 NativeTask = KernelStep | GemmStep | TiledStep | NativeStep | GuardStep
 
@@ -92,7 +93,7 @@ def kernels_of(schedule: Schedule, checked: bool) -> list[Checked]:
         elif isinstance(s, TiledStep):
             found += _parts(schedule, s, checked)
         elif isinstance(s, NativeStep):
-            found.append((s.routine, checked))
+            found.append((written(s.routine), checked))
     return found
 
 
@@ -131,7 +132,7 @@ def _record(places: Sequence[int]) -> tuple[list[Pointer], tuple[int, ...]]:
 
 
 def _routine(step: NativeStep, functions: Functions, checked: bool) -> Task:
-    routine, places = step.routine, (*step.operands, *step.results)
+    routine, places = written(step.routine), (*step.operands, *step.results)
     chunk = chunk_of(routine.count, routine.grain, routine.cost)
     pointers, record = _record(places)
     return Task(

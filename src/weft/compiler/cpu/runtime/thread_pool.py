@@ -11,6 +11,7 @@ from threading import Lock, Thread, main_thread
 
 from ....backend.shared import blas
 from ...native.driver import driver
+from ...native.objects import PROVIDERS
 from ...native.thread_pool import Crew
 from ...native.words import words
 from .stack import enough
@@ -110,3 +111,4 @@ _clear()
 atexit.register(_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
+PROVIDERS.append(lambda symbol: address() if symbol == "weft_crew" else None)

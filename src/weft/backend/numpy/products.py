@@ -7,8 +7,8 @@ Pieces are cut by the matrices' sizes alone, so that results do not depend on th
 
 import numpy as np
 
-from ..numpy.index import sum as _sum
-from . import blas, threads
+from ..shared import blas, threads
+from .index import sum as _sum
 
 # Multiplications of a product that is shared, and of one piece of it.
 LARGE, PIECE = 1 << 23, 1 << 25

@@ -13,8 +13,8 @@ from math import prod
 
 from ...core.op import Op
 from ...graph.graph import Equation, Graph, Literal
-from ..cpu.loop_nest import LIGHT
 from ..ir.gemm import ACCUMULATE
+from ..ir.kernel import LIGHT
 from ..ir.views import View, views_of
 
 # Bytes of a value from which on it is worth a kernel, and rows that may be computed again for one.

@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import weft as wf
+from weft.compiler.cpu.passes.tall import FLOPS, PARTS, SIDE, TERMS, parts_of, tall
 from weft.compiler.cpu.runtime.executable import Executable
 from weft.compiler.ir.schedule import GemmStep
-from weft.compiler.passes.tall import FLOPS, PARTS, SIDE, TERMS, parts_of, tall
 from weft.graph.verify import verify
 
+from ..passes.graphs import lines, traced
 from ..schedules import by_rows, compare, compiled
-from .graphs import lines, traced
 
 RNG = np.random.default_rng(0)
 

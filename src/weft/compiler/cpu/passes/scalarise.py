@@ -11,15 +11,17 @@ from math import prod
 
 import numpy as np
 
-from ...core.aval import Aval
-from ...core.op import Op
-from ...graph.graph import Equation, Graph, Literal
-from ..cpu.loop_nest import LIGHT
-from ..emit.convert import SUPPORTED
-from ..fusion.classify import Kind, kind_of
-from ..ir.scalar_program import FOLDS, MOVES, Line, Writer, computed
-from ..ir.views import LOOKS, View, views_of
+from ....core.aval import Aval
+from ....core.op import Op
+from ....graph.graph import Equation, Graph, Literal
+from ...emit.convert import SUPPORTED
+from ...fusion.classify import Kind, kind_of
+from ...ir.kernel import LIGHT
+from ...ir.scalar_program import FOLDS, MOVES, Line, Writer, computed
+from ...ir.views import LOOKS, View, views_of
+from ..computes import Computes
 
+_CPU = Computes()
 # An array of more elements than SMALL is no handful of numbers; of costly rows and of products so
 # many multiplications, at most. A line computes at most LONGEST numbers: LLVM takes 0.1 ms for one.
 SMALL, COSTLY, PRODUCT, LONGEST = 256, 64, 1024, 3000
@@ -81,8 +83,8 @@ def _is_small(graph: Graph, views: dict[int, View], e: Equation) -> bool:
         return len({a.dtype for a in avals}) == 1
     if e.op.name in FOLDS:
         logical = avals[0].dtype == np.bool_ and e.op.name not in ("any", "all", "sum")
-        return not logical and kind_of(graph, views, e)[0] is Kind.FOLD
-    if kind_of(graph, views, e)[0] is not Kind.POINT:
+        return not logical and kind_of(graph, views, e, _CPU)[0] is Kind.FOLD
+    if kind_of(graph, views, e, _CPU)[0] is not Kind.POINT:
         return False
     return e.op.name in LIGHT or prod(avals[-1].shape) <= COSTLY
 

@@ -1,9 +1,9 @@
 """Products of matrices with a short inner axis, at which BLAS is slow, as rows of their own."""
 
-from ...core.op import TABLE, Op
-from ...graph.graph import Equation, Graph
-from ..ir.gemm import sizes_of
-from .rewriting import Builder, Replacement, rewritten
+from ....core.op import TABLE, Op
+from ....graph.graph import Equation, Graph
+from ...ir.gemm import sizes_of
+from ...passes.rewriting import Builder, Replacement, rewritten
 
 # So many multiplications for each element of the result at most, of which there are at least so
 # many, in rows of at least so many.

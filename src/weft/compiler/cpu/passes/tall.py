@@ -4,9 +4,9 @@ Tiles of the result are too few for that. The parts are products of their own, o
 of a batch, and are summed up: the same bits for any number of threads.
 """
 
-from ...graph.graph import Equation, Graph
-from ..ir.gemm import sizes_of
-from .rewriting import Builder, Replacement, rewritten
+from ....graph.graph import Equation, Graph
+from ...ir.gemm import sizes_of
+from ...passes.rewriting import Builder, Replacement, rewritten
 
 # The result's sides are at most this; a part has at least so many terms, and so many
 # multiplications and additions; and there are at most so many parts.

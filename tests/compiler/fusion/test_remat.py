@@ -7,21 +7,22 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.compiler.cache import schedules as stored
 from weft.compiler.cpu.epilogues import tiled
 from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.target import CPU
 from weft.compiler.fusion import low_memory as lean
-from weft.compiler.fusion.assemble import scheduled
+from weft.compiler.fusion import remat
+from weft.compiler.fusion.low_memory import schedule_and_plan
 from weft.compiler.ir.verify import verify
 from weft.compiler.ir.views import views_of
 from weft.compiler.memory import plan
-from weft.compiler.passes import optimised, remat
+from weft.compiler.pipeline import lower
 from weft.graph.graph import Graph
 from weft.graph.verify import verify as verify_graph
 
 from ..fusion.test_random_graphs import SHAPES, descent, given, program
-from ..schedules import Machine, by_rows, compare
-from .graphs import lines, traced
+from ..passes.graphs import lines, traced
+from ..schedules import Machine, by_rows, compare, optimised, scheduled
 
 ROWS = np.linspace(-1.0, 1.0, 64 * 128, dtype=np.float32).reshape(64, 128)
 SCALE = np.linspace(0.5, 2.0, 128, dtype=np.float32)
@@ -100,7 +101,7 @@ def test_the_plan_has_less(monkeypatch):
     rows = np.tile(ROWS, (16, 1))
     graph = prepared(deep, rows, SCALE, WEIGHT)
     plain = scheduled(graph)
-    schedule, placed = lean.lean(graph, {})
+    schedule, placed = schedule_and_plan(graph, CPU, {})
     verify(schedule)
     assert placed.size <= plan(plain).size - 3 * rows.nbytes
     inputs = [rows, SCALE, WEIGHT]
@@ -112,7 +113,7 @@ def test_an_arena_that_does_not_shrink_is_as_it_was(monkeypatch):
     monkeypatch.setattr(lean, "LARGE", 0)
     monkeypatch.setattr(lean, "WORTH", 0.99)
     graph = prepared(deep, ROWS, SCALE, WEIGHT)
-    assert str(lean.lean(graph, {})[0]) == str(tiled(scheduled(graph)))
+    assert str(schedule_and_plan(graph, CPU, {})[0]) == str(tiled(scheduled(graph)))
 
 
 def cut_at(graph: Graph, at: int) -> tuple[set[int], set[int]]:
@@ -188,7 +189,7 @@ def test_a_stored_schedule_is_the_lean_one(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(tmp_path / "objects"))
     monkeypatch.setattr(lean, "LARGE", 0)
     rows = np.tile(ROWS, (16, 1))
-    first = stored.finished(traced(deep, rows, SCALE, WEIGHT), {})
-    second = stored.finished(traced(deep, rows, SCALE, WEIGHT), {})
+    first = lower(traced(deep, rows, SCALE, WEIGHT), {}, CPU)
+    second = lower(traced(deep, rows, SCALE, WEIGHT), {}, CPU)
     assert first[1] == second[1] and str(first[0]) == str(second[0])
     assert first[1].size < plan(scheduled(prepared(deep, rows, SCALE, WEIGHT))).size

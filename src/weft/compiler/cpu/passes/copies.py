@@ -8,14 +8,14 @@ other elementwise equation. No pass that removes copies may come after these.
 from collections.abc import Callable
 from math import prod
 
-from ...core.op import TABLE
-from ...core.origin import origin
-from ...graph.graph import Equation, Graph, Literal
-from ..cpu.routines.table import MAKERS
-from ..cpu.routines.table import readable as reads
-from ..ir.gemm import is_product, readable
-from ..ir.views import View, seen, viewer
-from .rewriting import Builder, Replacement, rewritten
+from ....core.op import TABLE
+from ....core.origin import origin
+from ....graph.graph import Equation, Graph, Literal
+from ...ir.gemm import is_product, readable
+from ...ir.views import View, seen, viewer
+from ...passes.rewriting import Builder, Replacement, rewritten
+from ..routines.table import MAKERS
+from ..routines.table import readable as reads
 
 
 def copies(graph: Graph) -> Graph:

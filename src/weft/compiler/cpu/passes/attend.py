@@ -6,13 +6,13 @@ projection to queries, keys and values the gradients are the parts of one array.
 
 import numpy as np
 
-from ...core import dtypes
-from ...core.aval import Aval
-from ...core.op import TABLE, Op
-from ...graph.graph import Literal
-from ..cpu.routines.heads import NATIVE
-from .expand import expands
-from .rewriting import Builder
+from ....core import dtypes
+from ....core.aval import Aval
+from ....core.op import TABLE, Op
+from ....graph.graph import Literal
+from ...passes.expand import Expansion
+from ...passes.rewriting import Builder
+from ..routines.heads import NATIVE
 
 
 def _swapped(axes: int, at: int) -> tuple[int, ...]:
@@ -68,7 +68,6 @@ def _is_native(b: Builder, q, k, v, mask, seeds, p) -> bool:
     return all(known) and len(kinds) == 1 and plain
 
 
-@expands("attention")
 def _attention(b: Builder, q, k, v, mask, seeds, causal, scale, p, dtype):
     q, k, v, mask = _wide(b, q, k, v, mask)
     if not _is_native(b, q, k, v, mask, seeds, p):
@@ -112,7 +111,6 @@ TOGETHER = Op(
 )
 
 
-@expands("attention_gradient")
 def _attention_gradient(b: Builder, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
     g, h, out, lse, q, k, v, mask = _wide(b, g, h, out, lse, q, k, v, mask)
     if not _is_native(b, q, k, v, mask, seeds, p) or not _alike(b, g, h, out, lse, q):
@@ -141,3 +139,9 @@ def _alike(b: Builder, g, h, out, lse, q) -> bool:
         return False
     arrays = (g, out, lse, q) if none else (g, h, out, lse, q)
     return len({b.dtype(x) for x in arrays}) == 1
+
+
+EXPANSIONS: dict[str, Expansion] = {
+    "attention": _attention,
+    "attention_gradient": _attention_gradient,
+}

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import TypeVar
 
-from ...graph.graph import Equation, Graph, Literal
+from ....graph.graph import Equation, Graph, Literal
+from ...ir.views import View
 from .routine import Routine
-from .views import View
 
 # From an equation and its operands as they lie in memory: the routine, or why there is none.
 Maker = Callable[[Graph, Mapping[int, View], Equation], Routine | str]

@@ -7,12 +7,12 @@ the array is a fold.
 
 import numpy as np
 
-from ...core import dtypes
-from ...core.aval import Aval
-from ...core.op import Op
-from ...graph.graph import Equation, Graph, Literal
-from ..cpu.routines.convolve import plain, weights_of
-from .rewriting import Builder, Replacement, rewritten
+from ....core import dtypes
+from ....core.aval import Aval
+from ....core.op import Op
+from ....graph.graph import Equation, Graph, Literal
+from ...passes.rewriting import Builder, Replacement, rewritten
+from ..routines.convolve import plain, weights_of
 
 _CONVOLUTIONS = {"convolution", "convolution_biased", "convolution_transposed"}
 _POOLS = {"max_pool", "pool_pick", "pool_put", "sum_pool", "spread_pool"}

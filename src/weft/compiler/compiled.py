@@ -1,0 +1,280 @@
+"""A function that is run as programs, one for each kind of call."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from functools import update_wrapper
+from inspect import (
+    Parameter,
+    isasyncgenfunction,
+    iscoroutinefunction,
+    isgeneratorfunction,
+    signature,
+)
+from threading import RLock
+from time import perf_counter
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, overload
+from weakref import WeakSet
+
+from .. import errors
+from ..core.box import BOXED
+from ..core.dtypes import default_float
+from ..core.settings import Settings, current
+from ..graph.graph import Graph
+from .explain.picture import Traced
+from .explain.report import Made, Text, Texts, kernels_text, report
+from .explain.stages import after_stage
+from .frontend.arguments import (
+    Quick,
+    Taken,
+    difference,
+    lengthened,
+    positional_names,
+    settings_key,
+    take_apart,
+)
+from .frontend.effects import Before
+from .frontend.trace import trace
+from .frontend.variant import Program
+
+P = ParamSpec("P")
+Q = ParamSpec("Q")
+R = TypeVar("R")
+
+# Those that there are, so that a forked child can free their locks.
+_COMPILED: WeakSet["Compiled"] = WeakSet()
+
+
+def _free_locks() -> None:
+    """In a forked child nobody is in a call: threads that were are not there."""
+    for compiled in _COMPILED:
+        compiled._lock = RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
+
+
+class Compiled(Generic[P, R]):
+    """A function that is run as programs.
+
+    recompilations  why each program after the first was made
+    """
+
+    __wrapped__: Callable
+    _walked = ("__wrapped__",)  # what another compiled function looks at before each call
+
+    def __init__(
+        self,
+        f: Callable[P, R],
+        static_argnums: int | Sequence[int],
+        static_argnames: str | Sequence[str],
+        max_variants: int,
+    ):
+        if not callable(f):
+            raise errors.DTypeError(f"compile: got a {type(f).__name__}, expected a function")
+        if isgeneratorfunction(f) or iscoroutinefunction(f) or isasyncgenfunction(f):
+            raise errors.DTypeError(
+                "compile: a generator or coroutine function runs piece by piece, after the call; "
+                "compile a function that returns its results"
+            )
+        if not isinstance(max_variants, int) or max_variants < 1:
+            raise errors.ArgumentError(
+                f"compile: max_variants={max_variants!r}, expected 1 or more"
+            )
+        update_wrapper(self, f, updated=())
+        self.name = getattr(f, "__name__", type(f).__name__)
+        self.max_variants = max_variants
+        self._options: tuple[Any, ...] = (static_argnums, static_argnames, max_variants)
+        self.recompilations: list[str] = []
+        self._static = _static_names(f, static_argnums, static_argnames)
+        self._parameters = positional_names(f)
+        self._variants: dict[tuple, list[Program]] = {}
+        self._made: list[Made] = []  # the programs in the order they came
+        self._latest: tuple[tuple, Program] | None = None
+        self._quick: Quick | None = None
+        self._lock = RLock()
+        _COMPILED.add(self)
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        settings = current.get()
+        quick = self._quick
+        if quick is not None and not kwargs and settings is quick.settings:
+            if default_float() is not quick.floats:
+                pass  # programs are made for a default dtype
+            elif quick.direct is not None:
+                raws = quick.raws(args)
+                made = None if raws is None else quick.direct(raws)
+                if made is not None:
+                    return made
+            elif (call := quick.call(args)) is not None:
+                program = quick.program
+                with self._lock:
+                    if program.differs(call) is None:
+                        return program(call)
+        if settings.levels or settings.staging is not None:
+            return self.__wrapped__(*args, **kwargs)
+        taken = take_apart(args, kwargs, self._static.__contains__, settings.grad)
+        if any([t.__class__ in BOXED for t in taken.call.tensors]):
+            return self.__wrapped__(*args, **kwargs)
+        with self._lock:
+            program = self._program(taken, settings)
+            quick = not kwargs and not program.once
+            self._quick = Quick.of(settings, taken, program) if quick else None
+            return program(taken.call)
+
+    def alike(self, g: Callable[..., Any]) -> "Compiled":
+        """Another function of the same arguments, compiled in the same way."""
+        return type(self)(g, *self._options)
+
+    def _program(self, taken: Taken, settings: Settings) -> Program:
+        key = (*taken.key, settings_key(settings))
+        why = None
+        for program in self._variants.get(key, ()):
+            why = program.differs(taken.call)
+            if why is None:
+                self._latest = key, program
+                return program
+        program = self._new_program(key, taken, why)
+        if not program.once:
+            self._variants.setdefault(key, []).append(program)
+        self._latest = key, program
+        return program
+
+    def _new_program(self, key: tuple, taken: Taken, why: str | None) -> Program:
+        """A program for calls of a kind that there was none for, or none that fits now."""
+        if self._latest is not None:
+            latest, last = self._latest
+            why = why or last.once or difference(latest, key, self._parameters)
+            self._check_room(why, lengthened(latest, key, self._parameters))
+        began = perf_counter()
+        before = Before(self.name, self.__wrapped__, taken.statics)
+        program = trace(self.name, self.__wrapped__, taken)
+        program.once = once(before.report())
+        traced = perf_counter() - began
+        program.begin(taken.call)
+        self._note(Made(program, key, why or "", traced))
+        return program
+
+    def _note(self, made: Made) -> None:
+        """Remember a program, and why there is another one."""
+        if self._made:
+            self.recompilations.append(made.reason)
+        self._made.append(made)
+
+    def _check_room(self, why: str, lengths: str | None) -> None:
+        """Raise where there may be no further program.
+
+        lengths  of the arguments that differ from those of the latest call, as `dynamic` has them
+        """
+        if len(self._made) >= self.max_variants:
+            told = "\n  ".join([*self.recompilations, why])
+            shapes = (
+                f"compile it with dynamic={lengths}, which makes one program for many lengths"
+                if lengths
+                else "keep shapes alike"
+            )
+            raise errors.VariantsExhausted(
+                f"compile: {self.name} has been compiled {self.max_variants} times "
+                f"(max_variants={self.max_variants}), and another call needs it again. Pass what "
+                f"changes as a tensor or a float, {shapes}, or raise max_variants. "
+                f"Why, each time:\n  {told}\n"
+            )
+
+    @property
+    def graph(self) -> Graph:
+        """The program of the latest call as it was written down; `graph.draw()` shows it."""
+        program = self._last()
+        return Traced.of(program.graph, self.name, [p.short for p in program.places])
+
+    @property
+    def kernels(self) -> Texts:
+        """The fused loops and routines of the program of the latest call, as readable texts."""
+        return kernels_text(self._last().executable.schedule)
+
+    def _last(self) -> Program:
+        if self._latest is None:
+            raise errors.ArgumentError(f"{self.name} has not been compiled yet: call it first")
+        return self._latest[1]
+
+    def explain(self, verbose: bool = False, stage: str | None = None) -> Text:
+        """What was compiled, for which calls, how, and why again.
+
+        verbose  every step and everything that a program is built on, however long
+        stage    instead, what a stage of the compiler made of the latest call's program:
+                 "trace" and "passes" (graphs), "schedule", "memory" (the plan), "build"
+        """
+        if stage is not None:
+            program = self._last()
+            return Text(after_stage(program.graph, program.donated, stage))
+        told = report(self.name, self.max_variants, self._made, self._parameters, verbose)
+        return Text(told)
+
+    @overload
+    def __get__(self, instance: None, owner: Any = None) -> Self: ...
+    @overload
+    def __get__(
+        self: "Compiled[Concatenate[Any, Q], R]", instance: object, owner: Any = None
+    ) -> "Compiled[Q, R]": ...
+    def __get__(self, instance: Any, owner: Any = None) -> Any:
+        """A compiled method, bound to its object."""
+        return self if instance is None else _Bound(self, instance)
+
+    def __reduce__(self) -> Any:
+        """Copies and pickles are of the function, and make programs of their own."""
+        found: Any = sys.modules.get(self.__module__)
+        path = getattr(self, "__qualname__", self.name)
+        for name in path.split("."):
+            found = getattr(found, name, None)
+        if found is self:
+            return path  # a global name, as functions are pickled
+        return type(self), (self.__wrapped__, *self._options)
+
+    def __repr__(self) -> str:
+        return f"<compiled {self.name}>"
+
+
+def once(new: list[str]) -> str:
+    """Why a program is good for one call only, whose trace has made these things; "" if none."""
+    return f"{', '.join(new)}: made while the function was traced, and there since" if new else ""
+
+
+class _Bound:
+    """A compiled function whose first argument is an object."""
+
+    def __init__(self, compiled: Compiled, instance):
+        self._compiled, self._instance = compiled, instance
+
+    def __call__(self, *args, **kwargs):
+        return self._compiled(self._instance, *args, **kwargs)
+
+    def __getattr__(self, name: str):
+        return getattr(self._compiled, name)
+
+
+def _static_names(f: Callable, numbers, names) -> frozenset:
+    """The positions and the names of static arguments; each by both where that is known."""
+    numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    names = (names,) if isinstance(names, str) else tuple(names)
+    found: set = {*numbers, *names}
+    try:
+        parameters = list(signature(f).parameters.values())
+    except ValueError:  # of a builtin nobody knows the names
+        return frozenset(found)
+    variadic = any(p.kind is Parameter.VAR_KEYWORD for p in parameters)
+    known = {p.name: k for k, p in enumerate(parameters)}
+    for name in names:
+        if name not in known and not variadic:
+            raise errors.ArgumentError(
+                f"compile: static_argnames has {name!r}, which is no parameter of "
+                f"{getattr(f, '__name__', 'the function')}; it has {', '.join(known) or 'none'}"
+            )
+        found.add(known.get(name, name))
+    for k in numbers:
+        if k >= len(parameters) and not any(p.kind is Parameter.VAR_POSITIONAL for p in parameters):
+            raise errors.ArgumentError(
+                f"compile: static_argnums has {k}, and the function {len(parameters)} parameters"
+            )
+        if k < len(parameters):
+            found.add(parameters[k].name)
+    return frozenset(found)

@@ -1,0 +1,51 @@
+"""Kernels and routines as native functions: from the cache on disk, or compiled and put there."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from ..cache.disk import cache
+from ..emit.code import Module
+from ..ir.kernel import Kernel
+from ..native.machine import Loaded, host
+from ..native.objects import digest, link, packed
+from .loops import Extents, lower
+from .routines.routine import Routine
+
+# A kernel, and the extents of its arrays if its accesses are to be checked; or a routine, and
+# whether it is to check them.
+Checked = tuple[Kernel, Extents] | tuple[Routine, bool]
+
+
+@dataclass(frozen=True)
+class Functions:
+    """Native functions by what they compute, and how they were come by."""
+
+    addresses: dict[Checked, int]
+    from_disk: bool
+    loaded: Loaded | None
+
+
+def functions_of(kernels: Iterable[Checked]) -> Functions:
+    """A native function for each different kernel or routine, all in one object."""
+    names = {k: f"kernel{i}" for i, k in enumerate(dict.fromkeys(kernels))}
+    if not names:
+        return Functions({}, False, None)
+    key = digest("kernels", tuple(names))
+    found = cache().fetch(key)
+    image = found or _image(names)
+    if found is None:
+        cache().store(key, image)
+    loaded = link(image, list(names.values()))
+    made = {k: loaded.addresses[name] for k, name in names.items()}
+    return Functions(made, found is not None, loaded)
+
+
+def _image(names: dict[Checked, str]) -> bytes:
+    module = Module(host().attributes)
+    for (work, checks), name in names.items():
+        if isinstance(work, Routine):
+            work.write(module, name, bool(checks))
+        else:
+            assert isinstance(checks, tuple)
+            lower(work, module, name, checks)
+    return packed(module)

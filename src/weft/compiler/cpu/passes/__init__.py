@@ -1,0 +1,49 @@
+"""The passes that prepare a graph for the CPU, in order."""
+
+from ...passes.algebra import algebra
+from ...passes.bodies import bodies
+from ...passes.common import common
+from ...passes.contract import contract
+from ...passes.dead import dead
+from ...passes.expand import EXPANSIONS, expand
+from ...passes.fold import fold
+from ...passes.layout import layout
+from ...passes.loops import loops
+from ...passes.pooling import pooling
+from ...passes.products import products
+from ...passes.sink import sink
+from ...target import Passes, optimise
+from . import attend
+from .convolve import windows
+from .copies import apart, copies
+from .scalarise import scalarise
+from .tall import tall
+from .thin import thin
+
+# In order. Algebra runs again on what the expansions have written, and before equal equations are
+# looked for, so that those that only look different are found.
+PASSES: Passes = (
+    ("dead", dead),
+    ("loops", loops),
+    ("fold", fold),
+    ("pooling", pooling),
+    ("windows", windows),
+    ("expand", lambda graph: expand(graph, EXPANSIONS | attend.EXPANSIONS)),
+    ("contract", contract),
+    ("algebra", algebra),
+    ("layout", layout),
+    ("fold again", fold),
+    ("algebra again", algebra),
+    ("common", common),
+    ("dead again", dead),
+    ("bodies", lambda graph: bodies(graph, lambda inner: optimise(inner, PASSES))),
+    ("sink", sink),
+    ("scalarise", scalarise),
+    ("thin", thin),
+    ("tall", tall),
+    ("copies", copies),
+    ("common again", common),
+    ("products", products),
+    ("dead at last", dead),
+    ("apart", apart),
+)

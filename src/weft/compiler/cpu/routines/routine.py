@@ -1,0 +1,78 @@
+"""Routines as native functions: `name(record, begin, end)`."""
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ...emit.code import Code, Module, Value, lanes_of
+from ...emit.control import POINTER, WORD, leave, pointer, put, when
+from ...emit.lanes_in_memory import splat
+from ...ir import routine
+from ...native.signals import Fuel
+
+# Bytes of the stack that a function may take for itself.
+STACK = 512 << 10
+
+
+@dataclass(frozen=True)
+class Body:
+    """The function that is being written: pointers to the first elements, and its units.
+
+    `verdict` is where a checking function reports that it left an array, `fuel` how loops look for
+    signals.
+    """
+
+    code: Code
+    arrays: Sequence[Value]
+    begin: Value
+    end: Value
+    verdict: Value | None
+    fuel: Fuel | None = None
+
+    def require(self, condition: Value, number: int) -> None:
+        """If accesses are checked: give up, unless array `number` is not left."""
+        cell = self.verdict
+        if cell is None:
+            return
+
+        def give_up() -> None:
+            put(self.code.constant(WORD, number + 1), cell, 0)
+            leave(self.code)
+
+        when(condition ^ True, give_up, rarely=True)
+
+
+class Routine(routine.Routine):
+    """A routine that writes its code in LLVM's language."""
+
+    @abstractmethod
+    def body(self, b: Body) -> None:
+        """Write the code for the units from begin to end; control must reach its end."""
+
+    def write(self, module: Module, name: str, checked: bool = False) -> None:
+        """Write the function `name(record, begin, end)` into a module."""
+        code = module.function("void", [POINTER, WORD, WORD], name)
+        record, begin, end = code.parameters
+        number = len(self.operands) + len(self.results) + len(self.scratch)
+        arrays = tuple(pointer(record, i) for i in range(number))
+        verdict = pointer(record, number) if checked else None
+        self.body(Body(code, arrays, begin, end, verdict))
+        leave(code)
+
+
+def written(work: routine.Routine) -> Routine:
+    """A step's routine as what it is here: one that writes its code."""
+    assert isinstance(work, Routine), work
+    return work
+
+
+def require_lanes(b: Body, number: int, at: Value, step: int, mask: Value, size: int) -> None:
+    """If accesses are checked: the lanes of a mask, `step` apart from `at` on, are in the array."""
+    if b.verdict is None:
+        return
+    lanes, code = mask.type.lanes, b.code
+    steps = ", ".join(f"i64 {step * k}" for k in range(lanes))
+    places = splat(at, lanes) + Value(code, lanes_of("i64", lanes), f"<{steps}>")
+    good = places.compare("lt", size, signed=False) | (mask ^ True)
+    bits = code.emit(lanes_of(f"i{lanes}"), f"bitcast {good.type.text} {good.name} to i{lanes}")
+    b.require(bits.equals(-1), number)

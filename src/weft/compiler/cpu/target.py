@@ -1,0 +1,44 @@
+"""The CPU as a target: LLVM for kernels and routines, BLAS and our own code for products."""
+
+import numpy as np
+
+from ..cache import schedules
+from ..ir.kernel import Kernel
+from ..ir.routine import Routine
+from ..ir.schedule import GemmStep, Schedule
+from ..memory import ALIGNMENT, Plan
+from ..native.objects import machine_key
+from . import routines
+from .blas import tile_rule
+from .computes import Computes
+from .costs import LONG, product_cost
+from .costs import work as kernel_cost
+from .epilogues import tiled
+from .passes import PASSES
+from .runtime.executable import Executable
+
+
+class Cpu(Computes):
+    """The processor at hand."""
+
+    alignment, passes = ALIGNMENT, PASSES
+
+    @property
+    def key(self) -> tuple:
+        return ("cpu", *machine_key(), tile_rule())
+
+    def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:
+        if isinstance(work, GemmStep):
+            assert dtype is not None
+            return product_cost(work, dtype) >= LONG
+        return (kernel_cost(work) if isinstance(work, Kernel) else work.cost) >= LONG
+
+    def tune(self, schedule: Schedule) -> Schedule:
+        return tiled(schedule)
+
+    def build(self, schedule: Schedule, plan: Plan) -> Executable:
+        return Executable(schedule, plan)
+
+
+schedules.ROUTINES.add(routines.__name__)
+CPU = Cpu()

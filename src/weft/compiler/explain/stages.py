@@ -1,0 +1,37 @@
+"""What each stage of the compiler has made of a program, in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from ... import errors
+from ...graph.graph import Graph
+from ..memory import Plan
+from ..pipeline import current_target, stages
+from .report import kernels_text
+
+STAGES = ("trace", "passes", "schedule", "memory", "build")
+
+
+def after_stage(graph: Graph, donated: Mapping[int, int], stage: str) -> str:
+    """What there is after a stage: nothing is taken from the disk."""
+    if stage not in STAGES:
+        raise errors.ArgumentError(
+            f"explain: stage={stage!r}, expected {', '.join(map(repr, STAGES))}"
+        )
+    for name, made in stages(graph, donated, current_target()):
+        if name == stage:
+            return _told(stage, made)
+    raise AssertionError(stage)
+
+
+def _told(stage: str, made: Any) -> str:
+    if stage == "memory":
+        return _plan_text(made)
+    return str(kernels_text(made.schedule) if stage == "build" else made)
+
+
+def _plan_text(plan: Plan) -> str:
+    """Where each buffer lies in the arena."""
+    lines = [f"arena of {plan.size} bytes, {plan.least} of them alive at once"]
+    places = sorted(plan.offsets.items(), key=lambda place: place[1])
+    return "\n".join([*lines, *[f"  b{i} at {at}" for i, at in places]])

@@ -1,0 +1,33 @@
+"""The kernels behind a product, tile by tile."""
+
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from math import prod
+
+from .kernel import Kernel, Operand, Result, in_rows
+from .schedule import TiledStep
+
+
+@dataclass(frozen=True)
+class Part:
+    """The kernel of a column of tiles: each pointer is `shifts` elements behind the whole's."""
+
+    kernel: Kernel
+    shifts: tuple[int, ...]
+
+
+@lru_cache(maxsize=1024)
+def parts(step: TiledStep) -> tuple[Part, ...]:
+    """The kernels over columns of tiles, from left to right."""
+    kernel, n, width = step.then.kernel, step.product.n, step.tile[1]
+    if width >= n:
+        return (Part(kernel, (0,) * (len(kernel.operands) + len(kernel.results))),)
+    whole = in_rows(kernel, (prod(step.product.batch) * step.product.m, n))
+    accesses: tuple[Operand | Result, ...] = (*whole.operands, *whole.results)
+    return tuple(
+        Part(
+            replace(whole, domain=(whole.domain[0], min(width, n - left))),
+            tuple(left * x.strides[1] for x in accesses),
+        )
+        for left in range(0, n, width)
+    )

@@ -1,0 +1,66 @@
+"""The compiler from top to bottom: each stage a function of data to data.
+
+    trace      frontend/trace.py      a call of a function  → a graph, and the variant around it
+    passes     target.passes          a graph               → a graph of the same values
+    schedule   fusion/                a graph               → kernels, products, routines in order
+    memory     memory.py              a schedule            → where each scratch buffer lies
+    build      target.build           a schedule and a plan → an executable
+
+Schedules are planned as they are made: values are computed again where that lowers the plan's peak
+(`fusion/low_memory.py`). What the stages from the passes to the plan have made is kept on disk.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from ..graph.graph import Graph
+from .cache import schedules
+from .fusion.low_memory import schedule_and_plan
+from .ir.schedule import Schedule
+from .memory import Plan
+from .target import Executable, Target, optimise
+from .timing import stage
+
+
+def current_target() -> Target:
+    """The machine that code is made for."""
+    from .cpu.target import CPU  # when it is first needed: it loads LLVM
+
+    return CPU
+
+
+def build(graph: Graph, donated: Mapping[int, int]) -> Executable:
+    """A traced graph, ready to run.
+
+    donated   the position of an output to that of the input whose memory it may take
+    """
+    target = current_target()
+    schedule, placed = lower(graph, donated, target)
+    with stage("native code"):
+        return target.build(schedule, placed)
+
+
+def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Schedule, Plan]:
+    """The schedule of a traced graph and its memory plan: from the disk, or made and put there."""
+    key = schedules.key_of(graph, donated, target.key)
+    kept = schedules.fetch(key)
+    if kept is not None:
+        with stage("plan from the cache"):
+            return schedules.read(graph, kept)
+    with stage("passes"):
+        simple = optimise(graph, target.passes)
+    with stage("schedule"):
+        schedule, placed = schedule_and_plan(simple, target, donated)
+    schedules.keep(graph, key, schedule, placed)
+    return schedule, placed
+
+
+def stages(graph: Graph, donated: Mapping[int, int], target: Target) -> Iterator[tuple[str, Any]]:
+    """What each stage makes of a traced graph, by name; nothing is taken from the disk."""
+    yield "trace", graph
+    simple = optimise(graph, target.passes)
+    yield "passes", simple
+    schedule, placed = schedule_and_plan(simple, target, donated)
+    yield "schedule", schedule
+    yield "memory", placed
+    yield "build", target.build(schedule, placed)
