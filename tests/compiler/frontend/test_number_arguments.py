@@ -43,6 +43,7 @@ X, Y, POSITIVE, ROW = normal(4, 6), normal(4, 6), abs(normal(4, 6)) + 0.1, norma
 IMAGE, LABELS = normal(2, 4, 5), wf.tensor([0, 3, 1, 5])
 SIGNS = wf.tensor([1.0, -1.0, 1.0, -1.0])
 QUERY = normal(2, 3, 4, 8)
+GRID = wf.tensor([0.0, 0.5, 1.5, 2.0])
 
 # Function, then (parameter, values): a call of f(tensor, number) for each parameter.
 CALLS = {
@@ -177,6 +178,9 @@ CALLS = {
     "linalg.vector_norm": [
         (lambda x, v: wf.linalg.vector_norm(x, ord=v), (3.0, 2.0, 1.0, 0.0, np.inf))
     ],
+    "linalg.norm": [(lambda x, v: wf.linalg.norm(x[0], ord=v), (3.0, 2.0, 1.0, 0.0, np.inf))],
+    "linalg.lstsq": [(lambda x, v: wf.linalg.lstsq(x, x[:, 0], rcond=v)[0], (1e-6, 0.9))],
+    "wf.interp": [(lambda x, v: wf.interp(x, GRID, GRID * GRID, period=v), (3.0, 2.5))],
     "linalg.pinv": [(lambda x, v: wf.linalg.pinv(x, rtol=v), (1e-6, 0.9))],
     "linalg.matrix_rank": [(lambda x, v: wf.linalg.matrix_rank(x, rtol=v), (1e-6, 0.9))],
     "fft.fftfreq": [(lambda x, v: wf.fft.fftfreq(4, d=v), (1.0, 0.5))],
