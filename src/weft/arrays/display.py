@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -66,6 +65,8 @@ def formatted(x: Tensor, spec: str) -> str:
 
 def html(x: Tensor) -> str:
     """A notebook's view: the facts in one line, then the numbers."""
+    from html import escape  # of no use outside of notebooks
+
     if x._data.__class__ in BOXES:
         return f"<pre>{escape(x._data.text())}</pre>"
     facts = [f"shape {x.shape}", str(x.dtype), x.device, *_graph_state(x)]

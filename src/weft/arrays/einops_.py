@@ -1,7 +1,6 @@
 """Tensors in einops: its backend for them, which it gets when somebody imports it."""
 
 import sys
-from importlib.abc import MetaPathFinder
 from importlib.machinery import PathFinder
 
 from ..core import dtypes
@@ -66,7 +65,7 @@ def _register(backends) -> None:
     backends.WeftBackend = type("WeftBackend", (_Operations, backends.AbstractBackend), {})
 
 
-class _Waiting(MetaPathFinder):
+class _Waiting:
     """Registers the backend right after einops' own module was run, and looks for nothing else."""
 
     def find_spec(self, name, path, target=None):

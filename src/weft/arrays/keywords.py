@@ -7,7 +7,6 @@ could say a word about `dim`: those have `checks_keywords`.
 """
 
 from collections.abc import Callable, Iterable
-from difflib import get_close_matches
 from functools import lru_cache, wraps
 from inspect import Parameter, Signature, signature
 from typing import Never, ParamSpec, TypeVar
@@ -94,6 +93,8 @@ def unknown_keyword(function: str, name: str, known: Iterable[str]) -> errors.Un
 
 
 def _instead_of(function: str, name: str, known: list[str]) -> str:
+    from difflib import get_close_matches  # only for messages
+
     if (function, name) in _OTHERWISE:
         return f"use {_OTHERWISE[function, name]}"
     spelled = [k for k in _SPELLINGS.get(name, ()) if k in known]

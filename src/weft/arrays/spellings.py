@@ -1,7 +1,6 @@
 """What to write in place of names that NumPy or PyTorch has, and Weft has not."""
 
 from collections.abc import Callable
-from difflib import get_close_matches
 from types import ModuleType
 from typing import Any
 
@@ -163,6 +162,8 @@ _MODULES = ("linalg", "nn.functional", "special", "fft", "random")
 
 def nearest(name: str, owner: str, known: list[str]) -> str:
     """What to write in place of a name, in words."""
+    from difflib import get_close_matches  # only for messages
+
     found = instead_of(name, owner)
     if found is not None:
         return f"use {found}"

@@ -1,6 +1,5 @@
 """Riemann's zeta function of real numbers, differentiable."""
 
-from fractions import Fraction
 from math import factorial, inf, log, pi
 
 import numpy as np
@@ -19,7 +18,7 @@ def _eta_weights(n: int) -> np.ndarray:
     for i in range(n + 1):
         below = factorial(n - i) * factorial(2 * i)
         d.append(d[-1] + n * factorial(n + i - 1) * 4**i // below)
-    return np.array([(-1) ** k * float(Fraction(d[-1] - d[k + 1], d[-1])) for k in range(n)])
+    return np.array([(-1) ** k * ((d[-1] - d[k + 1]) / d[-1]) for k in range(n)])
 
 
 _WEIGHTS = _eta_weights(26)

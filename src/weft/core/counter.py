@@ -6,10 +6,8 @@ the key: four 32-bit words that depend on nothing else. A generator is a stream 
 position of its next unused block; a draw takes the blocks it needs, whole, in one step.
 """
 
-import json
-import secrets
+import os
 import threading
-from hashlib import blake2b
 from numbers import Integral
 from typing import NamedTuple
 
@@ -156,8 +154,11 @@ class Generator:
         return [self._child("split", position, i) for i in range(n)]
 
     def _child(self, *path: str | int) -> "Generator":
+        from hashlib import blake2b  # streams are split rarely, and this takes 10 ms
+        from json import dumps
+
         # JSON is injective on lists of strings and integers, and the same everywhere.
-        digest = blake2b(json.dumps(path).encode(), digest_size=16, person=b"weft.random")
+        digest = blake2b(dumps(path).encode(), digest_size=16, person=b"weft.random")
         digest.update(self.key.to_bytes(8, "little") + self.nonce.to_bytes(8, "little"))
         return Generator(int.from_bytes(digest.digest(), "little"))
 
@@ -189,7 +190,7 @@ def _from_the_system() -> int:
         determinism.unpromised(
             "Generator", "without a seed it takes one from the operating system; give it a seed"
         )
-    return secrets.randbits(128)
+    return int.from_bytes(os.urandom(16), "little")
 
 
 def _bounded(what: str, value, end: int) -> int:

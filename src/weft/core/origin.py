@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from opcode import opmap
-from pathlib import Path
 from types import CodeType, FrameType
 
 import numpy as np
@@ -17,7 +16,7 @@ _STANDARD = os.path.dirname(os.__file__) + os.sep
 _ARRAY_LIBRARIES = tuple(
     os.path.join(_PACKAGES, name, "") for name in ("numpy", "scipy", "sklearn", "torch")
 )
-_FILES = str(Path(__file__).parent.parent) + os.sep
+_FILES = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _LIBRARIES = (_FILES, *_ARRAY_LIBRARIES)
 _PACKAGE = __name__.partition(".")[0] + "."
 _STORES = {opmap[name] for name in ("STORE_SUBSCR", "STORE_SLICE") if name in opmap}
@@ -65,7 +64,7 @@ def line_of(code: CodeType, lasti: int) -> str:
     for start, end, number in code.co_lines():
         if start <= lasti < end and number is not None:
             line = number
-    return f"{Path(code.co_filename).name}:{line}"
+    return f"{os.path.basename(code.co_filename)}:{line}"
 
 
 # Where what is done now was written, if that is not where it is being called.

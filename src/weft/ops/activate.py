@@ -9,8 +9,8 @@ import math
 from .batching import pointwise
 from .elementwise import exp, expit, tanh
 from .rows import elementwise, linear, single, times
+from .samples import neural as samples
 from .samples.case import reals
-from .samples.neural import masks
 from .structural import unbroadcast
 
 _DENSITY = 1 / math.sqrt(2 * math.pi)
@@ -83,7 +83,7 @@ masked_scale = linear(
     ],
     static=True,
     batch=pointwise,
-    sample=masks,
+    sample=samples.masks,
 )
 
 # x·w + b: what follows a normalisation, in one step.
