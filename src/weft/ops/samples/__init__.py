@@ -12,6 +12,8 @@ class _Later:
         self._path = f"{__name__}.{name}"
 
     def __getattr__(self, sampler: str) -> Callable[..., Any]:
+        if sampler.startswith("_"):
+            raise AttributeError(sampler)
         return lambda rng: getattr(import_module(self._path), sampler)(rng)
 
 
