@@ -10,6 +10,7 @@ from . import dtypes
 from .dispatch import above
 from .op import Op
 from .settings import current, exactly
+from .types import Array
 from .value import TENSORS
 
 HALF, SINGLE, ANY = "half", "single", "any"
@@ -29,7 +30,7 @@ class Autocast:
     columns: tuple[tuple[str, str], ...] = ()
     _column: dict[str, str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "_column", dict(self.columns))
 
     def wanted(self, name: str, column: str) -> np.dtype | None:
@@ -39,7 +40,7 @@ class Autocast:
             return None
         return self.dtype if column == HALF else dtypes.float32
 
-    def casts(self, op: Op, args: Sequence) -> list[tuple[int, np.dtype]]:
+    def casts(self, op: Op, args: Sequence[Array]) -> list[tuple[int, np.dtype]]:
         """(position, dtype) of the arguments to be cast."""
         dtype = self.wanted(op.name, op.precision)
         if dtype is None:

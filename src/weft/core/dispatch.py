@@ -16,6 +16,7 @@ from .op import Op
 from .recording import inexact, mark, track
 from .settings import current
 from .share import COPY, LENT, lend
+from .types import Array, Raw, Static
 from .value import GROUND, TENSORS, wrap
 
 
@@ -24,14 +25,14 @@ class Above:
 
     cast: Callable[[Any, Any], Any]
     adopt: Callable[..., Any]
-    sweep: Callable[..., dict]
+    sweep: Callable[..., dict[Any, Any]]
     visit: Callable[[Any, Any], Any]
 
 
-above = Above()
+above: Above = Above()
 
 
-def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
+def apply(op: Op, args: Sequence[Array], static: Static = (), public: bool = False) -> Any:
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
     out = _applied(op, args, static, public)
     if op.name in LENT and out.__class__ in TENSORS:
@@ -164,7 +165,7 @@ def _alike(op: Op, args) -> bool:
     return True
 
 
-def settled(op: Op, args):
+def settled(op: Op, args: Sequence[Array]) -> tuple[list[Raw], type | None]:
     """(raw arrays, their type) if the arguments are tensors that need no conversion."""
     raws = []
     first = None
@@ -200,7 +201,7 @@ def _raw(op: Op, args, static):
     raise errors.ArgumentError(f"{op.name}: no array among the arguments {args}")
 
 
-def beside_bfloat16(op: Op, args) -> Sequence:
+def beside_bfloat16(op: Op, args: Sequence[Array]) -> Sequence[Array]:
     """Raw arguments with Python floats as bfloat16 where arrays are: NumPy would widen these."""
     for a in args:
         if getattr(a, "dtype", None) is dtypes.bfloat16:
@@ -215,7 +216,7 @@ def beside_bfloat16(op: Op, args) -> Sequence:
     ]
 
 
-def lifted(op: Op, args) -> list:
+def lifted(op: Op, args: Sequence[Array]) -> list[Array]:
     """Foreign arrays as untracked tensors; Python scalars stay.
 
     A NumPy scalar has a dtype but no device: it goes where the tensors are.
@@ -244,7 +245,7 @@ _COMPARISONS = frozenset(
 )
 
 
-def harmonise(op: Op, args: list) -> list:
+def harmonise(op: Op, args: list[Array]) -> list[Array]:
     """Cast the promoted arguments to their common dtype with the recorded op `cast`."""
     picked = range(len(args)) if op.promote is None else op.promote
     arrays = [i for i in picked if type(args[i]) in TENSORS]
@@ -285,7 +286,7 @@ def _number(op: Op, xp, common, value):
     return value if point is None else wrap(point)
 
 
-def common_backend(op: Op, raws):
+def common_backend(op: Op, raws: Sequence[Raw]) -> type | None:
     """The one array type of `raws`, all of which must be on one device."""
     cls = device = None
     for r in raws:
