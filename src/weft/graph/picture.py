@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from .. import errors
 from .graph import Equation, Graph, Literal
@@ -20,8 +22,8 @@ class Row:
     mark  "output", "view" (no work of its own), "input" or "again" (only for its own box), or ""
     """
 
-    makes: tuple
-    reads: tuple
+    makes: tuple[Any, ...]
+    reads: tuple[Any, ...]
     text: str
     type: str = ""
     mark: str = ""
@@ -60,7 +62,7 @@ class Picture:
         return {ends: len(values) for ends, values in found.items()}
 
 
-def drawn(picture: Picture, path=None, format: str = "svg") -> str:
+def drawn(picture: Picture, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
     """The picture as text; it is written to a file if there is a path, whose ending may say how."""
     if path is not None and Path(path).suffix[1:] in FORMATS:
         format = Path(path).suffix[1:]
@@ -80,7 +82,9 @@ def drawn(picture: Picture, path=None, format: str = "svg") -> str:
 # Programs
 
 
-def picture_of(graph: Graph, title: str = "program", names: Mapping[int, str] | None = None):
+def picture_of(
+    graph: Graph, title: str = "program", names: Mapping[int, str] | None = None
+) -> Picture:
     """A program as it is written: a box for what each of the user's lines does at a time."""
     rows = inputs_of(graph, names or {})
     boxes: list[Box] = []

@@ -1,6 +1,6 @@
 """Staged: the box of a value that is not computed; its operations are only written down."""
 
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..core.op import TABLE, Op
 from ..core.origin import here, origin
 from ..core.settings import current
 from ..core.share import VIEWS
+from ..core.types import Array, Raw, Static
 from ..core.value import aval_of
 from .graph import Equation, Graph, Literal
 from .unrecorded import UNRECORDED
@@ -44,7 +45,7 @@ class Memory:
     __slots__ = ("latest", "written")
 
     def __init__(self):
-        self.written = 0
+        self.written: int = 0
         self.latest: Staged | None = None
 
 
@@ -57,7 +58,7 @@ class Staging:
 
     def __init__(self, name: str):
         self.name = name
-        self.graph = Graph()
+        self.graph: Graph = Graph()
         self.closed = False
         self.settled = False  # whether nothing is written into memory any more
         self._known: dict[int, int] = {}  # index by identity; the graph's constants keep it alive
@@ -68,7 +69,7 @@ class Staging:
         self.graph.inputs.append(i)
         return Staged(level, self, i)
 
-    def constant(self, value) -> int:
+    def constant(self, value: Raw) -> int:
         """The index of a raw array; one that came before keeps its index."""
         if value.__class__ is Staged:
             raise leaked(value)
@@ -81,7 +82,7 @@ class Staging:
                 del self._known[id(value)]
         return i
 
-    def index_of(self, x) -> int:
+    def index_of(self, x: Raw) -> int:
         """The index of a value of the program, or of a raw array."""
         own = x.__class__ is Staged and x.staging is self
         return _current(x).index if own else self.constant(x)
@@ -90,7 +91,9 @@ class Staging:
         """The value with this index."""
         return Staged(level, self, index)
 
-    def emit(self, op: Op, inputs: tuple, static: tuple, avals: tuple) -> tuple[int, ...]:
+    def emit(
+        self, op: Op, inputs: tuple[Any, ...], static: Static, avals: tuple[Aval, ...]
+    ) -> tuple[int, ...]:
         """Write an equation down; the indices of its results."""
         outputs = tuple([self.graph.new(a) for a in avals])
         self.graph.equations.append(Equation(op, inputs, static, outputs, origin()))
@@ -114,6 +117,12 @@ class Staged(Box):
 
     __slots__ = ("aval", "index", "memory", "staging", "whole", "written")
     staged = True
+    level: float
+    staging: Staging
+    index: int
+    aval: Aval
+    written: int
+    whole: bool
 
     def __init__(self, level: float, staging: Staging, index: int):
         self.level, self.staging, self.index = level, staging, index
@@ -160,7 +169,7 @@ class Staged(Box):
         return self.aval.device
 
     @classmethod
-    def interpret(cls, op: Op, level: float, operands: list, static: tuple) -> Any:
+    def interpret(cls, op: Op, level: float, operands: list[Raw], static: Static) -> Any:
         """Find the results' avals by the row's shape rule, and append the equation."""
         staging = next(x.staging for x in operands if x.__class__ is cls and x.level == level)
         if staging.closed:
@@ -198,14 +207,14 @@ class Staged(Box):
         return made[0] if op.outputs == 1 else made
 
     @classmethod
-    def lift(cls, level: Level, value) -> "Staged":
+    def lift(cls, level: Level, value: Array) -> "Staged":
         """A value from below, where there are captured tensors and constants."""
         staging = level.trace
         if hasattr(value, "_data"):
             return staging.of(value)._data
         return cls(level.tag, staging, staging.constant(value))
 
-    def beside(self, value) -> "Staged":
+    def beside(self, value: Array) -> "Staged":
         if hasattr(value, "_data"):
             return self.staging.of(value)._data  # type: ignore[attr-defined]
         return Staged(self.level, self.staging, self.staging.constant(value))
@@ -324,10 +333,10 @@ class Abstract:
     def lies_in(self, x: Aval, other: Any) -> bool:
         return True  # it may
 
-    def as_index(self, i, like) -> Any:
+    def as_index(self, i: Any, like: Any) -> Any:
         return i if i.__class__ in BOXES else BACKENDS[np.ndarray].as_index(i, np.empty(0))
 
-    def to_numpy(self, x: Aval):
+    def to_numpy(self, x: Aval) -> NoReturn:
         raise errors.StagingError(
             f"a function is being compiled, and at {here()} the values of a tensor are looked at, "
             f"which are not known yet; {REMEDY}"
