@@ -112,7 +112,7 @@ class Op:
         return f"<op {self.name}>"
 
 
-class RowFunction(Protocol):
+class Caller(Protocol):
     """The function that applies an operation: (*arrays, *static) -> one array, or several."""
 
     op: Op

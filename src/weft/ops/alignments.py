@@ -12,6 +12,7 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
 from ..errors import ShapeError
 from .along import scatter_sum, take_along_axis
 from .arrange import pad
@@ -152,7 +153,7 @@ def _compute(xp, x, states, frames, labels, blank):
 
 
 # -log Σ over alignments of the product of the probabilities along them.
-ctc = general(
+ctc: Caller = general(
     "ctc",
     compute=_compute,
     shape=_shape,

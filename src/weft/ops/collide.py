@@ -11,6 +11,7 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXES
 from ..core.settings import current
+from ..core.types import Array
 from ..core.value import TENSORS, aval_of
 from ..errors import StagingError
 from .elementwise import add, divide, maximum, minimum, multiply, pow_, where
@@ -51,7 +52,7 @@ MAXIMUM = Combination(maximum, maximum, amax, _least)
 MINIMUM = Combination(minimum, minimum, amin, _largest)
 
 
-def combine_at(x, key, v, how: Combination):
+def combine_at(x: Array, key: Any, v: Array, how: Combination) -> Array:
     """x with x[key] combined with v; values that go to one place are joined first."""
     key = parse(key, x.shape)
     v = as_array(x, as_value(x, v))

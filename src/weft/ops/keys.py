@@ -5,11 +5,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..core.aval import Shape
 from ..core.backends import BACKENDS
+from ..core.types import Array
 from ..core.value import TENSORS, seen
 from ..errors import IndexingError
 from .positions import within
-from .slicing import everything, indexed_shape, span
+from .slicing import Index, everything, indexed_shape, span
 
 
 class Selector(NamedTuple):
@@ -23,11 +25,11 @@ class Selector(NamedTuple):
 class Key(NamedTuple):
     """`index` is a basic index; `front`: the selected axes go before all others."""
 
-    index: Any  # pyright: ignore[reportIncompatibleMethodOverride]  (nobody calls tuple.index)
+    index: Index  # pyright: ignore[reportIncompatibleMethodOverride]  (nobody calls tuple.index)
     selectors: tuple[Selector, ...]
     front: bool
 
-    def whole(self, shape) -> bool:
+    def whole(self, shape: Shape) -> bool:
         """Whether the basic index takes everything."""
         return self.index == everything(shape)
 
@@ -49,7 +51,7 @@ def _fault(message: str) -> IndexingError:
     return IndexingError(f"index: {message}")
 
 
-def basic_index(key, shape) -> tuple | None:
+def basic_index(key: Any, shape: Shape) -> Index | None:
     """The basic index that a key of ints, slices, None and Ellipsis is; None for another."""
     if key.__class__ is slice and len(shape) == 1:
         return (span(key, shape[0]),)
@@ -96,7 +98,7 @@ def _refuse_surplus(entries, ndim: int):
     raise _fault(f"{used} indices for {ndim} axes")
 
 
-def parse(key, shape) -> Key:
+def parse(key: Any, shape: Shape) -> Key:
     """Any key of an array of this shape."""
     index = basic_index(key, shape)
     if index is not None:
@@ -105,10 +107,11 @@ def parse(key, shape) -> Key:
     entries = _without_ellipsis(written, len(shape))
     if any([e.__class__ is _Array for e in entries]):
         return Key(*_mixed(entries, shape), _scattered(written))
-    return Key(basic_index(tuple(entries), shape), (), False)
+    # A basic index, as no array is left.
+    return Key(basic_index(tuple(entries), shape), (), False)  # type: ignore[arg-type]
 
 
-def dtype_kind(x) -> str:
+def dtype_kind(x: Array) -> str:
     """The one-letter kind of a tensor's or raw array's dtype: b, i, u, f, c or V."""
     raw = x._data if type(x) in TENSORS else x
     return BACKENDS[type(raw)].dtype_of(raw).kind
