@@ -40,7 +40,7 @@ def apply(op: Op, args: Sequence[Array], static: Static = (), public: bool = Fal
     return out
 
 
-def _lend(op: Op, args: Sequence, out) -> None:
+def _lend(op: Op, args: Sequence[Array], out: Array) -> None:
     """Note whose view a result is; one element of an array is a copy, as in NumPy."""
     x = args[0]
     if x.__class__ not in TENSORS or x is out or (op.name == "slice_" and not out.shape):
@@ -49,11 +49,11 @@ def _lend(op: Op, args: Sequence, out) -> None:
         lend(x, out)
 
 
-def _lies_in(raw, other) -> bool:
+def _lies_in(raw: Raw, other: Raw) -> bool:
     return BACKENDS[raw.__class__].lies_in(raw, other)
 
 
-def _applied(op: Op, args: Sequence, static: tuple, public: bool):
+def _applied(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
@@ -85,7 +85,7 @@ def _applied(op: Op, args: Sequence, static: tuple, public: bool):
     return _finish(op, args, raws, z, static, cls)
 
 
-def _apply_cast(op: Op, args, static: tuple, public: bool, autocast):
+def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, autocast: Any) -> Any:
     """`apply` under autocast, which ends here: below, rules and users' rules mean what they say."""
     args = lifted(op, args)
     for i, dtype in autocast.casts(op, args):
@@ -97,7 +97,7 @@ def _apply_cast(op: Op, args, static: tuple, public: bool, autocast):
         current.reset(token)
 
 
-def _climb(op: Op, args, static: tuple, public: bool):
+def _climb(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     """Apply an operation to boxes: the highest level among them interprets it.
 
     What is below that level is a constant to it: a tensor with a node goes in as it is, to be

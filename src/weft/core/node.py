@@ -184,7 +184,7 @@ class Severed:
         return Severed(self.origin, of, self.remedy, (*self.asks, *other.asks))
 
 
-def _above(goal: "Leaf | Node") -> list:
+def _above(goal: "Leaf | Node") -> list["Leaf | Node"]:
     """A node and the leaves that it was computed from."""
     found, waiting, seen = [goal], [goal], set()
     while waiting:

@@ -120,7 +120,7 @@ class Block:
 
         return switched
 
-    def _stepwise(self, f: Callable) -> Callable:
+    def _stepwise(self, f: Callable[..., Any]) -> Callable[..., Any]:
         """A generator each of whose steps runs switched; its caller does not."""
 
         @wraps(f)

@@ -54,7 +54,7 @@ class Picture:
         rows = [(k, row) for k, box in enumerate(self.boxes) for row in box.rows]
         home = {v: k for k, row in rows if row.mark not in LOCAL for v in row.makes}
         own = {(k, v) for k, row in rows for v in row.makes}
-        found: dict[tuple[int, int], set] = {}
+        found: dict[tuple[int, int], set[Any]] = {}
         for k, row in rows:
             for v in row.reads:
                 if v in home and (k, v) not in own:
@@ -213,8 +213,8 @@ def dot(picture: Picture) -> str:
         f"  label={_quoted(picture.title)}; rankdir=TB; fontname=monospace;",
         "  node [shape=box, style=filled, fontname=monospace, fontsize=10];",
     ]
-    home: dict = {}
-    own: dict = {}
+    home: dict[Any, str] = {}
+    own: dict[tuple[int, Any], str] = {}
     for k, box in enumerate(picture.boxes):
         lines.append(f"  subgraph cluster_{k} {{")
         lines.append(

@@ -1,5 +1,6 @@
 """Staged: the box of a value that is not computed; its operations are only written down."""
 
+from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
@@ -275,7 +276,7 @@ def leaked(x: Staged) -> errors.LeakedTensor:
     )
 
 
-def _refuse_unknown(op: Op, avals: tuple) -> None:
+def _refuse_unknown(op: Op, avals: Sequence[Aval]) -> None:
     if any([-1 in a.shape for a in avals]):
         raise errors.StagingError(
             f"{op.name}: the shape of the result depends on the values, and a compiled function "
@@ -283,14 +284,14 @@ def _refuse_unknown(op: Op, avals: tuple) -> None:
         )
 
 
-def _refuse_large(op: Op, inputs: list, avals: tuple) -> None:
+def _refuse_large(op: Op, inputs: Sequence[Any], avals: Sequence[Aval]) -> None:
     """Refuse integers that the integers of the result cannot hold."""
     for i in inputs:
         if i.__class__ is Literal and avals[0].dtype.kind in "iu":
             check_holds(op.name, avals[0].dtype, i.value)
 
 
-def _alike(op: Op, level: float, operands: list) -> list:
+def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
     """Operands of one dtype: rules combine raw values as they are, NumPy converts silently."""
     picked = range(len(operands)) if op.promote is None else op.promote
     arrays = [

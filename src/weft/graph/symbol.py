@@ -129,7 +129,7 @@ class Symbol(Box):
         return behind.issubset(self.trace.constants)
 
 
-def _alike(op: Op, level: float, operands: list) -> list:
+def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
     """Operands of one kind: a real symbol beside a complex value is cast by an equation.
 
     Rules multiply real by complex raw values as they are; written down, the cast is what takes

@@ -14,7 +14,7 @@ from .index import as_value, index_add, index_put, segment_sum, take
 from .positions import in_range, index_like, integers
 from .rows import linear, undifferentiated
 from .samples import index as samples
-from .slicing import slice_
+from .slicing import Index, slice_
 from .structural import broadcast_to, moveaxis, reshape
 
 
@@ -118,7 +118,7 @@ along_positions: Caller = undifferentiated(
 )
 
 
-def _matched(name: str, x, i, axis: int) -> tuple:
+def _matched(name: str, x: Array, i: Array, axis: int) -> tuple[Array, Array]:
     """x and the indices broadcast to each other on all axes but one, as NumPy does."""
     if len(x.shape) != len(i.shape):
         raise ShapeError(f"{name}: {len(i.shape)} axes of indices for {len(x.shape)} axes")
@@ -141,7 +141,7 @@ def put_along_axis(x: Array, i: Array, v: Array, axis: int) -> Array:
     return scatter(x, i, v, axis)
 
 
-def _reached(name: str, x, i, axis: int) -> tuple:
+def _reached(name: str, x: Array, i: Array, axis: int) -> Index:
     """The basic index of the corner of x whose axes, but one, are as long as the indices'."""
     fits = len(x.shape) == len(i.shape) and all(
         k == axis or a <= b for k, (a, b) in enumerate(zip(i.shape, x.shape, strict=True))

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..core.aval import Aval, axis_in
+from ..core.aval import Aval, Shape, axis_in
 from ..core.dtypes import check_holds, kind
 from ..core.op import Caller
 from ..core.types import Array
@@ -17,11 +17,11 @@ from .index import take
 from .positions import index_like
 from .rows import general, linear
 from .samples import structural as samples
-from .slicing import everything, slice_, unslice
+from .slicing import Index, everything, slice_, unslice
 from .structural import broadcast_to, moveaxis, reshape
 
 
-def _inner(shape, widths) -> tuple:
+def _inner(shape: Shape, widths: Sequence[tuple[int, int]]) -> Index:
     """The basic index of what lies between the widths."""
     return tuple([(a, n - a - b, 1) for n, (a, b) in zip(shape, widths, strict=True)])
 
@@ -129,7 +129,7 @@ def meshgrid(xs: Sequence[Array], indexing: str = "xy") -> tuple[Array, ...]:
     return tuple(broadcast_to(reshape(x, s), grid) for x, s in zip(xs, lines, strict=True))
 
 
-def _diagonal_index(lead, rows: int, columns: int, offset: int) -> tuple:
+def _diagonal_index(lead: Sequence[int], rows: int, columns: int, offset: int) -> Index:
     """A matrix's diagonal as an index of its elements in one line."""
     start = offset if offset >= 0 else -offset * columns
     count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)

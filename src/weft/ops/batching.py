@@ -8,13 +8,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
 from ..core.op import TABLE, Caller
 from ..core.types import Array, Static
 from ..core.value import aval_of
 
 
-def _row(name: str) -> Callable:
+def _row(name: str) -> Caller:
     """A row that is made after this module."""
     from ..core.call import caller  # rows are made of these rules
 
@@ -66,7 +67,7 @@ class Pointwise:
 pointwise: Pointwise = Pointwise()
 
 
-def _elements(mapped, args) -> list:
+def _elements(mapped: Sequence[bool], args: Sequence[Array]) -> list[Aval]:
     """The abstract values of what one element of the batch is computed from."""
     avals = [aval_of(a) for a in args]
     return [v.like(v.shape[m:]) for m, v in zip(mapped, avals, strict=True)]

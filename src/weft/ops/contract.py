@@ -1,10 +1,10 @@
 """Rows: sums of products over shared axes."""
 
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from string import ascii_letters
-from typing import Any
 
 import numpy as np
 
@@ -263,11 +263,11 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     return arrays[0]
 
 
-def tensordot(a: Array, b: Array, axes: Any = 2) -> Array:
+def tensordot(a: Array, b: Array, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """Sum over the last axes of a and the first of b, or over the pairs of axes named."""
     na, nb = len(a.shape), len(b.shape)
     if isinstance(axes, int):
-        pair: Any = (range(na - axes, na), range(axes))
+        pair: Sequence[Sequence[int]] = (range(na - axes, na), range(axes))
     else:
         pair = [[k] if isinstance(k, int) else k for k in axes]
     first_axes, second_axes = pair

@@ -13,7 +13,7 @@ from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.counter import POSITIONS, WORDS_PER_BLOCK, Draw
 from ..core.op import Caller
-from ..core.types import Array
+from ..core.types import Array, Namespace, Raw
 from ..errors import ShapeError
 from .batching import spread
 from .elementwise import add
@@ -26,7 +26,9 @@ def _draw(words: list[int]) -> Draw:
     return Draw(key, nonce * POSITIONS + position)
 
 
-def _drawn(xp, state, sizes: tuple[int, ...], dtype, one: Callable):
+def _drawn(
+    xp: Namespace, state: Raw, sizes: tuple[int, ...], dtype: np.dtype, one: Callable[..., Raw]
+) -> Raw:
     """`one(target, draw, k)` for the state, or for each of many, one after the other."""
     at, lead = xp.random_target(xp.device_of(state)), tuple(state.shape[:-1])
     streams = state.reshape((-1, 3)).tolist()

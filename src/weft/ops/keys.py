@@ -1,7 +1,8 @@
 """Keys as NumPy takes them: a basic index, then arrays that select along what it leaves."""
 
+from collections.abc import Sequence
 from operator import index as as_int
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from ..core.types import Array
 from ..core.value import TENSORS, seen
 from ..errors import IndexingError
 from .positions import within
-from .slicing import Index, everything, indexed_shape, span
+from .slicing import Entry, Index, everything, indexed_shape, span
 
 
 class Selector(NamedTuple):
@@ -56,7 +57,7 @@ def basic_index(key: Any, shape: Shape) -> Index | None:
     if key.__class__ is slice and len(shape) == 1:
         return (span(key, shape[0]),)
     entries = key if key.__class__ is tuple else (key,)
-    index: list = []
+    index: list[Entry] = []
     axis, ndim = 0, len(shape)
     for k, e in enumerate(entries):
         cls = e.__class__
@@ -93,7 +94,7 @@ def _has_arrays(entries) -> bool:
     return not all([e.__class__ in basic for e in entries])
 
 
-def _refuse_surplus(entries, ndim: int):
+def _refuse_surplus(entries: Sequence[Any], ndim: int) -> NoReturn:
     used = len([e for e in entries if e is not None and e is not Ellipsis])
     raise _fault(f"{used} indices for {ndim} axes")
 
@@ -154,7 +155,7 @@ def _scattered(entries) -> bool:
     return places[-1] - places[0] >= len(places)
 
 
-def _without_ellipsis(entries, ndim: int) -> list:
+def _without_ellipsis(entries: Sequence[Any], ndim: int) -> list[Any]:
     """The entries with an Ellipsis, or its absence at the end, as full slices."""
     at = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(at) > 1:
@@ -169,9 +170,9 @@ def _without_ellipsis(entries, ndim: int) -> list:
     return [*entries[: at[0]], *rest, *entries[at[0] + 1 :]]
 
 
-def _mixed(entries: list, shape) -> tuple[tuple, tuple[Selector, ...]]:
+def _mixed(entries: list[Any], shape: Shape) -> tuple[Index, tuple[Selector, ...]]:
     """The basic index and the selectors of a key with arrays, whose axes the index keeps."""
-    index: list = []
+    index: list[Entry] = []
     selectors = []
     axis = out = 0
     for e in entries:
@@ -199,7 +200,7 @@ def _checked(i, axis: int, n: int):
     return within(x, -n, n, f"index: {{index}} is out of range for axis {axis} of length {n}")
 
 
-def _covered(e: _Array, axis: int, shape) -> tuple[int, ...]:
+def _covered(e: _Array, axis: int, shape: Shape) -> tuple[int, ...]:
     """The lengths of the axes an array stands for: a mask's own, or 0 where it has none."""
     lengths = tuple(shape[axis : axis + e.ndim])
     if e.is_mask:

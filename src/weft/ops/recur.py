@@ -6,6 +6,7 @@ A step keeps its opened gates, and not what came into them.
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ShapeError
 from .batching import Stacked
 from .elementwise import tanh
@@ -15,7 +16,7 @@ from .slicing import narrow
 from .structural import broadcast_to, concat, unbroadcast
 
 
-def _parts(x, count: int) -> list:
+def _parts(x: Array | None, count: int) -> list[Array]:
     """x cut along its last axis; zeros for nothing."""
     if x is None:
         return [0.0] * count
