@@ -74,7 +74,7 @@ def names(dtypes: Iterable[np.dtype]) -> str:
 
 
 # Python's types mean what they mean to NumPy: a float is float64, whatever the default float is.
-_SPELLED = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: float64}
+_SPELLED: dict[Any, np.dtype] = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: float64}
 _SPELLED[complex] = complex128
 _SPELLED |= {d: d for d in ALL} | {d.type: d for d in ALL}
 
