@@ -26,12 +26,9 @@ HEADER = '"""{}"""\n\n# Written by tools/stubs.py; do not edit.\n\n'
 
 # Annotations of parameters that have none: those of rows and of operators.
 ROWS = {
-    "axes": "Axes",
     "buffer": "Tensor",
-    "norm": "str | None",
     "other": "ArrayLike",
     "out": "Tensor | None",
-    "s": "Sequence[int] | None",
     "value": "ArrayLike",
     "x": "ArrayLike",
     "y": "ArrayLike",
@@ -106,9 +103,20 @@ def parameter_text(p: inspect.Parameter) -> str:
     return f"{star}{p.name}: {told}{default}"
 
 
+def stated_signature(function: Callable) -> inspect.Signature:
+    """What a function says of its types; functions of rows leave arrays open, as `Any`."""
+    found = signature_of(function)
+    if not function.__module__.startswith("weft.ops."):
+        return found
+    taken = found.parameters.values()
+    stated = [p.replace(annotation=p.empty) if p.annotation is Any else p for p in taken]
+    result = found.empty if found.return_annotation is Any else found.return_annotation
+    return found.replace(parameters=stated, return_annotation=result)
+
+
 def parameters_text(function: Callable, method: bool) -> str:
     """What a function takes; of a method, the first parameter is `self`."""
-    parameters = list(signature_of(function).parameters.values())
+    parameters = list(stated_signature(function).parameters.values())
     parts: list[str] = []
     for i, p in enumerate(parameters):
         before = parameters[i - 1] if i else None
@@ -125,7 +133,7 @@ def parameters_text(function: Callable, method: bool) -> str:
 
 def result_text(function: Callable) -> str:
     """What a function gives: a tensor unless it says otherwise."""
-    found = signature_of(function).return_annotation
+    found = stated_signature(function).return_annotation
     return "Tensor" if found is inspect.Signature.empty else annotation_text(found)
 
 

@@ -102,13 +102,15 @@ class SavedValueOverwritten(GradientError):
 class MissingGradient(GradientError, KeyError):
     """A gradient map asked for a tensor that took no part."""
 
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class MissingParameter(WeftError, KeyError):
     """A collection of parameters asked for a name it does not hold."""
 
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class ModuleError(WeftError, TypeError, AttributeError):
@@ -226,10 +228,11 @@ class UnknownName(AttributeError):
 
     def __init__(self, owner: str, name: str, instead: Callable[[], str] = str):
         super().__init__(name=name)
-        self.owner, self.instead = owner, instead
+        self.owner: str = owner
+        self.instead: Callable[[], str] = instead
 
     def __str__(self) -> str:
         return f"{self.owner!r} has no {self.name!r}; {self.instead()}"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
         return AttributeError, (str(self),)

@@ -5,7 +5,7 @@
 from collections.abc import Sequence
 
 from .arrays.tensor import Tensor
-from .arrays.types import ArrayLike, Axes, Device, DTypeLike
+from .arrays.types import ArrayLike, Device, DTypeLike
 
 def fft(
     x: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward"
@@ -15,7 +15,7 @@ def fft(
 def fft2(
     x: ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes = (-2, -1),
+    axes: Sequence[int] | None = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
     """fftn over two axes."""
@@ -26,11 +26,14 @@ def fftfreq(
     """The frequencies that `fft` of n values sampled d apart gives."""
 
 def fftn(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
+    x: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = "backward",
 ) -> Tensor:
     """The discrete Fourier transform over several axes (None: all)."""
 
-def fftshift(x: ArrayLike, axes: Axes = None) -> Tensor:
+def fftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Tensor:
     """Frequency zero moved to the middle."""
 
 def hfft(
@@ -46,17 +49,20 @@ def ifft(
 def ifft2(
     x: ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes = (-2, -1),
+    axes: Sequence[int] | None = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
     """The inverse of fft2."""
 
 def ifftn(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
+    x: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = "backward",
 ) -> Tensor:
     """The inverse of fftn."""
 
-def ifftshift(x: ArrayLike, axes: Axes = None) -> Tensor:
+def ifftshift(x: ArrayLike, axes: int | Sequence[int] | None = None) -> Tensor:
     """The inverse of fftshift."""
 
 def ihfft(
@@ -72,13 +78,16 @@ def irfft(
 def irfft2(
     x: ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes = (-2, -1),
+    axes: Sequence[int] | None = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
     """The inverse of rfft2."""
 
 def irfftn(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
+    x: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = "backward",
 ) -> Tensor:
     """The inverse of rfftn; the last length must be given if it is odd."""
 
@@ -90,7 +99,7 @@ def rfft(
 def rfft2(
     x: ArrayLike,
     s: Sequence[int] | None = None,
-    axes: Axes = (-2, -1),
+    axes: Sequence[int] | None = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
     """rfftn over two axes."""
@@ -101,7 +110,10 @@ def rfftfreq(
     """The frequencies that `rfft` of n values sampled d apart gives."""
 
 def rfftn(
-    x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
+    x: ArrayLike,
+    s: Sequence[int] | None = None,
+    axes: Sequence[int] | None = None,
+    norm: str | None = "backward",
 ) -> Tensor:
     """fftn of real numbers, without the half of the last axis that symmetry determines."""
 

@@ -1,5 +1,6 @@
 """Abstract values: the shape, dtype and device an operation's result will have."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import index
@@ -24,7 +25,7 @@ class Aval:
     def ndim(self) -> int:
         return len(self.shape)
 
-    def like(self, shape=None, dtype=None) -> "Aval":
+    def like(self, shape: Iterable[int] | None = None, dtype: np.dtype | None = None) -> "Aval":
         """This aval with another shape or dtype."""
         return Aval(
             self.shape if shape is None else tuple(shape),
@@ -47,7 +48,7 @@ def broadcast(op: str, *shapes: Shape) -> Shape:
     return tuple(out)
 
 
-def integer_in(op: str, what: str, value) -> int:
+def integer_in(op: str, what: str, value: Any) -> int:
     """`value` as an int, or an error that says which argument it is."""
     if value.__class__ is int:
         return value
@@ -80,7 +81,7 @@ def axis_in(op: str, axis: int, ndim: int) -> int:
     return axis % ndim
 
 
-def axes_in(op: str, axis, ndim: int) -> tuple[int, ...]:
+def axes_in(op: str, axis: int | tuple[int, ...] | None, ndim: int) -> tuple[int, ...]:
     """All axes for None, else the named ones counted from the front."""
     if axis is None:
         return tuple(range(ndim))

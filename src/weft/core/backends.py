@@ -2,22 +2,23 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import ref
 
 from .op import ByRow, Op
+from .types import Namespace
 
 SCALARS = (bool, int, float, complex)
 PYTHON_SCALARS = frozenset(SCALARS)
 
 
-class Backends(dict):
+class Backends(dict[Any, Namespace]):
     """The namespace for each raw array type; asks the registered finders about new types."""
 
     def __init__(self):
         self.finders: list[Callable[[type], Any]] = []
 
-    def __missing__(self, cls: type):
+    def __missing__(self, cls: type) -> Namespace:
         for finder in self.finders:
             namespace = finder(cls)
             if namespace is not None:
@@ -29,17 +30,20 @@ class Backends(dict):
 BACKENDS = Backends()
 
 
-# For an array type, (op, kernel) -> kernel: what its kernels are bound through.
-GUARDS: dict[type, Callable[[Op, Callable], Callable]] = {}
+# A computation on raw arrays, then static parameters.
+Kernel: TypeAlias = Callable[..., Any]
+Guard: TypeAlias = Callable[[Op, Kernel], Kernel]
+# For an array type what its kernels are bound through.
+GUARDS: dict[type, Guard] = {}
 
 
-class Kernels(dict):
+class Kernels(dict[Any, Kernel]):
     """An operation's computation for each raw array type, bound at first use."""
 
     def __init__(self, op: Op):
         self.op = op
 
-    def __missing__(self, cls: type):
+    def __missing__(self, cls: type) -> Kernel:
         xp = BACKENDS[cls]
         compute = self.op.compute
         kernel = getattr(xp, self.op.name) if compute is None else partial(compute, xp)
@@ -48,7 +52,7 @@ class Kernels(dict):
         return kernel
 
 
-_MADE: dict[int, ref] = {}  # all that there are
+_MADE: dict[int, ref[Kernels]] = {}  # all that there are
 
 
 def _kernels_of(op: Op) -> Kernels:
@@ -60,7 +64,7 @@ def _kernels_of(op: Op) -> Kernels:
 KERNELS: dict[Op, Kernels] = ByRow(_kernels_of)
 
 
-def guard(cls: type, bound: Callable[[Op, Callable], Callable] | None) -> None:
+def guard(cls: type, bound: Guard | None) -> None:
     """Bind an array type's kernels through `bound` from now on; None: as they are."""
     if bound is None:
         GUARDS.pop(cls, None)

@@ -1,24 +1,29 @@
 """Arrays at a level: what an interpreter (forward mode, batching, tracing) puts in their place."""
 
 from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from numpy import ndarray
+from numpy import dtype, ndarray
 
 from .. import errors
+from .aval import Shape
 from .backends import BACKENDS
 from .node import Leaf, Node
+from .op import Op
 from .settings import current
+from .types import Array, Raw, Static
 
-tags = count(1)
+tags: Iterator[int] = count(1)
 
 
 class Tag(int):
     """The tag of a transformation that says when it has ended."""
 
-    ended = False
+    ended: bool = False
     maker: str
 
     def __new__(cls, maker: str) -> "Tag":
@@ -29,7 +34,7 @@ class Tag(int):
     def __enter__(self) -> "Tag":
         return self
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         self.ended = True
 
 
@@ -57,17 +62,17 @@ class Box:
 
     @property
     @abstractmethod
-    def inner(self) -> Any:
+    def inner(self) -> Raw:
         """The value one level below that stands for shape, dtype and device."""
 
     @property
-    def contents(self) -> tuple:
+    def contents(self) -> tuple[Raw, ...]:
         """All values one level below."""
         return (self.inner,)
 
     @classmethod
     @abstractmethod
-    def interpret(cls, op, level: float, operands: list, static: tuple) -> Any:
+    def interpret(cls, op: Op, level: float, operands: list[Raw], static: Static) -> Any:
         """Apply `op`; operands are boxes of this kind and level, or values below it.
 
         Results in floating point are boxes of the level, others may be values below it.
@@ -75,11 +80,11 @@ class Box:
 
     @classmethod
     @abstractmethod
-    def lift(cls, level: Level, value) -> "Box":
+    def lift(cls, level: Level, value: Raw) -> "Box":
         """A value from below as a constant at the level."""
 
     @abstractmethod
-    def beside(self, value) -> "Box":
+    def beside(self, value: Raw) -> "Box":
         """A value from below as a constant at the level of this one."""
 
     @abstractmethod
@@ -95,11 +100,11 @@ class Box:
         return len(self.shape)
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         return ground(self).dtype
 
     @property
-    def device(self):
+    def device(self) -> Any:
         return ground(self).device
 
     @abstractmethod
@@ -117,7 +122,7 @@ BOXES: dict[Any, type] = {}
 BOXED: set[Any] = set()
 
 
-def ground(x):
+def ground(x: Array) -> Raw:
     """The backend's array at the bottom of a value."""
     while True:
         if x.__class__ in BOXES:
@@ -135,7 +140,7 @@ GLANCES = frozenset(("bool()", "format()"))
 _LISTS = frozenset(("tolist()", "to_vec()"))
 
 
-def readable(x, use: str) -> Any:
+def readable(x: Array, use: str) -> Raw:
     """The backend's array at the bottom of a value, to be read outside of operations as `use`.
 
     Raises where a derivative would be lost at any level on the way down, or where a level has no
@@ -180,21 +185,21 @@ def constant(use: str, lost: str) -> errors.InterchangeError:
     )
 
 
-def level_of(x) -> float:
+def level_of(x: Array) -> float:
     """The level of a raw value or of a tensor; 0 is the ground."""
     if x.__class__ in BOXED and x.__class__ not in BOXES:
         x = x._data
     return x.level if x.__class__ in BOXES else 0
 
 
-def raised(value, others):
+def raised(value: Raw, others: Iterable[Array]) -> Raw:
     """A value as a constant at the highest level among others; as it is if they have none."""
     top = max(others, key=level_of)
     box = top if isinstance(top, Box) else getattr(top, "_data", None)
     return box.beside(value) if isinstance(box, Box) else value
 
 
-def nodes_below(x) -> list:
+def nodes_below(x: Array) -> list[Leaf | Node]:
     """The nodes of the tensors inside the boxes of a tensor."""
     found, inside = [], [x._data]
     while inside:
@@ -207,7 +212,7 @@ def nodes_below(x) -> list:
     return [node for node in found if node.__class__ in (Leaf, Node)]
 
 
-def refuse_inner(what: str, x, tag: float) -> None:
+def refuse_inner(what: str, x: Array, tag: float) -> None:
     """Refuse a result of a level that ends with the function which returned it."""
     if level_of(x) > tag:
         raise errors.ArgumentError(
@@ -230,13 +235,13 @@ class Loose(float):
         return self
 
 
-def loose_levels(x) -> frozenset[Loose]:
+def loose_levels(x: Array) -> frozenset[Loose]:
     """The levels of a value that were made by hand, and what they were made of."""
     level = level_of(x)
     return frozenset((level, *(level.below or ()))) if isinstance(level, Loose) else frozenset()
 
 
-def check_levels(args, top: float) -> None:
+def check_levels(args: Iterable[Array], top: float) -> None:
     """Refuse tensors whose transformation has ended, and two calculations by hand in one."""
     if isinstance(top, Loose):
         if top.below is not None:
@@ -274,24 +279,24 @@ class BoxNamespace:
 
     array_type = Box
 
-    def dtype_of(self, x):
+    def dtype_of(self, x: Raw) -> dtype:
         raw = ground(x)
         return BACKENDS[type(raw)].dtype_of(raw)
 
-    def device_of(self, x):
+    def device_of(self, x: Raw) -> Any:
         raw = ground(x)
         return BACKENDS[type(raw)].device_of(raw)
 
-    def quiet(self):
+    def quiet(self) -> AbstractContextManager[Any]:
         return BACKENDS[ndarray].quiet()
 
-    def quietly(self, run, *args):
+    def quietly(self, run: Callable[..., Any], *args: Any) -> Any:
         return BACKENDS[ndarray].quietly(run, *args)
 
-    def zeros_like(self, x):
+    def zeros_like(self, x: Raw) -> Raw:
         return self.full(x.shape, 0, x.dtype, self.device_of(x))
 
-    def full(self, shape, value, dtype, device):
+    def full(self, shape: Shape, value: complex, dtype: dtype, device: Any) -> Raw:
         """A constant on the ground, which is a constant at every level."""
         on_host = device == "cpu"
         for xp in BACKENDS.values():
@@ -303,39 +308,41 @@ class BoxNamespace:
                 return raw
         raise LookupError(device)
 
-    def point(self, value, dtype):
+    def point(self, value: complex, dtype: Any) -> None:
         return None
 
-    def raw_dtype(self, dtype):
+    def raw_dtype(self, dtype: dtype) -> dtype:
         return dtype
 
-    def whole(self, x):
+    def whole(self, x: Raw) -> Raw:
         return x
 
-    copy = freeze = frozen_view = whole
+    copy = whole
+    freeze = whole
+    frozen_view = whole
 
-    def frozen(self, x) -> bool:
+    def frozen(self, x: Raw) -> bool:
         return True
 
-    def owns(self, x) -> bool:
+    def owns(self, x: Raw) -> bool:
         return False
 
-    def owner(self, x):
+    def owner(self, x: Raw) -> int:
         return id(x)
 
-    def all_finite(self, x) -> bool:
+    def all_finite(self, x: Raw) -> bool:
         raws = [c._data if hasattr(c, "_data") else c for c in x.contents]
         return all([BACKENDS[type(r)].all_finite(r) for r in raws])
 
-    def to_numpy(self, x):
+    def to_numpy(self, x: Raw) -> ndarray:
         raw = readable(x, "an array")
         return BACKENDS[type(raw)].to_numpy(raw)
 
-    def nbytes(self, x) -> int:
+    def nbytes(self, x: Raw) -> int:
         raw = ground(x)
         return BACKENDS[type(raw)].nbytes(raw)
 
-    def as_index(self, i, like):
+    def as_index(self, i: Any, like: Raw) -> Raw:
         raw = ground(like)
         return i if i.__class__ in BOXES else BACKENDS[type(raw)].as_index(i, raw)
 

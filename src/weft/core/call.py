@@ -7,7 +7,7 @@ from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .dispatch import apply, beside_bfloat16, settled
 from .dtypes import bfloat16, float32, float64
 from .node import Severed
-from .op import Op
+from .op import Caller, Op
 from .recording import kept, mark_of, record, saved_flags, sever
 from .settings import GENERAL, RECORD, current
 from .share import COPY, LENT, lend
@@ -43,7 +43,7 @@ def _point(value, cls: type, dtype):
 
 
 @lru_cache(maxsize=None)
-def caller(op: Op, public: bool = False) -> Any:
+def caller(op: Op, public: bool = False) -> Caller:
     """The function that applies `op`.
 
     The rules' form (`public=False`) gives raw arrays for raw arrays; the namespace's form
@@ -63,7 +63,7 @@ def caller(op: Op, public: bool = False) -> Any:
         call = (_unary if op.arity == 1 else _binary)(op, public)
     call.__name__ = call.__qualname__ = op.name
     call.op = op  # type: ignore[attr-defined]
-    return call
+    return call  # type: ignore[return-value]  # with `op` a Caller
 
 
 def _variadic(op: Op, public: bool):

@@ -9,7 +9,7 @@ position of its next unused block; a draw takes the blocks it needs, whole, in o
 import os
 import threading
 from numbers import Integral
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import ArgumentError
 from .settings import current, refuse_while_staging
@@ -28,6 +28,10 @@ _ROUNDS = 10
 _LOCK = threading.Lock()
 
 
+# One word of a block, or an int64 array with one of each of several blocks.
+Words: TypeAlias = Any
+
+
 class Draw(NamedTuple):
     """A reserved run of blocks: the key and the counter of the first."""
 
@@ -35,7 +39,7 @@ class Draw(NamedTuple):
     counter: int
 
 
-def high_low(a, m: int):
+def high_low(a: Words, m: int) -> tuple[Words, Words]:
     """The two words of a·m for words a and m, where a is an int or an int64 array.
 
     A large m is taken as m - 2³², so that no product leaves int64.
@@ -49,7 +53,9 @@ def high_low(a, m: int):
     return high, low
 
 
-def philox(key: int, c0, c1, c2, c3):
+def philox(
+    key: int, c0: Words, c1: Words, c2: Words, c3: Words
+) -> tuple[Words, Words, Words, Words]:
     """The four words of the block with counter words c0 (lowest) … c3: ints or int64 arrays."""
     k0, k1 = key & MASK, key >> 32
     for _ in range(_ROUNDS):
@@ -64,7 +70,7 @@ def philox(key: int, c0, c1, c2, c3):
     return c0, c1, c2, c3
 
 
-def block_words(draw: Draw, start: int, offset):
+def block_words(draw: Draw, start: int, offset: Words) -> tuple[Words, Words, Words, Words]:
     """The four words of the draw's blocks start + offset, for an int or an int64 array."""
     position, nonce = draw.counter % POSITIONS + start, draw.counter // POSITIONS
     low = offset + (position & MASK)

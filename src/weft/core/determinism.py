@@ -56,7 +56,7 @@ class DeterministicConfig:
     operation_seeds: bool | Mapping[str, int] = True
     cudnn_deterministic: bool = True
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         try:
             object.__setattr__(self, "mode", DeterministicMode(self.mode))
         except ValueError:
@@ -100,9 +100,9 @@ class Determinism:
     warned: set[str] = field(init=False, default_factory=set)
     racing: bool = field(init=False, default=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         seed = self.config.global_seed
-        self.generator = self.default if seed is None else Generator(seed)
+        self.generator: Generator = self.default if seed is None else Generator(seed)
         self._begin_streams()
 
     def _begin_streams(self) -> None:

@@ -16,6 +16,7 @@ from .op import Op
 from .recording import inexact, mark, track
 from .settings import current
 from .share import COPY, LENT, lend
+from .types import Array, Raw, Static
 from .value import GROUND, TENSORS, wrap
 
 
@@ -24,14 +25,14 @@ class Above:
 
     cast: Callable[[Any, Any], Any]
     adopt: Callable[..., Any]
-    sweep: Callable[..., dict]
+    sweep: Callable[..., dict[Any, Any]]
     visit: Callable[[Any, Any], Any]
 
 
-above = Above()
+above: Above = Above()
 
 
-def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
+def apply(op: Op, args: Sequence[Array], static: Static = (), public: bool = False) -> Any:
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
     out = _applied(op, args, static, public)
     if op.name in LENT and out.__class__ in TENSORS:
@@ -39,7 +40,7 @@ def apply(op: Op, args: Sequence, static: tuple = (), public: bool = False):
     return out
 
 
-def _lend(op: Op, args: Sequence, out) -> None:
+def _lend(op: Op, args: Sequence[Array], out: Array) -> None:
     """Note whose view a result is; one element of an array is a copy, as in NumPy."""
     x = args[0]
     if x.__class__ not in TENSORS or x is out or (op.name == "slice_" and not out.shape):
@@ -48,11 +49,11 @@ def _lend(op: Op, args: Sequence, out) -> None:
         lend(x, out)
 
 
-def _lies_in(raw, other) -> bool:
+def _lies_in(raw: Raw, other: Raw) -> bool:
     return BACKENDS[raw.__class__].lies_in(raw, other)
 
 
-def _applied(op: Op, args: Sequence, static: tuple, public: bool):
+def _applied(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
@@ -84,7 +85,7 @@ def _applied(op: Op, args: Sequence, static: tuple, public: bool):
     return _finish(op, args, raws, z, static, cls)
 
 
-def _apply_cast(op: Op, args, static: tuple, public: bool, autocast):
+def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, autocast: Any) -> Any:
     """`apply` under autocast, which ends here: below, rules and users' rules mean what they say."""
     args = lifted(op, args)
     for i, dtype in autocast.casts(op, args):
@@ -96,7 +97,7 @@ def _apply_cast(op: Op, args, static: tuple, public: bool, autocast):
         current.reset(token)
 
 
-def _climb(op: Op, args, static: tuple, public: bool):
+def _climb(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     """Apply an operation to boxes: the highest level among them interprets it.
 
     What is below that level is a constant to it: a tensor with a node goes in as it is, to be
@@ -164,7 +165,7 @@ def _alike(op: Op, args) -> bool:
     return True
 
 
-def settled(op: Op, args):
+def settled(op: Op, args: Sequence[Array]) -> tuple[list[Raw], type | None]:
     """(raw arrays, their type) if the arguments are tensors that need no conversion."""
     raws = []
     first = None
@@ -200,7 +201,7 @@ def _raw(op: Op, args, static):
     raise errors.ArgumentError(f"{op.name}: no array among the arguments {args}")
 
 
-def beside_bfloat16(op: Op, args) -> Sequence:
+def beside_bfloat16(op: Op, args: Sequence[Array]) -> Sequence[Array]:
     """Raw arguments with Python floats as bfloat16 where arrays are: NumPy would widen these."""
     for a in args:
         if getattr(a, "dtype", None) is dtypes.bfloat16:
@@ -215,7 +216,7 @@ def beside_bfloat16(op: Op, args) -> Sequence:
     ]
 
 
-def lifted(op: Op, args) -> list:
+def lifted(op: Op, args: Sequence[Array]) -> list[Array]:
     """Foreign arrays as untracked tensors; Python scalars stay.
 
     A NumPy scalar has a dtype but no device: it goes where the tensors are.
@@ -244,7 +245,7 @@ _COMPARISONS = frozenset(
 )
 
 
-def harmonise(op: Op, args: list) -> list:
+def harmonise(op: Op, args: list[Array]) -> list[Array]:
     """Cast the promoted arguments to their common dtype with the recorded op `cast`."""
     picked = range(len(args)) if op.promote is None else op.promote
     arrays = [i for i in picked if type(args[i]) in TENSORS]
@@ -285,7 +286,7 @@ def _number(op: Op, xp, common, value):
     return value if point is None else wrap(point)
 
 
-def common_backend(op: Op, raws):
+def common_backend(op: Op, raws: Sequence[Raw]) -> type | None:
     """The one array type of `raws`, all of which must be on one device."""
     cls = device = None
     for r in raws:

@@ -1,6 +1,8 @@
 """The dtypes and how they promote, in NumPy's dtype vocabulary for every backend."""
 
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -8,12 +10,21 @@ import numpy as np
 from ..errors import DTypeError, IntegerOutOfRange
 from .settings import refuse_while_staging
 
-bool_ = np.dtype("bool")
-int8, int16, int32, int64 = (np.dtype(f"int{n}") for n in (8, 16, 32, 64))
-uint8, uint16, uint32, uint64 = (np.dtype(f"uint{n}") for n in (8, 16, 32, 64))
-float16, float32, float64 = (np.dtype(f"float{n}") for n in (16, 32, 64))
-bfloat16 = np.dtype(ml_dtypes.bfloat16)
-complex64, complex128 = np.dtype("complex64"), np.dtype("complex128")
+bool_: np.dtype = np.dtype("bool")
+int8: np.dtype = np.dtype("int8")
+int16: np.dtype = np.dtype("int16")
+int32: np.dtype = np.dtype("int32")
+int64: np.dtype = np.dtype("int64")
+uint8: np.dtype = np.dtype("uint8")
+uint16: np.dtype = np.dtype("uint16")
+uint32: np.dtype = np.dtype("uint32")
+uint64: np.dtype = np.dtype("uint64")
+float16: np.dtype = np.dtype("float16")
+bfloat16: np.dtype = np.dtype(ml_dtypes.bfloat16)
+float32: np.dtype = np.dtype("float32")
+float64: np.dtype = np.dtype("float64")
+complex64: np.dtype = np.dtype("complex64")
+complex128: np.dtype = np.dtype("complex128")
 
 SIGNED = (int8, int16, int32, int64)
 UNSIGNED = (uint8, uint16, uint32, uint64)
@@ -43,7 +54,7 @@ def default_complex() -> np.dtype:
     return to_complex(_DEFAULT[0])
 
 
-def set_default_dtype(dtype) -> None:
+def set_default_dtype(dtype: Any) -> None:
     """Make `dtype` (a real floating one) the dtype of new floats, for the whole process.
 
     >>> import weft as wf
@@ -57,18 +68,18 @@ def set_default_dtype(dtype) -> None:
     _DEFAULT[0] = dtype
 
 
-def names(dtypes) -> str:
+def names(dtypes: Iterable[np.dtype]) -> str:
     """`float32, float64` for an error message."""
     return ", ".join(d.name for d in dtypes)
 
 
 # Python's types mean what they mean to NumPy: a float is float64, whatever the default float is.
-_SPELLED = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: float64}
+_SPELLED: dict[Any, np.dtype] = {d.name: d for d in ALL} | {bool: bool_, int: int64, float: float64}
 _SPELLED[complex] = complex128
 _SPELLED |= {d: d for d in ALL} | {d.type: d for d in ALL}
 
 
-def canonical(dtype) -> np.dtype:
+def canonical(dtype: Any) -> np.dtype:
     """The dtype that a name, a Python type, a NumPy or a torch dtype stands for."""
     try:
         found = _SPELLED.get(dtype, dtype)
@@ -93,11 +104,11 @@ def is_inexact(dtype: np.dtype) -> bool:
 
 
 # Complex dtypes, and booleans, as the raw arrays name them; a backend adds its own.
-RAW_COMPLEX: set = set(COMPLEX)
-RAW_BOOLEANS: set = {bool_}
+RAW_COMPLEX: set[Any] = set(COMPLEX)
+RAW_BOOLEANS: set[Any] = {bool_}
 
 
-def is_complex(dtype) -> bool:
+def is_complex(dtype: Any) -> bool:
     """Whether a dtype, ours or a backend's own, is complex."""
     return dtype in RAW_COMPLEX
 
@@ -163,7 +174,7 @@ def _mixed_integers(a, b):
     )
 
 
-def promote_all(dtypes) -> np.dtype:
+def promote_all(dtypes: Iterable[np.dtype]) -> np.dtype:
     """`promote` over any number of dtypes."""
     it = iter(dtypes)
     out = next(it)
@@ -207,7 +218,7 @@ def bounds(dtype: np.dtype) -> tuple[int, int]:
 _LARGEST = int(np.finfo(np.float64).max)
 
 
-def holds(dtype: np.dtype, value) -> bool:
+def holds(dtype: np.dtype, value: Any) -> bool:
     """Whether a Python number is no integer, or one that goes beside an array of this dtype."""
     if value.__class__ is not int:
         return True
@@ -215,7 +226,7 @@ def holds(dtype: np.dtype, value) -> bool:
     return least <= value <= most
 
 
-def check_holds(what: str, dtype: np.dtype, value) -> None:
+def check_holds(what: str, dtype: np.dtype, value: Any) -> None:
     """Refuse a Python integer beside an array whose dtype does not hold it."""
     if holds(dtype, value):
         return

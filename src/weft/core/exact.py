@@ -59,7 +59,7 @@ class Same:
     def __init__(self, held: Any):
         self._held = held
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         return other.__class__ is Same and other._held is self._held
 
     def __hash__(self) -> int:
@@ -70,11 +70,12 @@ class Exact:
     """A value that equals no other one than itself, shown as it is."""
 
     __slots__ = ("_key", "value")
+    value: Any
 
     def __init__(self, value: Any):
         self.value, self._key = value, exact(value)
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         return other.__class__ is Exact and self._key == other._key
 
     def __hash__(self) -> int:

@@ -1,6 +1,8 @@
 """Explaining failures: what a row's shape rule says of a call that a backend refused."""
 
 import re
+from collections.abc import Sequence
+from typing import Any
 
 from numpy.linalg import LinAlgError
 
@@ -8,16 +10,17 @@ from .. import errors
 from .backends import BACKENDS, PYTHON_SCALARS
 from .op import Op
 from .origin import here
+from .types import Array, Static
 from .value import TENSORS, aval_of
 
 
-def infer(op: Op, args, static):
+def infer(op: Op, args: Sequence[Array], static: Static) -> Any:
     """The result's aval by the row's shape rule, which is also what validates a call."""
     avals = [aval_of(a) for a in args]
     return op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
 
 
-def explained(op: Op, args, static, cause: Exception) -> Exception:
+def explained(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
     """The error to raise for a failed computation: the shape rule's, if it finds a fault."""
     if isinstance(cause, errors.WeftError):
         return cause
@@ -42,7 +45,7 @@ def explained(op: Op, args, static, cause: Exception) -> Exception:
     return cause
 
 
-def explained_above(op: Op, args, static, cause: Exception) -> Exception:
+def explained_above(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
     """`explained`, with shapes as they are at the level: below it there may be more axes."""
     if isinstance(cause, errors.ShapeError | errors.AxisError):
         try:

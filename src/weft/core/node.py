@@ -1,16 +1,19 @@
 """The recorded graph's nodes: owned by the tensors they made, pointing to their parents."""
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterator
 from itertools import count
 from types import CodeType
 from typing import Any
+from weakref import ref
 
+from .aval import Shape
 from .op import Op
 from .origin import Origin, line_of
 from .settings import current
+from .types import Array, Static
 
 # Decreasing, so that a heap hands out the newest node first.
-ids = count(-1, -1)
+ids: Iterator[int] = count(-1, -1)
 
 
 class Node:
@@ -34,7 +37,7 @@ class Node:
     op: Op
     parents: Any  # a tuple; None once the graph was freed
     saved: Any
-    static: tuple
+    static: Static
     id: int
     shape: Any  # of an operation with several outputs: a tuple of shapes
     dtype: Any
@@ -66,9 +69,9 @@ class Extra:
     __slots__ = ("grad", "hooks", "retains", "severed", "unpack")
 
     def __init__(self):
-        self.hooks = {}
-        self.retains = False
-        self.grad = None
+        self.hooks: dict[int, Callable[[Any], Any]] = {}
+        self.retains: bool = False
+        self.grad: Any = None
         self.severed: Severed | None = None
         self.unpack: Any = None
 
@@ -91,18 +94,18 @@ class Leaf:
     name = "leaf"
     kept: Any
 
-    def __init__(self, shape, dtype, tensor, requested: bool):
-        self.id = next(ids)
-        self.shape = shape
-        self.dtype = dtype
-        self.tensor = tensor  # weak reference: the tensor owns the leaf
+    def __init__(self, shape: Shape, dtype: Any, tensor: ref[Any] | None, requested: bool):
+        self.id: int = next(ids)
+        self.shape: Shape = shape
+        self.dtype: Any = dtype
+        self.tensor: Any = tensor  # weak reference, or None: the tensor owns the leaf
         self.kept = None
         self.extra: Extra | None = None
-        self.requested = requested  # by requires_grad, not only by a tape's watch
+        self.requested: bool = requested  # by requires_grad, not only by a tape's watch
         self.watchers: tuple[Any, ...] = ()
 
     @property
-    def grad(self):
+    def grad(self) -> Any:
         """The accumulated gradient.
 
         It is kept on the tensor, not here: a recorded gradient's graph leads to this leaf, and
@@ -112,7 +115,7 @@ class Leaf:
         return self.held if staging is None else staging.gradient(self)
 
     @grad.setter
-    def grad(self, gradient):
+    def grad(self, gradient: Array | None) -> None:
         staging = current.get().staging
         if staging is None:
             self.held = gradient
@@ -126,14 +129,14 @@ class Leaf:
         return self.kept if owner is None else owner._grad
 
     @held.setter
-    def held(self, gradient):
+    def held(self, gradient: Array | None) -> None:
         owner = self.tensor and self.tensor()
         if owner is None:
             self.kept = gradient
         else:
             owner._grad = gradient
 
-    def add(self, gradient) -> None:
+    def add(self, gradient: Array) -> None:
         """Accumulate a gradient."""
         have = self.grad
         self.grad = gradient if have is None else have + gradient
@@ -148,6 +151,11 @@ class Severed:
     """
 
     __slots__ = ("__weakref__", "asks", "id", "of", "origin", "remedy")
+    asks: tuple[Any, ...]
+    id: int
+    of: Collection[int] | None
+    origin: Origin
+    remedy: str
 
     def __init__(
         self, origin: Origin, of: Collection[int] | None, remedy: str, asks: tuple[Any, ...] = ()
@@ -176,7 +184,7 @@ class Severed:
         return Severed(self.origin, of, self.remedy, (*self.asks, *other.asks))
 
 
-def _above(goal: "Leaf | Node") -> list:
+def _above(goal: "Leaf | Node") -> list["Leaf | Node"]:
     """A node and the leaves that it was computed from."""
     found, waiting, seen = [goal], [goal], set()
     while waiting:

@@ -32,6 +32,6 @@ def unwrapped(x: Any) -> Any:
     return x
 
 
-def plain_in(values: tuple) -> tuple:
+def plain_in(values: tuple[Any, ...]) -> tuple[Any, ...]:
     """Static parameters of a row with plain numbers, in tuples among them too."""
     return tuple([plain_in(v) if type(v) is tuple else plain(v) for v in values])

@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from inspect import CO_VARARGS
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 Derivative = Callable[..., Any] | int | float
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Partials:
 
     d: tuple[Derivative | None, ...]
     strong: tuple[bool, ...]
-    keep: Callable[..., tuple] | None = None
+    keep: Callable[..., tuple[Any, ...]] | None = None
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class Jvp:
 
     push: Callable[..., Any]
     pull: Callable[..., Any] | None = None
-    keep: Callable[..., tuple] | None = None
+    keep: Callable[..., tuple[Any, ...]] | None = None
     unread: tuple[int, ...] = ()
 
 
@@ -101,7 +102,7 @@ class Op:
     tracked: tuple[int, ...] = (0,)
     precision: str = "any"
     batch: Callable[..., Any] | None = None
-    sample: Callable[..., Iterable] | None = None
+    sample: Callable[..., Iterable[Any]] | None = None
     foreign: bool = False
     stage: Callable[..., Any] | None = None
     several: bool = False
@@ -109,6 +110,15 @@ class Op:
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+
+class Caller(Protocol):
+    """The function that applies an operation: (*arrays, *static) -> one array, or several."""
+
+    op: Op
+    __name__: str
+
+    def __call__(self, *args: Any) -> Any: ...
 
 
 TABLE: dict[str, Op] = {}
@@ -122,12 +132,12 @@ def enter(op: Op) -> Op:
     return op
 
 
-def states_product(d) -> bool:
+def states_product(d: Derivative | None) -> bool:
     """Whether a partial was given as its product with a (co)tangent."""
     return getattr(d, "times", False)
 
 
-def wanted(fn: Callable, skip: int, count: int) -> tuple[bool, ...]:
+def wanted(fn: Callable[..., Any], skip: int, count: int) -> tuple[bool, ...]:
     """Which of `count` positional parameters after `skip` a rule's function reads."""
     code = fn.__code__
     names = code.co_varnames[skip : code.co_argcount]
@@ -162,17 +172,17 @@ def saves(op: Op, tracked: Sequence[bool]) -> tuple[bool, ...]:
     return tuple(flags)
 
 
-class ByRow(dict):
+class ByRow(dict[Op, T]):
     """What is made for each row when it is first asked for.
 
     Rows of the table are there as long as the process; others (custom operations, compiled
     functions) keep what is made for them, and take it with them.
     """
 
-    def __init__(self, make: Callable[[Op], Any]):
+    def __init__(self, make: Callable[[Op], T]):
         self._make = make
 
-    def __missing__(self, op: Op) -> Any:
+    def __missing__(self, op: Op) -> T:
         if TABLE.get(op.name) is op:
             self[op] = made = self._make(op)
             return made

@@ -1,23 +1,29 @@
 """Recording an operation: its node, what that saves, and the marks of severed gradients."""
 
 import sys
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from threading import get_ident
-from typing import Any
+from typing import Any, TypeAlias
 
 from . import dtypes
 from .backends import BACKENDS, PYTHON_SCALARS
-from .node import Extra, Node, Severed, ids
+from .node import Extra, Leaf, Node, Severed, ids
 from .op import Op, Partials, saves
 from .origin import INTERNAL, user_frame
+from .settings import Settings
+from .types import Array, Raw, Static
 from .value import TENSORS, wrap
 
 _frame = sys._getframe
 _new = object.__new__
-saved_flags = lru_cache(maxsize=None)(saves)
+# What the arguments of an operation are recorded by, and the same with marks of severed gradients.
+Parents: TypeAlias = tuple[Node | Leaf | None, ...]
+Marks: TypeAlias = Sequence[Node | Leaf | Severed | None]
+saved_flags: Callable[[Op, tuple[bool, ...]], tuple[bool, ...]] = lru_cache(maxsize=None)(saves)
 
 
-def record(op: Op, data, parents, saved, static) -> Node:
+def record(op: Op, data: Raw, parents: Parents, saved: tuple[Any, ...], static: Static) -> Node:
     """The node of an operation that has just computed `data`."""
     n = Node()  # quicker than object.__new__, as the class has no __init__
     n.op = op
@@ -43,14 +49,21 @@ def record(op: Op, data, parents, saved, static) -> Node:
     return n
 
 
-def inexact(raw) -> bool:
+def inexact(raw: Array) -> bool:
     raw = raw._data if raw.__class__ in TENSORS else raw
     return dtypes.is_inexact(BACKENDS[raw.__class__].dtype_of(raw))
 
 
-def track(op: Op, outs, parents, raws, static, settings):
+def track(
+    op: Op,
+    outs: Sequence[Any],
+    parents: Marks,
+    raws: Sequence[Raw],
+    static: Static,
+    settings: Settings,
+) -> None:
     """Record; the mark of a severed gradient travels on, on the result or on its node."""
-    live = tuple([None if p.__class__ is Severed else p for p in parents])
+    live = tuple([None if isinstance(p, Severed) else p for p in parents])
     tracked = [outs[k] for k in op.tracked if inexact(outs[k]._data)]
     if live.count(None) == len(live):
         mark(op, outs, parents)
@@ -72,7 +85,7 @@ def track(op: Op, outs, parents, raws, static, settings):
             outs[k]._node = pick(node, k)
 
 
-def kept(op: Op, parents, y, raws, static) -> tuple:
+def kept(op: Op, parents: Parents, y: Any, raws: Sequence[Raw], static: Static) -> tuple[Any, ...]:
     """What a node saves: (y, *args) with None where the rule does not look, or `keep`'s."""
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
@@ -92,18 +105,18 @@ def _places(op: Op, tracked: tuple[bool, ...]) -> tuple[int, ...]:
     return tuple([i for i, f in enumerate(saves(op, tracked)) if f])
 
 
-def mark(op: Op, outs, parents) -> None:
+def mark(op: Op, outs: Sequence[Any], parents: Marks) -> None:
     """Where nothing is recorded, the mark of a severed gradient travels on all the same."""
     for k in op.tracked:
         if inexact(outs[k]._data):
             outs[k]._node = mark_of(op, parents, outs[k]._data)
 
 
-def mark_of(op: Op, parents, z) -> Severed | None:
+def mark_of(op: Op, parents: Marks, z: Raw) -> Severed | None:
     """The mark of a result: what its arguments have, but for derivatives that are zero."""
     found = None
     for i, p in enumerate(parents):
-        if p.__class__ is Severed and not _is_flat(op, i, z):
+        if isinstance(p, Severed) and not _is_flat(op, i, z):
             found = p if found is None else found.joined(p)
     return found
 
@@ -147,7 +160,7 @@ def pick(whole: Node, k: int) -> Node:
     return n
 
 
-def pack(node: Node, hook, unpack) -> None:
+def pack(node: Node, hook: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
     """Hand what a node saved to the user's pack hook."""
     node.extra = Extra()
     node.extra.unpack = unpack
@@ -167,5 +180,5 @@ class Packed:
 
     __slots__ = ("handle",)
 
-    def __init__(self, handle):
-        self.handle = handle
+    def __init__(self, handle: Any):
+        self.handle: Any = handle

@@ -44,7 +44,7 @@ class Settings:
     # Which way operations take: RECORD and PLAIN are the quick ones.
     way: int = field(init=False, default=RECORD)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         general = self.anomaly or self.saved_hooks is not None or self.autocast is not None
         general = general or self.staging is not None
         object.__setattr__(self, "way", GENERAL if general else RECORD if self.grad else PLAIN)
@@ -120,7 +120,7 @@ class Block:
 
         return switched
 
-    def _stepwise(self, f: Callable) -> Callable:
+    def _stepwise(self, f: Callable[..., Any]) -> Callable[..., Any]:
         """A generator each of whose steps runs switched; its caller does not."""
 
         @wraps(f)

@@ -7,6 +7,7 @@ from .aval import Aval
 from .backends import BACKENDS, PYTHON_SCALARS
 from .box import BOXES, Box, install_box
 from .settings import current
+from .types import Array, Raw
 
 _new = object.__new__
 _SCALARS = frozenset(d.type for d in dtypes.ALL)
@@ -50,7 +51,7 @@ def install_level(kind: type[Box], tensor: type) -> None:
     HIGHER.update((kind, tensor))
 
 
-def wrap(data, node=None) -> Any:
+def wrap(data: Raw, node: Any = None) -> Any:
     """A tensor around a raw array or a box; NumPy's scalars, its 0-d results, are made arrays."""
     cls = data.__class__
     if cls in BOXES:
@@ -65,19 +66,19 @@ def wrap(data, node=None) -> Any:
     return t
 
 
-def seen(x) -> Any:
+def seen(x: Any) -> Any:
     """A tensor as the program that is being written down sees it; without one, as it is."""
     staging = current.get().staging
     return x if staging is None or x.__class__ not in GROUND else staging.of(x)
 
 
-def read(x) -> Any:
+def read(x: Any) -> Any:
     """A tensor whose values are to be looked at now; a program in writing knows constants only."""
     staging = current.get().staging
     return x if staging is None or x.__class__ not in GROUND else staging.read(x)
 
 
-def made(x) -> Any:
+def made(x: Any) -> Any:
     """A tensor that was just made of nothing, or of other data: a constant of a program."""
     staging = current.get().staging
     if staging is not None:
@@ -85,7 +86,7 @@ def made(x) -> Any:
     return x
 
 
-def aval_of(x) -> Aval:
+def aval_of(x: Array) -> Aval:
     """The abstract value of a tensor, a raw array or a Python scalar."""
     raw = x._data if type(x) in TENSORS else x
     if type(raw) in PYTHON_SCALARS:

@@ -1,13 +1,15 @@
 """Noticing that a value saved for the backward pass has been overwritten in place."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
+from typing import Any
 from weakref import ref
 
 from .. import errors
 from .backends import BACKENDS, PYTHON_SCALARS
 from .box import ground
 from .node import Node, ids
+from .types import Raw
 
 # When each piece of memory was last overwritten, on the clock of node ids, which goes backwards. A
 # saved value keeps its memory alive, so an address stamped after the node was made is that very
@@ -16,15 +18,15 @@ _STAMPS: "dict[int, int | Shared]" = {}
 _ARRAYS: dict[int, ref] = {}
 
 # The last stamp of all: nodes that are younger need no check, and pay for none.
-latest = 0
+latest: int = 0
 
 
-def stamp(raw) -> None:
+def stamp(raw: Raw) -> None:
     """Note that the memory of `raw` is being overwritten now."""
     stamp_all([watched(raw)])
 
 
-def watched(raw) -> int:
+def watched(raw: Raw) -> int:
     """What identifies the memory of `raw`; its stamp will go when the memory does.
 
     Of memory whose owner nothing can be told about (a buffer that another library lends) the stamp
@@ -44,7 +46,7 @@ def _forget(owner: int, _: ref) -> None:
     _ARRAYS.pop(owner, None)
 
 
-def stamp_all(owners) -> None:
+def stamp_all(owners: Iterable[int]) -> None:
     """Note that memory is being overwritten now, by what identifies it (`watched`)."""
     global latest, _taken
     now = next(ids)
@@ -62,6 +64,7 @@ class Shared:
     """
 
     __slots__ = ("_owners", "_seen", "at")
+    at: int
 
     def __init__(self, owners: Collection[int]):
         self._owners, self._seen, self.at = owners, -1, 0
@@ -81,13 +84,13 @@ class Shared:
 _taken = 0  # how often a shared stamp has lost a piece of memory
 
 
-def overwritten(raw) -> int | None:
+def overwritten(raw: Raw) -> int | None:
     """When the memory of `raw` was last overwritten; None: never."""
     found = _STAMPS.get(BACKENDS[type(raw)].owner(raw))
     return found.at if isinstance(found, Shared) else found
 
 
-def check(node: Node, saved: tuple) -> None:
+def check(node: Node, saved: tuple[Any, ...]) -> None:
     """Raise if something `node` saved has been overwritten since."""
     for value in saved:
         if type(value) is tuple:

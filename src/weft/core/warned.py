@@ -11,13 +11,14 @@ import sys
 import warnings
 from contextvars import ContextVar
 from types import FrameType
+from typing import Any
 
 from .origin import is_generated, is_internal, is_of_this_package
 
 # Others (deprecations, say) are about this package's own lines.
 _CATEGORIES = (RuntimeWarning, UserWarning)
 # The file, line and globals of who called, in a thread that works for another.
-Place = tuple[str, int, dict]
+Place = tuple[str, int, dict[str, Any]]
 _called_from: ContextVar[Place | None] = ContextVar("weft_called_from", default=None)
 _show = warnings._showwarnmsg  # type: ignore[attr-defined]
 

@@ -1,12 +1,14 @@
 """Graph: a program as typed equations, each value assigned once."""
 
 from dataclasses import dataclass, field
+from os import PathLike
 from typing import Any, NamedTuple
 
 from ..core.aval import Aval
 from ..core.exact import exact
 from ..core.op import Op
 from ..core.origin import Origin, line_of
+from ..core.types import Static
 
 
 class Equation(NamedTuple):
@@ -16,8 +18,8 @@ class Equation(NamedTuple):
     """
 
     op: Op
-    inputs: tuple
-    static: tuple
+    inputs: tuple[Any, ...]  # int | Literal
+    static: Static
     outputs: tuple[int, ...]
     origin: Origin
 
@@ -36,7 +38,7 @@ class Literal:
 
     value: Any
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         return other.__class__ is Literal and exact(self.value) == exact(other.value)
 
     def __hash__(self) -> int:
@@ -63,7 +65,7 @@ class Graph:
         self.avals.append(aval)
         return len(self.avals) - 1
 
-    def draw(self, path=None, format: str = "svg") -> str:
+    def draw(self, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
         """A picture of the program, with what each of the user's lines does in boxes of their own.
 
         path    a file to write it to, too; its ending may say the format

@@ -4,6 +4,7 @@ import numpy as np
 
 from ..core.call import caller
 from ..core.op import TABLE, Linear, Op
+from ..core.types import Array
 from ..errors import IndexingError, WeftError
 
 
@@ -19,7 +20,7 @@ def _within(xp, x, flag, seen, message: str, least: int, n: int):
     return x
 
 
-def told(message: str, seen, least: int, n: int) -> str:
+def told(message: str, seen: Array, least: int, n: int) -> str:
     """What a guard says of indices that are not all from `least` to n − 1."""
     flat = np.asarray(seen).reshape(-1)
     low, high = int(flat.min()), int(flat.max())

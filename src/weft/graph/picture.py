@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from .. import errors
 from .graph import Equation, Graph, Literal
@@ -20,8 +22,8 @@ class Row:
     mark  "output", "view" (no work of its own), "input" or "again" (only for its own box), or ""
     """
 
-    makes: tuple
-    reads: tuple
+    makes: tuple[Any, ...]
+    reads: tuple[Any, ...]
     text: str
     type: str = ""
     mark: str = ""
@@ -52,7 +54,7 @@ class Picture:
         rows = [(k, row) for k, box in enumerate(self.boxes) for row in box.rows]
         home = {v: k for k, row in rows if row.mark not in LOCAL for v in row.makes}
         own = {(k, v) for k, row in rows for v in row.makes}
-        found: dict[tuple[int, int], set] = {}
+        found: dict[tuple[int, int], set[Any]] = {}
         for k, row in rows:
             for v in row.reads:
                 if v in home and (k, v) not in own:
@@ -60,7 +62,7 @@ class Picture:
         return {ends: len(values) for ends, values in found.items()}
 
 
-def drawn(picture: Picture, path=None, format: str = "svg") -> str:
+def drawn(picture: Picture, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
     """The picture as text; it is written to a file if there is a path, whose ending may say how."""
     if path is not None and Path(path).suffix[1:] in FORMATS:
         format = Path(path).suffix[1:]
@@ -80,7 +82,9 @@ def drawn(picture: Picture, path=None, format: str = "svg") -> str:
 # Programs
 
 
-def picture_of(graph: Graph, title: str = "program", names: Mapping[int, str] | None = None):
+def picture_of(
+    graph: Graph, title: str = "program", names: Mapping[int, str] | None = None
+) -> Picture:
     """A program as it is written: a box for what each of the user's lines does at a time."""
     rows = inputs_of(graph, names or {})
     boxes: list[Box] = []
@@ -209,8 +213,8 @@ def dot(picture: Picture) -> str:
         f"  label={_quoted(picture.title)}; rankdir=TB; fontname=monospace;",
         "  node [shape=box, style=filled, fontname=monospace, fontsize=10];",
     ]
-    home: dict = {}
-    own: dict = {}
+    home: dict[Any, str] = {}
+    own: dict[tuple[int, Any], str] = {}
     for k, box in enumerate(picture.boxes):
         lines.append(f"  subgraph cluster_{k} {{")
         lines.append(

@@ -1,6 +1,7 @@
 """Staged: the box of a value that is not computed; its operations are only written down."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from ..core.op import TABLE, Op
 from ..core.origin import here, origin
 from ..core.settings import current
 from ..core.share import VIEWS
+from ..core.types import Array, Raw, Static
 from ..core.value import aval_of
 from .graph import Equation, Graph, Literal
 from .unrecorded import UNRECORDED
@@ -44,7 +46,7 @@ class Memory:
     __slots__ = ("latest", "written")
 
     def __init__(self):
-        self.written = 0
+        self.written: int = 0
         self.latest: Staged | None = None
 
 
@@ -57,7 +59,7 @@ class Staging:
 
     def __init__(self, name: str):
         self.name = name
-        self.graph = Graph()
+        self.graph: Graph = Graph()
         self.closed = False
         self.settled = False  # whether nothing is written into memory any more
         self._known: dict[int, int] = {}  # index by identity; the graph's constants keep it alive
@@ -68,7 +70,7 @@ class Staging:
         self.graph.inputs.append(i)
         return Staged(level, self, i)
 
-    def constant(self, value) -> int:
+    def constant(self, value: Raw) -> int:
         """The index of a raw array; one that came before keeps its index."""
         if value.__class__ is Staged:
             raise leaked(value)
@@ -81,7 +83,7 @@ class Staging:
                 del self._known[id(value)]
         return i
 
-    def index_of(self, x) -> int:
+    def index_of(self, x: Raw) -> int:
         """The index of a value of the program, or of a raw array."""
         own = x.__class__ is Staged and x.staging is self
         return _current(x).index if own else self.constant(x)
@@ -90,7 +92,9 @@ class Staging:
         """The value with this index."""
         return Staged(level, self, index)
 
-    def emit(self, op: Op, inputs: tuple, static: tuple, avals: tuple) -> tuple[int, ...]:
+    def emit(
+        self, op: Op, inputs: tuple[Any, ...], static: Static, avals: tuple[Aval, ...]
+    ) -> tuple[int, ...]:
         """Write an equation down; the indices of its results."""
         outputs = tuple([self.graph.new(a) for a in avals])
         self.graph.equations.append(Equation(op, inputs, static, outputs, origin()))
@@ -114,6 +118,12 @@ class Staged(Box):
 
     __slots__ = ("aval", "index", "memory", "staging", "whole", "written")
     staged = True
+    level: float
+    staging: Staging
+    index: int
+    aval: Aval
+    written: int
+    whole: bool
 
     def __init__(self, level: float, staging: Staging, index: int):
         self.level, self.staging, self.index = level, staging, index
@@ -160,7 +170,7 @@ class Staged(Box):
         return self.aval.device
 
     @classmethod
-    def interpret(cls, op: Op, level: float, operands: list, static: tuple) -> Any:
+    def interpret(cls, op: Op, level: float, operands: list[Raw], static: Static) -> Any:
         """Find the results' avals by the row's shape rule, and append the equation."""
         staging = next(x.staging for x in operands if x.__class__ is cls and x.level == level)
         if staging.closed:
@@ -198,14 +208,14 @@ class Staged(Box):
         return made[0] if op.outputs == 1 else made
 
     @classmethod
-    def lift(cls, level: Level, value) -> "Staged":
+    def lift(cls, level: Level, value: Array) -> "Staged":
         """A value from below, where there are captured tensors and constants."""
         staging = level.trace
         if hasattr(value, "_data"):
             return staging.of(value)._data
         return cls(level.tag, staging, staging.constant(value))
 
-    def beside(self, value) -> "Staged":
+    def beside(self, value: Array) -> "Staged":
         if hasattr(value, "_data"):
             return self.staging.of(value)._data  # type: ignore[attr-defined]
         return Staged(self.level, self.staging, self.staging.constant(value))
@@ -266,7 +276,7 @@ def leaked(x: Staged) -> errors.LeakedTensor:
     )
 
 
-def _refuse_unknown(op: Op, avals: tuple) -> None:
+def _refuse_unknown(op: Op, avals: Sequence[Aval]) -> None:
     if any([-1 in a.shape for a in avals]):
         raise errors.StagingError(
             f"{op.name}: the shape of the result depends on the values, and a compiled function "
@@ -274,14 +284,14 @@ def _refuse_unknown(op: Op, avals: tuple) -> None:
         )
 
 
-def _refuse_large(op: Op, inputs: list, avals: tuple) -> None:
+def _refuse_large(op: Op, inputs: Sequence[Any], avals: Sequence[Aval]) -> None:
     """Refuse integers that the integers of the result cannot hold."""
     for i in inputs:
         if i.__class__ is Literal and avals[0].dtype.kind in "iu":
             check_holds(op.name, avals[0].dtype, i.value)
 
 
-def _alike(op: Op, level: float, operands: list) -> list:
+def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
     """Operands of one dtype: rules combine raw values as they are, NumPy converts silently."""
     picked = range(len(operands)) if op.promote is None else op.promote
     arrays = [
@@ -324,10 +334,10 @@ class Abstract:
     def lies_in(self, x: Aval, other: Any) -> bool:
         return True  # it may
 
-    def as_index(self, i, like) -> Any:
+    def as_index(self, i: Any, like: Any) -> Any:
         return i if i.__class__ in BOXES else BACKENDS[np.ndarray].as_index(i, np.empty(0))
 
-    def to_numpy(self, x: Aval):
+    def to_numpy(self, x: Aval) -> NoReturn:
         raise errors.StagingError(
             f"a function is being compiled, and at {here()} the values of a tensor are looked at, "
             f"which are not known yet; {REMEDY}"

@@ -5,7 +5,7 @@ equation. So derivatives, batching and rewrites treat it as they treat any equat
 written down once however many steps it has.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -18,8 +18,9 @@ from ..core.backends import BACKENDS, KERNELS
 from ..core.box import BOXES, level_of, tags
 from ..core.call import caller
 from ..core.op import Op
+from ..core.types import Array, Raw, Static
 from ..core.value import TENSORS, wrap
-from .graph import Graph, Literal
+from .graph import Equation, Graph, Literal
 from .staged import Staged, Staging
 
 
@@ -51,7 +52,7 @@ class Loop:
         """How many arrays the steps' results are stacked in."""
         return len(self.body.outputs) - self.carries
 
-    def parts(self, operands) -> tuple[list, list, list]:
+    def parts(self, operands: Sequence[Any]) -> tuple[list[Any], list[Any], list[Any]]:
         """Operands as first carries, xs and constants."""
         c, x = self.carries, self.carries + self.xs
         return list(operands[:c]), list(operands[c:x]), list(operands[x:])
@@ -65,7 +66,7 @@ class Loop:
         stacked = [Aval((self.length, *a.shape), a.dtype, a.device) for a in made[self.carries :]]
         return (*made[: self.carries], *stacked)
 
-    def compute(self, operands: list) -> list[np.ndarray]:
+    def compute(self, operands: list[Raw]) -> list[np.ndarray]:
         """Step by step, on NumPy's kernels."""
         carry, xs, constants = self.parts(operands)
         avals = [self.body.avals[i] for i in self.body.outputs[self.carries :]]
@@ -115,7 +116,7 @@ class Branch:
         _check_fit("cond", made[0], made[1])
         return tuple(made[0])
 
-    def compute(self, operands: list) -> list[np.ndarray]:
+    def compute(self, operands: list[Raw]) -> list[np.ndarray]:
         taken = self.yes if bool(operands[0]) else self.no
         return computed(taken, operands[1:])
 
@@ -147,7 +148,7 @@ class Repeat:
         _check_fit("while_loop", made, list(avals[: self.carries]))
         return (*made, self.test.avals[self.test.outputs[0]])
 
-    def compute(self, operands: list) -> list[np.ndarray]:
+    def compute(self, operands: list[Raw]) -> list[np.ndarray]:
         carry, constants, steps = operands[: self.carries], operands[self.carries :], 0
         while going := bool(computed(self.test, [*carry, *constants])[0]):
             if steps == self.most:
@@ -163,22 +164,22 @@ class Repeat:
 Structured = Loop | Branch | Repeat
 STRUCTURED = (Loop, Branch, Repeat)
 # By classes: the names of rows.
-NAMES = {Loop: "scan", Branch: "cond", Repeat: "while"}
+NAMES: dict[type, str] = {Loop: "scan", Branch: "cond", Repeat: "while"}
 
 
-def nested(static: tuple) -> Iterator[Graph]:
+def nested(static: Static) -> Iterator[Graph]:
     """The graphs inside an equation."""
     for s in static:
         if isinstance(s, STRUCTURED):
             yield from s.graphs
 
 
-def structure_of(e) -> Any:
+def structure_of(e: Equation) -> Any:
     """The loop or branch that an equation is; None for other equations."""
     return e.static[0] if e.op.name in NAMES.values() and e.static else None
 
 
-def computed(graph: Graph, values: list) -> list[np.ndarray]:
+def computed(graph: Graph, values: list[Raw]) -> list[np.ndarray]:
     """The outputs of a body, equation by equation on NumPy's kernels."""
     numpy_ = BACKENDS[np.ndarray]
     held = {**graph.constants, **dict(zip(graph.inputs, map(np.asarray, values), strict=True))}
@@ -192,7 +193,7 @@ def computed(graph: Graph, values: list) -> list[np.ndarray]:
     return [held[i] for i in graph.outputs]
 
 
-def replayed(graph: Graph, values: list) -> list:
+def replayed(graph: Graph, values: list[Array]) -> list[Array]:
     """The outputs of a body on tensors of any level: its equations as operations."""
     held: dict[int, Any] = {i: wrap(raw) for i, raw in graph.constants.items()}
     held |= zip(graph.inputs, values, strict=True)
@@ -214,10 +215,10 @@ class Inner(Staging):
 
     def __init__(self, name: str):
         super().__init__(name)
-        self.tag = next(tags)
-        self.captured: dict[tuple, tuple[Any, int]] = {}  # (tensor from outside, input)
+        self.tag: int = next(tags)
+        self.captured: dict[tuple[int, int], tuple[Any, int]] = {}  # (tensor from outside, input)
 
-    def constant(self, value) -> int:
+    def constant(self, value: Array) -> int:
         """The index of a value from below: an input, or a constant if it is a raw array."""
         tensor = value.__class__ in TENSORS
         if not tensor and value.__class__ not in BOXES:
@@ -231,13 +232,13 @@ class Inner(Staging):
             self.captured[key] = (outer, i)
         return self.captured[key][1]
 
-    def of(self, tensor) -> Any:
+    def of(self, tensor: Array) -> Any:
         """A tensor as the body sees it."""
         if level_of(tensor) >= self.tag:
             return tensor
         return wrap(Staged(self.tag, self, self.constant(tensor)))
 
-    def taken(self) -> list:
+    def taken(self) -> list[Array]:
         """The tensors from outside, in the order of their inputs."""
         return [outer for outer, _ in self.captured.values()]
 

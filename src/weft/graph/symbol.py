@@ -10,6 +10,7 @@ from ..core.call import caller
 from ..core.dtypes import is_complex, is_inexact, promote_all
 from ..core.op import TABLE, Op
 from ..core.origin import origin
+from ..core.types import Raw, Static
 from ..core.value import aval_of
 from .graph import Equation, Graph, Literal
 
@@ -19,7 +20,7 @@ class Trace(Graph):
 
     def __init__(self):
         self._avals: list[Aval] = []
-        self.values: list = []
+        self.values: list[Raw] = []
         super().__init__()
         self._known: dict[int, int] = {}  # index by identity; `constants` keeps it alive
 
@@ -36,12 +37,12 @@ class Trace(Graph):
     ) -> None:
         self._avals = avals
 
-    def enter(self, value) -> int:
+    def enter(self, value: Raw) -> int:
         """The index of a new value of the program."""
         self.values.append(value)
         return len(self.values) - 1
 
-    def constant(self, value) -> int:
+    def constant(self, value: Raw) -> int:
         """The index of a value from outside; one that came before keeps its index."""
         i = self._known.get(id(value))
         if i is None:
@@ -55,16 +56,19 @@ class Symbol(Box):
 
     __slots__ = ("index", "trace")
     maker = "jacobian, hessian or linearize"
+    level: float
+    trace: Trace
+    index: int
 
     def __init__(self, level: float, trace: Trace, index: int):
         self.level, self.trace, self.index = level, trace, index
 
     @property
-    def inner(self):
+    def inner(self) -> Raw:
         return self.trace.values[self.index]
 
     @classmethod
-    def interpret(cls, op: Op, level: float, operands: list, static: tuple):
+    def interpret(cls, op: Op, level: float, operands: list[Raw], static: Static) -> Any:
         """Compute one level down, and append the equation."""
         trace = next(x.trace for x in operands if x.__class__ is cls and x.level == level)
         if op.promote != ():
@@ -88,11 +92,11 @@ class Symbol(Box):
         return made[0] if op.outputs == 1 else made
 
     @classmethod
-    def lift(cls, level: Level, value) -> "Symbol":
+    def lift(cls, level: Level, value: Raw) -> "Symbol":
         trace = level.trace
         return cls(level.tag, trace, trace.constant(value))
 
-    def beside(self, value) -> "Symbol":
+    def beside(self, value: Raw) -> "Symbol":
         return Symbol(self.level, self.trace, self.trace.constant(value))
 
     def stopped(self) -> Any:
@@ -125,7 +129,7 @@ class Symbol(Box):
         return behind.issubset(self.trace.constants)
 
 
-def _alike(op: Op, level: float, operands: list) -> list:
+def _alike(op: Op, level: float, operands: list[Raw]) -> list[Raw]:
     """Operands of one kind: a real symbol beside a complex value is cast by an equation.
 
     Rules multiply real by complex raw values as they are; written down, the cast is what takes

@@ -6,6 +6,7 @@ a backend makes one in a single pass through its caches.
 
 import math
 
+from ..core.op import Caller
 from .batching import pointwise
 from .elementwise import exp, expit, tanh
 from .rows import elementwise, linear, single, times
@@ -16,13 +17,13 @@ from .structural import unbroadcast
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 # xΦ(x) with the normal distribution function Φ; its slope Φ(x) + xφ(x).
-gelu_slope = elementwise(
+gelu_slope: Caller = elementwise(
     "gelu_slope",
     [lambda _y, x: (2.0 - x * x) * exp(x * x * -0.5) * _DENSITY],
     floating=True,
     sample=reals((-3, 3)),
 )
-gelu = elementwise(
+gelu: Caller = elementwise(
     "gelu",
     [times(lambda t, _y, x: t * gelu_slope(x))],
     floating=True,
@@ -40,10 +41,10 @@ def _gelu_tanh_bend(_y, x):
     return (1.0 - th * th) * (du + 0.5 * x * (ddu - 2.0 * th * du * du))
 
 
-gelu_tanh_slope = elementwise(
+gelu_tanh_slope: Caller = elementwise(
     "gelu_tanh_slope", [_gelu_tanh_bend], floating=True, sample=reals((-3, 3))
 )
-gelu_tanh = elementwise(
+gelu_tanh: Caller = elementwise(
     "gelu_tanh",
     [times(lambda t, _y, x: t * gelu_tanh_slope(x))],
     floating=True,
@@ -57,8 +58,8 @@ def _silu_bend(_y, x):
 
 
 # x·sigmoid(x), and its slope.
-silu_slope = elementwise("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
-silu = elementwise(
+silu_slope: Caller = elementwise("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
+silu: Caller = elementwise(
     "silu",
     [times(lambda t, _y, x: t * silu_slope(x))],
     floating=True,
@@ -66,7 +67,7 @@ silu = elementwise(
 )
 
 # log(1 + exp(x)) without overflow.
-softplus = single(
+softplus: Caller = single(
     "softplus",
     [times(lambda t, _y, x: t * expit(x))],
     floating=True,
@@ -74,7 +75,7 @@ softplus = single(
 )
 
 # x·scale where the mask is true, else zero: dropout, which keeps a byte for each element.
-masked_scale = linear(
+masked_scale: Caller = linear(
     "masked_scale",
     shape=lambda x, mask, scale: x,
     transpose=[
@@ -87,7 +88,7 @@ masked_scale = linear(
 )
 
 # x·w + b: what follows a normalisation, in one step.
-scale_shift = elementwise(
+scale_shift: Caller = elementwise(
     "scale_shift",
     [lambda _y, _x, w, _b: w, lambda _y, x, _w, _b: x, 1],
     sample=reals((-2, 2), (-2, 2), (-2, 2)),

@@ -4,6 +4,7 @@ from math import prod
 
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.op import Caller
 from ..errors import ShapeError
 from .batching import aligned, spread
 from .batching_linalg import batch_matmul
@@ -74,7 +75,7 @@ def _batch(call, size, mapped, args, static):
 
 
 # x·Wᵀ + b. The bias is added before a product of half types is rounded.
-affine = general(
+affine: Caller = general(
     "linear",
     shape=_shape,
     push=_push,
@@ -121,7 +122,7 @@ def _gradient_batch(call, size, mapped, args, static):
 
 
 # The cotangents g·W of x, gᵀ·x of the weight and Σg of the bias, from one walk over g.
-linear_gradient = general(
+linear_gradient: Caller = general(
     "linear_gradient",
     shape=_gradient_shape,
     push=_gradient_push,

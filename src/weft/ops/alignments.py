@@ -5,13 +5,14 @@ classes), the states (…, 2L + 1): the labels with a blank before, between and 
 array of labels has its own number of frames and of labels.
 """
 
+from functools import reduce
 from math import inf
-from typing import Any
 
 import numpy as np
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
 from ..errors import ShapeError
 from .along import scatter_sum, take_along_axis
 from .arrange import pad
@@ -102,10 +103,7 @@ def _shares(terms, total):
 def _log_total(lattice: _Lattice, last):
     """The log-probability of ending in a final state."""
     ends = where(lattice.is_final(), last, -inf)
-    total: Any = None
-    for part in unstack(ends, len(ends.shape) - 1):
-        total = part if total is None else logaddexp(total, part)
-    return total, ends
+    return reduce(logaddexp, unstack(ends, len(ends.shape) - 1)), ends
 
 
 def _loss(x, states, frames, labels, blank):
@@ -152,7 +150,7 @@ def _compute(xp, x, states, frames, labels, blank):
 
 
 # -log Σ over alignments of the product of the probabilities along them.
-ctc = general(
+ctc: Caller = general(
     "ctc",
     compute=_compute,
     shape=_shape,

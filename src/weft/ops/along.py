@@ -6,13 +6,15 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.aval import Aval, axis_in, broadcast
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ShapeError
 from .batching import all_spread
 from .index import as_value, index_add, index_put, segment_sum, take
 from .positions import in_range, index_like, integers
 from .rows import linear, undifferentiated
 from .samples import index as samples
-from .slicing import slice_
+from .slicing import Index, slice_
 from .structural import broadcast_to, moveaxis, reshape
 
 
@@ -76,7 +78,7 @@ _take_along = linear(
 )
 
 # Zeros of length `size` along an axis, with each element of x added where its index says.
-scatter_sum = linear(
+scatter_sum: Caller = linear(
     "scatter_sum",
     compute=in_range("scatter_sum"),
     shape=_scatter_sum_shape,
@@ -107,7 +109,7 @@ def _batch_positions(call, size, mapped, args, static):
 
 # Where the elements that indices along an axis name lie in a flat array of `shape`. On other
 # axes there may be fewer indices than elements. Errors name what was `called`.
-along_positions = undifferentiated(
+along_positions: Caller = undifferentiated(
     "along_positions",
     compute=_positions,
     shape=_positions_shape,
@@ -116,7 +118,7 @@ along_positions = undifferentiated(
 )
 
 
-def _matched(name: str, x, i, axis: int) -> tuple:
+def _matched(name: str, x: Array, i: Array, axis: int) -> tuple[Array, Array]:
     """x and the indices broadcast to each other on all axes but one, as NumPy does."""
     if len(x.shape) != len(i.shape):
         raise ShapeError(f"{name}: {len(i.shape)} axes of indices for {len(x.shape)} axes")
@@ -128,18 +130,18 @@ def _matched(name: str, x, i, axis: int) -> tuple:
     return x, broadcast_to(i, (*lead, i.shape[axis], *rest))
 
 
-def take_along_axis(x, i, axis: int):
+def take_along_axis(x: Array, i: Array, axis: int) -> Array:
     """For each index the element it names along an axis."""
     return _take_along(*_matched("take_along_axis", x, index_like(x, i), axis), axis)
 
 
-def put_along_axis(x, i, v, axis: int):
+def put_along_axis(x: Array, i: Array, v: Array, axis: int) -> Array:
     """x with v written where the indices along an axis say; the last write wins."""
     x, i = _matched("put_along_axis", x, index_like(x, i), axis)
     return scatter(x, i, v, axis)
 
 
-def _reached(name: str, x, i, axis: int) -> tuple:
+def _reached(name: str, x: Array, i: Array, axis: int) -> Index:
     """The basic index of the corner of x whose axes, but one, are as long as the indices'."""
     fits = len(x.shape) == len(i.shape) and all(
         k == axis or a <= b for k, (a, b) in enumerate(zip(i.shape, x.shape, strict=True))
@@ -152,7 +154,7 @@ def _reached(name: str, x, i, axis: int) -> tuple:
     return tuple((0, x.shape[k] if k == axis else n, 1) for k, n in enumerate(i.shape))
 
 
-def gather(x, i, axis: int):
+def gather(x: Array, i: Array, axis: int) -> Array:
     """take_along_axis where the indices may be fewer than x is long on other axes."""
     i = index_like(x, i)
     return _take_along(slice_(x, _reached("gather", x, i, axis)), i, axis)
@@ -167,12 +169,12 @@ def _cut(v, i):
     return v
 
 
-def scatter(x, i, v, axis: int):
+def scatter(x: Array, i: Array, v: Array, axis: int) -> Array:
     """x with v written where the indices along an axis say; the last write wins."""
     return _scattered("scatter", index_put, x, i, as_value(x, v), axis)
 
 
-def scatter_add(x, i, v, axis: int):
+def scatter_add(x: Array, i: Array, v: Array, axis: int) -> Array:
     """x with v added where the indices along an axis say; duplicates add up."""
     return _scattered("scatter_add", index_add, x, i, v, axis)
 
@@ -184,7 +186,7 @@ def _scattered(name: str, write, x, i, v, axis: int):
     return reshape(write(reshape(x, (prod(x.shape),)), at, _cut(v, i), 0), tuple(x.shape))
 
 
-def put(x, i, v):
+def put(x: Array, i: Array, v: Array) -> Array:
     """x with v written at places counted in its flat order; a shorter v is repeated."""
     i, v = index_like(x, i), as_value(x, v)
     count = prod(i.shape)

@@ -1,24 +1,27 @@
 """Rows: arrays padded, repeated, windowed, and their diagonals and triangles."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import isfinite
 from typing import Any
 
 import numpy as np
 
-from ..core.aval import Aval, axis_in
+from ..core.aval import Aval, Shape, axis_in
 from ..core.dtypes import check_holds, kind
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ArgumentError, ShapeError
 from .batching import Along, Stacked, Stated
 from .index import take
 from .positions import index_like
 from .rows import general, linear
 from .samples import structural as samples
-from .slicing import everything, slice_, unslice
+from .slicing import Index, everything, slice_, unslice
 from .structural import broadcast_to, moveaxis, reshape
 
 
-def _inner(shape, widths) -> tuple:
+def _inner(shape: Shape, widths: Sequence[tuple[int, int]]) -> Index:
     """The basic index of what lies between the widths."""
     return tuple([(a, n - a - b, 1) for n, (a, b) in zip(shape, widths, strict=True)])
 
@@ -56,7 +59,7 @@ def _pad(xp, x, widths, value):
     return xp.unslice(x, _inner(shape, widths), shape, value)
 
 
-pad = general(
+pad: Caller = general(
     "pad",
     compute=_pad,
     shape=_pad_shape,
@@ -75,7 +78,7 @@ def _source(n: int, width: tuple[int, int], mode: Any) -> np.ndarray:
     return np.pad(np.arange(n), width, mode)
 
 
-def pad_by(x, widths, mode: str):
+def pad_by(x: Array, widths: Sequence[tuple[int, int]], mode: str) -> Array:
     """x with its edges continued: mode is edge, reflect, symmetric or wrap, as in NumPy."""
     _check_widths(x.shape, widths)
     if mode not in ("edge", "reflect", "symmetric", "wrap"):
@@ -88,7 +91,7 @@ def pad_by(x, widths, mode: str):
     return x
 
 
-def tile(x, reps: tuple[int, ...]):
+def tile(x: Array, reps: tuple[int, ...]) -> Array:
     """x repeated as a whole, reps[k] times along axis k."""
     ndim = max(len(reps), len(x.shape))
     shape = (1,) * (ndim - len(x.shape)) + tuple(x.shape)
@@ -99,7 +102,7 @@ def tile(x, reps: tuple[int, ...]):
     return reshape(whole, tuple(r * n for r, n in pairs))
 
 
-def repeat(x, repeats, axis: int):
+def repeat(x: Array, repeats: Any, axis: int) -> Array:
     """Each element along an axis repeated, `repeats` times or as often as an array says."""
     n = x.shape[axis_in("repeat", axis, len(x.shape))]
     if isinstance(repeats, int):
@@ -113,7 +116,7 @@ def repeat(x, repeats, axis: int):
     return take(x, index_like(x, source), axis)
 
 
-def meshgrid(xs, indexing: str = "xy") -> tuple:
+def meshgrid(xs: Sequence[Array], indexing: str = "xy") -> tuple[Array, ...]:
     """The coordinates of a grid: array k holds xs[k] along its own axis."""
     if indexing not in ("xy", "ij"):
         raise ArgumentError(f"meshgrid: indexing {indexing!r}, expected 'xy' or 'ij'")
@@ -126,14 +129,14 @@ def meshgrid(xs, indexing: str = "xy") -> tuple:
     return tuple(broadcast_to(reshape(x, s), grid) for x, s in zip(xs, lines, strict=True))
 
 
-def _diagonal_index(lead, rows: int, columns: int, offset: int) -> tuple:
+def _diagonal_index(lead: Sequence[int], rows: int, columns: int, offset: int) -> Index:
     """A matrix's diagonal as an index of its elements in one line."""
     start = offset if offset >= 0 else -offset * columns
     count = min(rows, columns - offset) if offset >= 0 else min(rows + offset, columns)
     return (*everything(lead), (start, count, columns + 1) if count > 0 else (0, 0, 1))
 
 
-def diagonal(x, offset: int = 0, axis1: int = 0, axis2: int = 1):
+def diagonal(x: Array, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Array:
     """The diagonals of the matrices over two axes, along a new last axis."""
     ndim = len(x.shape)
     if ndim < 2:
@@ -145,7 +148,7 @@ def diagonal(x, offset: int = 0, axis1: int = 0, axis2: int = 1):
     return slice_(lines, _diagonal_index(lead, rows, columns, offset))
 
 
-def diag_embed(x, offset: int = 0):
+def diag_embed(x: Array, offset: int = 0) -> Array:
     """Matrices over the last two axes with x on a diagonal and zeros elsewhere."""
     *lead, count = x.shape
     n = count + abs(offset)
@@ -153,12 +156,12 @@ def diag_embed(x, offset: int = 0):
     return reshape(lines, (*lead, n, n))
 
 
-def diagflat(x, offset: int = 0):
+def diagflat(x: Array, offset: int = 0) -> Array:
     """The matrix with all elements of x on a diagonal."""
     return diag_embed(reshape(x, (int(np.prod(x.shape)),)), offset)
 
 
-def diag(x, offset: int = 0):
+def diag(x: Array, offset: int = 0) -> Array:
     """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
     if len(x.shape) not in (1, 2):
         raise ShapeError(f"diag: {tuple(x.shape)} is neither a vector nor a matrix")
@@ -182,8 +185,8 @@ def _triangle(name: str):
     return row
 
 
-tril = _triangle("tril")
-triu = _triangle("triu")
+tril: Caller = _triangle("tril")
+triu: Caller = _triangle("triu")
 
 
 def _windows_shape(x: Aval, size: int, step: int, axis: int) -> Aval:
@@ -217,7 +220,7 @@ def _overlap_add(xp, x, step, axis, n):
 
 
 # Overlapping pieces of an axis: their number stands in its place, their length at the end.
-windows = linear(
+windows: Caller = linear(
     "windows",
     shape=_windows_shape,
     transpose=[lambda g, _x, size, step, axis: overlap_add(g, step, axis, _x.shape[axis])],
@@ -227,7 +230,7 @@ windows = linear(
 )
 
 # An axis of length n with the windows added up in their places.
-overlap_add = linear(
+overlap_add: Caller = linear(
     "overlap_add",
     compute=_overlap_add,
     shape=_overlap_shape,

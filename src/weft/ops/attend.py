@@ -16,6 +16,7 @@ import numpy as np
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import PYTHON_SCALARS
+from ..core.op import Caller
 from ..errors import DTypeError, ShapeError
 from .batching import Along, Stacked, spread
 from .contract import contraction
@@ -226,7 +227,7 @@ def _attention_pull(gs, results, q, k, v, mask, seeds, causal, scale, p, dtype):
     )
 
 
-attention = general(
+attention: Caller = general(
     "attention",
     shape=_attention_shape,
     push=_attention_push,
@@ -312,7 +313,7 @@ _CORE = (3, 2, 3, 2, 3, 3, 3, 3, 1)
 _stacked = Stacked(_CORE)
 
 # The cotangents of queries, keys and values from those of the results, g and h.
-attention_gradient = general(
+attention_gradient: Caller = general(
     "attention_gradient",
     shape=_gradient_shape,
     push=_gradient_push,
@@ -334,7 +335,7 @@ def _mask_gradient_batch(call, size, mapped, args, static):
     return reshape(z, tuple(mask.shape))
 
 
-attention_mask_gradient = general(
+attention_mask_gradient: Caller = general(
     "attention_mask_gradient",
     shape=_mask_gradient_shape,
     push=_mask_gradient_push,
@@ -346,7 +347,7 @@ attention_mask_gradient = general(
 )
 
 # Which weights dropout keeps: (…, heads) seeds to (…, heads, queries, keys) truth values.
-attention_dropout = undifferentiated(
+attention_dropout: Caller = undifferentiated(
     "attention_dropout",
     shape=lambda seeds, rows, columns, p: seeds.like((*seeds.shape, rows, columns), dtypes.bool_),
     batch=Along(()),

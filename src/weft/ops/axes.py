@@ -3,34 +3,37 @@
 from collections.abc import Callable
 from math import prod
 
+import numpy as np
+
 from ..core import dtypes
-from ..core.aval import Aval, axes_in, axis_in, reduced
+from ..core.aval import Aval, Shape, axes_in, axis_in, reduced
+from ..core.types import Array
 from ..errors import DTypeError, ShapeError
 from .structural import reshape
 
 
-def restored(g, shape, axes, keepdims: bool):
+def restored(g: Array, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Array:
     """A reduction's result, or its cotangent, so that it broadcasts to what was reduced."""
     if keepdims or len(axes) == len(shape):
         return g
     return reshape(g, reduced(shape, axes, True))
 
 
-def count(shape, axes) -> int:
+def count(shape: Shape, axes: tuple[int, ...]) -> int:
     """How many elements a reduction over `axes` puts together."""
     return prod([shape[a] for a in axes])
 
 
-def same(dtype):
+def same(dtype: np.dtype) -> np.dtype:
     return dtype
 
 
-def floating(dtype):
+def floating(dtype: np.dtype) -> np.dtype:
     """The dtype of float-valued operations on `dtype`."""
     return dtype if dtypes.is_inexact(dtype) else dtypes.default_float()
 
 
-def real_floating(dtype):
+def real_floating(dtype: np.dtype) -> np.dtype:
     """The dtype of real-valued operations on `dtype`."""
     return dtypes.to_real(floating(dtype))
 
@@ -41,7 +44,9 @@ def real_only(name: str, x: Aval) -> None:
         raise DTypeError(f"{name}: got {x.dtype}, which has no order; take abs() or real() first")
 
 
-def reduction_shape(name: str, dtype: Callable = same, ordered: bool = False):
+def reduction_shape(
+    name: str, dtype: Callable[[np.dtype], np.dtype] = same, ordered: bool = False
+) -> Callable[..., Aval]:
     """The shape rule of reductions; those of an order need an element to choose."""
 
     def shape(x: Aval, axes, keepdims: bool, *_options) -> Aval:
@@ -58,7 +63,9 @@ def reduction_shape(name: str, dtype: Callable = same, ordered: bool = False):
     return shape
 
 
-def along_shape(name: str, dtype: Callable = same, ordered: bool = False):
+def along_shape(
+    name: str, dtype: Callable[[np.dtype], np.dtype] = same, ordered: bool = False
+) -> Callable[..., Aval]:
     """The shape rule of operations along one axis that keep the shape."""
 
     def shape(x: Aval, axis: int, *_options) -> Aval:

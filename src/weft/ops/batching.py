@@ -4,40 +4,42 @@ A rule is called as (call, size, mapped, args, static): `args[i]` has a leading 
 length `size` where `mapped[i]`, and the results must all have one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
-from ..core.op import TABLE
+from ..core.op import TABLE, Caller
+from ..core.types import Array, Static
 from ..core.value import aval_of
 
 
-def _row(name: str) -> Callable:
+def _row(name: str) -> Caller:
     """A row that is made after this module."""
     from ..core.call import caller  # rows are made of these rules
 
     return caller(TABLE[name])
 
 
-def rank(x) -> int:
+def rank(x: Array) -> int:
     """The number of axes; Python scalars have none."""
     return 0 if type(x) in PYTHON_SCALARS else len(x.shape)
 
 
-def spread(x, size: int):
+def spread(x: Array, size: int) -> Array:
     """x with a leading batch axis along which it does not change."""
     if type(x) in PYTHON_SCALARS:
         return x
     return _row("broadcast_to")(x, (size, *x.shape))
 
 
-def all_spread(size: int, mapped, args) -> list:
+def all_spread(size: int, mapped: Sequence[bool], args: Sequence[Array]) -> list[Array]:
     """The arguments, each with a leading batch axis."""
     return [a if m else spread(a, size) for m, a in zip(mapped, args, strict=True)]
 
 
-def aligned(x, ndim: int):
+def aligned(x: Array, ndim: int) -> Array:
     """x, which has a batch axis, with axes of length 1 behind it up to `ndim` in all."""
     missing = ndim - len(x.shape)
     if missing <= 0:
@@ -45,7 +47,7 @@ def aligned(x, ndim: int):
     return _row("reshape")(x, (x.shape[0], *(1,) * missing, *x.shape[1:]))
 
 
-def applied(call, args, static):
+def applied(call: Caller, args: Sequence[Array], static: Sequence[Any]) -> Array:
     """The row of any arity."""
     return call(args, *static) if call.op.arity is None else call(*args, *static)
 
@@ -54,16 +56,18 @@ def applied(call, args, static):
 class Pointwise:
     """Broadcasting rows: the batch is one more axis in front."""
 
-    def __call__(self, call, size, mapped, args, static):
+    def __call__(
+        self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
+    ) -> Array:
         ndim = 1 + max([rank(a) - m for m, a in zip(mapped, args, strict=True)])
         moved = [aligned(a, ndim) if m else a for m, a in zip(mapped, args, strict=True)]
         return applied(call, moved, static)
 
 
-pointwise = Pointwise()
+pointwise: Pointwise = Pointwise()
 
 
-def _elements(mapped, args) -> list:
+def _elements(mapped: Sequence[bool], args: Sequence[Array]) -> list[Aval]:
     """The abstract values of what one element of the batch is computed from."""
     avals = [aval_of(a) for a in args]
     return [v.like(v.shape[m:]) for m, v in zip(mapped, avals, strict=True)]
@@ -78,7 +82,9 @@ class Stacked:
 
     core: tuple[int, ...]
 
-    def __call__(self, call, size, mapped, args, static):
+    def __call__(
+        self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
+    ) -> Array:
         stacks = [rank(a) - m - c for a, m, c in zip(args, mapped, self.core, strict=True)]
         most = max(stacks)
         if min(stacks) < 0:  # the batch axis would pass for one that an argument lacks
@@ -99,7 +105,9 @@ class Along:
 
     axes: tuple[int, ...] = (0,)
 
-    def __call__(self, call, size, mapped, args, static):
+    def __call__(
+        self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
+    ) -> Array:
         moved = [_shifted(s) if k in self.axes else s for k, s in enumerate(static)]
         return applied(call, all_spread(size, mapped, args), moved)
 
@@ -111,9 +119,11 @@ class Stated:
     static  (size, *static) -> the static parameters for the batch
     """
 
-    static: Callable[..., tuple]
+    static: Callable[..., tuple[Any, ...]]
 
-    def __call__(self, call, size, mapped, args, static):
+    def __call__(
+        self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
+    ) -> Array:
         return call(*args, *self.static(size, *static))
 
 

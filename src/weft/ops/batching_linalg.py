@@ -1,8 +1,11 @@
 """How the rows of linear algebra take a batch axis: products, and systems of equations."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
+from ..core.op import Caller
+from ..core.types import Array, Static
 from .batching import Stacked, aligned
 from .structural import mT, permute, reshape
 
@@ -17,7 +20,9 @@ def _fronted(x, axis: int):
     return permute(x, (axis, *range(axis), *range(axis + 1, len(x.shape))))
 
 
-def batch_matmul(call, size, mapped, args, static):
+def batch_matmul(
+    call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
+) -> Array:
     """Vectors and matrices; a batch of rows beside one matrix is one product."""
     a, b = args
     if not all([len(x.shape) > m for m, x in zip(mapped, args, strict=True)]):
@@ -68,7 +73,9 @@ _each_system = Stacked((2, 2))
 class RightSides:
     """Systems (a, b): with one a, a batch of right sides is one system with more columns."""
 
-    def __call__(self, call, size, mapped, args, static):
+    def __call__(
+        self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
+    ) -> Array:
         a, b = args
         if mapped[0]:
             return _each_system(call, size, mapped, args, static)

@@ -10,7 +10,9 @@ import numpy as np
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.box import BOXES
+from ..core.op import Caller
 from ..core.settings import current
+from ..core.types import Array
 from ..core.value import TENSORS, aval_of
 from ..errors import StagingError
 from .elementwise import add, divide, maximum, minimum, multiply, pow_, where
@@ -30,17 +32,17 @@ _MOST = 1 << 26  # comparisons of indices whose values are not known yet
 class Combination:
     """How values for one place go together, and then with what is there."""
 
-    join: Callable
-    apply: Callable
-    fold: Callable  # `join` over an axis
-    unit: Callable  # dtype -> what changes nothing
+    join: Caller
+    apply: Caller
+    fold: Caller  # `join` over an axis
+    unit: Callable[[np.dtype], float]  # dtype -> what changes nothing
 
 
-def _least(dtype) -> Any:
+def _least(dtype: np.dtype) -> float:
     return -np.inf if dtypes.is_inexact(dtype) else dtypes.bounds(dtype)[0]
 
 
-def _largest(dtype) -> Any:
+def _largest(dtype: np.dtype) -> float:
     return np.inf if dtypes.is_inexact(dtype) else dtypes.bounds(dtype)[1]
 
 
@@ -51,7 +53,7 @@ MAXIMUM = Combination(maximum, maximum, amax, _least)
 MINIMUM = Combination(minimum, minimum, amin, _largest)
 
 
-def combine_at(x, key, v, how: Combination):
+def combine_at(x: Array, key: Any, v: Array, how: Combination) -> Array:
     """x with x[key] combined with v; values that go to one place are joined first."""
     key = parse(key, x.shape)
     v = as_array(x, as_value(x, v))

@@ -2,6 +2,7 @@
 
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.op import Caller
 from ..errors import ShapeError
 from .batching import Along
 from .rows import linear
@@ -30,7 +31,7 @@ def _shape(avals: list[Aval], weights) -> Aval:
 
 
 # Σ wᵢ xᵢ in one step: a Runge–Kutta stage would be a dozen, each recorded.
-weighted_sum = linear(
+weighted_sum: Caller = linear(
     "weighted_sum",
     compute=_compute,
     shape=_shape,

@@ -3,6 +3,7 @@
 from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import KERNELS
+from ..core.op import Caller
 from .batching import pointwise, spread
 from .rows import elementwise, elementwise_shape, general, linear
 from .samples import elementwise as samples
@@ -19,7 +20,7 @@ def _part(x: Aval) -> Aval:
     return x.like(dtype=dtypes.to_real(x.dtype))
 
 
-conj = linear(
+conj: Caller = linear(
     "conj",
     compute=lambda xp, x: xp.conj(x) if _is_complex(x) else x,
     shape=lambda x: x,
@@ -31,7 +32,7 @@ conj = linear(
 # A partial may be a Python scalar, as the 2 of ∂(2z)/∂z is.
 KERNELS[conj.op] |= {int: int.conjugate, float: float.conjugate, complex: complex.conjugate}
 
-real = linear(
+real: Caller = linear(
     "real",
     shape=_part,
     transpose=[lambda g, _x: cast(g, _x.dtype)],
@@ -39,7 +40,7 @@ real = linear(
     batch=pointwise,
     sample=samples.unary,
 )
-imag = linear(
+imag: Caller = linear(
     "imag",
     shape=_part,
     transpose=[lambda g, _x: g * -1j if _is_complex(_x) else g * 0],
@@ -54,7 +55,7 @@ def _complex_shape(a: Aval, b: Aval) -> Aval:
     return parts.like(dtype=dtypes.to_complex(parts.dtype))
 
 
-complex_ = linear(
+complex_: Caller = linear(
     "complex_",
     shape=_complex_shape,
     transpose=[
@@ -81,7 +82,7 @@ def _turned(t, u, z):
     return (w - real(w)) * _inverted(z)
 
 
-sign = general(
+sign: Caller = general(
     "sign",
     shape=lambda x: x,
     arity=1,
@@ -101,14 +102,14 @@ def _sign_product_batch(call, size, mapped, args, static):
 
 
 # t·sgn x of real numbers, for which |x| is at hand.
-sign_product = elementwise(
+sign_product: Caller = elementwise(
     "sign_product",
     [lambda _y, _t, x, _size: sign(x), 0, 0],
     batch=_sign_product_batch,
     sample=samples.sign_products,
 )
 
-abs_ = general(
+abs_: Caller = general(
     "abs",
     shape=_part,
     arity=1,
@@ -120,7 +121,7 @@ abs_ = general(
 )
 
 
-angle = general(
+angle: Caller = general(
     "angle",
     shape=elementwise_shape("angle", True, "real"),
     arity=1,

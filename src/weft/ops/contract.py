@@ -1,15 +1,17 @@
 """Rows: sums of products over shared axes."""
 
 import sys
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from string import ascii_letters
-from typing import Any
 
 import numpy as np
 
 from ..core import dtypes
 from ..core.aval import Aval, axis_in, broadcast
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ArgumentError, ShapeError
 from .arrange import diagonal
 from .batching import Stacked
@@ -20,7 +22,7 @@ from .samples import linalg as samples
 from .structural import broadcast_to, mT, permute, reshape, sum_, unbroadcast
 
 
-def adjoint(x):
+def adjoint(x: Array) -> Array:
     """The conjugate transpose of the matrices over the last two axes."""
     return conj(mT(x))
 
@@ -89,7 +91,7 @@ def _matmul_right(g, a, _b):
     return reshape(c, _b.shape)
 
 
-matmul = linear(
+matmul: Caller = linear(
     "matmul",
     shape=_matmul_shape,
     transpose=[_matmul_left, _matmul_right],
@@ -162,7 +164,7 @@ def _einsum_batch(call, size, mapped, args, static):
     return call(args, f"{','.join(terms)}->{label}{out}")
 
 
-contraction = linear(
+contraction: Caller = linear(
     "einsum",
     shape=_einsum_shape,
     transpose=_einsum_transpose,
@@ -243,7 +245,7 @@ def _summed(x, term: str, needed):
     return x, term
 
 
-def einsum(subscripts: str, *operands):
+def einsum(subscripts: str, *operands: Array) -> Array:
     """Sums of products by index labels, as in NumPy: `einsum("bij,bjk->bik", a, b)`."""
     terms, out = _explicit(subscripts, tuple(len(x.shape) for x in operands))
     pairs = [_without_repeats(x, t) for x, t in zip(operands, terms, strict=True)]
@@ -261,11 +263,11 @@ def einsum(subscripts: str, *operands):
     return arrays[0]
 
 
-def tensordot(a, b, axes: Any = 2):
+def tensordot(a: Array, b: Array, axes: int | Sequence[int | Sequence[int]] = 2) -> Array:
     """Sum over the last axes of a and the first of b, or over the pairs of axes named."""
     na, nb = len(a.shape), len(b.shape)
     if isinstance(axes, int):
-        pair: Any = (range(na - axes, na), range(axes))
+        pair: Sequence[Sequence[int]] = (range(na - axes, na), range(axes))
     else:
         pair = [[k] if isinstance(k, int) else k for k in axes]
     first_axes, second_axes = pair
@@ -281,19 +283,19 @@ def tensordot(a, b, axes: Any = 2):
     return contraction([a, b], f"{first},{''.join(second)}->{''.join(out)}")
 
 
-def outer(a, b):
+def outer(a: Array, b: Array) -> Array:
     """All products of an element of a with one of b; both are flattened."""
     return reshape(a, (prod(a.shape), 1)) * reshape(b, (1, prod(b.shape)))
 
 
-def inner(a, b):
+def inner(a: Array, b: Array) -> Array:
     """Sums of products over the last axes."""
     if not a.shape or not b.shape:
         return a * b
     return tensordot(a, b, (-1, -1))
 
 
-def dot(a, b):
+def dot(a: Array, b: Array) -> Array:
     """NumPy's dot: the last axis of a with the last but one of b."""
     if not a.shape or not b.shape:
         return a * b
@@ -302,12 +304,12 @@ def dot(a, b):
     return tensordot(a, b, (-1, -2))
 
 
-def vdot(a, b):
+def vdot(a: Array, b: Array) -> Array:
     """The scalar product of the flattened arguments, the first conjugated."""
     return matmul(reshape(conj(a), (prod(a.shape),)), reshape(b, (prod(b.shape),)))
 
 
-def vecdot(a, b, axis: int = -1):
+def vecdot(a: Array, b: Array, axis: int = -1) -> Array:
     """Scalar products along an axis, the first argument conjugated."""
     a, b = _axis_last("vecdot", a, axis), _axis_last("vecdot", b, axis)
     if a.shape[-1] != b.shape[-1]:
@@ -320,7 +322,7 @@ def _axis_last(name: str, x, axis: int):
     return x if k == n - 1 else permute(x, (*range(k), *range(k + 1, n), k))
 
 
-def kron(a, b):
+def kron(a: Array, b: Array) -> Array:
     """The Kronecker product."""
     n = max(len(a.shape), len(b.shape))
     rows = (*(1,) * (n - len(a.shape)), *a.shape)
@@ -336,7 +338,7 @@ def _cross_shape(a: Aval, b: Aval) -> Aval:
     return a.like(broadcast("cross", a.shape, b.shape), dtypes.promote(a.dtype, b.dtype))
 
 
-cross_last = linear(
+cross_last: Caller = linear(
     "cross",
     shape=_cross_shape,
     transpose=[
@@ -349,7 +351,7 @@ cross_last = linear(
 )
 
 
-def cross(a, b, axis: int = -1):
+def cross(a: Array, b: Array, axis: int = -1) -> Array:
     """The vector product along an axis of 3 elements."""
     y = cross_last(_axis_last("cross", a, axis), _axis_last("cross", b, axis))
     n = len(y.shape)

@@ -4,11 +4,15 @@ Arrays are x (n, c, *size), weights w (o, c / groups, *kernel) and results y (n,
 sizes fit exactly (see backend/window_sizes.py): padding behind an axis says where windows end.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ..backend.shared.window_sizes import counts_of, kernel_of, size_of
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.op import Caller
+from ..core.types import Array, Static
 from ..errors import ShapeError
 from .axes import floating
 from .batching import rank
@@ -52,7 +56,9 @@ class Grouped:
     roles: tuple[str, str]
     result: str
 
-    def __call__(self, call, size, mapped, args, static):
+    def __call__(
+        self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
+    ) -> Array:
         *geometry, groups = static
         ranks = [rank(a) - m for a, m in zip(args, mapped, strict=True)]
         if ranks[0] != ranks[1] or groups < 1:
@@ -138,9 +144,9 @@ def _weight_shape(x: Aval, y: Aval, stride, padding, dilation, groups: int) -> A
     return _made(x, y, (y.shape[1], each, *kernel))
 
 
-_ROW = {"promote": (0, 1), "floating": True, "static": True, "precision": "half"}
+_ROW: dict[str, Any] = {"promote": (0, 1), "floating": True, "static": True, "precision": "half"}
 
-convolution = linear(
+convolution: Caller = linear(
     "convolution",
     shape=_convolution_shape,
     transpose=[
@@ -152,7 +158,7 @@ convolution = linear(
     **_ROW,
 )
 
-convolution_transposed = linear(
+convolution_transposed: Caller = linear(
     "convolution_transposed",
     shape=_transposed_shape,
     transpose=[
@@ -164,7 +170,7 @@ convolution_transposed = linear(
     **_ROW,
 )
 
-convolution_weight = linear(
+convolution_weight: Caller = linear(
     "convolution_weight",
     shape=_weight_shape,
     transpose=[
@@ -219,14 +225,15 @@ def _biased_batch(call, size, mapped, args, static):
     (x, w, b), by_row = args, convolution.op.batch
     ndim = len(x.shape) - mapped[0]
     if mapped[0] or mapped[1]:
-        y = by_row(convolution, size, mapped[:2], (x, w), static)
+        y = by_row(convolution, size, mapped[:2], (x, w), static)  # pyright: ignore[reportOptionalCall]
     else:
         y = convolution(x, w, *static)
     return y + _per_channel(b, ndim)
 
 
+_BIASED: dict[str, Any] = {**_ROW, "promote": (0, 1, 2)}
 # The bias is added to each tile while it is in the cache.
-convolution_biased = general(
+convolution_biased: Caller = general(
     "convolution_biased",
     shape=_biased_shape,
     push=_biased_push,
@@ -234,5 +241,5 @@ convolution_biased = general(
     arity=3,
     batch=_biased_batch,
     sample=samples.biased,
-    **_ROW | {"promote": (0, 1, 2)},
+    **_BIASED,
 )

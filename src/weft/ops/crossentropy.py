@@ -9,6 +9,7 @@ has few digits behind the point, or none, and the softmax is exp(x − lse − r
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
 from ..errors import ShapeError
 from .along import take_along_axis
 from .axes import floating, real_only
@@ -84,7 +85,7 @@ def _class_pull(gs, results, x, classes, smoothing, _dtype):
 
 
 # lse(x) - (1 - s)·x[class] - s·mean(x) for each line, lse(x), and the rest of that.
-cross_entropy = general(
+cross_entropy: Caller = general(
     "cross_entropy",
     compute=in_range("cross_entropy"),
     shape=_class_shape,
@@ -142,7 +143,7 @@ def _gradient_shape(g, h, lse, rest, x):
 
 
 # (g + h)·softmax(x) - g·((1 - s)·one_hot(class) + s/n), the softmax by lse and its rest.
-cross_entropy_gradient = general(
+cross_entropy_gradient: Caller = general(
     "cross_entropy_gradient",
     compute=in_range("cross_entropy_gradient"),
     shape=lambda g, h, lse, rest, x, classes, s: _gradient_shape(g, h, lse, rest, x),
@@ -197,7 +198,7 @@ def _soft_pull(gs, results, x, q, _dtype):
 
 
 # Σ q·(lse(x) - x) for each line, lse(x), and the rest of that.
-soft_cross_entropy = general(
+soft_cross_entropy: Caller = general(
     "soft_cross_entropy",
     shape=_soft_shape,
     push=_soft_push,
@@ -234,7 +235,7 @@ def _soft_gradient_push(tangents, z, g, h, lse, rest, x, q):
 
 
 # (g·Σq + h)·softmax(x) - g·q, the softmax by lse and its rest.
-soft_cross_entropy_gradient = general(
+soft_cross_entropy_gradient: Caller = general(
     "soft_cross_entropy_gradient",
     shape=lambda g, h, lse, rest, x, q: _gradient_shape(g, h, lse, rest, x),
     push=_soft_gradient_push,

@@ -5,6 +5,8 @@ from math import inf
 from ..backend.shared import recurrence
 from ..core import dtypes
 from ..core.aval import Aval, axis_in
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ArgumentError, ShapeError
 from .arrange import pad
 from .axes import along_shape, floating
@@ -23,7 +25,7 @@ def _cumsum_transpose(g, _x, axis):
     return flip(cumsum(flip(g, (axis,)), axis), (axis,))
 
 
-cumsum = linear(
+cumsum: Caller = linear(
     "cumsum",
     shape=along_shape("cumsum", dtypes.summed),
     transpose=[_cumsum_transpose],
@@ -73,7 +75,7 @@ def _recurrence_pull(g, h, a, _b, axis):
 
 # h₀ = b₀, hₖ = aₖ·hₖ₋₁ + bₖ: what running sums, products and averages have in common. Its own
 # derivatives are recurrences again, and nothing is divided by.
-linear_recurrence = general(
+linear_recurrence: Caller = general(
     "linear_recurrence",
     compute=recurrence.linear_recurrence,
     shape=_recurrence_shape,
@@ -96,7 +98,7 @@ def _cumprod_pull(g, y, x, axis):
     return (_backwards(g, x, axis) * conj(_moved(y, axis, 1, 1.0)),)
 
 
-cumprod = general(
+cumprod: Caller = general(
     "cumprod",
     shape=along_shape("cumprod", dtypes.summed),
     push=_cumprod_push,
@@ -128,7 +130,7 @@ def _logcumsumexp_pull(g, y, x, axis):
     return (_backwards(g * inverse, decay, axis) * share,)
 
 
-logcumsumexp = general(
+logcumsumexp: Caller = general(
     "logcumsumexp",
     shape=along_shape("logcumsumexp", floating, ordered=True),
     push=_logcumsumexp_push,
@@ -140,7 +142,9 @@ logcumsumexp = general(
 )
 
 
-def diff(x, axis: int, n: int = 1, prepend=None, append=None):
+def diff(
+    x: Array, axis: int, n: int = 1, prepend: Array | None = None, append: Array | None = None
+) -> Array:
     """The differences between neighbours along an axis, n times over."""
     if n < 0:
         raise ArgumentError(f"diff: n = {n}, expected 0 or more")

@@ -5,6 +5,7 @@ from numpy.linalg import LinAlgError
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
 from .arrange import diag_embed, tril, triu
 from .complex_ import conj, imag, real
 from .contract import adjoint, matmul
@@ -34,7 +35,7 @@ def _det_shape(a: Aval) -> Aval:
     return a.like(a.shape[:-2])
 
 
-det = lapack(
+det: Caller = lapack(
     "det",
     shape=_det_shape,
     push=lambda tangents, _y, a: trace_of_product(adjugate(a), tangents[0]),
@@ -85,7 +86,7 @@ def _adjugate_pull(g, _y, a):
     return (adjoint(adjugate_tangent(a, adjoint(g))),)
 
 
-adjugate = lapack(
+adjugate: Caller = lapack(
     "adjugate",
     compute=_adjugate,
     shape=same_square("adjugate"),
@@ -113,7 +114,7 @@ def _invertible(xp, a):
     return a
 
 
-invertible = lapack(
+invertible: Caller = lapack(
     "invertible",
     compute=_invertible,
     shape=same_square("invertible"),
@@ -146,7 +147,7 @@ def _adjugate_tangent_pull(g, _y, a, e):
     return fitted(by_a, a), fitted(by_e, e)
 
 
-adjugate_tangent = lapack(
+adjugate_tangent: Caller = lapack(
     "adjugate_tangent",
     arity=2,
     compute=_adjugate_tangent,
@@ -179,7 +180,7 @@ def _slogdet_pull(g, y, a):
     return (as_factor(total(parts)) * adjoint(inv(a)) if parts else None,)
 
 
-slogdet = lapack(
+slogdet: Caller = lapack(
     "slogdet",
     shape=_slogdet_shape,
     push=_slogdet_push,

@@ -4,6 +4,8 @@ from math import prod
 
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ArgumentError, DTypeError, ShapeError
 from .elementwise import where
 from .index import segment_sum
@@ -24,21 +26,23 @@ def _unique_shape(x: Aval):
     return values, counts, x.like(dtype=dtypes.int64), counts
 
 
-unique_values = undifferentiated(
+unique_values: Caller = undifferentiated(
     "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples.repeated
 )
 
 # Values, the index of the first of each, which of them each element is, and how many there are.
-unique_all = undifferentiated("unique_all", shape=_unique_shape, outputs=4, sample=samples.repeated)
+unique_all: Caller = undifferentiated(
+    "unique_all", shape=_unique_shape, outputs=4, sample=samples.repeated
+)
 
 
-def unique_counts(x):
+def unique_counts(x: Array) -> tuple[Array, Array]:
     """The distinct values of x in order, and how often each occurs."""
     values, _, _, counts = unique_all(x)
     return values, counts
 
 
-def unique_inverse(x):
+def unique_inverse(x: Array) -> tuple[Array, Array]:
     """The distinct values of x in order, and which of them each element is."""
     values, _, inverse, _ = unique_all(x)
     return values, inverse
@@ -70,7 +74,7 @@ def _ends(x) -> tuple[int, int]:
     return int(amin(x, axes, False).item()), int(amax(x, axes, False).item())
 
 
-def bincount(x, weights=None, minlength: int = 0):
+def bincount(x: Array, weights: Array | None = None, minlength: int = 0) -> Array:
     """How often 0, 1, 2, … occur in x, or the sum of the weights of each."""
     low, high = _ends(x) if prod(x.shape) else (0, -1)
     if low < 0:
@@ -79,7 +83,7 @@ def bincount(x, weights=None, minlength: int = 0):
     return _bincount(x, length) if weights is None else segment_sum(weights, x, 0, length)
 
 
-def histogram(x, edges, weights=None):
+def histogram(x: Array, edges: Array, weights: Array | None = None) -> Array:
     """How many elements lie between each two edges, the last edge included."""
     n, size = edges.shape[0], prod(x.shape)
     x = reshape(x, (size,))

@@ -12,6 +12,8 @@ from ..backend.shared import variates
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.counter import POSITIONS, WORDS_PER_BLOCK, Draw
+from ..core.op import Caller
+from ..core.types import Array, Namespace, Raw
 from ..errors import ShapeError
 from .batching import spread
 from .elementwise import add
@@ -24,7 +26,9 @@ def _draw(words: list[int]) -> Draw:
     return Draw(key, nonce * POSITIONS + position)
 
 
-def _drawn(xp, state, sizes: tuple[int, ...], dtype, one: Callable):
+def _drawn(
+    xp: Namespace, state: Raw, sizes: tuple[int, ...], dtype: np.dtype, one: Callable[..., Raw]
+) -> Raw:
     """`one(target, draw, k)` for the state, or for each of many, one after the other."""
     at, lead = xp.random_target(xp.device_of(state)), tuple(state.shape[:-1])
     streams = state.reshape((-1, 3)).tolist()
@@ -34,7 +38,7 @@ def _drawn(xp, state, sizes: tuple[int, ...], dtype, one: Callable):
     return xp.stack(each, 0).reshape((*lead, *sizes)) if lead else each[0]
 
 
-def behind(state, words: int):
+def behind(state: Array, words: int) -> Array:
     """How far a stream is after a draw of so many words, of where it was."""
     blocks = -(-words // WORDS_PER_BLOCK)
     return add(state, np.array([0, blocks, 0], np.uint64))
@@ -75,11 +79,11 @@ def _row(name: str, make, dtype=None):
     )
 
 
-draw_uniform = _row("draw_uniform", variates.uniform)
-draw_normal = _row("draw_normal", variates.normal)
-draw_integers = _row("draw_integers", variates.integers)
-draw_below = _row("draw_below", variates.below, dtypes.bool_)
-draw_order = _row("draw_order", variates.order, dtypes.int64)
+draw_uniform: Caller = _row("draw_uniform", variates.uniform)
+draw_normal: Caller = _row("draw_normal", variates.normal)
+draw_integers: Caller = _row("draw_integers", variates.integers)
+draw_below: Caller = _row("draw_below", variates.below, dtypes.bool_)
+draw_order: Caller = _row("draw_order", variates.order, dtypes.int64)
 
 
 def _below_each_shape(state: Aval, threshold: Aval, shape) -> Aval:
@@ -101,7 +105,7 @@ def _below_each(xp, state, threshold, shape):
 
 
 # Each element below a threshold of its own.
-draw_below_each = undifferentiated(
+draw_below_each: Caller = undifferentiated(
     "draw_below_each",
     shape=_below_each_shape,
     arity=2,

@@ -1,6 +1,7 @@
 """Rows: arithmetic and elementary functions, element by element."""
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -9,6 +10,8 @@ from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.backends import KERNELS, PYTHON_SCALARS
 from ..core.dispatch import above
+from ..core.op import Caller
+from ..core.types import Array
 from ..core.value import TENSORS, aval_of
 from .batching import Along, pointwise
 
@@ -41,7 +44,7 @@ from .strong import over, strong_product, strong_quotient
 from .structural import unbroadcast
 
 
-def scalars_too(row):
+def scalars_too(row: Caller) -> Caller:
     """Let rules apply a row to Python scalars alone; the answer is a Python scalar too."""
     kernels = KERNELS[row.op]
 
@@ -54,9 +57,9 @@ def scalars_too(row):
 
 # -- arithmetic -------------------------------------------------------------------------------
 
-add = elementwise("add", [1, 1], sample=samples.binary)
-subtract = elementwise("subtract", [1, -1], spell=("sub",), sample=samples.binary)
-multiply = elementwise(
+add: Caller = elementwise("add", [1, 1], sample=samples.binary)
+subtract: Caller = elementwise("subtract", [1, -1], spell=("sub",), sample=samples.binary)
+multiply: Caller = elementwise(
     "multiply",
     [lambda _y, _a, b: b, lambda _y, a, _b: a],
     spell=("mul",),
@@ -64,7 +67,7 @@ multiply = elementwise(
 )
 
 
-divide = elementwise(
+divide: Caller = elementwise(
     "divide",
     [
         unbounded(times(lambda t, _y, _a, b: over(t, b))),
@@ -75,10 +78,10 @@ divide = elementwise(
     sample=samples.quotients,
 )
 
-floor_divide = elementwise(
+floor_divide: Caller = elementwise(
     "floor_divide", [0, 0], integral=True, spell=("floordiv",), sample=samples.steps
 )
-remainder = elementwise(
+remainder: Caller = elementwise(
     "remainder",
     [1, unbounded(lambda _y, a, b: -floor_divide(a, b))],
     integral=True,
@@ -86,12 +89,12 @@ remainder = elementwise(
     sample=samples.steps,
 )
 
-negative = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
-positive = elementwise("positive", [1], sample=samples.unary)
-square = single(
+negative: Caller = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
+positive: Caller = elementwise("positive", [1], sample=samples.unary)
+square: Caller = single(
     "square", [times(lambda t, _y, x: t * (x + x))], integral=True, sample=samples.squares
 )
-reciprocal = single(
+reciprocal: Caller = single(
     "reciprocal",
     [unbounded(times(lambda t, _y, x: -t / (x * x)))],
     floating=True,
@@ -120,14 +123,14 @@ def _check_exponent(dtype: np.dtype, n: int) -> None:
         )
 
 
-def beside_integer(x):
+def beside_integer(x: Array) -> Array:
     """Booleans beside a Python integer are integers, as in sums; anything else as it is."""
     if x.__class__ in TENSORS and x._data.dtype in dtypes.RAW_BOOLEANS:
         return above.cast(x, dtypes.int64)
     return x
 
 
-def power_scalar(x, n):
+def power_scalar(x: Array, n: Any) -> Array:
     """xⁿ for a Python scalar n."""
     if n.__class__ is not int:
         whole = x.__class__ in TENSORS and not dtypes.is_inexact(x.dtype)
@@ -154,7 +157,7 @@ def _pow_growth(y, x, _p):
     return strong_product(strong_product(not_equal(x, 0), log(x)), y)
 
 
-pow_ = single(
+pow_: Caller = single(
     "pow",
     [unbounded(_pow_slope), unbounded(_pow_growth)],
     integral=True,
@@ -162,22 +165,22 @@ pow_ = single(
     sample=samples.powers,
 )
 
-sqrt = elementwise(
+sqrt: Caller = elementwise(
     "sqrt",
     [unbounded(times(lambda t, y, _x: t / (y + y)))],
     floating=True,
     sample=samples.positive,
 )
-rsqrt = single(
+rsqrt: Caller = single(
     "rsqrt", [unbounded(lambda y, x: -0.5 * y / x)], floating=True, sample=samples.positive
 )
-cbrt = elementwise(
+cbrt: Caller = elementwise(
     "cbrt",
     [unbounded(times(lambda t, y, _x: t / (3 * y * y)))],
     floating=True,
     sample=samples.roots,
 )
-hypot = elementwise(
+hypot: Caller = elementwise(
     "hypot",
     [
         unbounded(lambda y, a, _b: strong_quotient(a, y)),
@@ -191,12 +194,14 @@ hypot = elementwise(
 # Exponential growth overflows at ordinary arguments, so these partials count as unbounded:
 # where(x < 20, log1p(exp(x)), x) has to have the gradient 1 at x = 1000.
 
-exp = single("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
-exp2 = single(
+exp: Caller = single("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
+exp2: Caller = single(
     "exp2", [unbounded(lambda y, _x: y * math.log(2))], floating=True, sample=samples.unary
 )
-expm1 = single("expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary)
-log = scalars_too(
+expm1: Caller = single(
+    "expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary
+)
+log: Caller = scalars_too(
     single(
         "log",
         [unbounded(times(lambda t, _y, x: t / x))],
@@ -204,19 +209,19 @@ log = scalars_too(
         sample=samples.positive,
     )
 )
-log2 = single(
+log2: Caller = single(
     "log2",
     [unbounded(lambda _y, x: (1 / math.log(2)) / x)],
     floating=True,
     sample=samples.positive,
 )
-log10 = single(
+log10: Caller = single(
     "log10",
     [unbounded(lambda _y, x: (1 / math.log(10)) / x)],
     floating=True,
     sample=samples.positive,
 )
-log1p = scalars_too(
+log1p: Caller = scalars_too(
     single(
         "log1p",
         [unbounded(times(lambda t, _y, x: t / (1 + x)))],
@@ -224,7 +229,7 @@ log1p = scalars_too(
         sample=samples.above_minus_one,
     )
 )
-expit = elementwise(
+expit: Caller = elementwise(
     "expit",
     [times(lambda t, y, _x: t * (y - y * y))],
     floating=True,
@@ -238,7 +243,7 @@ def _weight(a, b):
     return expit(strong_product(logical_or(isfinite(a), not_equal(a, b)), a - b))
 
 
-logaddexp = single(
+logaddexp: Caller = single(
     "logaddexp",
     [lambda _y, a, b: _weight(a, b), lambda _y, a, b: _weight(b, a)],
     floating=True,
@@ -247,35 +252,35 @@ logaddexp = single(
 
 # -- circular and hyperbolic functions --------------------------------------------------------
 
-sin = elementwise("sin", [lambda _y, x: cos(x)], floating=True, sample=samples.unary)
-cos = elementwise("cos", [lambda _y, x: -sin(x)], floating=True, sample=samples.unary)
-tan = single(
+sin: Caller = elementwise("sin", [lambda _y, x: cos(x)], floating=True, sample=samples.unary)
+cos: Caller = elementwise("cos", [lambda _y, x: -sin(x)], floating=True, sample=samples.unary)
+tan: Caller = single(
     "tan", [lambda y, _x: 1 + y * y], floating=True, sample=reals((-1, 1), complex_too=True)
 )
 
 # (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
-asin = single(
+asin: Caller = single(
     "asin",
     [unbounded(times(lambda t, _y, x: t / sqrt((1 - x) * (1 + x))))],
     floating=True,
     spell=("arcsin",),
     sample=samples.within_one,
 )
-acos = single(
+acos: Caller = single(
     "acos",
     [unbounded(times(lambda t, _y, x: -t / sqrt((1 - x) * (1 + x))))],
     floating=True,
     spell=("arccos",),
     sample=samples.within_one,
 )
-atan = elementwise(
+atan: Caller = elementwise(
     "atan",
     [times(lambda t, _y, x: t / (1 + x * x))],
     floating=True,
     spell=("arctan",),
     sample=samples.unary,
 )
-atan2 = elementwise(
+atan2: Caller = elementwise(
     "atan2",
     [
         unbounded(lambda _y, a, b: strong_quotient(b, a * a + b * b)),
@@ -285,19 +290,23 @@ atan2 = elementwise(
     spell=("arctan2",),
     sample=samples.angles,
 )
-sinh = single("sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary)
-cosh = single("cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary)
-tanh = elementwise(
+sinh: Caller = single(
+    "sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary
+)
+cosh: Caller = single(
+    "cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary
+)
+tanh: Caller = elementwise(
     "tanh", [times(lambda t, y, _x: t - t * y * y)], floating=True, sample=samples.unary
 )
-asinh = elementwise(
+asinh: Caller = elementwise(
     "asinh",
     [times(lambda t, _y, x: t / sqrt(1 + x * x))],
     floating=True,
     spell=("arcsinh",),
     sample=samples.unary,
 )
-acosh = single(
+acosh: Caller = single(
     "acosh",
     # One root of x² - 1 would have the wrong sign in the left half of the complex plane.
     [unbounded(times(lambda t, _y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
@@ -305,7 +314,7 @@ acosh = single(
     spell=("arccosh",),
     sample=samples.beyond_one,
 )
-atanh = single(
+atanh: Caller = single(
     "atanh",
     [unbounded(times(lambda t, _y, x: t / ((1 - x) * (1 + x))))],
     floating=True,
@@ -315,17 +324,17 @@ atanh = single(
 
 # -- steps ------------------------------------------------------------------------------------
 
-floor = elementwise("floor", [0], sample=samples.fractions)
-ceil = elementwise("ceil", [0], sample=samples.fractions)
-trunc = elementwise("trunc", [0], spell=("fix",), sample=samples.fractions)
-round_ = elementwise("round", [0], spell=("rint",), sample=samples.rounded)
-copysign = elementwise(
+floor: Caller = elementwise("floor", [0], sample=samples.fractions)
+ceil: Caller = elementwise("ceil", [0], sample=samples.fractions)
+trunc: Caller = elementwise("trunc", [0], spell=("fix",), sample=samples.fractions)
+round_: Caller = elementwise("round", [0], spell=("rint",), sample=samples.rounded)
+copysign: Caller = elementwise(
     "copysign",
     [unbounded(lambda y, a, _b: strong_quotient(y, a)), 0],
     floating=True,
     sample=samples.signs,
 )
-nextafter = undifferentiated(
+nextafter: Caller = undifferentiated(
     "nextafter",
     shape=elementwise_shape("nextafter", True),
     arity=2,
@@ -338,20 +347,20 @@ nextafter = undifferentiated(
 # -- choices ----------------------------------------------------------------------------------
 
 # 1 where a > b, ½ where they are equal, 0 elsewhere.
-tie_share = elementwise("tie_share", [0, 0], floating=True, sample=samples.tied)
+tie_share: Caller = elementwise("tie_share", [0, 0], floating=True, sample=samples.tied)
 
-maximum = elementwise(
+maximum: Caller = elementwise(
     "maximum",
     [lambda _y, a, b: tie_share(a, b), lambda _y, a, b: tie_share(b, a)],
     sample=samples.tied,
 )
-minimum = elementwise(
+minimum: Caller = elementwise(
     "minimum",
     [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
     sample=samples.tied,
 )
 # t where the mask is true.
-gate = linear(
+gate: Caller = linear(
     "gate",
     shape=lambda t, open: t,
     transpose=[lambda g, _t, open: gate(g, open), None],
@@ -360,7 +369,7 @@ gate = linear(
     sample=samples.gated,
 )
 
-relu = elementwise(
+relu: Caller = elementwise(
     "relu",
     [times(lambda t, positive: gate(t, positive))],
     keep=lambda _y, x: (greater(x, 0),),
@@ -386,13 +395,13 @@ _clip = elementwise(
 )
 
 # clip with an array as the bound: at the bound the gradient goes to x.
-clip_lower = elementwise(
+clip_lower: Caller = elementwise(
     "clip_lower",
     [lambda _y, x, lo: greater_equal(x, lo), lambda _y, x, lo: less(x, lo)],
     compute=lambda xp, x, lo: xp.maximum(x, lo),
     sample=samples.tied,
 )
-clip_upper = elementwise(
+clip_upper: Caller = elementwise(
     "clip_upper",
     [lambda _y, x, hi: less_equal(x, hi), lambda _y, x, hi: greater(x, hi)],
     compute=lambda xp, x, hi: xp.minimum(x, hi),
@@ -400,7 +409,9 @@ clip_upper = elementwise(
 )
 
 
-def _limits(dtype: np.dtype, lo, hi) -> tuple:
+def _limits(
+    dtype: np.dtype, lo: Array | None, hi: Array | None
+) -> tuple[Array | None, Array | None]:
     """Bounds of clip without integers that limit nothing; the others are held by the dtype."""
     least, most = dtypes.bounds(dtype)
     lo = None if lo.__class__ is int and lo < least else lo
@@ -410,7 +421,7 @@ def _limits(dtype: np.dtype, lo, hi) -> tuple:
     return lo, hi
 
 
-def clip(x, lo=None, hi=None):
+def clip(x: Array, lo: Array | None = None, hi: Array | None = None) -> Array:
     """x limited to [lo, hi]: arrays, Python scalars or None; hi wins where lo > hi."""
     if lo.__class__ is int or hi.__class__ is int:
         x = beside_integer(x)
@@ -429,7 +440,7 @@ def _where_shape(c: Aval, a: Aval, b: Aval) -> Aval:
     return Aval(shape, chosen.dtype, c.device if chosen.device is None else chosen.device)
 
 
-where = linear(
+where: Caller = linear(
     "where",
     shape=_where_shape,
     transpose=[

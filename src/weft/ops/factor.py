@@ -2,6 +2,8 @@
 
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.op import Caller
+from ..core.types import Array
 from .arrange import tril, triu
 from .contract import adjoint, matmul
 from .matrix import (
@@ -42,7 +44,7 @@ def _cholesky_pull(g, y, _a, upper):
 
 
 # Of a the Hermitian part is taken, so that every element of a has a derivative.
-cholesky = lapack(
+cholesky: Caller = lapack(
     "cholesky",
     shape=same_square("cholesky"),
     push=_cholesky_push,
@@ -77,7 +79,7 @@ def _qr_push(tangents, y, _a, _mode):
     return dq, dr
 
 
-def diagonal_part(x):
+def diagonal_part(x: Array) -> Array:
     """x with zeros beside the diagonal."""
     return tril(triu(x, 0), 0)
 
@@ -107,7 +109,7 @@ def _qr_pull(g, y, _a, _mode):
 
 # R must be invertible in its first columns. Columns of Q beyond those of a span a complement:
 # functions of that space alone have the derivative given here.
-qr = lapack(
+qr: Caller = lapack(
     "qr",
     shape=_qr_shape,
     push=_qr_push,
@@ -139,7 +141,7 @@ def _lu_push(tangents, y, _a):
     return None, d_lower, d_upper
 
 
-lu = lapack(
+lu: Caller = lapack(
     "lu",
     shape=_lu_shape,
     push=_lu_push,

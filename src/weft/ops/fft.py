@@ -1,7 +1,12 @@
 """Rows: discrete Fourier transforms."""
 
+from collections.abc import Sequence
+from typing import TypeAlias
+
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, axis_in
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ArgumentError, DTypeError, ShapeError
 from .batching import Along
 from .complex_ import conj
@@ -9,6 +14,9 @@ from .rows import linear
 from .samples import linalg as samples
 from .slicing import along, narrow, unslice
 from .structural import cast, roll
+
+# Lengths, one for each axis, or the axes; None: the lengths that they have, or all axes.
+PerAxis: TypeAlias = Sequence[int] | None
 
 _NORMS = ("backward", "ortho", "forward")
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
@@ -67,8 +75,8 @@ def _complex_transform(name: str):
     return row
 
 
-fftn_row = _complex_transform("fftn")
-ifftn_row = _complex_transform("ifftn")
+fftn_row: Caller = _complex_transform("fftn")
+ifftn_row: Caller = _complex_transform("ifftn")
 
 
 def _weighted(xp, x, n: int, axis: int, factor: float):
@@ -78,7 +86,7 @@ def _weighted(xp, x, n: int, axis: int, factor: float):
 
 # The frequencies of a real signal of length n that stand for two, themselves and their
 # conjugates: all but 0 and n/2.
-paired = linear(
+paired: Caller = linear(
     "paired",
     compute=_weighted,
     shape=lambda x, n, axis, factor: x,
@@ -102,7 +110,7 @@ def _rfft_transpose(g, _x, axis, norm):
     return irfft_row(paired(conj(g), n, axis, 0.5), n, axis, _OPPOSITE[norm])
 
 
-rfft_row = _row(
+rfft_row: Caller = _row(
     "rfft",
     lambda xp, x, axis, norm: xp.rfft(x, axis, norm),
     _rfft_shape,
@@ -122,7 +130,7 @@ def _irfft_transpose(g, _x, n, axis, norm):
     return conj(paired(rfft_row(g, axis, _OPPOSITE[norm]), n, axis, 2.0))
 
 
-irfft_row = _row(
+irfft_row: Caller = _row(
     "irfft",
     lambda xp, x, n, axis, norm: xp.irfft(x, n, axis, norm),
     _irfft_shape,
@@ -174,37 +182,45 @@ def _transformed(name: str, row, x, s, axes, norm):
     return x
 
 
-def fftn(x, s=None, axes=None, norm: str | None = "backward"):
+def fftn(x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward") -> Array:
     """The discrete Fourier transform over several axes (None: all)."""
     return _transformed("fftn", fftn_row, x, s, axes, norm)
 
 
-def ifftn(x, s=None, axes=None, norm: str | None = "backward"):
+def ifftn(
+    x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward"
+) -> Array:
     """The inverse of fftn."""
     return _transformed("ifftn", ifftn_row, x, s, axes, norm)
 
 
-def fft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+def fft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The discrete Fourier transform Σ xⱼ exp(−2πi jk/n) along an axis."""
     return _transformed("fft", fftn_row, x, (-1 if n is None else n,), (axis,), norm)
 
 
-def ifft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+def ifft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The inverse of fft."""
     return _transformed("ifft", ifftn_row, x, (-1 if n is None else n,), (axis,), norm)
 
 
-def fft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+def fft2(
+    x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
+) -> Array:
     """fftn over two axes."""
     return _transformed("fft2", fftn_row, x, s, axes, norm)
 
 
-def ifft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+def ifft2(
+    x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
+) -> Array:
     """The inverse of fft2."""
     return _transformed("ifft2", ifftn_row, x, s, axes, norm)
 
 
-def rfftn(x, s=None, axes=None, norm: str | None = "backward"):
+def rfftn(
+    x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward"
+) -> Array:
     """fftn of real numbers, without the half of the last axis that symmetry determines."""
     axes, sizes = _axes_and_sizes("rfftn", x, s, axes)
     *others, last = axes
@@ -212,7 +228,9 @@ def rfftn(x, s=None, axes=None, norm: str | None = "backward"):
     return _transformed("rfftn", fftn_row, y, s and s[:-1], others, norm) if others else y
 
 
-def irfftn(x, s=None, axes=None, norm: str | None = "backward"):
+def irfftn(
+    x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward"
+) -> Array:
     """The inverse of rfftn; the last length must be given if it is odd."""
     axes, sizes = _axes_and_sizes("irfftn", x, s, axes)
     *others, last = axes
@@ -225,32 +243,36 @@ def irfftn(x, s=None, axes=None, norm: str | None = "backward"):
     return irfft_row(_resized("irfftn", x, n // 2 + 1, last), n, last, norm or "backward")
 
 
-def rfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+def rfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """fft of real numbers: the frequencies 0 to n/2, which determine the others."""
     return rfftn(x, (-1 if n is None else n,), (axis,), norm)
 
 
-def irfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+def irfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The inverse of rfft; n must be given if it is odd."""
     return irfftn(x, (-1 if n is None else n,), (axis,), norm)
 
 
-def rfft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+def rfft2(
+    x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
+) -> Array:
     """rfftn over two axes."""
     return rfftn(x, s, axes, norm)
 
 
-def irfft2(x, s=None, axes=(-2, -1), norm: str | None = "backward"):
+def irfft2(
+    x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
+) -> Array:
     """The inverse of rfft2."""
     return irfftn(x, s, axes, norm)
 
 
-def hfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+def hfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The real transform of a signal that has Hermitian symmetry, given by its first half."""
     return irfft(conj(_as_complex(x)), n, axis, _OPPOSITE[norm or "backward"])
 
 
-def ihfft(x, n: int | None = None, axis: int = -1, norm: str | None = "backward"):
+def ihfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
     """The inverse of hfft."""
     return conj(rfft(x, n, axis, _OPPOSITE[norm or "backward"]))
 
@@ -262,11 +284,11 @@ def _rolled(name: str, x, axes, sign: int):
     return roll(x, tuple(sign * (x.shape[a] // 2) for a in axes), axes)
 
 
-def fftshift(x, axes=None):
+def fftshift(x: Array, axes: int | Sequence[int] | None = None) -> Array:
     """Frequency zero moved to the middle."""
     return _rolled("fftshift", x, axes, 1)
 
 
-def ifftshift(x, axes=None):
+def ifftshift(x: Array, axes: int | Sequence[int] | None = None) -> Array:
     """The inverse of fftshift."""
     return _rolled("ifftshift", x, axes, -1)

@@ -5,10 +5,13 @@ Selection by any number of arrays is selection by one: the axes they index are j
 """
 
 from math import prod
+from typing import Any
 
 from ..core import dispatch, dtypes
-from ..core.aval import Aval, axis_in, broadcast
+from ..core.aval import Aval, Shape, axis_in, broadcast
 from ..core.backends import BACKENDS, PYTHON_SCALARS
+from ..core.op import Caller
+from ..core.types import Array, Raw
 from ..core.value import TENSORS, aval_of, wrap
 from ..errors import DTypeError, ShapeError
 from .batching import aligned, pointwise, spread
@@ -60,7 +63,7 @@ def _batch_segment_sum(call, size, mapped, args, static):
     return reshape(line, (size, *lead, n, *rest))
 
 
-take = linear(
+take: Caller = linear(
     "take",
     compute=in_range("take"),
     shape=lambda x, i, axis: x.like(_selected("take", x, i, axis)),
@@ -72,7 +75,7 @@ take = linear(
 )
 
 # Zeros of length `size` along an axis, with x added up where its indices say.
-segment_sum = linear(
+segment_sum: Caller = linear(
     "segment_sum",
     compute=in_range("segment_sum", "index"),
     shape=_segment_sum_shape,
@@ -115,7 +118,7 @@ def _batch_index_put(call, size, mapped, args, static):
 
 
 # x with v in the places that the indices take; of several writes to a place the last wins.
-index_put = linear(
+index_put: Caller = linear(
     "index_put",
     compute=in_range("index_put", "index"),
     shape=_index_put_shape,
@@ -139,7 +142,7 @@ def _batch_last_writes(call, size, mapped, args, static):
 
 
 # Which of the indices of an axis come again later on.
-last_writes = undifferentiated(
+last_writes: Caller = undifferentiated(
     "last_writes",
     compute=in_range("last_writes"),
     shape=_last_writes_shape,
@@ -160,7 +163,7 @@ def _batch_slice_set(call, size, mapped, args, static):
     return call(x, v, ((0, size, 1), *index))
 
 
-slice_set = linear(
+slice_set: Caller = linear(
     "slice_set",
     shape=_slice_set_shape,
     transpose=[
@@ -176,15 +179,15 @@ slice_set = linear(
 
 
 # The number of places that are not zero is known only when it is counted: -1 stands for it.
-flatnonzero = undifferentiated(
+flatnonzero: Caller = undifferentiated(
     "flatnonzero", shape=lambda x: x.like((-1,), dtypes.int64), sample=samples.masks
 )
-argwhere = undifferentiated(
+argwhere: Caller = undifferentiated(
     "argwhere", shape=lambda x: x.like((-1, x.ndim), dtypes.int64), sample=samples.masks
 )
 
 
-def nonzero(x) -> tuple:
+def nonzero(x: Array) -> tuple[Array, ...]:
     """The places where x is not zero: for each axis an array of indices."""
     places = argwhere(x)
     return tuple(slice_(places, ((0, places.shape[0], 1), k)) for k in range(len(x.shape)))
@@ -195,7 +198,7 @@ def _one_hot_shape(i: Aval, n: int, dtype) -> Aval:
     return i.like((*i.shape, n), dtypes.canonical(dtype))
 
 
-one_hot = undifferentiated(
+one_hot: Caller = undifferentiated(
     "one_hot",
     compute=in_range("one_hot"),
     shape=_one_hot_shape,
@@ -204,18 +207,18 @@ one_hot = undifferentiated(
 )
 
 
-def embedding(weight, i):
+def embedding(weight: Array, i: Array) -> Array:
     """The rows of a table that the indices name."""
     return take(weight, i, 0)
 
 
-def index_add(x, i, v, axis: int):
+def index_add(x: Array, i: Array, v: Array, axis: int) -> Array:
     """x with v added where the indices say; duplicates add up."""
     shape = (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
     return x + segment_sum(broadcast_to(as_array(x, as_value(x, v)), shape), i, axis, x.shape[axis])
 
 
-def get(x, key):
+def get(x: Array, key: Any) -> Array:
     """x[key] for any key that NumPy takes."""
     index = basic_index(key, (x._data if type(x) in TENSORS else x).shape)
     if index is not None:
@@ -231,7 +234,7 @@ def get(x, key):
     return take(way.go(x), way.index, way.axis)
 
 
-def set_(x, key, v):
+def set_(x: Array, key: Any, v: Array) -> Array:
     """x with x[key] = v; of several writes to a place the last wins."""
     key = parse(key, x.shape)
     v = as_value(x, v)
@@ -249,7 +252,7 @@ def set_(x, key, v):
     return part if whole else slice_set(x, part, key.index)
 
 
-def assign(raw, key, v) -> None:
+def assign(raw: Raw, key: Any, v: Array) -> None:
     """raw[key] = v in the memory of a raw array; of several writes to a place the last wins."""
     key = parse(key, raw.shape)
     xp = BACKENDS[type(raw)]
@@ -270,7 +273,7 @@ def assign(raw, key, v) -> None:
         xp.write_slice(raw, part, key.index)
 
 
-def add_at(x, key, v):
+def add_at(x: Array, key: Any, v: Array) -> Array:
     """x with v added to x[key]; duplicates add up."""
     key = parse(key, x.shape)
     v = as_array(x, as_value(x, v))
@@ -287,28 +290,28 @@ def add_at(x, key, v):
 class Way:
     """From an array to one whose selected axes are joined into one, and back."""
 
-    def __init__(self, key: Key, x):
+    def __init__(self, key: Key, x: Array):
         shape = tuple(x.shape)
         axes = [a for s in key.selectors for a in s.axes]
-        self.turned = key.front and axes != list(range(len(axes)))
-        self.axis = 0 if key.front else axes[0]
+        self.turned: bool = key.front and axes != list(range(len(axes)))
+        self.axis: int = 0 if key.front else axes[0]
         if self.turned:
-            self.order = (*axes, *[a for a in range(len(shape)) if a not in axes])
+            self.order: tuple[int, ...] = (*axes, *[a for a in range(len(shape)) if a not in axes])
             shape = tuple([shape[a] for a in self.order])
-        self.apart = shape
+        self.apart: Shape = shape
         lead, tail = shape[: self.axis], shape[self.axis + len(axes) :]
-        self.length = prod(shape[self.axis : self.axis + len(axes)])
-        self.joined = (*lead, self.length, *tail)
-        self.straight = not self.turned and len(axes) == 1
-        self.index = _joined_index(key.selectors, x)
-        self.shape = (*lead, *self.index.shape, *tail)
+        self.length: int = prod(shape[self.axis : self.axis + len(axes)])
+        self.joined: Shape = (*lead, self.length, *tail)
+        self.straight: bool = not self.turned and len(axes) == 1
+        self.index: Array = _joined_index(key.selectors, x)
+        self.shape: Shape = (*lead, *self.index.shape, *tail)
 
-    def go(self, x):
+    def go(self, x: Array) -> Array:
         if self.turned:
             x = permute(x, self.order)
         return x if self.joined == self.apart else reshape(x, self.joined)
 
-    def back(self, x):
+    def back(self, x: Array) -> Array:
         x = x if self.joined == self.apart else reshape(x, self.apart)
         return permute(x, inverse(self.order)) if self.turned else x
 
@@ -331,7 +334,7 @@ def _lone_mask(key: Key, x):
     return reshape(index_like(x, mask), shape)
 
 
-def as_value(x, v):
+def as_value(x: Array, v: Any) -> Array:
     """What is to be written into x, in the dtype of x; a Python scalar if that will do."""
     dtype = aval_of(x).dtype
     scalar = type(v) in PYTHON_SCALARS
@@ -347,7 +350,7 @@ def as_value(x, v):
     return as_array(x, v) if scalar else cast(v, dtype)
 
 
-def as_array(x, v):
+def as_array(x: Array, v: Array) -> Array:
     """A Python scalar as a 0-d array, or tensor, beside x; arrays stay."""
     if type(v) not in PYTHON_SCALARS:
         return v
@@ -357,7 +360,7 @@ def as_array(x, v):
     return wrap(made) if type(x) in TENSORS else made
 
 
-def trimmed(v, shape):
+def trimmed(v: Array, shape: Shape) -> Array:
     """v without the leading axes of length 1 that `shape` lacks, as NumPy assigns."""
     extra = 0 if type(v) in PYTHON_SCALARS else len(v.shape) - len(shape)
     if extra > 0 and all(n == 1 for n in v.shape[:extra]):

@@ -1,15 +1,18 @@
 """Keys as NumPy takes them: a basic index, then arrays that select along what it leaves."""
 
+from collections.abc import Sequence
 from operator import index as as_int
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
+from ..core.aval import Shape
 from ..core.backends import BACKENDS
+from ..core.types import Array
 from ..core.value import TENSORS, seen
 from ..errors import IndexingError
 from .positions import within
-from .slicing import everything, indexed_shape, span
+from .slicing import Entry, Index, everything, indexed_shape, span
 
 
 class Selector(NamedTuple):
@@ -23,11 +26,11 @@ class Selector(NamedTuple):
 class Key(NamedTuple):
     """`index` is a basic index; `front`: the selected axes go before all others."""
 
-    index: Any  # pyright: ignore[reportIncompatibleMethodOverride]  (nobody calls tuple.index)
+    index: Index  # pyright: ignore[reportIncompatibleMethodOverride]  (nobody calls tuple.index)
     selectors: tuple[Selector, ...]
     front: bool
 
-    def whole(self, shape) -> bool:
+    def whole(self, shape: Shape) -> bool:
         """Whether the basic index takes everything."""
         return self.index == everything(shape)
 
@@ -49,12 +52,12 @@ def _fault(message: str) -> IndexingError:
     return IndexingError(f"index: {message}")
 
 
-def basic_index(key, shape) -> tuple | None:
+def basic_index(key: Any, shape: Shape) -> Index | None:
     """The basic index that a key of ints, slices, None and Ellipsis is; None for another."""
     if key.__class__ is slice and len(shape) == 1:
         return (span(key, shape[0]),)
     entries = key if key.__class__ is tuple else (key,)
-    index: list = []
+    index: list[Entry] = []
     axis, ndim = 0, len(shape)
     for k, e in enumerate(entries):
         cls = e.__class__
@@ -91,12 +94,12 @@ def _has_arrays(entries) -> bool:
     return not all([e.__class__ in basic for e in entries])
 
 
-def _refuse_surplus(entries, ndim: int):
+def _refuse_surplus(entries: Sequence[Any], ndim: int) -> NoReturn:
     used = len([e for e in entries if e is not None and e is not Ellipsis])
     raise _fault(f"{used} indices for {ndim} axes")
 
 
-def parse(key, shape) -> Key:
+def parse(key: Any, shape: Shape) -> Key:
     """Any key of an array of this shape."""
     index = basic_index(key, shape)
     if index is not None:
@@ -105,10 +108,11 @@ def parse(key, shape) -> Key:
     entries = _without_ellipsis(written, len(shape))
     if any([e.__class__ is _Array for e in entries]):
         return Key(*_mixed(entries, shape), _scattered(written))
-    return Key(basic_index(tuple(entries), shape), (), False)
+    # A basic index, as no array is left.
+    return Key(basic_index(tuple(entries), shape), (), False)  # type: ignore[arg-type]
 
 
-def dtype_kind(x) -> str:
+def dtype_kind(x: Array) -> str:
     """The one-letter kind of a tensor's or raw array's dtype: b, i, u, f, c or V."""
     raw = x._data if type(x) in TENSORS else x
     return BACKENDS[type(raw)].dtype_of(raw).kind
@@ -151,7 +155,7 @@ def _scattered(entries) -> bool:
     return places[-1] - places[0] >= len(places)
 
 
-def _without_ellipsis(entries, ndim: int) -> list:
+def _without_ellipsis(entries: Sequence[Any], ndim: int) -> list[Any]:
     """The entries with an Ellipsis, or its absence at the end, as full slices."""
     at = [k for k, e in enumerate(entries) if e is Ellipsis]
     if len(at) > 1:
@@ -166,9 +170,9 @@ def _without_ellipsis(entries, ndim: int) -> list:
     return [*entries[: at[0]], *rest, *entries[at[0] + 1 :]]
 
 
-def _mixed(entries: list, shape) -> tuple[tuple, tuple[Selector, ...]]:
+def _mixed(entries: list[Any], shape: Shape) -> tuple[Index, tuple[Selector, ...]]:
     """The basic index and the selectors of a key with arrays, whose axes the index keeps."""
-    index: list = []
+    index: list[Entry] = []
     selectors = []
     axis = out = 0
     for e in entries:
@@ -196,7 +200,7 @@ def _checked(i, axis: int, n: int):
     return within(x, -n, n, f"index: {{index}} is out of range for axis {axis} of length {n}")
 
 
-def _covered(e: _Array, axis: int, shape) -> tuple[int, ...]:
+def _covered(e: _Array, axis: int, shape: Shape) -> tuple[int, ...]:
     """The lengths of the axes an array stands for: a mask's own, or 0 where it has none."""
     lengths = tuple(shape[axis : axis + e.ndim])
     if e.is_mask:

@@ -8,6 +8,7 @@ from math import prod
 
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.op import Caller
 from ..errors import ShapeError
 from .axes import floating, real_only
 from .batching import aligned, spread
@@ -107,7 +108,7 @@ def _batch(call, size, mapped, args, static):
 
 
 # (x - mean)/√(variance + eps)·w + b over the last axes, the same without w and b, the variance.
-layer_norm = general(
+layer_norm: Caller = general(
     "layer_norm",
     shape=_shape,
     push=_push,
@@ -159,7 +160,7 @@ def _gradient_batch(call, size, mapped, args, static):
 
 
 # The cotangents of x, w and b, from that of the result, y and the variance.
-layer_norm_gradient = general(
+layer_norm_gradient: Caller = general(
     "layer_norm_gradient",
     shape=_gradient_shape,
     push=_gradient_push,

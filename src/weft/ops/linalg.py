@@ -1,9 +1,11 @@
 """Linear algebra that is made of other operations."""
 
+from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
 from ..core.autocast import SINGLE, computed_in
+from ..core.types import Array
 from ..errors import ArgumentError, ShapeError
 from .complex_ import abs_, conj, real
 from .contract import matmul
@@ -23,12 +25,14 @@ def _of_vectors(solver, a, b, *static):
     return reshape(x, x.shape[:-1])
 
 
-def solve(a, b):
+def solve(a: Array, b: Array) -> Array:
     """The x of ax = b; b is one vector, or matrices (…, n, k) whose columns are right sides."""
     return _of_vectors(solve_matrix, a, b)
 
 
-def triangular_solve(a, b, *, lower: bool = True, unit_diagonal: bool = False):
+def triangular_solve(
+    a: Array, b: Array, *, lower: bool = True, unit_diagonal: bool = False
+) -> Array:
     """The x of ax = b for triangular a; the other triangle of a is not read."""
     return _of_vectors(solve_triangle, a, b, lower, unit_diagonal)
 
@@ -43,7 +47,9 @@ class LeastSquares(NamedTuple):
 
 
 @computed_in(SINGLE)
-def lstsq(a, b, rtol: float | None = None, inverse=pinv) -> LeastSquares:
+def lstsq(
+    a: Array, b: Array, rtol: float | None = None, inverse: Callable[..., Array] = pinv
+) -> LeastSquares:
     """The x of least norm that minimises ‖ax − b‖; b is one vector, or matrices (…, m, k).
 
     As in NumPy there is one residual for each right side, and none where a has no more rows
@@ -60,7 +66,7 @@ def lstsq(a, b, rtol: float | None = None, inverse=pinv) -> LeastSquares:
 
 
 @computed_in(SINGLE)
-def matrix_power(a, n: int) -> Any:
+def matrix_power(a: Array, n: int) -> Array:
     """a·a·…·a, n times; of the inverse for negative n."""
     if len(a.shape) < 2 or a.shape[-1] != a.shape[-2]:
         raise ShapeError(f"matrix_power: {tuple(a.shape)} is not square")
@@ -77,7 +83,7 @@ def matrix_power(a, n: int) -> Any:
     return power
 
 
-def matrix_norm(x, ord: Any = "fro", keepdims: bool = False) -> Any:
+def matrix_norm(x: Array, ord: str | float | None = "fro", keepdims: bool = False) -> Array:
     """A norm of the matrices over the last two axes: fro, nuc, 1, 2, inf, -1, -2 or -inf.
 
     At 0, and at singular values that are 0, its derivative is 0.
@@ -108,7 +114,7 @@ def _singular_value_norm(x, ord) -> Any:
     return (amax if ord > 0 else amin)(s, last, False)
 
 
-def cond(x, p=None):
+def cond(x: Array, p: str | float | None = None) -> Array:
     """‖x‖·‖x⁻¹‖; without p the ratio of the largest and the smallest singular value."""
     if p in (None, 2):
         return matrix_norm(x, 2) / matrix_norm(x, -2)

@@ -1,5 +1,6 @@
 """Rows: truth values, comparisons and bits, none of which has a derivative."""
 
+from ..core.op import Caller
 from .batching import pointwise
 from .rows import elementwise_shape, undifferentiated
 from .samples import elementwise as samples
@@ -34,33 +35,33 @@ def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = Fa
     )
 
 
-equal = _predicate("equal", 2, samples.equated, (0, 1))
-not_equal = _predicate("not_equal", 2, samples.equated, (0, 1))
-less = _predicate("less", 2, samples.compared, (0, 1))
-less_equal = _predicate("less_equal", 2, samples.compared, (0, 1))
-greater = _predicate("greater", 2, samples.compared, (0, 1))
-greater_equal = _predicate("greater_equal", 2, samples.compared, (0, 1))
+equal: Caller = _predicate("equal", 2, samples.equated, (0, 1))
+not_equal: Caller = _predicate("not_equal", 2, samples.equated, (0, 1))
+less: Caller = _predicate("less", 2, samples.compared, (0, 1))
+less_equal: Caller = _predicate("less_equal", 2, samples.compared, (0, 1))
+greater: Caller = _predicate("greater", 2, samples.compared, (0, 1))
+greater_equal: Caller = _predicate("greater_equal", 2, samples.compared, (0, 1))
 
-logical_and = _predicate("logical_and", 2, samples.truths(2))
-logical_or = _predicate("logical_or", 2, samples.truths(2))
-logical_xor = _predicate("logical_xor", 2, samples.truths(2))
-logical_not = _predicate("logical_not", 1, samples.truths(1))
+logical_and: Caller = _predicate("logical_and", 2, samples.truths(2))
+logical_or: Caller = _predicate("logical_or", 2, samples.truths(2))
+logical_xor: Caller = _predicate("logical_xor", 2, samples.truths(2))
+logical_not: Caller = _predicate("logical_not", 1, samples.truths(1))
 
-isnan = _predicate("isnan", 1, samples.tested)
-isinf = _predicate("isinf", 1, samples.tested)
-isfinite = _predicate("isfinite", 1, samples.tested)
-signbit = _predicate("signbit", 1, samples.tested)
+isnan: Caller = _predicate("isnan", 1, samples.tested)
+isinf: Caller = _predicate("isinf", 1, samples.tested)
+isfinite: Caller = _predicate("isfinite", 1, samples.tested)
+signbit: Caller = _predicate("signbit", 1, samples.tested)
 
-bitwise_and = _bitwise("bitwise_and", samples.bits)
-bitwise_or = _bitwise("bitwise_or", samples.bits)
-bitwise_xor = _bitwise("bitwise_xor", samples.bits)
-bitwise_left_shift = _bitwise(
+bitwise_and: Caller = _bitwise("bitwise_and", samples.bits)
+bitwise_or: Caller = _bitwise("bitwise_or", samples.bits)
+bitwise_xor: Caller = _bitwise("bitwise_xor", samples.bits)
+bitwise_left_shift: Caller = _bitwise(
     "bitwise_left_shift", samples.integers((-8, 8), (0, 8)), ("left_shift",), integral=True
 )
-bitwise_right_shift = _bitwise(
+bitwise_right_shift: Caller = _bitwise(
     "bitwise_right_shift", samples.integers((-64, 64), (0, 8)), ("right_shift",), integral=True
 )
-bitwise_invert = undifferentiated(
+bitwise_invert: Caller = undifferentiated(
     "bitwise_invert",
     shape=elementwise_shape("bitwise_invert", False),
     spell=("bitwise_not", "invert"),

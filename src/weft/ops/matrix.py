@@ -1,12 +1,17 @@
 """What the rows of linear algebra share: shape rules, and matrices over the last two axes."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ShapeError
 from .arrange import diagonal
 from .batching import Stacked
 from .contract import adjoint, matmul
-from .rows import general
+from .rows import Formula, general
 from .samples import linalg as samples
 from .slicing import narrow
 from .structural import concat, mT, reshape, sum_, unbroadcast
@@ -27,7 +32,7 @@ def square(name: str, a: Aval) -> Aval:
     return a
 
 
-def same_square(name: str):
+def same_square(name: str) -> Callable[..., Aval]:
     """The shape rule of functions from square matrices to such."""
     return lambda a, *_static: square(name, a)
 
@@ -38,7 +43,9 @@ def stacks(name: str, *avals: Aval) -> tuple[int, ...]:
     return broadcast(shown, *(a.shape[:-2] for a in avals))
 
 
-def lapack(name: str, *, arity: int = 1, compute=None, static: bool = False, **row):
+def lapack(
+    name: str, *, arity: int = 1, compute: Formula | None = None, static: bool = False, **row: Any
+) -> Caller:
     """A row that LAPACK computes: floating numbers, and float32 in place of half types."""
 
     def widened(xp, *args):
@@ -57,55 +64,55 @@ def lapack(name: str, *, arity: int = 1, compute=None, static: bool = False, **r
     return general(name, arity=arity, compute=widened, static=static, **row)
 
 
-def total(parts):
+def total(parts: Sequence[Array]) -> Array:
     """The sum of some arrays, of which there is at least one."""
     return sum(parts[1:], parts[0])
 
 
-def hermitian(x):
+def hermitian(x: Array) -> Array:
     """(x + xᴴ)/2."""
     return (x + adjoint(x)) * 0.5
 
 
-def diagonal_of(x):
+def diagonal_of(x: Array) -> Array:
     """The diagonals of the matrices over the last two axes."""
     return diagonal(x, 0, len(x.shape) - 2, len(x.shape) - 1)
 
 
-def trace(x, offset: int = 0):
+def trace(x: Array, offset: int = 0) -> Array:
     """The sums of the diagonals of the matrices over the last two axes."""
     d = diagonal(x, offset, len(x.shape) - 2, len(x.shape) - 1)
     return sum_(d, (len(d.shape) - 1,), False)
 
 
-def trace_of_product(a, b):
+def trace_of_product(a: Array, b: Array) -> Array:
     """tr(ab), without the product."""
     products = mT(a) * b
     n = len(products.shape)
     return sum_(products, (n - 2, n - 1), False)
 
 
-def as_factor(x):
+def as_factor(x: Array) -> Array:
     """Scalars that are to multiply matrices."""
     return reshape(x, (*x.shape, 1, 1))
 
 
-def as_row(x):
+def as_row(x: Array) -> Array:
     """Scalars that are to multiply the columns of matrices."""
     return reshape(x, (*x.shape[:-1], 1, x.shape[-1]))
 
 
-def columns(x, start: int, stop: int):
+def columns(x: Array, start: int, stop: int) -> Array:
     """Some columns of the matrices over the last two axes."""
     return narrow(x, len(x.shape) - 1, start, stop)
 
 
-def rows(x, start: int, stop: int):
+def rows(x: Array, start: int, stop: int) -> Array:
     """Some rows of the matrices over the last two axes."""
     return narrow(x, len(x.shape) - 2, start, stop)
 
 
-def completed(q, dq):
+def completed(q: Array, dq: Array) -> Array:
     """The tangent of an orthonormal basis from that of its first vectors.
 
     The others, of which only the space counts, turn against those and not among themselves.
@@ -117,7 +124,7 @@ def completed(q, dq):
     return concat([dq, -against], len(q.shape) - 1)
 
 
-def for_first(q, g, k: int):
+def for_first(q: Array, g: Array, k: int) -> Array:
     """The transpose of `completed`: a cotangent of the whole basis as one of its first vectors."""
     n = q.shape[-1]
     if n == k:
@@ -126,12 +133,12 @@ def for_first(q, g, k: int):
     return columns(g, 0, k) - matmul(columns(q, k, n), against)
 
 
-def fitted(g, x):
+def fitted(g: Array, x: Array | None) -> Array | None:
     """A cotangent for x, which may have been broadcast, or need none."""
     return None if x is None else unbroadcast(g, x.shape)
 
 
-identity_like = general(
+identity_like: Caller = general(
     "identity_like",
     arity=1,
     shape=same_square("identity_like"),

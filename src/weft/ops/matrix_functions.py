@@ -1,6 +1,7 @@
 """Rows: functions of square matrices."""
 
 from ..core.aval import Aval
+from ..core.op import Caller
 from ..errors import ShapeError
 from .batching import Stacked
 from .contract import adjoint, matmul
@@ -24,7 +25,7 @@ from .structural import concat
 
 
 # A power of two near the largest element of each matrix: piecewise constant.
-binade = general(
+binade: Caller = general(
     "binade",
     arity=1,
     shape=lambda e: e.like((*e.shape[:-2], 1, 1)),
@@ -55,8 +56,8 @@ def _analytic(name: str, sample):
     return row
 
 
-expm = _analytic("expm", samples.exponents)
-logm = _analytic("logm", samples.powers)
+expm: Caller = _analytic("expm", samples.exponents)
+logm: Caller = _analytic("logm", samples.powers)
 
 
 def _sylvester_shape(a: Aval, b: Aval, q: Aval) -> Aval:
@@ -82,7 +83,7 @@ def _sylvester_pull(g, x, a, b, _q):
 
 
 # The X of AX + XB = Q.
-sylvester = lapack(
+sylvester: Caller = lapack(
     "sylvester",
     arity=3,
     shape=_sylvester_shape,
@@ -98,7 +99,7 @@ def _sqrtm_pull(g, y, _a):
 
 
 # The principal root Y of Y·Y = A; dY·Y + Y·dY = dA.
-sqrtm = lapack(
+sqrtm: Caller = lapack(
     "sqrtm",
     shape=same_square("sqrtm"),
     push=lambda tangents, y, _a: sylvester(y, y, tangents[0]),

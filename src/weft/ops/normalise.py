@@ -4,8 +4,13 @@ The derivative is a projection that needs the result and the variance only: x is
 statistics have a dtype of their own, the last parameter: squares leave the range of float16.
 """
 
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
 from ..core import dtypes
 from ..core.aval import Aval, axes_in, reduced
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ShapeError
 from .axes import count, floating, real_only
 from .batching import Along
@@ -14,6 +19,9 @@ from .reduce import mean
 from .rows import general
 from .samples import neural as samples
 from .structural import broadcast_to, cast
+
+# Tangents of arguments, or cotangents of results; None for what has none.
+Tangents: TypeAlias = Sequence[Array | None]
 
 
 def _shape(name: str, statistics: int):
@@ -31,12 +39,14 @@ def _shape(name: str, statistics: int):
     return shape
 
 
-def as_(x, like):
+def as_(x: Array, like: Array) -> Array:
     """x in the dtype of another array."""
     return x if x.dtype == like.dtype else cast(x, dtypes.canonical(like.dtype))
 
 
-def projection_push(tangents, _z, g, y, axes, centred):
+def projection_push(
+    tangents: Tangents, _z: Array, g: Array, y: Array, axes: tuple[int, ...], centred: bool
+) -> Array:
     dg, dy = tangents
     z = None if dg is None else projection(dg, y, axes, centred)
     if dy is not None:
@@ -51,7 +61,7 @@ def _projection_pull(u, _z, g, y, axes, centred):
 
 
 # g - mean(g) - y·mean(gy): what is left of g beside the constants (if centred) and beside y.
-projection = general(
+projection: Caller = general(
     "projection",
     shape=lambda g, y, axes, centred: y,
     push=projection_push,
@@ -65,7 +75,14 @@ projection = general(
 )
 
 
-def standardise_push(tangents, results, _x, axes, eps, _dtype):
+def standardise_push(
+    tangents: Tangents,
+    results: Sequence[Array],
+    _x: Array,
+    axes: tuple[int, ...],
+    eps: float,
+    _dtype: Any,
+) -> tuple[Array, Array, Array]:
     (t,) = tangents
     y, _, variance = results
     moved = projection(t, y, axes, True) * rsqrt(variance + eps)
@@ -74,7 +91,14 @@ def standardise_push(tangents, results, _x, axes, eps, _dtype):
     return as_(moved, y), mean(wide, axes, True), spread
 
 
-def standardise_pull(gs, results, _x, axes, eps, _dtype):
+def standardise_pull(
+    gs: Tangents,
+    results: Sequence[Array],
+    _x: Array,
+    axes: tuple[int, ...],
+    eps: float,
+    _dtype: Any,
+) -> tuple[Array]:
     g, along_mean, along_variance = gs
     y, _, variance = results
     share = 1 / count(y.shape, axes)
@@ -94,7 +118,7 @@ def _total(parts):
 
 
 # (x - mean)/√(variance + eps) over axes, with the mean and the variance, which keep the axes.
-standardise = general(
+standardise: Caller = general(
     "standardise",
     shape=_shape("standardise", 2),
     push=standardise_push,
@@ -128,7 +152,7 @@ def _to_unit_pull(gs, results, _x, axes, eps, _dtype):
 
 
 # x/√(mean(x²) + eps) over axes, with the mean of the squares.
-root_mean_square = general(
+root_mean_square: Caller = general(
     "root_mean_square",
     shape=_shape("root_mean_square", 1),
     push=_to_unit_push,

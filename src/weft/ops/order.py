@@ -6,6 +6,8 @@ import numpy as np
 
 from ..core import dtypes
 from ..core.aval import Aval, axis_in
+from ..core.op import Caller
+from ..core.types import Array
 from ..core.value import aval_of
 from ..errors import ArgumentError, ShapeError
 from .along import scatter_sum, take_along_axis
@@ -29,7 +31,7 @@ def _order_shape(name: str, dtype=None):
     return shape
 
 
-argsort = undifferentiated(
+argsort: Caller = undifferentiated(
     "argsort", shape=_order_shape("argsort", dtypes.int64), batch=Along(), sample=samples.orders
 )
 
@@ -44,7 +46,7 @@ def _sort_pull(g, _y, x, axis, descending):
 
 # The order is found again when the derivative asks for it: NumPy sorts values several times
 # faster than it sorts indices.
-sort = general(
+sort: Caller = general(
     "sort",
     shape=_order_shape("sort"),
     push=_sort_push,
@@ -97,8 +99,8 @@ def _running_shape(name: str):
 
 
 # Of equal elements the last one counts, as it would if the array ended there.
-cummax = _routed("cummax", _running_shape("cummax"), 0, samples.running)
-cummin = _routed("cummin", _running_shape("cummin"), 0, samples.running)
+cummax: Caller = _routed("cummax", _running_shape("cummax"), 0, samples.running)
+cummin: Caller = _routed("cummin", _running_shape("cummin"), 0, samples.running)
 
 
 def _topk_shape(x: Aval, k: int, axis: int, largest: bool):
@@ -111,7 +113,7 @@ def _topk_shape(x: Aval, k: int, axis: int, largest: bool):
     return _with_indices(x, (*x.shape[:axis], k, *x.shape[axis + 1 :]))
 
 
-topk = _routed("topk", _topk_shape, 1, samples.topk)
+topk: Caller = _routed("topk", _topk_shape, 1, samples.topk)
 
 
 def _found_shape(name: str):
@@ -129,13 +131,13 @@ _max_found = _routed("max_with_indices", _found_shape("max_with_indices"), 0, sa
 _min_found = _routed("min_with_indices", _found_shape("min_with_indices"), 0, samples.found)
 
 
-def max_with_indices(x, axis: int, keepdims: bool = False):
+def max_with_indices(x: Array, axis: int, keepdims: bool = False) -> tuple[Array, Array]:
     """The largest elements along an axis, and where the first of each is."""
     found = _max_found(x, axis)
     return found if keepdims else tuple(squeeze(a, (axis,)) for a in found)
 
 
-def min_with_indices(x, axis: int, keepdims: bool = False):
+def min_with_indices(x: Array, axis: int, keepdims: bool = False) -> tuple[Array, Array]:
     """The smallest elements along an axis, and where the first of each is."""
     found = _min_found(x, axis)
     return found if keepdims else tuple(squeeze(a, (axis,)) for a in found)
@@ -180,7 +182,7 @@ def _batch_searchsorted(call, size, mapped, args, static):
     return reshape(passed, shape)
 
 
-searchsorted = undifferentiated(
+searchsorted: Caller = undifferentiated(
     "searchsorted",
     shape=_searchsorted_shape,
     arity=2,

@@ -7,6 +7,7 @@ memory; windows of up to 256 elements keep a byte for it.
 
 from ..backend.shared.window_sizes import counts_of, size_of, tap_dtype
 from ..core.aval import Aval
+from ..core.op import Caller
 from ..errors import ShapeError
 from .axes import floating, real_only
 from .batching import Stated, all_spread
@@ -62,7 +63,7 @@ def _in_front(call, size, mapped, args, static):
 _alone = Stated(lambda size, *static: static)
 
 # The largest element of each window and its tap, the first one of equal ones.
-max_pool = general(
+max_pool: Caller = general(
     "max_pool",
     shape=_max_shape,
     push=lambda tangents, y, _x, *how: (pool_pick(tangents[0], y[1], *how), None),
@@ -77,7 +78,7 @@ max_pool = general(
 )
 
 # Of each window the element at a tap.
-pool_pick = linear(
+pool_pick: Caller = linear(
     "pool_pick",
     shape=_pick_shape,
     transpose=[lambda g, _x, taps, *how: pool_put(g, taps, *how), None],
@@ -89,7 +90,7 @@ pool_pick = linear(
 )
 
 # Zeros, with each window's number added at its tap.
-pool_put = linear(
+pool_put: Caller = linear(
     "pool_put",
     shape=_put_shape,
     transpose=[lambda g, _y, taps, *how: pool_pick(g, taps, *how), None],
@@ -106,7 +107,7 @@ def _undilated(kernel, stride, padding) -> tuple:
 
 
 # The sum of each window's elements.
-sum_pool = linear(
+sum_pool: Caller = linear(
     "sum_pool",
     shape=lambda x, *how: _windowed("sum_pool", x, *_undilated(*how)),
     transpose=[lambda g, _x, *how: spread_pool(g, *how)],
@@ -119,7 +120,7 @@ sum_pool = linear(
 )
 
 # Zeros, with each window's number added to all its elements.
-spread_pool = linear(
+spread_pool: Caller = linear(
     "spread_pool",
     shape=lambda y, *how: _unwindowed("spread_pool", y, *_undilated(*how)),
     transpose=[lambda g, _y, *how: sum_pool(g, *how)],

@@ -1,15 +1,17 @@
 """Rows: indices of several axes as indices of those axes joined, and what every index must be."""
 
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from ..core import dtypes
-from ..core.aval import Aval, broadcast
-from ..core.backends import BACKENDS
+from ..core.aval import Aval, Shape, broadcast
+from ..core.backends import BACKENDS, Kernel
 from ..core.box import BOXED
 from ..core.call import caller
-from ..core.op import TABLE
+from ..core.op import TABLE, Caller
+from ..core.types import Array
 from ..core.value import TENSORS, wrap
 from ..errors import DTypeError, IndexingError
 from ..graph.guard import WITHIN
@@ -20,7 +22,7 @@ from .samples import index as samples
 from .structural import reshape
 
 
-def in_range(name: str, called: str = ""):
+def in_range(name: str, called: str = "") -> Kernel:
     """The backend's kernel, with an index that is out of range as an error of ours."""
 
     def compute(xp, *args):
@@ -38,7 +40,7 @@ def integers(name: str, i: Aval) -> None:
         raise DTypeError(f"{name}: indices of dtype {i.dtype}, expected integers; cast them")
 
 
-def within(i, least: int, n: int, message: str):
+def within(i: Array, least: int, n: int, message: str) -> Array:
     """Indices of a program in writing, checked at each call: all are from `least` to n − 1.
 
     The message is as `graph.guard.told` takes it.
@@ -53,7 +55,7 @@ def within(i, least: int, n: int, message: str):
     return caller(WITHIN)(i, flag, i, message, least, n)
 
 
-def index_like(x, i):
+def index_like(x: Array, i: Any) -> Array:
     """Indices as an array, or a tensor, on the backend of x; those at a level stay there."""
     raw = x._data if type(x) in TENSORS else x
     if type(i) in TENSORS:
@@ -70,7 +72,7 @@ def _ravel_shape(avals: list[Aval], sizes) -> Aval:
 
 
 # Indices of several axes as indices of those axes joined into one.
-ravel_index = undifferentiated(
+ravel_index: Caller = undifferentiated(
     "ravel_index",
     compute=in_range("ravel_index", "index"),
     shape=_ravel_shape,
@@ -80,7 +82,7 @@ ravel_index = undifferentiated(
 )
 
 
-def own_places(i, lead, n: int):
+def own_places(i: Array, lead: Shape, n: int) -> Array:
     """Each element's indices of an axis of length n, for the whole batch in one line.
 
     The batch axis, the axes `lead` before the axis and the axis itself are joined.

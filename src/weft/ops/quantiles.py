@@ -2,11 +2,13 @@
 
 import math
 from math import nan
+from typing import Any
 
 import numpy as np
 
 from ..core import dtypes
 from ..core.aval import reduced
+from ..core.types import Array
 from ..core.value import TENSORS
 from ..errors import ArgumentError, ShapeError
 from .axes import count, floating
@@ -47,7 +49,7 @@ def _nan_if_any(y, ordered, axis: int, n: int):
     return where(isnan(narrow(ordered, axis, n - 1, n)), nan, y)
 
 
-def median(x, axes, keepdims: bool = False):
+def median(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
     """The middle element, or the mean of the middle two."""
     ordered, axis, n = _sorted_together("median", x, axes)
     y = narrow(ordered, axis, n // 2, n // 2 + 1)
@@ -97,7 +99,9 @@ def _quantiles_at(ordered, axis: int, n: int, q, method: str):
     return permute(y, (*range(axis, ndim), *range(axis)))
 
 
-def quantile(x, q, axes, keepdims: bool = False, method: str = "linear"):
+def quantile(
+    x: Array, q: Any, axes: tuple[int, ...], keepdims: bool = False, method: str = "linear"
+) -> Array:
     """The element below which a share q of the elements lie.
 
     q is numbers or a tensor; its axes come first in the result.
@@ -116,13 +120,22 @@ def quantile(x, q, axes, keepdims: bool = False, method: str = "linear"):
     return reshape(stack([reshape(y, shape) for y in each], 0), (*q.shape, *shape))
 
 
-def percentile(x, q, axes, keepdims: bool = False, method: str = "linear"):
+def percentile(
+    x: Array, q: Any, axes: tuple[int, ...], keepdims: bool = False, method: str = "linear"
+) -> Array:
     """`quantile`, with q in percent."""
     q = q if type(q) in TENSORS else np.asarray(q, np.float64)
     return quantile(x, q / 100, axes, keepdims, method)
 
 
-def interp(x, xp, fp, left=None, right=None, period=None):
+def interp(
+    x: Array,
+    xp: Array,
+    fp: Array,
+    left: Array | None = None,
+    right: Array | None = None,
+    period: float | None = None,
+) -> Array:
     """The piecewise linear function through the points (xp, fp), xp increasing, at x.
 
     Outside of xp it is `left` and `right`, by default the first and the last of fp; or it is

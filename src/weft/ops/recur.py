@@ -5,6 +5,8 @@ A step keeps its opened gates, and not what came into them.
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ShapeError
 from .batching import Stacked
 from .elementwise import tanh
@@ -14,7 +16,7 @@ from .slicing import narrow
 from .structural import broadcast_to, concat, unbroadcast
 
 
-def _parts(x, count: int) -> list:
+def _parts(x: Array | None, count: int) -> list[Array]:
     """x cut along its last axis; zeros for nothing."""
     if x is None:
         return [0.0] * count
@@ -90,7 +92,7 @@ def _lstm_pull(gs, results, _z, c):
 
 
 # Gates i, f, g, o from z, then c' = f·c + i·g and h = o·tanh(c'): gives h, c' and the gates.
-lstm_cell = general(
+lstm_cell: Caller = general(
     "lstm_cell",
     shape=_lstm_shape,
     push=_lstm_push,
@@ -143,7 +145,7 @@ def _gru_pull(gs, results, _x, y, h):
 
 
 # Gates r, z from x + y, n = tanh(x + r·y), then (1 - z)·n + z·h: gives that and the gates.
-gru_cell = general(
+gru_cell: Caller = general(
     "gru_cell",
     shape=_gru_shape,
     push=_gru_push,

@@ -6,6 +6,8 @@ from math import prod as product
 
 from ..core import dtypes
 from ..core.aval import Aval, reduced
+from ..core.op import Caller
+from ..core.types import Array
 from .axes import (
     along_shape,
     count,
@@ -35,7 +37,7 @@ def _weight(shape, axes) -> float:
     return 1 / max(count(shape, axes), 1)
 
 
-mean = linear(
+mean: Caller = linear(
     "mean",
     shape=reduction_shape("mean", floating),
     transpose=[_mean_transpose],
@@ -86,7 +88,7 @@ def _prod_pull(g, _y, x, axes, keepdims):
     return (broadcast_to(g, x.shape),)
 
 
-prod = general(
+prod: Caller = general(
     "prod",
     compute=lambda xp, x, axes, keepdims: xp.product_over(x, axes, keepdims),
     shape=reduction_shape("prod", dtypes.summed),
@@ -107,7 +109,7 @@ def _share_batch(call, size, mapped, args, static):
 
 # For each element its share in the extreme y over `axes`: one over the number of elements that
 # attain it (by being NaN, if y is), else zero.
-extreme_share = elementwise(
+extreme_share: Caller = elementwise(
     "extreme_share",
     [0, 0],
     promote=(0, 1),
@@ -142,8 +144,8 @@ def _extreme(name: str, alias: str):
     )
 
 
-amax = _extreme("amax", "max")
-amin = _extreme("amin", "min")
+amax: Caller = _extreme("amax", "max")
+amin: Caller = _extreme("amin", "min")
 
 
 def _arg_shape(name: str):
@@ -170,8 +172,8 @@ def _place(name: str):
     )
 
 
-argmax = _place("argmax")
-argmin = _place("argmin")
+argmax: Caller = _place("argmax")
+argmin: Caller = _place("argmin")
 
 
 def _truth(name: str, dtype=dtypes.bool_):
@@ -179,17 +181,17 @@ def _truth(name: str, dtype=dtypes.bool_):
     return undifferentiated(name, shape=shape, batch=Along(), sample=samples.truths)
 
 
-any_ = _truth("any")
-all_ = _truth("all")
-count_nonzero = _truth("count_nonzero", dtypes.int64)
+any_: Caller = _truth("any")
+all_: Caller = _truth("all")
+count_nonzero: Caller = _truth("count_nonzero", dtypes.int64)
 
 
-def square_size(x):
+def square_size(x: Array) -> Array:
     """|x|², as a polynomial."""
     return real(x * conj(x)) if dtypes.is_complex(x.dtype) else x * x
 
 
-def pseudo_reciprocal(y):
+def pseudo_reciprocal(y: Array) -> Array:
     """1/y, and 0 where y is 0."""
     zero = equal(y, 0)
     return where(zero, 0.0, 1 / where(zero, 1.0, y))
@@ -244,7 +246,7 @@ def _norm_pull(g, y, x, axes, keepdims, p):
     return (_norm_gradient(y, x, axes, keepdims, p, g),)
 
 
-p_norm = general(
+p_norm: Caller = general(
     "norm",
     compute=lambda xp, x, axes, keepdims, p: xp.p_norm(x, axes, keepdims, p),
     shape=reduction_shape("norm", real_floating),
@@ -258,7 +260,7 @@ p_norm = general(
 )
 
 
-def norm(x, axes, keepdims=False, ord: float = 2):
+def norm(x: Array, axes: tuple[int, ...], keepdims: bool = False, ord: float = 2) -> Array:
     """The vector norm (Σ|x|ᵒʳᵈ)^(1/ord) and its limits at ord = 0, inf and -inf."""
     if ord == 1:
         return sum_(abs_(x), axes, keepdims)
@@ -323,8 +325,8 @@ def _spread(name: str, push, pull):
     )
 
 
-var = _spread("var", _var_push, _var_pull)
-std = _spread("std", _std_push, _std_pull)
+var: Caller = _spread("var", _var_push, _var_pull)
+std: Caller = _spread("std", _std_push, _std_pull)
 
 
 def _shares_push(tangents, s, _x, axes):
@@ -338,7 +340,7 @@ def _shares_pull(g, s, _x, axes):
 
 
 # exp(x)/Σexp(x) over axes; where all of x is -inf the shares are 0.
-shares = general(
+shares: Caller = general(
     "shares",
     shape=lambda x, axes: x,
     push=_shares_push,
@@ -358,7 +360,7 @@ def _logsumexp_pull(g, _y, x, axes, keepdims):
     return (restored(g, x.shape, axes, keepdims) * conj(shares(x, axes)),)
 
 
-logsumexp = general(
+logsumexp: Caller = general(
     "logsumexp",
     shape=reduction_shape("logsumexp", floating),
     push=_logsumexp_push,
@@ -389,7 +391,7 @@ def _softmax_product_pull(g, _z, t, y, axis):
 
 
 # y·(t - Σty): the Jacobian of softmax, which is symmetric, times t.
-softmax_product = general(
+softmax_product: Caller = general(
     "softmax_product",
     shape=lambda t, y, axis: y,
     push=_softmax_product_push,
@@ -402,7 +404,7 @@ softmax_product = general(
     sample=samples.softmax_products,
 )
 
-softmax = general(
+softmax: Caller = general(
     "softmax",
     shape=along_shape("softmax", floating, ordered=True),
     push=lambda tangents, y, _x, axis: softmax_product(tangents[0], y, axis),
@@ -429,7 +431,7 @@ def _log_softmax_product_pull(g, _z, t, y, axis):
 
 
 # t - exp(y)·Σt: the transpose of the Jacobian of log_softmax times t.
-log_softmax_product = general(
+log_softmax_product: Caller = general(
     "log_softmax_product",
     shape=lambda t, y, axis: y,
     push=_log_softmax_product_push,
@@ -442,7 +444,7 @@ log_softmax_product = general(
     sample=samples.softmax_products,
 )
 
-log_softmax = general(
+log_softmax: Caller = general(
     "log_softmax",
     shape=along_shape("log_softmax", floating, ordered=True),
     push=lambda t, y, _x, axis: t[0] - _total(t[0] * exp(y), axis),

@@ -2,6 +2,7 @@
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
 from ..errors import ShapeError
 from .batching import Stacked
 from .rows import linear
@@ -49,7 +50,7 @@ def _to_turn(g, x, _turn, interleaved, back):
 
 # Points (a, b), neighbouring features or features of the two halves, turned by angles whose
 # cosines are the first half of `turn` and whose sines are the second: forth, or back.
-rotate = linear(
+rotate: Caller = linear(
     "rotate",
     shape=_rotate_shape,
     transpose=[

@@ -2,34 +2,42 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.call import caller
-from ..core.op import Jvp, Linear, Op, Partials, enter
+from ..core.op import Caller, Derivative, Jvp, Linear, Op, Partials, enter
 from .batching import pointwise
 
+# A computation, a shape rule, or a part of a derivative.
+Formula: TypeAlias = Callable[..., Any]
+F = TypeVar("F", bound=Formula)
+# One pull-back for each argument (None: no derivative), or one for all of any number.
+Transpose: TypeAlias = Formula | Sequence[Formula | None]
 
-def unbounded(partial: Callable) -> Callable:
+
+def unbounded(partial: F) -> F:
     """Mark a partial that can be infinite: its product with a zero cotangent is zero."""
     partial.unbounded = True  # type: ignore[attr-defined]
     return partial
 
 
-def times(product: Callable) -> Callable:
+def times(product: F) -> F:
     """Mark a partial that is stated as its product with t: (t, y, *args, *static) -> ∂y/∂xᵢ·t."""
     product.times = True  # type: ignore[attr-defined]
     return product
 
 
-def on_demand(pull: Callable) -> Callable:
+def on_demand(pull: F) -> F:
     """Mark a pull-back of which some cotangents are functions: those that are wanted are called."""
     pull.on_demand = True  # type: ignore[attr-defined]
     return pull
 
 
-def elementwise_shape(name: str, floating: bool, out: str = "same", integral: bool = False):
+def elementwise_shape(
+    name: str, floating: bool, out: str = "same", integral: bool = False
+) -> Callable[..., Aval]:
     """The shape rule of broadcasting operations; `out` is same, real or bool."""
 
     def shape(*args):
@@ -55,17 +63,17 @@ def elementwise_shape(name: str, floating: bool, out: str = "same", integral: bo
 
 def elementwise(
     name: str,
-    d: Sequence[Any] | None,
+    d: Sequence[Derivative | None] | None,
     *,
     arity: int | None = None,
-    compute: Callable | None = None,
+    compute: Formula | None = None,
     floating: bool = False,
     integral: bool = False,
-    keep: Callable | None = None,
+    keep: Formula | None = None,
     out: str = "same",
     promote: tuple[int, ...] | None = None,
-    **row,
-) -> Any:
+    **row: Any,
+) -> Caller:
     """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static)."""
     n = len(d) if d is not None else arity or 1
     row.setdefault("batch", pointwise)
@@ -90,10 +98,18 @@ def elementwise(
 
 # A broadcasting row that autocast computes in float32: its values or its slopes leave the range of
 # half types, or lose the digits that matter.
-single = partial(elementwise, precision="single")
+single: partial[Caller] = partial(elementwise, precision="single")
 
 
-def linear(name: str, *, shape, transpose, compute=None, joint=False, **row) -> Any:
+def linear(
+    name: str,
+    *,
+    shape: Formula,
+    transpose: Transpose,
+    compute: Formula | None = None,
+    joint: bool = False,
+    **row: Any,
+) -> Caller:
     """A row linear in each argument, or in all of them together (`joint`)."""
     variadic = callable(transpose)
     transpose = (transpose,) if variadic else tuple(transpose)
@@ -102,11 +118,24 @@ def linear(name: str, *, shape, transpose, compute=None, joint=False, **row) -> 
     return caller(enter(Op(name, compute, shape, Linear(transpose, joint), count, **row)))
 
 
-def general(name, *, shape, push, arity, pull=None, keep=None, unread=(), compute=None, **row):
+def general(
+    name: str,
+    *,
+    shape: Formula,
+    push: Formula,
+    arity: int | None,
+    pull: Formula | None = None,
+    keep: Formula | None = None,
+    unread: tuple[int, ...] = (),
+    compute: Formula | None = None,
+    **row: Any,
+) -> Caller:
     """A row with a push-forward (and, where that pays, a pull-back) of its own."""
     return caller(enter(Op(name, compute, shape, Jvp(push, pull, keep, unread), arity, **row)))
 
 
-def undifferentiated(name: str, *, shape, arity: int | None = 1, compute=None, **row) -> Any:
+def undifferentiated(
+    name: str, *, shape: Formula, arity: int | None = 1, compute: Formula | None = None, **row: Any
+) -> Caller:
     """A row without a derivative: integer or boolean results, or none known."""
     return caller(enter(Op(name, compute, shape, None, arity, **row)))

@@ -6,12 +6,19 @@ hashed, and it says the shape of its result.
 """
 
 from functools import lru_cache
+from typing import TypeAlias
 
-from ..core.aval import Aval
+from ..core.aval import Aval, Shape
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import BatchingError, IndexingError, ShapeError
 from .batching import Stated
 from .rows import linear
 from .samples import structural as samples
+
+# A basic index: for each axis an element or (start, count, step); None is a new axis.
+Entry: TypeAlias = int | tuple[int, int, int] | None
+Index: TypeAlias = tuple[Entry, ...]
 
 
 def span(s: slice, n: int) -> tuple[int, int, int]:
@@ -28,14 +35,14 @@ def span(s: slice, n: int) -> tuple[int, int, int]:
     return (start, count, step) if count else (0, 0, 1)
 
 
-def everything(shape) -> tuple:
+def everything(shape: Shape) -> Index:
     """The basic index that takes all of an array."""
     return tuple([(0, n, 1) for n in shape])
 
 
-def indexed_shape(index) -> tuple[int, ...]:
+def indexed_shape(index: Index) -> tuple[int, ...]:
     """The shape of what a basic index takes."""
-    return tuple([1 if p is None else p[1] for p in index if p.__class__ is not int])
+    return tuple([1 if p is None else p[1] for p in index if not isinstance(p, int)])
 
 
 def _check(name: str, index, shape) -> None:
@@ -64,7 +71,7 @@ def _unslice_shape(x: Aval, index, shape) -> Aval:
     return x.like(shape)
 
 
-slice_ = linear(
+slice_: Caller = linear(
     "slice_",
     shape=_slice_shape,
     transpose=[lambda g, _x, index: unslice(g, index, _x.shape)],
@@ -74,7 +81,7 @@ slice_ = linear(
 )
 
 # Zeros of `shape` with x in the places that the index takes.
-unslice = linear(
+unslice: Caller = linear(
     "unslice",
     shape=_unslice_shape,
     transpose=[lambda g, _x, index, shape: slice_(g, index)],
@@ -85,11 +92,11 @@ unslice = linear(
 
 
 @lru_cache(maxsize=1024)
-def along(shape, axis: int, entry) -> tuple:
+def along(shape: Shape, axis: int, entry: Entry) -> Index:
     """The basic index that takes `entry` on one axis and all of the others."""
     return (*everything(shape[:axis]), entry, *everything(shape[axis + 1 :]))
 
 
-def narrow(x, axis: int, start: int, stop: int):
+def narrow(x: Array, axis: int, start: int, stop: int) -> Array:
     """x[start:stop] along an axis; 0 ≤ start ≤ stop ≤ length."""
     return slice_(x, along(x.shape, axis, (start, stop - start, 1)))

@@ -16,6 +16,7 @@ from math import sqrt
 
 from ..core import dtypes
 from ..core.aval import Aval
+from ..core.op import Caller
 from .arrange import diag_embed
 from .batching import Stacked
 from .complex_ import conj, real
@@ -74,7 +75,7 @@ def _coupling_pull(g, y, h, _e, roundings):
 # The X of XH − HX = E for an H that is diagonal up to blocks of equal elements, with zeros in
 # those blocks: Eᵢⱼ/(hⱼ − hᵢ). H need be diagonal in value only. Its derivative is not, within a
 # block, and that is what makes second derivatives of invariant spaces right.
-coupling = general(
+coupling: Caller = general(
     "coupling",
     arity=2,
     compute=lambda xp, h, e, roundings: xp.coupling(h, e, _tie(xp, h, roundings)),
@@ -102,7 +103,7 @@ def _divided_pull(g, y, _z, h):
 
 
 # The X of XH = Z for such an H, with zeros in the columns of zero elements.
-divided = general(
+divided: Caller = general(
     "divided",
     arity=2,
     compute=lambda xp, z, h: xp.divided(z, h, _tie(xp, h, _HERMITIAN)),
@@ -140,7 +141,7 @@ def _eigh_pull(g, y, a):
 
 
 # Of a the Hermitian part is taken, so that every element of a has a derivative.
-eigh = lapack(
+eigh: Caller = lapack(
     "eigh",
     shape=_eigh_shape,
     push=_eigh_push,
@@ -161,7 +162,7 @@ def _eigvalsh_pull(g, _y, a):
     return (matmul(v * cast(as_row(g), v.dtype), adjoint(v)),)
 
 
-eigvalsh = lapack(
+eigvalsh: Caller = lapack(
     "eigvalsh",
     shape=_eigvalsh_shape,
     push=lambda tangents, _y, a: real(diagonal_of(_sandwich(eigh(a)[1], hermitian(tangents[0])))),
@@ -201,7 +202,7 @@ def _eig_pull(g, y, a):
 
 
 # A defective matrix has no basis of eigenvectors, and no derivative here.
-eig = lapack(
+eig: Caller = lapack(
     "eig",
     shape=_eig_shape,
     push=_eig_push,
@@ -223,7 +224,7 @@ def _eigvals_shape(a: Aval) -> Aval:
     return a.like(a.shape[:-1], dtypes.to_complex(a.dtype))
 
 
-eigvals = lapack(
+eigvals: Caller = lapack(
     "eigvals",
     shape=_eigvals_shape,
     push=_eigvals_push,
@@ -330,7 +331,7 @@ def _coupled_pull(h, g_left, g_turn):
 
 
 # Vectors of a singular value 0, and those that full matrices add, span spaces only.
-svd = lapack(
+svd: Caller = lapack(
     "svd",
     shape=_svd_shape,
     push=_svd_push,
@@ -358,7 +359,7 @@ def _svdvals_pull(g, _y, a):
     return (matmul(u * cast(as_row(g), u.dtype), vh),)
 
 
-svdvals = lapack(
+svdvals: Caller = lapack(
     "svdvals",
     shape=_svdvals_shape,
     push=_svdvals_push,

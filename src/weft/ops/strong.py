@@ -3,25 +3,27 @@
 import math
 
 from ..core.backends import PYTHON_SCALARS
+from ..core.op import Caller
+from ..core.types import Array
 from .rows import elementwise, times, unbounded
 from .samples import elementwise as samples
 
 
-def over(t, b):
+def over(t: Array, b: Array) -> Array:
     """t/b; Python's own scalars refuse to be divided by zero."""
     return t * math.inf if b.__class__ in PYTHON_SCALARS and b == 0 else t / b
 
 
 # g·d with an exact zero wherever either is zero. A product that is zero in g has the derivative
 # zero by d, however infinite d may be.
-strong_product = elementwise(
+strong_product: Caller = elementwise(
     "strong_product",
     [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
     sample=samples.products,
 )
 
 # a/b with an exact zero wherever a is zero.
-strong_quotient = elementwise(
+strong_quotient: Caller = elementwise(
     "strong_quotient",
     [
         unbounded(times(lambda t, _y, _a, b: over(t, b))),

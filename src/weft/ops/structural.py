@@ -1,11 +1,14 @@
 """Rows: the shape of arrays, whatever their elements are."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from itertools import pairwise
 from math import prod
 
 from ..core import dtypes
-from ..core.aval import Aval, axes_in, axis_in, broadcast, reduced
+from ..core.aval import Aval, Shape, axes_in, axis_in, broadcast, reduced
+from ..core.op import Caller
+from ..core.types import Array
 from ..core.value import TENSORS
 from ..errors import ArgumentError, AxisError, ShapeError
 from .batching import Along, Stated, aligned, pointwise
@@ -13,7 +16,7 @@ from .rows import elementwise, linear
 from .samples import structural as samples
 from .slicing import along, narrow, slice_
 
-cast = linear(
+cast: Caller = linear(
     "cast",
     shape=lambda x, dtype: x.like(dtype=dtypes.canonical(dtype)),
     transpose=[lambda g, _x, dtype: cast(g, _x.dtype)],
@@ -23,7 +26,7 @@ cast = linear(
 )
 
 # A new name for a value, and a new node: what a derivative is taken with respect to.
-alias = linear(
+alias: Caller = linear(
     "alias",
     compute=lambda xp, x: x,
     shape=lambda x: x,
@@ -33,9 +36,11 @@ alias = linear(
 )
 
 # The same value without a derivative, for programs that are written down.
-detach = elementwise("detach", [0], compute=lambda xp, x: x, promote=(), sample=samples.stopped)
+detach: Caller = elementwise(
+    "detach", [0], compute=lambda xp, x: x, promote=(), sample=samples.stopped
+)
 
-copy = linear(
+copy: Caller = linear(
     "copy",
     shape=lambda x: x,
     transpose=[lambda g, _x: g],
@@ -52,7 +57,7 @@ def _reshape_shape(x: Aval, shape) -> Aval:
     return x.like(shape)
 
 
-reshape = linear(
+reshape: Caller = linear(
     "reshape",
     shape=_reshape_shape,
     transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
@@ -74,7 +79,7 @@ def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(sorted(range(len(axes)), key=axes.__getitem__))
 
 
-permute = linear(
+permute: Caller = linear(
     "permute",
     shape=_permute_shape,
     transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
@@ -95,7 +100,7 @@ def _batch_broadcast(call, size, mapped, args, static):
     return call(aligned(x, 1 + len(shape)), (size, *shape))
 
 
-broadcast_to = linear(
+broadcast_to: Caller = linear(
     "broadcast_to",
     shape=_broadcast_shape,
     transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
@@ -117,7 +122,7 @@ def _spread(g, _x, axes, keepdims):
     return broadcast_to(g, shape)
 
 
-sum_ = linear(
+sum_: Caller = linear(
     "sum",
     shape=_sum_shape,
     transpose=[_spread],
@@ -136,7 +141,7 @@ def _spread_axes(shape, narrower) -> tuple[tuple[int, ...], bool]:
     return (*range(new), *grown), not grown
 
 
-def unbroadcast(g, shape):
+def unbroadcast(g: Array, shape: Shape) -> Array:
     """g summed over the axes along which an argument of `shape` was broadcast."""
     have = g.shape
     if have == shape:
@@ -148,7 +153,7 @@ def unbroadcast(g, shape):
     return g if len(have) == len(shape) else reshape(g, tuple(shape))
 
 
-def mT(x):
+def mT(x: Array) -> Array:
     """x with its last two axes exchanged."""
     return permute(x, _matrices_turned(len(x.shape)))
 
@@ -158,21 +163,21 @@ def _matrices_turned(ndim: int) -> tuple[int, ...]:
     return (*range(ndim - 2), ndim - 1, ndim - 2)
 
 
-def swapaxes(x, a: int, b: int):
+def swapaxes(x: Array, a: int, b: int) -> Array:
     """x with axes a and b exchanged."""
     axes = list(range(len(x.shape)))
     axes[a], axes[b] = b, a
     return permute(x, tuple(axes))
 
 
-def moveaxis(x, source: tuple[int, ...], target: tuple[int, ...]):
+def moveaxis(x: Array, source: tuple[int, ...], target: tuple[int, ...]) -> Array:
     """x with the axes `source` moved to the places `target`; the others keep their order."""
     rest = iter([i for i in range(len(x.shape)) if i not in source])
     placed = dict(zip(target, source, strict=True))
     return permute(x, tuple(placed[i] if i in placed else next(rest) for i in range(len(x.shape))))
 
 
-def squeeze(x, axes: tuple[int, ...]):
+def squeeze(x: Array, axes: tuple[int, ...]) -> Array:
     """x without the axes of length 1 named."""
     shape = x.shape
     for a in axes:
@@ -184,7 +189,7 @@ def squeeze(x, axes: tuple[int, ...]):
     return reshape(x, reduced(shape, axes, False))
 
 
-def expand_dims(x, axes: tuple[int, ...]):
+def expand_dims(x: Array, axes: tuple[int, ...]) -> Array:
     """x with new axes of length 1, which will have the numbers `axes` in the result."""
     ndim = len(x.shape) + len(axes)
     axes = axes_in("expand_dims", axes, ndim)
@@ -197,7 +202,7 @@ def _flip_shape(x: Aval, axes) -> Aval:
     return x
 
 
-flip = linear(
+flip: Caller = linear(
     "flip",
     shape=_flip_shape,
     transpose=[lambda g, _x, axes: flip(g, axes)],
@@ -215,7 +220,7 @@ def _roll_shape(x: Aval, shifts, axes) -> Aval:
     return x
 
 
-roll = linear(
+roll: Caller = linear(
     "roll",
     shape=_roll_shape,
     transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
@@ -260,7 +265,7 @@ _concat = linear(
 )
 
 
-def concat(xs, axis: int):
+def concat(xs: Sequence[Array], axis: int) -> Array:
     """Arrays one after the other along an axis they have."""
     total, ends = 0, []
     for x in xs:
@@ -281,7 +286,7 @@ def _stack_shape(avals: list[Aval], axis: int) -> Aval:
     return first.like((*first.shape[:axis], len(avals), *first.shape[axis:]))
 
 
-stack = linear(
+stack: Caller = linear(
     "stack",
     compute=lambda xp, xs, axis: xp.stack(xs, axis),
     shape=_stack_shape,
@@ -293,19 +298,19 @@ stack = linear(
 )
 
 
-def unstack(x, axis: int) -> tuple:
+def unstack(x: Array, axis: int) -> tuple[Array, ...]:
     """The slices of x along an axis, which they do not have any more."""
     return tuple(slice_(x, along(x.shape, axis, i)) for i in range(x.shape[axis]))
 
 
-def split(x, ends: tuple[int, ...], axis: int) -> tuple:
+def split(x: Array, ends: tuple[int, ...], axis: int) -> tuple[Array, ...]:
     """x cut before each of the positions `ends` along an axis, as NumPy's split does."""
     n = x.shape[axis]
     cuts = [min(end, n) for end in (0, *ends, n)]
     return tuple(narrow(x, axis, a, max(a, b)) for a, b in pairwise(cuts))
 
 
-def chunk(x, count: int, axis: int) -> tuple:
+def chunk(x: Array, count: int, axis: int) -> tuple[Array, ...]:
     """x cut into at most `count` pieces of one length, the last of which may be shorter."""
     size = max(1, -(-x.shape[axis] // count))
     return split(x, tuple(range(size, x.shape[axis], size)), axis)

@@ -2,6 +2,8 @@
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
+from ..core.op import Caller
+from ..core.types import Array
 from ..errors import ShapeError
 from .arrange import tril, triu
 from .axes import real_floating
@@ -18,7 +20,7 @@ def _inv_pull(g, y, _a):
     return (-matmul(matmul(h, g), h),)
 
 
-inv = lapack(
+inv: Caller = lapack(
     "inv",
     shape=same_square("inv"),
     push=lambda tangents, y, _a: -matmul(matmul(y, tangents[0]), y),
@@ -62,7 +64,7 @@ def _solve_pull(g, x, a, _b):
     return fitted(-matmul(gb, adjoint(x)), a), fitted(gb, _b)
 
 
-solve_matrix = lapack(
+solve_matrix: Caller = lapack(
     "solve",
     arity=2,
     shape=_system("solve"),
@@ -89,7 +91,7 @@ def _triangular_pull(g, x, a, _b, lower, unit):
     return fitted(_triangle_of(lower, unit)(-matmul(gb, adjoint(x))), a), fitted(gb, _b)
 
 
-solve_triangle = lapack(
+solve_triangle: Caller = lapack(
     "triangular_solve",
     arity=2,
     shape=_system("triangular_solve"),
@@ -154,7 +156,7 @@ def _pinv_pull(g, y, a, _rtol):
 
 
 # Right where the rank stays the same; elsewhere the inverse itself jumps.
-pinv_within = lapack(
+pinv_within: Caller = lapack(
     "pinv",
     arity=2,
     shape=_pinv_shape,
@@ -167,7 +169,7 @@ pinv_within = lapack(
 )
 
 
-def pinv(a, rtol=None):
+def pinv(a: Array, rtol: Array | None = None) -> Array:
     """The Moore-Penrose inverse; rtol is a number, or a tensor with one for each matrix."""
     return pinv_within(a, _tolerance(a, rtol))
 
@@ -181,7 +183,7 @@ def _rank(xp, a, rtol):
     return xp.matrix_rank(xp.cast(a, dtypes.float32) if half else a, rtol)
 
 
-rank_within = undifferentiated(
+rank_within: Caller = undifferentiated(
     "matrix_rank",
     arity=2,
     compute=_rank,
@@ -194,6 +196,6 @@ rank_within = undifferentiated(
 )
 
 
-def matrix_rank(a, rtol=None):
+def matrix_rank(a: Array, rtol: Array | None = None) -> Array:
     """How many singular values exceed rtol times the largest one."""
     return rank_within(a, _tolerance(a, rtol))

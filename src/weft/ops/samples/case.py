@@ -1,10 +1,12 @@
 """One test case of a row, and samplers of elementwise ones."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from ...core.types import Static
 
 
 @dataclass(frozen=True)
@@ -16,14 +18,20 @@ class Case:
     `smooth` is False at a kink or a pole, where finite differences say nothing.
     """
 
-    args: tuple
-    static: tuple = ()
+    args: tuple[Any, ...]
+    static: Static = ()
     label: str = ""
     post: Callable[..., Any] | None = None
     smooth: bool = True
 
 
-Sampler = Callable[["np.random.Generator"], Iterable[Case]]  # quoted: loading it takes 20 ms
+if TYPE_CHECKING:
+    Rng = np.random.Generator
+else:
+    Rng = object  # to load NumPy's generators takes 20 ms, which only tests need to spend
+
+Cases = Iterator[Case]  # what one sampler draws
+Sampler = Callable[[Rng], Iterable[Case]]
 
 SHAPES = ((3, 2), (), (4,), (0,), (2, 0, 3))
 PAIRS = (

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 
 from ...backend.shared.window_sizes import counts_of
-from .case import Case
+from .case import Case, Cases, Rng, Sampler
 from .linalg import draw
 
 # images, channels, size, channels of the result, kernel, stride, padding, dilation, groups
@@ -49,12 +49,12 @@ def _cases(arrays):
     return sampler
 
 
-convolutions = _cases("xw")
-transposed = _cases("yw")
-weights = _cases("xy")
+convolutions: Sampler = _cases("xw")
+transposed: Sampler = _cases("yw")
+weights: Sampler = _cases("xy")
 
 
-def biased(rng):
+def biased(rng: Rng) -> Cases:
     for case in convolutions(rng):
         x, w = case.args
         if case.label in _BIASED:
@@ -120,8 +120,8 @@ def _summed(which: int):
     return cases
 
 
-max_pools = _pools(_max_cases)
-picks = _pools(_pick_cases)
-puts = _pools(_put_cases)
-sum_pools = _pools(_summed(0))
-spreads = _pools(_summed(1))
+max_pools: Sampler = _pools(_max_cases)
+picks: Sampler = _pools(_pick_cases)
+puts: Sampler = _pools(_put_cases)
+sum_pools: Sampler = _pools(_summed(0))
+spreads: Sampler = _pools(_summed(1))

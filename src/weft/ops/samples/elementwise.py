@@ -1,19 +1,21 @@
 """Inputs for the elementwise rows."""
 
 from math import inf, nan
+from typing import Any
 
 import numpy as np
 
-from .case import PAIRS, SHAPES, Case, Sampler, reals
+from ...core.types import Static
+from .case import PAIRS, SHAPES, Case, Cases, Rng, Sampler, reals
 
 
-def point(*values, static: tuple = (), smooth: bool = True, label: str = "point") -> Case:
+def point(*values: Any, static: Static = (), smooth: bool = True, label: str = "point") -> Case:
     """Arguments stated in full: lists become arrays, scalars stay Python's."""
     args = tuple(np.array(v) if isinstance(v, list) else v for v in values)
     return Case(args, static, label, smooth=smooth)
 
 
-def kinks(*values, static: tuple = ()) -> Case:
+def kinks(*values: Any, static: Static = ()) -> Case:
     """A stated case at which finite differences say nothing."""
     return point(*values, static=static, smooth=False, label="kink")
 
@@ -28,7 +30,7 @@ def drawn(*parts: Sampler | Case) -> Sampler:
     return sampler
 
 
-def with_static(sampler: Sampler, *statics: tuple) -> Sampler:
+def with_static(sampler: Sampler, *statics: Static) -> Sampler:
     """The draws of `sampler`, each under every set of static parameters."""
 
     def each(rng):
@@ -64,7 +66,7 @@ def truths(count: int) -> Sampler:
     return sampler
 
 
-def selections(rng):
+def selections(rng: Rng) -> Cases:
     """A condition and two branches, broadcast every way; branches that are Python scalars."""
     for c, a, b in (((3, 2),) * 3, ((2,), (3, 2), ()), ((3, 1), (1, 2), (2,)), ((0, 2), (2,), ())):
         condition = rng.random(c) < 0.5
@@ -75,27 +77,29 @@ def selections(rng):
     yield point([True, False], 0.5, [1.0, 2.0], label="scalar branch")
 
 
-real = reals((-2, 2))
-unary = reals((-2, 2), complex_too=True)
-beyond_zero = reals((0.2, 3), complex_too=True)
-positive = drawn(beyond_zero, kinks([0.0]))
-within_one = drawn(reals((-0.9, 0.9), complex_too=True), kinks([-1.0, 1.0]))
-beyond_one = drawn(reals((1.2, 3), complex_too=True), point([-1.5 + 0.5j, -0.5 - 2j]), kinks([1.0]))
-above_minus_one = drawn(reals((-0.8, 2), complex_too=True), kinks([-1.0]))
-roots = drawn(reals((0.2, 3)), point([-2.0, -0.3]), kinks([0.0]))
-squares = drawn(unary, point([0.0, -0.0, 1.5], label="zero"))
-polar = drawn(unary, kinks([0.0, -0.0, 1.5]), kinks([0j, 1 + 1j]))
+real: Sampler = reals((-2, 2))
+unary: Sampler = reals((-2, 2), complex_too=True)
+beyond_zero: Sampler = reals((0.2, 3), complex_too=True)
+positive: Sampler = drawn(beyond_zero, kinks([0.0]))
+within_one: Sampler = drawn(reals((-0.9, 0.9), complex_too=True), kinks([-1.0, 1.0]))
+beyond_one: Sampler = drawn(
+    reals((1.2, 3), complex_too=True), point([-1.5 + 0.5j, -0.5 - 2j]), kinks([1.0])
+)
+above_minus_one: Sampler = drawn(reals((-0.8, 2), complex_too=True), kinks([-1.0]))
+roots: Sampler = drawn(reals((0.2, 3)), point([-2.0, -0.3]), kinks([0.0]))
+squares: Sampler = drawn(unary, point([0.0, -0.0, 1.5], label="zero"))
+polar: Sampler = drawn(unary, kinks([0.0, -0.0, 1.5]), kinks([0j, 1 + 1j]))
 
 _scalar_right, _scalar_left = point([0.5, 2.0], 3.0), point(-1.5, [0.5, 2.0])
-binary = drawn(reals((-2, 2), (-2, 2), complex_too=True), _scalar_right, _scalar_left)
-products = drawn(binary, kinks([0.0, 2.0], [0.0, 0.0]))
-quotients = drawn(
+binary: Sampler = drawn(reals((-2, 2), (-2, 2), complex_too=True), _scalar_right, _scalar_left)
+products: Sampler = drawn(binary, kinks([0.0, 2.0], [0.0, 0.0]))
+quotients: Sampler = drawn(
     reals((-2, 2), (0.4, 2), complex_too=True),
     _scalar_right,
     _scalar_left,
     kinks([0.0, 1.0], [0.0, 0.0]),
 )
-steps = drawn(
+steps: Sampler = drawn(
     reals((2.4, 2.45), (1.0, 1.02)),
     integers((-9, 9), (1, 4)),
     point([-7, 7, -7, 7], [2, 2, -2, -2], label="integers of either sign"),
@@ -103,7 +107,7 @@ steps = drawn(
     point([5.0, -3.0], 2.0),
     kinks([4.0, 0.0, 1.0], [2.0, 1.0, 0.0]),
 )
-scalar_powers = drawn(
+scalar_powers: Sampler = drawn(
     with_static(
         beyond_zero, (0,), (1,), (2,), (3,), (4,), (7,), (-1,), (-2,), (0.5,), (2.5,), (-1.5,)
     ),
@@ -112,7 +116,7 @@ scalar_powers = drawn(
     kinks([0.0], static=(-1,)),
     point([2, 3], static=(3,), label="integers"),
 )
-powers = drawn(
+powers: Sampler = drawn(
     reals((0.3, 2), (-2, 2), complex_too=True),
     point([0.5, 2.0], 3.0),
     point([-0.5, 0.0, -2.0], 2, label="whole exponent"),
@@ -121,37 +125,37 @@ powers = drawn(
     kinks([0.0, 0.0, 0.0, 0.0], [0.0, 1.0, 2.0, 3.0]),
     kinks([0.0, 0.0], [0.5, -1.0]),
 )
-distances = drawn(reals((0.3, 2), (-2, 2)), _scalar_right, kinks([0.0, 0.0], [0.0, 1.0]))
-angles = drawn(
+distances: Sampler = drawn(reals((0.3, 2), (-2, 2)), _scalar_right, kinks([0.0, 0.0], [0.0, 1.0]))
+angles: Sampler = drawn(
     reals((0.3, 2), (-2, 2)), _scalar_right, point(1.5, [0.5, -2.0]), kinks([0.0], [0.0])
 )
-log_sums = drawn(
+log_sums: Sampler = drawn(
     reals((-2, 2), (-2, 2)),
     point([0.5, -2.0], 0.0),
     point([500.0, 1.0], [501.0, 1.0], label="large and equal"),
     kinks([-inf, -inf, 1.0], [-inf, 1.0, -inf]),
 )
-fractions = drawn(
+fractions: Sampler = drawn(
     reals((0.1, 0.4)),
     point([-1.7, -0.3, 1.2, 2.7]),
     kinks([-2.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5]),
     point([3, -4], label="integers"),
 )
-rounded = drawn(fractions, point([1.2 - 0.7j, 2.6 + 0.2j]))
-signs = drawn(
+rounded: Sampler = drawn(fractions, point([1.2 - 0.7j, 2.6 + 0.2j]))
+signs: Sampler = drawn(
     reals((0.3, 2), (-2, -0.3)), point([-0.5, 2.0], -0.0), kinks([0.0, -0.0], [1.0, -1.0])
 )
 
 
-def sign_products(rng):
+def sign_products(rng: Rng) -> Cases:
     for shape in SHAPES:
         x = rng.uniform(0.3, 2, shape) * rng.choice([-1.0, 1.0], shape)
         yield Case((rng.normal(size=shape), x, np.abs(x)), label=f"{shape}")
     yield kinks([1.0, -2.0, 3.0], [0.0, -0.0, -1.5], [0.0, 0.0, 1.5])
 
 
-neighbours = drawn(reals((-2, 2), (-2, 2)), point([0.0, 1.0, -0.0], [1.0, inf, 0.0]))
-tied = drawn(
+neighbours: Sampler = drawn(reals((-2, 2), (-2, 2)), point([0.0, 1.0, -0.0], [1.0, inf, 0.0]))
+tied: Sampler = drawn(
     reals((-1, 1), (-1, 1)),
     point([0.5, -2.0], 0.0),
     kinks([1.0, 2.0, -0.0], [1.0, 3.0, 0.0]),
@@ -159,25 +163,25 @@ tied = drawn(
 )
 
 
-def gated(rng):
+def gated(rng: Rng) -> Cases:
     for shape in SHAPES:
         yield Case((rng.normal(size=shape), rng.random(shape) < 0.5), label=f"{shape}")
 
 
-rectified = drawn(reals((0.2, 2)), point([-1.0, 2.0]), kinks([0.0, -0.0]))
-clipped = drawn(
+rectified: Sampler = drawn(reals((0.2, 2)), point([-1.0, 2.0]), kinks([0.0, -0.0]))
+clipped: Sampler = drawn(
     with_static(reals((-2, 2)), (-0.5, 1.0), (None, 0.5), (0, None), (None, None), (1.0, -1.0)),
     kinks([-1.0, 0.0, 1.0], static=(-1.0, 1.0)),
     point([-3, 2, 7], static=(0, 5), label="integers"),
 )
 
-compared = drawn(
+compared: Sampler = drawn(
     reals((-1, 1), (-1, 1)),
     integers((-2, 3), (-2, 3)),
     point([1.0, 2.0, -0.0, nan], [1.0, 3.0, 0.0, nan]),
     point([1.0, 2.0], 1.0),
     point(2, [1, 2, 3]),
 )
-equated = drawn(compared, point([1j, 1 + 1j], [1j, 1.0 + 0j]))
-tested = drawn(reals((-1, 1)), point([0.0, -0.0, 1.5, -2.0, inf, -inf, nan]))
-bits = drawn(truths(2), integers((-8, 8), (-8, 8)))
+equated: Sampler = drawn(compared, point([1j, 1 + 1j], [1j, 1.0 + 0j]))
+tested: Sampler = drawn(reals((-1, 1)), point([0.0, -0.0, 1.5, -2.0, inf, -inf, nan]))
+bits: Sampler = drawn(truths(2), integers((-8, 8), (-8, 8)))

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from .case import Case
+from ...core.aval import Shape
+from .case import Case, Cases, Rng
 
 _PRODUCTS = (
     ((2, 3), (3, 2)),
@@ -22,13 +23,13 @@ _PRODUCTS = (
 )
 
 
-def draw(rng, shape, complex_=False):
+def draw(rng: Rng, shape: Shape, complex_: bool = False) -> np.ndarray:
     """Standard normal entries."""
     x = rng.standard_normal(shape)
     return x + 1j * rng.standard_normal(shape) if complex_ else x
 
 
-def matmul(rng):
+def matmul(rng: Rng) -> Cases:
     for a, b in _PRODUCTS:
         yield Case((draw(rng, a), draw(rng, b)), label=f"{a}@{b}")
     for a, b in _PRODUCTS[:6]:
@@ -38,7 +39,7 @@ def matmul(rng):
 _AFFINE = (((2, 3), 2), ((3,), 2), ((2, 1, 3), 2), ((0, 2), 3), ((2, 0), 3), ((2, 2), 0))
 
 
-def affine(rng):
+def affine(rng: Rng) -> Cases:
     for x, out in _AFFINE:
         shapes = (x, (out, x[-1]), (out,))
         yield Case(tuple(draw(rng, s) for s in shapes), label=f"{x} to {out}")
@@ -46,7 +47,7 @@ def affine(rng):
             yield Case(tuple(draw(rng, s, True) for s in shapes), label=f"complex {x} to {out}")
 
 
-def affine_gradient(rng):
+def affine_gradient(rng: Rng) -> Cases:
     for x, out in _AFFINE:
         shapes = ((*x[:-1], out), x, (out, x[-1]))
         yield Case(tuple(draw(rng, s) for s in shapes), label=f"{x} to {out}")
@@ -74,7 +75,7 @@ _CONTRACTIONS = (
 )
 
 
-def einsum(rng):
+def einsum(rng: Rng) -> Cases:
     for subscripts, *shapes in _CONTRACTIONS:
         args = tuple(draw(rng, s) for s in shapes)
         yield Case(args, (subscripts,), f"{subscripts} {shapes}")
@@ -89,13 +90,13 @@ def einsum(rng):
     yield Case((draw(rng, (3, 30)), draw(rng, (3, 50))), ("bi,bj->jbi",), "large products")
 
 
-def cross(rng):
+def cross(rng: Rng) -> Cases:
     for a, b in (((3,), (3,)), ((2, 3), (3,)), ((2, 1, 3), (2, 3)), ((0, 3), (3,))):
         yield Case((draw(rng, a), draw(rng, b)), label=f"{a}×{b}")
     yield Case((draw(rng, (3,), True), draw(rng, (2, 3), True)), label="complex")
 
 
-def near_identity(rng, shape, complex_=False):
+def near_identity(rng: Rng, shape: Shape, complex_: bool = False) -> np.ndarray:
     """Well-conditioned square matrices."""
     n = shape[-1]
     return draw(rng, shape, complex_) * (0.5 / max(n, 1) ** 0.5) + np.eye(n)
@@ -104,17 +105,17 @@ def near_identity(rng, shape, complex_=False):
 SQUARES = ((1, 1), (2, 2), (3, 3), (2, 2, 2), (0, 0), (0, 2, 2))
 
 
-def regular(rng):
+def regular(rng: Rng) -> Cases:
     for shape in SQUARES:
         yield Case((near_identity(rng, shape),), label=f"{shape}")
     yield Case((near_identity(rng, (2, 2), True),), label="complex")
 
 
-def of_rank(rng, n, r, complex_=False):
+def of_rank(rng: Rng, n: int, r: int, complex_: bool = False) -> np.ndarray:
     return draw(rng, (n, r), complex_) @ draw(rng, (r, n), complex_)
 
 
-def determinants(rng):
+def determinants(rng: Rng) -> Cases:
     yield from regular(rng)
     for n, r in ((2, 1), (3, 2)):
         yield Case((of_rank(rng, n, r),), label=f"rank {r} of {n}")
@@ -127,7 +128,7 @@ def determinants(rng):
     yield Case((of_rank(rng, 3, 2, True),), label="complex, rank 2 of 3")
 
 
-def directed(rng):
+def directed(rng: Rng) -> Cases:
     """A matrix and a direction."""
     for case in regular(rng):
         (a,) = case.args
@@ -135,12 +136,12 @@ def directed(rng):
     yield Case((near_identity(rng, (2, 2)), draw(rng, (2, 2, 2))), label="several directions")
 
 
-def slogdet(rng):
+def slogdet(rng: Rng) -> Cases:
     yield from regular(rng)
     yield Case((-near_identity(rng, (3, 3)),), label="negative")
 
 
-def systems(rng):
+def systems(rng: Rng) -> Cases:
     shapes = (((2, 2), (2, 1)), ((3, 3), (3, 2)), ((2, 2, 2), (2, 2)), ((2, 2), (2, 2, 1)))
     for a, b in (*shapes, ((0, 0), (0, 2)), ((2, 2), (2, 0)), ((0, 2, 2), (2, 1))):
         yield Case((near_identity(rng, a), draw(rng, b)), label=f"{a}, {b}")
@@ -148,7 +149,7 @@ def systems(rng):
         yield Case((near_identity(rng, a, True), draw(rng, b, True)), label=f"complex {a}, {b}")
 
 
-def triangles(rng):
+def triangles(rng: Rng) -> Cases:
     for case in systems(rng):
         for lower, unit in ((True, False), (False, False), (True, True)):
             label = f"{'lower' if lower else 'upper'}{', unit' * unit}, {case.label}"
@@ -158,12 +159,12 @@ def triangles(rng):
         yield Case(many, (lower, False), f"more matrices than rows, lower={lower}")
 
 
-def positive(rng, shape, complex_=False):
+def positive(rng: Rng, shape: Shape, complex_: bool = False) -> np.ndarray:
     a = near_identity(rng, shape, complex_)
     return a @ a.conj().swapaxes(-1, -2)
 
 
-def cholesky(rng):
+def cholesky(rng: Rng) -> Cases:
     for shape in SQUARES:
         yield Case((positive(rng, shape),), (False,), f"{shape}")
     for upper in (False, True):
@@ -172,14 +173,14 @@ def cholesky(rng):
     yield Case((skewed,), (True,), "not symmetric")
 
 
-def rectangles(rng):
+def rectangles(rng: Rng) -> Cases:
     for shape in ((1, 1), (2, 2), (3, 2), (2, 3), (2, 3, 2), (0, 2), (2, 0), (0, 2, 2)):
         yield Case((draw(rng, shape),), label=f"{shape}")
     for shape in ((2, 2), (3, 2), (2, 3)):
         yield Case((draw(rng, shape, True),), label=f"complex {shape}")
 
 
-def pinv(rng):
+def pinv(rng: Rng) -> Cases:
     for shape in ((2, 2), (3, 2), (2, 3), (2, 3, 2), (0, 2), (2, 0), (0, 2, 2)):
         yield Case((draw(rng, shape), 1e-9), label=f"{shape}")
     yield Case((draw(rng, (3, 2), True), 1e-6), label="complex (3, 2)")
@@ -189,7 +190,7 @@ def pinv(rng):
     yield Case((of_rank(rng, 3, 1), 1e-6), label="rank 1 of 3", smooth=False)
 
 
-def ranks(rng):
+def ranks(rng: Rng) -> Cases:
     for shape in ((3, 2), (2, 2, 2), (0, 2), (0, 2, 2)):
         yield Case((draw(rng, shape), 1e-9), label=f"{shape}")
     yield Case((of_rank(rng, 3, 1), 1e-4), label="rank 1 of 3")
@@ -200,7 +201,7 @@ def ranks(rng):
 JORDAN = np.array([[0.7, 1.0, 0.0], [0.0, 0.7, 1.0], [0.0, 0.0, 0.7]])
 
 
-def exponents(rng):
+def exponents(rng: Rng) -> Cases:
     for shape in SQUARES:
         yield Case((draw(rng, shape),), label=f"{shape}")
     yield Case((draw(rng, (2, 2), True),), label="complex")
@@ -209,7 +210,7 @@ def exponents(rng):
     yield Case((np.diag([1.0, 1.0, 2.0]),), label="degenerate")
 
 
-def powers(rng):
+def powers(rng: Rng) -> Cases:
     yield from regular(rng)
     yield Case((JORDAN,), label="defective")
     yield Case((np.diag([1.0, 1.0, 2.0]),), label="degenerate")
@@ -218,7 +219,7 @@ def powers(rng):
     yield Case((turned,), label="complex eigenvalues")
 
 
-def sylvester(rng):
+def sylvester(rng: Rng) -> Cases:
     for m, n in ((1, 1), (2, 2), (3, 2), (0, 2)):
         args = near_identity(rng, (m, m)), near_identity(rng, (n, n)), draw(rng, (m, n))
         yield Case(args, label=f"{m}, {n}")
@@ -230,7 +231,7 @@ def sylvester(rng):
     yield Case((*args, draw(rng, (2, 1), True)), label="complex")
 
 
-def fftn(rng):
+def fftn(rng: Rng) -> Cases:
     for shape, axes, norm in (
         ((4,), (0,), "backward"),
         ((3,), (0,), "forward"),
@@ -249,13 +250,13 @@ def fftn(rng):
 _LINES = (((4,), 0), ((5,), 0), ((1,), 0), ((2,), 0), ((2, 3), 1), ((4, 2), 0), ((0, 3), 1))
 
 
-def rfft(rng):
+def rfft(rng: Rng) -> Cases:
     for shape, axis in _LINES:
         for norm in ("backward", "ortho", "forward"):
             yield Case((draw(rng, shape),), (axis, norm), f"{shape} {axis} {norm}")
 
 
-def irfft(rng):
+def irfft(rng: Rng) -> Cases:
     for shape, axis in _LINES:
         for n in (2 * shape[axis] - 2, 2 * shape[axis] - 1):
             for norm in ("backward", "ortho", "forward") if n else ():
@@ -263,7 +264,7 @@ def irfft(rng):
                 yield Case((x,), (n, axis, norm), f"{shape} to {n} along {axis}, {norm}")
 
 
-def paired(rng):
+def paired(rng: Rng) -> Cases:
     for shape, axis in _LINES:
         for n in (2 * shape[axis] - 2 or 1, 2 * shape[axis] - 1):
             yield Case((draw(rng, shape, True),), (n, axis, 0.5), f"{shape} of {n}")

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from .case import Case
+from .case import Case, Cases, Rng
 
 
-def masks(rng):
+def masks(rng: Rng) -> Cases:
     """An array, a mask that broadcasts to it, and a factor."""
     for shape, mask in (((3, 2), (3, 2)), ((2, 3, 2), (2, 3, 1)), ((), ()), ((0, 2), (1, 2))):
         x, keep = rng.normal(size=shape), rng.random(mask) < 0.6
@@ -15,7 +15,7 @@ def masks(rng):
 _OVER = (((2, 3), (1,)), ((2, 3, 2), (0, 2)), ((4,), (0,)), ((2, 2), (0, 1)), ((0, 3), (1,)))
 
 
-def to_unit(rng):
+def to_unit(rng: Rng) -> Cases:
     for shape, axes in _OVER:
         for eps in (1e-5, 0.3):
             x = rng.uniform(0.5, 1.5, shape) + np.arange(shape[axes[-1]])
@@ -24,12 +24,12 @@ def to_unit(rng):
     yield Case((rng.normal(size=(2, 1)),), ((1,), 0.1, _WIDE), "alone")
 
 
-def normalised(rng):
+def normalised(rng: Rng) -> Cases:
     yield from to_unit(rng)
     yield Case((np.full((2, 3), 0.5),), ((1,), 1e-5, _WIDE), "constant", smooth=False)
 
 
-def projections(rng):
+def projections(rng: Rng) -> Cases:
     for shape, axes in _OVER:
         for centred in (True, False):
             args = rng.normal(size=shape), rng.normal(size=shape)
@@ -39,14 +39,14 @@ def projections(rng):
 _LAYERS = (((2, 3), 1), ((3,), 1), ((2, 2, 3), 1), ((2, 2, 3), 2), ((0, 2), 1), ((2, 1), 1))
 
 
-def layer_norms(rng):
+def layer_norms(rng: Rng) -> Cases:
     for shape, ndim in _LAYERS:
         last = shape[len(shape) - ndim :]
         args = rng.normal(size=shape), rng.normal(size=last), rng.normal(size=last)
         yield Case(args, (0.1, _WIDE), f"{shape} over {ndim}")
 
 
-def layer_norm_gradients(rng):
+def layer_norm_gradients(rng: Rng) -> Cases:
     for shape, ndim in _LAYERS:
         cut = len(shape) - ndim
         g, y, w = rng.normal(size=shape), rng.normal(size=shape), rng.normal(size=shape[cut:])
@@ -85,7 +85,7 @@ def _attended(rng):
     yield (*args, True, seeds), False, 0.4, "dropped"
 
 
-def attentions(rng):
+def attentions(rng: Rng) -> Cases:
     for args, causal, p, label in _attended(rng):
         smooth = bool(args[1].size)  # the logarithm of no sum is -∞
         yield Case(args, (causal, _SCALE, p, np.dtype("float64")), label, smooth=smooth)
@@ -94,7 +94,7 @@ def attentions(rng):
     yield Case((*args, blind, 0), (False, _SCALE, 0.0, np.dtype("float64")), "blind", smooth=False)
 
 
-def attention_gradients(rng):
+def attention_gradients(rng: Rng) -> Cases:
     for args, causal, p, label in list(_attended(rng))[1::2]:
         yield Case((*_cotangents(rng, args), *args), (causal, _SCALE, p), label)
 
@@ -107,7 +107,7 @@ def _cotangents(rng, args):
     return [rng.normal(size=s) for s in shapes]
 
 
-def attention_mask_gradients(rng):
+def attention_mask_gradients(rng: Rng) -> Cases:
     shapes = ((1, 2, 1), (1, 2, 1), (1, 2, 1))
     args = [rng.normal(size=s) for s in shapes]
     for mask in ((1, 2, 2), (1, 1, 2)):
@@ -117,7 +117,7 @@ def attention_mask_gradients(rng):
     yield Case((*_cotangents(rng, given), *given), (True, _SCALE, 0.3), "dropped, causal")
 
 
-def attention_seeds(rng):
+def attention_seeds(rng: Rng) -> Cases:
     for shape in ((2,), (2, 1), ()):
         yield Case((np.asarray(rng.integers(0, 1 << 62, shape)),), (3, 5, 0.4), f"{shape}")
 
@@ -126,7 +126,7 @@ _LOGITS = ((2, 3), (4,), (2, 1, 2), (0, 3), (2, 1))
 _WIDE = np.dtype("float64")
 
 
-def cross_entropies(rng):
+def cross_entropies(rng: Rng) -> Cases:
     for shape in _LOGITS:
         for smoothing in (0.0, 0.2):
             x, classes = rng.normal(size=shape), rng.integers(0, shape[-1], shape[:-1])
@@ -137,7 +137,7 @@ def cross_entropies(rng):
     yield Case((x, np.array([1])), (0.0, _WIDE), "large", smooth=False)
 
 
-def cross_entropy_gradients(rng):
+def cross_entropy_gradients(rng: Rng) -> Cases:
     for shape in _LOGITS[:4]:
         for smoothing in (0.0, 0.2):
             lines, x = shape[:-1], rng.normal(size=shape)
@@ -146,7 +146,7 @@ def cross_entropy_gradients(rng):
             yield Case((g, h, lse, rest, x, classes), (smoothing,), f"{shape}, {smoothing}")
 
 
-def soft_cross_entropies(rng):
+def soft_cross_entropies(rng: Rng) -> Cases:
     for shape in _LOGITS:
         x, q = rng.normal(size=shape), rng.uniform(0.1, 1.0, shape)
         yield Case((x, q), (_WIDE,), f"{shape}")
@@ -154,7 +154,7 @@ def soft_cross_entropies(rng):
     yield Case((x, np.array([[0.5, 0.0, 0.5]])), (_WIDE,), "-∞", smooth=False)
 
 
-def soft_cross_entropy_gradients(rng):
+def soft_cross_entropy_gradients(rng: Rng) -> Cases:
     for shape in _LOGITS[:4]:
         lines = shape[:-1]
         g, h, lse, rest = (np.asarray(rng.normal(size=lines)) for _ in range(4))
@@ -162,7 +162,7 @@ def soft_cross_entropy_gradients(rng):
         yield Case((g, h, lse, rest, x, q), (), f"{shape}")
 
 
-def rotations(rng):
+def rotations(rng: Rng) -> Cases:
     for x, turn in (
         ((2, 3, 4), (3, 4)),
         ((2,), (2,)),
@@ -176,14 +176,14 @@ def rotations(rng):
             yield Case(args, (interleaved, back), label)
 
 
-def lstm_cells(rng):
+def lstm_cells(rng: Rng) -> Cases:
     for lead in ((2,), (), (0,)):
         args = rng.normal(size=(*lead, 8)), rng.normal(size=(*lead, 2))
         yield Case(args, (), f"{lead}")
     yield Case((rng.normal(size=(2, 4)), rng.normal(size=(1,))), (), "one state for all")
 
 
-def gru_cells(rng):
+def gru_cells(rng: Rng) -> Cases:
     for lead in ((2,), (), (0,)):
         args = rng.normal(size=(*lead, 6)), rng.normal(size=(*lead, 6)), rng.normal(size=(*lead, 2))
         yield Case(args, (), f"{lead}")
@@ -191,7 +191,7 @@ def gru_cells(rng):
     yield Case(args, (), "broadcast")
 
 
-def labelled(rng):
+def labelled(rng: Rng) -> Cases:
     """Log-probabilities that need not be normalised, labels with blanks, and lengths."""
     for lead, steps, labels, frames, counts in (
         ((), 3, [1], 3, 1),

@@ -4,7 +4,8 @@ from math import inf
 
 import numpy as np
 
-from .case import Case
+from ...core.aval import Shape
+from .case import Case, Cases, Rng
 
 # Shape and axes.
 _OVER = (
@@ -22,13 +23,13 @@ _OVER = (
 _NOTHING = (((0,), (0,)), ((2, 0), (1,)), ((2, 0, 3), (0, 1)))
 
 
-def draw(rng, shape, complex_: bool = False):
+def draw(rng: Rng, shape: Shape, complex_: bool = False) -> np.ndarray:
     """Entries between 0.3 and 1.5 in size, of either sign."""
     x = rng.uniform(0.3, 1.5, shape) * rng.choice([-1.0, 1.0], shape)
     return x + 1j * rng.uniform(0.2, 0.9, shape) if complex_ else x
 
 
-def distinct(rng, shape):
+def distinct(rng: Rng, shape: Shape) -> np.ndarray:
     """Entries no two of which are nearer than 0.2 to each other."""
     n = int(np.prod(shape))
     steps = rng.permutation(n) + rng.uniform(0, 0.5, n) - n / 3
@@ -41,7 +42,7 @@ def _reductions(shapes=_OVER):
             yield shape, axes, keepdims, f"{shape} over {axes}{' kept' * keepdims}"
 
 
-def sums(rng):
+def sums(rng: Rng) -> Cases:
     for shape, axes, keepdims, label in _reductions():
         yield Case((draw(rng, shape),), (axes, keepdims), label)
     for shape, axes, keepdims, label in _reductions(_OVER[:3]):
@@ -54,7 +55,7 @@ def _with_zeros(x, *places):
     return x
 
 
-def products(rng):
+def products(rng: Rng) -> Cases:
     yield from sums(rng)
     for shape, axes, keepdims, label in _reductions(_NOTHING):
         yield Case((draw(rng, shape),), (axes, keepdims), f"empty {label}")
@@ -68,7 +69,7 @@ def products(rng):
     yield Case((_with_zeros(draw(rng, (3,), True), 1),), ((0,), False), "complex with a zero")
 
 
-def extremes(rng):
+def extremes(rng: Rng) -> Cases:
     for shape, axes, keepdims, label in _reductions():
         yield Case((distinct(rng, shape),), (axes, keepdims), label)
     ties = np.array([[2.0, 1.0, 2.0], [1.0, 1.0, 1.0]])
@@ -78,7 +79,7 @@ def extremes(rng):
     yield Case((np.array([1.0, -inf, inf]),), ((0,), False), "infinities", smooth=False)
 
 
-def extreme_shares(rng):
+def extreme_shares(rng: Rng) -> Cases:
     for case in extremes(rng):
         (x,), (axes, _) = case.args, case.static
         if x.size:
@@ -86,7 +87,7 @@ def extreme_shares(rng):
             yield Case((x, top), (axes,), case.label, smooth=False)
 
 
-def arg_extremes(rng):
+def arg_extremes(rng: Rng) -> Cases:
     for shape, axis in (((3, 2), 0), ((3, 2), 1), ((3, 2), None), ((4,), 0), ((), None)):
         for keepdims in (False, True):
             yield Case((distinct(rng, shape),), (axis, keepdims), f"{shape} along {axis}")
@@ -97,7 +98,7 @@ def arg_extremes(rng):
     yield Case((np.zeros((0, 2)),), (1, False), "empty")
 
 
-def deviations(rng):
+def deviations(rng: Rng) -> Cases:
     for case in sums(rng):
         yield Case(case.args, (*case.static, 0), case.label)
     yield Case((draw(rng, (3, 2)),), ((0,), True, 1), "(3, 2) over (0,), correction 1")
@@ -105,7 +106,7 @@ def deviations(rng):
     yield Case((np.full((3,), 0.5),), ((0,), False, 0), "all equal", smooth=False)
 
 
-def truths(rng):
+def truths(rng: Rng) -> Cases:
     for shape, axes, keepdims, label in _reductions((*_OVER, *_NOTHING)):
         x = draw(rng, shape) * rng.choice([0.0, 1.0], shape)
         yield Case((x,), (axes, keepdims), label)
@@ -114,7 +115,7 @@ def truths(rng):
     yield Case((np.array([np.nan, 0.0, 1j]),), ((0,), False), "complex with NaN")
 
 
-def norms(rng):
+def norms(rng: Rng) -> Cases:
     for p in (2, 3, 4, 1.5, 0.5, -1, 2.5):
         for shape, axes, keepdims, label in _reductions(_OVER if p == 2 else _OVER[1:4:2]):
             yield Case((draw(rng, shape),), (axes, keepdims, p), f"{p}: {label}")
@@ -130,7 +131,7 @@ def norms(rng):
     yield Case((np.zeros((2, 0)),), ((1,), False, 2), "2: empty")
 
 
-def logsumexp(rng):
+def logsumexp(rng: Rng) -> Cases:
     yield from sums(rng)
     for shape, axes, keepdims, label in _reductions(_NOTHING):
         yield Case((draw(rng, shape),), (axes, keepdims), f"empty {label}")
@@ -139,14 +140,14 @@ def logsumexp(rng):
     yield Case((masked,), ((1,), False), "-inf", smooth=False)
 
 
-def shares(rng):
+def shares(rng: Rng) -> Cases:
     for case in logsumexp(rng):
         axes, keepdims = case.static
         if keepdims or not case.smooth:
             yield Case(case.args, (axes,), case.label, smooth=case.smooth)
 
 
-def softmax(rng):
+def softmax(rng: Rng) -> Cases:
     for shape, axis in (
         ((3, 2), 0),
         ((3, 2), 1),
@@ -160,7 +161,7 @@ def softmax(rng):
     yield Case((np.array([0.5, -inf, 1.0]),), (0,), "-inf", smooth=False)
 
 
-def softmax_products(rng):
+def softmax_products(rng: Rng) -> Cases:
     for shape, axis in (((3, 2), 0), ((2, 3), 1), ((1,), 0), ((0, 2), 1), ((2, 0), 1)):
         yield Case((draw(rng, shape), draw(rng, shape)), (axis,), f"{shape} along {axis}")
 
@@ -168,17 +169,17 @@ def softmax_products(rng):
 _ALONG = (((3, 2), 0), ((2, 4), 1), ((2, 3, 2), 1), ((5,), 0), ((1,), 0), ((0, 2), 1), ((2, 0), 1))
 
 
-def running(rng):
+def running(rng: Rng) -> Cases:
     for shape, axis in _ALONG:
         yield Case((draw(rng, shape),), (axis,), f"{shape} along {axis}")
 
 
-def running_sums(rng):
+def running_sums(rng: Rng) -> Cases:
     yield from running(rng)
     yield Case((draw(rng, (2, 3), True),), (1,), "complex")
 
 
-def running_products(rng):
+def running_products(rng: Rng) -> Cases:
     yield from running_sums(rng)
     for n in (2, 3, 6):
         x = draw(rng, (n,))
@@ -187,13 +188,13 @@ def running_products(rng):
     yield Case((_with_zeros(draw(rng, (2, 4)), 1, 2, 4),), (1,), "zeros in rows")
 
 
-def running_logs(rng):
+def running_logs(rng: Rng) -> Cases:
     yield from running(rng)
     yield Case((np.array([-800.0, 700.0, 710.0, -5.0]),), (0,), "large", smooth=False)
     yield Case((np.array([-inf, -inf, 0.5, -inf, 1.0]),), (0,), "-inf", smooth=False)
 
 
-def recurrences(rng):
+def recurrences(rng: Rng) -> Cases:
     for shape, axis in _ALONG:
         a, b = draw(rng, shape), draw(rng, shape)
         yield Case((a, b), (axis,), f"{shape} along {axis}")

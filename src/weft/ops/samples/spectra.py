@@ -6,14 +6,16 @@ Factors are defined up to signs, phases, or the choice of a basis where eigenval
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
-from .case import Case
+from ...core.aval import Shape
+from .case import Case, Cases, Rng
 from .linalg import SQUARES, draw, rectangles
 
 
-def qr(rng):
+def qr(rng: Rng) -> Cases:
     for case in rectangles(rng):
         yield replace(case, static=("reduced",), label=f"reduced {case.label}")
     for shape, complex_ in (((3, 1), False), ((3, 2), True), ((2, 3), False), ((2, 0), False)):
@@ -36,13 +38,13 @@ def _complement(k, q, r):
     return columns(q, 0, k), _projector(q, k, q.shape[-1]), r
 
 
-def symmetric(rng, shape, complex_=False):
+def symmetric(rng: Rng, shape: Shape, complex_: bool = False) -> np.ndarray:
     """Matrices with eigenvalues near 1, 2, 3…"""
     a = draw(rng, shape, complex_) * 0.2 + np.diag(np.arange(1.0, shape[-1] + 1))
     return (a + a.conj().swapaxes(-1, -2)) / 2
 
 
-def with_eigenvalues(rng, values, complex_=False):
+def with_eigenvalues(rng: Rng, values: Any, complex_: bool = False) -> np.ndarray:
     q = np.linalg.qr(draw(rng, (len(values),) * 2, complex_))[0]
     return (q * np.asarray(values)) @ q.conj().T
 
@@ -64,13 +66,13 @@ def _degenerate(rng):
             yield values, Case((a,), label=f"eigenvalues {values}, complex={complex_}")
 
 
-def eigvalsh(rng):
+def eigvalsh(rng: Rng) -> Cases:
     yield from _hermitian(rng)
     for values, case in _degenerate(rng):
         yield replace(case, post=partial(_cluster_sums, values))
 
 
-def eigh(rng):
+def eigh(rng: Rng) -> Cases:
     for case in _hermitian(rng):
         yield replace(case, post=_projectors)
     for values, case in _degenerate(rng):
@@ -109,7 +111,7 @@ def _projectors(w, v):
     return w, *(_projector(v, k, k + 1) for k in range(v.shape[-1]))
 
 
-def coupling(rng):
+def coupling(rng: Rng) -> Cases:
     """Diagonal matrices: a step off the diagonal is one that the value does not see."""
     for shape in SQUARES:
         h = np.eye(shape[-1]) * np.arange(1.0, shape[-1] + 1) + np.zeros(shape)
@@ -120,7 +122,7 @@ def coupling(rng):
     yield Case((h, draw(rng, (2, 2, 2))), (8.0,), "broadcast", smooth=False)
 
 
-def divided(rng):
+def divided(rng: Rng) -> Cases:
     for case in coupling(rng):
         h = case.args[0] - np.eye(case.args[0].shape[-1])
         z = draw(rng, (*h.shape[:-2], 2, h.shape[-1]), h.dtype.kind == "c")
@@ -136,11 +138,11 @@ def _general_matrices(rng):
     yield Case((turned,), label="complex eigenvalues of a real matrix")
 
 
-def eigvals(rng):
+def eigvals(rng: Rng) -> Cases:
     yield from _general_matrices(rng)
 
 
-def eig(rng):
+def eig(rng: Rng) -> Cases:
     for case in _general_matrices(rng):
         yield replace(case, post=_projectors)
 
@@ -162,7 +164,7 @@ _SINGULAR_VALUES = (
 )
 
 
-def svd(rng):
+def svd(rng: Rng) -> Cases:
     for m, n in ((1, 1), (2, 2), (3, 2), (2, 3)):
         values = tuple(range(min(m, n), 0, -1))
         for complex_ in (False, True):
@@ -194,7 +196,7 @@ def _singular_spaces(values, u, s, vh):
     return *out, *(_projector(q, k, q.shape[-1]) for q in (u, v) if q.shape[-1] > k)
 
 
-def svdvals(rng):
+def svdvals(rng: Rng) -> Cases:
     for shape in ((1, 1), (2, 2), (3, 2), (2, 3), (2, 2, 2), (0, 2), (0, 2, 2)):
         yield Case((draw(rng, shape),), label=f"{shape}")
     yield Case((draw(rng, (2, 3), True),), label="complex")

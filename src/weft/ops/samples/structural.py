@@ -1,18 +1,20 @@
 """Inputs for the rows of shape and of basic indexing."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from .case import Case
+from ...core.aval import Shape
+from .case import Case, Cases, Rng, Sampler
 
 
-def draw(rng, shape, complex_: bool = False):
+def draw(rng: Rng, shape: Shape, complex_: bool = False) -> np.ndarray:
     x = rng.standard_normal(shape)
     return x + 1j * rng.standard_normal(shape) if complex_ else x
 
 
-def over(*cases):
+def over(*cases: tuple[Any, ...]) -> Sampler:
     """A sampler of (shape, *static) for rows of one argument, the first of them complex too."""
 
     def sampler(rng):
@@ -25,28 +27,30 @@ def over(*cases):
     return sampler
 
 
-arrays = over(((2, 3),), ((),), ((0, 2),))
+arrays: Sampler = over(((2, 3),), ((),), ((0, 2),))
 
 
-def stopped(rng):
+def stopped(rng: Rng) -> Cases:
     """Derivatives are zero by decree: finite differences say nothing of them."""
     for case in arrays(rng):
         yield replace(case, smooth=False)
 
 
-reshapes = over(((2, 3), (3, 2)), ((), (1, 1)), ((1,), ()), ((2, 0), (0, 3)), ((2, 2, 2), (8,)))
-permutes = over(((2, 3), (1, 0)), ((), ()), ((2, 1, 3), (2, 0, 1)), ((0, 2), (1, 0)))
-broadcasts = over(
+reshapes: Sampler = over(
+    ((2, 3), (3, 2)), ((), (1, 1)), ((1,), ()), ((2, 0), (0, 3)), ((2, 2, 2), (8,))
+)
+permutes: Sampler = over(((2, 3), (1, 0)), ((), ()), ((2, 1, 3), (2, 0, 1)), ((0, 2), (1, 0)))
+broadcasts: Sampler = over(
     ((3, 1), (2, 3, 2)), ((), (2, 2)), ((), ()), ((1,), (0,)), ((2, 1), (2, 1)), ((1, 2), (0, 3, 2))
 )
-flips = over(((2, 3), (1,)), ((2, 3), (0, 1)), ((), ()), ((0, 2), (0,)), ((2, 2), ()))
-rolls = over(
+flips: Sampler = over(((2, 3), (1,)), ((2, 3), (0, 1)), ((), ()), ((0, 2), (0,)), ((2, 2), ()))
+rolls: Sampler = over(
     ((2, 3), (1,), (1,)), ((3, 2), (-1, 3), (0, 1)), ((0, 2), (1,), (0,)), ((3,), (1, 1), (0, 0))
 )
-diagonals = over(((2, 3), 0), ((3, 3), -1), ((2, 2, 2), 1), ((0, 2), 0), ((2, 2), 5))
+diagonals: Sampler = over(((2, 3), 0), ((3, 3), -1), ((2, 2, 2), 1), ((0, 2), 0), ((2, 2), 5))
 
 
-def casts(rng):
+def casts(rng: Rng) -> Cases:
     for shape in ((2, 2), (), (0,)):
         yield Case((draw(rng, shape),), (np.dtype("float64"),), f"{shape} float64")
         yield Case((draw(rng, shape),), (np.dtype("complex128"),), f"{shape} real to complex")
@@ -56,7 +60,7 @@ def casts(rng):
     yield Case((np.array([True, False]),), (np.dtype("float64"),), "from booleans")
 
 
-def sums(rng):
+def sums(rng: Rng) -> Cases:
     yield from over(
         ((2, 3), (0,), False),
         ((2, 3), (1,), True),
@@ -88,7 +92,7 @@ _SLICES = (
 )
 
 
-def slices(rng):
+def slices(rng: Rng) -> Cases:
     yield from over(*_SLICES)(rng)
     yield Case((np.arange(6).reshape(2, 3),), ((1, (2, 3, -1)),), "integers")
 
@@ -97,11 +101,11 @@ def _taken(index) -> tuple[int, ...]:
     return tuple(1 if p is None else p[1] for p in index if type(p) is not int)
 
 
-def unslices(rng):
+def unslices(rng: Rng) -> Cases:
     yield from over(*((_taken(index), index, shape) for shape, index in _SLICES))(rng)
 
 
-def slice_sets(rng):
+def slice_sets(rng: Rng) -> Cases:
     for shape, index in _SLICES:
         x, v = draw(rng, shape), draw(rng, _taken(index))
         yield Case((x, v), (index,), f"{shape} {index}")
@@ -120,7 +124,7 @@ _JOINED = (
 )
 
 
-def concats(rng):
+def concats(rng: Rng) -> Cases:
     for shapes, axis in _JOINED:
         ends = tuple(np.cumsum([s[axis] for s in shapes]).tolist())
         for complex_ in (False, True):
@@ -130,14 +134,14 @@ def concats(rng):
     yield Case(mixed, (0, (2, 3, 5)), "dtypes mixed")
 
 
-def stacks(rng):
+def stacks(rng: Rng) -> Cases:
     for shape, n, axis in (((2, 2), 2, 1), ((2,), 3, 0), ((2,), 2, 1), ((), 3, 0), ((0, 2), 2, 2)):
         for complex_ in (False, True):
             args = tuple(draw(rng, shape, complex_) for _ in range(n))
             yield Case(args, (axis,), f"{n} of {shape} on axis {axis} complex={complex_}")
 
 
-def pads(rng):
+def pads(rng: Rng) -> Cases:
     yield from over(
         ((2, 3), ((1, 0), (0, 2)), 0.0),
         ((2, 2), ((0, 0), (1, 1)), 2.5),
@@ -148,7 +152,7 @@ def pads(rng):
     yield Case((np.arange(3),), (((2, 1),), 7), "integers")
 
 
-windows = over(
+windows: Sampler = over(
     ((5,), 3, 1, 0),
     ((5,), 2, 2, 0),
     ((2, 4), 3, 1, 1),
@@ -158,7 +162,7 @@ windows = over(
     ((4,), 4, 1, 0),
 )
 
-overlaps = over(
+overlaps: Sampler = over(
     ((3, 3), 1, 0, 5),
     ((2, 2), 2, 0, 5),
     ((2, 2, 3), 1, 1, 4),

@@ -46,7 +46,7 @@ def _part(c, open, parent):
     return c if parent.__class__ is Leaf else Masked(c, _fitted(open, tuple(parent.shape)))
 
 
-_pull_where = pull_linear(where.op.rule)
+_pull_where = pull_linear(where.op.rule)  # type: ignore[arg-type]  # it is Linear
 
 
 def pull_where(parents: Any, node: Node, g: Any, saved: Any, open: Any = None) -> Any:
