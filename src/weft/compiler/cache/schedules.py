@@ -88,7 +88,7 @@ def keep(graph: Graph, key: str | None, schedule: Schedule, placed: Plan) -> Non
 # -- the key ---------------------------------------------------------------------------------
 
 
-def key_of(graph: Graph, donated: Mapping[int, int], target: tuple) -> str | None:
+def key_of(graph: Graph, donated: Mapping[int, int], target: tuple[Any, ...]) -> str | None:
     """The digest of a graph; None for one with rows of the user's, or without a folder for it.
 
     target   the target's own key

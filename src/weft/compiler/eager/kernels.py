@@ -5,7 +5,7 @@ NumPy goes over an array some twenty times for an activation, and takes Python's
 
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_void_p
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
 
 import numpy as np
 
@@ -159,6 +159,6 @@ def _layer_norm_gradient(kernel: Callable) -> Callable:
 def install() -> None:
     """Put these kernels in the place of NumPy's."""
     for row in ACTIVATIONS:
-        numpy_.improve(row, lambda kernel, row=row: _activation(row, kernel))
+        numpy_.improve(row, partial(_activation, row))
     numpy_.improve("layer_norm", _layer_norm)
     numpy_.improve("layer_norm_gradient", _layer_norm_gradient)

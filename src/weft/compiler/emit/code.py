@@ -277,7 +277,7 @@ class Module:
         return name
 
     def declare(
-        self, name: str, result: Type | str, kinds: Sequence[Type], pure: bool = True
+        self, name: str, result: Type | str, kinds: Sequence[Type | str], pure: bool = True
     ) -> None:
         """Say that a function exists elsewhere; what is no intrinsic is a symbol to be found.
 
