@@ -29,7 +29,7 @@ _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 _lock = RLock()
 _asked: list["Request"] = []
-_undo: list = []  # functions that put things back as they were, the last first
+_undo: list[Callable[[], Any]] = []  # functions that put things back as they were, the last first
 _torch_set = _cudnn_set = False
 
 

@@ -220,7 +220,7 @@ def _indices(i: Array, n: int) -> np.ndarray:
     return np.where(flat < 0, flat + n, flat)
 
 
-def _on(axis: int, i: Array) -> tuple:
+def _on(axis: int, i: Array) -> tuple[slice | Array, ...]:
     return (slice(None),) * axis + (i,)
 
 

@@ -159,7 +159,7 @@ def layer_norm_gradient(
     return dx.reshape((*lead, *w.shape)), dw.reshape(w.shape), db.reshape(w.shape)
 
 
-def _added(parts: list, like: Array) -> Array:
+def _added(parts: list[Array], like: Array) -> Array:
     total = np.zeros_like(like)
     for part in parts:
         total += part

@@ -159,7 +159,9 @@ def parts_of(
     return tuple(parts), total == prod(size)
 
 
-def _parts(n: int, p: int, k: int, s: int, padding: tuple[int, int], d: int) -> list:
+def _parts(
+    n: int, p: int, k: int, s: int, padding: tuple[int, int], d: int
+) -> list[tuple[slice, slice, tuple[int, int], int]]:
     """(elements, taps, padding, dilation) of each phase of an axis that has elements."""
     period, q = s // gcd(s, d), p + d * (k - 1) // s
     phases = dict(zip(residues(k, s, d), dealt(n, k, s, padding, d, q), strict=True))
@@ -190,7 +192,7 @@ def cut(total: int, each: int) -> list[tuple[int, int]]:
 def cells(run: np.ndarray, plan: Plan) -> np.ndarray:
     """(..., length) as rows of windows, without idle places."""
     rows = run.reshape(*run.shape[:-1], run.shape[-1] // plan.row, *plan.plane[1:])
-    used: Any = (..., *[slice(0, p) for p in plan.counts[1:]])
+    used: tuple[Any, ...] = (..., *[slice(0, p) for p in plan.counts[1:]])
     return rows[used] if plan.idle else rows
 
 

@@ -56,7 +56,7 @@ def _through(
 ) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
     """A decorator: tensors of the narrow dtypes are computed in `dtype`."""
 
-    def decorate(fn):
+    def decorate(fn: Callable[..., Array]) -> Callable[..., Array]:
         @wraps(fn)
         def call(*args):
             t = _first_tensor(args)

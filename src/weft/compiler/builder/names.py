@@ -27,7 +27,7 @@ def public() -> ModuleType:
 
 def section(path: str) -> ModuleType:
     """A module below the package: `nn.functional`, `linalg`."""
-    found: Any = public()
+    found = public()
     for name in path.split("."):
         found = getattr(found, name)
     return found

@@ -82,7 +82,7 @@ def computed(line: Line, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ..
     )
 
 
-def _by_numpy(row: str, given: list, static: tuple, dtype: np.dtype) -> np.ndarray:
+def _by_numpy(row: str, given: list[Any], static: tuple[Any, ...], dtype: np.dtype) -> np.ndarray:
     numpy_ = BACKENDS[np.ndarray]
     with numpy_.quiet():
         if row == FMA:
