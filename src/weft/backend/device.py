@@ -2,17 +2,20 @@
 
 from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
 from .. import errors
 from ..core.backends import BACKENDS
 from .numpy import namespace as numpy_
+from .shared.types import Device, Raw
 
 CPU = "cpu"
 
 
-def namespace_for(device):
+def namespace_for(device: Device) -> ModuleType:
     """The backend that computes on a device."""
     return (
         numpy_
@@ -21,7 +24,7 @@ def namespace_for(device):
     )
 
 
-def canonical_device(device) -> str:
+def canonical_device(device: Device) -> str:
     """`cpu` (NumPy), `torch` (PyTorch on the CPU), `cuda:0`, … for what a user may write."""
     if device is None or (isinstance(device, str) and device == CPU):
         return CPU
@@ -37,17 +40,17 @@ def canonical_device(device) -> str:
     return import_module(f"{__package__}.torch.namespace").checked_device(name)
 
 
-def is_torch_device(device) -> bool:
+def is_torch_device(device: object) -> bool:
     """Whether this is one of torch's own device objects."""
     return f"{type(device).__module__}.{type(device).__name__}" == "torch.device"
 
 
-def _torch_name(device) -> str:
+def _torch_name(device: Any) -> str:
     """Our name of one of torch's devices: its CPU is not NumPy's."""
     return "torch" if device.type == CPU else str(device)
 
 
-def place(raw, device):
+def place(raw: Raw, device: Device) -> Raw:
     """The raw array on another device; the same object where it is there already."""
     device = canonical_device(device)
     xp = BACKENDS[type(raw)]
@@ -68,6 +71,6 @@ def devices() -> list[str]:
     return found
 
 
-def as_numpy(raw) -> np.ndarray:
+def as_numpy(raw: Raw) -> np.ndarray:
     """The raw array in host memory as NumPy sees it."""
     return BACKENDS[type(raw)].to_numpy(raw)

@@ -64,7 +64,7 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     return [line for name in names for line in _compared(name, one.get(name), other.get(name))]
 
 
-def _compared(name: str, a, b) -> list[str]:
+def _compared(name: str, a: Any, b: Any) -> list[str]:
     if a == b:
         return []
     if isinstance(a, Mapping) and isinstance(b, Mapping):

@@ -9,9 +9,12 @@ import os
 import re
 import sys
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, wraps
 from threading import RLock
+from types import ModuleType
+from typing import Any
 
 import numpy as np
 
@@ -26,7 +29,7 @@ _CUBLAS = "CUBLAS_WORKSPACE_CONFIG"
 
 _lock = RLock()
 _asked: list["Request"] = []
-_undo: list = []  # functions that put things back as they were, the last first
+_undo: list[Callable[[], Any]] = []  # functions that put things back as they were, the last first
 _torch_set = _cudnn_set = False
 
 
@@ -98,7 +101,7 @@ def set_torch() -> None:
             _undo.append(partial(flags.__exit__, None, None, None))
 
 
-def _set_algorithms(torch) -> None:
+def _set_algorithms(torch: ModuleType) -> None:
     count, strict = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     quiet = torch.is_deterministic_algorithms_warn_only_enabled()
     torch.set_num_threads(1)
@@ -111,7 +114,7 @@ def _set_algorithms(torch) -> None:
     _undo.extend([partial(guard, kind, None) for kind in kinds])
 
 
-def _watched(op: Op, kernel):
+def _watched(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel, with what PyTorch refuses said in our terms or, if it may be, allowed."""
 
     @wraps(kernel, assigned=())
@@ -144,7 +147,7 @@ def _reason(message: str) -> str | None:
     return None
 
 
-def _allowed(kernel, args, kwargs):
+def _allowed(kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel that PyTorch refuses; other threads still get deterministic ones."""
     torch = sys.modules["torch"]
     with _lock, warnings.catch_warnings():

@@ -1,5 +1,6 @@
 """NumPy's kernels of the activations: many passes over blocks that stay in the cache."""
 
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from importlib import import_module
 from typing import Any
@@ -8,23 +9,24 @@ import numpy as np
 
 from ...core.dtypes import HALF
 from ..shared import threads
+from .types import Array, Function, Shape
 
 # So many elements at a time: the passes over them stay in the second-level cache, and are long
 # beside what a call costs. Of arrays that are no larger fewer, lest BLAS calls its own threads.
 _BLOCK, _SHORT = 1 << 16, 1 << 14
 
 
-def _is_half(x) -> bool:
+def _is_half(x: Array) -> bool:
     return x.itemsize == 2 and x.dtype in HALF
 
 
-def _in_blocks(passes: int):
+def _in_blocks(passes: int) -> Callable[[Function], Function]:
     """A decorator: an elementwise kernel of many passes over a line, in blocks, by all threads.
 
     Half types are computed in float32.
     """
 
-    def decorate(kernel):
+    def decorate(kernel: Function) -> Function:
         def wide(x):
             if x.dtype.kind in "biu":
                 raise TypeError("integers are made floats before they get here")
@@ -48,13 +50,13 @@ def _in_blocks(passes: int):
             threads.share(pieces, lambda: do, x.size * passes * threads.PASS)
             return y.reshape(x.shape)
 
-        return call
+        return call  # type: ignore[return-value]
 
     return decorate
 
 
 @lru_cache(maxsize=16)
-def _zeros(shape, dtype) -> np.ndarray:
+def _zeros(shape: Shape, dtype: np.dtype) -> np.ndarray:
     return np.zeros(shape, dtype)
 
 
@@ -64,7 +66,7 @@ _END = {4: np.array(15, np.float32), 8: np.array(40.0)}
 _FLAT = {4: np.array(200, np.float32), 8: np.array(800.0)}
 
 
-def _rectified(x):
+def _rectified(x: Array) -> Array:
     # Beside a scalar NumPy's maximum is twice as slow as beside an array.
     return np.maximum(x, _zeros(x.shape, x.dtype))
 
@@ -86,7 +88,7 @@ _BITS: dict[int, tuple[Any, Any]] = {4: (np.int32(-(1 << 31)), np.float32(1).vie
 _BITS[8] = np.int64(-(1 << 63)), np.float64(1).view(np.int64)
 
 
-def _tail(x):
+def _tail(x: Array) -> tuple[Array, Array, Array]:
     """|x|, up to where Φ(-|x|) is zero, Φ(-|x|) and exp(-x²/2) of a line."""
     a = np.abs(x)
     np.minimum(a, _END[x.itemsize], out=a)
@@ -112,7 +114,7 @@ def _tail(x):
 
 
 @_in_blocks(20)
-def gelu(x):
+def gelu(x: Array) -> Array:
     a, tail, _ = _tail(x)
     a *= tail
     np.subtract(_rectified(x), a, a)
@@ -120,7 +122,7 @@ def gelu(x):
 
 
 @_in_blocks(25)
-def gelu_slope(x):
+def gelu_slope(x: Array) -> Array:
     """Φ(x) + xφ(x), from Φ(-|x|) and by symmetry: [x ≥ 0] - sign(x)·Φ(-|x|) + xφ(x)."""
     a, tail, e = _tail(x)
     e *= x.dtype.type(_DENSITY)
@@ -140,7 +142,7 @@ def gelu_slope(x):
 _ROOT, _CUBIC = 0.7978845608028654, 0.044715
 
 
-def _inner_logistic(x):
+def _inner_logistic(x: Array) -> tuple[Array, Array]:
     """expit 2u = ½(1 + tanh u) for u = √(2/π)(x + 0.044715x³), and x²."""
     square = np.multiply(x, x)
     u = square * x.dtype.type(2 * _ROOT * _CUBIC)
@@ -150,14 +152,14 @@ def _inner_logistic(x):
 
 
 @_in_blocks(9)
-def gelu_tanh(x):
+def gelu_tanh(x: Array) -> Array:
     s, _ = _inner_logistic(_to_flat(x))
     s *= _from_flat(x)
     return s
 
 
 @_in_blocks(13)
-def gelu_tanh_slope(x):
+def gelu_tanh_slope(x: Array) -> Array:
     """s + 2xu's(1 - s)."""
     x = _to_flat(x)
     s, du = _inner_logistic(x)
@@ -170,15 +172,15 @@ def gelu_tanh_slope(x):
     return du
 
 
-def _from_flat(x):
+def _from_flat(x: Array) -> Array:
     return np.maximum(x, np.negative(_FLAT[x.itemsize]))
 
 
-def _to_flat(x):
+def _to_flat(x: Array) -> Array:
     return np.minimum(_from_flat(x), _FLAT[x.itemsize])
 
 
-def _logistic(x):
+def _logistic(x: Array) -> Array:
     """eˣ/(1 + eˣ), which keeps small results; from e⁶⁴ on it is 1."""
     t = np.minimum(x, x.dtype.type(64))
     with np.errstate(under="ignore"):
@@ -187,14 +189,14 @@ def _logistic(x):
 
 
 @_in_blocks(6)
-def silu(x):
+def silu(x: Array) -> Array:
     s = _logistic(x)
     s *= _from_flat(x)
     return s
 
 
 @_in_blocks(9)
-def silu_slope(x):
+def silu_slope(x: Array) -> Array:
     """s + xs(1 - s)."""
     x = _to_flat(x)
     s = _logistic(x)
@@ -206,7 +208,7 @@ def silu_slope(x):
 
 
 @_in_blocks(7)
-def softplus(x):
+def softplus(x: Array) -> Array:
     y = np.abs(x)
     y *= x.dtype.type(-1)
     np.exp(y, y)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..shared.window_sizes import counts_of
+from .types import Padding, Sizes
 from .windows import dealt, placed, residues
 
 # In so many tiles the rows of windows of a few large images are cut.
@@ -89,7 +90,7 @@ class Bands:
 
 
 @lru_cache(maxsize=512)
-def bands_of(size, kernel, stride, padding, dilation) -> Bands:
+def bands_of(size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes) -> Bands:
     """The layout for windows of `kernel` elements over axes of this size."""
     counts = counts_of(size, kernel, stride, padding, dilation)
     k, s, d = kernel[0], stride[0], dilation[0]
@@ -112,11 +113,20 @@ class Columns:
     apart  whether taps along the first axis have a matrix each, or one together
     """
 
+    x: np.ndarray
+    bands: Bands
+    apart: bool
+    dtype: np.dtype
+    channels: tuple[int, int]
+    is_laid: bool
+    memory: dict[tuple[int, int, int], np.ndarray]
+    all_taps: np.ndarray
+
     def __init__(self, x: np.ndarray, bands: Bands, groups: int, apart: bool, dtype: np.dtype):
         self.x, self.bands, self.apart, self.dtype = x, bands, apart, dtype
         self.channels = groups, x.shape[1] // groups * prod(bands.kernel[1:])
         self.is_laid = bands.bare and x.dtype == dtype and x.flags.c_contiguous
-        self.memory: dict[tuple[int, int, int], np.ndarray] = {}
+        self.memory = {}
         self.all_taps = np.empty(0, dtype)
 
     def lay(self, tile: Tile) -> list[np.ndarray]:
@@ -169,6 +179,13 @@ class Columns:
 
 class Results:
     """The matrices (groups, o / groups, run) of results (n, o, *counts), a tile's at a time."""
+
+    y: np.ndarray
+    bands: Bands
+    dtype: np.dtype
+    channels: tuple[int, int]
+    is_laid: bool
+    memory: np.ndarray
 
     def __init__(self, y: np.ndarray, bands: Bands, groups: int, dtype: np.dtype):
         self.y, self.bands, self.dtype = y, bands, dtype

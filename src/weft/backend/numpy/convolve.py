@@ -12,6 +12,7 @@ from ..shared import threads
 from ..shared.window_sizes import counts_of, kernel_of, size_of
 from . import depthwise as numpy_depthwise
 from .columns import Bands, Columns, Results, Tile, bands_of, tiles_of
+from .types import Array, Padding, Sizes
 from .windows import TILE_BYTES, parts_of, plan_of, wide
 
 # With fewer columns than that BLAS takes longer over each: images are joined.
@@ -22,7 +23,7 @@ _SHORT = 40
 _CHUNKS = 8
 
 
-def _tiles(bands: Bands, apart: bool, x, dtype: np.dtype, parts: int) -> list[Tile]:
+def _tiles(bands: Bands, apart: bool, x: Array, dtype: np.dtype, parts: int) -> list[Tile]:
     """How the work is cut up: `parts` tiles or more."""
     lines = x.shape[1] * prod(bands.kernel[1:])
     copied = lines * (len(bands.phases) + (0 if apart else bands.kernel[0]))
@@ -30,21 +31,31 @@ def _tiles(bands: Bands, apart: bool, x, dtype: np.dtype, parts: int) -> list[Ti
     return tiles_of(bands, len(x), size, _FEW, parts)
 
 
-def _work(images: int, w, bands: Bands) -> int:
+def _work(images: int, w: Array, bands: Bands) -> int:
     """What there is to do, in multiplications; copies take half of the time."""
     return 2 * images * w.size * prod(bands.counts)
 
 
-def _checked(x, w_channels: int, o: int, groups: int) -> None:
+def _checked(x: Array, w_channels: int, o: int, groups: int) -> None:
     if x.shape[1] != w_channels * groups or o % groups:
         raise ValueError("channels and groups do not fit")  # the row's shape rule says how
 
 
-def convolution(x, w, stride, padding, dilation, groups):
+def convolution(
+    x: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> Array:
     return convolution_biased(x, w, None, stride, padding, dilation, groups)
 
 
-def convolution_biased(x, w, b, stride, padding, dilation, groups):
+def convolution_biased(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    stride: Sizes,
+    padding: Padding,
+    dilation: Sizes,
+    groups: int,
+) -> Array:
     _checked(x, w.shape[1], w.shape[0], groups)
     geometry = stride, padding, dilation
     counts = counts_of(x.shape[2:], w.shape[2:], *geometry)
@@ -54,7 +65,14 @@ def convolution_biased(x, w, b, stride, padding, dilation, groups):
     return out
 
 
-def _convolve(x, w, b, out, geometry, groups: int) -> None:
+def _convolve(
+    x: Array,
+    w: Array,
+    b: Array | None,
+    out: Array,
+    geometry: tuple[Sizes, Padding, Sizes],
+    groups: int,
+) -> None:
     """Write a convolution into `out`; b is None, or a column to be added."""
     if _is_depthwise(w, groups):
         plan = plan_of(x.shape[2:], w.shape[2:], *geometry)
@@ -63,11 +81,13 @@ def _convolve(x, w, b, out, geometry, groups: int) -> None:
         _convolve_tiles(x, w, b, out, bands_of(x.shape[2:], w.shape[2:], *geometry), groups)
 
 
-def _is_depthwise(w, groups: int) -> bool:
+def _is_depthwise(w: Array, groups: int) -> bool:
     return groups > 1 and w.shape[:2] == (groups, 1)
 
 
-def _convolve_tiles(x, w, b, out, bands: Bands, groups: int) -> None:
+def _convolve_tiles(
+    x: Array, w: Array, b: Array | None, out: Array, bands: Bands, groups: int
+) -> None:
     (n, c), o, dtype = x.shape[:2], w.shape[0], wide(out.dtype)
     lines = c * prod(bands.kernel[1:])
     # Adding up products of matrices takes about as long as copying lines.
@@ -98,7 +118,7 @@ def _convolve_tiles(x, w, b, out, bands: Bands, groups: int) -> None:
     threads.share(tiles, worker, work)
 
 
-def _by_taps(w, groups: int, apart: bool) -> np.ndarray:
+def _by_taps(w: Array, groups: int, apart: bool) -> np.ndarray:
     """The weights as matrices by taps along the first axis, or as one with all taps together."""
     o, each, taps = w.shape[:3]
     parts = w.reshape(groups, o // groups, each, taps, prod(w.shape[3:]))
@@ -108,7 +128,9 @@ def _by_taps(w, groups: int, apart: bool) -> np.ndarray:
     return parts.swapaxes(2, 3).reshape(1, groups, o // groups, prod(w.shape[1:]))
 
 
-def convolution_transposed(y, w, stride, padding, dilation, groups):
+def convolution_transposed(
+    y: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> Array:
     """Σ over windows of their result times the weights, where their elements are.
 
     The elements of one phase see the taps of that phase only: to them it is a convolution by
@@ -127,14 +149,16 @@ def convolution_transposed(y, w, stride, padding, dilation, groups):
     return out
 
 
-def _turned(w, groups: int) -> np.ndarray:
+def _turned(w: Array, groups: int) -> np.ndarray:
     """The weights with their two kinds of channels exchanged in each group."""
     (o, c), kernel = w.shape[:2], w.shape[2:]
     apart = w.reshape(groups, o // groups, c, *kernel)
     return apart.swapaxes(1, 2).reshape(groups * c, o // groups, *kernel)
 
 
-def convolution_weight(x, y, stride, padding, dilation, groups):
+def convolution_weight(
+    x: Array, y: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> Array:
     _checked(x, x.shape[1] // groups, y.shape[1], groups)
     if x.shape[0] != y.shape[0]:
         raise ValueError("images do not fit")  # the row's shape rule says how
@@ -149,7 +173,7 @@ def convolution_weight(x, y, stride, padding, dilation, groups):
     return w.astype(dtype, copy=False)
 
 
-def _weigh_tiles(x, y, w, bands: Bands, groups: int) -> None:
+def _weigh_tiles(x: Array, y: Array, w: Array, bands: Bands, groups: int) -> None:
     (n, c), o, dtype = x.shape[:2], w.shape[0], w.dtype
     lines, taps = c * prod(bands.kernel[1:]), bands.kernel[0]
     apart = lines // groups > _SHORT

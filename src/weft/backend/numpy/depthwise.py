@@ -6,13 +6,14 @@ A product of matrices would have one row; instead each tap is one multiplication
 import numpy as np
 
 from ..shared import threads
+from .types import Array
 from .windows import BLOCK_BYTES, Plan, Sheets, cells, cut, laid, wide
 
 # Much work is cut in so many pieces at least, whoever does them, so that sums repeat.
 _PIECES = 8
 
 
-def convolve(x, w, b, out, plan: Plan) -> None:
+def convolve(x: Array, w: Array, b: Array | None, out: Array, plan: Plan) -> None:
     """Write into `out`; the weights are (channels, 1, *kernel), b is None or a column."""
     dtype = wide(out.dtype)
     taps = w.reshape(len(w), len(plan.taps), 1).astype(dtype, copy=False)
@@ -34,7 +35,7 @@ def convolve(x, w, b, out, plan: Plan) -> None:
     threads.share(_blocks(plan, x, dtype, work), worker, work)
 
 
-def weigh(x, y, w, plan: Plan) -> None:
+def weigh(x: Array, y: Array, w: Array, plan: Plan) -> None:
     """Write the weights that y gives rise to into w (channels, 1, *kernel)."""
     work = threads.PASS * len(x) * plan.run * w.size
     blocks = _blocks(plan, x, w.dtype, work)
@@ -55,7 +56,7 @@ def weigh(x, y, w, plan: Plan) -> None:
         total[channels] += part
 
 
-def _blocks(plan: Plan, x, dtype: np.dtype, work: int) -> list[tuple[slice, slice]]:
+def _blocks(plan: Plan, x: Array, dtype: np.dtype, work: int) -> list[tuple[slice, slice]]:
     """How the work is cut up: some images at a time, or some channels of one image."""
     # A plane, the sum and a term.
     fit = BLOCK_BYTES // (3 * dtype.itemsize * plan.run)

@@ -1,5 +1,6 @@
 """NumPy's names and dtypes fixed for the shape and index rows."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any
@@ -9,6 +10,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from ...core.dtypes import HALF
 from ..shared import blas
+from .types import Array, Axes, Index, Operand, Shape
 
 # Up to here filling fresh memory is quicker than np.broadcast_to makes its view.
 _SMALL = 8192
@@ -24,15 +26,15 @@ _EVERY = [tuple(range(ndim)) for ndim in range(65)]
 _SHORT, _LONG = 1024, 65536
 
 
-def _is_half(x) -> bool:
+def _is_half(x: Array) -> bool:
     return x.itemsize == 2 and x.dtype in HALF
 
 
-def reshape(x, shape):
+def reshape(x: Array, shape: Shape) -> Array:
     return x.reshape(shape)
 
 
-def permute(x, axes):
+def permute(x: Array, axes: Axes) -> Array:
     return x.transpose(axes)
 
 
@@ -45,15 +47,15 @@ def _backwards(ndim: int, axes: tuple[int, ...]) -> tuple[slice, ...]:
     return tuple([slice(None, None, step) for step in steps])
 
 
-def flip(x, axes):
+def flip(x: Array, axes: Axes) -> Array:
     return x[_backwards(x.ndim, axes)]
 
 
-def copy(x):
+def copy(x: Array) -> Array:
     return x.copy()
 
 
-def broadcast_to(x, shape):
+def broadcast_to(x: Array, shape: Shape) -> Array:
     if x.ndim > len(shape) or prod(shape) > _SMALL:
         return np.broadcast_to(x, shape)
     out = np.empty(shape, x.dtype)
@@ -65,11 +67,11 @@ _add: Any = np.add  # its stub knows keywords only
 
 
 @lru_cache(maxsize=64)
-def _ones(n: int, dtype) -> np.ndarray:
+def _ones(n: int, dtype: np.dtype) -> np.ndarray:
     return np.ones(n, dtype)
 
 
-def sum(x, axes, keepdims):
+def sum(x: Array, axes: Axes, keepdims: bool) -> Array:
     if x.itemsize == 2 and x.dtype in HALF:
         return _add.reduce(x, axes, np.float32, None, keepdims).astype(x.dtype)
     n = x.size
@@ -91,26 +93,26 @@ def sum(x, axes, keepdims):
     return _add.reduce(x, axes, None, None, keepdims)
 
 
-def _sum_by_blocks(flat):
+def _sum_by_blocks(flat: Array) -> Array:
     """The sum of a long line: as exact as NumPy's, which adds by pairs, in half the time."""
     n = flat.size // _SHORT * _SHORT
     ones, rest = _ones(_SHORT, flat.dtype), flat[n:]
     return _add.reduce(flat[:n].reshape(-1, _SHORT).dot(ones)) + rest.dot(ones[: rest.size])
 
 
-def _sum_of_rows(x, k: int):
+def _sum_of_rows(x: Array, k: int) -> Array:
     """The sum over k leading axes. NumPy too adds row to row, but BLAS in less time."""
     rows = prod(x.shape[:k])
     return _by_one(_ones(rows, x.dtype), x.reshape(rows, -1), x.size)
 
 
-def _sum_in_rows(x, k: int):
+def _sum_in_rows(x: Array, k: int) -> Array:
     """The sum over k trailing axes. NumPy adds by pairs, which pays only in long rows."""
     length = prod(x.shape[-k:])
     return _by_one(x.reshape(-1, length), _ones(length, x.dtype), x.size)
 
 
-def _by_one(a, b, size: int):
+def _by_one(a: Array, b: Array, size: int) -> Array:
     """a @ b by the calling thread."""
     if size < _BLAS_SHARES:
         return a @ b
@@ -120,12 +122,12 @@ def _by_one(a, b, size: int):
 
 
 @lru_cache(maxsize=1024)
-def _key(index) -> tuple:
+def _key(index: Index) -> tuple[int | slice | None, ...]:
     """NumPy's own key of a basic index."""
     return tuple(map(_entry, index))
 
 
-def _entry(p):
+def _entry(p: Any) -> int | slice | None:
     if p is None or p.__class__ is int:
         return p
     start, count, step = p
@@ -133,47 +135,47 @@ def _entry(p):
     return slice(start, stop if stop >= 0 else None, step)
 
 
-def slice_(x, index):
+def slice_(x: Array, index: Index) -> Array:
     return x[_key(index)]
 
 
-def unslice(x, index, shape, fill=0):
+def unslice(x: Array, index: Index, shape: Shape, fill: complex = 0) -> Array:
     nothing = fill == 0 and not np.signbit(fill.real)
     out = np.zeros(shape, x.dtype) if nothing else np.full(shape, fill, x.dtype)
     out[_key(index)] = x
     return out
 
 
-def slice_set(x, v, index):
+def slice_set(x: Array, v: Operand, index: Index) -> Array:
     return write_slice(np.array(x), v, index)
 
 
-def write_slice(x, v, index):
+def write_slice(x: Array, v: Operand, index: Index) -> Array:
     """v written into x itself."""
     x[_key(index)] = v
     return x
 
 
-def add_slice(x, v, index) -> None:
+def add_slice(x: Array, v: Operand, index: Index) -> None:
     """v added to what the index takes of x, in place."""
     x[_key(index)] += v
 
 
-def _matrices(x):
+def _matrices(x: Array) -> Array:
     if x.ndim < 2:
         raise ValueError(f"{x.ndim} axes")
     return x
 
 
-def tril(x, k):
+def tril(x: Array, k: int) -> Array:
     return np.tril(_matrices(x), k)
 
 
-def triu(x, k):
+def triu(x: Array, k: int) -> Array:
     return np.triu(_matrices(x), k)
 
 
-def windows(x, size, step, axis):
+def windows(x: Array, size: int, step: int, axis: int) -> Array:
     count = (x.shape[axis] - size) // step + 1
     if size < 1 or step < 1 or count < 1:
         raise ValueError(f"windows of {size} by steps of {step} along {x.shape[axis]}")
@@ -182,7 +184,7 @@ def windows(x, size, step, axis):
     return as_strided(x, shape, (*strides, x.strides[axis]), writeable=False)
 
 
-def overlap_add(x, step, axis, n):
+def overlap_add(x: Array, step: int, axis: int, n: int) -> Array:
     count, size = x.shape[axis], x.shape[-1]
     kind = np.float32 if _is_half(x) else x.dtype
     out = np.zeros((*x.shape[:axis], n, *x.shape[axis + 1 : -1]), kind)
@@ -196,18 +198,18 @@ def overlap_add(x, step, axis, n):
     return out.astype(x.dtype, copy=False)
 
 
-def as_index(i, like) -> np.ndarray:
+def as_index(i: Any, like: Array) -> np.ndarray:
     """Foreign indices as an array beside `like`."""
     return np.asarray(i)
 
 
-def _integers(i) -> np.ndarray:
+def _integers(i: Array) -> np.ndarray:
     if i.dtype.kind not in "iu":
         raise TypeError(f"indices of dtype {i.dtype}")
     return i.astype(np.intp, copy=False)
 
 
-def _indices(i, n: int) -> np.ndarray:
+def _indices(i: Array, n: int) -> np.ndarray:
     """Indices of an axis of length n as flat nonnegative ones; raises if one is out of range."""
     flat = np.ascontiguousarray(_integers(i)).reshape(-1)
     if not flat.size or flat.view(np.uintp).max() < n:  # without a sign, negative is large
@@ -218,11 +220,11 @@ def _indices(i, n: int) -> np.ndarray:
     return np.where(flat < 0, flat + n, flat)
 
 
-def _on(axis: int, i) -> tuple:
+def _on(axis: int, i: Array) -> tuple[slice | Array, ...]:
     return (slice(None),) * axis + (i,)
 
 
-def take(x, i, axis):
+def take(x: Array, i: Array, axis: int) -> Array:
     i = _integers(i)
     try:
         # np.take copies all of an array that is not contiguous.
@@ -232,7 +234,7 @@ def take(x, i, axis):
         raise
 
 
-def segment_sum(x, i, axis, size):
+def segment_sum(x: Array, i: Array, axis: int, size: int) -> Array:
     k, lead, rest = i.size, x.shape[:axis], x.shape[axis + i.ndim :]
     rows = x.reshape(prod(lead), k, prod(rest)).transpose(1, 0, 2).reshape(k, prod(lead + rest))
     if _is_half(x):
@@ -242,7 +244,7 @@ def segment_sum(x, i, axis, size):
     return total.astype(x.dtype, copy=False)
 
 
-def _added_rows(rows, i, size: int):
+def _added_rows(rows: Array, i: Array, size: int) -> Array:
     """Zeros with row k of `rows` added to row i[k]."""
     k, m = rows.shape
     if m >= 4 and k * m >= 8192 and rows.dtype.kind in "fc":
@@ -257,11 +259,11 @@ def _added_rows(rows, i, size: int):
     return out
 
 
-def index_put(x, i, v, axis):
+def index_put(x: Array, i: Array, v: Operand, axis: int) -> Array:
     return write_index(np.array(x, order="C"), i, v, axis)
 
 
-def write_index(x, i, v, axis):
+def write_index(x: Array, i: Array, v: Operand, axis: int) -> Array:
     """v written into x itself, in the order of the indices: the last write wins."""
     if np.ndim(v) and i.ndim != 1:
         v = np.broadcast_to(v, (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :]))
@@ -270,7 +272,7 @@ def write_index(x, i, v, axis):
     return x
 
 
-def last_writes(i, size):
+def last_writes(i: Array, size: int) -> Array:
     flat = _indices(i, size)
     at = np.arange(flat.size)
     last = np.zeros(size, np.intp)
@@ -278,11 +280,11 @@ def last_writes(i, size):
     return (last[flat] == at).reshape(i.shape)
 
 
-def _positions(i, axis: int, shape) -> np.ndarray:
+def _positions(i: Array, axis: int, shape: Shape) -> np.ndarray:
     """The places in a flat array of `shape` that indices along an axis mean."""
     at = _indices(i, shape[axis]).reshape(i.shape)
     stride = 1
-    total: Any = 0
+    total: Operand = 0
     for a in reversed(range(len(shape))):
         if a != axis:
             step = np.arange(i.shape[a]) * stride
@@ -293,29 +295,29 @@ def _positions(i, axis: int, shape) -> np.ndarray:
     return total
 
 
-def take_along_axis(x, i, axis):
+def take_along_axis(x: Array, i: Array, axis: int) -> Array:
     return x.reshape(-1).take(_positions(i, axis, x.shape))
 
 
-def scatter_sum(x, i, axis, size):
+def scatter_sum(x: Array, i: Array, axis: int, size: int) -> Array:
     shape = (*x.shape[:axis], size, *x.shape[axis + 1 :])
     out = np.zeros(prod(shape), np.float32 if _is_half(x) else x.dtype)
     np.add.at(out, _positions(i, axis, shape).reshape(-1), x.astype(out.dtype).reshape(-1))
     return out.reshape(shape).astype(x.dtype, copy=False)
 
 
-def along_positions(i, axis, shape):
+def along_positions(i: Array, axis: int, shape: Shape) -> Array:
     return _positions(i, axis, shape)
 
 
-def ravel_index(arrays, sizes):
-    total = 0
+def ravel_index(arrays: Sequence[Array], sizes: Shape) -> Array:
+    total: Operand = 0
     for i, n in zip(arrays, sizes, strict=True):
         total = total * n + _indices(i, n).reshape(i.shape)
     return total
 
 
-def one_hot(i, n, dtype):
+def one_hot(i: Array, n: int, dtype: np.dtype) -> Array:
     if i.size and (i.min() < 0 or i.max() >= n):
         raise IndexError(f"classes {i.min()} to {i.max()} are not all in 0 to {n - 1}")
     return (i[..., None] == np.arange(n)).astype(dtype)

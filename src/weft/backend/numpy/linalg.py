@@ -1,6 +1,7 @@
 """NumPy's names and dtypes fixed for the linalg rows."""
 
 import math
+from collections.abc import Callable, Sequence
 from functools import lru_cache, wraps
 from typing import Any
 
@@ -9,6 +10,7 @@ from numpy.linalg import LinAlgError
 
 from ...core.dtypes import HALF
 from .products import QUIET, gradients, product
+from .types import Array, Axes, Binary, Function, Shape, Unary
 
 # Below this many products einsum's own loop is quicker than arranging a call of BLAS.
 _SMALL = 4096
@@ -16,8 +18,11 @@ _SMALL = 4096
 # two Schur decompositions, of which LAPACK makes one at a time.
 _FEW_UNKNOWNS = 36
 
+_Arrangement = tuple[Shape, Axes, Axes, Shape]  # arguments of `_arranged`
+_Plan = tuple[_Arrangement, _Arrangement, bool, Shape, Axes]
 
-def matmul(a, b):
+
+def matmul(a: Array, b: Array) -> Array:
     if a.itemsize == 2 and a.dtype in HALF:
         return matmul(a.astype(np.float32), b.astype(np.float32)).astype(a.dtype)
     # `dot` reaches BLAS at a third of matmul's overhead, and copies what BLAS cannot read.
@@ -31,7 +36,7 @@ def matmul(a, b):
     return np.matmul(a, b)
 
 
-def linear(x, w, b):
+def linear(x: Array, w: Array, b: Array) -> Array:
     """x·wᵀ + b."""
     if x.itemsize == 2 and x.dtype in HALF:
         wide = [a.astype(np.float32) for a in (x, w, b)]
@@ -43,7 +48,7 @@ def linear(x, w, b):
     return y
 
 
-def linear_gradient(g, x, w):
+def linear_gradient(g: Array, x: Array, w: Array) -> tuple[Array, ...]:
     """g·w, gᵀ·x and Σg, over all lines."""
     if g.itemsize == 2 and g.dtype in HALF:
         found = linear_gradient(*[a.astype(np.float32) for a in (g, x, w)])
@@ -53,7 +58,7 @@ def linear_gradient(g, x, w):
     return dx.reshape(x.shape), dw, db
 
 
-def einsum(operands, subscripts: str):
+def einsum(operands: Sequence[Array], subscripts: str) -> Array:
     dtype = operands[0].dtype
     if dtype in HALF:
         wide = [x.astype(np.float32) for x in operands]
@@ -70,7 +75,7 @@ def einsum(operands, subscripts: str):
     return y.reshape(shape).transpose(order)
 
 
-def _arranged(x, squeezed, lonely, order, shape):
+def _arranged(x: Array, squeezed: Shape, lonely: Axes, order: Axes, shape: Shape) -> Array:
     x = x.reshape(squeezed)
     if lonely:
         x = x.sum(axis=lonely)
@@ -78,7 +83,7 @@ def _arranged(x, squeezed, lonely, order, shape):
 
 
 @lru_cache(maxsize=4096)
-def _pair_plan(subscripts: str, a_shape, b_shape):
+def _pair_plan(subscripts: str, a_shape: Shape, b_shape: Shape) -> _Plan | None:
     """How a contraction of two arrays becomes one batched product; None: let einsum do it."""
     terms, out = subscripts.split("->")
     first, second = terms.split(",")
@@ -106,28 +111,28 @@ def _pair_plan(subscripts: str, a_shape, b_shape):
     )
 
 
-def _arrangement(sizes: dict, wanted: list, shape):
+def _arrangement(sizes: dict[str, int], wanted: list[str], shape: Shape) -> _Arrangement:
     """Arguments of `_arranged`: the sums over lonely labels, and the order of the others."""
     lonely = tuple(k for k, c in enumerate(sizes) if c not in wanted)
     left = [c for c in sizes if c in wanted]
     return tuple(sizes.values()), lonely, tuple(left.index(c) for c in wanted), shape
 
 
-def cross(a, b):
+def cross(a: Array, b: Array) -> Array:
     return np.linalg.cross(a, b)
 
 
-def identity_like(a):
+def identity_like(a: Array) -> Array:
     out = np.zeros_like(a)
     out[...] = np.eye(a.shape[-1], dtype=a.dtype)
     return out
 
 
-def hermitian(a):
+def hermitian(a: Array) -> Array:
     return (a + a.conj().swapaxes(-1, -2)) * 0.5
 
 
-def lapack(f):
+def lapack(f: Function) -> Function:
     """f with errors that name the operation."""
 
     @wraps(f)
@@ -137,7 +142,7 @@ def lapack(f):
         except LinAlgError as e:
             raise LinAlgError(explained(f.__name__, str(e))) from None
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 def explained(name: str, reason: str) -> str:
@@ -149,45 +154,45 @@ def explained(name: str, reason: str) -> str:
     return f"{name}: {reason}"
 
 
-det = lapack(np.linalg.det)
-inv = lapack(np.linalg.inv)
-solve = lapack(np.linalg.solve)
-svdvals = lapack(np.linalg.svdvals)
+det: Unary = lapack(np.linalg.det)
+inv: Unary = lapack(np.linalg.inv)
+solve: Binary = lapack(np.linalg.solve)
+svdvals: Unary = lapack(np.linalg.svdvals)
 
 
 @lapack
-def slogdet(a):
+def slogdet(a: Array) -> tuple[Array, ...]:
     return tuple(np.linalg.slogdet(a))
 
 
-def det_and_inv(a):
+def det_and_inv(a: Array) -> tuple[Array, Array] | None:
     """Both from one factorisation; None if a pivot is 0."""
     sign, log = np.linalg.slogdet(a)
     return None if (sign == 0).any() else (sign * np.exp(log), np.linalg.inv(a))
 
 
 @lapack
-def cholesky(a, upper: bool):
+def cholesky(a: Array, upper: bool) -> Array:
     return np.linalg.cholesky(hermitian(a), upper=upper)
 
 
 @lapack
-def pinv(a, rtol):
+def pinv(a: Array, rtol: float) -> Array:
     return np.linalg.pinv(a, rcond=rtol)
 
 
 @lapack
-def matrix_rank(a, rtol):
+def matrix_rank(a: Array, rtol: float) -> Array:
     return np.linalg.matrix_rank(a, rtol=rtol)
 
 
 @lapack
-def qr(a, mode: Any):
+def qr(a: Array, mode: Any) -> tuple[Array, ...]:
     return tuple(np.linalg.qr(a, mode))
 
 
 @lapack
-def lu(a):
+def lu(a: Array) -> tuple[Array, ...] | tuple[Array, Array, Array]:
     from scipy.linalg import lu
 
     if not a.size:
@@ -207,7 +212,7 @@ _PREFIX = {"f": "s", "d": "d", "F": "c", "D": "z"}
 
 
 @lapack
-def triangular_solve(a, b, lower: bool, unit: bool):
+def triangular_solve(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     from scipy.linalg import lapack as routines
 
     if not a.shape[-2] == a.shape[-1] == b.shape[-2]:
@@ -226,7 +231,7 @@ def triangular_solve(a, b, lower: bool, unit: bool):
     return _each(one, a, b, shape=b.shape[-2:])
 
 
-def _substituted(a, b, lower: bool, unit: bool):
+def _substituted(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     """Row after row, for all matrices of a batch at a time."""
     if not unit and (a.diagonal(0, -2, -1) == 0).any():
         raise LinAlgError("singular")
@@ -241,7 +246,7 @@ def _substituted(a, b, lower: bool, unit: bool):
 
 
 @lapack
-def sylvester(a, b, q):
+def sylvester(a: Array, b: Array, q: Array) -> Array:
     from scipy.linalg import solve_sylvester
 
     if math.prod(q.shape[-2:]) <= _FEW_UNKNOWNS:
@@ -249,7 +254,7 @@ def sylvester(a, b, q):
     return _each(solve_sylvester, a, b, q, shape=q.shape[-2:])
 
 
-def _as_linear_system(a, b, q):
+def _as_linear_system(a: Array, b: Array, q: Array) -> Array:
     """(A ⊗ 1 + 1 ⊗ Bᵀ)·x = q for all matrices of a batch at a time."""
     m, n = q.shape[-2:]
     left = a[..., :, None, :, None] * np.eye(n, dtype=a.dtype)[:, None, :]
@@ -263,7 +268,7 @@ def _as_linear_system(a, b, q):
     return y.reshape(*y.shape[:-2], m, n)
 
 
-def _each(f, *args, shape):
+def _each(f: Callable[..., Array], *args: Array, shape: Shape) -> Array:
     """f of every matrix of a batch."""
     batch = np.broadcast_shapes(*(x.shape[:-2] for x in args))
     out = np.zeros((*batch, *shape), args[0].dtype)
@@ -276,84 +281,84 @@ def _each(f, *args, shape):
 
 
 @lapack
-def eigh(a):
+def eigh(a: Array) -> tuple[Array, ...]:
     return tuple(np.linalg.eigh(hermitian(a)))
 
 
 @lapack
-def eigvalsh(a):
+def eigvalsh(a: Array) -> Array:
     return np.linalg.eigvalsh(hermitian(a))
 
 
-def _complex(x):
+def _complex(x: Array) -> Array:
     return x.astype(np.result_type(x.dtype, np.complex64), copy=False)
 
 
 @lapack
-def eig(a):
+def eig(a: Array) -> tuple[Array, ...]:
     return tuple(map(_complex, np.linalg.eig(a)))
 
 
 @lapack
-def eigvals(a):
+def eigvals(a: Array) -> Array:
     return _complex(np.linalg.eigvals(a))
 
 
 @lapack
-def svd(a, full: bool):
+def svd(a: Array, full: bool) -> tuple[Array, ...]:
     return tuple(np.linalg.svd(a, full_matrices=full))
 
 
-def coupling(h, e, tie: float):
+def coupling(h: Array, e: Array, tie: float) -> Array:
     w = h.diagonal(0, -2, -1)
     gap = w[..., None, :] - w[..., :, None]
     apart = np.abs(gap) > _largest(w)[..., None, None] * tie
     return np.where(apart, e / np.where(apart, gap, 1), 0)
 
 
-def divided(z, h, tie: float):
+def divided(z: Array, h: Array, tie: float) -> Array:
     w = h.diagonal(0, -2, -1)
     apart = np.abs(w) > _largest(w)[..., None] * tie
     return np.where(apart[..., None, :], z / np.where(apart, w, 1)[..., None, :], 0)
 
 
-def _largest(w):
+def _largest(w: Array) -> Array:
     return np.abs(w).max(-1, initial=0)
 
 
-def binade(e):
+def binade(e: Array) -> Array:
     largest = np.abs(e).max((-2, -1), keepdims=True, initial=0)
     usable = (largest > 0) & np.isfinite(largest)
     return np.exp2(np.floor(np.log2(np.where(usable, largest, 1)))).astype(e.dtype)
 
 
 @lapack
-def expm(a):
+def expm(a: Array) -> Array:
     from scipy.linalg import expm
 
     return expm(a)
 
 
 @lapack
-def sqrtm(a):
+def sqrtm(a: Array) -> Array:
     from scipy.linalg import sqrtm
 
-    return _of_same_kind("sqrtm", sqrtm(a), a)
+    return _of_same_kind("sqrtm", sqrtm(a), a)  # pyright: ignore[reportArgumentType] (no pair)
 
 
 @lapack
-def logm(a):
+def logm(a: Array) -> Array:
     from scipy.linalg import logm
 
     wide = a.astype(np.result_type(a.dtype, np.float64))
     out = np.empty_like(a)
     for k in np.ndindex(a.shape[:-2]):
         if a.shape[-1]:
-            out[k] = _of_same_kind("logm", logm(wide[k]), a)
+            out[k] = _of_same_kind("logm", logm(wide[k]), a)  # pyright: ignore[reportArgumentType]
     return out
 
 
-def _of_same_kind(name: str, y, a):
+def _of_same_kind(name: str, y: Array, a: Array) -> Array:
     if np.iscomplexobj(y) and not np.iscomplexobj(a):
         raise LinAlgError(
             f"{name}: a real matrix with an eigenvalue on the negative axis has a complex "
@@ -362,17 +367,17 @@ def _of_same_kind(name: str, y, a):
     return y
 
 
-def fftn(x, axes, norm: Any):
+def fftn(x: Array, axes: Axes, norm: Any) -> Array:
     return np.fft.fftn(x, axes=axes, norm=norm)
 
 
-def ifftn(x, axes, norm: Any):
+def ifftn(x: Array, axes: Axes, norm: Any) -> Array:
     return np.fft.ifftn(x, axes=axes, norm=norm)
 
 
-def rfft(x, axis: int, norm: Any):
+def rfft(x: Array, axis: int, norm: Any) -> Array:
     return np.fft.rfft(x, axis=axis, norm=norm)
 
 
-def irfft(x, n: int, axis: int, norm: Any):
+def irfft(x: Array, n: int, axis: int, norm: Any) -> Array:
     return np.fft.irfft(x, n, axis, norm)

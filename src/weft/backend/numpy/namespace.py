@@ -5,14 +5,19 @@ of names), then in numpy, numpy.linalg and scipy.special.
 """
 
 import sys
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from importlib import import_module
+from typing import Any, TypeVar
 
 import numpy as np
 
 from ...core.backends import BACKENDS
 from ...core.dtypes import ALL
 from ..shared import blocks
+from .types import Array, Axes, Operand, Shape
+
+R = TypeVar("R")
 
 array_type = np.ndarray
 _FOR_ONE_CORE = 8192
@@ -35,7 +40,7 @@ _FAMILIES = (
 )
 
 
-def __getattr__(attribute: str):
+def __getattr__(attribute: str) -> Any:
     if attribute.startswith("__"):
         raise AttributeError(attribute)
     for family in _FAMILIES:
@@ -51,25 +56,25 @@ def __getattr__(attribute: str):
     return found
 
 
-def improve(name: str, better) -> None:
+def improve(name: str, better: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
     """Put `better(kernel)` in the place of a kernel; for layers that have more means than this."""
     globals()[name] = better(getattr(_SELF, name))
 
 
-def dtype_of(x) -> np.dtype:
+def dtype_of(x: Array) -> np.dtype:
     return x.dtype
 
 
-def device_of(x) -> str:
+def device_of(x: Array) -> str:
     return "cpu"
 
 
-def whole(x) -> np.ndarray:
+def whole(x: Any) -> np.ndarray:
     """NumPy answers 0-d questions with scalars; make them arrays again."""
     return np.asarray(x)
 
 
-def all_finite(x) -> bool:
+def all_finite(x: Array) -> bool:
     return bool(np.isfinite(x).all())
 
 
@@ -89,7 +94,7 @@ def has_nan(x: np.ndarray) -> bool:
     return s != s
 
 
-def strong_product(g, d):
+def strong_product(g: Array, d: Array) -> Array:
     """g·d with an exact zero wherever either is zero."""
     c = g * d
     if not has_nan(c):
@@ -97,17 +102,17 @@ def strong_product(g, d):
     return np.where(np.logical_or(np.equal(g, 0), np.equal(d, 0)), np.zeros((), c.dtype), c)
 
 
-def zero_where_zero(c, g):
+def zero_where_zero(c: Array, g: Array) -> Array:
     """c, a product with g, with an exact zero wherever g is zero."""
     return np.where(np.equal(g, 0), np.zeros((), c.dtype), c) if has_nan(c) else c
 
 
-def raw_dtype(dtype) -> np.dtype:
+def raw_dtype(dtype: np.dtype) -> np.dtype:
     """NumPy's own name of a dtype."""
     return dtype
 
 
-def cast(x, dtype):
+def cast(x: Array, dtype: np.dtype) -> Array:
     if x.dtype.kind == "c" and np.dtype(dtype).kind != "c":
         x = x.real
     if dtype == _WORD and x.dtype.kind in "fV":
@@ -117,7 +122,7 @@ def cast(x, dtype):
     return x.astype(dtype)
 
 
-def owner(x: np.ndarray):
+def owner(x: np.ndarray) -> int:
     """What identifies the memory of x."""
     return id(_root(x))
 
@@ -128,7 +133,7 @@ def owning(x: np.ndarray) -> np.ndarray | None:
     return root if isinstance(root, np.ndarray) else None
 
 
-def _root(x: np.ndarray):
+def _root(x: np.ndarray) -> Any:
     """The last of those that x is a part of; windows hold theirs by a step that is no array."""
     base = x.base
     while base is not None:
@@ -142,7 +147,7 @@ def freeze(x: np.ndarray) -> np.ndarray:
     return x
 
 
-def frozen_view(x) -> np.ndarray:
+def frozen_view(x: Array) -> np.ndarray:
     """The memory of x for others to read: they must copy before they write."""
     return freeze(np.asarray(x).view())
 
@@ -151,11 +156,11 @@ def frozen(x: np.ndarray) -> bool:
     return not x.flags.writeable
 
 
-def nbytes(x) -> int:
+def nbytes(x: Array) -> int:
     return x.nbytes
 
 
-def transpose(x, axes):
+def transpose(x: Array, axes: Axes) -> Array:
     return x.transpose(axes)
 
 
@@ -163,24 +168,24 @@ for _cls in (np.ndarray, *(d.type for d in ALL)):
     BACKENDS[_cls] = _SELF
 
 
-def to_numpy(x) -> np.ndarray:
+def to_numpy(x: Array) -> np.ndarray:
     return x
 
 
-def full(shape, value, dtype, device=None) -> np.ndarray:
+def full(shape: Shape, value: complex, dtype: np.dtype, device: str | None = None) -> np.ndarray:
     return np.full(shape, value, dtype)
 
 
-def empty(shape, dtype, device=None) -> np.ndarray:
+def empty(shape: Shape, dtype: np.dtype, device: str | None = None) -> np.ndarray:
     return np.empty(shape, dtype)
 
 
-def overwrite(x: np.ndarray, value) -> None:
+def overwrite(x: np.ndarray, value: Operand) -> None:
     """Write into the memory of x."""
     np.copyto(x, value, casting="same_kind")
 
 
-def into(kernel, args, out: np.ndarray) -> None:
+def into(kernel: Callable[..., Array], args: Sequence[Operand], out: np.ndarray) -> None:
     """Compute elementwise into the memory of `out`, which arguments may share."""
     if isinstance(kernel, np.ufunc):
         kernel(*args, out=out)
@@ -188,7 +193,7 @@ def into(kernel, args, out: np.ndarray) -> None:
         blocks.write(kernel, [_apart(a, out) for a in args], out, overwrite, 1 << 14)
 
 
-def _apart(a, out: np.ndarray):
+def _apart(a: Operand, out: np.ndarray) -> Operand:
     """a, copied if writing `out` would change parts of it that are still to be read."""
     if not isinstance(a, np.ndarray) or not np.may_share_memory(a, out):
         return a
@@ -200,7 +205,7 @@ def copy(x: np.ndarray) -> np.ndarray:
     return np.array(x, copy=True)
 
 
-def _silence() -> list[tuple]:
+def _silence() -> list[tuple[Any, Any]]:
     """The context variable that `np.errstate` sets, and its value for no reaction to errors.
 
     Found by looking, since it has no public name: `np.errstate` itself takes six times as long.
@@ -213,12 +218,12 @@ def _silence() -> list[tuple]:
 _REACTIONS, _NONE = (_silence() or [(None, None)])[0]
 
 
-def quiet():
+def quiet() -> np.errstate:
     """A block without floating-point warnings."""
     return np.errstate(all="ignore")
 
 
-def quietly(run, *args):
+def quietly(run: Callable[..., R], *args: Any) -> R:
     """`run(*args)` without floating-point warnings, for backward passes."""
     if _REACTIONS is None:  # a NumPy that keeps its reactions elsewhere
         with np.errstate(all="ignore"):
@@ -241,7 +246,7 @@ def lies_in(x: np.ndarray, other: np.ndarray) -> bool:
     return x is other or (base is not None and (base is other or base is other.base))
 
 
-def point(value, dtype: np.dtype) -> np.ndarray | None:
+def point(value: float, dtype: np.dtype) -> np.ndarray | None:
     """A Python number as a read-only 0-d array, where that computes the same."""
     if dtype.kind not in "fV":
         return None

@@ -1,7 +1,9 @@
 """NumPy's kernels of the neural rows."""
 
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from math import prod
+from typing import Any
 
 import numpy as np
 
@@ -12,20 +14,21 @@ from ..shared import threads
 from . import namespace as numpy_
 from .index import _ones, sum
 from .namespace import quietly
+from .types import Array, Axes, Function, Operand, Shape
 
 
-def _is_half(x) -> bool:
+def _is_half(x: Array) -> bool:
     return x.itemsize == 2 and x.dtype in HALF
 
 
-def masked_scale(x, mask, scale):
+def masked_scale(x: Array, mask: Array, scale: float) -> Array:
     y = np.empty(np.broadcast_shapes(x.shape, mask.shape), x.dtype)
     np.multiply(mask, x.dtype.type(scale), y)
     y *= x
     return y
 
 
-def scale_shift(x, w, b):
+def scale_shift(x: Array, w: Operand, b: Operand) -> Array:
     y = np.multiply(x, w)
     if y.shape == np.broadcast_shapes(y.shape, np.shape(b)) and y.ndim:
         y += b
@@ -33,11 +36,11 @@ def scale_shift(x, w, b):
     return y + b
 
 
-def _mean(x, axes):
+def _mean(x: Array, axes: Axes) -> Array:
     return sum(x, axes, True) / x.dtype.type(prod([x.shape[a] for a in axes]))
 
 
-def _mean_product(x, y, axes):
+def _mean_product(x: Array, y: Array, axes: Axes) -> Array:
     """The mean of xy over axes, without the array of products where they are the last ones."""
     n = prod([x.shape[a] for a in axes])
     if x.size and axes == tuple(range(x.ndim - len(axes), x.ndim)):
@@ -49,7 +52,7 @@ def _mean_product(x, y, axes):
     return total / x.dtype.type(n)
 
 
-def _in_single(fn):
+def _in_single(fn: Function) -> Function:
     """`fn` on floats: half types are computed in float32, and so are the results cast back."""
 
     @wraps(fn)
@@ -60,14 +63,14 @@ def _in_single(fn):
         y = fn(x.astype(np.float32), *wide)
         return tuple(a.astype(x.dtype) for a in y) if type(y) is tuple else y.astype(x.dtype)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
-def _wide(x):
+def _wide(x: Array) -> Array:
     return x.astype(np.float32) if _is_half(x) else x
 
 
-def standardise(x, axes, eps, dtype):
+def standardise(x: Array, axes: Axes, eps: float, dtype: np.dtype) -> tuple[Array, Array, Array]:
     wide = _wide(x)
     mean = _mean(wide, axes)
     y = wide - mean
@@ -76,11 +79,11 @@ def standardise(x, axes, eps, dtype):
     return _in(x.dtype, y), _in(dtype, mean), _in(dtype, variance)
 
 
-def _in(dtype, x):
+def _in(dtype: np.dtype, x: Array) -> Array:
     return x if x.dtype is dtype else x.astype(dtype)
 
 
-def root_mean_square(x, axes, eps, dtype):
+def root_mean_square(x: Array, axes: Axes, eps: float, dtype: np.dtype) -> tuple[Array, Array]:
     wide = _wide(x)
     square = _mean_product(wide, wide, axes)
     y = wide * (1 / np.sqrt(square + wide.dtype.type(eps)))
@@ -88,7 +91,7 @@ def root_mean_square(x, axes, eps, dtype):
 
 
 @_in_single
-def projection(g, y, axes, centred):
+def projection(g: Array, y: Array, axes: Axes, centred: bool) -> Array:
     z = y * _mean_product(g, y, axes)
     if centred:
         z += _mean(g, axes)
@@ -99,7 +102,7 @@ def projection(g, y, axes, centred):
 _BLOCK = 1 << 17
 
 
-def _each_block(lines, passes: int, do) -> int:
+def _each_block(lines: Array, passes: int, do: Callable[[int, slice], None]) -> int:
     """do(at, rows) for blocks of lines, by all threads; how many blocks there are."""
     step = max(1, _BLOCK // lines.shape[1])
     starts = range(0, len(lines), step)
@@ -108,12 +111,12 @@ def _each_block(lines, passes: int, do) -> int:
     return len(pieces)
 
 
-def layer_norm(x, w, b, eps, dtype):
+def layer_norm(x: Array, w: Array, b: Array, eps: float, dtype: np.dtype) -> tuple[Array, ...]:
     results = _layer_norm(_wide(x), _wide(w), _wide(b), eps)
     return tuple([_in(d, a) for d, a in zip((x.dtype, x.dtype, dtype), results, strict=True)])
 
 
-def _layer_norm(x, w, b, eps):
+def _layer_norm(x: Array, w: Array, b: Array, eps: float) -> tuple[Array, Array, Array]:
     n, kind = w.size, x.dtype.type
     lines = x.reshape(x.size // n, n)
     out, y, variance = np.empty_like(lines), np.empty_like(lines), np.empty(len(lines), x.dtype)
@@ -132,7 +135,9 @@ def _layer_norm(x, w, b, eps):
 
 
 @_in_single
-def layer_norm_gradient(g, y, variance, w, eps):
+def layer_norm_gradient(
+    g: Array, y: Array, variance: Array, w: Array, eps: float
+) -> tuple[Array, Array, Array]:
     n, kind = w.size, y.dtype.type
     g, y, rates = g.reshape(y.size // n, n), y.reshape(y.size // n, n), variance.reshape(-1, 1)
     dx, flat = np.empty_like(y), w.reshape(n)
@@ -154,23 +159,23 @@ def layer_norm_gradient(g, y, variance, w, eps):
     return dx.reshape((*lead, *w.shape)), dw.reshape(w.shape), db.reshape(w.shape)
 
 
-def _added(parts: list, like):
+def _added(parts: list[Array], like: Array) -> Array:
     total = np.zeros_like(like)
     for part in parts:
         total += part
     return total
 
 
-def swapped(x):
+def swapped(x: Array) -> Array:
     """x with its last two axes exchanged."""
     return x.swapaxes(-1, -2)
 
 
-def fill_where(x, mask, value) -> None:
+def fill_where(x: Array, mask: Array, value: float) -> None:
     np.copyto(x, value, where=mask)
 
 
-def later(x, shift: int):
+def later(x: Array, shift: int) -> Array:
     """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
     return _later(*x.shape[-2:], shift)
 
@@ -180,46 +185,46 @@ def _later(rows: int, columns: int, shift: int) -> np.ndarray:
     return ~np.tri(rows, columns, -shift, dtype=bool)
 
 
-def row_dots(x, y):
+def row_dots(x: Array, y: Array) -> Array:
     """Σ xy over the last axis."""
     products = np.multiply(x, y, np.empty(np.broadcast_shapes(x.shape, y.shape), x.dtype))
     return sum(products, (products.ndim - 1,), False)
 
 
-def exp_into(x) -> None:
+def exp_into(x: Array) -> None:
     np.exp(x, x)
 
 
-def log_or_minus_inf(x):
+def log_or_minus_inf(x: Array) -> Array:
     with np.errstate(divide="ignore"):
         return np.log(x)
 
 
-def counting(like, start: int, stop: int):
+def counting(like: Array, start: int, stop: int) -> Array:
     return np.arange(start, stop, dtype=np.int64)
 
 
-def spread_copy(x, shape):
+def spread_copy(x: Array, shape: Shape) -> Array:
     return np.array(np.broadcast_to(x, shape))
 
 
-def attention(*args):
+def attention(*args: Any) -> tuple[Array, Array]:
     return quietly(shared.attend, numpy_, *args)
 
 
-def attention_gradient(*args):
+def attention_gradient(*args: Any) -> tuple[Array, Array, Array]:
     return quietly(shared.attend_gradient, numpy_, *args)
 
 
-def attention_mask_gradient(*args):
+def attention_mask_gradient(*args: Any) -> Array:
     return quietly(shared.attend_mask_gradient, numpy_, *args)
 
 
-def attention_dropout(seeds, rows, columns, p):
+def attention_dropout(seeds: Array, rows: int, columns: int, p: float) -> Array:
     return shared.dropout_bits(numpy_, seeds, (0, rows), (0, columns), p)
 
 
-def checked_classes(classes, n: int):
+def checked_classes(classes: Array, n: int) -> Array:
     """Classes from 0 to n - 1, or an error that names the first that is none."""
     if classes.size and not 0 <= classes.min() <= classes.max() < n:
         wrong = classes[(classes < 0) | (classes >= n)][0]
@@ -227,7 +232,7 @@ def checked_classes(classes, n: int):
     return classes
 
 
-def log_denominators(x):
+def log_denominators(x: Array) -> tuple[Array, Array]:
     """The largest element of each line, and log Σ exp less that; NaN where it is infinite."""
     top = np.maximum.reduce(x, 1, keepdims=True)
     e = x - top
@@ -235,37 +240,37 @@ def log_denominators(x):
     return top[:, 0], np.log(sum(e, (1,), False))
 
 
-def picked(x, classes):
+def picked(x: Array, classes: Array) -> Array:
     """x[k, classes[k]] for each line k."""
     return x[np.arange(len(x)), classes]
 
 
-def add_picked(x, classes, values) -> None:
+def add_picked(x: Array, classes: Array, values: Array) -> None:
     x[np.arange(len(x)), classes] += values
 
 
-def clear_lines(x, mask) -> None:
+def clear_lines(x: Array, mask: Array) -> None:
     if mask.any():
         x[mask] = 0
 
 
-def cross_entropy(*args):
+def cross_entropy(*args: Any) -> tuple[Array, Array, Array]:
     return quietly(_crossentropy.cross_entropy, numpy_, *args)
 
 
-def cross_entropy_gradient(*args):
+def cross_entropy_gradient(*args: Any) -> Array:
     return quietly(_crossentropy.cross_entropy_gradient, numpy_, *args)
 
 
-def soft_cross_entropy(*args):
+def soft_cross_entropy(*args: Any) -> tuple[Array, Array, Array]:
     return quietly(_crossentropy.soft_cross_entropy, numpy_, *args)
 
 
-def soft_cross_entropy_gradient(*args):
+def soft_cross_entropy_gradient(*args: Any) -> Array:
     return quietly(_crossentropy.soft_cross_entropy_gradient, numpy_, *args)
 
 
-def rotate(x, turn, interleaved, back):
+def rotate(x: Array, turn: Array, interleaved: bool, back: bool) -> Array:
     y = np.empty(np.broadcast_shapes(x.shape, turn.shape), x.dtype)
     half = x.shape[-1] // 2
     first, second = slice(half), slice(half, None)
@@ -280,7 +285,7 @@ def rotate(x, turn, interleaved, back):
     return y
 
 
-def _open(gates) -> None:
+def _open(gates: Array) -> None:
     """The logistic function in place."""
     gates *= gates.dtype.type(-1)  # np.negative (2.4) errs where it writes with some strides
     with np.errstate(over="ignore"):
@@ -290,7 +295,7 @@ def _open(gates) -> None:
 
 
 @_in_single
-def lstm_cell(z, c):
+def lstm_cell(z: Array, c: Array) -> tuple[Array, Array, Array]:
     lead = np.broadcast_shapes(z.shape[:-1], c.shape[:-1])
     gates = np.array(np.broadcast_to(z, lead + z.shape[-1:]))
     i, f, u, o = np.split(gates, 4, -1)
@@ -303,7 +308,7 @@ def lstm_cell(z, c):
 
 
 @_in_single
-def gru_cell(x, y, h):
+def gru_cell(x: Array, y: Array, h: Array) -> tuple[Array, Array]:
     lead = np.broadcast_shapes(x.shape[:-1], y.shape[:-1], h.shape[:-1])
     gates = np.array(np.broadcast_to(x, lead + x.shape[-1:]))
     width = h.shape[-1]

@@ -3,6 +3,7 @@
 Arrays are (..., *size), results (..., *counts). Taps are numbered in the order of memory.
 """
 
+from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -10,22 +11,25 @@ import numpy as np
 
 from ..shared import threads
 from ..shared.window_sizes import size_of, tap_dtype
+from .types import Array, Padding, Sizes
 from .windows import BLOCK_BYTES, Plan, Sheets, cells, cut, laid, plan_of, wide
 
 
-def _lines(x, axes: int) -> np.ndarray:
+def _lines(x: Array, axes: int) -> np.ndarray:
     """(..., *size) as (lines, 1, *size)."""
     k = x.ndim - axes
     return x.reshape(prod(x.shape[:k]), 1, *x.shape[k:])
 
 
-def _lead(x, axes: int) -> tuple[int, ...]:
+def _lead(x: Array, axes: int) -> tuple[int, ...]:
     if x.ndim < axes:
         raise ValueError("too few axes")  # the row's shape rule says so
     return x.shape[: x.ndim - axes]
 
 
-def _share(plan: Plan, lines: int, dtype: np.dtype, fill: float, do) -> None:
+def _share(
+    plan: Plan, lines: int, dtype: np.dtype, fill: float, do: Callable[[Sheets, int, int], None]
+) -> None:
     """Call do(sheets, first, last) for blocks of lines whose planes and runs fit the cache."""
     # Each tap is compared, chosen and written: some four passes.
     operations = 4 * threads.PASS * lines * plan.run * len(plan.taps)
@@ -39,7 +43,9 @@ def _share(plan: Plan, lines: int, dtype: np.dtype, fill: float, do) -> None:
     threads.share(cut(lines, each), worker, operations)
 
 
-def max_pool(x, kernel, stride, padding, dilation):
+def max_pool(
+    x: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> tuple[Array, Array]:
     if x.dtype.kind == "c":
         raise TypeError("complex numbers have no order")  # the row's shape rule says so
     lead = _lead(x, len(kernel))
@@ -75,14 +81,16 @@ def _largest(sheets: Sheets, n: int, number: np.dtype) -> tuple[np.ndarray, np.n
     return best, taps
 
 
-def _last_nan(sheets: Sheets, best, taps) -> np.ndarray:
+def _last_nan(sheets: Sheets, best: Array, taps: Array) -> np.ndarray:
     """The taps, with the last NaN of windows that have one in place of the largest element."""
     for k, seen in enumerate(sheets.taps(len(best))):
         np.copyto(taps, taps.dtype.type(k), where=np.isnan(seen))
     return taps
 
 
-def pool_pick(x, taps, kernel, stride, padding, dilation):
+def pool_pick(
+    x: Array, taps: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> Array:
     lead = _lead(x, len(kernel))
     plan = plan_of(x.shape[len(lead) :], kernel, stride, padding, dilation)
     if taps.shape != (*lead, *plan.counts):
@@ -99,7 +107,9 @@ def pool_pick(x, taps, kernel, stride, padding, dilation):
     return values
 
 
-def pool_put(y, taps, kernel, stride, padding, dilation):
+def pool_put(
+    y: Array, taps: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> Array:
     lead = _lead(y, len(kernel))
     size = size_of(y.shape[len(lead) :], kernel, stride, padding, dilation)
     plan = plan_of(size, kernel, stride, padding, dilation)
@@ -117,7 +127,7 @@ def pool_put(y, taps, kernel, stride, padding, dilation):
     return out
 
 
-def _route(sheets: Sheets, runs, taps) -> None:
+def _route(sheets: Sheets, runs: Array, taps: Array) -> None:
     """Put each window's number where its tap is; numbers that meet are added."""
     plan = sheets.plan
     apart = plan.plane == plan.counts  # no element is seen by two windows
@@ -136,7 +146,7 @@ def _route(sheets: Sheets, runs, taps) -> None:
 _BITS: dict[int, np.dtype[Any]] = {4: np.dtype(np.int32), 8: np.dtype(np.int64)}
 
 
-def _mask(x, mask, out) -> None:
+def _mask(x: Array, mask: Array, out: Array) -> None:
     """x where the mask is true, else zero, whatever x is: bit by bit, twice as fast as `where`."""
     if x.dtype.kind != "f":
         np.copyto(out, np.where(mask, x, x.dtype.type(0)))
@@ -145,7 +155,7 @@ def _mask(x, mask, out) -> None:
     np.bitwise_and(x.view(bits.dtype), bits, out=out.view(bits.dtype))
 
 
-def sum_pool(x, kernel, stride, padding):
+def sum_pool(x: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Array:
     lead, ones = _lead(x, len(kernel)), (1,) * len(kernel)
     plan = plan_of(x.shape[len(lead) :], kernel, stride, padding, ones)
     out = np.empty((*lead, *plan.counts), x.dtype)
@@ -163,7 +173,7 @@ def sum_pool(x, kernel, stride, padding):
     return out
 
 
-def spread_pool(y, kernel, stride, padding):
+def spread_pool(y: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Array:
     lead, ones = _lead(y, len(kernel)), (1,) * len(kernel)
     size = size_of(y.shape[len(lead) :], kernel, stride, padding, ones)
     plan = plan_of(size, kernel, stride, padding, ones)

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..shared import blas, threads
 from .index import sum as _sum
+from .types import Array
 
 # Multiplications of a product that is shared, and of one piece of it.
 LARGE, PIECE = 1 << 23, 1 << 25
@@ -37,7 +38,7 @@ def product(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> np.
     return y
 
 
-def _by_one(a, b, work: int) -> np.ndarray:
+def _by_one(a: Array, b: Array, work: int) -> np.ndarray:
     """a·b by the calling thread."""
     if work < QUIET:
         return a.dot(b)
@@ -85,7 +86,7 @@ def _pieces(length: int, work: int) -> list[slice]:
     return [slice(i, j) for i, j in zip(starts, [*starts[1:], length], strict=True)]
 
 
-def _by_rows(a, b, bias, pieces: list[slice], work: int):
+def _by_rows(a: Array, b: Array, bias: Array | None, pieces: list[slice], work: int) -> Array:
     y = np.empty((len(a), b.shape[1]), a.dtype)
 
     def do(rows: slice) -> None:
@@ -98,7 +99,7 @@ def _by_rows(a, b, bias, pieces: list[slice], work: int):
     return y
 
 
-def _by_inner(a, b, pieces: list[slice], work: int):
+def _by_inner(a: Array, b: Array, pieces: list[slice], work: int) -> Array:
     """The sum of products over pieces of the inner axis, in order: rows of aᵀ and of b."""
     parts = [np.empty((len(a), b.shape[1]), a.dtype) for _ in pieces]
 

@@ -1,5 +1,6 @@
 """NumPy's names and dtypes fixed for the reductions and the ordering rows."""
 
+from collections.abc import Callable
 from functools import lru_cache, wraps
 from math import inf, nan
 from math import isfinite as is_finite_number  # not as the row of that name
@@ -10,18 +11,21 @@ import numpy as np
 
 from ...core.dtypes import HALF, accumulator, default_float
 from .index import sum
+from .types import Array, Axes, Function
 
-# Their stubs know keywords only.
+# Their stubs know keywords only, and `keepdims` only where it is written out.
 _add: Any = np.add
 _maximum: Any = np.maximum
 _minimum: Any = np.minimum
+_and: np.ufunc = np.logical_and
+_or: np.ufunc = np.logical_or
 
 
-def _is_half(x) -> bool:
+def _is_half(x: Array) -> bool:
     return x.itemsize == 2 and x.dtype in HALF
 
 
-def _floating(fn):
+def _floating(fn: Function) -> Function:
     """`fn` on floats: integers become the default float, half types are computed in float32."""
 
     @wraps(fn)
@@ -32,10 +36,10 @@ def _floating(fn):
             return fn(x.astype(np.float32), *static).astype(x.dtype)
         return fn(x, *static)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
-def _accumulated(ufunc, method: str):
+def _accumulated(ufunc: np.ufunc, method: str) -> Callable[..., Array]:
     """A ufunc's reduction or accumulation, with half types summed up in float32."""
     run = getattr(ufunc, method)
 
@@ -52,7 +56,7 @@ _running_sum = _accumulated(np.add, "accumulate")
 _running_product = _accumulated(np.multiply, "accumulate")
 
 
-def _ordered(x):
+def _ordered(x: Array) -> Array:
     """x in a dtype whose values NumPy compares as it should; ml_dtypes does not sort NaN."""
     if x.dtype.kind == "c":
         raise TypeError("complex numbers have no order")
@@ -60,45 +64,45 @@ def _ordered(x):
 
 
 @_floating
-def mean(x, axes, keepdims):
+def mean(x: Array, axes: Axes, keepdims: bool) -> Array:
     n = product([x.shape[a] for a in axes])
     total = sum(x, axes, keepdims)
     return total / n if n else total * nan
 
 
 @_floating
-def var(x, axes, keepdims, correction):
+def var(x: Array, axes: Axes, keepdims: bool, correction: float) -> Array:
     n = product([x.shape[a] for a in axes])
     d = x - np.add.reduce(x, axis=axes, keepdims=True) / (n or nan)
     square = d.real * d.real + d.imag * d.imag if d.dtype.kind == "c" else d * d
-    total = np.add.reduce(square, axis=axes, keepdims=keepdims)
+    total = _add.reduce(square, axis=axes, keepdims=keepdims)
     if n > correction:
         return total / (n - correction)
     return np.where(total > 0, inf, nan).astype(total.dtype)
 
 
 @_floating
-def std(x, axes, keepdims, correction):
+def std(x: Array, axes: Axes, keepdims: bool, correction: float) -> Array:
     return np.sqrt(var(x, axes, keepdims, correction))
 
 
-def product_over(x, axes, keepdims):
+def product_over(x: Array, axes: Axes, keepdims: bool) -> Array:
     return _reduce_product(x, axes, keepdims=keepdims)
 
 
-def amax(x, axes, keepdims):
+def amax(x: Array, axes: Axes | int, keepdims: bool) -> Array:
     if x.dtype.kind == "f" and x.itemsize > 2:
         return _maximum.reduce(x, axes, None, None, keepdims)
-    return np.maximum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
+    return _maximum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
 
 
-def amin(x, axes, keepdims):
+def amin(x: Array, axes: Axes | int, keepdims: bool) -> Array:
     if x.dtype.kind == "f" and x.itemsize > 2:
         return _minimum.reduce(x, axes, None, None, keepdims)
-    return np.minimum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
+    return _minimum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
 
 
-def extreme_share(x, y, axes):
+def extreme_share(x: Array, y: Array, axes: Axes) -> Array:
     if x.dtype.char in "fd" and len(axes) == x.ndim and y.size == 1 and _finite(y):
         mask = np.equal(x, y.reshape(()))
         return mask * np.array(1 / np.count_nonzero(mask), x.dtype)
@@ -109,7 +113,7 @@ def extreme_share(x, y, axes):
     return np.divide(mask, times, dtype=times.dtype).astype(x.dtype, copy=False)
 
 
-def _finite(x) -> bool:
+def _finite(x: Array) -> bool:
     """Whether all of x is finite, judged by its sum of squares: in doubt, no."""
     if x.size == 1:
         return is_finite_number(x.item())
@@ -117,39 +121,39 @@ def _finite(x) -> bool:
     return is_finite_number(flat.dot(flat))
 
 
-def argmax(x, axis, keepdims):
+def argmax(x: Array, axis: int, keepdims: bool) -> Array:
     return np.argmax(_ordered(x), axis=axis, keepdims=keepdims)
 
 
-def argmin(x, axis, keepdims):
+def argmin(x: Array, axis: int, keepdims: bool) -> Array:
     return np.argmin(_ordered(x), axis=axis, keepdims=keepdims)
 
 
-def any(x, axes, keepdims):
-    return np.logical_or.reduce(x, axis=axes, keepdims=keepdims)
+def any(x: Array, axes: Axes, keepdims: bool) -> Array:
+    return _or.reduce(x, axis=axes, keepdims=keepdims)
 
 
-def all(x, axes, keepdims):
-    return np.logical_and.reduce(x, axis=axes, keepdims=keepdims)
+def all(x: Array, axes: Axes, keepdims: bool) -> Array:
+    return _and.reduce(x, axis=axes, keepdims=keepdims)
 
 
-def count_nonzero(x, axes, keepdims):
+def count_nonzero(x: Array, axes: Axes, keepdims: bool) -> Array:
     return np.count_nonzero(x, axis=axes, keepdims=keepdims)
 
 
 @_floating
-def _p_norm(x, axes, keepdims, p):
+def _p_norm(x: Array, axes: Axes, keepdims: bool, p: float) -> Array:
     if not axes:
         return np.abs(x)
     if p == 2:
         square = x.real * x.real + x.imag * x.imag if x.dtype.kind == "c" else x * x
-        return np.sqrt(np.add.reduce(square, axis=axes, keepdims=keepdims))
+        return np.sqrt(_add.reduce(square, axis=axes, keepdims=keepdims))
     with np.errstate(divide="ignore", over="ignore"):
-        total = np.add.reduce(np.abs(x) ** p, axis=axes, keepdims=keepdims)
+        total = _add.reduce(np.abs(x) ** p, axis=axes, keepdims=keepdims)
         return total ** (1 / p)
 
 
-def p_norm(x, axes, keepdims, p):
+def p_norm(x: Array, axes: Axes, keepdims: bool, p: float) -> Array:
     """(Σ|x|ᵖ)^(1/p)."""
     if p == 2 and len(axes) == x.ndim and x.flags.c_contiguous and x.dtype.kind == "f":
         if x.itemsize > 2:  # one pass, and no array of squares
@@ -159,7 +163,7 @@ def p_norm(x, axes, keepdims, p):
     return _p_norm(x, axes, keepdims, p)
 
 
-def _quiet(fn):
+def _quiet(fn: Function) -> Function:
     """`fn` without warnings: what infinities do in it is what is wanted."""
     return np.errstate(over="ignore", divide="ignore", invalid="ignore")(fn)
 
@@ -168,16 +172,16 @@ def _quiet(fn):
 _FEW = 4096
 
 
-def _is_short(x) -> bool:
+def _is_short(x: Array) -> bool:
     return x.ndim == 1 and 0 < x.size <= _FEW and x.dtype.char in "fd"
 
 
 @lru_cache(maxsize=64)
-def _ones(n: int, dtype) -> np.ndarray:
+def _ones(n: int, dtype: np.dtype) -> np.ndarray:
     return np.ones(n, dtype)
 
 
-def _short_exponentials(x):
+def _short_exponentials(x: Array) -> tuple[Array, Array | None]:
     """(exp(x - top), top) of a short line; None for top where that is not finite."""
     top = x[x.argmax(), ...]
     if not is_finite_number(top):
@@ -187,7 +191,7 @@ def _short_exponentials(x):
 
 
 @_floating
-def logsumexp(x, axes, keepdims):
+def logsumexp(x: Array, axes: Axes, keepdims: bool) -> Array:
     if axes and _is_short(x):
         e, top = _short_exponentials(x)
         if top is not None:
@@ -202,17 +206,17 @@ def logsumexp(x, axes, keepdims):
 
 
 @_quiet
-def _logsumexp_of_infinities(x, top, axes, keepdims):
+def _logsumexp_of_infinities(x: Array, top: Array, axes: Axes, keepdims: bool) -> Array:
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype, copy=False)
     y = np.log(np.add.reduce(np.exp(x - top), axis=axes, keepdims=True)) + top
     return y if keepdims else y.squeeze(axes)
 
 
-def softmax(x, axis):
+def softmax(x: Array, axis: int) -> Array:
     return (_softmax if x.dtype.char in "fd" else _wide_softmax)(x, axis)
 
 
-def _softmax(x, axis):
+def _softmax(x: Array, axis: int) -> Array:
     if _is_short(x):
         e, top = _short_exponentials(x)
         if top is not None:
@@ -226,7 +230,7 @@ def _softmax(x, axis):
     return e
 
 
-def _inner(x, y):
+def _inner(x: Array, y: Array) -> Array:
     """Σxy of lines as an array without axes: `dot` by itself makes a scalar, which is slow."""
     out = np.empty((), x.dtype)
     x.dot(y, out)
@@ -234,19 +238,19 @@ def _inner(x, y):
 
 
 @_floating
-def _wide_softmax(x, axis):
+def _wide_softmax(x: Array, axis: int) -> Array:
     return _softmax(_ordered(x), axis)
 
 
 @_quiet
-def _softmax_of_infinities(x, top, axis):
+def _softmax_of_infinities(x: Array, top: Array, axis: int) -> Array:
     e = np.exp(x - top)
     e /= np.add.reduce(e, axis=axis, keepdims=True)
     return e
 
 
 @_floating
-def shares(x, axes):
+def shares(x: Array, axes: Axes) -> Array:
     if axes and _is_short(x):
         e, top = _short_exponentials(x)
         if top is not None:
@@ -261,7 +265,7 @@ def shares(x, axes):
 
 
 @_quiet
-def _shares_of_infinities(x, top, axes):
+def _shares_of_infinities(x: Array, top: Array, axes: Axes) -> Array:
     e = np.exp(x - np.where(np.equal(top, -inf), 0, top))
     total = np.add.reduce(e, axis=axes, keepdims=True)
     return np.where(np.equal(total, 0), 0, e / total)
@@ -269,14 +273,14 @@ def _shares_of_infinities(x, top, axes):
 
 @_floating
 @_quiet
-def log_softmax(x, axis):
+def log_softmax(x: Array, axis: int) -> Array:
     x = _ordered(x)
     y = x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-inf)
     y -= np.log(np.add.reduce(np.exp(y), axis=axis, keepdims=True))
     return y
 
 
-def _pair_in_single(fn):
+def _pair_in_single(fn: Function) -> Function:
     """`fn` of two arrays, computed in float32 where they are of a half type."""
 
     @wraps(fn)
@@ -285,11 +289,11 @@ def _pair_in_single(fn):
             return fn(a.astype(np.float32), b.astype(np.float32), *static).astype(b.dtype)
         return fn(a, b, *static)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
 @_pair_in_single
-def softmax_product(t, y, axis):
+def softmax_product(t: Array, y: Array, axis: int) -> Array:
     if _is_short(y):
         z = np.subtract(t, _inner(t, y))
     else:
@@ -300,13 +304,13 @@ def softmax_product(t, y, axis):
 
 
 @_pair_in_single
-def log_softmax_product(t, y, axis):
+def log_softmax_product(t: Array, y: Array, axis: int) -> Array:
     z = np.exp(y)
     z *= np.add.reduce(t, axis=axis, keepdims=True)
     return np.subtract(t, z, out=z)
 
 
-def cumsum(x, axis):
+def cumsum(x: Array, axis: int) -> Array:
     if x.ndim == 1 and x.size >= _LONG and x.dtype.char in "fd":
         if is_finite_number(np.add.reduce(x)):  # an infinity times zero would spread
             return _cumsum_by_blocks(x)
@@ -318,11 +322,11 @@ _LONG, _BLOCK = 8192, 32
 
 
 @lru_cache(maxsize=2)
-def _triangle(dtype) -> np.ndarray:
+def _triangle(dtype: np.dtype) -> np.ndarray:
     return np.triu(np.ones((_BLOCK, _BLOCK), dtype))
 
 
-def _cumsum_by_blocks(x):
+def _cumsum_by_blocks(x: Array) -> Array:
     """Running sums in short blocks, each then raised by what came before it."""
     n = x.size // _BLOCK * _BLOCK
     blocks = x[:n].reshape(-1, _BLOCK).dot(_triangle(x.dtype))
@@ -335,17 +339,17 @@ def _cumsum_by_blocks(x):
     return np.concatenate((blocks.reshape(-1), rest))
 
 
-def cumprod(x, axis):
+def cumprod(x: Array, axis: int) -> Array:
     return _running_product(x, axis)
 
 
 @_floating
 @_quiet
-def logcumsumexp(x, axis):
+def logcumsumexp(x: Array, axis: int) -> Array:
     return np.logaddexp.accumulate(_ordered(x), axis=axis)
 
 
-def _running_extreme(ufunc, x, axis):
+def _running_extreme(ufunc: np.ufunc, x: Array, axis: int) -> tuple[Array, Array]:
     """The running extreme with the index of its last occurrence; NaN, once met, stays."""
     wide = _ordered(x)
     y = ufunc.accumulate(wide, axis=axis)
@@ -356,20 +360,20 @@ def _running_extreme(ufunc, x, axis):
     return y.astype(x.dtype, copy=False), np.maximum.accumulate(index, axis=axis)
 
 
-def cummax(x, axis):
+def cummax(x: Array, axis: int) -> tuple[Array, Array]:
     return _running_extreme(np.maximum, x, axis)
 
 
-def cummin(x, axis):
+def cummin(x: Array, axis: int) -> tuple[Array, Array]:
     return _running_extreme(np.minimum, x, axis)
 
 
-def sort(x, axis, descending):
+def sort(x: Array, axis: int, descending: bool) -> Array:
     y = np.sort(_ordered(x), axis=axis).astype(x.dtype, copy=False)
     return np.flip(y, axis) if descending else y
 
 
-def argsort(x, axis, descending):
+def argsort(x: Array, axis: int, descending: bool) -> Array:
     x = _ordered(x)
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
@@ -378,7 +382,7 @@ def argsort(x, axis, descending):
     return x.shape[axis] - 1 - np.flip(order, axis)
 
 
-def _topk_by_rounds(x, k, axis, largest):
+def _topk_by_rounds(x: Array, k: int, axis: int, largest: bool) -> Array:
     """The indices of the best, the next best and so on."""
     left, index = x.copy(), []
     for _ in range(k):
@@ -387,7 +391,7 @@ def _topk_by_rounds(x, k, axis, largest):
     return np.concatenate(index, axis)
 
 
-def _topk_by_partition(x, k, axis, largest):
+def _topk_by_partition(x: Array, k: int, axis: int, largest: bool) -> Array:
     n = x.shape[axis]
     at = range(n - k, n) if largest else range(k)
     found = np.argpartition(x, n - k if largest else k - 1, axis=axis)
@@ -401,7 +405,7 @@ def _topk_by_partition(x, k, axis, largest):
     return np.take_along_axis(found, order, axis)
 
 
-def topk(x, k, axis, largest):
+def topk(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     n, wide = x.shape[axis], _ordered(x)
     if not 0 <= k <= n:
         raise ValueError(f"k = {k} of {n}")
@@ -417,27 +421,26 @@ def topk(x, k, axis, largest):
     return np.take_along_axis(x, index, axis), index
 
 
-def max_with_indices(x, axis):
+def max_with_indices(x: Array, axis: int) -> tuple[Array, Array]:
     return amax(x, axis, True), argmax(x, axis, True)
 
 
-def min_with_indices(x, axis):
+def min_with_indices(x: Array, axis: int) -> tuple[Array, Array]:
     return amin(x, axis, True), argmin(x, axis, True)
 
 
-def searchsorted(sequence, x, right):
-    side = "right" if right else "left"
-    return np.searchsorted(_ordered(sequence), _ordered(x), side)
+def searchsorted(sequence: Array, x: Array, right: bool) -> Array:
+    return np.searchsorted(_ordered(sequence), _ordered(x), "right" if right else "left")
 
 
-def unique_values(x):
+def unique_values(x: Array) -> Array:
     return unique_all(x)[0] if _is_half(x) else np.unique(x, equal_nan=False)
 
 
-def unique_all(x):
+def unique_all(x: Array) -> tuple[Array, ...]:
     values, *rest = np.unique_all(x.astype(np.float32) if _is_half(x) else x)
     return values.astype(x.dtype, copy=False), *rest
 
 
-def bincount(x, length):
+def bincount(x: Array, length: int) -> Array:
     return np.bincount(x, minlength=length)

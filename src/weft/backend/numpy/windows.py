@@ -17,6 +17,7 @@ import numpy as np
 
 from ...core.dtypes import HALF
 from ..shared.window_sizes import counts_of, size_of
+from .types import Padding, Sizes
 
 # The memory that a tile's columns may take: a core's second-level cache.
 TILE_BYTES = 1 << 20
@@ -70,7 +71,7 @@ class Plan:
 
 
 @lru_cache(maxsize=512)
-def plan_of(size, kernel, stride, padding, dilation) -> Plan:
+def plan_of(size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes) -> Plan:
     """The layout of windows of `kernel` elements over the last axes, which have this size."""
     counts = counts_of(size, kernel, stride, padding, dilation)
     reach = [d * (k - 1) // s for k, s, d in zip(kernel, stride, dilation, strict=True)]
@@ -87,7 +88,7 @@ def plan_of(size, kernel, stride, padding, dilation) -> Plan:
     return Plan(counts, plane, phases, taps, bare, idle, complete)
 
 
-def _elements(source, size) -> int:
+def _elements(source: tuple[slice, ...], size: Sizes) -> int:
     """How many elements slices of an array choose."""
     return prod([len(range(*s.indices(n))) for s, n in zip(source, size, strict=True)])
 
@@ -97,7 +98,9 @@ def residues(k: int, s: int, d: int) -> list[int]:
     return sorted({j * d % s for j in range(min(k, s))})
 
 
-def dealt(n, k, s, padding, d, q) -> list[tuple[slice, slice]]:
+def dealt(
+    n: int, k: int, s: int, padding: tuple[int, int], d: int, q: int
+) -> list[tuple[slice, slice]]:
     """For each phase of an axis, the elements it takes and the places it puts them."""
     return [placed(n, r, s, padding[0], q) for r in residues(k, s, d)]
 
@@ -110,7 +113,9 @@ def placed(n: int, offset: int, s: int, before: int, q: int) -> tuple[slice, sli
     return slice(start, start + (last - first) * s, s), slice(first, last)
 
 
-def _taps(kernel, stride, dilation, plane) -> tuple[tuple[int, int], ...]:
+def _taps(
+    kernel: Sizes, stride: Sizes, dilation: Sizes, plane: Sizes
+) -> tuple[tuple[int, int], ...]:
     """Each tap's phase and offset."""
     axes = list(zip(kernel, stride, dilation, plane, strict=True))
     phases = [residues(k, s, d) for k, s, d, _ in axes]
@@ -140,7 +145,9 @@ class Part:
 
 
 @lru_cache(maxsize=512)
-def parts_of(counts, kernel, stride, padding, dilation) -> tuple[tuple[Part, ...], bool]:
+def parts_of(
+    counts: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> tuple[tuple[Part, ...], bool]:
     """The phases of the array under the windows, and whether they are all of it."""
     size = size_of(counts, kernel, stride, padding, dilation)
     axes = zip(size, counts, kernel, stride, padding, dilation, strict=True)
@@ -152,7 +159,9 @@ def parts_of(counts, kernel, stride, padding, dilation) -> tuple[tuple[Part, ...
     return tuple(parts), total == prod(size)
 
 
-def _parts(n, p, k, s, padding, d) -> list:
+def _parts(
+    n: int, p: int, k: int, s: int, padding: tuple[int, int], d: int
+) -> list[tuple[slice, slice, tuple[int, int], int]]:
     """(elements, taps, padding, dilation) of each phase of an axis that has elements."""
     period, q = s // gcd(s, d), p + d * (k - 1) // s
     phases = dict(zip(residues(k, s, d), dealt(n, k, s, padding, d, q), strict=True))
@@ -183,7 +192,7 @@ def cut(total: int, each: int) -> list[tuple[int, int]]:
 def cells(run: np.ndarray, plan: Plan) -> np.ndarray:
     """(..., length) as rows of windows, without idle places."""
     rows = run.reshape(*run.shape[:-1], run.shape[-1] // plan.row, *plan.plane[1:])
-    used: Any = (..., *[slice(0, p) for p in plan.counts[1:]])
+    used: tuple[Any, ...] = (..., *[slice(0, p) for p in plan.counts[1:]])
     return rows[used] if plan.idle else rows
 
 
@@ -198,6 +207,12 @@ def laid(y: np.ndarray, dtype: np.dtype, plan: Plan) -> np.ndarray:
 
 class Sheets:
     """Planes for some arrays, in one memory: (phases, arrays, channels, *plane)."""
+
+    plan: Plan
+    channels: int
+    apart: int
+    memory: np.ndarray
+    planes: np.ndarray
 
     def __init__(self, plan: Plan, arrays: int, channels: int, dtype: np.dtype, fill: float = 0):
         self.plan, self.channels = plan, channels

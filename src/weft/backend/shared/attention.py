@@ -10,16 +10,20 @@ keys a query sees, or of numbers, that are added to the scores. Where no key is 
 0 and the logarithm of the sum -∞.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import inf, prod
+from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from ...core import dtypes
 from ...core.aval import broadcast
 from ...core.backends import PYTHON_SCALARS
 from ...core.counter import WORD, philox
 from . import threads
+from .types import Raw, Shape
 
 # How many scores a tile has, and how many keys it spans.
 TILE = {"numpy": 1 << 17, "torch": 1 << 18, "cuda": 1 << 26}
@@ -44,7 +48,7 @@ class Tile:
         return Tile(self.batch, self.groups, self.rows, columns)
 
 
-def _cut(x, *spans):
+def _cut(x: Raw, *spans: Span) -> Raw:
     """A part of x; an axis of length 1 stands for all of its span."""
     return x[
         tuple(slice(None) if n == 1 else slice(*s) for n, s in zip(x.shape, spans, strict=False))
@@ -59,7 +63,42 @@ def _spans(n: int, step: int) -> Iterator[Span]:
 class Problem:
     """One call: arrays as (batch, groups, heads of a group, length, width), and how to tile."""
 
-    def __init__(self, xp, q, k, v, mask, seeds, causal: bool, scale: float, p: float, leads=()):
+    xp: ModuleType
+    causal: bool
+    scale: float
+    p: float
+    device: str
+    own: np.dtype
+    wide: np.dtype
+    lead: Shape
+    heads: int
+    groups: int
+    q: Raw
+    k: Raw
+    v: Raw
+    mask: Raw
+    seeds: Raw
+    size: int
+    queries: int
+    keys: int
+    across: int
+    down: int
+    some_groups: int
+    some: int
+
+    def __init__(
+        self,
+        xp: ModuleType,
+        q: Raw,
+        k: Raw,
+        v: Raw,
+        mask: Raw,
+        seeds: Raw,
+        causal: bool,
+        scale: float,
+        p: float,
+        leads: Iterable[Shape] = (),
+    ):
         self.xp, self.causal, self.scale, self.p = xp, causal, scale, p
         self.device = xp.device_of(q)
         self.own, self.wide = xp.dtype_of(q), dtypes.accumulator(xp.dtype_of(q))
@@ -73,7 +112,7 @@ class Problem:
         self.queries, self.keys = q.shape[-2], k.shape[-2]
         self._choose_tiles()
 
-    def five(self, x):
+    def five(self, x: Raw) -> Raw:
         """(…, heads or groups, T, D) in the accumulator's dtype, with five axes."""
         x = self._led(x)
         dtype = self.xp.dtype_of(x)
@@ -81,13 +120,13 @@ class Problem:
             x = self.xp.cast(x, self.wide)
         return x.reshape((x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:]))
 
-    def _led(self, x):
+    def _led(self, x: Raw) -> Raw:
         """x with the axes before its last three joined into the batch."""
         if tuple(x.shape[:-3]) != self.lead:
             x = self.xp.broadcast_to(x, (*self.lead, *x.shape[-3:]))
         return x.reshape((prod(self.lead), *x.shape[-3:]))
 
-    def _five_mask(self, mask):
+    def _five_mask(self, mask: Raw) -> Raw:
         alone = prod(mask.shape[:-3]) == 1
         x = mask.reshape((1, *mask.shape[-3:])) if alone else self._led(mask)
         if self.own != self.wide and dtypes.is_inexact(self.xp.dtype_of(x)):
@@ -116,7 +155,7 @@ class Problem:
         """A part's queries, with all of their keys."""
         return [Tile(*part, rows) for rows in _spans(self.queries, self.down)]
 
-    def each(self, pieces: list, do: Callable, products: int) -> None:
+    def each(self, pieces: list[Any], do: Callable[[Any], None], products: int) -> None:
         """Do every piece; NumPy's threads share them."""
         if self.xp.name == "numpy":
             pairs = self.size * self.heads * self.queries * self.keys
@@ -131,19 +170,19 @@ class Problem:
         seen = min(self.keys, tile.rows[1]) if self.causal else self.keys
         yield from _spans(seen, self.across)
 
-    def of_queries(self, x, tile: Tile):
+    def of_queries(self, x: Raw, tile: Tile) -> Raw:
         """A part of an array of one vector a query."""
         (a, b), (c, d), (i, j) = tile.batch, tile.groups, tile.rows
         return x[a:b, c:d, :, i:j]
 
-    def of_keys(self, x, tile: Tile):
+    def of_keys(self, x: Raw, tile: Tile) -> Raw:
         (a, b), (c, d), (i, j) = tile.batch, tile.groups, tile.columns
         return x[a:b, c:d, :, i:j]
 
-    def of_mask(self, x, tile: Tile):
+    def of_mask(self, x: Raw, tile: Tile) -> Raw:
         return _cut(x, tile.batch, tile.groups, (0, x.shape[2]), tile.rows, tile.columns)
 
-    def scores(self, q, k, tile: Tile):
+    def scores(self, q: Raw, k: Raw, tile: Tile) -> Raw:
         """The scores of a tile for queries that are scaled, -∞ where a key is not seen."""
         xp = self.xp
         s = xp.matmul(q, xp.swapped(k))
@@ -160,15 +199,15 @@ class Problem:
             xp.fill_where(corner, xp.later(corner, j + first - i), -inf)
         return s
 
-    def kept(self, tile: Tile):
+    def kept(self, tile: Tile) -> Raw:
         """Which of a tile's weights are kept, as factors 0 and 1/(1 - p)."""
         bits = dropout_bits(self.xp, self.seeds_of(tile), tile.rows, tile.columns, self.p)
         return self.xp.cast(bits, self.wide) * (1 / (1 - self.p))
 
-    def seeds_of(self, tile: Tile):
+    def seeds_of(self, tile: Tile) -> Raw:
         return _cut(self.seeds, tile.batch, tile.groups)
 
-    def zeros(self, heads: int, length: int, width: int):
+    def zeros(self, heads: int, length: int, width: int) -> Raw:
         """Zeros for a result, with the vectors of a position side by side in memory.
 
         That is how a network's layers have them: it splits an axis into heads, and joins them.
@@ -177,18 +216,29 @@ class Problem:
         x = self.xp.full(shape, 0, self.wide, self.device)
         return self.xp.permute(x, (0, 2, 3, 1, 4))
 
-    def shaped(self, x, heads: int, dtype=None):
+    def shaped(self, x: Raw, heads: int, dtype: np.dtype | None = None) -> Raw:
         """A result with its axes as they were given."""
         x = x.reshape((*self.lead, heads, *x.shape[3:]))
         dtype = self.own if dtype is None else dtype
         return x if self.xp.dtype_of(x) == dtype else self.xp.cast(x, dtype)
 
 
-def _shape_of(x) -> tuple[int, ...]:
+def _shape_of(x: Raw) -> tuple[int, ...]:
     return () if type(x) in PYTHON_SCALARS else tuple(x.shape)
 
 
-def attend(xp, q, k, v, mask, seeds, causal, scale, p, dtype):
+def attend(
+    xp: ModuleType,
+    q: Raw,
+    k: Raw,
+    v: Raw,
+    mask: Raw,
+    seeds: Raw,
+    causal: bool,
+    scale: float,
+    p: float,
+    dtype: np.dtype,
+) -> tuple[Raw, Raw]:
     """softmax(scale·q·kᵀ + mask)·v, and the logarithms of the softmax' denominators."""
     it = Problem(xp, q, k, v, mask, seeds, causal, scale, p)
     out = it.zeros(it.heads, it.queries, v.shape[-1])
@@ -201,7 +251,7 @@ def attend(xp, q, k, v, mask, seeds, causal, scale, p, dtype):
     return it.shaped(out, it.heads), it.shaped(lse, it.heads, dtype)
 
 
-def _attend_tile(it: Problem, tile: Tile, out, lse) -> None:
+def _attend_tile(it: Problem, tile: Tile, out: Raw, lse: Raw) -> None:
     xp = it.xp
     q = it.of_queries(it.q, tile) * it.scale
     top = total = mixed = None
@@ -233,13 +283,33 @@ def _attend_tile(it: Problem, tile: Tile, out, lse) -> None:
 class Backward(Problem):
     """A call to be differentiated: also its results, and the cotangents of them."""
 
-    def __init__(self, xp, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
+    g: Raw
+    out: Raw
+    lse: Raw
+    h: Raw
+
+    def __init__(
+        self,
+        xp: ModuleType,
+        g: Raw,
+        h: Raw,
+        out: Raw,
+        lse: Raw,
+        q: Raw,
+        k: Raw,
+        v: Raw,
+        mask: Raw,
+        seeds: Raw,
+        causal: bool,
+        scale: float,
+        p: float,
+    ):
         leads = [g.shape[:-3], out.shape[:-3], lse.shape[:-2], _shape_of(h)[:-2]]
         super().__init__(xp, q, k, v, mask, seeds, causal, scale, p, leads)
         self.g, self.out, self.lse = self.five(g), self.five(out), self.five(lse[..., None])
         self.h = self.five(h[..., None]) if _shape_of(h) else None
 
-    def factors(self, part: tuple[Span, Span], times: float) -> tuple:
+    def factors(self, part: tuple[Span, Span], times: float) -> tuple[Raw, ...]:
         """A part's (q·scale, -lse), (k, 1), (g·times, -δ·times) and (v, 1).
 
         By the last columns the products are scores less their lse, and slopes less their mean δ.
@@ -256,7 +326,7 @@ class Backward(Problem):
         pairs = (q * self.scale, -lse), (k, ones), (g * times, delta * -times), (v, ones)
         return tuple(xp.concatenate(pair, 4) for pair in pairs)
 
-    def weights(self, factors: tuple, tile: Tile):
+    def weights(self, factors: tuple[Raw, ...], tile: Tile) -> tuple[Raw, Raw]:
         """The weights of a tile that dropout kept, and `times` the scores' cotangents."""
         xp, (q, k, g, v) = self.xp, _within(factors, tile)
         w = self.scores(q, k, tile)
@@ -273,13 +343,13 @@ class Backward(Problem):
         return w * factor, ds
 
 
-def _within(factors: tuple, tile: Tile) -> list:
+def _within(factors: tuple[Raw, ...], tile: Tile) -> list[Raw]:
     """What a tile has of its part's arrays, of queries and keys in turns."""
     (i, j), (k, n) = tile.rows, tile.columns
     return [x[..., i:j, :] if at % 2 == 0 else x[..., k:n, :] for at, x in enumerate(factors)]
 
 
-def attend_gradient(xp, *args):
+def attend_gradient(xp: ModuleType, *args: Any) -> tuple[Raw, Raw, Raw]:
     """The cotangents of queries, keys and values."""
     it = Backward(xp, *args)
     dq = it.zeros(it.heads, it.queries, it.q.shape[-1])
@@ -288,7 +358,7 @@ def attend_gradient(xp, *args):
     return it.shaped(dq, it.heads), it.shaped(dk, it.groups), it.shaped(dv, it.groups)
 
 
-def _part_gradient(it: Backward, part: tuple[Span, Span], dq, dk, dv) -> None:
+def _part_gradient(it: Backward, part: tuple[Span, Span], dq: Raw, dk: Raw, dv: Raw) -> None:
     """Adds up in memory without gaps, and puts the sums where they belong."""
     xp, factors, every = it.xp, it.factors(part, it.scale), Tile(*part, (0, 0), (0, it.keys))
     to_k, to_v = (xp.zeros_like(x[..., :-1]) for x in factors[1::2])
@@ -309,16 +379,15 @@ def _part_gradient(it: Backward, part: tuple[Span, Span], dq, dk, dv) -> None:
     it.of_keys(dv, every)[...] = to_v
 
 
-def _over_group(xp, x):
+def _over_group(xp: ModuleType, x: Raw) -> Raw:
     return x if x.shape[2] == 1 else xp.sum(x, (2,), True)
 
 
-def attend_mask_gradient(xp, *args):
+def attend_mask_gradient(xp: ModuleType, *args: Any) -> Raw:
     """The cotangent of a mask of numbers, in its shape."""
     it = Backward(xp, *args)
-    mask: Any = args[7]
-    laid: Any = it.mask
-    total = xp.full(tuple(laid.shape), 0, it.wide, it.device)
+    mask = args[7]
+    total = xp.full(tuple(it.mask.shape), 0, it.wide, it.device)
     for part in it.parts():
         factors = it.factors(part, 1.0)
         for here in [t.across(c) for t in it.tiles(part) for c in it.columns(t)]:
@@ -330,13 +399,13 @@ def attend_mask_gradient(xp, *args):
     return xp.cast(total.reshape(tuple(mask.shape)), it.own)
 
 
-def _summed_to(xp, x, shape):
+def _summed_to(xp: ModuleType, x: Raw, shape: Shape) -> Raw:
     shape = (*(1,) * (len(x.shape) - len(shape)), *shape)
     axes = tuple(a for a, (m, n) in enumerate(zip(shape, x.shape, strict=True)) if m == 1 != n)
     return xp.sum(x, axes, True) if axes else x
 
 
-def dropout_bits(xp, seeds, rows: Span, columns: Span, p: float):
+def dropout_bits(xp: ModuleType, seeds: Raw, rows: Span, columns: Span, p: float) -> Raw:
     """Which pairs of a row and a column are kept, with probability 1 - p: (…, rows, columns).
 
     The word for a pair is a function of the seed, the row and the column alone, so that a

@@ -84,7 +84,7 @@ class alone:
     def __enter__(self) -> None:
         _hold(shared=1)
 
-    def __exit__(self, *failure) -> None:
+    def __exit__(self, *failure: object) -> None:
         _hold(shared=-1)
 
 

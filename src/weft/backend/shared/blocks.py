@@ -1,9 +1,18 @@
 """Computing into given memory piece by piece, so that temporaries stay small."""
 
+from collections.abc import Callable, Sequence
 from math import prod
 
+from .types import Raw
 
-def write(kernel, args, out, overwrite, block: int) -> None:
+
+def write(
+    kernel: Callable[..., Raw],
+    args: Sequence[Raw],
+    out: Raw,
+    overwrite: Callable[[Raw, Raw], None],
+    block: int,
+) -> None:
     """out ← kernel(*args) for an elementwise kernel, at most about `block` elements at a time."""
     size = prod(out.shape)
     if size <= block:
@@ -17,7 +26,7 @@ def write(kernel, args, out, overwrite, block: int) -> None:
         write(kernel, parts, out[place], overwrite, block)
 
 
-def _part(a, place, ndim: int):
+def _part(a: Raw, place: int | slice, ndim: int) -> Raw:
     """What of an argument, which may broadcast, belongs to a part of the result's first axis."""
     if not hasattr(a, "shape") or len(a.shape) < ndim:
         return a

@@ -2,24 +2,37 @@
 
 from collections.abc import Callable
 from math import prod
+from types import ModuleType
+
+import numpy as np
 
 from ...core import dtypes
 from ...core.aval import broadcast
 from ...core.backends import PYTHON_SCALARS
 from . import threads
+from .types import Raw, Shape
 
 # How many logits are dealt with together: their copy should stay in the cache.
 CHUNK = {"numpy": 1 << 16, "torch": 1 << 19, "cuda": 1 << 25}
 
 
-def _shape_of(x) -> tuple[int, ...]:
+def _shape_of(x: Raw) -> tuple[int, ...]:
     return () if type(x) in PYTHON_SCALARS else tuple(x.shape)
 
 
 class Lines:
     """The logits as lines, cut into chunks that are copied in the accumulator's dtype."""
 
-    def __init__(self, xp, x, *lines):
+    xp: ModuleType
+    n: int
+    own: np.dtype
+    wide: np.dtype
+    device: str
+    lead: Shape
+    count: int
+    x: Raw
+
+    def __init__(self, xp: ModuleType, x: Raw, *lines: Raw):
         self.xp, self.n = xp, x.shape[-1]
         self.own, self.device = xp.dtype_of(x), xp.device_of(x)
         self.wide = dtypes.accumulator(self.own)
@@ -27,13 +40,13 @@ class Lines:
         self.count = prod(self.lead)
         self.x = self.table(x)
 
-    def table(self, x):
+    def table(self, x: Raw) -> Raw:
         """(…, classes) as (lines, classes)."""
         if tuple(x.shape[:-1]) != self.lead:
             x = self.xp.broadcast_to(x, (*self.lead, x.shape[-1]))
         return x.reshape((self.count, x.shape[-1]))
 
-    def line(self, x):
+    def line(self, x: Raw) -> Raw:
         """A number for each line."""
         if type(x) in PYTHON_SCALARS:
             return x
@@ -41,10 +54,10 @@ class Lines:
             x = self.xp.broadcast_to(x, self.lead)
         return x.reshape((self.count,))
 
-    def wide_line(self, x):
+    def wide_line(self, x: Raw) -> Raw:
         return x if type(x) in PYTHON_SCALARS else self.widened(self.line(x))
 
-    def widened(self, x):
+    def widened(self, x: Raw) -> Raw:
         return x if self.xp.dtype_of(x) == self.wide else self.xp.cast(x, self.wide)
 
     def each(self, do: Callable[[slice], None], passes: int) -> None:
@@ -58,19 +71,21 @@ class Lines:
             for chunk in chunks:
                 do(chunk)
 
-    def moved(self, rows: slice, by):
+    def moved(self, rows: slice, by: Raw) -> Raw:
         """A chunk of logits less a number for each line, in memory of its own."""
         return self.widened(self.x[rows]) - by[rows, None]
 
-    def empty(self):
+    def empty(self) -> Raw:
         return self.xp.empty((self.count,), self.wide, self.device)
 
-    def shaped(self, x, *last: int, dtype=None):
+    def shaped(self, x: Raw, *last: int, dtype: np.dtype | None = None) -> Raw:
         x, dtype = x.reshape((*self.lead, *last)), self.own if dtype is None else dtype
         return x if self.xp.dtype_of(x) == dtype else self.xp.cast(x, dtype)
 
 
-def cross_entropy(xp, x, classes, smoothing, dtype):
+def cross_entropy(
+    xp: ModuleType, x: Raw, classes: Raw, smoothing: float, dtype: np.dtype
+) -> tuple[Raw, Raw, Raw]:
     """lse - (1 - s)·x[class] - s·mean(x) for each line, lse and its rest."""
     it = Lines(xp, x, classes)
     classes = xp.checked_classes(it.line(classes), it.n)
@@ -89,13 +104,13 @@ def cross_entropy(xp, x, classes, smoothing, dtype):
     return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
 
 
-def _rounded(top, log):
+def _rounded(top: Raw, log: Raw) -> tuple[Raw, Raw]:
     """top + log as it is rounded, and what that leaves of it."""
     lse = top + log
     return lse, log - (lse - top)
 
 
-def _shares(it: Lines, rows: slice, lse, rest, weight):
+def _shares(it: Lines, rows: slice, lse: Raw, rest: Raw, weight: Raw) -> Raw:
     """weight·softmax of a chunk, exact zeros where the weight is zero."""
     part = it.moved(rows, lse)
     it.xp.exp_into(part)
@@ -104,7 +119,9 @@ def _shares(it: Lines, rows: slice, lse, rest, weight):
     return part
 
 
-def cross_entropy_gradient(xp, g, h, lse, rest, x, classes, smoothing):
+def cross_entropy_gradient(
+    xp: ModuleType, g: Raw, h: Raw, lse: Raw, rest: Raw, x: Raw, classes: Raw, smoothing: float
+) -> Raw:
     """(g + h)·softmax(x) - g·((1 - s)·one_hot(class) + s/n)."""
     it = Lines(xp, x, g, h, lse, rest, classes)
     classes = xp.checked_classes(it.line(classes), it.n)
@@ -123,7 +140,7 @@ def cross_entropy_gradient(xp, g, h, lse, rest, x, classes, smoothing):
     return it.shaped(out, it.n)
 
 
-def soft_cross_entropy(xp, x, q, dtype):
+def soft_cross_entropy(xp: ModuleType, x: Raw, q: Raw, dtype: np.dtype) -> tuple[Raw, Raw, Raw]:
     """Σ q·(lse - x) for each line, lse and its rest; what q gives no weight adds nothing."""
     it = Lines(xp, x, q[..., 0])
     q = it.table(q)
@@ -141,7 +158,9 @@ def soft_cross_entropy(xp, x, q, dtype):
     return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
 
 
-def soft_cross_entropy_gradient(xp, g, h, lse, rest, x, q):
+def soft_cross_entropy_gradient(
+    xp: ModuleType, g: Raw, h: Raw, lse: Raw, rest: Raw, x: Raw, q: Raw
+) -> Raw:
     """(g·Σq + h)·softmax(x) - g·q."""
     it = Lines(xp, x, q[..., 0], g, h, lse, rest)
     q = it.table(q)

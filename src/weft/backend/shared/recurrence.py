@@ -1,8 +1,10 @@
 """A linear recurrence along an axis, in the operations that all backends share."""
 
 from math import isqrt, prod
+from types import ModuleType
 
 from ...core.dtypes import HALF, float32
+from .types import Raw
 
 # Up to so many steps one after the other cost less than three passes in blocks.
 _FEW = 256
@@ -10,7 +12,7 @@ _FEW = 256
 _WIDE = 2048
 
 
-def linear_recurrence(xp, a, b, axis: int):
+def linear_recurrence(xp: ModuleType, a: Raw, b: Raw, axis: int) -> Raw:
     """h₀ = b₀, hₖ = aₖ·hₖ₋₁ + bₖ."""
     dtype = xp.dtype_of(b)
     if dtype in HALF:
@@ -24,14 +26,14 @@ def linear_recurrence(xp, a, b, axis: int):
     return xp.transpose(h.reshape((n, *shape)), back)
 
 
-def _step_by_step(xp, a, b):
+def _step_by_step(xp: ModuleType, a: Raw, b: Raw) -> Raw:
     h = xp.copy(b)
     for k in range(1, h.shape[0]):
         h[k] += a[k] * h[k - 1]
     return h
 
 
-def _in_blocks(xp, a, b):
+def _in_blocks(xp: ModuleType, a: Raw, b: Raw) -> Raw:
     """All blocks at a time as if nothing came before them, then what did.
 
     About 2√n steps over long arrays in place of n over short ones.
@@ -51,7 +53,7 @@ def _in_blocks(xp, a, b):
     return xp.transpose(h, (1, 0, 2)).reshape((count * length, m))[:n]
 
 
-def _blocks(xp, x, length: int, count: int):
+def _blocks(xp: ModuleType, x: Raw, length: int, count: int) -> Raw:
     """(n, m) as (length, count, m), filled up with zeros."""
     n, m = x.shape
     whole = xp.full((count * length, m), 0, xp.dtype_of(x), xp.device_of(x))

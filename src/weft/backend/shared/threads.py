@@ -10,9 +10,13 @@ from contextlib import nullcontext
 from contextvars import Context, copy_context
 from queue import SimpleQueue
 from threading import Lock, Thread
+from typing import Any, TypeVar
 
 from ...core.warned import note_caller
 from . import blas
+
+T = TypeVar("T")  # a piece of work
+Worker = Callable[[], Callable[[T], None]]  # makes what does pieces, for one thread
 
 # More would wait for Python's lock, which each tile takes a few times.
 LIMIT = 8
@@ -39,7 +43,7 @@ def parts(operations: int) -> int:
     return 2 * cores() if operations >= ENOUGH else 1
 
 
-def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> None:
+def share(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
     """Do every piece once; each thread calls `worker()` for a function with memory of its own.
 
     What a piece does must not depend on who does it, nor on the order of the pieces. With few
@@ -70,7 +74,7 @@ def share(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> 
             raise failure
 
 
-def _do_all(pieces: Sequence, worker: Callable[[], Callable], operations: int) -> None:
+def _do_all(pieces: Sequence[T], worker: Worker[T], operations: int) -> None:
     do = worker()
     # Few operations are no work for BLAS' threads either, which would look out for more of it.
     with blas.alone() if operations < ENOUGH else nullcontext():
@@ -78,7 +82,7 @@ def _do_all(pieces: Sequence, worker: Callable[[], Callable], operations: int) -
             do(piece)
 
 
-def _help(left: Iterator, worker: Callable[[], Callable], done: SimpleQueue) -> None:
+def _help(left: Iterator[T], worker: Worker[T], done: SimpleQueue[BaseException | None]) -> None:
     """Do pieces as long as there are any; for each say None, or the exception it has raised."""
     do = None
     for piece in left:
@@ -91,17 +95,17 @@ def _help(left: Iterator, worker: Callable[[], Callable], done: SimpleQueue) -> 
             done.put(None)
 
 
-def _serve(jobs: SimpleQueue) -> None:
+def _serve(jobs: SimpleQueue[Any]) -> None:
     while True:
         _run(*jobs.get())
 
 
-def _run(context: Context, *job) -> None:
+def _run(context: Context, *job: Any) -> None:
     """One job, of which nothing is held afterwards."""
     context.run(_help, *job)
 
 
-def _jobs(helpers: int) -> SimpleQueue:
+def _jobs(helpers: int) -> SimpleQueue[Any]:
     """Where so many helping threads wait for work; futures take three times as long over it.
 
     There are no more of them than are needed: those that worked last are the quickest to wake.

@@ -5,29 +5,33 @@ and sqrt, one at a time, which IEEE 754 rounds correctly everywhere (a library's
 not, and a fused multiply-add would differ). So the backends agree bit for bit.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
+from types import ModuleType
 from typing import Any
+
+import numpy as np
 
 from ...core import dtypes
 from ...core.counter import MASK, WORD, WORDS_PER_BLOCK, Draw, block_words, high_low
+from .types import Raw, Shape, Words
 
 
 @dataclass(frozen=True)
 class Target:
     """Where variates are made: the array library, its device, and how to cut the work."""
 
-    xp: Any
+    xp: ModuleType
     device: Any
-    cast: Callable
-    sqrt: Callable  # correctly rounded
-    order: Callable  # the stable argsort
+    cast: Callable[[Raw, np.dtype], Raw]
+    sqrt: Callable[[Raw], Raw]  # correctly rounded
+    order: Callable[[Raw], Raw]  # the stable argsort
     chunk: int  # blocks at a time: the temporaries should stay in the cache
     few: int  # up to this many blocks Python's integers are faster than arrays
 
 
-def words(at: Target, draw: Draw, start: int, blocks: int):
+def words(at: Target, draw: Draw, start: int, blocks: int) -> Words:
     """Four int64 arrays: the words of `blocks` blocks."""
     if 0 < blocks <= at.few:
         rows = [block_words(draw, start, i) for i in range(blocks)]
@@ -36,7 +40,9 @@ def words(at: Target, draw: Draw, start: int, blocks: int):
     return block_words(draw, start, index)
 
 
-def fill(at: Target, draw: Draw, shape, per_block: int, transform: Callable):
+def fill(
+    at: Target, draw: Draw, shape: Shape, per_block: int, transform: Callable[[Words], Raw]
+) -> Raw:
     """An array of variates; transform turns the words of n blocks into n·per_block of them."""
     count = prod(shape)
     blocks = -(-count // per_block)
@@ -51,7 +57,7 @@ def fill(at: Target, draw: Draw, shape, per_block: int, transform: Callable):
     return out
 
 
-def _side_by_side(at: Target, columns, dtype):
+def _side_by_side(at: Target, columns: Sequence[Raw], dtype: Any) -> Raw:
     """The columns as the last axis of one array: the variates of a block are neighbours."""
     out = at.xp.empty((*columns[0].shape, len(columns)), dtype=dtype, device=at.device)
     for j, column in enumerate(columns):
@@ -59,7 +65,9 @@ def _side_by_side(at: Target, columns, dtype):
     return out
 
 
-def uniform(at: Target, draw: Draw, shape, dtype, low: float, high: float, last: float):
+def uniform(
+    at: Target, draw: Draw, shape: Shape, dtype: np.dtype, low: float, high: float, last: float
+) -> Raw:
     """Uniform in [low, high), for which `last` is the largest value below high.
 
     The unit uniform is a multiple of 2⁻²⁴ (2⁻⁵³ in double precision). Half types are drawn in
@@ -84,17 +92,17 @@ def uniform(at: Target, draw: Draw, shape, dtype, low: float, high: float, last:
     return fill(at, draw, shape, WORDS_PER_BLOCK // words_per(dtype), transform)
 
 
-def words_per(dtype) -> int:
+def words_per(dtype: np.dtype) -> int:
     """How many words a real or complex variate takes."""
     return max(1, dtype.itemsize // 4)
 
 
-def _joined(low, high, bits: int):
+def _joined(low: Raw, high: Raw, bits: int) -> Raw:
     """The top `bits` bits of the 64-bit number high·2³² + low."""
     return (high << (bits - 32)) | (low >> (64 - bits))
 
 
-def _paired(xp, x, dtype):
+def _paired(xp: ModuleType, x: Raw, dtype: np.dtype) -> Raw:
     return x.view(getattr(xp, dtype.name)) if dtype in dtypes.COMPLEX else x
 
 
@@ -160,11 +168,11 @@ _DOUBLE = Format(
         -0.29621059670519373,
     ),
 )
-FORMATS = {f.real: f for f in (_SINGLE, _DOUBLE)}
+FORMATS: dict[str, Format] = {f.real: f for f in (_SINGLE, _DOUBLE)}
 MINUS_TWO_LOG_2 = -1.3862943611198906
 
 
-def normal(at: Target, draw: Draw, shape, dtype, mean: complex, std: float):
+def normal(at: Target, draw: Draw, shape: Shape, dtype: np.dtype, mean: complex, std: float) -> Raw:
     """Normal with this mean and E|x - mean|² = std², by Box and Muller's transform.
 
     A point on a half circle of radius √(-2 log u), with a random sign: both coordinates are
@@ -190,7 +198,7 @@ def normal(at: Target, draw: Draw, shape, dtype, mean: complex, std: float):
     return fill(at, draw, shape, WORDS_PER_BLOCK // words_per(dtype), transform)
 
 
-def _polar(at: Target, fmt: Format, w):
+def _polar(at: Target, fmt: Format, w: Words) -> tuple[Raw, Raw, Raw]:
     """Per point: an integer in [0, 2^radius), an odd one in (0, 2^(fraction+1)), a sign ±1."""
     w0, w1, w2, w3 = w
     if fmt is _DOUBLE:
@@ -206,7 +214,7 @@ def _polar(at: Target, fmt: Format, w):
     return radius, angle, sign
 
 
-def _radii(at: Target, fmt: Format, k):
+def _radii(at: Target, fmt: Format, k: Raw) -> Raw:
     """√(-2 log u) for u = (k + ½)/2^radius; takes k's memory.
 
     k + ½ = m·2^e with m in [√½, √2), and log m = 2 artanh((m-1)/(m+1)).
@@ -228,14 +236,14 @@ def _radii(at: Target, fmt: Format, k):
     return at.sqrt(s)
 
 
-def _sine(t, fmt: Format):
+def _sine(t: Raw, fmt: Format) -> Raw:
     """sin(πt/2) for |t| ≤ 1."""
     out = _polynomial(t * t, fmt.sine)
     out *= t
     return out
 
 
-def _polynomial(x, coefficients):
+def _polynomial(x: Raw, coefficients: tuple[float, ...]) -> Raw:
     """Horner's rule, a rounding after each operation."""
     *rest, last = coefficients
     out = x * last
@@ -246,7 +254,7 @@ def _polynomial(x, coefficients):
     return out
 
 
-def integers(at: Target, draw: Draw, shape, dtype, low: int, n: int):
+def integers(at: Target, draw: Draw, shape: Shape, dtype: np.dtype, low: int, n: int) -> Raw:
     """low + ⌊x·n/2^b⌋, with x of b = 64 random bits for n < 2³², else of 128.
 
     A value's probability differs from 1/n by less than 2⁻ᵇ, a relative bias of n/2ᵇ < 2⁻³²: there
@@ -274,7 +282,7 @@ def words_per_integer(n: int) -> int:
     return 2 if n < WORD else 4
 
 
-def _scaled(limbs, digits: list[int]):
+def _scaled(limbs: Words, digits: list[int]) -> list[Raw]:
     """The words of ⌊x·n/2^b⌋, lowest first, for b-bit x and n given by their words."""
     columns: list[Any] = [0] * (len(limbs) + len(digits) + 1)
     for i, limb in enumerate(limbs):
@@ -288,17 +296,17 @@ def _scaled(limbs, digits: list[int]):
     return columns[len(limbs) :]
 
 
-def _whole(w, i: int):
+def _whole(w: Words, i: int) -> Raw:
     """Words i and i + 1 as one 64-bit pattern, the first word lowest, in int64."""
     return w[i] | (w[i + 1] << 32)
 
 
-def bits(at: Target, draw: Draw, shape):
+def bits(at: Target, draw: Draw, shape: Shape) -> Raw:
     """Random words, as int64."""
     return fill(at, draw, shape, 4, lambda w: _side_by_side(at, w, at.xp.int64))
 
 
-def below(at: Target, draw: Draw, shape, threshold):
+def below(at: Target, draw: Draw, shape: Shape, threshold: int | Raw) -> Raw:
     """True with probability threshold/2³², for a number or a float64 array that fits the shape."""
     if not isinstance(threshold, int):
         return bits(at, draw, shape) < threshold
@@ -309,7 +317,7 @@ def below(at: Target, draw: Draw, shape, threshold):
     return fill(at, draw, shape, 4, transform)
 
 
-def order(at: Target, draw: Draw, n: int):
+def order(at: Target, draw: Draw, n: int) -> Raw:
     """A permutation of 0 … n-1: the stable order of n 64-bit keys, as int64.
 
     Two keys are equal, and then in their old order, with probability below n²/2⁶⁵.

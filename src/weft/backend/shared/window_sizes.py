@@ -11,9 +11,12 @@ from math import prod
 import numpy as np
 
 from ...errors import ShapeError
+from .types import Padding, Sizes
 
 
-def counts_of(size, kernel, stride, padding, dilation) -> tuple[int, ...]:
+def counts_of(
+    size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> tuple[int, ...]:
     """How many windows there are along each axis; they must end where the padded axis ends."""
     found = []
     for n, k, s, (a, b), d in zip(size, kernel, stride, padding, dilation, strict=True):
@@ -27,13 +30,17 @@ def counts_of(size, kernel, stride, padding, dilation) -> tuple[int, ...]:
     return tuple(found)
 
 
-def size_of(counts, kernel, stride, padding, dilation) -> tuple[int, ...]:
+def size_of(
+    counts: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> tuple[int, ...]:
     """The size of the array whose windows, so many of them, end where its padding ends."""
     axes = zip(counts, kernel, stride, padding, dilation, strict=True)
     return tuple([(p - 1) * s + d * (k - 1) + 1 - a - b for p, k, s, (a, b), d in axes])
 
 
-def kernel_of(size, counts, stride, padding, dilation) -> tuple[int, ...]:
+def kernel_of(
+    size: Sizes, counts: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> tuple[int, ...]:
     """The size of windows, so many of which end where the padding of an array of `size` ends."""
     found = []
     for n, p, s, (a, b), d in zip(size, counts, stride, padding, dilation, strict=True):
@@ -47,6 +54,6 @@ def kernel_of(size, counts, stride, padding, dilation) -> tuple[int, ...]:
     return tuple(found)
 
 
-def tap_dtype(kernel) -> np.dtype:
+def tap_dtype(kernel: Sizes) -> np.dtype:
     """The dtype of the numbers of a window's taps: bytes, if there are not too many."""
     return np.dtype(np.uint8 if prod(kernel) <= 256 else np.int64)

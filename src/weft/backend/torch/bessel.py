@@ -4,15 +4,18 @@ torch's own J and Y have seven digits, and it has no orders but 0 and 1.
 """
 
 import math
+from collections.abc import Callable
 
 import torch
+
+from .types import Array
 
 # J and Y by power series up to NEAR, by recurrence up to FAR, and asymptotically beyond.
 NEAR, FAR = 5.0, 25.0
 EULER = 0.5772156649015329
 
 
-def _power_series(x, n: int, curvature: int, weights=None):
+def _power_series(x: Array, n: int, curvature: int, weights: list[float] | None = None) -> Array:
     """Σ wₖ (±x²/4)ᵏ (x/2)ⁿ / k!(n + k)!, for small x."""
     q = curvature * x * x / 4
     weights = weights or [1.0] * (26 + n)
@@ -22,7 +25,7 @@ def _power_series(x, n: int, curvature: int, weights=None):
     return total * (x / 2) ** n / math.factorial(n)
 
 
-def _near_y(x, n: int):
+def _near_y(x: Array, n: int) -> Array:
     """Y₀ or Y₁ for small x (DLMF 10.8.1)."""
     harmonic = [math.fsum(1 / j for j in range(1, k + 1)) for k in range(28)]
     weights = [harmonic[k] + harmonic[k + n] - 2 * EULER for k in range(27)]
@@ -30,7 +33,7 @@ def _near_y(x, n: int):
     return (y - 2 / x if n else y) / math.pi
 
 
-def _downward(x, n: int):
+def _downward(x: Array, n: int) -> tuple[Array, Array, Array]:
     """(Jₙ, Y₀, Y₁) for x of medium size, from the recurrence started beyond the order x.
 
     The Js are fixed by J₀ + 2J₂ + 2J₄ + … = 1; the Ys are Neumann's series of them.
@@ -53,7 +56,7 @@ def _downward(x, n: int):
     return wanted / norm, y0 / math.pi, y1 / math.pi
 
 
-def _asymptotic(x):
+def _asymptotic(x: Array) -> tuple[list[Array], list[Array]]:
     """((J₀, J₁), (Y₀, Y₁)) by Hankel's expansion (DLMF 10.17.3), for large x."""
     cos, sin = torch.cos(x) + torch.sin(x), torch.sin(x) - torch.cos(x)
     first, second = [], []
@@ -69,7 +72,7 @@ def _asymptotic(x):
     return first, second
 
 
-def _upward(x, n: int, curvature: int, below, y):
+def _upward(x: Array, n: int, curvature: int, below: Array, y: Array) -> Array:
     """Order n from the orders 0 and 1; stable as long as n does not exceed |x| by much."""
     if n == 0:
         return below
@@ -78,7 +81,12 @@ def _upward(x, n: int, curvature: int, below, y):
     return y
 
 
-def _by_size(x, near, medium, far):
+def _by_size(
+    x: Array,
+    near: Callable[[Array], Array],
+    medium: Callable[[Array], Array],
+    far: Callable[[Array], Array],
+) -> Array:
     """The function that fits the size of each x ≥ 0; at infinity all of them are zero."""
     y = torch.zeros_like(x)
     for mask, function in (
@@ -91,7 +99,7 @@ def _by_size(x, near, medium, far):
     return y
 
 
-def j(x, n: int):
+def j(x: Array, n: int) -> Array:
     """Jₙ(x)."""
     order = abs(n)
     y = _by_size(
@@ -104,7 +112,7 @@ def j(x, n: int):
     return torch.where((x < 0) != (n < 0), -y, y) if order % 2 else y
 
 
-def y(x, n: int):
+def y(x: Array, n: int) -> Array:
     """Yₙ(x) for n = 0 and 1."""
     y = _by_size(
         x, lambda x: _near_y(x, n), lambda x: _downward(x, 0)[1 + n], lambda x: _asymptotic(x)[1][n]
@@ -113,7 +121,7 @@ def y(x, n: int):
     return torch.where((x < 0) | x.isnan(), math.nan, y)
 
 
-def i(x, n: int):
+def i(x: Array, n: int) -> Array:
     """Iₙ(x)."""
     order = abs(n)
     up = _upward(x, order, 1, torch.special.i0(x), torch.special.i1(x))
@@ -122,7 +130,7 @@ def i(x, n: int):
     return torch.where(x.abs() <= max(2, order), _power_series(x, order, 1), up)
 
 
-def ie(x, n: int):
+def ie(x: Array, n: int) -> Array:
     """e^(-|x|)·Iₙ(x)."""
     order = abs(n)
     up = _upward(x, order, 1, torch.special.i0e(x), torch.special.i1e(x))
@@ -132,7 +140,7 @@ def ie(x, n: int):
     return torch.where(x.abs() <= max(2, order), small, up)
 
 
-def spherical_j(x, n: int):
+def spherical_j(x: Array, n: int) -> Array:
     """jₙ(x) = √(π/2x) J_{n+½}(x)."""
     total, q = torch.ones_like(x), -x * x / 2
     for k in range(20 + n, 0, -1):

@@ -1,11 +1,12 @@
 """torch's convolutions under the rows' names, with padding that may differ at the two ends."""
 
-from typing import Any
+from collections.abc import Callable, Sequence
 
 import torch
 from torch.nn import functional, grad
 
 from ..shared.window_sizes import counts_of, kernel_of, size_of
+from .types import Array, Function, Padding, Sizes
 
 _FORWARD = {1: functional.conv1d, 2: functional.conv2d, 3: functional.conv3d}
 _TRANSPOSED = {
@@ -13,11 +14,15 @@ _TRANSPOSED = {
     2: functional.conv_transpose2d,
     3: functional.conv_transpose3d,
 }
-_WEIGHT = {1: grad.conv1d_weight, 2: grad.conv2d_weight, 3: grad.conv3d_weight}
+_WEIGHT: dict[int, Callable[..., Array]] = {
+    1: grad.conv1d_weight,
+    2: grad.conv2d_weight,
+    3: grad.conv3d_weight,
+}
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def widened(kernel):
+def widened(kernel: Function) -> Function:
     """A kernel that computes half precision in float32 on the CPU, as the GPU does inside."""
 
     def compute(*args):
@@ -28,10 +33,10 @@ def widened(kernel):
         args = [a.float() if isinstance(a, torch.Tensor) else a for a in args]
         return kernel(*args).to(dtype)
 
-    return compute
+    return compute  # type: ignore[return-value]
 
 
-def _as_matmul(kernel):
+def _as_matmul(kernel: Function) -> Function:
     """A kernel that rounds float32 on the GPU as products of matrices do.
 
     PyTorch ships with TF32 (10 bits) for convolutions and without for matrices; here one switch,
@@ -40,16 +45,16 @@ def _as_matmul(kernel):
 
     def compute(x, *rest):
         coarse = torch.get_float32_matmul_precision() != "highest"
-        cudnn: Any = torch.backends.cudnn
+        cudnn = torch.backends.cudnn
         if not x.is_cuda or x.dtype is not torch.float32 or cudnn.allow_tf32 is coarse:
             return kernel(x, *rest)
-        with cudnn.flags(None, None, None, None, allow_tf32=coarse):  # None: as it is
+        with cudnn.flags(None, None, None, None, allow_tf32=coarse):  # pyright: ignore[reportArgumentType] (None: as it is)
             return kernel(x, *rest)
 
-    return compute
+    return compute  # type: ignore[return-value]
 
 
-def _bilinear(kernel):
+def _bilinear(kernel: Function) -> Function:
     """A product of real arrays for complex ones, and for half precision."""
     real = widened(_as_matmul(kernel))
 
@@ -64,10 +69,10 @@ def _bilinear(kernel):
         across = real(a.real, b.imag, *how) + real(a.imag, b.real, *how)
         return torch.complex(one - other, across)
 
-    return compute
+    return compute  # type: ignore[return-value]
 
 
-def padded(x, padding, value: float = 0.0):
+def padded(x: Array, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Array:
     """x with (before, behind) elements more, or fewer, on its last axes."""
     if not any([a or b for a, b in padding]):
         return x
@@ -75,20 +80,22 @@ def padded(x, padding, value: float = 0.0):
     return functional.pad(x, flat, value=value)
 
 
-def _split(x, padding):
+def _split(x: Array, padding: Padding) -> tuple[Array, list[int]]:
     """x and the padding that torch's kernels add on both sides of it."""
     if all([a == b >= 0 for a, b in padding]):
         return x, [a for a, _ in padding]
     return padded(x, padding), [0] * len(padding)
 
 
-def _checked(x, padding, groups: int) -> None:
+def _checked(x: Array, padding: Padding, groups: int) -> None:
     if x.ndim != len(padding) + 2 or groups < 1:
         raise ValueError("the number of axes does not fit")  # the row's shape rule says how
 
 
 @_bilinear
-def convolution(x, w, stride, padding, dilation, groups):
+def convolution(
+    x: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> Array:
     _checked(x, padding, groups)
     if not x.numel() or not w.numel():
         counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
@@ -97,13 +104,17 @@ def convolution(x, w, stride, padding, dilation, groups):
     return _FORWARD[len(stride)](x, w, None, stride, sides, dilation, groups)
 
 
-def convolution_biased(x, w, b, stride, padding, dilation, groups):
+def convolution_biased(
+    x: Array, w: Array, b: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> Array:
     y = convolution(x, w, stride, padding, dilation, groups)
     return y + b.reshape(-1, *(1,) * len(stride))
 
 
 @_bilinear
-def convolution_transposed(y, w, stride, padding, dilation, groups):
+def convolution_transposed(
+    y: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> Array:
     _checked(y, padding, groups)
     if not y.numel() or not w.numel():
         size = size_of(y.shape[2:], w.shape[2:], stride, padding, dilation)
@@ -116,12 +127,13 @@ def convolution_transposed(y, w, stride, padding, dilation, groups):
 
 
 @_bilinear
-def convolution_weight(x, y, stride, padding, dilation, groups):
+def convolution_weight(
+    x: Array, y: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
+) -> Array:
     _checked(x, padding, groups)
     kernel = kernel_of(x.shape[2:], y.shape[2:], stride, padding, dilation)
     shape = (y.shape[1], x.shape[1] // groups, *kernel)
     if not x.numel() or not y.numel():
         return x.new_zeros(shape)
     x, sides = _split(x, padding)
-    gradient: Any = _WEIGHT[len(stride)]
-    return gradient(x, shape, y, stride, sides, dilation, groups)
+    return _WEIGHT[len(stride)](x, shape, y, stride, sides, dilation, groups)

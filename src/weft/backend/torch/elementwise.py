@@ -2,28 +2,30 @@
 
 import math
 import operator
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import Any
 
 import torch
 
 from . import bessel as torch_bessel
+from .types import Array, Binary, Operand, Unary
 
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def _first_tensor(args) -> torch.Tensor:
+def _first_tensor(args: Iterable[Operand]) -> torch.Tensor:
     return next(a for a in args if isinstance(a, torch.Tensor))
 
 
-def _beside(s, t: torch.Tensor) -> torch.Tensor:
+def _beside(s: Operand, t: torch.Tensor) -> torch.Tensor:
     """A Python scalar as a tensor that may meet t; made on its device, without a transfer."""
     if isinstance(s, torch.Tensor):
         return s
     return torch.full((), s, dtype=torch.result_type(t, s), device=t.device)
 
 
-def _on_tensors(fn):
+def _on_tensors(fn: Callable[..., Any]) -> Callable[..., Array]:
     """`fn`, which takes only tensors, for Python scalars too."""
 
     @wraps(fn)
@@ -34,7 +36,7 @@ def _on_tensors(fn):
     return call
 
 
-def _on_floats(fn):
+def _on_floats(fn: Callable[..., Any]) -> Callable[..., Array]:
     """`fn`, which takes only floating-point tensors, for integers and scalars too."""
 
     @wraps(fn)
@@ -49,10 +51,12 @@ def _on_floats(fn):
     return call
 
 
-def _through(dtype: torch.dtype, *narrow: torch.dtype):
+def _through(
+    dtype: torch.dtype, *narrow: torch.dtype
+) -> Callable[[Callable[..., Array]], Callable[..., Array]]:
     """A decorator: tensors of the narrow dtypes are computed in `dtype`."""
 
-    def decorate(fn):
+    def decorate(fn: Callable[..., Array]) -> Callable[..., Array]:
         @wraps(fn)
         def call(*args):
             t = _first_tensor(args)
@@ -71,36 +75,36 @@ _double = _through(torch.float64, torch.float32, *_HALF)
 
 # -- arithmetic: Python's operators take scalars on either side --------------------------------
 
-add = operator.add
-subtract = operator.sub
-multiply = operator.mul
-divide = operator.truediv
-negative = operator.neg
-equal = operator.eq
-not_equal = operator.ne
-less = operator.lt
-less_equal = operator.le
-greater = operator.gt
-greater_equal = operator.ge
-bitwise_and = operator.and_
-bitwise_or = operator.or_
-bitwise_xor = operator.xor
-bitwise_invert = operator.invert
-bitwise_left_shift = operator.lshift
-bitwise_right_shift = operator.rshift
+add: Binary = operator.add
+subtract: Binary = operator.sub
+multiply: Binary = operator.mul
+divide: Binary = operator.truediv
+negative: Unary = operator.neg
+equal: Binary = operator.eq
+not_equal: Binary = operator.ne
+less: Binary = operator.lt
+less_equal: Binary = operator.le
+greater: Binary = operator.gt
+greater_equal: Binary = operator.ge
+bitwise_and: Binary = operator.and_
+bitwise_or: Binary = operator.or_
+bitwise_xor: Binary = operator.xor
+bitwise_invert: Unary = operator.invert
+bitwise_left_shift: Binary = operator.lshift
+bitwise_right_shift: Binary = operator.rshift
 positive = torch.clone  # torch's own returns its argument
 power_scalar = torch.pow
-logical_and = _on_tensors(torch.logical_and)
-logical_or = _on_tensors(torch.logical_or)
-logical_xor = _on_tensors(torch.logical_xor)
-atan2 = _on_tensors(torch.atan2)
-copysign = _on_tensors(torch.copysign)
-hypot = _on_floats(torch.hypot)
-logaddexp = _on_floats(torch.logaddexp)
-nextafter = _on_floats(torch.nextafter)
+logical_and: Binary = _on_tensors(torch.logical_and)
+logical_or: Binary = _on_tensors(torch.logical_or)
+logical_xor: Binary = _on_tensors(torch.logical_xor)
+atan2: Binary = _on_tensors(torch.atan2)
+copysign: Binary = _on_tensors(torch.copysign)
+hypot: Binary = _on_floats(torch.hypot)
+logaddexp: Binary = _on_floats(torch.logaddexp)
+nextafter: Binary = _on_floats(torch.nextafter)
 
 
-def strong_quotient(a, b):
+def strong_quotient(a: Operand, b: Operand) -> Array:
     """a/b with an exact zero wherever a is zero."""
     c = a / b
     if not isinstance(a, torch.Tensor):
@@ -108,7 +112,7 @@ def strong_quotient(a, b):
     return torch.where(a == 0, 0, c)
 
 
-def floor_divide(a, b):
+def floor_divide(a: Operand, b: Operand) -> Array:
     q = a // b
     if not q.is_floating_point():
         return q
@@ -116,17 +120,17 @@ def floor_divide(a, b):
     return torch.where(_is_infinite(a) | _is_infinite(b), a / b, q)
 
 
-def _is_infinite(x) -> Any:
+def _is_infinite(x: Operand) -> Any:
     return x.isinf() if isinstance(x, torch.Tensor) else math.isinf(x)
 
 
-def remainder(a, b):
+def remainder(a: Operand, b: Operand) -> Array:
     r = a % b
     # A zero remainder has the sign of the divisor.
     return torch.copysign(r, b) if r.is_floating_point() else r
 
 
-def pow(a, b):
+def pow(a: Operand, b: Operand) -> Array:
     y = a**b
     # torch says NaN for the complex 0⁰ with arrays.
     complex_power = y.is_complex() and isinstance(b, torch.Tensor)
@@ -136,7 +140,7 @@ def pow(a, b):
 # C99's answers for complex infinities, NaN and signed zeros, where torch has others.
 
 
-def expm1(x):
+def expm1(x: Array) -> Array:
     y = torch.expm1(x)
     if not x.is_complex():
         return y
@@ -144,28 +148,28 @@ def expm1(x):
     return torch.complex(y.real + 0.0, y.imag)
 
 
-def log1p(x):
+def log1p(x: Array) -> Array:
     y = torch.log1p(x)
     return torch.where(x.isfinite(), y, torch.log(1 + x)) if x.is_complex() else y
 
 
-def acos(x):
+def acos(x: Array) -> Array:
     y = torch.acos(x)
     return torch.complex(y.real, torch.copysign(y.imag, -x.imag)) if x.is_complex() else y
 
 
 @_on_floats
-def cbrt(x):
+def cbrt(x: Array) -> Array:
     return torch.copysign(x.abs() ** (1 / 3), x)
 
 
-def sign(x):
+def sign(x: Array) -> Array:
     s = torch.sgn(x)
     # torch says 0 for NaN.
     return torch.where(x.isnan(), x, s) if x.is_floating_point() or x.is_complex() else s
 
 
-def round(x):
+def round(x: Array) -> Array:
     if x.is_complex():
         return torch.complex(x.real.round(), x.imag.round())
     return torch.round(x)
@@ -174,15 +178,20 @@ def round(x):
 # -- choices ----------------------------------------------------------------------------------
 
 
-def maximum(a, b):
+def maximum(a: Operand, b: Operand) -> Array:
     return _extreme(a, b, torch.clamp_min, torch.maximum)
 
 
-def minimum(a, b):
+def minimum(a: Operand, b: Operand) -> Array:
     return _extreme(a, b, torch.clamp_max, torch.minimum)
 
 
-def _extreme(a, b, bounded, paired):
+def _extreme(
+    a: Operand,
+    b: Operand,
+    bounded: Callable[[Array, Any], Array],
+    paired: Callable[[Array, Array], Array],
+) -> Array:
     if not isinstance(a, torch.Tensor):
         a, b = b, a
     if isinstance(b, torch.Tensor):
@@ -190,19 +199,19 @@ def _extreme(a, b, bounded, paired):
     return bounded(a, b) if a.is_floating_point() else paired(a, _beside(b, a))
 
 
-def clip(x, lo, hi):
+def clip(x: Array, lo: float | None, hi: float | None) -> Array:
     return x.clone() if lo is None and hi is None else torch.clamp(x, lo, hi)
 
 
-def sign_product(t, x, size):
+def sign_product(t: Array, x: Array, size: Array) -> Array:
     return t * torch.sign(x)
 
 
-def gate(t, open):
+def gate(t: Array, open: Array) -> Array:
     return t * open
 
 
-def tie_share(a, b):
+def tie_share(a: Operand, b: Operand) -> Array:
     dtype = _first_tensor((a, b)).dtype
     return (greater(a, b).to(dtype) + greater_equal(a, b)) * 0.5
 
@@ -210,7 +219,7 @@ def tie_share(a, b):
 # -- complex numbers --------------------------------------------------------------------------
 
 
-def angle(x):
+def angle(x: Array) -> Array:
     return torch.angle(x) if x.is_complex() else torch.atan2(torch.zeros_like(x), x)
 
 
@@ -218,43 +227,43 @@ def angle(x):
 conj = torch.conj_physical
 
 
-def imag(x):
+def imag(x: Array) -> Array:
     return x.imag if x.is_complex() else torch.zeros_like(x)
 
 
-def complex_(a, b):
+def complex_(a: Operand, b: Operand) -> Array:
     a, b = (_beside(v, _first_tensor((a, b))) for v in (a, b))
     return torch.complex(*(v.float() if v.dtype in _HALF else v for v in (a, b)))
 
 
 # -- special functions ------------------------------------------------------------------------
 
-erfcx = _single(torch.special.erfcx)
-k0 = _single(torch.special.modified_bessel_k0)
-k0e = _single(torch.special.scaled_modified_bessel_k0)
-k1 = _single(torch.special.modified_bessel_k1)
-k1e = _single(torch.special.scaled_modified_bessel_k1)
-log_ndtr = _single(torch.special.log_ndtr)
-ndtri = _single(torch.special.ndtri)
-gammainc = _single(_on_floats(torch.special.gammainc))
-gammaincc = _single(_on_floats(torch.special.gammaincc))
+erfcx: Unary = _single(torch.special.erfcx)
+k0: Unary = _single(torch.special.modified_bessel_k0)
+k0e: Unary = _single(torch.special.scaled_modified_bessel_k0)
+k1: Unary = _single(torch.special.modified_bessel_k1)
+k1e: Unary = _single(torch.special.scaled_modified_bessel_k1)
+log_ndtr: Unary = _single(torch.special.log_ndtr)
+ndtri: Unary = _single(torch.special.ndtri)
+gammainc: Binary = _single(_on_floats(torch.special.gammainc))
+gammaincc: Binary = _single(_on_floats(torch.special.gammaincc))
 
 
 @_single
 @_on_floats
-def zeta(x, q):
+def zeta(x: Array, q: Array) -> Array:
     # torch says NaN for q = ∞.
     return torch.where(q == math.inf, 0, torch.special.zeta(x, q))
 
 
-def _gamma_sign(x):
+def _gamma_sign(x: Array) -> Array:
     """The sign of Γ(x): negative between -1 and 0, positive between -2 and -1, and so on."""
     return torch.where((x < 0) & (torch.floor(x) % 2 != 0), -1.0, 1.0)
 
 
 @_double
 @_on_floats
-def gamma(x):
+def gamma(x: Array) -> Array:
     y = _gamma_sign(x) * torch.exp(torch.lgamma(x))
     y = torch.where(x == 0, torch.copysign(y, x), y)
     return torch.where((x < 0) & (x == torch.floor(x)), math.nan, y)
@@ -262,19 +271,19 @@ def gamma(x):
 
 @_double
 @_on_floats
-def betaln(a, b):
+def betaln(a: Array, b: Array) -> Array:
     return torch.lgamma(a) + torch.lgamma(b) - torch.lgamma(a + b)
 
 
 @_double
 @_on_floats
-def beta(a, b):
+def beta(a: Array, b: Array) -> Array:
     sign = _gamma_sign(a) * _gamma_sign(b) * _gamma_sign(a + b)
     return sign * torch.exp(betaln(a, b))
 
 
 @_double
-def polygamma(n, x):
+def polygamma(n: Operand, x: Operand) -> Array:
     """(-1)ⁿ⁺¹ n! ζ(n + 1, x); torch's own trigamma has only nine digits."""
     if not isinstance(n, torch.Tensor):
         scale = math.factorial(int(n)) * (1 if n % 2 else -1)
@@ -286,7 +295,7 @@ def polygamma(n, x):
 
 @_single
 @_on_floats
-def rel_entr(x, y):
+def rel_entr(x: Array, y: Array) -> Array:
     z = torch.where((x > 0) & (y > 0), x * torch.log(x / y), math.inf)
     z = torch.where((x == 0) & (y >= 0), 0, z)
     return torch.where(x.isnan() | y.isnan(), math.nan, z)
@@ -294,13 +303,13 @@ def rel_entr(x, y):
 
 @_single
 @_on_floats
-def kl_div(x, y):
+def kl_div(x: Array, y: Array) -> Array:
     return rel_entr(x, y) - x + y
 
 
 @_double
 @_on_floats
-def betainc(a, b, x):
+def betainc(a: Array, b: Array, x: Array) -> Array:
     """The regularised incomplete beta function by its continued fraction."""
     swap = x > (a + 1) / (a + b + 2)
     p, q, t = torch.where(swap, b, a), torch.where(swap, a, b), torch.where(swap, 1 - x, x)
@@ -310,7 +319,7 @@ def betainc(a, b, x):
     return torch.where((x < 0) | (x > 1), math.nan, y)
 
 
-def _beta_fraction(a, b, x):
+def _beta_fraction(a: Array, b: Array, x: Array) -> Array:
     """Lentz's evaluation (DLMF 8.17.22); O(√max(a, b)) steps are needed."""
     c, d = torch.ones_like(x), 1 / (1 - (a + b) * x / (a + 1))
     h = d
@@ -327,31 +336,31 @@ def _beta_fraction(a, b, x):
 
 
 @_double
-def bessel_j(x, n):
+def bessel_j(x: Array, n: int) -> Array:
     return torch_bessel.j(x, n)
 
 
 @_double
-def bessel_i(x, n):
+def bessel_i(x: Array, n: int) -> Array:
     return torch_bessel.i(x, n)
 
 
 @_double
-def bessel_ie(x, n):
+def bessel_ie(x: Array, n: int) -> Array:
     return torch_bessel.ie(x, n)
 
 
 @_double
-def spherical_j(x, n):
+def spherical_j(x: Array, n: int) -> Array:
     return torch_bessel.spherical_j(x, n)
 
 
-def _of_order(function, n: int):
+def _of_order(function: Callable[[Array, int], Array], n: int) -> Callable[..., Array]:
     """A Bessel function of fixed order, for integers too."""
     return _double(_on_floats(lambda x: function(x, n)))
 
 
-j0 = _of_order(torch_bessel.j, 0)
-j1 = _of_order(torch_bessel.j, 1)
-y0 = _of_order(torch_bessel.y, 0)
-y1 = _of_order(torch_bessel.y, 1)
+j0: Unary = _of_order(torch_bessel.j, 0)
+j1: Unary = _of_order(torch_bessel.j, 1)
+y0: Unary = _of_order(torch_bessel.y, 0)
+y1: Unary = _of_order(torch_bessel.y, 1)

@@ -6,9 +6,10 @@ of names), then in torch, torch.special and torch.linalg.
 
 import operator
 import sys
-from contextlib import nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +19,9 @@ from ...core import dtypes
 from ...core.backends import BACKENDS
 from .. import reproducible
 from ..shared import blocks
+from .types import Array, Axes, Operand, Shape
+
+R = TypeVar("R")
 
 array_type = torch.Tensor
 name = "torch"
@@ -34,13 +38,13 @@ _FAMILIES = (
     "pool",
 )
 
-TO_TORCH = {d: getattr(torch, d.name) for d in dtypes.ALL}
-FROM_TORCH = {t: d for d, t in TO_TORCH.items()}
+TO_TORCH: dict[np.dtype, torch.dtype] = {d: getattr(torch, d.name) for d in dtypes.ALL}
+FROM_TORCH: dict[torch.dtype, np.dtype] = {t: d for d, t in TO_TORCH.items()}
 dtypes.RAW_COMPLEX.update((torch.complex64, torch.complex128))
 dtypes.RAW_BOOLEANS.add(torch.bool)
 
 
-def __getattr__(attribute: str):
+def __getattr__(attribute: str) -> Any:
     if attribute.startswith("__"):
         raise AttributeError(attribute)
     for family in _FAMILIES:
@@ -63,7 +67,7 @@ def dtype_of(x: torch.Tensor) -> np.dtype:
     return FROM_TORCH[x.dtype]
 
 
-def raw_dtype(dtype) -> torch.dtype:
+def raw_dtype(dtype: np.dtype | torch.dtype) -> torch.dtype:
     """torch's own name of a dtype."""
     return dtype if isinstance(dtype, torch.dtype) else TO_TORCH[dtypes.canonical(dtype)]
 
@@ -74,27 +78,27 @@ def device_of(x: torch.Tensor) -> str:
     return "torch" if d.type == "cpu" else f"{d.type}:{d.index}"
 
 
-def whole(x) -> torch.Tensor:
+def whole(x: Any) -> torch.Tensor:
     return x if isinstance(x, torch.Tensor) else torch.as_tensor(x)
 
 
-def all_finite(x) -> bool:
+def all_finite(x: Array) -> bool:
     return bool(torch.isfinite(x).all())
 
 
-def strong_product(g, d):
+def strong_product(g: Array, d: Array) -> Array:
     """g·d with an exact zero wherever either is zero."""
     return zero_where_zero(zero_where_zero(g * d, g), d)
 
 
-def zero_where_zero(c, g):
+def zero_where_zero(c: Array, g: Operand) -> Array:
     """c, a product with g, with an exact zero wherever g is zero."""
     if not isinstance(g, torch.Tensor):
         return c if g else torch.zeros_like(c)
     return torch.where(g == 0, torch.zeros((), dtype=c.dtype, device=c.device), c)
 
 
-def cast(x, dtype):
+def cast(x: Array, dtype: np.dtype | torch.dtype) -> Array:
     dtype = raw_dtype(dtype)
     if x.is_complex() and not dtype.is_complex:
         x = x.real
@@ -131,7 +135,7 @@ def nbytes(x: torch.Tensor) -> int:
     return x.nelement() * x.element_size()
 
 
-def transpose(x, axes):
+def transpose(x: Array, axes: Axes) -> Array:
     return x.permute(axes)
 
 
@@ -170,7 +174,7 @@ def to_numpy(x: torch.Tensor) -> np.ndarray:
     return host.resolve_conj().resolve_neg().numpy()
 
 
-def from_any(raw, device: str) -> torch.Tensor:
+def from_any(raw: Any, device: str) -> torch.Tensor:
     """A NumPy or torch array as a torch array on `device`."""
     if not isinstance(raw, torch.Tensor):
         raw = np.asarray(raw)  # rules meet NumPy's scalars too
@@ -181,21 +185,21 @@ def from_any(raw, device: str) -> torch.Tensor:
     return raw.to(torch_device(device))
 
 
-def full(shape, value, dtype, device="torch") -> torch.Tensor:
+def full(shape: Shape, value: complex, dtype: np.dtype, device: str = "torch") -> torch.Tensor:
     return torch.full(shape, value, dtype=raw_dtype(dtype), device=torch_device(device))
 
 
-def empty(shape, dtype, device="torch") -> torch.Tensor:
+def empty(shape: Shape, dtype: np.dtype, device: str = "torch") -> torch.Tensor:
     return torch.empty(shape, dtype=raw_dtype(dtype), device=torch_device(device))
 
 
-def overwrite(x: torch.Tensor, value) -> None:
+def overwrite(x: torch.Tensor, value: Operand) -> None:
     """Write into the memory of x."""
     x.copy_(torch.as_tensor(value))
 
 
 # Python's operators, which are the kernels, and what writes their results into memory.
-_INTO: dict[Any, Any] = {
+_INTO: dict[Callable[..., Any], Callable[..., Any]] = {
     operator.add: torch.add,
     operator.sub: torch.sub,
     operator.mul: torch.mul,
@@ -210,7 +214,7 @@ _INTO: dict[Any, Any] = {
 }
 
 
-def into(kernel, args, out: torch.Tensor) -> None:
+def into(kernel: Callable[..., Array], args: Sequence[Operand], out: torch.Tensor) -> None:
     """Compute elementwise into the memory of `out`, which arguments may share."""
     args = [_apart(a, out) for a in args]
     if kernel in _INTO and isinstance(args[0], torch.Tensor):
@@ -219,7 +223,7 @@ def into(kernel, args, out: torch.Tensor) -> None:
         blocks.write(kernel, args, out, overwrite, 1 << 20)
 
 
-def _apart(a, out: torch.Tensor):
+def _apart(a: Operand, out: torch.Tensor) -> Operand:
     """a, copied if writing `out` would change parts of it that are still to be read."""
     if not isinstance(a, torch.Tensor) or owner(a) != owner(out):
         return a
@@ -231,12 +235,12 @@ def copy(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
-def quiet():
+def quiet() -> AbstractContextManager[None]:
     """A block without floating-point warnings: torch gives none."""
     return nullcontext()
 
 
-def quietly(run, *args):
+def quietly(run: Callable[..., R], *args: Any) -> R:
     """`run(*args)`: torch gives no floating-point warnings."""
     return run(*args)
 
@@ -251,7 +255,7 @@ def lies_in(x: torch.Tensor, other: torch.Tensor) -> bool:
     return owner(x) == owner(other)
 
 
-def point(value, dtype):
+def point(value: complex, dtype: torch.dtype) -> Array | None:
     """torch takes Python numbers as they are, but not those beyond its integers."""
     if type(value) is int and not 0 <= value < 2**7:
         if not dtype.is_floating_point and not dtype.is_complex and dtype != torch.bool:

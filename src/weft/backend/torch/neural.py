@@ -4,11 +4,13 @@ import math
 from functools import wraps
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..shared import attention as shared
 from ..shared import crossentropy as _crossentropy
 from . import namespace as torch_
+from .types import Array, Axes, Function, Operand, Shape
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -16,39 +18,39 @@ _HALF = (torch.float16, torch.bfloat16)
 gelu = torch.nn.functional.gelu
 
 
-def gelu_slope(x):
+def gelu_slope(x: Array) -> Array:
     return torch.ops.aten.gelu_backward(torch.ones_like(x), x)
 
 
-def gelu_tanh(x):
+def gelu_tanh(x: Array) -> Array:
     return torch.nn.functional.gelu(x, approximate="tanh")
 
 
-def gelu_tanh_slope(x):
+def gelu_tanh_slope(x: Array) -> Array:
     return torch.ops.aten.gelu_backward(torch.ones_like(x), x, approximate="tanh")
 
 
 silu = torch.nn.functional.silu
 
 
-def silu_slope(x):
+def silu_slope(x: Array) -> Array:
     return torch.ops.aten.silu_backward(torch.ones_like(x), x)
 
 
-def softplus(x):
+def softplus(x: Array) -> Array:
     # torch's own answers x beyond 20, which is not exact in float64.
     return torch.logaddexp(x, torch.zeros((), dtype=x.dtype, device=x.device))
 
 
-def masked_scale(x, mask, scale):
+def masked_scale(x: Array, mask: Array, scale: float) -> Array:
     return x * mask * scale
 
 
-def scale_shift(x, w, b):
+def scale_shift(x: Array, w: Operand, b: Operand) -> Array:
     return torch.addcmul(b, x, w) if isinstance(b, torch.Tensor) else x * w + b
 
 
-def _in_single(fn):
+def _in_single(fn: Function) -> Function:
     """`fn` with half types computed in float32, and the results cast back."""
 
     @wraps(fn)
@@ -58,20 +60,20 @@ def _in_single(fn):
         y = fn(x.float(), *(a.float() if isinstance(a, torch.Tensor) else a for a in rest))
         return tuple(a.to(x.dtype) for a in y) if type(y) is tuple else y.to(x.dtype)
 
-    return call
+    return call  # type: ignore[return-value]
 
 
-def _wide(x):
+def _wide(x: Array) -> Array:
     return x.float() if x.dtype in _HALF else x
 
 
-def standardise(x, axes, eps, dtype):
+def standardise(x: Array, axes: Axes, eps: float, dtype: np.dtype) -> tuple[Array, Array, Array]:
     y, mean, variance = _standardise(_wide(x), axes, eps)
-    dtype = torch_.raw_dtype(dtype)
-    return y.to(x.dtype), mean.to(dtype), variance.to(dtype)
+    raw = torch_.raw_dtype(dtype)
+    return y.to(x.dtype), mean.to(raw), variance.to(raw)
 
 
-def _standardise(x, axes, eps):
+def _standardise(x: Array, axes: Axes, eps: float) -> tuple[Array, Array, Array]:
     if x.numel():
         variance, mean = torch.var_mean(x, axes, correction=0, keepdim=True)
     else:  # of which torch warns
@@ -79,7 +81,7 @@ def _standardise(x, axes, eps):
     return (x - mean) * torch.rsqrt(variance + eps), mean, variance
 
 
-def root_mean_square(x, axes, eps, dtype):
+def root_mean_square(x: Array, axes: Axes, eps: float, dtype: np.dtype) -> tuple[Array, Array]:
     wide = _wide(x)
     square = torch.mean(wide * wide, axes, keepdim=True)
     y = wide * torch.rsqrt(square + eps)
@@ -87,65 +89,79 @@ def root_mean_square(x, axes, eps, dtype):
 
 
 @_in_single
-def projection(g, y, axes, centred):
+def projection(g: Array, y: Array, axes: Axes, centred: bool) -> Array:
     z = torch.addcmul(g, y, torch.mean(g * y, axes, keepdim=True), value=-1)
     return z - torch.mean(g, axes, keepdim=True) if centred else z
 
 
-def layer_norm(x, w, b, eps, dtype):
+def layer_norm(
+    x: Array, w: Array, b: Array, eps: float, dtype: np.dtype
+) -> tuple[Array, Array, Array]:
     y, _, variance = _standardise(_wide(x), _last(x, w), eps)
     out = torch.addcmul(_wide(b), y, _wide(w))
     return out.to(x.dtype), y.to(x.dtype), variance.to(torch_.raw_dtype(dtype))
 
 
 @_in_single
-def layer_norm_gradient(g, y, variance, w, eps):
+def layer_norm_gradient(
+    g: Array, y: Array, variance: Array, w: Array, eps: float
+) -> tuple[Array, Array, Array]:
     dx = projection(g * w, y, _last(y, w), True) * torch.rsqrt(variance + eps)
     lines = (-1, *w.shape) if y.numel() else (0, *w.shape)
     return dx, (g * y).reshape(lines).sum(0), g.reshape(lines).sum(0)
 
 
-def _last(x, w) -> tuple[int, ...]:
+def _last(x: Array, w: Array) -> tuple[int, ...]:
     """The axes of x that w has."""
     return tuple(range(x.ndim - w.ndim, x.ndim))
 
 
-def swapped(x):
+def swapped(x: Array) -> Array:
     """x with its last two axes exchanged."""
     return x.transpose(-1, -2)
 
 
-def fill_where(x, mask, value) -> None:
+def fill_where(x: Array, mask: Array, value: float) -> None:
     x.masked_fill_(mask, value)
 
 
-def later(x, shift: int):
+def later(x: Array, shift: int) -> Array:
     """Which columns of x's matrices, moved on by `shift`, lie behind the diagonal."""
     all_of_them = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device)
     return all_of_them.triu_(1 - shift)
 
 
-def row_dots(x, y):
+def row_dots(x: Array, y: Array) -> Array:
     """Σ xy over the last axis."""
     return torch.linalg.vecdot(x, y)
 
 
-def exp_into(x) -> None:
+def exp_into(x: Array) -> None:
     x.exp_()
 
 
 log_or_minus_inf = torch.log
 
 
-def counting(like, start: int, stop: int):
+def counting(like: Array, start: int, stop: int) -> Array:
     return torch.arange(start, stop, dtype=torch.int64, device=like.device)
 
 
-def spread_copy(x, shape):
+def spread_copy(x: Array, shape: Shape) -> Array:
     return torch.broadcast_to(x, shape).contiguous()
 
 
-def attention(q, k, v, mask, seeds, causal, scale, p, dtype):
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Operand,
+    seeds: Operand,
+    causal: bool,
+    scale: float,
+    p: float,
+    dtype: np.dtype,
+) -> tuple[Array, Array]:
     kernels = _native(q, k, v, mask, causal, p)
     if kernels is None:
         return shared.attend(torch_, q, k, v, mask, seeds, causal, scale, p, dtype)
@@ -156,7 +172,20 @@ def attention(q, k, v, mask, seeds, causal, scale, p, dtype):
     return out.reshape((*lead, *out.shape[1:])), lse
 
 
-def attention_gradient(g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
+def attention_gradient(
+    g: Array,
+    h: Operand,
+    out: Array,
+    lse: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Operand,
+    seeds: Operand,
+    causal: bool,
+    scale: float,
+    p: float,
+) -> tuple[Array, ...]:
     kernels = None if isinstance(h, torch.Tensor) else _native(q, k, v, mask, causal, p)
     if kernels is None or not g.shape == out.shape or out.shape[:-3] != q.shape[:-3]:
         args = (g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
@@ -164,19 +193,18 @@ def attention_gradient(g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
     wide = torch.float32 if q.dtype in _HALF else q.dtype
     lse = lse.reshape((-1, *lse.shape[-2:])).to(wide)
     joined = [_joined(x, q) for x in (g, q, k, v, out)]
-    backward: Any = kernels.backward
-    found = backward(*joined, lse, causal, scale)
+    found = kernels.backward(*joined, lse, causal, scale)  # type: ignore[call-arg, arg-type]
     return tuple(_regrouped(d, x).reshape(x.shape) for d, x in zip(found, (q, k, v), strict=True))
 
 
-def _joined(x, q):
+def _joined(x: Array, q: Array) -> Array:
     """x as (batch, heads, length, width), with the heads of q."""
     x = x.reshape((-1, *x.shape[-3:]))
     groups = q.shape[-3] // x.shape[-3]
     return x if groups == 1 else x.repeat_interleave(groups, 1)
 
 
-def _regrouped(d, x):
+def _regrouped(d: Array, x: Array) -> Array:
     """The sum of what came to the copies of x that its groups of heads have got."""
     groups = d.shape[1] // x.shape[-3]
     return d if groups == 1 else d.unflatten(1, (x.shape[-3], groups)).sum(2)
@@ -186,11 +214,13 @@ class _OnCPU:
     """torch's own tiles on the CPU."""
 
     @staticmethod
-    def forward(q, k, v, causal, scale):
+    def forward(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, ...]:
         return _flash_on_cpu(q, k, v, 0.0, causal, scale=scale)
 
     @staticmethod
-    def backward(g, q, k, v, out, lse, causal, scale):
+    def backward(
+        g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, causal: bool, scale: float
+    ) -> tuple[Array, ...]:
         return _flash_on_cpu_backward(g, q, k, v, out, lse, 0.0, causal, scale=scale)
 
 
@@ -198,11 +228,13 @@ class _OnCUDA:
     """FlashAttention, for half precision."""
 
     @staticmethod
-    def forward(q, k, v, causal, scale):
+    def forward(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, ...]:
         return _flash(q, k, v, 0.0, causal, scale=scale)[:2]
 
     @staticmethod
-    def backward(g, q, k, v, out, lse, causal, scale):
+    def backward(
+        g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, causal: bool, scale: float
+    ) -> tuple[Array, ...]:
         none = torch.empty((), dtype=torch.int64)
         lengths = (None, None, q.shape[2], k.shape[2])
         rest = (0.0, causal, none, none)
@@ -213,12 +245,14 @@ class _OnCUDAInSingle:
     """The memory-efficient kernels, for float32; they want logarithms for 32 queries at a time."""
 
     @staticmethod
-    def forward(q, k, v, causal, scale):
+    def forward(q: Array, k: Array, v: Array, causal: bool, scale: float) -> tuple[Array, ...]:
         out, lse, _, _ = _efficient(q, k, v, None, True, 0.0, causal, scale=scale)
         return out, lse[..., : q.shape[2]]
 
     @staticmethod
-    def backward(g, q, k, v, out, lse, causal, scale):
+    def backward(
+        g: Array, q: Array, k: Array, v: Array, out: Array, lse: Array, causal: bool, scale: float
+    ) -> tuple[Array, ...]:
         lse = torch.nn.functional.pad(lse, (0, -lse.shape[-1] % 32), value=math.inf)
         none = torch.empty((), dtype=torch.int64)
         rest = (none, none, 0.0, [True, True, True, False], causal)
@@ -233,7 +267,9 @@ _flash = torch.ops.aten._scaled_dot_product_flash_attention
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_backward
 
 
-def _native(q, k, v, mask, causal: bool, p: float):
+def _native(
+    q: Array, k: Array, v: Array, mask: Operand, causal: bool, p: float
+) -> type[_OnCPU | _OnCUDA | _OnCUDAInSingle] | None:
     """torch's kernels that give the logarithms of the denominators, for what they take."""
     plain = not p and not isinstance(mask, torch.Tensor)
     alike = q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.shape[-1] == v.shape[-1]
@@ -249,15 +285,15 @@ def _native(q, k, v, mask, causal: bool, p: float):
     return _OnCUDA if q.dtype in _HALF and width % 8 == 0 and width <= 256 else None
 
 
-def attention_mask_gradient(*args):
+def attention_mask_gradient(*args: Any) -> Array:
     return shared.attend_mask_gradient(torch_, *args)
 
 
-def attention_dropout(seeds, rows, columns, p):
+def attention_dropout(seeds: Array, rows: int, columns: int, p: float) -> Array:
     return shared.dropout_bits(torch_, seeds, (0, rows), (0, columns), p)
 
 
-def checked_classes(classes, n: int):
+def checked_classes(classes: Array, n: int) -> Array:
     """Classes from 0 to n - 1, or an error that names one that is none; not looked at on a GPU."""
     classes = classes.long()
     if classes.device.type == "cpu" and classes.numel():
@@ -267,42 +303,42 @@ def checked_classes(classes, n: int):
     return classes
 
 
-def log_denominators(x):
+def log_denominators(x: Array) -> tuple[Array, Array]:
     """The largest element of each line, and log Σ exp less that: its logarithmic softmax."""
     top, place = torch.max(x, 1)
     return top, -torch.log_softmax(x, 1).gather(1, place[:, None])[:, 0]
 
 
-def picked(x, classes):
+def picked(x: Array, classes: Array) -> Array:
     """x[k, classes[k]] for each line k."""
     return x.gather(1, classes[:, None])[:, 0]
 
 
-def add_picked(x, classes, values) -> None:
+def add_picked(x: Array, classes: Array, values: Array) -> None:
     x.scatter_add_(1, classes[:, None], values[:, None])
 
 
-def clear_lines(x, mask) -> None:
+def clear_lines(x: Array, mask: Array) -> None:
     x.masked_fill_(mask[:, None], 0)
 
 
-def cross_entropy(*args):
+def cross_entropy(*args: Any) -> tuple[Array, Array, Array]:
     return _crossentropy.cross_entropy(torch_, *args)
 
 
-def cross_entropy_gradient(*args):
+def cross_entropy_gradient(*args: Any) -> Array:
     return _crossentropy.cross_entropy_gradient(torch_, *args)
 
 
-def soft_cross_entropy(*args):
+def soft_cross_entropy(*args: Any) -> tuple[Array, Array, Array]:
     return _crossentropy.soft_cross_entropy(torch_, *args)
 
 
-def soft_cross_entropy_gradient(*args):
+def soft_cross_entropy_gradient(*args: Any) -> Array:
     return _crossentropy.soft_cross_entropy_gradient(torch_, *args)
 
 
-def rotate(x, turn, interleaved, back):
+def rotate(x: Array, turn: Array, interleaved: bool, back: bool) -> Array:
     half = x.shape[-1] // 2
     a, b = (x[..., 0::2], x[..., 1::2]) if interleaved else (x[..., :half], x[..., half:])
     c, s = turn[..., :half], -turn[..., half:] if back else turn[..., half:]
@@ -311,7 +347,7 @@ def rotate(x, turn, interleaved, back):
 
 
 @_in_single
-def lstm_cell(z, c):
+def lstm_cell(z: Array, c: Array) -> tuple[Array, Array, Array]:
     i, f, u, o = z.expand(*torch.broadcast_shapes(z.shape[:-1], c.shape[:-1]), -1).chunk(4, -1)
     gates = torch.cat((torch.sigmoid(i), torch.sigmoid(f), torch.tanh(u), torch.sigmoid(o)), -1)
     i, f, u, o = gates.chunk(4, -1)
@@ -320,7 +356,7 @@ def lstm_cell(z, c):
 
 
 @_in_single
-def gru_cell(x, y, h):
+def gru_cell(x: Array, y: Array, h: Array) -> tuple[Array, Array]:
     (xr, xz, xn), (yr, yz, yn) = x.chunk(3, -1), y.chunk(3, -1)
     r, z = torch.sigmoid(xr + yr), torch.sigmoid(xz + yz)
     n = torch.tanh(xn + r * yn)

@@ -6,38 +6,40 @@ Arrays are (..., *size), results (..., *counts). Taps are numbered in the order 
 from functools import lru_cache
 from math import prod
 
+import numpy as np
 import torch
 from torch.nn import functional
 
 from ..shared.window_sizes import counts_of, size_of, tap_dtype
 from .convolve import padded, widened
+from .types import Array, Function, Padding, Sizes
 
 _LARGEST = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
 
 
-def _lines(x, axes: int):
+def _lines(x: Array, axes: int) -> Array:
     """(..., *size) as (lines, 1, *size)."""
     k = x.ndim - axes
     return x.reshape(prod(x.shape[:k]), 1, *x.shape[k:])
 
 
-def _checked(x, axes: int) -> tuple[int, ...]:
+def _checked(x: Array, axes: int) -> tuple[int, ...]:
     """The axes in front."""
     if x.ndim < axes:
         raise ValueError("too few axes")  # the row's shape rule says so
     return tuple(x.shape[: x.ndim - axes])
 
 
-def _raw(dtype):
+def _raw(dtype: np.dtype) -> torch.dtype:
     return torch.uint8 if dtype.itemsize == 1 else torch.int64
 
 
-def _along(n: int, axis: int, axes: int, step: int, device):
+def _along(n: int, axis: int, axes: int, step: int, device: torch.device) -> Array:
     """0, step, 2·step, ... along one of the last axes."""
     return (torch.arange(n, device=device) * step).reshape(-1, *(1,) * (axes - 1 - axis))
 
 
-def _to_taps(places, size, kernel, stride, dilation):
+def _to_taps(places: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Array:
     """The taps whose places in the padded array, all axes in one line, these are."""
     taps = torch.zeros_like(places)
     for axis, (n, k, s, d) in enumerate(zip(size, kernel, stride, dilation, strict=True)):
@@ -47,7 +49,7 @@ def _to_taps(places, size, kernel, stride, dilation):
     return taps
 
 
-def _to_places(taps, size, kernel, stride, dilation):
+def _to_places(taps: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> Array:
     """The opposite of `_to_taps`."""
     taps = taps.long()
     places = torch.zeros_like(taps)
@@ -58,7 +60,9 @@ def _to_places(taps, size, kernel, stride, dilation):
     return places
 
 
-def max_pool(x, kernel, stride, padding, dilation):
+def max_pool(
+    x: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> tuple[Array, Array]:
     lead = _checked(x, len(kernel))
     wide = padded(_lines(x, len(kernel)), padding, -torch.inf)
     size = tuple(wide.shape[2:])
@@ -72,11 +76,13 @@ def max_pool(x, kernel, stride, padding, dilation):
 
 
 @lru_cache(maxsize=256)
-def _counts(size, kernel, stride, dilation) -> tuple[int, ...]:
+def _counts(size: Sizes, kernel: Sizes, stride: Sizes, dilation: Sizes) -> tuple[int, ...]:
     return counts_of(size, kernel, stride, ((0, 0),) * len(size), dilation)
 
 
-def pool_pick(x, taps, kernel, stride, padding, dilation):
+def pool_pick(
+    x: Array, taps: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> Array:
     axes = len(kernel)
     lead = _checked(x, axes)
     wide = padded(_lines(x, axes), padding)
@@ -89,7 +95,9 @@ def pool_pick(x, taps, kernel, stride, padding, dilation):
     return picked.reshape(taps.shape)
 
 
-def pool_put(y, taps, kernel, stride, padding, dilation):
+def pool_put(
+    y: Array, taps: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> Array:
     axes = len(kernel)
     lead = _checked(y, axes)
     if taps.shape != y.shape:
@@ -105,7 +113,7 @@ def pool_put(y, taps, kernel, stride, padding, dilation):
     return padded(wide, [(-a, -b) for a, b in padding])
 
 
-def _by_parts(kernel):
+def _by_parts(kernel: Function) -> Function:
     """A linear kernel of real arrays for complex ones, and for half precision."""
     real = widened(kernel)
 
@@ -114,17 +122,17 @@ def _by_parts(kernel):
             return real(x, *how)
         return torch.complex(real(x.real, *how), real(x.imag, *how))
 
-    return compute
+    return compute  # type: ignore[return-value]
 
 
-def _in_space(kernel, stride) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def _in_space(kernel: Sizes, stride: Sizes) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Windows over three axes: torch's only pools that take any divisor and lie in space."""
     missing = (1,) * (3 - len(kernel))
     return (*missing, *kernel), (*missing, *stride)
 
 
 @_by_parts
-def sum_pool(x, kernel, stride, padding):
+def sum_pool(x: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Array:
     lead, axes = _checked(x, len(kernel)), len(kernel)
     wide = padded(_lines(x, axes), padding)
     counts = _counts(tuple(wide.shape[2:]), kernel, stride, (1,) * axes)
@@ -136,7 +144,7 @@ def sum_pool(x, kernel, stride, padding):
 
 
 @_by_parts
-def spread_pool(y, kernel, stride, padding):
+def spread_pool(y: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Array:
     lead, axes = _checked(y, len(kernel)), len(kernel)
     counts = tuple(y.shape[len(lead) :])
     size = size_of(counts, kernel, stride, ((0, 0),) * axes, (1,) * axes)

@@ -4,14 +4,18 @@ from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from inspect import getclosurevars, isfunction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ...arrays.tensor import Tensor
 from ...core.dtypes import is_inexact
 from ...core.origin import Origin, written_at
 from ...core.settings import changed
 from ...core.value import TENSORS
 from .trees import leaves, mapped
 from .values import Placeholder, Value, Variable
+
+if TYPE_CHECKING:
+    from .graph import Graph
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,8 +27,8 @@ class Call:
 
     number: int
     name: str
-    function: Callable
-    args: tuple
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
     kwargs: dict[str, Any]
     origin: Origin
     foreign: bool = False
@@ -42,7 +46,7 @@ class Call:
             return self.function(*args, **kwargs)
 
 
-def _values(things: Iterable) -> Iterator[Value]:
+def _values(things: Iterable[Any]) -> Iterator[Value]:
     for x in things:
         if isinstance(x, Value):
             yield x
@@ -72,11 +76,11 @@ class Update:
     result  what fetching it gives
     """
 
-    graph: Any
+    graph: "Graph"
     name: str
     variables: tuple[Variable, ...]
     values: tuple[Value, ...]
-    change: Callable[[list], Any]
+    change: Callable[[list[Tensor]], Any]
     origin: Origin
     result: Value | None = None
 
@@ -97,17 +101,17 @@ class Replay:
     watched  those sources; None for everything
     """
 
-    graph: Any
-    tape: Any
+    graph: "Graph"
+    tape: Any  # a `wf.GradientTape`, which is not below this layer
     watched: set[Value] | None
-    given: dict[Placeholder, Any] = field(default_factory=dict)
-    results: dict[Call, list] = field(default_factory=dict)
+    given: dict[Placeholder, Tensor] = field(default_factory=dict)
+    results: dict[Call, list[Any]] = field(default_factory=dict)
 
-    def feed(self, placeholder: Placeholder, tensor) -> None:
+    def feed(self, placeholder: Placeholder, tensor: Tensor) -> None:
         """Give a placeholder its tensor."""
         self.given[placeholder] = self._watch(placeholder, tensor)
 
-    def known(self, x) -> Any:
+    def known(self, x: Any) -> Any:
         """What a value is; anything else is itself."""
         if not isinstance(x, Value):
             return x
@@ -136,7 +140,7 @@ class Replay:
                 self._watch(None, x)
         return made
 
-    def _watch(self, value: Value | None, x):
+    def _watch(self, value: Value | None, x: Any) -> Any:
         wanted = self.watched is None or value in self.watched
         if wanted and x.__class__ in TENSORS and is_inexact(x.dtype) and not x.requires_grad:
             self.tape.watch(x)

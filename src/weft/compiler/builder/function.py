@@ -1,21 +1,28 @@
 """A compiled graph: from the tensors of its placeholders to the values that are fetched."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from inspect import Parameter, Signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ... import errors
 from ...arrays.make import asarray
+from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.box import BOXED
 from ...core.settings import changed, current
 from ...core.value import TENSORS
 from ...graph.graph import Graph as Program
 from ..compiled import Compiled
+from ..explain.report import Text, Texts
 from .calls import Gradients, Replay, Update, needed
 from .names import public
 from .trees import leaves, mapped
-from .values import GraphTensor, Placeholder, Value, Variable
+from .values import GraphTensor, Placeholder, Sizes, Value, Variable
+
+if TYPE_CHECKING:
+    from .graph import Graph
+
+Feeds = Mapping["str | Placeholder", Any]
 
 
 class GraphFunction:
@@ -24,7 +31,9 @@ class GraphFunction:
     placeholders  what has to be given
     """
 
-    def __init__(self, graph, fetches, max_variants: int):
+    placeholders: list[Placeholder]
+
+    def __init__(self, graph: "Graph", fetches: Any, max_variants: int):
         self._graph, self._fetches = graph, fetches
         found = [_checked(graph, x) for x in leaves(fetches)]
         self._updates = _in_order([x for x in found if isinstance(x, Update)])
@@ -39,7 +48,7 @@ class GraphFunction:
         self.placeholders = [p for p in graph.placeholders if any(p is v for v in read)]
         self._compiled = Compiled(self._named(), (), (), max_variants)
 
-    def _named(self):
+    def _named(self) -> Callable[..., Any]:
         """The function to compile, under the graph's name and with its placeholders' names."""
 
         def run(*tensors):
@@ -51,7 +60,7 @@ class GraphFunction:
         run.__signature__ = Signature(names)  # type: ignore[attr-defined]
         return run
 
-    def _traced(self, tensors: tuple):
+    def _traced(self, tensors: tuple[Tensor, ...]) -> Any:
         """What is compiled: the graph's calls, then the changes of variables."""
         tape = public().GradientTape(persistent=True)
         replay = Replay(self._graph, tape, self._watched)
@@ -65,11 +74,11 @@ class GraphFunction:
                 update.make(replay)
         return fetched
 
-    def __call__(self, feeds: Mapping | None = None, /, **named) -> Any:
+    def __call__(self, feeds: Feeds | None = None, /, **named: Any) -> Any:
         given = named if feeds is None else self._merged(feeds, named)
         return self._compiled(*self._tensors(given))
 
-    def _merged(self, feeds, named: dict) -> dict:
+    def _merged(self, feeds: Feeds, named: dict[str, Any]) -> dict[str, Any]:
         """All that was given, by the names of placeholders."""
         if not isinstance(feeds, Mapping):
             raise errors.DTypeError(
@@ -83,7 +92,7 @@ class GraphFunction:
             given[name] = value
         return given
 
-    def _tensors(self, given: dict) -> list:
+    def _tensors(self, given: dict[str, Any]) -> list[Tensor]:
         for key in given.keys() - self._names:
             self._known_name(key)
         missing = [p for p in self.placeholders if p.name not in given]
@@ -98,7 +107,7 @@ class GraphFunction:
                     _fitting(p, given[p.name])
         return [_fitting(p, given[p.name]) for p in self.placeholders]
 
-    def _known_name(self, key) -> str:
+    def _known_name(self, key: object) -> str:
         if isinstance(key, Placeholder) and key.graph is self._graph:
             return key.name
         names = [p.name for p in self._graph.placeholders]
@@ -115,7 +124,7 @@ class GraphFunction:
         return self._compiled.graph
 
     @property
-    def kernels(self):
+    def kernels(self) -> Texts:
         """The fused loops of the latest run's program."""
         return self._compiled.kernels
 
@@ -124,7 +133,7 @@ class GraphFunction:
         """Why each program after the first was made."""
         return self._compiled.recompilations
 
-    def explain(self, verbose: bool = False):
+    def explain(self, verbose: bool = False) -> Text:
         """What was compiled, for which shapes, how, and why again."""
         return self._compiled.explain(verbose)
 
@@ -137,7 +146,7 @@ def _argument(name: str) -> str:
     return name if name.isidentifier() else f"p{abs(hash(name))}"
 
 
-def _checked(graph, x):
+def _checked(graph: "Graph", x: Any) -> Value | Update | None:
     if x is None or (isinstance(x, Value | Update) and x.graph is graph):
         return x
     if isinstance(x, Value | Update):
@@ -162,7 +171,7 @@ def _in_order(updates: list[Update]) -> list[Update]:
     return made
 
 
-def _fetched(replay: Replay, x):
+def _fetched(replay: Replay, x: Any) -> Any:
     """What a run gives for something that is fetched: values as they are before changes."""
     if isinstance(x, Update):
         x = x.result
@@ -173,7 +182,7 @@ def _fetched(replay: Replay, x):
     return known.detach().clone() if plain else known.detach()
 
 
-def _fitting(p: GraphTensor, value):
+def _fitting(p: GraphTensor, value: Any) -> Tensor:
     """A value for a placeholder, in its dtype."""
     x = value if value.__class__ in TENSORS else asarray(value)
     if x.__class__ in BOXED or (x.requires_grad and current.get().grad):
@@ -195,6 +204,6 @@ def _fitting(p: GraphTensor, value):
     return made
 
 
-def _fits(shape: tuple, wanted: tuple) -> bool:
+def _fits(shape: Sizes, wanted: Sizes) -> bool:
     pairs = zip(shape, wanted, strict=False)
     return len(shape) == len(wanted) and all([want in (None, n) for n, want in pairs])

@@ -1,8 +1,9 @@
 """`wf.Graph`: a static graph, built value by value, differentiated and compiled."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from os import PathLike
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -10,6 +11,7 @@ from ... import errors
 from ...arrays.inplace import copy_
 from ...arrays.make import asarray, tensor
 from ...arrays.parameter import Parameter
+from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.aval import integer_in
 from ...core.origin import origin
@@ -20,7 +22,15 @@ from .names import SECTIONS, Section, functions, unknown
 from .picture import picture_of, text_of
 from .probe import SIZES, Probe
 from .trees import leaves, mapped
-from .values import GraphNumber, GraphTensor, Placeholder, Value, Variable
+from .values import GraphNumber, GraphTensor, Placeholder, Sizes, Value, Variable
+
+if TYPE_CHECKING:
+    from ...arrays.types import ArrayLike, DTypeLike
+    from .function import GraphFunction
+
+Source = GraphTensor | Parameter  # with respect to which there are gradients
+# What an optimizer does with names, parameters and gradients.
+Step = Callable[[list[tuple[str, Parameter, Tensor]]], Any]
 
 
 class Graph:
@@ -54,7 +64,9 @@ class Graph:
 
     # What goes in
 
-    def placeholder(self, name: str, shape, dtype=None) -> Placeholder:
+    def placeholder(
+        self, name: str, shape: int | Sequence[int | None], dtype: "DTypeLike | None" = None
+    ) -> Placeholder:
         """A tensor that each run is given: `run(name=…)`.
 
         shape  the sizes; None for one that differs between runs, and for which each run is
@@ -69,7 +81,13 @@ class Graph:
         self.placeholders.append(made)
         return made
 
-    def variable(self, name: str, init, dtype=None, trainable: bool = True) -> Variable:
+    def variable(
+        self,
+        name: str,
+        init: "Parameter | ArrayLike",
+        dtype: "DTypeLike | None" = None,
+        trainable: bool = True,
+    ) -> Variable:
         """A tensor that the graph keeps between runs, and that runs can change.
 
         init       what it begins with: numbers, an array, a tensor, or a `wf.Parameter` to be used
@@ -88,12 +106,12 @@ class Graph:
         self.variables.append(made)
         return made
 
-    def constant(self, value, dtype=None) -> GraphTensor:
+    def constant(self, value: "ArrayLike", dtype: "DTypeLike | None" = None) -> GraphTensor:
         """A tensor that is the same in all runs."""
         held = tensor(value, dtype=dtype)
         return self._written(Call(len(self.calls), "constant", lambda: held, (), {}, origin()))
 
-    def _check_name(self, what: str, name) -> None:
+    def _check_name(self, what: str, name: object) -> None:
         if not isinstance(name, str) or not name:
             raise errors.DTypeError(f"{what}: got {name!r}, expected a name first")
         for other in (*self.placeholders, *self.variables):
@@ -104,7 +122,13 @@ class Graph:
 
     # What is computed
 
-    def record(self, name: str, function: Callable, args: tuple, kwargs=None):
+    def record(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
         """Write a call down; its results are values of the graph."""
         kwargs = kwargs or {}
         replay = replaying.get()
@@ -112,14 +136,22 @@ class Graph:
             return function(*mapped(replay.known, args), **mapped(replay.known, kwargs))
         return self._record(Call, name, function, args, kwargs)
 
-    def known(self, value: GraphTensor):
+    def known(self, value: GraphTensor) -> Tensor:
         """The tensor of a value, in a function that a call was given."""
         replay = replaying.get()
         if replay is None or replay.graph is not self:
             raise value.not_here()
         return replay.known(value)
 
-    def _record(self, kind: type[Call], name: str, function, args, kwargs, foreign: bool = False):
+    def _record(
+        self,
+        kind: type[Call],
+        name: str,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        foreign: bool = False,
+    ) -> Any:
         for x in leaves((args, kwargs)):
             self._check_operand(name, x)
         args, kwargs = mapped(_kept, args), mapped(_kept, kwargs)
@@ -145,7 +177,7 @@ class Graph:
         self.made[call] = [x for x in leaves(made) if isinstance(x, Value)]
         return made
 
-    def _check_operand(self, name: str, x) -> None:
+    def _check_operand(self, name: str, x: object) -> None:
         if isinstance(x, Update):
             raise errors.DTypeError(
                 f"{name}: got {x!r}, a change that is fetched, g.compile([…]), not computed with"
@@ -156,7 +188,7 @@ class Graph:
                 "give it to a placeholder here"
             )
 
-    def _values(self, call: Call, first, second) -> Any:
+    def _values(self, call: Call, first: Any, second: Any) -> Any:
         """The results of a call as values, from what they are at two sizes."""
         ones, others = list(leaves(first)), list(leaves(second))
         if len(ones) != len(others):
@@ -167,7 +199,7 @@ class Graph:
         made = iter([self._value(call, k, a, b) for k, (a, b) in enumerate(zip(ones, others))])  # noqa: B905
         return mapped(lambda _: next(made), first)
 
-    def _value(self, call: Call, position: int, a, b):
+    def _value(self, call: Call, position: int, a: Any, b: Any) -> Any:
         if a.__class__ in TENSORS:
             if len(a.shape) != len(b.shape):
                 raise errors.StagingError(
@@ -179,7 +211,7 @@ class Graph:
         same = a is b or (type(a) is type(b) and isinstance(a, bool | int | float | str) and a == b)
         return a if same else GraphNumber(self, call, position)
 
-    def call(self, function: Callable, *args, **kwargs) -> Any:
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """`function(*args, **kwargs)`, a function of tensors or a module, as part of the graph."""
         if not callable(function):
             raise errors.DTypeError(f"call: got a {type(function).__name__}, expected a function")
@@ -195,7 +227,12 @@ class Graph:
         size = x.shape[axis]
         return self.record("length", lambda t: t.shape[axis], (x,)) if size is None else size
 
-    def gradients(self, targets, sources, output_gradients=None) -> Any:
+    def gradients(
+        self,
+        targets: GraphTensor | Sequence[GraphTensor],
+        sources: Source | Sequence[Source],
+        output_gradients: "GraphTensor | ArrayLike | None" = None,
+    ) -> Any:
         """∂targets/∂sources, summed over the targets; they are values like all others.
 
         targets           a value, or several
@@ -222,7 +259,7 @@ class Graph:
 
     # What is changed
 
-    def assign(self, variable: Variable, value) -> Update:
+    def assign(self, variable: Variable, value: "GraphTensor | ArrayLike") -> Update:
         """What gives a variable a value when it is fetched; the fetch gives that value."""
         if not isinstance(variable, Variable):
             raise errors.DTypeError(
@@ -243,7 +280,7 @@ class Graph:
             fitted,
         )
 
-    def update(self, name: str, step: Callable, pairs: list[tuple]) -> Update:
+    def update(self, name: str, step: Step, pairs: Iterable[tuple[Any, Any]]) -> Update:
         """A step of an optimizer: `step` with (name, parameter, gradient) triples."""
         pairs = [(v, g) for v, g in pairs if g is not None]
         for variable, gradient in pairs:
@@ -252,13 +289,13 @@ class Graph:
             raise errors.ArgumentError(f"{name}: no variable has a gradient")
         variables = tuple([v for v, _ in pairs])
 
-        def change(gradients: list) -> None:
+        def change(gradients: list[Tensor]) -> None:
             given = zip(variables, gradients, strict=True)
             step([(v.name, v.parameter, g.detach()) for v, g in given])
 
         return Update(self, name, variables, tuple([g for _, g in pairs]), change, origin())
 
-    def _check_pair(self, name: str, variable, gradient) -> None:
+    def _check_pair(self, name: str, variable: object, gradient: object) -> None:
         if not isinstance(variable, Variable) or not isinstance(gradient, GraphTensor):
             raise errors.DTypeError(
                 f"{name}: got {variable!r} and {gradient!r}, expected a variable of the graph and "
@@ -274,7 +311,7 @@ class Graph:
 
     # What comes of it
 
-    def compile(self, fetches, max_variants: int = 8):
+    def compile(self, fetches: Any, max_variants: int = 8) -> "GraphFunction":
         """A function that runs the graph: `run(x=…)` gives the values of `fetches`.
 
         fetches       values and changes of variables: one, or lists, tuples and dicts of them
@@ -284,7 +321,7 @@ class Graph:
 
         return GraphFunction(self, fetches, max_variants)
 
-    def draw(self, path=None, format: str = "svg") -> str:
+    def draw(self, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
         """A picture of the graph as it was built; the text of it is returned.
 
         path    a file to write it to, too; its ending may say the format
@@ -303,11 +340,11 @@ class Graph:
         """The parameters of the variables with their names."""
         return [(v.name, v.parameter) for v in self.variables]
 
-    def state_dict(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Tensor]:
         """The values of the variables by name, as copies."""
         return {v.name: v.value for v in self.variables}
 
-    def load_state_dict(self, state) -> None:
+    def load_state_dict(self, state: "Mapping[str, ArrayLike]") -> None:
         """Give the variables the values that `state_dict` had."""
         have, want = set(state), {v.name for v in self.variables}
         if have != want:
@@ -325,7 +362,7 @@ class Graph:
 
     # The public functions
 
-    def recorder(self, name: str, function: Callable) -> Callable:
+    def recorder(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         """A function that writes itself down."""
 
         def recorded(*args, **kwargs):
@@ -352,7 +389,7 @@ class Graph:
         )
 
 
-def _sizes(name: str, shape) -> tuple[int | None, ...]:
+def _sizes(name: str, shape: Any) -> Sizes:
     if shape is None or isinstance(shape, str | ModuleType):
         raise errors.ShapeError(
             f"placeholder: {name!r} needs a shape: (None, 784), with None for sizes that differ "
@@ -365,12 +402,12 @@ def _sizes(name: str, shape) -> tuple[int | None, ...]:
     return tuple(made)
 
 
-def _kept(x):
+def _kept(x: Any) -> Any:
     """An argument as the graph keeps it: an array may be changed by others later."""
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
-def _fitted(x, dtype, shape):
+def _fitted(x: Tensor, dtype: np.dtype, shape: Sizes) -> Tensor:
     """A value that is to be a variable's."""
     if x.shape != shape:
         raise errors.ShapeError(f"assign: a value of shape {x.shape} for a variable of {shape}")

@@ -1,13 +1,16 @@
 """The public functions by name, as a graph offers them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import lru_cache
 from inspect import isfunction
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...arrays.namespace import FUNCTIONS, MODULES
+
+if TYPE_CHECKING:
+    from .graph import Graph
 
 # Where functions are looked for that are not in `wf` itself, and what a graph has of the modules
 # that are loaded later.
@@ -22,15 +25,15 @@ def public() -> ModuleType:
     return weft
 
 
-def section(path: str) -> Any:
+def section(path: str) -> ModuleType:
     """A module below the package: `nn.functional`, `linalg`."""
-    found: Any = public()
+    found = public()
     for name in path.split("."):
         found = getattr(found, name)
     return found
 
 
-def functions_in(module) -> dict[str, Callable]:
+def functions_in(module: ModuleType) -> dict[str, Callable[..., Any]]:
     """The functions that a module offers: what it names, else what is written in it."""
     if hasattr(module, "__all__"):
         found = {n: getattr(module, n) for n in module.__all__}
@@ -41,9 +44,9 @@ def functions_in(module) -> dict[str, Callable]:
 
 
 @lru_cache(maxsize=1)
-def functions() -> dict[str, Callable]:
+def functions() -> dict[str, Callable[..., Any]]:
     """All functions that a graph has as methods; where names meet, `wf.name` goes first."""
-    found: dict[str, Callable] = {}
+    found: dict[str, Callable[..., Any]] = {}
     for path in reversed(_SECTIONS):
         found |= functions_in(section(path))
     homes = public()._HOMES
@@ -54,7 +57,7 @@ def functions() -> dict[str, Callable]:
 class Section:
     """A module of functions that are written down: `g.linalg`, `g.nn.functional`."""
 
-    def __init__(self, graph, path: str):
+    def __init__(self, graph: "Graph", path: str):
         self._graph, self._path = graph, path
 
     def __getattr__(self, name: str) -> Any:
@@ -73,7 +76,7 @@ class Section:
 SECTIONS = tuple({p.partition(".")[0] for p in _SECTIONS})
 
 
-def unknown(where: str, name: str, known) -> str:
+def unknown(where: str, name: str, known: Iterable[str]) -> str:
     """What to say of a name that is not there."""
     near = get_close_matches(name, known, 3)
     hint = f"; did you mean {' or '.join(near)}?" if near else ""

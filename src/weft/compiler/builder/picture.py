@@ -1,12 +1,17 @@
 """A graph as it was built, drawn and in words."""
 
+from typing import TYPE_CHECKING, Any
+
 from ...core.origin import line_of
 from ...graph.picture import Box, Picture, Row, short_dtype, shortened
 from .calls import Call
 from .values import GraphTensor, Placeholder, Value, Variable
 
+if TYPE_CHECKING:
+    from .graph import Graph
 
-def picture_of(graph) -> Picture:
+
+def picture_of(graph: "Graph") -> Picture:
     """Boxes for what goes in, and for what each of the user's lines does at a time."""
     boxes = [Box("placeholder", "input", [_entry(p)]) for p in graph.placeholders]
     boxes += [Box("variable", "constant", [_entry(v)]) for v in graph.variables]
@@ -21,7 +26,7 @@ def picture_of(graph) -> Picture:
     return Picture(f"{graph.name}: {len(graph.calls)} calls", boxes)
 
 
-def text_of(graph) -> str:
+def text_of(graph: "Graph") -> str:
     """The graph in readable lines."""
     lines = [f"placeholder {p.name}: {_typed(p)}" for p in graph.placeholders]
     lines += [f"variable {v.name}: {_typed(v)}" for v in graph.variables]
@@ -37,7 +42,7 @@ def _entry(value: Placeholder | Variable) -> Row:
     return Row((value,), (), value.name, _typed(value))
 
 
-def _row(graph, call: Call) -> Row:
+def _row(graph: "Graph", call: Call) -> Row:
     """A call, with the values that others read of it."""
     given = [_shown(x) for x in call.args]
     given += [f"{name}={_shown(x)}" for name, x in call.kwargs.items()]
@@ -47,7 +52,7 @@ def _row(graph, call: Call) -> Row:
     return Row(tuple(made), tuple(call.operands), text, types)
 
 
-def _shown(x) -> str:
+def _shown(x: Any) -> str:
     """An argument in few words."""
     if isinstance(x, Placeholder | Variable):
         return x.name

@@ -1,6 +1,6 @@
 """Finding shapes as a graph is built: it is traced, at two sizes in the place of unknown ones."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ...core.aval import Aval
 from ...core.box import Level
@@ -14,6 +14,9 @@ from .calls import Call, Replay
 from .names import public
 from .values import Placeholder
 
+if TYPE_CHECKING:
+    from .graph import Graph
+
 # Divisible by much, so that an unknown size may be cut into equal parts; and larger than most
 # windows.
 SIZES = (720, 1440)
@@ -22,11 +25,11 @@ SIZES = (720, 1440)
 class Probe:
     """A graph's program, as far as it is built, for one size of all unknown dimensions."""
 
-    def __init__(self, graph, size: int):
+    def __init__(self, graph: "Graph", size: int):
         self.size = size
-        self.capture = Capture("the graph", Arguments([], []))
-        self.level = Level(Staged, self.capture.tag, trace=self.capture)
-        self.replay = Replay(graph, public().GradientTape(persistent=True), None)
+        self.capture: Capture = Capture("the graph", Arguments([], []))
+        self.level: Level = Level(Staged, self.capture.tag, trace=self.capture)
+        self.replay: Replay = Replay(graph, public().GradientTape(persistent=True), None)
 
     def _settings(self):
         return changed(

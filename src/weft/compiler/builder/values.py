@@ -14,6 +14,11 @@ from ...arrays.tensor import Tensor
 from ...core.origin import Origin, line_of
 from ...core.settings import changed
 
+if TYPE_CHECKING:
+    from ...arrays.types import ArrayLike
+    from .calls import Call, Update
+    from .graph import Graph
+
 # Methods of tensors that values of a graph do not have: they write into memory, or make tensors.
 _NOT_METHODS = {"at", "copy_", "view_as"} | {n for n in METHODS if n.endswith("_into")}
 _METHODS = {n for n in METHODS if not n.startswith("_")} - _NOT_METHODS
@@ -21,12 +26,17 @@ _METHODS -= {n for n in METHODS if isinstance(vars(Tensor).get(n), staticmethod)
 _METHODS |= {"detach", "to"}
 _READING = ("item", "numpy", "tolist", "to_vec", "to_scalar", "torch")
 
+Sizes = tuple[int | None, ...]  # None for one that differs between runs
+
 
 class Value:
     """Something that a graph computes: number `position` among the results of a call."""
 
+    graph: "Graph"
+    call: "Call"
+    position: int
+
     __array_ufunc__ = None  # NumPy leaves `array * value` to the value
-    __hash__ = object.__hash__
 
     if TYPE_CHECKING:  # operators are set by `_install`
 
@@ -85,7 +95,7 @@ class Value:
 
         def __invert__(self) -> Any: ...
 
-    def __init__(self, graph, call, position: int):
+    def __init__(self, graph: "Graph", call: "Call", position: int):
         self.graph, self.call, self.position = graph, call, position
 
     @property
@@ -128,16 +138,16 @@ class GraphTensor(Value):
     shape   with None for a size that differs between runs; `x.length(axis)` stands for that
     """
 
-    def __init__(self, graph, call, position: int, shape: tuple, dtype: np.dtype):
+    def __init__(self, graph: "Graph", call: "Call", position: int, shape: Sizes, dtype: np.dtype):
         super().__init__(graph, call, position)
-        self.shape: tuple[int | None, ...] = shape
-        self.dtype = dtype
+        self.shape: Sizes = shape
+        self.dtype: np.dtype = dtype
 
     @property
     def ndim(self) -> int:
         return len(self.shape)
 
-    def length(self, axis: int = 0):
+    def length(self, axis: int = 0) -> "int | GraphNumber":
         """The size along an axis: a number, or what stands for it if it differs between runs."""
         return self.graph.length(self, axis)
 
@@ -151,20 +161,20 @@ class GraphTensor(Value):
             )
         return self.shape[0]
 
-    def __getitem__(self, index):
+    def __getitem__(self, index: Any) -> "GraphTensor":
         return self.graph.record("index", operator.getitem, (self, index))
 
-    def __iter__(self) -> Iterator:
+    def __iter__(self) -> Iterator["GraphTensor"]:
         return (self[i] for i in range(len(self)))
 
-    def __contains__(self, x) -> bool:
+    def __contains__(self, x: object) -> bool:
         raise self._unknown("whether something is in the values")
 
-    def __weft_tensor__(self):
+    def __weft_tensor__(self) -> Tensor:
         """The tensor that it stands for while its graph is computed."""
         return self.graph.known(self)
 
-    def __array__(self, dtype=None, copy=None):
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise self.not_here()
 
     def not_here(self) -> errors.InterchangeError:
@@ -175,7 +185,7 @@ class GraphTensor(Value):
             "the left of an operator, or fetch it: run = g.compile([value])"
         )
 
-    def __setitem__(self, index, value):
+    def __setitem__(self, index: Any, value: Any) -> None:
         raise errors.StagingError(
             f"values of a graph do not change ({self.label}); make another one: g.where(…), "
             "g.concat(…), g.scatter(…)"
@@ -208,9 +218,10 @@ class GraphNumber(Value):
 class Placeholder(GraphTensor):
     """A tensor that each run is given."""
 
-    def __init__(self, graph, name: str, shape: tuple, dtype: np.dtype, origin: Origin):
-        super().__init__(graph, None, 0, shape, dtype)
-        self.name, self._origin = name, origin
+    def __init__(self, graph: "Graph", name: str, shape: Sizes, dtype: np.dtype, origin: Origin):
+        super().__init__(graph, None, 0, shape, dtype)  # type: ignore[arg-type]  # no call makes it
+        self.name: str = name
+        self._origin = origin
 
     @property
     def origin(self) -> Origin:
@@ -231,10 +242,12 @@ class Variable(GraphTensor):
     initial_value  what it began with
     """
 
-    def __init__(self, graph, name: str, parameter: Parameter, origin: Origin):
-        super().__init__(graph, None, 0, parameter.shape, parameter.dtype)
-        self.name, self.parameter, self._origin = name, parameter, origin
-        self.initial_value = parameter.detach().clone()
+    def __init__(self, graph: "Graph", name: str, parameter: Parameter, origin: Origin):
+        super().__init__(graph, None, 0, parameter.shape, parameter.dtype)  # type: ignore[arg-type]
+        self.name: str = name
+        self.parameter: Parameter = parameter
+        self._origin = origin
+        self.initial_value: Tensor = parameter.detach().clone()
 
     @property
     def origin(self) -> Origin:
@@ -245,12 +258,12 @@ class Variable(GraphTensor):
         return f"the variable {self.name!r} at {self.line}"
 
     @property
-    def value(self):
+    def value(self) -> Tensor:
         """What it holds now, as a copy; it may be set."""
         return self.parameter.detach().clone()
 
     @value.setter
-    def value(self, value) -> None:
+    def value(self, value: "ArrayLike") -> None:
         with changed(grad=False):
             copy_(self.parameter, value)
 
@@ -258,7 +271,7 @@ class Variable(GraphTensor):
         """Give it its initial value again."""
         self.value = self.initial_value
 
-    def assign(self, value):
+    def assign(self, value: "GraphTensor | ArrayLike") -> "Update":
         """What gives it a value when it is run: fetch it, `g.compile([w.assign(…)])`."""
         return self.graph.assign(self, value)
 
@@ -266,21 +279,21 @@ class Variable(GraphTensor):
         return f"<variable {self.name}: {self.dtype}{_sizes(self.shape)}>"
 
 
-def _sizes(shape: tuple) -> str:
+def _sizes(shape: Sizes) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
 # The operators, which record Python's own: at a run they meet tensors.
 
 
-def _forward(name: str, function: Callable) -> Callable:
+def _forward(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def recorded(self: Value, *others):
         return self.graph.record(name, function, (self, *others))
 
     return recorded
 
 
-def _backward(name: str, function: Callable) -> Callable:
+def _backward(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
     def recorded(self: Value, other):
         return self.graph.record(name, function, (other, self))
 
@@ -309,7 +322,7 @@ _COMPARE |= {"eq": "equal", "ne": "not_equal"}
 
 def _install() -> None:
     for kind, name in (_BOTH | _ONE | _COMPARE).items():
-        function: Any = getattr(operator, f"__{kind}__")
+        function = getattr(operator, f"__{kind}__")
         setattr(Value, f"__{kind}__", _forward(name, function))
         if kind in _BOTH:
             setattr(Value, f"__r{kind}__", _backward(name, function))

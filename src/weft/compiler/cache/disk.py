@@ -29,7 +29,8 @@ class Cache:
     """Entries in a directory, which is made when the first one is stored."""
 
     def __init__(self, folder: Path | None, limit: int = LIMIT):
-        self.folder, self.limit = folder, limit
+        self.folder: Path | None = folder
+        self.limit: int = limit
         self._stored = limit  # bytes since the entries were last counted
 
     def fetch(self, key: str) -> bytes | None:

@@ -16,7 +16,7 @@ import numpy as np
 from ...core import dtypes
 
 
-def digest(kind: str, content: tuple) -> str:
+def digest(kind: str, content: tuple[Any, ...]) -> str:
     """The key of something that this compiler has made."""
     text = spelled((kind, content, dtypes.default_float(), *_compiler()))
     return sha256(text.encode()).hexdigest()
@@ -52,7 +52,7 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
                 yield entry.path, found.st_size, found.st_mtime_ns
 
 
-def spelled(value) -> str:
+def spelled(value: Any) -> str:
     """A text that is the same in every process, and different for different values."""
     kind = type(value)
     if kind in _PLAIN:
@@ -76,7 +76,7 @@ def _dtype_text(dtype: np.dtype) -> str:
 
 
 @lru_cache(maxsize=None)
-def _parts(kind: type) -> Callable[[Any], tuple]:
+def _parts(kind: type) -> Callable[[Any], tuple[Any, ...]]:
     """The fields of a dataclass as a tuple."""
     names = [f.name for f in fields(kind)]
     return lambda value: tuple([getattr(value, name) for name in names])

@@ -88,7 +88,7 @@ def keep(graph: Graph, key: str | None, schedule: Schedule, placed: Plan) -> Non
 # -- the key ---------------------------------------------------------------------------------
 
 
-def key_of(graph: Graph, donated: Mapping[int, int], target: tuple) -> str | None:
+def key_of(graph: Graph, donated: Mapping[int, int], target: tuple[Any, ...]) -> str | None:
     """The digest of a graph; None for one with rows of the user's, or without a folder for it.
 
     target   the target's own key
@@ -119,8 +119,7 @@ class _Texts:
 
     def structure(self, x: Structured) -> str:
         """A loop or a branch: its bodies' digests, and its numbers."""
-        cls: Any = type(x)
-        parts = [getattr(x, name) for name in _names(cls)]
+        parts = [getattr(x, name) for name in _names(type(x))]  # type: ignore[arg-type]
         return "".join([self.graph(p) if isinstance(p, Graph) else repr(p) for p in parts])
 
     def equation(self, e: Equation) -> str:
@@ -176,7 +175,7 @@ class _Writer:
         }
 
     def value(self, x: Any) -> Any:
-        kind: Any = x.__class__
+        kind = x.__class__
         if kind in (int, bool, str) or x is None:
             return x
         if kind is tuple:
@@ -187,7 +186,7 @@ class _Writer:
             return {"kernel": self._kernels.setdefault(x, len(self._kernels))}
         if isinstance(x, np.dtype) and x in dtypes.KIND:
             return {"dtype": x.name}
-        name: Any = x.name if kind is Op else getattr(x, "__name__", None)
+        name = x.name if kind is Op else getattr(x, "__name__", "")
         if kind is Op and operator.is_(TABLE.get(name), x):
             return {"row": name}
         if isinstance(x, type) and operator.is_(getattr(errors, name, None), x):
@@ -196,11 +195,10 @@ class _Writer:
             return {kind.__name__: self._fields(x)}
         raise Unwritable(f"a {kind.__name__}: {x!r}")
 
-    def _fields(self, x: Any) -> list:
+    def _fields(self, x: Any) -> list[Any]:
         if not is_dataclass(x):
             raise Unwritable(f"a {type(x).__name__}: {x!r}")
-        cls: Any = type(x)
-        return [self._field(name, getattr(x, name)) for name in _names(cls)]
+        return [self._field(name, getattr(x, name)) for name in _names(type(x))]  # type: ignore[arg-type]
 
     def _field(self, name: str, x: Any) -> Any:
         if name == "origin":
@@ -211,7 +209,7 @@ class _Writer:
             return [self._places[o] for o in x if o in self._places]
         return self.value(x)
 
-    def _constants(self, schedule: Schedule) -> list:
+    def _constants(self, schedule: Schedule) -> list[Any]:
         """(buffer, the graph's constant) or (buffer, dtype, shape, bytes) of each."""
         own = {id(x): i for i, x in self._graph.constants.items()}
         entries, size = [], 0
@@ -267,19 +265,18 @@ class _Reader:
             return self._makers[name](inside)
         return x
 
-    def _maker(self, kind: type) -> Callable[[list], Any]:
+    def _maker(self, kind: type) -> Callable[[list[Any]], Any]:
         """From the fields of a dataclass to the value."""
         names = _names(kind)
         place = names.index("origin") if "origin" in names else None
         places = names.index("origins") if "origins" in names else None
 
-        def make(parts: list) -> Any:
-            values = [p if p.__class__ is int else self.value(p) for p in parts]
+        def make(parts: list[Any]) -> Any:
+            values: list[Any] = [p if p.__class__ is int else self.value(p) for p in parts]
             if place is not None:
                 values[place] = self._origin(values[place])
             if places is not None:
-                origins: Any = values[places]
-                values[places] = tuple(map(self._origin, origins))
+                values[places] = tuple(map(self._origin, values[places]))
             return kind(*values)
 
         return make

@@ -26,7 +26,7 @@ class Flat:
         self._moving = [any(o.strides) for o in kernel.operands] + [True] * len(kernel.results)
         self._operands = len(kernel.operands)
         assert self._native.image.count == MOST
-        self.grain = self._native.image.grain
+        self.grain: int = self._native.image.grain
 
     def over(self, arrays: Sequence[np.ndarray]) -> Callable[[int, int], None]:
         """What computes the elements from start to stop, both multiples of `grain`."""

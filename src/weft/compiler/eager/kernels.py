@@ -5,17 +5,25 @@ NumPy goes over an array some twenty times for an activation, and takes Python's
 
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_void_p
-from functools import lru_cache, wraps
+from functools import lru_cache, partial, wraps
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...backend.numpy import namespace as numpy_
+from ...backend.numpy.types import Unary
 from ...backend.shared import threads
 from ...core.dtypes import float32, float64
 from ...graph.graph import Literal
 from ..cpu.runtime.stack import require
 from ..ir.kernel import Fold, Kernel, Operand, Result, Step
 from .flat import MOST, flat
+
+if TYPE_CHECKING:
+    from ..cpu.emit_kernel import Native
+
+# Of a kernel: the mean of a value over its line, or a row and its inputs.
+Said = int | tuple[str, tuple[int | Literal, ...]]
 
 ACTIVATIONS = (
     *("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "softplus"),
@@ -28,7 +36,7 @@ _DTYPES = frozenset((float32, float64))
 
 
 @lru_cache(maxsize=256)
-def _compiled(kernel: Kernel):
+def _compiled(kernel: Kernel) -> "Native":
     from ..cpu.emit_kernel import native  # takes a while to load, and few programs get here
 
     return native(kernel)
@@ -40,7 +48,7 @@ def _fits(*arrays: np.ndarray) -> bool:
     return arrays[0].size >= LARGE and dtype in _DTYPES and all(a.dtype is dtype for a in arrays)
 
 
-def _run(native, arrays: Sequence[np.ndarray], units: int, step: int) -> None:
+def _run(native: "Native", arrays: Sequence[np.ndarray], units: int, step: int) -> None:
     """The units of a kernel over contiguous arrays, `step` of them at a time."""
     pointers = (c_void_p * (len(arrays) + 1))(*[a.ctypes.data for a in arrays])
     place = addressof(pointers)
@@ -53,7 +61,7 @@ def _run(native, arrays: Sequence[np.ndarray], units: int, step: int) -> None:
     threads.share(range(0, units, step), lambda: do, enough)
 
 
-def _activation(row: str, kernel: Callable) -> Callable:
+def _activation(row: str, kernel: Unary) -> Unary:
     """An elementwise row of one array."""
 
     @wraps(kernel)
@@ -75,14 +83,20 @@ def _activation(row: str, kernel: Callable) -> Callable:
     return call
 
 
-def _step(said: int | tuple[str, tuple], dtype: np.dtype) -> Fold | Step:
+def _step(said: Said, dtype: np.dtype) -> Fold | Step:
     """The mean of a value over its line, or a row of the table applied to values."""
     if isinstance(said, int):
         return Fold("mean", said, dtype)
     return Step(*said, dtype)
 
 
-def _by_lines(n: int, dtype: np.dtype, operands, steps, results):
+def _by_lines(
+    n: int,
+    dtype: np.dtype,
+    operands: Sequence[str],
+    steps: Sequence[Said],
+    results: Sequence[tuple[int, str]],
+) -> "Native":
     """A kernel that folds lines of n elements, whose units are the lines.
 
     Operands and results by what they have: "lines", one number for "each" line, or one line.
@@ -102,7 +116,7 @@ def _by_lines(n: int, dtype: np.dtype, operands, steps, results):
 
 
 @lru_cache(maxsize=256)
-def _normalising(n: int, dtype: np.dtype, eps: float):
+def _normalising(n: int, dtype: np.dtype, eps: float) -> "Native":
     steps = (
         *(0, ("subtract", (0, 3)), ("multiply", (4, 4)), 5),  # the mean is 3, the variance 6
         *(("add", (6, Literal(eps))), ("rsqrt", (7,)), ("multiply", (4, 8))),
@@ -113,7 +127,7 @@ def _normalising(n: int, dtype: np.dtype, eps: float):
 
 
 @lru_cache(maxsize=256)
-def _projecting(n: int, dtype: np.dtype, eps: float):
+def _projecting(n: int, dtype: np.dtype, eps: float) -> "Native":
     steps = (
         *(("multiply", (0, 3)), 4, ("multiply", (4, 1)), 6),  # h = g·w, and the means of h and hy
         *(("subtract", (4, 5)), ("multiply", (1, 7)), ("subtract", (8, 9))),
@@ -123,7 +137,7 @@ def _projecting(n: int, dtype: np.dtype, eps: float):
     return _by_lines(n, dtype, operands, steps, ((13, "lines"),))
 
 
-def _layer_norm(kernel: Callable) -> Callable:
+def _layer_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(kernel)
     def call(x, w, b, eps, dtype):
         if w.size < LINE or not _fits(x, w, b) or dtype != x.dtype:
@@ -139,7 +153,7 @@ def _layer_norm(kernel: Callable) -> Callable:
     return call
 
 
-def _layer_norm_gradient(kernel: Callable) -> Callable:
+def _layer_norm_gradient(kernel: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(kernel)
     def call(g, y, variance, w, eps):
         if w.size < LINE or not _fits(y, g, variance, w):
@@ -159,6 +173,6 @@ def _layer_norm_gradient(kernel: Callable) -> Callable:
 def install() -> None:
     """Put these kernels in the place of NumPy's."""
     for row in ACTIVATIONS:
-        numpy_.improve(row, lambda kernel, row=row: _activation(row, kernel))
+        numpy_.improve(row, partial(_activation, row))
     numpy_.improve("layer_norm", _layer_norm)
     numpy_.improve("layer_norm_gradient", _layer_norm_gradient)

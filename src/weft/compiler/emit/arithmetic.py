@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from .code import Module, Type, Value, lanes_of
 
 
-def fma(a: Value, b, c) -> Value:
+def fma(a: Value, b: Value | float, c: Value | float) -> Value:
     """a·b + c, rounded once."""
     return a.intrinsic("fma", b, c)
 
@@ -18,13 +18,13 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
     return y
 
 
-def smaller(a: Value, b) -> Value:
+def smaller(a: Value, b: Value | float) -> Value:
     """b where b < a, else a: NaN in `a` stays, one in `b` does not count."""
     b = a.same(b)
     return (b < a).choose(b, a)
 
 
-def larger(a: Value, b) -> Value:
+def larger(a: Value, b: Value | float) -> Value:
     """b where b > a, else a: NaN in `a` stays, one in `b` does not count."""
     b = a.same(b)
     return (b > a).choose(b, a)

@@ -6,7 +6,7 @@ for each instruction.
 """
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from ctypes import c_float
 from functools import lru_cache
 
@@ -17,6 +17,12 @@ WIDTH = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float":
 
 class Type:
     """An LLVM type: an element and a number of lanes; made by `lanes_of`, compared by identity."""
+
+    element: str
+    lanes: int
+    text: str
+    is_float: bool
+    width: int
 
     __slots__ = ("element", "is_float", "lanes", "text", "width")
 
@@ -63,6 +69,10 @@ def _literal(element: str, text: str) -> str:
 class Value:
     """A value of a function that is being written."""
 
+    code: "Code"
+    type: Type
+    name: str
+
     __slots__ = ("code", "name", "type")
 
     def __init__(self, code: "Code", type: Type, name: str):
@@ -77,64 +87,64 @@ class Value:
             return value
         return self.code.constant(self.type, value)
 
-    def _two(self, op: str, other, flipped: bool = False) -> "Value":
+    def _two(self, op: str, other: "Value | float", flipped: bool = False) -> "Value":
         a, b = self, self.same(other)
         if flipped:
             a, b = b, a
         return self.code.emit(self.type, f"{op} {self.type.text} {a.name}, {b.name}")
 
-    def __add__(self, other) -> "Value":
+    def __add__(self, other: "Value | float") -> "Value":
         return self._two("fadd" if self.type.is_float else "add", other)
 
     __radd__ = __add__
 
-    def __sub__(self, other) -> "Value":
+    def __sub__(self, other: "Value | float") -> "Value":
         return self._two("fsub" if self.type.is_float else "sub", other)
 
-    def __rsub__(self, other) -> "Value":
+    def __rsub__(self, other: "Value | float") -> "Value":
         return self._two("fsub" if self.type.is_float else "sub", other, True)
 
-    def __mul__(self, other) -> "Value":
+    def __mul__(self, other: "Value | float") -> "Value":
         return self._two("fmul" if self.type.is_float else "mul", other)
 
     __rmul__ = __mul__
 
-    def joined(self, verb: str, other) -> "Value":
+    def joined(self, verb: str, other: "Value | float") -> "Value":
         """A sum or product of floats that may be one instruction with a product that is added."""
         flag = " contract" if self.type.is_float else ""
         return self._two(f"f{verb}{flag}" if self.type.is_float else verb, other)
 
-    def __truediv__(self, other) -> "Value":
+    def __truediv__(self, other: "Value | float") -> "Value":
         return self._two("fdiv", other)
 
-    def __rtruediv__(self, other) -> "Value":
+    def __rtruediv__(self, other: "Value | float") -> "Value":
         return self._two("fdiv", other, True)
 
-    def __and__(self, other) -> "Value":
+    def __and__(self, other: "Value | float") -> "Value":
         return self._two("and", other)
 
-    def __or__(self, other) -> "Value":
+    def __or__(self, other: "Value | float") -> "Value":
         return self._two("or", other)
 
-    def __xor__(self, other) -> "Value":
+    def __xor__(self, other: "Value | float") -> "Value":
         return self._two("xor", other)
 
-    def __lshift__(self, other) -> "Value":
+    def __lshift__(self, other: "Value | float") -> "Value":
         return self._two("shl", other)
 
-    def __rshift__(self, other) -> "Value":
+    def __rshift__(self, other: "Value | float") -> "Value":
         """The arithmetic shift."""
         return self._two("ashr", other)
 
-    def logical_shift(self, other) -> "Value":
+    def logical_shift(self, other: "Value | float") -> "Value":
         """The shift to the right that fills with zeros."""
         return self._two("lshr", other)
 
-    def divided(self, other, signed: bool) -> "Value":
+    def divided(self, other: "Value | float", signed: bool) -> "Value":
         """The quotient of integers, towards zero."""
         return self._two("sdiv" if signed else "udiv", other)
 
-    def modulo(self, other, signed: bool) -> "Value":
+    def modulo(self, other: "Value | float", signed: bool) -> "Value":
         """The remainder of `divided`."""
         return self._two("srem" if signed else "urem", other)
 
@@ -146,7 +156,7 @@ class Value:
     def __invert__(self) -> "Value":
         return self ^ -1
 
-    def compare(self, predicate: str, other, signed: bool = True) -> "Value":
+    def compare(self, predicate: str, other: "Value | float", signed: bool = True) -> "Value":
         """`eq ne lt le gt ge` (ordered, but for ne) or LLVM's own `uno` and the like."""
         if self.type.is_float:
             verb = "fcmp " + (
@@ -161,28 +171,28 @@ class Value:
         kind = self.type.of("i1")
         return self.code.emit(kind, f"{verb} {self.type.text} {self.name}, {other.name}")
 
-    def __lt__(self, other) -> "Value":
+    def __lt__(self, other: "Value | float") -> "Value":
         return self.compare("lt", other)
 
-    def __le__(self, other) -> "Value":
+    def __le__(self, other: "Value | float") -> "Value":
         return self.compare("le", other)
 
-    def __gt__(self, other) -> "Value":
+    def __gt__(self, other: "Value | float") -> "Value":
         return self.compare("gt", other)
 
-    def __ge__(self, other) -> "Value":
+    def __ge__(self, other: "Value | float") -> "Value":
         return self.compare("ge", other)
 
-    def equals(self, other) -> "Value":
+    def equals(self, other: "Value | float") -> "Value":
         return self.compare("eq", other)
 
     def is_nan(self) -> "Value":
         return self.compare("uno", self)
 
-    def choose(self, yes, no) -> "Value":
+    def choose(self, yes: "Value | float", no: "Value | float") -> "Value":
         """`yes` where this is true, else `no`; one of them may be a number."""
         like = yes if yes.__class__ is Value else no
-        yes, no, kind = like.same(yes), like.same(no), like.type
+        yes, no, kind = like.same(yes), like.same(no), like.type  # type: ignore[union-attr]
         condition = f"select {self.type.text} {self.name}"
         return self.code.emit(kind, f"{condition}, {kind.text} {yes.name}, {kind.text} {no.name}")
 
@@ -202,7 +212,7 @@ class Value:
         """The float that has these bits."""
         return self.cast("bitcast", element)
 
-    def intrinsic(self, name: str, *more) -> "Value":
+    def intrinsic(self, name: str, *more: "Value | float") -> "Value":
         """An intrinsic whose arguments and result are all of this type."""
         args = [self, *map(self.same, more)]
         return self.code.call(f"llvm.{name}.{self.type.mangled}", self.type, args)
@@ -210,6 +220,8 @@ class Value:
 
 class Phi:
     """A value that depends on the block it is reached from; `add` as the blocks get known."""
+
+    value: Value
 
     def __init__(self, value: Value, line: int):
         self.value, self._line, self._ways = value, line, []
@@ -225,10 +237,10 @@ class Module:
 
     def __init__(self, attributes: str = ""):
         self.attributes = attributes
-        self.wide = '"prefer-vector-width"="512"' in attributes  # whether there is AVX-512
+        self.wide: bool = '"prefer-vector-width"="512"' in attributes  # whether there is AVX-512
         self._declared: dict[str, str] = {}
         self._functions: list[Code] = []
-        self._made: dict[tuple, str] = {}
+        self._made: dict[tuple[Hashable, ...], str] = {}
         self.symbols: set[str] = set()
         self.exports: list[str] = []
 
@@ -240,7 +252,7 @@ class Module:
             self.exports.append(public)
         return code
 
-    def once(self, key: tuple, make: Callable[["Module"], str]) -> str:
+    def once(self, key: tuple[Hashable, ...], make: Callable[["Module"], str]) -> str:
         """The name of a function that is written when first asked for."""
         if key not in self._made:
             self._made[key] = make(self)
@@ -264,7 +276,9 @@ class Module:
         self.symbols.add(name)
         return name
 
-    def declare(self, name: str, result: Type | str, kinds: Sequence, pure: bool = True) -> None:
+    def declare(
+        self, name: str, result: Type | str, kinds: Sequence[Type | str], pure: bool = True
+    ) -> None:
         """Say that a function exists elsewhere; what is no intrinsic is a symbol to be found.
 
         `pure`: it computes a value of its arguments, and that is all.
@@ -284,9 +298,19 @@ class Module:
 class Code:
     """A function that is being written, at the end of its current block."""
 
-    def __init__(self, module: Module, name: str, result: str, parameters, public: bool):
+    module: Module
+    name: str
+    result: str
+    public: bool
+    lines: list[str]
+    block: str
+    parameters: list[Value]
+
+    def __init__(
+        self, module: Module, name: str, result: str, parameters: Sequence[Type], public: bool
+    ):
         self.module, self.name, self.result, self.public = module, name, result, public
-        self.lines: list[str] = []
+        self.lines = []
         self.block = "entry"
         self._count = 0
         self.parameters = [Value(self, kind, self._fresh()) for kind in parameters]

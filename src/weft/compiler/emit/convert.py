@@ -18,7 +18,7 @@ _HELD = {
     dtypes.float64: "double",
 }
 _STORED = {**_HELD, dtypes.bool_: "i8", dtypes.float16: "half", dtypes.bfloat16: "i16"}
-SUPPORTED = tuple(_HELD)
+SUPPORTED: tuple[np.dtype, ...] = tuple(_HELD)
 
 
 def held(dtype: np.dtype, lanes: int = 1) -> Type:

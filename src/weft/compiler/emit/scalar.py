@@ -28,17 +28,21 @@ class Number:
     dtype: np.dtype
 
 
+Operand = Number | Any  # a value in registers, or a Python scalar
+Static = tuple[Any, ...]  # a row's parameters
+
+
 def _truth(x: Number) -> Value:
     return cast(x.value, x.dtype, dtypes.bool_)
 
 
-def _where(numbers: Sequence[Number], static: tuple, dtype: np.dtype) -> Value:
+def _where(numbers: Sequence[Number], static: Static, dtype: np.dtype) -> Value:
     condition, a, b = numbers
     a, b = (cast(n.value, n.dtype, dtype) for n in (a, b))
     return _truth(condition).choose(a, b)
 
 
-def _masked(numbers: Sequence[Number], static: tuple, dtype: np.dtype) -> Value:
+def _masked(numbers: Sequence[Number], static: Static, dtype: np.dtype) -> Value:
     """x·mask, times a scale if there is one."""
     x, mask = numbers
     if not is_float(dtype):
@@ -47,7 +51,7 @@ def _masked(numbers: Sequence[Number], static: tuple, dtype: np.dtype) -> Value:
     return rounded(y * static[0], dtype) if static else y
 
 
-def _pass(numbers: Sequence[Number], static: tuple, dtype: np.dtype) -> Value:
+def _pass(numbers: Sequence[Number], static: Static, dtype: np.dtype) -> Value:
     return cast(numbers[0].value, numbers[0].dtype, dtype)
 
 
@@ -101,7 +105,7 @@ def has_emitter(row: str) -> bool:
 
 
 def emit(
-    code: Code, row: str, operands: Sequence["Number | Any"], static: tuple, dtype: np.dtype
+    code: Code, row: str, operands: Sequence[Operand], static: Static, dtype: np.dtype
 ) -> Value:
     """A row of numbers and Python scalars, in the lanes that the numbers have."""
     op = TABLE[row]
@@ -121,7 +125,7 @@ def emit(
     return rounded(y, dtype) if made == dtype else cast(y, made, dtype)
 
 
-def _computed(row: str, values: list[Value], static: tuple, working: np.dtype) -> Value:
+def _computed(row: str, values: list[Value], static: Static, working: np.dtype) -> Value:
     if row in _FINITE and not is_float(working):
         return values[0].code.constant(values[0].type.of("i1"), _FINITE[row])
     table = REAL if is_float(working) else BOOLEAN if working == dtypes.bool_ else INTEGER
@@ -134,7 +138,7 @@ def _computed(row: str, values: list[Value], static: tuple, working: np.dtype) -
     return table[row](*values, is_signed(working), *static)
 
 
-def _number(code: Code, operand, dtype: np.dtype, lanes: int) -> Number:
+def _number(code: Code, operand: Operand, dtype: np.dtype, lanes: int) -> Number:
     """An operand in a dtype; a Python scalar in every lane."""
     if isinstance(operand, Number):
         return Number(cast(operand.value, operand.dtype, dtype), dtype)
@@ -143,7 +147,7 @@ def _number(code: Code, operand, dtype: np.dtype, lanes: int) -> Number:
     return Number(code.constant(held(dtype, lanes), operand), dtype)
 
 
-def working_dtype(op: Op, operands: Sequence, dtype: np.dtype) -> np.dtype:
+def working_dtype(op: Op, operands: Sequence[Operand], dtype: np.dtype) -> np.dtype:
     """The dtype in which a row's operands meet."""
     numbers = [n.dtype for n in operands if isinstance(n, Number)]
     if not op.recast and op.promote != ():

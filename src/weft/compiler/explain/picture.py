@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from os import PathLike
 
 from ...graph.graph import Graph
 from ...graph.picture import (
@@ -46,7 +47,9 @@ class Traced(Graph):
         parts = (graph.avals, graph.inputs, graph.constants, graph.equations, graph.outputs)
         return cls(*parts, title, dict(zip(graph.inputs, names, strict=True)))
 
-    def draw(self, path=None, format: str = "svg", optimised: bool = True) -> str:
+    def draw(
+        self, path: str | PathLike[str] | None = None, format: str = "svg", optimised: bool = True
+    ) -> str:
         """A picture of the program; the text of it is returned.
 
         path       a file to write it to, too; its ending may say the format

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any
 
-from ...core.origin import Origin, line_of
+from ...core.origin import line_of
 from ...graph.graph import Literal
 from ...graph.picture import short_dtype, shortened
 from ..frontend.arguments import described, named
 from ..frontend.variant import Program
 from ..ir.kernel import Fold, Kernel
+from ..ir.routine import Routine
 from ..ir.schedule import (
     GemmStep,
     GuardStep,
@@ -19,8 +20,10 @@ from ..ir.schedule import (
     LibraryStep,
     NativeStep,
     Schedule,
+    ScheduleStep,
     TiledStep,
 )
+from ..target import Executable
 
 MOST = 40  # steps that are listed where it is not asked for all of them
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "strong_product": "·"}
@@ -36,7 +39,7 @@ class Made:
     """
 
     program: Program
-    key: tuple
+    key: tuple[Any, ...]
     reason: str
     traced: float
     notes: tuple[str, ...] = ()
@@ -49,7 +52,7 @@ class Text(str):
         return str(self)
 
 
-class Texts(list):
+class Texts(list[str]):
     """Texts that are printed one below the other."""
 
     def __str__(self) -> str:
@@ -61,7 +64,9 @@ class Texts(list):
 # The whole
 
 
-def report(name: str, most: int, programs: Sequence[Made], parameters, verbose: bool) -> str:
+def report(
+    name: str, most: int, programs: Sequence[Made], parameters: tuple[str, ...], verbose: bool
+) -> str:
     """All programs of a function in words."""
     lines = [f"{name}: {len(programs)} of at most {most} programs"]
     for k, made in enumerate(programs):
@@ -70,7 +75,7 @@ def report(name: str, most: int, programs: Sequence[Made], parameters, verbose: 
     return "\n".join(lines)
 
 
-def _arguments(key: tuple, parameters: tuple[str, ...]) -> str:
+def _arguments(key: tuple[Any, ...], parameters: tuple[str, ...]) -> str:
     """The kinds of the arguments that a program is for."""
     (names, structure, static, *_), kinds = key[0], key[1]
     told = []
@@ -107,7 +112,7 @@ def _times(made: Made) -> str:
     return f"made in {1e3 * sum(times.values()):.1f} ms: {told} ({native})"
 
 
-def _steps(run) -> str:
+def _steps(run: Executable) -> str:
     """How many steps there are, by their kinds."""
     found = Counter(kind_of(s) for s in run.schedule.steps)
     told = [f"{n} {_plural(kind, n)}" for kind, n in found.items()]
@@ -144,7 +149,7 @@ def _facts(program: Program, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "", f"and {len(held) - 6} more: explain(verbose=True)"
 
 
-def _memory(run) -> str:
+def _memory(run: Executable) -> str:
     schedule = run.schedule
     fresh = run.fresh_bytes
     held = sum(schedule.buffers[i].nbytes for i in schedule.constants)
@@ -171,7 +176,7 @@ def counted(kinds: Iterable[str]) -> str:
 # Steps
 
 
-def kind_of(step) -> str:
+def kind_of(step: ScheduleStep) -> str:
     """What a step is, in a word."""
     if isinstance(step, NativeStep):
         return step.routine.noun
@@ -180,7 +185,7 @@ def kind_of(step) -> str:
     return names.get(type(step)) or type(step).__name__.removesuffix("Step").lower()
 
 
-def _listed(run, verbose: bool) -> Iterator[str]:
+def _listed(run: Executable, verbose: bool) -> Iterator[str]:
     steps = run.schedule.steps
     shown = steps if verbose else steps[:MOST]
     table = [(str(k), kind_of(s), sizes_of(s), _lines_of(s), _what(s)) for k, s in enumerate(shown)]
@@ -192,7 +197,7 @@ def _listed(run, verbose: bool) -> Iterator[str]:
         yield f"  and {len(steps) - len(shown)} steps more: explain(verbose=True)"
 
 
-def sizes_of(step) -> str:
+def sizes_of(step: ScheduleStep) -> str:
     """Over what a step goes."""
     if isinstance(step, KernelStep):
         kernel = step.kernel
@@ -208,7 +213,7 @@ def sizes_of(step) -> str:
     return ""
 
 
-def _what(step) -> str:
+def _what(step: ScheduleStep) -> str:
     """What a step does, in a line."""
     if isinstance(step, KernelStep):
         rows = [f"fold {s.kind}" if isinstance(s, Fold) else s.row for s in step.kernel.steps]
@@ -243,7 +248,7 @@ def _neighbours(rows: list[str]) -> list[tuple[str, int]]:
     return found
 
 
-def routine_text(routine) -> str:
+def routine_text(routine: Routine) -> str:
     """A routine by what it says, or by its name and its short fields."""
     told = routine.told()
     if told:
@@ -256,8 +261,8 @@ def routine_text(routine) -> str:
     return f"{type(routine).__name__}({', '.join(fields)})"
 
 
-def _lines_of(step) -> str:
-    origins: Sequence[Origin] = step.origins if hasattr(step, "origins") else [step.origin]
+def _lines_of(step: ScheduleStep) -> str:
+    origins = (step.origin,) if isinstance(step, LibraryStep | GuardStep) else step.origins
     lines = list(dict.fromkeys([line_of(code, at) for code, at in origins]))
     return lines[0] + (f" +{len(lines) - 1}" if len(lines) > 1 else "") if lines else ""
 
@@ -282,7 +287,7 @@ def kernels_text(schedule: Schedule) -> Texts:
     return made
 
 
-def _at(step) -> str:
+def _at(step: KernelStep | NativeStep) -> str:
     lines = list(dict.fromkeys(line_of(*o) for o in step.origins))
     return f" at {', '.join(lines[:4])}" + (", …" if len(lines) > 4 else "") if lines else ""
 

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...core.aval import Aval
+from ...core.aval import Aval, Shape
 from ...graph.graph import Equation, Literal
+from .kernel import Strides
 from .schedule import GEMM_DTYPES, GemmStep
 from .views import View
 
@@ -129,7 +130,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(max(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _spread(shape, strides, batch) -> tuple[int, ...]:
+def _spread(shape: Shape, strides: Strides, batch: Shape) -> Strides:
     """Strides along the axes of the batch; 0 where an operand is repeated."""
     pad = len(batch) - len(shape)
     pairs = zip(shape, strides, batch[pad:], strict=True)

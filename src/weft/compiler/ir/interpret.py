@@ -27,7 +27,7 @@ def interpret(graph: Graph, values: list[np.ndarray]) -> list[np.ndarray]:
     return _apart([held[i] for i in graph.outputs], [*values, *graph.constants.values()])
 
 
-def _is_value(i) -> bool:
+def _is_value(i: int | Literal) -> bool:
     return i.__class__ is not Literal
 
 

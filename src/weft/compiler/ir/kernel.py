@@ -56,9 +56,9 @@ class Step:
     row: str
     inputs: tuple["int | Literal", ...]
     dtype: np.dtype
-    static: tuple = ()
+    static: tuple[Any, ...] = ()
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         if other.__class__ is not Step or self.row != other.row or self.inputs != other.inputs:
             return False
         return self.dtype == other.dtype and exact(self.static) == exact(other.static)

@@ -6,7 +6,7 @@ a stack moves names about, an elementwise row becomes a step for each element, s
 matrices become additions and multiplications.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from math import copysign
@@ -15,12 +15,14 @@ from typing import Any
 import numpy as np
 
 from ...core import dtypes
+from ...core.aval import Aval
 from ...core.backends import BACKENDS, KERNELS
 from ...core.op import TABLE
 from ...graph.graph import Equation, Graph, Literal
 from .kernel import Step
 
 FMA = "fma"  # x·y + z; no row of the table, rounded once where it is of floats
+Name = int | Literal  # of a number that is computed, or the number itself
 Typed = tuple[tuple[int, ...], np.dtype]  # a shape and a dtype
 
 
@@ -46,12 +48,15 @@ class Constant:
         return self.text == "True" if self.dtype == dtypes.bool_ else kind(self.text)
 
 
+Written = Load | Constant | Step  # what a line has
+
+
 @dataclass(frozen=True)
 class Line:
     """Values are numbered in the order in which they are known; results name one per element."""
 
     operands: tuple[Typed, ...]
-    values: tuple[Load | Constant | Step, ...]
+    values: tuple[Written, ...]
     results: tuple[tuple[Typed, tuple[int, ...]], ...]
 
     @property
@@ -77,7 +82,7 @@ def computed(line: Line, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ..
     )
 
 
-def _by_numpy(row: str, given: list, static: tuple, dtype: np.dtype) -> np.ndarray:
+def _by_numpy(row: str, given: list[Any], static: tuple[Any, ...], dtype: np.dtype) -> np.ndarray:
     numpy_ = BACKENDS[np.ndarray]
     with numpy_.quiet():
         if row == FMA:
@@ -105,21 +110,21 @@ class Writer:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.values: list[Load | Constant | Step] = []
+        self.values: list[Written] = []
         self.operands: list[int] = []
         self.arrays: dict[int, np.ndarray] = {}  # names, by the graph's values
-        self._names: dict[tuple, int] = {}
+        self._names: dict[tuple[Hashable, ...], int] = {}
         self._numbers: dict[int, float | int] = {}  # of constants, by their names
 
     # -- numbers -------------------------------------------------------------------------------
 
-    def _name(self, key: tuple, value: Load | Constant | Step) -> int:
+    def _name(self, key: tuple[Hashable, ...], value: Written) -> int:
         if key not in self._names:
             self.values.append(value)
             self._names[key] = len(self.values)
         return self._names[key]
 
-    def constant(self, value, dtype: np.dtype) -> int:
+    def constant(self, value: Any, dtype: np.dtype) -> int:
         """The name of a number."""
         kind = float if dtypes.is_inexact(dtype) else bool if dtype == dtypes.bool_ else int
         made = kind(np.asarray(value).astype(dtype))
@@ -127,11 +132,11 @@ class Writer:
         self._numbers[name] = made
         return name
 
-    def number(self, name: "int | Literal") -> float | int | None:
+    def number(self, name: Name) -> float | int | None:
         """The number that a name stands for; None if it is computed."""
         return name.value if isinstance(name, Literal) else self._numbers.get(name)
 
-    def step(self, row: str, inputs: Sequence["int | Literal"], dtype: np.dtype, *static) -> int:
+    def step(self, row: str, inputs: Sequence[Name], dtype: np.dtype, *static: Any) -> int:
         """The name of a row of numbers."""
         known = [self.number(x) is not None for x in inputs]
         if all(known):
@@ -149,7 +154,7 @@ class Writer:
             name = self._name(key, Step(row, operands, dtype, static))
         return name
 
-    def _given(self, x: "int | Literal") -> Any:
+    def _given(self, x: Name) -> Any:
         if isinstance(x, Literal):
             return x.value
         v = self.values[x - 1]
@@ -189,7 +194,7 @@ class Writer:
             made = self._pointwise(e, operands, out)
         self.arrays[e.outputs[0]] = made.reshape(out.shape)
 
-    def _moved(self, e: Equation, operands: list, dtype: np.dtype) -> np.ndarray:
+    def _moved(self, e: Equation, operands: list[Any], dtype: np.dtype) -> np.ndarray:
         static, fill = e.static, 0
         if e.op.name == "pad":
             static, fill = (e.static[0], 0, *e.static[2:]), e.static[1]
@@ -200,7 +205,7 @@ class Writer:
             made[made == 0] = self.constant(fill, dtype)
         return made
 
-    def _pointwise(self, e: Equation, operands: list, out) -> np.ndarray:
+    def _pointwise(self, e: Equation, operands: list[Any], out: Aval) -> np.ndarray:
         spread = [
             [x] * int(np.prod(out.shape))
             if isinstance(x, Literal)
@@ -294,7 +299,7 @@ class Writer:
         return Line(operands, values, results), sources
 
 
-def _renumbered(v: Load | Constant | Step, new: dict[int, int], read: list[int]):
+def _renumbered(v: Written, new: dict[int, int], read: list[int]) -> Written:
     if isinstance(v, Load):
         return Load(read.index(v.operand), v.index, v.dtype)
     if isinstance(v, Constant):
@@ -306,34 +311,34 @@ def _renumbered(v: Load | Constant | Step, new: dict[int, int], read: list[int])
 # -- identities of numbers, as in the pass `algebra` -----------------------------------------
 
 
-def _is(w: Writer, x, number: float) -> bool:
+def _is(w: Writer, x: Name, number: float) -> bool:
     v = w.number(x)
     return v is not None and v == number and copysign(1, v) == copysign(1, number)
 
 
-def _multiplied(w: Writer, x, y):
+def _multiplied(w: Writer, x: Name, y: Name) -> Name | None:
     return y if _is(w, x, 1) else x if _is(w, y, 1) else None
 
 
-def _added(w: Writer, x, y):
+def _added(w: Writer, x: Name, y: Name) -> Name | None:
     return y if _is(w, x, -0.0) else x if _is(w, y, -0.0) else None
 
 
-def _chosen(w: Writer, condition, x, y):
+def _chosen(w: Writer, condition: Name, x: Name, y: Name) -> Name | None:
     flag = w.number(condition)
     return None if flag is None else x if flag else y
 
 
-def _second_if(number: float) -> Callable:
+def _second_if(number: float) -> Callable[[Writer, Name, Name], Name | None]:
     return lambda w, x, y: x if _is(w, y, number) else None
 
 
-def _same(w: Writer, x, *static):
+def _same(w: Writer, x: Name, *static: Any) -> Name:
     return x
 
 
 # What a row of these numbers is, if that is one of them; of another dtype it does not count.
-SIMPLER: dict[str, Callable] = {
+SIMPLER: dict[str, Callable[..., Name | None]] = {
     "multiply": _multiplied,
     "add": _added,
     "subtract": _second_if(0.0),

@@ -200,7 +200,7 @@ class LibraryStep:
 
     op: Op
     inputs: tuple["int | Literal", ...]
-    static: tuple
+    static: tuple[Any, ...]
     outputs: tuple[int, ...]
     origin: Origin
     reason: str = ""

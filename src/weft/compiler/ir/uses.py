@@ -14,10 +14,15 @@ def arrays(e: Equation) -> list[int]:
 class Uses:
     """The equations of a graph by the values that they make and read."""
 
+    graph: Graph
+    views: dict[int, View]
+    made_by: dict[int, int]
+    readers: dict[int, list[int]]
+
     def __init__(self, graph: Graph, views: dict[int, View]):
         self.graph, self.views = graph, views
         self.made_by = {i: k for k, e in enumerate(graph.equations) for i in e.outputs}
-        self.readers: dict[int, list[int]] = {}
+        self.readers = {}
         self._arrays: dict[int, list[int]] = {}  # by the first result
         rows = {e.op.name for e in graph.equations}
         self._guarded, self._delayed = "guard" in rows, "later" in rows

@@ -1,9 +1,9 @@
 """What holds for every schedule, checked before it is run and after each change in tests."""
 
-from ...core.aval import Aval
+from ...core.aval import Aval, Shape
 from ...core.value import aval_of
 from ...graph.graph import Literal
-from .kernel import reach
+from .kernel import Strides, reach
 from .kernel import verify as verify_kernel
 from .schedule import (
     GEMM_DTYPES,
@@ -89,7 +89,7 @@ def _check_buffer(schedule: Schedule, i: int) -> None:
     _check_reach(schedule, i, b.shape, b.strides)
 
 
-def _check_reach(schedule: Schedule, i: int, sizes: tuple, strides: tuple) -> None:
+def _check_reach(schedule: Schedule, i: int, sizes: Shape, strides: Strides) -> None:
     """An access to buffer i stays inside its memory."""
     b, room = schedule.buffers[i], schedule.buffers[schedule.storage(i)].size
     low, high = (0, 0) if 0 in sizes else reach(sizes, strides)

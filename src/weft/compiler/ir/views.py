@@ -4,7 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import prod
+from typing import Any
 
+from ...core.aval import Shape
 from ...graph.graph import Equation, Graph, Literal
 from .schedule import lies_in_rows, row_major
 
@@ -64,20 +66,20 @@ def seen(known: dict[int, View], e: Equation) -> View | None:
     return look(known[e.inputs[0]], *e.static)
 
 
-def _permuted(v: View, axes) -> View:
+def _permuted(v: View, axes: Shape) -> View:
     return replace(
         v, shape=tuple(v.shape[a] for a in axes), strides=tuple(v.strides[a] for a in axes)
     )
 
 
-def _spread(v: View, shape) -> View:
+def _spread(v: View, shape: Shape) -> View:
     new = len(shape) - len(v.shape)
     pairs = zip(v.shape, v.strides, shape[new:], strict=True)
     strides = [s if n == wide else 0 for n, s, wide in pairs]
     return replace(v, shape=tuple(shape), strides=((0,) * new + tuple(strides)))
 
 
-def _sliced(v: View, index) -> View:
+def _sliced(v: View, index: tuple[int | tuple[int, int, int] | None, ...]) -> View:
     shape, strides, offset, axis = [], [], v.offset, 0
     for p in index:
         if p is None:
@@ -96,7 +98,7 @@ def _sliced(v: View, index) -> View:
     return View(v.root, tuple(shape), tuple(strides), offset if prod(shape) else 0)
 
 
-def _flipped(v: View, axes) -> View:
+def _flipped(v: View, axes: Shape) -> View:
     if not prod(v.shape):
         return v
     strides, offset = list(v.strides), v.offset
@@ -106,7 +108,7 @@ def _flipped(v: View, axes) -> View:
     return replace(v, strides=tuple(strides), offset=offset)
 
 
-def _reshaped(v: View, shape) -> View | None:
+def _reshaped(v: View, shape: Shape) -> View | None:
     """Axes joined where they lie in one line, and split; None if they do not."""
     shape = tuple(shape)
     if not prod(shape):
@@ -142,11 +144,11 @@ def _blocks(old: list[int], new: list[int]) -> list[tuple[tuple[int, ...], int]]
     return found
 
 
-def _same(v: View, *_static) -> View:
+def _same(v: View, *_static: Any) -> View:
     return v
 
 
-LOOKS = {
+LOOKS: dict[str, Callable[..., View | None]] = {
     "permute": _permuted,
     "broadcast_to": _spread,
     "slice_": _sliced,

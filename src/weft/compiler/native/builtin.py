@@ -41,12 +41,12 @@ def watching(records: Words) -> Callable[[], bool]:
     return _new(addressof(_definition("weft_watch")), records, None)
 
 
-def gathering(records: Words) -> Callable[[], list]:
+def gathering(records: Words) -> Callable[[], list[Any]]:
     """The arrays of gradients that nobody holds, and whether these are all (`llvm.room`)."""
     return _new(addressof(_definition("weft_room")), records, None)
 
 
-def keeping(records: Words) -> Callable[[list], bool]:
+def keeping(records: Words) -> Callable[[list[Any]], bool]:
     """Whether the gradients are these outputs already (`llvm.room`)."""
     return _new(addressof(_definition("weft_kept")), records, None)
 
@@ -56,7 +56,7 @@ def counting(records: Words) -> Callable[[Any, Any], bool]:
     return _new(addressof(_definition("weft_count")), records, None)
 
 
-def picking(positions: Sequence[int]) -> Callable[[list], list]:
+def picking(positions: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
     """The elements at these positions of a list that has them."""
     records = words(1 + len(positions))
     records[:] = [len(positions), *positions]

@@ -58,7 +58,7 @@ def verify_layout() -> None:
 def _versions_count() -> bool:
     """Whether each change of a dict gives it a version that it did not have."""
     assert VERSION is not None
-    sample: dict = {}
+    sample: dict[str, int] = {}
     seen = [_word(id(sample) + VERSION)] * 2
     for value in (1, 2, 1):
         sample["name"] = value

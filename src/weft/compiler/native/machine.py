@@ -40,7 +40,7 @@ def host() -> Target:
 
 
 @lru_cache(maxsize=None)
-def _machine(target: Target, level: int = 3):
+def _machine(target: Target, level: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a processor, at a level of optimisation."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -49,7 +49,7 @@ def _machine(target: Target, level: int = 3):
     )
 
 
-def _parsed(module: Module, machine):
+def _parsed(module: Module, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     """The module as LLVM holds it, verified."""
     parsed = llvm.parse_assembly(str(module))
     parsed.triple = machine.triple
@@ -58,7 +58,7 @@ def _parsed(module: Module, machine):
     return parsed
 
 
-def _optimised(module: Module, target: Target):
+def _optimised(module: Module, target: Target) -> llvm.ModuleRef:
     """The module after a few of LLVM's passes.
 
     Loops are written with their lanes, blocks and accumulators, so of the pipeline for level 3

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from typing import Any
 
 import llvmlite.binding as llvm
 
@@ -42,7 +43,7 @@ def place_of(symbol: str) -> int | None:
     return blas_function(symbol.removeprefix(BLAS)) if symbol.startswith(BLAS) else None
 
 
-def digest(kind: str, program: tuple, target: Target | None = None) -> str:
+def digest(kind: str, program: tuple[Any, ...], target: Target | None = None) -> str:
     """The key of a program's object code: the program, who compiles it, and what for."""
     return keys.digest(kind, (program, machine_key(target)))
 

@@ -92,6 +92,9 @@ class Fuel:
     which loops inside of each other share.
     """
 
+    code: Code
+    watch: Value
+
     def __init__(self, code: Code, watch: Value):
         self.code, self.watch = code, watch
         self._left = code.local(WORD)
