@@ -25,6 +25,7 @@ from .explain.picture import Traced
 from .explain.report import Made, Text, Texts, kernels_text, report
 from .explain.stages import after_stage
 from .frontend.arguments import (
+    CallKey,
     Quick,
     Taken,
     difference,
@@ -42,7 +43,7 @@ Q = ParamSpec("Q")
 R = TypeVar("R")
 
 # Those that there are, so that a forked child can free their locks.
-_COMPILED: WeakSet["Compiled"] = WeakSet()
+_COMPILED: WeakSet["Compiled[..., Any]"] = WeakSet()
 
 
 def _free_locks() -> None:
@@ -61,7 +62,8 @@ class Compiled(Generic[P, R]):
     recompilations  why each program after the first was made
     """
 
-    __wrapped__: Callable
+    __wrapped__: Callable[..., Any]
+    name: str
     _walked = ("__wrapped__",)  # what another compiled function looks at before each call
 
     def __init__(
@@ -89,9 +91,9 @@ class Compiled(Generic[P, R]):
         self.recompilations: list[str] = []
         self._static = _static_names(f, static_argnums, static_argnames)
         self._parameters = positional_names(f)
-        self._variants: dict[tuple, list[Program]] = {}
+        self._variants: dict[CallKey, list[Program]] = {}
         self._made: list[Made] = []  # the programs in the order they came
-        self._latest: tuple[tuple, Program] | None = None
+        self._latest: tuple[CallKey, Program] | None = None
         self._quick: Quick | None = None
         self._lock = RLock()
         _COMPILED.add(self)
@@ -123,7 +125,7 @@ class Compiled(Generic[P, R]):
             self._quick = Quick.of(settings, taken, program) if quick else None
             return program(taken.call)
 
-    def alike(self, g: Callable[..., Any]) -> "Compiled":
+    def alike(self, g: Callable[..., Any]) -> "Compiled[..., Any]":
         """Another function of the same arguments, compiled in the same way."""
         return type(self)(g, *self._options)
 
@@ -141,7 +143,7 @@ class Compiled(Generic[P, R]):
         self._latest = key, program
         return program
 
-    def _new_program(self, key: tuple, taken: Taken, why: str | None) -> Program:
+    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Program:
         """A program for calls of a kind that there was none for, or none that fits now."""
         if self._latest is not None:
             latest, last = self._latest
@@ -222,7 +224,7 @@ class Compiled(Generic[P, R]):
 
     def __reduce__(self) -> Any:
         """Copies and pickles are of the function, and make programs of their own."""
-        found: Any = sys.modules.get(self.__module__)
+        found: object = sys.modules.get(self.__module__)
         path = getattr(self, "__qualname__", self.name)
         for name in path.split("."):
             found = getattr(found, name, None)
@@ -242,21 +244,23 @@ def once(new: list[str]) -> str:
 class _Bound:
     """A compiled function whose first argument is an object."""
 
-    def __init__(self, compiled: Compiled, instance):
+    def __init__(self, compiled: Compiled[..., Any], instance: object):
         self._compiled, self._instance = compiled, instance
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self._compiled(self._instance, *args, **kwargs)
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._compiled, name)
 
 
-def _static_names(f: Callable, numbers, names) -> frozenset:
+def _static_names(
+    f: Callable[..., Any], numbers: int | Sequence[int], names: str | Sequence[str]
+) -> frozenset[int | str]:
     """The positions and the names of static arguments; each by both where that is known."""
     numbers = (numbers,) if isinstance(numbers, int) else tuple(numbers)
     names = (names,) if isinstance(names, str) else tuple(names)
-    found: set = {*numbers, *names}
+    found: set[int | str] = {*numbers, *names}
     try:
         parameters = list(signature(f).parameters.values())
     except ValueError:  # of a builtin nobody knows the names

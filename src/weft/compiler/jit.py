@@ -129,7 +129,12 @@ def compile(
     return programs if view is None else view(inner, programs)
 
 
-def _compiled(f: Callable, options: tuple, dynamic: Mapping | None, buckets) -> Compiled:
+def _compiled(
+    f: Callable[..., Any],
+    options: tuple[Any, ...],
+    dynamic: Mapping[Any, Any] | None,
+    buckets: Sequence[int] | None,
+) -> Compiled[..., Any]:
     if dynamic is not None:
         from .dynamic.compiled import DynamicCompiled  # few functions need it
 

@@ -9,7 +9,7 @@ from ..emit.control import WORD
 from ..emit.lanes_in_memory import first, splat
 from ..native.machine import host
 
-ELEMENT = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
+ELEMENT: dict[np.dtype, str] = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
 _INDEX = "i32"
 
 

@@ -1,5 +1,7 @@
 """The CPU as a target: LLVM for kernels and routines, BLAS and our own code for products."""
 
+from typing import Any
+
 import numpy as np
 
 from ..cache import schedules
@@ -8,6 +10,7 @@ from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule
 from ..memory import ALIGNMENT, Plan
 from ..native.objects import machine_key
+from ..target import Passes
 from . import routines
 from .blas import tile_rule
 from .computes import Computes
@@ -21,10 +24,11 @@ from .runtime.executable import Executable
 class Cpu(Computes):
     """The processor at hand."""
 
-    alignment, passes = ALIGNMENT, PASSES
+    alignment: int = ALIGNMENT
+    passes: Passes = PASSES
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> tuple[Any, ...]:
         return ("cpu", *machine_key(), tile_rule())
 
     def takes_long(self, work: Kernel | Routine | GemmStep, dtype: np.dtype | None = None) -> bool:

@@ -47,7 +47,15 @@ class Layout:
 
 
 def product(
-    code: Code, element: str, how: Layout, width: int, a: Value, b: Value, c: Value, m: Value, k
+    code: Code,
+    element: str,
+    how: Layout,
+    width: int,
+    a: Value,
+    b: Value,
+    c: Value,
+    m: Value,
+    k: Value | int,
 ) -> None:
     """c (+)= a·b for m rows and a known width, of k terms."""
     lanes = lanes_for(element)
@@ -57,7 +65,17 @@ def product(
         _panel(code, element, how, count, (a, *here, m, k))
 
 
-def padded_product(code: Code, element: str, how: Layout, a, b, c, m: Value, n: Value, k) -> None:
+def padded_product(
+    code: Code,
+    element: str,
+    how: Layout,
+    a: Value,
+    b: Value,
+    c: Value,
+    m: Value,
+    n: Value,
+    k: Value | int,
+) -> None:
     """c (+)= a·b where n, a multiple of a vector's lanes, is known only then."""
     lanes = lanes_for(element)
     whole = n - n.modulo(2 * lanes, False)

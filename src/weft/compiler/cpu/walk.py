@@ -33,6 +33,19 @@ Extents = tuple[tuple[int, int], ...]
 class Walk:
     """A function over a kernel's arrays that is being written."""
 
+    code: Code
+    kernel: Kernel
+    nest: Nest
+    extents: Extents
+    pointers: Sequence[Value]
+    verdict: Value
+    begin: Value
+    end: Value
+    first_step: int
+    # Where columns are folded: the axis of rows, and the number of the piece of them.
+    rows: Axis | None
+    piece: Value
+
     def __init__(
         self,
         code: Code,
@@ -47,10 +60,11 @@ class Walk:
         self.code, self.kernel, self.nest, self.extents = code, kernel, nest, extents
         self.pointers, self.verdict, self.begin, self.end = pointers, verdict, begin, end
         self.first_step = len(kernel.operands)
-        # Where columns are folded: the axis of rows, and the number of the piece of them.
         self.rows, self.piece = nest.outer[0] if nest.piece else None, begin
 
-    def loop(self, start, stop, step: int, body: Callable[[Value], None]) -> None:
+    def loop(
+        self, start: Value | int, stop: Value | int, step: int, body: Callable[[Value], None]
+    ) -> None:
         """body(index) for start, start + step, … below stop; no loop around a single turn."""
         code = self.code
         if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:

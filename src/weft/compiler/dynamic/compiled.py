@@ -1,12 +1,13 @@
 """A function whose calls of many lengths share programs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
+from typing import Any
 
 from ... import errors
-from ..compiled import Compiled, once
+from ..compiled import Compiled, P, R, once
 from ..explain.report import Made
-from ..frontend.arguments import Taken, difference
+from ..frontend.arguments import CallKey, Taken, difference
 from ..frontend.effects import Before
 from ..frontend.trace import trace
 from ..frontend.variant import Program
@@ -15,7 +16,7 @@ from .spec import Dynamic, Sizes, resized
 from .traces import Differs
 
 
-class DynamicCompiled(Compiled):
+class DynamicCompiled(Compiled[P, R]):
     """A function that is run as programs, one for each bucket of lengths.
 
     Each length of a call is traced when it first comes, which shows what the function does at it.
@@ -24,26 +25,26 @@ class DynamicCompiled(Compiled):
 
     def __init__(
         self,
-        f: Callable,
-        static_argnums,
-        static_argnames,
+        f: Callable[P, R],
+        static_argnums: int | Sequence[int],
+        static_argnames: str | Sequence[str],
         max_variants: int,
-        dynamic: Mapping,
-        buckets,
+        dynamic: Mapping[Any, Any],
+        buckets: Sequence[int] | None,
     ):
         super().__init__(f, static_argnums, static_argnames, max_variants)
         self._options = (*self._options, dynamic, buckets)
         self._dynamic = Dynamic(f, dynamic, buckets)
         self._parameters = self._dynamic.names
-        self._templates: dict[tuple, list[Template]] = {}
-        self._latest_large: tuple | None = None
+        self._templates: dict[CallKey, list[Template]] = {}
+        self._latest_large: CallKey | None = None
 
-    def __call__(self, *args, **kwargs):
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         if self._dynamic.valid:
-            kwargs = self._dynamic.with_valid(args, kwargs)
+            kwargs = self._dynamic.with_valid(args, kwargs)  # type: ignore[assignment]
         return super().__call__(*args, **kwargs)
 
-    def _new_program(self, key: tuple, taken: Taken, why: str | None) -> Program:
+    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Program:
         sizes = self._dynamic.sizes(taken)
         if not sizes.length:
             raise errors.ShapeError(
@@ -73,7 +74,7 @@ class DynamicCompiled(Compiled):
         self._note(Made(program, key if own else large, reason, traced, notes))
         return program
 
-    def _other(self, large: tuple, length: int) -> str:
+    def _other(self, large: CallKey, length: int) -> str:
         """How a call differs from those that there are programs for."""
         latest = self._latest_large
         if latest is None or latest == large:
@@ -85,7 +86,7 @@ class DynamicCompiled(Compiled):
         axes = [f"{name!r} axis {', '.join(map(str, a))}" for name, a in self._dynamic.axes.items()]
         return f"for calls of up to {bucket} along {'; '.join(axes)}"
 
-    def _shared(self, of: Sized, taken: Taken, sizes: Sizes, large: tuple, allow: Allow) -> bool:
+    def _shared(self, of: Sized, taken: Taken, sizes: Sizes, large: CallKey, allow: Allow) -> bool:
         """Give a program native code of its bucket; whether it keeps to its own."""
         templates, why = self._templates.setdefault(large, []), ""
         for template in templates:

@@ -1,12 +1,13 @@
 """A program of a bucket's length, written so that it computes what the program of a call does."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from ... import errors
 from ...core.aval import Aval
+from ...core.op import Op
 from ...graph.graph import Equation, Graph, Literal
 from ..passes.rewriting import Builder, Operand
 from .spans import Span, Spans, is_ragged, padded, span_between
@@ -66,6 +67,12 @@ class Lift:
     step     of such a loop along the dynamic axis: whether a step is a call's own
     """
 
+    small: Traced
+    large: Traced
+    actual: Traced
+    builder: Builder
+    graph: Graph
+
     def __init__(self, name: str, traced: Sequence[Traced], varying: Varying):
         self.name = name
         self.small, self.large, self.actual = traced
@@ -83,7 +90,7 @@ class Lift:
         self.placed: dict[int, Span] = {}  # indices that count padding, with the span of the axis
         self._settled: dict[int, Spans] = {}  # of the equation that is being written
         self._fills: dict[tuple[int, int], Any] = {}  # what padding is known to be, by axis
-        self._masked: dict[tuple, int] = {}
+        self._masked: dict[tuple[Any, ...], int] = {}
         self._valid: dict[Span, int] = {}
         self._at: Equation | None = None
 
@@ -240,13 +247,13 @@ class Lift:
                 ]
             )
 
-    def emit(self, row, *arguments, spans: Spans) -> int:
+    def emit(self, row: str | Op, *arguments: Any, spans: Spans) -> int:
         """Append an equation with one result."""
         i = self.builder.emit(row, *arguments)
         self.spans[i] = spans
         return i
 
-    def keep(self, at: At, spans: list[Spans], inputs=None) -> Made:
+    def keep(self, at: At, spans: list[Spans], inputs: Iterable[Operand] | None = None) -> Made:
         """The equation as it is, or with other operands."""
         e = at.e if inputs is None else at.e._replace(inputs=tuple(inputs))
         self.builder.append(e)
@@ -306,7 +313,7 @@ class Lift:
         spans = tuple([span if a == axis else None for a in range(ndim)])
         return self.emit("reshape", valid, shape, spans=spans)
 
-    def masked(self, x: Operand, fill, axes=None) -> Operand:
+    def masked(self, x: Operand, fill: float, axes: Iterable[int] | None = None) -> Operand:
         """x with `fill` in the padding along these axes; along all, if none are given."""
         if isinstance(x, Literal):
             return x

@@ -1,12 +1,12 @@
 """How loops and branches treat axes with padding: their bodies are lifted, too."""
 
 from dataclasses import replace
-from typing import Any
 
 from ...core.aval import Aval
 from ...core.dtypes import bool_
 from ...graph.graph import Equation, Graph
-from ...graph.structured import Loop, row
+from ...graph.structured import Loop, Structured, row
+from ..passes.rewriting import Operand
 from .lift import At, Lift, Lifted, Made
 from .rules import MASK, rule_of, structured
 from .spans import Spans, is_ragged
@@ -35,11 +35,12 @@ def _outside(lift: Lift, lifted: Lifted) -> list[int]:
     return [lift.number(x, s) for x, s in zip(lifted.numbers, lifted.added, strict=True)]
 
 
-def _written(lift: Lift, at: At, structure, operands: list, spans: list[Spans]) -> Made:
+def _written(
+    lift: Lift, at: At, structure: Structured, operands: list[Operand], spans: list[Spans]
+) -> Made:
     """The equation with another structure."""
     op = at.e.op
-    cls: Any = type(structure)
-    op = row(cls, len(operands), op.outputs, op.tracked, (op.rule, op.batch))
+    op = row(type(structure), len(operands), op.outputs, op.tracked, (op.rule, op.batch))
     e = Equation(op, tuple(operands), (structure,), at.e.outputs, at.e.origin)
     lift.builder.append(e)
     return list(zip(e.outputs, spans, strict=True))

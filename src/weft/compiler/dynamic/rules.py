@@ -5,6 +5,7 @@ the call's own, whatever the padding holds. Each rule says which axes its row go
 there is replaced by what changes nothing, or refused.
 """
 
+from collections.abc import Callable, Sequence
 from math import inf
 from typing import Any
 
@@ -16,15 +17,17 @@ from ...graph.guard import GUARD
 from ...graph.structured import structure_of
 from ...graph.unrecorded import UNRECORDED
 from ...ops.batching import Along, Pointwise
+from ..passes.rewriting import Operand
 from .lift import At, Lift, Made, Rule, ragged
 from .spans import Span, Spans, is_ragged
 from .traces import Differs
 
+Axes = int | Sequence[int] | None  # of a row's static parameters; None: all
 RULES: dict[str, Rule] = {}
 MASK = "do it outside of the compiled function, or keep that axis at one length"
 
 
-def rule(*names: str):
+def rule(*names: str) -> Callable[[Rule], Rule]:
     """Enter a rule for rows."""
 
     def enter(f: Rule) -> Rule:
@@ -34,7 +37,7 @@ def rule(*names: str):
     return enter
 
 
-def structured(name: str):
+def structured(name: str) -> Callable[[Rule], Rule]:
     """Enter the rule of a loop or a branch."""
 
     def enter(f: Rule) -> Rule:
@@ -144,17 +147,17 @@ def _one_hot(lift: Lift, at: At) -> Made:
 # -- over axes -----------------------------------------------------------------------------------
 
 
-def _axes(axes, ndim: int) -> tuple[int, ...]:
+def _axes(axes: Axes, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
 
 
-def gone_over(lift: Lift, x, axes) -> list[int]:
+def gone_over(lift: Lift, x: Operand, axes: Axes) -> list[int]:
     """Those of the axes that a row goes over along which there is padding."""
     spans = lift.of(x)
     return [a for a in _axes(axes, len(spans)) if spans[a] is not None]
 
 
-def reduced_spans(spans: Spans, axes, keepdims: bool) -> Spans:
+def reduced_spans(spans: Spans, axes: Axes, keepdims: bool) -> Spans:
     """The spans of what is reduced over axes."""
     axes = _axes(axes, len(spans))
     if keepdims:
@@ -162,20 +165,20 @@ def reduced_spans(spans: Spans, axes, keepdims: bool) -> Spans:
     return tuple([s for a, s in enumerate(spans) if a not in axes])
 
 
-def least(dtype: np.dtype):
+def least(dtype: np.dtype) -> float:
     """What no number of a dtype is below."""
     if dtype.kind == "b":
         return False
     return -inf if dtypes.is_inexact(dtype) else int(np.iinfo(dtype).min)
 
 
-def greatest(dtype: np.dtype):
+def greatest(dtype: np.dtype) -> float:
     if dtype.kind == "b":
         return True
     return inf if dtypes.is_inexact(dtype) else int(np.iinfo(dtype).max)
 
 
-_IDENTITIES = {
+_IDENTITIES: dict[str, Callable[[np.dtype], float]] = {
     "sum": lambda dtype: 0,
     "count_nonzero": lambda dtype: 0,
     "norm": lambda dtype: 0,

@@ -1,6 +1,6 @@
 """Native code that calls of many lengths share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import fields
 from functools import partial
 from typing import Any, NamedTuple
@@ -28,6 +28,9 @@ class Padded:
 
     made  gives the executable; it is asked when something is to be run
     """
+
+    length: int
+    bucket: int
 
     def __init__(self, made: Callable[[], Executable], lifted: Lifted, length: int, bucket: int):
         self._made, self.length, self.bucket = made, length, bucket
@@ -80,12 +83,17 @@ class Template:
     small  at another length of the bucket, which shows what depends on it
     """
 
+    name: str
+    small: "Sized"
+    large: "Sized"
+    inputs: list[Spans]
+
     def __init__(self, name: str, small: "Sized", large: "Sized"):
         self.name, self.small, self.large = name, small, large
         self.inputs = _input_spans(small, large)
         self._varying, self._pulled = Varying(), Varying()
-        self._programs: dict[tuple, _Once] = {}  # native code by lifted graphs
-        self._pullbacks: dict[tuple, _Once] = {}
+        self._programs: dict[Hashable, _Once] = {}  # native code by lifted graphs
+        self._pullbacks: dict[Hashable, _Once] = {}
         self.lifted(small)  # says what depends on the length, or why it cannot be
 
     def lifted(self, of: "Sized") -> Lifted:
@@ -173,7 +181,7 @@ def _pulled_spans(program: Program, lifted: Lifted) -> list[Spans]:
     return [lifted.values[i] for i in (*saved, *results)]
 
 
-def spelled(graph: Graph) -> tuple:
+def spelled(graph: Graph) -> Hashable:
     """A graph as a key: equal ones compute the same."""
     equations = [
         (id(e.op), tuple(map(_operand, e.inputs)), tuple(map(_static, e.static)), e.outputs)

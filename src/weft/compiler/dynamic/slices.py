@@ -11,6 +11,8 @@ from .rules import merged, rule
 from .spans import Span, Spans
 from .traces import Differs
 
+Three = tuple[Any, ...]  # at the bucket's length, the one compared with and the call's
+
 
 class Part(NamedTuple):
     """What a slice takes of one axis.
@@ -34,7 +36,7 @@ class Part(NamedTuple):
         return self.entry.__class__ is int
 
 
-def _parts(lift: Lift, at: At, spans: Spans, sizes: list[tuple]) -> list[Part | None]:
+def _parts(lift: Lift, at: At, spans: Spans, sizes: list[Three]) -> list[Part | None]:
     """The basic index, entry by entry; None for a new axis.
 
     spans  of the axes that it is an index of
@@ -51,7 +53,7 @@ def _parts(lift: Lift, at: At, spans: Spans, sizes: list[tuple]) -> list[Part | 
     ]
 
 
-def _part(lift: Lift, entries: tuple, span: Span | None, sizes: tuple) -> Part:
+def _part(lift: Lift, entries: Three, span: Span | None, sizes: Three) -> Part:
     large, small, actual = entries
     if is_whole(entries, sizes):
         return Part(large, sizes[0], span, whole=True)
@@ -69,12 +71,12 @@ def _part(lift: Lift, entries: tuple, span: Span | None, sizes: tuple) -> Part:
     return Part(large, sizes[0], left, moved=places)
 
 
-def is_whole(entries: tuple, sizes: tuple) -> bool:
+def is_whole(entries: Three, sizes: Three) -> bool:
     """Whether all of an axis is taken, at all three lengths."""
     return all([p == (0, n, 1) for p, n in zip(entries, sizes, strict=True)])
 
 
-def _sizes(lift: Lift, x: int) -> list[tuple]:
+def _sizes(lift: Lift, x: int) -> list[Three]:
     """The lengths of an operand's axes at the three lengths."""
     lengths = [t.length for t in (lift.large, lift.small, lift.actual)]
     shape = lift.aval(x).shape
@@ -139,7 +141,7 @@ def _unslice(lift: Lift, at: At) -> Made:
     return [(made, spans)]
 
 
-def _spans_around(lift: Lift, at: At, given: Spans, sizes: list[tuple]) -> Spans:
+def _spans_around(lift: Lift, at: At, given: Spans, sizes: list[Three]) -> Spans:
     """The spans of the array that a slice is put into: its own, where it is all of an axis."""
     entries = list(zip(*[e.static[0] for e in (at.e, at.small, at.actual)], strict=False))
     own, axes, found = iter(given), iter(sizes), []

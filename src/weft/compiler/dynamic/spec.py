@@ -1,18 +1,22 @@
 """Which arguments have a dynamic length, and the bucket that a length falls into."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter, signature
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 import optree
 
 from ... import errors
+from ...core.aval import Shape
 from ...core.node import Leaf
 from ...core.value import wrap
 from ..frontend.arguments import SAME, TENSOR, Taken, is_whole, named
 from ..frontend.inputs import Call
+
+if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
 
 SMALLEST = 16  # the first of the buckets that nobody asked for
 VALID = "valid"
@@ -33,7 +37,14 @@ class Dynamic:
     valid    whether the function is told which positions are a call's own
     """
 
-    def __init__(self, f: Callable, dynamic: Mapping, buckets):
+    names: tuple[str, ...]
+    axes: dict[str, tuple[int, ...]]
+    buckets: tuple[int, ...] | None
+    valid: bool
+
+    def __init__(
+        self, f: Callable[..., Any], dynamic: Mapping[Any, Any], buckets: Sequence[int] | None
+    ):
         self.names = parameters_of(f)
         self.axes = {self._name(f, k): _axes(k, v) for k, v in dynamic.items()}
         if not self.axes:
@@ -43,7 +54,7 @@ class Dynamic:
         self.buckets = None if buckets is None else _checked_buckets(buckets)
         self.valid = VALID in self.names and VALID not in self.axes
 
-    def _name(self, f: Callable, key) -> Any:
+    def _name(self, f: Callable[..., Any], key: Any) -> str:
         """An argument by its name, also where it is given by its position."""
         if isinstance(key, int) and not isinstance(key, bool) and 0 <= key < len(self.names):
             return self.names[key]
@@ -67,7 +78,7 @@ class Dynamic:
             "give a larger one"
         )
 
-    def with_valid(self, args: tuple, kwargs: dict) -> dict:
+    def with_valid(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The keyword arguments with `valid`, unless the call has it."""
         if VALID in kwargs or VALID in self.names[: len(args)]:
             return kwargs
@@ -110,7 +121,9 @@ class Dynamic:
             )
         return Sizes(next(iter(lengths.values())), {k: a for k, a in found.items() if a})
 
-    def _own(self, name: str, shape, axes, lengths: dict[str, int]) -> tuple[int, ...]:
+    def _own(
+        self, name: str, shape: Shape, axes: tuple[int, ...], lengths: dict[str, int]
+    ) -> tuple[int, ...]:
         """The dynamic axes of a tensor, counted from the front; their lengths are noted."""
         own = []
         for a in axes:
@@ -123,9 +136,9 @@ class Dynamic:
         return tuple(own)
 
 
-def parameters_of(f: Callable) -> tuple[str, ...]:
+def parameters_of(f: Callable[..., Any]) -> tuple[str, ...]:
     """The names of a function's parameters; of a module those of `forward`."""
-    asked: Any = getattr(f, "forward", f) if is_whole(f) else f
+    asked = getattr(f, "forward", f) if is_whole(f) else f
     try:
         found = signature(asked).parameters.values()
     except ValueError:  # of a builtin nobody knows the names
@@ -134,7 +147,7 @@ def parameters_of(f: Callable) -> tuple[str, ...]:
     return tuple([p.name for p in found if p.kind not in several])
 
 
-def _axes(name, axes) -> tuple[int, ...]:
+def _axes(name: Any, axes: Any) -> tuple[int, ...]:
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
     if not axes or not all([isinstance(a, int) and not isinstance(a, bool) for a in axes]):
         raise errors.ArgumentError(
@@ -143,7 +156,7 @@ def _axes(name, axes) -> tuple[int, ...]:
     return axes
 
 
-def _checked_buckets(buckets) -> tuple[int, ...]:
+def _checked_buckets(buckets: Sequence[int]) -> tuple[int, ...]:
     found = tuple(buckets)
     good = all([isinstance(b, int) and not isinstance(b, bool) and b > 0 for b in found])
     if not found or not good or list(found) != sorted(set(found)):
@@ -169,7 +182,7 @@ def resized(taken: Taken, sizes: Sizes, length: int) -> Taken:
     return Taken(new, tuple(kinds), taken.rebuild, taken.structure, taken.leaves, taken.statics)
 
 
-def _resized(x, axes: tuple[int, ...], length: int):
+def _resized(x: "Tensor", axes: tuple[int, ...], length: int) -> "Tensor":
     """A tensor like x with its dynamic axes of another length, which wants what x wants."""
     if not axes:
         return x

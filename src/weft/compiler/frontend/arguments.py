@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from inspect import Parameter, signature
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import optree
@@ -18,9 +18,16 @@ from ...core.exact import Exact
 from ...core.node import Leaf, Severed
 from ...core.settings import Settings
 from ...core.value import GROUND, TENSORS
-from .containers import CONTAINERS, Copies, is_whole, sharing
+from .containers import CONTAINERS, Copies, Path, is_whole, sharing
 from .inputs import Call
 
+if TYPE_CHECKING:
+    from .variant import Program
+
+Kind = tuple[Any, ...]  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value)
+# What tells calls apart: the structure of the arguments and the kinds of their leaves; behind them
+# the settings, where programs are kept by it.
+CallKey = tuple[Any, ...]
 TENSOR, SAME, NUMBER, STATIC = "tensor", "same", "number", "static"
 SEVERED = "a gradient without its graph"
 
@@ -30,14 +37,14 @@ class Taken:
     """The arguments of a call: their kinds make the key, tensors and numbers the call itself."""
 
     call: Call
-    kinds: tuple  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value), by leaf
-    rebuild: Callable[[Copies], tuple[tuple, dict]]
+    kinds: tuple[Kind, ...]  # by leaf
+    rebuild: Callable[[Copies], tuple[tuple[Any, ...], dict[str, Any]]]
     structure: Any
-    leaves: list
-    statics: list  # objects that the key may name by identity only
+    leaves: list[Any]
+    statics: list[Any]  # objects that the key may name by identity only
 
     @property
-    def key(self) -> tuple:
+    def key(self) -> CallKey:
         return (self.structure, self.kinds)
 
 
@@ -50,14 +57,19 @@ class Quick:
     """
 
     __slots__ = ("direct", "floats", "kinds", "program", "settings")
+    settings: Settings
+    kinds: tuple[Any, ...]  # (shape, dtype) of a tensor, None of a number
+    program: "Program"
+    floats: np.dtype
+    direct: Callable[[list[ndarray]], Any] | None
 
-    def __init__(self, settings: Settings, kinds: tuple, program):
+    def __init__(self, settings: Settings, kinds: tuple[Any, ...], program: "Program"):
         self.settings, self.kinds, self.program = settings, kinds, program
         self.floats = dtypes.default_float()
         self.direct = None if None in kinds else program.direct()
 
     @classmethod
-    def of(cls, settings: Settings, taken: Taken, program) -> "Quick | None":
+    def of(cls, settings: Settings, taken: Taken, program: "Program") -> "Quick | None":
         """What recognises such calls; None where that takes a closer look."""
         names, structure, static, orders, _ = taken.structure
         flat = is_flat(structure)
@@ -67,7 +79,7 @@ class Quick:
         kinds = [None if k[0] == NUMBER else (k[1], k[2]) for k in taken.kinds]
         return cls(settings, tuple(kinds), program)
 
-    def raws(self, args: tuple) -> list[ndarray] | None:
+    def raws(self, args: tuple[Any, ...]) -> list[ndarray] | None:
         """The arrays of these arguments, if the call is of the kind."""
         kinds = self.kinds
         if len(args) != len(kinds):
@@ -84,7 +96,7 @@ class Quick:
             return None  # a function can see that one tensor is given twice
         return raws
 
-    def call(self, args: tuple) -> Call | None:
+    def call(self, args: tuple[Any, ...]) -> Call | None:
         """The call with these arguments, if it is of the kind."""
         if len(args) != len(self.kinds):
             return None
@@ -106,26 +118,28 @@ class Quick:
         return Call(tensors, numbers)
 
 
-def is_flat(structure) -> bool:
+def is_flat(structure: optree.PyTreeSpec) -> bool:
     """Whether a tree is one container with nothing but leaves in it, not even None."""
     return structure.num_nodes == structure.num_leaves + 1
 
 
-def _ends(containers: list, x) -> bool:
+def _ends(containers: list[Any], x: object) -> bool:
     """Whether the tree ends here; containers are noted on the way."""
     if isinstance(x, CONTAINERS):
         containers.append(x)
     return is_whole(x)
 
 
-def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: bool) -> Taken:
+def take_apart(
+    args: tuple[Any, ...], kwargs: dict[str, Any], static: Callable[[Any], bool], grad: bool
+) -> Taken:
     """The leaves of the arguments by kind; `static(position or name)` says what is no tree."""
     fixed: dict[Any, Any] = {}
     moving: dict[Any, Any] = {}
     for name, value in (*enumerate(args), *kwargs.items()):
         (fixed if static(name) else moving)[name] = value
-    tree: Any = list(moving.values())
-    containers: list = []
+    tree: Any = list(moving.values())  # to optree, a list of anything is no tree
+    containers: list[Any] = []
     leaves, structure = optree.tree_flatten(tree, is_leaf=partial(_ends, containers))
     del containers[0]  # the tree itself
     # The order of a dict's keys, which a function can see, and optree sorts.
@@ -140,7 +154,7 @@ def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: b
     call.arrays = [k for k, x in enumerate(tensors) if x is not call.tensors[k]]
     given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
 
-    def rebuild(copies: Copies) -> tuple[tuple, dict]:
+    def rebuild(copies: Copies) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = {name: copies.copy(x, (name,)) for name, x in moving.items()} | fixed
         positional = tuple([values[i] for i in range(len(args))])
         return positional, {name: values[name] for name in kwargs}
@@ -149,7 +163,7 @@ def take_apart(args: tuple, kwargs: dict, static: Callable[[Any], bool], grad: b
     return Taken(call, tuple(kinds), rebuild, key, leaves, statics)
 
 
-def _kind(leaf, call: Call, statics: list, grad: bool, seen: dict[int, int]) -> tuple:
+def _kind(leaf: Any, call: Call, statics: list[Any], grad: bool, seen: dict[int, int]) -> Kind:
     if leaf.__class__ in TENSORS or isinstance(leaf, np.ndarray | np.generic) or is_torch(leaf):
         x = asarray(leaf)
         if not isinstance(leaf, np.generic):
@@ -202,7 +216,7 @@ def _hashable(name, value, statics: list) -> tuple:
     return _static(value, statics)
 
 
-def settings_key(settings: Settings) -> tuple:
+def settings_key(settings: Settings) -> tuple[Any, ...]:
     """What of the settings a program depends on."""
     if settings.anomaly:
         raise errors.StagingError(
@@ -215,7 +229,7 @@ def settings_key(settings: Settings) -> tuple:
 _SETTINGS = ("grad mode", "autocast", "deterministic mode", "the default dtype")
 
 
-def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
+def difference(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str:
     """How the key of a call differs from another one's, in words.
 
     parameters  the names of the function's arguments by their positions
@@ -235,7 +249,7 @@ def difference(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str:
     return "nothing"
 
 
-def lengthened(old: tuple, new: tuple, parameters: tuple[str, ...] = ()) -> str | None:
+def lengthened(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str | None:
     """The arguments with an axis of another length, as `compile(dynamic=…)` takes them.
 
     None if there are none, or if something else differs.
@@ -273,7 +287,7 @@ def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
     return f"static argument {named(name, parameters)!r}: {was[-1]!r} became {now[-1]!r}"
 
 
-def positional_names(f: Callable) -> tuple[str, ...]:
+def positional_names(f: Callable[..., Any]) -> tuple[str, ...]:
     """The names of the parameters that can be given by position, in order."""
     try:
         parameters = signature(f).parameters.values()
@@ -283,13 +297,13 @@ def positional_names(f: Callable) -> tuple[str, ...]:
     return tuple([p.name for p in parameters if p.kind in positional])
 
 
-def label(path: tuple, parameters: tuple[str, ...]) -> str:
+def label(path: Path, parameters: tuple[str, ...]) -> str:
     """A place in an argument, in words: `argument 'c'['h']`."""
     first, *rest = path
     return f"argument {named(first, parameters)!r}{''.join([f'[{p!r}]' for p in rest])}"
 
 
-def named(argument, parameters: tuple[str, ...]):
+def named(argument: Any, parameters: tuple[str, ...]) -> Any:
     """The name of an argument that was given by its position or by name."""
     return parameters[argument] if argument in range(len(parameters)) else argument
 
@@ -298,7 +312,7 @@ def _spelled(names) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def described(kind: tuple) -> str:
+def described(kind: Kind) -> str:
     """The kind of an argument, in words."""
     if kind[0] == TENSOR:
         _, shape, dtype, device, tracking = kind

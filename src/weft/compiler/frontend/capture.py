@@ -1,8 +1,8 @@
 """What a function that is being compiled reads and changes besides its arguments."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,8 +22,12 @@ from ...ops.draws import behind
 from .draws import LoopDraws, Stream, streams_of
 from .guards import Fixed, Guard, Having
 from .host_scalars import Host
-from .inputs import Call, Captured, Gradient, Now, Number, Place, Slot, Words
+from .inputs import Call, Captured, Gradient, Keeper, Now, Number, Place, Slot, Words
+from .reachable.frames import Ran
 from .records import Records
+
+T = TypeVar("T")
+AnyPlace = TypeVar("AnyPlace", bound=Place)
 
 
 class StagedTensor(Tensor):
@@ -41,7 +45,7 @@ class StagedDraw:
 
     state: Staged
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         raise errors.StagingError(
             f"a random stream is asked for {name!r} in a function that is being compiled, where "
             "draws are made at each call; fork or split generators outside of it"
@@ -74,18 +78,18 @@ class Draws:
         place = self.capture.enter(Aval((3,), uint64), Words, generator, words)
         return StagedDraw(place.staged)
 
-    def state(self, generator: Generator) -> Any:
+    def state(self, generator: Generator) -> Tensor:
         """How far a stream is at this point of the program, as a value of it."""
         streams = streams_of(self.capture)
         if id(generator) not in streams:
             streams[id(generator)] = self.capture.enter(Aval((3,), uint64), Stream, generator)
         return wrap(streams[id(generator)].staged)
 
-    def move(self, generator: Generator, state) -> None:
+    def move(self, generator: Generator, state: Tensor) -> None:
         """A stream is so far from now on."""
         streams_of(self.capture)[id(generator)].staged = state._data
 
-    def draw_of(self, state) -> StagedDraw:
+    def draw_of(self, state: Tensor) -> StagedDraw:
         """A draw from a stream that is so far."""
         return StagedDraw(state._data)
 
@@ -97,33 +101,37 @@ class Draws:
 class Capture(Staging):
     """A program in writing, with everything that comes into it and that it changes."""
 
+    tag: int
+    now: Now
+    reads: Ran | None  # what runs while it is written
+
     def __init__(self, name: str, call: Call):
         super().__init__(name)
         self.tag = next(tags)
         self.now = Now(call)
-        self.reads: Any = None  # what runs while it is written
+        self.reads = None
         self.leaves: dict[Leaf, int] = {}  # of arguments, with their positions
         self.computed: set[Leaf] = set()  # those of arguments that are computed from something
-        self.arguments: dict[
-            int, tuple[Any, Any]
-        ] = {}  # by identity: (as given, as in the program)
-        self.same: dict[int, Any] = {}  # arguments that the function finds by itself as well
+        # By identity: (as given, as in the program).
+        self.arguments: dict[int, tuple[Tensor, Any]] = {}
+        self.same: dict[int, Tensor] = {}  # arguments that the function finds by itself as well
         self.places: list[Place] = []  # in the order of the graph's inputs
         self._decided: dict[str, Guard] = {}
         self._fixed: dict[str, Fixed] = {}
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
-        self.gradients: dict[Leaf, tuple[Place | None, Any]] = {}  # (where from, the tensor now)
+        # (Where from, the tensor now).
+        self.gradients: dict[Leaf, tuple[Place | None, Tensor | None]] = {}
         self.overwritten: set[int] = set()  # tensors of the program that were written into
         self._tensors: dict[int, Captured] = {}
-        self._made: dict[int, Any] = {}
+        self._made: dict[int, Tensor] = {}
         self._constants: dict[int, tuple[Any, Staged]] = {}  # raw arrays, by identity
         self.raws: dict[int, Any] = {}  # arrays that are made in the function
-        self._numbers: dict[tuple, Number] = {}
+        self._numbers: dict[tuple[str, np.dtype], Number] = {}
         self._names: dict[str, int] = {}
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
-    def enter(self, aval: Aval, kind: type, *args) -> Any:
+    def enter(self, aval: Aval, kind: Callable[..., AnyPlace], *args: Any) -> AnyPlace:
         """A new input of the program, which comes from such a place."""
         if self.closed:
             raise errors.StagingError(f"{self.name} has been compiled, and is not written any more")
@@ -143,12 +151,12 @@ class Capture(Staging):
 
     # What operations meet
 
-    def lifted(self, args) -> list:
+    def lifted(self, args: Iterable[Any]) -> list[Any]:
         """Arguments of an operation as values of the program."""
         lifted = [self.of(a) if a.__class__ in GROUND else a for a in args]
         return self._with_numbers(lifted) if any([type(a) is Host for a in lifted]) else lifted
 
-    def _with_numbers(self, args: list) -> list:
+    def _with_numbers(self, args: list[Any]) -> list[Any]:
         """Numbers of each call as scalars of the tensors' dtype; integers become floats."""
         tensors = [a for a in args if a.__class__ in TENSORS or isinstance(a, Staged)]
         dtype = next((t.dtype for t in tensors if is_inexact(t.dtype)), None)
@@ -166,7 +174,7 @@ class Capture(Staging):
             self._numbers[host.label, dtype] = place
         return wrap(place.staged)
 
-    def of(self, tensor) -> Tensor:
+    def of(self, tensor: Tensor) -> Tensor:
         """A tensor as the program sees it: a constant that was made in it, else an input."""
         if tensor.__class__ not in GROUND:
             return tensor
@@ -184,17 +192,17 @@ class Capture(Staging):
         place.staged = refreshed(place.staged)
         return wrap(place.staged, place.node)
 
-    def _argument(self, tensor) -> Tensor:
+    def _argument(self, tensor: Tensor) -> Tensor:
         """An argument that the function finds by itself, too; other calls must be alike."""
         _, argument = self.arguments[id(tensor)]
         self.same[argument.place.position] = tensor
         return argument.tensor
 
-    def raised(self, raw) -> Staged:
+    def raised(self, raw: Any) -> Staged:
         """A raw value as one of the program."""
         return raw if isinstance(raw, Staged) else Staged(self.tag, self, self.constant(raw))
 
-    def _constant(self, tensor) -> Staged:
+    def _constant(self, tensor: Tensor) -> Staged:
         """A tensor that was made in the function, as it is now."""
         raw = tensor._data
         if id(raw) not in self._constants:
@@ -202,28 +210,28 @@ class Capture(Staging):
             self._constants[id(raw)] = (raw, Staged(self.tag, self, value))
         return self._constants[id(raw)][1]
 
-    def found(self, tensor) -> bool:
+    def found(self, tensor: Tensor) -> bool:
         """Whether this is a tensor from outside, and no constant that was made in the function."""
         return id(tensor) not in self._made and id(tensor._data) not in self.raws
 
-    def makes(self, tensor) -> bool:
+    def makes(self, tensor: Tensor) -> bool:
         """Whether a tensor is a value of the program, made at each call."""
         return tensor.__class__ not in GROUND or not self.found(tensor)
 
-    def note(self, tensor) -> None:
+    def note(self, tensor: Tensor) -> None:
         """A tensor that is made in the function: the same at each call, until it is changed."""
         if tensor.__class__ in GROUND:
             self._made[id(tensor)] = tensor
 
-    def note_raw(self, raw) -> None:
+    def note_raw(self, raw: Any) -> None:
         """An array that is made in the function."""
         self.raws[id(raw)] = raw
 
-    def read(self, tensor) -> Tensor:
+    def read(self, tensor: Tensor) -> Tensor:
         """A tensor whose values are looked at: itself if it is a constant."""
         return self.of(tensor) if self.found(tensor) else tensor
 
-    def assign(self, tensor, value, rebinds: bool = False) -> None:
+    def assign(self, tensor: Tensor, value: Tensor, rebinds: bool = False) -> None:
         """`tensor` has this value from now on, in its memory or (y[i] = v) in new memory."""
         value = self.of(value)
         if id(tensor) in self.arguments:
@@ -246,7 +254,7 @@ class Capture(Staging):
         if place.node.__class__ is not Leaf:
             place.node = value._node
 
-    def _only_staged(self, value) -> Staged:
+    def _only_staged(self, value: Tensor) -> Staged:
         if value._data.__class__ is not Staged or value._data.staging is not self:
             raise errors.StagingError(
                 "compile: a tensor from inside vmap, jvp, or the body of a loop or branch is "
@@ -256,7 +264,7 @@ class Capture(Staging):
 
     # Gradients
 
-    def gradient(self, leaf: Leaf):
+    def gradient(self, leaf: Leaf) -> Tensor | None:
         """The `.grad` of a leaf, as the program sees it."""
         leaf = self._own(leaf)
         if leaf not in self.gradients:
@@ -286,7 +294,7 @@ class Capture(Staging):
         position = self.leaves[leaf]
         return lambda call: call.tensors[position]._node
 
-    def _given_gradient(self, leaf: Leaf) -> tuple[Place | None, Any]:
+    def _given_gradient(self, leaf: Leaf) -> tuple[Place | None, Tensor | None]:
         find = self.found_at(leaf)
         self._depend_on_hooks(leaf)
         if leaf in self.leaves:
@@ -316,7 +324,7 @@ class Capture(Staging):
                 "x.detach().requires_grad_(), or call backward() outside of the function"
             )
 
-    def set_gradient(self, leaf: Leaf, gradient) -> None:
+    def set_gradient(self, leaf: Leaf, gradient: Tensor | None) -> None:
         """The `.grad` of a leaf from now on."""
         leaf = self._own(leaf)
         if not self._from_outside(leaf):
@@ -335,7 +343,7 @@ class Capture(Staging):
         """A number that `read` gives at each call."""
         return Host(self, self._numbered(label), read)
 
-    def depends(self, label: str, decide: Callable[[], Any], *known):
+    def depends(self, label: str, decide: Callable[[], Any], *known: Any) -> Any:
         """What `decide` says now (or is known to say); calls must find it to say the same."""
         if self.closed:
             raise errors.StagingError(f"{self.name} has been compiled; {label} is asked for later")
@@ -343,7 +351,7 @@ class Capture(Staging):
             self._decided[label] = Guard(label, decide, known[0] if known else decide())
         return self._decided[label].value
 
-    def fixed(self, label: str, owner, name: str):
+    def fixed(self, label: str, owner: object, name: str) -> Any:
         """An attribute of an object; another value at a call makes another program."""
         if label not in self._fixed:
             self._fixed[label] = Fixed()
@@ -358,7 +366,7 @@ class Capture(Staging):
         fixed = [Guard(label, read, read()) for label, read in self._fixed.items()]
         return fixed + list(self._decided.values())
 
-    def name_of(self, owner, name: str) -> str:
+    def name_of(self, owner: object, name: str) -> str:
         """A name for an object that no other one has in this program."""
         return self.kept((id(owner), name), lambda: self._numbered(name), owner)
 
@@ -366,14 +374,20 @@ class Capture(Staging):
         n = self._names[name] = self._names.get(name, 0) + 1
         return name if n == 1 else f"{name}#{n}"
 
-    def kept(self, key, make: Callable[[], Any], owner=None) -> Any:
+    def kept(self, key: object, make: Callable[[], T], owner: object = None) -> T:
         """What somebody notes down about himself while the program is written."""
         key = key if key.__class__ is tuple else id(key)
         if key not in self._kept:
             self._kept[key] = (owner, make())
         return self._kept[key][1]
 
-    def slot(self, label: str, aval: Aval, get: Callable[[], np.ndarray], keeper=None) -> Slot:
+    def slot(
+        self,
+        label: str,
+        aval: Aval,
+        get: Callable[[], np.ndarray],
+        keeper: Keeper | None = None,
+    ) -> Slot:
         """An array that somebody keeps, and which the program may change.
 
         keeper  whose `readings` counts when the array may be another one; None: it may always be
@@ -385,7 +399,7 @@ class Capture(Staging):
         return Records()
 
 
-def _refuse_node(tensor) -> None:
+def _refuse_node(tensor: Tensor) -> None:
     node = tensor._node
     if node.__class__ is Node and current.get().grad:
         raise errors.StagingError(
@@ -400,6 +414,6 @@ def _into_memory(old, new):
     return old.overwritten(new) if both else new
 
 
-def gradient_node(tensor):
+def gradient_node(tensor: Tensor) -> Severed | None:
     """The mark of a gradient that was made without its graph; None for others."""
     return tensor._node if tensor._node.__class__ is Severed else None

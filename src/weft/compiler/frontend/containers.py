@@ -18,14 +18,15 @@ from .records import MISSING
 # Whether one object or two equal ones: of these nobody can care.
 CONSTANTS = frozenset((bool, int, float, complex, str, bytes, type(None)))
 CONTAINERS = (dict, list, tuple, deque)
+Path = tuple[Any, ...]  # a position or name of an argument, and the keys from there
 
 
-def is_whole(x) -> bool:
+def is_whole(x: Any) -> bool:
     """Modules are not taken apart: they are found, and changed, as they are."""
     return getattr(x.__class__, "_keeps_state", False)
 
 
-def sharing(containers: list) -> tuple[int, ...]:
+def sharing(containers: list[Any]) -> tuple[int, ...]:
     """By container, the position of the first one that is the same object; () if all differ."""
     if len(set(map(id, containers))) == len(containers):
         return ()
@@ -50,11 +51,11 @@ class Copy:
     """
 
     position: int | None
-    path: tuple
+    path: Path
     made: Any
     items: dict[Any, Any]
 
-    def changes(self) -> list[tuple[tuple, str]]:
+    def changes(self) -> list[tuple[Path, str]]:
         """What is not as it was: each with its path and in words."""
         was, now = self.items, _items(self.made)
         if not isinstance(self.made, dict) and len(was) != len(now):
@@ -71,13 +72,13 @@ class Copy:
 class Copies:
     """Arguments with other leaves, each container of the caller's copied once."""
 
-    def __init__(self, leaves: list):
+    def __init__(self, leaves: list[Any]):
         self._leaves = iter(leaves)
         self._known: dict[int, Any] = {}
         self._visited = 0
         self.made: list[Copy] = []
 
-    def copy(self, x, path: tuple) -> Any:
+    def copy(self, x: Any, path: Path) -> Any:
         """x with the next leaves in the places of its own."""
         position = self._position(x)
         if optree.tree_is_leaf(x, is_leaf=is_whole):
@@ -103,7 +104,7 @@ class Copies:
         self._visited += 1
         return self._visited - 1
 
-    def changes(self) -> Iterator[tuple[tuple, str]]:
+    def changes(self) -> Iterator[tuple[Path, str]]:
         """What the function has done to the copies."""
         for copy in self.made:
             yield from copy.changes()

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ... import errors
+from ...arrays.tensor import Tensor
 from ...core import dispatch
 from ...core.node import Leaf, Node, Severed
 from ...core.op import Jvp, Op
@@ -51,7 +52,13 @@ class Derivative:
         """The native code, made when the first backward pass comes."""
         return build(self.graph, {})
 
-    def attach(self, call: Call, values: list, raws: list, tensors: dict[int, Any]) -> None:
+    def attach(
+        self,
+        call: Call,
+        values: list[np.ndarray],
+        raws: list[np.ndarray],
+        tensors: dict[int, Tensor],
+    ) -> None:
         """Record the call: the tensors of its results get nodes."""
         parents = tuple([find(call) for find in self.parents])
         saved = tuple([raws[k] if kind == "output" else values[k] for kind, k in self.kept])

@@ -5,9 +5,9 @@ are reserved at each call in the order in which the steps would draw: a loop is 
 of loops, gone through once for each of its steps.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,16 +15,24 @@ from ...core.aval import Aval
 from ...core.counter import Draw, Generator
 from ...core.dtypes import uint64
 from ...errors import StagingError
+from ...graph.staged import Staged
 from .inputs import Call, Changeable, Words, state_of
 
+if TYPE_CHECKING:
+    from .capture import Capture
 
-def streams_of(capture) -> dict[int, "Stream"]:
+
+def streams_of(capture: "Capture") -> dict[int, "Stream"]:
     """The streams that are values of a program, by the identities of their generators."""
     return capture.kept(("random streams",), dict)
 
 
 class Reserved:
     """What a call reserves of random streams: given back if it fails."""
+
+    generators: list[Generator]
+    starts: list[tuple[int, int, int]]
+    ends: list[tuple[int, int, int]]
 
     def __init__(self, places: list[Words]):
         self.generators = list({id(p.generator): p.generator for p in places}.values())
@@ -44,12 +52,15 @@ class Reserved:
 class StepWords(Words):
     """The keys and counters of one draw of a loop's body."""
 
-    def __init__(self, staged, generator: Generator, words: int, loop: "LoopDraws"):
+    label: str
+    loop: "LoopDraws"
+
+    def __init__(self, staged: Staged, generator: Generator, words: int, loop: "LoopDraws"):
         super().__init__(staged, generator, words)
         self.label, self.loop = "random words of a loop", loop
         self.values: list[np.ndarray] = []
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         outermost = self.loop.outermost
         if self is next(outermost.places()):
             outermost.reserve(call)
@@ -69,16 +80,16 @@ class Stream(Words, Changeable):
     More is reserved than a program can draw, and given back after the call.
     """
 
-    def __init__(self, staged, generator: Generator):
+    def __init__(self, staged: Staged, generator: Generator):
         super().__init__(staged, generator, _AHEAD)
         self.label = "a random stream"
         self._begun: dict[int, Draw] = {}  # by threads
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         draw = self._begun[get_ident()] = self.generator.reserve(self.words)
         return state_of(draw)
 
-    def write(self, call, raw):
+    def write(self, call: Call, raw: np.ndarray) -> None:
         self.generator.give_back(self._begun[get_ident()], self.words, int(raw[1]))
 
 
@@ -88,8 +99,19 @@ _AHEAD = 1 << 42  # words
 class LoopDraws:
     """Stands in for generators in the body of a loop of `length` steps."""
 
+    capture: "Capture"
+    draw: Callable[[Staged], Any]
+    length: int
+    reverse: bool
+    around: "LoopDraws | None"
+
     def __init__(
-        self, capture, draw: type, length: int, reverse: bool, around: "LoopDraws | None" = None
+        self,
+        capture: "Capture",
+        draw: Callable[[Staged], Any],
+        length: int,
+        reverse: bool,
+        around: "LoopDraws | None" = None,
     ):
         self.capture, self.draw, self.length = capture, draw, length
         self.reverse, self.around = reverse, around

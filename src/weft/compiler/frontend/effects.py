@@ -17,7 +17,7 @@ from ...errors import SideEffectWarning
 from ...graph.picture import shortened
 from .arguments import label, named, positional_names
 from .containers import CONSTANTS, Copies
-from .reachable.frames import MayRun
+from .reachable.frames import MayRun, User
 from .reachable.leaves import Content
 from .reachable.links import Table
 from .reachable.parts import Entry, Item, Variable
@@ -45,7 +45,7 @@ class Change(NamedTuple):
 class Before:
     """Python's state as a function finds it, to be compared with what it leaves."""
 
-    def __init__(self, name: str, function: Callable, objects: list):
+    def __init__(self, name: str, function: Callable[..., Any], objects: list[Any]):
         self._name, self._ran = name, MayRun()
         roots = [(name, function), *[(f"argument {k}", x) for k, x in enumerate(objects)]]
         known = -1
@@ -114,7 +114,7 @@ class Before:
                 yield Change(Entry(x.number, x.key, None), x.value, x.read())
 
 
-def report_copies(name: str, f: Callable, copies: Copies, users: list) -> None:
+def report_copies(name: str, f: Callable[..., Any], copies: Copies, users: list[User]) -> None:
     """Warn of what a traced function has done to its copies of containers among the arguments."""
     for path, how in copies.changes():
         parameters = positional_names(f)
@@ -123,7 +123,7 @@ def report_copies(name: str, f: Callable, copies: Copies, users: list) -> None:
         _warn(text, users, str(named(path[0], parameters)))
 
 
-def _warn(text: str, users: list, name: str) -> None:
+def _warn(text: str, users: list[User], name: str) -> None:
     line = _line([code for code, _ in users], name)
     if line is None:
         warnings.warn(text, SideEffectWarning, stacklevel=5)

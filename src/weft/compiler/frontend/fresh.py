@@ -31,7 +31,11 @@ class Made:
     shared  those of the fresh ones that are in the result twice
     """
 
-    def __init__(self, box: list, noted: dict):
+    fresh: dict[int, Any]
+    others: dict[int, Any]
+    shared: set[int]
+
+    def __init__(self, box: list[Any], noted: dict[Any, Any]):
         nodes, edges, held, kept = _counted(box, noted)
         if kept:  # perhaps by what the function has dropped, and Python has yet to collect
             nodes.clear()  # which holds it, too
@@ -44,7 +48,7 @@ class Made:
         beside = Counter(edges[id(noted)])
         self.shared = {k for k in self.fresh if held[k] - beside[k] > 1}
 
-    def _leave_out(self, lost: list, edges: dict[int, list[int]]) -> None:
+    def _leave_out(self, lost: list[Any], edges: dict[int, list[int]]) -> None:
         """Others hold these, and so what they hold."""
         while lost:
             x = lost.pop()
@@ -106,12 +110,12 @@ class Original:
     given    by identity, the containers that stand for the caller's, with their positions
     """
 
-    def __init__(self, name: str, objects: list, made: Made, given: dict[int, int]):
+    def __init__(self, name: str, objects: list[Any], made: Made, given: dict[int, int]):
         self._name, self._same = name, made.others
         self._given = {k: at for k, at in given.items() if k in self._same}
         self._objects = self._copied(objects, self._same)
 
-    def _copied(self, objects: list, same: dict[int, Any]) -> list:
+    def _copied(self, objects: list[Any], same: dict[int, Any]) -> list[Any]:
         """Copies of the objects; what two of them share, their copies share."""
         try:
             return copy.deepcopy(objects, dict(same))

@@ -4,7 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.node import Leaf
+from ...core.node import Leaf, Node, Severed
+
+Hook = Callable[[Any], Any]  # on a gradient: another one, or None
 
 
 @dataclass(frozen=True)
@@ -45,11 +47,11 @@ class Having:
         return self.leaf().held is not None
 
     @property
-    def hooks(self) -> list:
+    def hooks(self) -> list[Hook]:
         return hooks_of(self.leaf())
 
 
-def hooks_of(node) -> list:
+def hooks_of(node: Leaf | Node | Severed | None) -> list[Hook]:
     """The hooks on a leaf's gradient; of what is no leaf none."""
     extra = node.extra if isinstance(node, Leaf) else None
     return [] if extra is None else list(extra.hooks.values())
@@ -61,5 +63,5 @@ class Fixed:
     def __init__(self):
         self.where: list[tuple[Any, str]] = []
 
-    def __call__(self) -> list:
+    def __call__(self) -> list[Any]:
         return [getattr(owner, name) for owner, name in self.where]

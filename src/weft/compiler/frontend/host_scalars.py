@@ -6,15 +6,19 @@ from collections.abc import Callable
 from functools import partial
 from numbers import Real
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ... import errors
 from ...arrays.make import asarray
 from ...arrays.numpy_calls import is_known
+from ...arrays.tensor import Tensor
 from ...core.backends import PYTHON_SCALARS
 from ...core.exact import Exact
+
+if TYPE_CHECKING:
+    from .capture import Capture
 
 _PACKAGE = str(Path(__file__).parents[2])
 
@@ -28,11 +32,14 @@ class Host:
     """
 
     __slots__ = ("label", "read", "staging")
+    staging: "Capture"
+    label: str
+    read: Callable[[], Any]
 
-    def __init__(self, staging: Any, label: str, read: Callable[[], Any]):
+    def __init__(self, staging: "Capture", label: str, read: Callable[[], Any]):
         self.staging, self.label, self.read = staging, label, read
 
-    def decided(self, what: str, decide: Callable[[Any], Any]):
+    def decided(self, what: str, decide: Callable[[Any], Any]) -> Any:
         """What follows from the value now; another answer at a call makes another program."""
         read = self.read
         return self.staging.depends(f"{what} of {self.label}", lambda: decide(read()))
@@ -49,7 +56,7 @@ class Host:
     def __index__(self) -> int:
         return self.decided("the index", operator.index)
 
-    def __round__(self, digits: int | None = None):
+    def __round__(self, digits: int | None = None) -> float:
         self.decided(f"the value rounded to {digits}", lambda v: Exact(round(v, digits)))
         return round(self.read(), digits)
 
@@ -68,7 +75,7 @@ class Host:
     def __repr__(self) -> str:
         return repr(self.__weft_value__())
 
-    def __getattr__(self, name: str):
+    def __getattr__(self, name: str) -> Any:
         """What else floats have: `is_integer`, `hex`, `real`."""
         if name.startswith("__") or not hasattr(float, name):
             raise AttributeError(f"'float' object has no attribute {name!r}")
@@ -80,16 +87,16 @@ class Host:
         asking = sys._getframe(1).f_code.co_filename
         return Host if asking.startswith(_PACKAGE) else self.decided("the type", type)
 
-    def __weft_value__(self):
+    def __weft_value__(self) -> Any:
         """The number now, for what is made for one value; another one makes another program."""
         self.decided("the value", Exact)
         return self.read()
 
-    def __weft_number__(self, dtype):
+    def __weft_number__(self, dtype: np.dtype | None) -> Tensor:
         """The number as a tensor."""
         return self.staging.number(self, dtype)
 
-    def __array_ufunc__(self, ufunc, method: str, *inputs, **options):
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """A function of NumPy's: of numbers alone a scalar, since it has a dtype; else a tensor."""
         if any([isinstance(x, np.ndarray) for x in inputs]):
             return self._beside_arrays(ufunc, method, inputs, options)
@@ -103,7 +110,9 @@ class Host:
             return made.__weft_value__()
         return self.staging.number(made, dtype)
 
-    def _beside_arrays(self, ufunc, method: str, inputs: tuple, options: dict):
+    def _beside_arrays(
+        self, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...], options: dict[str, Any]
+    ) -> Any:
         arrays = [x for x in inputs if isinstance(x, np.ndarray)]
         if method != "__call__" or options or any([x.dtype == object for x in arrays]):
             raise errors.StagingError(

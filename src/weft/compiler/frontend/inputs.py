@@ -3,14 +3,15 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from ...arrays.inplace import own_memory
+from ...arrays.tensor import Tensor
 from ...core.backends import BACKENDS
 from ...core.counter import POSITIONS, Draw, Generator
-from ...core.node import Leaf
+from ...core.node import Leaf, Node, Severed
 from ...core.origin import here
 from ...graph.staged import Staged
 from .host_scalars import Host
@@ -25,8 +26,8 @@ class Call:
     containers  the lists, dicts, tuples and deques among them
     """
 
-    tensors: list
-    numbers: list
+    tensors: list[Tensor]
+    numbers: list[float]
     arrays: Sequence[int] = ()
     objects: Sequence[Any] = ()
     containers: Sequence[Any] = ()
@@ -53,12 +54,15 @@ class Place(ABC):
     kind: str
     label: str
     staged: Staged  # its value, as far as the program is written
+    entered: Staged
+    node: Leaf | Node | Severed | None
+    rebinds: bool  # whether it is given new memory, as y[i] = v does
+    donated: bool  # whether the program writes into its memory
 
     def __init__(self, staged: Staged):
         self.staged = self.entered = staged
-        self.node: Any = None
-        self.rebinds = False  # whether it is given new memory, as y[i] = v does
-        self.donated = False  # whether the program writes into its memory
+        self.node = None
+        self.rebinds = self.donated = False
 
     @property
     def changed(self) -> bool:
@@ -82,7 +86,7 @@ class Changeable(Place):
         """Take over what the program made of it."""
 
 
-def _overwrite(tensor, raw: np.ndarray, rebinds: bool) -> None:
+def _overwrite(tensor: Tensor, raw: np.ndarray, rebinds: bool) -> None:
     if rebinds:
         tensor._data = raw
     elif tensor._data is not raw:
@@ -93,15 +97,17 @@ class Argument(Changeable):
     """A tensor among the arguments."""
 
     kind = "arguments"
+    label: str
+    position: int
 
     def __init__(self, staged: Staged, position: int):
         super().__init__(staged)
         self.position, self.label = position, f"argument {position}"
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         return call.tensors[self.position]._data
 
-    def write(self, call, raw):
+    def write(self, call: Call, raw: np.ndarray) -> None:
         _overwrite(call.tensors[self.position], raw, self.rebinds)
 
 
@@ -109,8 +115,12 @@ class Captured(Changeable):
     """A tensor that the function found by itself."""
 
     kind = "captured tensors"
+    label: str
+    line: str
+    tensor: Tensor
+    entered_node: Leaf | Node | Severed | None
 
-    def __init__(self, staged: Staged, tensor):
+    def __init__(self, staged: Staged, tensor: Tensor):
         super().__init__(staged)
         self.tensor, self.node, self.entered_node = tensor, tensor._node, tensor._node
         a = staged.aval
@@ -121,10 +131,10 @@ class Captured(Changeable):
     def short(self) -> str:
         return f"tensor of {self.line}"
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         return self.tensor._data
 
-    def write(self, call, raw):
+    def write(self, call: Call, raw: np.ndarray) -> None:
         _overwrite(self.tensor, raw, self.rebinds)
 
 
@@ -132,29 +142,45 @@ class Gradient(Place):
     """The `.grad` of a leaf: of a captured tensor, or of an argument."""
 
     kind = "gradients"
-    label = "a .grad"
+    label: str = "a .grad"
+    leaf: Callable[[Call], Leaf]
 
-    def __init__(self, staged: Staged, leaf: Callable[[Call], Leaf], node):
+    def __init__(self, staged: Staged, leaf: Callable[[Call], Leaf], node: Node | Severed | None):
         super().__init__(staged)
         self.leaf, self.node = leaf, node
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         return self.leaf(call).held._data
+
+
+class Keeper(Protocol):
+    """Who keeps arrays, and counts when they may be others."""
+
+    readings: int
 
 
 class Slot(Changeable):
     """An array that somebody else keeps: an optimizer's moment."""
 
     kind = "arrays of state"
+    label: str
+    get: Callable[[], np.ndarray]
+    keeper: Keeper | None
 
-    def __init__(self, staged: Staged, label: str, get: Callable[[], np.ndarray], keeper=None):
+    def __init__(
+        self,
+        staged: Staged,
+        label: str,
+        get: Callable[[], np.ndarray],
+        keeper: Keeper | None = None,
+    ):
         super().__init__(staged)
         self.label, self.get, self.keeper = label, get, keeper
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         return self.get()
 
-    def write(self, call, raw):
+    def write(self, call: Call, raw: np.ndarray) -> None:
         memory = self.get()
         if memory is not raw:
             BACKENDS[np.ndarray].overwrite(memory, raw)
@@ -164,12 +190,15 @@ class Number(Place):
     """A Python number of each call."""
 
     kind = "numbers"
+    label: str
+    compute: Callable[[], Any]
+    dtype: np.dtype
 
     def __init__(self, staged: Staged, host: Host):
         super().__init__(staged)
         self.compute, self.dtype, self.label = host.read, staged.aval.dtype, host.label
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         return np.asarray(self.compute(), self.dtype)
 
 
@@ -177,12 +206,15 @@ class Words(Place):
     """The key and the first counter of a draw of random numbers."""
 
     kind = "draws of random numbers"
+    label: str
+    generator: Generator
+    words: int
 
     def __init__(self, staged: Staged, generator: Generator, words: int):
         super().__init__(staged)
         self.generator, self.words, self.label = generator, words, "random words"
 
-    def read(self, call):
+    def read(self, call: Call) -> np.ndarray:
         return state_of(self.generator.reserve(self.words))
 
 

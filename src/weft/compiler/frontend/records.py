@@ -29,7 +29,7 @@ class Records:
         self._alive: list[Any] = []
         self._noted: dict[int, list[int]] = {}  # of a dict, where its versions are noted
 
-    def table(self, held: dict, keys: Sequence, values: Sequence) -> None:
+    def table(self, held: dict[Any, Any], keys: Sequence[Any], values: Sequence[Any]) -> None:
         """A whole dict, in order; ANY for values that do not count."""
         self._noted.setdefault(id(held), []).append(len(self._numbers) + 2)
         self._numbers += [Record.TABLE, id(held), 0, len(keys)]
@@ -37,12 +37,12 @@ class Records:
             self._numbers += (id(key), 0 if value is ANY else id(value))
         self._alive += [held, keys, values]
 
-    def name(self, held: dict, key: Any, value: Any) -> None:
+    def name(self, held: dict[Any, Any], key: Any, value: Any) -> None:
         """A key of a dict; MISSING if it is not there."""
         self._numbers += [Record.NAME, id(held), id(key), _pointer(value)]
         self._alive += [held, key, value]
 
-    def elements(self, held: list, values: Sequence) -> None:
+    def elements(self, held: list[Any], values: Sequence[Any]) -> None:
         """The elements of a list."""
         self._numbers += [Record.LIST, id(held), len(values), *map(id, values)]
         self._alive += [held, values]
@@ -52,7 +52,7 @@ class Records:
         self._numbers += [Record.WORD, id(held) + offset, _pointer(value)]
         self._alive += [held, value]
 
-    def alike(self, key: Any, dicts: Sequence[dict]) -> None:
+    def alike(self, key: Any, dicts: Sequence[dict[Any, Any]]) -> None:
         """The key of several dicts, all of which hold one object, whichever it is."""
         self._numbers += [Record.ALIKE, id(key), len(dicts)]
         for held in dicts:
@@ -71,7 +71,7 @@ class Records:
         """Whether every place holds what it held, as native code."""
         return watching(self._words)
 
-    def counting(self, dicts: Sequence[dict]) -> Callable[[Any, Any], bool]:
+    def counting(self, dicts: Sequence[dict[Any, Any]]) -> Callable[[Any, Any], bool]:
         """What writes (key, value) into these dicts, which then still hold what they held.
 
         The key is one that `alike` tells of, or whose value does not count.
@@ -88,7 +88,9 @@ class Records:
 class Bound:
     """Whether tensors have the arrays, the nodes and the hooks they had when they were taken."""
 
-    def __init__(self, tensors: Sequence):
+    holds: Callable[[], bool]
+
+    def __init__(self, tensors: Sequence[Value]):
         self._tensors, at = tensors, fields_of_tensors()
         self._words = words(9 * len(tensors) + 1)
         self._words[: 9 * len(tensors)] = [
@@ -102,7 +104,7 @@ class Bound:
         ]
         self._plain = self.holds = watching(self._words)
 
-    def take(self) -> list:
+    def take(self) -> list[Any]:
         """Take the tensors as they are now; their arrays."""
         tensors, at, extra = self._tensors, fields_of_tensors(), place_of_extra()
         arrays, nodes = [t._data for t in tensors], [t._node for t in tensors]
@@ -121,7 +123,7 @@ class Bound:
         self.holds = self._beside([e.hooks for e in extras if e is not None])
         return arrays
 
-    def _beside(self, tables: list[dict]) -> Callable[[], bool]:
+    def _beside(self, tables: list[dict[Any, Any]]) -> Callable[[], bool]:
         """The comparison, with that of these dicts."""
         if not tables:
             return self._plain
@@ -136,12 +138,12 @@ def _pointer(x) -> int:
     return 0 if x is MISSING else id(x)
 
 
-def word_at(x, offset: int) -> int:
+def word_at(x: object, offset: int) -> int:
     """The pointer in an object's memory; 0 for none."""
     return c_void_p.from_address(id(x) + offset).value or 0
 
 
-def offset_of(x, value) -> int | None:
+def offset_of(x: object, value: object) -> int | None:
     """Where an object keeps a pointer to another one, in bytes; None if that is not certain."""
     size = type(x).__basicsize__
     places = [at for at in range(object.__basicsize__, size, 8) if word_at(x, at) == id(value)]

@@ -15,7 +15,7 @@ from .containers import CONSTANTS, CONTAINERS, is_whole
 from .fresh import Made
 from .host_scalars import Host
 
-Build = Callable[[list], Any]
+Build = Callable[[list[Any]], Any]
 
 
 class Opened:
@@ -24,9 +24,19 @@ class Opened:
     leaves  of all of it
     """
 
-    def __init__(self, structure, tops: list, holding: set[int], ends: Callable[[Any], bool]):
+    structure: optree.PyTreeSpec
+    holding: set[int]
+    leaves: list[Any]
+
+    def __init__(
+        self,
+        structure: optree.PyTreeSpec,
+        tops: list[Any],
+        holding: set[int],
+        ends: Callable[[Any], bool],
+    ):
         self.structure, self.holding, self._ends = structure, holding, ends
-        self.leaves: list = []
+        self.leaves = []
         self._known: dict[int, Place] = {}
         self._tops = [self._place(x) for x in tops]
 
@@ -37,14 +47,13 @@ class Opened:
         if found is None:
             self.leaves.append(x)
             return Place(len(self.leaves) - 1)
-        parts: Any = found[0]
-        build = found[1]
+        parts, build = found
         tops, structure = optree.tree_flatten(parts, is_leaf=self._ends)
         made = Place(0, build, structure, [self._place(part) for part in tops])
         self._known[id(x)] = made
         return made
 
-    def unflatten(self, leaves: list) -> Any:
+    def unflatten(self, leaves: list[Any]) -> Any:
         """The tree with other leaves."""
         built: dict[int, Any] = {}  # what is in it twice is one object
         return self.structure.unflatten([top.made(leaves, built) for top in self._tops])
@@ -59,7 +68,7 @@ class Place:
     structure: Any = None
     below: list["Place"] = field(default_factory=list)
 
-    def made(self, leaves: list, built: dict[int, Any]) -> Any:
+    def made(self, leaves: list[Any], built: dict[int, Any]) -> Any:
         """What stands here, of these leaves."""
         if self.build is None:
             return leaves[self.position]
@@ -70,8 +79,8 @@ class Place:
 
 
 def flatten(
-    name: str, out, own: Callable[[Any], bool], made: Made, given: Container[int]
-) -> tuple[list, Any]:
+    name: str, out: Any, own: Callable[[Any], bool], made: Made, given: Container[int]
+) -> tuple[list[Any], optree.PyTreeSpec | Opened]:
     """The leaves of what a function returns, and what has `unflatten` for others like them.
 
     own    whether a tensor is made at each call; an object without such tensors is a leaf
@@ -175,7 +184,7 @@ def _slots(cls: type) -> list[str]:
     ]
 
 
-def _parts(x) -> tuple[list, Build] | None:
+def _parts(x: Any) -> tuple[Any, Build] | None:
     """What an object consists of, and how one like it is made; None if that is not known.
 
     The attributes of an object of a class that is made in one of these ways go with it.

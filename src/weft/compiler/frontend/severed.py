@@ -1,23 +1,27 @@
 """Gradients without their graphs among the arguments: whom their marks concern at each call."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
+from ...arrays.tensor import Tensor
 from ...core.node import Leaf, Node, Severed
 from ...core.recording import sever
 from .inputs import Call
+
+if TYPE_CHECKING:
+    from .capture import Capture
 
 
 @dataclass(frozen=True)
 class Asked:
     """Asks the gradient that is an argument of each call what it depends on."""
 
-    capture: Any
+    capture: "Capture"
     position: int
 
     def __call__(self, goal: Leaf | Node) -> bool:
         """Whether it depends on a leaf of the program; calls must find it to say the same."""
-        find, position, now = self.capture.found_at(goal), self.position, self.capture.now
+        find, position, now = self.capture.found_at(goal), self.position, self.capture.now  # type: ignore[arg-type]  # a node finds itself
 
         def depends() -> bool:
             mark = now.call.tensors[position]._node
@@ -28,7 +32,7 @@ class Asked:
         )
 
 
-def mark_argument(capture, position: int, mark: Severed) -> Severed:
+def mark_argument(capture: "Capture", position: int, mark: Severed) -> Severed:
     """The mark of an argument while the function is written down."""
     return Severed(mark.origin, (), mark.remedy, (Asked(capture, position),))
 
@@ -46,7 +50,7 @@ def at_call(mark: Severed, call: Call) -> Severed | None:
     return found
 
 
-def marks_behind(results: list) -> Severed | None:
+def marks_behind(results: list[Tensor]) -> Severed | None:
     """What severed gradients the recorded results of a program were computed from."""
     found, seen, waiting = None, set(), [x._node for x in results]
     while waiting:

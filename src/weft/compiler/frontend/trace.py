@@ -42,7 +42,7 @@ from .variant import (
 )
 
 
-def trace(name: str, f: Callable, taken: Taken) -> Program:
+def trace(name: str, f: Callable[..., Any], taken: Taken) -> Program:
     """The program of f for calls like this one. Nothing outside is changed.
 
     Where functions that are not written in Python refuse what stands for a number of each call, the
@@ -56,7 +56,7 @@ def trace(name: str, f: Callable, taken: Taken) -> Program:
     return _traced(name, f, taken, exact=True)
 
 
-def _traced(name: str, f: Callable, taken: Taken, exact: bool) -> Program:
+def _traced(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Program:
     """The program of f.
 
     exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
@@ -87,7 +87,7 @@ class _Argument:
     """A tensor among the arguments: the place that it comes from, and what f has in hand."""
 
     def __init__(self, capture: Capture, position: int, x, tracking: str):
-        self.place: Argument = capture.enter(aval_of(x), Argument, position)
+        self.place = capture.enter(aval_of(x), Argument, position)
         self.tensor = wrap(self.place.staged)
         if tracking and tracking != SEVERED:
             self.tensor._grad = None
@@ -314,14 +314,14 @@ def _changed_arguments(capture: Capture, outputs: _Outputs, arguments: list[_Arg
         _check_node(a.place)
         a.place.rebinds = a.place.staged is own and id(a.tensor) not in capture.overwritten
         writes.append((outputs.position(a.place.staged), a.place.write))
-        if a.place.node.__class__ is Severed:
-            capture.after.append(partial(_mark, capture.now, a.place))
+        if isinstance(a.place.node, Severed):
+            capture.after.append(partial(_mark, capture.now, a.place.position, a.place.node))
     return writes
 
 
-def _mark(now: Now, place: Argument) -> None:
+def _mark(now: Now, position: int, mark: Severed) -> None:
     """What an argument was given is computed from a gradient without its graph."""
-    now.call.tensors[place.position]._node = at_call(place.node, now.call)
+    now.call.tensors[position]._node = at_call(mark, now.call)
 
 
 def _retain_gradient(now: Now, position: int) -> None:

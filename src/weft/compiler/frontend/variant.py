@@ -6,11 +6,13 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import optree
 
 from ... import errors
+from ...arrays.tensor import Tensor
 from ...core import versions
 from ...core.backends import BACKENDS
-from ...core.node import Severed
+from ...core.node import Leaf, Node, Severed
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
 from ..pipeline import build
@@ -21,11 +23,11 @@ from .derivative import Derivative
 from .draws import Reserved
 from .fresh import Original
 from .gradient_buffers import Gradients, Replaced
-from .guards import hooks_of
-from .inputs import Argument, Call, Captured, Gradient, Now, Number, Place, Slot, Words
+from .guards import Guard, hooks_of
+from .inputs import Argument, Call, Captured, Gradient, Keeper, Now, Number, Place, Slot, Words
 from .reachable.watch import Watch
 from .records import Bound
-from .results import Opened
+from .results import Build, Opened
 from .severed import at_call
 
 Write = Callable[[Call, np.ndarray], None]
@@ -33,12 +35,12 @@ _new = object.__new__
 _owner = BACKENDS[np.ndarray].owner
 
 
-def alone(leaves: list) -> Any:
+def alone(leaves: list[Any]) -> Any:
     """A result that is one leaf."""
     return leaves[0]
 
 
-def rebuilder(structure, which: list[int]) -> Callable[[list], Any]:
+def rebuilder(structure: optree.PyTreeSpec | Opened, which: list[int]) -> Build:
     """What makes a tree of this structure of its leaves; the common ones without a walk.
 
     which  where each leaf is among those that are given, each once
@@ -83,11 +85,11 @@ class _Ending:
 class _Kept:
     """Arrays of one keeper's, which are read again when he has counted on."""
 
-    keeper: Any
+    keeper: Keeper
     slots: list[tuple[int, Callable[[], np.ndarray]]]
     seen: int = 0
 
-    def read(self, values: list) -> None:
+    def read(self, values: list[np.ndarray]) -> None:
         if self.keeper.readings != self.seen:
             for k, get in self.slots:
                 values[k] = get()
@@ -117,17 +119,17 @@ class Program:
     replaced: list[Replaced]
     donated: dict[int, int]
     leaves: list[Returned]
-    rebuild: Callable[[list], Any]
-    guards: list[Any]
+    rebuild: Build
+    guards: list[Guard]
     before: list[Callable[[], None]]
     after: list[Callable[[], None]]
     now: Now
     watch: Watch = field(init=False)  # set when it is known which tensors it reads
-    same: dict[int, Any] = field(default_factory=dict)
+    same: dict[int, Tensor] = field(default_factory=dict)
     derivative: Derivative | None = None
     once: str = ""
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         placed = list(enumerate(self.places))
         self._captured = [(k, p) for k, p in placed if isinstance(p, Captured)]
         self.times: dict[str, float] = {}  # seconds that its native code took, by stages
@@ -168,7 +170,7 @@ class Program:
         _ = self.executable
         self.differs(call)
 
-    def found(self) -> list[Any]:
+    def found(self) -> list[Tensor]:
         """The tensors that the function found by itself."""
         return [*[p.tensor for _, p in self._captured], *self.same.values()]
 
@@ -303,7 +305,7 @@ class Program:
         if self._gradients is not None and room is not None:
             self._gradients.forget(room, task)
 
-    def _bring_back(self, call: Call, values: list, raws: list[np.ndarray]) -> None:
+    def _bring_back(self, call: Call, values: list[np.ndarray], raws: list[np.ndarray]) -> None:
         """Write what is in copies of donated memory where it belongs."""
         for position, write in self.writes:
             k = self.donated.get(position)
@@ -385,9 +387,9 @@ def _shared(changed: str, other: str) -> errors.StagingError:
     )
 
 
-def returned_tensor(position: int, node) -> Returned:
+def returned_tensor(position: int, node: Node | Leaf | Severed | None) -> Returned:
     """A result that the program computes; from severed gradients, it has the marks of a call's."""
-    if node.__class__ is Severed and node.asks:
+    if isinstance(node, Severed) and node.asks:
         return Returned(lambda call, raws: wrap(raws[position], at_call(node, call)), position)
     return Returned(lambda call, raws: wrap(raws[position], node), position)
 
@@ -407,7 +409,7 @@ def returned_copy(original: Original, position: int) -> Returned:
     return Returned(lambda call, raws: original.take(call, position))
 
 
-def returned_object(x) -> Returned:
+def returned_object(x: object) -> Returned:
     """Something that is the same at each call; arrays are copied, as somebody may write there."""
     if isinstance(x, np.ndarray):
         return Returned(lambda call, raws: x.copy())

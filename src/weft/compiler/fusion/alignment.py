@@ -10,6 +10,10 @@ from .domain import STILL, Axes, Group, without_ones
 class Alignment:
     """The values of a graph beside the groups that compute them."""
 
+    graph: Graph
+    views: dict[int, View]
+    uses: Uses
+
     def __init__(self, graph: Graph, views: dict[int, View]):
         self.graph, self.views, self.uses = graph, views, Uses(graph, views)
 

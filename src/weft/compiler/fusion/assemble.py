@@ -52,14 +52,26 @@ def scheduled(graph: Graph, target: Target, donated: Mapping[int, int] | None = 
 class Assembly:
     """A schedule that is being put together."""
 
+    graph: Graph
+    views: dict[int, View]
+    target: Target
+    outputs: set[int]
+    read: dict[int, set[int]]
+    fused: dict[int, tuple[Kernel, list[View], list[int]]]
+    open: set[int]
+    long: set[int]
+    works: dict[int, Work]
+    order: list[int]
+
     def __init__(self, graph: Graph, target: Target, donated: Mapping[int, int]):
         self.graph, self.views, self.target = graph, views_of(graph), target
         views, grouping = self.views, Grouping(graph, self.views, target)
         self.grouping = grouping
         self.buffers: list[Buffer] = []
         self.constants: dict[int, np.ndarray] = {}
-        self.buffer_of: dict[tuple, int] = {}  # by (root, shape, strides, offset)
-        self.numbers: dict[tuple, int] = {}  # buffers of one number, by dtype and bytes
+        self.buffer_of: dict[tuple[Any, ...], int] = {}  # by (root, shape, strides, offset)
+        # Buffers of one number, by dtype and bytes.
+        self.numbers: dict[tuple[np.dtype, bytes], int] = {}
         self.outputs = {views[i].root for i in graph.outputs}
         for i in graph.inputs:
             self._own(i, "input")
@@ -122,7 +134,7 @@ class Assembly:
             self.buffer_of[key] = len(self.buffers) - 1
         return self.buffer_of[key]
 
-    def number(self, value, dtype: np.dtype) -> int:
+    def number(self, value: complex, dtype: np.dtype) -> int:
         """A buffer that holds one number."""
         held = np.array(value, dtype)
         key = dtype, held.tobytes()

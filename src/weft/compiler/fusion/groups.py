@@ -46,6 +46,8 @@ class Unit:
 class Grouping(Alignment):
     """The units of a graph, while equations are joined to them in order."""
 
+    order: Precedence
+
     def __init__(self, graph: Graph, views: dict[int, View], target: Computing):
         super().__init__(graph, views)
         self._target = target

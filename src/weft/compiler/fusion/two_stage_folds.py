@@ -34,7 +34,7 @@ class Stages:
     first: Kernel
     second: Kernel
     length: int
-    lines: tuple
+    lines: tuple[np.dtype, ...]
     whole: tuple[int, ...]
     operands: tuple[int, ...]
     folded: tuple[int, ...]
@@ -83,7 +83,7 @@ def _pieces(kernel: Kernel) -> int | None:
     return max(even or [p for p in able if p <= USUAL], default=None)
 
 
-def line_dtype(kernel: Kernel, i: int):
+def line_dtype(kernel: Kernel, i: int) -> np.dtype:
     """What the folds of pieces are kept in: half types would be rounded twice."""
     dtype = kernel.dtypes[i]
     fold = kernel.steps[i - len(kernel.operands)]

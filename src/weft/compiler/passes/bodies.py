@@ -16,10 +16,11 @@ from ...core.aval import Aval
 from ...core.dtypes import bool_, int64
 from ...core.op import TABLE
 from ...core.origin import Origin, origin
+from ...core.types import Static
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import GUARD, WITHIN
 from ...graph.structured import NAMES, Branch, Loop, Repeat, Structured, row
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewritten
 
 ROWS = frozenset(NAMES.values())
 _FLAG, _INDEX = Aval((), bool_), Aval((), int64)
@@ -39,7 +40,7 @@ class Check:
 
     flag: int
     index: int | None
-    said: tuple
+    said: Static
     origin: Origin
 
 
@@ -61,11 +62,10 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
     return rewritten(graph, rule, ROWS)
 
 
-def made(b: Builder, structure: Structured, inputs: tuple) -> tuple[int, ...]:
+def made(b: Builder, structure: Structured, inputs: tuple[Operand, ...]) -> tuple[int, ...]:
     """The equation of a structure; its results."""
     count = len(structure.results(*map(b.aval, inputs)))
-    cls: Any = type(structure)
-    out = b.emit(row(cls, len(inputs), count, (), (None, None)), *inputs, structure)
+    out = b.emit(row(type(structure), len(inputs), count, (), (None, None)), *inputs, structure)
     return out if isinstance(out, tuple) else (out,)
 
 

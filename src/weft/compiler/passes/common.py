@@ -1,5 +1,7 @@
 """Common subexpressions: an equation that was computed before is not computed again."""
 
+from collections.abc import Hashable
+
 import numpy as np
 
 from ...core.exact import exact
@@ -7,7 +9,7 @@ from ...graph.graph import Equation, Graph, Literal
 from .rewriting import Builder, Replacement, rewritten
 
 
-def key_of(e: Equation) -> tuple | None:
+def key_of(e: Equation) -> Hashable | None:
     """What equal equations share; None for one whose parameters cannot be compared."""
     key = e.op, e.inputs, e.static and exact(e.static)
     try:
@@ -19,7 +21,7 @@ def key_of(e: Equation) -> tuple | None:
 
 def common(graph: Graph) -> Graph:
     """The graph with one equation in the place of equal ones, and one of equal constants."""
-    found: dict[tuple, tuple[int, ...]] = {}
+    found: dict[Hashable, tuple[int, ...]] = {}
 
     def rule(builder: Builder, e: Equation) -> Replacement:
         key = None if e.op.foreign else key_of(e)

@@ -6,7 +6,7 @@ backend's kernels do; an empty axis, complex numbers and what the rules below do
 they are.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from math import inf, prod
 from typing import Any, TypeVar
 
@@ -75,11 +75,11 @@ def column(b: Builder, x: "int | Literal") -> "int | Literal":
     return x if isinstance(x, Literal) else b.emit("reshape", x, (*b.shape(x), 1))
 
 
-def count(b: Builder, x: int, axes) -> int:
+def count(b: Builder, x: int, axes: Sequence[int]) -> int:
     return prod(b.shape(x)[a] for a in axes)
 
 
-def squeezed(b: Builder, y: int, axes, keepdims: bool) -> int:
+def squeezed(b: Builder, y: int, axes: Sequence[int], keepdims: bool) -> int:
     """A reduction that kept its axes, with or without them."""
     return y if keepdims else b.emit("reshape", y, reduced(b.shape(y), tuple(axes), False))
 
@@ -130,7 +130,7 @@ def _logsumexp(b: Builder, x, axes, keepdims):
     return squeezed(b, b.emit("add", log, top), axes, keepdims)
 
 
-def log_total(b: Builder, x: int, axes, finite: bool) -> tuple[int, int, int]:
+def log_total(b: Builder, x: int, axes: Sequence[int], finite: bool) -> tuple[int, int, int]:
     """m, x − m and log Σ exp(x − m) for the largest element m; they keep the axes.
 
     finite  whether m is 0 where that is infinite; else all of it is NaN there

@@ -11,7 +11,7 @@ from .guard import WITHIN, checked
 from .rewriting import Builder
 
 
-def in_range(b: Builder, i, low: int, n: int, message: str):
+def in_range(b: Builder, i: int, low: int, n: int, message: str) -> int:
     """The indices, guarded: each is from `low` to n − 1. The message is as `WITHIN` takes it."""
     if _is_within(b, i, low, n):
         return i
@@ -28,7 +28,7 @@ def in_range(b: Builder, i, low: int, n: int, message: str):
     return b.emit(WITHIN, i, flag, i, message, low, n)
 
 
-def _is_within(b: Builder, i, low: int, n: int) -> bool:
+def _is_within(b: Builder, i: int, low: int, n: int) -> bool:
     """Whether a guard has seen to it already."""
     e = b.made_by(i, "guard", "reshape")
     while e is not None and e.op.name == "reshape":

@@ -18,7 +18,7 @@ from ..ir.kernel import LIGHT
 from ..ir.views import LOOKS
 from .bodies import ROWS, made
 from .common import key_of
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewritten
 
 # Constants of up to so many bytes are written into bodies.
 SMALL = 1 << 10
@@ -65,9 +65,10 @@ def _only(graph: Graph, outputs: list[int]) -> Graph:
     )
 
 
-def _equation(e: Equation, structure: Structured, inputs: list, outputs: list) -> Equation:
-    cls: Any = type(structure)
-    op = row(cls, len(inputs), len(outputs), (), (None, None))
+def _equation(
+    e: Equation, structure: Structured, inputs: list[Operand], outputs: list[int]
+) -> Equation:
+    op = row(type(structure), len(inputs), len(outputs), (), (None, None))
     return Equation(op, tuple(inputs), (structure,), tuple(outputs), e.origin)
 
 

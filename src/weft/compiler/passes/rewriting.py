@@ -24,6 +24,8 @@ class Builder:
     value, so that a rule can see that nobody else needs it.
     """
 
+    graph: Graph
+
     def __init__(self, old: Graph):
         self.graph = Graph(list(old.avals), old.inputs, dict(old.constants))
         self.definitions: dict[int, Equation] = {}

@@ -48,7 +48,7 @@ def check_grads(
         _check(problem_of("check_grads", f, args), order, modes, ())
 
 
-def _check(problem: Problem, order: int, modes: tuple, path: tuple) -> None:
+def _check(problem: Problem, order: int, modes: tuple[str, ...], path: tuple[str, ...]) -> None:
     estimate = problem.estimate()
     for mode in modes:
         confirmed(problem, estimate, mode, path)
@@ -57,7 +57,9 @@ def _check(problem: Problem, order: int, modes: tuple, path: tuple) -> None:
             _check(problem.derived(mode), order - 1, modes, (mode, *path))
 
 
-def confirmed(problem: Problem, estimate: Estimate, mode: str, path: tuple = ()) -> Comparison:
+def confirmed(
+    problem: Problem, estimate: Estimate, mode: str, path: tuple[str, ...] = ()
+) -> Comparison:
     """A mode's Jacobian beside the differences; raises where they disagree."""
     compared = problem.compare(mode, estimate)
     if not compared.holds:

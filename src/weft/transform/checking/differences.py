@@ -21,7 +21,7 @@ from .ridders import EPS, UNITS, Estimate, noise_around, ridders, size_of
 RESOLUTION = 2.5e-4
 # Below this float64 has fewer digits: nothing is relative any more.
 UNDERFLOW = 2.0**-1000
-WIDE = {dtypes.float64, dtypes.complex128}
+WIDE: set[np.dtype] = {dtypes.float64, dtypes.complex128}
 
 
 @dataclass(frozen=True)
@@ -59,8 +59,22 @@ class Comparison:
 class Problem:
     """A function of tensors in float64, as a function of one real vector, at a point."""
 
+    what: str
+    f: Callable[..., list[Tensor]]
+    names: list[str]
+    one_sided: bool
+    domain: Coordinates
+    x: np.ndarray
+    range: Coordinates
+    rng: np.random.Generator
+
     def __init__(
-        self, what: str, f: Callable[..., list], xs: list, names: list, one_sided: Any = False
+        self,
+        what: str,
+        f: Callable[..., list[Tensor]],
+        xs: list[Tensor],
+        names: list[str],
+        one_sided: bool = False,
     ):
         self.what, self.f, self.names, self.one_sided = what, f, names, one_sided
         self.domain = Coordinates.of(xs)

@@ -11,13 +11,14 @@ from typing import Any
 from ...arrays.tensor import Tensor
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.box import BOXES, ground
-from ...core.node import Leaf, Node
+from ...core.node import Leaf, Node, Severed
+from ...core.types import Array
 from ...core.value import TENSORS, wrap
 from ..modes import trees
 from ..modes.inspect import arrays_in
 
 
-def nodes_in(value: Any) -> Iterator:
+def nodes_in(value: Array) -> Iterator[Leaf | Node | Severed | None]:
     """The nodes of the tensors in a value."""
     if value.__class__ in TENSORS:
         yield value._node
@@ -27,7 +28,7 @@ def nodes_in(value: Any) -> Iterator:
             yield from nodes_in(getattr(value, part))
 
 
-def on_nodes(value: Any, nodes: Iterator) -> Any:
+def on_nodes(value: Array, nodes: Iterator[Leaf | Node | Severed | None]) -> Array:
     """The same value with its tensors on other nodes."""
     if value.__class__ in TENSORS:
         node = next(nodes)
@@ -39,12 +40,12 @@ def on_nodes(value: Any, nodes: Iterator) -> Any:
     return value
 
 
-def is_recorded(x: Any) -> bool:
+def is_recorded(x: Array) -> bool:
     """Whether a derivative can be taken of a value, at its own level or at one below."""
     return any([node.__class__ in (Leaf, Node) for node in nodes_in(x)])
 
 
-def values_in(saved: tuple) -> Iterator:
+def values_in(saved: tuple[Any, ...]) -> Iterator[Any]:
     """The values (or their places) in what a node saved."""
     for v in saved:
         if type(v) is tuple:
@@ -53,15 +54,15 @@ def values_in(saved: tuple) -> Iterator:
             yield v
 
 
-def reached(out: Any, start: int) -> set:
+def reached(out: Any, start: int) -> set[Leaf | Node]:
     """The nodes and leaves behind a function's results, as far back as the time `start`."""
-    seen: set = set()
+    seen: set[Leaf | Node] = set()
     stack = [node for x in _tensors(out) for node in nodes_in(x)]
     while stack:
         node = stack.pop()
-        if node.__class__ is Leaf:
+        if isinstance(node, Leaf):
             seen.add(node)
-        elif node.__class__ is Node and node.id < start and node not in seen:
+        elif isinstance(node, Node) and node.id < start and node not in seen:
             seen.add(node)
             stack.extend(node.parents or ())
             for value in values_in(node.saved or ()):
@@ -80,7 +81,7 @@ def _tensors(out) -> Iterator[Tensor]:
 
 def made(out: Any, start: int) -> list[Node]:
     """The nodes behind a function's results that were made since and have saved, oldest first."""
-    nodes = [n for n in reached(out, start) if n.__class__ is Node]
+    nodes = [n for n in reached(out, start) if isinstance(n, Node)]
     return sorted((n for n in nodes if any(True for _ in values_in(n.saved or ()))), key=_age)
 
 

@@ -10,7 +10,11 @@ from ..modes.backward import backward, enable_grad, no_grad
 from ..modes.inspect import clear_tape, graph_of, memory_stats
 
 if TYPE_CHECKING:
-    from ...arrays.types import Device
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike, Device
+    from ..modes.backward import Block
+    from ..modes.gradient_map import GradientMap
+    from ..modes.inspect import Entry, MemoryStats
 
 
 class AutogradContext:
@@ -23,10 +27,11 @@ class AutogradContext:
     False
     """
 
-    no_grad = staticmethod(no_grad)
-    enable_grad = staticmethod(enable_grad)
-    clear = staticmethod(clear_tape)
-    memory_stats = staticmethod(memory_stats)
+    no_grad: staticmethod[[], Block] = staticmethod(no_grad)
+    enable_grad: staticmethod[[], Block] = staticmethod(enable_grad)
+    clear: staticmethod[[], None] = staticmethod(clear_tape)
+    memory_stats: staticmethod[[], MemoryStats] = staticmethod(memory_stats)
+    device: str
 
     def __init__(self, device: Device = "cpu"):
         self.device = canonical_device(device)
@@ -39,7 +44,7 @@ class AutogradContext:
     def __exit__(self, *exc: Any) -> None:
         self._block.__exit__(*exc)
 
-    def tensor(self, data: Any, requires_grad: bool = True) -> Any:
+    def tensor(self, data: ArrayLike, requires_grad: bool = True) -> Tensor:
         """A tensor on this context's device."""
         return tensor(data, requires_grad, device=self.device)
 
@@ -47,5 +52,5 @@ class AutogradContext:
 class AutogradEngine(AutogradContext):
     """An `AutogradContext` that also runs backward passes and lists what was recorded."""
 
-    backward = staticmethod(backward)
-    graph_of = staticmethod(graph_of)
+    backward: staticmethod[..., GradientMap] = staticmethod(backward)
+    graph_of: staticmethod[[Tensor], list[Entry]] = staticmethod(graph_of)

@@ -25,6 +25,8 @@ class HybridScheduler:
     'forward'
     """
 
+    config: SchedulerConfig
+
     def __init__(self, config: SchedulerConfig | None = None):
         self.config = config or SchedulerConfig()
 

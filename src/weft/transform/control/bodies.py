@@ -19,7 +19,7 @@ from ...core.settings import changed, current
 from ...core.value import TENSORS, seen, wrap
 from ...graph.graph import Graph
 from ...graph.staged import Staged
-from ...graph.structured import Inner, replayed, row
+from ...graph.structured import Inner, Structured, replayed, row
 from ...ops.batching import spread
 from ..modes.dual import held, released
 from ..modes.functional import jvp
@@ -27,7 +27,10 @@ from ..modes.vmap import vmap
 from .body_draws import NoDraws
 
 if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
     from ...arrays.types import DTypeLike
+    from ...core.op import Jvp
+    from ...core.types import Array
 
 
 class _Inside:
@@ -55,7 +58,10 @@ class _Inside:
 
 
 def traced(
-    f: Callable[[list], Sequence], avals: list[Aval], branch: bool = False, draws: Any = None
+    f: Callable[[list[Tensor]], Sequence[Array]],
+    avals: list[Aval],
+    branch: bool = False,
+    draws: Callable[[Inner], Any] | None = None,
 ) -> Inner:
     """The body f as a program of its own: inputs like these, then what it takes from outside.
 
@@ -75,29 +81,30 @@ def traced(
     return inner
 
 
-def kind_of(x: Any) -> Aval:
+def kind_of(x: Array) -> Aval:
     return Aval(tuple(x.shape), x.dtype, x.device)
 
 
-def applied(structure: Any, operands: list, rules: tuple) -> tuple[Any, ...]:
+def applied(
+    structure: Structured, operands: list[Array], rules: tuple[Jvp, Callable[..., Any]]
+) -> tuple[Array, ...]:
     """The equation of a structure; its results."""
     made = structure.results(*map(kind_of, operands))
     tracked = tuple([k for k, a in enumerate(made) if dtypes.is_inexact(a.dtype)])
-    cls: Any = type(structure)
-    op = row(cls, len(operands), len(made), tracked, rules)
+    op = row(type(structure), len(operands), len(made), tracked, rules)
     out = apply(op, operands, (structure,))
     return out if op.outputs > 1 else (out,)
 
 
-def floats(xs: Sequence) -> list[int]:
+def floats(xs: Sequence[Array]) -> list[int]:
     return [k for k, x in enumerate(xs) if inexact(x)]
 
 
-def tensors(xs: Sequence) -> list[Any]:
+def tensors(xs: Sequence[Array | None]) -> list[Any]:
     return [None if x is None else released(x) for x in xs]
 
 
-def like_them(made: list, others: Sequence) -> list[Any]:
+def like_them(made: list[Any], others: Sequence[Array]) -> list[Array | None]:
     """Tensors where there are tensors among others, else what they hold."""
     if any([x.__class__ in TENSORS for x in others]):
         return made
@@ -113,11 +120,13 @@ def reached(graph: Graph, inputs: Sequence[bool]) -> list[bool]:
     return [i in marked for i in graph.outputs]
 
 
-def zeros_of(a: Aval) -> Any:
+def zeros_of(a: Aval) -> Tensor:
     return seen(zeros(a.shape, dtype=a.dtype, device=a.device))
 
 
-def substituted(values: Sequence, picked: Sequence[int], others: Sequence) -> list[Any]:
+def substituted(
+    values: Sequence[Array], picked: Sequence[int], others: Sequence[Array]
+) -> list[Array]:
     """The values, with others in some places."""
     whole = list(values)
     for k, x in zip(picked, others, strict=True):
@@ -125,7 +134,7 @@ def substituted(values: Sequence, picked: Sequence[int], others: Sequence) -> li
     return whole
 
 
-def joined(inners: list[Inner], first: int) -> list[Any]:
+def joined(inners: list[Inner], first: int) -> list[Array]:
     """What several bodies take from outside, which they all get behind their `first` inputs."""
     captured = {key: outer for inner in inners for key, (outer, _) in inner.captured.items()}
     for inner in inners:
@@ -138,7 +147,9 @@ def joined(inners: list[Inner], first: int) -> list[Any]:
     return list(captured.values())
 
 
-def pushed(body: Graph, here: list, picked: list[int], given: list, made: list[int]) -> Any:
+def pushed(
+    body: Graph, here: list[Tensor], picked: list[int], given: list[Tensor], made: list[int]
+) -> tuple[list[Tensor], list[Tensor]]:
     """A body's results at `here`, and the tangents of those in `made`."""
 
     def forward(*moved):
@@ -152,7 +163,7 @@ def pushed(body: Graph, here: list, picked: list[int], given: list, made: list[i
     return out, [narrowed(d, y.dtype) for d, y in zip(ds, ys, strict=True)]
 
 
-def narrowed(x: Any, dtype: DTypeLike) -> Any:
+def narrowed(x: Tensor, dtype: DTypeLike) -> Tensor:
     """A tangent in the dtype of its value: rules widen bfloat16 beside Python's numbers."""
     return x if x is None or x.dtype == dtype else x.to(dtype)
 
@@ -167,7 +178,9 @@ def settled(body: Graph, inputs: list[bool], n: int) -> list[bool]:
         inputs = [*carries, *inputs[n:]]
 
 
-def spread_out(xs: list, wanted: Sequence[bool], have: Sequence[bool], size: int) -> list[Any]:
+def spread_out(
+    xs: list[Tensor], wanted: Sequence[bool], have: Sequence[bool], size: int
+) -> list[Tensor]:
     """The values, with a batch axis where one is wanted."""
     return [
         released(spread(held(x), size)) if want and not had else x
@@ -177,12 +190,12 @@ def spread_out(xs: list, wanted: Sequence[bool], have: Sequence[bool], size: int
 
 def mapped_body(
     graph: Graph, inputs: Sequence[bool], outputs: Sequence[bool]
-) -> Callable[..., Any]:
+) -> Callable[[list[Tensor]], list[Tensor]]:
     """A body over a batch: some inputs have one in front, and so have some outputs."""
     axes = tuple([0 if on else None for on in inputs])
     made = tuple([0 if on else None for on in outputs])
 
-    def over(values: list) -> list:
+    def over(values: list[Tensor]) -> list[Tensor]:
         return list(vmap(lambda *xs: tuple(replayed(graph, list(xs))), axes, made)(*values))
 
     return over

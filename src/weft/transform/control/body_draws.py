@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import errors
+from ...arrays.tensor import Tensor
 from ...core.aval import Aval
 from ...core.settings import current
 from ...core.value import wrap
@@ -14,11 +15,11 @@ from ...ops.draws import behind
 class NoDraws:
     """Stands in for generators where the numbers of eager mode cannot be had; `where` that is."""
 
-    again = False
+    again: bool = False
 
     def __init__(self, where: str):
         self.where = where
-        self.begun: dict[int, tuple] = {}
+        self.begun: dict[int, tuple[Any, ...]] = {}
 
     def __call__(self, generator: Any, words: Any) -> Any:
         raise errors.StagingError(
@@ -39,12 +40,12 @@ class Streams:
     begun  by the generators' identities: the generator, its stream before the body, and in it
     """
 
-    again = False
+    again: bool = False
 
     def __init__(self, outside: Any, enter: Callable[..., Any]):
         self._outside, self._enter = outside, enter
         self._now: dict[int, Any] = {}
-        self.begun: dict[int, tuple] = {}
+        self.begun: dict[int, tuple[Any, ...]] = {}
 
     def state(self, generator: Any) -> Any:
         """How far a stream is at this point of the body."""
@@ -89,11 +90,11 @@ def streams(enter: Callable[..., Any]) -> "Streams | NoDraws":
 class Draws:
     """Stands in for generators in the body of a loop: a draw is one more array to go along."""
 
-    again = False
+    again: bool = False
 
     def __init__(self, inner: Inner, outside: Any):
         self._inner, self._outside = inner, outside
-        self.arrays: list = []
+        self.arrays: list[Tensor] = []
         self.inputs: list[int] = []
 
     def __call__(self, generator: Any, words: Any) -> Any:
@@ -114,7 +115,7 @@ class Draws:
 class _Within:
     """The draws of a loop in a loop, as the steps of the outer one see them."""
 
-    again = False
+    again: bool = False
 
     def __init__(self, around: Draws, outside):
         self._around, self._outside = around, outside

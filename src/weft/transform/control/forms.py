@@ -1,10 +1,14 @@
 """The forms of loops' carries and results: that every step gives what the first one got."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from inspect import unwrap
 from typing import Any
 
+import numpy as np
+
 from ... import errors
+from ...arrays.tensor import Tensor
+from ...core.aval import Shape
 from ...core.origin import line_of
 from ..modes import trees
 
@@ -12,11 +16,14 @@ from ..modes import trees
 class Form:
     """The structure of a tree, and the shapes and dtypes of its tensors."""
 
-    def __init__(self, leaves: list, tree: Any):
+    structure: Any  # optree's
+    kinds: list[tuple[Shape, np.dtype]]
+
+    def __init__(self, leaves: list[Tensor], tree: Any):
         self.structure = structure_of(tree)
         self.kinds = [_kind(x) for x in leaves]
 
-    def difference(self, leaves: list, tree: Any, name: str) -> str:
+    def difference(self, leaves: list[Tensor], tree: Any, name: str) -> str:
         """How another tree differs, in words; nothing where it does not."""
         if (structure := structure_of(tree)) != self.structure:
             return f"{name} was {spelled(self.structure)} and became {spelled(structure)}"
@@ -39,7 +46,7 @@ def spelled(structure: Any) -> str:
     return str(structure)[len("PyTreeSpec(") : -1].replace("*", "tensor")
 
 
-def _kind(x) -> tuple:
+def _kind(x: Tensor) -> tuple[Shape, np.dtype]:
     return x.shape, x.dtype
 
 
@@ -53,15 +60,23 @@ def named(f: Callable[..., Any]) -> str:
 class Body:
     """A step as a function of flat carries and elements, whose results are checked."""
 
+    results: trees.Rebuild  # of the ys; known after the first step
+
     def __init__(
-        self, what: str, f: Callable[..., Any], form: Form, rebuild_carry: Any, rebuild: Any
+        self,
+        what: str,
+        f: Callable[..., Any],
+        form: Form,
+        rebuild_carry: trees.Rebuild,
+        rebuild: trees.Rebuild,
     ):
         self._what, self._f, self._form = what, f, form
         self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
-        self._form_of_y: Any = None
-        self.results: Any = None
+        self._form_of_y: Form | None = None
 
-    def __call__(self, carry: list, x: Any) -> tuple[list, list]:
+    def __call__(
+        self, carry: list[Tensor], x: Iterable[Tensor]
+    ) -> tuple[list[Tensor], list[Tensor]]:
         out = self._f(self._rebuild_carry(carry), self._rebuild(list(x)))
         if not isinstance(out, tuple | list) or len(out) != 2:
             raise errors.ArgumentError(
@@ -76,7 +91,7 @@ class Body:
         self._check(self._form_of_y, ys, out[1], "y")
         return carry, ys
 
-    def _check(self, form: Form, leaves: list, tree, name: str) -> None:
+    def _check(self, form: Form, leaves: list[Tensor], tree: Any, name: str) -> None:
         difference = form.difference(leaves, tree, name)
         if difference:
             raise changed_form(self._what, self._f, difference)

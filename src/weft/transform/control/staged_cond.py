@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
+from ...arrays.tensor import Tensor
 from ...core.op import Jvp
 from ...core.recording import inexact
 from ...core.settings import current
@@ -113,7 +114,7 @@ def _batch_cond(call, size, mapped, args, static):
     return tuple(made) if len(made) > 1 else made[0]
 
 
-def chosen(taken: Any, branch: Branch, values: list) -> list[Any]:
+def chosen(taken: Tensor, branch: Branch, values: list[Tensor]) -> list[Tensor]:
     """Both branches, and of each element the result of its own.
 
     Where a branch is not taken no cotangent comes back through its operands: it would be zero,
@@ -124,7 +125,7 @@ def chosen(taken: Any, branch: Branch, values: list) -> list[Any]:
     return [where(taken, a, b) for a, b in zip(yes, no, strict=True)]
 
 
-def where_taken(taken: Any, leaves: list) -> list[Any]:
+def where_taken(taken: Tensor | bool, leaves: list[Any]) -> list[Any]:
     """The same values; only where they are `taken` does a cotangent come back through them."""
     return [
         where(taken, x, x.detach()) if x.__class__ in TENSORS and inexact(x) else x for x in leaves

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from ...arrays.make import zeros
 from ...arrays.manipulation import moveaxis
+from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.aval import Aval
 from ...core.op import Jvp
@@ -34,14 +35,15 @@ from .bodies import (
 )
 from .body_draws import Draws, draws_along
 
-Step = Callable[[list, list], tuple[list, list]]
+Values = list[Tensor]
+Step = Callable[[Values, Values], tuple[Values, Values]]  # (carry, x) to (carry, y)
 
 
-def scan(f: Step, carry: list, xs: list, length: int, reverse: bool) -> tuple[list, list]:
+def scan(f: Step, carry: Values, xs: Values, length: int, reverse: bool) -> tuple[Values, Values]:
     """carry, y = f(carry, x) as one equation: the last carries, and the ys stacked."""
     n, count = len(carry), len(carry) + len(xs)
 
-    def step(given: list) -> list:
+    def step(given: Values) -> Values:
         after, ys = f(given[:n], given[n:count])
         return [*after, *ys, *given[:n]]
 

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ... import errors
+from ...arrays.tensor import Tensor
 from ...core.op import Jvp
 from ...core.settings import current
 from ...core.value import wrap
@@ -33,12 +34,15 @@ from .bodies import (
 )
 from .body_draws import streams
 from .staged_cond import cond, where_taken
-from .staged_scan import scan
+from .staged_scan import Values, scan
 
 
 def while_loop(
-    test: Callable[[list], Any], body: Callable[[list], list], carry: list, most: int | None
-) -> tuple[list, Any]:
+    test: Callable[[Values], Any],
+    body: Callable[[Values], Values],
+    carry: Values,
+    most: int | None,
+) -> tuple[Values, Tensor]:
     """carry = body(carry) while test(carry), as one equation: the last carry, and whether it ended.
 
     It has not if the test still holds after `most` steps.

@@ -1,8 +1,10 @@
 """Running a custom operation's functions: on one set of inputs, and on a batch of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
+
+import numpy as np
 
 from ... import errors
 from ...arrays.make import asarray
@@ -15,6 +17,9 @@ from ...core.value import TENSORS, aval_of
 from ..modes.vmap import vmap
 from .signature import Functions, Rule
 
+# Values of a call as rules get them: tensors; avals of what was not kept, None for what is zero.
+Values = list[Any]
+
 
 class Application:
     """One call of a custom operation: its functions, with the keywords of the call.
@@ -22,20 +27,30 @@ class Application:
     It is the static parameter of a row, and so what a recorded call knows about its operation.
     """
 
-    def __init__(self, functions: Functions, params: dict, verified: set | None = None):
+    functions: Functions
+    params: dict[str, Any]
+    verified: set[Any]
+    several: bool  # whether `forward` returned a tuple
+
+    def __init__(
+        self, functions: Functions, params: dict[str, Any], verified: set[Any] | None = None
+    ):
         self.functions, self.params = functions, params
         self.verified = set() if verified is None else verified
-        self.several = False  # whether `forward` returned a tuple
+        self.several = False
         self.avals: tuple[Aval, ...] = ()
         self.memo: Any = None  # what was computed before the number of results was known
 
-    root = property(lambda self: self)
     depth = 0
+
+    @property
+    def root(self) -> "Application":
+        return self
 
     def __repr__(self) -> str:
         return f"<{self.functions.name}>"
 
-    def values(self, inputs: list) -> list[Tensor]:
+    def values(self, inputs: Values) -> list[Tensor]:
         """What `forward` returns, as a list."""
         out = self.functions.forward(inputs, **self.params)
         self.several = isinstance(out, tuple | list)
@@ -44,7 +59,9 @@ class Application:
             raise errors.ArgumentError(f"{self.functions.name}: its forward returned no value")
         return [self._tensor("forward", r, inputs) for r in results]
 
-    def _tensor(self, what: str | Rule, value, like: list, dtype=None) -> Tensor:
+    def _tensor(
+        self, what: str | Rule, value: Any, like: Values, dtype: np.dtype | None = None
+    ) -> Tensor:
         """What a user's function returned as a tensor, beside the inputs."""
         if type(value) in TENSORS:
             return value
@@ -61,9 +78,9 @@ class Application:
                 "tensors or arrays"
             ) from None
 
-    def jvp(self, tangents: list, inputs: list, outputs: list) -> list[Any]:
+    def jvp(self, tangents: Values, inputs: Values, outputs: Values) -> Values:
         """The outputs' tangents by the user's rule, None for those that are zero."""
-        rule: Any = self.functions.jvp
+        rule: Rule = self.functions.jvp  # type: ignore[assignment]
         out = rule(tangents, *self._seen(inputs, outputs), **self.params)
         moved = list(out) if isinstance(out, tuple | list) else [out]
         if len(moved) != len(outputs):
@@ -76,9 +93,9 @@ class Application:
             for k, (t, y) in enumerate(zip(moved, outputs, strict=True))
         ]
 
-    def vjp(self, cotangents: list, inputs: list, outputs: list) -> list[Any]:
+    def vjp(self, cotangents: Values, inputs: Values, outputs: Values) -> Values:
         """The inputs' cotangents by the user's rule, None for those that are zero."""
-        rule: Any = self.functions.vjp
+        rule: Rule = self.functions.vjp  # type: ignore[assignment]
         g = tuple(cotangents) if self.several else cotangents[0]
         out = rule(g, *self._seen(inputs, outputs), **self.params)
         pulled = list(out) if isinstance(out, tuple | list) else [out]
@@ -92,13 +109,15 @@ class Application:
             for i, (c, x) in enumerate(zip(pulled, inputs, strict=True))
         ]
 
-    def _seen(self, inputs: list, outputs: list) -> tuple:
+    def _seen(self, inputs: Values, outputs: Values) -> tuple[Values, Any]:
         """The values as a rule gets them: what was not kept is None."""
         xs = [x if type(x) in TENSORS else None for x in inputs]
         ys = [y if type(y) in TENSORS else None for y in outputs]
         return xs, tuple(ys) if self.several else ys[0]
 
-    def _fitted(self, rule: Rule, value, of, position: int, like: list):
+    def _fitted(
+        self, rule: Rule, value: Any, of: Any, position: int, like: Values
+    ) -> Tensor | None:
         """A (co)tangent, if it is one of its value; None for what has no derivative."""
         if value is None or of is None:
             return None
@@ -128,6 +147,11 @@ class Application:
 class Batched:
     """The operation of an application on a whole batch: axis 0 of its `mapped` inputs."""
 
+    inner: "Application | Batched"
+    size: int
+    mapped: tuple[bool, ...]
+    depth: int
+
     def __init__(self, inner: "Application | Batched", size: int, mapped: tuple[bool, ...]):
         self.inner, self.size, self.mapped = inner, size, mapped
         self.root: Application = inner.root
@@ -137,13 +161,13 @@ class Batched:
     def __repr__(self) -> str:
         return f"<{self.root.functions.name} over {self.size}>"
 
-    def values(self, inputs: list) -> list[Tensor]:
+    def values(self, inputs: Values) -> list[Tensor]:
         """The values of all elements, each result with the batch in front."""
         if callable(self.root.functions.batch):
             return self._by_rule(inputs)
         return self._each("forward", self.inner.values, inputs, self.mapped)
 
-    def jvp(self, tangents: list, inputs: list, outputs: list) -> list[Any]:
+    def jvp(self, tangents: Values, inputs: Values, outputs: Values) -> Values:
         """The tangents of all elements."""
         n = len(inputs)
 
@@ -153,7 +177,7 @@ class Batched:
         mapped = (*self.mapped, *self.mapped, *(True for _ in outputs))
         return self._each("jvp", one, [*tangents, *inputs, *outputs], mapped)
 
-    def vjp(self, cotangents: list, inputs: list, outputs: list) -> list[Any]:
+    def vjp(self, cotangents: Values, inputs: Values, outputs: Values) -> Values:
         """The cotangents of all elements; summed for an input that all of them share."""
         n, k = len(inputs), len(outputs)
 
@@ -166,7 +190,9 @@ class Batched:
             c if c is None or m else c.sum(axis=0) for c, m in zip(found, self.mapped, strict=True)
         ]
 
-    def _each(self, what: str, f: Callable[..., Any], values: list, mapped) -> list:
+    def _each(
+        self, what: str, f: Callable[..., Any], values: Values, mapped: Sequence[bool]
+    ) -> Values:
         """f of a list for every element of the batch; values and results may be absent."""
         there = [i for i, v in enumerate(values) if type(v) in TENSORS]
         rest = [
@@ -193,7 +219,9 @@ class Batched:
             )
         return [None if missing else next(found) for missing in absent[0]]
 
-    def _looped(self, what: str, one: Callable[..., Any], given: list, mapped: list) -> list:
+    def _looped(
+        self, what: str, one: Callable[..., Any], given: Values, mapped: list[bool]
+    ) -> Values:
         if not self.size:
             raise errors.BatchingError(
                 f"{self.root.functions.name}: a batch of no elements cannot be looped over "
@@ -205,7 +233,9 @@ class Batched:
         ]
         return [stack(column) for column in zip(*rows, strict=True)]
 
-    def _together(self, what: str, one: Callable[..., Any], given: list, mapped: list):
+    def _together(
+        self, what: str, one: Callable[..., Any], given: Values, mapped: list[bool]
+    ) -> Any:
         try:
             return vmap(one, in_axes=tuple(0 if m else None for m in mapped))(*given)
         except (errors.InterchangeError, errors.BatchingError) as e:
@@ -215,7 +245,7 @@ class Batched:
                 "or a batch rule for its forward"
             ) from e
 
-    def _by_rule(self, inputs: list) -> list[Tensor]:
+    def _by_rule(self, inputs: Values) -> list[Tensor]:
         """The user's rule for batches; the axes of nested batches are made one."""
         chain: list[Batched] = [self]
         while isinstance(chain[-1].inner, Batched):
@@ -224,7 +254,7 @@ class Batched:
         flags = [tuple(b.mapped[i] for b in chain) for i in range(len(inputs))]
         root = self.root
         given = [_merged(x, sizes, f) for x, f in zip(inputs, flags, strict=True)]
-        batch: Any = root.functions.batch
+        batch: Callable[..., Any] = root.functions.batch  # type: ignore[assignment]
         out = batch(given, [any(f) for f in flags], **root.params)
         root.several = isinstance(out, tuple | list)
         results = list(out) if root.several else [out]

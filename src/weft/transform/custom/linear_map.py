@@ -21,12 +21,14 @@ from ..modes.paths import within
 from ..modes.reverse import sweep
 
 # A list of tensors to a list of tensors; None stands for a zero.
-LinearMap = Callable[[list], Sequence]
+LinearMap = Callable[[list[Any]], Sequence[Any]]
 # Exact in every dtype, so that linear maps fail by their own rounding only.
 LEFT, RIGHT = 0.75, -1.25
 
 
-def transposed(linear: LinearMap, domain: list[Aval], cotangents: list, met: list) -> list[Any]:
+def transposed(
+    linear: LinearMap, domain: list[Aval], cotangents: list[Any], met: list[Any]
+) -> list[Any]:
     """Lᵀ applied to one cotangent (or None) for each result of L, by a sweep through L's code.
 
     met  the values that L's code works with; it is recorded on the highest level among them
@@ -39,7 +41,7 @@ def transposed(linear: LinearMap, domain: list[Aval], cotangents: list, met: lis
             t._node = Leaf(tuple(t._data.shape), t._data.dtype, None, False)
         results = linear(at)
     goals = [t._node for t in at]
-    seeds: dict = {}
+    seeds: dict[Any, Any] = {}
     for y, g in zip(results, cotangents, strict=True):
         if y is not None and g is not None and y._node.__class__ in (Leaf, Node):
             g = released(g)

@@ -1,5 +1,6 @@
 """The rows of custom operations: values, both modes, and the mode that is derived."""
 
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,7 +23,7 @@ from ...core.value import HIGHER, TENSORS, aval_of, wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
 from ..modes.dual import held, released
-from .application import Application, Batched, aval, differentiable
+from .application import Application, Batched, Values, aval, differentiable
 from .linear_map import LinearMap, disagreement, nonlinearity, transposed
 from .signature import Functions
 from .staged_calls import LOOKS, forward_called, forward_inlined, rule_called
@@ -257,7 +258,13 @@ def _closed(root: Application, kind: str, in_batch: bool, e: errors.InterchangeE
     )
 
 
-def pull_map(app: Any, tracked: Any, moving: Any, inputs: list, outputs: list) -> LinearMap:
+def pull_map(
+    app: Application | Batched,
+    tracked: Sequence[int],
+    moving: Sequence[int],
+    inputs: Values,
+    outputs: Values,
+) -> LinearMap:
     """Cotangents of the outputs that carry a derivative to those of the inputs that do."""
 
     def pulled(us):
@@ -267,7 +274,13 @@ def pull_map(app: Any, tracked: Any, moving: Any, inputs: list, outputs: list) -
     return pulled
 
 
-def push_map(app: Any, tracked: Any, moving: Any, inputs: list, outputs: list) -> LinearMap:
+def push_map(
+    app: Application | Batched,
+    tracked: Sequence[int],
+    moving: Sequence[int],
+    inputs: Values,
+    outputs: Values,
+) -> LinearMap:
     """Tangents of the inputs that carry a derivative to those of the outputs that do."""
 
     def pushed(ts):
@@ -277,9 +290,9 @@ def push_map(app: Any, tracked: Any, moving: Any, inputs: list, outputs: list) -
     return pushed
 
 
-def _placed(values: list, positions, length: int) -> list:
+def _placed(values: Values, positions: Iterable[int], length: int) -> Values:
     """A list with the values at their positions, None elsewhere."""
-    full: list = [None] * length
+    full: Values = [None] * length
     for i, v in zip(positions, values, strict=True):
         full[i] = v
     return full
@@ -351,7 +364,12 @@ def _underivable(root: Application, given: str, why: str) -> errors.NotDifferent
     )
 
 
-def applied(functions: Functions, state: dict, inputs: tuple, params: dict) -> Any:
+def applied(
+    functions: Functions,
+    state: dict[str, Any],
+    inputs: tuple[Any, ...],
+    params: dict[str, Any],
+) -> Any:
     """The operation's value, recorded as one step. `state` is what calls remember."""
     tensors = _inputs(functions, inputs)
     app = Application(functions, _constants(functions, params), state.setdefault("verified", set()))
@@ -366,7 +384,7 @@ def applied(functions: Functions, state: dict, inputs: tuple, params: dict) -> A
     return (out,) if app.several and form.outputs == 1 else out
 
 
-def _constants(functions: Functions, params: dict) -> dict:
+def _constants(functions: Functions, params: dict[str, Any]) -> dict[str, Any]:
     """The keywords of a call, which are constants to it."""
     for k, v in params.items():
         if type(v) in TENSORS and (v.requires_grad or v.__class__ in BOXED):

@@ -13,14 +13,16 @@ from ...core.box import level_of
 from ...core.op import Op
 from ...core.recording import inexact
 from ...core.settings import changed, current
+from ...core.types import Raw
 from ...core.value import TENSORS, aval_of, seen, wrap
 from ..modes.dual import released
+from .application import Application, Batched, Values
 
 # What a function says that looks at values.
 LOOKS = (errors.InterchangeError, errors.StagingError)
 
 
-def forward_inlined(app: Any, operands: list) -> list | None:
+def forward_inlined(app: Application | Batched, operands: list[Raw]) -> list[Any] | None:
     """What `forward` makes of values that are not known; None if it has to look at them."""
     reads = getattr(current.get().staging, "reads", None)
     before = None if reads is None else reads.position()
@@ -34,7 +36,7 @@ def forward_inlined(app: Any, operands: list) -> list | None:
 
 
 def forward_called(
-    op: Op, operands: list, app: Any, compute: Callable[..., Any]
+    op: Op, operands: list[Raw], app: Application | Batched, compute: Callable[..., Any]
 ) -> tuple[Any, ...]:
     """An equation that calls `forward`; it is tried on some numbers for the results' shapes."""
     staging, level = _program(operands)
@@ -66,7 +68,9 @@ def _program(operands: list):
     return box.staging, box.level
 
 
-def rule_called(app: Any, kind: str, moved: list, inputs: list, outputs: list) -> list[Any]:
+def rule_called(
+    app: Application | Batched, kind: str, moved: Values, inputs: Values, outputs: Values
+) -> Values:
     """An equation that calls a rule (`jvp` or `vjp`) of a custom operation."""
     given = [moved, inputs, outputs]
     flat = [x for xs in given for x in xs]
@@ -80,7 +84,7 @@ def rule_called(app: Any, kind: str, moved: list, inputs: list, outputs: list) -
     plan = _Plan(app, kind, tuple(map(len, given)), tuple(known), tuple(found), avals, tuple(flat))
     op = _row(app.root.functions.name, kind, len(operands), len(found))
     indices = staging.emit(op, tuple([staging.index_of(x) for x in operands]), (plan,), avals)
-    made: list = [None] * len(wanted)
+    made: Values = [None] * len(wanted)
     for k, i in zip(found, indices, strict=True):
         made[k] = wrap(staging.value(level, i))
     return made

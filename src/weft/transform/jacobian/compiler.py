@@ -1,7 +1,9 @@
 """The compiler as transformations use it: a function that whoever joins the layers puts here."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
+
+R = TypeVar("R")
 
 _installed: list[Callable[..., Any]] = []
 
@@ -16,7 +18,7 @@ def is_installed() -> bool:
     return bool(_installed)
 
 
-def compiled(f: Callable[..., Any]) -> Any:
+def compiled(f: Callable[..., R]) -> Callable[..., R]:
     """A function in native code, made when it is first called."""
     return _installed[0](f)
 

@@ -1,6 +1,5 @@
 """The form of a Jacobian: blocks in trees, SciPy matrices, or a linear operator."""
 
-from collections.abc import Callable
 from math import prod
 from typing import Any
 
@@ -14,6 +13,7 @@ from ...core.aval import Aval
 from ...core.box import ground
 from ...ops.positions import index_like
 from ..modes.trace import Traced
+from ..modes.trees import Rebuild
 from .plan import Plan
 from .seeds import Seeds
 from .sweeps import Sweeper
@@ -22,7 +22,14 @@ from .sweeps import Sweeper
 class Layout:
     """How a flat Jacobian is cut into blocks: the trees of results and arguments."""
 
-    def __init__(self, traced: Traced, rebuild_inputs: Callable[..., Any], single: bool):
+    outputs: list[Aval]
+    inputs: list[Aval]
+    put_outputs: Rebuild
+    put_inputs: Rebuild
+    single: bool
+    aux: Any
+
+    def __init__(self, traced: Traced, rebuild_inputs: Rebuild, single: bool):
         trace = traced.trace
         self.outputs = [trace.avals[i] for i in traced.outputs]
         self.inputs = [trace.avals[i] for i in traced.inputs]

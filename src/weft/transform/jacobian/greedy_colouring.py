@@ -95,13 +95,13 @@ def column_colours(read: Lines, met: Lines | None = None) -> np.ndarray[Any, Any
     if met is None:
         met = read.where(np.zeros(read.indices.size, bool))
     conflicts = Conflicts(read, met, read.transposed(), met.transposed())
-    best: Any = None
+    best: np.ndarray | None = None
     for colours in _attempts(conflicts, columns):
         if best is None or colours.max() < best.max():
             best = colours
         if best.max() == bound:
             return best
-    return _recoloured(conflicts, columns, best, bound)
+    return _recoloured(conflicts, columns, best, bound)  # type: ignore[arg-type]
 
 
 def _attempts(conflicts: Conflicts, columns: np.ndarray):

@@ -8,7 +8,7 @@ another program, and tensors that it finds are read anew.
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from ..modes.trace import Traced
 from .compiler import compiled, is_installed
 from .sweeps import Structure, Sweeper
 
+if TYPE_CHECKING:
+    from .plan import Candidate, Plan
+
 # What compiling takes, in seconds: to begin with, and for each equation of the function.
 _COMPILING, _PER_EQUATION = 0.05, 3e-3
 _MOST_EQUATIONS = 5000  # of a function; compiling a longer one would take too long
@@ -35,7 +38,7 @@ class _Program:
     """The sweeps for one set of literals: how often they were asked for, and their code."""
 
     calls: int = 0
-    code: Any = None
+    code: Callable[..., Tensor] | None = None
 
 
 @dataclass
@@ -48,7 +51,7 @@ class Native:
 
     price: int
     reason: str = ""
-    programs: dict[tuple, _Program] = field(default_factory=dict)
+    programs: dict[tuple[Literal, ...], _Program] = field(default_factory=dict)
 
     def told(self, s: Sweeper) -> str:
         """What becomes of calls like this one, in words."""
@@ -58,7 +61,7 @@ class Native:
         made = sum(p.code is not None for p in self.programs.values())
         return f"compiled: {made} programs" if made else f"compiled after {self.price} calls"
 
-    def run(self, s: Sweeper, plan: Any) -> Tensor | None:
+    def run(self, s: Sweeper, plan: "Plan") -> Tensor | None:
         """The plan's result by native code; None where it is not used, for now or at all."""
         if self.reason or _in_the_way(s):
             return None
@@ -73,7 +76,7 @@ class Native:
             return None
         return self._computed(program, s, plan)
 
-    def _computed(self, program: _Program, s: Sweeper, plan) -> Tensor | None:
+    def _computed(self, program: _Program, s: Sweeper, plan: "Plan") -> Tensor | None:
         read = (*s.trace.inputs, *s.trace.constants)
         if program.code is None:
             program.code = compiled(_sweeps(s, plan.chosen, plan.structure, read))
@@ -131,7 +134,9 @@ def _raw(value) -> Any:
     return np.asarray(raw) if isinstance(raw, np.generic) else raw
 
 
-def _sweeps(s: Sweeper, chosen, structure: Structure, read: tuple[int, ...]) -> Callable[..., Any]:
+def _sweeps(
+    s: Sweeper, chosen: "Candidate", structure: Structure | None, read: tuple[int, ...]
+) -> Callable[..., Tensor]:
     """The sweeps as a function of the values that a trace was given."""
     old, limit = s.trace, s.memory_limit
     equations, inputs, outputs = list(old.equations), list(old.inputs), list(old.outputs)

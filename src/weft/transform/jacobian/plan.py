@@ -152,11 +152,10 @@ def make_plan(
     """
     n, m = s.size(s.trace.inputs), s.size(s.trace.outputs)
     allowed = kinds or config.families(m, n)
-    undecided: Any = None
     plan = Plan(
         (m, n),
         [],
-        undecided,
+        None,  # type: ignore[arg-type]  # it is chosen below
         "",
         equations=len(s.equations),
         chunk=s.chunk,

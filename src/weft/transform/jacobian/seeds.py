@@ -1,11 +1,12 @@
 """The seeds of many sweeps at once: rows of a matrix, handed out in pieces and kept if small."""
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
 from ...backend.device import place
+from ...core.aval import Aval
+from ...core.types import Raw
 
 _KEPT_BYTES = 1 << 23  # of all pieces; what is beyond is made again when it is needed
 
@@ -16,13 +17,16 @@ class Seeds:
     matrix  (count, width), or None for the identity, which is never stored as a whole
     """
 
+    matrix: np.ndarray | None
+    count: int
+
     def __init__(self, matrix: np.ndarray | None = None, *, width: int | None = None):
         self.matrix = matrix
-        self.count: Any = width if matrix is None else len(matrix)
-        self._kept: dict[tuple, object] = {}
+        self.count = width if matrix is None else len(matrix)  # type: ignore[assignment]
+        self._kept: dict[tuple[tuple[int, int], int, Aval], Raw | None] = {}
         self._bytes = 0
 
-    def piece(self, rows: tuple[int, int], at: int, aval: Any) -> Any:
+    def piece(self, rows: tuple[int, int], at: int, aval: Aval) -> Raw | None:
         """The part of rows [a, b) that belongs to a value whose elements start at `at`.
 
         It comes as a raw array (b − a, *shape) on the value's device; None if it is zero.
@@ -36,7 +40,7 @@ class Seeds:
             self._bytes += 0 if made is None else made.nbytes
         return made
 
-    def _made(self, rows, at: int, aval):
+    def _made(self, rows: tuple[int, int], at: int, aval: Aval) -> Raw | None:
         first, last = rows
         size = prod(aval.shape)
         if self.matrix is not None:

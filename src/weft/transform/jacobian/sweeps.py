@@ -14,6 +14,7 @@ from ...core import dtypes
 from ...core.box import Level, tags
 from ...core.settings import changed, current
 from ...graph.graph import Equation
+from ...graph.symbol import Trace
 from ...ops.batching import spread
 from ...ops.index import take
 from ...ops.positions import index_like
@@ -33,6 +34,9 @@ class Structure:
 
 class Sweeper:
     """A traced function, ready for forward and reverse sweeps between any of its values."""
+
+    trace: Trace
+    memory_limit: int
 
     def __init__(self, traced: Traced, memory_limit: int):
         self.trace = traced.trace

@@ -1,7 +1,6 @@
 """Jacobians of what a tape has recorded: reverse, forward by transposition, or cut in two."""
 
 from math import prod
-from typing import Any
 
 import numpy as np
 
@@ -17,15 +16,15 @@ from ...core.value import wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
 from ..modes.dual import released
-from ..modes.paths import reaching
+from ..modes.paths import Vertex, reaching
 from ..modes.reverse import sweep
 from .cut import ENDLESS, minimum_cut
 from .scheduling import SchedulerConfig
 
-Vertex = Leaf | Node
 
-
-def swept(config: SchedulerConfig, target: Any, end: Any, like: Tensor, record: bool) -> Any:
+def swept(
+    config: SchedulerConfig, target: Vertex, end: Vertex, like: Tensor, record: bool
+) -> Tensor:
     """∂target/∂end as a matrix, in the mode that the configuration allows and the sizes suggest."""
     _refuse_complex(target, end)
     m, n = prod(target.shape), prod(end.shape)
@@ -106,7 +105,9 @@ def _flat(c: Tensor | None, n: Vertex, like: Tensor) -> Tensor:
     return reshape(c, (-1,))
 
 
-def mixed_sweeps(target: Vertex, cut: list[Vertex], end: Vertex, like: Tensor, record: bool) -> Any:
+def mixed_sweeps(
+    target: Vertex, cut: list[Vertex], end: Vertex, like: Tensor, record: bool
+) -> Tensor:
     """∂target/∂end through a cut: forward after it, reverse before it, as `sweeps.through_cut`."""
     if not cut:  # no way leads from the end to the target
         return zeros((prod(target.shape), prod(end.shape)), dtype=like.dtype, device=like.device)
@@ -122,7 +123,7 @@ def narrowest(target: Vertex, end: Vertex) -> list[Vertex]:
     arcs = [
         (p, n)
         for n in useful
-        if n is not end and n.__class__ is Node
+        if n is not end and isinstance(n, Node)
         for p in n.parents or ()
         if p in sizes
     ]

@@ -8,6 +8,7 @@ from ...core.box import NAMESPACE, NUMBERS, Box, Level
 from ...core.call import caller
 from ...core.explain import infer
 from ...core.op import Op
+from ...core.types import Raw, Static
 from ...core.value import TENSORS, install_level
 from .dual import raw_of
 
@@ -17,12 +18,16 @@ class Batch(Box):
 
     __slots__ = ("data", "mapped", "size")
     maker = "vmap"
+    level: float
+    data: Raw
+    size: int
+    mapped: bool
 
-    def __init__(self, level: float, data: Any, size: int, mapped: bool = True):
+    def __init__(self, level: float, data: Raw, size: int, mapped: bool = True):
         self.level, self.data, self.size, self.mapped = level, data, size, mapped
 
     @property
-    def inner(self) -> Any:
+    def inner(self) -> Raw:
         return self.data
 
     @property
@@ -31,7 +36,7 @@ class Batch(Box):
         return shape[1:] if self.mapped else shape
 
     @classmethod
-    def interpret(cls, op: Op, level: float, operands: list, static: tuple) -> Any:
+    def interpret(cls, op: Op, level: float, operands: list[Raw], static: Static) -> Any:
         """The operation on the whole batch, by the row's batching rule."""
         args, mapped, size = [], [], 0
         for x in operands:

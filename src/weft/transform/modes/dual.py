@@ -22,6 +22,7 @@ from ...core.call import caller
 from ...core.dtypes import bfloat16
 from ...core.op import Op
 from ...core.recording import inexact
+from ...core.types import Raw, Static
 from ...core.value import TENSORS, install_level, wrap
 from ...ops.structural import cast
 from .rules import push
@@ -32,20 +33,23 @@ class Dual(Box):
 
     __slots__ = ("primal", "tangent")
     maker = "jvp"
+    level: float
+    primal: Raw
+    tangent: Raw | None
 
-    def __init__(self, level: float, primal: Any, tangent: Any):
+    def __init__(self, level: float, primal: Raw, tangent: Raw | None):
         self.level, self.primal, self.tangent = level, primal, tangent
 
     @property
-    def inner(self) -> Any:
+    def inner(self) -> Raw:
         return self.primal
 
     @property
-    def contents(self) -> tuple[Any, ...]:
+    def contents(self) -> tuple[Raw, ...]:
         return (self.primal,) if self.tangent is None else (self.primal, self.tangent)
 
     @classmethod
-    def interpret(cls, op: Op, level: float, operands: list, static: tuple) -> Any:
+    def interpret(cls, op: Op, level: float, operands: list[Raw], static: Static) -> Any:
         """y and the push-forward of the tangents, both one level down."""
         primals, tangents = [], []
         for x in operands:

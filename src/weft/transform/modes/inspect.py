@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
+from ...core.aval import Shape
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.node import Node, Severed
 from ...core.op import Partials
@@ -83,9 +84,9 @@ class Entry:
     """One recorded operation, as `graph_of` lists it."""
 
     op: str
-    inputs: tuple
+    inputs: tuple[int | None, ...]
     output: int
-    saved: tuple
+    saved: tuple[Shape, ...]
     line: str
 
 

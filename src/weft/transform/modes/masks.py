@@ -12,6 +12,7 @@ from typing import Any
 from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node
 from ...core.op import Jvp, Linear, Op, Partials
+from ...core.types import Array
 from ...core.value import HIGHER
 from ...ops.batching import pointwise
 from ...ops.elementwise import where
@@ -24,12 +25,14 @@ class Masked:
     """A cotangent that is zero where `open`, a boolean array of its shape, is false."""
 
     __slots__ = ("g", "open")
+    g: Array
+    open: Array
 
-    def __init__(self, g: Any, open: Any):
+    def __init__(self, g: Array, open: Array):
         self.g, self.open = g, open
 
 
-def closed(c: Any, open: Any) -> Any:
+def closed(c: Array, open: Array) -> Array:
     """c, with an exact zero wherever the mask is false."""
     if c.__class__ in HIGHER or open.__class__ in HIGHER:
         return where(open, c, 0)
@@ -143,7 +146,7 @@ def masked_pull(op: Op, plain: Any) -> Any:
     return lambda parents, node, g, saved, open: plain(parents, node, g, saved)
 
 
-def joined(masks: dict, node: Any, c: Any) -> Any:
+def joined(masks: dict[Leaf | Node, Array], node: Leaf | Node, c: Array | Masked) -> Array:
     """A further cotangent of a node, without its mask: the masks of all are joined in `masks`.
 
     One without a mask ends it.

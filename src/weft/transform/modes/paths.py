@@ -1,12 +1,16 @@
 """Paths of a recorded graph: which nodes lead to what is asked for, and refusing lost ones."""
 
+from collections.abc import Iterable
 from typing import Any
 
 from ... import errors
 from ...core.node import Leaf, Node, Severed
 
+# What a path of a recorded graph leads through: operations' results, and where it ends.
+Vertex = Leaf | Node
 
-def reaching(starts: Any, goals: set) -> tuple[set, set]:
+
+def reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], set[Leaf]]:
     """The nodes on some path from `starts` to `goals`, and all leaves that were met.
 
     Refuses what lost a path to a goal with a gradient's graph.
@@ -31,7 +35,9 @@ def reaching(starts: Any, goals: set) -> tuple[set, set]:
     return found, leaves
 
 
-def within(starts: Any, goals: set, refuse: bool = True) -> tuple[set, bool]:
+def within(
+    starts: Iterable[Any], goals: set[Vertex], refuse: bool = True
+) -> tuple[set[Vertex], bool]:
     """The nodes on some path from `starts` to `goals`, and whether anybody else's value is met.
 
     Refuses what lost a path to a goal with a gradient's graph, if it is to `refuse`.
@@ -62,7 +68,7 @@ def within(starts: Any, goals: set, refuse: bool = True) -> tuple[set, bool]:
     return found, outside
 
 
-def _refuse_severed(node: Node, goals: set) -> None:
+def _refuse_severed(node: Node, goals: set[Vertex]) -> None:
     """Refuse derivatives by goals that a severed gradient in the node's arguments depends on."""
     mark = node.extra.severed if node.extra is not None else None
     if mark is not None and any(map(mark.concerns, goals)):

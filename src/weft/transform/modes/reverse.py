@@ -1,5 +1,6 @@
 """The reverse sweep: cotangents carried from results back to the leaves of a graph."""
 
+from collections.abc import Callable, Container
 from heapq import heappop, heappush, heappushpop
 from typing import Any
 
@@ -13,12 +14,13 @@ from ...core.node import Leaf, Node
 from ...core.op import ByRow, Jvp, Linear, Op, Partials
 from ...core.recording import Packed, is_pick, pick
 from ...core.settings import changed, current
+from ...core.types import Array
 from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.elementwise import where
 from ...ops.slicing import slice_
 from . import rules
 from .masks import BLANK, Masked, joined, masked_pull, pull_where
-from .paths import freed, reaching
+from .paths import Vertex, freed, reaching
 from .rules import Patch, Picked, zero_cotangent
 
 # Cotangents that are no arrays.
@@ -71,15 +73,15 @@ MASKED_PULLS = ByRow(_masked_pull_for)
 
 
 def sweep(
-    seeds: dict,
+    seeds: dict[Vertex, Array],
     *,
     record: bool,
     retain: bool,
-    useful: Any = None,
-    goals: Any = (),
-    on_node: Any = None,
-    beyond: Any = True,
-) -> dict[Any, Any]:
+    useful: Container[Vertex] | None = None,
+    goals: Container[Vertex] = (),
+    on_node: Callable[[Vertex, Array], Array] | None = None,
+    beyond: bool = True,
+) -> dict[Any, Array]:
     """Carry the cotangents `seeds` (by node) back; returns those that reached a leaf or a goal.
 
     record   the sweep itself is recorded: cotangents are tensors, rules are differentiable

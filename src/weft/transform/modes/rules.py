@@ -1,26 +1,34 @@
 """Reading a row's rule: push-forward and pull-back, written once for each kind of rule."""
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ... import errors
+from ...core.aval import Shape
 from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.call import caller
 from ...core.dtypes import RAW_COMPLEX as COMPLEX
-from ...core.node import Node
+from ...core.node import Leaf, Node
 from ...core.op import Jvp, Linear, Op, Partials, states_product
+from ...core.types import Array, Raw, Static
 from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.complex_ import conj, real
 from ...ops.elementwise import multiply, strong_product
 from ...ops.slicing import unslice
 from ...ops.structural import broadcast_to, unbroadcast
 
+Parents = tuple[Leaf | Node | None, ...]  # None where no cotangent is wanted
+Pull = Callable[..., Any]  # (parents, node, g, saved) to a cotangent for each parent
+
 
 class Picked:
     """A cotangent for one of several outputs."""
 
     __slots__ = ("g", "k")
+    g: Array
+    k: int
 
-    def __init__(self, k: int, g: Any):
+    def __init__(self, k: int, g: Array):
         self.k, self.g = k, g
 
 
@@ -31,24 +39,26 @@ class Patch:
     """
 
     __slots__ = ("g", "index")
+    g: Raw
+    index: Any
 
-    def __init__(self, g: Any, index: Any):
+    def __init__(self, g: Raw, index: Any):
         self.g, self.index = g, index
 
-    def whole(self, shape: Any) -> Any:
+    def whole(self, shape: Shape) -> Raw:
         return unslice(self.g, self.index, shape)
 
-    def add_to(self, x: Any) -> None:
+    def add_to(self, x: Raw) -> None:
         BACKENDS[self.g.__class__].add_slice(x, self.g, self.index)
 
 
-def pull_slice(parents: Any, node: Any, g: Any, saved: Any) -> Any:
+def pull_slice(parents: Parents, node: Node, g: Array, saved: tuple[Any, ...]) -> Any:
     if g.__class__ in HIGHER:
         return (unslice(g, node.static[0], node.parents[0].shape),)
     return (Patch(g, node.static[0]),)
 
 
-def refuse(parents: Any, node: Node, g: Any, saved: Any) -> Any:
+def refuse(parents: Parents, node: Node, g: Array, saved: tuple[Any, ...]) -> Any:
     """The pull-back of an operation without a derivative."""
     raise errors.NotDifferentiable(
         f"{node.name} (at {node.line}) has no derivative; use .detach() or wf.stop_gradient() "
@@ -56,7 +66,7 @@ def refuse(parents: Any, node: Node, g: Any, saved: Any) -> Any:
     )
 
 
-def pull_pick(parents: Any, node: Node, g: Any, saved: Any) -> Any:
+def pull_pick(parents: Parents, node: Node, g: Array, saved: tuple[Any, ...]) -> Any:
     return (Picked(node.static[0], g),)
 
 
@@ -90,7 +100,7 @@ def _zeros(g):
     return zeros if raw is g else wrap(zeros)
 
 
-def zero_cotangent(p: Any, g: Any) -> Any:
+def zero_cotangent(p: Leaf | Node, g: Array) -> Array:
     """The zero cotangent of a parent, like g in kind."""
     given = next(h for h in g if h is not None) if isinstance(g, list) else g
     raw = given._data if type(given) in TENSORS else given
@@ -125,12 +135,12 @@ def _times_now(product, strong: bool, t, rest):
     return strong_product(t, product(1.0, *rest))
 
 
-def partial_terms(rule: Partials) -> list[Any]:
+def partial_terms(rule: Partials) -> list[Callable[..., Array]]:
     """For each argument, (node, g, saved) -> g times the partial, before sums over axes."""
     return [_term(d, s) for d, s in zip(rule.d, rule.strong, strict=True)]
 
 
-def pull_partials(rule: Partials) -> Any:
+def pull_partials(rule: Partials) -> Pull:
     """The pull-back of an elementwise row; one and two arguments are unrolled for speed."""
     if len(rule.d) == 1:
         return _pull_one(rule.d[0], rule.strong[0])
@@ -242,7 +252,7 @@ def _is_complex(x) -> bool:
     return raw.dtype in COMPLEX
 
 
-def pull_linear(rule: Linear) -> Any:
+def pull_linear(rule: Linear) -> Pull:
     """The pull-back of a row with a transpose for each argument."""
     if len(rule.transpose) == 1 and rule.transpose[0] is not None:
         return _pull_one_linear(rule.transpose[0])
@@ -279,9 +289,9 @@ def _pull_one_linear(transpose):
     return pull
 
 
-def pull_variadic(rule: Linear) -> Any:
+def pull_variadic(rule: Linear) -> Pull:
     """The pull-back of a row with any number of arguments."""
-    transpose: Any = rule.transpose[0]
+    transpose: Callable[..., Any] = rule.transpose[0]  # type: ignore[assignment]
 
     def pull(parents, node, g, saved):
         args, static = _stand_ins(node, saved[1:]), node.static
@@ -297,8 +307,8 @@ def pull_variadic(rule: Linear) -> Any:
     return pull
 
 
-def pull_stated(rule: Jvp) -> Any:
-    stated: Any = rule.pull
+def pull_stated(rule: Jvp) -> Pull:
+    stated: Callable[..., Any] = rule.pull  # type: ignore[assignment]
     keeps = rule.keep is not None
 
     def pull(parents, node, g, saved):
@@ -313,7 +323,7 @@ def pull_stated(rule: Jvp) -> Any:
     return _wanted(pull) if getattr(stated, "on_demand", False) else pull
 
 
-def _wanted(pull: Any):
+def _wanted(pull: Pull) -> Pull:
     """A pull-back of which some cotangents are functions, called only for those who ask.
 
     It may also be a function as a whole, of who asks.
@@ -330,7 +340,9 @@ def _wanted(pull: Any):
     return chosen
 
 
-def push(op: Op, y: Any, args: Any, tangents: Any, static: Any) -> Any:
+def push(
+    op: Op, y: Any, args: Sequence[Array], tangents: Sequence[Array | None], static: Static
+) -> Any:
     """The tangent of y: the row's rule read forwards. Absent tangents are None."""
     rule = op.rule
     if isinstance(rule, Jvp):

@@ -1,6 +1,6 @@
 """Tracing a function with its values, and derivative sweeps over the trace."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from ...core.node import Leaf, Node, ids
 from ...core.op import Partials
 from ...core.recording import inexact, kept, pick
 from ...core.settings import changed, current, exactly
+from ...core.types import Array, Raw
 from ...core.value import install_level, wrap
 from ...graph.graph import Equation, Literal
 from ...graph.symbol import Symbol, Trace
@@ -38,7 +39,7 @@ class Traced:
     """A function's program at some arguments, with all intermediate values."""
 
     trace: Trace
-    rebuild: Callable[..., Any]  # leaves -> the function's result
+    rebuild: trees.Rebuild  # leaves -> the function's result
 
     @property
     def inputs(self) -> list[int]:
@@ -53,7 +54,9 @@ class Traced:
         return self.rebuild([released(self.trace.values[i]) for i in self.outputs])
 
 
-def trace_of(what: str, f: Callable[..., Any], leaves: list, rebuild: Callable[..., Any]) -> Traced:
+def trace_of(
+    what: str, f: Callable[..., Any], leaves: list[Tensor], rebuild: trees.Rebuild
+) -> Traced:
     """The program of `f(*rebuild(leaves))`, which is run once, with these values."""
     trace = Trace()
     with Tag(what) as tag:
@@ -73,7 +76,7 @@ def trace_of(what: str, f: Callable[..., Any], leaves: list, rebuild: Callable[.
     return Traced(trace, put)
 
 
-def operands(trace: Trace, e: Equation) -> list[Any]:
+def operands(trace: Trace, e: Equation) -> list[Raw]:
     """The values that an equation was computed from."""
     return [i.value if i.__class__ is Literal else trace.values[i] for i in e.inputs]
 
@@ -102,7 +105,7 @@ def carried(trace: Trace, e: Equation) -> list[int]:
     return [e.outputs[k] for k in e.op.tracked if inexact(trace.values[e.outputs[k]])]
 
 
-def active(trace: Trace, starts: Any) -> list[Equation]:
+def active(trace: Trace, starts: Iterable[int]) -> list[Equation]:
     """The equations through which a derivative of `starts` goes, in order.
 
     Raises for an operation without a derivative on the way.
@@ -128,11 +131,11 @@ def active(trace: Trace, starts: Any) -> list[Equation]:
 def forward(
     trace: Trace,
     equations: list[Equation],
-    tangents: dict,
-    starts: Any,
-    wanted: Any,
-    units: frozenset = frozenset(),
-) -> list[Any]:
+    tangents: dict[int, Array],
+    starts: Iterable[int],
+    wanted: Sequence[int],
+    units: frozenset[int] = frozenset(),
+) -> list[Array | None]:
     """The tangents of the values `wanted` (None: zero), carried through the equations.
 
     starts  independent variables: a value among them has the tangent that it is given, or none,
@@ -162,7 +165,9 @@ def forward(
     return [tangents.get(i) for i in wanted]
 
 
-def _of_units(trace: Trace, e: Equation, moving: tuple, units: frozenset):
+def _of_units(
+    trace: Trace, e: Equation, moving: tuple[Array, ...], units: frozenset[int]
+) -> Array | None:
     """A matrix times all unit vectors is the matrix; None for what is no such product."""
     if e.op.name != "matmul" or units.isdisjoint(e.inputs):
         return None
@@ -179,7 +184,7 @@ def _of_units(trace: Trace, e: Equation, moving: tuple, units: frozenset):
 class Reverse:
     """The trace as a recorded graph, for any number of reverse sweeps."""
 
-    def __init__(self, trace: Trace, equations: list[Equation], starts: Any):
+    def __init__(self, trace: Trace, equations: list[Equation], starts: Iterable[int]):
         self.nodes: dict[int, Leaf | Node] = {}
         for i in starts:
             raw = ground(trace.values[i])
@@ -205,9 +210,9 @@ class Reverse:
             if inexact(y[k]):
                 self.nodes[e.outputs[k]] = pick(n, k)
 
-    def sweep(self, seeds: dict, wanted: Any) -> list[Any]:
+    def sweep(self, seeds: dict[int, Array], wanted: Sequence[int]) -> list[Array | None]:
         """The cotangents of the values `wanted` (None: zero) for cotangents of later values."""
-        start: dict = {}
+        start: dict[Leaf | Node, Array] = {}
         for i, g in seeds.items():
             node = self.nodes.get(i)
             if node is not None and g is not None:

@@ -1,17 +1,20 @@
 """Nested containers of tensors: taking them apart into leaves and putting them together again."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
+
+import numpy as np
 
 from ... import errors
 from ...arrays.make import asarray
+from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.value import TENSORS, seen
 
+Rebuild = Callable[[list[Any]], Any]  # leaves to a tree
 
-def flatten(
-    tree: Any, is_leaf: Callable[..., Any] | None = None
-) -> tuple[list, Callable[[list], Any]]:
+
+def flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tuple[list[Any], Rebuild]:
     """The leaves of a tree, and the function that makes a tree of that structure of new leaves.
 
     is_leaf: what else is not taken apart.
@@ -24,13 +27,13 @@ def flatten(
     return leaves, lambda leaves: optree.tree_unflatten(structure, leaves)
 
 
-def tensors(what: str, tree: Any, fix: str = "") -> tuple[list, Callable]:
+def tensors(what: str, tree: Any, fix: str = "") -> tuple[list[Tensor], Rebuild]:
     """The leaves as tensors (numbers and arrays are made tensors), and the way back."""
     leaves, rebuild = flatten(tree)
     return [tensor(what, leaf, fix) for leaf in leaves], rebuild
 
 
-def arguments(what: str, tree: Any, beside: Any = ()) -> tuple[list, Callable]:
+def arguments(what: str, tree: Any, beside: Any = ()) -> tuple[list[Tensor], Rebuild]:
     """`tensors` of what a derivative is taken by: Python's floats as precise as the data.
 
     They are float64 if some of the leaves are, or of those of the trees beside them.
@@ -45,14 +48,14 @@ def arguments(what: str, tree: Any, beside: Any = ()) -> tuple[list, Callable]:
     return made, rebuild
 
 
-def _number(leaf, dtype):
+def _number(leaf: Any, dtype: np.dtype) -> Tensor:
     """A float, or a number of each call of a function that is being compiled, as a tensor."""
     if leaf.__class__ is float:
         return asarray(leaf, dtype=dtype)
     return leaf.staging.number(leaf, dtype)
 
 
-def precision(*several: Any) -> Any:
+def precision(*several: Any) -> np.dtype | None:
     """The dtype of Python's floats beside trees of arrays; None: the default float."""
     for leaf in flatten(list(several))[0]:
         if str(getattr(leaf, "dtype", "")).removeprefix("torch.") in ("float64", "complex128"):
@@ -60,7 +63,7 @@ def precision(*several: Any) -> Any:
     return None
 
 
-def tensor(what: str, leaf: Any, fix: str = "") -> Any:
+def tensor(what: str, leaf: Any, fix: str = "") -> Tensor:
     """A leaf as a tensor."""
     if leaf.__class__ in TENSORS:
         return seen(leaf)
@@ -75,7 +78,7 @@ def tensor(what: str, leaf: Any, fix: str = "") -> Any:
         ) from None
 
 
-def returned(what: str, tree: Any) -> tuple[list, Callable]:
+def returned(what: str, tree: Any) -> tuple[list[Tensor], Rebuild]:
     """The leaves of a function's result, which must be tensors or numbers."""
     refuse_none(what, tree)
     return tensors(what, tree, "; return others beside the result, with has_aux=True")
@@ -89,7 +92,7 @@ def refuse_none(what: str, result: Any) -> None:
         )
 
 
-def differentiable(what: str, leaves: list) -> None:
+def differentiable(what: str, leaves: Iterable[Tensor]) -> None:
     """Refuse what cannot be differentiated with respect to."""
     for x in leaves:
         if not dtypes.is_inexact(x.dtype):

@@ -156,7 +156,7 @@ def integrate(
 
 def chosen_steps(
     field: Callable[..., Any], y0: Tensor, ts: Tensor, control: Control
-) -> list[tuple]:
+) -> list[tuple[float, float]]:
     """Where the steps of a solution begin, as offsets from the first time, and their lengths."""
     with changed(grad=False), BACKENDS[np.ndarray].quiet():
         found = _steps(field, y0, ts[0].to(y0.dtype), times_of(ts), control)
@@ -164,8 +164,12 @@ def chosen_steps(
 
 
 def made_again(
-    field: Callable[..., Any], y: Tensor, first: Tensor, steps: list, stride: int
-) -> list[tuple]:
+    field: Callable[..., Any],
+    y: Tensor,
+    first: Tensor,
+    steps: list[tuple[float, float]],
+    stride: int,
+) -> list[tuple[Tensor, Tensor]]:
     """(y, t) after every so many of these steps, but for the last."""
     found, slope = [], None
     with changed(grad=False), BACKENDS[np.ndarray].quiet():

@@ -245,7 +245,7 @@ class Equilibrium:
     line: str
     residual: Program
 
-    def push(self, tangents: list, y: Tensor, args: list) -> Tensor:
+    def push(self, tangents: list[Tensor | None], y: Tensor, args: list[Tensor]) -> Tensor:
         """−(∂r/∂x)⁻¹ (∂r/∂θ) dθ."""
         others = args[1:]
         moving = [k for k, t in enumerate(tangents[1:]) if t is not None]

@@ -174,7 +174,7 @@ class Field:
 
     program: Program
 
-    def __call__(self, y: Tensor, t: Tensor, others: list) -> Tensor:
+    def __call__(self, y: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
         return self.program(y, t, *others)[0]
 
 
@@ -182,10 +182,10 @@ class Field:
 class Variational:
     """(y, δy)' = (f, ∂f·(δy, δθ)), where the tangents δθ follow the values that f reads."""
 
-    field: Any
+    field: "AnyField"
     moving: tuple[int, ...]
 
-    def __call__(self, state: Tensor, t: Tensor, others: list) -> Tensor:
+    def __call__(self, state: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
         n, count = state.shape[0] // 2, len(others) - len(self.moving)
         f, here = _of_some(self.field, t, others[:count], self.moving)
         tangents = (narrow(state, 0, n, 2 * n), *others[count:])
@@ -196,11 +196,11 @@ class Variational:
 class Adjoint:
     """(y, a, q)' = (f, −aᵀ∂f/∂y, −aᵀ∂f/∂θ) for the θ that a derivative is asked by."""
 
-    field: Any
+    field: "AnyField"
     size: int
     picked: tuple[int, ...]
 
-    def __call__(self, state: Tensor, t: Tensor, others: list) -> Tensor:
+    def __call__(self, state: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
         f, here = _of_some(self.field, t, others, self.picked)
         slope, pull = vjp(f, narrow(state, 0, 0, self.size), *here)
         pulled = list(pull(narrow(state, 0, self.size, 2 * self.size)))
@@ -219,6 +219,10 @@ def _of_some(field, t: Tensor, others: list, which: tuple[int, ...]) -> tuple[Ca
     return f, [others[k] for k in which]
 
 
+# (y, t, what else it reads) to the slope.
+AnyField = Field | Variational | Adjoint
+
+
 @dataclass(frozen=True)
 class Flow:
     """What defines the values (ys, y0, ts, *others): ys solves the equation at the times ts.
@@ -226,11 +230,11 @@ class Flow:
     wanted  by which of the others a derivative can be asked
     """
 
-    field: Any
+    field: "AnyField"
     control: Control
     wanted: tuple[bool, ...]
 
-    def solve(self, y0: Tensor, ts: Tensor, others: list) -> Tensor:
+    def solve(self, y0: Tensor, ts: Tensor, others: list[Tensor]) -> Tensor:
         """The solution at the times ts, differentiable again."""
         fixed = [v.detach() for v in others]
         with changed(grad=False):
@@ -238,10 +242,10 @@ class Flow:
             ys = integrate(lambda y, t: field(y, t, fixed), y0.detach(), ts.detach(), self.control)
         return trajectory([ys, y0, ts, *others], self)
 
-    def _slopes(self, ys: Tensor, ts: Tensor, others: list) -> Tensor:
+    def _slopes(self, ys: Tensor, ts: Tensor, others: list[Tensor]) -> Tensor:
         return vmap(lambda y, t: self.field(y, t, others))(ys, ts.to(ys.dtype))
 
-    def push(self, tangents: list, ys: Tensor, args: list) -> Tensor:
+    def push(self, tangents: list[Any], ys: Tensor, args: list[Tensor]) -> Tensor:
         """The solution of the variational equation; δts moves along the slopes."""
         _, y0, ts, *others = args
         _, dy0, dts, *changes = tangents
@@ -260,7 +264,9 @@ class Flow:
         found = narrow(flow.solve(concat([y0, dy0 / scale], 0), ts, values), 1, n, 2 * n) * scale
         return found if along is None else found + along
 
-    def _carried_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:
+    def _carried_back(
+        self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]
+    ) -> Tensor:
         """(a, q) at the first of two times, from those at the second.
 
         The solution is solved forwards again: backwards, what decays would grow. So the adjoint
@@ -297,7 +303,9 @@ class Flow:
                 aq = flow.solve(concat([ends[1], aq], 0), back, others)[1][n:]
         return aq
 
-    def _staged_back(self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list) -> Tensor:
+    def _staged_back(
+        self, flow, ys: Tensor, ts: Tensor, aq: Tensor, others: list[Tensor]
+    ) -> Tensor:
         """`_carried_back` in a program, where the number of steps is not known.
 
         To be differentiated again, the solution is solved backwards beside the adjoint.
@@ -309,7 +317,7 @@ class Flow:
         backwards = staged_ode.Problem(lambda y, t: flow.field(y, t, others), flow.control)
         return staged_ode.carried_back(forwards, backwards, ys, ts, aq)
 
-    def pull(self, g: Tensor, ys: Tensor, args: list) -> list[Any]:
+    def pull(self, g: Tensor, ys: Tensor, args: list[Tensor]) -> list[Tensor | None]:
         """The solution of the adjoint equation, backwards from each time to the one before."""
         _, y0, ts, *others = args
         n, dtype, scale = y0.shape[0], y0.dtype, _scale([g], y0.dtype)
@@ -327,13 +335,18 @@ class Flow:
         a, q = narrow(aq, 0, 0, n), narrow(aq, 0, n, aq.shape[0])
         by_time = (g * slopes).sum(axis=1)
         by_time = concat([(by_time[0] - (a * slopes[0]).sum()).reshape((1,)), by_time[1:]], 0)
-        found: list = [None, a * scale, (by_time * scale).to(ts.dtype), *[None] * len(others)]
+        found: list[Tensor | None] = [
+            None,
+            a * scale,
+            (by_time * scale).to(ts.dtype),
+            *[None] * len(others),
+        ]
         for k, c in zip(picked, unpack(q * scale, avals), strict=True):
             found[3 + k] = c
         return found
 
 
-def flow_of(field: Any, control: Control, others: list) -> Flow:
+def flow_of(field: AnyField, control: Control, others: list[Tensor]) -> Flow:
     """The flow of a field that reads these values."""
     return Flow(field, control, tuple([may_move(v) for v in others]))
 

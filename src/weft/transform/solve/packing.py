@@ -17,6 +17,8 @@ from ...ops.structural import concat, narrow, reshape
 from ..modes import trees
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...arrays.types import DTypeLike
 
 
@@ -54,6 +56,10 @@ class Packing:
 
     A list of numbers is an array, as everywhere; a list of tensors is a tree.
     """
+
+    start: list[Tensor]
+    avals: list[Aval]
+    dtype: np.dtype
 
     def __init__(self, what: str, tree: Any, beside: Any = ()):
         if tree.__class__ in (list, tuple) and _holds_numbers(tree):

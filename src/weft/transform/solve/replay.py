@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
+from ...arrays.tensor import Tensor
 from ...core.call import caller
 from ...core.recording import inexact
 from ...graph.graph import Equation, Literal
@@ -35,7 +36,7 @@ class Program:
         return [known[i] for i in self.outputs]
 
 
-def closed(traced: Traced, here_only: bool = False) -> tuple[Program, list]:
+def closed(traced: Traced, here_only: bool = False) -> tuple[Program, list[Tensor]]:
     """The program of a trace, and the values that it depends on beside its arguments.
 
     here_only  the program will be run where it was traced and nowhere else, for its derivatives:

@@ -9,9 +9,11 @@ where y is the value itself and args[0] the value as it was found, a constant. B
 with operations on tensors, at y, so that they are differentiated in their turn for higher orders.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...arrays.tensor import Tensor
 from ...core.box import BOXES, Level, level_of
 from ...core.call import caller
 from ...core.op import Jvp, Op
@@ -30,7 +32,7 @@ class Vmapped:
     problem: Any
     mapped: tuple[bool, ...]
 
-    def push(self, tangents: list, y: Any, args: list) -> Any:
+    def push(self, tangents: list[Tensor | None], y: Tensor, args: list[Tensor]) -> Tensor:
         moving = [k for k, t in enumerate(tangents) if t is not None]
 
         def one(y, args, given):
@@ -42,7 +44,7 @@ class Vmapped:
         axes = self._axes(range(len(args)))
         return vmap(one, (0, axes, self._axes(moving)))(y, args, [tangents[k] for k in moving])
 
-    def pull(self, g: Any, y: Any, args: list) -> list[Any]:
+    def pull(self, g: Tensor, y: Tensor, args: list[Tensor]) -> list[Tensor | None]:
         found = vmap(self.problem.pull, (0, 0, self._axes(range(len(args)))))(g, y, args)
         return [
             c if m or c is None else sum_(c, (0,), False)
@@ -123,5 +125,5 @@ def _staged(operands: list, static: tuple):
 
 
 # (arguments, problem): the pull-back of the one is the transpose of its push-forward.
-equilibrium = _row("implicit", Jvp(_push))
-trajectory = _row("odeint", Jvp(_push, _pull))
+equilibrium: Callable[..., Any] = _row("implicit", Jvp(_push))
+trajectory: Callable[..., Any] = _row("odeint", Jvp(_push, _pull))

@@ -1,7 +1,7 @@
 """GradientTape: gradients of chosen targets with respect to chosen sources."""
 
 from contextlib import nullcontext
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 from ... import errors
@@ -16,6 +16,9 @@ from ..jacobian.scheduling import SchedulerConfig
 from ..modes.backward import seed_for, visit
 from ..modes.paths import not_recorded, reaching
 from ..modes.reverse import sweep
+
+if TYPE_CHECKING:
+    from ...core.determinism import DeterministicConfig
 
 _REMEDY = (
     "take it inside the block of the tape that is asked now, or by a GradientTape(persistent=True)"
@@ -42,14 +45,15 @@ class GradientTape:
     [2.0, 4.0]
     """
 
-    _leaves: dict[int, tuple] = {}  # noqa: RUF012  (for `__del__` of a tape that was refused)
+    overflowed: bool  # whether the last gradients were not finite, for the loss scale
+    _leaves: dict[int, tuple[Any, ...]] = {}  # noqa: RUF012  (for `__del__` of a tape that was refused)
 
     def __init__(
         self,
         persistent: bool = False,
         scheduler: SchedulerConfig | None = None,
         amp: Any = None,
-        deterministic: Any = None,
+        deterministic: "DeterministicConfig | None" = None,
     ):
         self._persistent = persistent
         self._scheduler = SchedulerConfig() if scheduler is None else scheduler
@@ -60,7 +64,7 @@ class GradientTape:
         self._amp = amp
         self._determinism = _at_work(deterministic)
         self._determined: Any = None
-        self.overflowed = False  # whether the last gradients were not finite, for the loss scale
+        self.overflowed = False
         self._consumed_at: Any = None
         self._leaves = {}
         self._block: Any = None
@@ -76,7 +80,7 @@ class GradientTape:
         return cls(amp=config)
 
     @classmethod
-    def with_deterministic_config(cls, config: Any) -> "GradientTape":
+    def with_deterministic_config(cls, config: "DeterministicConfig") -> "GradientTape":
         """A tape whose block and sweeps repeat bit for bit, by a `DeterministicConfig`."""
         return cls(deterministic=config)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.graph import Graph
-from ...emit.code import Value
+from ...emit.code import Code, Value
 from ...emit.control import POINTER, WORD, behind, invoke, nothing, put
 from ...ir.kernel import Kernel, Step
 from ...ir.schedule import (
@@ -255,6 +255,9 @@ class Writing:
     base   the pointers that are no arrays of the record, by their numbers
     step   how many strides an array has been gone along
     """
+
+    b: Body
+    code: Code
 
     def __init__(self, b: Body, scratch: Value):
         self.b, self.code = b, b.code

@@ -1,8 +1,12 @@
 """Which routines compute the rows of convolution."""
 
+from collections.abc import Mapping, Sequence
 from math import prod
+from typing import TypeVar
 
-from ....graph.graph import Literal
+from ....core.aval import Aval
+from ....graph.graph import Equation, Graph, Literal
+from ...ir.views import View
 from ..lanes import ELEMENT
 from .correlate import Correlation, Part
 from .depthwise import ChannelWeights
@@ -12,10 +16,11 @@ from .routine import Routine
 from .weigh import MOST_TAPS, Weights
 from .windows import Side, transposed
 
+T = TypeVar("T")
 _LARGEST = 2**30  # rows are indexed by 32 bits
 
 
-def plain(avals) -> str:
+def plain(avals: Sequence[Aval]) -> str:
     """Why routines do not take arrays for a convolution; empty if they do."""
     dtypes = {a.dtype for a in avals}
     if len(dtypes) != 1 or not dtypes <= ELEMENT.keys():
@@ -29,13 +34,13 @@ def plain(avals) -> str:
     return ""
 
 
-def both(values, missing) -> tuple:
+def both(values: Sequence[T], missing: T) -> tuple[T, T]:
     """Two axes: one of a single element is put before the only one."""
-    return (missing, *values) if len(values) == 1 else tuple(values)
+    return (missing, *values) if len(values) == 1 else tuple(values)  # type: ignore[return-value]
 
 
 @native("convolution", "convolution_biased")
-def _convolution(graph, views, e) -> Routine | str:
+def _convolution(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str:
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
     avals = [graph.avals[x] for x in e.inputs]
@@ -60,14 +65,16 @@ def _convolution(graph, views, e) -> Routine | str:
     )
 
 
-def _is_pointwise(kernel, stride, padding) -> bool:
+def _is_pointwise(
+    kernel: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]]
+) -> bool:
     """Whether windows are the elements."""
     moved = any(s != 1 for s in stride) or any(p != (0, 0) for p in map(tuple, padding))
     return set(kernel) == {1} and not moved
 
 
 @native("convolution_transposed")
-def _transposed(graph, views, e) -> Routine | str:
+def _transposed(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str:
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
     avals = [graph.avals[x] for x in e.inputs]
@@ -101,7 +108,15 @@ def _fitting(routine: Correlation) -> Routine | str:
     return routine
 
 
-def weights_of(x, y, made, stride, padding, dilation, groups) -> Weights | ChannelWeights | str:
+def weights_of(
+    x: Aval,
+    y: Aval,
+    made: Aval,
+    stride: Sequence[int],
+    padding: Sequence[tuple[int, int]],
+    dilation: Sequence[int],
+    groups: int,
+) -> Weights | ChannelWeights | str:
     """The routine of a gradient of weights from the types of both arrays and of the weights."""
     reason = plain([x, y])
     if reason:

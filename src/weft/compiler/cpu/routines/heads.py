@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
+from typing import Any
 
 import numpy as np
 
 from ....core import dtypes
+from ....core.aval import Shape
 from ....graph.graph import Equation, Graph, Literal
 from ...ir.views import View
 from ..tiles import lanes_for
@@ -81,7 +83,9 @@ def spread(view: View, lead: tuple[int, ...], core: int) -> tuple[int, ...]:
     return (*(0,) * pad, *strides)
 
 
-def heads_of(graph: Graph, arrays: tuple[int, int, int], lead: tuple, static: tuple) -> Heads:
+def heads_of(
+    graph: Graph, arrays: tuple[int, int, int], lead: Shape, static: tuple[Any, ...]
+) -> Heads:
     """The sizes of a problem, from queries, keys and values, and (causal, scale, p, …)."""
     q, _, v = arrays
     (heads, queries, width), dtype = graph.avals[q].shape[-3:], graph.avals[q].dtype
@@ -91,7 +95,9 @@ def heads_of(graph: Graph, arrays: tuple[int, int, int], lead: tuple, static: tu
     return Heads(dtype, lead, *sizes, bool(causal), scale, p)
 
 
-def mask_of(graph: Graph, views: Mapping[int, View], mask, lead: tuple) -> Mask | None:
+def mask_of(
+    graph: Graph, views: Mapping[int, View], mask: int | Literal, lead: Shape
+) -> Mask | None:
     """How a mask lies; None for none."""
     if isinstance(mask, Literal):
         return None
@@ -100,6 +106,6 @@ def mask_of(graph: Graph, views: Mapping[int, View], mask, lead: tuple) -> Mask 
     return Mask(graph.avals[mask].dtype, (*(1,) * pad, *view.shape), spread(view, lead, 3))
 
 
-def seeds_of(views: Mapping[int, View], seeds, lead: tuple) -> tuple[int, ...] | None:
+def seeds_of(views: Mapping[int, View], seeds: int | Literal, lead: Shape) -> Shape | None:
     """The strides of seeds for each head; None for none."""
     return None if isinstance(seeds, Literal) else spread(views[seeds], lead, 1)

@@ -10,7 +10,7 @@ from math import inf, prod
 
 import numpy as np
 
-from ...emit.code import Value, lanes_of
+from ...emit.code import Code, Value, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import first, write
 from ...ir.routine import Array, array
@@ -27,12 +27,27 @@ _NUMBER = {np.dtype(np.uint8): "i8", np.dtype(np.int64): "i64"}
 class Rows:
     """Rows of one of a routine's arrays, planes by planes, read by lanes."""
 
+    b: Body
+    code: Code
+    number: int
+    element: str
+    height: int
+    width: int
+    planes: int
+
     def __init__(self, b: Body, number: int, element: str, size: tuple[int, int], planes: int):
         self.b, self.code, self.number, self.element = b, b.code, number, element
         self.height, self.width, self.planes = *size, planes
 
     def lanes(
-        self, plane: Value, row: Value, column: Value, lanes: int, step: int, safe: bool, rest=0.0
+        self,
+        plane: Value,
+        row: Value,
+        column: Value,
+        lanes: int,
+        step: int,
+        safe: bool,
+        rest: float = 0.0,
     ) -> Value:
         """Elements `step` apart from a place on; `rest` where none are. `safe`: all are there."""
         code, width = self.code, self.width

@@ -174,7 +174,7 @@ class _Writing:
                 write(self.code, self.known[name], pointer, dtype, 1, 1)
 
 
-def held_in_memory(dtype) -> str:
+def held_in_memory(dtype: np.dtype) -> str:
     """LLVM's name of a dtype's elements in memory."""
     return stored(dtype).element
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from math import inf
 
 from ....core import dtypes
-from ...emit.code import Value, lanes_of
+from ...emit.code import Code, Type, Value, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import splat
 from ...emit.philox import LANES, from_zero, halves, philox, side_by_side
@@ -61,22 +61,34 @@ def joined(index: list[Value], sizes: tuple[int, ...]) -> Value:
 class Writer:
     """What the forward and the backward pass share while their code is written."""
 
+    b: Body
+    code: Code
+    it: Heads
+    block: int
+    mask: Mask | None
+    element: str
+    item: int
+    lanes: int
+    number: Type
+    vector: Type
+    # Whether each weight of a line is kept: for as many keys as sixteen blocks of words.
+    kept: Value | None
+
     def __init__(self, b: Body, it: Heads, block: int, mask: Mask | None):
         self.b, self.code, self.it, self.block, self.mask = b, b.code, it, block, mask
         self.element, self.item, self.lanes = it.element, BYTES_OF[it.element], it.lanes
         self.number, self.vector = lanes_of(self.element), lanes_of(self.element, self.lanes)
         self.mask_at: Value | None = None
-        # Whether each weight of a line is kept: for as many keys as sixteen blocks of words.
         self.kept = self.code.local(lanes_of("i8"), max(block, 4 * LANES)) if it.p else None
         self.seed: tuple[Value, Value] | None = None
 
-    def at(self, base: Value, index) -> Value:
+    def at(self, base: Value, index: Value | int) -> Value:
         return self.code.address(base, index, self.element)
 
-    def load(self, base: Value, index) -> Value:
+    def load(self, base: Value, index: Value | int) -> Value:
         return self.code.load(self.number, self.at(base, index), self.item)
 
-    def store(self, value: Value, base: Value, index) -> None:
+    def store(self, value: Value, base: Value, index: Value | int) -> None:
         self.code.store(value, self.at(base, index), self.item)
 
     def local(self, count: int) -> Value:

@@ -45,7 +45,9 @@ class Side:
         return (count - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
 
-def transposed(count: int, size: int, taps: int, stride: int, dilation: int, before: int):
+def transposed(
+    count: int, size: int, taps: int, stride: int, dilation: int, before: int
+) -> list[Side]:
     """The sides of one axis of a transposed convolution, from `count` windows to `size` elements.
 
     Elements q with the same (q + before) mod stride are one side: they see every period-th tap,

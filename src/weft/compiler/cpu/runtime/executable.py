@@ -31,10 +31,10 @@ from ...native.signals import Watch
 from ...native.words import aligned
 from ...target import Arrays, Ending
 from ..epilogues import verify_tiles
-from ..functions import functions_of
+from ..functions import Functions, functions_of
 from . import stack
 from . import thread_pool as threads
-from .frame import Memory, shares, signature_of
+from .frame import Memory, Signature, shares, signature_of
 from .tasks import Task, kernels_of, task_of
 
 _empty = np.empty
@@ -67,6 +67,15 @@ class Executable:
     bring arrays like `fresh` that nobody else has, which are then written; those that have another
     size or dtype, or no memory of their own, are left alone.
     """
+
+    schedule: Schedule
+    checked: bool
+    plan: Plan
+    signature: Signature
+    code: Functions
+    segments: list[list[Task]]
+    library: list[LibraryStep]
+    run: Callable[..., list[np.ndarray]]
 
     def __init__(
         self,

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ....core.aval import Shape
 from ...ir.schedule import GemmStep, NativeStep, Schedule, TiledStep
 from ...memory import Plan
 from ...native.builtin import builtin
@@ -92,6 +93,15 @@ class Memory:
     be left when a signal comes: those behind write in place.
     """
 
+    schedule: Schedule
+    constants: Mapping[int, np.ndarray]
+    plan: Plan
+    arena: np.ndarray
+    verdicts: Words
+    watch: Words
+    first: Callable[..., int]
+    others: list[Callable[..., int]]
+
     def __init__(
         self,
         schedule: Schedule,
@@ -114,7 +124,7 @@ class Memory:
         self.watch = words(Watch.SIZE)
         self.watch[Watch.MAIN] = threads.main()
         # Whatever an address has been taken of.
-        self._hold: list = [
+        self._hold: list[object] = [
             schedule,
             constants,
             segments,
@@ -126,7 +136,6 @@ class Memory:
         parts = [self._segment(tasks) for tasks in segments]
         parts[-1][Frame.FINISHED] = address(self.watch) + 8 * Watch.FINISHED
         self._bind(parts[0], signature)
-        self.first: Callable[..., int]
         self.first, *self.others = (builtin(part) for part in parts)
 
     # -- where things are ------------------------------------------------------------------------
@@ -226,7 +235,7 @@ class Memory:
         part[Frame.PLACES] = self._stored(self._bindings)
 
 
-def strided(base: np.ndarray, offset: int, shape: tuple, strides: tuple) -> np.ndarray:
+def strided(base: np.ndarray, offset: int, shape: Shape, strides: Shape) -> np.ndarray:
     """A view of an array that is laid out row by row; offset and strides are in elements."""
     line = base.reshape(-1)
     start = line[min(offset, line.size) :]

@@ -21,6 +21,7 @@ from ....core.settings import current
 from .bytecode import named
 from .profile import Calls
 
+User = tuple[CodeType, dict[str, Any]]  # a code of the user's with its globals
 PACKAGE = str(Path(__file__).parents[3])
 _NEEDED = tuple(f"-packages/{name}/" for name in ("optree", "ml_dtypes", "llvmlite"))
 
@@ -59,13 +60,14 @@ class Ran:
     """
 
     changes = False
+    dynamic: bool  # whether attributes are read by names that no code holds
+    asks_types: bool  # whether `type` is named, which sees through stand-ins
 
     def __init__(self):
-        self.user: list[tuple[CodeType, dict[str, Any]]] = []
+        self.user: list[User] = []
         self.codes: dict[int, CodeType] = {}  # all, by identity
         self.library: set[str] = set()  # names in the code of libraries
-        self.dynamic = False  # whether attributes are read by names that no code holds
-        self.asks_types = False  # whether `type` is named, which sees through stand-ins
+        self.dynamic = self.asks_types = False
         self.calls: Calls | None = None
         self._equal: set[CodeType] | None = None
 

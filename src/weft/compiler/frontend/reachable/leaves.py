@@ -10,15 +10,16 @@ import re
 import uuid
 from enum import Enum
 from types import CodeType, ModuleType
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from .... import errors
 from ....arrays.foreign import is_torch
+from ....core.aval import Shape
 from ....core.exact import exact
 from ....core.node import Leaf
-from ....core.value import TENSORS, aval_of
+from ....core.value import TENSORS, Value, aval_of
 
 LARGEST = 2**20  # bytes of an array whose contents are compared at each call
 
@@ -42,7 +43,7 @@ class Facts(NamedTuple):
     """What a program depends on in a tensor that it does not read."""
 
     kind: type
-    shape: tuple
+    shape: Shape
     dtype: Any
     device: Any
     tracking: str
@@ -58,13 +59,13 @@ class Seen(NamedTuple):
 class Found:
     """A tensor that a program reads at each call: it must be this one."""
 
-    def __init__(self, tensor):
+    def __init__(self, tensor: Value):
         self.tensor = tensor
 
-    def __eq__(self, other) -> bool:
+    def __eq__(self, other: Any) -> bool:
         return other.__class__ is Found and other.tensor is self.tensor
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None]  # type: ignore[assignment]  # as Python makes it beside __eq__
 
     def __repr__(self) -> str:
         a = aval_of(self.tensor)
@@ -75,7 +76,7 @@ class Content(NamedTuple):
     """The contents of an array."""
 
     kind: type
-    shape: tuple
+    shape: Shape
     dtype: str
     data: bytes
 
@@ -83,7 +84,7 @@ class Content(NamedTuple):
         return f"an array of {self.dtype}{list(self.shape)}"
 
 
-def facts_of(tensor) -> Facts:
+def facts_of(tensor: Value) -> Facts:
     """What a program can depend on without reading a tensor."""
     a, node = aval_of(tensor), tensor._node
     tracking = "" if node is None else node.__class__.__name__
@@ -92,7 +93,7 @@ def facts_of(tensor) -> Facts:
     return Facts(tensor.__class__, a.shape, a.dtype, a.device, tracking)
 
 
-def content_of(x) -> Content:
+def content_of(x: Any) -> Content:
     """The contents of an array of numbers, of NumPy's or another library's."""
     if isinstance(x, _BUFFERS):
         view = memoryview(x)
@@ -101,7 +102,7 @@ def content_of(x) -> Content:
     return Content(type(x), a.shape, str(a.dtype), a.tobytes())
 
 
-def is_array(x) -> bool:
+def is_array(x: object) -> bool:
     """Whether it is compared by its contents."""
     if isinstance(x, np.ndarray):
         return not x.dtype.hasobject
@@ -112,12 +113,12 @@ def _bytes(x) -> int:
     return memoryview(x).nbytes if isinstance(x, _BUFFERS) else x.nbytes
 
 
-def is_large(x) -> bool:
+def is_large(x: Any) -> bool:
     """Whether an array is too large to be compared at each call."""
     return _bytes(x) > LARGEST
 
 
-def refuse_large(x, label: str) -> None:
+def refuse_large(x: Any, label: str) -> None:
     """Refuse such an array."""
     if is_large(x):
         raise errors.StagingError(
@@ -127,13 +128,13 @@ def refuse_large(x, label: str) -> None:
         )
 
 
-def is_plain(x) -> bool:
+def is_plain(x: object) -> bool:
     """Whether x has no parts that could change, nor contents."""
     kind = type(x)
     return kind in _EQUAL or kind in _FLOATS or isinstance(x, np.generic | np.dtype | Enum)
 
 
-def alike(a, b) -> bool:
+def alike(a: Any, b: Any) -> bool:
     """Whether two leaves are the same to a program."""
     if a is b:
         return True
@@ -157,7 +158,7 @@ def _same_member(a: Enum, b: Enum) -> bool:
     return places[0] == places[1] and alike(a.value, b.value)
 
 
-def shown(x) -> str:
+def shown(x: Any) -> str:
     """A leaf in words."""
     if x.__class__ is Seen:
         a, _ = x
@@ -167,6 +168,6 @@ def shown(x) -> str:
     return repr(x)
 
 
-def is_tensor(x) -> bool:
+def is_tensor(x: object) -> bool:
     """Whether x is a tensor of ours, at any level."""
     return x.__class__ in TENSORS

@@ -19,9 +19,9 @@ class Table(NamedTuple):
     names  the keys that count, of attributes; None: all
     """
 
-    held: dict
-    keys: list
-    values: list
+    held: dict[Any, Any]
+    keys: list[Any]
+    values: list[Any]
     number: int
     names: frozenset[str] | None = None
 
@@ -29,7 +29,7 @@ class Table(NamedTuple):
 class Name(NamedTuple):
     """A variable of a module, or an attribute of the object of that number."""
 
-    held: dict
+    held: dict[Any, Any]
     key: str
     value: Any
     number: int
@@ -38,8 +38,8 @@ class Name(NamedTuple):
 class Elements(NamedTuple):
     """The elements of a list."""
 
-    held: list
-    values: list
+    held: list[Any]
+    values: list[Any]
     number: int
 
 
@@ -81,7 +81,7 @@ class Links:
         self.words: list[Word] = []
         self.contents: list[Given] = []
         self.others: list[Given] = []
-        self.tensors: list[list] = []
+        self.tensors: list[list[Any]] = []
 
     @cached_property
     def hold(self) -> Callable[[], bool]:
@@ -115,7 +115,7 @@ class Links:
         return all(map(_same_tensor, self.tensors))
 
 
-def _same_tensor(link: list) -> bool:
+def _same_tensor(link: list[Any]) -> bool:
     """Whether a tensor has the shape and the tracking it had; another array is noted."""
     tensor, raw, node, facts = link
     if tensor._data is raw and tensor._node is node:

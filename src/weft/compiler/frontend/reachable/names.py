@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from enum import Enum
 from functools import lru_cache
 from threading import local
@@ -88,13 +88,13 @@ _SILENT = frozenset(
 )
 
 
-def is_silent(x) -> bool:
+def is_silent(x: object) -> bool:
     """Whether x is one of Python's or NumPy's objects that say nothing to a program."""
     module = type(x).__module__
     return module in _SILENT and not (module == "numpy" and has_attributes(x))
 
 
-def is_closed(x) -> bool:
+def is_closed(x: object) -> bool:
     """Whether x is a library's, with nothing of the user's in it: it is known by identity."""
     if isinstance(x, ModuleType):
         return owner_of_module(x) != USER
@@ -123,7 +123,7 @@ def _is_closed_function(f: FunctionType) -> bool:
     return not f.__closure__ or (whose == OWN and not _is_open(f.__code__.co_filename))
 
 
-def has_attributes(x) -> bool:
+def has_attributes(x: object) -> bool:
     """Whether it is of a class written in Python, and has a dict of attributes."""
     return bool(type(x).__flags__ & MADE) and isinstance(getattr(x, "__dict__", None), dict)
 
@@ -135,6 +135,9 @@ class Names:
     user        the attributes that the user's own code and libraries name; None: all there are
     identities  whether it can ask which object one is, not only whether two are one
     """
+
+    labels: list[str]
+    identities: bool
 
     def __init__(self, ran: Ran):
         self._ran = ran
@@ -149,23 +152,23 @@ class Names:
         asked = [named(code).globals for code, _ in ran.user]
         self.identities = any(not _WHICH.isdisjoint(g) for g in (*asked, *attributes))
 
-    def named(self, held: dict) -> Set[str]:
+    def named(self, held: Mapping[str, Any]) -> Set[str]:
         """Which attributes in a dict count."""
         return set(held) if self.user is None else self.user & held.keys()
 
-    def beside(self, x) -> bool:
+    def beside(self, x: object) -> bool:
         """Whether a member of an Enum has attributes that count, beside what it is."""
         if not isinstance(x, Enum):
             return False
         own = x.__dict__.keys() - _MEMBER
         return bool(own if self.user is None else own & self.user)
 
-    def meet(self, x) -> None:
+    def meet(self, x: object) -> None:
         """A value under some name: a function that reads attributes by computed names is one."""
         if any(x is f for f in DYNAMIC):
             self.user = None
 
-    def of_class(self, kind: type, held: dict) -> frozenset[str]:
+    def of_class(self, kind: type, held: Mapping[str, Any]) -> frozenset[str]:
         """Those of a class whose dict this is: also the methods that Python calls unasked."""
         names = self.of_instance(kind)
         special = {n for n in held if n.startswith("__")} - _ALWAYS

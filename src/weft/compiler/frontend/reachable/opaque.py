@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 _seen: WeakKeyDictionary[Any, tuple[int, int, int]] = WeakKeyDictionary()
 
 
-def names_in(x) -> tuple[str, ...]:
+def names_in(x: Any) -> tuple[str, ...]:
     """The attributes that `attrgetter` and `methodcaller` read."""
     if type(x) is attrgetter:
         return tuple([part for name in x.__reduce__()[1] for part in name.split(".")])
@@ -20,12 +20,12 @@ def names_in(x) -> tuple[str, ...]:
     return ()
 
 
-def is_cached(x) -> bool:
+def is_cached(x: object) -> bool:
     """Whether it is a function that keeps its results."""
     return isinstance(x, functools._lru_cache_wrapper)
 
 
-def cleared(x) -> int:
+def cleared(x: Any) -> int:
     """How often the results of such a function have been seen to be forgotten."""
     times, hits, misses = _seen.get(x, (0, 0, 0))
     now = x.cache_info()

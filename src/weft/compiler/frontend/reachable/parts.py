@@ -348,7 +348,7 @@ def _content(cell: CellType) -> Any:
         return MISSING
 
 
-def dict_of(x) -> dict | None:
+def dict_of(x: object) -> dict[str, Any] | None:
     """The dict of an object's attributes, without asking its class."""
     try:
         held = object.__getattribute__(x, "__dict__")

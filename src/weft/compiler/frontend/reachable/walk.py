@@ -54,6 +54,8 @@ class Walk(Parts):
     lenient  whether it passes over what cannot be compared, else it refuses that
     """
 
+    links: Links
+
     def __init__(
         self, ran: Ran, found: set[int], roots: Iterable[tuple[str, Any]], lenient: bool = False
     ):

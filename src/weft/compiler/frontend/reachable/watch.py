@@ -1,7 +1,9 @@
 """Whether the Python values that a program is built on are what they were."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
+from ....core.value import Value
 from .frames import Ran
 from .walk import Walk
 
@@ -15,22 +17,24 @@ class Watch:
     objects   the objects among its arguments
     """
 
-    def __init__(self, ran: Ran, found: list, function: Callable, objects: Sequence):
+    def __init__(
+        self, ran: Ran, found: Sequence[Value], function: Callable[..., Any], objects: Sequence[Any]
+    ):
         self._ran, self._function = ran, function
         self._tensors = found
         self._found = {id(t) for t in found}
         self._take(self._walk(objects), objects)
 
-    def _walk(self, objects: Sequence) -> Walk:
+    def _walk(self, objects: Sequence[Any]) -> Walk:
         name = getattr(self._function, "__name__", type(self._function).__name__)
         arguments = [(f"argument {k}", x) for k, x in enumerate(objects)]
         return Walk(self._ran, self._found, [(name, self._function), *arguments])
 
-    def _take(self, walk: Walk, objects: Sequence) -> None:
+    def _take(self, walk: Walk, objects: Sequence[Any]) -> None:
         self._last, self._objects = walk, objects
         self.holds: Callable[[], bool] = walk.links.hold
 
-    def differs(self, objects: Sequence) -> str | None:
+    def differs(self, objects: Sequence[Any]) -> str | None:
         """What is not as it was, in words; None if all is."""
         if objects is not self._objects and not _same(objects, self._objects):
             pass  # other objects, whose contents may be alike
@@ -47,5 +51,5 @@ class Watch:
         return self._last.lines()
 
 
-def _same(a: Sequence, b: Sequence) -> bool:
+def _same(a: Sequence[Any], b: Sequence[Any]) -> bool:
     return len(a) == len(b) and all([x is y for x, y in zip(a, b, strict=True)])
