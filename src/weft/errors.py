@@ -226,7 +226,8 @@ class UnknownName(AttributeError):
 
     def __init__(self, owner: str, name: str, instead: Callable[[], str] = str):
         super().__init__(name=name)
-        self.owner, self.instead = owner, instead
+        self.owner = owner
+        self.instead = instead
 
     def __str__(self) -> str:
         return f"{self.owner!r} has no {self.name!r}; {self.instead()}"

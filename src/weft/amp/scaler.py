@@ -68,7 +68,7 @@ class GradScaler:
         enabled: bool = True,
     ):
         how = Dynamic(init_scale, growth_factor, backoff_factor, growth_interval)
-        self.running = LossScale(how)
+        self.running: LossScale = LossScale(how)
         self._enabled = enabled
         self._used = False  # whether a loss was ever scaled
         self._unscaled: dict[int, _Unscaled] = {}

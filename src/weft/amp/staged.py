@@ -20,18 +20,22 @@ class Unscaled:
     """Gradients that the program has unscaled: their norm, and whether it is finite."""
 
     def __init__(self, whose: Any, norm: Any):
-        self.whose, self.norm, self.fits = whose, norm, isfinite(norm)
+        self.whose = whose
+        self.norm = norm
+        self.fits: Any = isfinite(norm)
         self.stepped = self.updated = False
         # What the last call came to.
-        self.norm_then, self.fitted_then = np.zeros(()), np.zeros((), bool)
+        self.norm_then: TODO__Array_tuple_float64_ = np.zeros(())
+        self.fitted_then: TODO__Array_tuple_Incomplete_ = np.zeros((), bool)
 
 
 class StagedScale:
     """What a program makes of a scaler: its scale, its count of steps, and unscaled gradients."""
 
     def __init__(self, scaler: Any, staging: Any):
-        self.scaler, self.staging = scaler, staging
-        self.name = staging.name_of(scaler, "GradScaler")
+        self.scaler = scaler
+        self.staging = staging
+        self.name: Any = staging.name_of(scaler, "GradScaler")
         self._unscaled: dict[int, Unscaled] = {}
         if staging.depends(f"whether {self.name} waits for update()", scaler.is_waiting):
             raise errors.StagingError(

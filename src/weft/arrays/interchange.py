@@ -16,12 +16,11 @@ from . import make, numpy_calls
 
 if TYPE_CHECKING:
     from .tensor import Tensor
-    from .types import DTypeLike
 
 
 def to_array(
-    self: Tensor, dtype: DTypeLike | None = None, copy: Any = None
-) -> np.ndarray[Any, np.dtype[np.generic]]:
+    self: Tensor, dtype: np.dtype[Any] | type | None = None, copy: bool | None = None
+) -> np.ndarray[Any, np.dtype[Any]]:
     """NumPy's `__array__`: refused where it would drop a gradient or move between devices."""
     out = self.numpy()
     if dtype is not None and out.dtype != dtype:

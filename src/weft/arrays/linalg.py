@@ -346,4 +346,5 @@ def norm(
     return moveaxis(out, (-2, -1), axes) if keepdims else out
 
 
-__getattr__ = _module_attribute("weft.linalg", __all__)
+if not TYPE_CHECKING:  # checkers know the names
+    __getattr__ = _module_attribute("weft.linalg", __all__)

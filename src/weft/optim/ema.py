@@ -43,8 +43,8 @@ class EMA:
     _walked = ()  # it tells a function that is being compiled by itself what that depends on
 
     def __init__(self, params: Any = (), decay: float = 0.999):
-        self.decay = _check_decay("EMA", decay)
-        self.updates = 0
+        self.decay: float = _check_decay("EMA", decay)
+        self.updates: int = 0
         self._entries: dict[Any, Entry] = {}
         self._averages: dict[str, Any] = {}
         self._kept: dict[str, Any] | None = None  # the parameters, while the averages are in use
@@ -167,7 +167,7 @@ class EMAOptimizer:
 
     def __init__(self, optimizer: Optimizer, decay: float = 0.999):
         self.optimizer = optimizer
-        self.ema = EMA((), decay)
+        self.ema: EMA = EMA((), decay)
         self._pending: dict[str, Any] = {}  # averages that were loaded before their parameters
 
     @property

@@ -64,7 +64,8 @@ class MultiGroupOptimizer:
                 "MultiGroupOptimizer: the optimizer has parameters already; make it without, as "
                 "in Adam(AdamConfig())"
             )
-        self.base_optimizer, self.groups = base, list(groups)
+        self.base_optimizer = base
+        self.groups: list[ParameterGroup] = list(groups)
         for group in self.groups:
             base.add_param_group(group)
         base.takes_more = False

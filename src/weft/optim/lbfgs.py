@@ -45,7 +45,7 @@ class LBFGS(Optimizer):
     def __init__(self, params: Any = None, config: Any = None, **options: Any):
         self._of_grouping: int | None = None
         super().__init__(params, config, **options)
-        self.memory = _empty()
+        self.memory: TODO_several = _empty()
 
     def add_param_group(self, group: Any) -> None:
         """The one group of parameters."""
@@ -121,7 +121,7 @@ class LBFGS(Optimizer):
     def reset(self) -> None:
         """Forget the history."""
         super().reset()
-        self.memory = _empty()
+        self.memory: TODO_several = _empty()
 
     def state_dict(self) -> dict[str, Any]:
         """The history under the key "*", the group and the config."""
@@ -180,7 +180,7 @@ class _Run:
         self.optimizer, self.closure = optimizer, closure
         self.options = optimizer.param_groups[0]
         self.rate = self.options["lr"] * self.options["lr_scale"]
-        self.memory = optimizer.memory
+        self.memory: TODO_several = optimizer.memory
         self.first: Any = None
         self.evaluations = 0
         self.loss, self.grad = self.evaluate()

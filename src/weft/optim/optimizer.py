@@ -75,7 +75,7 @@ class Optimizer:
         self._config: Any = self._read_config(config, options)
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[str, dict[str, Any]] = {}
-        self.takes_more = params is None  # whether steps may bring new parameters
+        self.takes_more: bool = params is None
         self.changed: list[Any] = []  # the parameters that the last step changed
         self.grouping = 0  # counts the changes of who belongs to which group
         self._entries: dict[Any, Entry] = {}

@@ -45,10 +45,16 @@ class PlateauScheduler:
                 raise errors.ArgumentError(
                     f"PlateauScheduler: {name}={value}, expected a finite number ≥ 0"
                 )
-        self.lr, self.factor, self.patience = float(initial_lr), factor, patience
-        self.threshold, self.threshold_mode, self.mode = threshold, threshold_mode, mode
-        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
-        self.best = -inf if mode == "max" else inf
+        self.lr: float = float(initial_lr)
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.mode = mode
+        self.cooldown = cooldown
+        self.min_lr = min_lr
+        self.eps = eps
+        self.best: float = -inf if mode == "max" else inf
         self.bad_steps = self.cooling = 0
 
     def get_lr(self, step: int | None = None) -> float:

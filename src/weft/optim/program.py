@@ -19,7 +19,8 @@ class Register:
     __array_ufunc__ = None
 
     def __init__(self, program: "Program", index: int):
-        self.program, self.index = program, index
+        self.program = program
+        self.index = index
 
     def __neg__(self) -> Any:
         return self.program.emit("negative", self)
@@ -54,12 +55,13 @@ class Program:
     """
 
     def __init__(self, rule: Callable[..., Any], columns: int, dtype: np.dtype, hyper: dict):
-        self.dtype, self.columns = dtype, columns
+        self.dtype = dtype
+        self.columns = columns
         self._emitted: list[tuple[str, list[int]]] = []  # operands by registers' indices
         self._numbers: list[float] = []
         self._registers = columns
         results = rule(*[Register(self, i) for i in range(columns)], **hyper)
-        self.constants = [np.array([n], dtype) for n in self._numbers]
+        self.constants: TODO_list_NDArray_Any_ = [np.array([n], dtype) for n in self._numbers]
         self._kernel = self._compiled([r.index for r in results])
 
     def emit(self, row: str, *args: Any) -> Register:

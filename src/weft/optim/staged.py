@@ -37,10 +37,12 @@ class Together:
     """
 
     def __init__(self, optimizer: Any, entries: list[Entry], ahead: int, staging: Any):
-        self.optimizer, self.entries, self.ahead = optimizer, entries, ahead
+        self.optimizer = optimizer
+        self.entries = entries
+        self.ahead = ahead
         self.group, started = entries[0].group, optimizer.started
         self.given: dict[str, Any] = {}
-        self.readings = 0
+        self.readings: int = 0
         self._keys = [e.key for e in entries]
         self._names = (*started, "step")[: max(len(started), 2)]
         self._numbers = itemgetter(*self._names)  # of two names or more it gives a tuple
@@ -118,7 +120,8 @@ class Unbegun:
     """Forgets the states of parameters whose first step was left out."""
 
     def __init__(self, optimizer: Any, entries: list[Entry]):
-        self.optimizer, self.entries = optimizer, entries
+        self.optimizer = optimizer
+        self.entries = entries
 
     def __call__(self) -> None:
         state = self.optimizer.state
@@ -155,7 +158,8 @@ class _Groups:
     """An optimizer's groups: the settings that a program is built on."""
 
     def __init__(self, optimizer, staging):
-        self.optimizer, self._staging = optimizer, staging
+        self.optimizer: Any = optimizer
+        self._staging = staging
         first = optimizer.param_groups[0]
         self.static = [name for name in first if name not in ("params", "name", *_MOVING)]
         self._look = itemgetter(*[name for name in first if name not in ("params", "name")])

@@ -29,18 +29,18 @@ class Flat:
         import optree
 
         self.what = what
-        self.enclosed = current.get().enclosed or bool(current.get().levels)
+        self.enclosed: bool = current.get().enclosed or bool(current.get().levels)
         given: Any = asarray(x0, dtype=dtypes.float64) if _is_numbers(x0) else x0
         leaves, self.structure = optree.tree_flatten(given)
         leaves = [_start(what, x) for x in leaves]
-        self.shapes = [x.shape for x in leaves]
-        self.sizes = [prod(s) for s in self.shapes]
-        self.dtypes = [x.dtype for x in leaves]
-        self.devices = [x.device for x in leaves]
-        self.size = sum(self.sizes)
+        self.shapes: list[tuple[int, ...]] = [x.shape for x in leaves]
+        self.sizes: list[int] = [prod(s) for s in self.shapes]
+        self.dtypes: TODO_list_dtype_Any_ = [x.dtype for x in leaves]
+        self.devices: list[str] = [x.device for x in leaves]
+        self.size: int = sum(self.sizes)
         if not self.size:
             raise errors.ArgumentError(f"{what}: x0 holds no number; give a start value")
-        self.x0 = np.concatenate([host(x).ravel() for x in leaves])
+        self.x0: TODO_NDArray_Any_ = np.concatenate([host(x).ravel() for x in leaves])
         _refuse_nonfinite(what, self.x0)
 
     def cut(self, vector: Any) -> list[Any]:

@@ -80,7 +80,7 @@ class Callbacks:
     """All callbacks of a run as one, called in their order; their states by name."""
 
     def __init__(self, callbacks: tuple[Callback, ...]):
-        self.named = named(callbacks)
+        self.named: TODO_dict_str_Callback_ = named(callbacks)
 
     def call(self, moment: str, trainer: Any, *args: Any) -> None:
         """Tell all of them."""

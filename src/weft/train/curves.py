@@ -68,7 +68,7 @@ class Curves(Callback):
     SHARE = 0.05  # of the time may be spent on drawing
 
     def __init__(self, path: Any):
-        self.path = Path(path)
+        self.path: Path = Path(path)
         self._drawn = self._took = 0.0
 
     def _draw(self, trainer) -> None:

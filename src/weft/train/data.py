@@ -84,16 +84,17 @@ class DataLoader:
         device: Device | None = None,
     ):
         _check_dataset(dataset)
-        self.device = None if device is None else canonical_device(device)
+        self.device: str | None = None if device is None else canonical_device(device)
         self.dataset = dataset
-        self.batch_size = _at_least(1, "batch_size", batch_size)
-        self.shuffle = bool(shuffle)
+        self.batch_size: int = _at_least(1, "batch_size", batch_size)
+        self.shuffle: bool = bool(shuffle)
         Generator(seed)  # refuses what is no seed
-        self.seed = int(seed)
-        self.drop_last = bool(drop_last)
-        self.workers = _at_least(0, "workers", workers)
-        self.prefetch = _at_least(1, "prefetch", prefetch)
-        self.collate, self.transform = collate, transform
+        self.seed: int = int(seed)
+        self.drop_last: bool = bool(drop_last)
+        self.workers: int = _at_least(0, "workers", workers)
+        self.prefetch: int = _at_least(1, "prefetch", prefetch)
+        self.collate = collate
+        self.transform = transform
         self._samples = len(dataset)
         self._epoch = self._position = 0
         self._begun = 0  # how many epochs loops have begun

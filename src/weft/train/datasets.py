@@ -31,7 +31,7 @@ class TensorDataset:
     def __init__(self, *arrays: Any):
         if not arrays:
             raise errors.ArgumentError("TensorDataset: no arrays; give at least one")
-        self.tensors = tuple([boxed(a) for a in arrays])
+        self.tensors: tuple[Tensor, ...] = tuple([boxed(a) for a in arrays])
         shapes = [t.shape for t in self.tensors]
         if () in shapes or len({shape[0] for shape in shapes}) > 1:
             raise errors.ShapeError(
@@ -73,7 +73,7 @@ class Subset:
         if outside.size:
             raise errors.IndexingError(f"Subset: index {outside[0]} in a dataset of {n} samples")
         self.dataset = dataset
-        self.indices = np.where(found < 0, found + n, found).astype(np.int64)
+        self.indices: TODO_ndarray__AnyShape_dtype_signedinteger__64Bit_ = np.where(found < 0, found + n, found).astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.indices)

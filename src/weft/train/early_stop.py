@@ -36,10 +36,13 @@ class EarlyStopping(Callback):
             raise errors.ArgumentError(f"EarlyStopping: patience={patience!r}, expected 1 or more")
         if not min_delta >= 0:
             raise errors.ArgumentError(f"EarlyStopping: min_delta={min_delta}, expected 0 or more")
-        self.monitor, self.patience, self.min_delta = monitor, patience, min_delta
-        self.mode, self.restore_best = mode, restore_best
-        self.best = inf if mode == "min" else -inf
-        self.waited = 0
+        self.monitor = monitor
+        self.patience = patience
+        self.min_delta = min_delta
+        self.mode = mode
+        self.restore_best = restore_best
+        self.best: TODO_several = inf if mode == "min" else -inf
+        self.waited: int = 0
         self._kept: dict[str, Any] | None = None
 
     def on_fit_start(self, trainer: Any) -> None:

@@ -33,7 +33,8 @@ class TensorBoard(Callback):
             )
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise errors.ArgumentError(f"TensorBoard: every={every!r}, expected 1 or more")
-        self.directory, self.every = directory, every
+        self.directory = directory
+        self.every = every
         self._writer: Any = None
 
     def on_fit_start(self, trainer: Any) -> None:

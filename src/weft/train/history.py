@@ -93,7 +93,9 @@ class History:
     PARTS = ("train", "validation", "skipped")
 
     def __init__(self):
-        self.train, self.validation, self.skipped = Series(), Series(), Series()
+        self.train: Series = Series()
+        self.validation: Series = Series()
+        self.skipped: Series = Series()
 
     def __getitem__(self, name: str) -> list[Any]:
         return self.train[name]

@@ -71,7 +71,7 @@ class Objective:
                 f"Trainer: loss is a {type(loss).__name__}, expected a function (model, batch) -> "
                 "scalar, a loss of wf.nn, or wf.train.supervised(criterion)"
             )
-        self.loss = Supervised(loss) if _is_criterion(loss) else loss
+        self.loss: TODO_Supervised_object_ = Supervised(loss) if _is_criterion(loss) else loss
         self._count = samples if count is None else count
 
     def __call__(self, model: Any, batch: Any) -> tuple[Any, dict[str, Any]]:

@@ -21,7 +21,7 @@ class Precision:
         else:
             self.mode = PrecisionMode.read("Trainer: precision", precision)
         scaler = self._own_scaler() if scaler is None else scaler
-        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        self.scaler: GradScaler | None = scaler if scaler is not None and scaler.is_enabled() else None
 
     def _own_scaler(self) -> GradScaler | None:
         if isinstance(self.mode, AmpConfig):

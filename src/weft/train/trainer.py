@@ -115,21 +115,23 @@ class Trainer:
         arguments.check_choice("compile", compile, (True, False))
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
-        self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        self.model = model
+        self.optimizer = optimizer
+        self.schedule = schedule
         if device is not None:
             model.to(device=canonical_device(device))
-        self.accumulate = arguments.at_least_one("accumulate", accumulate)
-        self.own_ema = arguments.averages(ema, model, optimizer)
-        self.directory = None if directory is None else Path(directory)
-        self.save_every = arguments.interval("save_every", save_every, directory)
-        self.keep = None if keep is None else arguments.at_least_one("keep", keep)
+        self.accumulate: int = arguments.at_least_one("accumulate", accumulate)
+        self.own_ema: EMA | None = arguments.averages(ema, model, optimizer)
+        self.directory: Path | None = None if directory is None else Path(directory)
+        self.save_every: int | None = arguments.interval("save_every", save_every, directory)
+        self.keep: int | None = None if keep is None else arguments.at_least_one("keep", keep)
         self.nonfinite = nonfinite
-        self.max_skips = arguments.at_least_one("max_skips", max_skips)
+        self.max_skips: int = arguments.at_least_one("max_skips", max_skips)
         self.signals = signals
-        self.step = 0  # how many steps have been applied
+        self.step: int = 0
         self.samples: float = 0  # how many samples this trainer has trained on since it was made
-        self.skips = 0  # how many steps in a row were not applied
-        self.history = History()
+        self.skips: int = 0
+        self.history: History = History()
         self.stopped: str | None = None  # why the run ended before its time
         self.idle: str | None = None  # why the last call of fit() did nothing
         self.total_steps: int | None = None
@@ -137,7 +139,7 @@ class Trainer:
         self._precision = Precision(precision, scaler)
         self._clip = Clip(clip_norm, clip_value)
         shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
-        self.callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
+        self.callbacks: Callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
         self._objective = Objective(loss, count)
         self._plan: Any = None  # what the last call of fit() was asked for
         self.cursor: Any = None  # where the run is in its data
