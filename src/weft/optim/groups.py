@@ -1,15 +1,18 @@
 """Parameter groups: by name pattern, and under the seeds' names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from .. import errors
+from .configs import Config
 from .optimizer import Optimizer
-from .parameters import ParameterGroup, named
+from .parameters import Gradients, ParameterGroup, Params, named
+
+_R = TypeVar("_R")
 
 
-def by_pattern(params: Any, patterns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_pattern(params: Params, patterns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Groups of parameters by their names: each belongs to the first pattern that it matches.
 
     params    a module, a dict, or (name, parameter) pairs
@@ -71,13 +74,17 @@ class MultiGroupOptimizer:
         base.takes_more = False
 
     @property
-    def config(self) -> Any:
+    def config(self) -> Config:
         return self.base_optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         return self.base_optimizer.param_groups
 
+    @overload
+    def step(self, grads: Callable[[], _R]) -> _R: ...
+    @overload
+    def step(self, grads: "Gradients | None" = None) -> None: ...
     def step(self, grads: Any = None) -> Any:
         """One step of all groups."""
         return self.base_optimizer.step(grads)

@@ -55,7 +55,8 @@ class PlateauScheduler:
         self.min_lr = min_lr
         self.eps = eps
         self.best: float = -inf if mode == "max" else inf
-        self.bad_steps = self.cooling = 0
+        self.bad_steps: int = 0
+        self.cooling: int = 0
 
     def get_lr(self, step: int | None = None) -> float:
         """The learning rate now, whatever the step."""
@@ -88,7 +89,7 @@ class PlateauScheduler:
         names = ("lr", "best", "bad_steps", "cooling")
         return {name: getattr(self, name) for name in names}
 
-    def load_state_dict(self, saved: dict) -> None:
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`."""
         differences(self.state_dict(), saved)._replace(mismatched=[]).refuse("PlateauScheduler")
         for name, value in saved.items():

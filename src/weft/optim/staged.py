@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.inplace import refuse_staging
@@ -25,6 +25,10 @@ from .stamped import Stamps
 from .state import like
 from .walk import working_dtype
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from .clip import Held
+
 _MOVING = ("lr", "lr_scale")  # settings that are read at each call
 
 
@@ -40,7 +44,8 @@ class Together:
         self.optimizer = optimizer
         self.entries = entries
         self.ahead = ahead
-        self.group, started = entries[0].group, optimizer.started
+        self.group: dict[str, Any] = entries[0].group
+        started = optimizer.started
         self.given: dict[str, Any] = {}
         self.readings: int = 0
         self._keys = [e.key for e in entries]
@@ -313,7 +318,7 @@ def _average(ema, entry: Entry, staging):
     return staging.slot(f"the average of {entry.key!r}", kind, lambda: ema.raw(entry.key))
 
 
-def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Any:
+def limited(held: "list[Held]", max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Any:
     """`clip_grad_norm` written down; the norm is a tensor in double precision."""
     if error_if_nonfinite:
         refuse_staging("clip_grad_norm(error_if_nonfinite=True)", "look at the norm outside of it")
@@ -322,14 +327,14 @@ def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: b
     return total
 
 
-def limit(held: list, max_norm: float, total: Any) -> None:
+def limit(held: "list[Held]", max_norm: float, total: Any) -> None:
     """Gradients whose common norm is known, limited by it."""
     with no_grad():
         factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
         multiply(held, factor)
 
 
-def multiply(held: list, factor: Any) -> list[Any]:
+def multiply(held: "list[Held]", factor: Any) -> list[Any]:
     """Multiply gradients by a number; returns them before they are rounded to half types."""
     made = []
     for h in held:
@@ -339,13 +344,13 @@ def multiply(held: list, factor: Any) -> list[Any]:
     return made
 
 
-def rescaled(held: list, factor: Any) -> Any:
+def rescaled(held: "list[Held]", factor: Any) -> Any:
     """`rescale` written down; the norm is a tensor in double precision."""
     with no_grad():
         return norm_of(multiply(held, factor))
 
 
-def norm_of(gradients: list, norm_type: float = 2.0) -> Any:
+def norm_of(gradients: "list[Tensor]", norm_type: float = 2.0) -> Any:
     """`global_norm` written down."""
     sizes = [abs_(g.detach()).to(dtypes.float64) for g in gradients if g.size]
     if not sizes:
