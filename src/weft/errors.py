@@ -1,6 +1,7 @@
 """The exceptions Weft raises, each with the fix in its message and the user's line at its end."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -102,13 +103,15 @@ class SavedValueOverwritten(GradientError):
 class MissingGradient(GradientError, KeyError):
     """A gradient map asked for a tensor that took no part."""
 
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class MissingParameter(WeftError, KeyError):
     """A collection of parameters asked for a name it does not hold."""
 
-    __str__ = Exception.__str__
+    def __str__(self) -> str:
+        return Exception.__str__(self)
 
 
 class ModuleError(WeftError, TypeError, AttributeError):
@@ -232,5 +235,5 @@ class UnknownName(AttributeError):
     def __str__(self) -> str:
         return f"{self.owner!r} has no {self.name!r}; {self.instead()}"
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return AttributeError, (str(self),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -100,7 +101,7 @@ def torch_tensor(self: Tensor) -> Any:
     return torch_.from_numpy(raw) if raw.dtype.kind != "V" else torch_.from_any(raw, "torch")
 
 
-PROTOCOLS = {
+PROTOCOLS: dict[str, Callable[..., Any]] = {
     "__array__": to_array,
     "__array_ufunc__": numpy_calls.ufunc,
     "__array_function__": numpy_calls.function,

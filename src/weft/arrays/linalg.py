@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Never
+from typing import TYPE_CHECKING, Literal, NamedTuple, Never
 
 from .. import errors
 from ..core.aval import integer_in
@@ -90,7 +90,13 @@ def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
 
 
 @checks_keywords
-def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: Any = 2) -> Tensor:
+def tensordot(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    axes: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 2,
+) -> Tensor:
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
     if isinstance(axes, str) or axes is None:
         raise errors.DTypeError(f"tensordot: axes {axes!r}, expected an integer or two sequences")
@@ -226,7 +232,7 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     return factor.cholesky(boxed(x), upper)
 
 
-def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """x = Q·R with orthonormal columns Q and a triangle R."""
     if mode not in ("reduced", "complete"):
         raise errors.ArgumentError(f"qr: mode={mode!r}, expected 'reduced' or 'complete'")
@@ -289,7 +295,12 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
 
 
 def matrix_norm(
-    x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro", **unknown: Never
+    x: ArrayLike,
+    /,
+    *,
+    keepdims: bool = False,
+    ord: float | Literal["fro", "nuc"] = "fro",
+    **unknown: Never,
 ) -> Tensor:
     """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
     if unknown:
@@ -302,7 +313,7 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     return _linalg.matrix_rank(boxed(x), rtol)
 
 
-def cond(x: ArrayLike, /, *, ord: Any = None) -> Tensor:
+def cond(x: ArrayLike, /, *, ord: float | Literal["fro", "nuc"] | None = None) -> Tensor:
     """The condition number ‖x‖·‖x⁻¹‖; by default of the 2-norm, from the singular values."""
     return _linalg.cond(boxed(x), ord)
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
     from .types import ArrayLike, Device, DTypeLike, Shape
 
-default_generator = Generator()
+default_generator: Generator = Generator()
 _UNSEEDED = (default_generator.key, default_generator.nonce)
 
 
@@ -271,7 +271,7 @@ def randint(
 
 
 def bernoulli(
-    p: Any = 0.5,
+    p: float | Tensor = 0.5,
     shape: Shape | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,

@@ -20,6 +20,18 @@ class SupportsArray(Protocol):
     def __array__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
+class SupportsDLPack(Protocol):
+    """An array that other libraries can take over."""
+
+    def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsBuffer(Protocol):
+    """What has memory to show: a `memoryview`, an `array.array`."""
+
+    def __buffer__(self, flags: int, /) -> memoryview: ...
+
+
 class TorchDType(Protocol):
     """One of PyTorch's dtypes."""
 

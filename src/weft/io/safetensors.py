@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,11 +17,13 @@ from .paths import path_first
 if TYPE_CHECKING:
     from os import PathLike
 
-    from ..arrays.types import Device
+    from ..arrays.types import ArrayLike, Device
 
 
 def save_safetensors(
-    path: str | PathLike[str], tensors: dict, metadata: dict[str, str] | None = None
+    path: str | PathLike[str],
+    tensors: "Mapping[str, ArrayLike]",
+    metadata: dict[str, str] | None = None,
 ) -> None:
     """Save tensors under their names, atomically; the first two arguments go in either order.
 

@@ -24,6 +24,7 @@ from .order import epoch_order, sample_streams
 
 if TYPE_CHECKING:
     from ..arrays.types import Device
+    from .datasets import Dataset
 
 
 class DataLoader:
@@ -72,13 +73,13 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset,
         batch_size: int = 1,
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
         workers: int = 0,
-        collate: Callable[[list], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 2,
         transform: Callable[[Any, Generator], Any] | None = None,
         device: Device | None = None,
