@@ -1,7 +1,6 @@
 """The exceptions Weft raises, each with the fix in its message and the user's line at its end."""
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
@@ -103,15 +102,13 @@ class SavedValueOverwritten(GradientError):
 class MissingGradient(GradientError, KeyError):
     """A gradient map asked for a tensor that took no part."""
 
-    def __str__(self) -> str:
-        return Exception.__str__(self)
+    __str__ = Exception.__str__
 
 
 class MissingParameter(WeftError, KeyError):
     """A collection of parameters asked for a name it does not hold."""
 
-    def __str__(self) -> str:
-        return Exception.__str__(self)
+    __str__ = Exception.__str__
 
 
 class ModuleError(WeftError, TypeError, AttributeError):
@@ -229,11 +226,10 @@ class UnknownName(AttributeError):
 
     def __init__(self, owner: str, name: str, instead: Callable[[], str] = str):
         super().__init__(name=name)
-        self.owner = owner
-        self.instead = instead
+        self.owner, self.instead = owner, instead
 
     def __str__(self) -> str:
         return f"{self.owner!r} has no {self.name!r}; {self.instead()}"
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce__(self):
         return AttributeError, (str(self),)

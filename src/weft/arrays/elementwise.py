@@ -135,9 +135,17 @@ def isclose(
 abs_ = FUNCTIONS["abs"]
 
 
-def allclose(a: ArrayLike, b: ArrayLike, /, **tolerances: float | bool) -> bool:
+def allclose(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> bool:
     """Whether all elements are close."""
-    return bool(isclose(a, b, **tolerances).all())
+    return bool(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan).all())
 
 
 def stop_gradient(x: ArrayLike) -> Tensor:
