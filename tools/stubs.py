@@ -67,7 +67,6 @@ HOMES = {
     "Sequence": "collections.abc",
     "Shape": ".arrays.types",
     "SimpleNamespace": "types",
-    "SupportsBuffer": ".arrays.types",
     "SupportsDLPack": ".arrays.types",
     "Tensor": ".arrays.tensor",
     "UniqueAll": ".arrays.selection",
@@ -97,7 +96,8 @@ def annotation_text(annotation: Any) -> str:
     if annotation is np.dtype:
         return "np.dtype[Any]"
     if isinstance(annotation, type):
-        return annotation.__name__
+        home = "np." if annotation.__module__ == "numpy" else ""
+        return home + annotation.__name__
     return re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", str(annotation)).replace("NoneType", "None")
 
 
@@ -315,7 +315,7 @@ def keywords_of(cls: type[Optimizer]) -> list[tuple[str, str, str]]:
     for spelled, target in cls.Config.SPELLED.items():
         several = isinstance(target, tuple)
         taken = f"tuple[{', '.join(told[n] for n in target)}]" if several else told[str(target)]
-        told[spelled] = f"{told[spelled]} | {taken}" if spelled in told else taken
+        told[spelled] = f"{taken} | {told[spelled]}" if spelled in told else taken
     return [(n, told[n], defaults.get(n, "...")) for n in told]
 
 

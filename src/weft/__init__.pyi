@@ -40,7 +40,7 @@ from .arrays.parameter import ParameterDict as ParameterDict
 from .arrays.selection import Ordered, UniqueAll, UniqueCounts, UniqueInverse
 from .arrays.tensor import Tensor as Tensor
 from .arrays.tensor import Tensor as TrackedTensor
-from .arrays.types import ArrayLike, Axes, Device, DTypeLike, Shape, SupportsBuffer, SupportsDLPack
+from .arrays.types import ArrayLike, Axes, Device, DTypeLike, Shape, SupportsDLPack
 from .backend.fingerprint import differences as fingerprint_differences
 from .backend.fingerprint import fingerprint as fingerprint
 from .compiler.builder.graph import Graph as Graph
@@ -215,7 +215,7 @@ def argwhere(x: ArrayLike, /) -> Tensor:
     """Where x is not zero: one row of indices for each element."""
 
 def asarray(
-    obj: ArrayLike | SupportsDLPack | SupportsBuffer,
+    obj: Any,
     /,
     *,
     dtype: DTypeLike | None = None,

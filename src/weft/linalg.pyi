@@ -92,7 +92,12 @@ def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
     """The product of several matrices, in the cheapest order."""
 
 def norm(
-    x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, *, keepdims: bool = False
+    x: ArrayLike,
+    /,
+    ord: float | Literal["fro", "nuc"] | None = None,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
 ) -> Tensor:
     """NumPy's norm: of a vector, or of a matrix over a pair of axes."""
 
@@ -149,7 +154,7 @@ def vecdot(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
     """Σ conj(aᵢ)·bᵢ along an axis."""
 
 def vector_norm(
-    x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float | str = 2
+    x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
     """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
 

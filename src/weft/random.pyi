@@ -7,7 +7,7 @@ from .arrays.types import ArrayLike, Device, DTypeLike, Shape
 from .core.counter import Generator as Generator
 
 def bernoulli(
-    p: float | Tensor = 0.5,
+    p: ArrayLike = 0.5,
     shape: Shape | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,

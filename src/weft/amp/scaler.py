@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .. import errors
 from ..arrays.inplace import refuse_staging
@@ -21,10 +21,10 @@ from .staged import StagedScale
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..optim.clip import Clipped
-    from ..optim.optimizer import Optimizer
+    from ..optim.groups import AnyOptimizer
     from ..optim.parameters import Gradients
 
-_Losses = TypeVar("_Losses", "Tensor", "list[Tensor]", "tuple[Tensor, ...]")
+_Losses = TypeVar("_Losses", "list[Tensor]", "tuple[Tensor, ...]")
 
 
 @dataclass
@@ -131,7 +131,11 @@ class GradScaler:
         staged = self._staged()
         return self.running.value if staged is None else staged.scale
 
-    def scale(self, outputs: _Losses) -> _Losses:
+    @overload
+    def scale(self, outputs: "Tensor") -> "Tensor": ...
+    @overload
+    def scale(self, outputs: _Losses) -> _Losses: ...
+    def scale(self, outputs: Any) -> Any:
         """A loss times the scale, or a list or tuple of losses."""
         if type(outputs) in TENSORS:
             self._used = True
@@ -148,7 +152,7 @@ class GradScaler:
             f"GradScaler.scale: got a {type(outputs).__name__}, expected a tensor or a list of them"
         )
 
-    def unscale(self, grads: "Optimizer | Clipped") -> "float | Any":
+    def unscale(self, grads: "AnyOptimizer | Clipped | Gradients") -> "float | Any":
         """Divide gradients by the scale, to clip or to look at them; returns their norm.
 
         grads  an optimizer, whose parameters' `.grad` is meant, or a `GradientMap` or list of
@@ -190,7 +194,7 @@ class GradScaler:
     unscale_ = unscale
 
     def step(
-        self, optimizer: "Optimizer", grads: "Gradients | Callable[[], Any] | None" = None
+        self, optimizer: "AnyOptimizer", grads: "Gradients | Callable[[], Any] | None" = None
     ) -> Any:
         """The optimizer's step, unless the gradients overflowed; they are unscaled if need be.
 
@@ -204,7 +208,7 @@ class GradScaler:
         if not self._enabled:
             self._skipped = False
             return optimizer.step(grads)
-        whose = optimizer if grads is None else grads
+        whose: Any = optimizer if grads is None else grads
         self._refuse_unused("GradScaler.step")
         if self._seen(whose) is None:
             self.unscale(whose)

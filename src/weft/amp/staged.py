@@ -18,7 +18,7 @@ from .loss_scale import Dynamic
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..optim.clip import Held
-    from ..optim.optimizer import Optimizer
+    from ..optim.groups import AnyOptimizer
     from .scaler import GradScaler
 
 
@@ -83,7 +83,7 @@ class StagedScale:
         """Have a value of the program written into memory at each call."""
         self._slot(label, memory.dtype, lambda: memory).staged = value._data
 
-    def step(self, optimizer: "Optimizer", grads: Any, found: Unscaled) -> None:
+    def step(self, optimizer: "AnyOptimizer", grads: Any, found: Unscaled) -> None:
         """Write down a step that is taken if the gradients are finite."""
         found.stepped = True
 

@@ -84,7 +84,7 @@ def isdtype(dtype: DTypeLike, kind: Kind) -> bool:
 
 def result_type(*arrays_and_dtypes: DTypeLike | ArrayLike) -> np.dtype[Any]:
     """The dtype of an operation on these arrays, dtypes and Python scalars."""
-    scalars = [v for v in arrays_and_dtypes if type(v) in PYTHON_SCALARS]
+    scalars: list[Any] = [v for v in arrays_and_dtypes if type(v) in PYTHON_SCALARS]
     rest = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in PYTHON_SCALARS]
     if not rest:
         raise errors.ArgumentError("result_type: needs at least one array or dtype")

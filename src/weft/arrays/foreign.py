@@ -82,7 +82,7 @@ def _native(obj) -> np.ndarray:
     return a
 
 
-def of_python(obj: Any, dtype: np.dtype | None) -> np.ndarray:
+def of_python(obj: Any, dtype: Any) -> np.ndarray:
     """Python numbers: floats are the default float, integers int64."""
     if obj.__class__ is int and dtype is dtypes.bfloat16:  # which takes no large integers
         dtypes.check_holds("asarray", dtype, obj)

@@ -259,7 +259,7 @@ def add_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
     return _flat_add(self, position, value)
 
 
-def sub_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
+def sub_at_index(self: Tensor, position: int, value: Tensor | complex) -> Tensor:
     """A copy with `value` subtracted from the element at a flat position."""
     return _flat_add(self, position, -value)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def to_array(
     self: Tensor, dtype: np.dtype[Any] | type | None = None, copy: bool | None = None
-) -> np.ndarray[Any, np.dtype[Any]]:
+) -> np.ndarray[Any, np.dtype[np.generic]]:
     """NumPy's `__array__`: refused where it would drop a gradient or move between devices."""
     out = self.numpy()
     if dtype is not None and out.dtype != dtype:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, NamedTuple, Never
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never
 
 from .. import errors
 from ..core.aval import integer_in
@@ -324,7 +324,7 @@ def vector_norm(
     *,
     axis: Axes = None,
     keepdims: bool = False,
-    ord: float | str = 2,
+    ord: float = 2,
     **unknown: Never,
 ) -> Tensor:
     """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
@@ -336,7 +336,7 @@ def vector_norm(
 def norm(
     x: ArrayLike,
     /,
-    ord: float | str | None = None,
+    ord: float | Literal["fro", "nuc"] | None = None,
     axis: Axes = None,
     *,
     keepdims: bool = False,
@@ -346,11 +346,12 @@ def norm(
     if unknown:
         raise unexpected_keyword(norm, unknown)
     x = boxed(x)
+    of_vector: Any = 2 if ord is None else ord  # a name is refused there
     if axis is None and (ord is None or x.ndim == 1):
-        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
+        return vector_norm(x, keepdims=keepdims, ord=of_vector)
     axes = axes_of("norm", x, axis)
     if len(axes) == 1:
-        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=of_vector)
     if len(axes) != 2:
         raise errors.AxisError(f"norm: axis {axis} names {len(axes)} axes, expected one or two")
     out = matrix_norm(moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord=ord or "fro")

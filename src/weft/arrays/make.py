@@ -22,7 +22,7 @@ from . import foreign
 
 if TYPE_CHECKING:
     from .tensor import Tensor
-    from .types import ArrayLike, Device, DTypeLike, Shape, SupportsBuffer, SupportsDLPack
+    from .types import ArrayLike, Device, DTypeLike, Shape, SupportsDLPack
 
 
 def tensor(
@@ -45,7 +45,7 @@ def tensor(
 
 
 def asarray(
-    obj: ArrayLike | SupportsDLPack | SupportsBuffer,
+    obj: Any,
     /,
     *,
     dtype: DTypeLike | None = None,

@@ -1,6 +1,6 @@
 """Functions that NumPy has and the namespace lacks, made of the namespace's for NumPy's callers."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from math import pi
 from typing import TYPE_CHECKING, Any
 
@@ -119,9 +119,7 @@ def flipud(m: ArrayLike) -> "Tensor":
     return manipulation.flip(m, axis=0)
 
 
-def array_split(
-    ary: ArrayLike, indices_or_sections: int | Sequence[int], axis: int = 0
-) -> "tuple[Tensor, ...]":
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> "tuple[Tensor, ...]":
     """Parts that differ in length by one at most."""
     ary = boxed(ary)
     n, k = ary.shape[axis_of("array_split", ary, axis)], indices_or_sections

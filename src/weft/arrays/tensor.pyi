@@ -523,7 +523,7 @@ class Tensor(Value):
         value: ArrayLike, device: Device | None = None, dtype: DTypeLike | None = None
     ) -> Tensor:
         """A number as a 0-d tensor."""
-    def sub_at_index(self, position: int, value: ArrayLike) -> Tensor:
+    def sub_at_index(self, position: int, value: Tensor | complex) -> Tensor:
         """A copy with `value` subtracted from the element at a flat position."""
     def sub_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
         """`subtract` into the memory of a tensor; returns it."""
@@ -534,11 +534,11 @@ class Tensor(Value):
         """x with another shape; one size may be −1."""
     def __array__(
         self, dtype: np.dtype[Any] | type | None = None, copy: bool | None = None
-    ) -> np.ndarray[Any, np.dtype[Any]]:
+    ) -> np.ndarray[Any, np.dtype[np.generic]]:
         """NumPy's `__array__`: refused where it would drop a gradient or move between devices."""
     def __array_ufunc__(
         self,
-        function: ufunc,
+        function: np.ufunc,
         method: str,
         *inputs: Any,
         out: tuple[Any, ...] | None = None,

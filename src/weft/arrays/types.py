@@ -26,12 +26,6 @@ class SupportsDLPack(Protocol):
     def __dlpack__(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-class SupportsBuffer(Protocol):
-    """What has memory to show: a `memoryview`, an `array.array`."""
-
-    def __buffer__(self, flags: int, /) -> memoryview: ...
-
-
 class TorchDType(Protocol):
     """One of PyTorch's dtypes."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -65,13 +66,16 @@ def _differs(own: np.dtype, dtype: np.dtype) -> bool:
 FUNCTIONS: dict[str, str] = {}
 
 
-def computed_in(column: str, name: str | None = None) -> Callable:
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def computed_in(column: str, name: str | None = None) -> Callable[[F], F]:
     """Mark a function of several rows that autocast treats as one, and computes in one dtype.
 
     name  what it is called in lists of operations; by default as it is
     """
 
-    def marked(f: Callable) -> Callable:
+    def marked(f: Any) -> Any:
         own = name or f.__name__
         FUNCTIONS[own] = column
 

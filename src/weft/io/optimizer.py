@@ -43,17 +43,17 @@ def save_optimizer(
     >>> optimizer.param_groups[0]["lr"]
     0.5
     """
-    path, optimizer = path_first("save_optimizer", path, optimizer)
-    _check_optimizer("save_optimizer", optimizer)
+    where, source = path_first("save_optimizer", path, optimizer)
+    _check_optimizer("save_optimizer", source)
     flattener = Flattener("state_dict")
-    skeleton = flattener.skeleton(optimizer.state_dict())
+    skeleton = flattener.skeleton(source.state_dict())
     metadata = {
         "weft.format": FORMAT,
-        "weft.class": type(optimizer).__name__,
+        "weft.class": type(source).__name__,
         "weft.tree": strict_json.dumps(skeleton),
     }
-    tensor_file.write_sealed(path, flattener.arrays, metadata)
-    disk.sync_directory(path.parent)
+    tensor_file.write_sealed(where, flattener.arrays, metadata)
+    disk.sync_directory(where.parent)
 
 
 @overload

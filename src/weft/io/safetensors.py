@@ -17,12 +17,12 @@ from .paths import path_first
 if TYPE_CHECKING:
     from os import PathLike
 
-    from ..arrays.types import ArrayLike, Device
+    from ..arrays.types import Device
 
 
 def save_safetensors(
     path: str | PathLike[str],
-    tensors: "Mapping[str, ArrayLike]",
+    tensors: Mapping[str, Tensor],
     metadata: dict[str, str] | None = None,
 ) -> None:
     """Save tensors under their names, atomically; the first two arguments go in either order.

@@ -6,6 +6,7 @@ from typing import Any, TypeVar, overload
 
 from .. import errors
 from .configs import Config
+from .ema import EMAOptimizer
 from .optimizer import Optimizer
 from .parameters import Gradients, ParameterGroup, Params, named
 
@@ -108,3 +109,7 @@ class MultiGroupOptimizer:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`."""
         self.base_optimizer.load_state_dict(saved)
+
+
+# What scalers and trainers make steps with.
+AnyOptimizer = Optimizer | EMAOptimizer | MultiGroupOptimizer

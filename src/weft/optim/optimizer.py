@@ -15,7 +15,7 @@ from ..core.backends import BACKENDS
 from ..core.settings import current
 from ..core.value import TENSORS, seen, wrap
 from ..transform.modes.backward import enable_grad
-from . import staged, state
+from . import configs, staged, state
 from .configs import Config, checked_number
 from .membership import Grouped, as_read, regroup
 from .parameters import (
@@ -78,8 +78,8 @@ class Optimizer:
 
     def __init__(
         self,
-        params: "Params | Config | None" = None,
-        config: Config | float | None = None,
+        params: "Params | configs.Config | None" = None,
+        config: "configs.Config | float | None" = None,
         **options: Any,
     ):
         if isinstance(params, Config):
@@ -253,11 +253,11 @@ class Optimizer:
                the gradient for that of a parameter which is zero
         """
         what = f"{self._name}.compute_update"
-        grad = dispatch.above.adopt(grad)
-        refuse_levels((grad,), what)
-        entry = self._only_entry(what, grad) if param is None else self.entry_of(param)
+        given = dispatch.above.adopt(grad)
+        refuse_levels((given,), what)
+        entry = self._only_entry(what, given) if param is None else self.entry_of(param)
         self._check_groups()
-        g = raw_gradient(what, entry, grad)
+        g = raw_gradient(what, entry, given)
         raw = entry.param._data
         moved = BACKENDS[type(raw)].copy(raw)
         walk([self._job(entry, moved, g, {})])

@@ -200,7 +200,7 @@ class Adafactor(Optimizer):
         config: AdafactorConfig | float | None = None,
         *,
         lr: float | None = None,
-        eps: float | None | tuple[float | None, float] = 1e-30,
+        eps: tuple[float | None, float] | float | None = 1e-30,
         clip_threshold: float = 1.0,
         decay_rate: float = -0.8,
         weight_decay: float = 0.0,

@@ -19,12 +19,10 @@ if TYPE_CHECKING:
     from ..arrays.types import ArrayLike
     from ..nn.module import Module
 
-# What holds parameters: a module, a dict by name or one that is a group, or any number of tensors,
-# (name, tensor) pairs, variables of a graph, or groups.
-Params: TypeAlias = (
-    "Module | ParameterGroup | Mapping[str, Any] | "
-    "Iterable[Tensor | tuple[str, Tensor] | Variable | ParameterGroup | Mapping[str, Any]]"
-)
+# A parameter, with its name or without, or a group of them.
+Item: TypeAlias = "Tensor | tuple[str, Tensor] | Variable | ParameterGroup | Mapping[str, Any]"
+# What holds parameters: a module, a dict by name or one that is a group, or any number of items.
+Params: TypeAlias = "Module | ParameterGroup | Mapping[str, Any] | Iterable[Item]"
 # What holds gradients: a map, a dict by name, or a list in the order of the parameters, also of
 # (parameter, gradient) or (id, parameter, gradient).
 Gradients: TypeAlias = "GradientMap | Mapping[str, ArrayLike | None] | Sequence[ArrayLike | None]"

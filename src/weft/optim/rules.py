@@ -19,7 +19,7 @@ Number = Any  # a number; in a compiled step those that move are tensors
 
 
 def sgd(
-    p: Array, g: Array, b: Array | None = None, *, lr: Number, momentum: float, dampening: float,
+    p: Array, g: Array, b: Array = None, *, lr: Number, momentum: float, dampening: float,
     nesterov: bool, weight_decay: float, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Gradient descent; b is the momentum, which begins with its first gradient, at t = 1."""
@@ -31,7 +31,7 @@ def sgd(
 
 
 def adam(
-    p: Array, g: Array, m: Array, v: Array, u: Array | None = None, *, lr: Number, beta1: float,
+    p: Array, g: Array, m: Array, v: Array, u: Array = None, *, lr: Number, beta1: float,
     beta2: float, eps: float, weight_decay: float, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adam; the decay is an L2 penalty. u is the largest v so far (AMSGrad)."""
@@ -41,7 +41,7 @@ def adam(
 
 
 def adamw(
-    p: Array, g: Array, m: Array, v: Array, u: Array | None = None, *, lr: Number, beta1: float,
+    p: Array, g: Array, m: Array, v: Array, u: Array = None, *, lr: Number, beta1: float,
     beta2: float, eps: float, weight_decay: float, correct_bias: bool, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adam with decoupled weight decay."""
@@ -158,7 +158,7 @@ def averaging(beta1: float, beta2: float, t: Number | None) -> tuple[Number, Num
 
 
 def _normalised_step(
-    p: Array, m: Array, v: Array, u: Array | None, lr: Number, eps: float, scale1: Number,
+    p: Array, m: Array, v: Array, u: Array, lr: Number, eps: float, scale1: Number,
     scale2: Number
 ) -> Arrays:  # fmt: skip
     """p − lr·m̂/(√v̂ + ε), where m̂ = scale1·m and v̂ = scale2·v."""

@@ -40,7 +40,8 @@ def adafactor(
     step = min(largest, t**-0.5) if relative_step else lr
     scaled = maximum(_root_mean_square(p), eps2) * step if scale_parameter else step
     # PyTorch decays by the rate that was asked for, others by the step that is taken.
-    p = p * (1.0 - (lr if relative_step and lr is not None else scaled) * weight_decay)
+    rate: Number = lr if relative_step and lr is not None else scaled
+    p = p * (1.0 - rate * weight_decay)
     seconds = state if beta1 is None else state[:-1]
     estimate, seconds = _second_moment(g, seconds, t**decay_rate, eps or 0.0, floor)
     u = g / sqrt(maximum(estimate, floor * floor) if floor else estimate)

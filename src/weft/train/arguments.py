@@ -4,15 +4,14 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import errors
-from ..optim import EMA, LBFGS, EMAOptimizer, MultiGroupOptimizer, Optimizer
+from ..optim import EMA, LBFGS, EMAOptimizer, Optimizer
 from ..optim.clip import check_limit
+from ..optim.groups import AnyOptimizer
 from .plan import Plan
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..nn.module import Module
-
-AnyOptimizer = Optimizer | EMAOptimizer | MultiGroupOptimizer
 
 
 class Schedule(Protocol):

@@ -69,7 +69,7 @@ class TensorBoard(Callback):
     def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
         self._write("validation", metrics, trainer.step)
 
-    def _write(self, part: str, row: dict[str, float], step: int) -> None:
+    def _write(self, part: str, row: dict[str, float], step: float) -> None:
         from tensorboardX.proto import event_pb2, summary_pb2
         from tensorboardX.summary import scalar
 

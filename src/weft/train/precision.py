@@ -10,7 +10,7 @@ from ..optim import global_norm
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from .arguments import AnyOptimizer
+    from ..optim.groups import AnyOptimizer
 
 
 class Precision:

@@ -3,7 +3,7 @@
 import warnings
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import errors
 from ..arrays import random
@@ -12,9 +12,6 @@ from ..backend.fingerprint import fingerprint
 from ..core.differences import differences
 from ..io import Checkpoint, load_checkpoint, steps
 from ..io.directory import step_name
-
-if TYPE_CHECKING:
-    from .trainer import Trainer
 
 _EXTRA = ("history", "callbacks", "settings", "fingerprint", "skips")
 
@@ -26,7 +23,7 @@ class _RandomStreams:
     load_state_dict = staticmethod(random.set_state)
 
 
-def capture(trainer: "Trainer") -> Checkpoint:
+def capture(trainer: Any) -> Checkpoint:
     """All that the run needs in order to go on exactly as if it had not been interrupted."""
     parts = _parts(trainer, trainer.cursor.loader)
     states = {name: part.state_dict() for name, part in parts.items()}
@@ -66,7 +63,7 @@ def _parts(trainer, loader) -> dict[str, Any]:
     return {name: part for name, part in parts.items() if part is not None}
 
 
-def restore(trainer: "Trainer", loader: Any, saved: Checkpoint) -> None:
+def restore(trainer: Any, loader: Any, saved: Checkpoint) -> None:
     """Put a run where it was saved, or say everything that differs and change nothing."""
     if not isinstance(saved.extra, dict) or set(saved.extra) != set(_EXTRA):
         found = sorted(saved.extra) if isinstance(saved.extra, dict) else saved.extra
@@ -185,7 +182,7 @@ def check_directory(directory: Path, resume: Any, step: int) -> None:
         )
 
 
-def weights(trainer: "Trainer") -> dict[str, Any]:
+def weights(trainer: Any) -> dict[str, Any]:
     """Copies of the model's state and of its averages, if there are any."""
     kept = {"model": _copied(trainer.model.state_dict())}
     if trainer.ema is not None:
@@ -193,7 +190,7 @@ def weights(trainer: "Trainer") -> dict[str, Any]:
     return kept
 
 
-def set_weights(trainer: "Trainer", kept: dict[str, Any]) -> None:
+def set_weights(trainer: Any, kept: dict[str, Any]) -> None:
     """Put `weights` back."""
     differences({part: {} for part in weights(trainer)}, kept).refuse("Trainer.set_weights")
     trainer.model.load_state_dict(kept["model"])

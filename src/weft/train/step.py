@@ -15,7 +15,7 @@ from .precision import Precision
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..nn.module import Module
-    from .arguments import AnyOptimizer
+    from ..optim.groups import AnyOptimizer
 
 
 Pairs = list[tuple[str, "Tensor"]]  # parameters by their names

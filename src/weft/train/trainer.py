@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from ..amp import AmpConfig, GradScaler, PrecisionMode
     from ..arrays.types import Device, DTypeLike
     from ..nn.module import Module
-    from .arguments import AnyOptimizer, Schedule
+    from ..optim.groups import AnyOptimizer
+    from .arguments import Schedule
     from .cursor import Loader
 
 
@@ -123,7 +124,7 @@ class Trainer:
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
         self.model = model
         self.optimizer = optimizer
-        self.schedule = schedule
+        self.schedule: Any = schedule
         if device is not None:
             model.to(device=canonical_device(device))
         self.accumulate: int = arguments.at_least_one("accumulate", accumulate)

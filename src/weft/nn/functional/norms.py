@@ -233,7 +233,7 @@ def _by_running(name: str, x, wide, mean: Any, variance: Any, weight, bias, eps:
     return cast(y, own) if own in dtypes.HALF else y
 
 
-def _follow(name: str, running, value, momentum: float) -> None:
+def _follow(name: str, running: Tensor | None, value: Tensor, momentum: float | Tensor) -> None:
     """running ← (1 − momentum)·running + momentum·value, in place."""
     if running is None or replaying():
         return
