@@ -15,17 +15,59 @@ from weft.arrays import namespace
 from weft.arrays.keywords import signature_of
 
 ROOT = Path(__file__).parent.parent
+HOME = "weft.optim.optimizers"
 USES = Path(__file__).parent / "typed_uses.py"
-WRONG = {
-    "wf.not_there": "not_there",
-    "wf.sum(a, axs=0)": "axs",
-    "wf.zeros(2, 3)": "positional|Too many",
-    "a.summ()": "summ",
-    "wf.linalg.solv(a, a)": "solv",
-    "wf.grad(energy)(a, c=a)": "c",
-    "compiled(a, c=a)": "c",
-    "wf.sin(a, a)": "positional|Too many",
-}
+# Typical mistakes, each of which both checkers must find: names, keywords, numbers of arguments,
+# kinds of values and of choices.
+WRONG = """
+wf.not_there
+wf.nn.Liner
+wf.optim.Adamm
+wf.nn.functional.rellu
+wf.linalg.solv(a, a)
+a.summ()
+a.shape.foo
+wf.sum(a, axs=0)
+wf.sum(a, axis="rows")
+a.mean(axis=1.5)
+wf.zeros(2, 3)
+wf.zeros("big")
+wf.sin(a, a)
+wf.concat(a, a)
+wf.allclose(a, a, tolerance=1e-3)
+wf.reshape(a)
+a["column"]
+a + "1"
+wf.ones((2, 2), dtype=1.0)
+wf.linalg.qr(a, mode="raw")
+wf.linalg.svd(a).values
+wf.grad(energy)(a, c=a)
+wf.grad(energy)(a)
+wf.grad(energy, argnums="a")
+compiled(a, c=a)
+wf.nn.Linear(2)
+wf.nn.Linear(2, 3, biass=False)
+wf.nn.Linear(2, "3")
+wf.nn.Linear(2, 3)()
+wf.nn.Linear(2, 3)(a, a)
+wf.nn.MSELoss(reduction="average")
+wf.nn.MSELoss()(a)
+wf.nn.functional.mse_loss(a, a, reduction="max")
+wf.nn.Sequential([wf.nn.ReLU()])
+net(a, b=a)
+net(a).foo
+wf.optim.AdamW(net.parameters(), learning_rate=1e-3)
+wf.optim.AdamW(net.parameters(), lr="fast")
+wf.optim.SGD(net.parameters(), betas=(0.9, 0.99))
+wf.optim.SGD(1.0).step().item()
+wf.optim.clip_grad_norm(net)
+wf.train.Trainer(net)
+wf.train.Trainer(net, wf.optim.SGD(net), wf.nn.MSELoss(), nonfinite="ignore")
+wf.train.DataLoader(data, batchsize=2)
+wf.train.DataLoader(data).epoch()
+wf.load_checkpoint(directory=3)
+wf.random.normal(shape=(2,), sigma=1.0)
+""".strip().splitlines()
 
 
 def _generator():
@@ -137,9 +179,14 @@ def test_tensor_has_its_methods():
 # Type checkers
 
 
+# In a user's program no type is unknown.
+KNOWN = [f"reportUnknown{what}Type" for what in "Argument Lambda Member Parameter Variable".split()]
+
+
 def pyright(folder: Path) -> list[str]:
     """Pyright's errors: `name:line: message`."""
-    (folder / "pyrightconfig.json").write_text(json.dumps({"extraPaths": [str(ROOT / "src")]}))
+    settings = {"extraPaths": [str(ROOT / "src")]} | dict.fromkeys(KNOWN, "error")
+    (folder / "pyrightconfig.json").write_text(json.dumps(settings))
     call = [sys.executable, "-m", "pyright", "-p", str(folder), "--outputjson"]
     call += ["--pythonpath", sys.executable]
     found = json.loads(subprocess.run(call, capture_output=True, text=True).stdout)
@@ -172,7 +219,26 @@ a = wf.ones((2, 2))
 def energy(a: wf.Tensor, b: wf.Tensor) -> wf.Tensor:
     return (a * b).sum()
 compiled = wf.compile(energy)
+class Net(wf.nn.Module):
+    def forward(self, a: wf.Tensor) -> wf.Tensor:
+        return a
+net = Net()
+data = wf.train.TensorDataset(a)
 """
+
+
+def test_optimizers_have_their_keywords():
+    told = definitions(parsed(STUBS.ROOT / "optim" / "optimizers.pyi"))
+    found = [v for v in vars(weft.optim).values() if inspect.isclass(v) and v.__module__ == HOME]
+    assert set(told) == {"UNQUANTISED", *(cls.__name__ for cls in found)}
+    for cls in found:
+        init = definitions(told[cls.__name__][0])["__init__"][0]
+        assert isinstance(init, ast.FunctionDef)
+        names = [name for name, *_ in told_parameters(init)[1:]]
+        taken = inspect.signature(cls).parameters
+        assert names == list(dict.fromkeys([*taken, *cls.Config.SPELLED])), cls
+        defaults = {n: d for n, _, d in told_parameters(init)[1:] if n in taken}
+        assert defaults == {n: _written(p.default) for n, p in taken.items()}, cls
 
 
 @pytest.mark.parametrize("checker", [pyright, mypy])

@@ -20,6 +20,8 @@ import weft
 from weft.arrays import namespace
 from weft.arrays.keywords import signature_of
 from weft.arrays.tensor import Tensor
+from weft.optim import configs, optimizers
+from weft.optim.optimizer import Optimizer
 
 ROOT = Path(weft.__file__).parent
 HEADER = '"""{}"""\n\n# Written by tools/stubs.py; do not edit.\n\n'
@@ -47,20 +49,29 @@ HOMES = {
     "GradientMap": ".transform.modes.gradient_map",
     "HookHandle": ".transform.modes.backward",
     "Iterable": "collections.abc",
+    "Index": ".arrays.types",
     "Iterator": "collections.abc",
+    "Kind": ".arrays.dtype_functions",
     "Leaf": ".core.node",
+    "Literal": "typing",
+    "Mode": ".arrays.padding",
     "NamespaceInfo": ".arrays.dtype_functions",
+    "Optimizer": ".optim.optimizer",
+    "Optional": "typing",
     "Ordered": ".arrays.selection",
+    "Params": ".optim.parameters",
     "Self": "typing",
     "Sequence": "collections.abc",
     "Shape": ".arrays.types",
     "SimpleNamespace": "types",
+    "SupportsDLPack": ".arrays.types",
     "Tensor": ".arrays.tensor",
     "UniqueAll": ".arrays.selection",
     "UniqueCounts": ".arrays.selection",
     "UniqueInverse": ".arrays.selection",
     "Value": ".core.value",
 }
+HOMES |= {n: ".optim.configs" for n in vars(configs) if n.endswith("Config")}
 HOMES |= {n: ".arrays.linalg" for n, v in vars(namespace.linalg).items() if n.endswith("Result")}
 # Operators that give something else than a tensor, or take less than an array.
 OPERATORS = {
@@ -82,7 +93,8 @@ def annotation_text(annotation: Any) -> str:
     if annotation is np.dtype:
         return "np.dtype[Any]"
     if isinstance(annotation, type):
-        return annotation.__name__
+        home = "np." if annotation.__module__ == "numpy" else ""
+        return home + annotation.__name__
     return re.sub(r"\b(?:\w+\.)+(\w+)", r"\1", str(annotation)).replace("NoneType", "None")
 
 
@@ -132,8 +144,10 @@ def parameters_text(function: Callable, method: bool) -> str:
 
 
 def result_text(function: Callable) -> str:
-    """What a function gives: a tensor unless it says otherwise."""
+    """What a function gives: a tensor unless it says otherwise; `_T` is what it was called on."""
     found = stated_signature(function).return_annotation
+    if found == "_T":
+        return "Self"
     return "Tensor" if found is inspect.Signature.empty else annotation_text(found)
 
 
@@ -280,9 +294,43 @@ def constant_text(value: Any) -> str:
     return "None" if value is None else type(value).__name__
 
 
+def optimizer_stub() -> str:
+    """`weft/optim/optimizers.pyi`: the optimizers with the fields of their configs as keywords."""
+    classes = {n: v for n, v in vars(optimizers).items() if n[0] != "_" and inspect.isclass(v)}
+    own = {n: v for n, v in classes.items() if v.__module__ == optimizers.__name__}
+    text = f"UNQUANTISED: {constant_text(optimizers.UNQUANTISED)}\n\n"
+    text += "".join(optimizer_text(name, own[name]) for name in own)
+    head = HEADER.format((optimizers.__doc__ or "").splitlines()[0])
+    return head + imports_text(text, 1) + text
+
+
+def optimizer_text(name: str, cls: type[Optimizer]) -> str:
+    """One optimizer: what makes it, and its config."""
+    config = cls.Config.__name__
+    parameters = ["self", f"params: Params | {config} | None = None"]
+    parameters += [f"config: {config} | float | None = None", "*"]
+    parameters += [f"{n}: {told} = {default}" for n, told, default in keywords_of(cls)]
+    body = f"{doc_text(cls)}\n@property\ndef config(self) -> {config}: ...\n"
+    body += f"def __init__({', '.join(parameters)}) -> None: ...\n"
+    return f"class {name}(Optimizer):\n{_indented(body)}\n"
+
+
+def keywords_of(cls: type[Optimizer]) -> list[tuple[str, str, str]]:
+    """(name, type, default) of an optimizer's keywords: the fields, then PyTorch's names."""
+    fields = signature_of(cls.Config).parameters
+    told = {n: annotation_text(p.annotation) for n, p in fields.items()}
+    defaults = {n: default_text(p.default) for n, p in fields.items()}
+    for spelled, target in cls.Config.SPELLED.items():
+        several = isinstance(target, tuple)
+        taken = f"tuple[{', '.join(told[n] for n in target)}]" if several else told[str(target)]
+        told[spelled] = f"{taken} | {told[spelled]}" if spelled in told else taken
+    return [(n, told[n], defaults.get(n, "...")) for n in told]
+
+
 def stubs() -> dict[Path, str]:
     """All stubs by their files, formatted."""
     texts = {ROOT / "__init__.pyi": package_stub(), ROOT / "arrays" / "tensor.pyi": tensor_stub()}
+    texts[ROOT / "optim" / "optimizers.pyi"] = optimizer_stub()
     texts |= {ROOT / f"{n}.pyi": module_stub(n, m) for n, m in namespace.MODULES.items()}
     return {path: _formatted(path, text) for path, text in texts.items()}
 

@@ -6,7 +6,7 @@ from builtins import bool as _bool
 from builtins import complex as _complex
 from collections.abc import Iterable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -33,13 +33,14 @@ from . import transform as transform
 from .amp import AmpConfig as AmpConfig
 from .amp import PrecisionMode as PrecisionMode
 from .arrays.determinism import deterministic as deterministic
-from .arrays.dtype_functions import NamespaceInfo
+from .arrays.dtype_functions import Kind, NamespaceInfo
+from .arrays.padding import Mode
 from .arrays.parameter import Parameter as Parameter
 from .arrays.parameter import ParameterDict as ParameterDict
 from .arrays.selection import Ordered, UniqueAll, UniqueCounts, UniqueInverse
 from .arrays.tensor import Tensor as Tensor
 from .arrays.tensor import Tensor as TrackedTensor
-from .arrays.types import ArrayLike, Axes, Device, DTypeLike, Shape
+from .arrays.types import ArrayLike, Axes, Device, DTypeLike, Shape, SupportsDLPack
 from .backend.fingerprint import differences as fingerprint_differences
 from .backend.fingerprint import fingerprint as fingerprint
 from .compiler.builder.graph import Graph as Graph
@@ -144,7 +145,15 @@ def add(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
 def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
     """Whether every element over `axis` is not zero."""
 
-def allclose(a: ArrayLike, b: ArrayLike, /, **tolerances: Any) -> _bool:
+def allclose(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    rtol: float = 1e-05,
+    atol: float = 1e-08,
+    equal_nan: _bool = False,
+) -> _bool:
     """Whether all elements are close."""
 
 def amax(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
@@ -274,7 +283,7 @@ def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
 def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
     """x repeated, without a copy, to a larger shape."""
 
-def can_cast(from_: Any, to: DTypeLike, /) -> _bool:
+def can_cast(from_: DTypeLike | Tensor, to: DTypeLike, /) -> _bool:
     """Whether promotion leads from one dtype to the other."""
 
 def canonical_dtype(dtype: Any) -> np.dtype[Any]:
@@ -467,7 +476,7 @@ def eye(
 ) -> Tensor:
     """Ones on the k-th diagonal, zeros elsewhere."""
 
-def finfo(type_: Any, /) -> SimpleNamespace:
+def finfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
     """Limits of a floating dtype."""
 
 def fix(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
@@ -488,7 +497,9 @@ def floor_divide(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) ->
 def floordiv(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """`floor_divide`, element by element; `out=` writes into a tensor's memory."""
 
-def from_dlpack(x: Any, /, *, device: Device | None = None, copy: _bool | None = None) -> Tensor:
+def from_dlpack(
+    x: SupportsDLPack, /, *, device: Device | None = None, copy: _bool | None = None
+) -> Tensor:
     """A tensor over memory another library exports; CPU memory lands on `cpu`."""
 
 def full(
@@ -538,7 +549,7 @@ def i0(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
 def i1(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """`i1`, element by element; `out=` writes into a tensor's memory."""
 
-def iinfo(type_: Any, /) -> SimpleNamespace:
+def iinfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
     """Limits of an integer dtype."""
 
 def imag(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
@@ -576,7 +587,7 @@ def isclose(
 ) -> Tensor:
     """|a − b| ≤ atol + rtol·|b|, element by element."""
 
-def isdtype(dtype: DTypeLike, kind: Any) -> _bool:
+def isdtype(dtype: DTypeLike, kind: Kind) -> _bool:
     """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of these."""
 
 def isfinite(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
@@ -687,7 +698,7 @@ def mean(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tens
 def median(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
     """The middle element, or the mean of the middle two."""
 
-def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:
+def meshgrid(*arrays: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
     """Coordinate grids of one-dimensional coordinates."""
 
 def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
@@ -725,7 +736,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Te
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     """Where x is not zero: for each axis an array of indices."""
 
-def norm(x: ArrayLike, /, ord: Any = 2, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
+def norm(x: ArrayLike, /, ord: float = 2, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
 
 def not_equal(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
@@ -755,12 +766,12 @@ def pad(
     x: ArrayLike,
     pad_width: int | Sequence[Any],
     /,
-    mode: str = "constant",
+    mode: Mode = "constant",
     *,
-    constant_values: Any = 0.0,
-    end_values: Any = 0.0,
-    stat_length: Any = None,
-    reflect_type: str = "even",
+    constant_values: ArrayLike = 0.0,
+    end_values: ArrayLike = 0.0,
+    stat_length: int | Sequence[Any] | None = None,
+    reflect_type: Literal["even", "odd"] = "even",
 ) -> Tensor:
     """x with margins: a number, (before, after), or one such pair for each axis."""
 
@@ -862,7 +873,7 @@ def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None
 def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: _bool | None = None) -> Tensor:
     """x with another shape; one size may be −1."""
 
-def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+def result_type(*arrays_and_dtypes: DTypeLike | ArrayLike) -> np.dtype[Any]:
     """The dtype of an operation on these arrays, dtypes and Python scalars."""
 
 def right_shift(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
@@ -984,7 +995,13 @@ def tensor(
 ) -> Tensor:
     """A new tensor with a copy of `data`."""
 
-def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: Any = 2) -> Tensor:
+def tensordot(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    axes: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 2,
+) -> Tensor:
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
 
 def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:

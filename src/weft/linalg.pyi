@@ -3,7 +3,7 @@
 # Written by tools/stubs.py; do not edit.
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Literal
 
 from .arrays.linalg import (
     EighResult,
@@ -20,7 +20,7 @@ from .arrays.types import ArrayLike, Axes, DTypeLike
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     """The triangular L with L·Lᴴ = (x + xᴴ)/2."""
 
-def cond(x: ArrayLike, /, *, ord: Any = None) -> Tensor:
+def cond(x: ArrayLike, /, *, ord: float | Literal["fro", "nuc"] | None = None) -> Tensor:
     """The condition number ‖x‖·‖x⁻¹‖; by default of the 2-norm, from the singular values."""
 
 def cross(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
@@ -74,7 +74,9 @@ def lu(x: ArrayLike, /) -> LUResult:
 def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """The matrix product, batched over leading axes."""
 
-def matrix_norm(x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro") -> Tensor:
+def matrix_norm(
+    x: ArrayLike, /, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro"
+) -> Tensor:
     """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
 
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
@@ -90,7 +92,12 @@ def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
     """The product of several matrices, in the cheapest order."""
 
 def norm(
-    x: ArrayLike, /, ord: float | str | None = None, axis: Axes = None, *, keepdims: bool = False
+    x: ArrayLike,
+    /,
+    ord: float | Literal["fro", "nuc"] | None = None,
+    axis: Axes = None,
+    *,
+    keepdims: bool = False,
 ) -> Tensor:
     """NumPy's norm: of a vector, or of a matrix over a pair of axes."""
 
@@ -100,7 +107,7 @@ def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     """The Moore-Penrose inverse; singular values below rtol·largest count as zero."""
 
-def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """x = Q·R with orthonormal columns Q and a triangle R."""
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
@@ -123,7 +130,13 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
 def svdvals(x: ArrayLike, /) -> Tensor:
     """The singular values, descending."""
 
-def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: Any = 2) -> Tensor:
+def tensordot(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    axes: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 2,
+) -> Tensor:
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
@@ -141,7 +154,7 @@ def vecdot(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
     """Σ conj(aᵢ)·bᵢ along an axis."""
 
 def vector_norm(
-    x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float | str = 2
+    x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
     """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
 

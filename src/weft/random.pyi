@@ -2,14 +2,12 @@
 
 # Written by tools/stubs.py; do not edit.
 
-from typing import Any
-
 from .arrays.tensor import Tensor
 from .arrays.types import ArrayLike, Device, DTypeLike, Shape
 from .core.counter import Generator as Generator
 
 def bernoulli(
-    p: Any = 0.5,
+    p: ArrayLike = 0.5,
     shape: Shape | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,

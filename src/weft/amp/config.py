@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from enum import Enum
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core import dtypes
@@ -13,6 +13,9 @@ from ..core.autocast import FUNCTIONS, HALF, SINGLE, Autocast
 from ..nn import functional  # noqa: F401  (enters its functions in FUNCTIONS)
 from ..ops.table import whole
 from .loss_scale import Dynamic, LossScale, LossScaler
+
+if TYPE_CHECKING:
+    from ..arrays.types import DTypeLike
 
 
 class PrecisionMode(Enum):
@@ -26,7 +29,7 @@ class PrecisionMode(Enum):
     BFloat16 = BFLOAT16
 
     @classmethod
-    def read(cls, what: str, given: Any) -> "PrecisionMode":
+    def read(cls, what: str, given: "PrecisionMode | DTypeLike") -> "PrecisionMode":
         """A member, from its lower-case name or from a dtype."""
         if isinstance(given, cls):
             return given
@@ -36,7 +39,7 @@ class PrecisionMode(Enum):
             names = ", ".join(repr(mode.value) for mode in cls)
             raise errors.ArgumentError(f"{what}: {given!r}, expected one of {names}") from None
 
-    def autocast(self, columns: tuple = ()) -> Autocast | None:
+    def autocast(self, columns: tuple[tuple[str, str], ...] = ()) -> Autocast | None:
         """What operations go by; in single precision there is nothing to cast."""
         if self is PrecisionMode.FLOAT32:
             return None
@@ -61,7 +64,7 @@ MADE_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-def rows_named(what: str, names: Any) -> list[str]:
+def rows_named(what: str, names: Sequence[str]) -> list[str]:
     """The rows, and functions that autocast treats as rows, that some names stand for."""
     if isinstance(names, str):
         raise errors.ArgumentError(f"{what}: {names!r}, expected a list of names")

@@ -88,8 +88,11 @@ class LossScale:
     """
 
     def __init__(self, scaler: LossScaler):
-        self.scaler = scaler
-        self.memory = (np.array(_rounded(scaler.start), np.float32), np.array(0, np.int64))
+        self.scaler: LossScaler = scaler
+        self.memory: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] = (
+            np.array(_rounded(scaler.start), np.float32),
+            np.array(0, np.int64),
+        )
 
     @property
     def value(self) -> float:

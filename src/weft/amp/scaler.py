@@ -1,8 +1,9 @@
 """GradScaler: losses scaled up for the backward pass, gradients scaled back for the step."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .. import errors
 from ..arrays.inplace import refuse_staging
@@ -16,6 +17,14 @@ from ..optim.staged import norm_of
 from .config import AmpConfig
 from .loss_scale import Dynamic, LossScale
 from .staged import StagedScale
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..optim.clip import Clipped
+    from ..optim.groups import AnyOptimizer
+    from ..optim.parameters import Gradients
+
+_Losses = TypeVar("_Losses", "list[Tensor]", "tuple[Tensor, ...]")
 
 
 @dataclass
@@ -68,7 +77,7 @@ class GradScaler:
         enabled: bool = True,
     ):
         how = Dynamic(init_scale, growth_factor, backoff_factor, growth_interval)
-        self.running = LossScale(how)
+        self.running: LossScale = LossScale(how)
         self._enabled = enabled
         self._used = False  # whether a loss was ever scaled
         self._unscaled: dict[int, _Unscaled] = {}
@@ -115,13 +124,17 @@ class GradScaler:
         """Note that a compiled function has taken a step, or left it out."""
         self._skipped = skipped
 
-    def get_scale(self) -> Any:
+    def get_scale(self) -> "float | Any":
         """What losses are multiplied by now."""
         if not self._enabled:
             return 1.0
         staged = self._staged()
         return self.running.value if staged is None else staged.scale
 
+    @overload
+    def scale(self, outputs: "Tensor") -> "Tensor": ...
+    @overload
+    def scale(self, outputs: _Losses) -> _Losses: ...
     def scale(self, outputs: Any) -> Any:
         """A loss times the scale, or a list or tuple of losses."""
         if type(outputs) in TENSORS:
@@ -139,7 +152,7 @@ class GradScaler:
             f"GradScaler.scale: got a {type(outputs).__name__}, expected a tensor or a list of them"
         )
 
-    def unscale(self, grads: Any) -> Any:
+    def unscale(self, grads: "AnyOptimizer | Clipped | Gradients") -> "float | Any":
         """Divide gradients by the scale, to clip or to look at them; returns their norm.
 
         grads  an optimizer, whose parameters' `.grad` is meant, or a `GradientMap` or list of
@@ -180,7 +193,9 @@ class GradScaler:
 
     unscale_ = unscale
 
-    def step(self, optimizer: Any, grads: Any = None) -> Any:
+    def step(
+        self, optimizer: "AnyOptimizer", grads: "Gradients | Callable[[], Any] | None" = None
+    ) -> Any:
         """The optimizer's step, unless the gradients overflowed; they are unscaled if need be.
 
         grads  what the optimizer's step takes; by default the parameters' `.grad`
@@ -193,7 +208,7 @@ class GradScaler:
         if not self._enabled:
             self._skipped = False
             return optimizer.step(grads)
-        whose = optimizer if grads is None else grads
+        whose: Any = optimizer if grads is None else grads
         self._refuse_unused("GradScaler.step")
         if self._seen(whose) is None:
             self.unscale(whose)

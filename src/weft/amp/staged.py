@@ -1,6 +1,6 @@
 """A loss scale in a function that is being compiled: its numbers are values of the program."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,23 +15,34 @@ from ..optim.conditional import Condition, taken_if
 from ..optim.staged import rescaled
 from .loss_scale import Dynamic
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..optim.clip import Held
+    from ..optim.groups import AnyOptimizer
+    from .scaler import GradScaler
+
 
 class Unscaled:
     """Gradients that the program has unscaled: their norm, and whether it is finite."""
 
-    def __init__(self, whose: Any, norm: Any):
-        self.whose, self.norm, self.fits = whose, norm, isfinite(norm)
-        self.stepped = self.updated = False
+    def __init__(self, whose: Any, norm: "Tensor"):
+        self.whose = whose
+        self.norm = norm
+        self.fits: Tensor = isfinite(norm)
+        self.stepped: bool = False
+        self.updated: bool = False
         # What the last call came to.
-        self.norm_then, self.fitted_then = np.zeros(()), np.zeros((), bool)
+        self.norm_then: np.ndarray[Any, Any] = np.zeros(())
+        self.fitted_then: np.ndarray[Any, Any] = np.zeros((), bool)
 
 
 class StagedScale:
     """What a program makes of a scaler: its scale, its count of steps, and unscaled gradients."""
 
-    def __init__(self, scaler: Any, staging: Any):
-        self.scaler, self.staging = scaler, staging
-        self.name = staging.name_of(scaler, "GradScaler")
+    def __init__(self, scaler: "GradScaler", staging: Any):
+        self.scaler = scaler
+        self.staging = staging
+        self.name: str = staging.name_of(scaler, "GradScaler")
         self._unscaled: dict[int, Unscaled] = {}
         if staging.depends(f"whether {self.name} waits for update()", scaler.is_waiting):
             raise errors.StagingError(
@@ -46,7 +57,7 @@ class StagedScale:
         return self.staging.slot(f"{self.name}: {label}", Aval((), dtype), get)
 
     @property
-    def scale(self) -> Any:
+    def scale(self) -> "Tensor":
         """What losses are multiplied by at this point of the program."""
         return wrap(self._value.staged)
 
@@ -54,7 +65,7 @@ class StagedScale:
         """Gradients that were unscaled since the last update."""
         return self._unscaled.get(id(whose))
 
-    def unscale(self, whose: Any, held: list) -> Any:
+    def unscale(self, whose: Any, held: "list[Held]") -> "Tensor":
         """Write down that gradients are divided by the scale; their norm is a tensor."""
         found = Unscaled(whose, rescaled(held, 1.0 / self.scale.to(dtypes.float64)))
         self._unscaled[id(whose)] = found
@@ -72,7 +83,7 @@ class StagedScale:
         """Have a value of the program written into memory at each call."""
         self._slot(label, memory.dtype, lambda: memory).staged = value._data
 
-    def step(self, optimizer: Any, grads: Any, found: Unscaled) -> None:
+    def step(self, optimizer: "AnyOptimizer", grads: Any, found: Unscaled) -> None:
         """Write down a step that is taken if the gradients are finite."""
         found.stepped = True
 

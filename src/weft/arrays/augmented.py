@@ -2,6 +2,8 @@
 
 import operator
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from .. import errors
 from ..core import dtypes
@@ -85,7 +87,7 @@ def _rank(dtype) -> int:
     return _RANKS.index(dtypes.kind(dtype))
 
 
-METHODS = {
+METHODS: dict[str, Callable[[Any, Any], Any]] = {
     f"__i{name.rstrip('_')}__": _augmented(symbol, getattr(operator, name))
     for name, symbol in _SYMBOLS.items()
 }

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from ..backend import reproducible
 from ..core.determinism import Determinism, DeterministicConfig, DeterministicMode
@@ -52,7 +51,7 @@ class deterministic(Block):
         self._opened: applied | None = opened
         opened.__enter__()
 
-    def _switch(self) -> Callable[[], Any]:
+    def _switch(self) -> Callable[[], "applied"]:
         active = begun(self._config)
         return lambda: applied(active)
 
@@ -101,6 +100,6 @@ class applied:
         reproducible.ask(self._request)
         self._token = current.set(replace(current.get(), determinism=self._active))
 
-    def __exit__(self, *exc) -> None:
+    def __exit__(self, *exc: object) -> None:
         current.reset(self._token)
         reproducible.withdraw(self._request)

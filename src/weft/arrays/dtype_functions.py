@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import ml_dtypes
 import numpy as np
@@ -55,7 +55,11 @@ def _dtype_of(x) -> np.dtype:
     return dtypes.canonical(x if isinstance(x, type) else getattr(x, "dtype", x))
 
 
-def can_cast(from_: Any, to: DTypeLike, /) -> bool:
+# A dtype, the name of a kind of them, or several.
+Kind: TypeAlias = "DTypeLike | tuple[DTypeLike, ...]"
+
+
+def can_cast(from_: DTypeLike | Tensor, to: DTypeLike, /) -> bool:
     """Whether promotion leads from one dtype to the other."""
     a, b = _dtype_of(from_), dtypes.canonical(to)
     try:
@@ -64,7 +68,7 @@ def can_cast(from_: Any, to: DTypeLike, /) -> bool:
         return False
 
 
-def isdtype(dtype: DTypeLike, kind: Any) -> bool:
+def isdtype(dtype: DTypeLike, kind: Kind) -> bool:
     """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of these."""
     dtype = dtypes.canonical(dtype)
     if isinstance(kind, tuple):
@@ -78,9 +82,9 @@ def isdtype(dtype: DTypeLike, kind: Any) -> bool:
     return dtype == dtypes.canonical(kind)
 
 
-def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
+def result_type(*arrays_and_dtypes: DTypeLike | ArrayLike) -> np.dtype[Any]:
     """The dtype of an operation on these arrays, dtypes and Python scalars."""
-    scalars = [v for v in arrays_and_dtypes if type(v) in PYTHON_SCALARS]
+    scalars: list[Any] = [v for v in arrays_and_dtypes if type(v) in PYTHON_SCALARS]
     rest = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in PYTHON_SCALARS]
     if not rest:
         raise errors.ArgumentError("result_type: needs at least one array or dtype")
@@ -90,7 +94,7 @@ def result_type(*arrays_and_dtypes: Any) -> np.dtype[Any]:
     return out
 
 
-def finfo(type_: Any, /) -> SimpleNamespace:
+def finfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
     """Limits of a floating dtype."""
     dtype = _dtype_of(type_)
     if not dtypes.is_inexact(dtype):
@@ -109,7 +113,7 @@ def finfo(type_: Any, /) -> SimpleNamespace:
     )
 
 
-def iinfo(type_: Any, /) -> SimpleNamespace:
+def iinfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
     """Limits of an integer dtype."""
     dtype = _dtype_of(type_)
     if dtypes.kind(dtype) not in _GROUPS["integral"]:
@@ -121,13 +125,13 @@ def iinfo(type_: Any, /) -> SimpleNamespace:
 class NamespaceInfo:
     """What `__array_namespace_info__()` answers."""
 
-    def capabilities(self) -> dict:
+    def capabilities(self) -> dict[str, bool | int]:
         return {"boolean indexing": True, "data-dependent shapes": True, "max dimensions": 64}
 
     def default_device(self) -> str:
         return "cpu"
 
-    def default_dtypes(self, *, device: Device | None = None) -> dict:
+    def default_dtypes(self, *, device: Device | None = None) -> dict[str, np.dtype[Any]]:
         return {
             "real floating": dtypes.default_float(),
             "complex floating": dtypes.default_complex(),
@@ -135,7 +139,9 @@ class NamespaceInfo:
             "indexing": dtypes.int64,
         }
 
-    def dtypes(self, *, device: Device | None = None, kind: Any = None) -> dict:
+    def dtypes(
+        self, *, device: Device | None = None, kind: Kind | None = None
+    ) -> dict[str, np.dtype[Any]]:
         standard = [d for d in dtypes.ALL if d not in dtypes.HALF]
         return {d.name: d for d in standard if kind is None or isdtype(d, kind)}
 

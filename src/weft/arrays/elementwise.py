@@ -64,10 +64,11 @@ def _ternary(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-FUNCTIONS = {name: public(TABLE[name]) for name in (*UNARY, *BINARY)}
+FUNCTIONS: dict[str, Any] = {name: public(TABLE[name]) for name in (*UNARY, *BINARY)}
 FUNCTIONS |= {s: f for f in list(FUNCTIONS.values()) for s in f.op.spell}
 
-sqrt, exp = FUNCTIONS["sqrt"], FUNCTIONS["exp"]
+sqrt: Callable[..., Tensor] = FUNCTIONS["sqrt"]
+exp: Callable[..., Tensor] = FUNCTIONS["exp"]
 
 
 def pow(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
@@ -134,9 +135,17 @@ def isclose(
 abs_ = FUNCTIONS["abs"]
 
 
-def allclose(a: ArrayLike, b: ArrayLike, /, **tolerances: Any) -> bool:
+def allclose(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    rtol: float = 1e-5,
+    atol: float = 1e-8,
+    equal_nan: bool = False,
+) -> bool:
     """Whether all elements are close."""
-    return bool(isclose(a, b, **tolerances).all())
+    return bool(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan).all())
 
 
 def stop_gradient(x: ArrayLike) -> Tensor:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from .types import Device, DTypeLike
 
 
-def _public(row):
+def _public(row: Callable[..., Any]) -> Callable[..., Tensor]:
     known = frozenset(signature_of(row).parameters)
 
     @wraps(row)
@@ -32,11 +33,22 @@ def _public(row):
     return function
 
 
-fft, ifft, rfft, irfft = map(_public, (_rows.fft, _rows.ifft, _rows.rfft, _rows.irfft))
-fft2, ifft2, rfft2, irfft2 = map(_public, (_rows.fft2, _rows.ifft2, _rows.rfft2, _rows.irfft2))
-fftn, ifftn, rfftn, irfftn = map(_public, (_rows.fftn, _rows.ifftn, _rows.rfftn, _rows.irfftn))
-hfft, ihfft = map(_public, (_rows.hfft, _rows.ihfft))
-fftshift, ifftshift = map(_public, (_rows.fftshift, _rows.ifftshift))
+fft: Callable[..., Tensor] = _public(_rows.fft)
+ifft: Callable[..., Tensor] = _public(_rows.ifft)
+rfft: Callable[..., Tensor] = _public(_rows.rfft)
+irfft: Callable[..., Tensor] = _public(_rows.irfft)
+fft2: Callable[..., Tensor] = _public(_rows.fft2)
+ifft2: Callable[..., Tensor] = _public(_rows.ifft2)
+rfft2: Callable[..., Tensor] = _public(_rows.rfft2)
+irfft2: Callable[..., Tensor] = _public(_rows.irfft2)
+fftn: Callable[..., Tensor] = _public(_rows.fftn)
+ifftn: Callable[..., Tensor] = _public(_rows.ifftn)
+rfftn: Callable[..., Tensor] = _public(_rows.rfftn)
+irfftn: Callable[..., Tensor] = _public(_rows.irfftn)
+hfft: Callable[..., Tensor] = _public(_rows.hfft)
+ihfft: Callable[..., Tensor] = _public(_rows.ihfft)
+fftshift: Callable[..., Tensor] = _public(_rows.fftshift)
+ifftshift: Callable[..., Tensor] = _public(_rows.ifftshift)
 
 
 def _length(name: str, n) -> int:

@@ -1,6 +1,8 @@
 """Reading data that is not a tensor: Python's numbers, NumPy's and PyTorch's arrays."""
 
 import sys
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +17,7 @@ _ARRAYS = ("__array__", "__array_interface__")
 _NUMBERS = ("__float__", "__index__", "__complex__", *_ARRAYS)
 
 
-def raw_of(obj, dtype):
+def raw_of(obj: Any, dtype: np.dtype | None) -> Any:
     """The raw array of foreign data; None for a sequence with tensors in it."""
     if isinstance(obj, np.ndarray | np.generic):
         return _native(obj)
@@ -51,7 +53,7 @@ def _exports_buffer(obj) -> bool:
     return True
 
 
-def is_torch(obj) -> bool:
+def is_torch(obj: object) -> bool:
     """Whether this is a torch tensor; torch itself is not loaded to find out."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(obj, torch.Tensor)
@@ -80,7 +82,7 @@ def _native(obj) -> np.ndarray:
     return a
 
 
-def of_python(obj, dtype) -> np.ndarray:
+def of_python(obj: Any, dtype: Any) -> np.ndarray:
     """Python numbers: floats are the default float, integers int64."""
     if obj.__class__ is int and dtype is dtypes.bfloat16:  # which takes no large integers
         dtypes.check_holds("asarray", dtype, obj)
@@ -141,7 +143,7 @@ def _leaf_types(obj) -> set[type]:
     return found
 
 
-def leaves(obj):
+def leaves(obj: Any) -> Iterator[Any]:
     """What nested lists and tuples hold, in order."""
     for o in obj:
         if isinstance(o, list | tuple):
@@ -150,7 +152,7 @@ def leaves(obj):
             yield o
 
 
-def common_dtype(obj) -> np.dtype:
+def common_dtype(obj: Any) -> np.dtype:
     """The dtype of nested sequences with arrays in them, which Python numbers do not widen."""
     held = list(leaves(obj))
     arrays = [o for o in held if type(o) not in PYTHON_SCALARS]
@@ -163,7 +165,7 @@ def common_dtype(obj) -> np.dtype:
     return out
 
 
-def of_torch(x):
+def of_torch(x: Any) -> Any:
     """A torch tensor, which must hold plain numbers and not be part of torch's own graph."""
     if x.requires_grad:
         raise errors.InterchangeError(
@@ -179,7 +181,7 @@ def of_torch(x):
     return x if type(x) is xp.array_type else x.as_subclass(xp.array_type)
 
 
-def of_dlpack(x):
+def of_dlpack(x: Any) -> Any:
     """An array over memory that another library exports."""
     if is_torch(x):
         return of_torch(x)

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .tensor import Tensor
-    from .types import ArrayLike
+    from .types import ArrayLike, Index
 
 
-def getitem(self: Tensor, key: Any) -> Tensor:
+def getitem(self: Tensor, key: Index) -> Tensor:
     """`x[key]` with NumPy's keys; differentiable."""
     return index.get(self, key)
 
@@ -73,7 +73,7 @@ def _is_lost(references: int) -> bool:
     return assigns_item(sys._getframe(2))
 
 
-def setitem(self: Tensor, key: Any, value: ArrayLike) -> None:
+def setitem(self: Tensor, key: Index, value: ArrayLike) -> None:
     """`y[key] = value`: y becomes a new value; nobody else's tensor changes."""
     if _is_lost(sys.getrefcount(self)):
         raise errors.TemporaryAssignment(
@@ -169,7 +169,7 @@ class At:
     def __init__(self, x: Tensor):
         self._x = x
 
-    def __getitem__(self, key: Any) -> "Place":
+    def __getitem__(self, key: Index) -> "Place":
         return Place(self._x, key)
 
 
@@ -183,7 +183,7 @@ class Place:
 
     __slots__ = ("_key", "_x")
 
-    def __init__(self, x: Tensor, key: Any):
+    def __init__(self, x: Tensor, key: Index):
         self._x, self._key = x, key
 
     def _value(self, v):
@@ -259,7 +259,7 @@ def add_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
     return _flat_add(self, position, value)
 
 
-def sub_at_index(self: Tensor, position: int, value: Any) -> Tensor:
+def sub_at_index(self: Tensor, position: int, value: Tensor | complex) -> Tensor:
     """A copy with `value` subtracted from the element at a flat position."""
     return _flat_add(self, position, -value)
 

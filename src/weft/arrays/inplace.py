@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
 from ..backend.device import place
@@ -20,6 +20,8 @@ from .foreign import refuse_imaginary
 if TYPE_CHECKING:
     from .tensor import Tensor
     from .types import ArrayLike
+
+_T = TypeVar("_T", bound="Tensor")
 
 
 def refuse_levels(args: Any, what: str) -> None:
@@ -122,7 +124,7 @@ def _adopted(source: ArrayLike) -> Tensor:
     return dispatch.above.adopt(source)
 
 
-def copy_(self: Tensor, source: ArrayLike) -> Tensor:
+def copy_(self: _T, source: ArrayLike) -> _T:
     """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
     check_writable(self, "copy_")
     source = _adopted(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,11 +17,10 @@ from . import make, numpy_calls
 
 if TYPE_CHECKING:
     from .tensor import Tensor
-    from .types import DTypeLike
 
 
 def to_array(
-    self: Tensor, dtype: DTypeLike | None = None, copy: Any = None
+    self: Tensor, dtype: np.dtype[Any] | type | None = None, copy: bool | None = None
 ) -> np.ndarray[Any, np.dtype[np.generic]]:
     """NumPy's `__array__`: refused where it would drop a gradient or move between devices."""
     out = self.numpy()
@@ -101,7 +101,7 @@ def torch_tensor(self: Tensor) -> Any:
     return torch_.from_numpy(raw) if raw.dtype.kind != "V" else torch_.from_any(raw, "torch")
 
 
-PROTOCOLS = {
+PROTOCOLS: dict[str, Callable[..., Any]] = {
     "__array__": to_array,
     "__array_ufunc__": numpy_calls.ufunc,
     "__array_function__": numpy_calls.function,

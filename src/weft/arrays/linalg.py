@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Never
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never
 
 from .. import errors
 from ..core.aval import integer_in
@@ -90,7 +90,13 @@ def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
 
 
 @checks_keywords
-def tensordot(a: ArrayLike, b: ArrayLike, /, *, axes: Any = 2) -> Tensor:
+def tensordot(
+    a: ArrayLike,
+    b: ArrayLike,
+    /,
+    *,
+    axes: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 2,
+) -> Tensor:
     """The sum over paired axes: a number of them, or one sequence for each tensor."""
     if isinstance(axes, str) or axes is None:
         raise errors.DTypeError(f"tensordot: axes {axes!r}, expected an integer or two sequences")
@@ -226,7 +232,7 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     return factor.cholesky(boxed(x), upper)
 
 
-def qr(x: ArrayLike, /, *, mode: str = "reduced") -> QRResult:
+def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
     """x = Q·R with orthonormal columns Q and a triangle R."""
     if mode not in ("reduced", "complete"):
         raise errors.ArgumentError(f"qr: mode={mode!r}, expected 'reduced' or 'complete'")
@@ -289,7 +295,12 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
 
 
 def matrix_norm(
-    x: ArrayLike, /, *, keepdims: bool = False, ord: Any = "fro", **unknown: Never
+    x: ArrayLike,
+    /,
+    *,
+    keepdims: bool = False,
+    ord: float | Literal["fro", "nuc"] = "fro",
+    **unknown: Never,
 ) -> Tensor:
     """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
     if unknown:
@@ -302,7 +313,7 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     return _linalg.matrix_rank(boxed(x), rtol)
 
 
-def cond(x: ArrayLike, /, *, ord: Any = None) -> Tensor:
+def cond(x: ArrayLike, /, *, ord: float | Literal["fro", "nuc"] | None = None) -> Tensor:
     """The condition number ‖x‖·‖x⁻¹‖; by default of the 2-norm, from the singular values."""
     return _linalg.cond(boxed(x), ord)
 
@@ -313,7 +324,7 @@ def vector_norm(
     *,
     axis: Axes = None,
     keepdims: bool = False,
-    ord: float | str = 2,
+    ord: float = 2,
     **unknown: Never,
 ) -> Tensor:
     """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
@@ -325,7 +336,7 @@ def vector_norm(
 def norm(
     x: ArrayLike,
     /,
-    ord: float | str | None = None,
+    ord: float | Literal["fro", "nuc"] | None = None,
     axis: Axes = None,
     *,
     keepdims: bool = False,
@@ -335,15 +346,17 @@ def norm(
     if unknown:
         raise unexpected_keyword(norm, unknown)
     x = boxed(x)
+    of_vector: Any = 2 if ord is None else ord  # a name is refused there
     if axis is None and (ord is None or x.ndim == 1):
-        return vector_norm(x, keepdims=keepdims, ord=2 if ord is None else ord)
+        return vector_norm(x, keepdims=keepdims, ord=of_vector)
     axes = axes_of("norm", x, axis)
     if len(axes) == 1:
-        return vector_norm(x, axis=axes, keepdims=keepdims, ord=2 if ord is None else ord)
+        return vector_norm(x, axis=axes, keepdims=keepdims, ord=of_vector)
     if len(axes) != 2:
         raise errors.AxisError(f"norm: axis {axis} names {len(axes)} axes, expected one or two")
     out = matrix_norm(moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord=ord or "fro")
     return moveaxis(out, (-2, -1), axes) if keepdims else out
 
 
-__getattr__ = _module_attribute("weft.linalg", __all__)
+if not TYPE_CHECKING:  # checkers know the names
+    __getattr__ = _module_attribute("weft.linalg", __all__)

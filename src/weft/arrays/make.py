@@ -22,7 +22,7 @@ from . import foreign
 
 if TYPE_CHECKING:
     from .tensor import Tensor
-    from .types import ArrayLike, Device, DTypeLike, Shape
+    from .types import ArrayLike, Device, DTypeLike, Shape, SupportsDLPack
 
 
 def tensor(
@@ -113,7 +113,9 @@ def _stack_of(obj, dtype, device, there):
     return asarray(obj, dtype=dtype, device=there if type(obj) in PYTHON_SCALARS else device)
 
 
-def from_dlpack(x: Any, /, *, device: Device | None = None, copy: bool | None = None) -> Tensor:
+def from_dlpack(
+    x: SupportsDLPack, /, *, device: Device | None = None, copy: bool | None = None
+) -> Tensor:
     """A tensor over memory another library exports; CPU memory lands on `cpu`."""
     if type(x) in TENSORS:
         return asarray(x, device=device, copy=copy)

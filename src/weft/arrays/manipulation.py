@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy as np
 
@@ -280,7 +280,7 @@ def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None
     return arrange.repeat(x, np.array([_count("repeat", r) for r in counts.tolist()], int), k)
 
 
-def meshgrid(*arrays: ArrayLike, indexing: str = "xy") -> tuple[Tensor, ...]:
+def meshgrid(*arrays: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
     """Coordinate grids of one-dimensional coordinates."""
     return tuple(arrange.meshgrid([boxed(a) for a in arrays], indexing))
 

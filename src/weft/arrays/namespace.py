@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Never
 
 from ..core import dtypes
@@ -52,7 +54,7 @@ def complex_number(re: ArrayLike, im: ArrayLike, /) -> Tensor:
     return complex_.complex_(make.asarray(re), make.asarray(im))
 
 
-FUNCTIONS: dict = {"complex": complex_number, "pad": padding.pad}
+FUNCTIONS: dict[str, Callable[..., Any]] = {"complex": complex_number, "pad": padding.pad}
 for _module in (manipulation, reductions, selection, activations, dtype_functions, elementwise):
     FUNCTIONS |= _defined_in(_module)
 FUNCTIONS |= elementwise.FUNCTIONS
@@ -151,7 +153,7 @@ def array_namespace(self: Tensor, /, *, api_version: str | None = None) -> Any:
     return weft
 
 
-METHODS = {name: FUNCTIONS[name] for name in _AS_METHODS}
+METHODS: dict[str, Any] = {name: FUNCTIONS[name] for name in _AS_METHODS}
 METHODS |= {
     "__getitem__": indexing.getitem,
     "__setitem__": indexing.setitem,
@@ -200,5 +202,14 @@ numpy_calls.FUNCTIONS.update(FUNCTIONS)
 numpy_calls.FUNCTIONS.update({f"linalg.{n}": getattr(linalg, n) for n in linalg.__all__})
 numpy_calls.FUNCTIONS.update({f"fft.{n}": f for n, f in vars(fft).items() if callable(f)})
 
-CONSTANTS = {"bool": dtypes.bool_, "newaxis": None, "canonical_dtype": dtypes.canonical}
-MODULES = {"linalg": linalg, "fft": fft, "special": special, "random": random}
+CONSTANTS: dict[str, Any] = {
+    "bool": dtypes.bool_,
+    "newaxis": None,
+    "canonical_dtype": dtypes.canonical,
+}
+MODULES: dict[str, ModuleType] = {
+    "linalg": linalg,
+    "fft": fft,
+    "special": special,
+    "random": random,
+}

@@ -3,6 +3,8 @@
 from inspect import Parameter
 from typing import Any
 
+import numpy as np
+
 from .. import errors
 from ..backend.device import as_numpy
 from ..core.box import readable
@@ -61,7 +63,14 @@ class _Unsupported(Exception):
     """A way of calling that Weft's function does not know."""
 
 
-def ufunc(self, function, method: str, *inputs, out=None, **options):
+def ufunc(
+    self: Any,
+    function: np.ufunc,
+    method: str,
+    *inputs: Any,
+    out: tuple[Any, ...] | None = None,
+    **options: Any,
+) -> Any:
     """NumPy's `__array_ufunc__`: `np.sin(x)` and `array * x` are Weft's own operations."""
     name = function.__name__ if method == "__call__" else f"{function.__name__}.{method}"
     target = None if out is None else out[0]
@@ -92,7 +101,7 @@ def _counterpart(name: str) -> Any:
     return known
 
 
-def is_known(function) -> bool:
+def is_known(function: np.ufunc) -> bool:
     """Whether a ufunc has a counterpart among Weft's functions."""
     name = function.__name__
     return name in numpy_names.FUNCTIONS or _UFUNCS.get(name, name) in FUNCTIONS

@@ -1,12 +1,18 @@
 """More functions that NumPy has and the namespace lacks: flat ones, polynomials, blocks."""
 
+from collections.abc import Callable, Sequence
 from math import inf, log
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
 from . import elementwise, linalg, make, manipulation, padding
 from .arguments import axis_of, boxed, boxed_beside
+from .types import ArrayLike
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 _F = elementwise.FUNCTIONS
 
@@ -24,40 +30,40 @@ def _number_beside(x, value):
     return make.asarray(value, dtype=dtypes.with_scalar(x.dtype, value), device=x.device)
 
 
-def heaviside(x1, x2, /):
+def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """0 below zero, 1 above, x2 at it: flat in x1."""
     x1, x2 = _pair(x1, x2)
     at = elementwise.where(x1 == 0, x2, elementwise.where(x1 < 0, 0.0, 1.0))
     return elementwise.where(_F["isnan"](x1), x1, at)
 
 
-def iscomplex(x):
+def iscomplex(x: ArrayLike) -> "Tensor":
     """Where the imaginary part is not zero."""
     x = boxed(x)
     return _F["imag"](x) != 0 if dtypes.is_complex(x.dtype) else make.zeros_like(x, dtype=bool)
 
 
-def isreal(x):
+def isreal(x: ArrayLike) -> "Tensor":
     """Where the imaginary part is zero."""
     return _F["logical_not"](iscomplex(x))
 
 
-def isposinf(x):
+def isposinf(x: ArrayLike) -> "Tensor":
     """Where x is positive infinity."""
     return boxed(x) == inf
 
 
-def isneginf(x):
+def isneginf(x: ArrayLike) -> "Tensor":
     """Where x is negative infinity."""
     return boxed(x) == -inf
 
 
-def fmax(x1, x2, /):
+def fmax(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """The larger; of a number and NaN the number."""
     return _without_nan(x1, x2, _F["maximum"])
 
 
-def fmin(x1, x2, /):
+def fmin(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """The smaller; of a number and NaN the number."""
     return _without_nan(x1, x2, _F["minimum"])
 
@@ -68,32 +74,32 @@ def _without_nan(x1, x2, choose):
     return where(isnan(x1), x2, where(isnan(x2), x1, choose(x1, x2)))
 
 
-def fmod(x1, x2, /):
+def fmod(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """The remainder with the sign of x1."""
     x1, x2 = _pair(x1, x2)
     size = _F["abs"](x1) % _F["abs"](x2)
     return elementwise.where(x1 < 0, -size, size)
 
 
-def divmod_(x1, x2, /):
+def divmod_(x1: ArrayLike, x2: ArrayLike, /) -> "tuple[Tensor, Tensor]":
     """The floor of the quotient, and the remainder."""
     x1, x2 = _pair(x1, x2)
     return x1 // x2, x1 % x2
 
 
-def modf(x, /):
+def modf(x: ArrayLike, /) -> "tuple[Tensor, Tensor]":
     """The fraction, and the whole part."""
     whole = _F["trunc"](boxed(x))
     return boxed(x) - whole, whole
 
 
-def logaddexp2(x1, x2, /):
+def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
     """log₂(2ˣ + 2ʸ)."""
     x1, x2 = _pair(x1, x2)
     return _F["logaddexp"](x1 * log(2.0), x2 * log(2.0)) * (1 / log(2.0))
 
 
-def select(condlist, choicelist, default=0):
+def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], default: Any = 0) -> Any:
     """Of several choices the first whose condition holds."""
     if len(condlist) != len(choicelist):
         raise errors.ArgumentError(
@@ -105,7 +111,7 @@ def select(condlist, choicelist, default=0):
     return out
 
 
-def polyval(p, x):
+def polyval(p: ArrayLike, x: ArrayLike) -> Any:
     """A polynomial with coefficients p, the highest power first."""
     (p, x), out = _pair(boxed(p), x), 0
     for k in range(p.shape[0]):
@@ -113,7 +119,7 @@ def polyval(p, x):
     return out
 
 
-def vander(x, N=None, increasing=False):
+def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> "Tensor":
     """The powers of each element."""
     x = boxed(x)
     n = x.shape[0] if N is None else N
@@ -121,7 +127,7 @@ def vander(x, N=None, increasing=False):
     return manipulation.stack(powers, axis=1)
 
 
-def convolve(a, v, mode="full"):
+def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full") -> "Tensor":
     """The sums of products of a with v reversed, at all shifts (or where they overlap)."""
     a, v = _pair(a, v)
     if a.ndim != 1 or v.ndim != 1 or not a.shape[0] or not v.shape[0]:
@@ -137,7 +143,7 @@ def convolve(a, v, mode="full"):
     return full[start:stop]
 
 
-def rot90(m, k=1, axes=(0, 1)):
+def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> "Tensor":
     """A quarter turn, k times."""
     m = boxed(m)
     one, two = (axis_of("rot90", m, a) for a in axes)
@@ -156,7 +162,7 @@ def _splitter(name: str, axis: int):
     return split
 
 
-def block(arrays):
+def block(arrays: Any) -> "Tensor":
     """Nested lists of tensors put together: the innermost along the last axis."""
     depth = _depth(arrays)
     ndim = max(depth, *(boxed(a).ndim for a in _flat(arrays)))
@@ -178,7 +184,7 @@ def _joined(arrays, depth: int, ndim: int):
     return manipulation.concat([_joined(a, depth - 1, ndim) for a in arrays], axis=-depth)
 
 
-FUNCTIONS = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         block, convolve, fmax, fmin, fmod, heaviside, iscomplex, isneginf, isposinf, isreal,

@@ -1,7 +1,8 @@
 """Functions that NumPy has and the namespace lacks, made of the namespace's for NumPy's callers."""
 
+from collections.abc import Callable, Iterable
 from math import pi
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..ops import nans
@@ -16,32 +17,36 @@ from . import (
     special,
 )
 from .arguments import axes_of, axis_of, boxed
+from .types import ArrayLike, Axes
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 _F = elementwise.FUNCTIONS
 
 
-def shape(a):
+def shape(a: ArrayLike) -> tuple[int, ...]:
     """The lengths of the axes."""
     return boxed(a).shape
 
 
-def ndim(a):
+def ndim(a: ArrayLike) -> int:
     """The number of axes."""
     return boxed(a).ndim
 
 
-def size(a, axis=None):
+def size(a: ArrayLike, axis: int | None = None) -> int:
     """The number of elements, or the length of an axis."""
     a = boxed(a)
     return a.size if axis is None else a.shape[axis_of("size", a, axis)]
 
 
-def copy(a):
+def copy(a: ArrayLike) -> "Tensor":
     """A copy that stays connected."""
     return manipulation.clone(a)
 
 
-def ravel(a):
+def ravel(a: ArrayLike) -> "Tensor":
     """All elements in one axis."""
     return manipulation.flatten(a)
 
@@ -56,12 +61,12 @@ def _each(f, arrays):
     return out[0] if len(out) == 1 else out
 
 
-def atleast_1d(*arys):
+def atleast_1d(*arys: ArrayLike) -> "Tensor | tuple[Tensor, ...]":
     """0-d tensors as vectors."""
     return _each(lambda a: _at_least(1, a), arys)
 
 
-def atleast_2d(*arys):
+def atleast_2d(*arys: ArrayLike) -> "Tensor | tuple[Tensor, ...]":
     """Vectors as rows of matrices."""
     return _each(lambda a: _at_least(2, a), arys)
 
@@ -72,49 +77,49 @@ def _deep(a):
     return a.reshape(around[a.ndim]) if a.ndim in around else a
 
 
-def atleast_3d(*arys):
+def atleast_3d(*arys: ArrayLike) -> "Tensor | tuple[Tensor, ...]":
     """Vectors and matrices with axes of length 1 around them."""
     return _each(_deep, arys)
 
 
-def vstack(tup):
+def vstack(tup: Iterable[ArrayLike]) -> "Tensor":
     """Rows on top of each other."""
     return manipulation.concat([_at_least(2, a) for a in tup], axis=0)
 
 
-def hstack(tup):
+def hstack(tup: Iterable[ArrayLike]) -> "Tensor":
     """Tensors side by side."""
     parts = [_at_least(1, a) for a in tup]
     return manipulation.concat(parts, axis=0 if parts[0].ndim == 1 else 1)
 
 
-def dstack(tup):
+def dstack(tup: Iterable[ArrayLike]) -> "Tensor":
     """Tensors behind each other."""
     return manipulation.concat([_deep(a) for a in tup], axis=2)
 
 
-def column_stack(tup):
+def column_stack(tup: Iterable[ArrayLike]) -> "Tensor":
     """Vectors as the columns of a matrix."""
     parts = [boxed(a) for a in tup]
     return manipulation.concat([p if p.ndim > 1 else p.reshape((-1, 1)) for p in parts], axis=1)
 
 
-def append(arr, values, axis=None):
+def append(arr: ArrayLike, values: ArrayLike, axis: int | None = None) -> "Tensor":
     """values after arr."""
     return manipulation.concat([arr, values], axis=axis)
 
 
-def fliplr(m):
+def fliplr(m: ArrayLike) -> "Tensor":
     """The columns in reverse order."""
     return manipulation.flip(m, axis=1)
 
 
-def flipud(m):
+def flipud(m: ArrayLike) -> "Tensor":
     """The rows in reverse order."""
     return manipulation.flip(m, axis=0)
 
 
-def array_split(ary, indices_or_sections, axis=0):
+def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> "tuple[Tensor, ...]":
     """Parts that differ in length by one at most."""
     ary = boxed(ary)
     n, k = ary.shape[axis_of("array_split", ary, axis)], indices_or_sections
@@ -127,17 +132,17 @@ def array_split(ary, indices_or_sections, axis=0):
     return manipulation.split(ary, [sum(lengths[:i]) for i in range(1, k)], axis)
 
 
-def trace(a, offset=0, axis1=0, axis2=1):
+def trace(a: ArrayLike, offset: int = 0, axis1: int = 0, axis2: int = 1) -> "Tensor":
     """The sums of diagonals over two axes."""
     return manipulation.diagonal(a, offset=offset, axis1=axis1, axis2=axis2).sum(axis=-1)
 
 
-def round_(a, decimals=0):
+def round_(a: Any, decimals: int = 0) -> "Tensor":
     """a rounded to a number of decimals."""
     return _F["round"](a) if not decimals else _F["round"](a * 10.0**decimals) / 10.0**decimals
 
 
-def where(condition, x: Any = None, y: Any = None):
+def where(condition: ArrayLike, x: Any = None, y: Any = None) -> "Tensor | tuple[Tensor, ...]":
     """x where the condition holds, y elsewhere; of the condition alone, where it holds."""
     condition = boxed(condition)
     if x is None and y is None:
@@ -146,17 +151,19 @@ def where(condition, x: Any = None, y: Any = None):
     return elementwise.where(condition != 0, *branches)
 
 
-def linspace(start, stop, num=50, endpoint=True):
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True) -> "Tensor":
     """Evenly spaced values."""
     return make.linspace(start, stop, num, endpoint=endpoint)
 
 
-def ptp(a, axis=None, keepdims=False):
+def ptp(a: ArrayLike, axis: "Axes" = None, keepdims: bool = False) -> "Tensor":
     """The largest less the smallest."""
     return reductions.max(a, axis, keepdims=keepdims) - reductions.min(a, axis, keepdims=keepdims)
 
 
-def average(a, axis=None, weights=None, keepdims=False):
+def average(
+    a: ArrayLike, axis: "Axes" = None, weights: "ArrayLike | None" = None, keepdims: bool = False
+) -> "Tensor":
     """The weighted mean."""
     if weights is None:
         return reductions.mean(a, axis, keepdims=keepdims)
@@ -177,7 +184,9 @@ def _passing(name: str, row):
     return reduction
 
 
-def trapezoid(y, x=None, dx=1.0, axis=-1):
+def trapezoid(
+    y: ArrayLike, x: "ArrayLike | None" = None, dx: Any = 1.0, axis: int = -1
+) -> "Tensor":
     """The integral by the trapezoidal rule."""
     y = boxed(y)
     y = manipulation.moveaxis(y, axis, -1)
@@ -187,14 +196,16 @@ def trapezoid(y, x=None, dx=1.0, axis=-1):
     return reductions.sum((y[..., 1:] + y[..., :-1]) * dx * 0.5, -1)
 
 
-def svd(a, full_matrices=True, compute_uv=True):
+def svd(
+    a: ArrayLike, full_matrices: bool = True, compute_uv: bool = True
+) -> "Tensor | linalg.SVDResult":
     """Singular values, with or without their vectors."""
     if not compute_uv:
         return linalg.svdvals(a)
     return linalg.svd(a, full_matrices=full_matrices)
 
 
-def cond(x, p=None):
+def cond(x: ArrayLike, p: float | str | None = None) -> "Tensor":
     """The condition number."""
     return _cond(boxed(x), p)
 
@@ -207,7 +218,7 @@ def _diagflat(v, k: int = 0):
     return manipulation.diagflat(v, k)
 
 
-FUNCTIONS: dict[str, Any] = {
+FUNCTIONS: dict[str, Callable[..., Any]] = {
     f.__name__: f
     for f in (
         append, array_split, atleast_1d, atleast_2d, atleast_3d, average, column_stack, copy,

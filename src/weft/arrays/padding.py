@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,6 +21,11 @@ if TYPE_CHECKING:
     from .tensor import Tensor
     from .types import ArrayLike
 
+Mode = Literal[
+    "constant", "edge", "reflect", "symmetric", "wrap", "linear_ramp", "maximum", "mean", "median",
+    "minimum", "empty",
+]  # fmt: skip
+
 _STATISTICS = {
     "maximum": reductions.max,
     "minimum": reductions.min,
@@ -34,12 +39,12 @@ def pad(
     x: ArrayLike,
     pad_width: int | Sequence[Any],
     /,
-    mode: str = "constant",
+    mode: Mode = "constant",
     *,
-    constant_values: Any = 0.0,
-    end_values: Any = 0.0,
-    stat_length: Any = None,
-    reflect_type: str = "even",
+    constant_values: ArrayLike = 0.0,
+    end_values: ArrayLike = 0.0,
+    stat_length: int | Sequence[Any] | None = None,
+    reflect_type: Literal["even", "odd"] = "even",
 ) -> Tensor:
     """x with margins: a number, (before, after), or one such pair for each axis.
 

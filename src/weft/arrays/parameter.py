@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from .. import errors
 from ..core.backends import BACKENDS
@@ -17,6 +17,9 @@ from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .types import ArrayLike, Shape
+
+
+_T = TypeVar("_T")
 
 
 class Parameter(Tensor):
@@ -46,7 +49,7 @@ class Parameter(Tensor):
 
     @classmethod
     def randn(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        cls, shape: Any, mean: float = 0.0, std: float = 1.0, **options: Any
+        cls, shape: Shape, mean: float = 0.0, std: float = 1.0, **options: Any
     ) -> Parameter:
         """Normally distributed initial values."""
         return cls(random.randn(shape, mean=mean, std=std, **options))
@@ -67,7 +70,7 @@ class Parameter(Tensor):
         if self.requires_grad:
             self.grad = None
 
-    def set_grad(self, gradient: Any) -> None:
+    def set_grad(self, gradient: ArrayLike | None) -> None:
         """Replace the accumulated gradient."""
         self.grad = gradient
 
@@ -79,7 +82,7 @@ class Parameter(Tensor):
             )
         self.apply_update(self.grad.detach() * lr)
 
-    def apply_update(self, update: Any) -> None:
+    def apply_update(self, update: ArrayLike) -> None:
         """p ← p − update, in place."""
         update = make.asarray(update)
         refuse_levels((update,), "apply_update")
@@ -100,7 +103,7 @@ class Parameter(Tensor):
         raw = own_memory(self)
         raw -= BACKENDS[type(raw)].cast(update._data, self.dtype)
 
-    def __deepcopy__(self, memo: Any) -> Parameter:
+    def __deepcopy__(self, memo: dict[int, Any]) -> Parameter:
         return Parameter(wrap(self._data), self.requires_grad)
 
     def __repr__(self) -> str:
@@ -110,7 +113,7 @@ class Parameter(Tensor):
 class ParameterDict:
     """Parameters by name, in the order they were inserted."""
 
-    def __init__(self, parameters: dict | None = None):
+    def __init__(self, parameters: dict[str, Parameter] | None = None):
         self._items: dict[str, Parameter] = {}
         for name, p in (parameters or {}).items():
             self.insert(name, p)
@@ -124,7 +127,7 @@ class ParameterDict:
             )
         self._items[name] = parameter
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: _T | None = None) -> Parameter | _T | None:
         """The parameter of that name, or `default`."""
         return self._items.get(name, default)
 

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
     from .types import ArrayLike, Device, DTypeLike, Shape
 
-default_generator = Generator()
+default_generator: Generator = Generator()
 _UNSEEDED = (default_generator.key, default_generator.nonce)
 
 
@@ -271,7 +271,7 @@ def randint(
 
 
 def bernoulli(
-    p: Any = 0.5,
+    p: ArrayLike = 0.5,
     shape: Shape | None = None,
     dtype: DTypeLike = bool,
     device: Device | None = None,
@@ -294,11 +294,11 @@ def bernoulli(
         sizes = _shape_of("bernoulli", () if shape is None else shape)
         threshold = ceil(chance * WORD)
     else:
-        p = seen(boxed(p))
-        sizes = p.shape if shape is None else _shape_of("bernoulli", shape)
-        device, threshold = p.device, _thresholds(p, sizes)
-        if p._data.__class__ in BOXES and not p._data.staged:
-            return less(rand(sizes, "float64", device, generator=generator), p).to(dtype)
+        chances = seen(boxed(p))
+        sizes = chances.shape if shape is None else _shape_of("bernoulli", shape)
+        device, threshold = chances.device, _thresholds(chances, sizes)
+        if chances._data.__class__ in BOXES and not chances._data.staged:
+            return less(rand(sizes, "float64", device, generator=generator), chances).to(dtype)
     sizes = (*_batches(), *sizes)
     at, draw = _reserved(device, generator, prod(sizes))
     made = _shared_out(_drawn("below", at, draw, sizes, threshold))

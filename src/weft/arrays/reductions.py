@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Never
+from typing import TYPE_CHECKING, Never
 
 from .. import errors
 from ..core import dtypes
@@ -89,7 +89,8 @@ def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
     return reduce.amin(x, axes_of("min", x, axis), keepdims)
 
 
-amax, amin = max, min
+amax = max
+amin = min
 
 
 def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
@@ -171,7 +172,7 @@ def std(
 
 
 def norm(
-    x: ArrayLike, /, ord: Any = 2, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
+    x: ArrayLike, /, ord: float = 2, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
     """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     if unknown:

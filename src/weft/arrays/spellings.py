@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import Any
+from typing import Any, Never
 
 from .. import errors
 
@@ -202,7 +202,7 @@ def _elsewhere(name: str, owner: str) -> str | None:
     return None
 
 
-def attribute(self: Any, name: str) -> Any:
+def attribute(self: object, name: str) -> Never:
     """What a tensor says when it has no such attribute."""
     if name[:1] == "_":
         raise AttributeError(f"'Tensor' object has no attribute {name!r}")

@@ -53,7 +53,7 @@ class Tensor(Value):
     __slots__ = ()
     __hash__ = object.__hash__
 
-    def __new__(cls, data: Any = None, **options: Any) -> Tensor:
+    def __new__(cls, data: ArrayLike | None = None, **options: Any) -> Tensor:
         raise TypeError("make tensors with wf.tensor(data), wf.asarray(data), wf.zeros(shape), …")
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..arrays.indexing import At
 from ..arrays.selection import Ordered
-from ..arrays.types import ArrayLike, Axes, Device, DTypeLike, Shape
+from ..arrays.types import ArrayLike, Axes, Device, DTypeLike, Index, Shape
 from ..core.counter import Generator
 from ..core.node import Leaf
 from ..core.value import Value
@@ -325,7 +325,7 @@ class Tensor(Value):
         """`negative`, element by element; `out=` writes into a tensor's memory."""
     def nonzero(self, /) -> tuple[Tensor, ...]:
         """Where x is not zero: for each axis an array of indices."""
-    def norm(self, /, ord: Any = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
+    def norm(self, /, ord: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
         """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     def not_equal(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
         """`not_equal`, element by element; `out=` writes into a tensor's memory."""
@@ -426,9 +426,9 @@ class Tensor(Value):
         self, /, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False
     ) -> Tensor:
         """The variance over `axis`: squared deviations over (n − correction)."""
-    def __getitem__(self, key: Any) -> Tensor:
+    def __getitem__(self, key: Index) -> Tensor:
         """`x[key]` with NumPy's keys; differentiable."""
-    def __setitem__(self, key: Any, value: ArrayLike) -> None:
+    def __setitem__(self, key: Index, value: ArrayLike) -> None:
         """`y[key] = value`: y becomes a new value; nobody else's tensor changes."""
     def __array_namespace__(self, /, *, api_version: str | None = None) -> Any:
         """The namespace this tensor's functions live in: `weft`."""
@@ -461,7 +461,7 @@ class Tensor(Value):
     @property
     def at(self) -> At:
         """`x.at[i].set(v)` and the like: changed copies."""
-    def copy_(self, source: ArrayLike) -> Tensor:
+    def copy_(self, source: ArrayLike) -> Self:
         """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
     def div_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
         """`divide` into the memory of a tensor; returns it."""
@@ -523,7 +523,7 @@ class Tensor(Value):
         value: ArrayLike, device: Device | None = None, dtype: DTypeLike | None = None
     ) -> Tensor:
         """A number as a 0-d tensor."""
-    def sub_at_index(self, position: int, value: Any) -> Tensor:
+    def sub_at_index(self, position: int, value: Tensor | complex) -> Tensor:
         """A copy with `value` subtracted from the element at a flat position."""
     def sub_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
         """`subtract` into the memory of a tensor; returns it."""
@@ -533,12 +533,17 @@ class Tensor(Value):
     def view(self, /, shape: Shape, *more: int, copy: bool | None = None) -> Tensor:
         """x with another shape; one size may be −1."""
     def __array__(
-        self, dtype: DTypeLike | None = None, copy: Any = None
+        self, dtype: np.dtype[Any] | type | None = None, copy: bool | None = None
     ) -> np.ndarray[Any, np.dtype[np.generic]]:
         """NumPy's `__array__`: refused where it would drop a gradient or move between devices."""
     def __array_ufunc__(
-        self, function: Any, method: str, *inputs: Any, out: Tensor | None = None, **options: Any
-    ) -> Tensor:
+        self,
+        function: np.ufunc,
+        method: str,
+        *inputs: Any,
+        out: tuple[Any, ...] | None = None,
+        **options: Any,
+    ) -> Any:
         """NumPy's `__array_ufunc__`: `np.sin(x)` and `array * x` are Weft's own operations."""
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """NumPy's `__array_function__`: `np.sum(x)` is `wf.sum(x)`, with the gradient."""

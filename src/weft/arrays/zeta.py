@@ -1,6 +1,7 @@
 """Riemann's zeta function of real numbers, differentiable."""
 
 from math import factorial, inf, log, pi
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -10,6 +11,9 @@ from ..ops.special import gammaln
 from . import make
 from .elementwise import FUNCTIONS as _F
 from .elementwise import where
+
+if TYPE_CHECKING:
+    from .tensor import Tensor
 
 
 def _eta_weights(n: int) -> np.ndarray:
@@ -25,7 +29,7 @@ _WEIGHTS = _eta_weights(26)
 _LOGS = np.log(np.arange(1.0, 27.0))
 
 
-def riemann(x):
+def riemann(x: "Tensor") -> "Tensor":
     """Borwein's sum for x ≥ −½, and the reflection ζ(x) = 2ˣ πˣ⁻¹ sin(πx/2) Γ(1−x) ζ(1−x) below."""
     x = x if dtypes.is_inexact(x.dtype) else x.to(dtypes.default_float())
     if dtypes.is_complex(x.dtype):

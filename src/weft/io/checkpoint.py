@@ -56,8 +56,8 @@ _FIELDS = tuple(f.name for f in fields(Checkpoint))
 
 
 def save_checkpoint(
-    directory: Any,
-    checkpoint: Any,
+    directory: str | PathLike[str] | Checkpoint,
+    checkpoint: Checkpoint | str | PathLike[str],
     *,
     step: int | None = None,
     keep_last: int | None = None,

@@ -8,11 +8,14 @@ from contextlib import suppress
 from errno import EIO
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from . import disk
 
 UNFINISHED = re.compile(r"\.weft-[0-9a-f]{16}\.tmp")
+
+
+Chunk = Any  # a buffer: bytes, or a flat array of them
 
 
 class Stored(NamedTuple):
@@ -22,7 +25,7 @@ class Stored(NamedTuple):
     sha256: str
 
 
-def measured(chunks: Iterable, into: list[Stored]) -> Iterator:
+def measured(chunks: Iterable[Chunk], into: list[Stored]) -> Iterator[Chunk]:
     """The chunks; when all have been taken, what they were is appended to `into`."""
     digest, size = sha256(), 0
     for chunk in chunks:
@@ -32,7 +35,7 @@ def measured(chunks: Iterable, into: list[Stored]) -> Iterator:
     into.append(Stored(size, digest.hexdigest()))
 
 
-def write_file(path: Path, chunks: Iterable) -> None:
+def write_file(path: Path, chunks: Iterable[Chunk]) -> None:
     """Write bytes under another name, flush them to the disk, then give the file its own name.
 
     The name itself is durable after `disk.sync_directory`.
@@ -47,7 +50,7 @@ def write_file(path: Path, chunks: Iterable) -> None:
         raise
 
 
-def _write_through(path: Path, chunks: Iterable) -> None:
+def _write_through(path: Path, chunks: Iterable[Chunk]) -> None:
     fd = disk.create(path)
     try:
         for chunk in chunks:

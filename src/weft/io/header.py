@@ -51,7 +51,9 @@ def named_properly(name: str) -> bool:
     return name != METADATA and 0 < len(name) <= _NAME and _UNWELCOME.search(name) is None
 
 
-def build(described: Mapping[str, tuple[np.dtype, tuple[int, ...]]], metadata: Mapping) -> Header:
+def build(
+    described: Mapping[str, tuple[np.dtype, tuple[int, ...]]], metadata: Mapping[str, str]
+) -> Header:
     """The header of tensors with these dtypes and shapes.
 
     Wide dtypes come first in the data, so that every tensor is aligned.

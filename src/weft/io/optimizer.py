@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, overload
 
 from ..errors import ArgumentError, CheckpointError
 from . import disk, strict_json, tensor_file
@@ -16,7 +17,19 @@ if TYPE_CHECKING:
 FORMAT = "weft-optimizer/1"
 
 
-def save_optimizer(path: Any, optimizer: Any) -> None:
+class Saved(Protocol):
+    """What has a state: an optimizer."""
+
+    def state_dict(self) -> dict[str, Any]: ...
+    def load_state_dict(self, saved: dict[str, Any], /) -> None: ...
+
+
+_O = TypeVar("_O", bound=Saved)
+
+
+def save_optimizer(
+    path: str | PathLike[str] | Saved, optimizer: str | PathLike[str] | Saved
+) -> None:
     """Save what `optimizer.state_dict()` gives, atomically; the arguments go in either order.
 
     The file is a safetensors file with the numbers and the structure in its metadata.
@@ -30,19 +43,27 @@ def save_optimizer(path: Any, optimizer: Any) -> None:
     >>> optimizer.param_groups[0]["lr"]
     0.5
     """
-    path, optimizer = path_first("save_optimizer", path, optimizer)
-    _check_optimizer("save_optimizer", optimizer)
+    where, source = path_first("save_optimizer", path, optimizer)
+    _check_optimizer("save_optimizer", source)
     flattener = Flattener("state_dict")
-    skeleton = flattener.skeleton(optimizer.state_dict())
+    skeleton = flattener.skeleton(source.state_dict())
     metadata = {
         "weft.format": FORMAT,
-        "weft.class": type(optimizer).__name__,
+        "weft.class": type(source).__name__,
         "weft.tree": strict_json.dumps(skeleton),
     }
-    tensor_file.write_sealed(path, flattener.arrays, metadata)
-    disk.sync_directory(path.parent)
+    tensor_file.write_sealed(where, flattener.arrays, metadata)
+    disk.sync_directory(where.parent)
 
 
+@overload
+def load_optimizer(
+    path: str | PathLike[str], optimizer: type[_O] | _O, *, device: Device = "cpu"
+) -> _O: ...
+@overload
+def load_optimizer(
+    path: type[_O] | _O, optimizer: str | PathLike[str], *, device: Device = "cpu"
+) -> _O: ...
 def load_optimizer(path: Any, optimizer: Any, *, device: Device = "cpu") -> Any:
     """Load a saved state into an optimizer, and return it; the arguments go in either order.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
 
 
 def save_safetensors(
-    path: str | PathLike[str], tensors: dict, metadata: dict[str, str] | None = None
+    path: str | PathLike[str],
+    tensors: Mapping[str, Tensor],
+    metadata: dict[str, str] | None = None,
 ) -> None:
     """Save tensors under their names, atomically; the first two arguments go in either order.
 

@@ -128,7 +128,7 @@ class Restorer:
     """Puts a tree together from its skeleton and its arrays, each of which is used once."""
 
     def __init__(self, arrays: dict[str, np.ndarray], device: Device, where: str):
-        self.arrays = dict(arrays)
+        self.arrays: dict[str, np.ndarray[Any, Any]] = dict(arrays)
         self.device = device
         self.where = where
 

@@ -1,5 +1,7 @@
 """Neural networks: modules, layers and losses, initial values, and what a model costs."""
 
+from typing import TYPE_CHECKING
+
 from ..arrays.spellings import module_attribute as _module_attribute
 from . import functional, init
 from .activation import (
@@ -268,4 +270,5 @@ __all__ = [
     "summary",
 ]
 
-__getattr__ = _module_attribute("weft.nn", __all__)
+if not TYPE_CHECKING:  # checkers know the names
+    __getattr__ = _module_attribute("weft.nn", __all__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -12,6 +12,7 @@ from .making import one_of, parameter, sizes
 from .module import Module
 
 if TYPE_CHECKING:
+    from ..arrays.parameter import Parameter
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, Device, DTypeLike
 
@@ -19,10 +20,10 @@ if TYPE_CHECKING:
 class _Shaped(Module):
     """An activation with numbers that shape it, which are its attributes."""
 
-    def __init__(self, **options):
+    def __init__(self, **options: float | str):
         super().__init__()
         vars(self).update(options)
-        self._options = tuple(options)
+        self._options: tuple[str, ...] = tuple(options)
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)!r}" for name in self._options)
@@ -73,8 +74,9 @@ class PReLU(Module):
     ):
         super().__init__()
         sizes("PReLU", num_parameters=num_parameters)
-        self.num_parameters, self.init = num_parameters, init
-        self.weight = parameter((num_parameters,), device, dtype)
+        self.num_parameters = num_parameters
+        self.init = init
+        self.weight: Parameter = parameter((num_parameters,), device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -118,7 +120,7 @@ class CELU(_Shaped):
 class GELU(_Shaped):
     """x·Φ(x), Φ the normal distribution; `approximate` "none" or "tanh"."""
 
-    def __init__(self, approximate: str = "none"):
+    def __init__(self, approximate: Literal["none", "tanh"] = "none"):
         super().__init__(approximate=one_of("GELU", "approximate", approximate, ("none", "tanh")))
 
     def forward(self, input: ArrayLike) -> Tensor:
@@ -300,7 +302,7 @@ class GLU(_Shaped):
 class GEGLU(_Shaped):
     """a·gelu(b) of the halves a and b along the axis `dim`."""
 
-    def __init__(self, dim: int = -1, approximate: str = "none"):
+    def __init__(self, dim: int = -1, approximate: Literal["none", "tanh"] = "none"):
         super().__init__(dim=dim, approximate=approximate)
 
     def forward(self, input: ArrayLike) -> Tensor:

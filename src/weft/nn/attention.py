@@ -21,6 +21,7 @@ from .making import parameter, probability, sizes
 from .module import Module
 
 if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
@@ -63,16 +64,20 @@ class MultiheadAttention(Module):
                 f"MultiheadAttention: embed_dim={embed_dim} in {num_heads} heads; expected a "
                 "divisor"
             )
-        self.embed_dim, self.num_heads = embed_dim, num_heads
-        self.kdim = embed_dim if kdim is None else kdim
-        self.vdim = embed_dim if vdim is None else vdim
-        self.dropout = probability("MultiheadAttention", dropout)
-        self.add_zero_attn, self.batch_first = add_zero_attn, batch_first
+        self.embed_dim = embed_dim
+        self.num_heads = num_heads
+        self.kdim: int = embed_dim if kdim is None else kdim
+        self.vdim: int = embed_dim if vdim is None else vdim
+        self.dropout: float = probability("MultiheadAttention", dropout)
+        self.add_zero_attn = add_zero_attn
+        self.batch_first = batch_first
         self._make_projections(bias, add_bias_kv, device, dtype)
-        self.out_proj = Linear(embed_dim, embed_dim, bias, device, dtype)
+        self.out_proj: Linear = Linear(embed_dim, embed_dim, bias, device, dtype)
         self.reset_parameters()
 
-    def _make_projections(self, bias: bool, add_bias_kv: bool, device, dtype) -> None:
+    def _make_projections(
+        self, bias: bool, add_bias_kv: bool, device: Device | None, dtype: DTypeLike | None
+    ) -> None:
         """One matrix for queries, keys and values, or three where they have other widths."""
         e = self.embed_dim
         one = self.kdim == self.vdim == e
@@ -90,9 +95,9 @@ class MultiheadAttention(Module):
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             if getattr(self, name) is not None:
                 init.xavier_uniform_(getattr(self, name))
-        if self.in_proj_bias is not None:
-            init.zeros_(self.in_proj_bias)
-            init.zeros_(self.out_proj.bias)
+        for bias in (self.in_proj_bias, self.out_proj.bias):
+            if bias is not None:
+                init.zeros_(bias)
         if self.bias_k is not None:
             init.xavier_normal_(self.bias_k)
             init.xavier_normal_(self.bias_v)
@@ -102,12 +107,12 @@ class MultiheadAttention(Module):
         query: ArrayLike,
         key: ArrayLike,
         value: ArrayLike,
-        key_padding_mask: Any = None,
+        key_padding_mask: ArrayLike | None = None,
         need_weights: bool = True,
-        attn_mask: Any = None,
+        attn_mask: ArrayLike | None = None,
         average_attn_weights: bool = True,
         is_causal: bool = False,
-    ) -> Any:
+    ) -> tuple[Tensor, Tensor | None]:
         """The attended values, and the weights (or None).
 
         key_padding_mask      (N, S): True for keys that are not seen, or numbers to be added

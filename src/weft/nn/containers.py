@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from .. import errors
 from ..arrays.parameter import Parameter
 from .module import Module
 
 if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike
 
+_T = TypeVar("_T")
 
-def _position(name: str, i, n: int) -> int:
+
+def _position(name: str, i: int, n: int) -> int:
     if not -n <= i < n:
         raise errors.IndexingError(f"{name}: index {i} with {n} entries")
     return i % n
@@ -26,24 +29,24 @@ class _Row(Module):
         super().__init__()
         self.extend(modules)
 
-    def append(self, module: Module):
+    def append(self, module: Module) -> Self:
         """Add a module behind the others; returns the container."""
         self.add_module(str(len(self)), module)
         return self
 
-    def extend(self, modules: Iterable[Module]):
+    def extend(self, modules: Iterable[Module]) -> Self:
         """Add modules behind the others; returns the container."""
         for module in modules:
             self.append(module)
         return self
 
-    def insert(self, index: int, module: Module):
+    def insert(self, index: int, module: Module) -> Self:
         """Put a module before the one at `index`; returns the container."""
         held = list(self._modules.values())
         held.insert(index, module)
         return self._become(held)
 
-    def _become(self, modules: list[Module]):
+    def _become(self, modules: list[Module]) -> Self:
         self._modules.clear()
         return self.extend(modules)
 
@@ -60,20 +63,24 @@ class _Row(Module):
     def __iter__(self) -> Iterator[Module]:
         return iter(list(self._modules.values()))
 
-    def __getitem__(self, i) -> Any:
+    @overload
+    def __getitem__(self, i: int) -> Module: ...
+    @overload
+    def __getitem__(self, i: slice) -> Self: ...
+    def __getitem__(self, i: int | slice) -> Module:
         held = list(self._modules.values())
         if isinstance(i, slice):
             return self._like(list(self._modules.items())[i])
         return held[_position(type(self).__name__, i, len(held))]
 
-    def _like(self, pairs: list[tuple[str, Module]]):
+    def _like(self, pairs: list[tuple[str, Module]]) -> Self:
         return type(self)(m for _, m in pairs)
 
     def __setitem__(self, i: int, module: Module) -> None:
         name = list(self._modules)[_position(type(self).__name__, i, len(self))]
         self.add_module(name, module)
 
-    def __delitem__(self, i) -> None:
+    def __delitem__(self, i: int | slice) -> None:
         held = list(self._modules.values())
         if not isinstance(i, slice):
             i = _position(type(self).__name__, i, len(held))
@@ -92,7 +99,11 @@ class Sequential(_Row):
     ((5, 1), 2)
     """
 
-    def __init__(self, *modules: Any):
+    @overload
+    def __init__(self, *modules: Module) -> None: ...
+    @overload
+    def __init__(self, modules: Mapping[str, Module], /) -> None: ...
+    def __init__(self, *modules: Any) -> None:
         if len(modules) == 1 and isinstance(modules[0], Mapping):
             super().__init__()
             for name, module in modules[0].items():
@@ -100,22 +111,23 @@ class Sequential(_Row):
         else:
             super().__init__(modules)
 
-    def _like(self, pairs: list[tuple[str, Module]]):
+    def _like(self, pairs: list[tuple[str, Module]]) -> Self:
         return type(self)(dict(pairs))
 
-    def __add__(self, other: "Sequential") -> "Sequential":
+    def __add__(self, other: Sequential) -> Sequential:
         return Sequential(*self, *other)
 
-    def forward(self, input: ArrayLike) -> Any:
+    def forward(self, input: ArrayLike) -> Tensor:
+        x: Any = input
         for module in self._modules.values():
-            input = module(input)
-        return input
+            x = module(x)
+        return x
 
 
 class ModuleList(_Row):
     """A list of modules, which are called by the module that holds it."""
 
-    def __add__(self, other: Iterable[Module]) -> "ModuleList":
+    def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
 
 
@@ -128,8 +140,7 @@ class ModuleDict(Module):
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
         """Add or replace modules by name."""
-        pairs: Any = modules.items() if isinstance(modules, Mapping) else modules
-        for name, module in pairs:
+        for name, module in dict(modules).items():
             self[name] = module
 
     def __getitem__(self, name: str) -> Module:
@@ -154,15 +165,15 @@ class ModuleDict(Module):
     def __contains__(self, name: str) -> bool:
         return name in self._modules
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         """The names."""
         return self._modules.keys()
 
-    def values(self) -> Any:
+    def values(self) -> ValuesView[Module]:
         """The modules."""
         return self._modules.values()
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, Module]:
         """(name, module) pairs."""
         return self._modules.items()
 
@@ -173,23 +184,23 @@ class ModuleDict(Module):
         return module
 
 
-def _as_parameter(x) -> Parameter:
+def _as_parameter(x: ArrayLike) -> Parameter:
     return x if isinstance(x, Parameter) else Parameter(x)
 
 
 class ParameterList(Module):
     """Parameters under the names 0, 1, 2, …; tensors are made parameters."""
 
-    def __init__(self, values: Iterable = ()):
+    def __init__(self, values: Iterable[ArrayLike] = ()):
         super().__init__()
         self.extend(values)
 
-    def append(self, value: Any) -> Any:
+    def append(self, value: ArrayLike) -> Self:
         """Add a parameter behind the others; returns the list."""
         self.register_parameter(str(len(self)), _as_parameter(value))
         return self
 
-    def extend(self, values: Iterable) -> Any:
+    def extend(self, values: Iterable[ArrayLike]) -> Self:
         """Add parameters behind the others; returns the list."""
         for value in values:
             self.append(value)
@@ -201,13 +212,17 @@ class ParameterList(Module):
     def __iter__(self) -> Iterator[Parameter]:
         return iter(list(self._parameters.values()))
 
-    def __getitem__(self, i: Any) -> Any:
+    @overload
+    def __getitem__(self, i: int) -> Parameter: ...
+    @overload
+    def __getitem__(self, i: slice) -> ParameterList: ...
+    def __getitem__(self, i: int | slice) -> Parameter | ParameterList:
         held = list(self._parameters.values())
         if isinstance(i, slice):
             return ParameterList(held[i])
         return held[_position("ParameterList", i, len(held))]
 
-    def __setitem__(self, i: int, value: Any) -> None:
+    def __setitem__(self, i: int, value: ArrayLike) -> None:
         name = str(_position("ParameterList", i, len(self)))
         self.register_parameter(name, _as_parameter(value))
 
@@ -218,7 +233,7 @@ class ParameterList(Module):
 class ParameterDict(Module):
     """Parameters by name, as part of a module; tensors are made parameters."""
 
-    def __init__(self, parameters: Mapping[str, Any] | None = None):
+    def __init__(self, parameters: Mapping[str, ArrayLike] | None = None):
         super().__init__()
         for name, value in (parameters or {}).items():
             self[name] = value
@@ -226,7 +241,7 @@ class ParameterDict(Module):
     def __getitem__(self, name: str) -> Parameter:
         return self.get_parameter(name)
 
-    def __setitem__(self, name: str, value: Any) -> None:
+    def __setitem__(self, name: str, value: ArrayLike) -> None:
         self.register_parameter(name, _as_parameter(value))
 
     insert = __setitem__
@@ -235,7 +250,7 @@ class ParameterDict(Module):
         self.get_parameter(name)
         del self._parameters[name]
 
-    def get(self, name: str, default: Any = None) -> Any:
+    def get(self, name: str, default: _T | None = None) -> Parameter | _T | None:
         """The parameter of that name, or `default`."""
         return self._parameters.get(name, default)
 
@@ -248,15 +263,15 @@ class ParameterDict(Module):
     def __contains__(self, name: str) -> bool:
         return name in self._parameters
 
-    def keys(self) -> Any:
+    def keys(self) -> KeysView[str]:
         """The names."""
         return self._parameters.keys()
 
-    def values(self) -> Any:
+    def values(self) -> ValuesView[Parameter]:
         """The parameters."""
         return self._parameters.values()
 
-    def items(self) -> Any:
+    def items(self) -> ItemsView[str, Parameter]:
         """(name, parameter) pairs."""
         return self._parameters.items()
 

@@ -11,9 +11,15 @@ from ..core import dtypes
 
 if TYPE_CHECKING:
     from ..arrays.types import Device, DTypeLike
+    from ..nn.module import Module
 
 
-def convert(module: Any, targets: tuple, device: Device, dtype: DTypeLike | None) -> None:
+def convert(
+    module: Module,
+    targets: tuple[Any, ...],
+    device: Device | None,
+    dtype: DTypeLike | None,
+) -> None:
     """Move every tensor of a module and cast the floating-point ones.
 
     Parameters stay the objects that they are, so that optimizers still know them. Buffers may

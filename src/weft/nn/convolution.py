@@ -1,7 +1,10 @@
 """Convolutions, plain and transposed, with their weights."""
 
+from __future__ import annotations
+
+from collections.abc import Sequence
 from math import prod, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Literal, get_args
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -10,15 +13,30 @@ from . import init
 from .making import one_of, parameter, per_axis, sizes
 from .module import Module
 
-_BORDERS = ("zeros", "reflect", "replicate", "circular")
+if TYPE_CHECKING:
+    from ..arrays.parameter import Parameter
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Device, DTypeLike, PerAxis
+
+Borders = Literal["zeros", "reflect", "replicate", "circular"]
+_BORDERS: tuple[str, ...] = get_args(Borders)
 
 
 class _Convolution(Module):
     """What convolutions have in common; the subclasses say along how many axes they run."""
 
     axes: int
+    bias: Parameter | None
 
-    def __init__(self, in_channels, out_channels, kernel_size, stride, dilation, groups):
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: PerAxis,
+        stride: PerAxis,
+        dilation: PerAxis,
+        groups: int,
+    ):
         super().__init__()
         name = type(self).__name__
         sizes(name, in_channels=in_channels, out_channels=out_channels, groups=groups)
@@ -27,15 +45,23 @@ class _Convolution(Module):
                 f"{name}: {in_channels} channels to {out_channels} in {groups} groups; groups must "
                 "divide both"
             )
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
-        self.kernel_size = per_axis(name, "kernel_size", kernel_size, self.axes)
-        self.stride = per_axis(name, "stride", stride, self.axes)
-        self.dilation = per_axis(name, "dilation", dilation, self.axes)
+        self.in_channels = in_channels
+        self.out_channels = out_channels
+        self.groups = groups
+        self.kernel_size: tuple[int, ...] = per_axis(name, "kernel_size", kernel_size, self.axes)
+        self.stride: tuple[int, ...] = per_axis(name, "stride", stride, self.axes)
+        self.dilation: tuple[int, ...] = per_axis(name, "dilation", dilation, self.axes)
         for what in ("kernel_size", "stride", "dilation"):
             sizes(name, **{f"{what}[{i}]": n for i, n in enumerate(getattr(self, what))})
 
-    def _weights(self, shape: tuple[int, ...], bias: bool, device, dtype) -> None:
-        self.weight = parameter((*shape, *self.kernel_size), device, dtype)
+    def _weights(
+        self,
+        shape: tuple[int, ...],
+        bias: bool,
+        device: Device | None,
+        dtype: DTypeLike | None,
+    ) -> None:
+        self.weight: Parameter = parameter((*shape, *self.kernel_size), device, dtype)
         have = parameter((self.out_channels,), device, dtype) if bias else None
         self.register_parameter("bias", have)
         self.reset_parameters()
@@ -47,7 +73,7 @@ class _Convolution(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def _shown(self, **more) -> str:
+    def _shown(self, **more: object) -> str:
         options = {"padding": ((0,) * self.axes), "dilation": (1,) * self.axes} | {"groups": 1}
         shown = {n: getattr(self, n) for n in options if getattr(self, n) != options[n]} | more
         parts = [f"{self.in_channels}", f"{self.out_channels}", f"kernel_size={self.kernel_size}"]
@@ -58,25 +84,27 @@ class _Convolution(Module):
 class _Conv(_Convolution):
     """A plain convolution."""
 
+    padding: str | tuple[int, ...]
+
     def __init__(
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size,
-        stride=1,
-        padding=0,
-        dilation=1,
+        kernel_size: PerAxis,
+        stride: PerAxis = 1,
+        padding: PerAxis | Literal["valid", "same"] = 0,
+        dilation: PerAxis = 1,
         groups: int = 1,
         bias: bool = True,
-        padding_mode: str = "zeros",
-        device=None,
-        dtype=None,
+        padding_mode: Borders = "zeros",
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups)
         name = type(self).__name__
-        self.padding_mode = one_of(name, "padding_mode", padding_mode, _BORDERS)
+        self.padding_mode: Borders = one_of(name, "padding_mode", padding_mode, _BORDERS)
         if isinstance(padding, str):
-            self.padding: Any = one_of(name, "padding", padding, ("valid", "same"))
+            self.padding = one_of(name, "padding", padding, ("valid", "same"))
             if padding == "same" and set(self.stride) != {1}:
                 raise errors.ArgumentError(
                     f"{name}: padding='same' with stride={stride}; the result would have another "
@@ -87,7 +115,7 @@ class _Conv(_Convolution):
             sizes(name, least=0, **{f"padding[{i}]": n for i, n in enumerate(self.padding)})
         self._weights((out_channels, in_channels // groups), bias, device, dtype)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         function = getattr(F, f"conv{self.axes}d")
         how = self.dilation, self.groups
         if self.padding_mode == "zeros":
@@ -146,26 +174,27 @@ class _ConvTranspose(_Convolution):
         self,
         in_channels: int,
         out_channels: int,
-        kernel_size,
-        stride=1,
-        padding=0,
-        output_padding=0,
+        kernel_size: PerAxis,
+        stride: PerAxis = 1,
+        padding: PerAxis = 0,
+        output_padding: PerAxis = 0,
         groups: int = 1,
         bias: bool = True,
-        dilation=1,
-        padding_mode: str = "zeros",
-        device=None,
-        dtype=None,
+        dilation: PerAxis = 1,
+        padding_mode: Literal["zeros"] = "zeros",
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ):
         super().__init__(in_channels, out_channels, kernel_size, stride, dilation, groups)
         name = type(self).__name__
-        self.padding_mode = one_of(name, "padding_mode", padding_mode, ("zeros",))
-        self.padding = per_axis(name, "padding", padding, self.axes)
-        self.output_padding = per_axis(name, "output_padding", output_padding, self.axes)
+        self.padding_mode: str = one_of(name, "padding_mode", padding_mode, ("zeros",))
+        self.padding: tuple[int, ...] = per_axis(name, "padding", padding, self.axes)
+        more = per_axis(name, "output_padding", output_padding, self.axes)
+        self.output_padding: tuple[int, ...] = more
         sizes(name, least=0, **{f"padding[{i}]": n for i, n in enumerate(self.padding)})
         self._weights((in_channels, out_channels // groups), bias, device, dtype)
 
-    def forward(self, input, output_size=None):
+    def forward(self, input: ArrayLike, output_size: Sequence[int] | None = None) -> Tensor:
         """The transpose of a convolution; `output_size` picks one of the sizes that lead here."""
         more = self.output_padding
         if output_size is not None:

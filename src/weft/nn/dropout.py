@@ -18,7 +18,7 @@ class _Dropout(Module):
 
     def __init__(self, p: float = 0.5):
         super().__init__()
-        self.p = probability(type(self).__name__, p)
+        self.p: float = probability(type(self).__name__, p)
 
     def extra_repr(self) -> str:
         return f"p={self.p}"

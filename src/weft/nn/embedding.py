@@ -49,10 +49,13 @@ class Embedding(Module):
                 f"Embedding: padding_idx={padding_idx} of {num_embeddings} rows; expected "
                 f"-{num_embeddings} to {num_embeddings - 1}"
             )
-        self.num_embeddings, self.embedding_dim = num_embeddings, embedding_dim
-        self.padding_idx = None if padding_idx is None else padding_idx % num_embeddings
-        self.max_norm, self.norm_type = max_norm, norm_type
-        self.weight = parameter((num_embeddings, embedding_dim), device, dtype)
+        self.num_embeddings = num_embeddings
+        self.embedding_dim = embedding_dim
+        row = None if padding_idx is None else padding_idx % num_embeddings
+        self.padding_idx: int | None = row
+        self.max_norm = max_norm
+        self.norm_type = norm_type
+        self.weight: Parameter = parameter((num_embeddings, embedding_dim), device, dtype)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -63,7 +66,9 @@ class Embedding(Module):
                 copy_(self.weight, self.weight.detach().at[self.padding_idx].set(0.0))
 
     @classmethod
-    def from_pretrained(cls, embeddings: Any, freeze: bool = True, **options: Any) -> "Embedding":
+    def from_pretrained(
+        cls, embeddings: ArrayLike, freeze: bool = True, **options: Any
+    ) -> Embedding:
         """A layer with this table (a copy of it).
 
         freeze   whether it is left as it is in training
@@ -84,7 +89,7 @@ class Embedding(Module):
             self._shorten(boxed(input), self.max_norm)
         return F.embedding(input, self.weight, self.padding_idx)
 
-    def _shorten(self, i, longest: float) -> None:
+    def _shorten(self, i: Tensor, longest: float) -> None:
         """Scale the rows that are named and longer than `max_norm`."""
         with no_grad():
             table, rows = self.weight.detach(), i.reshape(-1)

@@ -4,7 +4,7 @@
 """
 
 from math import ceil, erf, prod, sqrt
-from typing import Any
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from .. import errors
 from ..arrays import random
@@ -21,6 +21,12 @@ from ..ops.special import erfinv
 from ..ops.structural import cast, mT, reshape
 from ..transform.modes.backward import no_grad
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..core.counter import Generator
+
+_T = TypeVar("_T", bound="Tensor")
+
 _GAINS = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
@@ -30,13 +36,13 @@ _GAINS = {
 }
 
 
-def _shape(name: str, tensor) -> tuple[int, ...]:
+def _shape(name: str, tensor: "Tensor") -> tuple[int, ...]:
     if type(tensor) not in TENSORS:
         raise errors.DTypeError(f"{name}: got a {type(tensor).__name__}, expected a tensor to fill")
     return tensor.shape
 
 
-def _fill(name: str, tensor, values):
+def _fill(name: str, tensor: _T, values: "Tensor") -> _T:
     with no_grad():
         check_writable(tensor, name)
         return copy_(tensor, values)
@@ -60,7 +66,9 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     return _GAINS[nonlinearity]
 
 
-def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None) -> Any:
+def uniform_(
+    tensor: _T, a: float = 0.0, b: float = 1.0, generator: "Generator | None" = None
+) -> _T:
     """Uniform in [a, b).
 
     >>> import weft as wf
@@ -73,7 +81,9 @@ def uniform_(tensor: Any, a: float = 0.0, b: float = 1.0, generator: Any = None)
     return _fill("uniform_", tensor, drawn)
 
 
-def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = None) -> Any:
+def normal_(
+    tensor: _T, mean: float = 0.0, std: float = 1.0, generator: "Generator | None" = None
+) -> _T:
     """Normal with this mean and standard deviation."""
     shape = _shape("normal_", tensor)
     drawn = random.normal(mean, std, shape, tensor.dtype, tensor.device, generator=generator)
@@ -81,13 +91,13 @@ def normal_(tensor: Any, mean: float = 0.0, std: float = 1.0, generator: Any = N
 
 
 def trunc_normal_(
-    tensor: Any,
+    tensor: _T,
     mean: float = 0.0,
     std: float = 1.0,
     a: float = -2.0,
     b: float = 2.0,
-    generator: Any = None,
-) -> Any:
+    generator: "Generator | None" = None,
+) -> _T:
     """Normal, given that it lies in [a, b]: Φ⁻¹ of uniform numbers, in float64."""
     shape = _shape("trunc_normal_", tensor)
     if not a < b or not std > 0:
@@ -105,23 +115,23 @@ def trunc_normal_(
     return _fill("trunc_normal_", tensor, cast(drawn, tensor.dtype))
 
 
-def constant_(tensor: Any, val: float) -> Any:
+def constant_(tensor: _T, val: float) -> _T:
     """Everywhere `val`."""
     _shape("constant_", tensor)
     return _fill("constant_", tensor, asarray(val, dtype=tensor.dtype, device=tensor.device))
 
 
-def ones_(tensor: Any) -> Any:
+def ones_(tensor: _T) -> _T:
     """Everywhere 1."""
     return constant_(tensor, 1.0)
 
 
-def zeros_(tensor: Any) -> Any:
+def zeros_(tensor: _T) -> _T:
     """Everywhere 0."""
     return constant_(tensor, 0.0)
 
 
-def eye_(tensor: Any) -> Any:
+def eye_(tensor: _T) -> _T:
     """The identity matrix."""
     shape = _shape("eye_", tensor)
     if len(shape) != 2:
@@ -129,7 +139,7 @@ def eye_(tensor: Any) -> Any:
     return _fill("eye_", tensor, eye(*shape, dtype=tensor.dtype, device=tensor.device))
 
 
-def dirac_(tensor: Any, groups: int = 1) -> Any:
+def dirac_(tensor: _T, groups: int = 1) -> _T:
     """Weights (O, C, …) of a convolution that hands channels on: 1 in the middle of kernel (i, i).
 
     groups: so many groups of channels are handed on, each to itself.
@@ -150,7 +160,7 @@ def dirac_(tensor: Any, groups: int = 1) -> Any:
     return _fill("dirac_", tensor, values)
 
 
-def _fans(name: str, tensor) -> tuple[int, int]:
+def _fans(name: str, tensor: "Tensor") -> tuple[int, int]:
     """How many numbers each output of a weight (O, C, …) is summed from, and the reverse."""
     shape = _shape(name, tensor)
     if len(shape) < 2:
@@ -162,18 +172,18 @@ def _fans(name: str, tensor) -> tuple[int, int]:
     return shape[1] * field, shape[0] * field
 
 
-def xavier_uniform_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+def xavier_uniform_(tensor: _T, gain: float = 1.0, generator: "Generator | None" = None) -> _T:
     """Uniform of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
     bound = gain * sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
-def xavier_normal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+def xavier_normal_(tensor: _T, gain: float = 1.0, generator: "Generator | None" = None) -> _T:
     """Normal of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
     return normal_(tensor, 0.0, gain * sqrt(2 / sum(_fans("xavier_normal_", tensor))), generator)
 
 
-def _kaiming_std(name: str, tensor, a: float, mode: str, nonlinearity: str) -> float:
+def _kaiming_std(name: str, tensor: "Tensor", a: float, mode: str, nonlinearity: str) -> float:
     if mode not in ("fan_in", "fan_out"):
         raise errors.ArgumentError(f"{name}: mode {mode!r}, expected 'fan_in' or 'fan_out'")
     fan = _fans(name, tensor)[mode == "fan_out"]
@@ -181,12 +191,12 @@ def _kaiming_std(name: str, tensor, a: float, mode: str, nonlinearity: str) -> f
 
 
 def kaiming_uniform_(
-    tensor: Any,
+    tensor: _T,
     a: float = 0.0,
-    mode: str = "fan_in",
+    mode: Literal["fan_in", "fan_out"] = "fan_in",
     nonlinearity: str = "leaky_relu",
-    generator: Any = None,
-) -> Any:
+    generator: "Generator | None" = None,
+) -> _T:
     """Uniform of variance gain²/fan (He et al. 2015).
 
     a             the slope below 0, for `leaky_relu`
@@ -198,18 +208,18 @@ def kaiming_uniform_(
 
 
 def kaiming_normal_(
-    tensor: Any,
+    tensor: _T,
     a: float = 0.0,
-    mode: str = "fan_in",
+    mode: Literal["fan_in", "fan_out"] = "fan_in",
     nonlinearity: str = "leaky_relu",
-    generator: Any = None,
-) -> Any:
+    generator: "Generator | None" = None,
+) -> _T:
     """Normal of variance gain²/fan (He et al. 2015); the arguments are `kaiming_uniform_`'s."""
     std = _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity)
     return normal_(tensor, 0.0, std, generator)
 
 
-def orthogonal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
+def orthogonal_(tensor: _T, gain: float = 1.0, generator: "Generator | None" = None) -> _T:
     """gain·Q, Q of orthonormal rows or columns, all equally likely; axes after the first as one."""
     shape = _shape("orthogonal_", tensor)
     if len(shape) < 2:
@@ -226,7 +236,9 @@ def orthogonal_(tensor: Any, gain: float = 1.0, generator: Any = None) -> Any:
         return _fill("orthogonal_", tensor, cast(reshape(q, shape), tensor.dtype))
 
 
-def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = None) -> Any:
+def sparse_(
+    tensor: _T, sparsity: float, std: float = 0.01, generator: "Generator | None" = None
+) -> _T:
     """Normal, with the share `sparsity` of every column zero (Martens 2010)."""
     shape = _shape("sparse_", tensor)
     if len(shape) != 2:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -22,13 +22,16 @@ if TYPE_CHECKING:
     from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
+_T = TypeVar("_T")
+
+
 class Identity(Module):
     """x itself; whatever arguments it is made with."""
 
-    def __init__(self, *args: Any, **kwargs: Any):
+    def __init__(self, *args: object, **kwargs: object):
         super().__init__()
 
-    def forward(self, input: Any) -> Any:
+    def forward(self, input: _T) -> _T:
         return input
 
 
@@ -44,6 +47,8 @@ class Linear(Module):
     (5, 2)
     """
 
+    bias: Parameter | None
+
     def __init__(
         self,
         in_features: int,
@@ -54,8 +59,9 @@ class Linear(Module):
     ):
         super().__init__()
         sizes("Linear", least=0, in_features=in_features, out_features=out_features)
-        self.in_features, self.out_features = in_features, out_features
-        self.weight = parameter((out_features, in_features), device, dtype)
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight: Parameter = parameter((out_features, in_features), device, dtype)
         self.register_parameter("bias", parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 
@@ -73,16 +79,16 @@ class Linear(Module):
         """The weight."""
         return self.weight
 
-    def set_weights(self, weights: Any) -> None:
+    def set_weights(self, weights: ArrayLike) -> None:
         """Overwrite the values of the weight, of shape (out_features, in_features)."""
-        weights = boxed(weights)
-        if weights.shape != self.weight.shape:
+        new = boxed(weights)
+        if new.shape != self.weight.shape:
             raise errors.ShapeError(
-                f"set_weights: shape {weights.shape}, expected {self.weight.shape}: "
+                f"set_weights: shape {new.shape}, expected {self.weight.shape}: "
                 "(out_features, in_features)"
             )
         with no_grad():
-            copy_(self.weight, weights)
+            copy_(self.weight, new)
 
     def extra_repr(self) -> str:
         return (
@@ -97,6 +103,8 @@ Dense = Linear
 class Bilinear(Module):
     """x₁ᵀ·W·x₂ + b, W one matrix for each output feature."""
 
+    bias: Parameter | None
+
     def __init__(
         self,
         in1_features: int,
@@ -109,9 +117,11 @@ class Bilinear(Module):
         super().__init__()
         sizes("Bilinear", in1_features=in1_features, in2_features=in2_features)
         sizes("Bilinear", out_features=out_features)
-        self.in1_features, self.in2_features = in1_features, in2_features
+        self.in1_features = in1_features
+        self.in2_features = in2_features
         self.out_features = out_features
-        self.weight = parameter((out_features, in1_features, in2_features), device, dtype)
+        shape = (out_features, in1_features, in2_features)
+        self.weight: Parameter = parameter(shape, device, dtype)
         self.register_parameter("bias", parameter((out_features,), device, dtype) if bias else None)
         self.reset_parameters()
 

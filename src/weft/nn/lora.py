@@ -27,11 +27,15 @@ from .making import parameter, probability, sizes
 from .module import Module
 
 if TYPE_CHECKING:
+    from ..arrays.parameter import Parameter
+    from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, Device, DTypeLike
 
 # Of merged adapters, the arrays of A and B that were found to be what is in the weight, and when
 # those had been written into.
-_SEEN: WeakKeyDictionary = WeakKeyDictionary()
+_SEEN: WeakKeyDictionary[LoRALinear, tuple[list[tuple[int, int | None]], list[Any]]] = (
+    WeakKeyDictionary()
+)
 
 
 class LoRALinear(Module):
@@ -49,6 +53,8 @@ class LoRALinear(Module):
     >>> [name for name, p in layer.named_parameters() if p.requires_grad]
     ['lora_A', 'lora_B']
     """
+
+    bias: Parameter | None
 
     def __init__(
         self,
@@ -71,16 +77,18 @@ class LoRALinear(Module):
                 f"LoRALinear: a base of weight {base.weight.shape}, expected "
                 f"{(out_features, in_features)}"
             )
-        self.in_features, self.out_features = in_features, out_features
-        self.rank, self.alpha = rank, alpha
-        self.dropout = probability("LoRALinear", dropout)
-        self.weight = base.weight
+        self.in_features = in_features
+        self.out_features = out_features
+        self.rank = rank
+        self.alpha = alpha
+        self.dropout: float = probability("LoRALinear", dropout)
+        self.weight: Parameter = base.weight
         self.register_parameter("bias", base.bias)
         for p in self.parameters(recurse=False):
             p.requires_grad_(False)
         device = base.weight.device
-        self.lora_A = parameter((rank, in_features), device, dtypes.float32)
-        self.lora_B = parameter((out_features, rank), device, dtypes.float32)
+        self.lora_A: Parameter = parameter((rank, in_features), device, dtypes.float32)
+        self.lora_B: Parameter = parameter((out_features, rank), device, dtypes.float32)
         # While the update is in `weight`, the base's weight and what was merged: buffers, so that
         # they go where the layer goes.
         for name in ("_base", "_merged_A", "_merged_B"):
@@ -91,7 +99,7 @@ class LoRALinear(Module):
     @classmethod
     def from_linear(
         cls, linear: Linear, rank: int = 8, alpha: float = 16.0, dropout: float = 0.0
-    ) -> "LoRALinear":
+    ) -> LoRALinear:
         """An adapter around a layer, whose own parameters it takes and freezes."""
         made = cls(linear.in_features, linear.out_features, rank, alpha, dropout, base=linear)
         return made.train(linear.training)
@@ -112,7 +120,7 @@ class LoRALinear(Module):
         """Whether the update is in the weight."""
         return self._base is not None
 
-    def forward(self, input: ArrayLike) -> Any:
+    def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         y = F.linear(x, self.weight, self.bias)
         if self.merged:
@@ -141,7 +149,7 @@ class LoRALinear(Module):
         self._merged_scaling = self.scaling
         copy_(self.weight, self._merged_weight())
 
-    def _merged_weight(self):
+    def _merged_weight(self) -> Tensor:
         weight: Any = self._base
         update = matmul(self._merged_B, self._merged_A) * self._merged_scaling
         wide = dtypes.promote(weight.dtype, update.dtype)
@@ -189,7 +197,7 @@ class LoRALinear(Module):
                 "strict=False) sets another base and merges anew"
             )
 
-    def _state(self):
+    def _state(self) -> dict[str, Any]:
         own = super()._state()
         return own | {"weight": self._base} if self.merged else own
 

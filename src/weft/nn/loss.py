@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import functional as F
 from .making import one_of
@@ -10,9 +10,9 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from ..arrays.types import ArrayLike
+    from ..arrays.types import ArrayLike, Reduction
 
-_REDUCTIONS = ("none", "mean", "sum")
+_REDUCTIONS: tuple[str, ...] = ("none", "mean", "sum")
 
 
 class _Loss(Module):
@@ -23,13 +23,19 @@ class _Loss(Module):
 
     reductions: tuple[str, ...] = _REDUCTIONS
 
-    def __init__(self, reduction: str, weights: dict | None = None, **options):
+    def __init__(
+        self,
+        reduction: Reduction | Literal["batchmean"],
+        weights: dict[str, Tensor | None] | None = None,
+        **options: float,
+    ):
         super().__init__()
-        self.reduction = one_of(type(self).__name__, "reduction", reduction, self.reductions)
+        name = type(self).__name__
+        self.reduction: Any = one_of(name, "reduction", reduction, self.reductions)
         vars(self).update(options)
         for name, tensor in (weights or {}).items():
             self.register_buffer(name, tensor)
-        self._options = tuple(options)
+        self._options: tuple[str, ...] = tuple(options)
 
     def extra_repr(self) -> str:
         names = (*self._options, "reduction")
@@ -44,7 +50,7 @@ class MSELoss(_Loss):
     5.0
     """
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: Reduction = "mean"):
         super().__init__(reduction)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -54,7 +60,7 @@ class MSELoss(_Loss):
 class L1Loss(_Loss):
     """|x − t|."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: Reduction = "mean"):
         super().__init__(reduction)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -64,7 +70,7 @@ class L1Loss(_Loss):
 class HuberLoss(_Loss):
     """(x − t)²/2 where |x − t| ≤ delta, delta·(|x − t| − delta/2) elsewhere."""
 
-    def __init__(self, reduction: str = "mean", delta: float = 1.0):
+    def __init__(self, reduction: Reduction = "mean", delta: float = 1.0):
         super().__init__(reduction, delta=delta)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -74,7 +80,7 @@ class HuberLoss(_Loss):
 class SmoothL1Loss(_Loss):
     """The Huber loss divided by `beta`; with beta = 0 the loss |x − t|."""
 
-    def __init__(self, reduction: str = "mean", beta: float = 1.0):
+    def __init__(self, reduction: Reduction = "mean", beta: float = 1.0):
         super().__init__(reduction, beta=beta)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -84,7 +90,7 @@ class SmoothL1Loss(_Loss):
 class BCELoss(_Loss):
     """−t·log p − (1 − t)·log(1 − p), logarithms not below −100; `weight` broadcasts."""
 
-    def __init__(self, weight: Any = None, reduction: str = "mean"):
+    def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction, {"weight": weight})
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -94,7 +100,12 @@ class BCELoss(_Loss):
 class BCEWithLogitsLoss(_Loss):
     """`BCELoss` of σ(x); the losses of t = 1 are multiplied by `pos_weight`."""
 
-    def __init__(self, weight: Any = None, reduction: str = "mean", pos_weight: Any = None):
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        reduction: Reduction = "mean",
+        pos_weight: Tensor | None = None,
+    ):
         super().__init__(reduction, {"weight": weight, "pos_weight": pos_weight})
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -117,9 +128,9 @@ class CrossEntropyLoss(_Loss):
 
     def __init__(
         self,
-        weight: Any = None,
+        weight: Tensor | None = None,
         ignore_index: int = -100,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
         label_smoothing: float = 0.0,
     ):
         options = {"ignore_index": ignore_index, "label_smoothing": label_smoothing}
@@ -133,7 +144,12 @@ class CrossEntropyLoss(_Loss):
 class NLLLoss(_Loss):
     """−x at the target class, x log-probabilities; options as of `CrossEntropyLoss`."""
 
-    def __init__(self, weight: Any = None, ignore_index: int = -100, reduction: str = "mean"):
+    def __init__(
+        self,
+        weight: Tensor | None = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ):
         super().__init__(reduction, {"weight": weight}, ignore_index=ignore_index)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -146,9 +162,11 @@ class KLDivLoss(_Loss):
     reduction  "batchmean", the divergence itself, divides by the length of the first axis
     """
 
-    reductions = (*_REDUCTIONS, "batchmean")
+    reductions: tuple[str, ...] = (*_REDUCTIONS, "batchmean")
 
-    def __init__(self, reduction: str = "mean", log_target: bool = False):
+    def __init__(
+        self, reduction: Reduction | Literal["batchmean"] = "mean", log_target: bool = False
+    ):
         super().__init__(reduction, log_target=log_target)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -158,7 +176,7 @@ class KLDivLoss(_Loss):
 class HingeEmbeddingLoss(_Loss):
     """x where t = 1, max(margin − x, 0) where t = −1."""
 
-    def __init__(self, margin: float = 1.0, reduction: str = "mean"):
+    def __init__(self, margin: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -168,7 +186,7 @@ class HingeEmbeddingLoss(_Loss):
 class HingeLoss(_Loss):
     """max(margin − t·x, 0), t ±1."""
 
-    def __init__(self, margin: float = 1.0, reduction: str = "mean"):
+    def __init__(self, margin: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -178,7 +196,7 @@ class HingeLoss(_Loss):
 class SoftMarginLoss(_Loss):
     """log(1 + exp(−t·x)), t ±1."""
 
-    def __init__(self, reduction: str = "mean"):
+    def __init__(self, reduction: Reduction = "mean"):
         super().__init__(reduction)
 
     def forward(self, input: ArrayLike, target: ArrayLike) -> Tensor:
@@ -188,7 +206,7 @@ class SoftMarginLoss(_Loss):
 class MarginRankingLoss(_Loss):
     """max(margin − t·(x₁ − x₂), 0), t = 1 where x₁ should be the larger, else −1."""
 
-    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
 
     def forward(self, input1: ArrayLike, input2: ArrayLike, target: ArrayLike) -> Tensor:
@@ -198,7 +216,7 @@ class MarginRankingLoss(_Loss):
 class CosineEmbeddingLoss(_Loss):
     """1 − cos(x₁, x₂) where t = 1, max(cos(x₁, x₂) − margin, 0) where t = −1."""
 
-    def __init__(self, margin: float = 0.0, reduction: str = "mean"):
+    def __init__(self, margin: float = 0.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
 
     def forward(self, input1: ArrayLike, input2: ArrayLike, target: ArrayLike) -> Tensor:
@@ -217,11 +235,11 @@ class TripletMarginLoss(_Loss):
         p: float = 2.0,
         eps: float = 1e-6,
         swap: bool = False,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ):
         super().__init__(reduction, margin=margin, p=p, eps=eps, swap=swap)
 
-    def forward(self, anchor: Any, positive: Any, negative: Any) -> Tensor:
+    def forward(self, anchor: ArrayLike, positive: ArrayLike, negative: ArrayLike) -> Tensor:
         how = self.margin, self.p, self.eps, self.swap, self.reduction
         return F.triplet_margin_loss(anchor, positive, negative, *how)
 
@@ -233,11 +251,15 @@ class CTCLoss(_Loss):
     zero_infinity  sequences that are too short for their labels have loss 0 in place of ∞
     """
 
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False):
+    def __init__(self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False):
         super().__init__(reduction, blank=blank, zero_infinity=zero_infinity)
 
     def forward(
-        self, log_probs: Any, targets: Any, input_lengths: Any, target_lengths: Any
+        self,
+        log_probs: ArrayLike,
+        targets: ArrayLike,
+        input_lengths: ArrayLike,
+        target_lengths: ArrayLike,
     ) -> Tensor:
         how = self.blank, self.reduction, self.zero_infinity
         return F.ctc_loss(log_probs, targets, input_lengths, target_lengths, *how)
@@ -251,7 +273,7 @@ class PoissonNLLLoss(_Loss):
         log_input: bool = True,
         full: bool = False,
         eps: float = 1e-8,
-        reduction: str = "mean",
+        reduction: Reduction = "mean",
     ):
         super().__init__(reduction, log_input=log_input, full=full, eps=eps)
 
@@ -264,10 +286,10 @@ class PoissonNLLLoss(_Loss):
 class GaussianNLLLoss(_Loss):
     """(log v + (x − t)²/v)/2 with a variance v not below `eps`; `full`: with log(2π)/2."""
 
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean"):
+    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean"):
         super().__init__(reduction, full=full, eps=eps)
 
-    def forward(self, input: ArrayLike, target: ArrayLike, var: Any) -> Tensor:
+    def forward(self, input: ArrayLike, target: ArrayLike, var: ArrayLike) -> Tensor:
         return F.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
 
 
@@ -276,7 +298,8 @@ class CosineSimilarity(Module):
 
     def __init__(self, dim: int = 1, eps: float = 1e-8):
         super().__init__()
-        self.dim, self.eps = dim, eps
+        self.dim = dim
+        self.eps = eps
 
     def forward(self, x1: ArrayLike, x2: ArrayLike) -> Tensor:
         return F.cosine_similarity(x1, x2, self.dim, self.eps)
@@ -290,7 +313,9 @@ class PairwiseDistance(Module):
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
         super().__init__()
-        self.norm, self.eps, self.keepdim = p, eps, keepdim
+        self.norm = p
+        self.eps = eps
+        self.keepdim = keepdim
 
     def forward(self, x1: ArrayLike, x2: ArrayLike) -> Tensor:
         return F.pairwise_distance(x1, x2, self.norm, self.eps, self.keepdim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
 from ..arrays.make import empty
@@ -12,8 +12,10 @@ from ..arrays.parameter import Parameter
 if TYPE_CHECKING:
     from ..arrays.types import Device, DTypeLike
 
+_Choice = TypeVar("_Choice", bound=str)
 
-def parameter(shape: tuple[int, ...], device: Device, dtype: DTypeLike | None) -> Parameter:
+
+def parameter(shape: tuple[int, ...], device: Device | None, dtype: DTypeLike | None) -> Parameter:
     """A parameter whose values are yet to be set."""
     return Parameter(empty(shape, dtype=dtype, device=device))
 
@@ -27,14 +29,14 @@ def sizes(layer: str, *, least: int = 1, **given: Any) -> None:
             )
 
 
-def probability(layer: str, p: Any) -> Any:
+def probability(layer: str, p: float) -> float:
     """Refuse what is no probability."""
     if not isinstance(p, Real) or isinstance(p, bool) or not 0 <= float(p) <= 1:
         raise errors.ArgumentError(f"{layer}: p={p!r}, expected a probability from 0 to 1")
     return p
 
 
-def one_of(layer: str, name: str, value: str, choices: tuple[str, ...]) -> str:
+def one_of(layer: str, name: str, value: _Choice, choices: tuple[str, ...]) -> _Choice:
     """Refuse what is not among the choices."""
     if value not in choices:
         raise errors.ArgumentError(

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
 from itertools import count
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, Self, TypeVar
 
 from .. import errors
 from ..arrays.make import zeros_like
@@ -18,7 +18,21 @@ from .registry import Registry
 from .state import LoadedKeys, load
 
 if TYPE_CHECKING:
-    from ..arrays.types import Device, DTypeLike
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Device, DTypeLike
+
+    P = ParamSpec("P")
+    Result = TypeVar("Result", covariant=True)
+
+    class Forward(Protocol[P, Result]):
+        """A module as its call sees it: what it takes and gives is what its `forward` does."""
+
+        def forward(self, *args: P.args, **kwargs: P.kwargs) -> Result: ...
+        def not_begun(self, what: str) -> errors.ModuleError: ...
+        def _hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+
+
+Hook = tuple[Callable[..., Any], bool]  # a function, and whether it gets the keywords too
 
 _handles = count()
 
@@ -44,11 +58,12 @@ class Module(Registry):
     """
 
     training: bool
+    forward: Callable[..., Any]  # what subclasses define
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__()
-        self._forward_hooks: dict[int, tuple] = {}
-        self._forward_pre_hooks: dict[int, tuple] = {}
+        self._forward_hooks: dict[int, Hook] = {}
+        self._forward_pre_hooks: dict[int, Hook] = {}
         self.training = True
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -61,7 +76,7 @@ class Module(Registry):
         """What `wf.compile` makes of the module: one that is called by these programs."""
         return compiled(self, programs)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self: Forward[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         own = self.__dict__
         if "_modules" not in own:
             raise self.not_begun("calling it")
@@ -74,7 +89,7 @@ class Module(Registry):
             return self._hooked(args, kwargs)
         return forward(*args, **kwargs)
 
-    def _hooked(self, args: tuple, kwargs: dict):
+    def _hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for hook, with_kwargs in list(self._forward_pre_hooks.values()):
             if with_kwargs:
                 given = hook(self, args, kwargs)
@@ -109,12 +124,12 @@ class Module(Registry):
 
     # State
 
-    def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Any]:
+    def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
         """Parameters and persistent buffers by name, sharing memory with the module.
 
         keep_vars: the parameters themselves; else their values, detached.
         """
-        state = {}
+        state: dict[str, Tensor] = {}
         for where, module in self.named_modules(prefix.removesuffix("."), remove_duplicate=False):
             for name, x in module._state().items():
                 if x is not None:
@@ -132,7 +147,9 @@ class Module(Registry):
     def _check_replaced(self, names: set[str]) -> None:
         """Refuse other tensors in the place of its own of these names, if they make no sense."""
 
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> LoadedKeys:
+    def load_state_dict(
+        self, state_dict: Mapping[str, ArrayLike], strict: bool = True
+    ) -> LoadedKeys:
         """Copy values into the memory of the parameters and buffers, which keep their dtype.
 
         state_dict  tensors of Weft or PyTorch, or NumPy arrays, by name
@@ -143,7 +160,10 @@ class Module(Registry):
         return load(self, state_dict, strict)
 
     def to(
-        self, *targets: Any, device: Device | None = None, dtype: DTypeLike | None = None
+        self,
+        *targets: Device | DTypeLike,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
     ) -> Self:
         """Move to a device, cast floating-point numbers to a dtype, or both; returns the module.
 
@@ -226,7 +246,7 @@ class Module(Registry):
             p.requires_grad_(trained)
         return [name for name, _ in found]
 
-    def apply(self, fn: Callable[["Module"], Any]) -> Self:
+    def apply(self, fn: Callable[[Module], object]) -> Self:
         """Call fn on every module in this one, then on this one; returns the module."""
         for child in self.children():
             child.apply(fn)
@@ -247,7 +267,7 @@ class Module(Registry):
         return f"{type(self).__name__}(\n  " + "\n  ".join(lines) + "\n)"
 
 
-def _hooked_on(hooks: dict, hook: Callable[..., Any], with_kwargs: bool) -> HookHandle:
+def _hooked_on(hooks: dict[int, Hook], hook: Callable[..., Any], with_kwargs: bool) -> HookHandle:
     key = next(_handles)
     hooks[key] = (hook, with_kwargs)
     return HookHandle(hooks, key)

@@ -17,8 +17,9 @@ from .making import parameter, sizes
 from .module import Module
 
 if TYPE_CHECKING:
+    from ..arrays.parameter import Parameter
     from ..arrays.tensor import Tensor
-    from ..arrays.types import ArrayLike, Device, DTypeLike
+    from ..arrays.types import ArrayLike, Device, DTypeLike, PerAxis
 
 
 def _reset(module: Module) -> None:
@@ -33,14 +34,30 @@ class _Running(Module):
     """Channels with weight and bias, and statistics that follow those of the batches."""
 
     axes: tuple[int, ...]  # how many an input may have
+    weight: Parameter | None
+    bias: Parameter | None
+    running_mean: Tensor | Any  # these are None without `track_running_stats`
+    running_var: Tensor | Any
+    num_batches_tracked: Tensor | Any
 
     def __init__(
-        self, num_features, eps, momentum, affine, track_running_stats, device, dtype, bias
+        self,
+        num_features: int,
+        eps: float,
+        momentum: float | None,
+        affine: bool,
+        track_running_stats: bool,
+        device: Device | None,
+        dtype: DTypeLike | None,
+        bias: bool,
     ):
         super().__init__()
         sizes(type(self).__name__, num_features=num_features)
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
-        self.affine, self.track_running_stats = affine, track_running_stats
+        self.num_features = num_features
+        self.eps = eps
+        self.momentum = momentum
+        self.affine = affine
+        self.track_running_stats = track_running_stats
         shape, made = (num_features,), {"device": device, "dtype": dtype}
         for name, has in (("weight", affine), ("bias", affine and bias)):
             self.register_parameter(name, parameter(shape, **made) if has else None)
@@ -63,7 +80,7 @@ class _Running(Module):
         self.reset_running_stats()
         _reset(self)
 
-    def _check(self, x, channel_axis: int) -> None:
+    def _check(self, x: Tensor, channel_axis: int) -> None:
         name, n = type(self).__name__, self.num_features
         if x.ndim not in self.axes:
             raise errors.ShapeError(
@@ -91,15 +108,15 @@ class _BatchNorm(_Running):
         momentum: float | None = 0.1,
         affine: bool = True,
         track_running_stats: bool = True,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ):
         how = eps, momentum, affine, track_running_stats, device, dtype, bias
         super().__init__(num_features, *how)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         self._check(x, 1)
         follow = self.training and self.track_running_stats
@@ -109,7 +126,7 @@ class _BatchNorm(_Running):
         mean, variance = kept
         return F.batch_norm(x, mean, variance, self.weight, self.bias, own, share, self.eps)
 
-    def _count(self):
+    def _count(self) -> float | Tensor:
         """Count a batch; the share that it gets in the statistics, in a program as a tensor."""
         if not replaying():
             copy_(self.num_batches_tracked, self.num_batches_tracked + 1)
@@ -134,19 +151,19 @@ class BatchNorm1d(_BatchNorm):
     ([[-1.0, -1.0], [1.0, 1.0]], 1)
     """
 
-    axes = (2, 3)
+    axes: tuple[int, ...] = (2, 3)
 
 
 class BatchNorm2d(_BatchNorm):
     """`BatchNorm1d` of images (N, C, H, W)."""
 
-    axes = (4,)
+    axes: tuple[int, ...] = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
     """`BatchNorm1d` of volumes (N, C, D, H, W)."""
 
-    axes = (5,)
+    axes: tuple[int, ...] = (5,)
 
 
 class _InstanceNorm(_Running):
@@ -157,15 +174,15 @@ class _InstanceNorm(_Running):
         momentum: float | None = 0.1,
         affine: bool = False,
         track_running_stats: bool = False,
-        device=None,
-        dtype=None,
+        device: Device | None = None,
+        dtype: DTypeLike | None = None,
         *,
         bias: bool = True,
     ):
         how = eps, momentum, affine, track_running_stats, device, dtype, bias
         super().__init__(num_features, *how)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         alone = x.ndim == self.axes[0]
         self._check(x, 0 if alone else 1)
@@ -178,22 +195,22 @@ class _InstanceNorm(_Running):
 class InstanceNorm1d(_InstanceNorm):
     """Each channel of each element of (N, C, L) or (C, L) brought to mean 0 and variance 1."""
 
-    axes = (2, 3)
+    axes: tuple[int, ...] = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
     """`InstanceNorm1d` of images (N, C, H, W) or (C, H, W)."""
 
-    axes = (3, 4)
+    axes: tuple[int, ...] = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
     """`InstanceNorm1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
 
-    axes = (4, 5)
+    axes: tuple[int, ...] = (4, 5)
 
 
-def _lengths(name: str, shape) -> tuple[int, ...]:
+def _lengths(name: str, shape: PerAxis) -> tuple[int, ...]:
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     sizes(name, **{f"normalized_shape[{i}]": n for i, n in enumerate(shape)})
     return shape
@@ -209,9 +226,12 @@ class LayerNorm(Module):
     [-1.0, 1.0]
     """
 
+    weight: Parameter | None
+    bias: Parameter | None
+
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: PerAxis,
         eps: float = 1e-5,
         elementwise_affine: bool = True,
         bias: bool = True,
@@ -219,10 +239,12 @@ class LayerNorm(Module):
         dtype: DTypeLike | None = None,
     ):
         super().__init__()
-        self.normalized_shape = shape = _lengths("LayerNorm", normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.normalized_shape: tuple[int, ...] = _lengths("LayerNorm", normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
         for name, has in (("weight", elementwise_affine), ("bias", elementwise_affine and bias)):
-            self.register_parameter(name, parameter(shape, device, dtype) if has else None)
+            made = parameter(self.normalized_shape, device, dtype) if has else None
+            self.register_parameter(name, made)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -245,17 +267,21 @@ class RMSNorm(Module):
     eps  None: the rounding unit of the input's dtype
     """
 
+    weight: Parameter | None
+
     def __init__(
         self,
-        normalized_shape: Any,
+        normalized_shape: PerAxis,
         eps: float | None = None,
         elementwise_affine: bool = True,
         device: Device | None = None,
         dtype: DTypeLike | None = None,
     ):
         super().__init__()
-        self.normalized_shape = shape = _lengths("RMSNorm", normalized_shape)
-        self.eps, self.elementwise_affine = eps, elementwise_affine
+        self.normalized_shape: tuple[int, ...] = _lengths("RMSNorm", normalized_shape)
+        self.eps = eps
+        self.elementwise_affine = elementwise_affine
+        shape = self.normalized_shape
         weight = parameter(shape, device, dtype) if elementwise_affine else None
         self.register_parameter("weight", weight)
         self.reset_parameters()
@@ -277,6 +303,9 @@ class RMSNorm(Module):
 class GroupNorm(Module):
     """Each of `num_groups` groups of channels of (N, C, …) brought to mean 0 and variance 1."""
 
+    weight: Parameter | None
+    bias: Parameter | None
+
     def __init__(
         self,
         num_groups: int,
@@ -294,8 +323,10 @@ class GroupNorm(Module):
             raise errors.ArgumentError(
                 f"GroupNorm: {num_channels} channels in {num_groups} groups; expected a divisor"
             )
-        self.num_groups, self.num_channels = num_groups, num_channels
-        self.eps, self.affine = eps, affine
+        self.num_groups = num_groups
+        self.num_channels = num_channels
+        self.eps = eps
+        self.affine = affine
         for name, has in (("weight", affine), ("bias", affine and bias)):
             made = parameter((num_channels,), device, dtype) if has else None
             self.register_parameter(name, made)

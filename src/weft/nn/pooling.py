@@ -8,19 +8,29 @@ from . import functional as F
 from .module import Module
 
 if TYPE_CHECKING:
-    from ..arrays.types import ArrayLike
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, PerAxis
+    from ..nn.functional.windows import OutputSize
 
 
 class _Pool(Module):
     """Windows of `kernel_size`, every `stride` elements; None: one beside the other."""
 
-    def __init__(self, kernel_size, stride, padding, ceil_mode: bool, **options):
+    def __init__(
+        self,
+        kernel_size: PerAxis,
+        stride: PerAxis | None,
+        padding: PerAxis,
+        ceil_mode: bool,
+        **options: PerAxis | None,
+    ):
         super().__init__()
-        self.kernel_size, self.padding = kernel_size, padding
-        self.stride = kernel_size if stride is None else stride
+        self.kernel_size = kernel_size
+        self.padding = padding
+        self.stride: PerAxis = kernel_size if stride is None else stride
         self.ceil_mode = ceil_mode
         vars(self).update(options)
-        self._options = ("kernel_size", "stride", "padding", *options, "ceil_mode")
+        self._options: tuple[str, ...] = ("kernel_size", "stride", "padding", *options, "ceil_mode")
 
     def extra_repr(self) -> str:
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._options)
@@ -31,17 +41,17 @@ class _MaxPool(_Pool):
 
     def __init__(
         self,
-        kernel_size,
-        stride=None,
-        padding=0,
-        dilation=1,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
+        dilation: PerAxis = 1,
         return_indices: bool = False,
         ceil_mode: bool = False,
     ):
         super().__init__(kernel_size, stride, padding, ceil_mode, dilation=dilation)
         self.return_indices = return_indices
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Any:
         function = getattr(F, f"max_pool{self.axes}d")
         how = self.kernel_size, self.stride, self.padding, self.dilation
         return function(input, *how, self.ceil_mode, self.return_indices)
@@ -82,9 +92,9 @@ class AvgPool1d(_Pool):
 
     def __init__(
         self,
-        kernel_size: Any,
-        stride: Any = None,
-        padding: Any = 0,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
     ):
@@ -92,7 +102,7 @@ class AvgPool1d(_Pool):
             kernel_size, stride, padding, ceil_mode, count_include_pad=count_include_pad
         )
 
-    def forward(self, input: ArrayLike) -> Any:
+    def forward(self, input: ArrayLike) -> Tensor:
         how = self.kernel_size, self.stride, self.padding, self.ceil_mode
         return F.avg_pool1d(input, *how, self.count_include_pad)
 
@@ -102,9 +112,9 @@ class _AvgPool(_Pool):
 
     def __init__(
         self,
-        kernel_size,
-        stride=None,
-        padding=0,
+        kernel_size: PerAxis,
+        stride: PerAxis | None = None,
+        padding: PerAxis = 0,
         ceil_mode: bool = False,
         count_include_pad: bool = True,
         divisor_override: int | None = None,
@@ -112,7 +122,7 @@ class _AvgPool(_Pool):
         more = {"count_include_pad": count_include_pad, "divisor_override": divisor_override}
         super().__init__(kernel_size, stride, padding, ceil_mode, **more)
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         function = getattr(F, f"avg_pool{self.axes}d")
         how = self.kernel_size, self.stride, self.padding, self.ceil_mode
         return function(input, *how, self.count_include_pad, self.divisor_override)
@@ -135,11 +145,11 @@ class _Adaptive(Module):
 
     axes: int
 
-    def __init__(self, output_size):
+    def __init__(self, output_size: OutputSize):
         super().__init__()
         self.output_size = output_size
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return getattr(F, f"adaptive_avg_pool{self.axes}d")(input, self.output_size)
 
     def extra_repr(self) -> str:
@@ -165,11 +175,11 @@ class AdaptiveAvgPool3d(_Adaptive):
 
 
 class _AdaptiveMax(_Adaptive):
-    def __init__(self, output_size, return_indices: bool = False):
+    def __init__(self, output_size: OutputSize, return_indices: bool = False):
         super().__init__(output_size)
         self.return_indices = return_indices
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Any:
         function = getattr(F, f"adaptive_max_pool{self.axes}d")
         return function(input, self.output_size, self.return_indices)
 

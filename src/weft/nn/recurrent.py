@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -14,6 +15,8 @@ from .making import one_of, parameter, probability, sizes
 from .module import Module
 
 if TYPE_CHECKING:
+    from ..arrays.parameter import Parameter
+    from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, Device, DTypeLike
 
 
@@ -32,15 +35,19 @@ class _Recurrent(Module):
         batch_first: bool,
         dropout: float,
         bidirectional: bool,
-        device,
-        dtype,
+        device: Device | None,
+        dtype: DTypeLike | None,
     ):
         super().__init__()
         name = type(self).__name__
         sizes(name, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
-        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
-        self.bias, self.batch_first, self.bidirectional = bias, batch_first, bidirectional
-        self.dropout = probability(name, dropout)
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.num_layers = num_layers
+        self.bias = bias
+        self.batch_first = batch_first
+        self.bidirectional = bidirectional
+        self.dropout: float = probability(name, dropout)
         directions, rows = 1 + bidirectional, self.gates * hidden_size
         for layer in range(num_layers):
             width = directions * hidden_size if layer else input_size
@@ -61,7 +68,7 @@ class _Recurrent(Module):
         for p in self.parameters(recurse=False):
             init.uniform_(p, -bound, bound)
 
-    def _run(self, function, input, hx):
+    def _run(self, function: Callable[..., Any], input: ArrayLike, hx: Any) -> Any:
         x = boxed(input)
         self._check(x)
         state = self._zeros(x) if hx is None else hx
@@ -69,7 +76,7 @@ class _Recurrent(Module):
         how = self.bias, self.num_layers, self.dropout, self.training, self.bidirectional
         return function(x, state, params, *how, self.batch_first)
 
-    def _check(self, x) -> None:
+    def _check(self, x: Tensor) -> None:
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size:
             order = "(N, T, in)" if self.batch_first else "(T, N, in)"
             raise errors.ShapeError(
@@ -77,7 +84,7 @@ class _Recurrent(Module):
                 f"in = {self.input_size}"
             )
 
-    def _zeros(self, x):
+    def _zeros(self, x: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """The state to begin with."""
         rows = self.num_layers * (1 + self.bidirectional)
         batch = () if x.ndim == 2 else (x.shape[0 if self.batch_first else 1],)
@@ -104,14 +111,15 @@ class RNN(_Recurrent):
     bidirectional  also from the end to the beginning; outputs are beside each other
     """
 
-    gates, states = 1, 1
+    gates: int = 1
+    states: int = 1
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
         num_layers: int = 1,
-        nonlinearity: str = "tanh",
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
         bias: bool = True,
         batch_first: bool = False,
         dropout: float = 0.0,
@@ -121,9 +129,9 @@ class RNN(_Recurrent):
     ):
         how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         super().__init__(input_size, hidden_size, *how)
-        self.nonlinearity = one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
+        self.nonlinearity: str = one_of("RNN", "nonlinearity", nonlinearity, ("tanh", "relu"))
 
-    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
+    def forward(self, input: ArrayLike, hx: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
         function = F.rnn_tanh if self.nonlinearity == "tanh" else F.rnn_relu
         return self._run(function, input, hx)
 
@@ -139,7 +147,8 @@ class LSTM(_Recurrent):
     ((7, 4, 5), (2, 4, 5))
     """
 
-    gates, states = 4, 2
+    gates: int = 4
+    states: int = 2
 
     def __init__(
         self,
@@ -156,7 +165,9 @@ class LSTM(_Recurrent):
         how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         super().__init__(input_size, hidden_size, *how)
 
-    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
+    def forward(
+        self, input: ArrayLike, hx: tuple[ArrayLike, ArrayLike] | None = None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
         y, h, c = self._run(F.lstm, input, hx)
         return y, (h, c)
 
@@ -164,7 +175,8 @@ class LSTM(_Recurrent):
 class GRU(_Recurrent):
     """Gated recurrent units over (T, N, in): the outputs and the last states; options as `RNN`."""
 
-    gates, states = 3, 1
+    gates: int = 3
+    states: int = 1
 
     def __init__(
         self,
@@ -181,7 +193,7 @@ class GRU(_Recurrent):
         how = num_layers, bias, batch_first, dropout, bidirectional, device, dtype
         super().__init__(input_size, hidden_size, *how)
 
-    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
+    def forward(self, input: ArrayLike, hx: ArrayLike | None = None) -> tuple[Tensor, Tensor]:
         return self._run(F.gru, input, hx)
 
 
@@ -189,14 +201,25 @@ class _Cell(Module):
     """One step, with weights weight_ih, weight_hh, bias_ih and bias_hh."""
 
     gates: int
+    bias_ih: Parameter | None
+    bias_hh: Parameter | None
 
-    def __init__(self, input_size: int, hidden_size: int, bias: bool, device, dtype):
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool,
+        device: Device | None,
+        dtype: DTypeLike | None,
+    ):
         super().__init__()
         sizes(type(self).__name__, input_size=input_size, hidden_size=hidden_size)
-        self.input_size, self.hidden_size, self.bias = input_size, hidden_size, bias
+        self.input_size = input_size
+        self.hidden_size = hidden_size
+        self.bias = bias
         rows = self.gates * hidden_size
-        self.weight_ih = parameter((rows, input_size), device, dtype)
-        self.weight_hh = parameter((rows, hidden_size), device, dtype)
+        self.weight_ih: Parameter = parameter((rows, input_size), device, dtype)
+        self.weight_hh: Parameter = parameter((rows, hidden_size), device, dtype)
         for name in ("bias_ih", "bias_hh"):
             self.register_parameter(name, parameter((rows,), device, dtype) if bias else None)
         self.reset_parameters()
@@ -207,10 +230,10 @@ class _Cell(Module):
         for p in self.parameters(recurse=False):
             init.uniform_(p, -bound, bound)
 
-    def _weights(self) -> tuple:
+    def _weights(self) -> tuple[Parameter, Parameter, Parameter | None, Parameter | None]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
-    def _given(self, input):
+    def _given(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise errors.ShapeError(
@@ -219,7 +242,7 @@ class _Cell(Module):
             )
         return x
 
-    def _zeros(self, x):
+    def _zeros(self, x: Tensor) -> Tensor:
         return zeros((*x.shape[:-1], self.hidden_size), dtype=x.dtype, device=x.device)
 
     def extra_repr(self) -> str:
@@ -237,14 +260,14 @@ class RNNCell(_Cell):
         input_size: int,
         hidden_size: int,
         bias: bool = True,
-        nonlinearity: str = "tanh",
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
         device: Device | None = None,
         dtype: DTypeLike | None = None,
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
-        self.nonlinearity = one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
+        self.nonlinearity: str = one_of("RNNCell", "nonlinearity", nonlinearity, ("tanh", "relu"))
 
-    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
+    def forward(self, input: ArrayLike, hx: ArrayLike | None = None) -> Tensor:
         x = self._given(input)
         step = F.rnn_tanh_cell if self.nonlinearity == "tanh" else F.rnn_relu_cell
         return step(x, self._zeros(x) if hx is None else hx, *self._weights())
@@ -265,7 +288,9 @@ class LSTMCell(_Cell):
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
+    def forward(
+        self, input: ArrayLike, hx: tuple[ArrayLike, ArrayLike] | None = None
+    ) -> tuple[Tensor, Tensor]:
         x = self._given(input)
         state = (self._zeros(x), self._zeros(x)) if hx is None else hx
         return F.lstm_cell(x, state, *self._weights())
@@ -286,6 +311,6 @@ class GRUCell(_Cell):
     ):
         super().__init__(input_size, hidden_size, bias, device, dtype)
 
-    def forward(self, input: ArrayLike, hx: Any = None) -> Any:
+    def forward(self, input: ArrayLike, hx: ArrayLike | None = None) -> Tensor:
         x = self._given(input)
         return F.gru_cell(x, self._zeros(x) if hx is None else hx, *self._weights())

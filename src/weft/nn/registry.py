@@ -1,13 +1,17 @@
 """Parameters, buffers and modules as attributes: keeping them by name, and going over them."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.parameter import Parameter, ParameterDict
 from ..core.value import TENSORS
 
-_STORES = ("_parameters", "_buffers", "_modules")
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from .module import Module
+
+_STORES: tuple[str, ...] = ("_parameters", "_buffers", "_modules")
 
 
 class Registry:
@@ -21,7 +25,7 @@ class Registry:
     _modules: dict[str, Any]
     _transient: set[str]  # the buffers that are not part of the state
 
-    def __init__(self):
+    def __init__(self) -> None:
         vars(self).update({store: {} for store in _STORES})
         vars(self)["_transient"] = set()
 
@@ -44,7 +48,7 @@ class Registry:
             other.pop(name, None)
         vars(self)[store][name] = value
 
-    def _store_for(self, name: str, value) -> str | None:
+    def _store_for(self, name: str, value: object) -> str | None:
         """Where an attribute is kept; None: with the ordinary ones."""
         if isinstance(value, Parameter):
             return "_parameters"
@@ -91,7 +95,7 @@ class Registry:
             )
         self._register("_parameters", name, param)
 
-    def register_buffer(self, name: str, tensor: Any, persistent: bool = True) -> None:
+    def register_buffer(self, name: str, tensor: "Tensor | None", persistent: bool = True) -> None:
         """Give a tensor that is not trained a name here.
 
         persistent: whether it belongs to `state_dict()`.
@@ -106,7 +110,7 @@ class Registry:
         if not persistent:
             self._transient.add(name)
 
-    def add_module(self, name: str, module: "Registry | None") -> None:
+    def add_module(self, name: str, module: "Module | None") -> None:
         """Give a module a name in this one."""
         if module is not None and not isinstance(module, Registry):
             raise errors.DTypeError(
@@ -116,7 +120,7 @@ class Registry:
 
     register_module = add_module
 
-    def _register(self, store: str, name: str, value) -> None:
+    def _register(self, store: str, name: str, value: object) -> None:
         if "_modules" not in vars(self):
             raise self.not_begun(f"registering {name!r}")
         if not isinstance(name, str) or not name or "." in name:
@@ -129,11 +133,11 @@ class Registry:
 
     def named_modules(
         self, prefix: str = "", remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> "Iterator[tuple[str, Module]]":
         """(name, module) of this module and all in it, each once."""
         yield from self._walk(prefix, set() if remove_duplicate else None)
 
-    def _walk(self, prefix: str, seen: set | None) -> Iterator[tuple[str, Any]]:
+    def _walk(self, prefix: str, seen: set[int] | None) -> Iterator[tuple[str, Any]]:
         if seen is not None:
             if id(self) in seen:
                 return
@@ -143,25 +147,27 @@ class Registry:
             if child is not None:
                 yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
 
-    def modules(self) -> Iterator[Any]:
+    def modules(self) -> "Iterator[Module]":
         """This module and all in it, each once."""
         return (m for _, m in self.named_modules())
 
-    def named_children(self) -> Iterator[tuple[str, Any]]:
+    def named_children(self) -> "Iterator[tuple[str, Module]]":
         """(name, module) of the modules directly in this one, each once."""
-        seen = set()
+        seen: set[int] = set()
         for name, child in self._modules.items():
             if child is not None and id(child) not in seen:
                 seen.add(id(child))
                 yield name, child
 
-    def children(self) -> Iterator[Any]:
+    def children(self) -> "Iterator[Module]":
         """The modules directly in this one, each once."""
         return (m for _, m in self.named_children())
 
-    def _named(self, store: str, prefix: str, recurse: bool, remove_duplicate: bool):
+    def _named(
+        self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
+    ) -> Iterator[tuple[str, Any]]:
         owners = self.named_modules(prefix, remove_duplicate) if recurse else [(prefix, self)]
-        seen = set()
+        seen: set[int] = set()
         for where, module in owners:
             for name, x in vars(module)[store].items():
                 if x is not None and id(x) not in seen:
@@ -187,11 +193,11 @@ class Registry:
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
-    ) -> Iterator[tuple[str, Any]]:
+    ) -> "Iterator[tuple[str, Tensor]]":
         """(name, buffer), those that are shared once."""
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
-    def buffers(self, recurse: bool = True) -> Iterator[Any]:
+    def buffers(self, recurse: bool = True) -> "Iterator[Tensor]":
         """The buffers, those that are shared once; of this module alone without `recurse`."""
         return (b for _, b in self.named_buffers(recurse=recurse))
 
@@ -200,9 +206,9 @@ class Registry:
         pairs = self.named_parameters()
         return ((n, p) for n, p in pairs if n.rpartition(".")[2].startswith("lora_"))
 
-    def get_submodule(self, target: str) -> Any:
+    def get_submodule(self, target: str) -> "Module":
         """The module of that name, dots between the levels; this one for an empty name."""
-        found = self
+        found: Any = self
         for k, part in enumerate(parts := target.split(".") if target else []):
             child = found._modules.get(part)
             if child is None:
@@ -218,11 +224,11 @@ class Registry:
         """The parameter of that name."""
         return self._get("_parameters", target)
 
-    def get_buffer(self, target: str) -> Any:
+    def get_buffer(self, target: str) -> "Tensor":
         """The buffer of that name."""
         return self._get("_buffers", target)
 
-    def _get(self, store: str, target: str):
+    def _get(self, store: str, target: str) -> Any:
         where, _, name = target.rpartition(".")
         held = vars(self.get_submodule(where))[store]
         if held.get(name) is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -15,7 +16,8 @@ from .module import Module
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from ..arrays.types import ArrayLike
+    from ..arrays.types import ArrayLike, PerAxis
+    from ..nn.functional.resampling import Resampling
 
 
 class Flatten(Module):
@@ -23,7 +25,8 @@ class Flatten(Module):
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
         super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
+        self.start_dim = start_dim
+        self.end_dim = end_dim
 
     def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
@@ -46,7 +49,8 @@ class Unflatten(Module):
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
         super().__init__()
-        self.dim, self.unflattened_size = dim, tuple(unflattened_size)
+        self.dim = dim
+        self.unflattened_size: tuple[int, ...] = tuple(unflattened_size)
         if self.unflattened_size.count(-1) > 1 or min(self.unflattened_size, default=0) < -1:
             raise errors.ArgumentError(
                 f"Unflatten: unflattened_size={unflattened_size}, expected sizes, one of them -1 "
@@ -103,10 +107,14 @@ class PixelUnshuffle(Module):
 class Unfold(Module):
     """The windows of images (N, C, H, W) as columns (N, C·kernel, windows)."""
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
+    def __init__(
+        self, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1
+    ):
         super().__init__()
-        self.kernel_size, self.dilation = kernel_size, dilation
-        self.padding, self.stride = padding, stride
+        self.kernel_size = kernel_size
+        self.dilation = dilation
+        self.padding = padding
+        self.stride = stride
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
@@ -123,15 +131,18 @@ class Fold(Module):
 
     def __init__(
         self,
-        output_size: Any,
-        kernel_size: Any,
-        dilation: Any = 1,
-        padding: Any = 0,
-        stride: Any = 1,
+        output_size: PerAxis,
+        kernel_size: PerAxis,
+        dilation: PerAxis = 1,
+        padding: PerAxis = 0,
+        stride: PerAxis = 1,
     ):
         super().__init__()
-        self.output_size, self.kernel_size, self.dilation = output_size, kernel_size, dilation
-        self.padding, self.stride = padding, stride
+        self.output_size = output_size
+        self.kernel_size = kernel_size
+        self.dilation = dilation
+        self.padding = padding
+        self.stride = stride
 
     def forward(self, input: ArrayLike) -> Tensor:
         how = self.kernel_size, self.dilation, self.padding, self.stride
@@ -154,14 +165,16 @@ class Upsample(Module):
 
     def __init__(
         self,
-        size: Any = None,
-        scale_factor: Any = None,
-        mode: str = "nearest",
+        size: PerAxis | None = None,
+        scale_factor: float | Sequence[float] | None = None,
+        mode: Resampling = "nearest",
         align_corners: bool | None = None,
         recompute_scale_factor: bool | None = None,
     ):
         super().__init__()
-        self.size, self.scale_factor, self.mode = size, scale_factor, mode
+        self.size = size
+        self.scale_factor = scale_factor
+        self.mode: Resampling = mode
         self.align_corners = align_corners
         self.recompute_scale_factor = recompute_scale_factor
 
@@ -178,13 +191,15 @@ class _Pad(Module):
     """Borders of so many axes, in one of the modes of `pad`."""
 
     axes: int
-    mode: str
+    mode: Literal["constant", "reflect", "replicate", "circular"]
 
-    def __init__(self, padding):
+    def __init__(self, padding: PerAxis):
         super().__init__()
-        self.padding = per_axis(type(self).__name__, "padding", padding, 2 * self.axes)
+        self.padding: tuple[int, ...] = per_axis(
+            type(self).__name__, "padding", padding, 2 * self.axes
+        )
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
         if self.mode != "constant" and x.ndim not in (self.axes + 1, self.axes + 2):
             raise errors.ShapeError(
@@ -200,11 +215,11 @@ class _Pad(Module):
 class _ConstantPad(_Pad):
     mode = "constant"
 
-    def __init__(self, padding, value: float):
+    def __init__(self, padding: PerAxis, value: float):
         super().__init__(padding)
         self.value = value
 
-    def forward(self, input):
+    def forward(self, input: ArrayLike) -> Tensor:
         return F.pad(input, self.padding, self.mode, self.value)
 
     def extra_repr(self) -> str:
@@ -212,32 +227,116 @@ class _ConstantPad(_Pad):
 
 
 class _ZeroPad(_ConstantPad):
-    def __init__(self, padding):
+    def __init__(self, padding: PerAxis):
         super().__init__(padding, 0.0)
 
     def extra_repr(self) -> str:
         return f"{self.padding}"
 
 
-def _pads(base: type, name: str, what: str, **more) -> list[type]:
-    """The three classes of a kind of border, for one, two and three axes."""
-    return [
-        type(f"{name}{n}d", (base,), {"axes": n, "__doc__": what, "__module__": __name__, **more})
-        for n in (1, 2, 3)
-    ]
+class ConstantPad1d(_ConstantPad):
+    """A border of `value`; `padding` for each axis, the last one first: (before, behind)."""
+
+    axes = 1
 
 
-_ABOUT = "for each axis, the last one first: (before, behind)."
-ConstantPad1d, ConstantPad2d, ConstantPad3d = _pads(
-    _ConstantPad, "ConstantPad", f"A border of `value`; `padding` {_ABOUT}"
-)
-ZeroPad1d, ZeroPad2d, ZeroPad3d = _pads(_ZeroPad, "ZeroPad", f"A border of 0; `padding` {_ABOUT}")
-ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _pads(
-    _Pad, "ReflectionPad", f"Mirrored at the outermost elements; `padding` {_ABOUT}", mode="reflect"
-)
-ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _pads(
-    _Pad, "ReplicationPad", f"The outermost elements again; `padding` {_ABOUT}", mode="replicate"
-)
-CircularPad1d, CircularPad2d, CircularPad3d = _pads(
-    _Pad, "CircularPad", f"What is at the other end; `padding` {_ABOUT}", mode="circular"
-)
+class ConstantPad2d(_ConstantPad):
+    """`ConstantPad1d` of images."""
+
+    axes = 2
+
+
+class ConstantPad3d(_ConstantPad):
+    """`ConstantPad1d` of volumes."""
+
+    axes = 3
+
+
+class ZeroPad1d(_ZeroPad):
+    """A border of 0; `padding` for each axis, the last one first: (before, behind)."""
+
+    axes = 1
+
+
+class ZeroPad2d(_ZeroPad):
+    """`ZeroPad1d` of images."""
+
+    axes = 2
+
+
+class ZeroPad3d(_ZeroPad):
+    """`ZeroPad1d` of volumes."""
+
+    axes = 3
+
+
+class _ReflectionPad(_Pad):
+    mode = "reflect"
+
+
+class ReflectionPad1d(_ReflectionPad):
+    """Mirrored at the outermost elements.
+
+    `padding` is for each axis, the last one first: (before, behind).
+    """
+
+    axes = 1
+
+
+class ReflectionPad2d(_ReflectionPad):
+    """`ReflectionPad1d` of images."""
+
+    axes = 2
+
+
+class ReflectionPad3d(_ReflectionPad):
+    """`ReflectionPad1d` of volumes."""
+
+    axes = 3
+
+
+class _ReplicationPad(_Pad):
+    mode = "replicate"
+
+
+class ReplicationPad1d(_ReplicationPad):
+    """The outermost elements again.
+
+    `padding` is for each axis, the last one first: (before, behind).
+    """
+
+    axes = 1
+
+
+class ReplicationPad2d(_ReplicationPad):
+    """`ReplicationPad1d` of images."""
+
+    axes = 2
+
+
+class ReplicationPad3d(_ReplicationPad):
+    """`ReplicationPad1d` of volumes."""
+
+    axes = 3
+
+
+class _CircularPad(_Pad):
+    mode = "circular"
+
+
+class CircularPad1d(_CircularPad):
+    """What is at the other end; `padding` for each axis, the last one first: (before, behind)."""
+
+    axes = 1
+
+
+class CircularPad2d(_CircularPad):
+    """`CircularPad1d` of images."""
+
+    axes = 2
+
+
+class CircularPad3d(_CircularPad):
+    """`CircularPad1d` of volumes."""
+
+    axes = 3

@@ -1,6 +1,7 @@
 """Copying a state, names and arrays, into the memory of a module."""
 
-from typing import Any, NamedTuple
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from .. import errors
 from ..arrays.foreign import is_torch
@@ -10,6 +11,10 @@ from ..core import dtypes
 from ..core.value import TENSORS
 from ..transform.modes.backward import no_grad
 
+if TYPE_CHECKING:
+    from ..arrays.types import ArrayLike
+    from ..nn.module import Module
+
 
 class LoadedKeys(NamedTuple):
     """What a state and a module did not have in common."""
@@ -18,7 +23,7 @@ class LoadedKeys(NamedTuple):
     unexpected_keys: list[str]
 
 
-def load(module: Any, state: dict[str, Any], strict: bool) -> LoadedKeys:
+def load(module: "Module", state: "Mapping[str, ArrayLike]", strict: bool) -> LoadedKeys:
     """Overwrite the values of `module` by those of `state`, all of them or, on an error, none."""
     own = module.state_dict(keep_vars=True)
     missing = [name for name in own if name not in state]

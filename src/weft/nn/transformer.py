@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from . import functional as F
 from .attention import MultiheadAttention
@@ -16,9 +16,12 @@ from .module import Module
 from .normalization import LayerNorm
 
 if TYPE_CHECKING:
-    from ..arrays.types import Device, DTypeLike
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Device, DTypeLike
 
-_ACTIVATIONS = {"relu": F.relu, "gelu": F.gelu}
+    Activation = Callable[[Tensor], Tensor]
+
+_ACTIVATIONS: dict[str, Activation] = {"relu": F.relu, "gelu": F.gelu}
 
 
 class TransformerBlock(Module):
@@ -44,7 +47,7 @@ class TransformerBlock(Module):
         nhead: int,
         dim_feedforward: int = 2048,
         dropout: float = 0.1,
-        activation: str | Callable = "relu",
+        activation: Literal["relu", "gelu"] | Activation = "relu",
         layer_norm_eps: float = 1e-5,
         batch_first: bool = False,
         norm_first: bool = False,
@@ -59,24 +62,27 @@ class TransformerBlock(Module):
         sizes(name, d_model=d_model, nhead=nhead, dim_feedforward=dim_feedforward)
         probability(name, dropout)
         options: dict[str, Any] = {"bias": bias, "batch_first": batch_first, **made}
-        self.self_attn = MultiheadAttention(d_model, nhead, dropout, **options)
-        self.linear1 = Linear(d_model, dim_feedforward, bias, **made)
-        self.dropout = Dropout(dropout)
-        self.linear2 = Linear(dim_feedforward, d_model, bias, **made)
-        self.norm1 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
-        self.norm2 = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
-        self.dropout1, self.dropout2 = Dropout(dropout), Dropout(dropout)
+        self.self_attn: MultiheadAttention = MultiheadAttention(d_model, nhead, dropout, **options)
+        self.linear1: Linear = Linear(d_model, dim_feedforward, bias, **made)
+        self.dropout: Dropout = Dropout(dropout)
+        self.linear2: Linear = Linear(dim_feedforward, d_model, bias, **made)
+        self.norm1: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.norm2: LayerNorm = LayerNorm(d_model, layer_norm_eps, bias=bias, **made)
+        self.dropout1: Dropout = Dropout(dropout)
+        self.dropout2: Dropout = Dropout(dropout)
         if isinstance(activation, str):
             activation = _ACTIVATIONS[one_of(name, "activation", activation, tuple(_ACTIVATIONS))]
-        self.activation, self.norm_first, self.is_causal = activation, norm_first, is_causal
+        self.activation: Activation = activation
+        self.norm_first = norm_first
+        self.is_causal = is_causal
 
     def forward(
         self,
-        src: Any,
-        src_mask: Any = None,
-        src_key_padding_mask: Any = None,
+        src: Tensor,
+        src_mask: ArrayLike | None = None,
+        src_key_padding_mask: ArrayLike | None = None,
         is_causal: bool | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """The block applied to (L, N, E), (N, L, E) or (L, E); the masks are the attention's.
 
         is_causal: as said when the block was made, if it is None.
@@ -89,13 +95,18 @@ class TransformerBlock(Module):
         x = self.norm1(src + self._attended(src, *masks))
         return self.norm2(x + self._mapped(x))
 
-    def _attended(self, x, mask, padding, causal: bool):
-        options = {"attn_mask": mask, "key_padding_mask": padding, "is_causal": causal}
+    def _attended(
+        self, x: Tensor, mask: ArrayLike | None, padding: ArrayLike | None, causal: bool
+    ) -> Tensor:
+        options: dict[str, Any] = {
+            "attn_mask": mask,
+            "key_padding_mask": padding,
+            "is_causal": causal,
+        }
         return self.dropout1(self.self_attn(x, x, x, need_weights=False, **options)[0])
 
-    def _mapped(self, x):
-        activation: Any = self.activation
-        return self.dropout2(self.linear2(self.dropout(activation(self.linear1(x)))))
+    def _mapped(self, x: Tensor) -> Tensor:
+        return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 
 TransformerEncoderLayer = TransformerBlock
@@ -107,16 +118,17 @@ class TransformerEncoder(Module):
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()
         sizes("TransformerEncoder", num_layers=num_layers)
-        self.layers = ModuleList(deepcopy(encoder_layer) for _ in range(num_layers))
-        self.num_layers, self.norm = num_layers, norm
+        self.layers: ModuleList = ModuleList(deepcopy(encoder_layer) for _ in range(num_layers))
+        self.num_layers = num_layers
+        self.norm = norm
 
     def forward(
         self,
-        src: Any,
-        mask: Any = None,
-        src_key_padding_mask: Any = None,
+        src: Tensor,
+        mask: ArrayLike | None = None,
+        src_key_padding_mask: ArrayLike | None = None,
         is_causal: bool | None = None,
-    ) -> Any:
+    ) -> Tensor:
         """The blocks applied to an input; the arguments are theirs."""
         for layer in self.layers:
             src = layer(src, mask, src_key_padding_mask, is_causal)

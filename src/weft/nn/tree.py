@@ -1,7 +1,7 @@
 """Modules as trees of tensors: taking them apart into leaves and putting copies together."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import optree
 
@@ -9,6 +9,9 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
 from ..core.value import TENSORS
+
+if TYPE_CHECKING:
+    from ..nn.module import Module
 
 _TENSOR_STORES = ("_parameters", "_buffers")
 
@@ -40,7 +43,7 @@ class Skeleton:
 
     def __init__(self, cells: list[Cell]):
         self.cells = cells
-        self.key = tuple(
+        self.key: tuple[Any, ...] = tuple(
             (
                 c.kind,
                 tuple(tuple((s.name, s.leaf) for s in slots) for slots in c.stores),
@@ -67,10 +70,10 @@ def is_differentiable(x: Any) -> bool:
 
 
 def take_apart(
-    module: Any, is_leaf: Callable[..., Any] = is_differentiable
-) -> tuple[list, Skeleton]:
+    module: Any, is_leaf: Callable[[Any], bool] = is_differentiable
+) -> tuple[list[Any], Skeleton]:
     """The parameters and buffers of a module, each once, and the skeleton around them."""
-    leaves: list = []
+    leaves: list[Any] = []
     places: dict[int, int] = {}
 
     def slot(name: str, x) -> Slot:
@@ -95,7 +98,7 @@ def take_apart(
     return leaves, Skeleton(cells)
 
 
-def put_together(skeleton: Skeleton, leaves: Any) -> Any:
+def put_together(skeleton: Skeleton, leaves: Iterable[Any]) -> Any:
     """A module of this structure around these leaves; it shares everything else with the first."""
     leaves = list(leaves)
     made = [object.__new__(cell.kind) for cell in skeleton.cells]
@@ -119,7 +122,7 @@ def register(kind: type) -> None:
     )
 
 
-def functional_call(module: Any, state: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+def functional_call(module: "Module", state: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """module(*args, **kwargs) with the tensors of `state` in the place of its own.
 
     state  by the names of `named_parameters()` and `named_buffers()`; what is not named stays.

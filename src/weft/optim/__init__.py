@@ -12,6 +12,8 @@
 True
 """
 
+from typing import TYPE_CHECKING
+
 from ..arrays.spellings import module_attribute as _module_attribute
 from . import gradient_clipping, schedulers
 from .clip import (
@@ -124,4 +126,5 @@ __all__ = [
     "schedulers",
 ]
 
-__getattr__ = _module_attribute("weft.optim", __all__)
+if not TYPE_CHECKING:  # checkers know the names
+    __getattr__ = _module_attribute("weft.optim", __all__)

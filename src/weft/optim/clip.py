@@ -4,11 +4,11 @@ Gradients come as a `GradientMap`, as parameters (or a module) whose `.grad` is 
 of gradients or of (id, parameter, gradient) triples, whose items are replaced.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import errors
 from ..arrays.make import asarray
@@ -24,7 +24,13 @@ from ..ops.structural import cast, sum_
 from ..transform.modes.gradient_map import GradientMap
 from . import staged
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..nn.module import Module
+
 PIECE = 1 << 16
+# What holds gradients to be changed in place: a map, a list, parameters, or a module.
+Clipped: TypeAlias = "GradientMap | Module | list[Any] | Iterable[Tensor | tuple[str, Tensor]]"
 
 
 @dataclass(frozen=True)
@@ -32,13 +38,13 @@ class Held:
     """A gradient, the parameter it belongs to (if that is known), and how to replace it."""
 
     name: str
-    grad: Any
-    param: Any
-    replace: Any
+    grad: "Tensor"
+    param: "Tensor | None"
+    replace: Callable[["Tensor"], object]
 
 
 def clip_grad_norm(
-    grads: Any, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
+    grads: Clipped, max_norm: float, norm_type: float = 2.0, *, error_if_nonfinite: bool = False
 ) -> float:
     """Scale gradients so that their common norm is at most `max_norm`; returns what it was.
 
@@ -64,7 +70,7 @@ def clip_grad_norm(
     return total
 
 
-def clip_grads_with_norm(grads: Any, max_norm: float, total_norm: float) -> None:
+def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> None:
     """`clip_grad_norm` where the norm is known, as `GradScaler.unscale` returns it."""
     check_limit("clip_grads_with_norm", "max_norm", max_norm)
     if current.get().staging is not None:
@@ -80,7 +86,7 @@ def _limit(held: list[Held], max_norm: float, total: float) -> None:
             h.replace(_scaled(h.grad, max_norm / total))
 
 
-def clip_grad_value(grads: Any, clip_value: float) -> None:
+def clip_grad_value(grads: Clipped, clip_value: float) -> None:
     """Limit every element of the gradients to [−clip_value, clip_value]."""
     check_limit("clip_grad_value", "clip_value", clip_value)
     clip_value = plain(clip_value)
@@ -93,7 +99,11 @@ def clip_grad_value(grads: Any, clip_value: float) -> None:
 
 
 def clip_grad_adaptive(
-    grads: Any, clip_factor: float = 0.01, eps: float = 1e-3, *, params: Any = None
+    grads: Clipped,
+    clip_factor: float = 0.01,
+    eps: float = 1e-3,
+    *,
+    params: "Iterable[Tensor] | None" = None,
 ) -> None:
     """Limit each unit's gradient to `clip_factor` times its weights' norm (Brock et al., 2021).
 
@@ -129,13 +139,13 @@ class GradientClipper:
         self.max_norm = max_norm
         self.total_norm: float | None = None
 
-    def clip_grads(self, grads: Any) -> Any:
+    def clip_grads(self, grads: Clipped) -> Clipped:
         """Clip gradients in place; returns them."""
         self.total_norm = clip_grad_norm(grads, self.max_norm)
         return grads
 
 
-def global_norm(grads: Any, norm_type: float = 2.0) -> float:
+def global_norm(grads: "Iterable[Tensor | None]", norm_type: float = 2.0) -> float:
     """The norm of all gradients as one vector; infinite or NaN if one of them is.
 
     In a function that is being compiled the norm is a tensor.
@@ -198,7 +208,7 @@ def _unit_norms(raw):
     return sqrt(sum_(size * size, axes, True))
 
 
-def check_limit(what: str, name: str, value: Any) -> None:
+def check_limit(what: str, name: str, value: float) -> None:
     """Refuse what is no number ≥ 0."""
     if isinstance(value, bool) or not isinstance(value, Real):
         raise errors.DTypeError(f"{what}: {name} is a {type(value).__name__}, expected a number")
@@ -217,7 +227,7 @@ def _culprits(held: list[Held], total: float, norm_type: float) -> str:
 # Reading gradients
 
 
-def gathered(what: str, grads: Any, params: Any = None) -> list[Held]:
+def gathered(what: str, grads: Any, params: "Iterable[Tensor] | None" = None) -> list[Held]:
     """The gradients in whatever form they come, each with how to replace it."""
     if isinstance(grads, GradientMap):
         held = _of_map(grads, params)

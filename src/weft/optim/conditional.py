@@ -61,7 +61,7 @@ def counted(
     return settle
 
 
-def refuse_second(staging: Any, name: str, ahead: int, slots: dict) -> None:
+def refuse_second(staging: Any, name: str, ahead: int, slots: dict[str, Any]) -> None:
     """Refuse another step in a program where one may be left out: how far would it be?"""
     if condition_of(staging) is not None:
         slots["conditional"] = True

@@ -3,12 +3,15 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from math import isfinite
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from .. import errors
 from ..arrays.keywords import unknown_keyword
 
-_BETAS = {"betas": ("beta1", "beta2")}
+# PyTorch's name of a field, or of several fields that it takes as one tuple.
+Spelling = Mapping[str, str | tuple[str, ...]]
+
+_BETAS: Spelling = {"betas": ("beta1", "beta2")}
 
 
 def _not_negative(value) -> bool:
@@ -20,7 +23,7 @@ def _fraction(value) -> bool:
 
 
 # What each number must be; a field that is not listed is checked by its config.
-_RANGES: dict[str, tuple[str, Callable]] = {
+_RANGES: dict[str, tuple[str, Callable[[Any], bool]]] = {
     "lr": ("≥ 0", _not_negative),
     "lr_scale": ("≥ 0", _not_negative),
     "beta1": ("in [0, 1)", _fraction),
@@ -60,7 +63,7 @@ def checked_number(what: str, name: str, value: Any) -> Any:
     return int(value) if name in _WHOLE else value
 
 
-def check_choice(what: str, name: str, value: Any, choices: tuple) -> None:
+def check_choice(what: str, name: str, value: Any, choices: tuple[str | None, ...]) -> None:
     """Refuse what is none of the choices."""
     if value not in choices:
         names = ", ".join(repr(c) for c in choices)
@@ -71,8 +74,7 @@ def check_choice(what: str, name: str, value: Any, choices: tuple) -> None:
 class Config:
     """What all settings share: checking, and PyTorch's spelling of the fields."""
 
-    # PyTorch's name of a field, or of several fields that it takes as one tuple.
-    SPELLED: ClassVar[Mapping[str, str | tuple[str, ...]]] = {}
+    SPELLED: ClassVar[Spelling] = {}
     # Where PyTorch's default differs from the config's.
     KEYWORD_DEFAULTS: ClassVar[dict[str, Any]] = {}
     OPTIONAL: ClassVar[tuple[str, ...]] = ()
@@ -141,7 +143,7 @@ class SGDConfig(Config):
 class AdamConfig(Config):
     """Adam; `weight_decay` is an L2 penalty."""
 
-    SPELLED = _BETAS
+    SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -155,7 +157,7 @@ class AdamConfig(Config):
 class AdamWConfig(Config):
     """Adam with decoupled weight decay."""
 
-    SPELLED = _BETAS
+    SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -170,7 +172,7 @@ class AdamWConfig(Config):
 class Adam8bitConfig(Config):
     """Adam whose moments are kept in 8 bits, quantised in blocks of `block_size`."""
 
-    SPELLED = _BETAS
+    SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -191,7 +193,7 @@ class AdamW8bitConfig(Adam8bitConfig):
 class LionConfig(Config):
     """Lion: the sign of an interpolated momentum, decoupled weight decay."""
 
-    SPELLED = _BETAS
+    SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-4
     beta1: float = 0.9
     beta2: float = 0.99
@@ -228,7 +230,7 @@ class AdagradConfig(Config):
 class NAdamConfig(Config):
     """Adam with Nesterov momentum."""
 
-    SPELLED = _BETAS
+    SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 2e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -243,7 +245,7 @@ class NAdamConfig(Config):
 class RAdamConfig(Config):
     """Adam with a rectified variance."""
 
-    SPELLED = _BETAS
+    SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -257,7 +259,7 @@ class RAdamConfig(Config):
 class LAMBConfig(Config):
     """LAMB: Adam's direction, scaled to each parameter's norm."""
 
-    SPELLED = _BETAS
+    SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
     beta1: float = 0.9
     beta2: float = 0.999
@@ -282,13 +284,13 @@ class AdafactorConfig(Config):
     relative_step    whether steps are at most t^−½
     """
 
-    SPELLED: ClassVar = {
+    SPELLED: ClassVar[Spelling] = {
         "eps": ("eps", "eps2"),
         "d": "clip_threshold",
         "beta2_decay": "decay_rate",
     }
-    KEYWORD_DEFAULTS: ClassVar = {"lr": 1e-2, "eps": None}
-    OPTIONAL = ("lr", "eps", "beta1")
+    KEYWORD_DEFAULTS: ClassVar[dict[str, Any]] = {"lr": 1e-2, "eps": None}
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("lr", "eps", "beta1")
     lr: float | None = None
     eps: float | None = 1e-30
     clip_threshold: float = 1.0
@@ -322,7 +324,7 @@ class MuonConfig(Config):
     ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315)
     eps: float = 1e-7
     ns_steps: int = 5
-    adjust_lr_fn: str | None = None
+    adjust_lr_fn: Literal["original", "match_rms_adamw"] | None = None
 
     def check(self, what: str) -> None:
         check_choice(what, "adjust_lr_fn", self.adjust_lr_fn, (None, "original", "match_rms_adamw"))
@@ -337,14 +339,14 @@ class MuonConfig(Config):
 class LBFGSConfig(Config):
     """L-BFGS."""
 
-    OPTIONAL = ("max_eval",)
+    OPTIONAL: ClassVar[tuple[str, ...]] = ("max_eval",)
     lr: float = 1.0
     max_iter: int = 20
     max_eval: int | None = None
     tolerance_grad: float = 1e-7
     tolerance_change: float = 1e-9
     history_size: int = 100
-    line_search_fn: str | None = None
+    line_search_fn: Literal["strong_wolfe"] | None = None
 
     def check(self, what: str) -> None:
         check_choice(what, "line_search_fn", self.line_search_fn, (None, "strong_wolfe"))

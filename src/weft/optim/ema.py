@@ -1,7 +1,8 @@
 """Exponential moving averages of parameters."""
 
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from .. import errors
 from ..arrays.inplace import own_memory
@@ -10,11 +11,17 @@ from ..core.differences import differences
 from ..core.settings import current
 from ..core.value import wrap
 from . import staged
+from .configs import Config
 from .optimizer import Optimizer
-from .parameters import Entry, check_parameter, named
+from .parameters import Entry, Gradients, Params, check_parameter, named
 from .rules import average
 from .state import like, taken
 from .walk import Job, walk
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+
+_R = TypeVar("_R")
 
 
 def _check_decay(what: str, decay) -> float:
@@ -42,16 +49,18 @@ class EMA:
 
     _walked = ()  # it tells a function that is being compiled by itself what that depends on
 
-    def __init__(self, params: Any = (), decay: float = 0.999):
-        self.decay = _check_decay("EMA", decay)
-        self.updates = 0
+    def __init__(self, params: Params = (), decay: float = 0.999):
+        self.decay: float = _check_decay("EMA", decay)
+        self.updates: int = 0
         self._entries: dict[Any, Entry] = {}
         self._averages: dict[str, Any] = {}
         self._kept: dict[str, Any] | None = None  # the parameters, while the averages are in use
         for name, p in named(params):
             self.track(p, name)
 
-    def track(self, param: Any, name: str | None = None, start: Any = None) -> None:
+    def track(
+        self, param: "Tensor", name: str | None = None, start: "Tensor | None" = None
+    ) -> None:
         """Begin an average of another parameter, with the value it has or with `start`."""
         check_parameter("EMA", param)
         key = str(len(self._entries)) if name is None else name
@@ -63,10 +72,10 @@ class EMA:
         self._averages[key] = taken(wrap(param._data) if start is None else start, slot)
         self._entries[param] = Entry(param, key, {})
 
-    def __contains__(self, param: Any) -> bool:
+    def __contains__(self, param: "Tensor") -> bool:
         return param in self._entries
 
-    def update(self, params: Any = None) -> None:
+    def update(self, params: "Params | None" = None) -> None:
         """Move the averages towards the parameters, or towards those that are given."""
         self.refuse_swapped("update")
         self.decay = _check_decay("EMA", self.decay)
@@ -100,7 +109,7 @@ class EMA:
         return self._kept is not None
 
     @contextmanager
-    def swapped(self) -> Any:
+    def swapped(self) -> "Iterator[EMA]":
         """A block in which the parameters are the averages."""
         self.refuse_swapped("swapped")
         self.swap()
@@ -121,7 +130,7 @@ class EMA:
                 f"EMA.{what}: the averages are in the parameters' place; call swap() first"
             )
 
-    def average_of(self, param: Any) -> Any:
+    def average_of(self, param: "Tensor") -> "Tensor":
         """The average of a parameter, as a new tensor."""
         return wrap(_copied(self._averages[self._entry(param).key]))
 
@@ -167,7 +176,7 @@ class EMAOptimizer:
 
     def __init__(self, optimizer: Optimizer, decay: float = 0.999):
         self.optimizer = optimizer
-        self.ema = EMA((), decay)
+        self.ema: EMA = EMA((), decay)
         self._pending: dict[str, Any] = {}  # averages that were loaded before their parameters
 
     @property
@@ -175,13 +184,17 @@ class EMAOptimizer:
         return self.ema.decay
 
     @property
-    def config(self) -> Any:
+    def config(self) -> Config:
         return self.optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         return self.optimizer.param_groups
 
+    @overload
+    def step(self, grads: Callable[[], _R]) -> _R: ...
+    @overload
+    def step(self, grads: "Gradients | None" = None) -> None: ...
     def step(self, grads: Any = None) -> Any:
         """The optimizer's step, and then the averages'."""
         self.ema.refuse_swapped("step")
@@ -230,7 +243,7 @@ class EMAOptimizer:
             raise errors.ArgumentError("EMAOptimizer.swap_back: the parameters are in their place")
         self.ema.swap()
 
-    def swapped(self) -> Any:
+    def swapped(self) -> AbstractContextManager[EMA]:
         """A block in which the parameters are the averages."""
         return self.ema.swapped()
 

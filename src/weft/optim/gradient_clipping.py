@@ -3,9 +3,10 @@
 They are made of differentiable operations, so a gradient that was recorded stays recorded.
 """
 
+from collections.abc import Callable
 from functools import reduce
 from operator import add
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import errors
 from ..core import dtypes
@@ -15,8 +16,13 @@ from ..ops.logic import isfinite
 from ..transform.modes.gradient_map import GradientMap
 from .clip import check_limit
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
 
-def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
+_Grads = TypeVar("_Grads", GradientMap, list["Tensor"], list["Tensor | None"])
+
+
+def clip_by_global_norm(grads: _Grads, max_norm: float) -> _Grads:
     """Gradients scaled so that their common norm is at most `max_norm`.
 
     grads  a list (None stands for a gradient that is missing) or a `GradientMap`
@@ -40,7 +46,7 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     return _mapped(grads, lambda g: (g * scale).to(g.dtype))
 
 
-def clip_by_value(grads: Any, clip_value: float) -> Any:
+def clip_by_value(grads: _Grads, clip_value: float) -> _Grads:
     """Gradients with every element limited to [−clip_value, clip_value]."""
     check_limit("clip_by_value", "clip_value", clip_value)
     _listed("clip_by_value", grads)
@@ -70,7 +76,7 @@ def _values(grads) -> list:
     return grads.values() if isinstance(grads, GradientMap) else list(grads)
 
 
-def _mapped(grads, f):
+def _mapped(grads: Any, f: "Callable[[Tensor], Tensor]") -> Any:
     """New gradients in a container like the old one; a tuple becomes a list."""
     if isinstance(grads, GradientMap):
         return GradientMap({key: f(g) for key, g in grads.items()})

@@ -1,15 +1,19 @@
 """Parameter groups: by name pattern, and under the seeds' names."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from .. import errors
+from .configs import Config
+from .ema import EMAOptimizer
 from .optimizer import Optimizer
-from .parameters import ParameterGroup, named
+from .parameters import Gradients, ParameterGroup, Params, named
+
+_R = TypeVar("_R")
 
 
-def by_pattern(params: Any, patterns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
+def by_pattern(params: Params, patterns: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Groups of parameters by their names: each belongs to the first pattern that it matches.
 
     params    a module, a dict, or (name, parameter) pairs
@@ -64,19 +68,24 @@ class MultiGroupOptimizer:
                 "MultiGroupOptimizer: the optimizer has parameters already; make it without, as "
                 "in Adam(AdamConfig())"
             )
-        self.base_optimizer, self.groups = base, list(groups)
+        self.base_optimizer = base
+        self.groups: list[ParameterGroup] = list(groups)
         for group in self.groups:
             base.add_param_group(group)
         base.takes_more = False
 
     @property
-    def config(self) -> Any:
+    def config(self) -> Config:
         return self.base_optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
         return self.base_optimizer.param_groups
 
+    @overload
+    def step(self, grads: Callable[[], _R]) -> _R: ...
+    @overload
+    def step(self, grads: "Gradients | None" = None) -> None: ...
     def step(self, grads: Any = None) -> Any:
         """One step of all groups."""
         return self.base_optimizer.step(grads)
@@ -100,3 +109,7 @@ class MultiGroupOptimizer:
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`."""
         self.base_optimizer.load_state_dict(saved)
+
+
+# What scalers and trainers make steps with.
+AnyOptimizer = Optimizer | EMAOptimizer | MultiGroupOptimizer

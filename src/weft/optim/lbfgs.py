@@ -1,6 +1,7 @@
 """L-BFGS: quasi-Newton steps from a short history of gradients."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from .. import errors
 from ..arrays.inplace import own_memory, refuse_staging
@@ -12,8 +13,14 @@ from ..transform.modes.backward import enable_grad
 from . import configs, state
 from .line_search import LineSearch, Trial
 from .optimizer import Optimizer
-from .parameters import Entry, raw_gradient
+from .parameters import Entry, Params, raw_gradient
 from .walk import flat, working_dtype, write_flat
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike
+
+_R = TypeVar("_R")
 
 # Less curvature would leave the approximation of the inverse Hessian indefinite.
 _CURVATURE = 1e-10
@@ -40,14 +47,19 @@ class LBFGS(Optimizer):
     [1.0, 1.0]
     """
 
-    Config = configs.LBFGSConfig
+    Config: ClassVar[type[configs.Config]] = configs.LBFGSConfig
 
-    def __init__(self, params: Any = None, config: Any = None, **options: Any):
+    def __init__(
+        self,
+        params: "Params | configs.LBFGSConfig | None" = None,
+        config: configs.LBFGSConfig | float | None = None,
+        **options: Any,
+    ):
         self._of_grouping: int | None = None
         super().__init__(params, config, **options)
-        self.memory = _empty()
+        self.memory: dict[str, Any] = _empty()
 
-    def add_param_group(self, group: Any) -> None:
+    def add_param_group(self, group: Params) -> None:
         """The one group of parameters."""
         if self.param_groups:
             raise errors.ArgumentError(
@@ -69,7 +81,7 @@ class LBFGS(Optimizer):
             self.memory, self._of_grouping = _empty(), self.grouping
         return found
 
-    def step(self, closure: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Callable[[], _R]) -> _R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
         if not callable(closure):
             raise errors.ArgumentError(
@@ -85,7 +97,7 @@ class LBFGS(Optimizer):
         self.changed = [e.param for e in self.entries()]
         return run.first
 
-    def compute_update(self, grad: Any, param: Any = None) -> Any:
+    def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
         """Refused: one gradient does not determine a step."""
         raise errors.ArgumentError(
             "LBFGS.compute_update: a step needs several losses and gradients; call step(closure)"

@@ -43,9 +43,11 @@ class LineSearch:
     def __init__(
         self, evaluate: Callable[[float], Trial], start: Trial, reach: float, tolerance: float
     ):
-        self.evaluate, self.start = evaluate, start
-        self.reach, self.tolerance = reach, tolerance
-        self.trials = 0
+        self.evaluate = evaluate
+        self.start = start
+        self.reach = reach
+        self.tolerance = tolerance
+        self.trials: int = 0
 
     def find(self, t: float, limit: int) -> Trial:
         """A trial that satisfies both conditions, or the best one after `limit` trials."""

@@ -16,7 +16,7 @@ class Grouped(NamedTuple):
     """
 
     group: dict[str, Any]
-    params: tuple
+    params: tuple[Any, ...]
     ratio: float
 
 
@@ -34,7 +34,7 @@ def as_read(known: list[Grouped], groups: Any) -> bool:
     return True
 
 
-def regroup(optimizer: Any, groups: list) -> None:
+def regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
     """Take over what the groups hold now; if something in them is refused, nothing changes.
 
     A parameter keeps its state, also in another group; that of one which is in no group any more

@@ -1,11 +1,11 @@
 """Optimizer: parameters, their groups and state, and the step that a rule makes of them."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, fields, replace
 from functools import lru_cache
 from inspect import Parameter as Argument
 from inspect import Signature, signature
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, overload
 
 from .. import errors
 from ..arrays.inplace import own_memory, refuse_levels
@@ -15,11 +15,13 @@ from ..core.backends import BACKENDS
 from ..core.settings import current
 from ..core.value import TENSORS, seen, wrap
 from ..transform.modes.backward import enable_grad
-from . import staged, state
+from . import configs, staged, state
 from .configs import Config, checked_number
 from .membership import Grouped, as_read, regroup
 from .parameters import (
     Entry,
+    Gradients,
+    Params,
     gradient_pairs,
     group_options,
     groups_of,
@@ -28,6 +30,12 @@ from .parameters import (
     raw_gradient,
 )
 from .walk import Job, walk
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike
+
+_R = TypeVar("_R")
 
 _OF_GROUPS = ("params", "name", "lr_scale")  # what a group has beside the fields of the config
 
@@ -51,7 +59,8 @@ class Optimizer:
 
     _walked = ()  # it tells a function that is being compiled by itself what that depends on
     Config: ClassVar[type[Config]]
-    rule: ClassVar[Callable]
+    rule: ClassVar[Callable[..., tuple[Any, ...]]]
+    __signature__: ClassVar[Signature]  # with the fields of the config as keywords
     whole: ClassVar[bool] = False  # whether the rule must see all of a parameter at once
     traced: ClassVar[bool] = True  # whether the rule is arithmetic only
     started: ClassVar[dict[str, Any]] = {"step": 0}  # the numbers of a new state
@@ -65,9 +74,14 @@ class Optimizer:
             first = [Argument(n, kind, default=None) for n in ("params", "config")]
             settings = signature(cls.Config).parameters.values()
             given = [p.replace(kind=Argument.KEYWORD_ONLY) for p in settings]
-            cls.__signature__ = Signature([*first, *given])  # type: ignore[attr-defined]
+            cls.__signature__ = Signature([*first, *given])
 
-    def __init__(self, params: Any = None, config: Any = None, **options: Any):
+    def __init__(
+        self,
+        params: "Params | configs.Config | None" = None,
+        config: "configs.Config | float | None" = None,
+        **options: Any,
+    ):
         if isinstance(params, Config):
             if config is not None:
                 raise errors.ArgumentError(f"{self._name}: two configs; parameters come first")
@@ -75,12 +89,12 @@ class Optimizer:
         self._config: Any = self._read_config(config, options)
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[str, dict[str, Any]] = {}
-        self.takes_more = params is None  # whether steps may bring new parameters
-        self.changed: list[Any] = []  # the parameters that the last step changed
-        self.grouping = 0  # counts the changes of who belongs to which group
+        self.takes_more: bool = params is None  # whether steps may bring new parameters
+        self.changed: list[Tensor] = []  # the parameters that the last step changed
+        self.grouping: int = 0  # counts the changes of who belongs to which group
         self._entries: dict[Any, Entry] = {}
         self._grouped: list[Grouped] = []  # the groups as they were last read
-        self._pending: dict[str, dict] = {}  # loaded before the parameters came
+        self._pending: dict[str, dict[str, Any]] = {}  # loaded before the parameters came
         self._pending_group: dict[str, Any] = {}  # the settings that were loaded with them
         self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
         if params is not None:
@@ -107,7 +121,7 @@ class Optimizer:
     def lr(self, lr: float) -> None:
         self.set_lr(lr)
 
-    def _read_config(self, config, options: dict[str, Any]):
+    def _read_config(self, config: Any, options: dict[str, Any]) -> Any:
         given = self.Config.keywords(options)
         if config is None:
             return self.Config(**{**self.Config.KEYWORD_DEFAULTS, **given})
@@ -123,7 +137,7 @@ class Optimizer:
 
     # Parameters
 
-    def add_param_group(self, group: Any) -> None:
+    def add_param_group(self, group: Params) -> None:
         """Add parameters: a `ParameterGroup`, a dict with "params", or what holds parameters."""
         pairs, options = group_options(group)
         self.read_groups()
@@ -139,7 +153,7 @@ class Optimizer:
         own = asdict(replace(self.config, **self.Config.keywords(options)))
         return {"name": label, "lr_scale": scale, **own}
 
-    def _check_shape(self, key: str, p) -> None:
+    def _check_shape(self, key: str, p: "Tensor") -> None:
         """Refuse parameters whose shape or dtype the rule does not take."""
 
     def entries(self) -> list[Entry]:
@@ -152,7 +166,7 @@ class Optimizer:
         if not as_read(self._grouped, self.param_groups):
             regroup(self, self.param_groups)
 
-    def entry_of(self, param: Any, name: str | None = None) -> Entry:
+    def entry_of(self, param: "Tensor", name: str | None = None) -> Entry:
         """The entry of a parameter, which is added if the optimizer was made without any."""
         self.read_groups()
         if type(param) in TENSORS and param in self._entries:
@@ -190,6 +204,10 @@ class Optimizer:
 
     # Steps
 
+    @overload
+    def step(self, grads: Callable[[], _R]) -> _R: ...
+    @overload
+    def step(self, grads: "Gradients | None" = None) -> None: ...
     def step(self, grads: Any = None) -> Any:
         """Change the parameters by their gradients.
 
@@ -205,47 +223,47 @@ class Optimizer:
         self._advance(gradient_pairs(self, grads))
         return loss
 
-    def apply_gradients(self, pairs: Any) -> Any:
+    def apply_gradients(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
         """`step` with (parameter, gradient) pairs.
 
         With gradients that a `wf.Graph` computes, it is what makes the step when it is fetched:
         `run = g.compile([loss, optimizer.apply_gradients([(w, grad)])])`.
         """
-        pairs = [tuple(pair) for pair in pairs]
-        graph = of_graph(pairs)
+        listed = [tuple(pair) for pair in pairs]
+        graph = of_graph(listed)
         if graph is not None:
-            return graph.update(f"{self._name}.apply_gradients", self.step, pairs)
-        self.step(of_variables(pairs))
+            return graph.update(f"{self._name}.apply_gradients", self.step, listed)
+        self.step(of_variables(listed))
 
-    def _advance(self, pairs) -> None:
+    def _advance(self, pairs: list[tuple[Entry, Any]]) -> None:
         staging = current.get().staging
         if staging is not None:
             staged.advance(self, pairs, staging)
             return
         self._check_groups()
         raws = [(e, raw_gradient(f"{self._name}.step", e, g)) for e, g in pairs]
-        shared: dict[tuple, dict] = {}
+        shared: dict[tuple[Any, ...], dict[str, Any]] = {}
         walk([self._job(e, own_memory(e.param), g, shared) for e, g in raws])
         self.changed = [e.param for e, _ in raws]
 
-    def compute_update(self, grad: Any, param: Any = None) -> Any:
+    def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
         """What a step with this gradient subtracts from a parameter, whose state advances.
 
         param  may be left out where there is only one; an optimizer without parameters takes
                the gradient for that of a parameter which is zero
         """
         what = f"{self._name}.compute_update"
-        grad = dispatch.above.adopt(grad)
-        refuse_levels((grad,), what)
-        entry = self._only_entry(what, grad) if param is None else self.entry_of(param)
+        given = dispatch.above.adopt(grad)
+        refuse_levels((given,), what)
+        entry = self._only_entry(what, given) if param is None else self.entry_of(param)
         self._check_groups()
-        g = raw_gradient(what, entry, grad)
+        g = raw_gradient(what, entry, given)
         raw = entry.param._data
         moved = BACKENDS[type(raw)].copy(raw)
         walk([self._job(entry, moved, g, {})])
         return wrap(raw - moved)
 
-    def _only_entry(self, what: str, grad) -> Entry:
+    def _only_entry(self, what: str, grad: "Tensor") -> Entry:
         if not self.entries():
             raw = grad._data
             zero = BACKENDS[type(raw)].full(grad.shape, 0, grad.dtype, grad.device)
@@ -281,7 +299,9 @@ class Optimizer:
 
     # State
 
-    def _job(self, entry: Entry, p, g, shared: dict[tuple, dict]) -> Job:
+    def _job(
+        self, entry: Entry, p: Any, g: Any, shared: dict[tuple[Any, ...], dict[str, Any]]
+    ) -> Job:
         """The arrays and numbers of one parameter's step, in which its state advances.
 
         Parameters of a group that are equally far share their numbers, and are updated together.
@@ -298,7 +318,7 @@ class Optimizer:
         columns = (p, g, *[own[name] for name in slots])
         return Job(rule, columns, shared[key], every, self.whole, self.traced)
 
-    def _fitted(self, entry: Entry, p) -> tuple[dict[str, state.Slot], tuple[int, ...] | None]:
+    def _fitted(self, entry: Entry, p: Any) -> tuple[dict[str, state.Slot], tuple[int, ...] | None]:
         """The slots of a parameter, whose state is made, or brought where the parameter is now."""
         like = (type(p), p.dtype, p.device, *[entry.group[name] for name in self.shaping])
         if entry.fitted is None or entry.fitted[0] != like or entry.key not in self.state:
@@ -330,7 +350,7 @@ class Optimizer:
     def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
         """Bring the arrays of a state in line with settings that were changed."""
 
-    def fitting_gradient(self, entry: Entry, g: Any) -> Any:
+    def fitting_gradient(self, entry: Entry, g: "Tensor") -> "Tensor":
         """The gradient of a parameter, which it must fit, as a tensor."""
         return wrap(raw_gradient(f"{self._name}.step", entry, seen(g)))
 

@@ -1,6 +1,6 @@
 """The optimizers: for each, its rule, its config and the arrays of its state."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,12 +11,15 @@ from . import configs, quantise, rules, whole_rules
 from .optimizer import Optimizer
 from .state import Slot, like, real_size
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+
 # Parameters with fewer elements than this keep their moments in float32: they are few bytes, and
 # the most sensitive.
 UNQUANTISED = 4096
 
 
-def _moments(p, amsgrad: bool = False) -> dict[str, Slot]:
+def _moments(p: Any, amsgrad: bool = False) -> dict[str, Slot]:
     names = ("exp_sum", "exp_sum_sq", *(("max_exp_sum_sq",) if amsgrad else ()))
     return {name: like(p) for name in names}
 
@@ -33,7 +36,7 @@ class _Moments(Optimizer):
 
     started = {"step": 0, "beta1": 0.0, "beta2": 0.0}  # noqa: RUF012  (the base says what it is)
 
-    def rescale(self, group, own):
+    def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
         for beta, names in _SUMS.items():
             if own["step"] and own[beta] != group[beta]:
                 # As averages the sums do not change when β does.
@@ -60,14 +63,14 @@ class SGD(Optimizer):
     shaping = ("momentum",)
     switched_on = {"momentum": 0.9}  # noqa: RUF012
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return {"momentum_buffer": like(p)} if group["momentum"] else {}
 
-    def numbers(self, group: Any, own: Any) -> Any:
+    def numbers(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         own["momentum_step"] += bool(group["momentum"])
         return {**super().numbers(group, own), "t": own["momentum_step"]}
 
-    def upgraded(self, own: Any) -> Any:
+    def upgraded(self, own: dict[str, Any]) -> dict[str, Any]:
         begun = own.get("step", 0) if "momentum_buffer" in own else 0
         return {"momentum_step": begun, **own}
 
@@ -88,7 +91,7 @@ class Adam(_Moments):
     shaping = ("amsgrad",)
     switched_on = {"amsgrad": True}  # noqa: RUF012
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return _moments(p, group["amsgrad"])
 
 
@@ -100,7 +103,7 @@ class AdamW(_Moments):
     shaping = ("amsgrad",)
     switched_on = {"amsgrad": True}  # noqa: RUF012
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return _moments(p, group["amsgrad"])
 
 
@@ -111,10 +114,10 @@ class NAdam(_Moments):
     rule = staticmethod(rules.nadam)
     started = {**_Moments.started, "mu_product": 1.0}  # noqa: RUF012
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return _moments(p)
 
-    def numbers(self, group: Any, own: Any) -> Any:
+    def numbers(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         own["mu_product"] *= rules.nadam_mu(group["beta1"], group["momentum_decay"], own["step"])
         return {**super().numbers(group, own), "mu_product": own["mu_product"]}
 
@@ -125,7 +128,7 @@ class RAdam(_Moments):
     Config = configs.RAdamConfig
     rule = staticmethod(rules.radam)
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return _moments(p)
 
 
@@ -137,7 +140,7 @@ class RMSprop(Optimizer):
     shaping = ("centered", "momentum")
     switched_on = {"centered": True, "momentum": 0.9}  # noqa: RUF012
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         names = ["square_avg"]
         names += ["grad_avg"] * bool(group["centered"])
         names += ["momentum_buffer"] * bool(group["momentum"])
@@ -150,7 +153,7 @@ class Adagrad(Optimizer):
     Config = configs.AdagradConfig
     rule = staticmethod(rules.adagrad)
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return {"sum": like(p, group["initial_accumulator_value"])}
 
 
@@ -160,7 +163,7 @@ class Lion(Optimizer):
     Config = configs.LionConfig
     rule = staticmethod(rules.lion)
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return {"exp_avg": like(p)}
 
 
@@ -169,7 +172,7 @@ class _Real(Optimizer):
 
     whole = True
 
-    def _check_shape(self, key, p):
+    def _check_shape(self, key: str, p: "Tensor") -> None:
         if dtypes.is_complex(p.dtype):
             raise errors.DTypeError(
                 f"{self._name}: the parameter {key!r} is {p.dtype}, expected real numbers; keep "
@@ -183,7 +186,7 @@ class LAMB(_Moments, _Real):
     Config = configs.LAMBConfig
     rule = staticmethod(whole_rules.lamb)
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return _moments(p)
 
 
@@ -199,7 +202,7 @@ class Adafactor(_Real):
     shaping = ("beta1",)
     switched_on = {"beta1": 0.9}  # noqa: RUF012
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         shape = tuple(p.shape)
         if len(shape) > 1:
             slots = {
@@ -210,7 +213,7 @@ class Adafactor(_Real):
             slots = {"variance": like(p)}
         return slots if group["beta1"] is None else {**slots, "exp_avg": like(p)}
 
-    def numbers(self, group: Any, own: Any) -> Any:
+    def numbers(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         floor = 0.0
         if group["eps"] is None:
             second = own["variance" if "variance" in own else "row_var"]
@@ -226,7 +229,7 @@ class Muon(_Real):
     Config = configs.MuonConfig
     rule = staticmethod(whole_rules.muon)
 
-    def _check_shape(self, key, p):
+    def _check_shape(self, key: str, p: "Tensor") -> None:
         super()._check_shape(key, p)
         if p.ndim != 2:
             raise errors.ShapeError(
@@ -234,7 +237,7 @@ class Muon(_Real):
                 "give the others to AdamW"
             )
 
-    def slots(self, group: Any, p: Any) -> Any:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         return {"momentum_buffer": like(p)}
 
 
@@ -244,7 +247,7 @@ class _Quantised(_Moments):
     traced = False
     shaping = ("block_size",)
 
-    def slots(self, group: dict[str, Any], p) -> dict[str, Slot]:
+    def slots(self, group: dict[str, Any], p: Any) -> dict[str, Slot]:
         size, block = real_size(p), group["block_size"]
         if size < UNQUANTISED:
             return _moments(p)
@@ -276,5 +279,5 @@ class AdamW8bit(_Quantised):
     def rule_of(self, own: Any) -> Any:
         return quantise.adamw8bit if "exp_sum_codes" in own else rules.adamw
 
-    def numbers(self, group: Any, own: Any) -> Any:
+    def numbers(self, group: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
         return {**super().numbers(group, own), "correct_bias": True}

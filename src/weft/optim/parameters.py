@@ -1,8 +1,8 @@
 """Reading what users give as parameters, as groups of them and as their gradients."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import errors
 from ..arrays.foreign import refuse_imaginary
@@ -13,6 +13,19 @@ from ..core.backends import BACKENDS
 from ..core.node import Node
 from ..core.value import GROUND, TENSORS
 from ..transform.modes.gradient_map import GradientMap
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike
+    from ..nn.module import Module
+
+# A parameter, with its name or without, or a group of them.
+Item: TypeAlias = "Tensor | tuple[str, Tensor] | Variable | ParameterGroup | Mapping[str, Any]"
+# What holds parameters: a module, a dict by name or one that is a group, or any number of items.
+Params: TypeAlias = "Module | ParameterGroup | Mapping[str, Any] | Iterable[Item]"
+# What holds gradients: a map, a dict by name, or a list in the order of the parameters, also of
+# (parameter, gradient) or (id, parameter, gradient).
+Gradients: TypeAlias = "GradientMap | Mapping[str, ArrayLike | None] | Sequence[ArrayLike | None]"
 
 
 @dataclass
@@ -26,7 +39,7 @@ class ParameterGroup:
     name          what the group is called in messages and in `param_groups`
     """
 
-    params: Any
+    params: Params
     lr_scale: float = 1.0
     lr: float | None = None
     weight_decay: float | None = None
@@ -45,14 +58,14 @@ class Entry:
     name  the one that it was given; without one, the key is its position
     """
 
-    param: Any
+    param: "Tensor"
     key: str
     group: dict[str, Any]
     name: str | None = None
     fitted: Any = None
 
 
-def named(params: Any) -> list[tuple[str | None, Any]]:
+def named(params: Params) -> list[tuple[str | None, Any]]:
     """(name or None, parameter) pairs of whatever holds parameters."""
     if hasattr(params, "named_parameters"):
         return list(params.named_parameters())
@@ -77,7 +90,7 @@ def _pair(item) -> tuple[str, Any]:
     )
 
 
-def groups_of(params: Any) -> list[Any]:
+def groups_of(params: Params) -> list[Any]:
     """Groups as they were given, or all parameters as one group."""
     if isinstance(params, ParameterGroup):
         return [params]
@@ -91,7 +104,7 @@ def groups_of(params: Any) -> list[Any]:
     return [ParameterGroup(listed)]
 
 
-def group_options(group: Any) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
+def group_options(group: Params) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
     """The named parameters of one group, and the options it sets."""
     if isinstance(group, ParameterGroup):
         return named(group.params), group.options()
@@ -174,12 +187,12 @@ def _of_tuples(what: str, optimizer, grads) -> list[tuple[Entry, Any]]:
     return [(e, g) for e, g in found if g is not None]
 
 
-def of_graph(pairs: list[tuple]) -> Any:
+def of_graph(pairs: list[tuple[Any, ...]]) -> Any:
     """The graph that computes the gradients of (variable, gradient) pairs; None for tensors."""
     return next((g.graph for _, g in pairs if isinstance(g, Value)), None)
 
 
-def of_variables(pairs: list[tuple]) -> list[tuple]:
+def of_variables(pairs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     """(parameter, gradient) pairs, where variables of a graph are their parameters."""
     return [(p.name, p.parameter, g) if isinstance(p, Variable) else (p, g) for p, g in pairs]
 

@@ -45,11 +45,18 @@ class PlateauScheduler:
                 raise errors.ArgumentError(
                     f"PlateauScheduler: {name}={value}, expected a finite number ≥ 0"
                 )
-        self.lr, self.factor, self.patience = float(initial_lr), factor, patience
-        self.threshold, self.threshold_mode, self.mode = threshold, threshold_mode, mode
-        self.cooldown, self.min_lr, self.eps = cooldown, min_lr, eps
-        self.best = -inf if mode == "max" else inf
-        self.bad_steps = self.cooling = 0
+        self.lr: float = float(initial_lr)
+        self.factor = factor
+        self.patience = patience
+        self.threshold = threshold
+        self.threshold_mode = threshold_mode
+        self.mode = mode
+        self.cooldown = cooldown
+        self.min_lr = min_lr
+        self.eps = eps
+        self.best: float = -inf if mode == "max" else inf
+        self.bad_steps: int = 0
+        self.cooling: int = 0
 
     def get_lr(self, step: int | None = None) -> float:
         """The learning rate now, whatever the step."""
@@ -82,7 +89,7 @@ class PlateauScheduler:
         names = ("lr", "best", "bad_steps", "cooling")
         return {name: getattr(self, name) for name in names}
 
-    def load_state_dict(self, saved: dict) -> None:
+    def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`."""
         differences(self.state_dict(), saved)._replace(mismatched=[]).refuse("PlateauScheduler")
         for name, value in saved.items():

@@ -19,9 +19,10 @@ class Register:
     __array_ufunc__ = None
 
     def __init__(self, program: "Program", index: int):
-        self.program, self.index = program, index
+        self.program = program
+        self.index = index
 
-    def __neg__(self) -> Any:
+    def __neg__(self) -> "Register":
         return self.program.emit("negative", self)
 
 
@@ -53,13 +54,16 @@ class Program:
     The rule's numbers are operands of the kernel, so that others need no other kernel.
     """
 
-    def __init__(self, rule: Callable[..., Any], columns: int, dtype: np.dtype, hyper: dict):
-        self.dtype, self.columns = dtype, columns
+    def __init__(
+        self, rule: Callable[..., Any], columns: int, dtype: np.dtype[Any], hyper: dict[str, Any]
+    ):
+        self.dtype = dtype
+        self.columns = columns
         self._emitted: list[tuple[str, list[int]]] = []  # operands by registers' indices
         self._numbers: list[float] = []
         self._registers = columns
         results = rule(*[Register(self, i) for i in range(columns)], **hyper)
-        self.constants = [np.array([n], dtype) for n in self._numbers]
+        self.constants: list[np.ndarray[Any, Any]] = [np.array([n], dtype) for n in self._numbers]
         self._kernel = self._compiled([r.index for r in results])
 
     def emit(self, row: str, *args: Any) -> Register:

@@ -6,6 +6,7 @@ as the one below it, so that small and large numbers keep some digits each (Dett
 Optimizers via Block-wise Quantization, 2022).
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..ops.order import searchsorted
 from ..ops.reduce import amax
 from ..ops.slicing import narrow
 from ..ops.structural import cast, reshape
-from .rules import adam, adamw
+from .rules import Array, Arrays, Number, adam, adamw
 
 DECADES = 7
 _TINY = float(np.finfo(np.float32).tiny)
@@ -53,7 +54,7 @@ def boundaries(signed: bool) -> np.ndarray:
     return between
 
 
-def quantised(x, signed: bool, block: int) -> tuple:
+def quantised(x: Array, signed: bool, block: int) -> tuple[Array, Array]:
     """Codes of the elements of a flat array, and the scale of each block of them."""
     (n,) = x.shape
     count = -(-n // block)
@@ -67,7 +68,7 @@ def quantised(x, signed: bool, block: int) -> tuple:
     return narrow(reshape(codes, (count * block,)), 0, 0, n), reshape(scale, (count,))
 
 
-def dequantised(codes, scale, signed: bool, block: int):
+def dequantised(codes: Array, scale: Array, signed: bool, block: int) -> Array:
     """The flat array that codes and scales stand for."""
     (n,), count = codes.shape, scale.shape[0]
     values = _looked_up(dynamic_table(signed), codes)
@@ -77,7 +78,7 @@ def dequantised(codes, scale, signed: bool, block: int):
     return narrow(reshape(rows, (count * block,)), 0, 0, n)
 
 
-def _nearest(x, signed: bool):
+def _nearest(x: Array, signed: bool) -> Array:
     """The code of the table's entry that is nearest to each element."""
     if type(x) is np.ndarray:
         return _nearest_by_bits(x, signed)
@@ -108,21 +109,23 @@ def _nearest_by_bits(x: np.ndarray, signed: bool) -> np.ndarray:
     return codes
 
 
-def _looked_up(table: np.ndarray, codes):
+def _looked_up(table: np.ndarray, codes: Array) -> Array:
     if type(codes) is np.ndarray:
         return table.take(codes)
     return take(_beside(codes, table), cast(codes, dtypes.int64), 0)
 
 
-def _beside(x, constant: np.ndarray):
+def _beside(x: Array, constant: np.ndarray) -> Array:
     """A constant where x is, as a tensor if x is one."""
     raw = place(constant, aval_of(x).device)
     return wrap(raw) if type(x) in TENSORS else raw
 
 
 def adam8bit(
-    p, g, m, m_scale, v, v_scale, *, lr, beta1, beta2, eps, weight_decay, maximize, block_size, t
-):  # fmt: skip
+    p: Array, g: Array, m: Array, m_scale: Array, v: Array, v_scale: Array, *, lr: Number,
+    beta1: float, beta2: float, eps: float, weight_decay: float, maximize: bool, block_size: int,
+    t: Number
+) -> Arrays:  # fmt: skip
     """Adam; the moments come and go as codes and scales."""
     rates = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps}
     return _in_eight_bits(
@@ -133,8 +136,10 @@ def adam8bit(
 
 
 def adamw8bit(
-    p, g, m, m_scale, v, v_scale, *, lr, beta1, beta2, eps, weight_decay, maximize, block_size, t
-):  # fmt: skip
+    p: Array, g: Array, m: Array, m_scale: Array, v: Array, v_scale: Array, *, lr: Number,
+    beta1: float, beta2: float, eps: float, weight_decay: float, maximize: bool, block_size: int,
+    t: Number
+) -> Arrays:  # fmt: skip
     """AdamW; the moments come and go as codes and scales."""
     rates = {"lr": lr, "beta1": beta1, "beta2": beta2, "eps": eps, "weight_decay": weight_decay}
     return _in_eight_bits(
@@ -144,7 +149,7 @@ def adamw8bit(
     )
 
 
-def _in_eight_bits(update, state, block: int):
+def _in_eight_bits(update: Callable[..., Arrays], state: Arrays, block: int) -> Arrays:
     m, m_scale, v, v_scale = state
     p, m, v = update(dequantised(m, m_scale, True, block), dequantised(v, v_scale, False, block))
     return p, *quantised(m, True, block), *quantised(v, False, block)

@@ -8,11 +8,20 @@ Adam and its kin keep their moments as discounted sums, m = Σ β₁ᵏg and v =
 1 − β times as large, and that factor goes into the numbers of a step, not through the arrays.
 """
 
+from typing import Any
+
 from ..ops.complex_ import sign
 from ..ops.elementwise import maximum, sqrt
 
+Array = Any  # a raw array of some backend, a tensor, or a register of `program`
+Arrays = tuple[Array, ...]
+Number = Any  # a number; in a compiled step those that move are tensors
 
-def sgd(p, g, b=None, *, lr, momentum, dampening, nesterov, weight_decay, maximize, t):
+
+def sgd(
+    p: Array, g: Array, b: Array = None, *, lr: Number, momentum: float, dampening: float,
+    nesterov: bool, weight_decay: float, maximize: bool, t: Number
+) -> Arrays:  # fmt: skip
     """Gradient descent; b is the momentum, which begins with its first gradient, at t = 1."""
     g = _penalised(p, g, weight_decay, maximize)
     if b is None:
@@ -21,14 +30,20 @@ def sgd(p, g, b=None, *, lr, momentum, dampening, nesterov, weight_decay, maximi
     return p - (g + b * momentum if nesterov else b) * lr, b
 
 
-def adam(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, maximize, t):
+def adam(
+    p: Array, g: Array, m: Array, v: Array, u: Array = None, *, lr: Number, beta1: float,
+    beta2: float, eps: float, weight_decay: float, maximize: bool, t: Number
+) -> Arrays:  # fmt: skip
     """Adam; the decay is an L2 penalty. u is the largest v so far (AMSGrad)."""
     g = _penalised(p, g, weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
     return _normalised_step(p, m, v, u, lr, eps, *averaging(beta1, beta2, t))
 
 
-def adamw(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, correct_bias, maximize, t):
+def adamw(
+    p: Array, g: Array, m: Array, v: Array, u: Array = None, *, lr: Number, beta1: float,
+    beta2: float, eps: float, weight_decay: float, correct_bias: bool, maximize: bool, t: Number
+) -> Arrays:  # fmt: skip
     """Adam with decoupled weight decay."""
     m, v = _moments(-g if maximize else g, m, v, beta1, beta2)
     scales = averaging(beta1, beta2, t if correct_bias else None)
@@ -36,9 +51,10 @@ def adamw(p, g, m, v, u=None, *, lr, beta1, beta2, eps, weight_decay, correct_bi
 
 
 def nadam(
-    p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, momentum_decay, decoupled_weight_decay,
-    maximize, t, mu_product
-):  # fmt: skip
+    p: Array, g: Array, m: Array, v: Array, *, lr: Number, beta1: float, beta2: float, eps: float,
+    weight_decay: float, momentum_decay: float, decoupled_weight_decay: bool, maximize: bool,
+    t: Number, mu_product: Number
+) -> Arrays:  # fmt: skip
     """Adam with Nesterov momentum; `mu_product` is the product of all μ up to this step's."""
     g = _penalised(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
@@ -49,14 +65,15 @@ def nadam(
     return p - (ahead + behind) / (sqrt(v) * averaging(beta1, beta2, t)[1] ** 0.5 + eps), m, v
 
 
-def nadam_mu(beta1, momentum_decay, t):
+def nadam_mu(beta1: float, momentum_decay: float, t: Number) -> Number:
     """NAdam's momentum at step t."""
     return beta1 * (1.0 - 0.5 * 0.96 ** (t * momentum_decay))
 
 
 def radam(
-    p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, decoupled_weight_decay, maximize, t
-):  # fmt: skip
+    p: Array, g: Array, m: Array, v: Array, *, lr: Number, beta1: float, beta2: float, eps: float,
+    weight_decay: float, decoupled_weight_decay: bool, maximize: bool, t: Number
+) -> Arrays:  # fmt: skip
     """Adam whose variance is rectified, and not used while it is not to be trusted."""
     g = _penalised(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
@@ -74,7 +91,10 @@ def radam(
     return p - m / (sqrt(v) + eps / root) * step, m, v
 
 
-def rmsprop(p, g, v, *more, lr, alpha, eps, weight_decay, momentum, centered, maximize):
+def rmsprop(
+    p: Array, g: Array, v: Array, *more: Array, lr: Number, alpha: float, eps: float,
+    weight_decay: float, momentum: float, centered: bool, maximize: bool
+) -> Arrays:  # fmt: skip
     """RMSprop; `more` holds the mean gradient where centred and the momentum where there is one."""
     g = _penalised(p, g, weight_decay, maximize)
     v = v * alpha + g * g * (1.0 - alpha)
@@ -90,48 +110,57 @@ def rmsprop(p, g, v, *more, lr, alpha, eps, weight_decay, momentum, centered, ma
     return p - step * lr, v, *kept
 
 
-def adagrad(p, g, s, *, lr, lr_decay, weight_decay, eps, maximize, t):
+def adagrad(
+    p: Array, g: Array, s: Array, *, lr: Number, lr_decay: float, weight_decay: float, eps: float,
+    maximize: bool, t: Number
+) -> Arrays:  # fmt: skip
     """Adagrad; s is the sum of squared gradients."""
     g = _penalised(p, g, weight_decay, maximize)
     s = s + g * g
     return p - g / (sqrt(s) + eps) * (lr / (1.0 + (t - 1) * lr_decay)), s
 
 
-def lion(p, g, m, *, lr, beta1, beta2, weight_decay, maximize):
+def lion(
+    p: Array, g: Array, m: Array, *, lr: Number, beta1: float, beta2: float, weight_decay: float,
+    maximize: bool
+) -> Arrays:  # fmt: skip
     """Lion: the step is the sign of what the momentum would be with beta1."""
     g = -g if maximize else g
     step = sign(m * beta1 + g * (1.0 - beta1)) * lr
     return _decayed(p, lr, weight_decay) - step, m * beta2 + g * (1.0 - beta2)
 
 
-def average(s, p, *, decay):
+def average(s: Array, p: Array, *, decay: float) -> Arrays:
     """The exponential moving average s of a parameter p."""
     return (s + (p - s) * (1.0 - decay),)
 
 
-def _penalised(p, g, weight_decay, maximize):
+def _penalised(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:
     """The gradient of the loss (or of its negative) with an L2 penalty."""
     g = -g if maximize else g
     return g + p * weight_decay if weight_decay else g
 
 
-def _decayed(p, lr, weight_decay):
+def _decayed(p: Array, lr: Number, weight_decay: float) -> Array:
     """The parameter after decoupled weight decay."""
     return p * (1.0 - lr * weight_decay) if weight_decay else p
 
 
-def _moments(g, m, v, beta1, beta2):
+def _moments(g: Array, m: Array, v: Array, beta1: float, beta2: float) -> tuple[Array, Array]:
     return m * beta1 + g, v * beta2 + g * g
 
 
-def averaging(beta1, beta2, t):
+def averaging(beta1: float, beta2: float, t: Number | None) -> tuple[Number, Number]:
     """What makes averages of the sums m and v; with t, without the bias of their beginning."""
     if t is None:
         return 1.0 - beta1, 1.0 - beta2
     return (1.0 - beta1) / (1.0 - beta1**t), (1.0 - beta2) / (1.0 - beta2**t)
 
 
-def _normalised_step(p, m, v, u, lr, eps, scale1, scale2):
+def _normalised_step(
+    p: Array, m: Array, v: Array, u: Array, lr: Number, eps: float, scale1: Number,
+    scale2: Number
+) -> Arrays:  # fmt: skip
     """p − lr·m̂/(√v̂ + ε), where m̂ = scale1·m and v̂ = scale2·v."""
     root = scale2**0.5
     step = lr * scale1 / root

@@ -8,7 +8,6 @@ from abc import abstractmethod
 from dataclasses import dataclass, fields
 from itertools import pairwise
 from math import cos, isfinite, pi, sqrt
-from typing import Any
 
 from .. import errors
 from .configs import check_choice
@@ -98,10 +97,10 @@ class CosineScheduler(Scheduler):
     warmup_steps: int = 0
     total_steps: int = 1
 
-    def check(self, what: Any) -> None:
+    def check(self, what: str) -> None:
         self._check_order(what, "warmup_steps", "total_steps")
 
-    def rate(self, step: Any) -> Any:
+    def rate(self, step: int) -> float:
         if step < self.warmup_steps:
             return self.initial_lr * step / self.warmup_steps
         length = self.total_steps - self.warmup_steps
@@ -117,7 +116,7 @@ class LinearScheduler(Scheduler):
     target_lr: float
     warmup_steps: int
 
-    def rate(self, step: Any) -> Any:
+    def rate(self, step: int) -> float:
         share = min(step / self.warmup_steps, 1.0) if self.warmup_steps else 1.0
         return _linear(self.initial_lr, self.target_lr, share)
 
@@ -130,7 +129,7 @@ class ExponentialScheduler(Scheduler):
     decay_rate: float
     decay_steps: int = 1
 
-    def rate(self, step: Any) -> Any:
+    def rate(self, step: int) -> float:
         return self.initial_lr * self.decay_rate ** (step / self.decay_steps)
 
 
@@ -142,7 +141,7 @@ class StepScheduler(Scheduler):
     step_size: int
     gamma: float = 0.1
 
-    def rate(self, step: Any) -> Any:
+    def rate(self, step: int) -> float:
         return self.initial_lr * self.gamma ** (step // self.step_size)
 
 
@@ -156,10 +155,10 @@ class PolynomialScheduler(Scheduler):
     power: float = 1.0
     warmup_steps: int = 0
 
-    def check(self, what: Any) -> None:
+    def check(self, what: str) -> None:
         self._check_order(what, "warmup_steps", "total_steps")
 
-    def rate(self, step: Any) -> Any:
+    def rate(self, step: int) -> float:
         if step < self.warmup_steps:
             return self.initial_lr * step / self.warmup_steps
         length = self.total_steps - self.warmup_steps
@@ -184,7 +183,7 @@ class OneCycleScheduler(Scheduler):
     anneal: str = "cosine"
     three_phase: bool = False
 
-    def check(self, what: Any) -> None:
+    def check(self, what: str) -> None:
         check_choice(what, "anneal", self.anneal, ("cosine", "linear"))
         if not 0 < self.pct_start < (0.5 if self.three_phase else 1):
             raise errors.ArgumentError(
@@ -194,7 +193,7 @@ class OneCycleScheduler(Scheduler):
         if not self.div_factor or not self.final_div_factor:
             raise errors.ArgumentError(f"{what}: div_factor and final_div_factor must not be 0")
 
-    def rate(self, step: Any) -> Any:
+    def rate(self, step: int) -> float:
         first = self.max_lr / self.div_factor
         final, top = first / self.final_div_factor, self.pct_start * self.total_steps - 1
         phases = [(0.0, first), (top, self.max_lr)]
@@ -218,10 +217,10 @@ class WSDScheduler(Scheduler):
     min_lr: float = 0.0
     decay: str = "linear"
 
-    def check(self, what: Any) -> None:
+    def check(self, what: str) -> None:
         check_choice(what, "decay", self.decay, tuple(_SHAPES))
 
-    def rate(self, step: Any) -> Any:
+    def rate(self, step: int) -> float:
         if step < self.warmup_steps:
             return self.peak_lr * step / self.warmup_steps
         past = step - self.warmup_steps - self.stable_steps

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import partial
 from math import inf
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.inplace import refuse_staging
@@ -25,6 +25,10 @@ from .stamped import Stamps
 from .state import like
 from .walk import working_dtype
 
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from .clip import Held
+
 _MOVING = ("lr", "lr_scale")  # settings that are read at each call
 
 
@@ -37,10 +41,13 @@ class Together:
     """
 
     def __init__(self, optimizer: Any, entries: list[Entry], ahead: int, staging: Any):
-        self.optimizer, self.entries, self.ahead = optimizer, entries, ahead
-        self.group, started = entries[0].group, optimizer.started
+        self.optimizer = optimizer
+        self.entries = entries
+        self.ahead = ahead
+        self.group: dict[str, Any] = entries[0].group
+        started = optimizer.started
         self.given: dict[str, Any] = {}
-        self.readings = 0
+        self.readings: int = 0
         self._keys = [e.key for e in entries]
         self._names = (*started, "step")[: max(len(started), 2)]
         self._numbers = itemgetter(*self._names)  # of two names or more it gives a tuple
@@ -118,7 +125,8 @@ class Unbegun:
     """Forgets the states of parameters whose first step was left out."""
 
     def __init__(self, optimizer: Any, entries: list[Entry]):
-        self.optimizer, self.entries = optimizer, entries
+        self.optimizer = optimizer
+        self.entries = entries
 
     def __call__(self) -> None:
         state = self.optimizer.state
@@ -155,7 +163,8 @@ class _Groups:
     """An optimizer's groups: the settings that a program is built on."""
 
     def __init__(self, optimizer, staging):
-        self.optimizer, self._staging = optimizer, staging
+        self.optimizer: Any = optimizer
+        self._staging = staging
         first = optimizer.param_groups[0]
         self.static = [name for name in first if name not in ("params", "name", *_MOVING)]
         self._look = itemgetter(*[name for name in first if name not in ("params", "name")])
@@ -309,7 +318,7 @@ def _average(ema, entry: Entry, staging):
     return staging.slot(f"the average of {entry.key!r}", kind, lambda: ema.raw(entry.key))
 
 
-def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Any:
+def limited(held: "list[Held]", max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Any:
     """`clip_grad_norm` written down; the norm is a tensor in double precision."""
     if error_if_nonfinite:
         refuse_staging("clip_grad_norm(error_if_nonfinite=True)", "look at the norm outside of it")
@@ -318,14 +327,14 @@ def limited(held: list, max_norm: float, norm_type: float, error_if_nonfinite: b
     return total
 
 
-def limit(held: list, max_norm: float, total: Any) -> None:
+def limit(held: "list[Held]", max_norm: float, total: Any) -> None:
     """Gradients whose common norm is known, limited by it."""
     with no_grad():
         factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
         multiply(held, factor)
 
 
-def multiply(held: list, factor: Any) -> list[Any]:
+def multiply(held: "list[Held]", factor: Any) -> list[Any]:
     """Multiply gradients by a number; returns them before they are rounded to half types."""
     made = []
     for h in held:
@@ -335,13 +344,13 @@ def multiply(held: list, factor: Any) -> list[Any]:
     return made
 
 
-def rescaled(held: list, factor: Any) -> Any:
+def rescaled(held: "list[Held]", factor: Any) -> Any:
     """`rescale` written down; the norm is a tensor in double precision."""
     with no_grad():
         return norm_of(multiply(held, factor))
 
 
-def norm_of(gradients: list, norm_type: float = 2.0) -> Any:
+def norm_of(gradients: "list[Tensor]", norm_type: float = 2.0) -> Any:
     """`global_norm` written down."""
     sizes = [abs_(g.detach()).to(dtypes.float64) for g in gradients if g.size]
     if not sizes:

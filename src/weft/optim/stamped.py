@@ -27,10 +27,10 @@ class Stamps:
 
     def __init__(self, staging: Any):
         self.staging = staging
-        self._known: dict[tuple, _Stamp] = {}
+        self._known: dict[tuple[Any, ...], _Stamp] = {}
 
     def __call__(
-        self, rule: Callable[..., Any], columns: list, settings: dict[str, Any]
+        self, rule: Callable[..., Any], columns: list[Any], settings: dict[str, Any]
     ) -> list[Any]:
         """rule(*columns, **settings); for one rule the settings are the same at each call."""
         graph = self.staging.graph

@@ -40,7 +40,7 @@ class Job:
     """
 
     rule: Callable[..., Any]
-    columns: tuple
+    columns: tuple[Any, ...]
     hyper: dict[str, Any]
     every: tuple[int, ...] | None = None
     whole: bool = False

@@ -7,10 +7,13 @@ from ..core.backends import BACKENDS
 from ..ops.contract import matmul
 from ..ops.elementwise import maximum, sqrt, where
 from ..ops.structural import cast, permute, sum_
-from .rules import averaging
+from .rules import Array, Arrays, Number, averaging
 
 
-def lamb(p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, correct_bias, maximize, t):
+def lamb(
+    p: Array, g: Array, m: Array, v: Array, *, lr: Number, beta1: float, beta2: float, eps: float,
+    weight_decay: float, correct_bias: bool, maximize: bool, t: Number
+) -> Arrays:  # fmt: skip
     """LAMB: Adam's direction with weight decay, as long as the parameter."""
     g = -g if maximize else g
     m, v = m * beta1 + g, v * beta2 + g * g
@@ -23,9 +26,11 @@ def lamb(p, g, m, v, *, lr, beta1, beta2, eps, weight_decay, correct_bias, maxim
 
 
 def adafactor(
-    p, g, *state, lr, eps, eps2, clip_threshold, decay_rate, weight_decay, scale_parameter,
-    relative_step, beta1, warmup_init, maximize, floor, t
-):  # fmt: skip
+    p: Array, g: Array, *state: Array, lr: Number, eps: float | None, eps2: float,
+    clip_threshold: float, decay_rate: float, weight_decay: float, scale_parameter: bool,
+    relative_step: bool, beta1: float | None, warmup_init: bool, maximize: bool, floor: float,
+    t: Number
+) -> Arrays:  # fmt: skip
     """Adafactor; the state is rows and columns (or all second moments), then the momentum.
 
     `floor`, where it is not zero, bounds root second moments from below, as PyTorch does.
@@ -35,7 +40,8 @@ def adafactor(
     step = min(largest, t**-0.5) if relative_step else lr
     scaled = maximum(_root_mean_square(p), eps2) * step if scale_parameter else step
     # PyTorch decays by the rate that was asked for, others by the step that is taken.
-    p = p * (1.0 - (lr if relative_step and lr is not None else scaled) * weight_decay)
+    rate: Number = lr if relative_step and lr is not None else scaled
+    p = p * (1.0 - rate * weight_decay)
     seconds = state if beta1 is None else state[:-1]
     estimate, seconds = _second_moment(g, seconds, t**decay_rate, eps or 0.0, floor)
     u = g / sqrt(maximum(estimate, floor * floor) if floor else estimate)
@@ -46,7 +52,9 @@ def adafactor(
     return p - u, *seconds, u
 
 
-def _second_moment(g, state, weight, eps, floor):
+def _second_moment(
+    g: Array, state: Arrays, weight: Number, eps: float, floor: float
+) -> tuple[Array, Arrays]:  # fmt: skip
     """The estimate of g², and the new state: rows and columns, or one array like g."""
     squares = g * g + eps
     if len(state) == 1:
@@ -61,8 +69,10 @@ def _second_moment(g, state, weight, eps, floor):
 
 
 def muon(
-    p, g, b, *, lr, weight_decay, momentum, nesterov, ns_coefficients, eps, ns_steps, adjust_lr_fn
-):  # fmt: skip
+    p: Array, g: Array, b: Array, *, lr: Number, weight_decay: float, momentum: float,
+    nesterov: bool, ns_coefficients: tuple[float, float, float], eps: float, ns_steps: int,
+    adjust_lr_fn: str | None
+) -> Arrays:  # fmt: skip
     """Muon: the momentum b made nearly orthogonal, at a rate that fits the matrix's shape."""
     b = b + (g - b) * (1.0 - momentum)
     step = orthogonal(g + (b - g) * momentum if nesterov else b, ns_coefficients, ns_steps, eps)
@@ -74,7 +84,7 @@ def muon(
     return p * (1.0 - lr * weight_decay) - cast(step, p.dtype) * fitted, b
 
 
-def orthogonal(x, coefficients, steps: int, eps: float):
+def orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, eps: float) -> Array:
     """x with its singular values moved towards 1 by Newton-Schulz iterations in bfloat16."""
     a, b, c = coefficients
     tall = x.shape[0] > x.shape[1]
@@ -86,12 +96,12 @@ def orthogonal(x, coefficients, steps: int, eps: float):
     return permute(x, (1, 0)) if tall else x
 
 
-def _rounded(x):
+def _rounded(x: Array) -> Array:
     """float32 values that bfloat16 can hold."""
     return cast(cast(x, dtypes.bfloat16), dtypes.float32)
 
 
-def _multiplied(x, beta: float, a, b, alpha: float):
+def _multiplied(x: Array, beta: float, a: Array, b: Array, alpha: float) -> Array:
     """beta·x + alpha·ab, rounded to bfloat16 only once, as PyTorch's kernel does it."""
     if type(x) in BACKENDS and BACKENDS[type(x)].name == "torch":
         return BACKENDS[type(x)].addmm(x, a, b, beta=beta, alpha=alpha)
@@ -99,13 +109,13 @@ def _multiplied(x, beta: float, a, b, alpha: float):
     return cast(x * beta + matmul(a, b) * alpha, dtypes.bfloat16)
 
 
-def _norm(x):
+def _norm(x: Array) -> Array:
     return sqrt(sum_(x * x, tuple(range(len(x.shape))), False))
 
 
-def _root_mean_square(x):
+def _root_mean_square(x: Array) -> Array:
     return _norm(x) * (1.0 / max(prod(x.shape), 1) ** 0.5)
 
 
-def _mean(x, axis: int):
+def _mean(x: Array, axis: int) -> Array:
     return sum_(x, (axis,), True) * (1.0 / max(x.shape[axis], 1))

@@ -43,7 +43,7 @@ def _constraint(flat: Flat, c, method: str):
     return _nonlinear(flat, c, _function(flat, c.fun, ()), jac, (), method)
 
 
-def _function(flat: Flat, f: Callable[..., Any], args: tuple) -> Callable[..., Any]:
+def _function(flat: Flat, f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     values = flat.function("minimize (constraint)", f, args)
     with flat.alone(values):
         return values
@@ -69,7 +69,7 @@ def _of_dict(flat: Flat, c: dict, method: str):
     return made if slopes is None else made | {"jac": slopes}
 
 
-def _nonlinear(flat: Flat, c, f: Callable[..., Any], jac, args: tuple, method: str):
+def _nonlinear(flat: Flat, c, f: Callable[..., Any], jac, args: tuple[Any, ...], method: str):
     from scipy.optimize import BFGS, NonlinearConstraint
 
     hess = c.hess
@@ -92,7 +92,7 @@ def _nonlinear(flat: Flat, c, f: Callable[..., Any], jac, args: tuple, method: s
     )
 
 
-def _slopes(flat: Flat, f: Callable[..., Any], jac, args: tuple, method: str):
+def _slopes(flat: Flat, f: Callable[..., Any], jac, args: tuple[Any, ...], method: str):
     """The Jacobian for a constraint; None where the method asks for none."""
     refuse_complex_steps("minimize (constraint)", jac)
     if callable(jac):

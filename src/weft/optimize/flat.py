@@ -29,18 +29,19 @@ class Flat:
         import optree
 
         self.what = what
-        self.enclosed = current.get().enclosed or bool(current.get().levels)
+        self.enclosed: bool = current.get().enclosed or bool(current.get().levels)
         given: Any = asarray(x0, dtype=dtypes.float64) if _is_numbers(x0) else x0
-        leaves, self.structure = optree.tree_flatten(given)
+        leaves, structure = optree.tree_flatten(given)
+        self.structure: Any = structure
         leaves = [_start(what, x) for x in leaves]
-        self.shapes = [x.shape for x in leaves]
-        self.sizes = [prod(s) for s in self.shapes]
-        self.dtypes = [x.dtype for x in leaves]
-        self.devices = [x.device for x in leaves]
-        self.size = sum(self.sizes)
+        self.shapes: list[tuple[int, ...]] = [x.shape for x in leaves]
+        self.sizes: list[int] = [prod(s) for s in self.shapes]
+        self.dtypes: list[np.dtype[Any]] = [x.dtype for x in leaves]
+        self.devices: list[str] = [x.device for x in leaves]
+        self.size: int = sum(self.sizes)
         if not self.size:
             raise errors.ArgumentError(f"{what}: x0 holds no number; give a start value")
-        self.x0 = np.concatenate([host(x).ravel() for x in leaves])
+        self.x0: np.ndarray[Any, Any] = np.concatenate([host(x).ravel() for x in leaves])
         _refuse_nonfinite(what, self.x0)
 
     def cut(self, vector: Any) -> list[Any]:
@@ -70,7 +71,7 @@ class Flat:
             [asarray(v.reshape(s), dtype=dtype, device=device) for v, s, dtype, device in pieces]
         )
 
-    def leaves_of(self, tree: Any) -> list | None:
+    def leaves_of(self, tree: Any) -> list[Any] | None:
         """What stands at the places of the start's leaves; None where the structure differs."""
         try:
             return self.structure.flatten_up_to(tree)
@@ -109,7 +110,9 @@ class Flat:
             )
         return array_of(value)
 
-    def _refuse_shape(self, name: str, piece: np.ndarray, shape: tuple, spread: bool) -> None:
+    def _refuse_shape(
+        self, name: str, piece: np.ndarray, shape: tuple[int, ...], spread: bool
+    ) -> None:
         came = _number(piece).shape
         ends = zip(came[::-1], shape[::-1], strict=False)
         fits = len(came) <= len(shape) and all(a in (1, b) for a, b in ends)
@@ -134,7 +137,9 @@ class Flat:
             )
         return changed(levels=())
 
-    def function(self, what: str, f: Callable[..., Any], args: tuple) -> Callable[[Tensor], Tensor]:
+    def function(
+        self, what: str, f: Callable[..., Any], args: tuple[Any, ...]
+    ) -> Callable[[Tensor], Tensor]:
         """f as a function of the flat tensor, its results flattened into one in host memory."""
 
         def flat(vector: Tensor) -> Tensor:
@@ -147,7 +152,7 @@ class Flat:
 
         return flat
 
-    def scalar(self, f: Callable[..., Any], args: tuple) -> Callable[[Tensor], Tensor]:
+    def scalar(self, f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[[Tensor], Tensor]:
         """f as a function of the flat tensor that gives one number."""
 
         def flat(vector: Tensor) -> Tensor:

@@ -17,7 +17,7 @@ _WITH_JACOBIAN = ("hybr", "lm")  # of the methods of `root`
 def least_squares(
     f: Callable[..., Any],
     x0: Any,
-    args: tuple = (),
+    args: tuple[Any, ...] = (),
     method: str = "trf",
     jac: Any = None,
     bounds: Any = (-np.inf, np.inf),
@@ -83,12 +83,12 @@ def _is_jac(x_scale) -> bool:
 def root(
     f: Callable[..., Any],
     x0: Any,
-    args: tuple = (),
+    args: tuple[Any, ...] = (),
     method: str = "hybr",
     jac: Any = None,
     tol: float | None = None,
     callback: Callable[..., Any] | None = None,
-    options: dict | None = None,
+    options: dict[str, Any] | None = None,
 ) -> Any:
     """A zero of f, a plain function of tensors with as many results as unknowns.
 
@@ -135,7 +135,7 @@ def root(
     return result_of(flat, found)
 
 
-def _refuse_transposed(options: dict | None) -> None:
+def _refuse_transposed(options: dict[str, Any] | None) -> None:
     if options and options.get("col_deriv"):
         raise errors.ArgumentError(
             "root: col_deriv asks for a transposed Jacobian; leave it out, Weft's has a row for "

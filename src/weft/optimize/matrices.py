@@ -54,7 +54,9 @@ def planned_hessian(flat: Flat, f: Callable[..., Any], sparse: bool) -> Callable
     return lambda x: at(flat.tensor(x))
 
 
-def given_jacobian(flat: Flat, jac: Callable[..., Any], args: tuple) -> Callable[..., Any]:
+def given_jacobian(
+    flat: Flat, jac: Callable[..., Any], args: tuple[Any, ...]
+) -> Callable[..., Any]:
     """The user's own Jacobian, a function like the one it belongs to.
 
     It may return a matrix of any library, dense or sparse, a `LinearOperator`, or blocks in
@@ -63,7 +65,9 @@ def given_jacobian(flat: Flat, jac: Callable[..., Any], args: tuple) -> Callable
     return lambda x: jacobian_matrix(flat, jac(flat.argument(x), *args))
 
 
-def given_hessian(flat: Flat, hess: Callable[..., Any], args: tuple) -> Callable[..., Any]:
+def given_hessian(
+    flat: Flat, hess: Callable[..., Any], args: tuple[Any, ...]
+) -> Callable[..., Any]:
     """The user's own Hessian: a matrix, or a tree of trees of blocks, as `wf.hessian` gives it."""
 
     def at(x: np.ndarray):
@@ -105,7 +109,7 @@ def _is_matrix(found) -> bool:
     return issparse(found) or isinstance(found, LinearOperator)
 
 
-def _columns(flat: Flat, block: np.ndarray, shape: tuple) -> np.ndarray:
+def _columns(flat: Flat, block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     lead = block.ndim - len(shape)
     if lead < 0 or block.shape[lead:] != shape:
         raise errors.ShapeError(

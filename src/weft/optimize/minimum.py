@@ -22,8 +22,8 @@ _OWN = "_own"  # a method that the user gives as a function: it gets all derivat
 def minimize(
     f: Callable[..., Any],
     x0: Any,
-    args: tuple = (),
-    method: str | Callable | None = None,
+    args: tuple[Any, ...] = (),
+    method: str | Callable[..., Any] | None = None,
     jac: Any = None,
     hess: Any = None,
     hessp: Any = None,
@@ -31,7 +31,7 @@ def minimize(
     constraints: Any = (),
     callback: Callable[..., Any] | None = None,
     tol: float | None = None,
-    options: dict | None = None,
+    options: dict[str, Any] | None = None,
 ) -> Any:
     """The minimum of f, a plain function of tensors that returns one number.
 
@@ -84,7 +84,7 @@ def minimize(
 
 
 def _objective(
-    flat: Flat, f: Callable[..., Any], args: tuple, jac, name: str
+    flat: Flat, f: Callable[..., Any], args: tuple[Any, ...], jac, name: str
 ) -> tuple[Callable, Any]:
     """What SciPy is to minimize, and what it is to take for the gradient."""
     scalar = flat.scalar(f, args)
@@ -113,7 +113,9 @@ def _objective(
     return objective, slope
 
 
-def _given_gradient(flat: Flat, jac: Callable[..., Any], args: tuple) -> Callable[..., Any]:
+def _given_gradient(
+    flat: Flat, jac: Callable[..., Any], args: tuple[Any, ...]
+) -> Callable[..., Any]:
     return lambda x: _gradient(flat, jac(flat.argument(x), *args))
 
 
@@ -138,7 +140,7 @@ def _refuse_bad_start(at_start) -> None:
 
 
 def _second_order(
-    flat: Flat, scalar: Callable[..., Any], args: tuple, hess: Any, hessp: Any, name: str
+    flat: Flat, scalar: Callable[..., Any], args: tuple[Any, ...], hess: Any, hessp: Any, name: str
 ) -> dict:
     """The Hessian, or its products, as SciPy's arguments: the user's own, else what serves."""
     given: dict[str, Any] = {}

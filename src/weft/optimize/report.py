@@ -13,7 +13,7 @@ def result_of(flat: Flat, found: Any) -> Any:
     return found
 
 
-def callback_of(flat: Flat, callback: Callable[..., Any] | None) -> Callable | None:
+def callback_of(flat: Flat, callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """A callback with the signature that SciPy looks for, which gets x in the form of the start."""
     if callback is None:
         return None

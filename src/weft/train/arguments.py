@@ -1,18 +1,30 @@
 """Reading a trainer's arguments, and refusing those that make no sense."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import errors
 from ..optim import EMA, LBFGS, EMAOptimizer, Optimizer
 from ..optim.clip import check_limit
+from ..optim.groups import AnyOptimizer
 from .plan import Plan
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..nn.module import Module
+
+
+class Schedule(Protocol):
+    """Learning rates: one of `wf.optim.schedulers`, or the like."""
+
+    def get_lr(self, step: int, /) -> float: ...
+
 
 _MODEL = ("named_parameters", "parameters", "buffers", "modules", "state_dict", "train", "training")
 _LOADER = ("epoch", "position", "__len__", "__iter__", "state_dict", "load_state_dict")
 
 
-def check_choice(name: str, value: Any, choices: tuple) -> None:
+def check_choice(name: str, value: Any, choices: tuple[object, ...]) -> None:
     """Refuse what is none of the choices."""
     if not any(value is c or (isinstance(c, str) and value == c) for c in choices):
         listed = ", ".join(map(repr, choices))
@@ -43,13 +55,13 @@ def check_model(model: Any) -> None:
         )
 
 
-def device_of(model: Any) -> str | None:
+def device_of(model: "Module") -> str | None:
     """Where the model's parameters are; None if they are on several devices, or there are none."""
     found = {p.device for p in model.parameters()}
     return found.pop() if len(found) == 1 else None
 
 
-def _base(optimizer) -> Optimizer:
+def _base(optimizer: Any) -> Optimizer:
     """The optimizer inside of those that wrap one."""
     while not isinstance(optimizer, Optimizer):
         inner = getattr(optimizer, "optimizer", None) or getattr(optimizer, "base_optimizer", None)
@@ -61,7 +73,7 @@ def _base(optimizer) -> Optimizer:
     return optimizer
 
 
-def bind(optimizer: Any, model: Any) -> None:
+def bind(optimizer: AnyOptimizer, model: "Module") -> None:
     """Give an optimizer without parameters those of the model; refuse parameters of others."""
     base = _base(optimizer)
     if isinstance(base, LBFGS):
@@ -80,12 +92,12 @@ def bind(optimizer: Any, model: Any) -> None:
         )
 
 
-def trained(optimizer: Any) -> list[tuple[str, Any]]:
+def trained(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
     """(name, parameter) pairs of what an optimizer changes."""
     return [(entry.key, entry.param) for entry in _base(optimizer).entries()]
 
 
-def averages(ema: Any, model: Any, optimizer: Any) -> EMA | None:
+def averages(ema: float | EMA | None, model: "Module", optimizer: AnyOptimizer) -> EMA | None:
     """The averages that the trainer keeps."""
     if ema is None or isinstance(ema, EMA):
         found = ema
@@ -98,7 +110,7 @@ def averages(ema: Any, model: Any, optimizer: Any) -> EMA | None:
     return found
 
 
-def check_clip(norm: Any, value: Any) -> None:
+def check_clip(norm: float | None, value: float | None) -> None:
     """Refuse limits that are no numbers ≥ 0, and two kinds of them."""
     for name, limit in (("clip_norm", norm), ("clip_value", value)):
         if limit is not None:

@@ -2,9 +2,12 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
 
 
 class Callback:
@@ -22,31 +25,31 @@ class Callback:
     ...             trainer.stop(f"the loss is {row['loss']}")
     """
 
-    def on_fit_start(self, trainer: Any) -> None:
+    def on_fit_start(self, trainer: "Trainer") -> None:
         """Before the first step, after a checkpoint was loaded."""
 
-    def on_step_end(self, trainer: Any, row: dict[str, float]) -> None:
+    def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
         """After a step was applied; `row` is what the history records of it."""
 
-    def on_skip(self, trainer: Any, row: dict[str, float]) -> None:
+    def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
         """After a step was not applied, because the loss or the gradient was not finite."""
 
-    def on_validation_end(self, trainer: Any, metrics: dict[str, float]) -> None:
+    def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
         """After a validation."""
 
-    def on_epoch_end(self, trainer: Any) -> None:
+    def on_epoch_end(self, trainer: "Trainer") -> None:
         """After an epoch's last step and validation; `trainer.epoch` is the number of epochs."""
 
-    def on_save_start(self, trainer: Any) -> None:
+    def on_save_start(self, trainer: "Trainer") -> None:
         """Before a checkpoint is saved: what must not be older than it is written now."""
 
-    def on_save(self, trainer: Any, path: Path) -> None:
+    def on_save(self, trainer: "Trainer", path: Path) -> None:
         """After a checkpoint was saved."""
 
-    def on_fit_end(self, trainer: Any) -> None:
+    def on_fit_end(self, trainer: "Trainer") -> None:
         """After the last save of a run that came to its end."""
 
-    def on_error(self, trainer: Any, error: BaseException) -> None:
+    def on_error(self, trainer: "Trainer", error: BaseException) -> None:
         """Instead of `on_fit_end`, if an exception ends the run."""
 
     def state_dict(self) -> dict[str, Any]:
@@ -80,19 +83,19 @@ class Callbacks:
     """All callbacks of a run as one, called in their order; their states by name."""
 
     def __init__(self, callbacks: tuple[Callback, ...]):
-        self.named = named(callbacks)
+        self.named: dict[str, Callback] = named(callbacks)
 
-    def call(self, moment: str, trainer: Any, *args: Any) -> None:
+    def call(self, moment: str, trainer: "Trainer", *args: Any) -> None:
         """Tell all of them."""
         for callback in self.named.values():
             getattr(callback, moment)(trainer, *args)
 
-    def state_dict(self) -> dict[str, dict]:
+    def state_dict(self) -> dict[str, dict[str, Any]]:
         """The states of those that have one."""
         states = {name: callback.state_dict() for name, callback in self.named.items()}
         return {name: state for name, state in states.items() if state}
 
-    def load_state_dict(self, saved: Mapping[str, Mapping]) -> None:
+    def load_state_dict(self, saved: Mapping[str, Mapping[str, Any]]) -> None:
         """Go on from a `state_dict`; each state must find its callback."""
         expected = self.state_dict()
         missing = [name for name in saved if name not in expected]

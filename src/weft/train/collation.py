@@ -17,7 +17,7 @@ from ..core.value import TENSORS
 _TEXT = (str, bytes)
 
 
-def collate(samples: list) -> Any:
+def collate(samples: list[Any]) -> Any:
     """Samples of one structure as one: arrays and numbers stacked along a new first axis.
 
     Tensors, NumPy's and PyTorch's arrays and numbers become tensors; dicts, tuples, named tuples

@@ -11,7 +11,7 @@ from ..core import dtypes
 from ..optim import clip_grad_value
 from ..transform.modes.backward import no_grad
 from .objective import Means
-from .step import Stepper
+from .step import Pairs, Stepper
 
 # Batches of so many shapes may be trained on.
 VARIANTS = 32
@@ -51,13 +51,13 @@ class CompiledStepper(Stepper):
         (loss * share).backward()
         return loss.detach(), metrics
 
-    def _norm(self, pairs: list) -> float:
+    def _norm(self, pairs: Pairs) -> float:
         if self.precision.scaler is not None:
             return self._programs["unscaled"]().item()
         return self._programs["norm"]([p.grad.detach() for _, p in pairs]).item()
 
     @staticmethod
-    def _compute_norm(gradients: list):
+    def _compute_norm(gradients: list[Any]):
         """The norm of all of them as one vector, in double precision."""
         wide = [abs(g).to(dtypes.float64) for g in gradients]
         return stack([(g * g).sum() for g in wide]).sum().sqrt()
@@ -66,7 +66,7 @@ class CompiledStepper(Stepper):
         """The norm of the gradients, which are those of the loss itself from now on."""
         return self.precision.norm(self.optimizer, self._pairs())
 
-    def _apply(self, pairs: list, norm: float) -> None:
+    def _apply(self, pairs: Pairs, norm: float) -> None:
         limit = self.clip.norm
         self._programs["update"](1.0 if limit is None or norm <= limit else limit / norm)
         self.precision.went_on()

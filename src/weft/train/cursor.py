@@ -1,7 +1,20 @@
 """Where a run is in its data, whatever else is done with the loader."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+
+class Loader(Protocol):
+    """Batches, epoch after epoch, with a cursor: a `DataLoader`, or the like."""
+
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def position(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def state_dict(self) -> Mapping[str, Any]: ...
+    def load_state_dict(self, saved: Any, /) -> None: ...
 
 
 class Cursor:

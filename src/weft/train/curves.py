@@ -2,17 +2,21 @@
 
 from importlib.util import find_spec
 from io import BytesIO
+from os import PathLike
 from pathlib import Path
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..io.durable import make_directories, write_file
 from .callbacks import Callback
 from .history import History
 
+if TYPE_CHECKING:
+    from .trainer import Trainer
 
-def draw_curves(history: History, path: Any) -> Path:
+
+def draw_curves(history: History, path: str | PathLike[str]) -> Path:
     """Draw a history's curves into a PNG file, in place of what was there; returns its path.
 
     One panel each for the loss (validation beside training), the gradient norm and the learning
@@ -67,8 +71,8 @@ class Curves(Callback):
 
     SHARE = 0.05  # of the time may be spent on drawing
 
-    def __init__(self, path: Any):
-        self.path = Path(path)
+    def __init__(self, path: str | PathLike[str]):
+        self.path: Path = Path(path)
         self._drawn = self._took = 0.0
 
     def _draw(self, trainer) -> None:
@@ -78,15 +82,15 @@ class Curves(Callback):
             self._drawn = perf_counter()
             self._took = self._drawn - begun
 
-    def on_fit_start(self, trainer: Any) -> None:
+    def on_fit_start(self, trainer: "Trainer") -> None:
         self._drawn, self._took = perf_counter(), 0.0
 
-    def on_save(self, trainer: Any, path: Any) -> None:
+    def on_save(self, trainer: "Trainer", path: Path) -> None:
         if self._took <= self.SHARE * (perf_counter() - self._drawn):
             self._draw(trainer)
 
-    def on_fit_end(self, trainer: Any) -> None:
+    def on_fit_end(self, trainer: "Trainer") -> None:
         self._draw(trainer)
 
-    def on_error(self, trainer: Any, error: Any) -> None:
+    def on_error(self, trainer: "Trainer", error: BaseException) -> None:
         self._draw(trainer)

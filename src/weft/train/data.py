@@ -24,6 +24,7 @@ from .order import epoch_order, sample_streams
 
 if TYPE_CHECKING:
     from ..arrays.types import Device
+    from .datasets import Dataset
 
 
 class DataLoader:
@@ -72,28 +73,29 @@ class DataLoader:
 
     def __init__(
         self,
-        dataset: Any,
+        dataset: Dataset,
         batch_size: int = 1,
         shuffle: bool = False,
         seed: int = 0,
         drop_last: bool = False,
         workers: int = 0,
-        collate: Callable[[list], Any] | None = None,
+        collate: Callable[[list[Any]], Any] | None = None,
         prefetch: int = 2,
         transform: Callable[[Any, Generator], Any] | None = None,
         device: Device | None = None,
     ):
         _check_dataset(dataset)
-        self.device = None if device is None else canonical_device(device)
+        self.device: str | None = None if device is None else canonical_device(device)
         self.dataset = dataset
-        self.batch_size = _at_least(1, "batch_size", batch_size)
-        self.shuffle = bool(shuffle)
+        self.batch_size: int = _at_least(1, "batch_size", batch_size)
+        self.shuffle: bool = bool(shuffle)
         Generator(seed)  # refuses what is no seed
-        self.seed = int(seed)
-        self.drop_last = bool(drop_last)
-        self.workers = _at_least(0, "workers", workers)
-        self.prefetch = _at_least(1, "prefetch", prefetch)
-        self.collate, self.transform = collate, transform
+        self.seed: int = int(seed)
+        self.drop_last: bool = bool(drop_last)
+        self.workers: int = _at_least(0, "workers", workers)
+        self.prefetch: int = _at_least(1, "prefetch", prefetch)
+        self.collate = collate
+        self.transform = transform
         self._samples = len(dataset)
         self._epoch = self._position = 0
         self._begun = 0  # how many epochs loops have begun

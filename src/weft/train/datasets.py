@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from math import floor, isclose
 from numbers import Integral, Real
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -12,6 +12,17 @@ from ..arrays.arguments import boxed
 from ..arrays.make import asarray
 from ..core.counter import Generator
 from .order import shuffled
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..arrays.types import ArrayLike, Index
+
+
+class Dataset(Protocol):
+    """Samples by their numbers."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class TensorDataset:
@@ -28,10 +39,10 @@ class TensorDataset:
     (2, [3.0, 4.0], 1)
     """
 
-    def __init__(self, *arrays: Any):
+    def __init__(self, *arrays: "ArrayLike"):
         if not arrays:
             raise errors.ArgumentError("TensorDataset: no arrays; give at least one")
-        self.tensors = tuple([boxed(a) for a in arrays])
+        self.tensors: tuple[Tensor, ...] = tuple([boxed(a) for a in arrays])
         shapes = [t.shape for t in self.tensors]
         if () in shapes or len({shape[0] for shape in shapes}) > 1:
             raise errors.ShapeError(
@@ -42,10 +53,10 @@ class TensorDataset:
     def __len__(self) -> int:
         return self.tensors[0].shape[0]
 
-    def __getitem__(self, index: Any) -> tuple[Any, ...]:
+    def __getitem__(self, index: "Index") -> "tuple[Tensor, ...]":
         return tuple([t[index] for t in self.tensors])
 
-    def gather_batch(self, indices: np.ndarray) -> tuple[Any, ...]:
+    def gather_batch(self, indices: np.ndarray) -> "tuple[Tensor, ...]":
         """The batch of these samples, one index call for each array."""
         return tuple([t[asarray(indices, device=t.device)] for t in self.tensors])
 
@@ -61,7 +72,7 @@ class Subset:
     (2, 'c', 'a')
     """
 
-    def __init__(self, dataset: Any, indices: Any):
+    def __init__(self, dataset: Dataset, indices: Sequence[int] | np.ndarray):
         n = len(dataset)
         found = np.asarray(indices)
         if found.ndim != 1 or not (found.dtype.kind in "iu" or found.size == 0):
@@ -73,7 +84,8 @@ class Subset:
         if outside.size:
             raise errors.IndexingError(f"Subset: index {outside[0]} in a dataset of {n} samples")
         self.dataset = dataset
-        self.indices = np.where(found < 0, found + n, found).astype(np.int64)
+        whole = np.where(found < 0, found + n, found)
+        self.indices: np.ndarray[Any, np.dtype[np.int64]] = whole.astype(np.int64)
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -82,7 +94,7 @@ class Subset:
         return self.dataset[int(self.indices[index])]
 
 
-def gatherer(dataset: Any) -> Callable[[np.ndarray], Any] | None:
+def gatherer(dataset: Dataset) -> Callable[[np.ndarray], Any] | None:
     """The function that takes whole batches from a dataset, if it has one, through subsets."""
     if isinstance(dataset, Subset):
         inner = gatherer(dataset.dataset)
@@ -91,7 +103,7 @@ def gatherer(dataset: Any) -> Callable[[np.ndarray], Any] | None:
 
 
 def random_split(
-    dataset: Any, lengths: Sequence[int] | Sequence[float], seed: int = 0
+    dataset: Dataset, lengths: Sequence[int] | Sequence[float], seed: int = 0
 ) -> list[Subset]:
     """Disjoint random parts of a dataset that together are all of it.
 

@@ -2,11 +2,14 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core.differences import differences
 from .callbacks import Callback
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
 
 
 class EarlyStopping(Callback):
@@ -36,13 +39,16 @@ class EarlyStopping(Callback):
             raise errors.ArgumentError(f"EarlyStopping: patience={patience!r}, expected 1 or more")
         if not min_delta >= 0:
             raise errors.ArgumentError(f"EarlyStopping: min_delta={min_delta}, expected 0 or more")
-        self.monitor, self.patience, self.min_delta = monitor, patience, min_delta
-        self.mode, self.restore_best = mode, restore_best
-        self.best = inf if mode == "min" else -inf
-        self.waited = 0
+        self.monitor = monitor
+        self.patience = patience
+        self.min_delta = min_delta
+        self.mode = mode
+        self.restore_best = restore_best
+        self.best: float = inf if mode == "min" else -inf
+        self.waited: int = 0
         self._kept: dict[str, Any] | None = None
 
-    def on_fit_start(self, trainer: Any) -> None:
+    def on_fit_start(self, trainer: "Trainer") -> None:
         if not trainer.validates:
             raise errors.ArgumentError(
                 f"EarlyStopping: monitors the validation's {self.monitor!r}, but fit() was given "
@@ -50,7 +56,7 @@ class EarlyStopping(Callback):
             )
         self._judge(trainer)
 
-    def on_validation_end(self, trainer: Any, metrics: Any) -> None:
+    def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
         if self.monitor not in metrics:
             raise errors.ArgumentError(
                 f"EarlyStopping: monitor={self.monitor!r}, but the validation has "
@@ -72,7 +78,7 @@ class EarlyStopping(Callback):
                 f"{self.monitor} was best with {self.best:g}, {self.waited} validations ago"
             )
 
-    def on_fit_end(self, trainer: Any) -> None:
+    def on_fit_end(self, trainer: "Trainer") -> None:
         if self._kept is not None:
             trainer.set_weights(self._kept)
 

@@ -2,14 +2,18 @@
 
 from importlib.util import find_spec
 from math import isnan
+from os import PathLike
 from pathlib import Path
 from secrets import token_hex
 from time import time, time_ns
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..io.durable import make_directories
 from .callbacks import Callback
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
 
 
 class TensorBoard(Callback):
@@ -26,17 +30,18 @@ class TensorBoard(Callback):
     >>> board = wf.train.TensorBoard("run/events", every=10)
     """
 
-    def __init__(self, directory: Any, every: int = 1):
+    def __init__(self, directory: str | PathLike[str], every: int = 1):
         if not find_spec("tensorboardX"):
             raise errors.ArgumentError(
                 "TensorBoard: needs tensorboardX; pip install 'weft[train]' or tensorboardX"
             )
         if isinstance(every, bool) or not isinstance(every, int) or every < 1:
             raise errors.ArgumentError(f"TensorBoard: every={every!r}, expected 1 or more")
-        self.directory, self.every = directory, every
+        self.directory = directory
+        self.every = every
         self._writer: Any = None
 
-    def on_fit_start(self, trainer: Any) -> None:
+    def on_fit_start(self, trainer: "Trainer") -> None:
         from tensorboardX.event_file_writer import EventsWriter
         from tensorboardX.proto import event_pb2
 
@@ -57,14 +62,14 @@ class TensorBoard(Callback):
         for row in trainer.history.validation.rows(trainer.step):
             self._write("validation", {k: v for k, v in row.items() if k != "epoch"}, trainer.step)
 
-    def on_step_end(self, trainer: Any, row: Any) -> None:
+    def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
         if row["step"] % self.every == 0:
             self._write("train", row, row["step"])
 
-    def on_validation_end(self, trainer: Any, metrics: Any) -> None:
+    def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
         self._write("validation", metrics, trainer.step)
 
-    def _write(self, part: str, row: dict[str, float], step: int) -> None:
+    def _write(self, part: str, row: dict[str, float], step: float) -> None:
         from tensorboardX.proto import event_pb2, summary_pb2
         from tensorboardX.summary import scalar
 
@@ -75,12 +80,12 @@ class TensorBoard(Callback):
         summary = summaries.Summary(value=values)
         self._writer.write_event(events.Event(wall_time=time(), step=step, summary=summary))
 
-    def on_save_start(self, trainer: Any) -> None:
+    def on_save_start(self, trainer: "Trainer") -> None:
         self._writer.flush()
 
-    def on_fit_end(self, trainer: Any) -> None:
+    def on_fit_end(self, trainer: "Trainer") -> None:
         self._writer.close()
 
-    def on_error(self, trainer: Any, error: Any) -> None:
+    def on_error(self, trainer: "Trainer", error: BaseException) -> None:
         if self._writer is not None:
             self._writer.close()

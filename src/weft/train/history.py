@@ -21,7 +21,7 @@ class Series:
     ([0.5, 0.25], [nan, 1.0], 2)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._columns: dict[str, list] = {}
         self._rows = 0
 
@@ -38,7 +38,7 @@ class Series:
         """The columns there are."""
         return list(self._columns)
 
-    def __getitem__(self, name: str) -> list[Any]:
+    def __getitem__(self, name: str) -> list[float]:
         if name not in self._columns:
             raise errors.MissingParameter(
                 f"History: no column {name!r}, only {', '.join(self._columns) or 'no rows yet'}"
@@ -92,10 +92,12 @@ class History:
 
     PARTS = ("train", "validation", "skipped")
 
-    def __init__(self):
-        self.train, self.validation, self.skipped = Series(), Series(), Series()
+    def __init__(self) -> None:
+        self.train: Series = Series()
+        self.validation: Series = Series()
+        self.skipped: Series = Series()
 
-    def __getitem__(self, name: str) -> list[Any]:
+    def __getitem__(self, name: str) -> list[float]:
         return self.train[name]
 
     def __len__(self) -> int:

@@ -3,12 +3,16 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..core import dtypes
 from ..core.value import TENSORS
 from ..transform.modes.trees import flatten
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..nn.module import Module
 
 RESERVED = ("step", "epoch", "loss", "grad_norm", "lr")
 
@@ -29,9 +33,9 @@ class Supervised:
     """
 
     criterion: Callable[..., Any]
-    metrics: Mapping[str, Callable] = field(default_factory=dict)
+    metrics: Mapping[str, Callable[..., Any]] = field(default_factory=dict)
 
-    def __call__(self, model: Any, batch: Any) -> Any:
+    def __call__(self, model: "Module", batch: Any) -> Any:
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             parts = f" of {len(batch)}" if isinstance(batch, tuple | list | dict) else ""
             raise errors.ArgumentError(
@@ -65,16 +69,16 @@ def _is_criterion(loss) -> bool:
 class Objective:
     """The loss and the metrics of a model on a batch, checked, and the batch's count."""
 
-    def __init__(self, loss: Any, count: Callable[[Any], float] | None):
+    def __init__(self, loss: Callable[..., Any], count: Callable[[Any], float] | None):
         if not callable(loss):
             raise errors.DTypeError(
                 f"Trainer: loss is a {type(loss).__name__}, expected a function (model, batch) -> "
                 "scalar, a loss of wf.nn, or wf.train.supervised(criterion)"
             )
-        self.loss = Supervised(loss) if _is_criterion(loss) else loss
+        self.loss: Callable[..., Any] = Supervised(loss) if _is_criterion(loss) else loss
         self._count = samples if count is None else count
 
-    def __call__(self, model: Any, batch: Any) -> tuple[Any, dict[str, Any]]:
+    def __call__(self, model: "Module", batch: Any) -> "tuple[Tensor, dict[str, Any]]":
         """The scalar loss and the metrics, which are tensors or numbers."""
         found: Any = self.loss(model, batch)
         loss: Any
@@ -136,7 +140,7 @@ def samples(batch: Any) -> int:
 class Means:
     """Means over batches, each of which has its share."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._sums: dict[str, float] = {}
         self._shares: dict[str, float] = {}
 

@@ -3,17 +3,20 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .cursor import Loader
 
 
 @dataclass(frozen=True)
 class Plan:
     """Data, and when to validate and to end; epochs and steps count from the run's beginning."""
 
-    loader: Any
+    loader: "Loader"
     epochs: int | None
     steps: int | None
-    validation: Iterable | None
+    validation: Iterable[Any] | None
     validate_every: int | None
 
     @property

@@ -1,11 +1,16 @@
 """The precision of a run: autocast around the forward pass, and the scale of the loss."""
 
-from typing import Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
 
 from ..amp import AmpConfig, GradScaler, PrecisionMode, autocast
 from ..arrays.make import ones
 from ..core.backends import BACKENDS
 from ..optim import global_norm
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..optim.groups import AnyOptimizer
 
 
 class Precision:
@@ -21,7 +26,8 @@ class Precision:
         else:
             self.mode = PrecisionMode.read("Trainer: precision", precision)
         scaler = self._own_scaler() if scaler is None else scaler
-        self.scaler = scaler if scaler is not None and scaler.is_enabled() else None
+        enabled = scaler is not None and scaler.is_enabled()
+        self.scaler: GradScaler | None = scaler if enabled else None
 
     def _own_scaler(self) -> GradScaler | None:
         if isinstance(self.mode, AmpConfig):
@@ -31,12 +37,12 @@ class Precision:
     def __str__(self) -> str:
         return self.mode.value if isinstance(self.mode, PrecisionMode) else repr(self.mode)
 
-    def autocast(self) -> Any:
+    def autocast(self) -> AbstractContextManager[Any]:
         """A block whose operations run in the chosen precision."""
         mode = PrecisionMode.FLOAT32 if self.mode is None else self.mode
         return autocast(mode, enabled=self.mode is not None)
 
-    def scaled(self, loss: Any) -> Any:
+    def scaled(self, loss: "Tensor") -> "Tensor":
         """The loss to begin the backward pass with."""
         if self.scaler is None:
             return loss
@@ -47,13 +53,13 @@ class Precision:
         """What the loss is scaled by."""
         return 1.0 if self.scaler is None else self.scaler.scale(ones(())).item()
 
-    def norm(self, optimizer: Any, pairs: list) -> float:
+    def norm(self, optimizer: "AnyOptimizer", pairs: "list[tuple[str, Tensor]]") -> float:
         """The norm of the gradients, which are those of the loss itself from now on."""
         if self.scaler is None:
             return global_norm([p.grad for _, p in pairs])
         return self.scaler.unscale(optimizer)
 
-    def step(self, optimizer: Any) -> None:
+    def step(self, optimizer: "AnyOptimizer") -> None:
         """The optimizer's step with gradients that are finite."""
         if self.scaler is None:
             optimizer.step()

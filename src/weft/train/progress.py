@@ -3,15 +3,18 @@
 import sys
 from importlib.util import find_spec
 from time import perf_counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from .callbacks import Callback
 
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
 CHOICES = (True, False, "bar", "lines")
 
 
-def progress_for(choice: Any, log_every: int) -> Callback | None:
+def progress_for(choice: bool | str, log_every: int) -> Callback | None:
     """What shows the progress: True means a bar at a terminal where rich is installed."""
     if choice is False:
         return None
@@ -30,13 +33,13 @@ def quantities(row: dict[str, float]) -> list[tuple[str, str]]:
 class Pace:
     """Samples per second, measured anew every so often, and seconds to the end of the run."""
 
-    def __init__(self, trainer: Any, every_seconds: float):
+    def __init__(self, trainer: "Trainer", every_seconds: float):
         self._every = every_seconds
         self._began = self._asked = perf_counter()
         self._first_step, self._samples = trainer.step, trainer.samples
         self._rate = 0.0
 
-    def samples_per_second(self, trainer: Any) -> float:
+    def samples_per_second(self, trainer: "Trainer") -> float:
         """Over the time since it was last measured."""
         now = perf_counter()
         if now - self._asked >= self._every or not self._rate:
@@ -44,20 +47,20 @@ class Pace:
             self._asked, self._samples = now, trainer.samples
         return self._rate
 
-    def seconds_left(self, trainer: Any) -> float | None:
+    def seconds_left(self, trainer: "Trainer") -> float | None:
         """At the mean speed since the beginning; None if the end is not known."""
         done = trainer.step - self._first_step
         if trainer.total_steps is None or not done:
             return None
         return (perf_counter() - self._began) / done * (trainer.total_steps - trainer.step)
 
-    def said(self, trainer: Any, row: Any) -> str:
+    def said(self, trainer: "Trainer", row: dict[str, float]) -> str:
         """What there is to say after a step."""
         parts = [f"{name} {number}" for name, number in quantities(row)]
         parts.append(f"{self.speed(trainer)} samples/s")
         return "  ".join([*parts, f"ETA {clock(self.seconds_left(trainer))}"])
 
-    def speed(self, trainer: Any) -> str:
+    def speed(self, trainer: "Trainer") -> str:
         """Samples per second as a number to be read."""
         speed = self.samples_per_second(trainer)
         return f"{speed:,.0f}" if speed >= 10 else f"{speed:.2g}"
@@ -83,21 +86,21 @@ class Lines(Callback):
         self.every = every
         self._pace: Any = None
 
-    def on_fit_start(self, trainer: Any) -> None:
+    def on_fit_start(self, trainer: "Trainer") -> None:
         self._pace = Pace(trainer, 0.0)
 
-    def on_step_end(self, trainer: Any, row: Any) -> None:
+    def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
         if row["step"] % self.every == 0 or row["step"] == trainer.total_steps:
             self._say(f"{_place(trainer, row)}  {self._pace.said(trainer, row)}")
 
-    def on_skip(self, trainer: Any, row: Any) -> None:
+    def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
         self._say(f"{_place(trainer, row)}  {_skip(row)}")
 
-    def on_validation_end(self, trainer: Any, metrics: Any) -> None:
+    def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
         parts = [f"{name} {number}" for name, number in quantities(metrics)]
         self._say(f"step {trainer.step}  validation  {'  '.join(parts)}")
 
-    def on_fit_end(self, trainer: Any) -> None:
+    def on_fit_end(self, trainer: "Trainer") -> None:
         if trainer.idle is not None:
             self._say(trainer.idle)
         elif trainer.stopped is not None:
@@ -152,7 +155,7 @@ class Bar(Callback):
         self._task: Any = None
         self._pace: Any = None
 
-    def on_fit_start(self, trainer: Any) -> None:
+    def on_fit_start(self, trainer: "Trainer") -> None:
         from rich.console import Console
         from rich.progress import Progress
 
@@ -164,7 +167,7 @@ class Bar(Callback):
         self._pace = Pace(trainer, 0.5)
         self._bar.start()
 
-    def on_step_end(self, trainer: Any, row: Any) -> None:
+    def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
         parts = self._parts(trainer, row)
         self._bar.update(self._task, completed=row["step"], parts=parts)
 
@@ -180,21 +183,21 @@ class Bar(Callback):
         left = (4, f"ETA {clock(self._pace.seconds_left(trainer))}")
         return [(5, f"epoch {row['epoch']}"), (3, BAR), place, *said, pace, left]
 
-    def on_skip(self, trainer: Any, row: Any) -> None:
+    def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
         self._bar.console.print(f"{_place(trainer, row)}  {_skip(row)}")
 
-    def on_validation_end(self, trainer: Any, metrics: Any) -> None:
+    def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
         parts = [f"{name} {number}" for name, number in quantities(metrics)]
         self._bar.console.print(f"step {trainer.step}  validation  {'  '.join(parts)}")
 
-    def on_fit_end(self, trainer: Any) -> None:
+    def on_fit_end(self, trainer: "Trainer") -> None:
         if trainer.idle is not None:
             self._bar.console.print(trainer.idle)
         elif trainer.stopped is not None:
             self._bar.console.print(f"stopped: {trainer.stopped}")
         self._bar.stop()
 
-    def on_error(self, trainer: Any, error: Any) -> None:
+    def on_error(self, trainer: "Trainer", error: BaseException) -> None:
         if self._bar is not None:
             self._bar.stop()
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite, nan
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import errors
 from ..arrays.inplace import copy_
@@ -11,6 +11,14 @@ from ..optim import EMA, clip_grad_value, clip_grads_with_norm, global_norm
 from ..transform.modes.backward import no_grad
 from .objective import Means, Objective
 from .precision import Precision
+
+if TYPE_CHECKING:
+    from ..arrays.tensor import Tensor
+    from ..nn.module import Module
+    from ..optim.groups import AnyOptimizer
+
+
+Pairs = list[tuple[str, "Tensor"]]  # parameters by their names
 
 
 @dataclass(frozen=True)
@@ -38,7 +46,7 @@ class Clip:
     norm: float | None = None
     value: float | None = None
 
-    def __call__(self, pairs: list, total: float) -> None:
+    def __call__(self, pairs: Pairs, total: float) -> None:
         """Clip gradients whose common norm is known."""
         if self.norm is not None:
             clip_grads_with_norm(pairs, self.norm, total)
@@ -50,15 +58,15 @@ class Clip:
 class Stepper:
     """The parts of a step; `take` computes it and, unless something is not finite, applies it."""
 
-    model: Any
-    optimizer: Any
-    trained: Callable[[], list]  # (name, parameter) pairs of the optimizer
+    model: "Module"
+    optimizer: "AnyOptimizer"
+    trained: Callable[[], Pairs]  # (name, parameter) pairs of the optimizer
     objective: Objective
     precision: Precision
     clip: Clip
     ema: EMA | None
 
-    def take(self, batches: list, lr: float | None) -> Outcome:
+    def take(self, batches: list[Any], lr: float | None) -> Outcome:
         """A step on the batches as if they were one, with this learning rate if one is given.
 
         Their losses are means: each counts by its share of all samples. If the loss or the
@@ -97,10 +105,10 @@ class Stepper:
             self.precision.scaled(loss if share == 1 else loss * share).backward()
         return value
 
-    def _norm(self, pairs: list) -> float:
+    def _norm(self, pairs: Pairs) -> float:
         return self.precision.norm(self.optimizer, pairs)
 
-    def _pairs(self) -> list:
+    def _pairs(self) -> Pairs:
         pairs = [(name, p) for name, p in self.trained() if p.grad is not None]
         if not pairs:
             raise errors.ArgumentError(
@@ -109,7 +117,7 @@ class Stepper:
             )
         return pairs
 
-    def _apply(self, pairs: list, norm: float) -> None:
+    def _apply(self, pairs: Pairs, norm: float) -> None:
         self.clip(pairs, norm)
         self.precision.step(self.optimizer)
         if self.ema is not None:
@@ -124,7 +132,7 @@ class Stepper:
         return Outcome(means.result(), norm, count, problem, overflow)
 
 
-def _culprits(pairs: list, norm: float) -> str:
+def _culprits(pairs: Pairs, norm: float) -> str:
     bad = [name for name, p in pairs if not isfinite(global_norm([p.grad]))]
     listed = ", ".join(bad[:10]) + (f" and {len(bad) - 10} more" if len(bad) > 10 else "")
     return f"the gradient's norm is {norm}; not finite: {listed or 'only the sum of squares'}"

@@ -9,7 +9,7 @@ from dataclasses import is_dataclass
 from functools import cached_property
 from math import nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from .. import errors
 from ..arrays import random
@@ -31,7 +31,14 @@ from .progress import progress_for
 from .step import Clip, Outcome, Stepper
 
 if TYPE_CHECKING:
-    from ..arrays.types import Device
+    from os import PathLike
+
+    from ..amp import AmpConfig, GradScaler, PrecisionMode
+    from ..arrays.types import Device, DTypeLike
+    from ..nn.module import Module
+    from ..optim.groups import AnyOptimizer
+    from .arguments import Schedule
+    from .cursor import Loader
 
 
 class Trainer:
@@ -84,14 +91,14 @@ class Trainer:
 
     def __init__(
         self,
-        model: Any,
-        optimizer: Any,
+        model: Module,
+        optimizer: AnyOptimizer,
         loss: Callable[..., Any],
         *,
-        schedule: Any = None,
+        schedule: Schedule | None = None,
         accumulate: int = 1,
-        precision: Any = None,
-        scaler: Any = None,
+        precision: PrecisionMode | AmpConfig | DTypeLike | None = None,
+        scaler: GradScaler | None = None,
         clip_norm: float | None = None,
         clip_value: float | None = None,
         compile: bool = False,
@@ -99,12 +106,12 @@ class Trainer:
         ema: float | EMA | None = None,
         count: Callable[[Any], float] | None = None,
         callbacks: Iterable[Callback] = (),
-        directory: Any = None,
+        directory: str | PathLike[str] | None = None,
         save_every: int | None = None,
         keep: int | None = 3,
         log_every: int = 10,
-        progress: bool | str = True,
-        nonfinite: str = "raise",
+        progress: bool | Literal["bar", "lines"] = True,
+        nonfinite: Literal["raise", "skip"] = "raise",
         max_skips: int = 25,
         signals: bool = True,
     ):
@@ -115,21 +122,23 @@ class Trainer:
         arguments.check_choice("compile", compile, (True, False))
         arguments.check_choice("progress", progress, (True, False, "bar", "lines"))
         arguments.check_choice("nonfinite", nonfinite, ("raise", "skip"))
-        self.model, self.optimizer, self.schedule = model, optimizer, schedule
+        self.model = model
+        self.optimizer = optimizer
+        self.schedule: Any = schedule
         if device is not None:
             model.to(device=canonical_device(device))
-        self.accumulate = arguments.at_least_one("accumulate", accumulate)
-        self.own_ema = arguments.averages(ema, model, optimizer)
-        self.directory = None if directory is None else Path(directory)
-        self.save_every = arguments.interval("save_every", save_every, directory)
-        self.keep = None if keep is None else arguments.at_least_one("keep", keep)
+        self.accumulate: int = arguments.at_least_one("accumulate", accumulate)
+        self.own_ema: EMA | None = arguments.averages(ema, model, optimizer)
+        self.directory: Path | None = None if directory is None else Path(directory)
+        self.save_every: int | None = arguments.interval("save_every", save_every, directory)
+        self.keep: int | None = None if keep is None else arguments.at_least_one("keep", keep)
         self.nonfinite = nonfinite
-        self.max_skips = arguments.at_least_one("max_skips", max_skips)
+        self.max_skips: int = arguments.at_least_one("max_skips", max_skips)
         self.signals = signals
-        self.step = 0  # how many steps have been applied
+        self.step: int = 0  # how many steps have been applied
         self.samples: float = 0  # how many samples this trainer has trained on since it was made
-        self.skips = 0  # how many steps in a row were not applied
-        self.history = History()
+        self.skips: int = 0  # how many steps in a row were not applied
+        self.history: History = History()
         self.stopped: str | None = None  # why the run ended before its time
         self.idle: str | None = None  # why the last call of fit() did nothing
         self.total_steps: int | None = None
@@ -137,16 +146,18 @@ class Trainer:
         self._precision = Precision(precision, scaler)
         self._clip = Clip(clip_norm, clip_value)
         shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
-        self.callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
+        self.callbacks: Callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
         self._objective = Objective(loss, count)
-        self._plan: Any = None  # what the last call of fit() was asked for
-        self.cursor: Any = None  # where the run is in its data
-        self._saved: tuple | None = None  # where the run was when it was last saved or loaded
+        self._plan: Plan | Any = None  # what the last call of fit() was asked for
+        self.cursor: Cursor | Any = None  # where the run is in its data
+        self._saved: tuple[int, ...] | None = (
+            None  # where the run was when it was last saved or loaded
+        )
 
     # What callbacks ask for
 
     @property
-    def scaler(self) -> Any:
+    def scaler(self) -> GradScaler | None:
         """The scale of the loss, if there is one."""
         return self._precision.scaler
 
@@ -194,13 +205,13 @@ class Trainer:
 
     def fit(
         self,
-        loader: Any,
+        loader: Loader,
         *,
         epochs: int | None = None,
         steps: int | None = None,
-        validation: Iterable | None = None,
+        validation: Iterable[Any] | None = None,
         validate_every: int | None = None,
-        resume: Any = None,
+        resume: str | PathLike[str] | None = None,
     ) -> History:
         """Train until so many epochs or steps are done, counted from the run's beginning.
 
@@ -235,7 +246,7 @@ class Trainer:
                 raise
         return self.history
 
-    def _begin(self, resume) -> bool:
+    def _begin(self, resume: str | PathLike[str] | None) -> bool:
         """Load what is to be continued; returns whether there was something."""
         saved = state.found_checkpoint(self.directory, resume)
         if self.directory is not None and self._saved is None:

@@ -1,5 +1,7 @@
 """Neural operations as functions, under PyTorch's names."""
 
+from typing import TYPE_CHECKING
+
 from ...arrays.spellings import module_attribute as _module_attribute
 from .activations import (
     celu,
@@ -208,4 +210,5 @@ __all__ = [
     "upsample",
 ]
 
-__getattr__ = _module_attribute("weft.nn.functional", __all__)
+if not TYPE_CHECKING:  # checkers know the names
+    __getattr__ = _module_attribute("weft.nn.functional", __all__)

@@ -21,7 +21,9 @@ from .pooling import indices_of
 from .windows import Sizes, each, layout
 
 if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike
+    from ...nn.functional.windows import OutputSize
 
 
 def _targets(name: str, x, output_size, axes: int) -> tuple[Sizes, Sizes]:
@@ -74,7 +76,9 @@ def _applied(matrix: np.ndarray, x, axis: int):
     return reshape(lines, (*lead, len(matrix), *rest))
 
 
-def _adaptive_max(name: str, axes: int, x, output_size, return_indices: bool):
+def _adaptive_max(
+    name: str, axes: int, x: ArrayLike, output_size: OutputSize, return_indices: bool
+) -> Any:
     x = boxed(x)
     size, counts = _targets(name, x, output_size, axes)
     lead = tuple(x.shape[: len(x.shape) - axes])
@@ -103,32 +107,38 @@ def _adaptive_max(name: str, axes: int, x, output_size, return_indices: bool):
     return y, take(index_like(taps, grid.ravel()), places, 0)
 
 
-def adaptive_avg_pool1d(input: ArrayLike, output_size: Any) -> Any:
+def adaptive_avg_pool1d(input: ArrayLike, output_size: OutputSize) -> Tensor:
     """Means of `output_size` windows, as equal as they can be, along the last axis."""
     return _adaptive_avg("adaptive_avg_pool1d", 1, input, output_size)
 
 
-def adaptive_avg_pool2d(input: ArrayLike, output_size: Any) -> Any:
+def adaptive_avg_pool2d(input: ArrayLike, output_size: OutputSize) -> Tensor:
     """`adaptive_avg_pool1d` of images; None in `output_size` leaves an axis as it is."""
     return _adaptive_avg("adaptive_avg_pool2d", 2, input, output_size)
 
 
-def adaptive_avg_pool3d(input: ArrayLike, output_size: Any) -> Any:
+def adaptive_avg_pool3d(input: ArrayLike, output_size: OutputSize) -> Tensor:
     """`adaptive_avg_pool2d` of volumes."""
     return _adaptive_avg("adaptive_avg_pool3d", 3, input, output_size)
 
 
-def adaptive_max_pool1d(input: ArrayLike, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool1d(
+    input: ArrayLike, output_size: OutputSize, return_indices: bool = False
+) -> Tensor | Any:
     """Largest elements of `output_size` windows, as equal as they can be, along the last axis."""
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
-def adaptive_max_pool2d(input: ArrayLike, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool2d(
+    input: ArrayLike, output_size: OutputSize, return_indices: bool = False
+) -> Tensor | Any:
     """`adaptive_max_pool1d` of images; None in `output_size` leaves an axis as it is."""
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
-def adaptive_max_pool3d(input: ArrayLike, output_size: Any, return_indices: bool = False) -> Any:
+def adaptive_max_pool3d(
+    input: ArrayLike, output_size: OutputSize, return_indices: bool = False
+) -> Tensor | Any:
     """`adaptive_max_pool2d` of volumes."""
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
@@ -141,13 +151,13 @@ def _spatial(name: str, x) -> int:
     return len(x.shape) - 2
 
 
-def global_avg_pool(input: ArrayLike) -> Any:
+def global_avg_pool(input: ArrayLike) -> Tensor:
     """The mean of each channel of (N, C, ...): (N, C, 1, ...)."""
     x = boxed(input)
     return _adaptive_avg("global_avg_pool", _spatial("global_avg_pool", x), x, 1)
 
 
-def global_max_pool(input: ArrayLike) -> Any:
+def global_max_pool(input: ArrayLike) -> Tensor:
     """The largest element of each channel of (N, C, ...): (N, C, 1, ...)."""
     x = boxed(input)
     return _adaptive_max("global_max_pool", _spatial("global_max_pool", x), x, 1, False)

@@ -22,18 +22,19 @@ from ...ops.structural import broadcast_to, cast, concat, reshape
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike, Device, DTypeLike
+    from ...core.counter import Generator
 
 
 def scaled_dot_product_attention(
     query: ArrayLike,
     key: ArrayLike,
     value: ArrayLike,
-    attn_mask: Any = None,
+    attn_mask: ArrayLike | None = None,
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
-    generator: Any = None,
+    generator: Generator | None = None,
 ) -> Tensor:
     """softmax(scale·q·kᵀ + mask)·v for q (…, T, D), k (…, S, D), v (…, S, E).
 
@@ -138,12 +139,12 @@ def _mask(q, k, mask, lead):
 
 
 def rotary_table(
-    positions: Any,
+    positions: int | ArrayLike,
     dim: int,
     base: float = 10000.0,
     dtype: DTypeLike | None = None,
     device: Device | None = None,
-) -> Any:
+) -> Tensor:
     """The turns of `rotate` at positions (…, T): cosines, then sines of the angles (…, T, dim).
 
     Angle i is position·base^(−2i/dim), computed in float64. positions: a number of them, from 0
@@ -161,7 +162,7 @@ def rotary_table(
     return cast(table, dtypes.default_float() if dtype is None else dtypes.canonical(dtype))
 
 
-def rotate(input: ArrayLike, table: Any, interleaved: bool = False) -> Tensor:
+def rotate(input: ArrayLike, table: ArrayLike, interleaved: bool = False) -> Tensor:
     """Features turned in pairs by angles: table (…, T, D) as `rotary_table` gives it.
 
     The pairs are features i and i + D/2 or, `interleaved`, 2i and 2i + 1. Of an input that is
@@ -189,7 +190,7 @@ def rotate(input: ArrayLike, table: Any, interleaved: bool = False) -> Tensor:
 
 def rope(
     input: ArrayLike,
-    positions: Any = None,
+    positions: ArrayLike | None = None,
     base: float = 10000.0,
     interleaved: bool = False,
     dim: int | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from .losses import reduced
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import ArrayLike, Reduction
 
 
 @computed_in(SINGLE)
@@ -36,7 +36,7 @@ def cross_entropy(
     target: ArrayLike,
     weight: ArrayLike | None = None,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
     """−log softmax(x)[class] for logits x (N, C, …) or (C,), without its logarithms being stored.
@@ -84,7 +84,9 @@ def _smoothed(x, classes, weight, smoothing: float):
     return loss * (1 - smoothing) + spread
 
 
-def softmax_cross_entropy(logits: Any, labels: Any, reduction: str = "mean") -> Tensor:
+def softmax_cross_entropy(
+    logits: ArrayLike, labels: ArrayLike, reduction: Reduction = "mean"
+) -> Tensor:
     """`cross_entropy` under TensorFlow's name: labels are classes, or probabilities of each.
 
     >>> import weft as wf
@@ -171,7 +173,7 @@ def nll_loss(
     target: ArrayLike,
     weight: ArrayLike | None = None,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """−x[class] for log-probabilities x (N, C, …) or (C,); the rest as in `cross_entropy`."""
     x = _classes_last("nll_loss", boxed(input))
@@ -207,12 +209,12 @@ def _at_classes(x, classes):
 
 @computed_in(SINGLE)
 def ctc_loss(
-    log_probs: Any,
-    targets: Any,
-    input_lengths: Any,
-    target_lengths: Any,
+    log_probs: ArrayLike,
+    targets: ArrayLike,
+    input_lengths: ArrayLike,
+    target_lengths: ArrayLike,
     blank: int = 0,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     zero_infinity: bool = False,
 ) -> Tensor:
     """−log of the probability of label sequences, over all alignments (Graves et al. 2006).

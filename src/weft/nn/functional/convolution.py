@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...arrays.arguments import boxed
 from ...core.autocast import HALF, computed_in
@@ -13,7 +13,7 @@ from .windows import Padding, Sizes, each, exact, layout, reach
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import ArrayLike, PerAxis
 
 
 def _padding(name: str, padding, stride: Sizes, spans: Sizes) -> Padding:
@@ -128,9 +128,9 @@ def conv1d(
     input: ArrayLike,
     weight: ArrayLike,
     bias: ArrayLike | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: PerAxis = 1,
+    padding: PerAxis | Literal["valid", "same"] = 0,
+    dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
     """Σ weight · windows of an input (N, C, L) or (C, L), plus a bias.
@@ -149,9 +149,9 @@ def conv2d(
     input: ArrayLike,
     weight: ArrayLike,
     bias: ArrayLike | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: PerAxis = 1,
+    padding: PerAxis | Literal["valid", "same"] = 0,
+    dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
     """`conv1d` of images (N, C, H, W) or (C, H, W); numbers may be given for each axis."""
@@ -162,9 +162,9 @@ def conv3d(
     input: ArrayLike,
     weight: ArrayLike,
     bias: ArrayLike | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
+    stride: PerAxis = 1,
+    padding: PerAxis | Literal["valid", "same"] = 0,
+    dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
     """`conv1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
@@ -176,11 +176,11 @@ def conv_transpose1d(
     input: ArrayLike,
     weight: ArrayLike,
     bias: ArrayLike | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    output_padding: PerAxis = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: PerAxis = 1,
 ) -> Tensor:
     """The transpose of `conv1d` as a linear map of its input, plus a bias.
 
@@ -195,11 +195,11 @@ def conv_transpose2d(
     input: ArrayLike,
     weight: ArrayLike,
     bias: ArrayLike | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    output_padding: PerAxis = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: PerAxis = 1,
 ) -> Tensor:
     """The transpose of `conv2d` as a linear map of its input, plus a bias."""
     how = stride, padding, output_padding, groups, dilation
@@ -211,11 +211,11 @@ def conv_transpose3d(
     input: ArrayLike,
     weight: ArrayLike,
     bias: ArrayLike | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    output_padding: Any = 0,
+    stride: PerAxis = 1,
+    padding: PerAxis = 0,
+    output_padding: PerAxis = 0,
     groups: int = 1,
-    dilation: Any = 1,
+    dilation: PerAxis = 1,
 ) -> Tensor:
     """The transpose of `conv3d` as a linear map of its input, plus a bias."""
     how = stride, padding, output_padding, groups, dilation

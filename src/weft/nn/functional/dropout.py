@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ... import errors
 from ...arrays.arguments import boxed
@@ -14,10 +14,11 @@ from ...ops.elementwise import where
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike
+    from ...core.counter import Generator
 
 
 def dropout(
-    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
     """Each element zero with probability p, the others divided by 1 − p; x itself if not training.
 
@@ -34,21 +35,21 @@ def dropout(
 
 
 def dropout1d(
-    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
     """Channels of (N, C, L) or (C, L) zero with probability p."""
     return _by_channel("dropout1d", input, 1, p, training, generator)
 
 
 def dropout2d(
-    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
     """Channels of (N, C, H, W) or (C, H, W) zero with probability p."""
     return _by_channel("dropout2d", input, 2, p, training, generator)
 
 
 def dropout3d(
-    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Any = None
+    input: ArrayLike, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
     """Channels of (N, C, D, H, W) or (C, D, H, W) zero with probability p."""
     return _by_channel("dropout3d", input, 3, p, training, generator)
@@ -81,7 +82,7 @@ _FLOOR = -1.0507009873554805 * 1.6732632423543772
 
 
 def alpha_dropout(
-    input: ArrayLike, p: float = 0.5, training: bool = False, generator: Any = None
+    input: ArrayLike, p: float = 0.5, training: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """Elements set to selu(−∞) with probability p, then scaled so that mean 0 and variance 1 stay.
 
@@ -92,7 +93,7 @@ def alpha_dropout(
 
 
 def feature_alpha_dropout(
-    input: ArrayLike, p: float = 0.5, training: bool = False, generator: Any = None
+    input: ArrayLike, p: float = 0.5, training: bool = False, generator: Generator | None = None
 ) -> Tensor:
     """`alpha_dropout` of whole channels: of all elements with the same first two indices."""
     x = boxed(input)

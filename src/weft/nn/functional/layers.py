@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ... import errors
 from ...arrays.arguments import boxed, boxed_beside
@@ -86,7 +86,7 @@ def _rows(weight, i, n: int):
         raise errors.IndexingError(told) from None
 
 
-def one_hot(tensor: Any, num_classes: int = -1) -> Tensor:
+def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Tensor:
     """Integers as indicators of their class, int64 (…, classes); -1: one more than the largest."""
     i = boxed(tensor)
     if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:

@@ -7,7 +7,7 @@ a number: what broadcasting would make of (N, 1) and (N,) is hardly ever meant.
 from __future__ import annotations
 
 from math import log, pi
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from ... import errors
 from ...arrays.arguments import boxed, boxed_beside
@@ -26,10 +26,10 @@ from .distances import pairwise_distance
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import ArrayLike, Reduction
 
 
-def reduced(name: str, loss: Any, reduction: str) -> Tensor:
+def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
     """The losses' mean or sum, or all of them."""
     if reduction == "none":
         return loss
@@ -75,7 +75,10 @@ def _weighted(name: str, loss, weight, reduction: str):
 
 @computed_in(SINGLE)
 def mse_loss(
-    input: ArrayLike, target: ArrayLike, reduction: str = "mean", weight: ArrayLike | None = None
+    input: ArrayLike,
+    target: ArrayLike,
+    reduction: Reduction = "mean",
+    weight: ArrayLike | None = None,
 ) -> Tensor:
     """(x − t)².
 
@@ -89,7 +92,10 @@ def mse_loss(
 
 @computed_in(SINGLE)
 def l1_loss(
-    input: ArrayLike, target: ArrayLike, reduction: str = "mean", weight: ArrayLike | None = None
+    input: ArrayLike,
+    target: ArrayLike,
+    reduction: Reduction = "mean",
+    weight: ArrayLike | None = None,
 ) -> Tensor:
     """|x − t|."""
     x, t = _pair("l1_loss", input, target)
@@ -100,7 +106,7 @@ def l1_loss(
 def huber_loss(
     input: ArrayLike,
     target: ArrayLike,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
     delta: float = 1.0,
     weight: ArrayLike | None = None,
 ) -> Tensor:
@@ -124,7 +130,7 @@ def _huber(d, delta: float):
 
 @computed_in(SINGLE)
 def smooth_l1_loss(
-    input: ArrayLike, target: ArrayLike, reduction: str = "mean", beta: float = 1.0
+    input: ArrayLike, target: ArrayLike, reduction: Reduction = "mean", beta: float = 1.0
 ) -> Tensor:
     """The Huber loss with delta = beta, divided by beta; |x − t| for beta 0."""
     if beta < 0:
@@ -136,7 +142,10 @@ def smooth_l1_loss(
 
 @computed_in(SINGLE)
 def binary_cross_entropy(
-    input: ArrayLike, target: ArrayLike, weight: ArrayLike | None = None, reduction: str = "mean"
+    input: ArrayLike,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """−t·log(p) − (1 − t)·log(1 − p) for probabilities p; logarithms end at −100.
 
@@ -166,8 +175,8 @@ def binary_cross_entropy_with_logits(
     input: ArrayLike,
     target: ArrayLike,
     weight: ArrayLike | None = None,
-    reduction: str = "mean",
-    pos_weight: Any = None,
+    reduction: Reduction = "mean",
+    pos_weight: ArrayLike | None = None,
 ) -> Tensor:
     """Binary cross-entropy of sigmoid(x), without overflow: (1 − t)·x + softplus(−x).
 
@@ -185,7 +194,10 @@ def binary_cross_entropy_with_logits(
 
 @computed_in(SINGLE)
 def kl_div(
-    input: ArrayLike, target: ArrayLike, reduction: str = "mean", log_target: bool = False
+    input: ArrayLike,
+    target: ArrayLike,
+    reduction: Reduction | Literal["batchmean"] = "mean",
+    log_target: bool = False,
 ) -> Tensor:
     """t·(log t − x) for log-probabilities x, where 0·log 0 = 0; log_target: t is given as log t.
 
@@ -206,7 +218,7 @@ def kl_div(
 
 @computed_in(SINGLE)
 def hinge_loss(
-    input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: str = "mean"
+    input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: Reduction = "mean"
 ) -> Tensor:
     """max(0, margin − t·x) for t = ±1."""
     x, t = _pair("hinge_loss", input, target)
@@ -215,7 +227,7 @@ def hinge_loss(
 
 @computed_in(SINGLE)
 def hinge_embedding_loss(
-    input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: str = "mean"
+    input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: Reduction = "mean"
 ) -> Tensor:
     """x where t = 1, max(0, margin − x) where t = −1."""
     x, t = _pair("hinge_embedding_loss", input, target)
@@ -225,7 +237,7 @@ def hinge_embedding_loss(
 
 
 @computed_in(SINGLE)
-def soft_margin_loss(input: ArrayLike, target: ArrayLike, reduction: str = "mean") -> Tensor:
+def soft_margin_loss(input: ArrayLike, target: ArrayLike, reduction: Reduction = "mean") -> Tensor:
     """log(1 + exp(−t·x)) for t = ±1."""
     x, t = _pair("soft_margin_loss", input, target)
     return reduced("soft_margin_loss", activate.softplus(-(t * x)), reduction)
@@ -237,7 +249,7 @@ def margin_ranking_loss(
     input2: ArrayLike,
     target: ArrayLike,
     margin: float = 0.0,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """max(0, margin − t·(x₁ − x₂)) for t = ±1: t = 1 where x₁ should be the larger."""
     a, b = _pair("margin_ranking_loss", input1, input2)
@@ -251,7 +263,7 @@ def cosine_embedding_loss(
     input2: ArrayLike,
     target: ArrayLike,
     margin: float = 0.0,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """1 − cos(x₁, x₂) where t = 1, max(0, cos(x₁, x₂) − margin) where t = −1.
 
@@ -275,14 +287,14 @@ def cosine_embedding_loss(
 
 @computed_in(SINGLE)
 def triplet_margin_loss(
-    anchor: Any,
-    positive: Any,
-    negative: Any,
+    anchor: ArrayLike,
+    positive: ArrayLike,
+    negative: ArrayLike,
     margin: float = 1.0,
     p: float = 2.0,
     eps: float = 1e-6,
     swap: bool = False,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """max(0, d(anchor, positive) − d(anchor, negative) + margin) with distances in the p-norm.
 
@@ -304,7 +316,7 @@ def poisson_nll_loss(
     log_input: bool = True,
     full: bool = False,
     eps: float = 1e-8,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """−log of the Poisson probability of t: exp(x) − t·x, or x − t·log(x + eps) for the rate x.
 
@@ -324,10 +336,10 @@ def poisson_nll_loss(
 def gaussian_nll_loss(
     input: ArrayLike,
     target: ArrayLike,
-    var: Any,
+    var: ArrayLike,
     full: bool = False,
     eps: float = 1e-6,
-    reduction: str = "mean",
+    reduction: Reduction = "mean",
 ) -> Tensor:
     """(log v + (x − t)²/v)/2, plus log(2π)/2 if `full`, for the variance v, which is at least eps.
 

@@ -23,12 +23,12 @@ from ...transform.modes.batch import Batch
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import ArrayLike, PerAxis
 
 
 def layer_norm(
     input: ArrayLike,
-    normalized_shape: Any,
+    normalized_shape: PerAxis,
     weight: ArrayLike | None = None,
     bias: ArrayLike | None = None,
     eps: float = 1e-5,
@@ -53,7 +53,7 @@ def layer_norm(
 
 def rms_norm(
     input: ArrayLike,
-    normalized_shape: Any,
+    normalized_shape: PerAxis,
     weight: ArrayLike | None = None,
     eps: float | None = None,
 ) -> Tensor:
@@ -140,12 +140,12 @@ def group_norm(
 
 def batch_norm(
     input: ArrayLike,
-    running_mean: Any,
-    running_var: Any,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     weight: ArrayLike | None = None,
     bias: ArrayLike | None = None,
     training: bool = False,
-    momentum: float = 0.1,
+    momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
     """Each channel of (N, C, …) brought to mean 0 and variance 1.
@@ -177,8 +177,8 @@ def batch_norm(
 
 def instance_norm(
     input: ArrayLike,
-    running_mean: Any = None,
-    running_var: Any = None,
+    running_mean: Tensor | None = None,
+    running_var: Tensor | None = None,
     weight: ArrayLike | None = None,
     bias: ArrayLike | None = None,
     use_input_stats: bool = True,
@@ -233,7 +233,7 @@ def _by_running(name: str, x, wide, mean: Any, variance: Any, weight, bias, eps:
     return cast(y, own) if own in dtypes.HALF else y
 
 
-def _follow(name: str, running, value, momentum: float) -> None:
+def _follow(name: str, running: Tensor | None, value: Tensor, momentum: float | Tensor) -> None:
     """running ← (1 − momentum)·running + momentum·value, in place."""
     if running is None or replaying():
         return

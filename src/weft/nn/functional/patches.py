@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 from ...arrays.arguments import boxed
 from ...core.aval import integer_in
@@ -15,7 +16,7 @@ from .windows import Sizes, each, reach
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import ArrayLike, PerAxis
 
 
 def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Tensor:
@@ -51,7 +52,12 @@ def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Tensor:
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
-def pad(input: ArrayLike, pad: Any, mode: str = "constant", value: float | None = None) -> Tensor:
+def pad(
+    input: ArrayLike,
+    pad: Sequence[int],
+    mode: Literal["constant", "reflect", "replicate", "circular"] = "constant",
+    value: float | None = None,
+) -> Tensor:
     """PyTorch's padding: (before, behind) of the last axis, then of the last but one, and so on.
 
     Modes are constant (where negative widths cut off), reflect, replicate and circular.
@@ -120,7 +126,11 @@ def _dealt(lead, kernel: Sizes, dilation: Sizes) -> tuple:
 
 
 def unfold(
-    input: ArrayLike, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
+    input: ArrayLike,
+    kernel_size: PerAxis,
+    dilation: PerAxis = 1,
+    padding: PerAxis = 0,
+    stride: PerAxis = 1,
 ) -> Tensor:
     """The patches of images (N, C, H, W) as columns: (N, C·kernel, patches)."""
     x = boxed(input)
@@ -141,11 +151,11 @@ def unfold(
 
 def fold(
     input: ArrayLike,
-    output_size: Any,
-    kernel_size: Any,
-    dilation: Any = 1,
-    padding: Any = 0,
-    stride: Any = 1,
+    output_size: PerAxis,
+    kernel_size: PerAxis,
+    dilation: PerAxis = 1,
+    padding: PerAxis = 0,
+    stride: PerAxis = 1,
 ) -> Tensor:
     """The transpose of `unfold`: patches added up where they came from, (N, C, *output_size)."""
     x = boxed(input)

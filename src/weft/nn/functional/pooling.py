@@ -20,7 +20,8 @@ from ...ops.structural import cast
 from .windows import Padding, Sizes, each, exact, layout, reach, rounded_up
 
 if TYPE_CHECKING:
-    from ...arrays.types import ArrayLike
+    from ...arrays.tensor import Tensor
+    from ...arrays.types import ArrayLike, PerAxis
 
 
 def _geometry(name, size, kernel, stride, padding, dilation, ceil_mode):
@@ -60,7 +61,9 @@ def indices_of(
     return total
 
 
-def _max_pool(name, axes, x, kernel, stride, padding, dilation, ceil_mode, return_indices):
+def _max_pool(
+    name: str, axes: int, x: ArrayLike, kernel, stride, padding, dilation, ceil_mode, return_indices
+) -> Any:
     x = boxed(x)
     size = layout(name, x, axes)
     how = _geometry(name, size, kernel, stride, padding, dilation, ceil_mode)
@@ -70,13 +73,13 @@ def _max_pool(name, axes, x, kernel, stride, padding, dilation, ceil_mode, retur
 
 def max_pool1d(
     input: ArrayLike,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> Tensor | Any:
     """The largest element of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
 
     With `return_indices` also where they are along the axis. The gradient goes there; of equal
@@ -92,13 +95,13 @@ def max_pool1d(
 
 def max_pool2d(
     input: ArrayLike,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> Tensor | Any:
     """`max_pool1d` of images; indices count along rows, H·W of them."""
     how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
     return _max_pool("max_pool2d", 2, input, *how)
@@ -106,13 +109,13 @@ def max_pool2d(
 
 def max_pool3d(
     input: ArrayLike,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
+    dilation: PerAxis = 1,
     ceil_mode: bool = False,
     return_indices: bool = False,
-) -> Any:
+) -> Tensor | Any:
     """`max_pool1d` of volumes; indices count along rows, D·H·W of them."""
     how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
     return _max_pool("max_pool3d", 3, input, *how)
@@ -158,12 +161,12 @@ def _avg_pool(name, axes, x, kernel, stride, padding, ceil_mode, include, diviso
 
 def avg_pool1d(
     input: ArrayLike,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
-) -> Any:
+) -> Tensor:
     """The mean of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
 
     Padding counts as zeros, or not at all.
@@ -174,13 +177,13 @@ def avg_pool1d(
 
 def avg_pool2d(
     input: ArrayLike,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> Tensor:
     """`avg_pool1d` of images; `divisor_override` divides the sums in place of their length."""
     how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool2d", 2, input, *how)
@@ -188,13 +191,13 @@ def avg_pool2d(
 
 def avg_pool3d(
     input: ArrayLike,
-    kernel_size: Any,
-    stride: Any = None,
-    padding: Any = 0,
+    kernel_size: PerAxis,
+    stride: PerAxis | None = None,
+    padding: PerAxis = 0,
     ceil_mode: bool = False,
     count_include_pad: bool = True,
     divisor_override: int | None = None,
-) -> Any:
+) -> Tensor:
     """`avg_pool2d` of volumes."""
     how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool3d", 3, input, *how)

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from .dropout import dropout as _dropout
 from .layers import linear
 
 if TYPE_CHECKING:
+    from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike
 
 
@@ -66,15 +67,15 @@ _RELU = Kind("rnn_relu", 1, 1, _simple_step(_relu))
 @computed_in(HALF, "lstm_cell")
 def lstm(
     input: ArrayLike,
-    hx: Any,
-    params: Any,
+    hx: tuple[ArrayLike, ArrayLike],
+    params: Sequence[ArrayLike],
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-) -> Any:
+) -> tuple[Tensor, Tensor, Tensor]:
     """Long short-term memory over (T, N, in): the outputs, the last h and the last c.
 
     hx: (h, c), each (layers·directions, N, hidden). dropout: between layers, if `train`.
@@ -87,15 +88,15 @@ def lstm(
 @computed_in(HALF, "gru_cell")
 def gru(
     input: ArrayLike,
-    hx: Any,
-    params: Any,
+    hx: ArrayLike,
+    params: Sequence[ArrayLike],
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     """Gated recurrent units over (T, N, in): the outputs and the last states."""
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_GRU, input, (hx,), params, *how)
@@ -104,15 +105,15 @@ def gru(
 @computed_in(HALF)
 def rnn_tanh(
     input: ArrayLike,
-    hx: Any,
-    params: Any,
+    hx: ArrayLike,
+    params: Sequence[ArrayLike],
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     """h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh) over (T, N, in): the outputs and the last states."""
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_TANH, input, (hx,), params, *how)
@@ -121,15 +122,15 @@ def rnn_tanh(
 @computed_in(HALF)
 def rnn_relu(
     input: ArrayLike,
-    hx: Any,
-    params: Any,
+    hx: ArrayLike,
+    params: Sequence[ArrayLike],
     has_biases: bool = True,
     num_layers: int = 1,
     dropout: float = 0.0,
     train: bool = False,
     bidirectional: bool = False,
     batch_first: bool = False,
-) -> Any:
+) -> tuple[Tensor, Tensor]:
     """`rnn_tanh` with relu in the place of tanh."""
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_RELU, input, (hx,), params, *how)
@@ -137,32 +138,52 @@ def rnn_relu(
 
 @computed_in(HALF)
 def lstm_cell(
-    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
+    input: ArrayLike,
+    hx: tuple[ArrayLike, ArrayLike],
+    w_ih: ArrayLike,
+    w_hh: ArrayLike,
+    b_ih: ArrayLike | None = None,
+    b_hh: ArrayLike | None = None,
+) -> tuple[Tensor, Tensor]:
     """One step of long short-term memory: (h, c) from x (N, in) and (h, c)."""
     return _one_step(_LSTM, input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
 
 
 @computed_in(HALF)
 def gru_cell(
-    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
+    input: ArrayLike,
+    hx: ArrayLike,
+    w_ih: ArrayLike,
+    w_hh: ArrayLike,
+    b_ih: ArrayLike | None = None,
+    b_hh: ArrayLike | None = None,
+) -> Tensor:
     """One step of a gated recurrent unit."""
     return _one_step(_GRU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 @computed_in(HALF, "rnn_tanh")
 def rnn_tanh_cell(
-    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
+    input: ArrayLike,
+    hx: ArrayLike,
+    w_ih: ArrayLike,
+    w_hh: ArrayLike,
+    b_ih: ArrayLike | None = None,
+    b_hh: ArrayLike | None = None,
+) -> Tensor:
     """One step of `rnn_tanh`."""
     return _one_step(_TANH, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
 @computed_in(HALF, "rnn_relu")
 def rnn_relu_cell(
-    input: ArrayLike, hx: Any, w_ih: Any, w_hh: Any, b_ih: Any = None, b_hh: Any = None
-) -> Any:
+    input: ArrayLike,
+    hx: ArrayLike,
+    w_ih: ArrayLike,
+    w_hh: ArrayLike,
+    b_ih: ArrayLike | None = None,
+    b_hh: ArrayLike | None = None,
+) -> Tensor:
     """One step of `rnn_relu`."""
     return _one_step(_RELU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 

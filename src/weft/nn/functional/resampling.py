@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import floor, inf
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -20,7 +21,10 @@ from .windows import Sizes, each
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
-    from ...arrays.types import ArrayLike
+    from ...arrays.types import ArrayLike, PerAxis
+
+# By name; the linear modes are of one, two and three axes.
+Resampling = Literal["nearest", "nearest-exact", "area", "linear", "bilinear", "trilinear"]
 
 _AREA = {1: adaptive_avg_pool1d, 2: adaptive_avg_pool2d, 3: adaptive_avg_pool3d}
 _LINEAR = {"linear": 1, "bilinear": 2, "trilinear": 3}
@@ -82,9 +86,9 @@ def _blended(x, axis: int, m: int, scale: float | None, align: bool):
 
 def interpolate(
     input: ArrayLike,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
+    size: PerAxis | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: Resampling = "nearest",
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Tensor:
@@ -134,9 +138,9 @@ def _resampled(x, target: Sizes, scales: list, mode: str, align: bool):
 
 def upsample(
     input: ArrayLike,
-    size: Any = None,
-    scale_factor: Any = None,
-    mode: str = "nearest",
+    size: PerAxis | None = None,
+    scale_factor: float | Sequence[float] | None = None,
+    mode: Resampling = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
     """`interpolate` under its older name."""

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ...core.aval import integer_in
 from ...errors import ArgumentError, ShapeError
 
 if TYPE_CHECKING:
-    from ...arrays.types import Any
+    from ...arrays.tensor import Tensor
 
 Sizes = tuple[int, ...]
 Padding = tuple[tuple[int, int], ...]
+# Sizes of a result; None leaves an axis as it is.
+OutputSize = int | None | Sequence[int | None]
 
 
 def each(name: str, what: str, value: Any, axes: int, least: int) -> Sizes:
@@ -31,7 +33,7 @@ def each(name: str, what: str, value: Any, axes: int, least: int) -> Sizes:
     return found
 
 
-def layout(name: str, x: Any, axes: int, channels: bool = True) -> Sizes:
+def layout(name: str, x: Tensor, axes: int, channels: bool = True) -> Sizes:
     """The sizes of the axes that windows slide along, after checking how many there are."""
     shape = tuple(x.shape)
     if len(shape) not in (axes + 1, axes + 2):
