@@ -182,7 +182,7 @@ class Staged(Box):
                 i = staging.constant(x)
                 inputs.append(i)
                 avals.append(staging.graph.avals[i])
-        z = op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
+        z = op.call(op.shape, avals, static)
         zs = (z,) if op.outputs == 1 else tuple(z)
         _refuse_unknown(op, zs)
         _refuse_large(op, inputs, zs)

@@ -45,11 +45,6 @@ def aligned(x, ndim: int):
     return _row("reshape")(x, (x.shape[0], *(1,) * missing, *x.shape[1:]))
 
 
-def applied(call, args, static):
-    """The row of any arity."""
-    return call(args, *static) if call.op.arity is None else call(*args, *static)
-
-
 @dataclass(frozen=True)
 class Pointwise:
     """Broadcasting rows: the batch is one more axis in front."""
@@ -57,7 +52,7 @@ class Pointwise:
     def __call__(self, call, size, mapped, args, static):
         ndim = 1 + max([rank(a) - m for m, a in zip(mapped, args, strict=True)])
         moved = [aligned(a, ndim) if m else a for m, a in zip(mapped, args, strict=True)]
-        return applied(call, moved, static)
+        return call.op.call(call, moved, static)
 
 
 pointwise = Pointwise()
@@ -101,7 +96,7 @@ class Along:
 
     def __call__(self, call, size, mapped, args, static):
         moved = [_shifted(s) if k in self.axes else s for k, s in enumerate(static)]
-        return applied(call, all_spread(size, mapped, args), moved)
+        return call.op.call(call, all_spread(size, mapped, args), moved)
 
 
 @dataclass(frozen=True)

@@ -193,8 +193,7 @@ class Writer:
         static, fill = e.static, 0
         if e.op.name == "pad":
             static, fill = (e.static[0], 0, *e.static[2:]), e.static[1]
-        kernel = KERNELS[e.op][np.ndarray]
-        made = kernel(operands, *static) if e.op.arity is None else kernel(*operands, *static)
+        made = e.op.call(KERNELS[e.op][np.ndarray], operands, static)
         made = np.array(made, np.int64)
         if (made == 0).any():
             made[made == 0] = self.constant(fill, dtype)

@@ -65,7 +65,7 @@ def _computed(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[
     """The results as constants, by the backend's kernel, in the dtype that the row says."""
     kernel, known = KERNELS[e.op][np.ndarray], list(beside_bfloat16(e.op, known))
     with BACKENDS[np.ndarray].quiet():
-        z = kernel(known, *e.static) if e.op.arity is None else kernel(*known, *e.static)
+        z = e.op.call(kernel, known, e.static)
         zs = [BACKENDS[np.ndarray].whole(v) for v in ((z,) if e.op.outputs == 1 else z)]
         zs = [v.astype(a.dtype, copy=False) for v, a in zip(zs, made, strict=True)]
     return tuple(builder.constant(v) for v in zs)

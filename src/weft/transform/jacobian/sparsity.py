@@ -160,8 +160,7 @@ def _moved(trace: Trace, e: Equation, given, shape):
         parts.append(pattern)
     if not parts:
         return None
-    call = caller(e.op)
-    moved = call(args, *e.static) if e.op.arity is None else call(*args, *e.static)
+    moved = e.op.call(caller(e.op), args, e.static)
     nothing = csr_array((1, parts[0].shape[1]), dtype=bool)
     return csr_array(vstack([nothing, *parts], format="csr"))[
         np.asarray(moved).astype(np.int64).ravel()
