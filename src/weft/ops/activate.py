@@ -8,7 +8,7 @@ import math
 
 from .batching import pointwise
 from .elementwise import exp, expit, tanh
-from .rows import elementwise, linear, single, times
+from .rows import linear, private, single, times
 from .samples.case import reals
 from .samples.neural import masks
 from .structural import unbroadcast
@@ -16,13 +16,13 @@ from .structural import unbroadcast
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 # xΦ(x) with the normal distribution function Φ; its slope Φ(x) + xφ(x).
-gelu_slope = elementwise(
+gelu_slope = private(
     "gelu_slope",
     [lambda _y, x: (2.0 - x * x) * exp(x * x * -0.5) * _DENSITY],
     floating=True,
     sample=reals((-3, 3)),
 )
-gelu = elementwise(
+gelu = private(
     "gelu",
     [times(lambda t, _y, x: t * gelu_slope(x))],
     floating=True,
@@ -40,10 +40,10 @@ def _gelu_tanh_bend(_y, x):
     return (1.0 - th * th) * (du + 0.5 * x * (ddu - 2.0 * th * du * du))
 
 
-gelu_tanh_slope = elementwise(
+gelu_tanh_slope = private(
     "gelu_tanh_slope", [_gelu_tanh_bend], floating=True, sample=reals((-3, 3))
 )
-gelu_tanh = elementwise(
+gelu_tanh = private(
     "gelu_tanh",
     [times(lambda t, _y, x: t * gelu_tanh_slope(x))],
     floating=True,
@@ -57,8 +57,8 @@ def _silu_bend(_y, x):
 
 
 # x·sigmoid(x), and its slope.
-silu_slope = elementwise("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
-silu = elementwise(
+silu_slope = private("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
+silu = private(
     "silu",
     [times(lambda t, _y, x: t * silu_slope(x))],
     floating=True,
@@ -70,6 +70,7 @@ softplus = single(
     "softplus",
     [times(lambda t, _y, x: t * expit(x))],
     floating=True,
+    public="",
     sample=reals((-3, 3)),
 )
 
@@ -87,8 +88,9 @@ masked_scale = linear(
 )
 
 # x·w + b: what follows a normalisation, in one step.
-scale_shift = elementwise(
+scale_shift = private(
     "scale_shift",
     [lambda _y, _x, w, _b: w, lambda _y, x, _w, _b: x, 1],
+    cost="light",
     sample=reals((-2, 2), (-2, 2), (-2, 2)),
 )

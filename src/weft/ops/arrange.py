@@ -63,7 +63,7 @@ pad = general(
     push=lambda tangents, _y, _x, widths, value: pad(tangents[0], widths, 0),
     pull=lambda g, _y, _x, widths, value: (slice_(g, _inner(g.shape, widths)),),
     arity=1,
-    moves=True,
+    moves="parts",
     batch=Stated(lambda size, widths, value: (((0, 0), *widths), value)),
     sample=samples.pads,
 )
@@ -175,7 +175,7 @@ def _triangle(name: str):
         name,
         shape=shape,
         transpose=[lambda g, _x, k: row(g, k)],
-        moves=True,
+        moves="indices",
         batch=Stacked((2,)),
         sample=samples.diagonals,
     )
@@ -221,7 +221,8 @@ windows = linear(
     "windows",
     shape=_windows_shape,
     transpose=[lambda g, _x, size, step, axis: overlap_add(g, step, axis, _x.shape[axis])],
-    moves=True,
+    moves="indices",
+    views="always",
     batch=Along((2,)),
     sample=samples.windows,
 )
@@ -232,7 +233,7 @@ overlap_add = linear(
     compute=_overlap_add,
     shape=_overlap_shape,
     transpose=[lambda g, _x, step, axis, n: windows(g, _x.shape[-1], step, axis)],
-    moves=True,
+    moves="sums",
     batch=Along((1,)),
     sample=samples.overlaps,
 )

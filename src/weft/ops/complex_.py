@@ -4,7 +4,7 @@ from ..core import dtypes
 from ..core.aval import Aval
 from ..core.backends import KERNELS
 from .batching import pointwise, spread
-from .rows import elementwise, elementwise_shape, general, linear
+from .rows import elementwise_shape, general, linear, private
 from .samples import elementwise as samples
 from .samples.case import reals
 from .strong import strong_quotient
@@ -25,6 +25,9 @@ conj = linear(
     shape=lambda x: x,
     transpose=[lambda g, _x: conj(g)],
     spell=("conjugate",),
+    moves="values",
+    views="unseen",
+    public="weft",
     batch=pointwise,
     sample=samples.unary,
 )
@@ -36,6 +39,9 @@ real = linear(
     shape=_part,
     transpose=[lambda g, _x: cast(g, _x.dtype)],
     recast=True,
+    moves="values",
+    views="sometimes",
+    public="weft",
     batch=pointwise,
     sample=samples.unary,
 )
@@ -44,6 +50,9 @@ imag = linear(
     shape=_part,
     transpose=[lambda g, _x: g * -1j if _is_complex(_x) else g * 0],
     recast=True,
+    moves="values",
+    views="sometimes",
+    public="weft",
     batch=pointwise,
     sample=samples.unary,
 )
@@ -65,6 +74,7 @@ complex_ = linear(
     promote=(0, 1),
     floating=True,
     recast=True,
+    moves="values",
     batch=pointwise,
     sample=samples.drawn(reals((-2, 2), (-2, 2)), samples.point([1.0, 2.0], 3.0)),
 )
@@ -88,6 +98,7 @@ sign = general(
     push=lambda t, y, x: _turned(t[0], y, x) if _is_complex(x) else t[0] * 0,
     pull=lambda g, y, x: (_turned(g, y, x) if _is_complex(x) else None,),
     spell=("sgn",),
+    public="weft",
     batch=pointwise,
     sample=samples.polar,
 )
@@ -101,7 +112,7 @@ def _sign_product_batch(call, size, mapped, args, static):
 
 
 # t·sgn x of real numbers, for which |x| is at hand.
-sign_product = elementwise(
+sign_product = private(
     "sign_product",
     [lambda _y, _t, x, _size: sign(x), 0, 0],
     batch=_sign_product_batch,
@@ -115,6 +126,8 @@ abs_ = general(
     push=lambda t, _y, x: real(t[0] * conj(sign(x))),
     pull=lambda g, y, x: (g * sign(x) if _is_complex(x) else sign_product(g, x, y),),
     spell=("absolute",),
+    cost="light",
+    public="weft",
     batch=pointwise,
     sample=samples.polar,
 )
@@ -129,6 +142,7 @@ angle = general(
     promote=(0,),
     floating=True,
     recast=True,
+    public="weft",
     batch=pointwise,
     sample=samples.polar,
 )

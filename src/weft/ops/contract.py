@@ -167,6 +167,7 @@ contraction = linear(
     shape=_einsum_shape,
     transpose=_einsum_transpose,
     precision="half",
+    views="sometimes",
     batch=_einsum_batch,
     sample=samples.einsum,
 )

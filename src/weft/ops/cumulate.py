@@ -28,7 +28,7 @@ cumsum = linear(
     shape=along_shape("cumsum", dtypes.summed),
     transpose=[_cumsum_transpose],
     precision="single",
-    moves=True,
+    pulls_mask=True,
     batch=Along(),
     sample=samples.running_sums,
 )

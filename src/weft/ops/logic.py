@@ -5,18 +5,23 @@ from .rows import elementwise_shape, undifferentiated
 from .samples import elementwise as samples
 
 
-def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
+def _predicate(name: str, arity: int, sample, **row):
     """A row whose results are booleans."""
     shape = elementwise_shape(name, False, "bool")
     return undifferentiated(
         name,
         shape=shape,
         arity=arity,
-        promote=promote,
         recast=True,
+        public="weft",
         batch=pointwise,
         sample=sample,
+        **row,
     )
+
+
+def _comparison(name: str, sample):
+    return _predicate(name, 2, sample, promote=(0, 1), cost="light", compares=True)
 
 
 def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = False):
@@ -28,23 +33,24 @@ def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = Fa
         arity=2,
         promote=(0, 1),
         integral=integral,
+        public="weft",
         spell=spell,
         batch=pointwise,
         sample=sample,
     )
 
 
-equal = _predicate("equal", 2, samples.equated, (0, 1))
-not_equal = _predicate("not_equal", 2, samples.equated, (0, 1))
-less = _predicate("less", 2, samples.compared, (0, 1))
-less_equal = _predicate("less_equal", 2, samples.compared, (0, 1))
-greater = _predicate("greater", 2, samples.compared, (0, 1))
-greater_equal = _predicate("greater_equal", 2, samples.compared, (0, 1))
+equal = _comparison("equal", samples.equated)
+not_equal = _comparison("not_equal", samples.equated)
+less = _comparison("less", samples.compared)
+less_equal = _comparison("less_equal", samples.compared)
+greater = _comparison("greater", samples.compared)
+greater_equal = _comparison("greater_equal", samples.compared)
 
-logical_and = _predicate("logical_and", 2, samples.truths(2))
-logical_or = _predicate("logical_or", 2, samples.truths(2))
+logical_and = _predicate("logical_and", 2, samples.truths(2), cost="light")
+logical_or = _predicate("logical_or", 2, samples.truths(2), cost="light")
 logical_xor = _predicate("logical_xor", 2, samples.truths(2))
-logical_not = _predicate("logical_not", 1, samples.truths(1))
+logical_not = _predicate("logical_not", 1, samples.truths(1), cost="light")
 
 isnan = _predicate("isnan", 1, samples.tested)
 isinf = _predicate("isinf", 1, samples.tested)
@@ -64,6 +70,7 @@ bitwise_invert = undifferentiated(
     "bitwise_invert",
     shape=elementwise_shape("bitwise_invert", False),
     spell=("bitwise_not", "invert"),
+    public="weft",
     batch=pointwise,
     sample=samples.drawn(samples.truths(1), samples.integers((-8, 8))),
 )

@@ -84,6 +84,7 @@ pool_pick = linear(
     promote=(0,),
     floating=True,
     static=True,
+    moves="values",
     batch=_in_front,
     sample=samples.picks,
 )
@@ -96,6 +97,7 @@ pool_put = linear(
     promote=(0,),
     floating=True,
     static=True,
+    moves="values",
     batch=_in_front,
     sample=samples.puts,
 )

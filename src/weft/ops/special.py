@@ -1,13 +1,18 @@
 """Rows: special functions, under scipy.special's names."""
 
 import math
+from functools import partial
 
+from . import rows
 from .complex_ import sign
 from .elementwise import exp, log, log1p, scalars_too
-from .rows import elementwise, single, times, unbounded
+from .rows import times, unbounded
 from .samples import special as samples
 from .samples.case import reals
 from .strong import strong_product, strong_quotient
+
+elementwise = partial(rows.elementwise, public="special")
+single = partial(rows.single, public="special")
 
 # -- the error function and the normal distribution -------------------------------------------
 
@@ -122,6 +127,7 @@ polygamma = single(
     "polygamma",
     [None, unbounded(lambda _y, n, x: polygamma(n + 1, x))],
     floating=True,
+    public="",
     sample=samples.polygammas,
 )
 zeta = single(
@@ -193,18 +199,21 @@ bessel_j = single(
     "bessel_j",
     [lambda _y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 bessel_i = single(
     "bessel_i",
     [unbounded(lambda _y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 bessel_ie = single(
     "bessel_ie",
     [lambda y, x, n: 0.5 * (bessel_ie(x, n - 1) + bessel_ie(x, n + 1)) - sign(x) * y],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 j0 = single("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
@@ -243,6 +252,7 @@ spherical_j = single(
         )
     ],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 sinc = elementwise(

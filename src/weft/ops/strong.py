@@ -3,7 +3,7 @@
 import math
 
 from ..core.backends import PYTHON_SCALARS
-from .rows import elementwise, times, unbounded
+from .rows import private, times, unbounded
 from .samples import elementwise as samples
 
 
@@ -14,14 +14,15 @@ def over(t, b):
 
 # g·d with an exact zero wherever either is zero. A product that is zero in g has the derivative
 # zero by d, however infinite d may be.
-strong_product = elementwise(
+strong_product = private(
     "strong_product",
     [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
+    cost="light",
     sample=samples.products,
 )
 
 # a/b with an exact zero wherever a is zero.
-strong_quotient = elementwise(
+strong_quotient = private(
     "strong_quotient",
     [
         unbounded(times(lambda t, _y, _a, b: over(t, b))),

@@ -9,7 +9,7 @@ from ..core.aval import Aval, axes_in, axis_in, broadcast, reduced
 from ..core.value import TENSORS
 from ..errors import ArgumentError, AxisError, ShapeError
 from .batching import Along, Stated, aligned, pointwise
-from .rows import elementwise, linear
+from .rows import linear, private
 from .samples import structural as samples
 from .slicing import along, narrow, slice_
 
@@ -18,6 +18,8 @@ cast = linear(
     shape=lambda x, dtype: x.like(dtype=dtypes.canonical(dtype)),
     transpose=[lambda g, _x, dtype: cast(g, _x.dtype)],
     recast=True,
+    cost="light",
+    moves="values",
     batch=pointwise,
     sample=samples.casts,
 )
@@ -28,17 +30,31 @@ alias = linear(
     compute=lambda xp, x: x,
     shape=lambda x: x,
     transpose=[lambda g, _x: g],
+    cost="light",
+    moves="strides",
+    views="unseen",
     batch=pointwise,
     sample=samples.arrays,
 )
 
 # The same value without a derivative, for programs that are written down.
-detach = elementwise("detach", [0], compute=lambda xp, x: x, promote=(), sample=samples.stopped)
+detach = private(
+    "detach",
+    [0],
+    compute=lambda xp, x: x,
+    promote=(),
+    cost="light",
+    moves="strides",
+    views="always",
+    sample=samples.stopped,
+)
 
 copy = linear(
     "copy",
     shape=lambda x: x,
     transpose=[lambda g, _x: g],
+    cost="light",
+    moves="strides",
     batch=pointwise,
     sample=samples.arrays,
 )
@@ -56,7 +72,8 @@ reshape = linear(
     "reshape",
     shape=_reshape_shape,
     transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
-    moves=True,
+    moves="strides",
+    views="sometimes",
     batch=Stated(lambda size, shape: ((size, *shape),)),
     sample=samples.reshapes,
 )
@@ -78,7 +95,8 @@ permute = linear(
     "permute",
     shape=_permute_shape,
     transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
-    moves=True,
+    moves="strides",
+    views="always",
     batch=Stated(lambda size, axes: ((0, *[a + 1 for a in axes]),)),
     sample=samples.permutes,
 )
@@ -99,7 +117,8 @@ broadcast_to = linear(
     "broadcast_to",
     shape=_broadcast_shape,
     transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
-    moves=True,
+    moves="strides",
+    views="always",
     batch=_batch_broadcast,
     sample=samples.broadcasts,
 )
@@ -122,7 +141,8 @@ sum_ = linear(
     shape=_sum_shape,
     transpose=[_spread],
     precision="single",
-    moves=True,
+    moves="sums",
+    folds="sum",
     batch=Along(),
     sample=samples.sums,
 )
@@ -201,7 +221,8 @@ flip = linear(
     "flip",
     shape=_flip_shape,
     transpose=[lambda g, _x, axes: flip(g, axes)],
-    moves=True,
+    moves="strides",
+    views="always",
     batch=Along(),
     sample=samples.flips,
 )
@@ -219,7 +240,7 @@ roll = linear(
     "roll",
     shape=_roll_shape,
     transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
-    moves=True,
+    moves="indices",
     batch=Along((1,)),
     sample=samples.rolls,
 )
@@ -254,7 +275,7 @@ _concat = linear(
     shape=_concat_shape,
     transpose=_piece,
     joint=True,
-    moves=True,
+    moves="parts",
     batch=Along(),
     sample=samples.concats,
 )
@@ -287,7 +308,7 @@ stack = linear(
     shape=_stack_shape,
     transpose=lambda g, i, _args, axis: slice_(g, along(g.shape, axis, i)),
     joint=True,
-    moves=True,
+    moves="parts",
     batch=Along(),
     sample=samples.stacks,
 )

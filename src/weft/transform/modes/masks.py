@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node
-from ...core.op import Jvp, Linear, Op, Partials
+from ...core.op import MOVES, Jvp, Linear, Op, Partials
 from ...core.value import HIGHER
 from ...ops.batching import pointwise
 from ...ops.elementwise import where
@@ -132,7 +132,8 @@ def masked_pull(op: Op, plain: Any) -> Any:
     rule = op.rule
     if op is where.op:
         return pull_where
-    if op.moves:
+    moves = op.moves in MOVES or op.moves == "sums"
+    if op.pulls_mask or (moves and op.batch is not pointwise):
         return _pull_moves(plain)
     if isinstance(rule, Partials):
         return _pull_partials(op)
