@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     from .tensor import Tensor
     from .types import ArrayLike
 
-UNARY = """
-    abs acos acosh asin asinh atan atanh bitwise_invert cbrt ceil conj cos cosh erf erfc erfinv exp
-    exp2 expm1 floor imag isfinite isinf isnan log log10 log1p log2 logical_not negative positive
-    real reciprocal relu round rsqrt sign signbit sin sinh sqrt square tan tanh trunc angle
-""".split()
-BINARY = """
-    add atan2 bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor copysign
-    divide equal floor_divide greater greater_equal hypot less less_equal logaddexp logical_and
-    logical_or logical_xor maximum minimum multiply nextafter not_equal remainder subtract xlogy
-""".split()
-
 
 def public(op: Op) -> Any:
     """The function users call for a row: tensors of whatever comes, and `out=`."""
@@ -64,7 +53,7 @@ def _ternary(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-FUNCTIONS: dict[str, Any] = {name: public(TABLE[name]) for name in (*UNARY, *BINARY)}
+FUNCTIONS: dict[str, Any] = {op.name: public(op) for op in TABLE.values() if op.public == "weft"}
 FUNCTIONS |= {s: f for f in list(FUNCTIONS.values()) for s in f.op.spell}
 
 sqrt: Callable[..., Tensor] = FUNCTIONS["sqrt"]

@@ -63,7 +63,7 @@ for _name in ("public", "set_default_dtype"):
 FUNCTIONS |= {n: getattr(random, n) for n in ("permutation", "rand", "randint", "randn")}
 _LINALG = "cross dot einsum inner kron matmul outer tensordot trace vdot vecdot".split()
 FUNCTIONS |= {n: getattr(linalg, n) for n in _LINALG}
-_SPECIAL = "beta betaln digamma gamma i0 i1 j0 j1 logit polygamma xlogy".split()
+_SPECIAL = "beta betaln digamma erf erfc erfinv gamma i0 i1 j0 j1 logit polygamma xlogy".split()
 FUNCTIONS |= {n: getattr(special, n) for n in _SPECIAL}
 FUNCTIONS |= {"lgamma": special.FUNCTIONS["gammaln"], "expit": special.FUNCTIONS["expit"]}
 _MADE = """

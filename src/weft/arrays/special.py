@@ -21,13 +21,7 @@ if TYPE_CHECKING:
     from .tensor import Tensor
     from .types import ArrayLike, Axes
 
-_ROWS = """
-    beta betainc betaln digamma entr erf erfc erfcx erfinv expit gamma gammainc gammaincc gammaln
-    i0 i0e i1 i1e j0 j1 k0 k0e k1 k1e kl_div log_ndtr logit ndtr ndtri rel_entr sinc
-    xlog1py xlogy y0 y1 zeta
-""".split()
-
-FUNCTIONS = {name: _public(TABLE[name]) for name in _ROWS}
+FUNCTIONS = {op.name: _public(op) for op in TABLE.values() if op.public == "special"}
 globals().update(FUNCTIONS)
 psi = FUNCTIONS["digamma"]
 lgamma = FUNCTIONS["gammaln"]
@@ -78,4 +72,4 @@ def _normalised(x, axis, along):
     return along(joined, -1).reshape(turned.shape).permute_dims(_inverse(order))
 
 
-__all__ = [*_ROWS, "lgamma", "log_softmax", "logsumexp", "polygamma", "psi", "softmax"]
+__all__ = [*sorted(FUNCTIONS), "lgamma", "log_softmax", "logsumexp", "polygamma", "psi", "softmax"]

@@ -10,7 +10,7 @@ from .node import Severed
 from .op import Caller, Op
 from .recording import kept, mark_of, record, saved_flags, sever
 from .settings import GENERAL, RECORD, current
-from .share import COPY, LENT, lend
+from .share import LENT, lend
 from .value import GROUND, HIGHER, RESULT
 
 _settings = current.get
@@ -69,7 +69,7 @@ def caller(op: Op, public: bool = False) -> Caller:
 def _variadic(op: Op, public: bool):
     """A sequence of arrays, then static parameters."""
     kernels, higher, result = KERNELS[op], HIGHER, RESULT
-    lends = op.name in LENT
+    lends = op.views in LENT
 
     def call(args, *static):
         if not public and args and args[0].__class__ in kernels:
@@ -210,7 +210,7 @@ def _shaped(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     special = getattr(op.rule, "keep", None) is not None
     keep_y, keep_x = saved_flags(op, (True,))
-    lends, copies = op.name in LENT, op.name in COPY
+    lends, copies = op.views in LENT, op.views == "sometimes"
     points = op.name != "slice_"  # one element of an array is a copy
 
     def call(x, *static):  # noqa: C901  (the hot path is written out)

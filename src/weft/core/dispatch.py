@@ -15,7 +15,7 @@ from .numbers import plain_in, unwrapped
 from .op import Op
 from .recording import inexact, mark, track
 from .settings import current
-from .share import COPY, LENT, lend
+from .share import LENT, lend
 from .types import Array, Raw, Static
 from .value import GROUND, TENSORS, wrap
 
@@ -35,7 +35,7 @@ above: Above = Above()
 def apply(op: Op, args: Sequence[Array], static: Static = (), public: bool = False) -> Any:
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
     out = _applied(op, args, static, public)
-    if op.name in LENT and out.__class__ in TENSORS:
+    if op.views in LENT and out.__class__ in TENSORS:
         _lend(op, args, out)
     return out
 
@@ -45,7 +45,7 @@ def _lend(op: Op, args: Sequence[Array], out: Array) -> None:
     x = args[0]
     if x.__class__ not in TENSORS or x is out or (op.name == "slice_" and not out.shape):
         return
-    if op.name not in COPY or (len(args) == 1 and _lies_in(ground(out), ground(x))):
+    if op.views == "always" or (len(args) == 1 and _lies_in(ground(out), ground(x))):
         lend(x, out)
 
 
@@ -239,12 +239,6 @@ def _lift(x, device):
     return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 
-# A number beyond all integers of a dtype compares with them as an infinity does.
-_COMPARISONS = frozenset(
-    ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-)
-
-
 def harmonise(op: Op, args: list[Array]) -> list[Array]:
     """Cast the promoted arguments to their common dtype with the recorded op `cast`."""
     picked = range(len(args)) if op.promote is None else op.promote
@@ -255,7 +249,7 @@ def harmonise(op: Op, args: list[Array]) -> list[Array]:
         common = dtypes.promote_all(args[i].dtype for i in arrays)
     except errors.DTypeError as e:
         raise errors.DTypeError(f"{op.name}: {e.message}") from None
-    if op.name in _COMPARISONS and not dtypes.is_inexact(common):
+    if op.compares and not dtypes.is_inexact(common):
         args = [a if dtypes.holds(common, a) else copysign(inf, a) for a in args]
     for i in picked:
         if type(args[i]) in PYTHON_SCALARS:

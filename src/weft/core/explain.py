@@ -17,7 +17,7 @@ from .value import TENSORS, aval_of
 def infer(op: Op, args: Sequence[Array], static: Static) -> Any:
     """The result's aval by the row's shape rule, which is also what validates a call."""
     avals = [aval_of(a) for a in args]
-    return op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
+    return op.call(op.shape, avals, static)
 
 
 def explained(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:

@@ -83,8 +83,22 @@ class Op:
     stage      (operands, static) -> results, where the row writes itself down in a program: its
                shape rule does not tell what it makes
     several    it stands for a whole program: a cotangent None is no path, not a derivative of zero
-    moves      its pull-back moves elements and adds them up, with positive weights at most: so it
-               tells where a cotangent can differ from zero, given a mask in place of one
+    public     the namespace in which users call the row itself: "weft" or "special"; "" where they
+               call a function around it, or none
+    cost       of an element in a kernel: "light" for an instruction or two, "heavy"
+    compares   it orders two numbers: one beyond an integer dtype compares as an infinity does
+    folds      how it combines elements over axes: "sum", "mean", "prod", "max", "min", "any", "all"
+    views      whether its result is memory of its first argument, so that a write shows in both:
+               "always", "sometimes"; "unseen" where users take it for a value of its own
+    moves      how it moves elements, if it computes none:
+               "strides"  those of one operand, in an order that strides tell
+               "parts"    each operand into a part of the result, told by strides, too
+               "indices"  to places that static parameters and arrays of indices tell
+               "values"   to places that values tell, or in another form: masked, converted
+               "sums"     it adds elements up, and its transpose moves them in the first ways
+    pulls_mask its pull-back moves elements and adds them up, with positive weights at most: so it
+               tells where a cotangent can differ from zero, given a mask in place of one. `moves`
+               implies it, unless the batching rule says that elements stay at their places
     """
 
     name: str
@@ -106,10 +120,20 @@ class Op:
     foreign: bool = False
     stage: Callable[..., Any] | None = None
     several: bool = False
-    moves: bool = False
+    public: str = ""
+    cost: str = "heavy"
+    compares: bool = False
+    folds: str = ""
+    views: str = ""
+    moves: str = ""
+    pulls_mask: bool = False
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"
+
+    def call(self, f: Callable[..., Any], operands: Sequence, static: Sequence = ()) -> Any:
+        """f, which takes what `compute` takes behind xp, of operands and static parameters."""
+        return f(operands, *static) if self.arity is None else f(*operands, *static)
 
 
 class Caller(Protocol):
@@ -122,6 +146,8 @@ class Caller(Protocol):
 
 
 TABLE: dict[str, Op] = {}
+# The ways of moving elements to places that no values tell.
+MOVES = frozenset(("strides", "parts", "indices"))
 
 
 def enter(op: Op) -> Op:

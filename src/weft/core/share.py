@@ -12,18 +12,9 @@ from typing import Any
 from .. import errors
 from .origin import here
 
-# Rows whose result may be memory of their first argument: what is written there shows in both.
-VIEWS = frozenset(
-    (
-        *("alias", "broadcast_to", "conj", "detach", "einsum", "flip", "imag", "invertible"),
-        *("permute", "real", "reshape", "slice_", "windows"),
-    )
-)
-# Those of them whose results are views to a user, too: of the others NumPy makes copies, or they
-# give a function's argument a new name.
-LENT = VIEWS - {"alias", "conj", "invertible"}
-# Those that make copies at times, too.
-COPY = frozenset(("einsum", "imag", "real", "reshape"))
+# What `Op.views` says of rows whose results are views to a user. Of the others' NumPy makes copies,
+# or they give a function's argument a new name.
+LENT = frozenset(("always", "sometimes"))
 _ALONE = 3  # the tensor's own reference, a local variable and the argument of `getrefcount`
 
 

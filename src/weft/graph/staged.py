@@ -13,7 +13,6 @@ from ..core.dtypes import check_holds, is_inexact, promote_all
 from ..core.op import TABLE, Op
 from ..core.origin import here, origin
 from ..core.settings import current
-from ..core.share import VIEWS
 from ..core.types import Array, Raw, Static
 from ..core.value import aval_of
 from .graph import Equation, Graph, Literal
@@ -192,7 +191,7 @@ class Staged(Box):
                 i = staging.constant(x)
                 inputs.append(i)
                 avals.append(staging.graph.avals[i])
-        z = op.shape(avals, *static) if op.arity is None else op.shape(*avals, *static)
+        z = op.call(op.shape, avals, static)
         zs = (z,) if op.outputs == 1 else tuple(z)
         _refuse_unknown(op, zs)
         _refuse_large(op, inputs, zs)
@@ -200,7 +199,7 @@ class Staged(Box):
         made = tuple([cls(level, staging, i) for i in outputs])
         if staging.replayed and op is not UNRECORDED and not current.get().grad:
             made = tuple([y.unrecorded() if is_inexact(y.dtype) else y for y in made])
-        if op.name in VIEWS and operands[0].__class__ is cls:
+        if op.views and operands[0].__class__ is cls:
             memory = operands[0].own_memory()
             for y in made:
                 y.memory, y.written = memory, memory.written

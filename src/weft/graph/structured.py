@@ -186,8 +186,7 @@ def computed(graph: Graph, values: list[Raw]) -> list[np.ndarray]:
     with numpy_.quiet():
         for e in graph.equations:
             operands = [i.value if isinstance(i, Literal) else held[i] for i in e.inputs]
-            kernel = KERNELS[e.op][np.ndarray]
-            z = kernel(operands, *e.static) if e.op.arity is None else kernel(*operands, *e.static)
+            z = e.op.call(KERNELS[e.op][np.ndarray], operands, e.static)
             zs = (z,) if e.op.outputs == 1 else z
             held.update(zip(e.outputs, map(numpy_.whole, zs), strict=True))
     return [held[i] for i in graph.outputs]
@@ -199,8 +198,7 @@ def replayed(graph: Graph, values: list[Array]) -> list[Array]:
     held |= zip(graph.inputs, values, strict=True)
     for e in graph.equations:
         operands = [i.value if isinstance(i, Literal) else held[i] for i in e.inputs]
-        call = caller(e.op)
-        z = call(operands, *e.static) if e.op.arity is None else call(*operands, *e.static)
+        z = e.op.call(caller(e.op), operands, e.static)
         held.update(zip(e.outputs, (z,) if e.op.outputs == 1 else z, strict=True))
     return [held[i] for i in graph.outputs]
 

@@ -83,8 +83,7 @@ class Symbol(Box):
                 scalar = x is None or type(x) in PYTHON_SCALARS
                 inputs.append(Literal(x) if scalar else trace.constant(x))
                 values.append(x)
-        call = caller(op)
-        z = call(values, *static) if op.arity is None else call(*values, *static)
+        z = op.call(caller(op), values, static)
         zs = (z,) if op.outputs == 1 else z
         outputs = tuple([trace.enter(v) for v in zs])
         trace.equations.append(Equation(op, tuple(inputs), static, outputs, origin()))

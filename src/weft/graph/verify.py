@@ -58,7 +58,7 @@ def _check_equation(graph: Graph, known: set[int], e: Equation) -> None:
         raise MalformedGraph(f"{e.op.name}: {len(e.inputs)} operands, expected {e.op.arity}")
     if len(e.outputs) != e.op.outputs:
         raise MalformedGraph(f"{e.op.name}: {len(e.outputs)} results, expected {e.op.outputs}")
-    inferred = e.op.shape(avals, *e.static) if e.op.arity is None else e.op.shape(*avals, *e.static)
+    inferred = e.op.call(e.op.shape, avals, e.static)
     inferred = inferred if isinstance(inferred, tuple) else (inferred,)
     for i, aval in zip(e.outputs, inferred, strict=True):
         if not _fits(aval, graph.avals[i]):

@@ -7,13 +7,6 @@ from ..core.aval import Aval
 from ..core.op import Partials
 from ..graph.graph import Equation, Literal
 
-# Rows that bring numbers to other places, types and shapes, and compute nothing.
-_MOVING = frozenset(
-    "alias broadcast_to cast complex_ concat conj copy detach flip gate identity_like imag "
-    "index_put pad paired permute pool_pick pool_put positive real reshape roll slice_ slice_set "
-    "stack take take_along_axis transfer tril triu unslice where windows".split()
-)
-
 
 def _matmul(out: Aval, a: Aval, b: Aval) -> int:
     return 2 * prod(out.shape) * a.shape[-1]
@@ -74,7 +67,7 @@ def flops(e: Equation, avals: list[Aval]) -> int:
     given = [a for a in operands if a is not None]
     if name == "einsum":
         return _einsum(e.static[0], [a.shape for a in given])
-    if name in _MOVING or e.op.rule is None:
+    if e.op.moves not in ("", "sums") or e.op.rule is None:
         return 0
     if isinstance(e.op.rule, Partials):
         return prod(out.shape)

@@ -9,7 +9,7 @@ import math
 from ..core.op import Caller
 from .batching import pointwise
 from .elementwise import exp, expit, tanh
-from .rows import elementwise, linear, single, times
+from .rows import linear, private, single, times
 from .samples import neural as samples
 from .samples.case import reals
 from .structural import unbroadcast
@@ -17,13 +17,13 @@ from .structural import unbroadcast
 _DENSITY = 1 / math.sqrt(2 * math.pi)
 
 # xΦ(x) with the normal distribution function Φ; its slope Φ(x) + xφ(x).
-gelu_slope: Caller = elementwise(
+gelu_slope: Caller = private(
     "gelu_slope",
     [lambda _y, x: (2.0 - x * x) * exp(x * x * -0.5) * _DENSITY],
     floating=True,
     sample=reals((-3, 3)),
 )
-gelu: Caller = elementwise(
+gelu: Caller = private(
     "gelu",
     [times(lambda t, _y, x: t * gelu_slope(x))],
     floating=True,
@@ -41,10 +41,10 @@ def _gelu_tanh_bend(_y, x):
     return (1.0 - th * th) * (du + 0.5 * x * (ddu - 2.0 * th * du * du))
 
 
-gelu_tanh_slope: Caller = elementwise(
+gelu_tanh_slope: Caller = private(
     "gelu_tanh_slope", [_gelu_tanh_bend], floating=True, sample=reals((-3, 3))
 )
-gelu_tanh: Caller = elementwise(
+gelu_tanh: Caller = private(
     "gelu_tanh",
     [times(lambda t, _y, x: t * gelu_tanh_slope(x))],
     floating=True,
@@ -58,8 +58,8 @@ def _silu_bend(_y, x):
 
 
 # x·sigmoid(x), and its slope.
-silu_slope: Caller = elementwise("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
-silu: Caller = elementwise(
+silu_slope: Caller = private("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
+silu: Caller = private(
     "silu",
     [times(lambda t, _y, x: t * silu_slope(x))],
     floating=True,
@@ -71,6 +71,7 @@ softplus: Caller = single(
     "softplus",
     [times(lambda t, _y, x: t * expit(x))],
     floating=True,
+    public="",
     sample=reals((-3, 3)),
 )
 
@@ -88,8 +89,9 @@ masked_scale: Caller = linear(
 )
 
 # x·w + b: what follows a normalisation, in one step.
-scale_shift: Caller = elementwise(
+scale_shift: Caller = private(
     "scale_shift",
     [lambda _y, _x, w, _b: w, lambda _y, x, _w, _b: x, 1],
+    cost="light",
     sample=reals((-2, 2), (-2, 2), (-2, 2)),
 )

@@ -72,7 +72,7 @@ _take_along = linear(
     shape=_take_along_shape,
     transpose=[lambda g, _x, i, axis: scatter_sum(g, i, axis, _x.shape[axis]), None],
     static=True,
-    moves=True,
+    moves="indices",
     batch=_batch_take_along,
     sample=samples.alongs,
 )
@@ -85,7 +85,7 @@ scatter_sum: Caller = linear(
     transpose=[lambda g, _x, i, axis, size: _take_along(g, i, axis), None],
     static=True,
     precision="single",
-    moves=True,
+    moves="sums",
     batch=_batch_scatter_sum,
     sample=samples.scatter_sums,
 )

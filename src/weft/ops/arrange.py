@@ -66,7 +66,7 @@ pad: Caller = general(
     push=lambda tangents, _y, _x, widths, value: pad(tangents[0], widths, 0),
     pull=lambda g, _y, _x, widths, value: (slice_(g, _inner(g.shape, widths)),),
     arity=1,
-    moves=True,
+    moves="parts",
     batch=Stated(lambda size, widths, value: (((0, 0), *widths), value)),
     sample=samples.pads,
 )
@@ -178,7 +178,7 @@ def _triangle(name: str):
         name,
         shape=shape,
         transpose=[lambda g, _x, k: row(g, k)],
-        moves=True,
+        moves="indices",
         batch=Stacked((2,)),
         sample=samples.diagonals,
     )
@@ -224,7 +224,8 @@ windows: Caller = linear(
     "windows",
     shape=_windows_shape,
     transpose=[lambda g, _x, size, step, axis: overlap_add(g, step, axis, _x.shape[axis])],
-    moves=True,
+    moves="indices",
+    views="always",
     batch=Along((2,)),
     sample=samples.windows,
 )
@@ -235,7 +236,7 @@ overlap_add: Caller = linear(
     compute=_overlap_add,
     shape=_overlap_shape,
     transpose=[lambda g, _x, step, axis, n: windows(g, _x.shape[-1], step, axis)],
-    moves=True,
+    moves="sums",
     batch=Along((1,)),
     sample=samples.overlaps,
 )

@@ -47,11 +47,6 @@ def aligned(x: Array, ndim: int) -> Array:
     return _row("reshape")(x, (x.shape[0], *(1,) * missing, *x.shape[1:]))
 
 
-def applied(call: Caller, args: Sequence[Array], static: Sequence[Any]) -> Array:
-    """The row of any arity."""
-    return call(args, *static) if call.op.arity is None else call(*args, *static)
-
-
 @dataclass(frozen=True)
 class Pointwise:
     """Broadcasting rows: the batch is one more axis in front."""
@@ -61,7 +56,7 @@ class Pointwise:
     ) -> Array:
         ndim = 1 + max([rank(a) - m for m, a in zip(mapped, args, strict=True)])
         moved = [aligned(a, ndim) if m else a for m, a in zip(mapped, args, strict=True)]
-        return applied(call, moved, static)
+        return call.op.call(call, moved, static)
 
 
 pointwise: Pointwise = Pointwise()
@@ -109,7 +104,7 @@ class Along:
         self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
     ) -> Array:
         moved = [_shifted(s) if k in self.axes else s for k, s in enumerate(static)]
-        return applied(call, all_spread(size, mapped, args), moved)
+        return call.op.call(call, all_spread(size, mapped, args), moved)
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from ..core.aval import Aval
 from ..core.backends import KERNELS
 from ..core.op import Caller
 from .batching import pointwise, spread
-from .rows import elementwise, elementwise_shape, general, linear
+from .rows import elementwise_shape, general, linear, private
 from .samples import elementwise as samples
 from .samples.case import reals
 from .strong import strong_quotient
@@ -26,6 +26,9 @@ conj: Caller = linear(
     shape=lambda x: x,
     transpose=[lambda g, _x: conj(g)],
     spell=("conjugate",),
+    moves="values",
+    views="unseen",
+    public="weft",
     batch=pointwise,
     sample=samples.unary,
 )
@@ -37,6 +40,9 @@ real: Caller = linear(
     shape=_part,
     transpose=[lambda g, _x: cast(g, _x.dtype)],
     recast=True,
+    moves="values",
+    views="sometimes",
+    public="weft",
     batch=pointwise,
     sample=samples.unary,
 )
@@ -45,6 +51,9 @@ imag: Caller = linear(
     shape=_part,
     transpose=[lambda g, _x: g * -1j if _is_complex(_x) else g * 0],
     recast=True,
+    moves="values",
+    views="sometimes",
+    public="weft",
     batch=pointwise,
     sample=samples.unary,
 )
@@ -66,6 +75,7 @@ complex_: Caller = linear(
     promote=(0, 1),
     floating=True,
     recast=True,
+    moves="values",
     batch=pointwise,
     sample=samples.drawn(reals((-2, 2), (-2, 2)), samples.point([1.0, 2.0], 3.0)),
 )
@@ -89,6 +99,7 @@ sign: Caller = general(
     push=lambda t, y, x: _turned(t[0], y, x) if _is_complex(x) else t[0] * 0,
     pull=lambda g, y, x: (_turned(g, y, x) if _is_complex(x) else None,),
     spell=("sgn",),
+    public="weft",
     batch=pointwise,
     sample=samples.polar,
 )
@@ -102,7 +113,7 @@ def _sign_product_batch(call, size, mapped, args, static):
 
 
 # t·sgn x of real numbers, for which |x| is at hand.
-sign_product: Caller = elementwise(
+sign_product: Caller = private(
     "sign_product",
     [lambda _y, _t, x, _size: sign(x), 0, 0],
     batch=_sign_product_batch,
@@ -116,6 +127,8 @@ abs_: Caller = general(
     push=lambda t, _y, x: real(t[0] * conj(sign(x))),
     pull=lambda g, y, x: (g * sign(x) if _is_complex(x) else sign_product(g, x, y),),
     spell=("absolute",),
+    cost="light",
+    public="weft",
     batch=pointwise,
     sample=samples.polar,
 )
@@ -130,6 +143,7 @@ angle: Caller = general(
     promote=(0,),
     floating=True,
     recast=True,
+    public="weft",
     batch=pointwise,
     sample=samples.polar,
 )

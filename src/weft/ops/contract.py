@@ -169,6 +169,7 @@ contraction: Caller = linear(
     shape=_einsum_shape,
     transpose=_einsum_transpose,
     precision="half",
+    views="sometimes",
     batch=_einsum_batch,
     sample=samples.einsum,
 )

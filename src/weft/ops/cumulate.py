@@ -30,7 +30,7 @@ cumsum: Caller = linear(
     shape=along_shape("cumsum", dtypes.summed),
     transpose=[_cumsum_transpose],
     precision="single",
-    moves=True,
+    pulls_mask=True,
     batch=Along(),
     sample=samples.running_sums,
 )

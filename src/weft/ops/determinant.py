@@ -120,6 +120,7 @@ invertible: Caller = lapack(
     shape=same_square("invertible"),
     push=lambda tangents, _y, _a: tangents[0],
     pull=lambda g, _y, _a: (g,),
+    views="unseen",
     sample=samples.regular,
 )
 

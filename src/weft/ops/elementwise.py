@@ -33,6 +33,7 @@ from .rows import (
     elementwise,
     elementwise_shape,
     linear,
+    private,
     single,
     times,
     unbounded,
@@ -57,12 +58,15 @@ def scalars_too(row: Caller) -> Caller:
 
 # -- arithmetic -------------------------------------------------------------------------------
 
-add: Caller = elementwise("add", [1, 1], sample=samples.binary)
-subtract: Caller = elementwise("subtract", [1, -1], spell=("sub",), sample=samples.binary)
+add: Caller = elementwise("add", [1, 1], cost="light", sample=samples.binary)
+subtract: Caller = elementwise(
+    "subtract", [1, -1], spell=("sub",), cost="light", sample=samples.binary
+)
 multiply: Caller = elementwise(
     "multiply",
     [lambda _y, _a, b: b, lambda _y, a, _b: a],
     spell=("mul",),
+    cost="light",
     sample=samples.binary,
 )
 
@@ -89,10 +93,14 @@ remainder: Caller = elementwise(
     sample=samples.steps,
 )
 
-negative: Caller = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
-positive: Caller = elementwise("positive", [1], sample=samples.unary)
+negative: Caller = elementwise("negative", [-1], spell=("neg",), cost="light", sample=samples.unary)
+positive: Caller = elementwise("positive", [1], cost="light", moves="values", sample=samples.unary)
 square: Caller = single(
-    "square", [times(lambda t, _y, x: t * (x + x))], integral=True, sample=samples.squares
+    "square",
+    [times(lambda t, _y, x: t * (x + x))],
+    integral=True,
+    cost="light",
+    sample=samples.squares,
 )
 reciprocal: Caller = single(
     "reciprocal",
@@ -110,7 +118,9 @@ def _power_slope(_y, x, n):
     return n * x if n == 2 else n * power_scalar(x, n - 1)
 
 
-_power = single("power_scalar", [unbounded(_power_slope)], promote=(), sample=samples.scalar_powers)
+_power = single(
+    "power_scalar", [unbounded(_power_slope)], promote=(), public="", sample=samples.scalar_powers
+)
 
 
 def _check_exponent(dtype: np.dtype, n: int) -> None:
@@ -162,6 +172,7 @@ pow_: Caller = single(
     [unbounded(_pow_slope), unbounded(_pow_growth)],
     integral=True,
     spell=("power",),
+    public="",
     sample=samples.powers,
 )
 
@@ -234,6 +245,7 @@ expit: Caller = elementwise(
     [times(lambda t, y, _x: t * (y - y * y))],
     floating=True,
     spell=("sigmoid",),
+    public="special",
     sample=samples.real,
 )
 
@@ -340,6 +352,7 @@ nextafter: Caller = undifferentiated(
     arity=2,
     promote=(0, 1),
     floating=True,
+    public="weft",
     batch=pointwise,
     sample=samples.neighbours,
 )
@@ -347,16 +360,18 @@ nextafter: Caller = undifferentiated(
 # -- choices ----------------------------------------------------------------------------------
 
 # 1 where a > b, ½ where they are equal, 0 elsewhere.
-tie_share: Caller = elementwise("tie_share", [0, 0], floating=True, sample=samples.tied)
+tie_share: Caller = private("tie_share", [0, 0], floating=True, sample=samples.tied)
 
 maximum: Caller = elementwise(
     "maximum",
     [lambda _y, a, b: tie_share(a, b), lambda _y, a, b: tie_share(b, a)],
+    cost="light",
     sample=samples.tied,
 )
 minimum: Caller = elementwise(
     "minimum",
     [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
+    cost="light",
     sample=samples.tied,
 )
 # t where the mask is true.
@@ -364,7 +379,9 @@ gate: Caller = linear(
     "gate",
     shape=lambda t, open: t,
     transpose=[lambda g, _t, open: gate(g, open), None],
-    moves=True,
+    cost="light",
+    moves="values",
+    pulls_mask=True,
     batch=Along(()),
     sample=samples.gated,
 )
@@ -373,6 +390,7 @@ relu: Caller = elementwise(
     "relu",
     [times(lambda t, positive: gate(t, positive))],
     keep=lambda _y, x: (greater(x, 0),),
+    cost="light",
     sample=samples.rectified,
 )
 
@@ -386,22 +404,23 @@ def _inside(x, lo, hi):
     return within if hi is None else logical_and(within, less_equal(x, hi))
 
 
-_clip = elementwise(
+_clip = private(
     "clip",
     [times(lambda t, inside, *_bounds: gate(t, inside))],
     keep=lambda _y, x, lo, hi: (_inside(x, lo, hi),),
     promote=(),
+    cost="light",
     sample=samples.clipped,
 )
 
 # clip with an array as the bound: at the bound the gradient goes to x.
-clip_lower: Caller = elementwise(
+clip_lower: Caller = private(
     "clip_lower",
     [lambda _y, x, lo: greater_equal(x, lo), lambda _y, x, lo: less(x, lo)],
     compute=lambda xp, x, lo: xp.maximum(x, lo),
     sample=samples.tied,
 )
-clip_upper: Caller = elementwise(
+clip_upper: Caller = private(
     "clip_upper",
     [lambda _y, x, hi: less_equal(x, hi), lambda _y, x, hi: greater(x, hi)],
     compute=lambda xp, x, hi: xp.minimum(x, hi),
@@ -450,6 +469,8 @@ where: Caller = linear(
     ],
     joint=True,
     promote=(1, 2),
+    cost="light",
+    moves="values",
     batch=pointwise,
     sample=samples.selections,
 )

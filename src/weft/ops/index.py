@@ -69,7 +69,7 @@ take: Caller = linear(
     shape=lambda x, i, axis: x.like(_selected("take", x, i, axis)),
     transpose=[lambda g, _x, i, axis: segment_sum(g, i, axis, _x.shape[axis]), None],
     static=True,
-    moves=True,
+    moves="indices",
     batch=_batch_take,
     sample=samples.takes,
 )
@@ -82,7 +82,7 @@ segment_sum: Caller = linear(
     transpose=[lambda g, _x, i, axis, size: take(g, i, axis), None],
     static=True,
     precision="single",
-    moves=True,
+    moves="sums",
     batch=_batch_segment_sum,
     sample=samples.segment_sums,
 )
@@ -125,7 +125,7 @@ index_put: Caller = linear(
     transpose=[lambda g, _x, i, _v, axis: index_put(g, i, 0, axis), None, _surviving],
     joint=True,
     static=True,
-    moves=True,
+    moves="indices",
     batch=_batch_index_put,
     sample=samples.index_puts,
 )
@@ -172,7 +172,7 @@ slice_set: Caller = linear(
     ],
     joint=True,
     static=True,
-    moves=True,
+    moves="parts",
     batch=_batch_slice_set,
     sample=structural_samples.slice_sets,
 )

@@ -6,18 +6,23 @@ from .rows import elementwise_shape, undifferentiated
 from .samples import elementwise as samples
 
 
-def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
+def _predicate(name: str, arity: int, sample, **row):
     """A row whose results are booleans."""
     shape = elementwise_shape(name, False, "bool")
     return undifferentiated(
         name,
         shape=shape,
         arity=arity,
-        promote=promote,
         recast=True,
+        public="weft",
         batch=pointwise,
         sample=sample,
+        **row,
     )
+
+
+def _comparison(name: str, sample):
+    return _predicate(name, 2, sample, promote=(0, 1), cost="light", compares=True)
 
 
 def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = False):
@@ -29,23 +34,24 @@ def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = Fa
         arity=2,
         promote=(0, 1),
         integral=integral,
+        public="weft",
         spell=spell,
         batch=pointwise,
         sample=sample,
     )
 
 
-equal: Caller = _predicate("equal", 2, samples.equated, (0, 1))
-not_equal: Caller = _predicate("not_equal", 2, samples.equated, (0, 1))
-less: Caller = _predicate("less", 2, samples.compared, (0, 1))
-less_equal: Caller = _predicate("less_equal", 2, samples.compared, (0, 1))
-greater: Caller = _predicate("greater", 2, samples.compared, (0, 1))
-greater_equal: Caller = _predicate("greater_equal", 2, samples.compared, (0, 1))
+equal: Caller = _comparison("equal", samples.equated)
+not_equal: Caller = _comparison("not_equal", samples.equated)
+less: Caller = _comparison("less", samples.compared)
+less_equal: Caller = _comparison("less_equal", samples.compared)
+greater: Caller = _comparison("greater", samples.compared)
+greater_equal: Caller = _comparison("greater_equal", samples.compared)
 
-logical_and: Caller = _predicate("logical_and", 2, samples.truths(2))
-logical_or: Caller = _predicate("logical_or", 2, samples.truths(2))
+logical_and: Caller = _predicate("logical_and", 2, samples.truths(2), cost="light")
+logical_or: Caller = _predicate("logical_or", 2, samples.truths(2), cost="light")
 logical_xor: Caller = _predicate("logical_xor", 2, samples.truths(2))
-logical_not: Caller = _predicate("logical_not", 1, samples.truths(1))
+logical_not: Caller = _predicate("logical_not", 1, samples.truths(1), cost="light")
 
 isnan: Caller = _predicate("isnan", 1, samples.tested)
 isinf: Caller = _predicate("isinf", 1, samples.tested)
@@ -65,6 +71,7 @@ bitwise_invert: Caller = undifferentiated(
     "bitwise_invert",
     shape=elementwise_shape("bitwise_invert", False),
     spell=("bitwise_not", "invert"),
+    public="weft",
     batch=pointwise,
     sample=samples.drawn(samples.truths(1), samples.integers((-8, 8))),
 )

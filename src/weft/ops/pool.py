@@ -85,6 +85,7 @@ pool_pick: Caller = linear(
     promote=(0,),
     floating=True,
     static=True,
+    moves="values",
     batch=_in_front,
     sample=samples.picks,
 )
@@ -97,6 +98,7 @@ pool_put: Caller = linear(
     promote=(0,),
     floating=True,
     static=True,
+    moves="values",
     batch=_in_front,
     sample=samples.puts,
 )

@@ -20,7 +20,7 @@ from .batching import Along, aligned, all_spread
 from .complex_ import abs_, conj, real
 from .elementwise import exp, power_scalar, where
 from .logic import equal
-from .rows import elementwise, general, linear, undifferentiated
+from .rows import general, linear, private, undifferentiated
 from .samples import reduce as samples
 from .slicing import narrow
 from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
@@ -42,7 +42,8 @@ mean: Caller = linear(
     shape=reduction_shape("mean", floating),
     transpose=[_mean_transpose],
     precision="single",
-    moves=True,
+    pulls_mask=True,
+    folds="mean",
     batch=Along(),
     sample=samples.sums,
 )
@@ -96,6 +97,7 @@ prod: Caller = general(
     pull=_prod_pull,
     arity=1,
     precision="single",
+    folds="prod",
     batch=Along(),
     sample=samples.products,
 )
@@ -109,7 +111,7 @@ def _share_batch(call, size, mapped, args, static):
 
 # For each element its share in the extreme y over `axes`: one over the number of elements that
 # attain it (by being NaN, if y is), else zero.
-extreme_share: Caller = elementwise(
+extreme_share: Caller = private(
     "extreme_share",
     [0, 0],
     promote=(0, 1),
@@ -139,6 +141,7 @@ def _extreme(name: str, alias: str):
         pull=_extreme_pull,
         arity=1,
         spell=(alias,),
+        folds=alias,
         batch=Along(),
         sample=samples.extremes,
     )
@@ -176,13 +179,13 @@ argmax: Caller = _place("argmax")
 argmin: Caller = _place("argmin")
 
 
-def _truth(name: str, dtype=dtypes.bool_):
+def _truth(name: str, dtype=dtypes.bool_, folds: str = ""):
     shape = reduction_shape(name, lambda _: dtype)
-    return undifferentiated(name, shape=shape, batch=Along(), sample=samples.truths)
+    return undifferentiated(name, shape=shape, folds=folds, batch=Along(), sample=samples.truths)
 
 
-any_: Caller = _truth("any")
-all_: Caller = _truth("all")
+any_: Caller = _truth("any", folds="any")
+all_: Caller = _truth("all", folds="all")
 count_nonzero: Caller = _truth("count_nonzero", dtypes.int64)
 
 

@@ -76,7 +76,7 @@ def elementwise(
 ) -> Caller:
     """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static)."""
     n = len(d) if d is not None else arity or 1
-    row.setdefault("batch", pointwise)
+    row = {"batch": pointwise, "public": "weft"} | row
     rule = None
     if d is not None:
         strong = tuple(getattr(p, "unbounded", False) for p in d)
@@ -96,6 +96,8 @@ def elementwise(
     return caller(enter(op))
 
 
+# A broadcasting row that users call through a function around it, or not at all.
+private = partial(elementwise, public="")
 # A broadcasting row that autocast computes in float32: its values or its slopes leave the range of
 # half types, or lose the digits that matter.
 single: partial[Caller] = partial(elementwise, precision="single")

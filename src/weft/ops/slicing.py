@@ -75,7 +75,8 @@ slice_: Caller = linear(
     "slice_",
     shape=_slice_shape,
     transpose=[lambda g, _x, index: unslice(g, index, _x.shape)],
-    moves=True,
+    moves="strides",
+    views="always",
     batch=Stated(lambda size, index: (((0, size, 1), *index),)),
     sample=samples.slices,
 )
@@ -85,7 +86,7 @@ unslice: Caller = linear(
     "unslice",
     shape=_unslice_shape,
     transpose=[lambda g, _x, index, shape: slice_(g, index)],
-    moves=True,
+    moves="parts",
     batch=Stated(lambda size, index, shape: (((0, size, 1), *index), (size, *shape))),
     sample=samples.unslices,
 )

@@ -1,14 +1,19 @@
 """Rows: special functions, under scipy.special's names."""
 
 import math
+from functools import partial
 
 from ..core.op import Caller
+from . import rows
 from .complex_ import sign
 from .elementwise import exp, log, log1p, scalars_too
-from .rows import elementwise, single, times, unbounded
+from .rows import times, unbounded
 from .samples import special as samples
 from .samples.case import reals
 from .strong import strong_product, strong_quotient
+
+elementwise = partial(rows.elementwise, public="special")
+single = partial(rows.single, public="special")
 
 # -- the error function and the normal distribution -------------------------------------------
 
@@ -123,6 +128,7 @@ polygamma: Caller = single(
     "polygamma",
     [None, unbounded(lambda _y, n, x: polygamma(n + 1, x))],
     floating=True,
+    public="",
     sample=samples.polygammas,
 )
 zeta: Caller = single(
@@ -194,18 +200,21 @@ bessel_j: Caller = single(
     "bessel_j",
     [lambda _y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 bessel_i: Caller = single(
     "bessel_i",
     [unbounded(lambda _y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 bessel_ie: Caller = single(
     "bessel_ie",
     [lambda y, x, n: 0.5 * (bessel_ie(x, n - 1) + bessel_ie(x, n + 1)) - sign(x) * y],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 j0: Caller = single("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
@@ -252,6 +261,7 @@ spherical_j: Caller = single(
         )
     ],
     promote=(),
+    public="",
     sample=samples.of_order,
 )
 sinc: Caller = elementwise(

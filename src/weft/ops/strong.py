@@ -5,7 +5,7 @@ import math
 from ..core.backends import PYTHON_SCALARS
 from ..core.op import Caller
 from ..core.types import Array
-from .rows import elementwise, times, unbounded
+from .rows import private, times, unbounded
 from .samples import elementwise as samples
 
 
@@ -16,14 +16,15 @@ def over(t: Array, b: Array) -> Array:
 
 # g·d with an exact zero wherever either is zero. A product that is zero in g has the derivative
 # zero by d, however infinite d may be.
-strong_product: Caller = elementwise(
+strong_product: Caller = private(
     "strong_product",
     [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
+    cost="light",
     sample=samples.products,
 )
 
 # a/b with an exact zero wherever a is zero.
-strong_quotient: Caller = elementwise(
+strong_quotient: Caller = private(
     "strong_quotient",
     [
         unbounded(times(lambda t, _y, _a, b: over(t, b))),

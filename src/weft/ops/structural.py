@@ -12,7 +12,7 @@ from ..core.types import Array
 from ..core.value import TENSORS
 from ..errors import ArgumentError, AxisError, ShapeError
 from .batching import Along, Stated, aligned, pointwise
-from .rows import elementwise, linear
+from .rows import linear, private
 from .samples import structural as samples
 from .slicing import along, narrow, slice_
 
@@ -21,6 +21,8 @@ cast: Caller = linear(
     shape=lambda x, dtype: x.like(dtype=dtypes.canonical(dtype)),
     transpose=[lambda g, _x, dtype: cast(g, _x.dtype)],
     recast=True,
+    cost="light",
+    moves="values",
     batch=pointwise,
     sample=samples.casts,
 )
@@ -31,19 +33,31 @@ alias: Caller = linear(
     compute=lambda xp, x: x,
     shape=lambda x: x,
     transpose=[lambda g, _x: g],
+    cost="light",
+    moves="strides",
+    views="unseen",
     batch=pointwise,
     sample=samples.arrays,
 )
 
 # The same value without a derivative, for programs that are written down.
-detach: Caller = elementwise(
-    "detach", [0], compute=lambda xp, x: x, promote=(), sample=samples.stopped
+detach: Caller = private(
+    "detach",
+    [0],
+    compute=lambda xp, x: x,
+    promote=(),
+    cost="light",
+    moves="strides",
+    views="always",
+    sample=samples.stopped,
 )
 
 copy: Caller = linear(
     "copy",
     shape=lambda x: x,
     transpose=[lambda g, _x: g],
+    cost="light",
+    moves="strides",
     batch=pointwise,
     sample=samples.arrays,
 )
@@ -61,7 +75,8 @@ reshape: Caller = linear(
     "reshape",
     shape=_reshape_shape,
     transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
-    moves=True,
+    moves="strides",
+    views="sometimes",
     batch=Stated(lambda size, shape: ((size, *shape),)),
     sample=samples.reshapes,
 )
@@ -83,7 +98,8 @@ permute: Caller = linear(
     "permute",
     shape=_permute_shape,
     transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
-    moves=True,
+    moves="strides",
+    views="always",
     batch=Stated(lambda size, axes: ((0, *[a + 1 for a in axes]),)),
     sample=samples.permutes,
 )
@@ -104,7 +120,8 @@ broadcast_to: Caller = linear(
     "broadcast_to",
     shape=_broadcast_shape,
     transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
-    moves=True,
+    moves="strides",
+    views="always",
     batch=_batch_broadcast,
     sample=samples.broadcasts,
 )
@@ -127,7 +144,8 @@ sum_: Caller = linear(
     shape=_sum_shape,
     transpose=[_spread],
     precision="single",
-    moves=True,
+    moves="sums",
+    folds="sum",
     batch=Along(),
     sample=samples.sums,
 )
@@ -206,7 +224,8 @@ flip: Caller = linear(
     "flip",
     shape=_flip_shape,
     transpose=[lambda g, _x, axes: flip(g, axes)],
-    moves=True,
+    moves="strides",
+    views="always",
     batch=Along(),
     sample=samples.flips,
 )
@@ -224,7 +243,7 @@ roll: Caller = linear(
     "roll",
     shape=_roll_shape,
     transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
-    moves=True,
+    moves="indices",
     batch=Along((1,)),
     sample=samples.rolls,
 )
@@ -259,7 +278,7 @@ _concat = linear(
     shape=_concat_shape,
     transpose=_piece,
     joint=True,
-    moves=True,
+    moves="parts",
     batch=Along(),
     sample=samples.concats,
 )
@@ -292,7 +311,7 @@ stack: Caller = linear(
     shape=_stack_shape,
     transpose=lambda g, i, _args, axis: slice_(g, along(g.shape, axis, i)),
     joint=True,
-    moves=True,
+    moves="parts",
     batch=Along(),
     sample=samples.stacks,
 )

@@ -16,7 +16,8 @@ transfer: Caller = linear(
     shape=lambda x, target, source: Aval(x.shape, x.dtype, target),
     transpose=[lambda g, _x, target, source: transfer(g, source, target)],
     recast=True,
-    moves=True,
+    moves="indices",
+    pulls_mask=True,
     batch=pointwise,
 )
 

@@ -11,7 +11,6 @@ from ..emit.integers import BOOLEAN
 from ..emit.integers import EMITTERS as INTEGER
 from ..emit.reals import EMITTERS as REAL
 from ..emit.scalar import MIXED, Number, has_emitter, working_dtype
-from ..fusion.classify import FOLDS, PARTS
 from ..ir.routine import Routine
 from ..ir.views import View
 from .routines.table import MAKERS, routine_of
@@ -23,7 +22,7 @@ class Computes:
     def supports(self, graph: Graph, e: Equation) -> str:
         out = graph.avals[e.outputs[0]]
         reason = _unsupported([*[graph.avals[i] for i in e.inputs if isinstance(i, int)], out])
-        if reason or e.op.name in FOLDS or e.op.name in PARTS:
+        if reason or e.op.folds or e.op.moves == "parts":
             return reason
         if not has_emitter(e.op.name):
             return "no kernel computes it"

@@ -10,7 +10,7 @@ from math import prod
 
 import numpy as np
 
-from ..ir.kernel import LIGHT, Kernel, Step
+from ..ir.kernel import Kernel, Step
 from ..ir.schedule import (
     GemmStep,
     GuardStep,
@@ -75,5 +75,5 @@ def work(kernel: Kernel) -> float:
     steps: Sequence[Step] = [s for s in kernel.steps if isinstance(s, Step)]
     wide = max((d.itemsize for d in kernel.dtypes), default=4) / 4
     each = _BYTE * moved
-    each += wide * sum(_LIGHT if s.row in LIGHT else _HEAVY for s in steps)
+    each += wide * sum(_LIGHT if s.is_light else _HEAVY for s in steps)
     return each * prod(kernel.domain)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.kernel import LIGHT, Fold, Kernel, Step, moving
+from ..ir.kernel import Fold, Kernel, Step, moving
 
 # Bytes of a vector register; narrower machines take two or four for one.
 REGISTER = 64
@@ -131,7 +131,7 @@ def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bo
     swept = [moving(kernel, k) for k in range(kernel.sweeps)]
     often = [sum(i in values for values in swept) for i in range(base)] + [1] * len(kernel.results)
     rows = [kernel.steps[i - base] for values in swept for i in values if i >= base]
-    work = sum(1 if isinstance(s, Step) and s.row in LIGHT else _HEAVY for s in rows)
+    work = sum(1 if isinstance(s, Step) and s.is_light else _HEAVY for s in rows)
     count = sum(isinstance(s, Fold) for s in kernel.steps)
 
     def cost(axis: Axis, folded: bool) -> float:
@@ -171,10 +171,9 @@ def _spread(kernel: Kernel, k: int, lane: Axis) -> int:
         return 1
     base = len(kernel.operands)
     steps = [kernel.steps[i - base] for i in moving(kernel, k) if i >= base]
-    rows = [s.row for s in steps if isinstance(s, Step)]
-    light = len(rows) <= 8 and all(row in LIGHT for row in rows)
-    if not light:
-        chain = CHAIN <= sum(row not in LIGHT for row in rows) <= CHAINS
+    light = [s.is_light for s in steps if isinstance(s, Step)]
+    if len(light) > 8 or not all(light):
+        chain = CHAIN <= light.count(False) <= CHAINS
         return FOUR if chain and lane.size >= LONG and not kernel.folded else PAIR
     return ACCUMULATORS if kernel.folded else 1
 
@@ -203,4 +202,4 @@ def reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
 
 def _is_heavy(kernel: Kernel, i: int) -> bool:
     step = kernel.steps[i - len(kernel.operands)] if i >= len(kernel.operands) else None
-    return isinstance(step, Step) and step.row not in LIGHT and step.dtype.kind != "b"
+    return isinstance(step, Step) and not step.is_light and step.dtype.kind != "b"

@@ -3,7 +3,6 @@
 from ...graph.graph import Equation, Graph
 from ..ir.uses import Uses
 from ..ir.views import View
-from .classify import FOLDS
 from .domain import STILL, Axes, Group, without_ones
 
 
@@ -40,7 +39,7 @@ class Alignment:
     def operand_axes(self, group: Group, e: Equation, x: int) -> Axes:
         """The axes along which an equation of the group reads a value from outside."""
         shape, out = self.graph.avals[x].shape, group.values[e.outputs[0]]
-        if e.op.name not in FOLDS:
+        if not e.op.folds:
             aligned = out[len(out) - len(shape) :] if shape else ()
             return tuple(STILL if n == 1 else a for n, a in zip(shape, aligned, strict=True))
         named, keepdims = e.static[0], len(e.static) > 1 and e.static[1]

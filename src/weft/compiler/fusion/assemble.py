@@ -28,7 +28,7 @@ from ..ir.views import LOOKS, View, views_of
 from ..memory import in_place
 from ..target import Target
 from .canonical import canonical
-from .classify import FOLDS, Kind
+from .classify import Kind
 from .column_folds import by_rows
 from .domain import STILL, Axes, Group
 from .groups import Grouping, Unit
@@ -404,10 +404,10 @@ class Assembly:
 
     def _step(self, e: Equation, inputs: list, steps: list, first: int) -> None:
         dtype = self.graph.avals[e.outputs[0]].dtype
-        if e.op.name not in FOLDS:
+        if not e.op.folds:
             steps.append(Step(e.op.name, tuple(inputs), dtype, e.static))
             return
-        (x,), kind = inputs, FOLDS[e.op.name]
+        (x,), kind = inputs, e.op.folds
         if kind in ("any", "all") and self.graph.avals[e.inputs[0]].dtype != dtypes.bool_:
             steps.append(Step("cast", (x,), dtypes.bool_, (dtypes.bool_,)))
             x = first + len(steps) - 1

@@ -21,12 +21,6 @@ class Kind(Enum):
     LIBRARY = "the backend's kernel"
 
 
-# The folds by their rows.
-FOLDS = {"sum": "sum", "mean": "mean", "prod": "prod", "amax": "max", "amin": "min"}
-FOLDS |= {"any": "any", "all": "all"}
-PARTS = ("concat", "stack", "unslice", "slice_set", "pad")
-
-
 def kind_of(
     graph: Graph, views: dict[int, View], e: Equation, target: Computing
 ) -> tuple[Kind, str]:
@@ -46,14 +40,14 @@ def kind_of(
     reason = target.supports(graph, e)
     if reason:
         return Kind.LIBRARY, reason
-    if e.op.name in FOLDS:
+    if e.op.folds:
         return (Kind.FOLD, "") if _folds(avals[0], e) else (Kind.LIBRARY, "a fold of nothing")
-    return _parts(graph, e) if e.op.name in PARTS else (Kind.POINT, "")
+    return _parts(graph, e) if e.op.moves == "parts" else (Kind.POINT, "")
 
 
 def _folds(x, e: Equation) -> bool:
     sizes = [x.shape[a] for a in e.static[0]]
-    return any(n != 1 for n in sizes) and not (0 in sizes and e.op.name in ("amax", "amin"))
+    return any(n != 1 for n in sizes) and not (0 in sizes and e.op.folds in ("max", "min"))
 
 
 def _parts(graph: Graph, e: Equation) -> tuple[Kind, str]:

@@ -12,11 +12,10 @@ from math import prod
 
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE
-from ..ir.kernel import LIGHT
 from ..ir.views import View
 from ..target import Computing
 from .alignment import Alignment
-from .classify import FOLDS, Kind, kind_of
+from .classify import Kind, kind_of
 from .domain import STILL, Axes, Fit, Group, agree, completed, mapped, renamed
 from .precedence import Precedence
 
@@ -234,7 +233,7 @@ class Grouping(Alignment):
         """Write down what equations of a group with folds do along the folded axes."""
         for e in equations:
             x, operands = e.outputs[0], self.uses.arrays(e)
-            if e.op.name not in FOLDS and any([self._moving(group, e, y) for y in operands]):
+            if not e.op.folds and any([self._moving(group, e, y) for y in operands]):
                 group.moving.add(x)
             lane = group.lane(group.values[x])
             if lane is not None:
@@ -245,7 +244,7 @@ class Grouping(Alignment):
         for x in group.values:
             e = self.graph.equations[self.uses.made_by[x]]
             inside = {self.uses.made_by[y] for y in group.values} | {k}
-            if e.op.name not in LIGHT or not self.uses.only_in(x, inside):
+            if e.op.cost != "light" or not self.uses.only_in(x, inside):
                 return False
         return True
 
@@ -302,7 +301,7 @@ class Grouping(Alignment):
 
     def _is_light(self, u: int) -> bool:
         """Whether a group's rows take an instruction or two each."""
-        return all(self.graph.equations[k].op.name in LIGHT for k in self.units[u].equations)
+        return all(self.graph.equations[k].op.cost == "light" for k in self.units[u].equations)
 
     def _merge(self, u: int, w: int, known: dict[int, int]) -> bool:
         """Put group w into group u, its axes as `known` says and as their lengths demand."""

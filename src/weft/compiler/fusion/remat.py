@@ -14,7 +14,6 @@ from math import prod
 from ...core.op import Op
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE
-from ..ir.kernel import LIGHT
 from ..ir.views import View, views_of
 
 # Bytes of a value from which on it is worth a kernel, and rows that may be computed again for one.
@@ -129,7 +128,7 @@ class _Again:
             if k in found or k < 0 or (x != v and self._is_there(x)):
                 continue
             e = self.graph.equations[k]
-            if e.op.name in LIGHT:
+            if e.op.cost == "light":
                 found.add(k)
                 todo += [self.views[y].root for y in _arrays(e)]
         return sorted(found)

@@ -17,8 +17,7 @@ def interpret(graph: Graph, values: list[np.ndarray]) -> list[np.ndarray]:
         for k, e in enumerate(graph.equations):
             operands = [held[i] if _is_value(i) else i.value for i in e.inputs]
             operands = beside_bfloat16(e.op, operands)
-            kernel = KERNELS[e.op][np.ndarray]
-            z = kernel(operands, *e.static) if e.op.arity is None else kernel(*operands, *e.static)
+            z = e.op.call(KERNELS[e.op][np.ndarray], operands, e.static)
             for i, v in zip(e.outputs, (z,) if e.op.outputs == 1 else z, strict=True):
                 held[i] = numpy_.whole(v)
             for i in {i for i in e.inputs if _is_value(i)}:

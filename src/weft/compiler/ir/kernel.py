@@ -22,16 +22,9 @@ from ...core.op import TABLE
 from ...graph.graph import Literal
 
 Strides = tuple[int, ...]
-# Rows that take an instruction or two: sums of them keep several accumulators busy.
-LIGHT = frozenset(
-    (
-        *("add", "subtract", "multiply", "negative", "positive", "square", "abs", "relu", "cast"),
-        *("maximum", "minimum", "where", "gate", "clip", "alias", "detach", "copy", "scale_shift"),
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
-        *("logical_and", "logical_or", "logical_not", "strong_product"),
-    )
-)
-FOLDS = ("sum", "prod", "max", "min", "mean", "any", "all")
+# The kinds of folds, each with the row of two numbers that combines elements.
+FOLDS = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
+FOLDS |= {"any": "logical_or", "all": "logical_and"}
 
 
 class MalformedKernel(AssertionError):
@@ -57,6 +50,11 @@ class Step:
     inputs: tuple["int | Literal", ...]
     dtype: np.dtype
     static: tuple[Any, ...] = ()
+
+    @property
+    def is_light(self) -> bool:
+        """Whether it takes an instruction or two: sums of such keep several accumulators busy."""
+        return TABLE[self.row].cost == "light"
 
     def __eq__(self, other: Any) -> bool:
         if other.__class__ is not Step or self.row != other.row or self.inputs != other.inputs:

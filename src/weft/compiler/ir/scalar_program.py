@@ -19,7 +19,7 @@ from ...core.aval import Aval
 from ...core.backends import BACKENDS, KERNELS
 from ...core.op import TABLE
 from ...graph.graph import Equation, Graph, Literal
-from .kernel import Step
+from .kernel import FOLDS, Step
 
 FMA = "fma"  # x·y + z; no row of the table, rounded once where it is of floats
 Name = int | Literal  # of a number that is computed, or the number itself
@@ -93,16 +93,9 @@ def _by_numpy(row: str, given: list[Any], static: tuple[Any, ...], dtype: np.dty
 
 # -- writing one -----------------------------------------------------------------------------
 
-# Rows that move elements about. The kernels do it to names, too; where they put zeros, 0 is left.
-MOVES = frozenset(
-    (
-        *("permute", "reshape", "broadcast_to", "slice_", "flip", "alias", "detach", "copy"),
-        *("stack", "concat", "unslice", "slice_set", "pad"),
-    )
-)
-# Folds as a row of two numbers.
-FOLDS = {"sum": "add", "mean": "add", "prod": "multiply", "amax": "maximum", "amin": "minimum"}
-FOLDS |= {"any": "logical_or", "all": "logical_and"}
+# The ways of moving elements of small arrays: other rows that move them stay steps of their own.
+# The kernels do it to names, too; where they put zeros, 0 is left.
+STRIDED = ("strides", "parts")
 
 
 class Writer:
@@ -184,9 +177,9 @@ class Writer:
         """Run an equation on names."""
         out = self.graph.avals[e.outputs[0]]
         operands: list[Any] = [x if isinstance(x, Literal) else self.names(x) for x in e.inputs]
-        if e.op.name in MOVES:
+        if e.op.moves in STRIDED:
             made = self._moved(e, operands, out.dtype)
-        elif e.op.name in FOLDS:
+        elif e.op.folds:
             made = self._folded(e, operands[0], out.dtype)
         elif e.op.name == "matmul":
             made = self._product(operands[0], operands[1], out.dtype)
@@ -198,8 +191,7 @@ class Writer:
         static, fill = e.static, 0
         if e.op.name == "pad":
             static, fill = (e.static[0], 0, *e.static[2:]), e.static[1]
-        kernel = KERNELS[e.op][np.ndarray]
-        made = kernel(operands, *static) if e.op.arity is None else kernel(*operands, *static)
+        made = e.op.call(KERNELS[e.op][np.ndarray], operands, static)
         made = np.array(made, np.int64)
         if (made == 0).any():
             made[made == 0] = self.constant(fill, dtype)
@@ -222,8 +214,8 @@ class Writer:
         own, count = self._working(dtype), terms.shape[1]
         made = []
         for line in terms.tolist():
-            total = self._tree(FOLDS[e.op.name], [self._as(t, own) for t in line], own)
-            if e.op.name == "mean":
+            total = self._tree(FOLDS[e.op.folds], [self._as(t, own) for t in line], own)
+            if e.op.folds == "mean":
                 total = self.step("divide", [total, Literal(float(count))], own)
             made.append(self._as(total, dtype))
         return np.array(made, np.int64)

@@ -193,7 +193,7 @@ def _check_library(schedule: Schedule, step: LibraryStep) -> None:
         else:
             avals.append(Aval(schedule.buffers[i].shape, schedule.buffers[i].dtype))
     op = step.op
-    made = op.shape(avals, *step.static) if op.arity is None else op.shape(*avals, *step.static)
+    made = op.call(op.shape, avals, step.static)
     made = made if isinstance(made, tuple) else (made,)
     for i, aval in zip(step.outputs, made, strict=True):
         b = schedule.buffers[i]

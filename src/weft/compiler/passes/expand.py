@@ -7,6 +7,7 @@ they are.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import inf, prod
 from typing import Any, TypeVar
 
@@ -38,8 +39,7 @@ def expand(graph: Graph, expansions: Mapping[str, Expansion] = EXPANSIONS) -> Gr
         avals = [graph.avals[i] for i in e.outputs]
         if expansion is None or not _is_plain(builder, e) or any(0 in a.shape for a in avals):
             return None
-        operands = [list(e.inputs)] if e.op.arity is None else e.inputs
-        made = expansion(builder, *operands, *e.static)
+        made = e.op.call(partial(expansion, builder), list(e.inputs), e.static)
         if made is None:
             return None
         made = made if isinstance(made, tuple) else (made,)

@@ -15,11 +15,10 @@ from .rewriting import Builder, Replacement, rewritten
 
 # A constant that would be larger than this, and than what it is made of, stays an equation.
 LARGE = 1 << 16
-# Rows that take Python numbers in the place of any of their arrays.
+# Rows beside comparisons that take Python numbers in the place of any of their arrays.
 ARITHMETIC = frozenset(
     (
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "where", "pow"),
-        *("equal", "not_equal", "less", "less_equal", "greater", "greater_equal"),
         *("strong_product", "strong_quotient"),
     )
 )
@@ -65,7 +64,7 @@ def _computed(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[
     """The results as constants, by the backend's kernel, in the dtype that the row says."""
     kernel, known = KERNELS[e.op][np.ndarray], list(beside_bfloat16(e.op, known))
     with BACKENDS[np.ndarray].quiet():
-        z = kernel(known, *e.static) if e.op.arity is None else kernel(*known, *e.static)
+        z = e.op.call(kernel, known, e.static)
         zs = [BACKENDS[np.ndarray].whole(v) for v in ((z,) if e.op.outputs == 1 else z)]
         zs = [v.astype(a.dtype, copy=False) for v, a in zip(zs, made, strict=True)]
     return tuple(builder.constant(v) for v in zs)
@@ -73,7 +72,7 @@ def _computed(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[
 
 def _with_numbers(builder: Builder, e: Equation, known: list, made: tuple) -> Replacement:
     """An equation with Python numbers for constants of one number, where its type stays."""
-    if e.op.name not in ARITHMETIC:
+    if not (e.op.compares or e.op.name in ARITHMETIC):
         return None
     inputs = tuple(
         Literal(v.reshape(-1)[0].item()) if isinstance(v, np.ndarray) and _is_number(v) else i

@@ -30,15 +30,10 @@ def layout(graph: Graph) -> Graph:
 
 def broadcasts(e: Equation) -> bool:
     """Whether a row repeats its operands to a common shape by itself."""
-    return isinstance(e.op.rule, Partials) or e.op.name in BROADCASTING
+    return isinstance(e.op.rule, Partials) or e.op.compares or e.op.name in BROADCASTING
 
 
-BROADCASTING = frozenset(
-    (
-        *("where", "gate", "equal", "not_equal", "less", "less_equal", "greater"),
-        *("greater_equal", "logical_and", "logical_or", "logical_xor"),
-    )
-)
+BROADCASTING = frozenset(("where", "gate", "logical_and", "logical_or", "logical_xor"))
 
 
 def _unspread(b: Builder, e: Equation, graph: Graph) -> Replacement:

@@ -14,7 +14,6 @@ import numpy as np
 from ...core.aval import Aval
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import Branch, Loop, Repeat, Structured, row
-from ..ir.kernel import LIGHT
 from ..ir.views import LOOKS
 from .bodies import ROWS, made
 from .common import key_of
@@ -352,7 +351,7 @@ def _worth(body: Graph, same: dict[int, int]) -> list[int]:
         if e is None or i in seen:
             continue
         seen.add(i)
-        if i in same and e.op.name not in LIGHT and e.op.name not in LOOKS:
+        if i in same and e.op.cost != "light" and e.op.name not in LOOKS:
             found.append(i)
         else:
             todo += [j for j in e.inputs if not isinstance(j, Literal)]

@@ -76,10 +76,9 @@ class Builder:
         op = TABLE[row] if isinstance(row, str) else row
         if op.arity is None:
             operands, static = tuple(arguments[0]), arguments[1:]
-            made = op.shape([self.aval(x) for x in operands], *static)
         else:
             operands, static = arguments[: op.arity], arguments[op.arity :]
-            made = op.shape(*map(self.aval, operands), *static)
+        made = op.call(op.shape, [self.aval(x) for x in operands], static)
         made = made if isinstance(made, tuple) else (made,)
         outputs = tuple(self.graph.new(a) for a in made)
         assert self._origin is not None, "an equation outside of a rule"

@@ -160,7 +160,6 @@ def _sweeps(
 
 
 def _run(trace: Trace, e: Equation) -> tuple:
-    call = caller(e.op)
     given = [i.value if i.__class__ is Literal else trace.values[i] for i in e.inputs]
-    z = call(given, *e.static) if e.op.arity is None else call(*given, *e.static)
+    z = e.op.call(caller(e.op), given, e.static)
     return (z,) if e.op.outputs == 1 else tuple(z)

@@ -15,6 +15,7 @@ from ...core.aval import Aval
 from ...core.backends import BACKENDS
 from ...core.box import ground
 from ...core.exact import exact
+from ...core.op import MOVES
 from ...core.value import aval_of
 from ...graph.graph import Literal
 from ...graph.staged import Staged
@@ -28,7 +29,6 @@ from .colouring import recovers
 from .cut import separates
 from .plan import Plan
 from .seeds import Seeds
-from .sparsity import MOVES, SUMS
 from .sweeps import Sweeper
 
 
@@ -41,8 +41,8 @@ def signature(trace: Trace) -> tuple[Any, ...]:
     lines = []
     for e in trace.equations:
         inputs = tuple([None if i.__class__ is Literal else i for i in e.inputs])
-        name = e.op.name
-        digest = _index_digests(trace, e) if name in MOVES or name in SUMS else None
+        moves = e.op.moves in MOVES or e.op.moves == "sums"
+        digest = _index_digests(trace, e) if moves else None
         lines.append((e.op, inputs, e.static and exact(e.static), digest))
     shapes = tuple([tuple(v.shape) for v in trace.values])
     inputs = tuple([aval_of(trace.values[i]) for i in (*trace.inputs, *trace.constants)])

@@ -13,21 +13,13 @@ import numpy as np
 from ...backend.device import as_numpy
 from ...core.box import Box
 from ...core.call import caller
-from ...core.op import Jvp, Linear, Partials
+from ...core.op import MOVES, Jvp, Linear, Partials
 from ...core.value import TENSORS
 from ...graph.graph import Equation, Literal
 from ...graph.staged import Staged
 from ...graph.symbol import Trace
 from ...ops.batching import Along, Pointwise, Stacked
 from ..modes.trace import operands
-
-# Rows that move elements: every element of the result is one of an operand's, or a constant.
-MOVES = frozenset(
-    "slice_ unslice reshape permute broadcast_to flip roll concat stack pad tril triu windows "
-    "take index_put slice_set take_along_axis transfer".split()
-)
-# Rows that add elements up: their transpose moves elements.
-SUMS = frozenset("sum segment_sum scatter_sum overlap_add".split())
 
 
 class Dense(Exception):
@@ -84,13 +76,14 @@ def _propagated(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
             for p, d in zip(given, e.op.rule.d, strict=True)
         ]
     in_shapes = [() if i.__class__ is Literal else trace.avals[i].shape for i in e.inputs]
-    name, batch = e.op.name, e.op.batch
-    if name in MOVES or name in SUMS:
-        one = (_moved if name in MOVES else _summed)(trace, e, given, shapes[0])
-        return [one]
+    batch = e.op.batch
     if isinstance(batch, Pointwise):
         return [_pointwise(given, in_shapes, s) for s in shapes]
-    if name in ("einsum", "matmul", "linear"):
+    if e.op.moves in MOVES:
+        return [_moved(trace, e, given, shapes[0])]
+    if e.op.moves == "sums":
+        return [_summed(trace, e, given, shapes[0])]
+    if e.op.name in ("einsum", "matmul", "linear"):
         return [_contracted(e, given, in_shapes, shapes[0])]
     if isinstance(batch, Along) and len(set(in_shapes)) == 1:
         axes = _named_axes(batch, e.static)
@@ -160,8 +153,7 @@ def _moved(trace: Trace, e: Equation, given, shape):
         parts.append(pattern)
     if not parts:
         return None
-    call = caller(e.op)
-    moved = call(args, *e.static) if e.op.arity is None else call(*args, *e.static)
+    moved = e.op.call(caller(e.op), args, e.static)
     nothing = csr_array((1, parts[0].shape[1]), dtype=bool)
     return csr_array(vstack([nothing, *parts], format="csr"))[
         np.asarray(moved).astype(np.int64).ravel()

@@ -55,7 +55,7 @@ class Batch(Box):
                 infer(op, operands, static)  # a computation on nothing finds no fault
             z = op.batch(call, size, mapped, args, static)
         else:
-            z = call(args, *static) if op.arity is None else call(*args, *static)
+            z = op.call(call, args, static)
         if op.outputs == 1:
             return cls(level, z, size, any(mapped))
         return tuple(cls(level, r, size, any(mapped)) for r in z)

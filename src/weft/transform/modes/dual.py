@@ -56,8 +56,7 @@ class Dual(Box):
             at_level = x.__class__ is cls and x.level == level
             primals.append(x.primal if at_level else x)
             tangents.append(x.tangent if at_level else None)
-        call = caller(op)
-        y = call(primals, *static) if op.arity is None else call(*primals, *static)
+        y = op.call(caller(op), primals, static)
         moving = any([t is not None for t in tangents])
         if op.outputs == 1 and not inexact(y):
             return y

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node
-from ...core.op import Jvp, Linear, Op, Partials
+from ...core.op import MOVES, Jvp, Linear, Op, Partials
 from ...core.types import Array
 from ...core.value import HIGHER
 from ...ops.batching import pointwise
@@ -135,7 +135,8 @@ def masked_pull(op: Op, plain: Any) -> Any:
     rule = op.rule
     if op is where.op:
         return pull_where
-    if op.moves:
+    moves = op.moves in MOVES or op.moves == "sums"
+    if op.pulls_mask or (moves and op.batch is not pointwise):
         return _pull_moves(plain)
     if isinstance(rule, Partials):
         return _pull_partials(op)

@@ -361,12 +361,12 @@ def push(
         _refuse_left_out(op, rule.transpose, tangents)
         if rule.joint:
             moved = _joint_tangents(rule, args, tangents)
-            return call(moved, *static) if op.arity is None else call(*moved, *static)
+            return op.call(call, moved, static)
         terms = []
         for i, t in enumerate(tangents):
             if t is not None:
                 moved = [*args[:i], t, *args[i + 1 :]]
-                terms.append(call(moved, *static) if op.arity is None else call(*moved, *static))
+                terms.append(op.call(call, moved, static))
         return _total(terms, y)
     raise _underivable(op.name)
 

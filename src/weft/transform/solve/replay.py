@@ -30,8 +30,7 @@ class Program:
         known = dict(zip(self.inputs, values, strict=True))
         for e in self.equations:
             operands = [i.value if i.__class__ is Literal else known[i] for i in e.inputs]
-            call = caller(e.op)
-            z = call(operands, *e.static) if e.op.arity is None else call(*operands, *e.static)
+            z = e.op.call(caller(e.op), operands, e.static)
             known.update(zip(e.outputs, (z,) if e.op.outputs == 1 else z, strict=True))
         return [known[i] for i in self.outputs]
 

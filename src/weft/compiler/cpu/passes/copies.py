@@ -6,6 +6,7 @@ other elementwise equation. No pass that removes copies may come after these.
 """
 
 from collections.abc import Callable
+from functools import partial
 from math import prod
 
 from ....core.op import TABLE
@@ -52,7 +53,7 @@ def _gathered(b: Builder, e: Equation, fit: list[bool]) -> Replacement:
         return None
     pairs = zip(e.inputs, fit, strict=True)
     operands = [x if ok else b.emit("copy", x) for x, ok in pairs]
-    made = b.emit(e.op, *([operands] if e.op.arity is None else operands), *e.static)
+    made = e.op.call(partial(b.emit, e.op), operands, e.static)
     return made if isinstance(made, tuple) else (made,)
 
 

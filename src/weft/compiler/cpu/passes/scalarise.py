@@ -16,8 +16,7 @@ from ....core.op import Op
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.convert import SUPPORTED
 from ...fusion.classify import Kind, kind_of
-from ...ir.kernel import LIGHT
-from ...ir.scalar_program import FOLDS, MOVES, Line, Writer, computed
+from ...ir.scalar_program import STRIDED, Line, Writer, computed
 from ...ir.views import LOOKS, View, views_of
 from ..computes import Computes
 
@@ -73,20 +72,20 @@ def _is_small(graph: Graph, views: dict[int, View], e: Equation) -> bool:
     avals = [*inputs, *(graph.avals[i] for i in e.outputs)]
     if not all(0 < prod(a.shape) <= SMALL and a.dtype in SUPPORTED for a in avals):
         return False
-    if len(inputs) < len(e.inputs) and (e.op.name in MOVES or e.op.name == "matmul"):
+    if len(inputs) < len(e.inputs) and (e.op.moves in STRIDED or e.op.name == "matmul"):
         return False
     if any(a.device != "cpu" for a in avals):
         return False
     if e.op.name == "matmul":
         return avals[0].dtype == avals[1].dtype and _products(graph, e) <= PRODUCT
-    if e.op.name in MOVES:
+    if e.op.moves in STRIDED:
         return len({a.dtype for a in avals}) == 1
-    if e.op.name in FOLDS:
-        logical = avals[0].dtype == np.bool_ and e.op.name not in ("any", "all", "sum")
+    if e.op.folds:
+        logical = avals[0].dtype == np.bool_ and e.op.folds not in ("any", "all", "sum")
         return not logical and kind_of(graph, views, e, _CPU)[0] is Kind.FOLD
     if kind_of(graph, views, e, _CPU)[0] is not Kind.POINT:
         return False
-    return e.op.name in LIGHT or prod(avals[-1].shape) <= COSTLY
+    return e.op.cost == "light" or prod(avals[-1].shape) <= COSTLY
 
 
 def _products(graph: Graph, e: Equation) -> int:
@@ -156,11 +155,11 @@ def _numbers_together(
 
 def _numbers(graph: Graph, e: Equation) -> int:
     """How many numbers of a line an equation becomes."""
-    if e.op.name in MOVES:
+    if e.op.moves in STRIDED:
         return 0
     if e.op.name == "matmul":
         return _products(graph, e)
-    return prod(graph.avals[(e.inputs if e.op.name in FOLDS else e.outputs)[0]].shape)
+    return prod(graph.avals[(e.inputs if e.op.folds else e.outputs)[0]].shape)
 
 
 def _steps(e: Equation) -> int:
@@ -174,7 +173,7 @@ def _is_worth_it(graph: Graph, together: list[int]) -> bool:
     equations = [graph.equations[k] for k in together]
     steps = sum(map(_steps, equations))
     numbers = [_numbers(graph, e) for e in equations]
-    if max(numbers) == 1 and sum(e.op.name not in LIGHT for e in equations) >= LANES:
+    if max(numbers) == 1 and sum(e.op.cost != "light" for e in equations) >= LANES:
         return True  # a line computes costly rows of several numbers at once
     return steps >= FEWEST and sum(n for n in numbers if n > 1) <= STEP * steps
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from ....core.op import TABLE
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.arithmetic import fma
 from ...emit.code import Code, Value, lanes_of
 from ...emit.convert import held, is_float, rounded, stored
 from ...emit.lanes_in_memory import read, write
 from ...emit.scalar import Number, emit
-from ...ir.kernel import LIGHT, Step
+from ...ir.kernel import Step
 from ...ir.routine import Array, array
 from ...ir.scalar_program import FMA, Constant, Line, Load
 from ...ir.views import View
@@ -67,7 +68,7 @@ class Straight(Routine):
 
 def is_heavy(row: str) -> bool:
     """Whether a row takes many instructions."""
-    return row not in LIGHT and row not in _SHORT
+    return row not in _SHORT and TABLE[row].cost == "heavy"
 
 
 def _batches(line: Line) -> Iterator[list[int]]:

@@ -388,10 +388,10 @@ def _constant(value) -> np.ndarray:
 
 def _library(step: LibraryStep, operands: list) -> tuple:
     op, operands = step.op, list(beside_bfloat16(step.op, operands))
-    kernel, given = KERNELS[op][np.ndarray], (operands,) if op.arity is None else operands
+    kernel = KERNELS[op][np.ndarray]
     try:
         with BACKENDS[np.ndarray].quiet():
-            z = kernel(*given, *step.static)
+            z = op.call(kernel, operands, step.static)
     except Exception as e:
         if op.foreign:
             raise
