@@ -19,7 +19,7 @@ from .slicing import narrow
 from .structural import concat, flip
 
 
-def _cumsum_transpose(g, _x, axis):
+def _cumsum_transpose(g, x, axis):
     return flip(cumsum(flip(g, (axis,)), axis), (axis,))
 
 
@@ -27,6 +27,7 @@ cumsum = linear(
     "cumsum",
     shape=along_shape("cumsum", dtypes.summed),
     transpose=[_cumsum_transpose],
+    reads="",
     precision="single",
     moves=True,
     batch=Along(),
@@ -58,7 +59,7 @@ def _backwards(g, a, axis: int):
     return flip(linear_recurrence(a, flip(g, (axis,)), axis), (axis,))
 
 
-def _recurrence_push(tangents, h, a, _b, axis):
+def _recurrence_push(tangents, h, a, b, axis):
     da, db = tangents
     if da is not None:
         da = da * _moved(h, axis, 1, 0.0)
@@ -66,7 +67,7 @@ def _recurrence_push(tangents, h, a, _b, axis):
     return linear_recurrence(a, db, axis)
 
 
-def _recurrence_pull(g, h, a, _b, axis):
+def _recurrence_pull(g, h, a, b, axis):
     c = _backwards(g, a, axis)
     return c * conj(_moved(h, axis, 1, 0.0)), c
 
@@ -79,6 +80,7 @@ linear_recurrence = general(
     shape=_recurrence_shape,
     push=_recurrence_push,
     pull=_recurrence_pull,
+    reads="h a",
     arity=2,
     promote=(0, 1),
     static=True,

@@ -37,8 +37,9 @@ def _det_shape(a: Aval) -> Aval:
 det = lapack(
     "det",
     shape=_det_shape,
-    push=lambda tangents, _y, a: trace_of_product(adjugate(a), tangents[0]),
-    pull=lambda g, _y, a: (as_factor(g) * adjoint(adjugate(a)),),
+    push=lambda tangents, y, a: trace_of_product(adjugate(a), tangents[0]),
+    pull=lambda g, y, a: (as_factor(g) * adjoint(adjugate(a)),),
+    reads="a",
     sample=samples.determinants,
 )
 
@@ -81,7 +82,7 @@ def _adjugate(xp, a):
     return as_factor(xp.det(matmul(u, vh))) * matmul(adjoint(vh), middle)
 
 
-def _adjugate_pull(g, _y, a):
+def _adjugate_pull(g, y, a):
     return (adjoint(adjugate_tangent(a, adjoint(g))),)
 
 
@@ -89,8 +90,9 @@ adjugate = lapack(
     "adjugate",
     compute=_adjugate,
     shape=same_square("adjugate"),
-    push=lambda tangents, _y, a: adjugate_tangent(a, tangents[0]),
+    push=lambda tangents, y, a: adjugate_tangent(a, tangents[0]),
     pull=_adjugate_pull,
+    reads="a",
     sample=samples.regular,
 )
 
@@ -117,8 +119,9 @@ invertible = lapack(
     "invertible",
     compute=_invertible,
     shape=same_square("invertible"),
-    push=lambda tangents, _y, _a: tangents[0],
-    pull=lambda g, _y, _a: (g,),
+    push=lambda tangents, y, a: tangents[0],
+    pull=lambda g, y, a: (g,),
+    reads="",
     sample=samples.regular,
 )
 
@@ -132,7 +135,7 @@ def _second_tangent(a, e, f):
     return as_factor(det(a)) * (mixed + (first * second - both) * y)
 
 
-def _adjugate_tangent_push(tangents, _y, a, e):
+def _adjugate_tangent_push(tangents, y, a, e):
     da, de = tangents
     parts = [] if de is None else [adjugate_tangent(a, de)]
     if da is not None:
@@ -140,7 +143,7 @@ def _adjugate_tangent_push(tangents, _y, a, e):
     return total(parts)
 
 
-def _adjugate_tangent_pull(g, _y, a, e):
+def _adjugate_tangent_pull(g, y, a, e):
     g = adjoint(g)
     by_a, by_e = adjoint(_second_tangent(a, e, g)), adjoint(adjugate_tangent(a, g))
     return fitted(by_a, a), fitted(by_e, e)
@@ -153,6 +156,7 @@ adjugate_tangent = lapack(
     shape=lambda a, e: square("adjugate_tangent", a).like(broadcast("det", a.shape, e.shape)),
     push=_adjugate_tangent_push,
     pull=_adjugate_tangent_pull,
+    reads="a e",
     sample=samples.directed,
 )
 

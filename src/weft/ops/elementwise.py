@@ -58,7 +58,8 @@ add = elementwise("add", [1, 1], sample=samples.binary)
 subtract = elementwise("subtract", [1, -1], spell=("sub",), sample=samples.binary)
 multiply = elementwise(
     "multiply",
-    [lambda _y, _a, b: b, lambda _y, a, _b: a],
+    [lambda y, a, b: b, lambda y, a, b: a],
+    reads=("b", "a"),
     spell=("mul",),
     sample=samples.binary,
 )
@@ -67,9 +68,10 @@ multiply = elementwise(
 divide = elementwise(
     "divide",
     [
-        unbounded(times(lambda t, _y, _a, b: over(t, b))),
-        unbounded(times(lambda t, y, _a, b: -(t * y) / b)),
+        unbounded(times(lambda t, y, a, b: over(t, b))),
+        unbounded(times(lambda t, y, a, b: -(t * y) / b)),
     ],
+    reads=("b", "y b"),
     floating=True,
     spell=("div", "true_divide"),
     sample=samples.quotients,
@@ -80,7 +82,8 @@ floor_divide = elementwise(
 )
 remainder = elementwise(
     "remainder",
-    [1, unbounded(lambda _y, a, b: -floor_divide(a, b))],
+    [1, unbounded(lambda y, a, b: -floor_divide(a, b))],
+    reads="a b",
     integral=True,
     spell=("mod",),
     sample=samples.steps,
@@ -89,11 +92,12 @@ remainder = elementwise(
 negative = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
 positive = elementwise("positive", [1], sample=samples.unary)
 square = single(
-    "square", [times(lambda t, _y, x: t * (x + x))], integral=True, sample=samples.squares
+    "square", [times(lambda t, y, x: t * (x + x))], reads="x", integral=True, sample=samples.squares
 )
 reciprocal = single(
     "reciprocal",
-    [unbounded(times(lambda t, _y, x: -t / (x * x)))],
+    [unbounded(times(lambda t, y, x: -t / (x * x)))],
+    reads="x",
     floating=True,
     sample=samples.positive,
 )
@@ -101,13 +105,15 @@ reciprocal = single(
 # -- powers and roots -------------------------------------------------------------------------
 
 
-def _power_slope(_y, x, n):
+def _power_slope(y, x, n):
     if n == 0 or n == 1:
         return float(n)
     return n * x if n == 2 else n * power_scalar(x, n - 1)
 
 
-_power = single("power_scalar", [unbounded(_power_slope)], promote=(), sample=samples.scalar_powers)
+_power = single(
+    "power_scalar", [unbounded(_power_slope)], reads="x", promote=(), sample=samples.scalar_powers
+)
 
 
 def _check_exponent(dtype: np.dtype, n: int) -> None:
@@ -140,14 +146,14 @@ def power_scalar(x, n):
     return square(x) if n == 2 else _power(x, n)
 
 
-def _pow_slope(_y, x, p):
+def _pow_slope(y, x, p):
     """p·xᵖ⁻¹, and zero for p = 0 even at x = 0."""
     if p.__class__ in PYTHON_SCALARS:
         return _power_slope(None, x, p)
     return strong_product(p, pow_(x, p - 1))
 
 
-def _pow_growth(y, x, _p):
+def _pow_growth(y, x, p):
     """xᵖ·ln x; as a function of p ≥ 0, 0ᵖ is taken for the constant it is beyond p = 0."""
     if x.__class__ in PYTHON_SCALARS:
         return y * (log(x) if x else 0.0)
@@ -157,6 +163,7 @@ def _pow_growth(y, x, _p):
 pow_ = single(
     "pow",
     [unbounded(_pow_slope), unbounded(_pow_growth)],
+    reads=("x p", "y x"),
     integral=True,
     spell=("power",),
     sample=samples.powers,
@@ -164,7 +171,8 @@ pow_ = single(
 
 sqrt = elementwise(
     "sqrt",
-    [unbounded(times(lambda t, y, _x: t / (y + y)))],
+    [unbounded(times(lambda t, y, x: t / (y + y)))],
+    reads="y",
     floating=True,
     sample=samples.positive,
 )
@@ -173,16 +181,18 @@ rsqrt = single(
 )
 cbrt = elementwise(
     "cbrt",
-    [unbounded(times(lambda t, y, _x: t / (3 * y * y)))],
+    [unbounded(times(lambda t, y, x: t / (3 * y * y)))],
+    reads="y",
     floating=True,
     sample=samples.roots,
 )
 hypot = elementwise(
     "hypot",
     [
-        unbounded(lambda y, a, _b: strong_quotient(a, y)),
-        unbounded(lambda y, _a, b: strong_quotient(b, y)),
+        unbounded(lambda y, a, b: strong_quotient(a, y)),
+        unbounded(lambda y, a, b: strong_quotient(b, y)),
     ],
+    reads=("y a", "y b"),
     floating=True,
     sample=samples.distances,
 )
@@ -191,42 +201,53 @@ hypot = elementwise(
 # Exponential growth overflows at ordinary arguments, so these partials count as unbounded:
 # where(x < 20, log1p(exp(x)), x) has to have the gradient 1 at x = 1000.
 
-exp = single("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
+exp = single("exp", [unbounded(lambda y, x: y)], reads="y", floating=True, sample=samples.unary)
 exp2 = single(
-    "exp2", [unbounded(lambda y, _x: y * math.log(2))], floating=True, sample=samples.unary
+    "exp2",
+    [unbounded(lambda y, x: y * math.log(2))],
+    reads="y",
+    floating=True,
+    sample=samples.unary,
 )
-expm1 = single("expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary)
+expm1 = single(
+    "expm1", [unbounded(lambda y, x: y + 1)], reads="y", floating=True, sample=samples.unary
+)
 log = scalars_too(
     single(
         "log",
-        [unbounded(times(lambda t, _y, x: t / x))],
+        [unbounded(times(lambda t, y, x: t / x))],
+        reads="x",
         floating=True,
         sample=samples.positive,
     )
 )
 log2 = single(
     "log2",
-    [unbounded(lambda _y, x: (1 / math.log(2)) / x)],
+    [unbounded(lambda y, x: (1 / math.log(2)) / x)],
+    reads="x",
     floating=True,
     sample=samples.positive,
 )
 log10 = single(
     "log10",
-    [unbounded(lambda _y, x: (1 / math.log(10)) / x)],
+    [unbounded(lambda y, x: (1 / math.log(10)) / x)],
+    reads="x",
     floating=True,
     sample=samples.positive,
 )
 log1p = scalars_too(
     single(
         "log1p",
-        [unbounded(times(lambda t, _y, x: t / (1 + x)))],
+        [unbounded(times(lambda t, y, x: t / (1 + x)))],
+        reads="x",
         floating=True,
         sample=samples.above_minus_one,
     )
 )
 expit = elementwise(
     "expit",
-    [times(lambda t, y, _x: t * (y - y * y))],
+    [times(lambda t, y, x: t * (y - y * y))],
+    reads="y",
     floating=True,
     spell=("sigmoid",),
     sample=samples.real,
@@ -240,37 +261,45 @@ def _weight(a, b):
 
 logaddexp = single(
     "logaddexp",
-    [lambda _y, a, b: _weight(a, b), lambda _y, a, b: _weight(b, a)],
+    [lambda y, a, b: _weight(a, b), lambda y, a, b: _weight(b, a)],
+    reads="a b",
     floating=True,
     sample=samples.log_sums,
 )
 
 # -- circular and hyperbolic functions --------------------------------------------------------
 
-sin = elementwise("sin", [lambda _y, x: cos(x)], floating=True, sample=samples.unary)
-cos = elementwise("cos", [lambda _y, x: -sin(x)], floating=True, sample=samples.unary)
+sin = elementwise("sin", [lambda y, x: cos(x)], reads="x", floating=True, sample=samples.unary)
+cos = elementwise("cos", [lambda y, x: -sin(x)], reads="x", floating=True, sample=samples.unary)
 tan = single(
-    "tan", [lambda y, _x: 1 + y * y], floating=True, sample=reals((-1, 1), complex_too=True)
+    "tan",
+    [lambda y, x: 1 + y * y],
+    reads="y",
+    floating=True,
+    sample=reals((-1, 1), complex_too=True),
 )
 
 # (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
 asin = single(
     "asin",
-    [unbounded(times(lambda t, _y, x: t / sqrt((1 - x) * (1 + x))))],
+    [unbounded(times(lambda t, y, x: t / sqrt((1 - x) * (1 + x))))],
+    reads="x",
     floating=True,
     spell=("arcsin",),
     sample=samples.within_one,
 )
 acos = single(
     "acos",
-    [unbounded(times(lambda t, _y, x: -t / sqrt((1 - x) * (1 + x))))],
+    [unbounded(times(lambda t, y, x: -t / sqrt((1 - x) * (1 + x))))],
+    reads="x",
     floating=True,
     spell=("arccos",),
     sample=samples.within_one,
 )
 atan = elementwise(
     "atan",
-    [times(lambda t, _y, x: t / (1 + x * x))],
+    [times(lambda t, y, x: t / (1 + x * x))],
+    reads="x",
     floating=True,
     spell=("arctan",),
     sample=samples.unary,
@@ -278,21 +307,27 @@ atan = elementwise(
 atan2 = elementwise(
     "atan2",
     [
-        unbounded(lambda _y, a, b: strong_quotient(b, a * a + b * b)),
-        unbounded(lambda _y, a, b: strong_quotient(-a, a * a + b * b)),
+        unbounded(lambda y, a, b: strong_quotient(b, a * a + b * b)),
+        unbounded(lambda y, a, b: strong_quotient(-a, a * a + b * b)),
     ],
+    reads="a b",
     floating=True,
     spell=("arctan2",),
     sample=samples.angles,
 )
-sinh = single("sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary)
-cosh = single("cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary)
+sinh = single(
+    "sinh", [unbounded(lambda y, x: cosh(x))], reads="x", floating=True, sample=samples.unary
+)
+cosh = single(
+    "cosh", [unbounded(lambda y, x: sinh(x))], reads="x", floating=True, sample=samples.unary
+)
 tanh = elementwise(
-    "tanh", [times(lambda t, y, _x: t - t * y * y)], floating=True, sample=samples.unary
+    "tanh", [times(lambda t, y, x: t - t * y * y)], reads="y", floating=True, sample=samples.unary
 )
 asinh = elementwise(
     "asinh",
-    [times(lambda t, _y, x: t / sqrt(1 + x * x))],
+    [times(lambda t, y, x: t / sqrt(1 + x * x))],
+    reads="x",
     floating=True,
     spell=("arcsinh",),
     sample=samples.unary,
@@ -300,14 +335,16 @@ asinh = elementwise(
 acosh = single(
     "acosh",
     # One root of x² - 1 would have the wrong sign in the left half of the complex plane.
-    [unbounded(times(lambda t, _y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
+    [unbounded(times(lambda t, y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
+    reads="x",
     floating=True,
     spell=("arccosh",),
     sample=samples.beyond_one,
 )
 atanh = single(
     "atanh",
-    [unbounded(times(lambda t, _y, x: t / ((1 - x) * (1 + x))))],
+    [unbounded(times(lambda t, y, x: t / ((1 - x) * (1 + x))))],
+    reads="x",
     floating=True,
     spell=("arctanh",),
     sample=samples.within_one,
@@ -321,7 +358,8 @@ trunc = elementwise("trunc", [0], spell=("fix",), sample=samples.fractions)
 round_ = elementwise("round", [0], spell=("rint",), sample=samples.rounded)
 copysign = elementwise(
     "copysign",
-    [unbounded(lambda y, a, _b: strong_quotient(y, a)), 0],
+    [unbounded(lambda y, a, b: strong_quotient(y, a)), 0],
+    reads="y a",
     floating=True,
     sample=samples.signs,
 )
@@ -342,19 +380,22 @@ tie_share = elementwise("tie_share", [0, 0], floating=True, sample=samples.tied)
 
 maximum = elementwise(
     "maximum",
-    [lambda _y, a, b: tie_share(a, b), lambda _y, a, b: tie_share(b, a)],
+    [lambda y, a, b: tie_share(a, b), lambda y, a, b: tie_share(b, a)],
+    reads="a b",
     sample=samples.tied,
 )
 minimum = elementwise(
     "minimum",
-    [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
+    [lambda y, a, b: tie_share(b, a), lambda y, a, b: tie_share(a, b)],
+    reads="a b",
     sample=samples.tied,
 )
 # t where the mask is true.
 gate = linear(
     "gate",
     shape=lambda t, open: t,
-    transpose=[lambda g, _t, open: gate(g, open), None],
+    transpose=[lambda g, t, open: gate(g, open), None],
+    reads="open",
     moves=True,
     batch=Along(()),
     sample=samples.gated,
@@ -363,7 +404,7 @@ gate = linear(
 relu = elementwise(
     "relu",
     [times(lambda t, positive: gate(t, positive))],
-    keep=lambda _y, x: (greater(x, 0),),
+    keep=lambda y, x: (greater(x, 0),),
     sample=samples.rectified,
 )
 
@@ -379,8 +420,8 @@ def _inside(x, lo, hi):
 
 _clip = elementwise(
     "clip",
-    [times(lambda t, inside, *_bounds: gate(t, inside))],
-    keep=lambda _y, x, lo, hi: (_inside(x, lo, hi),),
+    [times(lambda t, inside, *bounds: gate(t, inside))],
+    keep=lambda y, x, lo, hi: (_inside(x, lo, hi),),
     promote=(),
     sample=samples.clipped,
 )
@@ -388,13 +429,15 @@ _clip = elementwise(
 # clip with an array as the bound: at the bound the gradient goes to x.
 clip_lower = elementwise(
     "clip_lower",
-    [lambda _y, x, lo: greater_equal(x, lo), lambda _y, x, lo: less(x, lo)],
+    [lambda y, x, lo: greater_equal(x, lo), lambda y, x, lo: less(x, lo)],
+    reads="x lo",
     compute=lambda xp, x, lo: xp.maximum(x, lo),
     sample=samples.tied,
 )
 clip_upper = elementwise(
     "clip_upper",
-    [lambda _y, x, hi: less_equal(x, hi), lambda _y, x, hi: greater(x, hi)],
+    [lambda y, x, hi: less_equal(x, hi), lambda y, x, hi: greater(x, hi)],
+    reads="x hi",
     compute=lambda xp, x, hi: xp.minimum(x, hi),
     sample=samples.tied,
 )
@@ -434,9 +477,10 @@ where = linear(
     shape=_where_shape,
     transpose=[
         None,
-        lambda g, c, _a, _b: unbroadcast(where(c, g, 0), _a.shape),
-        lambda g, c, _a, _b: unbroadcast(where(c, 0, g), _b.shape),
+        lambda g, c, a, b: unbroadcast(where(c, g, 0), a.shape),
+        lambda g, c, a, b: unbroadcast(where(c, 0, g), b.shape),
     ],
+    reads="c",
     joint=True,
     promote=(1, 2),
     batch=pointwise,

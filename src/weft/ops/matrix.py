@@ -135,8 +135,9 @@ identity_like = general(
     "identity_like",
     arity=1,
     shape=same_square("identity_like"),
-    push=lambda tangents, _y, _a: tangents[0] * 0,
-    pull=lambda _g, _y, _a: (None,),
+    push=lambda tangents, y, a: tangents[0] * 0,
+    pull=lambda _g, y, a: (None,),
+    reads="",
     batch=Stacked((2,)),
     sample=samples.regular,
 )

@@ -36,7 +36,7 @@ def as_(x, like):
     return x if x.dtype == like.dtype else cast(x, dtypes.canonical(like.dtype))
 
 
-def projection_push(tangents, _z, g, y, axes, centred):
+def projection_push(tangents, result, g, y, axes, centred):
     dg, dy = tangents
     z = None if dg is None else projection(dg, y, axes, centred)
     if dy is not None:
@@ -45,7 +45,7 @@ def projection_push(tangents, _z, g, y, axes, centred):
     return z
 
 
-def _projection_pull(u, _z, g, y, axes, centred):
+def _projection_pull(u, z, g, y, axes, centred):
     dy = u * mean(g * y, axes, True) + g * mean(u * y, axes, True)
     return projection(u, y, axes, centred), -dy
 
@@ -56,6 +56,7 @@ projection = general(
     shape=lambda g, y, axes, centred: y,
     push=projection_push,
     pull=_projection_pull,
+    reads="g y",
     arity=2,
     promote=(0, 1),
     static=True,
@@ -65,7 +66,7 @@ projection = general(
 )
 
 
-def standardise_push(tangents, results, _x, axes, eps, _dtype):
+def standardise_push(tangents, results, x, axes, eps, _dtype):
     (t,) = tangents
     y, _, variance = results
     moved = projection(t, y, axes, True) * rsqrt(variance + eps)
@@ -74,7 +75,7 @@ def standardise_push(tangents, results, _x, axes, eps, _dtype):
     return as_(moved, y), mean(wide, axes, True), spread
 
 
-def standardise_pull(gs, results, _x, axes, eps, _dtype):
+def standardise_pull(gs, results, x, axes, eps, _dtype):
     g, along_mean, along_variance = gs
     y, _, variance = results
     share = 1 / count(y.shape, axes)
@@ -99,6 +100,7 @@ standardise = general(
     shape=_shape("standardise", 2),
     push=standardise_push,
     pull=standardise_pull,
+    reads="results",
     arity=1,
     outputs=3,
     tracked=(0, 1, 2),
@@ -111,14 +113,14 @@ standardise = general(
 )
 
 
-def _to_unit_push(tangents, results, _x, axes, eps, _dtype):
+def _to_unit_push(tangents, results, x, axes, eps, _dtype):
     (t,) = tangents
     y, square = results
     spread = mean(as_(t, square) * y, axes, True) * sqrt(square + eps) * 2.0
     return as_(projection(t, y, axes, False) * rsqrt(square + eps), y), spread
 
 
-def _to_unit_pull(gs, results, _x, axes, eps, _dtype):
+def _to_unit_pull(gs, results, x, axes, eps, _dtype):
     g, along_square = gs
     y, square = results
     parts = [] if g is None else [projection(g, y, axes, False) * rsqrt(square + eps)]
@@ -133,6 +135,7 @@ root_mean_square = general(
     shape=_shape("root_mean_square", 1),
     push=_to_unit_push,
     pull=_to_unit_pull,
+    reads="results",
     arity=1,
     outputs=2,
     tracked=(0, 1),

@@ -65,7 +65,7 @@ _alone = Stated(lambda size, *static: static)
 max_pool = general(
     "max_pool",
     shape=_max_shape,
-    push=lambda tangents, y, _x, *how: (pool_pick(tangents[0], y[1], *how), None),
+    push=lambda tangents, y, x, *how: (pool_pick(tangents[0], y[1], *how), None),
     pull=lambda g, taps, *how: (pool_put(g[0], taps, *how),),
     keep=lambda y, x, *how: (y[1],),
     arity=1,
@@ -80,7 +80,8 @@ max_pool = general(
 pool_pick = linear(
     "pool_pick",
     shape=_pick_shape,
-    transpose=[lambda g, _x, taps, *how: pool_put(g, taps, *how), None],
+    transpose=[lambda g, x, taps, *how: pool_put(g, taps, *how), None],
+    reads="taps",
     promote=(0,),
     floating=True,
     static=True,
@@ -92,7 +93,8 @@ pool_pick = linear(
 pool_put = linear(
     "pool_put",
     shape=_put_shape,
-    transpose=[lambda g, _y, taps, *how: pool_pick(g, taps, *how), None],
+    transpose=[lambda g, y, taps, *how: pool_pick(g, taps, *how), None],
+    reads="taps",
     promote=(0,),
     floating=True,
     static=True,
@@ -109,7 +111,8 @@ def _undilated(kernel, stride, padding) -> tuple:
 sum_pool = linear(
     "sum_pool",
     shape=lambda x, *how: _windowed("sum_pool", x, *_undilated(*how)),
-    transpose=[lambda g, _x, *how: spread_pool(g, *how)],
+    transpose=[lambda g, x, *how: spread_pool(g, *how)],
+    reads="",
     promote=(0,),
     floating=True,
     static=True,
@@ -122,7 +125,8 @@ sum_pool = linear(
 spread_pool = linear(
     "spread_pool",
     shape=lambda y, *how: _unwindowed("spread_pool", y, *_undilated(*how)),
-    transpose=[lambda g, _y, *how: sum_pool(g, *how)],
+    transpose=[lambda g, y, *how: sum_pool(g, *how)],
+    reads="",
     promote=(0,),
     floating=True,
     static=True,

@@ -24,8 +24,8 @@ from .slicing import narrow
 from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
 
 
-def _mean_transpose(g, _x, axes, keepdims):
-    shape = _x.shape
+def _mean_transpose(g, x, axes, keepdims):
+    shape = x.shape
     return broadcast_to(restored(g * _weight(shape, axes), shape, axes, keepdims), shape)
 
 
@@ -39,6 +39,7 @@ mean = linear(
     "mean",
     shape=reduction_shape("mean", floating),
     transpose=[_mean_transpose],
+    reads="",
     precision="single",
     moves=True,
     batch=Along(),
@@ -72,14 +73,14 @@ def _others_along(x, axis):
     return concat([pairs * b, pairs * a, *odd], axis)
 
 
-def _prod_push(tangents, _y, x, axes, keepdims):
+def _prod_push(tangents, y, x, axes, keepdims):
     (t,) = tangents
     if count(x.shape, axes) > 1:
         t = t * _others(x, axes)
     return sum_(t, axes, keepdims)
 
 
-def _prod_pull(g, _y, x, axes, keepdims):
+def _prod_pull(g, y, x, axes, keepdims):
     g = restored(g, x.shape, axes, keepdims)
     if count(x.shape, axes) > 1:
         return (g * conj(_others(x, axes)),)
@@ -92,6 +93,7 @@ prod = general(
     shape=reduction_shape("prod", dtypes.summed),
     push=_prod_push,
     pull=_prod_pull,
+    reads="x",
     arity=1,
     precision="single",
     batch=Along(),
@@ -281,12 +283,12 @@ def _freedom(shape, axes, correction) -> float:
     return freedom if freedom > 0 else nan
 
 
-def _var_push(tangents, _y, x, axes, keepdims, correction):
+def _var_push(tangents, y, x, axes, keepdims, correction):
     d = _along(tangents[0], _deviation(x, axes))
     return sum_(d, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
 
 
-def _var_pull(g, _y, x, axes, keepdims, correction):
+def _var_pull(g, y, x, axes, keepdims, correction):
     g = restored(g, x.shape, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
     return (g * _deviation(x, axes),)
 
@@ -309,12 +311,13 @@ def _std_pull(g, y, x, axes, keepdims, correction):
     return (_deviation(x, axes) * g,)
 
 
-def _spread(name: str, push, pull):
+def _spread(name: str, push, pull, reads: str):
     return general(
         name,
         shape=reduction_shape(name, real_floating),
         push=push,
         pull=pull,
+        reads=reads,
         arity=1,
         recast=True,
         precision="single",
@@ -323,16 +326,16 @@ def _spread(name: str, push, pull):
     )
 
 
-var = _spread("var", _var_push, _var_pull)
-std = _spread("std", _std_push, _std_pull)
+var = _spread("var", _var_push, _var_pull, reads="x")
+std = _spread("std", _std_push, _std_pull, reads="y x")
 
 
-def _shares_push(tangents, s, _x, axes):
+def _shares_push(tangents, s, x, axes):
     (t,) = tangents
     return s * (t - sum_(s * t, axes, True))
 
 
-def _shares_pull(g, s, _x, axes):
+def _shares_pull(g, s, x, axes):
     s = conj(s)
     return (s * (g - sum_(s * g, axes, True)),)
 
@@ -343,6 +346,7 @@ shares = general(
     shape=lambda x, axes: x,
     push=_shares_push,
     pull=_shares_pull,
+    reads="s",
     arity=1,
     precision="single",
     batch=Along(),
@@ -350,11 +354,11 @@ shares = general(
 )
 
 
-def _logsumexp_push(tangents, _y, x, axes, keepdims):
+def _logsumexp_push(tangents, y, x, axes, keepdims):
     return sum_(tangents[0] * shares(x, axes), axes, keepdims)
 
 
-def _logsumexp_pull(g, _y, x, axes, keepdims):
+def _logsumexp_pull(g, y, x, axes, keepdims):
     return (restored(g, x.shape, axes, keepdims) * conj(shares(x, axes)),)
 
 
@@ -363,6 +367,7 @@ logsumexp = general(
     shape=reduction_shape("logsumexp", floating),
     push=_logsumexp_push,
     pull=_logsumexp_pull,
+    reads="x",
     arity=1,
     precision="single",
     batch=Along(),
@@ -374,7 +379,7 @@ def _total(x, axis):
     return sum_(x, (axis,), True)
 
 
-def _softmax_product_push(tangents, _z, t, y, axis):
+def _softmax_product_push(tangents, result, t, y, axis):
     dt, dy = tangents
     z = None if dt is None else softmax_product(dt, y, axis)
     if dy is not None:
@@ -383,7 +388,7 @@ def _softmax_product_push(tangents, _z, t, y, axis):
     return z
 
 
-def _softmax_product_pull(g, _z, t, y, axis):
+def _softmax_product_pull(g, z, t, y, axis):
     dy = g * (t - _total(t * y, axis)) - t * _total(g * y, axis)
     return softmax_product(g, y, axis), dy
 
@@ -394,6 +399,7 @@ softmax_product = general(
     shape=lambda t, y, axis: y,
     push=_softmax_product_push,
     pull=_softmax_product_pull,
+    reads="t y",
     arity=2,
     promote=(0, 1),
     static=True,
@@ -405,8 +411,9 @@ softmax_product = general(
 softmax = general(
     "softmax",
     shape=along_shape("softmax", floating, ordered=True),
-    push=lambda tangents, y, _x, axis: softmax_product(tangents[0], y, axis),
-    pull=lambda g, y, _x, axis: (softmax_product(g, y, axis),),
+    push=lambda tangents, y, x, axis: softmax_product(tangents[0], y, axis),
+    pull=lambda g, y, x, axis: (softmax_product(g, y, axis),),
+    reads="y",
     arity=1,
     precision="single",
     batch=Along(),
@@ -414,7 +421,7 @@ softmax = general(
 )
 
 
-def _log_softmax_product_push(tangents, _z, t, y, axis):
+def _log_softmax_product_push(tangents, result, t, y, axis):
     dt, dy = tangents
     z = None if dt is None else log_softmax_product(dt, y, axis)
     if dy is not None:
@@ -423,7 +430,7 @@ def _log_softmax_product_push(tangents, _z, t, y, axis):
     return z
 
 
-def _log_softmax_product_pull(g, _z, t, y, axis):
+def _log_softmax_product_pull(g, z, t, y, axis):
     e = exp(y)
     return g - _total(e * g, axis), -(e * g * _total(t, axis))
 
@@ -434,6 +441,7 @@ log_softmax_product = general(
     shape=lambda t, y, axis: y,
     push=_log_softmax_product_push,
     pull=_log_softmax_product_pull,
+    reads="t y",
     arity=2,
     promote=(0, 1),
     static=True,
@@ -445,8 +453,9 @@ log_softmax_product = general(
 log_softmax = general(
     "log_softmax",
     shape=along_shape("log_softmax", floating, ordered=True),
-    push=lambda t, y, _x, axis: t[0] - _total(t[0] * exp(y), axis),
-    pull=lambda g, y, _x, axis: (log_softmax_product(g, y, axis),),
+    push=lambda t, y, x, axis: t[0] - _total(t[0] * exp(y), axis),
+    pull=lambda g, y, x, axis: (log_softmax_product(g, y, axis),),
+    reads="y",
     arity=1,
     precision="single",
     batch=Along(),

@@ -67,7 +67,8 @@ def _unslice_shape(x: Aval, index, shape) -> Aval:
 slice_ = linear(
     "slice_",
     shape=_slice_shape,
-    transpose=[lambda g, _x, index: unslice(g, index, _x.shape)],
+    transpose=[lambda g, x, index: unslice(g, index, x.shape)],
+    reads="",
     moves=True,
     batch=Stated(lambda size, index: (((0, size, 1), *index),)),
     sample=samples.slices,
@@ -77,7 +78,8 @@ slice_ = linear(
 unslice = linear(
     "unslice",
     shape=_unslice_shape,
-    transpose=[lambda g, _x, index, shape: slice_(g, index)],
+    transpose=[lambda g, x, index, shape: slice_(g, index)],
+    reads="",
     moves=True,
     batch=Stated(lambda size, index, shape: (((0, size, 1), *index), (size, *shape))),
     sample=samples.unslices,

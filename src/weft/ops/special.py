@@ -13,13 +13,15 @@ from .strong import strong_product, strong_quotient
 
 erf = elementwise(
     "erf",
-    [lambda _y, x: (2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    [lambda y, x: (2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    reads="x",
     floating=True,
     sample=reals((-2, 2)),
 )
 erfc = elementwise(
     "erfc",
-    [lambda _y, x: (-2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    [lambda y, x: (-2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    reads="x",
     floating=True,
     sample=reals((-2, 2)),
 )
@@ -31,32 +33,37 @@ erfcx = single(
 )
 erfinv = single(
     "erfinv",
-    [unbounded(lambda y, _x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
+    [unbounded(lambda y, x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
+    reads="y",
     floating=True,
     sample=samples.within_one,
 )
 ndtr = single(
     "ndtr",
-    [lambda _y, x: (1 / math.sqrt(2 * math.pi)) * exp(-0.5 * x * x)],
+    [lambda y, x: (1 / math.sqrt(2 * math.pi)) * exp(-0.5 * x * x)],
+    reads="x",
     floating=True,
     sample=reals((-2, 2)),
 )
 log_ndtr = single(
     "log_ndtr",
     # φ(x)/Φ(x), which neither overflows nor cancels in this form.
-    [unbounded(lambda _y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
+    [unbounded(lambda y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
+    reads="x",
     floating=True,
     sample=samples.log_normal,
 )
 ndtri = single(
     "ndtri",
-    [unbounded(lambda y, _x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
+    [unbounded(lambda y, x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
+    reads="y",
     floating=True,
     sample=samples.probabilities,
 )
 logit = single(
     "logit",
-    [unbounded(times(lambda t, _y, x: t / (x * (1 - x))))],
+    [unbounded(times(lambda t, y, x: t / (x * (1 - x))))],
+    reads="x",
     floating=True,
     sample=samples.probabilities,
 )
@@ -65,37 +72,41 @@ logit = single(
 
 xlogy = single(
     "xlogy",
-    [unbounded(lambda _y, _x, y: log(y)), unbounded(lambda _y, x, y: strong_quotient(x, y))],
+    [unbounded(lambda z, x, y: log(y)), unbounded(lambda z, x, y: strong_quotient(x, y))],
+    reads=("y", "x y"),
     floating=True,
     sample=samples.entropies,
 )
 xlog1py = single(
     "xlog1py",
     [
-        unbounded(lambda _y, _x, y: log1p(y)),
-        unbounded(lambda _y, x, y: strong_quotient(x, 1 + y)),
+        unbounded(lambda z, x, y: log1p(y)),
+        unbounded(lambda z, x, y: strong_quotient(x, 1 + y)),
     ],
+    reads=("y", "x y"),
     floating=True,
     sample=samples.entropies_near_one,
 )
 entr = single(
-    "entr", [unbounded(lambda _y, x: -1 - log(x))], floating=True, sample=samples.positive
+    "entr", [unbounded(lambda y, x: -1 - log(x))], reads="x", floating=True, sample=samples.positive
 )
 rel_entr = single(
     "rel_entr",
     [
-        unbounded(lambda _y, x, y: 1 + log(x / y)),
-        unbounded(lambda _y, x, y: -strong_quotient(x, y)),
+        unbounded(lambda z, x, y: 1 + log(x / y)),
+        unbounded(lambda z, x, y: -strong_quotient(x, y)),
     ],
+    reads="x y",
     floating=True,
     sample=samples.entropies,
 )
 kl_div = single(
     "kl_div",
     [
-        unbounded(lambda _y, x, y: log(x / y)),
-        unbounded(lambda _y, x, y: 1 - strong_quotient(x, y)),
+        unbounded(lambda z, x, y: log(x / y)),
+        unbounded(lambda z, x, y: 1 - strong_quotient(x, y)),
     ],
+    reads="x y",
     floating=True,
     sample=samples.entropies,
 )
@@ -105,7 +116,8 @@ kl_div = single(
 gammaln = scalars_too(
     single(
         "gammaln",
-        [unbounded(lambda _y, x: digamma(x))],
+        [unbounded(lambda y, x: digamma(x))],
+        reads="x",
         floating=True,
         spell=("lgamma",),
         sample=samples.factorials,
@@ -113,20 +125,23 @@ gammaln = scalars_too(
 )
 digamma = single(
     "digamma",
-    [unbounded(lambda _y, x: polygamma(1, x))],
+    [unbounded(lambda y, x: polygamma(1, x))],
+    reads="x",
     floating=True,
     spell=("psi",),
     sample=samples.factorials,
 )
 polygamma = single(
     "polygamma",
-    [None, unbounded(lambda _y, n, x: polygamma(n + 1, x))],
+    [None, unbounded(lambda y, n, x: polygamma(n + 1, x))],
+    reads="n x",
     floating=True,
     sample=samples.polygammas,
 )
 zeta = single(
     "zeta",
-    [None, unbounded(lambda _y, x, q: -x * zeta(x + 1, q))],
+    [None, unbounded(lambda y, x, q: -x * zeta(x + 1, q))],
+    reads="x q",
     floating=True,
     sample=samples.zetas,
 )
@@ -140,9 +155,10 @@ betaln = scalars_too(
     single(
         "betaln",
         [
-            unbounded(lambda _y, a, b: digamma(a) - digamma(a + b)),
-            unbounded(lambda _y, a, b: digamma(b) - digamma(a + b)),
+            unbounded(lambda y, a, b: digamma(a) - digamma(a + b)),
+            unbounded(lambda y, a, b: digamma(b) - digamma(a + b)),
         ],
+        reads="a b",
         floating=True,
         sample=samples.betas,
     )
@@ -164,13 +180,15 @@ def _gamma_density(a, x):
 
 gammainc = single(
     "gammainc",
-    [None, unbounded(lambda _y, a, x: _gamma_density(a, x))],
+    [None, unbounded(lambda y, a, x: _gamma_density(a, x))],
+    reads="a x",
     floating=True,
     sample=samples.incomplete_gammas,
 )
 gammaincc = single(
     "gammaincc",
-    [None, unbounded(lambda _y, a, x: -_gamma_density(a, x))],
+    [None, unbounded(lambda y, a, x: -_gamma_density(a, x))],
+    reads="a x",
     floating=True,
     sample=samples.incomplete_gammas,
 )
@@ -179,8 +197,9 @@ betainc = single(
     [
         None,
         None,
-        unbounded(lambda _y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))),
+        unbounded(lambda y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))),
     ],
+    reads="a b x",
     floating=True,
     sample=samples.incomplete_betas,
 )
@@ -191,13 +210,15 @@ betainc = single(
 
 bessel_j = single(
     "bessel_j",
-    [lambda _y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
+    [lambda y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
+    reads="x",
     promote=(),
     sample=samples.of_order,
 )
 bessel_i = single(
     "bessel_i",
-    [unbounded(lambda _y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
+    [unbounded(lambda y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
+    reads="x",
     promote=(),
     sample=samples.of_order,
 )
@@ -207,14 +228,21 @@ bessel_ie = single(
     promote=(),
     sample=samples.of_order,
 )
-j0 = single("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
+j0 = single("j0", [lambda y, x: -j1(x)], reads="x", floating=True, sample=samples.with_zero)
 j1 = single(
-    "j1", [lambda _y, x: 0.5 * (j0(x) - bessel_j(x, 2))], floating=True, sample=samples.with_zero
+    "j1",
+    [lambda y, x: 0.5 * (j0(x) - bessel_j(x, 2))],
+    reads="x",
+    floating=True,
+    sample=samples.with_zero,
 )
-i0 = single("i0", [unbounded(lambda _y, x: i1(x))], floating=True, sample=samples.with_zero)
+i0 = single(
+    "i0", [unbounded(lambda y, x: i1(x))], reads="x", floating=True, sample=samples.with_zero
+)
 i1 = single(
     "i1",
-    [unbounded(lambda _y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
+    [unbounded(lambda y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
+    reads="x",
     floating=True,
     sample=samples.with_zero,
 )
@@ -225,9 +253,13 @@ i1e = single(
     floating=True,
     sample=samples.off_zero,
 )
-y0 = single("y0", [unbounded(lambda _y, x: -y1(x))], floating=True, sample=samples.positive)
+y0 = single(
+    "y0", [unbounded(lambda y, x: -y1(x))], reads="x", floating=True, sample=samples.positive
+)
 y1 = single("y1", [unbounded(lambda y, x: y0(x) - y / x)], floating=True, sample=samples.positive)
-k0 = single("k0", [unbounded(lambda _y, x: -k1(x))], floating=True, sample=samples.positive)
+k0 = single(
+    "k0", [unbounded(lambda y, x: -k1(x))], reads="x", floating=True, sample=samples.positive
+)
 k1 = single("k1", [unbounded(lambda y, x: -k0(x) - y / x)], floating=True, sample=samples.positive)
 k0e = single("k0e", [unbounded(lambda y, x: y - k1e(x))], floating=True, sample=samples.positive)
 k1e = single(
@@ -236,18 +268,20 @@ k1e = single(
 spherical_j = single(
     "spherical_j",
     [
-        lambda _y, x, n: (
+        lambda y, x, n: (
             (n * spherical_j(x, n - 1) - (n + 1) * spherical_j(x, n + 1)) / (2 * n + 1)
             if n
             else -spherical_j(x, 1)
         )
     ],
+    reads="x",
     promote=(),
     sample=samples.of_order,
 )
 sinc = elementwise(
     "sinc",
-    [lambda _y, x: -math.pi * spherical_j(x * math.pi, 1)],
+    [lambda y, x: -math.pi * spherical_j(x * math.pi, 1)],
+    reads="x",
     floating=True,
     sample=samples.with_zero,
 )

@@ -16,7 +16,8 @@ def over(t, b):
 # zero by d, however infinite d may be.
 strong_product = elementwise(
     "strong_product",
-    [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
+    [unbounded(lambda y, g, d: d), unbounded(lambda y, g, d: g)],
+    reads=("d", "g"),
     sample=samples.products,
 )
 
@@ -24,9 +25,10 @@ strong_product = elementwise(
 strong_quotient = elementwise(
     "strong_quotient",
     [
-        unbounded(times(lambda t, _y, _a, b: over(t, b))),
-        unbounded(lambda y, _a, b: -strong_quotient(y, b)),
+        unbounded(times(lambda t, y, a, b: over(t, b))),
+        unbounded(lambda y, a, b: -strong_quotient(y, b)),
     ],
+    reads=("b", "y b"),
     floating=True,
     sample=samples.quotients,
 )

@@ -16,7 +16,8 @@ from .slicing import along, narrow, slice_
 cast = linear(
     "cast",
     shape=lambda x, dtype: x.like(dtype=dtypes.canonical(dtype)),
-    transpose=[lambda g, _x, dtype: cast(g, _x.dtype)],
+    transpose=[lambda g, x, dtype: cast(g, x.dtype)],
+    reads="",
     recast=True,
     batch=pointwise,
     sample=samples.casts,
@@ -27,7 +28,8 @@ alias = linear(
     "alias",
     compute=lambda xp, x: x,
     shape=lambda x: x,
-    transpose=[lambda g, _x: g],
+    transpose=[lambda g, x: g],
+    reads="",
     batch=pointwise,
     sample=samples.arrays,
 )
@@ -38,7 +40,8 @@ detach = elementwise("detach", [0], compute=lambda xp, x: x, promote=(), sample=
 copy = linear(
     "copy",
     shape=lambda x: x,
-    transpose=[lambda g, _x: g],
+    transpose=[lambda g, x: g],
+    reads="",
     batch=pointwise,
     sample=samples.arrays,
 )
@@ -55,7 +58,8 @@ def _reshape_shape(x: Aval, shape) -> Aval:
 reshape = linear(
     "reshape",
     shape=_reshape_shape,
-    transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
+    transpose=[lambda g, x, shape: reshape(g, x.shape)],
+    reads="",
     moves=True,
     batch=Stated(lambda size, shape: ((size, *shape),)),
     sample=samples.reshapes,
@@ -77,7 +81,8 @@ def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
 permute = linear(
     "permute",
     shape=_permute_shape,
-    transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
+    transpose=[lambda g, x, axes: permute(g, inverse(axes))],
+    reads="",
     moves=True,
     batch=Stated(lambda size, axes: ((0, *[a + 1 for a in axes]),)),
     sample=samples.permutes,
@@ -98,7 +103,8 @@ def _batch_broadcast(call, size, mapped, args, static):
 broadcast_to = linear(
     "broadcast_to",
     shape=_broadcast_shape,
-    transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
+    transpose=[lambda g, x, shape: unbroadcast(g, x.shape)],
+    reads="",
     moves=True,
     batch=_batch_broadcast,
     sample=samples.broadcasts,
@@ -110,8 +116,8 @@ def _sum_shape(x: Aval, axes, keepdims: bool) -> Aval:
     return x.like(reduced(x.shape, axes, keepdims), dtypes.summed(x.dtype))
 
 
-def _spread(g, _x, axes, keepdims):
-    shape = _x.shape
+def _spread(g, x, axes, keepdims):
+    shape = x.shape
     if not keepdims and len(axes) != len(shape):
         g = reshape(g, reduced(shape, axes, True))
     return broadcast_to(g, shape)
@@ -121,6 +127,7 @@ sum_ = linear(
     "sum",
     shape=_sum_shape,
     transpose=[_spread],
+    reads="",
     precision="single",
     moves=True,
     batch=Along(),
@@ -200,7 +207,8 @@ def _flip_shape(x: Aval, axes) -> Aval:
 flip = linear(
     "flip",
     shape=_flip_shape,
-    transpose=[lambda g, _x, axes: flip(g, axes)],
+    transpose=[lambda g, x, axes: flip(g, axes)],
+    reads="",
     moves=True,
     batch=Along(),
     sample=samples.flips,
@@ -218,7 +226,8 @@ def _roll_shape(x: Aval, shifts, axes) -> Aval:
 roll = linear(
     "roll",
     shape=_roll_shape,
-    transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
+    transpose=[lambda g, x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
+    reads="",
     moves=True,
     batch=Along((1,)),
     sample=samples.rolls,
@@ -243,7 +252,7 @@ def _concat_shape(avals: list[Aval], axis: int, ends) -> Aval:
     return first.like((*first.shape[:axis], ends[-1], *first.shape[axis + 1 :]))
 
 
-def _piece(g, i, _args, axis, ends):
+def _piece(g, i, args, axis, ends):
     return narrow(g, axis, ends[i - 1] if i else 0, ends[i])
 
 
@@ -253,6 +262,7 @@ _concat = linear(
     compute=lambda xp, xs, axis, ends: xp.concat(xs, axis),
     shape=_concat_shape,
     transpose=_piece,
+    reads="",
     joint=True,
     moves=True,
     batch=Along(),
@@ -285,7 +295,8 @@ stack = linear(
     "stack",
     compute=lambda xp, xs, axis: xp.stack(xs, axis),
     shape=_stack_shape,
-    transpose=lambda g, i, _args, axis: slice_(g, along(g.shape, axis, i)),
+    transpose=lambda g, i, args, axis: slice_(g, along(g.shape, axis, i)),
+    reads="",
     joint=True,
     moves=True,
     batch=Along(),
