@@ -1,6 +1,6 @@
 """Rows with a wrong derivative planted in a copy: what the checks must be able to find.
 
-The edited rules take `*args`, so all that a rule could look at is saved for them.
+All that a rule could look at is saved for the edited ones.
 """
 
 from collections.abc import Callable
@@ -19,18 +19,18 @@ def _edited(op: Op, i: int, edit: Callable) -> Op:
     if isinstance(rule, Partials):
         d = [*rule.d]
         d[i] = _after(_as_function(d[i]), edit)
-        return replace(op, rule=replace(rule, d=tuple(d)))
+        return replace(op, rule=replace(rule, reads=None, d=tuple(d)))
     if isinstance(rule, Linear):
         t = [*rule.transpose]
         if op.arity is None:
             t[0] = _variadic_after(t[0], i, edit)
         else:
             t[i] = _after(t[i], edit)
-        return replace(op, rule=replace(rule, transpose=tuple(t)))
+        return replace(op, rule=replace(rule, reads=None, transpose=tuple(t)))
     assert isinstance(rule, Jvp)
     push = _tangent_edited(rule.push, i, edit)
     pull = None if rule.pull is None else _item_edited(rule.pull, i, edit)
-    return replace(op, rule=replace(rule, push=push, pull=pull))
+    return replace(op, rule=replace(rule, reads=None, push=push, pull=pull))
 
 
 def _as_function(d) -> Callable:
@@ -99,7 +99,7 @@ def nought(op: Op, i: int) -> Op:
     if isinstance(op.rule, Partials):
         d = [*op.rule.d]
         d[i] = 0
-        return replace(op, rule=replace(op.rule, d=tuple(d)))
+        return replace(op, rule=replace(op.rule, reads=None, d=tuple(d)))
     return scaled(0.0)(op, i)
 
 
@@ -108,7 +108,7 @@ def one_for_nought(op: Op, i: int) -> Op:
     assert isinstance(op.rule, Partials)
     d = [*op.rule.d]
     d[i] = 1
-    return replace(op, rule=replace(op.rule, d=tuple(d)))
+    return replace(op, rule=replace(op.rule, reads=None, d=tuple(d)))
 
 
 def tangent_itself(op: Op, i: int) -> Op:
@@ -122,7 +122,7 @@ def conjugated(op: Op, i: int) -> Op:
         t = [*op.rule.transpose]
         plain = t[i]
         t[i] = wraps(plain)(lambda g, *rest: conj(plain(conj(g), *rest)))
-        return replace(op, rule=replace(op.rule, transpose=tuple(t)))
+        return replace(op, rule=replace(op.rule, reads=None, transpose=tuple(t)))
     return _edited(op, i, conj)
 
 
@@ -130,13 +130,13 @@ def swapped(op: Op, _i: int = 0) -> Op:
     """The derivatives by the first two arguments exchanged."""
     field = "d" if isinstance(op.rule, Partials) else "transpose"
     a, b, *rest = getattr(op.rule, field)
-    return replace(op, rule=replace(op.rule, **{field: (b, a, *rest)}))
+    return replace(op, rule=replace(op.rule, reads=None, **{field: (b, a, *rest)}))
 
 
 def weak(op: Op, _i: int = 0) -> Op:
     """The marks of unbounded partials removed."""
     assert isinstance(op.rule, Partials)
-    return replace(op, rule=replace(op.rule, strong=(False,) * len(op.rule.strong)))
+    return replace(op, rule=replace(op.rule, reads=None, strong=(False,) * len(op.rule.strong)))
 
 
 def _cut(value):
@@ -159,14 +159,14 @@ def detached(op: Op, i: int) -> Op:
     if isinstance(rule, Partials):
         d = [*rule.d]
         d[i] = _with_cut_arguments(d[i], int(states_product(d[i])))
-        return replace(op, rule=replace(rule, d=tuple(d)))
+        return replace(op, rule=replace(rule, reads=None, d=tuple(d)))
     if isinstance(rule, Linear):
         t = [*rule.transpose]
         t[i] = _with_cut_arguments(t[i], 1)
-        return replace(op, rule=replace(rule, transpose=tuple(t)))
+        return replace(op, rule=replace(rule, reads=None, transpose=tuple(t)))
     push = _with_cut_arguments(rule.push, 1)
     pull = None if rule.pull is None else _with_cut_arguments(rule.pull, 1)
-    return replace(op, rule=replace(rule, push=push, pull=pull))
+    return replace(op, rule=replace(rule, reads=None, push=push, pull=pull))
 
 
 def cotangent_detached(op: Op, i: int) -> Op:
@@ -176,11 +176,11 @@ def cotangent_detached(op: Op, i: int) -> Op:
         t = [*rule.transpose]
         plain = t[i]
         t[i] = wraps(plain)(lambda g, *rest: plain(_cut(g), *rest))
-        return replace(op, rule=replace(rule, transpose=tuple(t)))
+        return replace(op, rule=replace(rule, reads=None, transpose=tuple(t)))
     assert isinstance(rule, Jvp) and rule.pull is not None
     pull = rule.pull
     edited = wraps(pull)(lambda g, *rest: pull(_cut(g), *rest))
-    return replace(op, rule=replace(rule, pull=edited))
+    return replace(op, rule=replace(rule, reads=None, pull=edited))
 
 
 def misrouted(op: Op, i: int) -> Op:
@@ -194,19 +194,21 @@ def restated(*derivatives: Callable) -> Callable[[Op, int], Op]:
 
     def mutate(op: Op, _i: int) -> Op:
         field = "d" if isinstance(op.rule, Partials) else "transpose"
-        return replace(op, rule=replace(op.rule, **{field: derivatives}))
+        return replace(op, rule=replace(op.rule, reads=None, **{field: derivatives}))
 
     return mutate
 
 
 def repulled(pull: Callable) -> Callable[[Op, int], Op]:
     """Another pull-back altogether."""
-    return lambda op, _i: replace(op, rule=replace(op.rule, pull=pull))
+    return lambda op, _i: replace(op, rule=replace(op.rule, reads=None, pull=pull))
 
 
 def repushed(push: Callable) -> Callable[[Op, int], Op]:
     """Another push-forward altogether, from which the pull-back is derived too."""
-    return lambda op, _i: replace(op, rule=replace(op.rule, push=push, pull=None, keep=None))
+    return lambda op, _i: replace(
+        op, rule=replace(op.rule, reads=None, push=push, pull=None, keep=None)
+    )
 
 
 def pull_only(edit: Callable) -> Callable[[Op, int], Op]:
@@ -214,7 +216,7 @@ def pull_only(edit: Callable) -> Callable[[Op, int], Op]:
 
     def mutate(op: Op, i: int) -> Op:
         pull = _item_edited(op.rule.pull, i, edit)
-        return replace(op, rule=replace(op.rule, pull=pull))
+        return replace(op, rule=replace(op.rule, reads=None, pull=pull))
 
     return mutate
 
@@ -224,6 +226,6 @@ def push_only(edit: Callable) -> Callable[[Op, int], Op]:
 
     def mutate(op: Op, i: int) -> Op:
         push = _tangent_edited(op.rule.push, i, edit)
-        return replace(op, rule=replace(op.rule, push=push))
+        return replace(op, rule=replace(op.rule, reads=None, push=push))
 
     return mutate

@@ -35,6 +35,7 @@ from .frontend.arguments import (
     take_apart,
 )
 from .frontend.effects import Before
+from .frontend.inputs import Call
 from .frontend.trace import trace
 from .frontend.variant import Program
 
@@ -112,7 +113,8 @@ class Compiled(Generic[P, R]):
             elif (call := quick.call(args)) is not None:
                 program = quick.program
                 with self._lock:
-                    if program.differs(call) is None:
+                    program.prepare(call)
+                    if program.matches(call) or program.renew(call) is None:
                         return program(call)
         if settings.levels or settings.staging is not None:
             return self.__wrapped__(*args, **kwargs)
@@ -131,15 +133,11 @@ class Compiled(Generic[P, R]):
 
     def _program(self, taken: Taken, settings: Settings) -> Program:
         key = (*taken.key, settings_key(settings))
-        why = None
-        for program in self._variants.get(key, ()):
-            why = program.differs(taken.call)
-            if why is None:
-                self._latest = key, program
-                return program
-        program = self._new_program(key, taken, why)
-        if not program.once:
-            self._variants.setdefault(key, []).append(program)
+        program, why = _fitting(self._variants.get(key, ()), taken.call)
+        if program is None:
+            program = self._new_program(key, taken, why)
+            if not program.once:
+                self._variants.setdefault(key, []).append(program)
         self._latest = key, program
         return program
 
@@ -234,6 +232,20 @@ class Compiled(Generic[P, R]):
 
     def __repr__(self) -> str:
         return f"<compiled {self.name}>"
+
+
+def _fitting(programs: Sequence[Program], call: Call) -> tuple[Program | None, str | None]:
+    """The program that fits a call; if there is none, why the last one does not."""
+    for program in programs:
+        program.prepare(call)
+        if program.matches(call):
+            return program, None
+    why = None
+    for program in programs:
+        why = program.renew(call)
+        if why is None:
+            return program, None
+    return None, why
 
 
 def once(new: list[str]) -> str:

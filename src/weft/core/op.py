@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from inspect import CO_VARARGS
 from typing import Any, Protocol, TypeVar
 
 Derivative = Callable[..., Any] | int | float
 T = TypeVar("T")
+
+# Which of (y, *args) a rule's function reads; the last flag holds for all that follow.
+Reads = tuple[bool, ...]
 
 
 @dataclass(frozen=True)
@@ -15,16 +17,16 @@ class Partials:
 
     A function marked with `times` states the product instead: (t, y, *args, *static) -> ∂y/∂xᵢ·t.
 
-    A parameter whose name starts with an underscore is not kept for the backward pass; the
-    function then gets a stand-in that knows the shape and the dtype only. `strong[i]` marks a
-    partial that can be infinite: its product with a zero (co)tangent is an exact zero.
-    `keep`, where given, maps (y, *args, *static) to the tuple that is saved and handed to the
-    partials in place of those.
+    `reads[i]` says which of (y, *args) the partial reads (None: all): only those are kept for the
+    backward pass, where it gets None for the others. `strong[i]` marks a partial that can be
+    infinite: its product with a zero (co)tangent is an exact zero. `keep`, where given, maps
+    (y, *args, *static) to the tuple that is saved and handed to the partials in place of those.
     """
 
     d: tuple[Derivative | None, ...]
     strong: tuple[bool, ...]
     keep: Callable[..., tuple[Any, ...]] | None = None
+    reads: tuple[Reads, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -35,10 +37,13 @@ class Linear:
     A row with any number of arguments has one transpose, called as (g, i, args, *static).
     `joint` marks a row that is linear in its arguments together, Px + Qv, and not a product
     of them: its tangent is the row applied to all tangents, zeros for the absent ones.
+    `reads[i]` says which of (y, *args) the transpose reads (None: all arguments): in place of the
+    others, which are not kept, it gets stand-ins that know the shape and the dtype only.
     """
 
     transpose: tuple[Callable[..., Any] | None, ...]
     joint: bool = False
+    reads: tuple[Reads, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -46,14 +51,16 @@ class Jvp:
     """Everything else: `push(tangents, y, *args, *static)`; absent tangents are None.
 
     `pull(g, y, *args, *static)`, where given, returns one cotangent (or None) per argument;
-    where it is not, the pull-back is the transpose of the push-forward. Of several outputs it
-    gets None for those that are `unread`, and they are not kept for it.
+    where it is not, the pull-back is the transpose of the push-forward. `reads` says which of
+    (y, *args) the pull-back reads (None: all), with stand-ins in place of the other arguments. Of
+    several outputs it gets None for those that are `unread`, and they are not kept for it.
     """
 
     push: Callable[..., Any]
     pull: Callable[..., Any] | None = None
     keep: Callable[..., tuple[Any, ...]] | None = None
     unread: tuple[int, ...] = ()
+    reads: Reads | None = None
 
 
 Rule = Partials | Linear | Jvp | None
@@ -163,29 +170,18 @@ def states_product(d: Derivative | None) -> bool:
     return getattr(d, "times", False)
 
 
-def wanted(fn: Callable[..., Any], skip: int, count: int) -> tuple[bool, ...]:
-    """Which of `count` positional parameters after `skip` a rule's function reads."""
-    code = fn.__code__
-    names = code.co_varnames[skip : code.co_argcount]
-    if len(names) < count and code.co_flags & CO_VARARGS:
-        names += (code.co_varnames[code.co_argcount],) * (count - len(names))
-    return tuple([not name.startswith("_") for name in names[:count]])
-
-
 def _saved_by(op: Op, i: int, count: int) -> tuple[bool, ...]:
     """(y, *args) flags: what the pull-back towards argument i reads."""
-    rule, none = op.rule, (False,) * (count + 1)
-    if isinstance(rule, Partials):
-        d = rule.d[i]
-        return wanted(d, states_product(d), count + 1) if callable(d) else none
-    if isinstance(rule, Linear):
-        t = rule.transpose[0 if op.arity is None else i]
-        if t is None:
-            return none
-        return (False, *(wanted(t, 2, 1) * count if op.arity is None else wanted(t, 1, count)))
-    if isinstance(rule, Jvp):
-        return wanted(rule.pull or rule.push, 1, count + 1)
-    return none
+    rule, flags = op.rule, (False,)
+    if isinstance(rule, Partials) and callable(rule.d[i]):
+        flags = (True,) if rule.reads is None else rule.reads[i]
+    elif isinstance(rule, Linear):
+        k = 0 if op.arity is None else i
+        if rule.transpose[k] is not None:
+            flags = (False, True) if rule.reads is None else rule.reads[k]
+    elif isinstance(rule, Jvp):
+        flags = (True,) if rule.reads is None else rule.reads
+    return (*flags, *flags[-1:] * (count + 1 - len(flags)))[: count + 1]
 
 
 def saves(op: Op, tracked: Sequence[bool]) -> tuple[bool, ...]:

@@ -8,7 +8,7 @@ def _push(tangents, y, x):
     return tangents[0]
 
 
-def _pull(g, _y, _x):
+def _pull(g, y, x):
     return (None,)
 
 
@@ -21,7 +21,7 @@ UNRECORDED = Op(
     name="alias",
     compute=lambda xp, x: x,
     shape=lambda x: x,
-    rule=Jvp(_push, _pull),
+    rule=Jvp(_push, _pull, reads=(False,)),
     arity=1,
     batch=_batched,
 )

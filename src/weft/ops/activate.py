@@ -19,13 +19,15 @@ _DENSITY = 1 / math.sqrt(2 * math.pi)
 # xΦ(x) with the normal distribution function Φ; its slope Φ(x) + xφ(x).
 gelu_slope: Caller = private(
     "gelu_slope",
-    [lambda _y, x: (2.0 - x * x) * exp(x * x * -0.5) * _DENSITY],
+    [lambda y, x: (2.0 - x * x) * exp(x * x * -0.5) * _DENSITY],
+    reads="x",
     floating=True,
     sample=reals((-3, 3)),
 )
 gelu: Caller = private(
     "gelu",
-    [times(lambda t, _y, x: t * gelu_slope(x))],
+    [times(lambda t, y, x: t * gelu_slope(x))],
+    reads="x",
     floating=True,
     sample=reals((-3, 3)),
 )
@@ -33,7 +35,7 @@ gelu: Caller = private(
 ROOT, CUBIC = math.sqrt(2 / math.pi), 0.044715
 
 
-def _gelu_tanh_bend(_y, x):
+def _gelu_tanh_bend(y, x):
     """The second derivative of ½x(1 + tanh u) for u = √(2/π)(x + 0.044715x³)."""
     square = x * x
     th = tanh(x * (square * (ROOT * CUBIC) + ROOT))
@@ -42,26 +44,30 @@ def _gelu_tanh_bend(_y, x):
 
 
 gelu_tanh_slope: Caller = private(
-    "gelu_tanh_slope", [_gelu_tanh_bend], floating=True, sample=reals((-3, 3))
+    "gelu_tanh_slope", [_gelu_tanh_bend], reads="x", floating=True, sample=reals((-3, 3))
 )
 gelu_tanh: Caller = private(
     "gelu_tanh",
-    [times(lambda t, _y, x: t * gelu_tanh_slope(x))],
+    [times(lambda t, y, x: t * gelu_tanh_slope(x))],
+    reads="x",
     floating=True,
     sample=reals((-3, 3)),
 )
 
 
-def _silu_bend(_y, x):
+def _silu_bend(y, x):
     s = expit(x)
     return s * (1.0 - s) * (2.0 + x * (1.0 - 2.0 * s))
 
 
 # x·sigmoid(x), and its slope.
-silu_slope: Caller = private("silu_slope", [_silu_bend], floating=True, sample=reals((-3, 3)))
+silu_slope: Caller = private(
+    "silu_slope", [_silu_bend], reads="x", floating=True, sample=reals((-3, 3))
+)
 silu: Caller = private(
     "silu",
-    [times(lambda t, _y, x: t * silu_slope(x))],
+    [times(lambda t, y, x: t * silu_slope(x))],
+    reads="x",
     floating=True,
     sample=reals((-3, 3)),
 )
@@ -69,7 +75,8 @@ silu: Caller = private(
 # log(1 + exp(x)) without overflow.
 softplus: Caller = single(
     "softplus",
-    [times(lambda t, _y, x: t * expit(x))],
+    [times(lambda t, y, x: t * expit(x))],
+    reads="x",
     floating=True,
     public="",
     sample=reals((-3, 3)),
@@ -78,9 +85,10 @@ softplus: Caller = single(
 # x·scale where the mask is true, else zero: dropout, which keeps a byte for each element.
 masked_scale: Caller = linear(
     "masked_scale",
+    reads="mask",
     shape=lambda x, mask, scale: x,
     transpose=[
-        lambda g, _x, mask, scale: unbroadcast(masked_scale(g, mask, scale), _x.shape),
+        lambda g, x, mask, scale: unbroadcast(masked_scale(g, mask, scale), x.shape),
         None,
     ],
     static=True,
@@ -91,7 +99,8 @@ masked_scale: Caller = linear(
 # x·w + b: what follows a normalisation, in one step.
 scale_shift: Caller = private(
     "scale_shift",
-    [lambda _y, _x, w, _b: w, lambda _y, x, _w, _b: x, 1],
+    [lambda y, x, w, b: w, lambda y, x, w, b: x, 1],
+    reads=("w", "x", None),
     cost="light",
     sample=reals((-2, 2), (-2, 2), (-2, 2)),
 )

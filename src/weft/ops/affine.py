@@ -35,7 +35,7 @@ def _lines(x):
     return reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
-def _push(tangents, y, x, w, _b):
+def _push(tangents, y, x, w, b):
     tx, tw, tb = tangents
     terms = [
         *([] if tx is None else [matmul(tx, mT(w))]),
@@ -49,7 +49,7 @@ def _push(tangents, y, x, w, _b):
 
 
 @on_demand
-def _pull(g, _y, x, w, _b):
+def _pull(g, y, x, w, b):
     def chosen(asked):
         if all(asked):
             return linear_gradient(g, conj(x), conj(w))
@@ -80,6 +80,7 @@ affine: Caller = general(
     shape=_shape,
     push=_push,
     pull=_pull,
+    reads="x w",
     arity=3,
     promote=(0, 1, 2),
     precision="half",

@@ -136,7 +136,7 @@ def _push(tangents, y, x, states, frames, labels, blank):
     return -sum_(occupied * moved, (lattice.axis - 1, lattice.axis), False)
 
 
-def _pull(g, _y, x, states, frames, labels, blank):
+def _pull(g, y, x, states, frames, labels, blank):
     occupied, lattice = _occupation(x, states, frames, labels, blank)
     weighed = occupied * _last(_last(-g))
     dx = scatter_sum(weighed, lattice.places, lattice.axis, lattice.classes)
@@ -156,6 +156,7 @@ ctc: Caller = general(
     shape=_shape,
     push=_push,
     pull=_pull,
+    reads="x states frames labels",
     arity=4,
     promote=(0,),
     floating=True,

@@ -61,10 +61,11 @@ def _pad(xp, x, widths, value):
 
 pad: Caller = general(
     "pad",
+    reads="",
     compute=_pad,
     shape=_pad_shape,
-    push=lambda tangents, _y, _x, widths, value: pad(tangents[0], widths, 0),
-    pull=lambda g, _y, _x, widths, value: (slice_(g, _inner(g.shape, widths)),),
+    push=lambda tangents, y, x, widths, value: pad(tangents[0], widths, 0),
+    pull=lambda g, y, x, widths, value: (slice_(g, _inner(g.shape, widths)),),
     arity=1,
     moves="parts",
     batch=Stated(lambda size, widths, value: (((0, 0), *widths), value)),
@@ -176,8 +177,9 @@ def _triangle(name: str):
 
     row = linear(
         name,
+        reads="",
         shape=shape,
-        transpose=[lambda g, _x, k: row(g, k)],
+        transpose=[lambda g, x, k: row(g, k)],
         moves="indices",
         batch=Stacked((2,)),
         sample=samples.diagonals,
@@ -222,8 +224,9 @@ def _overlap_add(xp, x, step, axis, n):
 # Overlapping pieces of an axis: their number stands in its place, their length at the end.
 windows: Caller = linear(
     "windows",
+    reads="",
     shape=_windows_shape,
-    transpose=[lambda g, _x, size, step, axis: overlap_add(g, step, axis, _x.shape[axis])],
+    transpose=[lambda g, x, size, step, axis: overlap_add(g, step, axis, x.shape[axis])],
     moves="indices",
     views="always",
     batch=Along((2,)),
@@ -233,9 +236,10 @@ windows: Caller = linear(
 # An axis of length n with the windows added up in their places.
 overlap_add: Caller = linear(
     "overlap_add",
+    reads="",
     compute=_overlap_add,
     shape=_overlap_shape,
-    transpose=[lambda g, _x, step, axis, n: windows(g, _x.shape[-1], step, axis)],
+    transpose=[lambda g, x, step, axis, n: windows(g, x.shape[-1], step, axis)],
     moves="sums",
     batch=Along((1,)),
     sample=samples.overlaps,

@@ -70,31 +70,32 @@ def _side_by_side(x):
 # batch of outer products, which would only be summed, is never made.
 
 
-def _matmul_left(g, _a, b):
-    if len(_a.shape) == 2 == len(b.shape):
+def _matmul_left(g, a, b):
+    if len(a.shape) == 2 == len(b.shape):
         return matmul(g, mT(b))
-    g, b = _as_product(g, _a, b), reshape(b, _column_shape(b))
-    if len(_a.shape) == 2 < len(b.shape):
+    g, b = _as_product(g, a, b), reshape(b, _column_shape(b))
+    if len(a.shape) == 2 < len(b.shape):
         return matmul(_side_by_side(g), mT(_side_by_side(b)))
-    c = unbroadcast(matmul(g, mT(b)), _row_shape(_a))
-    return reshape(c, _a.shape)
+    c = unbroadcast(matmul(g, mT(b)), _row_shape(a))
+    return reshape(c, a.shape)
 
 
-def _matmul_right(g, a, _b):
-    if len(a.shape) == 2 == len(_b.shape):
+def _matmul_right(g, a, b):
+    if len(a.shape) == 2 == len(b.shape):
         return matmul(mT(a), g)
-    g, a = _as_product(g, a, _b), reshape(a, _row_shape(a))
-    if len(_b.shape) <= 2 < len(a.shape):
+    g, a = _as_product(g, a, b), reshape(a, _row_shape(a))
+    if len(b.shape) <= 2 < len(a.shape):
         c = matmul(mT(_stacked(a)), _stacked(g))
     else:
-        c = unbroadcast(matmul(mT(a), g), _column_shape(_b))
-    return reshape(c, _b.shape)
+        c = unbroadcast(matmul(mT(a), g), _column_shape(b))
+    return reshape(c, b.shape)
 
 
 matmul: Caller = linear(
     "matmul",
     shape=_matmul_shape,
     transpose=[_matmul_left, _matmul_right],
+    reads=("b", "a"),
     promote=(0, 1),
     precision="half",
     batch=batch_matmul,
@@ -343,9 +344,10 @@ cross_last: Caller = linear(
     "cross",
     shape=_cross_shape,
     transpose=[
-        lambda g, _a, b: unbroadcast(cross_last(b, g), _a.shape),
-        lambda g, a, _b: unbroadcast(cross_last(g, a), _b.shape),
+        lambda g, a, b: unbroadcast(cross_last(b, g), a.shape),
+        lambda g, a, b: unbroadcast(cross_last(g, a), b.shape),
     ],
+    reads=("b", "a"),
     promote=(0, 1),
     batch=Stacked((1, 1)),
     sample=samples.cross,

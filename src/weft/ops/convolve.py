@@ -150,9 +150,10 @@ convolution: Caller = linear(
     "convolution",
     shape=_convolution_shape,
     transpose=[
-        lambda g, _x, w, *how: convolution_transposed(g, w, *how),
-        lambda g, x, _w, *how: convolution_weight(x, g, *how),
+        lambda g, x, w, *how: convolution_transposed(g, w, *how),
+        lambda g, x, w, *how: convolution_weight(x, g, *how),
     ],
+    reads=("w", "x"),
     batch=Grouped(("x", "w"), "y"),
     sample=samples.convolutions,
     **_ROW,
@@ -162,9 +163,10 @@ convolution_transposed: Caller = linear(
     "convolution_transposed",
     shape=_transposed_shape,
     transpose=[
-        lambda g, _y, w, *how: convolution(g, w, *how),
-        lambda g, y, _w, *how: convolution_weight(g, y, *how),
+        lambda g, y, w, *how: convolution(g, w, *how),
+        lambda g, y, w, *how: convolution_weight(g, y, *how),
     ],
+    reads=("w", "y"),
     batch=Grouped(("y", "w"), "x"),
     sample=samples.transposed,
     **_ROW,
@@ -174,9 +176,10 @@ convolution_weight: Caller = linear(
     "convolution_weight",
     shape=_weight_shape,
     transpose=[
-        lambda g, _x, y, *how: convolution_transposed(y, g, *how),
-        lambda g, x, _y, *how: convolution(x, g, *how),
+        lambda g, x, y, *how: convolution_transposed(y, g, *how),
+        lambda g, x, y, *how: convolution(x, g, *how),
     ],
+    reads=("y", "x"),
     batch=Grouped(("x", "y"), "w"),
     sample=samples.weights,
     **_ROW,
@@ -198,7 +201,7 @@ def _per_channel(b, ndim: int):
     return reshape(b, (*b.shape[:-1], 1, b.shape[-1], *(1,) * (ndim - 2)))
 
 
-def _biased_push(tangents, y, x, w, _b, *how):
+def _biased_push(tangents, y, x, w, b, *how):
     tx, tw, tb = tangents
     terms = [
         *([] if tx is None else [convolution(tx, w, *how)]),
@@ -212,7 +215,7 @@ def _biased_push(tangents, y, x, w, _b, *how):
 
 
 @on_demand
-def _biased_pull(g, _y, x, w, _b, *how):
+def _biased_pull(g, y, x, w, b, *how):
     others = (0, *range(2, len(g.shape)))
     return (
         lambda: convolution_transposed(g, conj(w), *how),
@@ -238,6 +241,7 @@ convolution_biased: Caller = general(
     shape=_biased_shape,
     push=_biased_push,
     pull=_biased_pull,
+    reads="x w",
     arity=3,
     batch=_biased_batch,
     sample=samples.biased,

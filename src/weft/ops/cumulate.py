@@ -21,7 +21,7 @@ from .slicing import narrow
 from .structural import concat, flip
 
 
-def _cumsum_transpose(g, _x, axis):
+def _cumsum_transpose(g, x, axis):
     return flip(cumsum(flip(g, (axis,)), axis), (axis,))
 
 
@@ -29,6 +29,7 @@ cumsum: Caller = linear(
     "cumsum",
     shape=along_shape("cumsum", dtypes.summed),
     transpose=[_cumsum_transpose],
+    reads="",
     precision="single",
     pulls_mask=True,
     batch=Along(),
@@ -60,7 +61,7 @@ def _backwards(g, a, axis: int):
     return flip(linear_recurrence(a, flip(g, (axis,)), axis), (axis,))
 
 
-def _recurrence_push(tangents, h, a, _b, axis):
+def _recurrence_push(tangents, h, a, b, axis):
     da, db = tangents
     if da is not None:
         da = da * _moved(h, axis, 1, 0.0)
@@ -68,7 +69,7 @@ def _recurrence_push(tangents, h, a, _b, axis):
     return linear_recurrence(a, db, axis)
 
 
-def _recurrence_pull(g, h, a, _b, axis):
+def _recurrence_pull(g, h, a, b, axis):
     c = _backwards(g, a, axis)
     return c * conj(_moved(h, axis, 1, 0.0)), c
 
@@ -81,6 +82,7 @@ linear_recurrence: Caller = general(
     shape=_recurrence_shape,
     push=_recurrence_push,
     pull=_recurrence_pull,
+    reads="h a",
     arity=2,
     promote=(0, 1),
     static=True,

@@ -37,9 +37,10 @@ def _det_shape(a: Aval) -> Aval:
 
 det: Caller = lapack(
     "det",
+    reads="a",
     shape=_det_shape,
-    push=lambda tangents, _y, a: trace_of_product(adjugate(a), tangents[0]),
-    pull=lambda g, _y, a: (as_factor(g) * adjoint(adjugate(a)),),
+    push=lambda tangents, y, a: trace_of_product(adjugate(a), tangents[0]),
+    pull=lambda g, y, a: (as_factor(g) * adjoint(adjugate(a)),),
     sample=samples.determinants,
 )
 
@@ -82,15 +83,16 @@ def _adjugate(xp, a):
     return as_factor(xp.det(matmul(u, vh))) * matmul(adjoint(vh), middle)
 
 
-def _adjugate_pull(g, _y, a):
+def _adjugate_pull(g, y, a):
     return (adjoint(adjugate_tangent(a, adjoint(g))),)
 
 
 adjugate: Caller = lapack(
     "adjugate",
+    reads="a",
     compute=_adjugate,
     shape=same_square("adjugate"),
-    push=lambda tangents, _y, a: adjugate_tangent(a, tangents[0]),
+    push=lambda tangents, y, a: adjugate_tangent(a, tangents[0]),
     pull=_adjugate_pull,
     sample=samples.regular,
 )
@@ -116,10 +118,11 @@ def _invertible(xp, a):
 
 invertible: Caller = lapack(
     "invertible",
+    reads="",
     compute=_invertible,
     shape=same_square("invertible"),
-    push=lambda tangents, _y, _a: tangents[0],
-    pull=lambda g, _y, _a: (g,),
+    push=lambda tangents, y, a: tangents[0],
+    pull=lambda g, y, a: (g,),
     views="unseen",
     sample=samples.regular,
 )
@@ -134,7 +137,7 @@ def _second_tangent(a, e, f):
     return as_factor(det(a)) * (mixed + (first * second - both) * y)
 
 
-def _adjugate_tangent_push(tangents, _y, a, e):
+def _adjugate_tangent_push(tangents, y, a, e):
     da, de = tangents
     parts = [] if de is None else [adjugate_tangent(a, de)]
     if da is not None:
@@ -142,7 +145,7 @@ def _adjugate_tangent_push(tangents, _y, a, e):
     return total(parts)
 
 
-def _adjugate_tangent_pull(g, _y, a, e):
+def _adjugate_tangent_pull(g, y, a, e):
     g = adjoint(g)
     by_a, by_e = adjoint(_second_tangent(a, e, g)), adjoint(adjugate_tangent(a, g))
     return fitted(by_a, a), fitted(by_e, e)
@@ -150,6 +153,7 @@ def _adjugate_tangent_pull(g, _y, a, e):
 
 adjugate_tangent: Caller = lapack(
     "adjugate_tangent",
+    reads="a e",
     arity=2,
     compute=_adjugate_tangent,
     shape=lambda a, e: square("adjugate_tangent", a).like(broadcast("det", a.shape, e.shape)),

@@ -64,7 +64,8 @@ subtract: Caller = elementwise(
 )
 multiply: Caller = elementwise(
     "multiply",
-    [lambda _y, _a, b: b, lambda _y, a, _b: a],
+    [lambda y, a, b: b, lambda y, a, b: a],
+    reads=("b", "a"),
     spell=("mul",),
     cost="light",
     sample=samples.binary,
@@ -74,9 +75,10 @@ multiply: Caller = elementwise(
 divide: Caller = elementwise(
     "divide",
     [
-        unbounded(times(lambda t, _y, _a, b: over(t, b))),
-        unbounded(times(lambda t, y, _a, b: -(t * y) / b)),
+        unbounded(times(lambda t, y, a, b: over(t, b))),
+        unbounded(times(lambda t, y, a, b: -(t * y) / b)),
     ],
+    reads=("b", "y b"),
     floating=True,
     spell=("div", "true_divide"),
     sample=samples.quotients,
@@ -87,7 +89,8 @@ floor_divide: Caller = elementwise(
 )
 remainder: Caller = elementwise(
     "remainder",
-    [1, unbounded(lambda _y, a, b: -floor_divide(a, b))],
+    [1, unbounded(lambda y, a, b: -floor_divide(a, b))],
+    reads="a b",
     integral=True,
     spell=("mod",),
     sample=samples.steps,
@@ -97,14 +100,16 @@ negative: Caller = elementwise("negative", [-1], spell=("neg",), cost="light", s
 positive: Caller = elementwise("positive", [1], cost="light", moves="values", sample=samples.unary)
 square: Caller = single(
     "square",
-    [times(lambda t, _y, x: t * (x + x))],
+    [times(lambda t, y, x: t * (x + x))],
+    reads="x",
     integral=True,
     cost="light",
     sample=samples.squares,
 )
 reciprocal: Caller = single(
     "reciprocal",
-    [unbounded(times(lambda t, _y, x: -t / (x * x)))],
+    [unbounded(times(lambda t, y, x: -t / (x * x)))],
+    reads="x",
     floating=True,
     sample=samples.positive,
 )
@@ -112,14 +117,19 @@ reciprocal: Caller = single(
 # -- powers and roots -------------------------------------------------------------------------
 
 
-def _power_slope(_y, x, n):
+def _power_slope(y, x, n):
     if n == 0 or n == 1:
         return float(n)
     return n * x if n == 2 else n * power_scalar(x, n - 1)
 
 
 _power = single(
-    "power_scalar", [unbounded(_power_slope)], promote=(), public="", sample=samples.scalar_powers
+    "power_scalar",
+    [unbounded(_power_slope)],
+    reads="x",
+    promote=(),
+    public="",
+    sample=samples.scalar_powers,
 )
 
 
@@ -153,14 +163,14 @@ def power_scalar(x: Array, n: Any) -> Array:
     return square(x) if n == 2 else _power(x, n)
 
 
-def _pow_slope(_y, x, p):
+def _pow_slope(y, x, p):
     """p·xᵖ⁻¹, and zero for p = 0 even at x = 0."""
     if p.__class__ in PYTHON_SCALARS:
         return _power_slope(None, x, p)
     return strong_product(p, pow_(x, p - 1))
 
 
-def _pow_growth(y, x, _p):
+def _pow_growth(y, x, p):
     """xᵖ·ln x; as a function of p ≥ 0, 0ᵖ is taken for the constant it is beyond p = 0."""
     if x.__class__ in PYTHON_SCALARS:
         return y * (log(x) if x else 0.0)
@@ -170,6 +180,7 @@ def _pow_growth(y, x, _p):
 pow_: Caller = single(
     "pow",
     [unbounded(_pow_slope), unbounded(_pow_growth)],
+    reads=("x p", "y x"),
     integral=True,
     spell=("power",),
     public="",
@@ -178,7 +189,8 @@ pow_: Caller = single(
 
 sqrt: Caller = elementwise(
     "sqrt",
-    [unbounded(times(lambda t, y, _x: t / (y + y)))],
+    [unbounded(times(lambda t, y, x: t / (y + y)))],
+    reads="y",
     floating=True,
     sample=samples.positive,
 )
@@ -187,16 +199,18 @@ rsqrt: Caller = single(
 )
 cbrt: Caller = elementwise(
     "cbrt",
-    [unbounded(times(lambda t, y, _x: t / (3 * y * y)))],
+    [unbounded(times(lambda t, y, x: t / (3 * y * y)))],
+    reads="y",
     floating=True,
     sample=samples.roots,
 )
 hypot: Caller = elementwise(
     "hypot",
     [
-        unbounded(lambda y, a, _b: strong_quotient(a, y)),
-        unbounded(lambda y, _a, b: strong_quotient(b, y)),
+        unbounded(lambda y, a, b: strong_quotient(a, y)),
+        unbounded(lambda y, a, b: strong_quotient(b, y)),
     ],
+    reads=("y a", "y b"),
     floating=True,
     sample=samples.distances,
 )
@@ -205,44 +219,55 @@ hypot: Caller = elementwise(
 # Exponential growth overflows at ordinary arguments, so these partials count as unbounded:
 # where(x < 20, log1p(exp(x)), x) has to have the gradient 1 at x = 1000.
 
-exp: Caller = single("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
+exp: Caller = single(
+    "exp", [unbounded(lambda y, x: y)], reads="y", floating=True, sample=samples.unary
+)
 exp2: Caller = single(
-    "exp2", [unbounded(lambda y, _x: y * math.log(2))], floating=True, sample=samples.unary
+    "exp2",
+    [unbounded(lambda y, x: y * math.log(2))],
+    reads="y",
+    floating=True,
+    sample=samples.unary,
 )
 expm1: Caller = single(
-    "expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary
+    "expm1", [unbounded(lambda y, x: y + 1)], reads="y", floating=True, sample=samples.unary
 )
 log: Caller = scalars_too(
     single(
         "log",
-        [unbounded(times(lambda t, _y, x: t / x))],
+        [unbounded(times(lambda t, y, x: t / x))],
+        reads="x",
         floating=True,
         sample=samples.positive,
     )
 )
 log2: Caller = single(
     "log2",
-    [unbounded(lambda _y, x: (1 / math.log(2)) / x)],
+    [unbounded(lambda y, x: (1 / math.log(2)) / x)],
+    reads="x",
     floating=True,
     sample=samples.positive,
 )
 log10: Caller = single(
     "log10",
-    [unbounded(lambda _y, x: (1 / math.log(10)) / x)],
+    [unbounded(lambda y, x: (1 / math.log(10)) / x)],
+    reads="x",
     floating=True,
     sample=samples.positive,
 )
 log1p: Caller = scalars_too(
     single(
         "log1p",
-        [unbounded(times(lambda t, _y, x: t / (1 + x)))],
+        [unbounded(times(lambda t, y, x: t / (1 + x)))],
+        reads="x",
         floating=True,
         sample=samples.above_minus_one,
     )
 )
 expit: Caller = elementwise(
     "expit",
-    [times(lambda t, y, _x: t * (y - y * y))],
+    [times(lambda t, y, x: t * (y - y * y))],
+    reads="y",
     floating=True,
     spell=("sigmoid",),
     public="special",
@@ -257,37 +282,49 @@ def _weight(a, b):
 
 logaddexp: Caller = single(
     "logaddexp",
-    [lambda _y, a, b: _weight(a, b), lambda _y, a, b: _weight(b, a)],
+    [lambda y, a, b: _weight(a, b), lambda y, a, b: _weight(b, a)],
+    reads="a b",
     floating=True,
     sample=samples.log_sums,
 )
 
 # -- circular and hyperbolic functions --------------------------------------------------------
 
-sin: Caller = elementwise("sin", [lambda _y, x: cos(x)], floating=True, sample=samples.unary)
-cos: Caller = elementwise("cos", [lambda _y, x: -sin(x)], floating=True, sample=samples.unary)
+sin: Caller = elementwise(
+    "sin", [lambda y, x: cos(x)], reads="x", floating=True, sample=samples.unary
+)
+cos: Caller = elementwise(
+    "cos", [lambda y, x: -sin(x)], reads="x", floating=True, sample=samples.unary
+)
 tan: Caller = single(
-    "tan", [lambda y, _x: 1 + y * y], floating=True, sample=reals((-1, 1), complex_too=True)
+    "tan",
+    [lambda y, x: 1 + y * y],
+    reads="y",
+    floating=True,
+    sample=reals((-1, 1), complex_too=True),
 )
 
 # (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
 asin: Caller = single(
     "asin",
-    [unbounded(times(lambda t, _y, x: t / sqrt((1 - x) * (1 + x))))],
+    [unbounded(times(lambda t, y, x: t / sqrt((1 - x) * (1 + x))))],
+    reads="x",
     floating=True,
     spell=("arcsin",),
     sample=samples.within_one,
 )
 acos: Caller = single(
     "acos",
-    [unbounded(times(lambda t, _y, x: -t / sqrt((1 - x) * (1 + x))))],
+    [unbounded(times(lambda t, y, x: -t / sqrt((1 - x) * (1 + x))))],
+    reads="x",
     floating=True,
     spell=("arccos",),
     sample=samples.within_one,
 )
 atan: Caller = elementwise(
     "atan",
-    [times(lambda t, _y, x: t / (1 + x * x))],
+    [times(lambda t, y, x: t / (1 + x * x))],
+    reads="x",
     floating=True,
     spell=("arctan",),
     sample=samples.unary,
@@ -295,25 +332,27 @@ atan: Caller = elementwise(
 atan2: Caller = elementwise(
     "atan2",
     [
-        unbounded(lambda _y, a, b: strong_quotient(b, a * a + b * b)),
-        unbounded(lambda _y, a, b: strong_quotient(-a, a * a + b * b)),
+        unbounded(lambda y, a, b: strong_quotient(b, a * a + b * b)),
+        unbounded(lambda y, a, b: strong_quotient(-a, a * a + b * b)),
     ],
+    reads="a b",
     floating=True,
     spell=("arctan2",),
     sample=samples.angles,
 )
 sinh: Caller = single(
-    "sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary
+    "sinh", [unbounded(lambda y, x: cosh(x))], reads="x", floating=True, sample=samples.unary
 )
 cosh: Caller = single(
-    "cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary
+    "cosh", [unbounded(lambda y, x: sinh(x))], reads="x", floating=True, sample=samples.unary
 )
 tanh: Caller = elementwise(
-    "tanh", [times(lambda t, y, _x: t - t * y * y)], floating=True, sample=samples.unary
+    "tanh", [times(lambda t, y, x: t - t * y * y)], reads="y", floating=True, sample=samples.unary
 )
 asinh: Caller = elementwise(
     "asinh",
-    [times(lambda t, _y, x: t / sqrt(1 + x * x))],
+    [times(lambda t, y, x: t / sqrt(1 + x * x))],
+    reads="x",
     floating=True,
     spell=("arcsinh",),
     sample=samples.unary,
@@ -321,14 +360,16 @@ asinh: Caller = elementwise(
 acosh: Caller = single(
     "acosh",
     # One root of x² - 1 would have the wrong sign in the left half of the complex plane.
-    [unbounded(times(lambda t, _y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
+    [unbounded(times(lambda t, y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
+    reads="x",
     floating=True,
     spell=("arccosh",),
     sample=samples.beyond_one,
 )
 atanh: Caller = single(
     "atanh",
-    [unbounded(times(lambda t, _y, x: t / ((1 - x) * (1 + x))))],
+    [unbounded(times(lambda t, y, x: t / ((1 - x) * (1 + x))))],
+    reads="x",
     floating=True,
     spell=("arctanh",),
     sample=samples.within_one,
@@ -342,7 +383,8 @@ trunc: Caller = elementwise("trunc", [0], spell=("fix",), sample=samples.fractio
 round_: Caller = elementwise("round", [0], spell=("rint",), sample=samples.rounded)
 copysign: Caller = elementwise(
     "copysign",
-    [unbounded(lambda y, a, _b: strong_quotient(y, a)), 0],
+    [unbounded(lambda y, a, b: strong_quotient(y, a)), 0],
+    reads="y a",
     floating=True,
     sample=samples.signs,
 )
@@ -364,21 +406,24 @@ tie_share: Caller = private("tie_share", [0, 0], floating=True, sample=samples.t
 
 maximum: Caller = elementwise(
     "maximum",
-    [lambda _y, a, b: tie_share(a, b), lambda _y, a, b: tie_share(b, a)],
+    [lambda y, a, b: tie_share(a, b), lambda y, a, b: tie_share(b, a)],
+    reads="a b",
     cost="light",
     sample=samples.tied,
 )
 minimum: Caller = elementwise(
     "minimum",
-    [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
+    [lambda y, a, b: tie_share(b, a), lambda y, a, b: tie_share(a, b)],
+    reads="a b",
     cost="light",
     sample=samples.tied,
 )
 # t where the mask is true.
 gate: Caller = linear(
     "gate",
+    reads="open",
     shape=lambda t, open: t,
-    transpose=[lambda g, _t, open: gate(g, open), None],
+    transpose=[lambda g, t, open: gate(g, open), None],
     cost="light",
     moves="values",
     pulls_mask=True,
@@ -389,7 +434,7 @@ gate: Caller = linear(
 relu: Caller = elementwise(
     "relu",
     [times(lambda t, positive: gate(t, positive))],
-    keep=lambda _y, x: (greater(x, 0),),
+    keep=lambda y, x: (greater(x, 0),),
     cost="light",
     sample=samples.rectified,
 )
@@ -406,8 +451,8 @@ def _inside(x, lo, hi):
 
 _clip = private(
     "clip",
-    [times(lambda t, inside, *_bounds: gate(t, inside))],
-    keep=lambda _y, x, lo, hi: (_inside(x, lo, hi),),
+    [times(lambda t, inside, *bounds: gate(t, inside))],
+    keep=lambda y, x, lo, hi: (_inside(x, lo, hi),),
     promote=(),
     cost="light",
     sample=samples.clipped,
@@ -416,13 +461,15 @@ _clip = private(
 # clip with an array as the bound: at the bound the gradient goes to x.
 clip_lower: Caller = private(
     "clip_lower",
-    [lambda _y, x, lo: greater_equal(x, lo), lambda _y, x, lo: less(x, lo)],
+    [lambda y, x, lo: greater_equal(x, lo), lambda y, x, lo: less(x, lo)],
+    reads="x lo",
     compute=lambda xp, x, lo: xp.maximum(x, lo),
     sample=samples.tied,
 )
 clip_upper: Caller = private(
     "clip_upper",
-    [lambda _y, x, hi: less_equal(x, hi), lambda _y, x, hi: greater(x, hi)],
+    [lambda y, x, hi: less_equal(x, hi), lambda y, x, hi: greater(x, hi)],
+    reads="x hi",
     compute=lambda xp, x, hi: xp.minimum(x, hi),
     sample=samples.tied,
 )
@@ -461,11 +508,12 @@ def _where_shape(c: Aval, a: Aval, b: Aval) -> Aval:
 
 where: Caller = linear(
     "where",
+    reads="c",
     shape=_where_shape,
     transpose=[
         None,
-        lambda g, c, _a, _b: unbroadcast(where(c, g, 0), _a.shape),
-        lambda g, c, _a, _b: unbroadcast(where(c, 0, g), _b.shape),
+        lambda g, c, a, b: unbroadcast(where(c, g, 0), a.shape),
+        lambda g, c, a, b: unbroadcast(where(c, 0, g), b.shape),
     ],
     joint=True,
     promote=(1, 2),

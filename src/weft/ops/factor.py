@@ -23,7 +23,7 @@ from .structural import concat, mT
 from .systems import solve_triangle
 
 
-def _cholesky_push(tangents, y, _a, upper):
+def _cholesky_push(tangents, y, a, upper):
     e, factor = hermitian(tangents[0]), adjoint(y) if upper else y
     half = solve_triangle(factor, e, True, False)
     x = adjoint(solve_triangle(factor, adjoint(half), True, False))
@@ -36,7 +36,7 @@ def _lower_half(x):
     return (tril(x, 0) + tril(x, -1)) * 0.5
 
 
-def _cholesky_pull(g, y, _a, upper):
+def _cholesky_pull(g, y, a, upper):
     g, factor = (adjoint(g), adjoint(y)) if upper else (g, y)
     middle = _lower_half(matmul(adjoint(factor), g))
     half = solve_triangle(adjoint(factor), middle, False, False)
@@ -49,6 +49,7 @@ cholesky: Caller = lapack(
     shape=same_square("cholesky"),
     push=_cholesky_push,
     pull=_cholesky_pull,
+    reads="y",
     static=True,
     sample=samples.cholesky,
 )
@@ -61,7 +62,7 @@ def _qr_shape(a: Aval, mode: str) -> tuple[Aval, Aval]:
     return a.like((*batch, m, k)), a.like((*batch, k, n))
 
 
-def _qr_push(tangents, y, _a, _mode):
+def _qr_push(tangents, y, a, _mode):
     """dQ = Q·Ω, Ω skew-Hermitian; where Q is free to turn, it does not."""
     (da,), (q, r) = tangents, y
     k = min(q.shape[-2], r.shape[-1])
@@ -84,7 +85,7 @@ def diagonal_part(x: Array) -> Array:
     return tril(triu(x, 0), 0)
 
 
-def _qr_pull(g, y, _a, _mode):
+def _qr_pull(g, y, a, _mode):
     (gq, gr), (q, r) = g, y
     k, n = min(q.shape[-2], r.shape[-1]), r.shape[-1]
     q1, r1 = columns(q, 0, k), columns(rows(r, 0, k), 0, k)
@@ -114,6 +115,7 @@ qr: Caller = lapack(
     shape=_qr_shape,
     push=_qr_push,
     pull=_qr_pull,
+    reads="y",
     outputs=2,
     tracked=(0, 1),
     static=True,
@@ -128,7 +130,7 @@ def _lu_shape(a: Aval) -> tuple[Aval, Aval, Aval]:
     return a.like((*batch, m, m)), a.like((*batch, m, k)), a.like((*batch, k, n))
 
 
-def _lu_push(tangents, y, _a):
+def _lu_push(tangents, y, a):
     p, lower, upper = y
     k = lower.shape[-1]
     l1, u1 = rows(lower, 0, k), columns(upper, 0, k)
@@ -145,6 +147,7 @@ lu: Caller = lapack(
     "lu",
     shape=_lu_shape,
     push=_lu_push,
+    reads="y",
     outputs=3,
     tracked=(1, 2),
     sample=samples.rectangles,

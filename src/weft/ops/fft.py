@@ -49,6 +49,7 @@ def _row(name: str, compute, shape, transpose, sample, axes: int = 0):
         compute=_single(compute),
         shape=shape,
         transpose=[transpose],
+        reads="",
         promote=(0,),
         floating=True,
         static=True,
@@ -71,7 +72,7 @@ def _complex_transform(name: str):
             return getattr(xp, name)(x, axes, norm)
         return xp.cast(x, dtypes.to_complex(xp.dtype_of(x)))
 
-    row = _row(name, compute, shape, lambda g, _x, axes, norm: row(g, axes, norm), samples.fftn)
+    row = _row(name, compute, shape, lambda g, x, axes, norm: row(g, axes, norm), samples.fftn)
     return row
 
 
@@ -90,7 +91,8 @@ paired: Caller = linear(
     "paired",
     compute=_weighted,
     shape=lambda x, n, axis, factor: x,
-    transpose=[lambda g, _x, n, axis, factor: paired(g, n, axis, factor)],
+    transpose=[lambda g, x, n, axis, factor: paired(g, n, axis, factor)],
+    reads="",
     batch=Along((1,)),
     sample=samples.paired,
 )
@@ -105,8 +107,8 @@ def _rfft_shape(x: Aval, axis: int, norm: str) -> Aval:
     return x.like(shape, dtypes.to_complex(x.dtype))
 
 
-def _rfft_transpose(g, _x, axis, norm):
-    n = _x.shape[axis]
+def _rfft_transpose(g, x, axis, norm):
+    n = x.shape[axis]
     return irfft_row(paired(conj(g), n, axis, 0.5), n, axis, _OPPOSITE[norm])
 
 
@@ -126,7 +128,7 @@ def _irfft_shape(x: Aval, n: int, axis: int, norm: str) -> Aval:
     return x.like((*x.shape[:axis], n, *x.shape[axis + 1 :]), dtypes.to_real(x.dtype))
 
 
-def _irfft_transpose(g, _x, n, axis, norm):
+def _irfft_transpose(g, x, n, axis, norm):
     return conj(paired(rfft_row(g, axis, _OPPOSITE[norm]), n, axis, 2.0))
 
 

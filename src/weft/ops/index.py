@@ -67,7 +67,8 @@ take: Caller = linear(
     "take",
     compute=in_range("take"),
     shape=lambda x, i, axis: x.like(_selected("take", x, i, axis)),
-    transpose=[lambda g, _x, i, axis: segment_sum(g, i, axis, _x.shape[axis]), None],
+    transpose=[lambda g, x, i, axis: segment_sum(g, i, axis, x.shape[axis]), None],
+    reads="i",
     static=True,
     moves="indices",
     batch=_batch_take,
@@ -79,7 +80,8 @@ segment_sum: Caller = linear(
     "segment_sum",
     compute=in_range("segment_sum", "index"),
     shape=_segment_sum_shape,
-    transpose=[lambda g, _x, i, axis, size: take(g, i, axis), None],
+    transpose=[lambda g, x, i, axis, size: take(g, i, axis), None],
+    reads="i",
     static=True,
     precision="single",
     moves="sums",
@@ -98,11 +100,11 @@ def _index_put_shape(x: Aval, i: Aval, v: Aval, axis: int) -> Aval:
     return x
 
 
-def _surviving(g, _x, i, _v, axis):
+def _surviving(g, x, i, v, axis):
     """The cotangent of what was written: nothing where a later write has replaced it."""
     last = last_writes(i, g.shape[axis])
     last = reshape(last, (*i.shape, *(1,) * (len(g.shape) - 1 - axis)))
-    return unbroadcast(where(last, take(g, i, axis), 0.0), _v.shape)
+    return unbroadcast(where(last, take(g, i, axis), 0.0), v.shape)
 
 
 def _batch_index_put(call, size, mapped, args, static):
@@ -122,7 +124,8 @@ index_put: Caller = linear(
     "index_put",
     compute=in_range("index_put", "index"),
     shape=_index_put_shape,
-    transpose=[lambda g, _x, i, _v, axis: index_put(g, i, 0, axis), None, _surviving],
+    transpose=[lambda g, x, i, v, axis: index_put(g, i, 0, axis), None, _surviving],
+    reads="i",
     joint=True,
     static=True,
     moves="indices",
@@ -167,9 +170,10 @@ slice_set: Caller = linear(
     "slice_set",
     shape=_slice_set_shape,
     transpose=[
-        lambda g, _x, _v, index: slice_set(g, 0, index),
-        lambda g, _x, _v, index: unbroadcast(slice_(g, index), _v.shape),
+        lambda g, x, v, index: slice_set(g, 0, index),
+        lambda g, x, v, index: unbroadcast(slice_(g, index), v.shape),
     ],
+    reads="",
     joint=True,
     static=True,
     moves="parts",

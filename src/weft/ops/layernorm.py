@@ -66,7 +66,7 @@ def _times(t, other):
     return None if t is None else t * other
 
 
-def _push(tangents, results, x, w, _b, eps, dtype):
+def _push(tangents, results, x, w, b, eps, dtype):
     tx, tw, tb = tangents
     out, y, variance = results
     axes = _split(y, w)[1]
@@ -81,13 +81,13 @@ def _push(tangents, results, x, w, _b, eps, dtype):
     )
 
 
-def _pull(gs, results, _x, w, _b, eps, dtype):
+def _pull(gs, results, x, w, b, eps, dtype):
     (g, gy, gv), (_, y, variance) = gs, results
     if g is not None and gy is None and gv is None:
         return layer_norm_gradient(g, y, variance, w, eps)
     lead, axes = _split(y, w)
     h = _sum(_times(g, w), gy)
-    (dx,) = standardise_pull((h, None, gv), (y, None, variance), _x, axes, eps, dtype)
+    (dx,) = standardise_pull((h, None, gv), (y, None, variance), x, axes, eps, dtype)
     return dx, _over(_times(g, y), lead), _over(g, lead)
 
 
@@ -113,6 +113,7 @@ layer_norm: Caller = general(
     shape=_shape,
     push=_push,
     pull=_pull,
+    reads="results w",
     arity=3,
     outputs=3,
     tracked=(0, 1, 2),

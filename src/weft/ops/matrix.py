@@ -34,7 +34,7 @@ def square(name: str, a: Aval) -> Aval:
 
 def same_square(name: str) -> Callable[..., Aval]:
     """The shape rule of functions from square matrices to such."""
-    return lambda a, *_static: square(name, a)
+    return lambda a, *static: square(name, a)
 
 
 def stacks(name: str, *avals: Aval) -> tuple[int, ...]:
@@ -140,10 +140,11 @@ def fitted(g: Array, x: Array | None) -> Array | None:
 
 identity_like: Caller = general(
     "identity_like",
+    reads="",
     arity=1,
     shape=same_square("identity_like"),
-    push=lambda tangents, _y, _a: tangents[0] * 0,
-    pull=lambda _g, _y, _a: (None,),
+    push=lambda tangents, y, a: tangents[0] * 0,
+    pull=lambda g, y, a: (None,),
     moves="values",
     batch=Stacked((2,)),
     sample=samples.regular,

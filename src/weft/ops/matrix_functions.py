@@ -29,8 +29,9 @@ binade: Caller = general(
     "binade",
     arity=1,
     shape=lambda e: e.like((*e.shape[:-2], 1, 1)),
-    push=lambda _tangents, y, _e: y * 0.0,
-    pull=lambda _g, _y, _e: (None,),
+    push=lambda _tangents, y, e: y * 0.0,
+    pull=lambda _g, y, e: (None,),
+    reads="",
     batch=Stacked((2,)),
     sample=samples.rectangles,
 )
@@ -49,8 +50,9 @@ def _analytic(name: str, sample):
     row = lapack(
         name,
         shape=same_square(name),
-        push=lambda tangents, _y, a: _derivative_block(row, a, tangents[0]),
-        pull=lambda g, _y, a: (_derivative_block(row, adjoint(a), g),),
+        push=lambda tangents, y, a: _derivative_block(row, a, tangents[0]),
+        pull=lambda g, y, a: (_derivative_block(row, adjoint(a), g),),
+        reads="a",
         sample=sample,
     )
     return row
@@ -67,7 +69,7 @@ def _sylvester_shape(a: Aval, b: Aval, q: Aval) -> Aval:
     return q.like((*stacks("sylvester", a, b, q), *q.shape[-2:]))
 
 
-def _sylvester_push(tangents, x, a, b, _q):
+def _sylvester_push(tangents, x, a, b, q):
     da, db, dq = tangents
     parts = [] if dq is None else [dq]
     if da is not None:
@@ -77,9 +79,9 @@ def _sylvester_push(tangents, x, a, b, _q):
     return sylvester(a, b, total(parts))
 
 
-def _sylvester_pull(g, x, a, b, _q):
+def _sylvester_pull(g, x, a, b, q):
     g, x = sylvester(adjoint(a), adjoint(b), g), adjoint(x)
-    return fitted(-matmul(g, x), a), fitted(-matmul(x, g), b), fitted(g, _q)
+    return fitted(-matmul(g, x), a), fitted(-matmul(x, g), b), fitted(g, q)
 
 
 # The X of AX + XB = Q.
@@ -89,11 +91,12 @@ sylvester: Caller = lapack(
     shape=_sylvester_shape,
     push=_sylvester_push,
     pull=_sylvester_pull,
+    reads="x a b",
     sample=samples.sylvester,
 )
 
 
-def _sqrtm_pull(g, y, _a):
+def _sqrtm_pull(g, y, a):
     h = adjoint(y)
     return (sylvester(h, h, g),)
 
@@ -102,7 +105,8 @@ def _sqrtm_pull(g, y, _a):
 sqrtm: Caller = lapack(
     "sqrtm",
     shape=same_square("sqrtm"),
-    push=lambda tangents, y, _a: sylvester(y, y, tangents[0]),
+    push=lambda tangents, y, a: sylvester(y, y, tangents[0]),
     pull=_sqrtm_pull,
+    reads="y",
     sample=samples.powers,
 )

@@ -45,7 +45,7 @@ def as_(x: Array, like: Array) -> Array:
 
 
 def projection_push(
-    tangents: Tangents, _z: Array, g: Array, y: Array, axes: tuple[int, ...], centred: bool
+    tangents: Tangents, z: Array, g: Array, y: Array, axes: tuple[int, ...], centred: bool
 ) -> Array:
     dg, dy = tangents
     z = None if dg is None else projection(dg, y, axes, centred)
@@ -55,7 +55,7 @@ def projection_push(
     return z
 
 
-def _projection_pull(u, _z, g, y, axes, centred):
+def _projection_pull(u, z, g, y, axes, centred):
     dy = u * mean(g * y, axes, True) + g * mean(u * y, axes, True)
     return projection(u, y, axes, centred), -dy
 
@@ -63,6 +63,7 @@ def _projection_pull(u, _z, g, y, axes, centred):
 # g - mean(g) - y·mean(gy): what is left of g beside the constants (if centred) and beside y.
 projection: Caller = general(
     "projection",
+    reads="g y",
     shape=lambda g, y, axes, centred: y,
     push=projection_push,
     pull=_projection_pull,
@@ -78,10 +79,10 @@ projection: Caller = general(
 def standardise_push(
     tangents: Tangents,
     results: Sequence[Array],
-    _x: Array,
+    x: Array,
     axes: tuple[int, ...],
     eps: float,
-    _dtype: Any,
+    dtype: Any,
 ) -> tuple[Array, Array, Array]:
     (t,) = tangents
     y, _, variance = results
@@ -94,10 +95,10 @@ def standardise_push(
 def standardise_pull(
     gs: Tangents,
     results: Sequence[Array],
-    _x: Array,
+    x: Array,
     axes: tuple[int, ...],
     eps: float,
-    _dtype: Any,
+    dtype: Any,
 ) -> tuple[Array]:
     g, along_mean, along_variance = gs
     y, _, variance = results
@@ -120,6 +121,7 @@ def _total(parts):
 # (x - mean)/√(variance + eps) over axes, with the mean and the variance, which keep the axes.
 standardise: Caller = general(
     "standardise",
+    reads="results",
     shape=_shape("standardise", 2),
     push=standardise_push,
     pull=standardise_pull,
@@ -135,14 +137,14 @@ standardise: Caller = general(
 )
 
 
-def _to_unit_push(tangents, results, _x, axes, eps, _dtype):
+def _to_unit_push(tangents, results, x, axes, eps, dtype):
     (t,) = tangents
     y, square = results
     spread = mean(as_(t, square) * y, axes, True) * sqrt(square + eps) * 2.0
     return as_(projection(t, y, axes, False) * rsqrt(square + eps), y), spread
 
 
-def _to_unit_pull(gs, results, _x, axes, eps, _dtype):
+def _to_unit_pull(gs, results, x, axes, eps, dtype):
     g, along_square = gs
     y, square = results
     parts = [] if g is None else [projection(g, y, axes, False) * rsqrt(square + eps)]
@@ -154,6 +156,7 @@ def _to_unit_pull(gs, results, _x, axes, eps, _dtype):
 # x/√(mean(x²) + eps) over axes, with the mean of the squares.
 root_mean_square: Caller = general(
     "root_mean_square",
+    reads="results",
     shape=_shape("root_mean_square", 1),
     push=_to_unit_push,
     pull=_to_unit_pull,

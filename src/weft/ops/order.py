@@ -36,11 +36,11 @@ argsort: Caller = undifferentiated(
 )
 
 
-def _sort_push(tangents, _y, x, axis, descending):
+def _sort_push(tangents, y, x, axis, descending):
     return take_along_axis(tangents[0], argsort(x, axis, descending), axis)
 
 
-def _sort_pull(g, _y, x, axis, descending):
+def _sort_pull(g, y, x, axis, descending):
     return (scatter_sum(g, argsort(x, axis, descending), axis, x.shape[axis]),)
 
 
@@ -51,6 +51,7 @@ sort: Caller = general(
     shape=_order_shape("sort"),
     push=_sort_push,
     pull=_sort_pull,
+    reads="x",
     arity=1,
     batch=Along(),
     sample=samples.orders,
@@ -63,7 +64,7 @@ def _routed(name: str, shape, axis_at: int, sample):
     `axis_at` says which of the static parameters is the axis.
     """
 
-    def push(tangents, y, _x, *static):
+    def push(tangents, y, x, *static):
         return take_along_axis(tangents[0], y[1], static[axis_at]), None
 
     def pull(g, index, n, *static):

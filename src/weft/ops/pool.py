@@ -66,7 +66,7 @@ _alone = Stated(lambda size, *static: static)
 max_pool: Caller = general(
     "max_pool",
     shape=_max_shape,
-    push=lambda tangents, y, _x, *how: (pool_pick(tangents[0], y[1], *how), None),
+    push=lambda tangents, y, x, *how: (pool_pick(tangents[0], y[1], *how), None),
     pull=lambda g, taps, *how: (pool_put(g[0], taps, *how),),
     keep=lambda y, x, *how: (y[1],),
     arity=1,
@@ -81,7 +81,8 @@ max_pool: Caller = general(
 pool_pick: Caller = linear(
     "pool_pick",
     shape=_pick_shape,
-    transpose=[lambda g, _x, taps, *how: pool_put(g, taps, *how), None],
+    transpose=[lambda g, x, taps, *how: pool_put(g, taps, *how), None],
+    reads="taps",
     promote=(0,),
     floating=True,
     static=True,
@@ -94,7 +95,8 @@ pool_pick: Caller = linear(
 pool_put: Caller = linear(
     "pool_put",
     shape=_put_shape,
-    transpose=[lambda g, _y, taps, *how: pool_pick(g, taps, *how), None],
+    transpose=[lambda g, y, taps, *how: pool_pick(g, taps, *how), None],
+    reads="taps",
     promote=(0,),
     floating=True,
     static=True,
@@ -112,7 +114,8 @@ def _undilated(kernel, stride, padding) -> tuple:
 sum_pool: Caller = linear(
     "sum_pool",
     shape=lambda x, *how: _windowed("sum_pool", x, *_undilated(*how)),
-    transpose=[lambda g, _x, *how: spread_pool(g, *how)],
+    transpose=[lambda g, x, *how: spread_pool(g, *how)],
+    reads="",
     promote=(0,),
     floating=True,
     static=True,
@@ -125,7 +128,8 @@ sum_pool: Caller = linear(
 spread_pool: Caller = linear(
     "spread_pool",
     shape=lambda y, *how: _unwindowed("spread_pool", y, *_undilated(*how)),
-    transpose=[lambda g, _y, *how: sum_pool(g, *how)],
+    transpose=[lambda g, y, *how: sum_pool(g, *how)],
+    reads="",
     promote=(0,),
     floating=True,
     static=True,

@@ -59,7 +59,7 @@ def _lstm_shape(z: Aval, c: Aval):
     return state, state, state.like((*state.shape[:-1], 4 * state.shape[-1]))
 
 
-def _lstm_push(tangents, results, _z, c):
+def _lstm_push(tangents, results, z, c):
     tz, tc = tangents
     h, c_new, gates = results
     i, f, u, o = _parts(gates, 4)
@@ -72,7 +72,7 @@ def _lstm_push(tangents, results, _z, c):
 
 
 @on_demand
-def _lstm_pull(gs, results, _z, c):
+def _lstm_pull(gs, results, z, c):
     gh, gc, gg = gs
     _, c_new, gates = results
     i, f, u, o = _parts(gates, 4)
@@ -86,7 +86,7 @@ def _lstm_pull(gs, results, _z, c):
         (gh * lit + eo) * (o - o * o),
     ]
     return (
-        lambda: unbroadcast(_joined(into, gates), _z.shape),
+        lambda: unbroadcast(_joined(into, gates), z.shape),
         lambda: unbroadcast(dc * f, c.shape),
     )
 
@@ -97,6 +97,7 @@ lstm_cell: Caller = general(
     shape=_lstm_shape,
     push=_lstm_push,
     pull=_lstm_pull,
+    reads="results c",
     arity=2,
     promote=(0, 1),
     floating=True,
@@ -115,7 +116,7 @@ def _gru_shape(x: Aval, y: Aval, h: Aval):
     return state, state.like((*state.shape[:-1], 3 * state.shape[-1]))
 
 
-def _gru_push(tangents, results, _x, y, h):
+def _gru_push(tangents, results, x, y, h):
     tx, ty, th = tangents
     new, gates = results
     r, z, n = _parts(gates, 3)
@@ -127,7 +128,7 @@ def _gru_push(tangents, results, _x, y, h):
 
 
 @on_demand
-def _gru_pull(gs, results, _x, y, h):
+def _gru_pull(gs, results, x, y, h):
     g, gg = gs
     gates = results[1]
     r, z, n = _parts(gates, 3)
@@ -138,7 +139,7 @@ def _gru_pull(gs, results, _x, y, h):
     into_z = (g * (h - n) + ez) * (z - z * z)
     dh = broadcast_to(g * z, results[0].shape)
     return (
-        lambda: unbroadcast(_joined([into_r, into_z, into_n], gates), _x.shape),
+        lambda: unbroadcast(_joined([into_r, into_z, into_n], gates), x.shape),
         lambda: unbroadcast(_joined([into_r, into_z, into_n * r], gates), y.shape),
         lambda: unbroadcast(dh, h.shape),
     )
@@ -150,6 +151,7 @@ gru_cell: Caller = general(
     shape=_gru_shape,
     push=_gru_push,
     pull=_gru_pull,
+    reads="results y h",
     arity=3,
     promote=(0, 1, 2),
     floating=True,

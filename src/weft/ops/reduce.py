@@ -26,8 +26,8 @@ from .slicing import narrow
 from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
 
 
-def _mean_transpose(g, _x, axes, keepdims):
-    shape = _x.shape
+def _mean_transpose(g, x, axes, keepdims):
+    shape = x.shape
     return broadcast_to(restored(g * _weight(shape, axes), shape, axes, keepdims), shape)
 
 
@@ -39,6 +39,7 @@ def _weight(shape, axes) -> float:
 
 mean: Caller = linear(
     "mean",
+    reads="",
     shape=reduction_shape("mean", floating),
     transpose=[_mean_transpose],
     precision="single",
@@ -75,14 +76,14 @@ def _others_along(x, axis):
     return concat([pairs * b, pairs * a, *odd], axis)
 
 
-def _prod_push(tangents, _y, x, axes, keepdims):
+def _prod_push(tangents, y, x, axes, keepdims):
     (t,) = tangents
     if count(x.shape, axes) > 1:
         t = t * _others(x, axes)
     return sum_(t, axes, keepdims)
 
 
-def _prod_pull(g, _y, x, axes, keepdims):
+def _prod_pull(g, y, x, axes, keepdims):
     g = restored(g, x.shape, axes, keepdims)
     if count(x.shape, axes) > 1:
         return (g * conj(_others(x, axes)),)
@@ -91,6 +92,7 @@ def _prod_pull(g, _y, x, axes, keepdims):
 
 prod: Caller = general(
     "prod",
+    reads="x",
     compute=lambda xp, x, axes, keepdims: xp.product_over(x, axes, keepdims),
     shape=reduction_shape("prod", dtypes.summed),
     push=_prod_push,
@@ -286,12 +288,12 @@ def _freedom(shape, axes, correction) -> float:
     return freedom if freedom > 0 else nan
 
 
-def _var_push(tangents, _y, x, axes, keepdims, correction):
+def _var_push(tangents, y, x, axes, keepdims, correction):
     d = _along(tangents[0], _deviation(x, axes))
     return sum_(d, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
 
 
-def _var_pull(g, _y, x, axes, keepdims, correction):
+def _var_pull(g, y, x, axes, keepdims, correction):
     g = restored(g, x.shape, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
     return (g * _deviation(x, axes),)
 
@@ -314,9 +316,10 @@ def _std_pull(g, y, x, axes, keepdims, correction):
     return (_deviation(x, axes) * g,)
 
 
-def _spread(name: str, push, pull):
+def _spread(name: str, push, pull, reads: str):
     return general(
         name,
+        reads=reads,
         shape=reduction_shape(name, real_floating),
         push=push,
         pull=pull,
@@ -328,16 +331,16 @@ def _spread(name: str, push, pull):
     )
 
 
-var: Caller = _spread("var", _var_push, _var_pull)
-std: Caller = _spread("std", _std_push, _std_pull)
+var: Caller = _spread("var", _var_push, _var_pull, reads="x")
+std: Caller = _spread("std", _std_push, _std_pull, reads="y x")
 
 
-def _shares_push(tangents, s, _x, axes):
+def _shares_push(tangents, s, x, axes):
     (t,) = tangents
     return s * (t - sum_(s * t, axes, True))
 
 
-def _shares_pull(g, s, _x, axes):
+def _shares_pull(g, s, x, axes):
     s = conj(s)
     return (s * (g - sum_(s * g, axes, True)),)
 
@@ -345,6 +348,7 @@ def _shares_pull(g, s, _x, axes):
 # exp(x)/Σexp(x) over axes; where all of x is -inf the shares are 0.
 shares: Caller = general(
     "shares",
+    reads="s",
     shape=lambda x, axes: x,
     push=_shares_push,
     pull=_shares_pull,
@@ -355,16 +359,17 @@ shares: Caller = general(
 )
 
 
-def _logsumexp_push(tangents, _y, x, axes, keepdims):
+def _logsumexp_push(tangents, y, x, axes, keepdims):
     return sum_(tangents[0] * shares(x, axes), axes, keepdims)
 
 
-def _logsumexp_pull(g, _y, x, axes, keepdims):
+def _logsumexp_pull(g, y, x, axes, keepdims):
     return (restored(g, x.shape, axes, keepdims) * conj(shares(x, axes)),)
 
 
 logsumexp: Caller = general(
     "logsumexp",
+    reads="x",
     shape=reduction_shape("logsumexp", floating),
     push=_logsumexp_push,
     pull=_logsumexp_pull,
@@ -379,7 +384,7 @@ def _total(x, axis):
     return sum_(x, (axis,), True)
 
 
-def _softmax_product_push(tangents, _z, t, y, axis):
+def _softmax_product_push(tangents, z, t, y, axis):
     dt, dy = tangents
     z = None if dt is None else softmax_product(dt, y, axis)
     if dy is not None:
@@ -388,7 +393,7 @@ def _softmax_product_push(tangents, _z, t, y, axis):
     return z
 
 
-def _softmax_product_pull(g, _z, t, y, axis):
+def _softmax_product_pull(g, z, t, y, axis):
     dy = g * (t - _total(t * y, axis)) - t * _total(g * y, axis)
     return softmax_product(g, y, axis), dy
 
@@ -396,6 +401,7 @@ def _softmax_product_pull(g, _z, t, y, axis):
 # y·(t - Σty): the Jacobian of softmax, which is symmetric, times t.
 softmax_product: Caller = general(
     "softmax_product",
+    reads="t y",
     shape=lambda t, y, axis: y,
     push=_softmax_product_push,
     pull=_softmax_product_pull,
@@ -409,9 +415,10 @@ softmax_product: Caller = general(
 
 softmax: Caller = general(
     "softmax",
+    reads="y",
     shape=along_shape("softmax", floating, ordered=True),
-    push=lambda tangents, y, _x, axis: softmax_product(tangents[0], y, axis),
-    pull=lambda g, y, _x, axis: (softmax_product(g, y, axis),),
+    push=lambda tangents, y, x, axis: softmax_product(tangents[0], y, axis),
+    pull=lambda g, y, x, axis: (softmax_product(g, y, axis),),
     arity=1,
     precision="single",
     batch=Along(),
@@ -419,7 +426,7 @@ softmax: Caller = general(
 )
 
 
-def _log_softmax_product_push(tangents, _z, t, y, axis):
+def _log_softmax_product_push(tangents, z, t, y, axis):
     dt, dy = tangents
     z = None if dt is None else log_softmax_product(dt, y, axis)
     if dy is not None:
@@ -428,7 +435,7 @@ def _log_softmax_product_push(tangents, _z, t, y, axis):
     return z
 
 
-def _log_softmax_product_pull(g, _z, t, y, axis):
+def _log_softmax_product_pull(g, z, t, y, axis):
     e = exp(y)
     return g - _total(e * g, axis), -(e * g * _total(t, axis))
 
@@ -436,6 +443,7 @@ def _log_softmax_product_pull(g, _z, t, y, axis):
 # t - exp(y)·Σt: the transpose of the Jacobian of log_softmax times t.
 log_softmax_product: Caller = general(
     "log_softmax_product",
+    reads="t y",
     shape=lambda t, y, axis: y,
     push=_log_softmax_product_push,
     pull=_log_softmax_product_pull,
@@ -449,9 +457,10 @@ log_softmax_product: Caller = general(
 
 log_softmax: Caller = general(
     "log_softmax",
+    reads="y",
     shape=along_shape("log_softmax", floating, ordered=True),
-    push=lambda t, y, _x, axis: t[0] - _total(t[0] * exp(y), axis),
-    pull=lambda g, y, _x, axis: (log_softmax_product(g, y, axis),),
+    push=lambda t, y, x, axis: t[0] - _total(t[0] * exp(y), axis),
+    pull=lambda g, y, x, axis: (log_softmax_product(g, y, axis),),
     arity=1,
     precision="single",
     batch=Along(),

@@ -41,11 +41,11 @@ def _unpaired(a, b, interleaved: bool):
     return reshape(stack([a, b], axis + 1), (*a.shape[:-1], 2 * a.shape[-1]))
 
 
-def _to_turn(g, x, _turn, interleaved, back):
+def _to_turn(g, x, turn, interleaved, back):
     (p, q), (a, b) = _pair(g, interleaved), _pair(x, interleaved)
     sine = a * q - b * p
     turned = concat([a * p + b * q, -sine if back else sine], len(sine.shape) - 1)
-    return unbroadcast(turned, _turn.shape)
+    return unbroadcast(turned, turn.shape)
 
 
 # Points (a, b), neighbouring features or features of the two halves, turned by angles whose
@@ -54,11 +54,12 @@ rotate: Caller = linear(
     "rotate",
     shape=_rotate_shape,
     transpose=[
-        lambda g, _x, turn, interleaved, back: unbroadcast(
-            rotate(g, turn, interleaved, not back), _x.shape
+        lambda g, x, turn, interleaved, back: unbroadcast(
+            rotate(g, turn, interleaved, not back), x.shape
         ),
         _to_turn,
     ],
+    reads=("turn", "x"),
     promote=(0, 1),
     static=True,
     batch=Stacked((1, 1)),

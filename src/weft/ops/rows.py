@@ -2,12 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from inspect import CO_VARARGS
 from typing import Any, TypeAlias, TypeVar
 
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.call import caller
-from ..core.op import Caller, Derivative, Jvp, Linear, Op, Partials, enter
+from ..core.op import Caller, Derivative, Jvp, Linear, Op, Partials, Reads, enter, states_product
 from .batching import pointwise
 
 # A computation, a shape rule, or a part of a derivative.
@@ -33,6 +34,26 @@ def on_demand(pull: F) -> F:
     """Mark a pull-back of which some cotangents are functions: those that are wanted are called."""
     pull.on_demand = True  # type: ignore[attr-defined]
     return pull
+
+
+def _flags(name: str, f: Formula, skip: int, reads: str) -> Reads:
+    """Which parameters of a rule's function, after some that are no (y, *args), `reads` names."""
+    code = f.__code__
+    names = code.co_varnames[skip : code.co_argcount + bool(code.co_flags & CO_VARARGS)]
+    if not names or not set(reads.split()) <= set(names):
+        raise ValueError(f"{name}: reads={reads!r}, but the rule's function takes {names}")
+    return tuple([parameter in reads.split() for parameter in names])
+
+
+def _flags_of_each(
+    name: str, functions: Sequence[Any], reads: Any, skip: Callable[[Any], int]
+) -> tuple[Reads, ...] | None:
+    """The flags of partials or transposes: `reads` names the same for all, or is one for each."""
+    if reads is None:
+        return None
+    each = reads if isinstance(reads, tuple) else (reads,) * len(functions)
+    pairs = zip(functions, each, strict=True)
+    return tuple([_flags(name, f, skip(f), r) if callable(f) else () for f, r in pairs])
 
 
 def elementwise_shape(
@@ -72,15 +93,20 @@ def elementwise(
     keep: Formula | None = None,
     out: str = "same",
     promote: tuple[int, ...] | None = None,
+    reads: str | tuple[str | None, ...] | None = None,
     **row: Any,
 ) -> Caller:
-    """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static)."""
+    """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static).
+
+    `reads` names the parameters among y and the arguments that the partials read, as in "y x", or
+    is a tuple of such names for each; None: all of them. Others are not kept for a backward pass.
+    """
     n = len(d) if d is not None else arity or 1
     row = {"batch": pointwise, "public": "weft"} | row
     rule = None
     if d is not None:
         strong = tuple(getattr(p, "unbounded", False) for p in d)
-        rule = Partials(tuple(d), strong, keep)
+        rule = Partials(tuple(d), strong, keep, _flags_of_each(name, d, reads, states_product))
     op = Op(
         name,
         compute,
@@ -110,14 +136,20 @@ def linear(
     transpose: Transpose,
     compute: Formula | None = None,
     joint: bool = False,
+    reads: str | tuple[str | None, ...] | None = None,
     **row: Any,
 ) -> Caller:
-    """A row linear in each argument, or in all of them together (`joint`)."""
+    """A row linear in each argument, or in all of them together (`joint`).
+
+    `reads` names the arguments that transposes read, for all of them or in a tuple for each.
+    """
     variadic = callable(transpose)
     transpose = (transpose,) if variadic else tuple(transpose)
     count = None if variadic else len(transpose)
     row.setdefault("promote", None if variadic else ())
-    return caller(enter(Op(name, compute, shape, Linear(transpose, joint), count, **row)))
+    # What comes before the arguments, (g) or (g, i), has a parameter where y would have its own.
+    flags = _flags_of_each(name, transpose, reads, lambda f: int(variadic))
+    return caller(enter(Op(name, compute, shape, Linear(transpose, joint, flags), count, **row)))
 
 
 def general(
@@ -129,11 +161,17 @@ def general(
     pull: Formula | None = None,
     keep: Formula | None = None,
     unread: tuple[int, ...] = (),
+    reads: str | None = None,
     compute: Formula | None = None,
     **row: Any,
 ) -> Caller:
-    """A row with a push-forward (and, where that pays, a pull-back) of its own."""
-    return caller(enter(Op(name, compute, shape, Jvp(push, pull, keep, unread), arity, **row)))
+    """A row with a push-forward (and, where that pays, a pull-back) of its own.
+
+    `reads` names the parameters of the pull-back (else of the push-forward) that are kept for it.
+    """
+    flags = None if reads is None else _flags(name, pull or push, 1, reads)
+    rule = Jvp(push, pull, keep, unread, flags)
+    return caller(enter(Op(name, compute, shape, rule, arity, **row)))
 
 
 def undifferentiated(

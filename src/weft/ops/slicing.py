@@ -73,8 +73,9 @@ def _unslice_shape(x: Aval, index, shape) -> Aval:
 
 slice_: Caller = linear(
     "slice_",
+    reads="",
     shape=_slice_shape,
-    transpose=[lambda g, _x, index: unslice(g, index, _x.shape)],
+    transpose=[lambda g, x, index: unslice(g, index, x.shape)],
     moves="strides",
     views="always",
     batch=Stated(lambda size, index: (((0, size, 1), *index),)),
@@ -84,8 +85,9 @@ slice_: Caller = linear(
 # Zeros of `shape` with x in the places that the index takes.
 unslice: Caller = linear(
     "unslice",
+    reads="",
     shape=_unslice_shape,
-    transpose=[lambda g, _x, index, shape: slice_(g, index)],
+    transpose=[lambda g, x, index, shape: slice_(g, index)],
     moves="parts",
     batch=Stated(lambda size, index, shape: (((0, size, 1), *index), (size, *shape))),
     sample=samples.unslices,

@@ -19,13 +19,15 @@ single = partial(rows.single, public="special")
 
 erf: Caller = elementwise(
     "erf",
-    [lambda _y, x: (2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    [lambda y, x: (2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    reads="x",
     floating=True,
     sample=reals((-2, 2)),
 )
 erfc: Caller = elementwise(
     "erfc",
-    [lambda _y, x: (-2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    [lambda y, x: (-2 / math.sqrt(math.pi)) * exp(-(x * x))],
+    reads="x",
     floating=True,
     sample=reals((-2, 2)),
 )
@@ -37,32 +39,37 @@ erfcx: Caller = single(
 )
 erfinv: Caller = single(
     "erfinv",
-    [unbounded(lambda y, _x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
+    [unbounded(lambda y, x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
+    reads="y",
     floating=True,
     sample=samples.within_one,
 )
 ndtr: Caller = single(
     "ndtr",
-    [lambda _y, x: (1 / math.sqrt(2 * math.pi)) * exp(-0.5 * x * x)],
+    [lambda y, x: (1 / math.sqrt(2 * math.pi)) * exp(-0.5 * x * x)],
+    reads="x",
     floating=True,
     sample=reals((-2, 2)),
 )
 log_ndtr: Caller = single(
     "log_ndtr",
     # φ(x)/Φ(x), which neither overflows nor cancels in this form.
-    [unbounded(lambda _y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
+    [unbounded(lambda y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
+    reads="x",
     floating=True,
     sample=samples.log_normal,
 )
 ndtri: Caller = single(
     "ndtri",
-    [unbounded(lambda y, _x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
+    [unbounded(lambda y, x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
+    reads="y",
     floating=True,
     sample=samples.probabilities,
 )
 logit: Caller = single(
     "logit",
-    [unbounded(times(lambda t, _y, x: t / (x * (1 - x))))],
+    [unbounded(times(lambda t, y, x: t / (x * (1 - x))))],
+    reads="x",
     floating=True,
     sample=samples.probabilities,
 )
@@ -71,37 +78,41 @@ logit: Caller = single(
 
 xlogy: Caller = single(
     "xlogy",
-    [unbounded(lambda _y, _x, y: log(y)), unbounded(lambda _y, x, y: strong_quotient(x, y))],
+    [unbounded(lambda z, x, y: log(y)), unbounded(lambda z, x, y: strong_quotient(x, y))],
+    reads=("y", "x y"),
     floating=True,
     sample=samples.entropies,
 )
 xlog1py: Caller = single(
     "xlog1py",
     [
-        unbounded(lambda _y, _x, y: log1p(y)),
-        unbounded(lambda _y, x, y: strong_quotient(x, 1 + y)),
+        unbounded(lambda z, x, y: log1p(y)),
+        unbounded(lambda z, x, y: strong_quotient(x, 1 + y)),
     ],
+    reads=("y", "x y"),
     floating=True,
     sample=samples.entropies_near_one,
 )
 entr: Caller = single(
-    "entr", [unbounded(lambda _y, x: -1 - log(x))], floating=True, sample=samples.positive
+    "entr", [unbounded(lambda y, x: -1 - log(x))], reads="x", floating=True, sample=samples.positive
 )
 rel_entr: Caller = single(
     "rel_entr",
     [
-        unbounded(lambda _y, x, y: 1 + log(x / y)),
-        unbounded(lambda _y, x, y: -strong_quotient(x, y)),
+        unbounded(lambda z, x, y: 1 + log(x / y)),
+        unbounded(lambda z, x, y: -strong_quotient(x, y)),
     ],
+    reads="x y",
     floating=True,
     sample=samples.entropies,
 )
 kl_div: Caller = single(
     "kl_div",
     [
-        unbounded(lambda _y, x, y: log(x / y)),
-        unbounded(lambda _y, x, y: 1 - strong_quotient(x, y)),
+        unbounded(lambda z, x, y: log(x / y)),
+        unbounded(lambda z, x, y: 1 - strong_quotient(x, y)),
     ],
+    reads="x y",
     floating=True,
     sample=samples.entropies,
 )
@@ -111,7 +122,8 @@ kl_div: Caller = single(
 gammaln: Caller = scalars_too(
     single(
         "gammaln",
-        [unbounded(lambda _y, x: digamma(x))],
+        [unbounded(lambda y, x: digamma(x))],
+        reads="x",
         floating=True,
         spell=("lgamma",),
         sample=samples.factorials,
@@ -119,21 +131,24 @@ gammaln: Caller = scalars_too(
 )
 digamma: Caller = single(
     "digamma",
-    [unbounded(lambda _y, x: polygamma(1, x))],
+    [unbounded(lambda y, x: polygamma(1, x))],
+    reads="x",
     floating=True,
     spell=("psi",),
     sample=samples.factorials,
 )
 polygamma: Caller = single(
     "polygamma",
-    [None, unbounded(lambda _y, n, x: polygamma(n + 1, x))],
+    [None, unbounded(lambda y, n, x: polygamma(n + 1, x))],
+    reads="n x",
     floating=True,
     public="",
     sample=samples.polygammas,
 )
 zeta: Caller = single(
     "zeta",
-    [None, unbounded(lambda _y, x, q: -x * zeta(x + 1, q))],
+    [None, unbounded(lambda y, x, q: -x * zeta(x + 1, q))],
+    reads="x q",
     floating=True,
     sample=samples.zetas,
 )
@@ -147,9 +162,10 @@ betaln: Caller = scalars_too(
     single(
         "betaln",
         [
-            unbounded(lambda _y, a, b: digamma(a) - digamma(a + b)),
-            unbounded(lambda _y, a, b: digamma(b) - digamma(a + b)),
+            unbounded(lambda y, a, b: digamma(a) - digamma(a + b)),
+            unbounded(lambda y, a, b: digamma(b) - digamma(a + b)),
         ],
+        reads="a b",
         floating=True,
         sample=samples.betas,
     )
@@ -171,13 +187,15 @@ def _gamma_density(a, x):
 
 gammainc: Caller = single(
     "gammainc",
-    [None, unbounded(lambda _y, a, x: _gamma_density(a, x))],
+    [None, unbounded(lambda y, a, x: _gamma_density(a, x))],
+    reads="a x",
     floating=True,
     sample=samples.incomplete_gammas,
 )
 gammaincc: Caller = single(
     "gammaincc",
-    [None, unbounded(lambda _y, a, x: -_gamma_density(a, x))],
+    [None, unbounded(lambda y, a, x: -_gamma_density(a, x))],
+    reads="a x",
     floating=True,
     sample=samples.incomplete_gammas,
 )
@@ -186,8 +204,9 @@ betainc: Caller = single(
     [
         None,
         None,
-        unbounded(lambda _y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))),
+        unbounded(lambda y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))),
     ],
+    reads="a b x",
     floating=True,
     sample=samples.incomplete_betas,
 )
@@ -198,14 +217,16 @@ betainc: Caller = single(
 
 bessel_j: Caller = single(
     "bessel_j",
-    [lambda _y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
+    [lambda y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
+    reads="x",
     promote=(),
     public="",
     sample=samples.of_order,
 )
 bessel_i: Caller = single(
     "bessel_i",
-    [unbounded(lambda _y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
+    [unbounded(lambda y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
+    reads="x",
     promote=(),
     public="",
     sample=samples.of_order,
@@ -217,14 +238,21 @@ bessel_ie: Caller = single(
     public="",
     sample=samples.of_order,
 )
-j0: Caller = single("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
+j0: Caller = single("j0", [lambda y, x: -j1(x)], reads="x", floating=True, sample=samples.with_zero)
 j1: Caller = single(
-    "j1", [lambda _y, x: 0.5 * (j0(x) - bessel_j(x, 2))], floating=True, sample=samples.with_zero
+    "j1",
+    [lambda y, x: 0.5 * (j0(x) - bessel_j(x, 2))],
+    reads="x",
+    floating=True,
+    sample=samples.with_zero,
 )
-i0: Caller = single("i0", [unbounded(lambda _y, x: i1(x))], floating=True, sample=samples.with_zero)
+i0: Caller = single(
+    "i0", [unbounded(lambda y, x: i1(x))], reads="x", floating=True, sample=samples.with_zero
+)
 i1: Caller = single(
     "i1",
-    [unbounded(lambda _y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
+    [unbounded(lambda y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
+    reads="x",
     floating=True,
     sample=samples.with_zero,
 )
@@ -237,11 +265,15 @@ i1e: Caller = single(
     floating=True,
     sample=samples.off_zero,
 )
-y0: Caller = single("y0", [unbounded(lambda _y, x: -y1(x))], floating=True, sample=samples.positive)
+y0: Caller = single(
+    "y0", [unbounded(lambda y, x: -y1(x))], reads="x", floating=True, sample=samples.positive
+)
 y1: Caller = single(
     "y1", [unbounded(lambda y, x: y0(x) - y / x)], floating=True, sample=samples.positive
 )
-k0: Caller = single("k0", [unbounded(lambda _y, x: -k1(x))], floating=True, sample=samples.positive)
+k0: Caller = single(
+    "k0", [unbounded(lambda y, x: -k1(x))], reads="x", floating=True, sample=samples.positive
+)
 k1: Caller = single(
     "k1", [unbounded(lambda y, x: -k0(x) - y / x)], floating=True, sample=samples.positive
 )
@@ -254,19 +286,21 @@ k1e: Caller = single(
 spherical_j: Caller = single(
     "spherical_j",
     [
-        lambda _y, x, n: (
+        lambda y, x, n: (
             (n * spherical_j(x, n - 1) - (n + 1) * spherical_j(x, n + 1)) / (2 * n + 1)
             if n
             else -spherical_j(x, 1)
         )
     ],
+    reads="x",
     promote=(),
     public="",
     sample=samples.of_order,
 )
 sinc: Caller = elementwise(
     "sinc",
-    [lambda _y, x: -math.pi * spherical_j(x * math.pi, 1)],
+    [lambda y, x: -math.pi * spherical_j(x * math.pi, 1)],
+    reads="x",
     floating=True,
     sample=samples.with_zero,
 )

@@ -58,7 +58,7 @@ def _beside_diagonal(name: str, h: Aval, e: Aval) -> Aval:
     return e.like((*stacks(name, h, e), *e.shape[-2:]), dtypes.promote(h.dtype, e.dtype))
 
 
-def _coupling_push(tangents, y, h, _e, roundings):
+def _coupling_push(tangents, y, h, e, roundings):
     dh, de = tangents
     parts = [] if de is None else [de]
     if dh is not None:
@@ -66,10 +66,10 @@ def _coupling_push(tangents, y, h, _e, roundings):
     return coupling(h, total(parts), roundings)
 
 
-def _coupling_pull(g, y, h, _e, roundings):
+def _coupling_pull(g, y, h, e, roundings):
     g = coupling(adjoint(h), g, roundings)
     x = adjoint(y)
-    return fitted(matmul(g, x) - matmul(x, g), h), fitted(g, _e)
+    return fitted(matmul(g, x) - matmul(x, g), h), fitted(g, e)
 
 
 # The X of XH − HX = E for an H that is diagonal up to blocks of equal elements, with zeros in
@@ -84,12 +84,13 @@ coupling: Caller = general(
     shape=lambda h, e, _: _beside_diagonal("coupling", h, e),
     push=_coupling_push,
     pull=_coupling_pull,
+    reads="y h",
     batch=Stacked((2, 2)),
     sample=spectra.coupling,
 )
 
 
-def _divided_push(tangents, y, _z, h):
+def _divided_push(tangents, y, z, h):
     dz, dh = tangents
     parts = [] if dz is None else [dz]
     if dh is not None:
@@ -97,9 +98,9 @@ def _divided_push(tangents, y, _z, h):
     return divided(total(parts), h)
 
 
-def _divided_pull(g, y, _z, h):
+def _divided_pull(g, y, z, h):
     g = divided(g, adjoint(h))
-    return fitted(g, _z), fitted(-matmul(adjoint(y), g), h)
+    return fitted(g, z), fitted(-matmul(adjoint(y), g), h)
 
 
 # The X of XH = Z for such an H, with zeros in the columns of zero elements.
@@ -111,6 +112,7 @@ divided: Caller = general(
     shape=lambda z, h: _beside_diagonal("divided", h, z),
     push=_divided_push,
     pull=_divided_pull,
+    reads="y h",
     batch=Stacked((2, 2)),
     sample=spectra.divided,
 )
@@ -157,7 +159,7 @@ def _eigvalsh_shape(a: Aval) -> Aval:
     return a.like(a.shape[:-1], dtypes.to_real(a.dtype))
 
 
-def _eigvalsh_pull(g, _y, a):
+def _eigvalsh_pull(g, y, a):
     v = eigh(a)[1]
     return (matmul(v * cast(as_row(g), v.dtype), adjoint(v)),)
 
@@ -165,8 +167,9 @@ def _eigvalsh_pull(g, _y, a):
 eigvalsh: Caller = lapack(
     "eigvalsh",
     shape=_eigvalsh_shape,
-    push=lambda tangents, _y, a: real(diagonal_of(_sandwich(eigh(a)[1], hermitian(tangents[0])))),
+    push=lambda tangents, y, a: real(diagonal_of(_sandwich(eigh(a)[1], hermitian(tangents[0])))),
     pull=_eigvalsh_pull,
+    reads="a",
     recast=True,
     sample=spectra.eigvalsh,
 )
@@ -214,7 +217,7 @@ eig: Caller = lapack(
 )
 
 
-def _eigvals_push(tangents, _y, a):
+def _eigvals_push(tangents, y, a):
     v = eig(a)[1]
     return diagonal_of(solve_matrix(v, matmul(cast(tangents[0], v.dtype), v)))
 
@@ -228,6 +231,7 @@ eigvals: Caller = lapack(
     "eigvals",
     shape=_eigvals_shape,
     push=_eigvals_push,
+    reads="a",
     recast=True,
     sample=spectra.eigvals,
 )
@@ -348,13 +352,13 @@ def _svdvals_shape(a: Aval) -> Aval:
     return a.like((*a.shape[:-2], min(a.shape[-2:])), dtypes.to_real(a.dtype))
 
 
-def _svdvals_push(tangents, _y, a):
+def _svdvals_push(tangents, y, a):
     u, _, vh = svd(a, False)
     along = conj(u) * matmul(tangents[0], adjoint(vh))
     return real(sum_(along, (len(u.shape) - 2,), False))
 
 
-def _svdvals_pull(g, _y, a):
+def _svdvals_pull(g, y, a):
     u, _, vh = svd(a, False)
     return (matmul(u * cast(as_row(g), u.dtype), vh),)
 
@@ -364,6 +368,7 @@ svdvals: Caller = lapack(
     shape=_svdvals_shape,
     push=_svdvals_push,
     pull=_svdvals_pull,
+    reads="a",
     recast=True,
     sample=spectra.svdvals,
 )

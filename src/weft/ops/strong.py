@@ -18,7 +18,8 @@ def over(t: Array, b: Array) -> Array:
 # zero by d, however infinite d may be.
 strong_product: Caller = private(
     "strong_product",
-    [unbounded(lambda _y, _g, d: d), unbounded(lambda _y, g, _d: g)],
+    [unbounded(lambda y, g, d: d), unbounded(lambda y, g, d: g)],
+    reads=("d", "g"),
     cost="light",
     sample=samples.products,
 )
@@ -27,9 +28,10 @@ strong_product: Caller = private(
 strong_quotient: Caller = private(
     "strong_quotient",
     [
-        unbounded(times(lambda t, _y, _a, b: over(t, b))),
-        unbounded(lambda y, _a, b: -strong_quotient(y, b)),
+        unbounded(times(lambda t, y, a, b: over(t, b))),
+        unbounded(lambda y, a, b: -strong_quotient(y, b)),
     ],
+    reads=("b", "y b"),
     floating=True,
     sample=samples.quotients,
 )

@@ -18,8 +18,9 @@ from .slicing import along, narrow, slice_
 
 cast: Caller = linear(
     "cast",
+    reads="",
     shape=lambda x, dtype: x.like(dtype=dtypes.canonical(dtype)),
-    transpose=[lambda g, _x, dtype: cast(g, _x.dtype)],
+    transpose=[lambda g, x, dtype: cast(g, x.dtype)],
     recast=True,
     cost="light",
     moves="values",
@@ -30,9 +31,10 @@ cast: Caller = linear(
 # A new name for a value, and a new node: what a derivative is taken with respect to.
 alias: Caller = linear(
     "alias",
+    reads="",
     compute=lambda xp, x: x,
     shape=lambda x: x,
-    transpose=[lambda g, _x: g],
+    transpose=[lambda g, x: g],
     cost="light",
     moves="strides",
     views="unseen",
@@ -54,8 +56,9 @@ detach: Caller = private(
 
 copy: Caller = linear(
     "copy",
+    reads="",
     shape=lambda x: x,
-    transpose=[lambda g, _x: g],
+    transpose=[lambda g, x: g],
     cost="light",
     moves="strides",
     batch=pointwise,
@@ -73,8 +76,9 @@ def _reshape_shape(x: Aval, shape) -> Aval:
 
 reshape: Caller = linear(
     "reshape",
+    reads="",
     shape=_reshape_shape,
-    transpose=[lambda g, _x, shape: reshape(g, _x.shape)],
+    transpose=[lambda g, x, shape: reshape(g, x.shape)],
     moves="strides",
     views="sometimes",
     batch=Stated(lambda size, shape: ((size, *shape),)),
@@ -96,8 +100,9 @@ def inverse(axes: tuple[int, ...]) -> tuple[int, ...]:
 
 permute: Caller = linear(
     "permute",
+    reads="",
     shape=_permute_shape,
-    transpose=[lambda g, _x, axes: permute(g, inverse(axes))],
+    transpose=[lambda g, x, axes: permute(g, inverse(axes))],
     moves="strides",
     views="always",
     batch=Stated(lambda size, axes: ((0, *[a + 1 for a in axes]),)),
@@ -118,8 +123,9 @@ def _batch_broadcast(call, size, mapped, args, static):
 
 broadcast_to: Caller = linear(
     "broadcast_to",
+    reads="",
     shape=_broadcast_shape,
-    transpose=[lambda g, _x, shape: unbroadcast(g, _x.shape)],
+    transpose=[lambda g, x, shape: unbroadcast(g, x.shape)],
     moves="strides",
     views="always",
     batch=_batch_broadcast,
@@ -132,8 +138,8 @@ def _sum_shape(x: Aval, axes, keepdims: bool) -> Aval:
     return x.like(reduced(x.shape, axes, keepdims), dtypes.summed(x.dtype))
 
 
-def _spread(g, _x, axes, keepdims):
-    shape = _x.shape
+def _spread(g, x, axes, keepdims):
+    shape = x.shape
     if not keepdims and len(axes) != len(shape):
         g = reshape(g, reduced(shape, axes, True))
     return broadcast_to(g, shape)
@@ -141,6 +147,7 @@ def _spread(g, _x, axes, keepdims):
 
 sum_: Caller = linear(
     "sum",
+    reads="",
     shape=_sum_shape,
     transpose=[_spread],
     precision="single",
@@ -222,8 +229,9 @@ def _flip_shape(x: Aval, axes) -> Aval:
 
 flip: Caller = linear(
     "flip",
+    reads="",
     shape=_flip_shape,
-    transpose=[lambda g, _x, axes: flip(g, axes)],
+    transpose=[lambda g, x, axes: flip(g, axes)],
     moves="strides",
     views="always",
     batch=Along(),
@@ -241,8 +249,9 @@ def _roll_shape(x: Aval, shifts, axes) -> Aval:
 
 roll: Caller = linear(
     "roll",
+    reads="",
     shape=_roll_shape,
-    transpose=[lambda g, _x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
+    transpose=[lambda g, x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
     moves="indices",
     batch=Along((1,)),
     sample=samples.rolls,
@@ -267,13 +276,14 @@ def _concat_shape(avals: list[Aval], axis: int, ends) -> Aval:
     return first.like((*first.shape[:axis], ends[-1], *first.shape[axis + 1 :]))
 
 
-def _piece(g, i, _args, axis, ends):
+def _piece(g, i, args, axis, ends):
     return narrow(g, axis, ends[i - 1] if i else 0, ends[i])
 
 
 # `ends` are the running totals of the lengths, for pieces that nobody else remembers.
 _concat = linear(
     "concat",
+    reads="",
     compute=lambda xp, xs, axis, ends: xp.concat(xs, axis),
     shape=_concat_shape,
     transpose=_piece,
@@ -307,9 +317,10 @@ def _stack_shape(avals: list[Aval], axis: int) -> Aval:
 
 stack: Caller = linear(
     "stack",
+    reads="",
     compute=lambda xp, xs, axis: xp.stack(xs, axis),
     shape=_stack_shape,
-    transpose=lambda g, i, _args, axis: slice_(g, along(g.shape, axis, i)),
+    transpose=lambda g, i, args, axis: slice_(g, along(g.shape, axis, i)),
     joint=True,
     moves="parts",
     batch=Along(),

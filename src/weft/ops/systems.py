@@ -15,7 +15,7 @@ from .rows import undifferentiated
 from .samples import linalg as samples
 
 
-def _inv_pull(g, y, _a):
+def _inv_pull(g, y, a):
     h = adjoint(y)
     return (-matmul(matmul(h, g), h),)
 
@@ -23,8 +23,9 @@ def _inv_pull(g, y, _a):
 inv: Caller = lapack(
     "inv",
     shape=same_square("inv"),
-    push=lambda tangents, y, _a: -matmul(matmul(y, tangents[0]), y),
+    push=lambda tangents, y, a: -matmul(matmul(y, tangents[0]), y),
     pull=_inv_pull,
+    reads="y",
     sample=samples.regular,
 )
 
@@ -55,13 +56,13 @@ def _whole(a):
     return a
 
 
-def _solve_push(tangents, x, a, _b):
+def _solve_push(tangents, x, a, b):
     return solve_matrix(a, _change(tangents, x, _whole))
 
 
-def _solve_pull(g, x, a, _b):
+def _solve_pull(g, x, a, b):
     gb = solve_matrix(adjoint(a), g)
-    return fitted(-matmul(gb, adjoint(x)), a), fitted(gb, _b)
+    return fitted(-matmul(gb, adjoint(x)), a), fitted(gb, b)
 
 
 solve_matrix: Caller = lapack(
@@ -70,6 +71,7 @@ solve_matrix: Caller = lapack(
     shape=_system("solve"),
     push=_solve_push,
     pull=_solve_pull,
+    reads="x a",
     batch=RightSides(),
     sample=samples.systems,
 )
@@ -81,14 +83,14 @@ def _triangle_of(lower: bool, unit: bool):
     return lambda a: part(a, first if unit else 0)
 
 
-def _triangular_push(tangents, x, a, _b, lower, unit):
+def _triangular_push(tangents, x, a, b, lower, unit):
     right = _change(tangents, x, _triangle_of(lower, unit))
     return solve_triangle(a, right, lower, unit)
 
 
-def _triangular_pull(g, x, a, _b, lower, unit):
+def _triangular_pull(g, x, a, b, lower, unit):
     gb = solve_triangle(adjoint(a), g, not lower, unit)
-    return fitted(_triangle_of(lower, unit)(-matmul(gb, adjoint(x))), a), fitted(gb, _b)
+    return fitted(_triangle_of(lower, unit)(-matmul(gb, adjoint(x))), a), fitted(gb, b)
 
 
 solve_triangle: Caller = lapack(
@@ -97,6 +99,7 @@ solve_triangle: Caller = lapack(
     shape=_system("triangular_solve"),
     push=_triangular_push,
     pull=_triangular_pull,
+    reads="x a",
     batch=RightSides(),
     static=True,
     sample=samples.triangles,
@@ -143,14 +146,14 @@ def _pinv_change(p, a, e):
     return _beside(p, a, e)
 
 
-def _pinv_push(tangents, y, a, _rtol):
+def _pinv_push(tangents, y, a, rtol):
     e = tangents[0]
     if e is None:
         return y * 0.0
     return _pinv_change(y, a, adjoint(e)) - matmul(matmul(y, e), y)
 
 
-def _pinv_pull(g, y, a, _rtol):
+def _pinv_pull(g, y, a, rtol):
     h = adjoint(y)
     return adjoint(_pinv_change(y, a, g)) - matmul(matmul(h, g), h), None
 
@@ -162,6 +165,7 @@ pinv_within: Caller = lapack(
     shape=_pinv_shape,
     push=_pinv_push,
     pull=_pinv_pull,
+    reads="y a",
     promote=(0,),
     static=True,
     batch=_of_each_batch,

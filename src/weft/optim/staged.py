@@ -35,9 +35,10 @@ _MOVING = ("lr", "lr_scale")  # settings that are read at each call
 class Together:
     """Parameters of one group that are equally far, and make a step together at each call.
 
-    `alike` is asked first, as a guard of the call: then `given` are the numbers that the rule gets.
-    Nothing is counted until the call has succeeded: then `commit` does. Native code sees whether
-    somebody else has changed the states since; `readings` counts how often that was so.
+    `prepare` comes first at each call: then `alike` says, as a guard of the call, whether all of
+    them are equally far, and `given` are the numbers that the rule gets. Nothing is counted until
+    the call has succeeded: then `commit` does. Native code sees whether somebody else has changed
+    the states since; `readings` counts how often that was so.
     """
 
     def __init__(self, optimizer: Any, entries: list[Entry], ahead: int, staging: Any):
@@ -47,6 +48,7 @@ class Together:
         self.group: dict[str, Any] = entries[0].group
         started = optimizer.started
         self.given: dict[str, Any] = {}
+        self.alike: bool = True
         self.readings: int = 0
         self._keys = [e.key for e in entries]
         self._names = (*started, "step")[: max(len(started), 2)]
@@ -60,22 +62,20 @@ class Together:
         self._staging, self._unchanged = staging, bool  # False
         self._count: Callable[[str, Any], bool]  # of states that native code knows
 
-    def alike(self) -> bool:
-        """Whether all of these parameters are equally far."""
+    def prepare(self) -> None:
+        """Read how far these parameters are, and the numbers of the step."""
         optimizer, own = self.optimizer, self._own
         if optimizer.state is not self._held or not self._unchanged():
             self._held = None
             states = [*map(optimizer.state.get, self._keys)]
             self._states = [s or optimizer.started for s in states]
             far = [*map(self._numbers, self._states)]
-            if far.count(far[0]) != len(far):
-                return False
+            self.alike = far.count(far[0]) == len(far)
         self._begun = begun = self._numbers(self._states[0])
         own.update(zip(self._names, begun, strict=True))
         for _ in range(self.ahead):
             own["step"] += 1
             self.given.update(optimizer.numbers(self.group, own))
-        return True
 
     def settle(self) -> None:
         """Make the states, or bring them in line, where they are others than after the last step.
@@ -147,7 +147,9 @@ def advance(optimizer: Any, pairs: list[tuple[Entry, Any]], staging: Any) -> Non
         together = Together(optimizer, entries, ahead, staging)
         name = staging.name_of(optimizer, type(optimizer).__name__)
         which = f"whether {name} is equally far with the parameters of {entries[0].key!r}"
-        staging.depends(f"{which} (step {ahead} of a call)", together.alike)
+        together.prepare()
+        staging.preparing.append(together.prepare)
+        staging.depends(f"{which} (step {ahead} of a call)", partial(getattr, together, "alike"))
         staging.before.append(together.settle)
         staging.after.append(counted(staging, together.commit, Unbegun(optimizer, entries)))
         given = _hosts(optimizer, together.given, staging)
@@ -169,12 +171,13 @@ class _Groups:
         self.static = [name for name in first if name not in ("params", "name", *_MOVING)]
         self._look = itemgetter(*[name for name in first if name not in ("params", "name")])
         self._rates = itemgetter(*_MOVING)
-        self._known: list = [None, None]  # the groups as they were last, and what that comes to
+        self._known: list = []  # the groups as they were last
+        self.settings: list = []  # who is in which group, and the settings that rules branch on
         self._seen: list = []  # the rates that went with them
         self._held, self._unchanged = None, bool  # False
 
-    def settings(self) -> list:
-        """Who is in which group, and the settings that rules branch on."""
+    def prepare(self) -> None:
+        """Read the groups, where they are others than at the last call."""
         groups = self.optimizer.param_groups
         same = groups is self._held and self._unchanged()
         if not same or [*map(self._rates, groups)] != self._seen:
@@ -183,17 +186,16 @@ class _Groups:
             self._seen = [*map(self._rates, groups)]
             if not same:
                 self._watch(groups)
-        return self._known[1]
 
     def _read(self) -> None:
         self.optimizer.read_groups()
         now = self._now()
-        if now != self._known[0]:
+        if now != self._known:
             self.optimizer._check_groups()
-            now, static = self._now(), self.static
+            self._known, static = self._now(), self.static
             groups = self.optimizer.param_groups
             read = [[g["lr"] is None, *[Exact(g[name]) for name in static]] for g in groups]
-            self._known = [now, [self.optimizer.grouping, *read]]
+            self.settings = [self.optimizer.grouping, *read]
 
     def _now(self) -> list:
         groups = self.optimizer.param_groups
@@ -215,9 +217,17 @@ class _Groups:
 def _depend_on_settings(optimizer, staging) -> None:
     """The settings that rules branch on, or that are not read at each call."""
     optimizer._check_groups()  # in the config's spelling from here on
+    staging.kept((id(optimizer), "groups"), partial(_guard_groups, optimizer, staging), optimizer)
+
+
+def _guard_groups(optimizer, staging) -> None:
+    """Make a guard of an optimizer's groups, which are read before each call."""
     groups = _Groups(optimizer, staging)
+    groups.prepare()
+    staging.preparing.append(groups.prepare)
     name = staging.name_of(optimizer, type(optimizer).__name__)
-    staging.depends(f"{name}'s settings (params, {', '.join(groups.static)})", groups.settings)
+    label = f"{name}'s settings (params, {', '.join(groups.static)})"
+    staging.depends(label, partial(getattr, groups, "settings"))
 
 
 def _equally_far(optimizer, pairs, slots) -> list[list[Entry]]:

@@ -1,13 +1,12 @@
 """NumPy as a backend: names and dtypes fixed, nothing differentiated.
 
-A name is looked up here, then in the `numpy_*` modules beside this one (each fixes one family
-of names), then in numpy, numpy.linalg and scipy.special.
+A name is looked up here, then in the modules beside this one, each of which fixes one family of
+names, then among the names of NumPy that are listed here. Others are an error.
 """
 
 import sys
 from collections.abc import Callable, Sequence
 from contextvars import copy_context
-from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from ...core.backends import BACKENDS
 from ...core.dtypes import ALL
 from ..shared import blocks
+from ..shared.families import lookup
 from .types import Array, Axes, Operand, Shape
 
 R = TypeVar("R")
@@ -40,20 +40,24 @@ _FAMILIES = (
 )
 
 
+_LIBRARY = {
+    np: (
+        "abs acos acosh add angle arange argwhere asarray asin asinh atan atan2 atanh "
+        "bitwise_and bitwise_invert bitwise_left_shift bitwise_or bitwise_right_shift "
+        "bitwise_xor bool cbrt ceil complex128 complex64 concat concatenate conj copysign cos "
+        "cosh divide equal exp exp2 flatnonzero float32 float64 floor greater greater_equal "
+        "hypot imag int64 isfinite isinf isnan less less_equal log log10 log1p log2 logaddexp "
+        "logical_and logical_not logical_or logical_xor maximum minimum multiply negative "
+        "nextafter not_equal positive pow real remainder roll signbit sin sinh sqrt square "
+        "stack subtract tan trunc zeros_like "
+    ),
+    np.linalg: "vector_norm",
+}
+_find = lookup(globals(), _FAMILIES, _LIBRARY)
+
+
 def __getattr__(attribute: str) -> Any:
-    if attribute.startswith("__"):
-        raise AttributeError(attribute)
-    for family in _FAMILIES:
-        found = vars(import_module(f"{__package__}.{family}")).get(attribute)
-        # What a family imports from elsewhere (math.prod) is not its answer.
-        if found is not None and getattr(found, "__module__", None) != "math":
-            break
-    else:
-        found = getattr(np, attribute, None) or getattr(np.linalg, attribute, None)
-        if found is None:
-            found = getattr(import_module("scipy.special"), attribute)
-    globals()[attribute] = found
-    return found
+    return _find(attribute)
 
 
 def improve(name: str, better: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:

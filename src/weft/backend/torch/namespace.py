@@ -1,14 +1,13 @@
 """PyTorch as a backend, on the CPU and on CUDA: names and dtypes fixed, nothing differentiated.
 
-A name is looked up here, then in the `torch_*` modules beside this one (each fixes one family
-of names), then in torch, torch.special and torch.linalg.
+A name is looked up here, then in the modules beside this one, each of which fixes one family of
+names, then among the names of PyTorch that are listed here. Others are an error.
 """
 
 import operator
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from importlib import import_module
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,6 +18,7 @@ from ...core import dtypes
 from ...core.backends import BACKENDS
 from .. import reproducible
 from ..shared import blocks
+from ..shared.families import lookup
 from .types import Array, Axes, Operand, Shape
 
 R = TypeVar("R")
@@ -44,23 +44,22 @@ dtypes.RAW_COMPLEX.update((torch.complex64, torch.complex128))
 dtypes.RAW_BOOLEANS.add(torch.bool)
 
 
+_LIBRARY = {
+    torch: (
+        "_foreach_copy_ abs acosh addmm arange argwhere asarray asin asinh atan atanh bool "
+        "broadcast_to ceil complex128 complex64 concat concatenate cos cosh digamma erf erfc "
+        "erfinv exp exp2 flip float32 float64 floor from_numpy i0 int64 isfinite isinf isnan "
+        "log log10 log2 logical_not logit matmul real reciprocal relu rsqrt signbit sin sinc "
+        "sinh sqrt square stack tan tanh tril triu trunc view_as_real where xlogy zeros_like "
+    ),
+    torch.special: "entr expit gammaln i0e i1 i1e ndtr xlog1py",
+    torch.linalg: "vector_norm",
+}
+_find = lookup(globals(), _FAMILIES, _LIBRARY)
+
+
 def __getattr__(attribute: str) -> Any:
-    if attribute.startswith("__"):
-        raise AttributeError(attribute)
-    for family in _FAMILIES:
-        found = vars(import_module(f"{__package__}.{family}")).get(attribute)
-        # What a family imports from elsewhere (math.prod) is not its answer.
-        if found is not None and getattr(found, "__module__", None) != "math":
-            break
-    else:
-        for module in (torch, torch.special, torch.linalg):
-            found = getattr(module, attribute, None)
-            if found is not None:
-                break
-        else:
-            raise AttributeError(f"the torch backend has no {attribute!r}")
-    globals()[attribute] = found
-    return found
+    return _find(attribute)
 
 
 def dtype_of(x: torch.Tensor) -> np.dtype:

@@ -65,7 +65,8 @@ class DynamicCompiled(Compiled[P, R]):
         own = self._shared(Sized(sizes.length, program), taken, sizes, large, allow)
         program.once, traced = once(before.report()), perf_counter() - began
         if not reasons:
-            program.differs(taken.call)
+            program.prepare(taken.call)
+            program.renew(taken.call)
             return program
         program.begin(taken.call)
         self._latest_large = large

@@ -118,6 +118,7 @@ class Capture(Staging):
         self.places: list[Place] = []  # in the order of the graph's inputs
         self._decided: dict[str, Guard] = {}
         self._fixed: dict[str, Fixed] = {}
+        self.preparing: list[Callable[[], None]] = []  # reads numbers that guards compare
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
         # (Where from, the tensor now).

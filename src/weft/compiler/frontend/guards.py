@@ -17,8 +17,8 @@ class Guard:
     decide: Callable[[], Any]
     value: Any
 
-    def holds(self) -> bool:
-        """Whether Python would decide alike now."""
+    def matches(self) -> bool:
+        """Whether Python would decide alike now; what it decides on was prepared before."""
         return self.decide() == self.value
 
     def broken(self) -> str:

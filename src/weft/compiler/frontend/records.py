@@ -102,7 +102,7 @@ class Bound:
                 *(Record.WORD, 0, 0),
             )
         ]
-        self._plain = self.holds = watching(self._words)
+        self._plain = self.matches = watching(self._words)
 
     def take(self) -> list[Any]:
         """Take the tensors as they are now; their arrays."""
@@ -120,7 +120,7 @@ class Bound:
         self._words[8:end:9] = [id(n.extra) if leaf else id(n) for _, n, leaf in pairs]
         extras = [n.extra for n, leaf in zip(nodes, leaves, strict=True) if leaf]
         self._words.hold = arrays, nodes, extras
-        self.holds = self._beside([e.hooks for e in extras if e is not None])
+        self.matches = self._beside([e.hooks for e in extras if e is not None])
         return arrays
 
     def _beside(self, tables: list[dict[Any, Any]]) -> Callable[[], bool]:

@@ -169,6 +169,7 @@ def _finished(capture: Capture, box: list, arguments: list[_Argument], copies: C
         leaves=made,
         rebuild=rebuilder(structure, which),
         guards=capture.guards,
+        preparing=capture.preparing,
         before=capture.before,
         after=capture.after,
         now=capture.now,

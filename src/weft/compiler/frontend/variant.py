@@ -106,7 +106,8 @@ class Program:
     donated  positions of outputs to those of the inputs whose memory they are written into
     leaves   how the leaves of the result are made, and `rebuild` makes the result of them
     guards   what must hold for the program to be right
-    before   what is done before each call, and `after` after one that succeeded
+    preparing  what reads the numbers of each call, before it is compared with the guards
+    before   what is done before each call that fits, and `after` after one that succeeded
     now      the call that is under way
     same     arguments, by position, that the function finds by itself as well
     watch    the Python values that it is built on
@@ -121,6 +122,7 @@ class Program:
     leaves: list[Returned]
     rebuild: Build
     guards: list[Guard]
+    preparing: list[Callable[[], None]]
     before: list[Callable[[], None]]
     after: list[Callable[[], None]]
     now: Now
@@ -151,6 +153,7 @@ class Program:
         self._given = [w for w in self.writes if w[0] not in self.donated]
         self._found = {id(p.tensor) for _, p in self._captured}
         self._changes = bool(self.writes or self.replaced or self.after)
+        self._decisions = [(g.decide, g.value) for g in self.guards]
         self._overwritten = [
             p for _, p in placed if isinstance(p, Argument) and p.changed and not p.rebinds
         ]
@@ -168,7 +171,8 @@ class Program:
     def begin(self, call: Call) -> None:
         """Compile it, and take hold of what the first call reads."""
         _ = self.executable
-        self.differs(call)
+        self.prepare(call)
+        self.renew(call)
 
     def found(self) -> list[Tensor]:
         """The tensors that the function found by itself."""
@@ -176,26 +180,39 @@ class Program:
 
     # Whether it fits
 
-    def differs(self, call: Call) -> str | None:
-        """Why this program does not fit the state that it finds; None if it does."""
+    def prepare(self, call: Call) -> None:
+        """Read what a call comes with, for the guards to compare and the program to use."""
         self.now.call = call
-        if not self._bound.holds():
-            why = self._bind()
-            if why is not None:
-                return why
-        why = self.watch.differs(call.objects)
+        for read in self.preparing:
+            read()
+
+    def matches(self, call: Call) -> bool:
+        """Whether a call that was prepared finds what the last one found: nothing is changed."""
+        if not (self._bound.matches() and self.watch.matches(call.objects)):
+            return False
+        for decide, value in self._decisions:
+            if not decide() == value:
+                return False
+        return not (self._changes or self.same) or self._met(call) is None
+
+    def renew(self, call: Call) -> str | None:
+        """Take hold of other objects that are alike; why the program does not fit, if so."""
+        why = None if self._bound.matches() else self._bind()
+        why = why or self.watch.renew(call.objects)
         if why is not None:
             return why
         for g in self.guards:
-            if not g.holds():
+            if not g.matches():
                 return g.broken()
+        return self._met(call)
+
+    def _met(self, call: Call) -> str | None:
+        """Whether arguments are other found tensors than before, or meet what is changed."""
         for position, tensor in self.same.items():
             if call.tensors[position] is not tensor:
                 return f"whether argument {position} is a tensor that the function finds by itself"
-        return self._met(call) if self._changes else None
-
-    def _met(self, call: Call) -> str | None:
-        """Whether what is changed meets an argument that would have to change with it."""
+        if not self._changes:
+            return None
         meets, owned = bool(self._overwritten), self._owners
         for k, t in enumerate(call.tensors):
             if id(t) in self._found:
@@ -277,8 +294,8 @@ class Program:
             raise
 
     def _called(self, call: Call, gathered: Callable[[Call], list[np.ndarray]]) -> Any:
-        for prepare in self.before:
-            prepare()
+        for begin in self.before:
+            begin()
         values, gradients, run = gathered(call), self._gradients, self.executable
         room = None if gradients is None else gradients.room()
         ending = _Ending(self, call, values, room)
@@ -328,14 +345,14 @@ class Program:
             return self._beside_found(run, lambda made: rebuild([wrap(made[k]) for k in computed]))
 
         def one(raws: list[np.ndarray]):
-            if not watch.holds():
+            if not (watch.places_match() or watch.renew_arrays()):
                 return None
             t = _new(result[0])
             t._data, t._node, t._share = run(raws)[0], None, None
             return t
 
         def several(raws: list[np.ndarray]):
-            if not watch.holds():
+            if not (watch.places_match() or watch.renew_arrays()):
                 return None
             made = run(raws)
             return rebuild([wrap(made[k]) for k in computed])
@@ -347,7 +364,7 @@ class Program:
         arguments, watch, bound = self._arguments, self.watch, self._bound
 
         def call(raws: list[np.ndarray]):
-            if not bound.holds() or not watch.holds():
+            if not (bound.matches() and (watch.places_match() or watch.renew_arrays())):
                 return None
             values = self._values.copy()
             for k, position in arguments:

@@ -95,18 +95,13 @@ def _inferred(form: Form, app):
 
 
 def _rule(form: Form, reads_inputs: bool, reads_output: bool) -> Jvp:
-    """The rule whose pull-back names what it reads; a name with an underscore is not kept."""
-    pulls = {
-        (True, True): lambda g, y, *args: _pull(form, g, y, args),
-        (True, False): lambda g, _y, *args: _pull(form, g, _y, args),
-        (False, True): lambda g, y, *_args: _pull(form, g, y, _args),
-        (False, False): lambda g, _y, *_args: _pull(form, g, _y, _args),
-    }
+    """The rule of a row, whose pull-back may read its inputs, its output, or neither."""
     # The zero cotangent of a result that nobody used is shaped like it.
     several = form.outputs > 1
     return Jvp(
         push=lambda tangents, y, *args: _push(form, tangents, y, args),
-        pull=pulls[reads_inputs, reads_output or several],
+        pull=lambda g, y, *args: _pull(form, g, y, args),
+        reads=(reads_output or several, reads_inputs),
     )
 
 

@@ -84,9 +84,9 @@ class Links:
         self.tensors: list[list[Any]] = []
 
     @cached_property
-    def hold(self) -> Callable[[], bool]:
+    def match(self) -> Callable[[], bool]:
         """Whether every place holds what it held, or an equal content."""
-        places, contents = self._places(), self._contents_hold
+        places, contents = self._places(), self._contents_match
         if not (self.contents or self.others or self.tensors):
             return places
         return lambda: places() and contents()
@@ -104,7 +104,18 @@ class Links:
             records.word(w.held, w.offset, w.value)
         return records.watching()
 
-    def _contents_hold(self) -> bool:
+    def renew(self) -> bool:
+        """Note other arrays of tensors that are else as they were; whether every place matches."""
+        for link in self.tensors:
+            tensor, raw, node, facts = link
+            if tensor._data is raw and tensor._node is node:
+                continue
+            if facts_of(tensor) != facts:
+                return False
+            link[1:3] = tensor._data, tensor._node
+        return self.match()
+
+    def _contents_match(self) -> bool:
         for read, values, *_ in self.contents:
             now = read()
             if len(now) != len(values) or any(map(is_not, now, values)):
@@ -112,15 +123,4 @@ class Links:
         for read, value, *_ in self.others:
             if read() != value:
                 return False
-        return all(map(_same_tensor, self.tensors))
-
-
-def _same_tensor(link: list[Any]) -> bool:
-    """Whether a tensor has the shape and the tracking it had; another array is noted."""
-    tensor, raw, node, facts = link
-    if tensor._data is raw and tensor._node is node:
-        return True
-    if facts_of(tensor) != facts:
-        return False
-    link[1:3] = tensor._data, tensor._node
-    return True
+        return all([t._data is raw and t._node is node for t, raw, node, _ in self.tensors])

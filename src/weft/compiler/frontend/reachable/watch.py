@@ -32,13 +32,20 @@ class Watch:
 
     def _take(self, walk: Walk, objects: Sequence[Any]) -> None:
         self._last, self._objects = walk, objects
-        self.holds: Callable[[], bool] = walk.links.hold
+        self.places_match: Callable[[], bool] = walk.links.match
 
-    def differs(self, objects: Sequence[Any]) -> str | None:
-        """What is not as it was, in words; None if all is."""
-        if objects is not self._objects and not _same(objects, self._objects):
-            pass  # other objects, whose contents may be alike
-        elif self.holds():
+    def matches(self, objects: Sequence[Any]) -> bool:
+        """Whether these are the objects, and every place holds what it held."""
+        same = objects is self._objects or _same(objects, self._objects)
+        return same and self.places_match()
+
+    def renew_arrays(self) -> bool:
+        """Take tensors with the arrays they have now; whether every place then matches."""
+        return self._last.links.renew()
+
+    def renew(self, objects: Sequence[Any]) -> str | None:
+        """Take other objects with equal contents; in words what is not as it was, if so."""
+        if _same(objects, self._objects) and self.renew_arrays():
             return None
         now = self._walk(objects)
         why = self._last.difference(now)

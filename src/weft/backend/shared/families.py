@@ -1,0 +1,41 @@
+"""Finding a backend's names: in its families of kernels, then among those listed of its library."""
+
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from sys import stdlib_module_names
+from types import ModuleType
+from typing import Any
+
+_OTHERS = stdlib_module_names - {"_operator"}  # Python's operators are kernels
+
+
+def lookup(
+    namespace: dict[str, Any], families: Sequence[str], library: Mapping[ModuleType, str]
+) -> Callable[[str], Any]:
+    """The `__getattr__` of a backend's module: a name that is listed nowhere is an error.
+
+    families  the modules beside it, in order; each is loaded when a name is not in those before it
+    library   names that the backend's library has as we want them, by its modules
+    """
+    homes = {name: module for module, names in library.items() for name in names.split()}
+
+    def find(attribute: str) -> Any:
+        if attribute.startswith("__"):
+            raise AttributeError(attribute)
+        for family in families:
+            found = vars(import_module(f"{namespace['__package__']}.{family}")).get(attribute)
+            if _is_kernel(found):
+                break
+        else:
+            if attribute not in homes:
+                raise AttributeError(f"the {namespace['name']} backend has no {attribute!r}")
+            found = getattr(homes[attribute], attribute)
+        namespace[attribute] = found
+        return found
+
+    return find
+
+
+def _is_kernel(x: Any) -> bool:
+    """Whether a family has this as its answer, and not for itself (`math.prod`, a class, inf)."""
+    return callable(x) and not isinstance(x, type) and getattr(x, "__module__", "") not in _OTHERS
