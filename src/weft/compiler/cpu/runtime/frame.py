@@ -1,10 +1,10 @@
 """Frames: the memory of one call of a program that is under way, and its native functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
+from ...calling import Signature, strided
 from ...ir.schedule import GemmStep, NativeStep, Schedule, TiledStep
 from ...memory import Plan
 from ...native.builtin import builtin
@@ -22,36 +22,6 @@ _BY_ROWS, _OWNED, _ALIGNED, _WRITEABLE = 0x1, 0x4, 0x100, 0x400
 RELEASE, GATHER = 20_000.0, 60_000.0
 # From how many on a segment looks for signals, and how many go by between two looks.
 LOOKING, BETWEEN = 200_000.0, 50_000.0
-
-
-@dataclass(frozen=True)
-class Signature:
-    """The arrays that are bound at each call: the inputs, then outputs with memory of their own.
-
-    argument  by buffers, whose array it lies in; an output may take an input's memory
-    written   the positions of inputs that are written, too
-    """
-
-    buffers: tuple[int, ...]
-    inputs: int
-    argument: Mapping[int, int]
-    written: tuple[int, ...]
-
-    @property
-    def fresh(self) -> tuple[int, ...]:
-        """The buffers whose memory is new at each call."""
-        return self.buffers[self.inputs :]
-
-
-def signature_of(schedule: Schedule) -> Signature:
-    """What a schedule binds."""
-    outputs = [i for i, b in enumerate(schedule.buffers) if b.role == "output" and b.base is None]
-    takes = {i: t for i in outputs if (t := schedule.buffers[i].takes) is not None}
-    buffers = (*schedule.inputs, *(i for i in outputs if i not in takes))
-    argument = {b: i for i, b in enumerate(buffers)}
-    argument |= {i: argument[t] for i, t in takes.items()}
-    written = tuple(sorted({argument[t] for t in takes.values()}))
-    return Signature(buffers, len(schedule.inputs), argument, written)
 
 
 def shares(tasks: Sequence[Task]) -> bool:
@@ -224,11 +194,3 @@ class Memory:
         part[Frame.COMPARED], part[Frame.APART] = compared, self._stored([0] * compared)
         part[Frame.BINDINGS] = len(self._bindings) // Binding.SIZE
         part[Frame.PLACES] = self._stored(self._bindings)
-
-
-def strided(base: np.ndarray, offset: int, shape: tuple, strides: tuple) -> np.ndarray:
-    """A view of an array that is laid out row by row; offset and strides are in elements."""
-    line = base.reshape(-1)
-    start = line[min(offset, line.size) :]
-    steps = tuple(s * base.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(start, shape, steps)
