@@ -145,20 +145,20 @@ class Memory:
             yield replace(kernel, domain=sizes), axis, begin
 
     def _kernel(self, step: KernelStep, kernel: Kernel, axis: int, begin: int) -> None:
-        """Sweep by sweep: operands are read anew in each, folds are kept."""
+        """Sweep by sweep: operands are read anew in each, what is known for all of it is kept."""
 
         def shift(access) -> int:
             return begin * access.strides[axis] if begin else 0
 
         kept: dict[int, np.ndarray] = {}
         for k in range(max(kernel.sweeps, 1)):
-            pairs = zip(step.operands, kernel.operands, strict=True)
-            values = [
-                self.walk(i, kernel.domain, o.strides, shift(o)).copy(order="K") for i, o in pairs
-            ]
+            values: list[np.ndarray] = []
+            for i, o in zip(step.operands, kernel.operands, strict=True):
+                fresh = self.walk(i, kernel.domain, o.strides, shift(o)).copy(order="K")
+                values.append(kept.get(len(values), fresh))
             compute(kernel, values, kept)
-            kept |= {i: v for i, v in enumerate(values) if -1 < kernel.settled[i] < 2 * k + 2}
-            kept = {i: v for i, v in kept.items() if kernel.settled[i] % 2}
+            depths = enumerate(kernel.settled)
+            kept = {i: values[i] for i, depth in depths if depth % 2 and depth < 2 * k + 2}
             for i, r in zip(step.results, kernel.results, strict=True):
                 if max(kernel.settled[r.value], 0) // 2 == k:
                     value = stored(kernel, r, values[r.value])
@@ -206,8 +206,6 @@ class ByNumPy(Routine):
     read: tuple[Array, ...]
     written: tuple[Array, ...]
 
-    count = 1
-
     @property
     def operands(self) -> tuple[Array, ...]:
         return self.read
@@ -215,10 +213,6 @@ class ByNumPy(Routine):
     @property
     def results(self) -> tuple[Array, ...]:
         return self.written
-
-    @property
-    def cost(self) -> float:
-        return float(sum(a.size for a in (*self.read, *self.written)))
 
 
 class Interpreted(Calling):

@@ -11,7 +11,7 @@ from weft import errors
 from weft.compiler.dynamic import share
 from weft.compiler.frontend import variant
 
-from .interpret import interpret
+from ...equations import interpret
 
 LENGTHS = (5, 9, 16, 2, 12, 1, 17)
 MODES = ("forward", "gradient", "outside", "step")

@@ -13,6 +13,7 @@ from ...native.signals import Watch
 from ...native.words import Words, address, aligned, words
 from .. import blas
 from ..costs import SHARED
+from ..routines.routine import written
 from . import thread_pool as threads
 from .tasks import Task
 
@@ -31,7 +32,7 @@ def shares(tasks: Sequence[Task]) -> bool:
 
 def _shared_inside(task: Task) -> float:
     """What a loop shares in its steps."""
-    return task.step.routine.shared if isinstance(task.step, NativeStep) else 0.0
+    return written(task.step.routine).shared if isinstance(task.step, NativeStep) else 0.0
 
 
 def _looks(tasks: Sequence[Task]) -> list[bool]:
@@ -50,7 +51,7 @@ def _multiplies(task: Task) -> bool:
     """Whether a task calls BLAS."""
     step = task.step
     if isinstance(step, NativeStep):
-        return step.routine.multiplies
+        return written(step.routine).multiplies
     return isinstance(step, GemmStep | TiledStep)
 
 
