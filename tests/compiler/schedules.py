@@ -9,7 +9,6 @@ import weft as wf
 from weft.compiler.cpu.emit_kernel import native
 from weft.compiler.cpu.functions import functions_of
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.cpu.target import CPU
 from weft.compiler.fusion import assemble
 from weft.compiler.ir.routine import Routine
 from weft.compiler.ir.schedule import (
@@ -21,11 +20,12 @@ from weft.compiler.ir.schedule import (
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import plan
 from weft.compiler.native.words import address, words
+from weft.compiler.pipeline import current_target
 from weft.compiler.target import optimise
 from weft.graph.graph import Graph, Literal
 from weft.graph.verify import verify as verify_graph
 
-from .interpreter import Memory, apply
+from .interpreter import ByNumPy, Memory, apply
 
 
 def by_rows(graph: Graph, inputs) -> list[np.ndarray]:
@@ -38,13 +38,13 @@ def by_rows(graph: Graph, inputs) -> list[np.ndarray]:
 
 
 def optimised(graph: Graph, check=None) -> Graph:
-    """A graph after the passes for the CPU."""
-    return optimise(graph, CPU.passes, check)
+    """A graph after the passes of the target."""
+    return optimise(graph, current_target().passes, check)
 
 
 def scheduled(graph: Graph, donated=None) -> Schedule:
-    """The CPU's schedule of such a graph."""
-    return assemble.scheduled(graph, CPU, donated)
+    """The target's schedule of such a graph."""
+    return assemble.scheduled(graph, current_target(), donated)
 
 
 def compiled(graph: Graph, donated=None) -> Schedule:
@@ -55,7 +55,7 @@ def compiled(graph: Graph, donated=None) -> Schedule:
 
 
 class Machine(Memory):
-    """A schedule for the CPU that is interpreted, its routines and, if asked for, kernels native.
+    """A schedule that is interpreted; the CPU's routines and, if asked for, kernels are native.
 
     by_native  whether kernels are
     """
@@ -78,7 +78,7 @@ class Machine(Memory):
         if isinstance(step, TiledStep):
             self.do(step.product)
             self.do(step.then)
-        elif isinstance(step, NativeStep):
+        elif isinstance(step, NativeStep) and not isinstance(step.routine, ByNumPy):
             call_routine(step.routine, self._pointers(step))
         elif isinstance(step, KernelStep) and self.by_native:
             native(step.kernel)(self._pointers(step))
