@@ -4,46 +4,28 @@ from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p
 
 import ml_dtypes
 import numpy as np
-from numpy.lib.stride_tricks import as_strided
 
 import weft as wf
 from weft.compiler.cpu.emit_kernel import native
 from weft.compiler.cpu.functions import functions_of
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.cpu.target import CPU
 from weft.compiler.fusion import assemble
-from weft.compiler.ir.kernel import Fold, Kernel
 from weft.compiler.ir.routine import Routine
 from weft.compiler.ir.schedule import (
-    GemmStep,
-    GuardStep,
     KernelStep,
-    LibraryStep,
     NativeStep,
     Schedule,
     TiledStep,
 )
 from weft.compiler.ir.verify import verify
-from weft.compiler.memory import Plan, plan
+from weft.compiler.memory import plan
 from weft.compiler.native.words import address, words
+from weft.compiler.pipeline import current_target
 from weft.compiler.target import optimise
-from weft.core.backends import BACKENDS, KERNELS
-from weft.core.op import TABLE
 from weft.graph.graph import Graph, Literal
-from weft.graph.guard import told
 from weft.graph.verify import verify as verify_graph
 
-FOLDS = {"sum": "sum", "mean": "mean", "prod": "prod", "max": "amax", "min": "amin"}
-FOLDS |= {"any": "any", "all": "all"}
-
-
-def apply(op, values, static):
-    """A row by NumPy's kernel; always a tuple of arrays."""
-    kernel = KERNELS[op][np.ndarray]
-    xp = BACKENDS[np.ndarray]
-    with xp.quiet():
-        z = kernel(list(values), *static) if op.arity is None else kernel(*values, *static)
-    return tuple(map(xp.whole, (z,) if op.outputs == 1 else z))
+from .interpreter import ByNumPy, Memory, apply
 
 
 def by_rows(graph: Graph, inputs) -> list[np.ndarray]:
@@ -56,13 +38,13 @@ def by_rows(graph: Graph, inputs) -> list[np.ndarray]:
 
 
 def optimised(graph: Graph, check=None) -> Graph:
-    """A graph after the passes for the CPU."""
-    return optimise(graph, CPU.passes, check)
+    """A graph after the passes of the target."""
+    return optimise(graph, current_target().passes, check)
 
 
 def scheduled(graph: Graph, donated=None) -> Schedule:
-    """The CPU's schedule of such a graph."""
-    return assemble.scheduled(graph, CPU, donated)
+    """The target's schedule of such a graph."""
+    return assemble.scheduled(graph, current_target(), donated)
 
 
 def compiled(graph: Graph, donated=None) -> Schedule:
@@ -72,106 +54,42 @@ def compiled(graph: Graph, donated=None) -> Schedule:
     return made
 
 
-UFUNCS = {
-    **{"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum},
-    **{"any": np.logical_or, "all": np.logical_and},
-}
+class Machine(Memory):
+    """A schedule that is interpreted; the CPU's routines and, if asked for, kernels are native.
 
-
-class Machine:
-    """A schedule's memory: an arena by the plan, the inputs' and the outputs' own."""
+    by_native  whether kernels are
+    """
 
     def __init__(self, schedule: Schedule, inputs, by_native: bool = False):
-        self.schedule, self.by_native = schedule, by_native
-        self.plan: Plan = plan(schedule)
-        # Memory that nobody has written is full of NaN and odd numbers.
-        self.arena = np.full(self.plan.size + 64, 0xFF, np.uint8)
-        self.flat: dict[int, np.ndarray] = {}
-        for i, x in zip(schedule.inputs, inputs, strict=True):
-            self.flat[i] = np.array(x, schedule.buffers[i].dtype).reshape(-1)
-        for i, x in schedule.constants.items():
-            self.flat[i] = np.array(x).reshape(-1)
-            self.flat[i].flags.writeable = False
+        self.by_native = by_native
+        pairs = zip(schedule.inputs, inputs, strict=True)
+        arrays = {i: np.array(x, schedule.buffers[i].dtype) for i, x in pairs}
         for i, b in enumerate(schedule.buffers):
-            if b.base is None and i not in self.flat:
-                self.flat[i] = self._placed(i, b)
-
-    def _placed(self, i, b) -> np.ndarray:
-        if b.takes is not None:
-            return self.flat[b.takes].view(b.dtype)
-        if b.role == "output" or i not in self.plan.offsets:
-            return np.full(b.nbytes, 0xFF, np.uint8).view(b.dtype)
-        start = self.plan.offsets[i]
-        return self.arena[start : start + b.nbytes].view(b.dtype)
-
-    def memory(self, i: int) -> np.ndarray:
-        """What lies from buffer i's first element on."""
-        return self.flat[self.schedule.storage(i)][self.schedule.buffers[i].offset :]
-
-    def walk(self, i: int, sizes, strides) -> np.ndarray:
-        """Buffer i by strides counted in elements."""
-        flat = self.memory(i)
-        return as_strided(flat, sizes, [s * flat.itemsize for s in strides])
-
-    def array(self, i: int) -> np.ndarray:
-        b = self.schedule.buffers[i]
-        return self.walk(i, b.shape, b.strides)
+            if b.role == "output" and b.base is None and b.takes is None:
+                arrays[i] = np.full(b.nbytes, 0xFF, np.uint8).view(b.dtype)
+        super().__init__(schedule, plan(schedule), arrays)
 
     def run(self) -> list[np.ndarray]:
         for step in self.schedule.steps:
-            self._do(step)
+            self.do(step)
         return [self.array(i).copy() for i in self.schedule.outputs]
 
-    def _do(self, step) -> None:
-        if isinstance(step, KernelStep):
-            (self._native if self.by_native else self._kernel)(step)
-        elif isinstance(step, GemmStep):
-            self._gemm(step)
-        elif isinstance(step, TiledStep):
-            self._gemm(step.product)
-            self._do(step.then)
-        elif isinstance(step, NativeStep):
-            places = (*step.operands, *step.results)
-            call_routine(step.routine, [self.memory(i) for i in places])
-        elif isinstance(step, GuardStep):
-            if not self.array(step.flag):
-                seen = step.seen and (self.array(step.seen[0]), *step.seen[1:])
-                raise step.error(told(step.message, *seen) if seen else step.message)
+    def do(self, step) -> None:
+        if isinstance(step, TiledStep):
+            self.do(step.product)
+            self.do(step.then)
+        elif isinstance(step, NativeStep) and not isinstance(step.routine, ByNumPy):
+            call_routine(step.routine, self._pointers(step))
+        elif isinstance(step, KernelStep) and self.by_native:
+            native(step.kernel)(self._pointers(step))
         else:
-            self._library(step)
+            super().do(step)
 
-    def _library(self, step: LibraryStep) -> None:
-        values = [i.value if isinstance(i, Literal) else self.array(i) for i in step.inputs]
-        for i, z in zip(step.outputs, apply(step.op, values, step.static), strict=True):
-            self.array(i)[...] = z
-
-    def _gemm(self, step: GemmStep) -> None:
-        a, b, c = (self.walk(*access) for access in step.accesses())
-        a = a.swapaxes(-1, -2) if step.transpose_a else a
-        b = b.swapaxes(-1, -2) if step.transpose_b else b
-        c[...] = step.alpha * (a @ b) + (step.beta * c if step.beta else 0)
-
-    def _native(self, step: KernelStep) -> None:
-        arrays = [self.memory(i) for i in (*step.operands, *step.results)]
-        native(step.kernel)(arrays)
-
-    def _kernel(self, step: KernelStep) -> None:
-        kernel = step.kernel
-        values = [
-            self.walk(i, kernel.domain, o.strides).copy()
-            for i, o in zip(step.operands, kernel.operands, strict=True)
-        ]
-        compute(kernel, values)
-        for i, r in zip(step.results, kernel.results, strict=True):
-            folded = kernel.settled[r.value] % 2 == 1
-            sizes = [1 if folded and a in kernel.folded else n for a, n in enumerate(kernel.domain)]
-            first = tuple(slice(0, n) for n in sizes)
-            value = values[r.value][first]
-            if r.over_rows:
-                value = np.broadcast_to(values[r.value], kernel.domain)
-                pieces = range(0, kernel.domain[0], kernel.piece)
-                value = UFUNCS[r.over_rows].reduceat(value, pieces, axis=0)
-            self.walk(i, value.shape, r.strides)[...] = value
+    def _pointers(self, step) -> list[np.ndarray]:
+        """What lies from the first elements of a step's buffers on."""
+        buffers, storage = self.schedule.buffers, self.schedule.storage
+        places = (*step.operands, *step.results)
+        return [self.lines[storage(i)][buffers[i].offset :] for i in places]
 
 
 _PROTOTYPE = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
@@ -204,19 +122,6 @@ def shared_alike(compiled, arrays) -> int:
     assert len(found) == 1
     tasks = run.segments[0]
     return sum(isinstance(t.step, NativeStep) and t.count > t.chunk for t in tasks)
-
-
-def compute(kernel: Kernel, values: list[np.ndarray]) -> None:
-    """Append the values of a kernel's steps, row by row."""
-    for s in kernel.steps:
-        if isinstance(s, Fold):
-            whole = np.broadcast_to(values[s.value], kernel.domain)
-            op, static = TABLE[FOLDS[s.kind]], (kernel.folded, True)
-            (z,) = apply(op, [whole], static)
-        else:
-            operands = [i.value if isinstance(i, Literal) else values[i] for i in s.inputs]
-            (z,) = apply(TABLE[s.row], operands, s.static)
-        values.append(np.asarray(z, s.dtype))
 
 
 def compare(got, want, units: float = 64, least=None) -> None:

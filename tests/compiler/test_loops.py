@@ -13,11 +13,11 @@ from weft.compiler.cpu.passes import PASSES
 from weft.compiler.cpu.routines.control import Branching, Repeating, Scanning
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.cpu.target import CPU
-from weft.compiler.ir.interpret import interpret
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
 from weft.graph.structured import nested
 from weft.graph.verify import verify
 
+from .equations import interpret
 from .schedules import optimised, scheduled
 
 RNG = np.random.default_rng(0)

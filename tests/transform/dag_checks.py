@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
+from tests.compiler.equations import interpret
 from tests.compiler.test_jit_rows import written
 from tests.transform.dags import Dag
 
 import weft as wf
-from weft.compiler.ir.interpret import interpret
 from weft.transform.modes.trees import flatten
 
 MODES = ("auto", "mixed", "columns", "rows", "both", "forward", "reverse")

@@ -206,7 +206,7 @@ class Compiled(Generic[P, R]):
         """
         if stage is not None:
             program = self._last()
-            return Text(after_stage(program.graph, program.donated, stage))
+            return Text(after_stage(program.graph, program.donated, program.target, stage))
         told = report(self.name, self.max_variants, self._made, self._parameters, verbose)
         return Text(told)
 

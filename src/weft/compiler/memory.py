@@ -10,6 +10,7 @@ from itertools import accumulate
 
 from .ir.kernel import Kernel, moving
 from .ir.schedule import KernelStep, Schedule, ScheduleStep, TiledStep
+from .ir.verify import MalformedSchedule
 
 ALIGNMENT = 64  # bytes: a cache line
 
@@ -47,6 +48,15 @@ def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> Plan:
     )
     offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
     return Plan(offsets, _end(slots, placed), least(slots, len(schedule.steps)))
+
+
+def verify_plan(schedule: Schedule, placed: Plan) -> None:
+    """Raise `MalformedSchedule` unless every scratch buffer lies in the arena."""
+    for i, b in enumerate(schedule.buffers):
+        if b.role == "scratch" and b.base is None and i in placed.offsets:
+            at = placed.offsets[i]
+            if at < 0 or at % b.dtype.alignment or at + b.nbytes > placed.size:
+                raise MalformedSchedule(f"b{i} is at {at} of {placed.size} bytes: {b}")
 
 
 def rounded(nbytes: int, alignment: int = ALIGNMENT) -> int:

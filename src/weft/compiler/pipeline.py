@@ -13,6 +13,7 @@ Schedules are planned as they are made: values are computed again where that low
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..core.settings import Block, current
 from ..graph.graph import Graph
 from .cache import schedules
 from .fusion.low_memory import schedule_and_plan
@@ -23,18 +24,25 @@ from .timing import stage
 
 
 def current_target() -> Target:
-    """The machine that code is made for."""
+    """The machine that code is made for: that of the block `using`, else the processor at hand."""
+    chosen = current.get().target
+    if chosen is not None:
+        return chosen
     from .cpu.target import CPU  # when it is first needed: it loads LLVM
 
     return CPU
 
 
-def build(graph: Graph, donated: Mapping[int, int]) -> Executable:
+def using(target: Target) -> Block:
+    """A block in which functions are compiled for another machine, into programs of their own."""
+    return Block(target=target)
+
+
+def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executable:
     """A traced graph, ready to run.
 
     donated   the position of an output to that of the input whose memory it may take
     """
-    target = current_target()
     schedule, placed = lower(graph, donated, target)
     with stage("native code"):
         return target.build(schedule, placed)

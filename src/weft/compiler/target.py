@@ -63,7 +63,12 @@ class Computing(Protocol):
     """What a machine computes by itself."""
 
     def supports(self, graph: Graph, e: Equation) -> str:
-        """Why no kernel computes an elementwise row or a fold for these dtypes; "" if one does."""
+        """Why no kernel computes an elementwise row or a fold for these dtypes; "" if one does.
+
+        The answer is of the row, the dtypes and the static parameters alone, never of the sizes: of
+        an operand that is Python's number only the equation tells the kind, and of an integer power
+        only the static parameter whether it is one that kernels compute.
+        """
         ...
 
     def routine(self, graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str | None:

@@ -29,6 +29,7 @@ class Settings:
     autocast     an `Autocast`: the dtypes that rows get their arguments in
     determinism  a `Determinism`: random streams, and what to do where a result may not repeat
     staging      a program that operations are written down in instead of being computed
+    target       the machine that programs are compiled for; None: the processor at hand
     """
 
     grad: bool = True
@@ -41,6 +42,7 @@ class Settings:
     autocast: Any = None
     determinism: Any = None
     staging: Any = None
+    target: Any = None
     # Which way operations take: RECORD and PLAIN are the quick ones.
     way: int = field(init=False, default=RECORD)
 

@@ -5,9 +5,9 @@ import pytest
 
 import weft as wf
 from weft.compiler.cpu.passes import PASSES
-from weft.compiler.cpu.passes.copies import apart, copies
 from weft.compiler.passes.algebra import algebra
 from weft.compiler.passes.contract import contract
+from weft.compiler.passes.copies import apart
 from weft.compiler.passes.dead import dead
 from weft.compiler.passes.layout import layout
 from weft.graph.verify import verify
@@ -15,6 +15,7 @@ from weft.graph.verify import verify
 from ..schedules import by_rows, compare, optimised
 from .graphs import ROW, X, Y, check, lines, traced
 
+copies = dict(PASSES)["copies"]
 CUBE = np.linspace(-1.0, 1.0, 24, dtype=np.float32).reshape(2, 3, 4)
 
 

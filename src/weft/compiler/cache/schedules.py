@@ -41,7 +41,7 @@ from ..memory import Plan
 from .disk import cache
 from .keys import digest, spelled
 
-# The packages in which targets have the dataclasses of their routines.
+# The packages and modules in which targets have the dataclasses of their routines.
 ROUTINES: set[str] = set()
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
@@ -49,12 +49,16 @@ _CLASSES = (Kernel, Operand, Result, Step, Fold, Literal, Buffer, Line, Load, Co
 _STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 
-@lru_cache(maxsize=1)
 def known() -> dict[str, type]:
     """The dataclasses that entries are made of, by their names: ours, and those of the routines."""
+    return _known(frozenset(ROUTINES))
+
+
+@lru_cache(maxsize=8)
+def _known(packages: frozenset[str]) -> dict[str, type]:
     found: dict[str, type] = {}
     for name, module in list(sys.modules.items()):
-        if name.startswith(tuple(f"{folder}." for folder in ROUTINES)):
+        if f"{name}.".startswith(tuple(f"{package}." for package in packages)):
             own = [k for k in vars(module).values() if isinstance(k, type) and is_dataclass(k)]
             found |= {k.__name__: k for k in own if k.__module__ == name}
     return found | {k.__name__: k for k in (*_CLASSES, *_STEPS)}

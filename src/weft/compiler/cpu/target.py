@@ -18,6 +18,7 @@ from .costs import LONG, product_cost
 from .costs import work as kernel_cost
 from .epilogues import tiled
 from .passes import PASSES
+from .routines.routine import written
 from .runtime.executable import Executable
 
 
@@ -35,7 +36,7 @@ class Cpu(Computes):
         if isinstance(work, GemmStep):
             assert dtype is not None
             return product_cost(work, dtype) >= LONG
-        return (kernel_cost(work) if isinstance(work, Kernel) else work.cost) >= LONG
+        return (kernel_cost(work) if isinstance(work, Kernel) else written(work).cost) >= LONG
 
     def tune(self, schedule: Schedule) -> Schedule:
         return tiled(schedule)

@@ -114,9 +114,9 @@ class Template:
             self._programs[key] = _Once(partial(_compiled, program, lifted.graph))
         program.executable = Padded(self._programs[key], lifted, of.length, self.large.length)
         if pulled is not None:
-            key, make = spelled(pulled.graph), partial(_compiled_pullback, pulled.graph)
-            native = self._pullbacks.setdefault(key, _Once(make))
             derivative: Any = program.derivative
+            key, make = spelled(pulled.graph), partial(build, pulled.graph, {}, derivative.target)
+            native = self._pullbacks.setdefault(key, _Once(make))
             derivative.executable = Padded(native, pulled, of.length, self.large.length)
 
     def _pulled_back(self, of: "Sized", lifted: Lifted) -> Lifted:
@@ -131,11 +131,7 @@ class Template:
 
 def _compiled(program: Program, graph: Graph) -> Executable:
     with timed() as program.times:
-        return build(graph, program.donated)
-
-
-def _compiled_pullback(graph: Graph) -> Executable:
-    return build(graph, {})
+        return build(graph, program.donated, program.target)
 
 
 class _Once:

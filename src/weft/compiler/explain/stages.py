@@ -6,19 +6,20 @@ from typing import Any
 from ... import errors
 from ...graph.graph import Graph
 from ..memory import Plan
-from ..pipeline import current_target, stages
+from ..pipeline import stages
+from ..target import Target
 from .report import kernels_text
 
 STAGES = ("trace", "passes", "schedule", "memory", "build")
 
 
-def after_stage(graph: Graph, donated: Mapping[int, int], stage: str) -> str:
+def after_stage(graph: Graph, donated: Mapping[int, int], target: Target, stage: str) -> str:
     """What there is after a stage: nothing is taken from the disk."""
     if stage not in STAGES:
         raise errors.ArgumentError(
             f"explain: stage={stage!r}, expected {', '.join(map(repr, STAGES))}"
         )
-    for name, made in stages(graph, donated, current_target()):
+    for name, made in stages(graph, donated, target):
         if name == stage:
             return _told(stage, made)
     raise AssertionError(stage)

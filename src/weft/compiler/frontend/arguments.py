@@ -223,10 +223,11 @@ def settings_key(settings: Settings) -> tuple[Any, ...]:
             "compile: under detect_anomaly() every value is looked at, and a compiled function has "
             "none in between; call the function itself, fn.__wrapped__"
         )
-    return (settings.grad, settings.autocast, settings.determinism, dtypes.default_float())
+    floats, target = dtypes.default_float(), settings.target
+    return (settings.grad, settings.autocast, settings.determinism, floats, target)
 
 
-_SETTINGS = ("grad mode", "autocast", "deterministic mode", "the default dtype")
+_SETTINGS = ("grad mode", "autocast", "deterministic mode", "the default dtype", "the target")
 
 
 def difference(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str:

@@ -1,7 +1,7 @@
 """Differentiating through a call of a compiled function: its pull-back, a program of its own."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -17,8 +17,8 @@ from ...core.settings import current
 from ...core.value import TENSORS, wrap
 from ...graph.graph import Graph, Literal
 from ...graph.staged import Staged
-from ..pipeline import build
-from ..target import Executable
+from ..pipeline import build, current_target
+from ..target import Executable, Target
 from .capture import Capture
 from .inputs import Call
 from .severed import marks_behind, sever_at_call
@@ -36,6 +36,7 @@ class Derivative:
 
     overwritten  which of these values the call itself has written something else into
     severed      the mark of gradients without their graphs that the results depend on
+    target       the machine that it is compiled for
     """
 
     results: list[int]
@@ -46,11 +47,12 @@ class Derivative:
     op: Op
     overwritten: str | None = None
     severed: Severed | None = None
+    target: Target = field(default_factory=current_target)
 
     @cached_property
     def executable(self) -> Executable:
         """The native code, made when the first backward pass comes."""
-        return build(self.graph, {})
+        return build(self.graph, {}, self.target)
 
     def attach(
         self,

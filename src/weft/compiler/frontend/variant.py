@@ -15,8 +15,8 @@ from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node, Severed
 from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
-from ..pipeline import build
-from ..target import Executable
+from ..pipeline import build, current_target
+from ..target import Executable, Target
 from ..timing import timed
 from .arguments import is_flat
 from .derivative import Derivative
@@ -111,6 +111,7 @@ class Program:
     now      the call that is under way
     same     arguments, by position, that the function finds by itself as well
     watch    the Python values that it is built on
+    target   the machine that it is compiled for
     once     why it is good for the call that it was made at only, if it is
     """
 
@@ -130,6 +131,7 @@ class Program:
     same: dict[int, Tensor] = field(default_factory=dict)
     derivative: Derivative | None = None
     once: str = ""
+    target: Target = field(default_factory=current_target)
 
     def __post_init__(self) -> None:
         placed = list(enumerate(self.places))
@@ -162,7 +164,7 @@ class Program:
     def executable(self) -> Executable:
         """The native code, made when it is first asked for."""
         with timed() as self.times:
-            return build(self.graph, self.donated)
+            return build(self.graph, self.donated, self.target)
 
     @cached_property
     def _gradients(self) -> Gradients | None:

@@ -15,9 +15,9 @@ class Group:
     values: dict[int, Axes] = field(default_factory=dict)
     reads: dict[int, Axes] = field(default_factory=dict)  # values from outside
     moving: set[int] = field(default_factory=set)  # values that change along the folded axes
-    lanes: set[int] = field(default_factory=set)  # the last axes of values that have those axes
+    inner: set[int] = field(default_factory=set)  # the last axes of values that have those axes
 
-    def lane(self, axes: Axes) -> int | None:
+    def innermost(self, axes: Axes) -> int | None:
         """The last axis of a value that has all folded ones; None for others."""
         if not self.folded <= {*axes}:
             return None

@@ -28,8 +28,8 @@ FEW, LARGE = 16, 1 << 15
 # Columns up to this length are summed up while their array is made; longer ones would be walked
 # along with steps that are too wide.
 SHORT = 64
-# From how many elements on rows that are not light, and change along the lanes, are better stored
-# than computed again.
+# From how many elements on rows that are not light, and change along the last axis, are better
+# stored than computed again.
 REPEATED = 1 << 10
 
 
@@ -216,7 +216,7 @@ class Grouping(Alignment):
         if not folded:
             return True
         trial = Group(group.domain, folded, {**group.values, e.outputs[0]: fit.axes})
-        trial.moving, trial.lanes = {*group.moving}, {*group.lanes}
+        trial.moving, trial.inner = {*group.moving}, {*group.inner}
         if not self._divides(trial, fit):
             return False
         # What held of the group's other values holds now, too, unless its folds are new.
@@ -235,9 +235,9 @@ class Grouping(Alignment):
             x, operands = e.outputs[0], self.uses.arrays(e)
             if not e.op.folds and any([self._moving(group, e, y) for y in operands]):
                 group.moving.add(x)
-            lane = group.lane(group.values[x])
-            if lane is not None:
-                group.lanes.add(lane)
+            last = group.innermost(group.values[x])
+            if last is not None:
+                group.inner.add(last)
 
     def _may_repeat(self, group: Group, k: int) -> bool:
         """Whether the group's values may be computed again along a new axis: cheap, used here."""
@@ -257,7 +257,7 @@ class Grouping(Alignment):
     def _walks_well(self, group: Group, equations: set[int]) -> bool:
         """Whether no array is made along long columns."""
         folded = group.folded
-        if group.lanes <= folded or prod([group.domain[a] for a in folded]) <= SHORT:
+        if group.inner <= folded or prod([group.domain[a] for a in folded]) <= SHORT:
             return True
         whole = [x for x, axes in group.values.items() if folded <= {*axes}]
         return all(self.uses.only_in(x, equations) for x in whole)

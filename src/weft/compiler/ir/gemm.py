@@ -1,4 +1,4 @@
-"""Matrix products as BLAS takes them: transposes as flags, batches as strides."""
+"""Matrix products as steps: transposes as flags, batches as strides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ROWS = ("matmul", SCALED, ACCUMULATE)
 
 
 def is_product(e: Equation, avals: Sequence[Aval]) -> bool:
-    """Whether an equation is a product of matrices that BLAS computes."""
+    """Whether an equation is a product of matrices that is a step."""
     if e.op.name not in ROWS or any(isinstance(x, Literal) for x in e.inputs):
         return False
     a, b = avals[-2:]
@@ -47,7 +47,7 @@ def _matrices(v: View, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 def _stored(shape: tuple[int, ...], strides: tuple[int, ...]) -> _Matrix | None:
-    """How BLAS can read the matrices over the last two axes; None if it cannot."""
+    """How a product reads the matrices over the last two axes; None if it cannot."""
     (rows, columns), (down, along) = shape[-2:], strides[-2:]
     if (along == 1 or columns == 1) and (down >= columns or rows == 1):
         return _Matrix(False, max(down, columns) if rows > 1 else columns)
@@ -57,7 +57,7 @@ def _stored(shape: tuple[int, ...], strides: tuple[int, ...]) -> _Matrix | None:
 
 
 def readable(v: View, side: int) -> bool:
-    """Whether BLAS can read an operand where it lies."""
+    """Whether a product can read an operand where it lies."""
     return _stored(*_matrices(v, side)) is not None
 
 

@@ -1,8 +1,7 @@
-"""Routine: work that no kernel describes, over units.
+"""Routine: work that no kernel describes.
 
 A routine is a frozen dataclass of sizes, dtypes and flags, which says what it reads and writes; a
-target's routines also write its code. Units may be done in any order by any thread: each writes its
-own part of the results, in an order of its own, and keeps what else it needs on the stack.
+target's routines also say how it is done.
 """
 
 from abc import ABC, abstractmethod
@@ -45,7 +44,6 @@ class Routine(ABC):
     """What all routines have; subclasses are frozen dataclasses, equal if their code is."""
 
     noun = "routine"  # what reports call it
-    inside = False  # whether it is written into the routine that it is a part of
 
     @property
     @abstractmethod
@@ -59,33 +57,8 @@ class Routine(ABC):
 
     @property
     def scratch(self) -> tuple[Array, ...]:
-        """Memory that units share until all are done, behind the results."""
+        """Memory that it needs until it is done, behind the results."""
         return ()
-
-    @property
-    @abstractmethod
-    def count(self) -> int:
-        """How many units there are."""
-
-    @property
-    def grain(self) -> int:
-        """Pieces are multiples of so many units."""
-        return 1
-
-    @property
-    @abstractmethod
-    def cost(self) -> float:
-        """About how many nanoseconds one core takes for all units."""
-
-    @property
-    def shared(self) -> float:
-        """The nanoseconds of work that it shares among threads by itself, inside of a unit."""
-        return 0.0
-
-    @property
-    def multiplies(self) -> bool:
-        """Whether it calls BLAS, which has to be kept to one thread meanwhile."""
-        return False
 
     @property
     def endless(self) -> bool:

@@ -150,7 +150,7 @@ def _check_kernel(schedule: Schedule, step: KernelStep, part: Part | None = None
 def _check_gemm(schedule: Schedule, step: GemmStep) -> None:
     dtypes = {schedule.buffers[i].dtype for i in (step.a, step.b, step.c)}
     if len(dtypes) != 1 or dtypes.pop() not in GEMM_DTYPES:
-        raise MalformedSchedule(f"{step_text(step)}: dtypes are not alike or not BLAS's")
+        raise MalformedSchedule(f"{step_text(step)}: dtypes that no product has")
     if {len(s) for s in (step.a_strides, step.b_strides, step.c_strides)} != {len(step.batch)}:
         raise MalformedSchedule(f"{step_text(step)}: strides do not match batch {step.batch}")
     for i, sizes, strides in step.accesses():

@@ -1,14 +1,11 @@
-"""Contractions as products of matrices: what BLAS computes, with the rest written out around it."""
+"""Contractions as products of matrices: one row, with the rest written out around it."""
 
 from collections.abc import Sequence
 from math import prod
 
-from ...core import dtypes
 from ...graph.graph import Equation, Graph, Literal
+from ..ir.schedule import GEMM_DTYPES
 from .rewriting import Builder, Replacement, rewritten
-
-# BLAS's real dtypes; products of others are the backend's.
-PRODUCTS = (dtypes.float32, dtypes.float64)
 
 
 def contract(graph: Graph) -> Graph:
@@ -16,7 +13,7 @@ def contract(graph: Graph) -> Graph:
 
     def rule(builder: Builder, e: Equation) -> Replacement:
         written = RULES.get(e.op.name)
-        if written is None or graph.avals[e.outputs[0]].dtype not in PRODUCTS:
+        if written is None or graph.avals[e.outputs[0]].dtype not in GEMM_DTYPES:
             return None
         if any(isinstance(x, Literal) for x in e.inputs):
             return None

@@ -55,7 +55,7 @@ def _factors(graph: Graph) -> set[int]:
 def _common_axes(b: Builder, e: Equation, shape: tuple[int, ...]) -> tuple[int, ...] | None:
     """The exchange of the last two axes, if all operands of the full shape are made by it.
 
-    Other permutations would leave matrices that BLAS cannot read.
+    Other permutations would leave matrices that no product can read.
     """
     found = set()
     for x in e.inputs:

@@ -10,7 +10,8 @@ import weft as wf
 from weft import errors
 from weft.compiler.dynamic import share
 from weft.compiler.frontend import variant
-from weft.compiler.ir.interpret import interpret
+
+from ...equations import interpret
 
 LENGTHS = (5, 9, 16, 2, 12, 1, 17)
 MODES = ("forward", "gradient", "outside", "step")
@@ -22,7 +23,7 @@ class Interpreted:
     copies: ClassVar[dict] = {}
     library = fresh = ()
 
-    def __init__(self, graph, donated):
+    def __init__(self, graph, donated, target):
         self.graph, self.donated = graph, donated
 
     def run(self, values, room=None, ending=None):

@@ -4,6 +4,7 @@ from ...passes.algebra import algebra
 from ...passes.bodies import bodies
 from ...passes.common import common
 from ...passes.contract import contract
+from ...passes.copies import apart, copies
 from ...passes.dead import dead
 from ...passes.expand import EXPANSIONS, expand
 from ...passes.fold import fold
@@ -13,9 +14,9 @@ from ...passes.pooling import pooling
 from ...passes.products import products
 from ...passes.sink import sink
 from ...target import Passes, optimise
+from ..routines.table import MAKERS, readable
 from . import attend
 from .convolve import windows
-from .copies import apart, copies
 from .scalarise import scalarise
 from .tall import tall
 from .thin import thin
@@ -41,7 +42,7 @@ PASSES: Passes = (
     ("scalarise", scalarise),
     ("thin", thin),
     ("tall", tall),
-    ("copies", copies),
+    ("copies", lambda graph: copies(graph, MAKERS, readable)),
     ("common again", common),
     ("products", products),
     ("dead at last", dead),

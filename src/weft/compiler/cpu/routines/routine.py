@@ -1,4 +1,8 @@
-"""Routines as native functions: `name(record, begin, end)`."""
+"""Routines as native functions over units: `name(record, begin, end)`.
+
+Units may be done in any order by any thread: each writes its own part of the results, in an order
+of its own, and keeps what else it needs on the stack; scratch memory they share.
+"""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -44,6 +48,33 @@ class Body:
 
 class Routine(routine.Routine):
     """A routine that writes its code in LLVM's language."""
+
+    inside = False  # whether it is written into the routine that it is a part of
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """How many units there are."""
+
+    @property
+    def grain(self) -> int:
+        """Pieces are multiples of so many units."""
+        return 1
+
+    @property
+    @abstractmethod
+    def cost(self) -> float:
+        """About how many nanoseconds one core takes for all units."""
+
+    @property
+    def shared(self) -> float:
+        """The nanoseconds of work that it shares among threads by itself, inside of a unit."""
+        return 0.0
+
+    @property
+    def multiplies(self) -> bool:
+        """Whether it calls BLAS, which has to be kept to one thread meanwhile."""
+        return False
 
     @abstractmethod
     def body(self, b: Body) -> None:

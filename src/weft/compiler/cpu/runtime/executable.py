@@ -2,18 +2,12 @@
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .... import errors
-from ....core.backends import BACKENDS, KERNELS
-from ....core.dispatch import beside_bfloat16
-from ....core.explain import explained
-from ....core.origin import line_of
 from ....graph.graph import Literal
-from ....graph.guard import told
+from ...calling import Calling, Signature, library_results, refusal
 from ...ir.kernel import MalformedKernel
 from ...ir.schedule import (
     GuardStep,
@@ -24,8 +18,8 @@ from ...ir.schedule import (
     ScheduleStep,
     TiledStep,
 )
-from ...ir.verify import MalformedSchedule, verify
-from ...memory import Plan, plan
+from ...ir.verify import verify
+from ...memory import Plan, plan, verify_plan
 from ...native.builtin import picking
 from ...native.signals import Watch
 from ...native.words import aligned
@@ -34,7 +28,7 @@ from ..epilogues import verify_tiles
 from ..functions import Functions, functions_of
 from . import stack
 from . import thread_pool as threads
-from .frame import Memory, Signature, shares, signature_of
+from .frame import Memory, shares
 from .tasks import Task, kernels_of, task_of
 
 _empty = np.empty
@@ -46,15 +40,7 @@ def checks_bounds() -> bool:
     return os.environ.get("WEFT_CHECK_BOUNDS", "") not in ("", "0")
 
 
-@dataclass
-class Copies:
-    """An input that had to be copied at calls: how often, and why."""
-
-    reason: str
-    count: int = 0
-
-
-class Executable:
+class Executable(Calling):
     """A schedule in native code: a function from the inputs' arrays to the outputs'.
 
     memory   where scratch buffers lie; None: as `plan` places them
@@ -85,14 +71,12 @@ class Executable:
     ):
         verify(schedule)
         verify_tiles(schedule)
-        self.schedule = schedule
+        super().__init__(schedule)
         self.checked = checks_bounds() if checked is None else checked
         self.plan = plan(schedule) if memory is None else memory
-        _check_plan(schedule, self.plan)
-        self.signature = signature_of(schedule)
+        verify_plan(schedule, self.plan)
         self.code = functions_of(kernels_of(schedule, self.checked))
         self.segments, self.library = self._segments()
-        self.copies: dict[int, Copies] = {}
         self._constants = {i: _constant(x) for i, x in schedule.constants.items()}
         self._idle: list[Memory] = [self._memory()]
         self.run = self._runner()
@@ -139,30 +123,16 @@ class Executable:
 
         return run
 
-    @property
-    def fresh(self) -> list[tuple[tuple[int, ...], np.dtype]]:
-        """The shapes and dtypes of outputs that have memory of their own, new at each call."""
-        buffers = self.schedule.buffers
-        return [(buffers[i].shape, buffers[i].dtype) for i in self.signature.fresh]
-
     def _outputs(self) -> Callable[[Memory, list[np.ndarray]], list[np.ndarray]]:
         """How the results are taken from the arrays that were bound."""
         outputs = self.schedule.outputs
-        if all(self._is_bound(i) for i in outputs):
+        if all(self.is_bound(i) for i in outputs):
             picks = [self.signature.argument[i] for i in outputs]
             if len(picks) < 2:
                 return lambda memory, values: [values[i] for i in picks]
             pick = picking(picks)
             return lambda memory, values: pick(values)
         return lambda memory, values: [self._output(memory, i, values) for i in outputs]
-
-    def _is_bound(self, output: int) -> bool:
-        """Whether a result is one of the arrays that are bound, as it is."""
-        if output not in self.signature.argument:
-            return False
-        b = self.schedule.buffers[output]
-        array = self.schedule.buffers[self.signature.buffers[self.signature.argument[output]]]
-        return (b.shape, b.dtype) == (array.shape, array.dtype)
 
     # -- making it -------------------------------------------------------------------------------
 
@@ -201,7 +171,7 @@ class Executable:
             operands = [
                 i.value if isinstance(i, Literal) else memory.view(i, values) for i in step.inputs
             ]
-            results = _library(step, operands)
+            results = library_results(step, operands)
             for buffer, result in zip(step.outputs, results, strict=True):
                 np.copyto(memory.view(buffer, values), result)
             verdict = call()
@@ -228,10 +198,7 @@ class Executable:
         """Copy what native code cannot read as it is, until it takes all, and run."""
         count = len(self.signature.buffers)
         if verdict == -1:
-            raise errors.ArgumentError(
-                f"compiled program: {len(values) - len(self.signature.fresh)} inputs, "
-                f"expected {self.signature.inputs}"
-            )
+            self.check_count(len(values) - len(self.signature.fresh))
         while verdict:
             if verdict < 0:
                 raise _refused(self.segments[0][-2 - verdict], memory, values)
@@ -239,61 +206,13 @@ class Executable:
             if i >= self.signature.inputs:  # memory that was brought, and does not do
                 values[i] = _empty(*self.fresh[i - self.signature.inputs])
             elif verdict > count:
-                self._separate(values, i)
+                self.separate(values, i)
             else:
-                self._adapt(values, i)
+                self.adapt(values, i)
             verdict = memory.first(*values)
         return values
 
-    def _adapt(self, values: list, i: int) -> None:
-        b, value = self.schedule.buffers[self.signature.buffers[i]], values[i]
-        if not isinstance(value, np.ndarray):
-            raise errors.DTypeError(
-                f"compiled program: input {i} is a {type(value).__name__}, expected an array"
-            )
-        if value.dtype != b.dtype:
-            raise errors.DTypeError(
-                f"compiled program: input {i} is {value.dtype}, expected {b.dtype}"
-            )
-        if value.shape != b.shape:
-            raise errors.ShapeError(
-                f"compiled program: input {i} has shape {value.shape}, expected {b.shape}"
-            )
-        values[i] = self._copied(i, value, _reason(value))
-
-    def _separate(self, values: list, i: int) -> None:
-        if i in self.signature.written:
-            others = [j for j in self.signature.written if np.shares_memory(values[i], values[j])]
-            raise errors.ArgumentError(
-                f"compiled program: inputs {others} are written and share memory; copy one of them"
-            )
-        values[i] = self._copied(i, values[i], "it shares memory with an input that is written")
-
-    def _copied(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
-        b = self.schedule.buffers[self.signature.buffers[i]]
-        made = _empty(b.shape, b.dtype)
-        np.copyto(made, value)
-        copies = self.copies.setdefault(i, Copies(reason))
-        copies.count, copies.reason = copies.count + 1, reason
-        return made
-
     # -- what it is ------------------------------------------------------------------------------
-
-    def written_last(self, output: int) -> tuple[int, int] | None:
-        """Which of `fresh` a result is, if nothing can fail once that is written; else None.
-
-        Beside it the first task that writes it: a signal's handler may still end the call there.
-
-        A library call may fail, and may run the user's code, so beside one there is none.
-        """
-        i = self.schedule.outputs[output]
-        n = self.signature.argument.get(i, -1) - self.signature.inputs
-        if n < 0 or not self._is_bound(i) or self.library:
-            return None
-        steps, storage = self.schedule.steps, self.schedule.storage
-        first = next(k for k, s in enumerate(steps) if i in map(storage, s.writes))
-        failing = any([isinstance(s, GuardStep) for s in steps[first:]])
-        return None if failing else (n, first)
 
     @property
     def from_disk(self) -> bool:
@@ -307,11 +226,6 @@ class Executable:
         yield "runs as", f"{calls}; {shared} steps are divided among threads"
         if self.checked:
             yield "checks", "every access of its kernels (WEFT_CHECK_BOUNDS)"
-
-    @property
-    def fresh_bytes(self) -> int:
-        """Bytes of outputs that have memory of their own."""
-        return sum(self.schedule.buffers[i].nbytes for i in self.signature.fresh)
 
     @property
     def peak(self) -> int:
@@ -369,15 +283,6 @@ def _is_deep(step: ScheduleStep) -> bool:
     return not isinstance(step, GuardStep | LibraryStep)
 
 
-def _check_plan(schedule: Schedule, memory: Plan) -> None:
-    """Raise `MalformedSchedule` unless every scratch buffer lies in the arena."""
-    for i, b in enumerate(schedule.buffers):
-        if b.role == "scratch" and b.base is None and i in memory.offsets:
-            at = memory.offsets[i]
-            if at < 0 or at % b.dtype.alignment or at + b.nbytes > memory.size:
-                raise MalformedSchedule(f"b{i} is at {at} of {memory.size} bytes: {b}")
-
-
 def _constant(value) -> np.ndarray:
     """A constant's own copy, from the start of a cache line."""
     value = np.asarray(value)
@@ -386,45 +291,8 @@ def _constant(value) -> np.ndarray:
     return memory
 
 
-def _library(step: LibraryStep, operands: list) -> tuple:
-    op, operands = step.op, list(beside_bfloat16(step.op, operands))
-    kernel = KERNELS[op][np.ndarray]
-    try:
-        with BACKENDS[np.ndarray].quiet():
-            z = op.call(kernel, operands, step.static)
-    except Exception as e:
-        if op.foreign:
-            raise
-        raise _at(explained(op, operands, step.static, e), step.line) from None
-    return (z,) if op.outputs == 1 else tuple(z)
-
-
 def _refused(task: Task, memory: Memory, values: list[np.ndarray]) -> Exception:
     """The error of a guard whose flag was false."""
     step = task.step
     assert isinstance(step, GuardStep)
-    message = step.message
-    if step.seen is not None:
-        seen, least, n = step.seen
-        message = told(message, memory.view(seen, values), least, n)
-    return _at(step.error(message), line_of(*step.origin))
-
-
-def _at(failure: Exception, line: str) -> Exception:
-    """The error with the line where the operation was written, not where the program was called."""
-    if isinstance(failure, errors.WeftError):
-        failure.args = (f"{failure.message} (at {line})",)
-    else:
-        failure.add_note(f"at {line}")
-    return failure
-
-
-def _reason(value: np.ndarray) -> str:
-    """Why native code cannot use an array that has the right sizes."""
-    if type(value) is not np.ndarray:
-        return f"it is a {type(value).__name__}"
-    if not value.flags.c_contiguous:
-        return "it is not laid out row by row"
-    if not value.flags.aligned:
-        return "it is misaligned"
-    return "its memory is read-only" if not value.flags.writeable else "its dtype is a copy"
+    return refusal(step, None if step.seen is None else memory.view(step.seen[0], values))

@@ -1,11 +1,10 @@
 """Frames: the memory of one call of a program that is under way, and its native functions."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from ....core.aval import Shape
+from ...calling import Signature, strided
 from ...ir.schedule import GemmStep, NativeStep, Schedule, TiledStep
 from ...memory import Plan
 from ...native.builtin import builtin
@@ -14,6 +13,7 @@ from ...native.signals import Watch
 from ...native.words import Words, address, aligned, words
 from .. import blas
 from ..costs import SHARED
+from ..routines.routine import written
 from . import thread_pool as threads
 from .tasks import Task
 
@@ -25,36 +25,6 @@ RELEASE, GATHER = 20_000.0, 60_000.0
 LOOKING, BETWEEN = 200_000.0, 50_000.0
 
 
-@dataclass(frozen=True)
-class Signature:
-    """The arrays that are bound at each call: the inputs, then outputs with memory of their own.
-
-    argument  by buffers, whose array it lies in; an output may take an input's memory
-    written   the positions of inputs that are written, too
-    """
-
-    buffers: tuple[int, ...]
-    inputs: int
-    argument: Mapping[int, int]
-    written: tuple[int, ...]
-
-    @property
-    def fresh(self) -> tuple[int, ...]:
-        """The buffers whose memory is new at each call."""
-        return self.buffers[self.inputs :]
-
-
-def signature_of(schedule: Schedule) -> Signature:
-    """What a schedule binds."""
-    outputs = [i for i, b in enumerate(schedule.buffers) if b.role == "output" and b.base is None]
-    takes = {i: t for i in outputs if (t := schedule.buffers[i].takes) is not None}
-    buffers = (*schedule.inputs, *(i for i in outputs if i not in takes))
-    argument = {b: i for i, b in enumerate(buffers)}
-    argument |= {i: argument[t] for i, t in takes.items()}
-    written = tuple(sorted({argument[t] for t in takes.values()}))
-    return Signature(buffers, len(schedule.inputs), argument, written)
-
-
 def shares(tasks: Sequence[Task]) -> bool:
     """Whether a segment's work is worth calling the other threads."""
     return sum(t.cost if t.count > t.chunk else _shared_inside(t) for t in tasks) >= GATHER
@@ -62,7 +32,7 @@ def shares(tasks: Sequence[Task]) -> bool:
 
 def _shared_inside(task: Task) -> float:
     """What a loop shares in its steps."""
-    return task.step.routine.shared if isinstance(task.step, NativeStep) else 0.0
+    return written(task.step.routine).shared if isinstance(task.step, NativeStep) else 0.0
 
 
 def _looks(tasks: Sequence[Task]) -> list[bool]:
@@ -81,7 +51,7 @@ def _multiplies(task: Task) -> bool:
     """Whether a task calls BLAS."""
     step = task.step
     if isinstance(step, NativeStep):
-        return step.routine.multiplies
+        return written(step.routine).multiplies
     return isinstance(step, GemmStep | TiledStep)
 
 
@@ -233,11 +203,3 @@ class Memory:
         part[Frame.COMPARED], part[Frame.APART] = compared, self._stored([0] * compared)
         part[Frame.BINDINGS] = len(self._bindings) // Binding.SIZE
         part[Frame.PLACES] = self._stored(self._bindings)
-
-
-def strided(base: np.ndarray, offset: int, shape: Shape, strides: Shape) -> np.ndarray:
-    """A view of an array that is laid out row by row; offset and strides are in elements."""
-    line = base.reshape(-1)
-    start = line[min(offset, line.size) :]
-    steps = tuple(s * base.itemsize for s in strides)
-    return np.lib.stride_tricks.as_strided(start, shape, steps)

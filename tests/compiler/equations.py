@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from ...core.backends import BACKENDS, KERNELS
-from ...core.dispatch import beside_bfloat16
-from ...graph.graph import Graph, Literal
+from weft.core.backends import BACKENDS, KERNELS
+from weft.core.dispatch import beside_bfloat16
+from weft.graph.graph import Graph, Literal
 
 
 def interpret(graph: Graph, values: list[np.ndarray]) -> list[np.ndarray]:

@@ -1,26 +1,31 @@
 """Copies: memory that no strides describe is asked for by an equation, `copy`.
 
-A reshape that strides cannot express, an operand that BLAS cannot read, and an output that is an
-input, a constant, a part of something or there already: each gets a copy, which fuses like any
-other elementwise equation. No pass that removes copies may come after these.
+A reshape that strides cannot express, an operand that a product or a routine cannot read, and an
+output that is an input, a constant, a part of something or there already: each gets a copy, which
+fuses like any other elementwise equation. Schedules rely on them: every target has both passes,
+and none behind them that removes copies.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from math import prod
 
-from ....core.op import TABLE
-from ....core.origin import origin
-from ....graph.graph import Equation, Graph, Literal
-from ...ir.gemm import is_product, readable
-from ...ir.views import View, seen, viewer
-from ...passes.rewriting import Builder, Replacement, rewritten
-from ..routines.table import MAKERS
-from ..routines.table import readable as reads
+from ...core.op import TABLE
+from ...core.origin import origin
+from ...graph.graph import Equation, Graph, Literal
+from ..ir.gemm import is_product, readable
+from ..ir.views import View, seen, viewer
+from .rewriting import Builder, Replacement, rewritten
+
+Reads = Callable[[Equation, int, View], bool]
 
 
-def copies(graph: Graph) -> Graph:
-    """The graph with `copy` wherever values must be put into memory of their own."""
+def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
+    """The graph with `copy` wherever values must be put into memory of their own.
+
+    routines  the rows that the target computes by routines
+    reads     (equation, position, view): whether the routine reads that operand where it lies
+    """
     look: Callable[[int], View] | None = None
 
     def view(b: Builder, x: int) -> View:
@@ -35,7 +40,7 @@ def copies(graph: Graph) -> Graph:
     def rule(b: Builder, e: Equation) -> Replacement:
         if e.op.name == "reshape" and seen({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
             return (b.emit("reshape", b.emit("copy", e.inputs[0]), *e.static),)
-        if e.op.name in MAKERS:
+        if e.op.name in routines:
             return _gathered(b, e, [lies(b, e, k) for k in range(len(e.inputs))])
         if not is_product(e, [b.aval(x) for x in e.inputs]):
             return None
@@ -44,7 +49,7 @@ def copies(graph: Graph) -> Graph:
             return None
         return _gathered(b, e, fit)
 
-    return rewritten(graph, rule, {"reshape", "matmul", *MAKERS})
+    return rewritten(graph, rule, {"reshape", "matmul", *routines})
 
 
 def _gathered(b: Builder, e: Equation, fit: list[bool]) -> Replacement:
