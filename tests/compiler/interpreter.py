@@ -13,7 +13,6 @@ import numpy as np
 
 from weft.compiler.cache import schedules
 from weft.compiler.calling import Calling, library_results, refusal, strided
-from weft.compiler.fusion.classify import FOLDS, PARTS
 from weft.compiler.ir.kernel import Fold, Kernel
 from weft.compiler.ir.routine import Array, Routine, array
 from weft.compiler.ir.schedule import (
@@ -45,8 +44,9 @@ from weft.core.dispatch import beside_bfloat16
 from weft.core.op import TABLE, Op
 from weft.graph.graph import Literal
 from weft.ops.batching import pointwise
+from weft.ops.table import whole
 
-FOLD_ROWS = {kind: row for row, kind in FOLDS.items()}
+FOLD_ROWS = {op.folds: name for name, op in whole().items() if op.folds}
 OVER_ROWS = {
     **{"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum},
     **{"any": np.logical_or, "all": np.logical_and},
@@ -314,7 +314,7 @@ class Interpreter:
         avals = [graph.avals[i] for i in (*e.inputs, *e.outputs) if not isinstance(i, Literal)]
         if any(a.device != "cpu" for a in avals):
             return "it is elsewhere"
-        if e.op.name in FOLDS or e.op.name in PARTS:
+        if e.op.folds or e.op.moves == "parts":
             return ""
         if len(avals) == 1:
             return "its operands are Python's numbers"
