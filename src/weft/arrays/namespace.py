@@ -48,7 +48,14 @@ def _defined_in(module) -> dict:
 
 
 def complex_number(re: ArrayLike, im: ArrayLike, /) -> Tensor:
-    """The complex tensor re + i·im."""
+    """The complex numbers re + i·im.
+
+    re, im  real arrays or numbers, which broadcast
+
+    >>> import weft as wf
+    >>> wf.complex([1.0, 2.0], 3.0).tolist()
+    [(1+3j), (2+3j)]
+    """
     return complex_.complex_(make.asarray(re), make.asarray(im))
 
 

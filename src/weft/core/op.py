@@ -84,6 +84,8 @@ class Op:
     several    it stands for a whole program: a cotangent None is no path, not a derivative of zero
     moves      its pull-back moves elements and adds them up, with positive weights at most: so it
                tells where a cotangent can differ from zero, given a mask in place of one
+    doc        for the docstring of its public function: the mathematics in one line, and below it
+               an example, `sqrt([4.0]) = [2.0]`, or with ≈ if it is rounded to four digits
     """
 
     name: str
@@ -106,6 +108,7 @@ class Op:
     stage: Callable[..., Any] | None = None
     several: bool = False
     moves: bool = False
+    doc: str = ""
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

@@ -27,6 +27,8 @@ conj = linear(
     spell=("conjugate",),
     batch=pointwise,
     sample=samples.unary,
+    doc="The complex conjugate x̄; of real numbers x itself.\n"
+    "conj([1 + 2j, 3 - 1j]) = [(1-2j), (3+1j)]",
 )
 # A partial may be a Python scalar, as the 2 of ∂(2z)/∂z is.
 KERNELS[conj.op] |= {int: int.conjugate, float: float.conjugate, complex: complex.conjugate}
@@ -38,6 +40,7 @@ real = linear(
     recast=True,
     batch=pointwise,
     sample=samples.unary,
+    doc="The real part of x; of real numbers x itself.\nreal([1 + 2j, 3.0]) = [1.0, 3.0]",
 )
 imag = linear(
     "imag",
@@ -46,6 +49,7 @@ imag = linear(
     recast=True,
     batch=pointwise,
     sample=samples.unary,
+    doc="The imaginary part of x; zeros for real numbers.\nimag([1 + 2j, 3.0]) = [2.0, 0.0]",
 )
 
 
@@ -90,6 +94,8 @@ sign = general(
     spell=("sgn",),
     batch=pointwise,
     sample=samples.polar,
+    doc="x/|x|, and 0 at 0: −1, 0 or 1 for real numbers; their derivative is 0.\n"
+    "sign([-2.0, 0.0, 3.0]) = [-1.0, 0.0, 1.0]",
 )
 
 
@@ -117,6 +123,7 @@ abs_ = general(
     spell=("absolute",),
     batch=pointwise,
     sample=samples.polar,
+    doc="|x|; its derivative at 0 is 0.\nabs([-2.0, 3.0]) = [2.0, 3.0]",
 )
 
 
@@ -131,4 +138,6 @@ angle = general(
     recast=True,
     batch=pointwise,
     sample=samples.polar,
+    doc="The angle of x in the complex plane, in [−π, π]; 0 or π for real numbers.\n"
+    "angle([1j, -1.0]) ≈ [1.5708, 3.1416]",
 )

@@ -54,13 +54,22 @@ def scalars_too(row):
 
 # -- arithmetic -------------------------------------------------------------------------------
 
-add = elementwise("add", [1, 1], sample=samples.binary)
-subtract = elementwise("subtract", [1, -1], spell=("sub",), sample=samples.binary)
+add = elementwise(
+    "add", [1, 1], sample=samples.binary, doc="The sum x + y.\nadd([1.0, 2.0], 3.0) = [4.0, 5.0]"
+)
+subtract = elementwise(
+    "subtract",
+    [1, -1],
+    spell=("sub",),
+    sample=samples.binary,
+    doc="The difference x − y.\nsubtract([5.0, 2.0], 3.0) = [2.0, -1.0]",
+)
 multiply = elementwise(
     "multiply",
     [lambda _y, _a, b: b, lambda _y, a, _b: a],
     spell=("mul",),
     sample=samples.binary,
+    doc="The product x·y.\nmultiply([1.0, 2.0], 3.0) = [3.0, 6.0]",
 )
 
 
@@ -73,10 +82,17 @@ divide = elementwise(
     floating=True,
     spell=("div", "true_divide"),
     sample=samples.quotients,
+    doc="The quotient x/y; of integers too it is a float.\ndivide([1.0, 6.0], 4.0) = [0.25, 1.5]",
 )
 
 floor_divide = elementwise(
-    "floor_divide", [0, 0], integral=True, spell=("floordiv",), sample=samples.steps
+    "floor_divide",
+    [0, 0],
+    integral=True,
+    spell=("floordiv",),
+    sample=samples.steps,
+    doc="⌊x/y⌋, rounded towards −∞; its derivative is 0.\n"
+    "floor_divide([7.0, -7.0], 2.0) = [3.0, -4.0]",
 )
 remainder = elementwise(
     "remainder",
@@ -84,18 +100,32 @@ remainder = elementwise(
     integral=True,
     spell=("mod",),
     sample=samples.steps,
+    doc="x − y·⌊x/y⌋, which has the sign of y.\nremainder([7.0, -7.0], 3.0) = [1.0, 2.0]",
 )
 
-negative = elementwise("negative", [-1], spell=("neg",), sample=samples.unary)
-positive = elementwise("positive", [1], sample=samples.unary)
+negative = elementwise(
+    "negative",
+    [-1],
+    spell=("neg",),
+    sample=samples.unary,
+    doc="−x.\nnegative([1.0, -2.0]) = [-1.0, 2.0]",
+)
+positive = elementwise(
+    "positive", [1], sample=samples.unary, doc="x itself.\npositive([1.0, -2.0]) = [1.0, -2.0]"
+)
 square = single(
-    "square", [times(lambda t, _y, x: t * (x + x))], integral=True, sample=samples.squares
+    "square",
+    [times(lambda t, _y, x: t * (x + x))],
+    integral=True,
+    sample=samples.squares,
+    doc="x².\nsquare([3.0, -4.0]) = [9.0, 16.0]",
 )
 reciprocal = single(
     "reciprocal",
     [unbounded(times(lambda t, _y, x: -t / (x * x)))],
     floating=True,
     sample=samples.positive,
+    doc="1/x.\nreciprocal([2.0, -4.0]) = [0.5, -0.25]",
 )
 
 # -- powers and roots -------------------------------------------------------------------------
@@ -167,15 +197,21 @@ sqrt = elementwise(
     [unbounded(times(lambda t, y, _x: t / (y + y)))],
     floating=True,
     sample=samples.positive,
+    doc="√x, NaN for negative real x; its slope at 0 is infinite.\nsqrt([4.0, 9.0]) = [2.0, 3.0]",
 )
 rsqrt = single(
-    "rsqrt", [unbounded(lambda y, x: -0.5 * y / x)], floating=True, sample=samples.positive
+    "rsqrt",
+    [unbounded(lambda y, x: -0.5 * y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="1/√x.\nrsqrt([4.0, 16.0]) ≈ [0.5, 0.25]",
 )
 cbrt = elementwise(
     "cbrt",
     [unbounded(times(lambda t, y, _x: t / (3 * y * y)))],
     floating=True,
     sample=samples.roots,
+    doc="The real cube root of x, also of negative numbers.\ncbrt([8.0, -27.0]) ≈ [2.0, -3.0]",
 )
 hypot = elementwise(
     "hypot",
@@ -185,23 +221,42 @@ hypot = elementwise(
     ],
     floating=True,
     sample=samples.distances,
+    doc="√(x² + y²), without overflow on the way; at (0, 0) the gradient is 0.\n"
+    "hypot(3.0, [4.0, -4.0]) = [5.0, 5.0]",
 )
 
 # -- exponentials and logarithms --------------------------------------------------------------
 # Exponential growth overflows at ordinary arguments, so these partials count as unbounded:
 # where(x < 20, log1p(exp(x)), x) has to have the gradient 1 at x = 1000.
 
-exp = single("exp", [unbounded(lambda y, _x: y)], floating=True, sample=samples.unary)
-exp2 = single(
-    "exp2", [unbounded(lambda y, _x: y * math.log(2))], floating=True, sample=samples.unary
+exp = single(
+    "exp",
+    [unbounded(lambda y, _x: y)],
+    floating=True,
+    sample=samples.unary,
+    doc="eˣ.\nexp([0.0, 1.0]) ≈ [1.0, 2.7183]",
 )
-expm1 = single("expm1", [unbounded(lambda y, _x: y + 1)], floating=True, sample=samples.unary)
+exp2 = single(
+    "exp2",
+    [unbounded(lambda y, _x: y * math.log(2))],
+    floating=True,
+    sample=samples.unary,
+    doc="2ˣ.\nexp2([3.0, -1.0]) ≈ [8.0, 0.5]",
+)
+expm1 = single(
+    "expm1",
+    [unbounded(lambda y, _x: y + 1)],
+    floating=True,
+    sample=samples.unary,
+    doc="eˣ − 1, accurate near 0.\nexpm1([0.0, 1.0]) ≈ [0.0, 1.7183]",
+)
 log = scalars_too(
     single(
         "log",
         [unbounded(times(lambda t, _y, x: t / x))],
         floating=True,
         sample=samples.positive,
+        doc="The natural logarithm of x; −∞ at 0, NaN below.\nlog([1.0, 10.0]) ≈ [0.0, 2.3026]",
     )
 )
 log2 = single(
@@ -209,12 +264,14 @@ log2 = single(
     [unbounded(lambda _y, x: (1 / math.log(2)) / x)],
     floating=True,
     sample=samples.positive,
+    doc="The logarithm of x to the base 2.\nlog2([8.0, 0.5]) ≈ [3.0, -1.0]",
 )
 log10 = single(
     "log10",
     [unbounded(lambda _y, x: (1 / math.log(10)) / x)],
     floating=True,
     sample=samples.positive,
+    doc="The logarithm of x to the base 10.\nlog10([1000.0, 0.1]) ≈ [3.0, -1.0]",
 )
 log1p = scalars_too(
     single(
@@ -222,6 +279,7 @@ log1p = scalars_too(
         [unbounded(times(lambda t, _y, x: t / (1 + x)))],
         floating=True,
         sample=samples.above_minus_one,
+        doc="log(1 + x), accurate near 0.\nlog1p([0.0, 1.0]) ≈ [0.0, 0.6931]",
     )
 )
 expit = elementwise(
@@ -230,6 +288,7 @@ expit = elementwise(
     floating=True,
     spell=("sigmoid",),
     sample=samples.real,
+    doc="The logistic function 1/(1 + e⁻ˣ).\nexpit([0.0, 1.0]) ≈ [0.5, 0.7311]",
 )
 
 
@@ -243,14 +302,31 @@ logaddexp = single(
     [lambda _y, a, b: _weight(a, b), lambda _y, a, b: _weight(b, a)],
     floating=True,
     sample=samples.log_sums,
+    doc="log(eˣ + eʸ), without overflow.\nlogaddexp([0.0, 100.0], 0.0) ≈ [0.6931, 100.0]",
 )
 
 # -- circular and hyperbolic functions --------------------------------------------------------
 
-sin = elementwise("sin", [lambda _y, x: cos(x)], floating=True, sample=samples.unary)
-cos = elementwise("cos", [lambda _y, x: -sin(x)], floating=True, sample=samples.unary)
+sin = elementwise(
+    "sin",
+    [lambda _y, x: cos(x)],
+    floating=True,
+    sample=samples.unary,
+    doc="The sine of x, in radians.\nsin([0.0, 1.0]) ≈ [0.0, 0.8415]",
+)
+cos = elementwise(
+    "cos",
+    [lambda _y, x: -sin(x)],
+    floating=True,
+    sample=samples.unary,
+    doc="The cosine of x, in radians.\ncos([0.0, 1.0]) ≈ [1.0, 0.5403]",
+)
 tan = single(
-    "tan", [lambda y, _x: 1 + y * y], floating=True, sample=reals((-1, 1), complex_too=True)
+    "tan",
+    [lambda y, _x: 1 + y * y],
+    floating=True,
+    sample=reals((-1, 1), complex_too=True),
+    doc="The tangent of x, in radians.\ntan([0.0, 1.0]) ≈ [0.0, 1.5574]",
 )
 
 # (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
@@ -260,6 +336,8 @@ asin = single(
     floating=True,
     spell=("arcsin",),
     sample=samples.within_one,
+    doc="The angle in [−π/2, π/2] whose sine is x; NaN where |x| > 1.\n"
+    "asin([0.0, 1.0]) ≈ [0.0, 1.5708]",
 )
 acos = single(
     "acos",
@@ -267,6 +345,8 @@ acos = single(
     floating=True,
     spell=("arccos",),
     sample=samples.within_one,
+    doc="The angle in [0, π] whose cosine is x; NaN where |x| > 1.\n"
+    "acos([1.0, 0.0]) ≈ [0.0, 1.5708]",
 )
 atan = elementwise(
     "atan",
@@ -274,6 +354,7 @@ atan = elementwise(
     floating=True,
     spell=("arctan",),
     sample=samples.unary,
+    doc="The angle in (−π/2, π/2) whose tangent is x.\natan([0.0, 1.0]) ≈ [0.0, 0.7854]",
 )
 atan2 = elementwise(
     "atan2",
@@ -284,11 +365,29 @@ atan2 = elementwise(
     floating=True,
     spell=("arctan2",),
     sample=samples.angles,
+    doc="The angle in [−π, π] of the point with ordinate x and abscissa y.\n"
+    "atan2(1.0, [1.0, -1.0]) ≈ [0.7854, 2.3562]",
 )
-sinh = single("sinh", [unbounded(lambda _y, x: cosh(x))], floating=True, sample=samples.unary)
-cosh = single("cosh", [unbounded(lambda _y, x: sinh(x))], floating=True, sample=samples.unary)
+sinh = single(
+    "sinh",
+    [unbounded(lambda _y, x: cosh(x))],
+    floating=True,
+    sample=samples.unary,
+    doc="The hyperbolic sine (eˣ − e⁻ˣ)/2.\nsinh([0.0, 1.0]) ≈ [0.0, 1.1752]",
+)
+cosh = single(
+    "cosh",
+    [unbounded(lambda _y, x: sinh(x))],
+    floating=True,
+    sample=samples.unary,
+    doc="The hyperbolic cosine (eˣ + e⁻ˣ)/2.\ncosh([0.0, 1.0]) ≈ [1.0, 1.5431]",
+)
 tanh = elementwise(
-    "tanh", [times(lambda t, y, _x: t - t * y * y)], floating=True, sample=samples.unary
+    "tanh",
+    [times(lambda t, y, _x: t - t * y * y)],
+    floating=True,
+    sample=samples.unary,
+    doc="The hyperbolic tangent (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ).\ntanh([0.0, 1.0]) ≈ [0.0, 0.7616]",
 )
 asinh = elementwise(
     "asinh",
@@ -296,6 +395,7 @@ asinh = elementwise(
     floating=True,
     spell=("arcsinh",),
     sample=samples.unary,
+    doc="The inverse hyperbolic sine log(x + √(x² + 1)).\nasinh([0.0, 1.0]) ≈ [0.0, 0.8814]",
 )
 acosh = single(
     "acosh",
@@ -304,6 +404,8 @@ acosh = single(
     floating=True,
     spell=("arccosh",),
     sample=samples.beyond_one,
+    doc="The inverse hyperbolic cosine log(x + √(x² − 1)); NaN for x < 1.\n"
+    "acosh([1.0, 2.0]) ≈ [0.0, 1.317]",
 )
 atanh = single(
     "atanh",
@@ -311,19 +413,48 @@ atanh = single(
     floating=True,
     spell=("arctanh",),
     sample=samples.within_one,
+    doc="The inverse hyperbolic tangent ½ log((1 + x)/(1 − x)); NaN where |x| > 1.\n"
+    "atanh([0.0, 0.5]) ≈ [0.0, 0.5493]",
 )
 
 # -- steps ------------------------------------------------------------------------------------
 
-floor = elementwise("floor", [0], sample=samples.fractions)
-ceil = elementwise("ceil", [0], sample=samples.fractions)
-trunc = elementwise("trunc", [0], spell=("fix",), sample=samples.fractions)
-round_ = elementwise("round", [0], spell=("rint",), sample=samples.rounded)
+floor = elementwise(
+    "floor",
+    [0],
+    sample=samples.fractions,
+    doc="⌊x⌋, the largest integer not above x; its derivative is 0.\n"
+    "floor([1.5, -1.5]) = [1.0, -2.0]",
+)
+ceil = elementwise(
+    "ceil",
+    [0],
+    sample=samples.fractions,
+    doc="⌈x⌉, the smallest integer not below x; its derivative is 0.\n"
+    "ceil([1.5, -1.5]) = [2.0, -1.0]",
+)
+trunc = elementwise(
+    "trunc",
+    [0],
+    spell=("fix",),
+    sample=samples.fractions,
+    doc="x without its fraction: rounded towards 0; its derivative is 0.\n"
+    "trunc([1.5, -1.5]) = [1.0, -1.0]",
+)
+round_ = elementwise(
+    "round",
+    [0],
+    spell=("rint",),
+    sample=samples.rounded,
+    doc="The nearest integer, halves to the even one; its derivative is 0.\n"
+    "round([0.5, 1.5, 2.6]) = [0.0, 2.0, 3.0]",
+)
 copysign = elementwise(
     "copysign",
     [unbounded(lambda y, a, _b: strong_quotient(y, a)), 0],
     floating=True,
     sample=samples.signs,
+    doc="|x| with the sign of y.\ncopysign([1.0, -2.0], -3.0) = [-1.0, -2.0]",
 )
 nextafter = undifferentiated(
     "nextafter",
@@ -333,6 +464,8 @@ nextafter = undifferentiated(
     floating=True,
     batch=pointwise,
     sample=samples.neighbours,
+    doc="The next floating-point number after x towards y; no derivative.\n"
+    "nextafter(1.0, [2.0, 0.0]) = [1.0000001192092896, 0.9999999403953552]",
 )
 
 # -- choices ----------------------------------------------------------------------------------
@@ -344,11 +477,15 @@ maximum = elementwise(
     "maximum",
     [lambda _y, a, b: tie_share(a, b), lambda _y, a, b: tie_share(b, a)],
     sample=samples.tied,
+    doc="The larger of x and y; equal ones share the gradient, and NaN wins.\n"
+    "maximum([1.0, 5.0], 3.0) = [3.0, 5.0]",
 )
 minimum = elementwise(
     "minimum",
     [lambda _y, a, b: tie_share(b, a), lambda _y, a, b: tie_share(a, b)],
     sample=samples.tied,
+    doc="The smaller of x and y; equal ones share the gradient, and NaN wins.\n"
+    "minimum([1.0, 5.0], 3.0) = [1.0, 3.0]",
 )
 # t where the mask is true.
 gate = linear(
@@ -365,6 +502,7 @@ relu = elementwise(
     [times(lambda t, positive: gate(t, positive))],
     keep=lambda _y, x: (greater(x, 0),),
     sample=samples.rectified,
+    doc="max(x, 0); its derivative at 0 is 0.\nrelu([-1.0, 2.0]) = [0.0, 2.0]",
 )
 
 

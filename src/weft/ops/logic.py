@@ -5,7 +5,7 @@ from .rows import elementwise_shape, undifferentiated
 from .samples import elementwise as samples
 
 
-def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
+def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = (), **row):
     """A row whose results are booleans."""
     shape = elementwise_shape(name, False, "bool")
     return undifferentiated(
@@ -16,10 +16,11 @@ def _predicate(name: str, arity: int, sample, promote: tuple[int, ...] = ()):
         recast=True,
         batch=pointwise,
         sample=sample,
+        **row,
     )
 
 
-def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = False):
+def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = False, **row):
     """A row on the bits of integers or booleans."""
     shape = elementwise_shape(name, False, integral=integral)
     return undifferentiated(
@@ -31,34 +32,131 @@ def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = Fa
         spell=spell,
         batch=pointwise,
         sample=sample,
+        **row,
     )
 
 
-equal = _predicate("equal", 2, samples.equated, (0, 1))
-not_equal = _predicate("not_equal", 2, samples.equated, (0, 1))
-less = _predicate("less", 2, samples.compared, (0, 1))
-less_equal = _predicate("less_equal", 2, samples.compared, (0, 1))
-greater = _predicate("greater", 2, samples.compared, (0, 1))
-greater_equal = _predicate("greater_equal", 2, samples.compared, (0, 1))
+equal = _predicate(
+    "equal",
+    2,
+    samples.equated,
+    (0, 1),
+    doc="Whether x = y.\nequal([1.0, 2.0], 2.0) = [False, True]",
+)
+not_equal = _predicate(
+    "not_equal",
+    2,
+    samples.equated,
+    (0, 1),
+    doc="Whether x ≠ y.\nnot_equal([1.0, 2.0], 2.0) = [True, False]",
+)
+less = _predicate(
+    "less",
+    2,
+    samples.compared,
+    (0, 1),
+    doc="Whether x < y.\nless([1.0, 2.0, 3.0], 2.0) = [True, False, False]",
+)
+less_equal = _predicate(
+    "less_equal",
+    2,
+    samples.compared,
+    (0, 1),
+    doc="Whether x ≤ y.\nless_equal([1.0, 2.0, 3.0], 2.0) = [True, True, False]",
+)
+greater = _predicate(
+    "greater",
+    2,
+    samples.compared,
+    (0, 1),
+    doc="Whether x > y.\ngreater([1.0, 2.0, 3.0], 2.0) = [False, False, True]",
+)
+greater_equal = _predicate(
+    "greater_equal",
+    2,
+    samples.compared,
+    (0, 1),
+    doc="Whether x ≥ y.\ngreater_equal([1.0, 2.0, 3.0], 2.0) = [False, True, True]",
+)
 
-logical_and = _predicate("logical_and", 2, samples.truths(2))
-logical_or = _predicate("logical_or", 2, samples.truths(2))
-logical_xor = _predicate("logical_xor", 2, samples.truths(2))
-logical_not = _predicate("logical_not", 1, samples.truths(1))
+logical_and = _predicate(
+    "logical_and",
+    2,
+    samples.truths(2),
+    doc="Whether x and y both differ from 0.\nlogical_and([True, False], True) = [True, False]",
+)
+logical_or = _predicate(
+    "logical_or",
+    2,
+    samples.truths(2),
+    doc="Whether x or y differs from 0.\nlogical_or([True, False], False) = [True, False]",
+)
+logical_xor = _predicate(
+    "logical_xor",
+    2,
+    samples.truths(2),
+    doc="Whether exactly one of x and y differs from 0.\n"
+    "logical_xor([True, False], True) = [False, True]",
+)
+logical_not = _predicate(
+    "logical_not",
+    1,
+    samples.truths(1),
+    doc="Whether x is 0.\nlogical_not([True, False]) = [False, True]",
+)
 
-isnan = _predicate("isnan", 1, samples.tested)
-isinf = _predicate("isinf", 1, samples.tested)
-isfinite = _predicate("isfinite", 1, samples.tested)
-signbit = _predicate("signbit", 1, samples.tested)
+isnan = _predicate(
+    "isnan", 1, samples.tested, doc='Whether x is NaN.\nisnan([1.0, float("nan")]) = [False, True]'
+)
+isinf = _predicate(
+    "isinf",
+    1,
+    samples.tested,
+    doc='Whether x is ∞ or −∞.\nisinf([1.0, float("-inf")]) = [False, True]',
+)
+isfinite = _predicate(
+    "isfinite",
+    1,
+    samples.tested,
+    doc='Whether x is neither infinite nor NaN.\nisfinite([1.0, float("inf")]) = [True, False]',
+)
+signbit = _predicate(
+    "signbit",
+    1,
+    samples.tested,
+    doc="Whether the sign bit of x is set: negative numbers and −0.\n"
+    "signbit([1.0, -0.0]) = [False, True]",
+)
 
-bitwise_and = _bitwise("bitwise_and", samples.bits)
-bitwise_or = _bitwise("bitwise_or", samples.bits)
-bitwise_xor = _bitwise("bitwise_xor", samples.bits)
+bitwise_and = _bitwise(
+    "bitwise_and",
+    samples.bits,
+    doc="The bits that are set in both x and y.\nbitwise_and([12, 10], 6) = [4, 2]",
+)
+bitwise_or = _bitwise(
+    "bitwise_or",
+    samples.bits,
+    doc="The bits that are set in x or y.\nbitwise_or([12, 10], 6) = [14, 14]",
+)
+bitwise_xor = _bitwise(
+    "bitwise_xor",
+    samples.bits,
+    doc="The bits that are set in exactly one of x and y.\nbitwise_xor([12, 10], 6) = [10, 12]",
+)
 bitwise_left_shift = _bitwise(
-    "bitwise_left_shift", samples.integers((-8, 8), (0, 8)), ("left_shift",), integral=True
+    "bitwise_left_shift",
+    samples.integers((-8, 8), (0, 8)),
+    ("left_shift",),
+    integral=True,
+    doc="The bits of x moved up by y places: x·2ʸ, as far as the dtype holds it.\n"
+    "bitwise_left_shift([1, 3], 2) = [4, 12]",
 )
 bitwise_right_shift = _bitwise(
-    "bitwise_right_shift", samples.integers((-64, 64), (0, 8)), ("right_shift",), integral=True
+    "bitwise_right_shift",
+    samples.integers((-64, 64), (0, 8)),
+    ("right_shift",),
+    integral=True,
+    doc="The bits of x moved down by y places: ⌊x/2ʸ⌋.\nbitwise_right_shift([8, -3], 1) = [4, -2]",
 )
 bitwise_invert = undifferentiated(
     "bitwise_invert",
@@ -66,4 +164,6 @@ bitwise_invert = undifferentiated(
     spell=("bitwise_not", "invert"),
     batch=pointwise,
     sample=samples.drawn(samples.truths(1), samples.integers((-8, 8))),
+    doc="Every bit of x inverted: −x − 1 of signed integers, `not x` of booleans.\n"
+    "bitwise_invert([0, 5]) = [-1, -6]",
 )

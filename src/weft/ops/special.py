@@ -16,30 +16,36 @@ erf = elementwise(
     [lambda _y, x: (2 / math.sqrt(math.pi)) * exp(-(x * x))],
     floating=True,
     sample=reals((-2, 2)),
+    doc="The error function 2/√π ∫₀ˣ exp(−t²) dt.\nerf([0.0, 1.0]) ≈ [0.0, 0.8427]",
 )
 erfc = elementwise(
     "erfc",
     [lambda _y, x: (-2 / math.sqrt(math.pi)) * exp(-(x * x))],
     floating=True,
     sample=reals((-2, 2)),
+    doc="1 − erf(x), accurate where that is small.\nerfc([0.0, 1.0]) ≈ [1.0, 0.1573]",
 )
 erfcx = single(
     "erfcx",
     [unbounded(lambda y, x: 2 * strong_product(x, y) - 2 / math.sqrt(math.pi))],
     floating=True,
     sample=reals((-2, 3)),
+    doc="exp(x²)·erfc(x), without overflow.\nerfcx([0.0, 1.0]) ≈ [1.0, 0.4276]",
 )
 erfinv = single(
     "erfinv",
     [unbounded(lambda y, _x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
     floating=True,
     sample=samples.within_one,
+    doc="The y with erf(y) = x; ±∞ at ±1, NaN beyond.\nerfinv([0.0, 0.5]) ≈ [0.0, 0.4769]",
 )
 ndtr = single(
     "ndtr",
     [lambda _y, x: (1 / math.sqrt(2 * math.pi)) * exp(-0.5 * x * x)],
     floating=True,
     sample=reals((-2, 2)),
+    doc="The normal distribution function Φ(x) = ½(1 + erf(x/√2)).\n"
+    "ndtr([0.0, 1.0]) ≈ [0.5, 0.8413]",
 )
 log_ndtr = single(
     "log_ndtr",
@@ -47,18 +53,23 @@ log_ndtr = single(
     [unbounded(lambda _y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
     floating=True,
     sample=samples.log_normal,
+    doc="log Φ(x), accurate where Φ is small.\nlog_ndtr([0.0, -10.0]) ≈ [-0.6931, -53.2313]",
 )
 ndtri = single(
     "ndtri",
     [unbounded(lambda y, _x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
     floating=True,
     sample=samples.probabilities,
+    doc="The normal quantile: the y with Φ(y) = x; ±∞ at 0 and 1.\n"
+    "ndtri([0.5, 0.975]) ≈ [0.0, 1.96]",
 )
 logit = single(
     "logit",
     [unbounded(times(lambda t, _y, x: t / (x * (1 - x))))],
     floating=True,
     sample=samples.probabilities,
+    doc="log(x/(1 − x)), the inverse of `expit`; NaN outside [0, 1].\n"
+    "logit([0.5, 0.75]) ≈ [0.0, 1.0986]",
 )
 
 # -- entropies --------------------------------------------------------------------------------
@@ -68,6 +79,7 @@ xlogy = single(
     [unbounded(lambda _y, _x, y: log(y)), unbounded(lambda _y, x, y: strong_quotient(x, y))],
     floating=True,
     sample=samples.entropies,
+    doc="x·log(y), and 0 where x = 0.\nxlogy([0.0, 2.0], [0.0, 10.0]) ≈ [0.0, 4.6052]",
 )
 xlog1py = single(
     "xlog1py",
@@ -77,9 +89,14 @@ xlog1py = single(
     ],
     floating=True,
     sample=samples.entropies_near_one,
+    doc="x·log(1 + y), and 0 where x = 0.\nxlog1py([0.0, 2.0], [-1.0, 9.0]) ≈ [0.0, 4.6052]",
 )
 entr = single(
-    "entr", [unbounded(lambda _y, x: -1 - log(x))], floating=True, sample=samples.positive
+    "entr",
+    [unbounded(lambda _y, x: -1 - log(x))],
+    floating=True,
+    sample=samples.positive,
+    doc="The entropy term −x·log(x); 0 at 0, −∞ below.\nentr([0.0, 0.5]) ≈ [0.0, 0.3466]",
 )
 rel_entr = single(
     "rel_entr",
@@ -89,6 +106,8 @@ rel_entr = single(
     ],
     floating=True,
     sample=samples.entropies,
+    doc="x·log(x/y), the summand of the relative entropy; 0 where x = 0 ≤ y, ∞ outside.\n"
+    "rel_entr([1.0, 0.0], 0.5) ≈ [0.6931, 0.0]",
 )
 kl_div = single(
     "kl_div",
@@ -98,6 +117,8 @@ kl_div = single(
     ],
     floating=True,
     sample=samples.entropies,
+    doc="x·log(x/y) − x + y; y where x = 0 ≤ y, ∞ outside.\n"
+    "kl_div([1.0, 0.0], 0.5) ≈ [0.1931, 0.5]",
 )
 
 # -- the gamma function; None: no derivative is known in closed form --------------------------
@@ -109,6 +130,7 @@ gammaln = scalars_too(
         floating=True,
         spell=("lgamma",),
         sample=samples.factorials,
+        doc="log |Γ(x)|.\ngammaln([1.0, 5.0]) ≈ [0.0, 3.1781]",
     )
 )
 digamma = single(
@@ -117,6 +139,7 @@ digamma = single(
     floating=True,
     spell=("psi",),
     sample=samples.factorials,
+    doc="ψ(x) = Γ′(x)/Γ(x), the derivative of `gammaln`.\ndigamma([1.0, 2.0]) ≈ [-0.5772, 0.4228]",
 )
 polygamma = single(
     "polygamma",
@@ -129,12 +152,16 @@ zeta = single(
     [None, unbounded(lambda _y, x, q: -x * zeta(x + 1, q))],
     floating=True,
     sample=samples.zetas,
+    doc="Hurwitz' ζ(x, y) = Σ 1/(k + y)ˣ over k ≥ 0; differentiable in y.\n"
+    "zeta(2.0, [1.0, 2.0]) ≈ [1.6449, 0.6449]",
 )
 gamma = single(
     "gamma",
     [unbounded(lambda y, x: strong_product(y, digamma(x)))],
     floating=True,
     sample=samples.factorials,
+    doc="Γ(x) = ∫₀^∞ tˣ⁻¹ e⁻ᵗ dt, which is (x − 1)! for whole numbers.\n"
+    "gamma([1.0, 5.0]) ≈ [1.0, 24.0]",
 )
 betaln = scalars_too(
     single(
@@ -145,6 +172,8 @@ betaln = scalars_too(
         ],
         floating=True,
         sample=samples.betas,
+        doc="log |B(x, y)|, accurate for large arguments.\n"
+        "betaln([1.0, 2.0], 3.0) ≈ [-1.0986, -2.4849]",
     )
 )
 beta = single(
@@ -155,6 +184,7 @@ beta = single(
     ],
     floating=True,
     sample=samples.betas,
+    doc="B(x, y) = Γ(x)Γ(y)/Γ(x + y).\nbeta([1.0, 2.0], 3.0) ≈ [0.3333, 0.0833]",
 )
 
 
@@ -167,12 +197,16 @@ gammainc = single(
     [None, unbounded(lambda _y, a, x: _gamma_density(a, x))],
     floating=True,
     sample=samples.incomplete_gammas,
+    doc="∫₀ʸ tˣ⁻¹ e⁻ᵗ dt / Γ(x), from 0 to 1; differentiable in y.\n"
+    "gammainc(1.0, [0.0, 1.0]) ≈ [0.0, 0.6321]",
 )
 gammaincc = single(
     "gammaincc",
     [None, unbounded(lambda _y, a, x: -_gamma_density(a, x))],
     floating=True,
     sample=samples.incomplete_gammas,
+    doc="1 − gammainc(x, y), accurate where that is small; differentiable in y.\n"
+    "gammaincc(1.0, [0.0, 1.0]) ≈ [1.0, 0.3679]",
 )
 betainc = single(
     "betainc",
@@ -183,6 +217,8 @@ betainc = single(
     ],
     floating=True,
     sample=samples.incomplete_betas,
+    doc="∫₀ᶻ tˣ⁻¹ (1 − t)ʸ⁻¹ dt / B(x, y), from 0 to 1; differentiable in z.\n"
+    "betainc(1.0, 2.0, [0.0, 0.5]) ≈ [0.0, 0.75]",
 )
 
 # -- Bessel functions -------------------------------------------------------------------------
@@ -207,31 +243,93 @@ bessel_ie = single(
     promote=(),
     sample=samples.of_order,
 )
-j0 = single("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
-j1 = single(
-    "j1", [lambda _y, x: 0.5 * (j0(x) - bessel_j(x, 2))], floating=True, sample=samples.with_zero
+j0 = single(
+    "j0",
+    [lambda _y, x: -j1(x)],
+    floating=True,
+    sample=samples.with_zero,
+    doc="The Bessel function J₀(x) of the first kind.\nj0([0.0, 1.0]) ≈ [1.0, 0.7652]",
 )
-i0 = single("i0", [unbounded(lambda _y, x: i1(x))], floating=True, sample=samples.with_zero)
+j1 = single(
+    "j1",
+    [lambda _y, x: 0.5 * (j0(x) - bessel_j(x, 2))],
+    floating=True,
+    sample=samples.with_zero,
+    doc="The Bessel function J₁(x) of the first kind.\nj1([0.0, 1.0]) ≈ [0.0, 0.4401]",
+)
+i0 = single(
+    "i0",
+    [unbounded(lambda _y, x: i1(x))],
+    floating=True,
+    sample=samples.with_zero,
+    doc="The modified Bessel function I₀(x) of the first kind.\ni0([0.0, 1.0]) ≈ [1.0, 1.2661]",
+)
 i1 = single(
     "i1",
     [unbounded(lambda _y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
     floating=True,
     sample=samples.with_zero,
+    doc="The modified Bessel function I₁(x) of the first kind.\ni1([0.0, 1.0]) ≈ [0.0, 0.5652]",
 )
-i0e = single("i0e", [lambda y, x: i1e(x) - sign(x) * y], floating=True, sample=samples.off_zero)
+i0e = single(
+    "i0e",
+    [lambda y, x: i1e(x) - sign(x) * y],
+    floating=True,
+    sample=samples.off_zero,
+    doc="exp(−|x|)·I₀(x), without overflow.\ni0e([0.0, 1.0]) ≈ [1.0, 0.4658]",
+)
 i1e = single(
     "i1e",
     [lambda y, x: 0.5 * (i0e(x) + bessel_ie(x, 2)) - sign(x) * y],
     floating=True,
     sample=samples.off_zero,
+    doc="exp(−|x|)·I₁(x), without overflow.\ni1e([0.0, 1.0]) ≈ [0.0, 0.2079]",
 )
-y0 = single("y0", [unbounded(lambda _y, x: -y1(x))], floating=True, sample=samples.positive)
-y1 = single("y1", [unbounded(lambda y, x: y0(x) - y / x)], floating=True, sample=samples.positive)
-k0 = single("k0", [unbounded(lambda _y, x: -k1(x))], floating=True, sample=samples.positive)
-k1 = single("k1", [unbounded(lambda y, x: -k0(x) - y / x)], floating=True, sample=samples.positive)
-k0e = single("k0e", [unbounded(lambda y, x: y - k1e(x))], floating=True, sample=samples.positive)
+y0 = single(
+    "y0",
+    [unbounded(lambda _y, x: -y1(x))],
+    floating=True,
+    sample=samples.positive,
+    doc="The Bessel function Y₀(x) of the second kind; −∞ at 0, NaN below.\n"
+    "y0([1.0, 2.0]) ≈ [0.0883, 0.5104]",
+)
+y1 = single(
+    "y1",
+    [unbounded(lambda y, x: y0(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="The Bessel function Y₁(x) of the second kind; −∞ at 0, NaN below.\n"
+    "y1([1.0, 2.0]) ≈ [-0.7812, -0.107]",
+)
+k0 = single(
+    "k0",
+    [unbounded(lambda _y, x: -k1(x))],
+    floating=True,
+    sample=samples.positive,
+    doc="The modified Bessel function K₀(x) of the second kind; ∞ at 0, NaN below.\n"
+    "k0([1.0, 2.0]) ≈ [0.421, 0.1139]",
+)
+k1 = single(
+    "k1",
+    [unbounded(lambda y, x: -k0(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="The modified Bessel function K₁(x) of the second kind; ∞ at 0, NaN below.\n"
+    "k1([1.0, 2.0]) ≈ [0.6019, 0.1399]",
+)
+k0e = single(
+    "k0e",
+    [unbounded(lambda y, x: y - k1e(x))],
+    floating=True,
+    sample=samples.positive,
+    doc="eˣ·K₀(x), without underflow.\nk0e([1.0, 2.0]) ≈ [1.1445, 0.8416]",
+)
 k1e = single(
-    "k1e", [unbounded(lambda y, x: y - k0e(x) - y / x)], floating=True, sample=samples.positive
+    "k1e",
+    [unbounded(lambda y, x: y - k0e(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="eˣ·K₁(x), without underflow.\nk1e([1.0, 2.0]) ≈ [1.6362, 1.0335]",
 )
 spherical_j = single(
     "spherical_j",
@@ -250,4 +348,5 @@ sinc = elementwise(
     [lambda _y, x: -math.pi * spherical_j(x * math.pi, 1)],
     floating=True,
     sample=samples.with_zero,
+    doc="sin(πx)/(πx), and 1 at 0.\nsinc([0.0, 0.5]) ≈ [1.0, 0.6366]",
 )
