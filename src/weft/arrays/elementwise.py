@@ -198,12 +198,12 @@ def isclose(
     """
     a = boxed_beside(b, a).detach() if type(b) in TENSORS else boxed(a).detach()
     b = boxed_beside(a, b).detach()
-    near = abs_(a - b) <= atol + rtol * abs_(b)
+    near = _abs(a - b) <= atol + rtol * _abs(b)
     near = near | (a == b)
     return near | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else near
 
 
-abs_ = FUNCTIONS["abs"]
+_abs = FUNCTIONS["abs"]
 
 
 def allclose(a: ArrayLike, b: ArrayLike, /, **tolerances: Any) -> bool:

@@ -89,3 +89,7 @@ __all__ = """
     fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft
     rfft2 rfftfreq rfftn
 """.split()
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

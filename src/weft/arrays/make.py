@@ -131,6 +131,38 @@ def _stack_of(obj, dtype, device, there):
     return asarray(obj, dtype=dtype, device=there if type(obj) in PYTHON_SCALARS else device)
 
 
+def array(
+    object: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    copy: bool | None = True,
+    ndmin: int = 0,
+    device: Device | None = None,
+) -> Tensor:
+    """A tensor of `object`, copied: NumPy's and MLX's spelling.
+
+    object  a number, nested lists, an array of NumPy, PyTorch or JAX, or a tensor, whose gradient
+            flows through the copy
+    dtype   None: Python floats become the default float (float32), arrays keep their dtype
+    copy    True always copies, False is an error where that is needed, None copies if it must
+    ndmin   how many axes the result has at least; new ones of length 1 come first
+    device  where it is to be; None: where the data is
+
+    `wf.tensor` always copies, cuts tensors off from their graph and makes leaves to differentiate
+    by; `wf.asarray` shares memory where it can.
+
+    >>> import weft as wf
+    >>> wf.array([1, 2], float)
+    tensor([1., 2.], dtype=float64)
+    >>> wf.grad(lambda x: wf.array([x, x * x]).sum())(wf.tensor(3.0)).item()
+    7.0
+    """
+    t = asarray(object, dtype=dtype, device=device, copy=copy)
+    if t.ndim < integer_in("array", "ndmin", ndmin):
+        t = structural.reshape(t, (1,) * (ndmin - t.ndim) + t.shape)
+    return t
+
+
 def from_dlpack(x: Any, /, *, device: Device | None = None, copy: bool | None = None) -> Tensor:
     """A tensor over memory that another library exports by DLPack.
 

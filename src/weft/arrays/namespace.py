@@ -72,7 +72,7 @@ _SPECIAL = "beta betaln digamma gamma i0 i1 j0 j1 logit polygamma xlogy".split()
 FUNCTIONS |= {n: getattr(special, n) for n in _SPECIAL}
 FUNCTIONS |= {"lgamma": special.FUNCTIONS["gammaln"], "expit": special.FUNCTIONS["expit"]}
 _MADE = """
-    arange asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like tensor
+    arange array asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like tensor
     zeros zeros_like
 """.split()
 FUNCTIONS |= {n: getattr(make, n) for n in _MADE}

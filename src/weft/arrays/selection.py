@@ -254,7 +254,7 @@ def sort(
     stable: bool = True,
     **unknown: Never,
 ) -> Tensor:
-    """x in ascending order along `axis`; NaN comes last.
+    """x in ascending order along `axis`; NaN counts as the largest.
 
     x           an array, or what `wf.asarray` makes one of
     axis        the axis to sort along
@@ -282,7 +282,7 @@ def argsort(
     stable: bool = True,
     **unknown: Never,
 ) -> Tensor:
-    """The indices that put x in ascending order along `axis`; NaN comes last.
+    """The indices that put x in ascending order along `axis`; NaN counts as the largest.
 
     x           an array, or what `wf.asarray` makes one of
     axis        the axis to sort along

@@ -106,3 +106,7 @@ def _normalised(x, axis, along):
 
 
 __all__ = [*_ROWS, "lgamma", "log_softmax", "logsumexp", "polygamma", "psi", "softmax"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

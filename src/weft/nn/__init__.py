@@ -268,4 +268,9 @@ __all__ = [
     "summary",
 ]
 
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 __getattr__ = _module_attribute("weft.nn", __all__)

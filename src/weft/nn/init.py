@@ -21,6 +21,11 @@ from ..ops.special import erfinv
 from ..ops.structural import cast, mT, reshape
 from ..transform.modes.backward import no_grad
 
+__all__ = """
+    calculate_gain constant_ dirac_ eye_ kaiming_normal_ kaiming_uniform_ normal_ ones_ orthogonal_
+    sparse_ trunc_normal_ uniform_ xavier_normal_ xavier_uniform_ zeros_
+""".split()
+
 _GAINS = {
     **dict.fromkeys(("linear", "conv1d", "conv2d", "conv3d", "sigmoid"), 1.0),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), 1.0),
@@ -238,3 +243,7 @@ def sparse_(tensor: Any, sparsity: float, std: float = 0.01, generator: Any = No
     order = argsort(random.rand(shape, "float64", **made), 0, False)
     zero = less(order, ceil(sparsity * shape[0]))
     return _fill("sparse_", tensor, where(zero, 0.0, values))
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -124,4 +124,9 @@ __all__ = [
     "schedulers",
 ]
 
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 __getattr__ = _module_attribute("weft.optim", __all__)

@@ -15,6 +15,8 @@ from ..ops.logic import isfinite
 from ..transform.modes.gradient_map import GradientMap
 from .clip import check_limit
 
+__all__ = ["clip_by_global_norm", "clip_by_value"]
+
 
 def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     """Gradients scaled so that their common norm is at most `max_norm`.
@@ -75,3 +77,7 @@ def _mapped(grads, f):
     if isinstance(grads, GradientMap):
         return GradientMap({key: f(g) for key, g in grads.items()})
     return [None if g is None else f(g) for g in grads]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

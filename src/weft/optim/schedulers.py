@@ -14,6 +14,11 @@ from .. import errors
 from .configs import check_choice
 from .plateau import PlateauScheduler as PlateauScheduler
 
+__all__ = """
+    CosineScheduler ExponentialScheduler LinearScheduler OneCycleScheduler PlateauScheduler
+    PolynomialScheduler Scheduler StepScheduler WSDScheduler cosine_lr
+""".split()
+
 _COUNTS = ("warmup_steps", "total_steps", "decay_steps", "stable_steps", "step_size")
 
 
@@ -227,3 +232,7 @@ class WSDScheduler(Scheduler):
         past = step - self.warmup_steps - self.stable_steps
         share = min(max(past / self.decay_steps, 0.0), 1.0)
         return _SHAPES[self.decay](self.peak_lr, self.min_lr, share)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -208,4 +208,9 @@ __all__ = [
     "upsample",
 ]
 
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 __getattr__ = _module_attribute("weft.nn.functional", __all__)
