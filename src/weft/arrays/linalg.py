@@ -440,8 +440,8 @@ def eigh(x: ArrayLike, /) -> EighResult:
 
     x  Hermitian matrices (…, n, n)
 
-    The result is a named tuple (eigenvalues, eigenvectors). Functions that are symmetric in repeated
-    eigenvalues have finite, right gradients.
+    The result is a named tuple (eigenvalues, eigenvectors). Functions that are symmetric in
+    repeated eigenvalues have finite, right gradients.
 
     >>> import weft as wf
     >>> w, v = wf.linalg.eigh([[2.0, 0.0], [0.0, 1.0]])
