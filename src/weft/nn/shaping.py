@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one."""
+    """The axes from `start_dim` to `end_dim` as one.
+
+    start_dim, end_dim  the first and the last of them; negative ones count from the end
+
+    >>> import weft as wf
+    >>> wf.nn.Flatten()(wf.ones((5, 2, 3))).shape
+    (5, 6)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
         super().__init__()
@@ -42,7 +49,15 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """The axis `dim` as several, of which one may be -1."""
+    """The axis `dim` as several.
+
+    dim               the axis
+    unflattened_size  the lengths in its place, of which one may be −1: what is left
+
+    >>> import weft as wf
+    >>> wf.nn.Unflatten(1, (2, -1))(wf.ones((5, 6))).shape
+    (5, 2, 3)
+    """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
         super().__init__()
@@ -71,7 +86,14 @@ class Unflatten(Module):
 
 
 class PixelShuffle(Module):
-    """(…, C·r², H, W) to (…, C, H·r, W·r)."""
+    """(…, C·r², H, W) as (…, C, H·r, W·r): channels become pixels.
+
+    upscale_factor  r
+
+    >>> import weft as wf
+    >>> wf.nn.PixelShuffle(2)(wf.ones((8, 3, 3))).shape
+    (2, 6, 6)
+    """
 
     def __init__(self, upscale_factor: int):
         super().__init__()
@@ -86,7 +108,14 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(…, C, H·r, W·r) to (…, C·r², H, W)."""
+    """(…, C, H·r, W·r) as (…, C·r², H, W): pixels become channels.
+
+    downscale_factor  r
+
+    >>> import weft as wf
+    >>> wf.nn.PixelUnshuffle(2)(wf.ones((2, 6, 6))).shape
+    (8, 3, 3)
+    """
 
     def __init__(self, downscale_factor: int):
         super().__init__()
@@ -101,7 +130,17 @@ class PixelUnshuffle(Module):
 
 
 class Unfold(Module):
-    """The windows of images (N, C, H, W) as columns (N, C·kernel, windows)."""
+    """The windows of images (N, C, H, W) as columns (N, C·kernel, windows).
+
+    kernel_size  the size of a window: a number or two
+    dilation     the distance of elements in a window
+    padding      how many zeros come at the ends
+    stride       how far apart windows begin
+
+    >>> import weft as wf
+    >>> wf.nn.Unfold(2)(wf.ones((1, 3, 4, 4))).shape
+    (1, 12, 9)
+    """
 
     def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1):
         super().__init__()
@@ -119,7 +158,15 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns added up into images of `output_size`: the transpose of `Unfold`."""
+    """Columns added up into images: the transpose of `Unfold`.
+
+    output_size                             the height and width of the images
+    kernel_size, dilation, padding, stride  those of the `Unfold` that it transposes
+
+    >>> import weft as wf
+    >>> wf.nn.Fold((4, 4), 2)(wf.ones((1, 12, 9))).shape
+    (1, 3, 4, 4)
+    """
 
     def __init__(
         self,
@@ -145,11 +192,18 @@ class Fold(Module):
 
 
 class Upsample(Module):
-    """Images (N, C, …) at another `size`, or `scale_factor` times larger.
+    """Images (N, C, …) at another size.
 
-    mode           nearest, linear, bilinear, trilinear or area, as of `interpolate`
-    align_corners  of the linear modes: the middles of the corner elements stay in their places
+    size                    the lengths of the axes, or one for all
+    scale_factor            what lengths are multiplied by, in place of `size`
+    mode                    nearest, linear, bilinear, trilinear or area, as of `interpolate`
+    align_corners           of the linear modes: the middles of the corner elements stay in
+                            their places
     recompute_scale_factor  whether the scale is taken from the sizes, which are rounded
+
+    >>> import weft as wf
+    >>> wf.nn.Upsample(scale_factor=2)(wf.tensor([[[1.0, 2.0]]])).tolist()
+    [[[1.0, 1.0, 2.0, 2.0]]]
     """
 
     def __init__(
@@ -219,25 +273,48 @@ class _ZeroPad(_ConstantPad):
         return f"{self.padding}"
 
 
-def _pads(base: type, name: str, what: str, **more) -> list[type]:
-    """The three classes of a kind of border, for one, two and three axes."""
-    return [
-        type(f"{name}{n}d", (base,), {"axes": n, "__doc__": what, "__module__": __name__, **more})
-        for n in (1, 2, 3)
-    ]
+_PAD = """{what}
+
+padding  how wide, for each axis, the last one first: (before, behind); or one number for all{value}
+
+>>> import weft as wf
+>>> wf.nn.{name}({padding})({example}
+"""
 
 
-_ABOUT = "for each axis, the last one first: (before, behind)."
+def _pads(base: type, name: str, what: str, ends: str, value: str = "", **more) -> list[type]:
+    """The three classes of a kind of border, for one, two and three axes.
+
+    `ends` are the elements that one more before and behind makes of [1.0, 2.0, 3.0].
+    """
+    before, behind = ends.split()
+    padding = "1, 9.0" if value else "1"
+    example = f"wf.tensor([[1.0, 2.0, 3.0]])).tolist()\n[[{before}, 1.0, 2.0, 3.0, {behind}]]"
+    made = []
+    for n in (1, 2, 3):
+        told = {"what": what, "value": value, "name": f"{name}{n}d", "padding": padding}
+        doc = _PAD.format(**told, example=example)
+        made.append(
+            type(f"{name}{n}d", (base,), {"axes": n, "__doc__": doc, "__module__": __name__, **more})
+        )
+        example = f"wf.ones((1, {'3, ' * n}3))).shape\n(1, {'5, ' * n}5)"
+    return made
+
+
 ConstantPad1d, ConstantPad2d, ConstantPad3d = _pads(
-    _ConstantPad, "ConstantPad", f"A border of `value`; `padding` {_ABOUT}"
+    _ConstantPad, "ConstantPad", "A border of one value.", "9.0 9.0", "\nvalue    the value"
 )
-ZeroPad1d, ZeroPad2d, ZeroPad3d = _pads(_ZeroPad, "ZeroPad", f"A border of 0; `padding` {_ABOUT}")
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _pads(_ZeroPad, "ZeroPad", "A border of zeros.", "0.0 0.0")
 ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _pads(
-    _Pad, "ReflectionPad", f"Mirrored at the outermost elements; `padding` {_ABOUT}", mode="reflect"
+    _Pad,
+    "ReflectionPad",
+    "A border that mirrors the input at its outermost elements.",
+    "2.0 2.0",
+    mode="reflect",
 )
 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _pads(
-    _Pad, "ReplicationPad", f"The outermost elements again; `padding` {_ABOUT}", mode="replicate"
+    _Pad, "ReplicationPad", "A border of the outermost elements.", "1.0 3.0", mode="replicate"
 )
 CircularPad1d, CircularPad2d, CircularPad3d = _pads(
-    _Pad, "CircularPad", f"What is at the other end; `padding` {_ABOUT}", mode="circular"
+    _Pad, "CircularPad", "A border of what is at the other end.", "3.0 1.0", mode="circular"
 )

@@ -181,7 +181,8 @@ def batch_norm(
                                place
     eps                        what is added to the variance
 
-    In training the variance is Σ(x − mean)²/n; the running one takes Σ(x − mean)²/(n − 1). A checkpoint that runs this again does not count the statistics again.
+    In training the variance is Σ(x − mean)²/n; the running one takes Σ(x − mean)²/(n − 1).
+    A checkpoint that runs this again does not count the statistics again.
 
     >>> import weft as wf
     >>> x = wf.tensor([[1.0], [3.0]])
