@@ -21,7 +21,8 @@ __all__ = ["clip_by_global_norm", "clip_by_value"]
 def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
     """Gradients scaled so that their common norm is at most `max_norm`.
 
-    grads  a list (None stands for a gradient that is missing) or a `GradientMap`
+    grads     a list (None stands for a gradient that is missing) or a `GradientMap`
+    max_norm  the largest norm
 
     A norm that is not finite leaves the gradients as they are.
 
@@ -43,7 +44,16 @@ def clip_by_global_norm(grads: Any, max_norm: float) -> Any:
 
 
 def clip_by_value(grads: Any, clip_value: float) -> Any:
-    """Gradients with every element limited to [−clip_value, clip_value]."""
+    """Gradients with every element limited to [−clip_value, clip_value].
+
+    grads       a list (None stands for a gradient that is missing) or a `GradientMap`
+    clip_value  the largest size of an element
+
+    >>> import weft as wf
+    >>> (g,) = wf.gradient_clipping.clip_by_value([wf.tensor([3.0, -0.5])], 1.0)
+    >>> g.tolist()
+    [1.0, -0.5]
+    """
     check_limit("clip_by_value", "clip_value", clip_value)
     _listed("clip_by_value", grads)
     return _mapped(grads, lambda g: g.clip(-clip_value, clip_value))

@@ -51,7 +51,7 @@ class MultiGroupOptimizer:
 
     >>> import weft as wf
     >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
-    >>> groups = [wf.optim.ParameterGroup([p], 1.0), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+    >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
     >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
     >>> optimizer.step((p + q).sum().backward())
     >>> p.tolist(), q.tolist()
@@ -78,25 +78,86 @@ class MultiGroupOptimizer:
         return self.base_optimizer.param_groups
 
     def step(self, grads: Any = None) -> Any:
-        """One step of all groups."""
+        """One step of all groups.
+
+        grads  as of `Optimizer.step`
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.step([wf.tensor([1.0]), wf.tensor([1.0])])
+        >>> p.tolist(), q.tolist()
+        ([0.5], [0.75])
+        """
         return self.base_optimizer.step(grads)
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate that the groups' scales multiply."""
+        """Set the learning rate that the groups' scales multiply.
+
+        lr  the learning rate
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.set_lr(1.0)
+        >>> optimizer.step((p + q).sum().backward())
+        >>> p.tolist(), q.tolist()
+        ([0.0], [0.5])
+        """
         self.base_optimizer.set_lr(lr)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or fill them with zeros."""
+        """Forget the gradients of all parameters, or fill them with zeros.
+
+        set_to_none  whether `.grad` becomes None; else zeros
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> grads = (p + q).sum().backward()
+        >>> optimizer.zero_grad()
+        >>> p.grad is None
+        True
+        """
         self.base_optimizer.zero_grad(set_to_none)
 
     def reset(self) -> None:
-        """Forget all state."""
+        """Forget all state: the next step is a first one.
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.reset()
+        >>> optimizer.state_dict()["state"]
+        {}
+        """
         self.base_optimizer.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """The base optimizer's state."""
+        """The base optimizer's state.
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> sorted(optimizer.state_dict())
+        ['config', 'lr_ratios', 'optimizer', 'param_groups', 'state']
+        """
         return self.base_optimizer.state_dict()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        """
         self.base_optimizer.load_state_dict(saved)

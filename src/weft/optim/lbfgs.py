@@ -23,8 +23,19 @@ _HISTORIES = ("changes", "moves")
 
 
 class LBFGS(Optimizer):
-    """L-BFGS; a step takes a function that computes the loss and its gradients, and may call it
-    many times.
+    """L-BFGS: quasi-Newton steps from the last changes of parameters and gradients.
+
+    params            tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config            a `LBFGSConfig` in place of the keywords, or a learning rate
+    lr                the length of a step, where there is no line search
+    max_iter          how many steps a call of `step` makes at most
+    max_eval          how often it calls the function at most; None: 1.25·max_iter
+    tolerance_grad    it ends when no element of the gradient is larger
+    tolerance_change  it ends when steps or losses change by less
+    history_size      how many changes are remembered
+    line_search_fn    None, or "strong_wolfe"
+
+    A step takes a function that computes the loss and its gradients, and may call it many times.
 
     >>> import weft as wf
     >>> p = wf.Parameter([4.0, -3.0])
@@ -70,7 +81,21 @@ class LBFGS(Optimizer):
         return found
 
     def step(self, closure: Any = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
+        """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them.
+
+        closure  a function that computes the loss and its gradients, and returns the loss
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.LBFGS([p], lr=0.5, max_iter=1)
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = (p * p).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> optimizer.step(closure).item()
+        16.0
+        """
         if not callable(closure):
             raise errors.ArgumentError(
                 "LBFGS.step: expected a function that zeroes the gradients, computes the loss, "
