@@ -10,7 +10,7 @@ from .arrays.types import ArrayLike, Axes, Device, DTypeLike
 def fft(
     x: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward"
 ) -> Tensor:
-    """The discrete Fourier transform Σ xⱼ exp(−2πi jk/n) along an axis."""
+    """The discrete Fourier transform yₖ = Σⱼ xⱼ exp(−2πi·jk/n) along an axis."""
 
 def fft2(
     x: ArrayLike,
@@ -18,30 +18,30 @@ def fft2(
     axes: Axes = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
-    """fftn over two axes."""
+    """The discrete Fourier transform over two axes: `fft` along each."""
 
 def fftfreq(
     n: int, /, *, d: float = 1.0, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """The frequencies that `fft` of n values sampled d apart gives."""
+    """The frequencies k/(d·n) of `fft`, k = 0, 1, …, −2, −1, in its order."""
 
 def fftn(
     x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
 ) -> Tensor:
-    """The discrete Fourier transform over several axes (None: all)."""
+    """The discrete Fourier transform over several axes: `fft` along each."""
 
 def fftshift(x: ArrayLike, axes: Axes = None) -> Tensor:
-    """Frequency zero moved to the middle."""
+    """Frequency zero moved to the middle: x rolled by ⌊n/2⌋."""
 
 def hfft(
     x: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward"
 ) -> Tensor:
-    """The real transform of a signal that has Hermitian symmetry, given by its first half."""
+    """The real transform of a signal with Hermitian symmetry, given by its first half."""
 
 def ifft(
     x: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward"
 ) -> Tensor:
-    """The inverse of fft."""
+    """The inverse of `fft`: xⱼ = (1/n) Σₖ yₖ exp(2πi·jk/n) along an axis."""
 
 def ifft2(
     x: ArrayLike,
@@ -49,25 +49,25 @@ def ifft2(
     axes: Axes = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
-    """The inverse of fft2."""
+    """The inverse of `fft2`."""
 
 def ifftn(
     x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
 ) -> Tensor:
-    """The inverse of fftn."""
+    """The inverse of `fftn`."""
 
 def ifftshift(x: ArrayLike, axes: Axes = None) -> Tensor:
-    """The inverse of fftshift."""
+    """The inverse of `fftshift`: frequency zero moved to the beginning."""
 
 def ihfft(
     x: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward"
 ) -> Tensor:
-    """The inverse of hfft."""
+    """The inverse of `hfft`: the first half of a signal with Hermitian symmetry."""
 
 def irfft(
     x: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward"
 ) -> Tensor:
-    """The inverse of rfft; n must be given if it is odd."""
+    """The inverse of `rfft`: n real numbers from ⌊n/2⌋ + 1 frequencies."""
 
 def irfft2(
     x: ArrayLike,
@@ -75,17 +75,17 @@ def irfft2(
     axes: Axes = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
-    """The inverse of rfft2."""
+    """The inverse of `rfft2`, which gives real numbers."""
 
 def irfftn(
     x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
 ) -> Tensor:
-    """The inverse of rfftn; the last length must be given if it is odd."""
+    """The inverse of `rfftn`, which gives real numbers."""
 
 def rfft(
     x: ArrayLike, n: int | None = None, axis: int = -1, norm: str | None = "backward"
 ) -> Tensor:
-    """fft of real numbers: the frequencies 0 to n/2, which determine the others."""
+    """`fft` of real numbers: the frequencies 0 to ⌊n/2⌋, whose conjugates are the others."""
 
 def rfft2(
     x: ArrayLike,
@@ -93,17 +93,17 @@ def rfft2(
     axes: Axes = (-2, -1),
     norm: str | None = "backward",
 ) -> Tensor:
-    """rfftn over two axes."""
+    """`fft2` of real numbers, without the half of the last axis that symmetry determines."""
 
 def rfftfreq(
     n: int, /, *, d: float = 1.0, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """The frequencies that `rfft` of n values sampled d apart gives."""
+    """The frequencies k/(d·n) of `rfft`, k = 0, 1, …, ⌊n/2⌋."""
 
 def rfftn(
     x: ArrayLike, s: Sequence[int] | None = None, axes: Axes = None, norm: str | None = "backward"
 ) -> Tensor:
-    """fftn of real numbers, without the half of the last axis that symmetry determines."""
+    """`fftn` of real numbers, without the half of the last axis that symmetry determines."""
 
 __all__ = [
     "fft",

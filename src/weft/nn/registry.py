@@ -77,6 +77,10 @@ class Registry:
         return sorted({*super().__dir__(), *(n for s in _STORES for n in vars(self).get(s, ()))})
 
     def not_begun(self, what: str) -> errors.ModuleError:
+        """The error of a module whose class has not called `super().__init__()`.
+
+        what  what was being done
+        """
         return errors.ModuleError(
             f"{type(self).__name__}: {what} before its beginnings are made; call "
             "super().__init__() first in its __init__"

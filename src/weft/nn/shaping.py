@@ -295,7 +295,9 @@ def _pads(base: type, name: str, what: str, ends: str, value: str = "", **more) 
         told = {"what": what, "value": value, "name": f"{name}{n}d", "padding": padding}
         doc = _PAD.format(**told, example=example)
         made.append(
-            type(f"{name}{n}d", (base,), {"axes": n, "__doc__": doc, "__module__": __name__, **more})
+            type(
+                f"{name}{n}d", (base,), {"axes": n, "__doc__": doc, "__module__": __name__, **more}
+            )
         )
         example = f"wf.ones((1, {'3, ' * n}3))).shape\n(1, {'5, ' * n}5)"
     return made

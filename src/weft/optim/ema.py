@@ -250,14 +250,17 @@ class EMAOptimizer:
 
     @property
     def decay(self) -> float:
+        """How much of the average is kept."""
         return self.ema.decay
 
     @property
     def config(self) -> Any:
+        """The optimizer's config."""
         return self.optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's groups."""
         return self.optimizer.param_groups
 
     def step(self, grads: Any = None) -> Any:

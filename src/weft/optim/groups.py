@@ -71,10 +71,12 @@ class MultiGroupOptimizer:
 
     @property
     def config(self) -> Any:
+        """The base optimizer's config."""
         return self.base_optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
+        """The base optimizer's groups."""
         return self.base_optimizer.param_groups
 
     def step(self, grads: Any = None) -> Any:

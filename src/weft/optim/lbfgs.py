@@ -59,7 +59,15 @@ class LBFGS(Optimizer):
         self.memory = _empty()
 
     def add_param_group(self, group: Any) -> None:
-        """The one group of parameters."""
+        """The one group of parameters.
+
+        group  a dict with "params", or parameters; there can be only one
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.LBFGS([wf.Parameter([1.0])])
+        >>> len(optimizer.param_groups)
+        1
+        """
         if self.param_groups:
             raise errors.ArgumentError(
                 "LBFGS: all parameters are in one group; make an optimizer for each of several"
@@ -111,7 +119,16 @@ class LBFGS(Optimizer):
         return run.first
 
     def compute_update(self, grad: Any, param: Any = None) -> Any:
-        """Refused: one gradient does not determine a step."""
+        """Refused: one gradient does not determine a step.
+
+        grad, param  not looked at
+
+        >>> import weft as wf
+        >>> wf.optim.LBFGS([wf.Parameter([1.0])]).compute_update(wf.tensor([1.0]))
+        Traceback (most recent call last):
+            ...
+        weft.errors.ArgumentError: LBFGS.compute_update: ...
+        """
         raise errors.ArgumentError(
             "LBFGS.compute_update: a step needs several losses and gradients; call step(closure)"
         )
@@ -144,12 +161,24 @@ class LBFGS(Optimizer):
     # State
 
     def reset(self) -> None:
-        """Forget the history."""
+        """Forget the history.
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.LBFGS([wf.Parameter([1.0])])
+        >>> optimizer.reset()
+        >>> optimizer.state_dict()["state"]
+        {'*': {'func_evals': 0, 'n_iter': 0, 't': 0.0, 'scale': 1.0, 'curvatures': []}}
+        """
         super().reset()
         self.memory = _empty()
 
     def state_dict(self) -> dict[str, Any]:
-        """The history under the key "*", the group and the config."""
+        """The history under the key "*", the group and the config.
+
+        >>> import weft as wf
+        >>> sorted(wf.optim.LBFGS([wf.Parameter([1.0])]).state_dict())
+        ['config', 'lr_ratios', 'optimizer', 'param_groups', 'state']
+        """
         saved, m = super().state_dict(), self.memory
         own = {name: m[name] for name in (*_NUMBERS, "curvatures")}
         own |= {name: wrap(_copy(m[name])) for name in _VECTORS if m[name] is not None}
@@ -159,7 +188,14 @@ class LBFGS(Optimizer):
         return {**saved, "state": {"*": own}}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.LBFGS([wf.Parameter([1.0])])
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        """
         what = "LBFGS.load_state_dict"
         if not self.entries():
             raise errors.ArgumentError(f"{what}: give the optimizer its parameters first")
