@@ -173,11 +173,13 @@ def __getattr__(name: str):
     return found
 
 
+_FOLDERS = {"arrays", "backend", "compiler", "core", "graph", "ops", "transform"}
+
+__all__ = sorted({n for n in (*globals(), *_HOMES) if not n.startswith("_")} - _FOLDERS)
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return list(__all__)
 
 
-_missing = _module_attribute(__name__, __dir__)
-
-
-__all__ = sorted({n for n in globals() if not n.startswith("_")} | set(_HOMES))
+_missing = _module_attribute(__name__, __all__)

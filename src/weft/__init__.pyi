@@ -11,25 +11,18 @@ from typing import Any, Literal
 import numpy as np
 
 from . import amp as amp
-from . import arrays as arrays
-from . import backend as backend
-from . import compiler as compiler
-from . import core as core
 from . import errors as errors
 from . import fft as fft
 from . import gradient_clipping as gradient_clipping
-from . import graph as graph
 from . import implicit as implicit
 from . import io as io
 from . import linalg as linalg
 from . import nn as nn
-from . import ops as ops
 from . import optim as optim
 from . import optimize as optimize
 from . import random as random
 from . import special as special
 from . import train as train
-from . import transform as transform
 from .amp import AmpConfig as AmpConfig
 from .amp import PrecisionMode as PrecisionMode
 from .arrays.determinism import deterministic as deterministic
@@ -125,25 +118,22 @@ __version__: str
 __array_api_version__: str
 
 def abs(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`abs`, element by element; `out=` writes into a tensor's memory."""
-
-def abs_(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`abs`, element by element; `out=` writes into a tensor's memory."""
+    """|x|; its derivative at 0 is 0."""
 
 def absolute(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`abs`, element by element; `out=` writes into a tensor's memory."""
+    """|x|; its derivative at 0 is 0."""
 
 def acos(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`acos`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in [0, π] whose cosine is x; NaN where |x| > 1."""
 
 def acosh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`acosh`, element by element; `out=` writes into a tensor's memory."""
+    """The inverse hyperbolic cosine log(x + √(x² − 1)); NaN for x < 1."""
 
 def add(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`add`, element by element; `out=` writes into a tensor's memory."""
+    """The sum x + y."""
 
 def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """Whether every element over `axis` is not zero."""
+    """Whether every element over `axis` is not zero; True over none."""
 
 def allclose(
     a: ArrayLike,
@@ -154,19 +144,19 @@ def allclose(
     atol: float = 1e-08,
     equal_nan: _bool = False,
 ) -> _bool:
-    """Whether all elements are close."""
+    """Whether |a − b| ≤ atol + rtol·|b| for all elements, as a Python bool."""
 
 def amax(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """The largest element over `axis`; equal ones share the gradient."""
+    """The largest element over `axis`; NaN if there is one. Also spelled amax."""
 
 def amin(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """The smallest element over `axis`; equal ones share the gradient."""
+    """The smallest element over `axis`; NaN if there is one. Also spelled amin."""
 
 def angle(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`angle`, element by element; `out=` writes into a tensor's memory."""
+    """The angle of x in the complex plane, in [−π, π]; 0 or π for real numbers."""
 
 def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """Whether some element over `axis` is not zero."""
+    """Whether some element over `axis` is not zero; False over none."""
 
 def arange(
     start: _complex | Tensor,
@@ -177,42 +167,52 @@ def arange(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Evenly spaced values from `start` (or 0) up to but not including `stop`."""
+    """The values start, start + step, start + 2·step, … before `stop`."""
 
 def arccos(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`acos`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in [0, π] whose cosine is x; NaN where |x| > 1."""
 
 def arccosh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`acosh`, element by element; `out=` writes into a tensor's memory."""
+    """The inverse hyperbolic cosine log(x + √(x² − 1)); NaN for x < 1."""
 
 def arcsin(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`asin`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in [−π/2, π/2] whose sine is x; NaN where |x| > 1."""
 
 def arcsinh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`asinh`, element by element; `out=` writes into a tensor's memory."""
+    """The inverse hyperbolic sine log(x + √(x² + 1))."""
 
 def arctan(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`atan`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in (−π/2, π/2) whose tangent is x."""
 
 def arctan2(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`atan2`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in [−π, π] of the point with ordinate x and abscissa y."""
 
 def arctanh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`atanh`, element by element; `out=` writes into a tensor's memory."""
+    """The inverse hyperbolic tangent ½ log((1 + x)/(1 − x)); NaN where |x| > 1."""
 
 def argmax(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """Where the (first) largest element is."""
+    """The index of the largest element, the first of equal ones; it has no gradient."""
 
 def argmin(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """Where the (first) smallest element is."""
+    """The index of the smallest element, the first of equal ones; it has no gradient."""
 
 def argsort(
     x: ArrayLike, /, *, axis: int = -1, descending: _bool = False, stable: _bool = True
 ) -> Tensor:
-    """The indices that sort x along `axis`; always stable."""
+    """The indices that put x in ascending order along `axis`; NaN counts as the largest."""
 
 def argwhere(x: ArrayLike, /) -> Tensor:
-    """Where x is not zero: one row of indices for each element."""
+    """Where x is not zero: one row of indices for each such element."""
+
+def array(
+    object: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    copy: _bool | None = True,
+    ndmin: int = 0,
+    device: Device | None = None,
+) -> Tensor:
+    """A tensor of `object`, copied: NumPy's and MLX's spelling."""
 
 def asarray(
     obj: Any,
@@ -225,10 +225,10 @@ def asarray(
     """`obj` as a tensor, sharing memory where possible."""
 
 def asin(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`asin`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in [−π/2, π/2] whose sine is x; NaN where |x| > 1."""
 
 def asinh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`asinh`, element by element; `out=` writes into a tensor's memory."""
+    """The inverse hyperbolic sine log(x + √(x² + 1))."""
 
 def astype(
     x: ArrayLike, dtype: DTypeLike, /, *, copy: _bool = True, device: Device | None = None
@@ -236,67 +236,65 @@ def astype(
     """x in another dtype; float to float keeps the gradient."""
 
 def atan(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`atan`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in (−π/2, π/2) whose tangent is x."""
 
 def atan2(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`atan2`, element by element; `out=` writes into a tensor's memory."""
+    """The angle in [−π, π] of the point with ordinate x and abscissa y."""
 
 def atanh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`atanh`, element by element; `out=` writes into a tensor's memory."""
+    """The inverse hyperbolic tangent ½ log((1 + x)/(1 − x)); NaN where |x| > 1."""
 
 def beta(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`beta`, element by element; `out=` writes into a tensor's memory."""
+    """B(x, y) = Γ(x)Γ(y)/Γ(x + y)."""
 
 def betaln(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`betaln`, element by element; `out=` writes into a tensor's memory."""
+    """log |B(x, y)|, accurate for large arguments."""
 
 def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, *, minlength: int = 0) -> Tensor:
-    """How often each nonnegative integer occurs, or the sum of its weights."""
+    """How often each of 0, 1, 2, … occurs in x, or the sum of its weights."""
 
 def bitwise_and(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_and`, element by element; `out=` writes into a tensor's memory."""
+    """The bits that are set in both x and y."""
 
 def bitwise_invert(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_invert`, element by element; `out=` writes into a tensor's memory."""
+    """Every bit of x inverted: −x − 1 of signed integers, `not x` of booleans."""
 
 def bitwise_left_shift(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_left_shift`, element by element; `out=` writes into a tensor's memory."""
+    """The bits of x moved up by y places: x·2ʸ, as far as the dtype holds it."""
 
 def bitwise_not(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_invert`, element by element; `out=` writes into a tensor's memory."""
+    """Every bit of x inverted: −x − 1 of signed integers, `not x` of booleans."""
 
 def bitwise_or(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_or`, element by element; `out=` writes into a tensor's memory."""
+    """The bits that are set in x or y."""
 
 def bitwise_right_shift(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_right_shift`, element by element; `out=` writes into a tensor's memory."""
+    """The bits of x moved down by y places: ⌊x/2ʸ⌋."""
 
 def bitwise_xor(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_xor`, element by element; `out=` writes into a tensor's memory."""
+    """The bits that are set in exactly one of x and y."""
 
 def broadcast_arrays(*arrays: ArrayLike) -> tuple[Tensor, ...]:
-    """The tensors, each broadcast to their common shape."""
+    """The tensors, each broadcast to their common shape, without copies."""
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
     """The shape that these shapes broadcast to."""
 
-def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
-    """x repeated, without a copy, to a larger shape."""
-
+def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor: ...
 def can_cast(from_: DTypeLike | Tensor, to: DTypeLike, /) -> _bool:
-    """Whether promotion leads from one dtype to the other."""
+    """Whether type promotion leads from one dtype to the other."""
 
 def canonical_dtype(dtype: Any) -> np.dtype[Any]:
-    """The dtype that a name, a Python type, a NumPy or a torch dtype stands for."""
+    """The dtype that a name or another library's dtype stands for."""
 
 def cbrt(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`cbrt`, element by element; `out=` writes into a tensor's memory."""
+    """The real cube root of x, also of negative numbers."""
 
 def ceil(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`ceil`, element by element; `out=` writes into a tensor's memory."""
+    """⌈x⌉, the smallest integer not below x; its derivative is 0."""
 
 def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
-    """x in at most `chunks` parts of one length, the last of which may be shorter."""
+    """x in at most `chunks` parts of length ⌈n/chunks⌉, of which the last may be shorter."""
 
 def clamp(
     x: ArrayLike,
@@ -306,7 +304,7 @@ def clamp(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x limited to [min, max]; at a bound the gradient passes."""
+    """min(max(x, min), max): x limited to [min, max]. Also spelled clamp."""
 
 def clip(
     x: ArrayLike,
@@ -316,49 +314,43 @@ def clip(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x limited to [min, max]; at a bound the gradient passes."""
+    """min(max(x, min), max): x limited to [min, max]. Also spelled clamp."""
 
 def clone(x: ArrayLike, /) -> Tensor:
-    """A copy that stays connected."""
+    """A copy of x with memory of its own, through which gradients flow."""
 
 def complex(re: ArrayLike, im: ArrayLike, /) -> Tensor:
-    """The complex tensor re + i·im."""
+    """The complex numbers re + i·im."""
 
 def concat(arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int | None = 0) -> Tensor:
-    """Tensors one after the other along an axis (None: flattened first)."""
+    """Tensors one after the other along an axis that they have."""
 
 def conj(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`conj`, element by element; `out=` writes into a tensor's memory."""
+    """The complex conjugate x̄; of real numbers x itself."""
 
 def conjugate(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`conj`, element by element; `out=` writes into a tensor's memory."""
+    """The complex conjugate x̄; of real numbers x itself."""
 
 def copysign(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`copysign`, element by element; `out=` writes into a tensor's memory."""
+    """|x| with the sign of y."""
 
 def cos(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`cos`, element by element; `out=` writes into a tensor's memory."""
+    """The cosine of x, in radians."""
 
 def cosh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`cosh`, element by element; `out=` writes into a tensor's memory."""
+    """The hyperbolic cosine (eˣ + e⁻ˣ)/2."""
 
 def count_nonzero(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
     """How many elements over `axis` are not zero."""
 
 def cross(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
-    """The cross product of vectors in three dimensions."""
+    """The cross product a × b of vectors in three dimensions."""
 
-def cummax(x: ArrayLike, axis: int = 0) -> Tensor:
-    """Running maxima along `axis`; the gradient goes to where each was attained."""
-
-def cummin(x: ArrayLike, axis: int = 0) -> Tensor:
-    """Running minima along `axis`; the gradient goes to where each was attained."""
-
-def cumprod(x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Running products along `axis` (None: of the flattened tensor)."""
-
+def cummax(x: ArrayLike, axis: int = 0) -> Tensor: ...
+def cummin(x: ArrayLike, axis: int = 0) -> Tensor: ...
+def cumprod(x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor: ...
 def cumsum(x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor:
-    """Running sums along `axis` (None: of the flattened tensor)."""
+    """Running sums x₀ + … + xᵢ along `axis`."""
 
 def cumulative_prod(
     x: ArrayLike,
@@ -368,7 +360,7 @@ def cumulative_prod(
     dtype: DTypeLike | None = None,
     include_initial: _bool = False,
 ) -> Tensor:
-    """Running products along `axis`."""
+    """Running products x₀·…·xᵢ along `axis`: the Array API's `cumprod`."""
 
 def cumulative_sum(
     x: ArrayLike,
@@ -378,19 +370,19 @@ def cumulative_sum(
     dtype: DTypeLike | None = None,
     include_initial: _bool = False,
 ) -> Tensor:
-    """Running sums along `axis`."""
+    """Running sums x₀ + … + xᵢ along `axis`: the Array API's `cumsum`."""
 
 def diag(x: ArrayLike, /, offset: int = 0) -> Tensor:
     """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
 
 def diag_embed(x: ArrayLike, /, offset: int = 0) -> Tensor:
-    """Matrices with the last axis of x on a diagonal."""
+    """Matrices with the last axis of x on a diagonal and zeros elsewhere."""
 
 def diagflat(x: ArrayLike, /, offset: int = 0) -> Tensor:
-    """The matrix with all elements of x on a diagonal."""
+    """The matrix with all elements of x on a diagonal and zeros elsewhere."""
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-    """The diagonals over two axes, along a new last axis."""
+    """The diagonals xᵢᵢ over two axes, along a new last axis."""
 
 def diff(
     x: ArrayLike,
@@ -401,28 +393,26 @@ def diff(
     prepend: ArrayLike | None = None,
     append: ArrayLike | None = None,
 ) -> Tensor:
-    """n-th differences of neighbours along `axis`."""
+    """Differences xᵢ₊₁ − xᵢ of neighbours along `axis`, n times."""
 
 def digamma(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`digamma`, element by element; `out=` writes into a tensor's memory."""
+    """ψ(x) = Γ′(x)/Γ(x), the derivative of `gammaln`."""
 
 def div(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`divide`, element by element; `out=` writes into a tensor's memory."""
+    """The quotient x/y; of integers too it is a float."""
 
 def divide(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`divide`, element by element; `out=` writes into a tensor's memory."""
+    """The quotient x/y; of integers too it is a float."""
 
-def dot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """NumPy's dot."""
-
+def dot(a: ArrayLike, b: ArrayLike, /) -> Tensor: ...
 def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
-    """Sums of products by Einstein's notation."""
+    """Sums of products by Einstein's notation, contracted in a cheap order."""
 
 def elu(x: ArrayLike, /, alpha: float = 1.0) -> Tensor:
-    """x where it is positive, alpha·(exp(x) − 1) elsewhere."""
+    """x where it is positive, alpha·(eˣ − 1) elsewhere."""
 
 def embedding(indices: ArrayLike, weight: ArrayLike, /) -> Tensor:
-    """The rows of a table that the indices name."""
+    """The rows weight[i] of a table, for each index."""
 
 def empty(
     shape: Shape,
@@ -431,39 +421,39 @@ def empty(
     device: Device | None = None,
     requires_grad: _bool = False,
 ) -> Tensor:
-    """A tensor whose elements are not set."""
+    """A tensor whose elements are not set: whatever the memory holds."""
 
 def empty_like(
     x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """`empty` with the shape, dtype and device of x."""
+    """A tensor with the shape of x, whose elements are not set."""
 
 def equal(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`equal`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x = y."""
 
 def erf(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`erf`, element by element; `out=` writes into a tensor's memory."""
+    """The error function 2/√π ∫₀ˣ exp(−t²) dt."""
 
 def erfc(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`erfc`, element by element; `out=` writes into a tensor's memory."""
+    """1 − erf(x), accurate where that is small."""
 
 def erfinv(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`erfinv`, element by element; `out=` writes into a tensor's memory."""
+    """The y with erf(y) = x; ±∞ at ±1, NaN beyond."""
 
 def exp(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`exp`, element by element; `out=` writes into a tensor's memory."""
+    """eˣ."""
 
 def exp2(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`exp2`, element by element; `out=` writes into a tensor's memory."""
+    """2ˣ."""
 
 def expand_dims(x: ArrayLike, /, axis: int | tuple[int, ...] | list[int] = 0) -> Tensor:
-    """x with a new axis of length 1."""
+    """x with new axes of length 1."""
 
 def expit(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`expit`, element by element; `out=` writes into a tensor's memory."""
+    """The logistic function 1/(1 + e⁻ˣ)."""
 
 def expm1(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`expm1`, element by element; `out=` writes into a tensor's memory."""
+    """eˣ − 1, accurate near 0."""
 
 def eye(
     n_rows: int,
@@ -474,33 +464,33 @@ def eye(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere."""
+    """A matrix with ones on the k-th diagonal and zeros elsewhere."""
 
 def finfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
-    """Limits of a floating dtype."""
+    """The limits of a floating dtype: bits, eps, max, min, smallest_normal and others."""
 
 def fix(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`trunc`, element by element; `out=` writes into a tensor's memory."""
+    """x without its fraction: rounded towards 0; its derivative is 0."""
 
 def flatten(x: ArrayLike, /) -> Tensor:
-    """x in one dimension."""
+    """x along one axis, row by row."""
 
 def flip(x: ArrayLike, /, *, axis: Axes = None) -> Tensor:
-    """x with the order along `axis` reversed (None: all axes)."""
+    """x with the order along `axis` reversed."""
 
 def floor(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`floor`, element by element; `out=` writes into a tensor's memory."""
+    """⌊x⌋, the largest integer not above x; its derivative is 0."""
 
 def floor_divide(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`floor_divide`, element by element; `out=` writes into a tensor's memory."""
+    """⌊x/y⌋, rounded towards −∞; its derivative is 0."""
 
 def floordiv(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`floor_divide`, element by element; `out=` writes into a tensor's memory."""
+    """⌊x/y⌋, rounded towards −∞; its derivative is 0."""
 
 def from_dlpack(
     x: SupportsDLPack, /, *, device: Device | None = None, copy: _bool | None = None
 ) -> Tensor:
-    """A tensor over memory another library exports; CPU memory lands on `cpu`."""
+    """A tensor over memory that another library exports by DLPack."""
 
 def full(
     shape: Shape,
@@ -510,7 +500,7 @@ def full(
     device: Device | None = None,
     requires_grad: _bool = False,
 ) -> Tensor:
-    """A tensor with one value everywhere; the gradient of a tensor's value is kept."""
+    """A tensor with one value everywhere."""
 
 def full_like(
     x: ArrayLike,
@@ -520,49 +510,45 @@ def full_like(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """`full` with the shape, dtype and device of x."""
+    """A tensor with the shape of x and one value everywhere."""
 
 def gamma(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`gamma`, element by element; `out=` writes into a tensor's memory."""
+    """Γ(x) = ∫₀^∞ tˣ⁻¹ e⁻ᵗ dt, which is (x − 1)! for whole numbers."""
 
 def gather(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
     """PyTorch's gather: out[i, j] = x[indices[i, j], j] for axis 0."""
 
 def gelu(x: ArrayLike, /, approximate: str = "none") -> Tensor:
-    """x·Φ(x) with the normal distribution function Φ; or its tanh approximation."""
+    """x·Φ(x) with the normal distribution function Φ."""
 
 def greater(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`greater`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x > y."""
 
 def greater_equal(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`greater_equal`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x ≥ y."""
 
 def histogram(x: ArrayLike, edges: ArrayLike, /, weights: ArrayLike | None = None) -> Tensor:
-    """How many elements fall between neighbouring edges."""
+    """How many elements of x, or which sum of weights, fall into [edges[i], edges[i + 1])."""
 
 def hypot(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`hypot`, element by element; `out=` writes into a tensor's memory."""
+    """√(x² + y²), without overflow on the way; at (0, 0) the gradient is 0."""
 
 def i0(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`i0`, element by element; `out=` writes into a tensor's memory."""
+    """The modified Bessel function I₀(x) of the first kind."""
 
 def i1(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`i1`, element by element; `out=` writes into a tensor's memory."""
+    """The modified Bessel function I₁(x) of the first kind."""
 
 def iinfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
-    """Limits of an integer dtype."""
+    """The limits of an integer dtype: bits, max and min."""
 
 def imag(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`imag`, element by element; `out=` writes into a tensor's memory."""
+    """The imaginary part of x; zeros for real numbers."""
 
-def index_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
-    """x with slices of `source` added where the indices say; duplicates add up."""
-
-def index_select(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
-    """`take` with PyTorch's order of arguments."""
-
+def index_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor: ...
+def index_select(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor: ...
 def inner(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The sum of products over the last axes."""
+    """Σₖ a…ₖ·b…ₖ over the last axes, for all pairs of what is before them."""
 
 def interp(
     x: ArrayLike,
@@ -572,9 +558,11 @@ def interp(
     left: ArrayLike | None = None,
     right: ArrayLike | None = None,
     period: float | None = None,
-) -> Tensor: ...
+) -> Tensor:
+    """The piecewise linear function through the points (xp, fp), at x."""
+
 def invert(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_invert`, element by element; `out=` writes into a tensor's memory."""
+    """Every bit of x inverted: −x − 1 of signed integers, `not x` of booleans."""
 
 def isclose(
     a: ArrayLike,
@@ -585,46 +573,46 @@ def isclose(
     atol: float = 1e-08,
     equal_nan: _bool = False,
 ) -> Tensor:
-    """|a − b| ≤ atol + rtol·|b|, element by element."""
+    """Whether |a − b| ≤ atol + rtol·|b|, element by element."""
 
 def isdtype(dtype: DTypeLike, kind: Kind) -> _bool:
-    """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of these."""
+    """Whether a dtype is of a kind."""
 
 def isfinite(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`isfinite`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x is neither infinite nor NaN."""
 
 def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: _bool = False) -> Tensor:
     """Whether each element of x1 is among those of x2."""
 
 def isinf(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`isinf`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x is ∞ or −∞."""
 
 def isnan(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`isnan`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x is NaN."""
 
 def j0(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`j0`, element by element; `out=` writes into a tensor's memory."""
+    """The Bessel function J₀(x) of the first kind."""
 
 def j1(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`j1`, element by element; `out=` writes into a tensor's memory."""
+    """The Bessel function J₁(x) of the first kind."""
 
 def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The Kronecker product."""
+    """The Kronecker product: b multiplied by each element of a, as blocks of one matrix."""
 
 def leaky_relu(x: ArrayLike, /, negative_slope: float = 0.01) -> Tensor:
     """x where it is positive, negative_slope·x elsewhere."""
 
 def left_shift(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_left_shift`, element by element; `out=` writes into a tensor's memory."""
+    """The bits of x moved up by y places: x·2ʸ, as far as the dtype holds it."""
 
 def less(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`less`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x < y."""
 
 def less_equal(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`less_equal`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x ≤ y."""
 
 def lgamma(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`gammaln`, element by element; `out=` writes into a tensor's memory."""
+    """log |Γ(x)|."""
 
 def linspace(
     start: _complex | Tensor,
@@ -636,82 +624,82 @@ def linspace(
     device: Device | None = None,
     endpoint: _bool = True,
 ) -> Tensor:
-    """`num` evenly spaced values from `start` to `stop`; differentiable in both."""
+    """`num` evenly spaced values start + i·(stop − start)/(num − 1)."""
 
 def log(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`log`, element by element; `out=` writes into a tensor's memory."""
+    """The natural logarithm of x; −∞ at 0, NaN below."""
 
 def log10(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`log10`, element by element; `out=` writes into a tensor's memory."""
+    """The logarithm of x to the base 10."""
 
 def log1p(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`log1p`, element by element; `out=` writes into a tensor's memory."""
+    """log(1 + x), accurate near 0."""
 
 def log2(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`log2`, element by element; `out=` writes into a tensor's memory."""
+    """The logarithm of x to the base 2."""
 
 def log_softmax(x: ArrayLike, /, axis: int = -1) -> Tensor:
-    """x − log Σ exp(x) along `axis`."""
+    """xᵢ − log Σ exp(xⱼ) along `axis`: log(softmax(x)), accurate where that is small."""
 
 def logaddexp(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`logaddexp`, element by element; `out=` writes into a tensor's memory."""
+    """log(eˣ + eʸ), without overflow."""
 
 def logcumsumexp(x: ArrayLike, axis: int = 0) -> Tensor:
-    """Running `logsumexp` along `axis`."""
+    """Running log(exp(x₀) + … + exp(xᵢ)) along `axis`, without overflow."""
 
 def logical_and(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`logical_and`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x and y both differ from 0."""
 
 def logical_not(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`logical_not`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x is 0."""
 
 def logical_or(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`logical_or`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x or y differs from 0."""
 
 def logical_xor(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`logical_xor`, element by element; `out=` writes into a tensor's memory."""
+    """Whether exactly one of x and y differs from 0."""
 
 def logit(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`logit`, element by element; `out=` writes into a tensor's memory."""
+    """log(x/(1 − x)), the inverse of `expit`; NaN outside [0, 1]."""
 
 def logsumexp(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """log Σ exp(x) over `axis`, without overflow."""
+    """log Σ exp(xᵢ) over `axis`, without overflow; its gradient is `softmax`."""
 
 def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The matrix product, batched over leading axes."""
+    """The matrix product Σₖ aᵢₖ·bₖⱼ, batched over leading axes, which broadcast."""
 
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
-    """x with its last two axes exchanged."""
+    """x with its last two axes exchanged: xᵀ for each matrix."""
 
 def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """The largest element over `axis`; equal ones share the gradient."""
+    """The largest element over `axis`; NaN if there is one. Also spelled amax."""
 
 def max_with_indices(x: ArrayLike, /, axis: int = -1, *, keepdims: _bool = False) -> Ordered:
-    """The largest along `axis` and where it is; the gradient goes there."""
+    """The largest element along `axis` and its index, the first of equal ones."""
 
 def maximum(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`maximum`, element by element; `out=` writes into a tensor's memory."""
+    """The larger of x and y; equal ones share the gradient, and NaN wins."""
 
 def mean(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """The arithmetic mean over `axis`."""
+    """The arithmetic mean Σ xᵢ/n over `axis`."""
 
 def median(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """The middle element, or the mean of the middle two."""
+    """The middle element in order, or the mean of the middle two, as in NumPy."""
 
 def meshgrid(*arrays: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
-    """Coordinate grids of one-dimensional coordinates."""
+    """The coordinates of a grid: array k holds the k-th coordinate of each point."""
 
 def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """The smallest element over `axis`; equal ones share the gradient."""
+    """The smallest element over `axis`; NaN if there is one. Also spelled amin."""
 
 def min_with_indices(x: ArrayLike, /, axis: int = -1, *, keepdims: _bool = False) -> Ordered:
-    """The smallest along `axis` and where it is; the gradient goes there."""
+    """The smallest element along `axis` and its index, the first of equal ones."""
 
 def minimum(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`minimum`, element by element; `out=` writes into a tensor's memory."""
+    """The smaller of x and y; equal ones share the gradient, and NaN wins."""
 
 def mod(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`remainder`, element by element; `out=` writes into a tensor's memory."""
+    """x − y·⌊x/y⌋, which has the sign of y."""
 
 def moveaxis(
     x: ArrayLike, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
@@ -719,31 +707,31 @@ def moveaxis(
     """x with some axes moved, the others in their order."""
 
 def mul(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`multiply`, element by element; `out=` writes into a tensor's memory."""
+    """The product x·y."""
 
 def multiply(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`multiply`, element by element; `out=` writes into a tensor's memory."""
+    """The product x·y."""
 
 def neg(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`negative`, element by element; `out=` writes into a tensor's memory."""
+    """−x."""
 
 def negative(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`negative`, element by element; `out=` writes into a tensor's memory."""
+    """−x."""
 
 def nextafter(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`nextafter`, element by element; `out=` writes into a tensor's memory."""
+    """The next floating-point number after x towards y; no derivative."""
 
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     """Where x is not zero: for each axis an array of indices."""
 
 def norm(x: ArrayLike, /, ord: float = 2, axis: Axes = None, *, keepdims: _bool = False) -> Tensor:
-    """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
+    """The vector norm (Σ |xᵢ|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
 
 def not_equal(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`not_equal`, element by element; `out=` writes into a tensor's memory."""
+    """Whether x ≠ y."""
 
 def one_hot(indices: ArrayLike, num_classes: int, /, *, dtype: DTypeLike | None = None) -> Tensor:
-    """A vector with a single one for each index, along a new last axis."""
+    """1 at the place of each index and 0 elsewhere, along a new last axis."""
 
 def ones(
     shape: Shape,
@@ -757,10 +745,10 @@ def ones(
 def ones_like(
     x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """`ones` with the shape, dtype and device of x."""
+    """A tensor of ones with the shape of x."""
 
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The products of all pairs of elements of two vectors."""
+    """The products aᵢ·bⱼ of all pairs of elements of two vectors."""
 
 def pad(
     x: ArrayLike,
@@ -773,7 +761,7 @@ def pad(
     stat_length: int | Sequence[Any] | None = None,
     reflect_type: Literal["even", "odd"] = "even",
 ) -> Tensor:
-    """x with margins: a number, (before, after), or one such pair for each axis."""
+    """x with margins at its ends."""
 
 def percentile(
     x: ArrayLike,
@@ -783,38 +771,36 @@ def percentile(
     *,
     keepdims: _bool = False,
     method: str = "linear",
-) -> Tensor:
-    """The q-th percentile(s) over `axis`."""
-
+) -> Tensor: ...
 def permutation(
     x: int | ArrayLike, device: Device | None = None, generator: Generator | None = None
 ) -> Tensor:
-    """The numbers 0 … x-1 in random order, or a tensor's slices along its first axis."""
+    """The numbers 0 … x − 1 in random order, or a tensor's slices along its first axis."""
 
 def permute_dims(x: ArrayLike, /, axes: Axes = None, *more: int) -> Tensor:
-    """x with its axes in another order (None: reversed)."""
+    """x with its axes in another order: axis k of the result is axis axes[k] of x."""
 
 def polygamma(n: int, x: ArrayLike, /) -> Tensor:
-    """The n-th derivative of `digamma`; n is a nonnegative integer."""
+    """ψ⁽ⁿ⁾(x), the n-th derivative of `digamma`."""
 
 def positive(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`positive`, element by element; `out=` writes into a tensor's memory."""
+    """x itself."""
 
 def pow(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """xʸ; the derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there."""
+    """xʸ; NaN for negative x and a y that is not whole."""
 
 def prod(
     x: ArrayLike, /, axis: Axes = None, *, dtype: DTypeLike | None = None, keepdims: _bool = False
 ) -> Tensor:
-    """The product over `axis`; its derivative is exact where elements are zero."""
+    """The product Π xᵢ over `axis`; its derivative is exact where elements are zero."""
 
 def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /) -> Tensor:
-    """A copy of x with values at flat positions."""
+    """A copy of x with values at positions counted in its flat order."""
 
 def put_along_axis(
     x: ArrayLike, /, indices: ArrayLike, values: ArrayLike, *, axis: int = -1
 ) -> Tensor:
-    """x with values written where the indices say, along one axis."""
+    """A copy of x with out[i, indices[i, j]] = values[i, j] for the last axis."""
 
 def quantile(
     x: ArrayLike,
@@ -825,7 +811,7 @@ def quantile(
     keepdims: _bool = False,
     method: str = "linear",
 ) -> Tensor:
-    """The q-quantile(s) over `axis`."""
+    """The value below which a share q of the elements over `axis` lies."""
 
 def rand(
     shape: Shape = (),
@@ -853,99 +839,97 @@ def randn(
     requires_grad: _bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal with density exp(-(x-mean)²/(2 std²)) / (std √(2π))."""
+    """Normal with density exp(−(x − mean)²/(2·std²)) / (std·√(2π))."""
 
 def real(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`real`, element by element; `out=` writes into a tensor's memory."""
+    """The real part of x; of real numbers x itself."""
 
 def reciprocal(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`reciprocal`, element by element; `out=` writes into a tensor's memory."""
+    """1/x."""
 
 def relu(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`relu`, element by element; `out=` writes into a tensor's memory."""
+    """max(x, 0); its derivative at 0 is 0."""
 
 def remainder(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`remainder`, element by element; `out=` writes into a tensor's memory."""
+    """x − y·⌊x/y⌋, which has the sign of y."""
 
 def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None) -> Tensor:
-    """Each element repeated along `axis` (None: of the flattened tensor)."""
+    """Each element of x, or each slice along `axis`, several times."""
 
 def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: _bool | None = None) -> Tensor:
-    """x with another shape; one size may be −1."""
+    """x with another shape, its elements in the same order, row by row."""
 
 def result_type(*arrays_and_dtypes: DTypeLike | ArrayLike) -> np.dtype[Any]:
-    """The dtype of an operation on these arrays, dtypes and Python scalars."""
+    """The dtype that an operation on these has, by the Array API's promotion."""
 
 def right_shift(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`bitwise_right_shift`, element by element; `out=` writes into a tensor's memory."""
+    """The bits of x moved down by y places: ⌊x/2ʸ⌋."""
 
 def rint(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`round`, element by element; `out=` writes into a tensor's memory."""
+    """The nearest integer, halves to the even one; its derivative is 0."""
 
-def roll(x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor:
-    """x shifted around along `axis` (None: as if flattened)."""
-
+def roll(
+    x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None
+) -> Tensor: ...
 def round(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`round`, element by element; `out=` writes into a tensor's memory."""
+    """The nearest integer, halves to the even one; its derivative is 0."""
 
 def rsqrt(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`rsqrt`, element by element; `out=` writes into a tensor's memory."""
+    """1/√x."""
 
 def scatter(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
     """PyTorch's scatter: a copy of x with out[indices[i, j], j] = source[i, j] for axis 0."""
 
-def scatter_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
-    """`scatter` that adds; duplicates add up."""
-
+def scatter_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor: ...
 def searchsorted(
     x1: ArrayLike, x2: ArrayLike, /, *, side: str = "left", sorter: ArrayLike | None = None
 ) -> Tensor:
-    """Where the elements of x2 belong in the sorted x1."""
+    """The index before which each element of x2 would be put into the sorted x1."""
 
 def sgn(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`sign`, element by element; `out=` writes into a tensor's memory."""
+    """x/|x|, and 0 at 0: −1, 0 or 1 for real numbers; their derivative is 0."""
 
 def sigmoid(x: ArrayLike, /) -> Tensor:
-    """1 / (1 + exp(−x))."""
+    """The logistic function σ(x) = 1/(1 + e⁻ˣ), from 0 to 1."""
 
 def sign(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`sign`, element by element; `out=` writes into a tensor's memory."""
+    """x/|x|, and 0 at 0: −1, 0 or 1 for real numbers; their derivative is 0."""
 
 def signbit(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`signbit`, element by element; `out=` writes into a tensor's memory."""
+    """Whether the sign bit of x is set: negative numbers and −0."""
 
 def silu(x: ArrayLike, /) -> Tensor:
-    """x·sigmoid(x), also called swish."""
+    """x·σ(x) with σ(x) = 1/(1 + e⁻ˣ). Also spelled swish."""
 
 def sin(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`sin`, element by element; `out=` writes into a tensor's memory."""
+    """The sine of x, in radians."""
 
 def sinh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`sinh`, element by element; `out=` writes into a tensor's memory."""
+    """The hyperbolic sine (eˣ − e⁻ˣ)/2."""
 
 def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1) -> Tensor: ...
 def softmax(x: ArrayLike, /, axis: int = -1) -> Tensor:
-    """exp(x) / Σ exp(x) along `axis`."""
+    """exp(xᵢ)/Σ exp(xⱼ) along `axis`, without overflow: positive numbers whose sum is 1."""
 
 def softplus(x: ArrayLike, /) -> Tensor:
-    """log(1 + exp(x)), without overflow."""
+    """log(1 + eˣ), without overflow: a smooth max(x, 0)."""
 
 def sort(
     x: ArrayLike, /, *, axis: int = -1, descending: _bool = False, stable: _bool = True
 ) -> Tensor:
-    """x in order along `axis`; always stable."""
+    """x in ascending order along `axis`; NaN counts as the largest."""
 
 def split(x: ArrayLike, /, sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """x in equal parts (an integer), or cut at positions (a sequence)."""
+    """x cut into parts along an axis, as a tuple."""
 
 def sqrt(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`sqrt`, element by element; `out=` writes into a tensor's memory."""
+    """√x, NaN for negative real x; its slope at 0 is infinite."""
 
 def square(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`square`, element by element; `out=` writes into a tensor's memory."""
+    """x²."""
 
 def squeeze(x: ArrayLike, /, axis: Axes = None) -> Tensor:
-    """x without axes of length 1 (None: all of them)."""
+    """x without axes of length 1."""
 
 def stack(arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int = 0) -> Tensor:
     """Tensors of one shape along a new axis."""
@@ -953,39 +937,37 @@ def stack(arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int = 0) -> Tensor:
 def std(
     x: ArrayLike, /, axis: Axes = None, *, correction: float = 0.0, keepdims: _bool = False
 ) -> Tensor:
-    """The square root of `var`; where that is 0, so is the gradient."""
+    """The standard deviation √(Σ |xᵢ − mean|²/(n − correction)) over `axis`."""
 
 def stop_gradient(x: ArrayLike) -> Tensor:
-    """x as a constant: no gradient flows through the result."""
+    """x as a constant: the same value, through which no gradient flows."""
 
 def sub(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`subtract`, element by element; `out=` writes into a tensor's memory."""
+    """The difference x − y."""
 
 def subtract(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`subtract`, element by element; `out=` writes into a tensor's memory."""
+    """The difference x − y."""
 
 def sum(
     x: ArrayLike, /, axis: Axes = None, *, dtype: DTypeLike | None = None, keepdims: _bool = False
 ) -> Tensor:
-    """The sum over `axis` (None: all; an integer; a tuple)."""
+    """The sum Σ xᵢ over `axis`."""
 
 def swapaxes(x: ArrayLike, a: int, b: int, /) -> Tensor:
-    """x with two axes exchanged."""
+    """x with the axes a and b exchanged."""
 
 def swish(x: ArrayLike, /) -> Tensor:
-    """x·sigmoid(x), also called swish."""
+    """x·σ(x) with σ(x) = 1/(1 + e⁻ˣ). Also spelled swish."""
 
 def take(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = None) -> Tensor:
-    """The elements (or slices along `axis`) that the indices name."""
+    """The elements, or slices along `axis`, that the indices name."""
 
-def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> Tensor:
-    """The elements that an array of indices names, along one axis."""
-
+def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> Tensor: ...
 def tan(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`tan`, element by element; `out=` writes into a tensor's memory."""
+    """The tangent of x, in radians."""
 
 def tanh(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`tanh`, element by element; `out=` writes into a tensor's memory."""
+    """The hyperbolic tangent (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ)."""
 
 def tensor(
     data: ArrayLike,
@@ -993,7 +975,7 @@ def tensor(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """A new tensor with a copy of `data`."""
+    """A new tensor with a copy of `data`, cut off from any graph."""
 
 def tensordot(
     a: ArrayLike,
@@ -1002,49 +984,47 @@ def tensordot(
     *,
     axes: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 2,
 ) -> Tensor:
-    """The sum over paired axes: a number of them, or one sequence for each tensor."""
+    """The sum of products over pairs of axes."""
 
 def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:
     """x repeated as a whole along each axis."""
 
 def topk(x: ArrayLike, /, k: int, *, axis: int = -1, largest: _bool = True) -> Ordered:
-    """The k largest (or smallest) along `axis`, in order, and where they were."""
+    """The k largest elements along `axis`, in descending order, and their indices."""
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
-    """The sum of a diagonal over the last two axes."""
+    """The sum Σ xᵢᵢ of a diagonal over the last two axes."""
 
 def transpose(x: ArrayLike, /, axes: Axes = None, *more: int) -> Tensor: ...
 def tril(x: ArrayLike, /, *, k: int = 0) -> Tensor:
-    """x with zeros above the k-th diagonal."""
+    """The lower triangle of x: zeros above the k-th diagonal."""
 
 def triu(x: ArrayLike, /, *, k: int = 0) -> Tensor:
-    """x with zeros below the k-th diagonal."""
+    """The upper triangle of x: zeros below the k-th diagonal."""
 
 def true_divide(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`divide`, element by element; `out=` writes into a tensor's memory."""
+    """The quotient x/y; of integers too it is a float."""
 
 def trunc(x: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`trunc`, element by element; `out=` writes into a tensor's memory."""
+    """x without its fraction: rounded towards 0; its derivative is 0."""
 
-def unique_all(x: ArrayLike, /) -> UniqueAll:
-    """The distinct elements, where each occurs first, how to rebuild x, and the counts."""
-
+def unique_all(x: ArrayLike, /) -> UniqueAll: ...
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
-    """The distinct elements and how often each occurs."""
+    """The distinct elements, in ascending order, and how often each occurs."""
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
-    """The distinct elements and how to rebuild x from them."""
+    """The distinct elements, in ascending order, and which of them each element of x is."""
 
 def unique_values(x: ArrayLike, /) -> Tensor:
-    """The distinct elements."""
+    """The distinct elements, in ascending order."""
 
 def unstack(x: ArrayLike, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-    """The slices of x along an axis."""
+    """The slices of x along an axis, as a tuple."""
 
 def var(
     x: ArrayLike, /, axis: Axes = None, *, correction: float = 0.0, keepdims: _bool = False
 ) -> Tensor:
-    """The variance over `axis`: squared deviations over (n − correction)."""
+    """The variance Σ |xᵢ − mean|²/(n − correction) over `axis`."""
 
 def vdot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Σ conj(aᵢ)·bᵢ over all elements."""
@@ -1053,10 +1033,10 @@ def vecdot(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
     """Σ conj(aᵢ)·bᵢ along an axis."""
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
+    """x1 where the condition holds, x2 elsewhere."""
 
 def xlogy(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """`xlogy`, element by element; `out=` writes into a tensor's memory."""
+    """x·log(y), and 0 where x = 0."""
 
 def zeros(
     shape: Shape,
@@ -1070,10 +1050,10 @@ def zeros(
 def zeros_like(
     x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """`zeros` with the shape, dtype and device of x."""
+    """A tensor of zeros with the shape of x."""
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """The Array API's inspection object."""
+    """The Array API's inspection object: its default dtypes, devices and capabilities."""
 
 __all__ = [
     "AmpConfig",
@@ -1099,7 +1079,6 @@ __all__ = [
     "Tensor",
     "TrackedTensor",
     "abs",
-    "abs_",
     "absolute",
     "acos",
     "acosh",
@@ -1123,7 +1102,7 @@ __all__ = [
     "argmin",
     "argsort",
     "argwhere",
-    "arrays",
+    "array",
     "asarray",
     "asin",
     "asinh",
@@ -1131,7 +1110,6 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
-    "backend",
     "beta",
     "betaln",
     "bfloat16",
@@ -1160,7 +1138,6 @@ __all__ = [
     "clip",
     "clone",
     "compile",
-    "compiler",
     "complex",
     "complex64",
     "complex128",
@@ -1169,7 +1146,6 @@ __all__ = [
     "conj",
     "conjugate",
     "copysign",
-    "core",
     "cos",
     "cosh",
     "count_nonzero",
@@ -1232,7 +1208,6 @@ __all__ = [
     "gelu",
     "grad",
     "gradient_clipping",
-    "graph",
     "graph_of",
     "greater",
     "greater_equal",
@@ -1325,7 +1300,6 @@ __all__ = [
     "one_hot",
     "ones",
     "ones_like",
-    "ops",
     "optim",
     "optimize",
     "outer",
@@ -1403,7 +1377,6 @@ __all__ = [
     "topk",
     "trace",
     "train",
-    "transform",
     "transpose",
     "tril",
     "triu",

@@ -236,3 +236,12 @@ class UnknownName(AttributeError):
 
     def __reduce__(self) -> tuple[type[AttributeError], tuple[str]]:
         return AttributeError, (str(self),)
+
+
+__all__ = sorted(
+    [n for n, v in globals().items() if isinstance(v, type) and v.__module__ == __name__]
+)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

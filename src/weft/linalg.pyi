@@ -18,78 +18,74 @@ from .arrays.tensor import Tensor
 from .arrays.types import ArrayLike, Axes, DTypeLike
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
-    """The triangular L with L·Lᴴ = (x + xᴴ)/2."""
+    """The lower triangle L with L·Lᴴ = (x + xᴴ)/2."""
 
 def cond(x: ArrayLike, /, *, ord: float | Literal["fro", "nuc"] | None = None) -> Tensor:
-    """The condition number ‖x‖·‖x⁻¹‖; by default of the 2-norm, from the singular values."""
+    """The condition number ‖x‖·‖x⁻¹‖."""
 
 def cross(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
-    """The cross product of vectors in three dimensions."""
+    """The cross product a × b of vectors in three dimensions."""
 
 def det(x: ArrayLike, /) -> Tensor:
-    """The determinant; its derivative is right for singular matrices too."""
+    """The determinant; its derivative, the cofactors, is right for singular matrices too."""
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0) -> Tensor:
-    """The diagonals of the last two axes."""
+    """The diagonals xᵢᵢ of the matrices in the last two axes."""
 
-def dot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """NumPy's dot."""
-
+def dot(a: ArrayLike, b: ArrayLike, /) -> Tensor: ...
 def eig(x: ArrayLike, /) -> EigResult:
-    """Eigenvalues and eigenvectors of a square matrix, complex."""
+    """Eigenvalues w and eigenvectors V, complex: x·V = V·diag(w)."""
 
-def eigh(x: ArrayLike, /) -> EighResult:
-    """Eigenvalues (ascending) and eigenvectors of (x + xᴴ)/2."""
-
+def eigh(x: ArrayLike, /) -> EighResult: ...
 def eigvals(x: ArrayLike, /) -> Tensor:
-    """The eigenvalues of a square matrix, complex."""
+    """The eigenvalues of a square matrix, complex, in no particular order."""
 
 def eigvalsh(x: ArrayLike, /) -> Tensor:
     """The eigenvalues of (x + xᴴ)/2, ascending."""
 
 def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
-    """Sums of products by Einstein's notation."""
+    """Sums of products by Einstein's notation, contracted in a cheap order."""
 
 def expm(x: ArrayLike, /) -> Tensor:
-    """The matrix exponential."""
+    """The matrix exponential Σ xᵏ/k!."""
 
 def inner(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The sum of products over the last axes."""
+    """Σₖ a…ₖ·b…ₖ over the last axes, for all pairs of what is before them."""
 
 def inv(x: ArrayLike, /) -> Tensor:
-    """The inverse matrix."""
+    """The inverse x⁻¹, with x·x⁻¹ the identity."""
 
 def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The Kronecker product."""
+    """The Kronecker product: b multiplied by each element of a, as blocks of one matrix."""
 
 def logm(x: ArrayLike, /) -> Tensor:
-    """The principal matrix logarithm."""
+    """The principal matrix logarithm: the y with expm(y) = x and eigenvalues of |Im| < π."""
 
 def lstsq(a: ArrayLike, b: ArrayLike, /, *, rcond: float | None = None) -> LstsqResult:
-    """x that minimises ‖a·x − b‖, of least norm; residuals, rank and singular values."""
+    """The x that minimises ‖a·x − b‖, of least norm if there are several."""
 
 def lu(x: ArrayLike, /) -> LUResult:
     """x = P·L·U with a permutation P, a unit lower triangle L and an upper triangle U."""
 
 def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The matrix product, batched over leading axes."""
+    """The matrix product Σₖ aᵢₖ·bₖⱼ, batched over leading axes, which broadcast."""
 
 def matrix_norm(
     x: ArrayLike, /, *, keepdims: bool = False, ord: float | Literal["fro", "nuc"] = "fro"
 ) -> Tensor:
-    """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
+    """A norm of the matrices in the last two axes."""
 
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
-    """x multiplied with itself n times; the inverse for negative n."""
+    """x·x·…·x, n times; for negative n the product of inverses."""
 
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
-    """How many singular values exceed rtol·largest."""
+    """How many singular values of x exceed rtol·largest."""
 
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
-    """x with its last two axes exchanged."""
+    """x with its last two axes exchanged: xᵀ for each matrix."""
 
 def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
-    """The product of several matrices, in the cheapest order."""
+    """The product a₁·a₂·…·aₙ of several matrices, in a cheap order."""
 
 def norm(
     x: ArrayLike,
@@ -102,33 +98,33 @@ def norm(
     """NumPy's norm: of a vector, or of a matrix over a pair of axes."""
 
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The products of all pairs of elements of two vectors."""
+    """The products aᵢ·bⱼ of all pairs of elements of two vectors."""
 
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
-    """The Moore-Penrose inverse; singular values below rtol·largest count as zero."""
+    """The Moore-Penrose inverse V·S⁺·Uᴴ of x = U·S·Vᴴ."""
 
 def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
-    """x = Q·R with orthonormal columns Q and a triangle R."""
+    """x = Q·R with orthonormal columns Q and an upper triangle R."""
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
-    """The determinant's sign (or phase) and the logarithm of its size."""
+    """The determinant's sign (its phase, if complex) and the logarithm of its size."""
 
 def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """x with a·x = b."""
+    """The x of a·x = b."""
 
 def solve_triangular(
     a: ArrayLike, b: ArrayLike, /, *, lower: bool = False, unit_diagonal: bool = False
 ) -> Tensor:
-    """x with a·x = b for a triangular matrix; the other triangle is not looked at."""
+    """The x of a·x = b for a triangular matrix; the other triangle is not looked at."""
 
 def sqrtm(x: ArrayLike, /) -> Tensor:
-    """The principal matrix square root."""
+    """The principal matrix square root: the y with y·y = x and eigenvalues of Re ≥ 0."""
 
 def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
-    """x = U·diag(S)·Vh with descending singular values."""
+    """x = U·diag(S)·Vh with orthonormal U and Vhᴴ and descending singular values S ≥ 0."""
 
 def svdvals(x: ArrayLike, /) -> Tensor:
-    """The singular values, descending."""
+    """The singular values of x, descending."""
 
 def tensordot(
     a: ArrayLike,
@@ -137,15 +133,15 @@ def tensordot(
     *,
     axes: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 2,
 ) -> Tensor:
-    """The sum over paired axes: a number of them, or one sequence for each tensor."""
+    """The sum of products over pairs of axes."""
 
 def trace(x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
-    """The sum of a diagonal over the last two axes."""
+    """The sum Σ xᵢᵢ of a diagonal over the last two axes."""
 
 def triangular_solve(
     a: ArrayLike, b: ArrayLike, /, *, lower: bool = True, unit_diagonal: bool = False
 ) -> Tensor:
-    """`solve_triangular`, lower by default."""
+    """The x of a·x = b for a triangular matrix: `solve_triangular`, lower by default."""
 
 def vdot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     """Σ conj(aᵢ)·bᵢ over all elements."""
@@ -156,7 +152,7 @@ def vecdot(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
 def vector_norm(
     x: ArrayLike, /, *, axis: Axes = None, keepdims: bool = False, ord: float = 2
 ) -> Tensor:
-    """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
+    """The norm (Σ |xᵢ|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
 
 __all__ = [
     "cholesky",

@@ -28,13 +28,11 @@ def normal(
     device: Device | None = None,
     requires_grad: bool = False,
     generator: Generator | None = None,
-) -> Tensor:
-    """`randn` with the parameters of the distribution first."""
-
+) -> Tensor: ...
 def permutation(
     x: int | ArrayLike, device: Device | None = None, generator: Generator | None = None
 ) -> Tensor:
-    """The numbers 0 … x-1 in random order, or a tensor's slices along its first axis."""
+    """The numbers 0 … x − 1 in random order, or a tensor's slices along its first axis."""
 
 def rand(
     shape: Shape = (),
@@ -62,10 +60,10 @@ def randn(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal with density exp(-(x-mean)²/(2 std²)) / (std √(2π))."""
+    """Normal with density exp(−(x − mean)²/(2·std²)) / (std·√(2π))."""
 
 def seed(seed: int) -> None:
-    """Begin the default generator's stream anew: an integer from 0 to 2¹²⁸ - 1."""
+    """Begin the default generator's stream anew."""
 
 def set_state(state: dict[str, int]) -> None: ...
 def uniform(

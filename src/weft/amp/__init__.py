@@ -29,3 +29,7 @@ __all__ = [
     "autocast",
     "is_autocast_enabled",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -42,5 +42,11 @@ def autocast(mode: Any = "bfloat16", enabled: bool = True) -> Block:
 
 
 def is_autocast_enabled() -> bool:
-    """Whether operations are being cast."""
+    """Whether operations are being cast.
+
+    >>> import weft as wf
+    >>> with wf.amp.autocast("bfloat16"):
+    ...     wf.amp.is_autocast_enabled()
+    True
+    """
     return current.get().autocast is not None

@@ -19,7 +19,14 @@ if TYPE_CHECKING:
 
 
 class PrecisionMode(Enum):
-    """What matrix products and their like are computed in."""
+    """What matrix products and their like are computed in.
+
+    FLOAT32, FLOAT16, BFLOAT16; a config takes a member, its lower-case name or a dtype.
+
+    >>> import weft as wf
+    >>> wf.AmpConfig(precision_mode="bfloat16").precision_mode
+    <PrecisionMode.BFLOAT16: 'bfloat16'>
+    """
 
     FLOAT32 = "float32"
     FLOAT16 = "float16"

@@ -11,7 +11,12 @@ from ..core.differences import differences
 
 
 class LossScaler:
-    """How a loss scale comes about: `Dynamic(…)` or `Static(…)`, also as `LossScaler.Dynamic`."""
+    """How a loss scale comes about: `Dynamic(…)` or `Static(…)`, also as `LossScaler.Dynamic`.
+
+    >>> import weft as wf
+    >>> isinstance(wf.amp.Dynamic(), wf.amp.LossScaler)
+    True
+    """
 
     Dynamic: type["Dynamic"]
     Static: type["Static"]
@@ -33,6 +38,10 @@ class Dynamic(LossScaler):
     growth_factor    what it is multiplied by after `growth_interval` steps without an overflow
     backoff_factor   what it is multiplied by after an overflow
     growth_interval  how many such steps in a row it takes to grow
+
+    >>> import weft as wf
+    >>> wf.AmpConfig(loss_scaler=wf.amp.Dynamic(init_scale=1024.0)).loss_scaler.growth_factor
+    2.0
     """
 
     init_scale: float = 65536.0
@@ -55,12 +64,20 @@ class Dynamic(LossScaler):
 
     @property
     def start(self) -> float:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The first scale."""
         return self.init_scale
 
 
 @dataclass(frozen=True)
 class Static(LossScaler):
-    """A scale that stays what it is."""
+    """A scale that stays what it is.
+
+    scale  the scale
+
+    >>> import weft as wf
+    >>> wf.AmpConfig(loss_scaler=wf.amp.Static(128.0)).loss_scaler.scale
+    128.0
+    """
 
     scale: float = 1024.0
 
@@ -69,6 +86,7 @@ class Static(LossScaler):
 
     @property
     def start(self) -> float:  # type: ignore[override]  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The first scale."""
         return self.scale
 
 
@@ -84,7 +102,15 @@ def _rounded(value: float) -> float:
 class LossScale:
     """A running scale: its value, and how many steps it has gone without an overflow.
 
-    memory  where both are; compiled functions read and write there
+    scaler  what it goes by: `Dynamic(…)` or `Static(…)`
+
+    Both are in `memory`, where compiled functions read and write them.
+
+    >>> import weft as wf
+    >>> scale = wf.amp.LossScale(wf.amp.Dynamic(init_scale=4.0))
+    >>> scale.update(overflow=True)
+    >>> scale.value
+    2.0
     """
 
     def __init__(self, scaler: LossScaler):
@@ -120,7 +146,16 @@ class LossScale:
         return how
 
     def update(self, overflow: bool) -> None:
-        """Go on after a step, which overflowed or did not."""
+        """Go on after a step: shrink after an overflow, grow after enough steps without one.
+
+        overflow  whether a gradient was not finite
+
+        >>> import weft as wf
+        >>> scale = wf.amp.LossScale(wf.amp.Dynamic(init_scale=4.0, growth_interval=1))
+        >>> scale.update(overflow=False)
+        >>> scale.value
+        8.0
+        """
         how = self.scaler
         if not isinstance(how, Dynamic):
             return
@@ -134,11 +169,26 @@ class LossScale:
                 self.value = grown
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and what it goes by, under PyTorch's names."""
+        """The scale and what it goes by, under PyTorch's names.
+
+        >>> import weft as wf
+        >>> wf.amp.LossScale(wf.amp.Static(4.0)).state_dict()["scale"]
+        4.0
+        """
         return {"scale": self.value, **self.settings, "_growth_tracker": self.steps}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> first, second = (wf.amp.LossScale(wf.amp.Dynamic(init_scale=4.0)) for _ in range(2))
+        >>> first.update(overflow=True)
+        >>> second.load_state_dict(first.state_dict())
+        >>> second.value
+        2.0
+        """
         differences(self.state_dict(), saved).refuse("loss scale")
         if isinstance(self.scaler, Dynamic):
             how = {k: v for k, v in saved.items() if k not in ("scale", "_growth_tracker")}

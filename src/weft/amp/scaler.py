@@ -85,14 +85,26 @@ class GradScaler:
 
     @classmethod
     def from_config(cls, config: AmpConfig) -> "GradScaler":
-        """A scaler that goes by a config's `loss_scaler`."""
+        """A scaler that goes by a config's `loss_scaler`.
+
+        config  an `AmpConfig`
+
+        >>> import weft as wf
+        >>> wf.amp.GradScaler.from_config(wf.AmpConfig()).get_scale()
+        65536.0
+        """
         scaler = cls(enabled=config.enabled and config.loss_scaler is not None)
         if config.loss_scaler is not None:
             scaler.running = LossScale(config.loss_scaler)
         return scaler
 
     def is_enabled(self) -> bool:
-        """Whether it does anything."""
+        """Whether it does anything.
+
+        >>> import weft as wf
+        >>> wf.amp.GradScaler(enabled=False).is_enabled()
+        False
+        """
         return self._enabled
 
     @property
@@ -125,7 +137,12 @@ class GradScaler:
         self._skipped = skipped
 
     def get_scale(self) -> "float | Any":
-        """What losses are multiplied by now."""
+        """What losses are multiplied by now.
+
+        >>> import weft as wf
+        >>> wf.amp.GradScaler(init_scale=4.0).get_scale()
+        4.0
+        """
         if not self._enabled:
             return 1.0
         staged = self._staged()
@@ -160,6 +177,12 @@ class GradScaler:
 
         The norm is infinite or NaN if a gradient is: the step will be left out. It comes from the
         same pass, and `wf.optim.clip_grads_with_norm` takes it.
+
+        >>> import weft as wf
+        >>> p, scaler = wf.Parameter([1.0, 2.0]), wf.amp.GradScaler(init_scale=4.0)
+        >>> grads = scaler.scale((p * wf.tensor([3.0, 4.0])).sum()).backward()
+        >>> scaler.unscale(grads), grads[p].tolist()
+        (5.0, [3.0, 4.0])
         """
         what = "GradScaler.unscale"
         if not self._enabled:
@@ -198,7 +221,14 @@ class GradScaler:
     ) -> Any:
         """The optimizer's step, unless the gradients overflowed; they are unscaled if need be.
 
-        grads  what the optimizer's step takes; by default the parameters' `.grad`
+        optimizer  the optimizer whose step it is
+        grads      what the optimizer's step takes; by default the parameters' `.grad`
+
+        >>> import weft as wf
+        >>> p, scaler = wf.Parameter([1.0]), wf.amp.GradScaler(init_scale=4.0)
+        >>> scaler.step(wf.optim.SGD([p], lr=0.5), scaler.scale(p.sum()).backward())
+        >>> p.tolist()
+        [0.5]
         """
         if callable(grads) and self._enabled:
             raise errors.ArgumentError(
@@ -229,6 +259,12 @@ class GradScaler:
         """Go on to the next iteration: shrink the scale after an overflow, else maybe let it grow.
 
         new_scale  a scale to go on with instead
+
+        >>> import weft as wf
+        >>> scaler = wf.amp.GradScaler(init_scale=4.0)
+        >>> scaler.update(new_scale=8.0)
+        >>> scaler.get_scale()
+        8.0
         """
         if not self._enabled:
             return
@@ -256,11 +292,25 @@ class GradScaler:
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """The scale and what it goes by, under PyTorch's names; empty if not enabled."""
+        """The scale and what it goes by, under PyTorch's names; empty if not enabled.
+
+        >>> import weft as wf
+        >>> wf.amp.GradScaler(init_scale=4.0).state_dict()["scale"]
+        4.0
+        """
         return self.running.state_dict() if self._enabled else {}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> scaler = wf.amp.GradScaler()
+        >>> scaler.load_state_dict(wf.amp.GradScaler(init_scale=4.0).state_dict())
+        >>> scaler.get_scale()
+        4.0
+        """
         if not self._enabled:
             return
         if not saved:

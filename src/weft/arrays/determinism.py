@@ -63,7 +63,12 @@ class deterministic(Block):
             self._opened = None
 
     def close(self) -> None:
-        """End what the plain call began."""
+        """End what the plain call began.
+
+        >>> import weft as wf
+        >>> mode = wf.deterministic(seed=1)
+        >>> mode.close()
+        """
         if self._opened is not None:
             self._opened.__exit__()
             self._opened = None

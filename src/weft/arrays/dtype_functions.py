@@ -37,9 +37,14 @@ def astype(
 ) -> Tensor:
     """x in another dtype; float to float keeps the gradient.
 
+    x       an array, or what `wf.asarray` makes one of
+    dtype   the dtype to convert to; floats are cut off to integers, complex to real is refused
+    copy    whether x is copied where nothing changes
+    device  where the result is to be; None: where x is
+
     >>> import weft as wf
-    >>> wf.astype(wf.tensor([1.5]), wf.int64).tolist()
-    [1]
+    >>> wf.astype([1.5, -1.5], wf.int64).tolist()
+    [1, -1]
     """
     x = make.asarray(x)
     dtype = dtypes.canonical(dtype)
@@ -60,7 +65,15 @@ Kind: TypeAlias = "DTypeLike | tuple[DTypeLike, ...]"
 
 
 def can_cast(from_: DTypeLike | Tensor, to: DTypeLike, /) -> bool:
-    """Whether promotion leads from one dtype to the other."""
+    """Whether type promotion leads from one dtype to the other.
+
+    from_  a dtype, or an array
+    to     a dtype
+
+    >>> import weft as wf
+    >>> wf.can_cast("int32", "int64"), wf.can_cast("float64", "float32")
+    (True, False)
+    """
     a, b = _dtype_of(from_), dtypes.canonical(to)
     try:
         return dtypes.promote(a, b) == b
@@ -69,7 +82,17 @@ def can_cast(from_: DTypeLike | Tensor, to: DTypeLike, /) -> bool:
 
 
 def isdtype(dtype: DTypeLike, kind: Kind) -> bool:
-    """Whether a dtype is of a kind: a dtype, a kind's name, or a tuple of these."""
+    """Whether a dtype is of a kind.
+
+    dtype  a dtype
+    kind   a dtype, or "bool", "signed integer", "unsigned integer", "integral", "real
+           floating", "complex floating" or "numeric"; or a tuple of these, of which one must
+           fit
+
+    >>> import weft as wf
+    >>> wf.isdtype(wf.float32, "real floating"), wf.isdtype(wf.int8, ("bool", "integral"))
+    (True, True)
+    """
     dtype = dtypes.canonical(dtype)
     if isinstance(kind, tuple):
         return any(isdtype(dtype, k) for k in kind)
@@ -83,7 +106,17 @@ def isdtype(dtype: DTypeLike, kind: Kind) -> bool:
 
 
 def result_type(*arrays_and_dtypes: DTypeLike | ArrayLike) -> np.dtype[Any]:
-    """The dtype of an operation on these arrays, dtypes and Python scalars."""
+    """The dtype that an operation on these has, by the Array API's promotion.
+
+    arrays_and_dtypes  arrays, dtypes and Python scalars, which never widen an array of their
+                       kind
+
+    >>> import weft as wf
+    >>> wf.result_type(wf.float32, wf.float64)
+    dtype('float64')
+    >>> wf.result_type(wf.float32, 2.0)
+    dtype('float32')
+    """
     scalars: list[Any] = [v for v in arrays_and_dtypes if type(v) in PYTHON_SCALARS]
     rest = [_dtype_of(v) for v in arrays_and_dtypes if type(v) not in PYTHON_SCALARS]
     if not rest:
@@ -95,7 +128,14 @@ def result_type(*arrays_and_dtypes: DTypeLike | ArrayLike) -> np.dtype[Any]:
 
 
 def finfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
-    """Limits of a floating dtype."""
+    """The limits of a floating dtype: bits, eps, max, min, smallest_normal and others.
+
+    type_  a real or complex floating dtype, or an array of one
+
+    >>> import weft as wf
+    >>> wf.finfo("float32").eps == 2**-23
+    True
+    """
     dtype = _dtype_of(type_)
     if not dtypes.is_inexact(dtype):
         raise errors.DTypeError(f"finfo: {dtype} is not a floating dtype; see iinfo")
@@ -114,7 +154,14 @@ def finfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
 
 
 def iinfo(type_: DTypeLike | ArrayLike, /) -> SimpleNamespace:
-    """Limits of an integer dtype."""
+    """The limits of an integer dtype: bits, max and min.
+
+    type_  an integer dtype, or an array of one
+
+    >>> import weft as wf
+    >>> wf.iinfo("int8").min, wf.iinfo("int8").max
+    (-128, 127)
+    """
     dtype = _dtype_of(type_)
     if dtypes.kind(dtype) not in _GROUPS["integral"]:
         raise errors.DTypeError(f"iinfo: {dtype} is not an integer dtype; see finfo")
@@ -150,5 +197,10 @@ class NamespaceInfo:
 
 
 def __array_namespace_info__() -> NamespaceInfo:
-    """The Array API's inspection object."""
+    """The Array API's inspection object: its default dtypes, devices and capabilities.
+
+    >>> import weft as wf
+    >>> wf.__array_namespace_info__().default_dtypes()["real floating"]
+    dtype('float32')
+    """
     return NamespaceInfo()

@@ -23,13 +23,36 @@ if TYPE_CHECKING:
     from .types import ArrayLike
 
 
-def public(op: Op) -> Any:
+_ARGUMENTS = (
+    "x    an array or a number; the function is applied to each element\nout  ",
+    "x, y  arrays or numbers, which broadcast; the function is applied to each pair\nout   ",
+    "x, y, z  arrays or numbers, which broadcast; it is applied to each triple\nout      ",
+)
+
+
+def public(op: Op, home: str = "wf") -> Any:
     """The function users call for a row: tensors of whatever comes, and `out=`."""
-    function: Any = (_unary, _binary, _ternary)[(op.arity or 1) - 1](op, caller(op, public=True))
+    arity = op.arity or 1
+    function: Any = (_unary, _binary, _ternary)[arity - 1](op, caller(op, public=True))
     function.__name__ = function.__qualname__ = op.name
-    function.__doc__ = f"`{op.name}`, element by element; `out=` writes into a tensor's memory."
+    function.__doc__ = _docstring(op, home, _ARGUMENTS[arity - 1])
     function.op = op
     return function
+
+
+def _docstring(op: Op, home: str, arguments: str) -> str:
+    """The row's `doc` with the arguments, and its example as a doctest."""
+    text, _, example = op.doc.partition("\n")
+    call, rounded, result = example.partition(" ≈ ")
+    if not rounded:
+        call, _, result = example.partition(" = ")
+    shown = f"{home}.{call}.tolist()"
+    shown = f"[round(v, 4) for v in {shown}]" if rounded else shown
+    spelled = f"\n\nAlso spelled {', '.join(op.spell)}." if op.spell else ""
+    return (
+        f"{text}{spelled}\n\n{arguments}a tensor that the result is written into\n\n"
+        f">>> import weft as wf\n>>> {shown}\n{result}\n"
+    )
 
 
 def _unary(op: Op, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -61,7 +84,19 @@ exp: Callable[..., Tensor] = FUNCTIONS["exp"]
 
 
 def pow(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-    """xʸ; the derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there."""
+    """xʸ; NaN for negative x and a y that is not whole.
+
+    x, y  arrays or numbers, which broadcast; integers stay integers if y is not negative
+    out   a tensor that the result is written into
+
+    The derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there.
+
+    >>> import weft as wf
+    >>> wf.pow([2.0, 3.0], 2).tolist()
+    [4.0, 9.0]
+    >>> wf.pow(2.0, [3.0, -1.0]).tolist()
+    [8.0, 0.5]
+    """
     if out is not None:
         return into(TABLE["pow"], (x, y), out)
     y = y if type(y) in TENSORS else unwrapped(y)
@@ -71,7 +106,20 @@ def pow(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
 
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
-    """x1 where the condition holds, x2 elsewhere; the branch not taken gets an exact zero."""
+    """x1 where the condition holds, x2 elsewhere.
+
+    condition  booleans
+    x1, x2     arrays or numbers; all three broadcast
+
+    What is not taken gets an exact zero as its gradient, through whole compositions: an infinite or
+    NaN derivative there does not spread.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([0.0, 4.0], requires_grad=True)
+    >>> y = wf.where(x > 0, wf.sqrt(x), 0.0)
+    >>> y.tolist(), y.sum().backward()[x].tolist()
+    ([0.0, 2.0], [0.0, 0.25])
+    """
     given: Any = condition
     if type(given) in TENSORS and given._data.dtype is dtypes.bool_:
         if type(x1) in TENSORS:
@@ -93,7 +141,19 @@ def clip(
     *,
     out: Tensor | None = None,
 ) -> Tensor:
-    """x limited to [min, max]; at a bound the gradient passes."""
+    """min(max(x, min), max): x limited to [min, max]. Also spelled clamp.
+
+    x         an array, or what `wf.asarray` makes one of
+    min, max  the bounds, arrays or numbers, which broadcast; None: no bound; max wins if min >
+              max
+    out       a tensor that the result is written into
+
+    The derivative is 1 inside and at the bounds, 0 outside.
+
+    >>> import weft as wf
+    >>> wf.clip([-2.0, 0.5, 3.0], 0.0, 1.0).tolist()
+    [0.0, 0.5, 1.0]
+    """
     if out is None:
         return elementwise.clip(boxed(x), min, max)
     for row, bound in ((elementwise.clip_lower, min), (elementwise.clip_upper, max)):
@@ -113,15 +173,27 @@ def isclose(
     atol: float = 1e-8,
     equal_nan: bool = False,
 ) -> Tensor:
-    """|a − b| ≤ atol + rtol·|b|, element by element."""
+    """Whether |a − b| ≤ atol + rtol·|b|, element by element.
+
+    a, b       arrays or numbers, which broadcast; b is the reference
+    rtol       the relative tolerance
+    atol       the absolute tolerance
+    equal_nan  whether NaN is close to NaN
+
+    Equal infinities are close.
+
+    >>> import weft as wf
+    >>> wf.isclose([1.0, 2.0], [1.000001, 2.1]).tolist()
+    [True, False]
+    """
     a = boxed_beside(b, a).detach() if type(b) in TENSORS else boxed(a).detach()
     b = boxed_beside(a, b).detach()
-    near = abs_(a - b) <= atol + rtol * abs_(b)
+    near = _abs(a - b) <= atol + rtol * _abs(b)
     near = near | (a == b)
     return near | (FUNCTIONS["isnan"](a) & FUNCTIONS["isnan"](b)) if equal_nan else near
 
 
-abs_ = FUNCTIONS["abs"]
+_abs = FUNCTIONS["abs"]
 
 
 def allclose(
@@ -133,10 +205,26 @@ def allclose(
     atol: float = 1e-8,
     equal_nan: bool = False,
 ) -> bool:
-    """Whether all elements are close."""
+    """Whether |a − b| ≤ atol + rtol·|b| for all elements, as a Python bool.
+
+    a, b        arrays or numbers, which broadcast; b is the reference
+    tolerances  rtol, atol and equal_nan, as of `isclose`
+
+    >>> import weft as wf
+    >>> wf.allclose([1.0, 2.0], [1.0, 2.1], rtol=0.1)
+    True
+    """
     return bool(isclose(a, b, rtol=rtol, atol=atol, equal_nan=equal_nan).all())
 
 
 def stop_gradient(x: ArrayLike) -> Tensor:
-    """x as a constant: no gradient flows through the result."""
+    """x as a constant: the same value, through which no gradient flows.
+
+    x  an array, or what `wf.asarray` makes one of
+
+    >>> import weft as wf
+    >>> x = wf.tensor(3.0, requires_grad=True)
+    >>> (x * wf.stop_gradient(x)).backward()[x].item()
+    3.0
+    """
     return boxed(x).detach() if type(x) in TENSORS else asarray(x)

@@ -60,7 +60,17 @@ def _length(name: str, n) -> int:
 def fftfreq(
     n: int, /, *, d: float = 1.0, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """The frequencies that `fft` of n values sampled d apart gives."""
+    """The frequencies k/(d·n) of `fft`, k = 0, 1, …, −2, −1, in its order.
+
+    n       how many values
+    d       the distance of two values
+    dtype   None: the default float
+    device  where the result is: "cpu", "cuda", … ; None for the default
+
+    >>> import weft as wf
+    >>> wf.fft.fftfreq(4).tolist()
+    [0.0, 0.25, -0.5, -0.25]
+    """
     n = _length("fftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
     d = number("fftfreq", "d", d)
@@ -70,7 +80,17 @@ def fftfreq(
 def rfftfreq(
     n: int, /, *, d: float = 1.0, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """The frequencies that `rfft` of n values sampled d apart gives."""
+    """The frequencies k/(d·n) of `rfft`, k = 0, 1, …, ⌊n/2⌋.
+
+    n       how many values
+    d       the distance of two values
+    dtype   None: the default float
+    device  where the result is: "cpu", "cuda", … ; None for the default
+
+    >>> import weft as wf
+    >>> wf.fft.rfftfreq(4).tolist()
+    [0.0, 0.25, 0.5]
+    """
     n = _length("rfftfreq", n)
     dtype = dtypes.default_float() if dtype is None else dtype
     d = number("rfftfreq", "d", d)
@@ -81,3 +101,7 @@ __all__ = """
     fft fft2 fftfreq fftn fftshift hfft ifft ifft2 ifftn ifftshift ihfft irfft irfft2 irfftn rfft
     rfft2 rfftfreq rfftn
 """.split()
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

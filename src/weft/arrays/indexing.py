@@ -255,12 +255,28 @@ class Place:
 
 
 def add_at_index(self: Tensor, position: int, value: ArrayLike) -> Tensor:
-    """A copy with `value` added to the element at a flat position."""
+    """A copy with `value` added to the element at a flat position.
+
+    position  an index, or a tuple of them
+    value     what is added
+
+    >>> import weft as wf
+    >>> wf.tensor([1.0, 2.0]).add_at_index(1, 5.0).tolist()
+    [1.0, 7.0]
+    """
     return _flat_add(self, position, value)
 
 
 def sub_at_index(self: Tensor, position: int, value: Tensor | complex) -> Tensor:
-    """A copy with `value` subtracted from the element at a flat position."""
+    """A copy with `value` subtracted from the element at a flat position.
+
+    position  an index, or a tuple of them
+    value     what is subtracted
+
+    >>> import weft as wf
+    >>> wf.tensor([1.0, 2.0]).sub_at_index(1, 5.0).tolist()
+    [1.0, -3.0]
+    """
     return _flat_add(self, position, -value)
 
 

@@ -125,7 +125,15 @@ def _adopted(source: ArrayLike) -> Tensor:
 
 
 def copy_(self: _T, source: ArrayLike) -> _T:
-    """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
+    """Overwrite this tensor's memory with the values of `source`; returns this tensor.
+
+    source  an array that broadcasts to this tensor
+
+    >>> import weft as wf
+    >>> x = wf.zeros(2)
+    >>> x.copy_([1.0, 2.0]).tolist(), x.tolist()
+    ([1.0, 2.0], [1.0, 2.0])
+    """
     check_writable(self, "copy_")
     source = _adopted(source)
     check_untracked((source,), "copy_")

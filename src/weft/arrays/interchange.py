@@ -91,7 +91,12 @@ def reduce_(self: Tensor) -> tuple[Any, ...]:
 
 
 def torch_tensor(self: Tensor) -> Any:
-    """The values as a torch tensor, sharing memory where possible."""
+    """The values as a torch tensor, sharing memory where possible.
+
+    >>> import weft as wf
+    >>> wf.tensor([1.0, 2.0]).torch()
+    tensor([1., 2.])
+    """
     raw = readable(read(self), "torch()")
     xp = BACKENDS[type(raw)]
     raw = xp.copy(raw) if xp.frozen(raw) else raw

@@ -72,12 +72,24 @@ class LstsqResult(NamedTuple):
 
 
 def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The matrix product, batched over leading axes."""
+    """The matrix product Σₖ aᵢₖ·bₖⱼ, batched over leading axes, which broadcast.
+
+    a, b  matrices (…, n, k) and (…, k, m); a vector counts as a row on the left, a column on
+          the right
+
+    >>> import weft as wf
+    >>> wf.matmul([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).tolist()
+    [3.0, 7.0]
+    """
     return contract.matmul(boxed(a), boxed(b))
 
 
 def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
-    """Sums of products by Einstein's notation.
+    """Sums of products by Einstein's notation, contracted in a cheap order.
+
+    subscripts  one letter for each axis of each operand, and after -> those of the result;
+                letters that are not there are summed over; `...` stands for further axes
+    operands    an array for each group of letters
 
     >>> import weft as wf
     >>> wf.einsum("ij,j->i", wf.ones((2, 3)), wf.ones(3)).tolist()
@@ -97,51 +109,118 @@ def tensordot(
     *,
     axes: int | Sequence[int] | tuple[Sequence[int], Sequence[int]] = 2,
 ) -> Tensor:
-    """The sum over paired axes: a number of them, or one sequence for each tensor."""
+    """The sum of products over pairs of axes.
+
+    a, b  arrays
+    axes  how many of the last axes of a are paired with the first of b; or two sequences, the
+          axes of a and those of b
+
+    >>> import weft as wf
+    >>> wf.tensordot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0], axes=1).tolist()
+    [21.0, 43.0]
+    """
     if isinstance(axes, str) or axes is None:
         raise errors.DTypeError(f"tensordot: axes {axes!r}, expected an integer or two sequences")
     return contract.tensordot(boxed(a), boxed(b), axes)
 
 
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The products of all pairs of elements of two vectors."""
+    """The products aᵢ·bⱼ of all pairs of elements of two vectors.
+
+    a, b  vectors
+
+    >>> import weft as wf
+    >>> wf.outer([1.0, 2.0], [3.0, 4.0]).tolist()
+    [[3.0, 4.0], [6.0, 8.0]]
+    """
     return contract.outer(boxed(a), boxed(b))
 
 
 def inner(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The sum of products over the last axes."""
+    """Σₖ a…ₖ·b…ₖ over the last axes, for all pairs of what is before them.
+
+    a, b  arrays whose last axes have one length, or numbers
+
+    >>> import weft as wf
+    >>> wf.inner([1.0, 2.0], [[3.0, 4.0], [5.0, 6.0]]).tolist()
+    [11.0, 17.0]
+    """
     return contract.inner(boxed(a), boxed(b))
 
 
 def dot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """NumPy's dot."""
+    """NumPy's dot: Σ aᵢ·bᵢ of vectors, the product of matrices, or a product with a number.
+
+    a, b  arrays; the last axis of a is summed with the second last of b
+
+    >>> import weft as wf
+    >>> wf.dot([1.0, 2.0], [3.0, 4.0]).item()
+    11.0
+    """
     return contract.dot(boxed(a), boxed(b))
 
 
 def vdot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """Σ conj(aᵢ)·bᵢ over all elements."""
+    """Σ conj(aᵢ)·bᵢ over all elements.
+
+    a, b  arrays of one size, which are flattened
+
+    >>> import weft as wf
+    >>> wf.vdot([1j, 2.0], [1j, 3.0]).item()
+    (7+0j)
+    """
     return contract.vdot(boxed(a), boxed(b))
 
 
 @checks_keywords
 def vecdot(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
-    """Σ conj(aᵢ)·bᵢ along an axis."""
+    """Σ conj(aᵢ)·bᵢ along an axis.
+
+    a, b  arrays, which broadcast
+    axis  the axis of the vectors
+
+    >>> import weft as wf
+    >>> wf.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]).tolist()
+    [21.0, 43.0]
+    """
     return contract.vecdot(boxed(a), boxed(b), axis)
 
 
 def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """The Kronecker product."""
+    """The Kronecker product: b multiplied by each element of a, as blocks of one matrix.
+
+    a, b  arrays
+
+    >>> import weft as wf
+    >>> wf.kron([1.0, 10.0], [1.0, 2.0]).tolist()
+    [1.0, 2.0, 10.0, 20.0]
+    """
     return contract.kron(boxed(a), boxed(b))
 
 
 @checks_keywords
 def cross(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
-    """The cross product of vectors in three dimensions."""
+    """The cross product a × b of vectors in three dimensions.
+
+    a, b  arrays, which broadcast
+    axis  the axis of the vectors, of length 3
+
+    >>> import weft as wf
+    >>> wf.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).tolist()
+    [0.0, 0.0, 1.0]
+    """
     return contract.cross(boxed(a), boxed(b), axis)
 
 
 def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
-    """The product of several matrices, in the cheapest order."""
+    """The product a₁·a₂·…·aₙ of several matrices, in a cheap order.
+
+    arrays  matrices whose sizes fit
+
+    >>> import weft as wf
+    >>> wf.linalg.multi_dot([[[1.0, 2.0]], [[3.0], [4.0]], [[5.0]]]).tolist()
+    [[55.0]]
+    """
     n = len(arrays)
     letters = "abcdefghijklmnopqrstuvwxyz"
     terms = ",".join(letters[i : i + 2] for i in range(n))
@@ -151,36 +230,85 @@ def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
 def trace(
     x: ArrayLike, /, *, offset: int = 0, dtype: DTypeLike | None = None, **unknown: Never
 ) -> Tensor:
-    """The sum of a diagonal over the last two axes."""
+    """The sum Σ xᵢᵢ of a diagonal over the last two axes.
+
+    x       an array whose last two axes are matrices
+    offset  0 is the main diagonal, above it are positive numbers, below it negative ones
+    dtype   what the sum is made in and returned as; None: that of x, 64 bits for integers
+
+    >>> import weft as wf
+    >>> wf.trace([[1.0, 2.0], [3.0, 4.0]]).item()
+    5.0
+    """
     if unknown:
         raise unexpected_keyword(trace, unknown)
     return _diagonal(x, offset=offset, axis1=-2, axis2=-1).sum(axis=-1, dtype=dtype)
 
 
 def diagonal(x: ArrayLike, /, *, offset: int = 0, **unknown: Never) -> Tensor:
-    """The diagonals of the last two axes."""
+    """The diagonals xᵢᵢ of the matrices in the last two axes.
+
+    x       an array whose last two axes are matrices
+    offset  0 is the main diagonal, above it are positive numbers, below it negative ones
+
+    >>> import weft as wf
+    >>> wf.linalg.diagonal([[1.0, 2.0], [3.0, 4.0]]).tolist()
+    [1.0, 4.0]
+    """
     if unknown:
         raise unexpected_keyword(diagonal, unknown)
     return _diagonal(x, offset=offset, axis1=-2, axis2=-1)
 
 
 def det(x: ArrayLike, /) -> Tensor:
-    """The determinant; its derivative is right for singular matrices too."""
+    """The determinant; its derivative, the cofactors, is right for singular matrices too.
+
+    x  square matrices (…, n, n)
+
+    >>> import weft as wf
+    >>> round(wf.linalg.det([[1.0, 2.0], [3.0, 4.0]]).item(), 4)
+    -2.0
+    """
     return determinant.det(boxed(x))
 
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
-    """The determinant's sign (or phase) and the logarithm of its size."""
+    """The determinant's sign (its phase, if complex) and the logarithm of its size.
+
+    x  square matrices (…, n, n)
+
+    The result is a named tuple (sign, logabsdet) with det(x) = sign·exp(logabsdet).
+
+    >>> import weft as wf
+    >>> sign, size = wf.linalg.slogdet([[2.0, 0.0], [0.0, -3.0]])
+    >>> sign.item(), round(size.item(), 4)
+    (-1.0, 1.7918)
+    """
     return SlogdetResult(*determinant.slogdet(boxed(x)))
 
 
 def inv(x: ArrayLike, /) -> Tensor:
-    """The inverse matrix."""
+    """The inverse x⁻¹, with x·x⁻¹ the identity.
+
+    x  square matrices (…, n, n); a singular one is an error
+
+    >>> import weft as wf
+    >>> wf.linalg.inv([[2.0, 0.0], [0.0, 4.0]]).tolist()
+    [[0.5, 0.0], [0.0, 0.25]]
+    """
     return _linalg.inv(boxed(x))
 
 
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
-    """The Moore-Penrose inverse; singular values below rtol·largest count as zero."""
+    """The Moore-Penrose inverse V·S⁺·Uᴴ of x = U·S·Vᴴ.
+
+    x     matrices (…, m, n)
+    rtol  singular values below rtol·largest count as zero; None: max(m, n)·eps
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.linalg.pinv([[1.0], [2.0]])[0].tolist()]
+    [0.2, 0.4]
+    """
     return _inverse(boxed(x), rtol)
 
 
@@ -200,26 +328,66 @@ def _truncated_inverse(x, rtol):
 
 
 def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
-    """x with a·x = b."""
+    """The x of a·x = b.
+
+    a  square matrices (…, n, n)
+    b  one vector (n,), or matrices (…, n, k) whose columns are right sides
+
+    >>> import weft as wf
+    >>> wf.linalg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0]).tolist()
+    [1.0, 0.5]
+    """
     return _linalg.solve(boxed(a), boxed(b))
 
 
 def solve_triangular(
     a: ArrayLike, b: ArrayLike, /, *, lower: bool = False, unit_diagonal: bool = False
 ) -> Tensor:
-    """x with a·x = b for a triangular matrix; the other triangle is not looked at."""
+    """The x of a·x = b for a triangular matrix; the other triangle is not looked at.
+
+    a              square matrices (…, n, n)
+    b              one vector (n,), or matrices (…, n, k) whose columns are right sides
+    lower          whether a is the lower triangle; SciPy's default is the upper one
+    unit_diagonal  whether the diagonal counts as ones, and is not looked at
+
+    >>> import weft as wf
+    >>> wf.linalg.solve_triangular([[1.0, 2.0], [0.0, 4.0]], [4.0, 4.0]).tolist()
+    [2.0, 1.0]
+    """
     return _linalg.triangular_solve(boxed(a), boxed(b), lower=lower, unit_diagonal=unit_diagonal)
 
 
 def triangular_solve(
     a: ArrayLike, b: ArrayLike, /, *, lower: bool = True, unit_diagonal: bool = False
 ) -> Tensor:
-    """`solve_triangular`, lower by default."""
+    """The x of a·x = b for a triangular matrix: `solve_triangular`, lower by default.
+
+    a              square matrices (…, n, n)
+    b              one vector (n,), or matrices (…, n, k) whose columns are right sides
+    lower          whether a is the lower triangle
+    unit_diagonal  whether the diagonal counts as ones, and is not looked at
+
+    >>> import weft as wf
+    >>> wf.linalg.triangular_solve([[1.0, 0.0], [2.0, 4.0]], [1.0, 6.0]).tolist()
+    [1.0, 1.0]
+    """
     return solve_triangular(a, b, lower=lower, unit_diagonal=unit_diagonal)
 
 
 def lstsq(a: ArrayLike, b: ArrayLike, /, *, rcond: float | None = None) -> LstsqResult:
-    """x that minimises ‖a·x − b‖, of least norm; residuals, rank and singular values."""
+    """The x that minimises ‖a·x − b‖, of least norm if there are several.
+
+    a      matrices (…, m, n)
+    b      one vector (m,), or matrices (…, m, k) whose columns are right sides
+    rcond  singular values below rcond·largest count as zero; None: max(m, n)·eps
+
+    The result is a named tuple (solution, residuals, rank, singular_values).
+
+    >>> import weft as wf
+    >>> fit = wf.linalg.lstsq([[1.0], [1.0]], [1.0, 3.0])
+    >>> [round(v, 4) for v in fit.solution.tolist()], fit.rank.item()
+    ([2.0], 1)
+    """
     a, b = boxed(a), boxed(b)
     rows = b.shape[0] if b.ndim == 1 else b.shape[-2] if b.ndim else None
     if a.ndim < 2 or a.shape[-2] != rows:
@@ -228,69 +396,180 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, *, rcond: float | None = None) -> Lstsq
 
 
 def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
-    """The triangular L with L·Lᴴ = (x + xᴴ)/2."""
+    """The lower triangle L with L·Lᴴ = (x + xᴴ)/2.
+
+    x      positive definite matrices (…, n, n); others are an error
+    upper  whether the result is Lᴴ
+
+    >>> import weft as wf
+    >>> wf.linalg.cholesky([[4.0, 2.0], [2.0, 5.0]]).tolist()
+    [[2.0, 0.0], [1.0, 2.0]]
+    """
     return factor.cholesky(boxed(x), upper)
 
 
 def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
-    """x = Q·R with orthonormal columns Q and a triangle R."""
+    """x = Q·R with orthonormal columns Q and an upper triangle R.
+
+    x     matrices (…, m, n)
+    mode  "reduced": Q is (m, min(m, n)); "complete": Q is (m, m)
+
+    The result is a named tuple (Q, R).
+
+    >>> import weft as wf
+    >>> q, r = wf.linalg.qr([[3.0], [4.0]])
+    >>> q.shape, round(abs(r.item()), 4)
+    ((2, 1), 5.0)
+    """
     if mode not in ("reduced", "complete"):
         raise errors.ArgumentError(f"qr: mode={mode!r}, expected 'reduced' or 'complete'")
     return QRResult(*factor.qr(boxed(x), mode))
 
 
 def lu(x: ArrayLike, /) -> LUResult:
-    """x = P·L·U with a permutation P, a unit lower triangle L and an upper triangle U."""
+    """x = P·L·U with a permutation P, a unit lower triangle L and an upper triangle U.
+
+    x  matrices (…, m, n)
+
+    The result is a named tuple (P, L, U).
+
+    >>> import weft as wf
+    >>> p, l, u = wf.linalg.lu([[0.0, 2.0], [1.0, 3.0]])
+    >>> p.tolist(), u.tolist()
+    ([[0.0, 1.0], [1.0, 0.0]], [[1.0, 3.0], [0.0, 2.0]])
+    """
     return LUResult(*factor.lu(boxed(x)))
 
 
 def eigh(x: ArrayLike, /) -> EighResult:
-    """Eigenvalues (ascending) and eigenvectors of (x + xᴴ)/2."""
+    """Eigenvalues w, ascending, and orthonormal eigenvectors V of h = (x + xᴴ)/2: h·V = V·diag(w).
+
+    x  Hermitian matrices (…, n, n)
+
+    The result is a named tuple (eigenvalues, eigenvectors). Functions that are symmetric in
+    repeated eigenvalues have finite, right gradients.
+
+    >>> import weft as wf
+    >>> w, v = wf.linalg.eigh([[2.0, 0.0], [0.0, 1.0]])
+    >>> w.tolist()
+    [1.0, 2.0]
+    """
     return EighResult(*spectral.eigh(boxed(x)))
 
 
 def eigvalsh(x: ArrayLike, /) -> Tensor:
-    """The eigenvalues of (x + xᴴ)/2, ascending."""
+    """The eigenvalues of (x + xᴴ)/2, ascending.
+
+    x  Hermitian matrices (…, n, n)
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.linalg.eigvalsh([[0.0, 1.0], [1.0, 0.0]]).tolist()]
+    [-1.0, 1.0]
+    """
     return spectral.eigvalsh(boxed(x))
 
 
 def eig(x: ArrayLike, /) -> EigResult:
-    """Eigenvalues and eigenvectors of a square matrix, complex."""
+    """Eigenvalues w and eigenvectors V, complex: x·V = V·diag(w).
+
+    x  square matrices (…, n, n)
+
+    The result is a named tuple (eigenvalues, eigenvectors), in no particular order.
+
+    >>> import weft as wf
+    >>> w, v = wf.linalg.eig([[2.0, 0.0], [0.0, 1.0]])
+    >>> sorted(w.real.tolist())
+    [1.0, 2.0]
+    """
     return EigResult(*spectral.eig(boxed(x)))
 
 
 def eigvals(x: ArrayLike, /) -> Tensor:
-    """The eigenvalues of a square matrix, complex."""
+    """The eigenvalues of a square matrix, complex, in no particular order.
+
+    x  square matrices (…, n, n)
+
+    >>> import weft as wf
+    >>> sorted(wf.linalg.eigvals([[2.0, 0.0], [0.0, 1.0]]).real.tolist())
+    [1.0, 2.0]
+    """
     return spectral.eigvals(boxed(x))
 
 
 def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
-    """x = U·diag(S)·Vh with descending singular values."""
+    """x = U·diag(S)·Vh with orthonormal U and Vhᴴ and descending singular values S ≥ 0.
+
+    x              matrices (…, m, n)
+    full_matrices  whether U is (m, m) and Vh (n, n); else they have min(m, n) columns and rows
+
+    The result is a named tuple (U, S, Vh).
+
+    >>> import weft as wf
+    >>> u, s, vh = wf.linalg.svd([[3.0, 0.0], [0.0, -4.0]])
+    >>> [round(v, 4) for v in s.tolist()]
+    [4.0, 3.0]
+    """
     return SVDResult(*spectral.svd(boxed(x), full_matrices))
 
 
 def svdvals(x: ArrayLike, /) -> Tensor:
-    """The singular values, descending."""
+    """The singular values of x, descending.
+
+    x  matrices (…, m, n)
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.linalg.svdvals([[3.0, 0.0], [0.0, -4.0]]).tolist()]
+    [4.0, 3.0]
+    """
     return spectral.svdvals(boxed(x))
 
 
 def expm(x: ArrayLike, /) -> Tensor:
-    """The matrix exponential."""
+    """The matrix exponential Σ xᵏ/k!.
+
+    x  square matrices (…, n, n)
+
+    >>> import weft as wf
+    >>> wf.linalg.expm([[0.0, 1.0], [0.0, 0.0]]).tolist()
+    [[1.0, 1.0], [0.0, 1.0]]
+    """
     return matrix_functions.expm(boxed(x))
 
 
 def logm(x: ArrayLike, /) -> Tensor:
-    """The principal matrix logarithm."""
+    """The principal matrix logarithm: the y with expm(y) = x and eigenvalues of |Im| < π.
+
+    x  square matrices (…, n, n) without eigenvalues in (−∞, 0]
+
+    >>> import weft as wf
+    >>> wf.linalg.logm(wf.eye(2)).real.tolist()
+    [[0.0, 0.0], [0.0, 0.0]]
+    """
     return matrix_functions.logm(boxed(x))
 
 
 def sqrtm(x: ArrayLike, /) -> Tensor:
-    """The principal matrix square root."""
+    """The principal matrix square root: the y with y·y = x and eigenvalues of Re ≥ 0.
+
+    x  square matrices (…, n, n)
+
+    >>> import weft as wf
+    >>> wf.linalg.sqrtm([[4.0, 0.0], [0.0, 9.0]]).real.tolist()
+    [[2.0, 0.0], [0.0, 3.0]]
+    """
     return matrix_functions.sqrtm(boxed(x))
 
 
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
-    """x multiplied with itself n times; the inverse for negative n."""
+    """x·x·…·x, n times; for negative n the product of inverses.
+
+    x  square matrices (…, k, k)
+    n  an integer; 0 gives the identity
+
+    >>> import weft as wf
+    >>> wf.linalg.matrix_power([[1.0, 1.0], [0.0, 1.0]], 3).tolist()
+    [[1.0, 3.0], [0.0, 1.0]]
+    """
     return _linalg.matrix_power(boxed(x), integer_in("matrix_power", "n", n))
 
 
@@ -302,19 +581,46 @@ def matrix_norm(
     ord: float | Literal["fro", "nuc"] = "fro",
     **unknown: Never,
 ) -> Tensor:
-    """A norm of the matrices in the last two axes: fro, nuc, ±1, ±2, ±inf."""
+    """A norm of the matrices in the last two axes.
+
+    x         matrices (…, m, n)
+    keepdims  whether reduced axes stay, with length 1
+    ord       "fro": √Σ|xᵢⱼ|²; "nuc": the sum of the singular values; 2 and −2: the largest and
+              the smallest of them; 1 and −1: the largest and the smallest sum |x₁ⱼ| + … of a
+              column; inf and −inf: of a row
+
+    >>> import weft as wf
+    >>> wf.linalg.matrix_norm([[3.0, 0.0], [0.0, 4.0]]).item()
+    5.0
+    """
     if unknown:
         raise unexpected_keyword(matrix_norm, unknown)
     return _linalg.matrix_norm(boxed(x), ord, keepdims)
 
 
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
-    """How many singular values exceed rtol·largest."""
+    """How many singular values of x exceed rtol·largest.
+
+    x     matrices (…, m, n)
+    rtol  None: max(m, n)·eps
+
+    >>> import weft as wf
+    >>> wf.linalg.matrix_rank([[1.0, 2.0], [2.0, 4.0]]).item()
+    1
+    """
     return _linalg.matrix_rank(boxed(x), rtol)
 
 
 def cond(x: ArrayLike, /, *, ord: float | Literal["fro", "nuc"] | None = None) -> Tensor:
-    """The condition number ‖x‖·‖x⁻¹‖; by default of the 2-norm, from the singular values."""
+    """The condition number ‖x‖·‖x⁻¹‖.
+
+    x    matrices (…, m, n), square unless the norm is 2
+    ord  the norm, as of `matrix_norm`; None: 2, the ratio of the extreme singular values
+
+    >>> import weft as wf
+    >>> wf.linalg.cond([[4.0, 0.0], [0.0, 2.0]]).item()
+    2.0
+    """
     return _linalg.cond(boxed(x), ord)
 
 
@@ -327,7 +633,18 @@ def vector_norm(
     ord: float = 2,
     **unknown: Never,
 ) -> Tensor:
-    """The norm (Σ|x|^ord)^(1/ord) over axes; at 0 its gradient is 0."""
+    """The norm (Σ |xᵢ|^ord)^(1/ord) over axes; at 0 its gradient is 0.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes whose elements are one vector; None: all
+    keepdims  whether reduced axes stay, with length 1
+    ord       the exponent; inf is the largest |xᵢ|, -inf the smallest, 0 counts those that are
+              not 0
+
+    >>> import weft as wf
+    >>> wf.linalg.vector_norm([3.0, -4.0]).item()
+    5.0
+    """
     if unknown:
         raise unexpected_keyword(vector_norm, unknown)
     return _norm(x, ord, axis, keepdims=keepdims)
@@ -342,7 +659,19 @@ def norm(
     keepdims: bool = False,
     **unknown: Never,
 ) -> Tensor:
-    """NumPy's norm: of a vector, or of a matrix over a pair of axes."""
+    """NumPy's norm: of a vector, or of a matrix over a pair of axes.
+
+    x         an array, or what `wf.asarray` makes one of
+    ord       as of `vector_norm` or `matrix_norm`; None: √Σ|xᵢ|²
+    axis      one axis for vectors, two for matrices; None: all of x
+    keepdims  whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> wf.linalg.norm([[3.0, 0.0], [0.0, 4.0]]).item()
+    5.0
+    >>> wf.linalg.norm([[3.0, 0.0], [0.0, 4.0]], ord=2).item()
+    4.0
+    """
     if unknown:
         raise unexpected_keyword(norm, unknown)
     x = boxed(x)
@@ -356,6 +685,10 @@ def norm(
         raise errors.AxisError(f"norm: axis {axis} names {len(axes)} axes, expected one or two")
     out = matrix_norm(moveaxis(x, axes, (-2, -1)), keepdims=keepdims, ord=ord or "fro")
     return moveaxis(out, (-2, -1), axes) if keepdims else out
+
+
+def __dir__() -> list[str]:
+    return list(__all__)
 
 
 if not TYPE_CHECKING:  # checkers know the names

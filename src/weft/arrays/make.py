@@ -31,9 +31,15 @@ def tensor(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """A new tensor with a copy of `data`.
+    """A new tensor with a copy of `data`, cut off from any graph.
 
-    Python floats become the default float (float32), NumPy data keeps its dtype.
+    data           a number, nested lists, an array of NumPy, PyTorch or JAX, or a tensor
+    requires_grad  whether it is a leaf to differentiate by
+    dtype          None: Python floats become the default float (float32), arrays keep their
+                   dtype
+    device         where it is: "cpu", "cuda", …; None: where the data is
+
+    `wf.asarray` shares memory where it can, `wf.array` copies and keeps the gradient.
 
     >>> import weft as wf
     >>> wf.tensor([1.0, 2.0], requires_grad=True)
@@ -54,7 +60,19 @@ def asarray(
 ) -> Tensor:
     """`obj` as a tensor, sharing memory where possible.
 
-    Tensors keep their graph, torch tensors stay on torch's device.
+    obj     a number, nested lists, an array of NumPy, PyTorch or JAX, or a tensor, which keeps
+            its graph
+    dtype   None: Python floats become the default float (float32), arrays keep their dtype
+    device  where it is to be; None: where it is, so that torch tensors stay on torch's device
+    copy    True always copies, False is an error where that is needed, None copies if it must
+
+    >>> import weft as wf
+    >>> import numpy as np
+    >>> a = np.array([1.0, 2.0])
+    >>> x = wf.asarray(a)
+    >>> a[0] = 5.0
+    >>> x.tolist()
+    [5.0, 2.0]
     """
     dtype = None if dtype is None else dtypes.canonical(dtype)
     if type(obj) in TENSORS:
@@ -113,10 +131,52 @@ def _stack_of(obj, dtype, device, there):
     return asarray(obj, dtype=dtype, device=there if type(obj) in PYTHON_SCALARS else device)
 
 
+def array(
+    object: Any,
+    dtype: DTypeLike | None = None,
+    *,
+    copy: bool | None = True,
+    ndmin: int = 0,
+    device: Device | None = None,
+) -> Tensor:
+    """A tensor of `object`, copied: NumPy's and MLX's spelling.
+
+    object  a number, nested lists, an array of NumPy, PyTorch or JAX, or a tensor, whose gradient
+            flows through the copy
+    dtype   None: Python floats become the default float (float32), arrays keep their dtype
+    copy    True always copies, False is an error where that is needed, None copies if it must
+    ndmin   how many axes the result has at least; new ones of length 1 come first
+    device  where it is to be; None: where the data is
+
+    `wf.tensor` always copies, cuts tensors off from their graph and makes leaves to differentiate
+    by; `wf.asarray` shares memory where it can.
+
+    >>> import weft as wf
+    >>> wf.array([1, 2], float)
+    tensor([1., 2.], dtype=float64)
+    >>> wf.grad(lambda x: wf.array([x, x * x]).sum())(wf.tensor(3.0)).item()
+    7.0
+    """
+    t = asarray(object, dtype=dtype, device=device, copy=copy)
+    if t.ndim < integer_in("array", "ndmin", ndmin):
+        t = structural.reshape(t, (1,) * (ndmin - t.ndim) + t.shape)
+    return t
+
+
 def from_dlpack(
     x: SupportsDLPack, /, *, device: Device | None = None, copy: bool | None = None
 ) -> Tensor:
-    """A tensor over memory another library exports; CPU memory lands on `cpu`."""
+    """A tensor over memory that another library exports by DLPack.
+
+    x       an object with `__dlpack__`; CPU memory lands on "cpu", whichever library it is from
+    device  where the tensor is to be; None: where the memory is
+    copy    True always copies, False is an error where that is needed, None copies if it must
+
+    >>> import weft as wf
+    >>> import numpy as np
+    >>> wf.from_dlpack(np.array([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
     if type(x) in TENSORS:
         return asarray(x, device=device, copy=copy)
     raw = foreign.of_dlpack(x)
@@ -146,7 +206,18 @@ def full(
     device: Device | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor with one value everywhere; the gradient of a tensor's value is kept."""
+    """A tensor with one value everywhere.
+
+    shape          an integer or a tuple
+    fill_value     a number; of a tensor the gradient is kept
+    dtype          None: that of the value
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+
+    >>> import weft as wf
+    >>> wf.full((2, 2), 7.0).tolist()
+    [[7.0, 7.0], [7.0, 7.0]]
+    """
     shape = _shape("full", shape)
     value = asarray(fill_value, dtype=dtype, device=device)
     if value.shape:
@@ -169,7 +240,17 @@ def zeros(
     device: Device | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of zeros."""
+    """A tensor of zeros.
+
+    shape          an integer or a tuple
+    dtype          None: the default float
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+
+    >>> import weft as wf
+    >>> wf.zeros((2, 3)).tolist()
+    [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
+    """
     dtype = dtypes.default_float() if dtype is None else dtype
     return _filled(_shape("zeros", shape, more), 0, dtype, device, requires_grad)
 
@@ -181,7 +262,17 @@ def ones(
     device: Device | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor of ones."""
+    """A tensor of ones.
+
+    shape          an integer or a tuple
+    dtype          None: the default float
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+
+    >>> import weft as wf
+    >>> wf.ones(3, dtype="int64").tolist()
+    [1, 1, 1]
+    """
     dtype = dtypes.default_float() if dtype is None else dtype
     return _filled(_shape("ones", shape, more), 1, dtype, device, requires_grad)
 
@@ -193,7 +284,17 @@ def empty(
     device: Device | None = None,
     requires_grad: bool = False,
 ) -> Tensor:
-    """A tensor whose elements are not set."""
+    """A tensor whose elements are not set: whatever the memory holds.
+
+    shape          an integer or a tuple
+    dtype          None: the default float
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+
+    >>> import weft as wf
+    >>> wf.empty((2, 3)).shape
+    (2, 3)
+    """
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     device = canonical_device(device)
     t = made(wrap(namespace_for(device).empty(_shape("empty", shape, more), dtype, device)))
@@ -208,7 +309,16 @@ def full_like(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """`full` with the shape, dtype and device of x."""
+    """A tensor with the shape of x and one value everywhere.
+
+    x              an array whose shape, dtype and device are taken
+    fill_value     a number; of a tensor the gradient is kept
+    dtype, device  None: those of x
+
+    >>> import weft as wf
+    >>> wf.full_like(wf.zeros((2, 2)), 7.0).tolist()
+    [[7.0, 7.0], [7.0, 7.0]]
+    """
     x = asarray(x)
     dtype = x.dtype if dtype is None else dtype
     return full(x.shape, fill_value, dtype=dtype, device=device or x.device)
@@ -217,21 +327,45 @@ def full_like(
 def zeros_like(
     x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """`zeros` with the shape, dtype and device of x."""
+    """A tensor of zeros with the shape of x.
+
+    x              an array whose shape, dtype and device are taken
+    dtype, device  None: those of x
+
+    >>> import weft as wf
+    >>> wf.zeros_like([1, 2, 3]).tolist()
+    [0, 0, 0]
+    """
     return full_like(x, 0, dtype=dtype, device=device)
 
 
 def ones_like(
     x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """`ones` with the shape, dtype and device of x."""
+    """A tensor of ones with the shape of x.
+
+    x              an array whose shape, dtype and device are taken
+    dtype, device  None: those of x
+
+    >>> import weft as wf
+    >>> wf.ones_like([1, 2, 3]).tolist()
+    [1, 1, 1]
+    """
     return full_like(x, 1, dtype=dtype, device=device)
 
 
 def empty_like(
     x: ArrayLike, /, *, dtype: DTypeLike | None = None, device: Device | None = None
 ) -> Tensor:
-    """`empty` with the shape, dtype and device of x."""
+    """A tensor with the shape of x, whose elements are not set.
+
+    x              an array whose shape, dtype and device are taken
+    dtype, device  None: those of x
+
+    >>> import weft as wf
+    >>> wf.empty_like(wf.zeros((2, 3))).shape
+    (2, 3)
+    """
     x = asarray(x)
     return empty(x.shape, dtype=dtype or x.dtype, device=device or x.device)
 
@@ -261,7 +395,18 @@ def arange(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Evenly spaced values from `start` (or 0) up to but not including `stop`."""
+    """The values start, start + step, start + 2·step, … before `stop`.
+
+    start   the first value; with one argument that is `stop`, and the first value 0
+    stop    the end, which is not among the values
+    step    the distance of neighbours, also negative
+    dtype   None: int64 for integers, else the default float
+    device  where the result is: "cpu", "cuda", … ; None for the default
+
+    >>> import weft as wf
+    >>> wf.arange(3).tolist(), wf.arange(1, 6, 2).tolist()
+    ([0, 1, 2], [1, 3, 5])
+    """
     if stop is None:
         start, stop = 0, start
     named = {"start": start, "stop": stop, "step": step}
@@ -303,7 +448,18 @@ def linspace(
     device: Device | None = None,
     endpoint: bool = True,
 ) -> Tensor:
-    """`num` evenly spaced values from `start` to `stop`; differentiable in both."""
+    """`num` evenly spaced values start + i·(stop − start)/(num − 1).
+
+    start, stop  the first and the last value; tensors keep their gradient
+    num          how many values
+    dtype        None: the default float, or that of the tensors
+    device       where the result is: "cpu", "cuda", … ; None for the default
+    endpoint     whether `stop` is among the values; if not, the distance is (stop − start)/num
+
+    >>> import weft as wf
+    >>> wf.linspace(0.0, 1.0, 5).tolist()
+    [0.0, 0.25, 0.5, 0.75, 1.0]
+    """
     num = integer_in("linspace", "num", num)
     if num < 0:
         raise errors.ArgumentError(f"linspace: num {num}, expected 0 or more")
@@ -342,7 +498,18 @@ def eye(
     dtype: DTypeLike | None = None,
     device: Device | None = None,
 ) -> Tensor:
-    """Ones on the k-th diagonal, zeros elsewhere."""
+    """A matrix with ones on the k-th diagonal and zeros elsewhere.
+
+    n_rows  how many rows
+    n_cols  how many columns; None: as many as rows
+    k       0 is the main diagonal, above it are positive numbers, below it negative ones
+    dtype   None: the default float
+    device  where the result is: "cpu", "cuda", … ; None for the default
+
+    >>> import weft as wf
+    >>> wf.eye(2, 3, k=1).tolist()
+    [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
+    """
     rows, columns = _shape("eye", (n_rows, n_rows if n_cols is None else n_cols))
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     return _on(np.eye(rows, columns, k=integer_in("eye", "k", k), dtype=dtype), device)
@@ -351,7 +518,16 @@ def eye(
 def from_vec(
     values: Sequence[Any], shape: Shape | None = None, device: Device | None = None
 ) -> Tensor:
-    """A flat list of numbers as a tensor of the given shape."""
+    """A flat list of numbers as a tensor of the given shape.
+
+    values  a sequence of numbers, row by row
+    shape   a tuple; None: one axis
+    device  where the result is: "cpu", "cuda", … ; None for the default
+
+    >>> import weft as wf
+    >>> wf.Tensor.from_vec([1.0, 2.0, 3.0, 4.0], (2, 2)).tolist()
+    [[1.0, 2.0], [3.0, 4.0]]
+    """
     t = tensor(list(values), device=device)
     return t if shape is None else structural.reshape(t, _shape("from_vec", shape))
 
@@ -359,7 +535,16 @@ def from_vec(
 def scalar(
     value: ArrayLike, device: Device | None = None, dtype: DTypeLike | None = None
 ) -> Tensor:
-    """A number as a 0-d tensor."""
+    """A number as a tensor without axes.
+
+    value   a number
+    device  where the result is: "cpu", "cuda", … ; None for the default
+    dtype   None: the default float for a Python float
+
+    >>> import weft as wf
+    >>> wf.Tensor.scalar(2.5)
+    tensor(2.5)
+    """
     t = tensor(value, dtype=dtype, device=device)
     if t.shape:
         raise errors.ShapeError(f"scalar: got the shape {t.shape}, expected one number")

@@ -42,11 +42,16 @@ def _filled(have: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: bool | None = None) -> Tensor:
-    """x with another shape; one size may be −1.
+    """x with another shape, its elements in the same order, row by row.
+
+    x      an array, or what `wf.asarray` makes one of
+    shape  an integer or a tuple; one size may be −1: what is left
+    more   further sizes, in place of a tuple: `x.reshape(2, 3)`
+    copy   True always copies; else the result may share memory
 
     >>> import weft as wf
-    >>> wf.reshape(wf.arange(6), (2, -1)).shape
-    (2, 3)
+    >>> wf.reshape(wf.arange(6), (2, -1)).tolist()
+    [[0, 1, 2], [3, 4, 5]]
     """
     x = boxed(x)
     dims = _shape_from(x, (shape, *more) if more else shape)
@@ -55,14 +60,30 @@ def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: bool | None = None)
 
 
 def flatten(x: ArrayLike, /, **unknown: Never) -> Tensor:
-    """x in one dimension."""
+    """x along one axis, row by row.
+
+    x  an array, or what `wf.asarray` makes one of
+
+    >>> import weft as wf
+    >>> wf.flatten([[1, 2], [3, 4]]).tolist()
+    [1, 2, 3, 4]
+    """
     if unknown:
         raise unexpected_keyword(flatten, unknown)
     return reshape(x, (-1,))
 
 
 def permute_dims(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) -> Tensor:
-    """x with its axes in another order (None: reversed)."""
+    """x with its axes in another order: axis k of the result is axis axes[k] of x.
+
+    x     an array, or what `wf.asarray` makes one of
+    axes  the order; None: reversed
+    more  further axes, in place of a tuple: `x.permute(1, 0)`
+
+    >>> import weft as wf
+    >>> wf.permute_dims(wf.zeros((2, 3, 4)), (2, 0, 1)).shape
+    (4, 2, 3)
+    """
     if unknown:
         raise unexpected_keyword(permute_dims, unknown)
     x = boxed(x)
@@ -76,7 +97,18 @@ _REVERSED = [tuple(reversed(range(n))) for n in range(65)]
 
 
 def transpose(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) -> Tensor:
-    """x with its axes in another order (None: reversed), as in NumPy: `x.transpose(1, 0, 2)`."""
+    """x with its axes in another order, as in NumPy: axis k of the result is axis axes[k] of x.
+
+    x     an array, or what `wf.asarray` makes one of
+    axes  the order; None: reversed
+    more  further axes, in place of a tuple: `x.transpose(1, 0, 2)`
+
+    Two axes are exchanged by `wf.swapaxes`; `x.transpose(0, 1)` in PyTorch's sense is refused.
+
+    >>> import weft as wf
+    >>> wf.transpose([[1, 2, 3], [4, 5, 6]]).tolist()
+    [[1, 4], [2, 5], [3, 6]]
+    """
     if unknown:
         raise unexpected_keyword(transpose, unknown)
     if more:
@@ -97,7 +129,14 @@ def _refuse_exchange(x, axes: tuple) -> None:
 
 
 def matrix_transpose(x: ArrayLike, /) -> Tensor:
-    """x with its last two axes exchanged."""
+    """x with its last two axes exchanged: xᵀ for each matrix.
+
+    x  an array with two axes or more
+
+    >>> import weft as wf
+    >>> wf.matrix_transpose([[1, 2], [3, 4]]).tolist()
+    [[1, 3], [2, 4]]
+    """
     x = boxed(x)
     if x.ndim < 2:
         raise errors.ShapeError(
@@ -109,7 +148,16 @@ def matrix_transpose(x: ArrayLike, /) -> Tensor:
 def moveaxis(
     x: ArrayLike, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
 ) -> Tensor:
-    """x with some axes moved, the others in their order."""
+    """x with some axes moved, the others in their order.
+
+    x            an array, or what `wf.asarray` makes one of
+    source       the axis or axes to move
+    destination  where each of them goes
+
+    >>> import weft as wf
+    >>> wf.moveaxis(wf.zeros((2, 3, 4)), 0, -1).shape
+    (3, 4, 2)
+    """
     x = boxed(x)
     source, destination = axes_of("moveaxis", x, source), axes_of("moveaxis", x, destination)
     if len(source) != len(destination):
@@ -120,13 +168,29 @@ def moveaxis(
 
 
 def swapaxes(x: ArrayLike, a: int, b: int, /) -> Tensor:
-    """x with two axes exchanged."""
+    """x with the axes a and b exchanged.
+
+    x     an array, or what `wf.asarray` makes one of
+    a, b  two axes
+
+    >>> import weft as wf
+    >>> wf.swapaxes(wf.zeros((2, 3, 4)), 0, 2).shape
+    (4, 3, 2)
+    """
     x = boxed(x)
     return structural.swapaxes(x, axis_of("swapaxes", x, a), axis_of("swapaxes", x, b))
 
 
 def squeeze(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
-    """x without axes of length 1 (None: all of them)."""
+    """x without axes of length 1.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis or axes to drop, each of length 1; None: all that are
+
+    >>> import weft as wf
+    >>> wf.squeeze(wf.zeros((1, 3, 1))).shape
+    (3,)
+    """
     if unknown:
         raise unexpected_keyword(squeeze, unknown)
     x = boxed(x)
@@ -138,7 +202,15 @@ def squeeze(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
 def expand_dims(
     x: ArrayLike, /, axis: int | tuple[int, ...] | list[int] = 0, **unknown: Never
 ) -> Tensor:
-    """x with a new axis of length 1."""
+    """x with new axes of length 1.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  where the new axis, or each of several, is in the result
+
+    >>> import weft as wf
+    >>> wf.expand_dims(wf.zeros((2, 3)), axis=1).shape
+    (2, 1, 3)
+    """
     if unknown:
         raise unexpected_keyword(expand_dims, unknown)
     x = boxed(x)
@@ -147,7 +219,15 @@ def expand_dims(
 
 
 def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
-    """x repeated, without a copy, to a larger shape."""
+    """x repeated along axes of length 1 and new leading axes to a larger shape, without a copy.
+
+    x      an array, or what `wf.asarray` makes one of
+    shape  the shape of the result
+
+    >>> import weft as wf
+    >>> wf.broadcast_to([1.0, 2.0], (3, 2)).tolist()
+    [[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]]
+    """
     single = not hasattr(shape, "__len__") or getattr(shape, "shape", None) == ()
     named: Any = (shape,) if single else shape
     dims = tuple([integer_in("broadcast_to", "shape", d) for d in named])
@@ -157,19 +237,42 @@ def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape that these shapes broadcast to."""
+    """The shape that these shapes broadcast to.
+
+    shapes  tuples of sizes
+
+    >>> import weft as wf
+    >>> wf.broadcast_shapes((2, 1), (3,))
+    (2, 3)
+    """
     return broadcast("broadcast_shapes", *map(tuple, shapes))
 
 
 def broadcast_arrays(*arrays: ArrayLike) -> tuple[Tensor, ...]:
-    """The tensors, each broadcast to their common shape."""
+    """The tensors, each broadcast to their common shape, without copies.
+
+    arrays  arrays whose shapes fit
+
+    >>> import weft as wf
+    >>> a, b = wf.broadcast_arrays([1.0, 2.0], [[3.0], [4.0]])
+    >>> a.tolist(), b.tolist()
+    ([[1.0, 2.0], [1.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]])
+    """
     boxes = [boxed(a) for a in arrays]
     shape = broadcast("broadcast_arrays", *(b.shape for b in boxes))
     return tuple([structural.broadcast_to(b, shape) for b in boxes])
 
 
 def flip(x: ArrayLike, /, *, axis: Axes = None, **unknown: Never) -> Tensor:
-    """x with the order along `axis` reversed (None: all axes)."""
+    """x with the order along `axis` reversed.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis or axes to reverse; None: all
+
+    >>> import weft as wf
+    >>> wf.flip([1, 2, 3]).tolist()
+    [3, 2, 1]
+    """
     if unknown:
         raise unexpected_keyword(flip, unknown)
     x = boxed(x)
@@ -178,7 +281,16 @@ def flip(x: ArrayLike, /, *, axis: Axes = None, **unknown: Never) -> Tensor:
 
 @checks_keywords
 def roll(x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor:
-    """x shifted around along `axis` (None: as if flattened)."""
+    """x shifted around: out[i + shift] = x[i], what leaves at the end comes in at the beginning.
+
+    x      an array, or what `wf.asarray` makes one of
+    shift  how far, for each axis
+    axis   the axis or axes; None: along the flattened tensor, whose shape stays
+
+    >>> import weft as wf
+    >>> wf.roll([1, 2, 3, 4], 1).tolist()
+    [4, 1, 2, 3]
+    """
     x = boxed(x)
     if axis is None:
         return structural.reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
@@ -206,7 +318,15 @@ def _several(name: str, arrays) -> list:
 def concat(
     arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int | None = 0, **unknown: Never
 ) -> Tensor:
-    """Tensors one after the other along an axis (None: flattened first)."""
+    """Tensors one after the other along an axis that they have.
+
+    arrays  tensors whose shapes agree but for that axis
+    axis    the axis; None: they are flattened first
+
+    >>> import weft as wf
+    >>> wf.concat([[1, 2], [3]]).tolist()
+    [1, 2, 3]
+    """
     if unknown:
         raise unexpected_keyword(concat, unknown)
     boxes = _several("concat", arrays)
@@ -216,7 +336,15 @@ def concat(
 
 
 def stack(arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int = 0, **unknown: Never) -> Tensor:
-    """Tensors of one shape along a new axis."""
+    """Tensors of one shape along a new axis.
+
+    arrays  tensors of one shape
+    axis    where the new axis is in the result
+
+    >>> import weft as wf
+    >>> wf.stack([[1, 2], [3, 4]], axis=1).tolist()
+    [[1, 3], [2, 4]]
+    """
     if unknown:
         raise unexpected_keyword(stack, unknown)
     boxes = _several("stack", arrays)
@@ -224,7 +352,15 @@ def stack(arrays: Iterable[ArrayLike] | Tensor, /, *, axis: int = 0, **unknown: 
 
 
 def unstack(x: ArrayLike, /, *, axis: int = 0, **unknown: Never) -> tuple[Tensor, ...]:
-    """The slices of x along an axis."""
+    """The slices of x along an axis, as a tuple.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis that the slices do not have
+
+    >>> import weft as wf
+    >>> [s.tolist() for s in wf.unstack([[1, 2], [3, 4]])]
+    [[1, 2], [3, 4]]
+    """
     if unknown:
         raise unexpected_keyword(unstack, unknown)
     x = boxed(x)
@@ -233,7 +369,18 @@ def unstack(x: ArrayLike, /, *, axis: int = 0, **unknown: Never) -> tuple[Tensor
 
 @checks_keywords
 def split(x: ArrayLike, /, sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-    """x in equal parts (an integer), or cut at positions (a sequence)."""
+    """x cut into parts along an axis, as a tuple.
+
+    x         an array, or what `wf.asarray` makes one of
+    sections  how many equal parts (an integer), or the positions to cut at (a sequence)
+    axis      the axis to cut
+
+    >>> import weft as wf
+    >>> [s.tolist() for s in wf.split([1, 2, 3, 4], 2)]
+    [[1, 2], [3, 4]]
+    >>> [s.tolist() for s in wf.split([1, 2, 3, 4], [1])]
+    [[1], [2, 3, 4]]
+    """
     x = boxed(x)
     k = axis_of("split", x, axis)
     n = x.shape[k]
@@ -250,7 +397,16 @@ def split(x: ArrayLike, /, sections: int | Sequence[int], axis: int = 0) -> tupl
 
 @checks_keywords
 def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
-    """x in at most `chunks` parts of one length, the last of which may be shorter."""
+    """x in at most `chunks` parts of length ⌈n/chunks⌉, of which the last may be shorter.
+
+    x       an array, or what `wf.asarray` makes one of
+    chunks  how many parts at most
+    axis    the axis to cut
+
+    >>> import weft as wf
+    >>> [s.tolist() for s in wf.chunk([1, 2, 3, 4, 5], 2)]
+    [[1, 2, 3], [4, 5]]
+    """
     x = boxed(x)
     if integer_in("chunk", "chunks", chunks) < 1:
         raise errors.ArgumentError(f"chunk: {chunks} chunks, expected 1 or more")
@@ -258,7 +414,15 @@ def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
 
 
 def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:
-    """x repeated as a whole along each axis."""
+    """x repeated as a whole along each axis.
+
+    x            an array, or what `wf.asarray` makes one of
+    repetitions  how often, for each axis; more numbers than axes make new leading axes
+
+    >>> import weft as wf
+    >>> wf.tile([1, 2], 2).tolist()
+    [1, 2, 1, 2]
+    """
     reps: Any = repetitions if hasattr(repetitions, "__len__") else (repetitions,)
     return arrange.tile(boxed(x), tuple([_count("tile", r) for r in reps]))
 
@@ -272,7 +436,18 @@ def _count(name: str, value) -> int:
 
 @checks_keywords
 def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None) -> Tensor:
-    """Each element repeated along `axis` (None: of the flattened tensor)."""
+    """Each element of x, or each slice along `axis`, several times.
+
+    x        an array, or what `wf.asarray` makes one of
+    repeats  how often: a number, or one for each element
+    axis     the axis to repeat along; None: x is flattened first
+
+    >>> import weft as wf
+    >>> wf.repeat([1, 2], 2).tolist()
+    [1, 1, 2, 2]
+    >>> wf.repeat([1, 2], [3, 1]).tolist()
+    [1, 1, 1, 2]
+    """
     x, k = flat_or_axis("repeat", boxed(x), axis)
     counts = boxed(repeats)
     if not counts.ndim:
@@ -281,12 +456,30 @@ def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None
 
 
 def meshgrid(*arrays: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> tuple[Tensor, ...]:
-    """Coordinate grids of one-dimensional coordinates."""
+    """The coordinates of a grid: array k holds the k-th coordinate of each point.
+
+    arrays    coordinates along one axis each
+    indexing  "xy": the first coordinate runs along the second axis; "ij": along the first
+
+    >>> import weft as wf
+    >>> [g.tolist() for g in wf.meshgrid([1, 2], [3, 4], indexing="ij")]
+    [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
+    """
     return tuple(arrange.meshgrid([boxed(a) for a in arrays], indexing))
 
 
 def diag(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
-    """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
+    """A matrix's diagonal, or the matrix that has a vector as its diagonal.
+
+    x       a matrix or a vector
+    offset  0 is the main diagonal, above it are positive numbers, below it negative ones
+
+    >>> import weft as wf
+    >>> wf.diag([[1, 2], [3, 4]]).tolist()
+    [1, 4]
+    >>> wf.diag([1, 2]).tolist()
+    [[1, 0], [0, 2]]
+    """
     if unknown:
         raise unexpected_keyword(diag, unknown)
     return arrange.diag(boxed(x), integer_in("diag", "offset", offset))
@@ -295,7 +488,16 @@ def diag(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
 def diagonal(
     x: ArrayLike, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1, **unknown: Never
 ) -> Tensor:
-    """The diagonals over two axes, along a new last axis."""
+    """The diagonals xᵢᵢ over two axes, along a new last axis.
+
+    x             an array, or what `wf.asarray` makes one of
+    offset        0 is the main diagonal, above it are positive numbers, below it negative ones
+    axis1, axis2  the axes of the rows and of the columns
+
+    >>> import weft as wf
+    >>> wf.diagonal([[1, 2], [3, 4]]).tolist()
+    [1, 4]
+    """
     if unknown:
         raise unexpected_keyword(diagonal, unknown)
     x = boxed(x)
@@ -303,28 +505,60 @@ def diagonal(
 
 
 def diagflat(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
-    """The matrix with all elements of x on a diagonal."""
+    """The matrix with all elements of x on a diagonal and zeros elsewhere.
+
+    x       an array, which is flattened
+    offset  0 is the main diagonal, above it are positive numbers, below it negative ones
+
+    >>> import weft as wf
+    >>> wf.diagflat([1, 2]).tolist()
+    [[1, 0], [0, 2]]
+    """
     if unknown:
         raise unexpected_keyword(diagflat, unknown)
     return arrange.diagflat(boxed(x), integer_in("diagflat", "offset", offset))
 
 
 def diag_embed(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
-    """Matrices with the last axis of x on a diagonal."""
+    """Matrices with the last axis of x on a diagonal and zeros elsewhere.
+
+    x       an array, or what `wf.asarray` makes one of
+    offset  0 is the main diagonal, above it are positive numbers, below it negative ones
+
+    >>> import weft as wf
+    >>> wf.diag_embed([[1, 2], [3, 4]]).tolist()
+    [[[1, 0], [0, 2]], [[3, 0], [0, 4]]]
+    """
     if unknown:
         raise unexpected_keyword(diag_embed, unknown)
     return arrange.diag_embed(boxed(x), offset)
 
 
 def tril(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
-    """x with zeros above the k-th diagonal."""
+    """The lower triangle of x: zeros above the k-th diagonal.
+
+    x  an array whose last two axes are matrices
+    k  0 is the main diagonal, above it are positive numbers, below it negative ones
+
+    >>> import weft as wf
+    >>> wf.tril([[1, 2], [3, 4]]).tolist()
+    [[1, 0], [3, 4]]
+    """
     if unknown:
         raise unexpected_keyword(tril, unknown)
     return arrange.tril(boxed(x), integer_in("tril", "k", k))
 
 
 def triu(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
-    """x with zeros below the k-th diagonal."""
+    """The upper triangle of x: zeros below the k-th diagonal.
+
+    x  an array whose last two axes are matrices
+    k  0 is the main diagonal, above it are positive numbers, below it negative ones
+
+    >>> import weft as wf
+    >>> wf.triu([[1, 2], [3, 4]]).tolist()
+    [[1, 2], [0, 4]]
+    """
     if unknown:
         raise unexpected_keyword(triu, unknown)
     return arrange.triu(boxed(x), integer_in("triu", "k", k))
@@ -332,7 +566,17 @@ def triu(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
 
 @checks_keywords
 def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1) -> Tensor:
-    """Overlapping windows along `axis`: their number in its place, their length at the end."""
+    """Overlapping windows along `axis`: their number in its place, their length at the end.
+
+    x     an array, or what `wf.asarray` makes one of
+    size  the length of a window
+    step  how far apart windows begin
+    axis  the axis to run along
+
+    >>> import weft as wf
+    >>> wf.sliding_window([1, 2, 3, 4], 3).tolist()
+    [[1, 2, 3], [2, 3, 4]]
+    """
     x = boxed(x)
     size, step = (integer_in("sliding_window", k, v) for k, v in (("size", size), ("step", step)))
     if size < 1 or step < 1:
@@ -341,5 +585,13 @@ def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1)
 
 
 def clone(x: ArrayLike, /) -> Tensor:
-    """A copy that stays connected."""
+    """A copy of x with memory of its own, through which gradients flow.
+
+    x  an array, or what `wf.asarray` makes one of
+
+    >>> import weft as wf
+    >>> x = wf.tensor([1.0, 2.0], requires_grad=True)
+    >>> wf.clone(x).sum().backward()[x].tolist()
+    [1.0, 1.0]
+    """
     return structural.copy(boxed(x))

@@ -50,7 +50,14 @@ def _defined_in(module) -> dict:
 
 
 def complex_number(re: ArrayLike, im: ArrayLike, /) -> Tensor:
-    """The complex tensor re + i·im."""
+    """The complex numbers re + i·im.
+
+    re, im  real arrays or numbers, which broadcast
+
+    >>> import weft as wf
+    >>> wf.complex([1.0, 2.0], 3.0).tolist()
+    [(1+3j), (2+3j)]
+    """
     return complex_.complex_(make.asarray(re), make.asarray(im))
 
 
@@ -67,8 +74,8 @@ _SPECIAL = "beta betaln digamma erf erfc erfinv gamma i0 i1 j0 j1 logit polygamm
 FUNCTIONS |= {n: getattr(special, n) for n in _SPECIAL}
 FUNCTIONS |= {"lgamma": special.FUNCTIONS["gammaln"], "expit": special.FUNCTIONS["expit"]}
 _MADE = """
-    arange asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like tensor
-    zeros zeros_like
+    arange array asarray empty empty_like eye from_dlpack full full_like linspace ones ones_like
+    tensor zeros zeros_like
 """.split()
 FUNCTIONS |= {n: getattr(make, n) for n in _MADE}
 FUNCTIONS["__array_namespace_info__"] = dtype_functions.__array_namespace_info__
@@ -107,7 +114,15 @@ def _adjoint(self):
 
 @checks_keywords
 def sum_dim(self: Tensor, axis: int, keepdims: bool = False) -> Tensor:
-    """The sum along one axis."""
+    """The sum Σ xᵢ along one axis.
+
+    axis      the axis
+    keepdims  whether it stays, with length 1
+
+    >>> import weft as wf
+    >>> wf.tensor([[1.0, 2.0], [3.0, 4.0]]).sum_dim(0).tolist()
+    [4.0, 6.0]
+    """
     return structural.sum_(self, (axis_of("sum_dim", self, axis),), keepdims)
 
 
@@ -119,7 +134,6 @@ def sum_method(
     dtype: DTypeLike | None = None,
     **unknown: Never,
 ) -> Tensor:
-    """`wf.sum`, with keepdims also by position."""
     if unknown:
         raise unexpected_keyword(sum_method, unknown)
     if dtype is not None:
@@ -130,10 +144,39 @@ def sum_method(
 def mean_method(
     self: Tensor, axis: Axes = None, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
-    """`wf.mean`, with keepdims also by position."""
     if unknown:
         raise unexpected_keyword(mean_method, unknown)
     return reductions.mean(self, axis, keepdims=keepdims)
+
+
+# They differ from the functions in that keepdims may be given by position.
+sum_method.__doc__, mean_method.__doc__ = reductions.sum.__doc__, reductions.mean.__doc__
+
+# By the method's name: how it is written, and what it makes of [6.0, 8.0] and 2.
+_ARITHMETIC = {
+    "add": ("+", "[8.0, 10.0]"),
+    "sub": ("−", "[4.0, 6.0]"),
+    "mul": ("·", "[12.0, 16.0]"),
+    "div": ("/", "[3.0, 4.0]"),
+}
+_SCALAR_DOC = """x {} value.
+
+value  a number
+
+>>> import weft as wf
+>>> wf.tensor([6.0, 8.0]).{}_scalar(2.0).tolist()
+{}
+"""
+_INTO_DOC = """x {} other, written into the memory of a tensor, which is returned.
+
+other   an array or a number
+buffer  a tensor of the result's shape and dtype, which no gradient depends on
+
+>>> import weft as wf
+>>> buffer = wf.zeros(2)
+>>> wf.tensor([6.0, 8.0]).{}_into(wf.tensor(2.0), buffer) is buffer, buffer.tolist()
+(True, {})
+"""
 
 
 def _into(name: str):
@@ -142,7 +185,6 @@ def _into(name: str):
     def method(self, other, buffer):
         return inplace.into(op, (self, other), buffer)
 
-    method.__doc__ = f"`{name}` into the memory of a tensor; returns it."
     return method
 
 
@@ -190,6 +232,9 @@ METHODS |= {
     "sum_dim": sum_dim,
     "view": manipulation.reshape,
 }
+for _name, (_symbol, _result) in _ARITHMETIC.items():
+    METHODS[f"{_name}_scalar"].__doc__ = _SCALAR_DOC.format(_symbol, _name, _result)
+    METHODS[f"{_name}_into"].__doc__ = _INTO_DOC.format(_symbol, _name, _result)
 METHODS |= interchange.PROTOCOLS | augmented.METHODS
 
 for _name, _method in METHODS.items():

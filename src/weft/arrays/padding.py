@@ -46,10 +46,12 @@ def pad(
     stat_length: int | Sequence[Any] | None = None,
     reflect_type: Literal["even", "odd"] = "even",
 ) -> Tensor:
-    """x with margins: a number, (before, after), or one such pair for each axis.
+    """x with margins at its ends.
 
-    mode             constant, edge, reflect, symmetric, wrap, linear_ramp, maximum, mean, median,
-                     minimum or empty (zeros), as in NumPy
+    x                an array, or what `wf.asarray` makes one of
+    pad_width        a number, (before, after), or one such pair for each axis
+    mode             constant, edge, reflect, symmetric, wrap, linear_ramp, maximum, mean,
+                     median, minimum or empty (zeros), as in NumPy
     constant_values  the margins of mode constant: a number, (before, after), or a pair for each
                      axis; tensors among them keep their gradient
     end_values       the same for the ends of linear_ramp
@@ -57,7 +59,9 @@ def pad(
     reflect_type     of reflect and symmetric: even, or odd, which is 2·edge less the even one
 
     >>> import weft as wf
-    >>> wf.pad(wf.tensor([1.0, 2.0]), (1, 2), "linear_ramp", end_values=(0.0, 4.0)).tolist()
+    >>> wf.pad([1.0, 2.0], (1, 2)).tolist()
+    [0.0, 1.0, 2.0, 0.0, 0.0]
+    >>> wf.pad([1.0, 2.0], (1, 2), "linear_ramp", end_values=(0.0, 4.0)).tolist()
     [0.0, 1.0, 2.0, 3.0, 4.0]
     """
     x = boxed(x)

@@ -25,6 +25,9 @@ _T = TypeVar("_T")
 class Parameter(Tensor):
     """A tensor with memory of its own that is trained.
 
+    data           numbers, an array or a tensor, which is copied
+    requires_grad  whether it is trained
+
     >>> import weft as wf
     >>> p = wf.Parameter(wf.tensor([1.0, 2.0]))
     >>> grads = (p * p).sum().backward()
@@ -51,31 +54,82 @@ class Parameter(Tensor):
     def randn(  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         cls, shape: Shape, mean: float = 0.0, std: float = 1.0, **options: Any
     ) -> Parameter:
-        """Normally distributed initial values."""
+        """Normally distributed initial values.
+
+        shape      an integer or a tuple
+        mean, std  the mean and the standard deviation
+        options    dtype, device and generator, as of `wf.randn`
+
+        >>> import weft as wf
+        >>> wf.Parameter.randn((2, 3), std=0.1).shape
+        (2, 3)
+        """
         return cls(random.randn(shape, mean=mean, std=std, **options))
 
     @classmethod
     def zeros(cls, shape: Shape, *more: Any, **options: Any) -> Parameter:
-        """Zero initial values."""
+        """Zero initial values.
+
+        shape    an integer or a tuple
+        more     refused: the shape is one argument
+        options  dtype and device, as of `wf.zeros`
+
+        >>> import weft as wf
+        >>> wf.Parameter.zeros((2, 3)).requires_grad
+        True
+        """
         return cls(make.zeros(shape, *more, **options))
 
     def tensor(self) -> Tensor:
-        """The value, still connected, for use in a forward pass."""
+        """The value, still connected, for use in a forward pass.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0, 2.0])
+        >>> p.tensor().sum().backward()[p].tolist()
+        [1.0, 1.0]
+        """
         value = wrap(seen(self)._data, self._node)
         lend(self, value)
         return value
 
     def zero_grad(self) -> None:
-        """Forget the accumulated gradient."""
+        """Forget the accumulated gradient.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> grads = (p * p).sum().backward()
+        >>> p.zero_grad()
+        >>> p.grad is None
+        True
+        """
         if self.requires_grad:
             self.grad = None
 
     def set_grad(self, gradient: ArrayLike | None) -> None:
-        """Replace the accumulated gradient."""
+        """Replace the accumulated gradient.
+
+        gradient  a tensor of its shape
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> p.set_grad(wf.tensor([2.0]))
+        >>> p.grad.tolist()
+        [2.0]
+        """
         self.grad = gradient
 
     def update(self, lr: float) -> None:
-        """p ← p − lr·grad, in place."""
+        """p ← p − lr·grad, in place.
+
+        lr  the learning rate
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> p.set_grad(wf.tensor([2.0]))
+        >>> p.update(0.25)
+        >>> p.tolist()
+        [0.5]
+        """
         if self.grad is None:
             raise errors.MissingGradient(
                 "update: this parameter has no gradient; run backward() or set_grad() first"
@@ -83,7 +137,16 @@ class Parameter(Tensor):
         self.apply_update(self.grad.detach() * lr)
 
     def apply_update(self, update: ArrayLike) -> None:
-        """p ← p − update, in place."""
+        """p ← p − update, in place.
+
+        update  an array of its shape
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> p.apply_update(wf.tensor([0.25]))
+        >>> p.tolist()
+        [0.75]
+        """
         update = make.asarray(update)
         refuse_levels((update,), "apply_update")
         if update.shape != self.shape:
@@ -111,7 +174,16 @@ class Parameter(Tensor):
 
 
 class ParameterDict:
-    """Parameters by name, in the order they were inserted."""
+    """Parameters by name, in the order they were inserted.
+
+    parameters  a dict; None: empty
+
+    >>> import weft as wf
+    >>> weights = wf.ParameterDict({"w": wf.Parameter([1.0])})
+    >>> weights.insert("b", wf.Parameter([0.0]))
+    >>> [name for name, p in weights.named_parameters()]
+    ['w', 'b']
+    """
 
     def __init__(self, parameters: dict[str, Parameter] | None = None):
         self._items: dict[str, Parameter] = {}
@@ -119,7 +191,17 @@ class ParameterDict:
             self.insert(name, p)
 
     def insert(self, name: str, parameter: Parameter) -> None:
-        """Add or replace a parameter."""
+        """Add or replace a parameter.
+
+        name       what it is called
+        parameter  the parameter
+
+        >>> import weft as wf
+        >>> weights = wf.ParameterDict()
+        >>> weights.insert("w", wf.Parameter([1.0]))
+        >>> len(weights.parameters())
+        1
+        """
         if not isinstance(name, str) or not isinstance(parameter, Parameter):
             raise errors.DTypeError(
                 f"insert: expected a name and a Parameter, got {type(name).__name__} and "
@@ -128,7 +210,15 @@ class ParameterDict:
         self._items[name] = parameter
 
     def get(self, name: str, default: _T | None = None) -> Parameter | _T | None:
-        """The parameter of that name, or `default`."""
+        """The parameter of that name, or `default`.
+
+        name     what it is called
+        default  what is returned if there is none
+
+        >>> import weft as wf
+        >>> wf.ParameterDict().get("w") is None
+        True
+        """
         return self._items.get(name, default)
 
     def __getitem__(self, name: str) -> Parameter:
@@ -141,12 +231,33 @@ class ParameterDict:
     __setitem__ = insert
 
     def parameters(self) -> list[Parameter]:
+        """The parameters, in their order.
+
+        >>> import weft as wf
+        >>> [p.shape for p in wf.ParameterDict({"w": wf.Parameter([1.0])}).parameters()]
+        [(1,)]
+        """
         return list(self._items.values())
 
     def named_parameters(self) -> list[tuple[str, Parameter]]:
+        """(name, parameter) pairs, in their order.
+
+        >>> import weft as wf
+        >>> [name for name, p in wf.ParameterDict({"w": wf.Parameter([1.0])}).named_parameters()]
+        ['w']
+        """
         return list(self._items.items())
 
     def zero_grad(self) -> None:
+        """Forget the gradients of all parameters.
+
+        >>> import weft as wf
+        >>> weights = wf.ParameterDict({"w": wf.Parameter([1.0])})
+        >>> grads = weights.get("w").sum().backward()
+        >>> weights.zero_grad()
+        >>> weights.get("w").grad is None
+        True
+        """
         for p in self._items.values():
             p.zero_grad()
 

@@ -57,7 +57,9 @@ _UNSEEDED = (default_generator.key, default_generator.nonce)
 
 
 def seed(seed: int) -> None:
-    """Begin the default generator's stream anew: an integer from 0 to 2¹²⁸ - 1.
+    """Begin the default generator's stream anew.
+
+    seed  an integer from 0 to 2¹²⁸ − 1
 
     Under `wf.deterministic` it is the mode's own stream, and the operations' with it.
 
@@ -88,7 +90,17 @@ def get_state() -> dict[str, int]:
 
 
 def set_state(state: dict[str, int]) -> None:
-    """Continue the default generator from a `get_state()`, and operations that have their own."""
+    """Continue the default generator from a `get_state()`, and operations that have their own.
+
+    state  what `get_state()` gave: plain integers by name
+
+    >>> import weft as wf
+    >>> state = wf.random.get_state()
+    >>> first = wf.randn(2).tolist()
+    >>> wf.random.set_state(state)
+    >>> wf.randn(2).tolist() == first
+    True
+    """
     determinism = current.get().determinism
     if determinism is None and any("." in name for name in state):
         raise errors.StateMismatch(
@@ -132,6 +144,12 @@ def rand(
 ) -> Tensor:
     """Uniform in [0, 1): multiples of 2⁻²⁴, in double precision of 2⁻⁵³.
 
+    shape          an integer or a tuple
+    dtype          a real or complex floating dtype; None: the default float
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+    generator      the random stream; None for the default one
+
     Complex numbers have both parts uniform. Half precision is rounded from float32, never up
     to 1.
 
@@ -156,6 +174,13 @@ def uniform(
     generator: Generator | None = None,
 ) -> Tensor:
     """Uniform in [low, high), where both are first rounded to the dtype; low if they are equal.
+
+    low, high      the bounds, numbers
+    shape          an integer or a tuple
+    dtype          a real floating dtype; None: the default float
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+    generator      the random stream; None for the default one
 
     >>> import weft as wf
     >>> x = wf.random.uniform(-1.0, 1.0, 100)
@@ -191,9 +216,16 @@ def randn(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Normal with density exp(-(x-mean)²/(2 std²)) / (std √(2π)).
+    """Normal with density exp(−(x − mean)²/(2·std²)) / (std·√(2π)).
 
-    Complex numbers have independent parts of variance std²/2, so that E|x-mean|² = std².
+    shape          an integer or a tuple
+    mean, std      the mean and the standard deviation, numbers
+    dtype          a real or complex floating dtype; None: the default float
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+    generator      the random stream; None for the default one
+
+    Complex numbers have independent parts of variance std²/2, so that E|x − mean|² = std².
 
     >>> import weft as wf
     >>> wf.randn((2, 3), mean=1.0, std=0.5).shape
@@ -226,7 +258,14 @@ def normal(
     requires_grad: bool = False,
     generator: Generator | None = None,
 ) -> Tensor:
-    """`randn` with the parameters of the distribution first.
+    """Normal with density exp(−(x − mean)²/(2·std²)) / (std·√(2π)): `randn` in another order.
+
+    mean, std      the mean and the standard deviation, numbers
+    shape          an integer or a tuple
+    dtype          a real or complex floating dtype; None: the default float
+    device         where the result is: "cpu", "cuda", … ; None for the default
+    requires_grad  whether the result is a leaf to differentiate by
+    generator      the random stream; None for the default one
 
     >>> import weft as wf
     >>> wf.random.normal(1.0, 0.5, (2, 3)).shape
@@ -244,7 +283,13 @@ def randint(
     device: Device | None = None,
     generator: Generator | None = None,
 ) -> Tensor:
-    """Integers from low to high - 1, each with the same probability up to a factor 1 ± 2⁻³².
+    """Integers from low to high − 1, each with the same probability up to a factor 1 ± 2⁻³².
+
+    low, high  integers, the lower bound and the one above the upper bound
+    shape      an integer or a tuple
+    dtype      an integer dtype
+    device     where the result is: "cpu", "cuda", … ; None for the default
+    generator  the random stream; None for the default one
 
     >>> import weft as wf
     >>> x = wf.randint(1, 7, 100)
@@ -279,8 +324,12 @@ def bernoulli(
 ) -> Tensor:
     """True (or 1) with probability p, which is kept to 2⁻³².
 
-    p: a number, or a tensor of probabilities, which then also gives the shape (unless one that
-        it broadcasts to is given) and the device.
+    p          a number, or a tensor of probabilities, which then also gives the shape (unless
+               one that it broadcasts to is given) and the device
+    shape      an integer or a tuple; None: that of p
+    dtype      of the result: bool, or one in which True is 1
+    device     where the result is: "cpu", "cuda", … ; None for the default
+    generator  the random stream; None for the default one
 
     >>> import weft as wf
     >>> wf.random.bernoulli(1.0, 3, dtype="float32").tolist()
@@ -323,7 +372,11 @@ def _thresholds(p, shape):
 def permutation(
     x: int | ArrayLike, device: Device | None = None, generator: Generator | None = None
 ) -> Tensor:
-    """The numbers 0 … x-1 in random order, or a tensor's slices along its first axis.
+    """The numbers 0 … x − 1 in random order, or a tensor's slices along its first axis.
+
+    x          an integer, or an array with at least one axis
+    device     where the numbers are; None: the default
+    generator  the random stream; None for the default one
 
     >>> import weft as wf
     >>> sorted(wf.permutation(5).tolist())
@@ -422,3 +475,7 @@ __all__ = """
     Generator bernoulli default_generator get_state normal permutation rand randint randn seed
     set_state uniform
 """.split()
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

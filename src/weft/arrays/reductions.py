@@ -33,10 +33,17 @@ def sum(
     keepdims: bool = False,
     **unknown: Never,
 ) -> Tensor:
-    """The sum over `axis` (None: all; an integer; a tuple).
+    """The sum Σ xᵢ over `axis`.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to sum over; None: all
+    dtype     what the sum is made in and returned as; None: that of x, 64 bits for integers
+    keepdims  whether reduced axes stay, with length 1
+
+    Half types are added up in float32.
 
     >>> import weft as wf
-    >>> wf.sum(wf.tensor([[1.0, 2.0], [3.0, 4.0]]), axis=0).tolist()
+    >>> wf.sum([[1.0, 2.0], [3.0, 4.0]], axis=0).tolist()
     [4.0, 6.0]
     """
     if unknown:
@@ -57,7 +64,19 @@ def prod(
     keepdims: bool = False,
     **unknown: Never,
 ) -> Tensor:
-    """The product over `axis`; its derivative is exact where elements are zero."""
+    """The product Π xᵢ over `axis`; its derivative is exact where elements are zero.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to multiply over; None: all
+    dtype     what the product is made in and returned as; None: that of x, 64 bits for integers
+    keepdims  whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> wf.prod([2.0, 3.0, 4.0]).item()
+    24.0
+    >>> wf.grad(wf.prod)(wf.tensor([2.0, 0.0, 4.0])).tolist()
+    [0.0, 8.0, 0.0]
+    """
     if unknown:
         raise unexpected_keyword(prod, unknown)
     x = _in(x, dtype)
@@ -66,7 +85,16 @@ def prod(
 
 
 def mean(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
-    """The arithmetic mean over `axis`."""
+    """The arithmetic mean Σ xᵢ/n over `axis`.
+
+    x         an array; integers are made floats
+    axis      the axis or axes to average over; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> wf.mean([[1.0, 2.0], [3.0, 6.0]], axis=1).tolist()
+    [1.5, 4.5]
+    """
     if unknown:
         raise unexpected_keyword(mean, unknown)
     x = boxed(x)
@@ -74,7 +102,20 @@ def mean(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknow
 
 
 def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
-    """The largest element over `axis`; equal ones share the gradient."""
+    """The largest element over `axis`; NaN if there is one. Also spelled amax.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to reduce; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    Equal largest elements share the gradient evenly; `max_with_indices` gives it to one of them.
+
+    >>> import weft as wf
+    >>> wf.max([[1.0, 5.0], [7.0, 2.0]], axis=0).tolist()
+    [7.0, 5.0]
+    >>> wf.grad(wf.max)(wf.tensor([3.0, 1.0, 3.0])).tolist()
+    [0.5, 0.0, 0.5]
+    """
     if unknown:
         raise unexpected_keyword(max, unknown)
     x = boxed(x)
@@ -82,7 +123,18 @@ def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
 
 
 def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
-    """The smallest element over `axis`; equal ones share the gradient."""
+    """The smallest element over `axis`; NaN if there is one. Also spelled amin.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to reduce; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    Equal smallest elements share the gradient evenly; `min_with_indices` gives it to one of them.
+
+    >>> import weft as wf
+    >>> wf.min([[1.0, 5.0], [7.0, 2.0]], axis=0).tolist()
+    [1.0, 2.0]
+    """
     if unknown:
         raise unexpected_keyword(min, unknown)
     x = boxed(x)
@@ -94,7 +146,16 @@ amin = min
 
 
 def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
-    """Whether some element over `axis` is not zero."""
+    """Whether some element over `axis` is not zero; False over none.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to reduce; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> wf.any([[True, False], [False, False]], axis=1).tolist()
+    [True, False]
+    """
     if unknown:
         raise unexpected_keyword(any, unknown)
     x = boxed(x)
@@ -102,7 +163,16 @@ def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
 
 
 def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never) -> Tensor:
-    """Whether every element over `axis` is not zero."""
+    """Whether every element over `axis` is not zero; True over none.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to reduce; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> wf.all([[True, False], [True, True]], axis=1).tolist()
+    [False, True]
+    """
     if unknown:
         raise unexpected_keyword(all, unknown)
     x = boxed(x)
@@ -112,7 +182,16 @@ def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
 def count_nonzero(
     x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
-    """How many elements over `axis` are not zero."""
+    """How many elements over `axis` are not zero.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to count over; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> wf.count_nonzero([[1, 0], [2, 3]], axis=1).tolist()
+    [1, 2]
+    """
     if unknown:
         raise unexpected_keyword(count_nonzero, unknown)
     x = boxed(x)
@@ -122,7 +201,18 @@ def count_nonzero(
 def argmax(
     x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
-    """Where the (first) largest element is."""
+    """The index of the largest element, the first of equal ones; it has no gradient.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis to search along; None: the index is into the flattened tensor
+    keepdims  whether the reduced axis stays, with length 1
+
+    >>> import weft as wf
+    >>> wf.argmax([[1.0, 5.0], [7.0, 2.0]], axis=1).tolist()
+    [1, 0]
+    >>> wf.argmax([[1.0, 5.0], [7.0, 2.0]]).item()
+    2
+    """
     if unknown:
         raise unexpected_keyword(argmax, unknown)
     x = boxed(x)
@@ -132,7 +222,16 @@ def argmax(
 def argmin(
     x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
-    """Where the (first) smallest element is."""
+    """The index of the smallest element, the first of equal ones; it has no gradient.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis to search along; None: the index is into the flattened tensor
+    keepdims  whether the reduced axis stays, with length 1
+
+    >>> import weft as wf
+    >>> wf.argmin([[1.0, 5.0], [7.0, 2.0]], axis=1).tolist()
+    [0, 1]
+    """
     if unknown:
         raise unexpected_keyword(argmin, unknown)
     x = boxed(x)
@@ -148,7 +247,17 @@ def var(
     keepdims: bool = False,
     **unknown: Never,
 ) -> Tensor:
-    """The variance over `axis`: squared deviations over (n − correction)."""
+    """The variance Σ |xᵢ − mean|²/(n − correction) over `axis`.
+
+    x           an array, or what `wf.asarray` makes one of
+    axis        the axis or axes to reduce; None: all
+    correction  0, NumPy's default, divides by n; 1, PyTorch's, by n − 1 (unbiased)
+    keepdims    whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> wf.var([1.0, 3.0]).item(), wf.var([1.0, 3.0], correction=1).item()
+    (1.0, 2.0)
+    """
     if unknown:
         raise unexpected_keyword(var, unknown)
     x = boxed(x)
@@ -164,7 +273,19 @@ def std(
     keepdims: bool = False,
     **unknown: Never,
 ) -> Tensor:
-    """The square root of `var`; where that is 0, so is the gradient."""
+    """The standard deviation √(Σ |xᵢ − mean|²/(n − correction)) over `axis`.
+
+    x           an array, or what `wf.asarray` makes one of
+    axis        the axis or axes to reduce; None: all
+    correction  0, NumPy's default, divides by n; 1, PyTorch's, by n − 1
+    keepdims    whether reduced axes stay, with length 1
+
+    Where it is 0, its gradient is 0.
+
+    >>> import weft as wf
+    >>> wf.std([1.0, 3.0]).item()
+    1.0
+    """
     if unknown:
         raise unexpected_keyword(std, unknown)
     x = boxed(x)
@@ -174,7 +295,22 @@ def std(
 def norm(
     x: ArrayLike, /, ord: float = 2, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
-    """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
+    """The vector norm (Σ |xᵢ|^ord)^(1/ord) over `axis`; at 0 its gradient is 0.
+
+    x         an array, or what `wf.asarray` makes one of
+    ord       the exponent; inf is the largest |xᵢ|, -inf the smallest, 0 counts those that are
+              not 0
+    axis      the axis or axes whose elements are one vector; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    Matrices have norms of their own: `wf.linalg.matrix_norm`.
+
+    >>> import weft as wf
+    >>> wf.norm([3.0, -4.0]).item()
+    5.0
+    >>> wf.norm([3.0, -4.0], ord=1).item()
+    7.0
+    """
     if unknown:
         raise unexpected_keyword(norm, unknown)
     x = boxed(x)
@@ -186,7 +322,18 @@ def norm(
 def logsumexp(
     x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
-    """log Σ exp(x) over `axis`, without overflow."""
+    """log Σ exp(xᵢ) over `axis`, without overflow; its gradient is `softmax`.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to sum over; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    >>> import weft as wf
+    >>> round(wf.logsumexp([0.0, 0.0]).item(), 4)
+    0.6931
+    >>> wf.logsumexp([1000.0, 0.0]).item()
+    1000.0
+    """
     if unknown:
         raise unexpected_keyword(logsumexp, unknown)
     x = boxed(x)
@@ -194,7 +341,15 @@ def logsumexp(
 
 
 def softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
-    """exp(x) / Σ exp(x) along `axis`."""
+    """exp(xᵢ)/Σ exp(xⱼ) along `axis`, without overflow: positive numbers whose sum is 1.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis to normalise along
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.softmax([0.0, 1.0]).tolist()]
+    [0.2689, 0.7311]
+    """
     if unknown:
         raise unexpected_keyword(softmax, unknown)
     x = boxed(x)
@@ -202,7 +357,15 @@ def softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
 
 
 def log_softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
-    """x − log Σ exp(x) along `axis`."""
+    """xᵢ − log Σ exp(xⱼ) along `axis`: log(softmax(x)), accurate where that is small.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis to normalise along
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.log_softmax([0.0, 100.0]).tolist()]
+    [-100.0, 0.0]
+    """
     if unknown:
         raise unexpected_keyword(log_softmax, unknown)
     x = boxed(x)
@@ -231,7 +394,18 @@ def cumulative_sum(
     include_initial: bool = False,
     **unknown: Never,
 ) -> Tensor:
-    """Running sums along `axis`."""
+    """Running sums x₀ + … + xᵢ along `axis`: the Array API's `cumsum`.
+
+    x                an array, or what `wf.asarray` makes one of
+    axis             the axis to run along; None: x is flattened first
+    dtype            what the sums are made in and returned as; None: that of x, 64 bits for
+                     integers
+    include_initial  whether a 0 comes first
+
+    >>> import weft as wf
+    >>> wf.cumulative_sum([1.0, 2.0, 3.0], include_initial=True).tolist()
+    [0.0, 1.0, 3.0, 6.0]
+    """
     if unknown:
         raise unexpected_keyword(cumulative_sum, unknown)
     return _running("cumulative_sum", cumulate.cumsum, 0, x, axis, dtype, include_initial)
@@ -246,7 +420,18 @@ def cumulative_prod(
     include_initial: bool = False,
     **unknown: Never,
 ) -> Tensor:
-    """Running products along `axis`."""
+    """Running products x₀·…·xᵢ along `axis`: the Array API's `cumprod`.
+
+    x                an array, or what `wf.asarray` makes one of
+    axis             the axis to run along; None: x is flattened first
+    dtype            what the products are made in and returned as; None: that of x, 64 bits for
+                     integers
+    include_initial  whether a 1 comes first
+
+    >>> import weft as wf
+    >>> wf.cumulative_prod([2.0, 3.0, 4.0], include_initial=True).tolist()
+    [1.0, 2.0, 6.0, 24.0]
+    """
     if unknown:
         raise unexpected_keyword(cumulative_prod, unknown)
     return _running("cumulative_prod", cumulate.cumprod, 1, x, axis, dtype, include_initial)
@@ -255,7 +440,16 @@ def cumulative_prod(
 def cumsum(
     x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None, **unknown: Never
 ) -> Tensor:
-    """Running sums along `axis` (None: of the flattened tensor)."""
+    """Running sums x₀ + … + xᵢ along `axis`.
+
+    x      an array, or what `wf.asarray` makes one of
+    axis   the axis to run along; None: x is flattened first
+    dtype  what the sums are made in and returned as; None: that of x, 64 bits for integers
+
+    >>> import weft as wf
+    >>> wf.cumsum([[1.0, 2.0], [3.0, 4.0]], axis=0).tolist()
+    [[1.0, 2.0], [4.0, 6.0]]
+    """
     if unknown:
         raise unexpected_keyword(cumsum, unknown)
     if dtype is None and axis is not None:
@@ -267,14 +461,31 @@ def cumsum(
 def cumprod(
     x: ArrayLike, axis: Axes = None, *, dtype: DTypeLike | None = None, **unknown: Never
 ) -> Tensor:
-    """Running products along `axis` (None: of the flattened tensor)."""
+    """Running products x₀·…·xᵢ along `axis`; the derivative is exact where elements are zero.
+
+    x      an array, or what `wf.asarray` makes one of
+    axis   the axis to run along; None: x is flattened first
+    dtype  what the products are made in and returned as; None: that of x, 64 bits for integers
+
+    >>> import weft as wf
+    >>> wf.cumprod([2.0, 3.0, 4.0]).tolist()
+    [2.0, 6.0, 24.0]
+    """
     if unknown:
         raise unexpected_keyword(cumprod, unknown)
     return cumulative_prod(x, axis=axis, dtype=dtype)
 
 
 def cummax(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
-    """Running maxima along `axis`; the gradient goes to where each was attained."""
+    """Running maxima max(x₀, …, xᵢ) along `axis`; the gradient goes to where each was attained.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis to run along
+
+    >>> import weft as wf
+    >>> wf.cummax([1.0, 3.0, 2.0]).tolist()
+    [1.0, 3.0, 3.0]
+    """
     if unknown:
         raise unexpected_keyword(cummax, unknown)
     x = boxed(x)
@@ -282,7 +493,15 @@ def cummax(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
 
 
 def cummin(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
-    """Running minima along `axis`; the gradient goes to where each was attained."""
+    """Running minima min(x₀, …, xᵢ) along `axis`; the gradient goes to where each was attained.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis to run along
+
+    >>> import weft as wf
+    >>> wf.cummin([3.0, 1.0, 2.0]).tolist()
+    [3.0, 1.0, 1.0]
+    """
     if unknown:
         raise unexpected_keyword(cummin, unknown)
     x = boxed(x)
@@ -290,7 +509,15 @@ def cummin(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
 
 
 def logcumsumexp(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
-    """Running `logsumexp` along `axis`."""
+    """Running log(exp(x₀) + … + exp(xᵢ)) along `axis`, without overflow.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis to run along
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.logcumsumexp([0.0, 0.0]).tolist()]
+    [0.0, 0.6931]
+    """
     if unknown:
         raise unexpected_keyword(logcumsumexp, unknown)
     x = boxed(x)
@@ -307,7 +534,19 @@ def diff(
     append: ArrayLike | None = None,
     **unknown: Never,
 ) -> Tensor:
-    """n-th differences of neighbours along `axis`."""
+    """Differences xᵢ₊₁ − xᵢ of neighbours along `axis`, n times.
+
+    x                an array, or what `wf.asarray` makes one of
+    axis             the axis to take differences along
+    n                how often: 2 gives differences of differences
+    prepend, append  what is put before and after x along `axis` first; None: nothing
+
+    >>> import weft as wf
+    >>> wf.diff([1.0, 4.0, 9.0]).tolist()
+    [3.0, 5.0]
+    >>> wf.diff([1.0, 4.0, 9.0], n=2).tolist()
+    [2.0]
+    """
     if unknown:
         raise unexpected_keyword(diff, unknown)
     x = boxed(x)

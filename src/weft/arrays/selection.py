@@ -27,20 +27,50 @@ def _indices(x, i):
 
 @checks_keywords
 def take(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = None) -> Tensor:
-    """The elements (or slices along `axis`) that the indices name."""
+    """The elements, or slices along `axis`, that the indices name.
+
+    x        an array, or what `wf.asarray` makes one of
+    indices  integers, of any shape, which takes the place of the axis; negative ones count from
+             the end
+    axis     the axis to index; None: x is flattened first
+
+    The gradients of an element that is taken several times add up.
+
+    >>> import weft as wf
+    >>> wf.take([10.0, 20.0, 30.0], [2, 0, 2]).tolist()
+    [30.0, 10.0, 30.0]
+    """
     x, k = flat_or_axis("take", boxed(x), axis)
     return index.take(x, _indices(x, indices), k)
 
 
 @checks_keywords
 def index_select(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
-    """`take` with PyTorch's order of arguments."""
+    """The slices along `axis` that the indices name: `take` with PyTorch's order of arguments.
+
+    x        an array, or what `wf.asarray` makes one of
+    axis     the axis to index
+    indices  integers; negative ones count from the end
+
+    >>> import weft as wf
+    >>> wf.index_select([[1.0, 2.0], [3.0, 4.0]], 1, [1]).tolist()
+    [[2.0], [4.0]]
+    """
     return take(x, indices, axis=axis)
 
 
 @checks_keywords
 def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> Tensor:
-    """The elements that an array of indices names, along one axis."""
+    """out[i, j] = x[i, indices[i, j]] for the last axis: for each index the element it names.
+
+    x        an array, or what `wf.asarray` makes one of
+    indices  integers with as many axes as x, which broadcast but for `axis`
+    axis     the axis to index
+
+    >>> import weft as wf
+    >>> wf.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).tolist()
+    [[2.0], [3.0]]
+    """
     x, k = flat_or_axis("take_along_axis", boxed(x), axis)
     return along.take_along_axis(x, _indices(x, indices), k)
 
@@ -49,14 +79,35 @@ def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> T
 def put_along_axis(
     x: ArrayLike, /, indices: ArrayLike, values: ArrayLike, *, axis: int = -1
 ) -> Tensor:
-    """x with values written where the indices say, along one axis."""
+    """A copy of x with out[i, indices[i, j]] = values[i, j] for the last axis.
+
+    x        an array, or what `wf.asarray` makes one of
+    indices  integers with as many axes as x, which broadcast but for `axis`
+    values   what is written; it broadcasts to the indices
+    axis     the axis to index
+
+    Of several writes to one place the last wins, and alone gets the gradient.
+
+    >>> import weft as wf
+    >>> wf.put_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], 9.0, axis=1).tolist()
+    [[1.0, 9.0], [9.0, 4.0]]
+    """
     x, k = flat_or_axis("put_along_axis", boxed(x), axis)
     return along.put_along_axis(x, _indices(x, indices), values, k)
 
 
 @checks_keywords
 def gather(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
-    """PyTorch's gather: out[i, j] = x[indices[i, j], j] for axis 0."""
+    """PyTorch's gather: out[i, j] = x[indices[i, j], j] for axis 0.
+
+    x        an array, or what `wf.asarray` makes one of
+    axis     the axis to index
+    indices  integers with as many axes as x, not longer than it on the others
+
+    >>> import weft as wf
+    >>> wf.gather([[1.0, 2.0], [3.0, 4.0]], 0, [[1, 0]]).tolist()
+    [[3.0, 2.0]]
+    """
     x = boxed(x)
     k = axis_of("gather", x, axis)
     return along.gather(x, _indices(x, indices), k)
@@ -64,7 +115,19 @@ def gather(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
 
 @checks_keywords
 def scatter(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
-    """PyTorch's scatter: a copy of x with out[indices[i, j], j] = source[i, j] for axis 0."""
+    """PyTorch's scatter: a copy of x with out[indices[i, j], j] = source[i, j] for axis 0.
+
+    x        an array, or what `wf.asarray` makes one of
+    axis     the axis to index
+    indices  integers with as many axes as x, not longer than it on the others
+    source   what is written: an array at least as large as the indices, or a number
+
+    Of several writes to one place the last wins, and alone gets the gradient.
+
+    >>> import weft as wf
+    >>> wf.scatter([[1.0, 2.0], [3.0, 4.0]], 0, [[1, 0]], [[8.0, 9.0]]).tolist()
+    [[1.0, 9.0], [8.0, 4.0]]
+    """
     x = boxed(x)
     k = axis_of("scatter", x, axis)
     return along.scatter(x, _indices(x, indices), source, k)
@@ -72,7 +135,17 @@ def scatter(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -
 
 @checks_keywords
 def scatter_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
-    """`scatter` that adds; duplicates add up."""
+    """A copy of x with source[i, j] added at [indices[i, j], j] for axis 0; duplicates add up.
+
+    x        an array, or what `wf.asarray` makes one of
+    axis     the axis to index
+    indices  integers with as many axes as x, not longer than it on the others
+    source   what is added: an array at least as large as the indices, or a number
+
+    >>> import weft as wf
+    >>> wf.scatter_add([1.0, 2.0], 0, [1, 1], [10.0, 20.0]).tolist()
+    [1.0, 32.0]
+    """
     x = boxed(x)
     k = axis_of("scatter_add", x, axis)
     return along.scatter_add(x, _indices(x, indices), source, k)
@@ -80,26 +153,62 @@ def scatter_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLik
 
 @checks_keywords
 def index_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
-    """x with slices of `source` added where the indices say; duplicates add up."""
+    """A copy of x with the slices of `source` added where the indices say; duplicates add up.
+
+    x        an array, or what `wf.asarray` makes one of
+    axis     the axis to index
+    indices  integers along one axis
+    source   the slices: x's shape but for `axis`, which is as long as the indices
+
+    >>> import weft as wf
+    >>> wf.index_add([1.0, 2.0], 0, [1, 1], [10.0, 20.0]).tolist()
+    [1.0, 32.0]
+    """
     x = boxed(x)
     k = axis_of("index_add", x, axis)
     return index.index_add(x, _indices(x, indices), source, k)
 
 
 def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /) -> Tensor:
-    """A copy of x with values at flat positions."""
+    """A copy of x with values at positions counted in its flat order.
+
+    x        an array, or what `wf.asarray` makes one of
+    indices  integers; negative ones count from the end
+    values   what is written; fewer than indices are repeated
+
+    >>> import weft as wf
+    >>> wf.put([[1.0, 2.0], [3.0, 4.0]], [0, 3], [8.0, 9.0]).tolist()
+    [[8.0, 2.0], [3.0, 9.0]]
+    """
     x = boxed(x)
     return along.put(x, _indices(x, indices), values)
 
 
 def embedding(indices: ArrayLike, weight: ArrayLike, /) -> Tensor:
-    """The rows of a table that the indices name."""
+    """The rows weight[i] of a table, for each index.
+
+    indices  integers of any shape
+    weight   a table: one row for each index that there can be
+
+    >>> import weft as wf
+    >>> wf.embedding([1, 0, 1], [[1.0, 2.0], [3.0, 4.0]]).tolist()
+    [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
+    """
     weight = boxed(weight)
     return index.embedding(weight, _indices(weight, indices))
 
 
 def one_hot(indices: ArrayLike, num_classes: int, /, *, dtype: DTypeLike | None = None) -> Tensor:
-    """A vector with a single one for each index, along a new last axis."""
+    """1 at the place of each index and 0 elsewhere, along a new last axis.
+
+    indices      integers from 0 to num_classes − 1
+    num_classes  the length of the new axis
+    dtype        None: the default float
+
+    >>> import weft as wf
+    >>> wf.one_hot([0, 2], 3).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
+    """
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     indices = boxed(indices)
     if not dtype_functions.isdtype(indices.dtype, "integral"):
@@ -110,7 +219,14 @@ def one_hot(indices: ArrayLike, num_classes: int, /, *, dtype: DTypeLike | None 
 
 
 def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
-    """Where x is not zero: for each axis an array of indices."""
+    """Where x is not zero: for each axis an array of indices.
+
+    x  an array with at least one axis
+
+    >>> import weft as wf
+    >>> [i.tolist() for i in wf.nonzero([[0, 5], [6, 0]])]
+    [[0, 1], [1, 0]]
+    """
     x = boxed(x)
     if not x.ndim:
         raise errors.ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first")
@@ -118,7 +234,14 @@ def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
 
 
 def argwhere(x: ArrayLike, /) -> Tensor:
-    """Where x is not zero: one row of indices for each element."""
+    """Where x is not zero: one row of indices for each such element.
+
+    x  an array, or what `wf.asarray` makes one of
+
+    >>> import weft as wf
+    >>> wf.argwhere([[0, 5], [6, 0]]).tolist()
+    [[0, 1], [1, 0]]
+    """
     return index.argwhere(boxed(x))
 
 
@@ -131,7 +254,19 @@ def sort(
     stable: bool = True,
     **unknown: Never,
 ) -> Tensor:
-    """x in order along `axis`; always stable."""
+    """x in ascending order along `axis`; NaN counts as the largest.
+
+    x           an array, or what `wf.asarray` makes one of
+    axis        the axis to sort along
+    descending  whether the largest comes first
+    stable      accepted for the Array API: equal elements always keep their order
+
+    The gradient of each element goes to where it came from.
+
+    >>> import weft as wf
+    >>> wf.sort([3.0, 1.0, 2.0]).tolist()
+    [1.0, 2.0, 3.0]
+    """
     if unknown:
         raise unexpected_keyword(sort, unknown)
     x = boxed(x)
@@ -147,7 +282,17 @@ def argsort(
     stable: bool = True,
     **unknown: Never,
 ) -> Tensor:
-    """The indices that sort x along `axis`; always stable."""
+    """The indices that put x in ascending order along `axis`; NaN counts as the largest.
+
+    x           an array, or what `wf.asarray` makes one of
+    axis        the axis to sort along
+    descending  whether the largest comes first
+    stable      accepted for the Array API: equal elements always keep their order
+
+    >>> import weft as wf
+    >>> wf.argsort([3.0, 1.0, 2.0]).tolist()
+    [1, 2, 0]
+    """
     if unknown:
         raise unexpected_keyword(argsort, unknown)
     x = boxed(x)
@@ -163,7 +308,20 @@ class Ordered(NamedTuple):
 
 @checks_keywords
 def topk(x: ArrayLike, /, k: int, *, axis: int = -1, largest: bool = True) -> Ordered:
-    """The k largest (or smallest) along `axis`, in order, and where they were."""
+    """The k largest elements along `axis`, in descending order, and their indices.
+
+    x        an array, or what `wf.asarray` makes one of
+    k        how many
+    axis     the axis to search along
+    largest  False gives the smallest, in ascending order
+
+    The result is a named tuple (values, indices); the gradient goes to those indices.
+
+    >>> import weft as wf
+    >>> values, indices = wf.topk([1.0, 4.0, 3.0], 2)
+    >>> values.tolist(), indices.tolist()
+    ([4.0, 3.0], [1, 2])
+    """
     x, k = boxed(x), integer_in("topk", "k", k)
     return Ordered(*order.topk(x, k, axis_of("topk", x, axis), largest))
 
@@ -171,7 +329,19 @@ def topk(x: ArrayLike, /, k: int, *, axis: int = -1, largest: bool = True) -> Or
 def max_with_indices(
     x: ArrayLike, /, axis: int = -1, *, keepdims: bool = False, **unknown: Never
 ) -> Ordered:
-    """The largest along `axis` and where it is; the gradient goes there."""
+    """The largest element along `axis` and its index, the first of equal ones.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis to reduce
+    keepdims  whether the reduced axis stays, with length 1
+
+    The result is a named tuple (values, indices); the gradient goes to that index alone.
+
+    >>> import weft as wf
+    >>> values, indices = wf.max_with_indices([[1.0, 5.0], [7.0, 2.0]])
+    >>> values.tolist(), indices.tolist()
+    ([5.0, 7.0], [1, 0])
+    """
     if unknown:
         raise unexpected_keyword(max_with_indices, unknown)
     x = boxed(x)
@@ -181,7 +351,19 @@ def max_with_indices(
 def min_with_indices(
     x: ArrayLike, /, axis: int = -1, *, keepdims: bool = False, **unknown: Never
 ) -> Ordered:
-    """The smallest along `axis` and where it is; the gradient goes there."""
+    """The smallest element along `axis` and its index, the first of equal ones.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis to reduce
+    keepdims  whether the reduced axis stays, with length 1
+
+    The result is a named tuple (values, indices); the gradient goes to that index alone.
+
+    >>> import weft as wf
+    >>> values, indices = wf.min_with_indices([[1.0, 5.0], [7.0, 2.0]])
+    >>> values.tolist(), indices.tolist()
+    ([1.0, 2.0], [0, 1])
+    """
     if unknown:
         raise unexpected_keyword(min_with_indices, unknown)
     x = boxed(x)
@@ -191,7 +373,18 @@ def min_with_indices(
 def median(
     x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown: Never
 ) -> Tensor:
-    """The middle element, or the mean of the middle two."""
+    """The middle element in order, or the mean of the middle two, as in NumPy.
+
+    x         an array, or what `wf.asarray` makes one of
+    axis      the axis or axes to reduce; None: all
+    keepdims  whether reduced axes stay, with length 1
+
+    Where there is a NaN, the median is NaN.
+
+    >>> import weft as wf
+    >>> wf.median([3.0, 1.0, 2.0]).item(), wf.median([1.0, 2.0, 3.0, 10.0]).item()
+    (2.0, 2.5)
+    """
     if unknown:
         raise unexpected_keyword(median, unknown)
     x = boxed(x)
@@ -215,7 +408,23 @@ def quantile(
     keepdims: bool = False,
     method: str = "linear",
 ) -> Tensor:
-    """The q-quantile(s) over `axis`."""
+    """The value below which a share q of the elements over `axis` lies.
+
+    x         an array, or what `wf.asarray` makes one of
+    q         numbers from 0 to 1, whose axes come first in the result; differentiable too
+    axis      the axis or axes to reduce; None: all
+    keepdims  whether reduced axes stay, with length 1
+    method    what lies between two elements: "linear" (the default: at position (n − 1)·q),
+              "lower", "higher", "nearest", "midpoint", or one of NumPy's
+              "interpolated_inverted_cdf", "hazen", "weibull", "median_unbiased" and
+              "normal_unbiased"
+
+    >>> import weft as wf
+    >>> wf.quantile([1.0, 2.0, 3.0, 4.0], 0.5).item()
+    2.5
+    >>> wf.quantile([1.0, 2.0, 3.0, 4.0], [0.25, 0.75], method="lower").tolist()
+    [1.0, 3.0]
+    """
     x, q = boxed(x), _levels("quantile", q)
     return quantiles.quantile(x, q, axes_of("quantile", x, axis), keepdims, method)
 
@@ -230,7 +439,18 @@ def percentile(
     keepdims: bool = False,
     method: str = "linear",
 ) -> Tensor:
-    """The q-th percentile(s) over `axis`."""
+    """The value below which q percent of the elements over `axis` lie: `quantile` at q/100.
+
+    x         an array, or what `wf.asarray` makes one of
+    q         numbers from 0 to 100, whose axes come first in the result
+    axis      the axis or axes to reduce; None: all
+    keepdims  whether reduced axes stay, with length 1
+    method    what lies between two elements: "linear" and the others of `quantile`
+
+    >>> import weft as wf
+    >>> wf.percentile([1.0, 2.0, 3.0, 4.0, 5.0], 25).item()
+    2.0
+    """
     x, q = boxed(x), _levels("percentile", q)
     return quantiles.percentile(x, q, axes_of("percentile", x, axis), keepdims, method)
 
@@ -244,7 +464,20 @@ def interp(
     right: ArrayLike | None = None,
     period: float | None = None,
 ) -> Tensor:
-    """Piecewise linear interpolation of the points (xp, fp) at x; differentiable in all three."""
+    """The piecewise linear function through the points (xp, fp), at x.
+
+    x            where it is evaluated
+    xp           the points' abscissae, increasing
+    fp           the points' ordinates
+    left, right  the values below xp[0] and above xp[-1]; None: fp[0] and fp[-1]
+    period       the period of a periodic function, whose points may then be in any order
+
+    It is differentiable in x, xp and fp.
+
+    >>> import weft as wf
+    >>> wf.interp([0.5, 3.0], [0.0, 1.0, 2.0], [0.0, 10.0, 40.0]).tolist()
+    [5.0, 40.0]
+    """
     xp = boxed(xp)
     return quantiles.interp(boxed_beside(xp, x), xp, boxed_beside(xp, fp), left, right, period)
 
@@ -252,7 +485,17 @@ def interp(
 def searchsorted(
     x1: ArrayLike, x2: ArrayLike, /, *, side: str = "left", sorter: ArrayLike | None = None
 ) -> Tensor:
-    """Where the elements of x2 belong in the sorted x1."""
+    """The index before which each element of x2 would be put into the sorted x1.
+
+    x1      sorted numbers along one axis
+    x2      what is looked up
+    side    "left": before equal elements, "right": behind them
+    sorter  indices that sort x1; None: it is sorted
+
+    >>> import weft as wf
+    >>> wf.searchsorted([1.0, 2.0, 3.0], [2.0, 2.5]).tolist()
+    [1, 2]
+    """
     x1 = boxed(x1)
     x2 = integers_beside(x1, x2)
     if side not in ("left", "right"):
@@ -263,7 +506,16 @@ def searchsorted(
 
 
 def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, *, minlength: int = 0) -> Tensor:
-    """How often each nonnegative integer occurs, or the sum of its weights."""
+    """How often each of 0, 1, 2, … occurs in x, or the sum of its weights.
+
+    x          nonnegative integers along one axis
+    weights    one number for each element, whose gradient is kept; None: 1
+    minlength  how long the result is at least
+
+    >>> import weft as wf
+    >>> wf.bincount([0, 2, 2]).tolist()
+    [1, 0, 2]
+    """
     x = boxed(x)
     if not dtype_functions.isdtype(x.dtype, "integral"):
         raise errors.DTypeError(f"bincount: got {x.dtype}, expected integers")
@@ -271,7 +523,16 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, *, minlength: in
 
 
 def histogram(x: ArrayLike, edges: ArrayLike, /, weights: ArrayLike | None = None) -> Tensor:
-    """How many elements fall between neighbouring edges."""
+    """How many elements of x, or which sum of weights, fall into [edges[i], edges[i + 1]).
+
+    x        an array, or what `wf.asarray` makes one of
+    edges    increasing numbers; the last interval includes its upper end
+    weights  one number for each element; None: 1
+
+    >>> import weft as wf
+    >>> wf.histogram([0.5, 1.5, 1.7, 3.0], [0.0, 1.0, 3.0]).tolist()
+    [1, 3]
+    """
     x = boxed(x)
     return distinct.histogram(x, boxed_beside(x, edges), weights)
 
@@ -300,27 +561,73 @@ class UniqueInverse(NamedTuple):
 
 
 def unique_values(x: ArrayLike, /) -> Tensor:
-    """The distinct elements."""
+    """The distinct elements, in ascending order.
+
+    x  an array, which is flattened
+
+    >>> import weft as wf
+    >>> wf.unique_values([3, 1, 3]).tolist()
+    [1, 3]
+    """
     return distinct.unique_values(boxed(x))
 
 
 def unique_all(x: ArrayLike, /) -> UniqueAll:
-    """The distinct elements, where each occurs first, how to rebuild x, and the counts."""
+    """The distinct elements, where each occurs first, how to rebuild x, and how often each occurs.
+
+    x  an array, which is flattened; `inverse_indices` has its shape
+
+    The result is a named tuple (values, indices, inverse_indices, counts), where
+    x = values[inverse_indices].
+
+    >>> import weft as wf
+    >>> found = wf.unique_all([3, 1, 3])
+    >>> found.values.tolist(), found.indices.tolist(), found.inverse_indices.tolist()
+    ([1, 3], [1, 0], [1, 0, 1])
+    """
     return UniqueAll(*distinct.unique_all(boxed(x)))
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
-    """The distinct elements and how often each occurs."""
+    """The distinct elements, in ascending order, and how often each occurs.
+
+    x  an array, which is flattened
+
+    The result is a named tuple (values, counts).
+
+    >>> import weft as wf
+    >>> found = wf.unique_counts([3, 1, 3])
+    >>> found.values.tolist(), found.counts.tolist()
+    ([1, 3], [1, 2])
+    """
     return UniqueCounts(*distinct.unique_counts(boxed(x)))
 
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
-    """The distinct elements and how to rebuild x from them."""
+    """The distinct elements, in ascending order, and which of them each element of x is.
+
+    x  an array, which is flattened; `inverse_indices` has its shape
+
+    The result is a named tuple (values, inverse_indices), where x = values[inverse_indices].
+
+    >>> import weft as wf
+    >>> found = wf.unique_inverse([3, 1, 3])
+    >>> found.values.tolist(), found.inverse_indices.tolist()
+    ([1, 3], [1, 0, 1])
+    """
     return UniqueInverse(*distinct.unique_inverse(boxed(x)))
 
 
 def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Tensor:
-    """Whether each element of x1 is among those of x2."""
+    """Whether each element of x1 is among those of x2.
+
+    x1, x2  arrays
+    invert  whether it is not among them
+
+    >>> import weft as wf
+    >>> wf.isin([1, 2, 3], [3, 1]).tolist()
+    [True, False, True]
+    """
     if type(x1) in PYTHON_SCALARS and type(x2) in TENSORS:
         x1 = integers_beside(x2, x1)
     x1 = boxed(x1)

@@ -21,14 +21,22 @@ if TYPE_CHECKING:
     from .tensor import Tensor
     from .types import ArrayLike, Axes
 
-FUNCTIONS = {op.name: _public(op) for op in TABLE.values() if op.public == "special"}
+FUNCTIONS = {op.name: _public(op, "wf.special") for op in TABLE.values() if op.public == "special"}
 globals().update(FUNCTIONS)
 psi = FUNCTIONS["digamma"]
 lgamma = FUNCTIONS["gammaln"]
 
 
 def polygamma(n: int, x: ArrayLike, /) -> Tensor:
-    """The n-th derivative of `digamma`; n is a nonnegative integer."""
+    """ψ⁽ⁿ⁾(x), the n-th derivative of `digamma`.
+
+    n  a nonnegative integer; 0 is `digamma` itself
+    x  an array or a number; the function is applied to each element
+
+    >>> import weft as wf
+    >>> round(wf.special.polygamma(1, 1.0).item(), 4)
+    1.6449
+    """
     n = integer_in("polygamma", "n", n)
     if n < 0:
         raise errors.ArgumentError(f"polygamma: order {n}, expected 0 or more")
@@ -36,24 +44,43 @@ def polygamma(n: int, x: ArrayLike, /) -> Tensor:
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None, /) -> Tensor:
-    """Hurwitz' Σ 1/(k + q)ˣ over k ≥ 0; Riemann's function, for all real x, if q is left out.
+    """Hurwitz' ζ(x, q) = Σ 1/(k + q)ˣ over k ≥ 0, or Riemann's ζ(x) = ζ(x, 1).
+
+    x  an array or a number; above 1 if q is given, else any real number
+    q  an array or a number, in which it is differentiable; None: Riemann's function
 
     >>> import weft as wf
-    >>> round(wf.special.zeta(wf.tensor(2.0)).item(), 5)
+    >>> round(wf.special.zeta(2.0).item(), 5)
     1.64493
     """
     return FUNCTIONS["zeta"](x, q) if q is not None else _riemann(boxed(x))
 
 
 def softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
-    """exp(x) / Σ exp(x) over all elements, or over an axis or several."""
+    """exp(xᵢ)/Σ exp(xⱼ) over all elements, or over an axis or several, as in SciPy.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis or axes to normalise over; None: all
+
+    >>> import weft as wf
+    >>> wf.special.softmax([[0.0, 0.0], [0.0, 0.0]]).tolist()
+    [[0.25, 0.25], [0.25, 0.25]]
+    """
     if unknown:
         raise unexpected_keyword(softmax, unknown)
     return _normalised(x, axis, reductions.softmax)
 
 
 def log_softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
-    """x − log Σ exp(x) over all elements, or over an axis or several."""
+    """xᵢ − log Σ exp(xⱼ) over all elements, or over an axis or several, as in SciPy.
+
+    x     an array, or what `wf.asarray` makes one of
+    axis  the axis or axes to normalise over; None: all
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.special.log_softmax([0.0, 0.0]).tolist()]
+    [-0.6931, -0.6931]
+    """
     if unknown:
         raise unexpected_keyword(log_softmax, unknown)
     return _normalised(x, axis, reductions.log_softmax)
@@ -73,3 +100,7 @@ def _normalised(x, axis, along):
 
 
 __all__ = [*sorted(FUNCTIONS), "lgamma", "log_softmax", "logsumexp", "polygamma", "psi", "softmax"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

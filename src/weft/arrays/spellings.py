@@ -191,13 +191,13 @@ def _elsewhere(name: str, owner: str) -> str | None:
     """The name where another module of this package has it."""
     import weft
 
-    if owner != "weft" and name in vars(weft):
-        return f"wf.{name}(x)" if callable(vars(weft)[name]) else f"wf.{name}"
+    if owner != "weft" and name in weft.__all__:
+        return f"wf.{name}(x)" if callable(getattr(weft, name)) else f"wf.{name}"
     for place in _MODULES:
         module: Any = weft
         for part in place.split("."):
             module = getattr(module, part)
-        if f"weft.{place}" != owner and callable(vars(module).get(name)):
+        if f"weft.{place}" != owner and name in module.__all__:
             return f"wf.{place}.{name}"
     return None
 

@@ -43,6 +43,9 @@ def _reflected(op):
 class Tensor(Value):
     """An array with a memory of how it was made.
 
+    data     refused: tensors are made by `wf.tensor`, `wf.array` and `wf.asarray`
+    options  refused likewise
+
     >>> import weft as wf
     >>> x = wf.tensor([1.0, 2.0], requires_grad=True)
     >>> grads = (x * x).sum().backward()
@@ -58,10 +61,12 @@ class Tensor(Value):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
         return tuple(self._data.shape)
 
     @property
     def dtype(self) -> np.dtype[Any]:
+        """The dtype of the elements, as NumPy names it."""
         return BACKENDS[type(self._data)].dtype_of(self._data)
 
     @property
@@ -71,10 +76,12 @@ class Tensor(Value):
 
     @property
     def ndim(self) -> int:
+        """How many axes there are."""
         return len(self._data.shape)
 
     @property
     def size(self) -> int:
+        """How many elements there are."""
         n = 1
         for d in self._data.shape:
             n *= d
@@ -82,10 +89,12 @@ class Tensor(Value):
 
     @property
     def itemsize(self) -> int:
+        """How many bytes an element has."""
         return self.dtype.itemsize
 
     @property
     def nbytes(self) -> int:
+        """How many bytes the elements have together."""
         return self.size * self.itemsize
 
     def __len__(self) -> int:
@@ -121,7 +130,14 @@ class Tensor(Value):
         return -self._node.id if self.requires_grad else id(self)
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Make this tensor a leaf whose gradient is wanted (or not); returns it."""
+        """Make this tensor a leaf whose gradient is wanted (or not); returns it.
+
+        requires_grad  whether it is wanted
+
+        >>> import weft as wf
+        >>> wf.tensor([1.0]).requires_grad_()
+        tensor([1.], requires_grad=True)
+        """
         if not requires_grad:
             if self._node.__class__ is Node:
                 raise errors.GradientError(
@@ -180,7 +196,13 @@ class Tensor(Value):
         return value.to(self.dtype)
 
     def detach(self) -> Tensor:
-        """The same values, unconnected: no gradient flows through the result."""
+        """The same values, unconnected: no gradient flows through the result.
+
+        >>> import weft as wf
+        >>> x = wf.tensor([1.0], requires_grad=True)
+        >>> x.detach().requires_grad
+        False
+        """
         raw = seen(self)._data
         detached = wrap(raw.stopped() if raw.__class__ in BOXES else raw)
         lend(self, detached)
@@ -204,7 +226,12 @@ class Tensor(Value):
         return view
 
     def item(self) -> Any:
-        """The value of a one-element tensor as a Python number."""
+        """The value of a one-element tensor as a Python number.
+
+        >>> import weft as wf
+        >>> wf.tensor([2.5]).item()
+        2.5
+        """
         if self.size != 1:
             raise errors.ShapeError(
                 f"item(): a tensor of shape {self.shape} has {self.size} elements, not one; "
@@ -215,19 +242,36 @@ class Tensor(Value):
     to_scalar = item
 
     def tolist(self) -> Any:
-        """The values as nested Python lists."""
+        """The values as nested Python lists.
+
+        >>> import weft as wf
+        >>> wf.tensor([[1, 2], [3, 4]]).tolist()
+        [[1, 2], [3, 4]]
+        """
         return as_numpy(readable(read(self), "tolist()")).tolist()
 
     def to_vec(self) -> list[Any]:
-        """The values as one flat list."""
+        """The values as one flat list.
+
+        >>> import weft as wf
+        >>> wf.tensor([[1, 2], [3, 4]]).to_vec()
+        [1, 2, 3, 4]
+        """
         return as_numpy(readable(read(self), "to_vec()")).reshape(-1).tolist()
 
     def tensor(self) -> Tensor:
-        """The detached value."""
+        """The detached value.
+
+        >>> import weft as wf
+        >>> wf.tensor([1.0], requires_grad=True).tensor()
+        tensor([1.])
+        """
         return self.detach()
 
     def to(self, target: DTypeLike | Device, /) -> Tensor:
         """This tensor in another dtype or on another device; differentiable.
+
+        target  a dtype or a device
 
         >>> import weft as wf
         >>> wf.tensor([1, 2]).to("float64").dtype
@@ -241,7 +285,15 @@ class Tensor(Value):
         return self if dtype == self.dtype else structural.cast(self, dtype)
 
     def to_device(self, device: Device, /, *, stream: Any = None) -> Tensor:
-        """Array API spelling of `to(device)`."""
+        """Array API spelling of `to(device)`.
+
+        device  a device's name
+        stream  refused: there are none to choose from
+
+        >>> import weft as wf
+        >>> wf.tensor([1.0]).to_device("cpu").device
+        'cpu'
+        """
         if stream is not None:
             raise errors.ArgumentError("to_device: streams are not supported; pass stream=None")
         return transfer.move(self, device)

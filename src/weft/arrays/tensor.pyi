@@ -21,20 +21,26 @@ class Tensor(Value):
     def __hash__(self) -> int: ...
     def __new__(cls, data: Any = None, **options: Any) -> Self: ...
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """The lengths of the axes."""
     @property
-    def dtype(self) -> np.dtype[Any]: ...
+    def dtype(self) -> np.dtype[Any]:
+        """The dtype of the elements, as NumPy names it."""
     @property
     def device(self) -> str:
         """`cpu` (NumPy), `torch` (PyTorch on the CPU) or `cuda:0`, `cuda:1`, …"""
     @property
-    def ndim(self) -> int: ...
+    def ndim(self) -> int:
+        """How many axes there are."""
     @property
-    def size(self) -> int: ...
+    def size(self) -> int:
+        """How many elements there are."""
     @property
-    def itemsize(self) -> int: ...
+    def itemsize(self) -> int:
+        """How many bytes an element has."""
     @property
-    def nbytes(self) -> int: ...
+    def nbytes(self) -> int:
+        """How many bytes the elements have together."""
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[Tensor]: ...
     def __contains__(self, value: ArrayLike) -> bool: ...
@@ -124,43 +130,42 @@ class Tensor(Value):
     def __eq__(self, other: object) -> Tensor: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
     def __ne__(self, other: object) -> Tensor: ...  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
     def abs(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`abs`, element by element; `out=` writes into a tensor's memory."""
+        """|x|; its derivative at 0 is 0."""
     def acos(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`acos`, element by element; `out=` writes into a tensor's memory."""
+        """The angle in [0, π] whose cosine is x; NaN where |x| > 1."""
     def acosh(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`acosh`, element by element; `out=` writes into a tensor's memory."""
+        """The inverse hyperbolic cosine log(x + √(x² − 1)); NaN for x < 1."""
     def all(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """Whether every element over `axis` is not zero."""
+        """Whether every element over `axis` is not zero; True over none."""
     def amax(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """The largest element over `axis`; equal ones share the gradient."""
+        """The largest element over `axis`; NaN if there is one. Also spelled amax."""
     def amin(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """The smallest element over `axis`; equal ones share the gradient."""
+        """The smallest element over `axis`; NaN if there is one. Also spelled amin."""
     def any(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """Whether some element over `axis` is not zero."""
+        """Whether some element over `axis` is not zero; False over none."""
     def argmax(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """Where the (first) largest element is."""
+        """The index of the largest element, the first of equal ones; it has no gradient."""
     def argmin(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """Where the (first) smallest element is."""
+        """The index of the smallest element, the first of equal ones; it has no gradient."""
     def argsort(
         self, /, *, axis: int = -1, descending: bool = False, stable: bool = True
     ) -> Tensor:
-        """The indices that sort x along `axis`; always stable."""
+        """The indices that put x in ascending order along `axis`; NaN counts as the largest."""
     def asin(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`asin`, element by element; `out=` writes into a tensor's memory."""
+        """The angle in [−π/2, π/2] whose sine is x; NaN where |x| > 1."""
     def asinh(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`asinh`, element by element; `out=` writes into a tensor's memory."""
+        """The inverse hyperbolic sine log(x + √(x² + 1))."""
     def atan(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`atan`, element by element; `out=` writes into a tensor's memory."""
+        """The angle in (−π/2, π/2) whose tangent is x."""
     def atan2(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`atan2`, element by element; `out=` writes into a tensor's memory."""
+        """The angle in [−π, π] of the point with ordinate x and abscissa y."""
     def atanh(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`atanh`, element by element; `out=` writes into a tensor's memory."""
-    def broadcast_to(self, /, shape: Shape) -> Tensor:
-        """x repeated, without a copy, to a larger shape."""
+        """The inverse hyperbolic tangent ½ log((1 + x)/(1 − x)); NaN where |x| > 1."""
+    def broadcast_to(self, /, shape: Shape) -> Tensor: ...
     def ceil(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`ceil`, element by element; `out=` writes into a tensor's memory."""
+        """⌈x⌉, the smallest integer not below x; its derivative is 0."""
     def chunk(self, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
-        """x in at most `chunks` parts of one length, the last of which may be shorter."""
+        """x in at most `chunks` parts of length ⌈n/chunks⌉, of which the last may be shorter."""
     def clamp(
         self,
         /,
@@ -169,7 +174,7 @@ class Tensor(Value):
         *,
         out: Tensor | None = None,
     ) -> Tensor:
-        """x limited to [min, max]; at a bound the gradient passes."""
+        """min(max(x, min), max): x limited to [min, max]. Also spelled clamp."""
     def clip(
         self,
         /,
@@ -178,31 +183,28 @@ class Tensor(Value):
         *,
         out: Tensor | None = None,
     ) -> Tensor:
-        """x limited to [min, max]; at a bound the gradient passes."""
+        """min(max(x, min), max): x limited to [min, max]. Also spelled clamp."""
     def clone(self, /) -> Tensor:
-        """A copy that stays connected."""
+        """A copy of x with memory of its own, through which gradients flow."""
     def conj(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`conj`, element by element; `out=` writes into a tensor's memory."""
+        """The complex conjugate x̄; of real numbers x itself."""
     def cos(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`cos`, element by element; `out=` writes into a tensor's memory."""
+        """The cosine of x, in radians."""
     def cosh(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`cosh`, element by element; `out=` writes into a tensor's memory."""
+        """The hyperbolic cosine (eˣ + e⁻ˣ)/2."""
     def count_nonzero(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
         """How many elements over `axis` are not zero."""
     def cross(self, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
-        """The cross product of vectors in three dimensions."""
-    def cummax(self, axis: int = 0) -> Tensor:
-        """Running maxima along `axis`; the gradient goes to where each was attained."""
-    def cummin(self, axis: int = 0) -> Tensor:
-        """Running minima along `axis`; the gradient goes to where each was attained."""
-    def cumprod(self, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor:
-        """Running products along `axis` (None: of the flattened tensor)."""
+        """The cross product a × b of vectors in three dimensions."""
+    def cummax(self, axis: int = 0) -> Tensor: ...
+    def cummin(self, axis: int = 0) -> Tensor: ...
+    def cumprod(self, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor: ...
     def cumsum(self, axis: Axes = None, *, dtype: DTypeLike | None = None) -> Tensor:
-        """Running sums along `axis` (None: of the flattened tensor)."""
+        """Running sums x₀ + … + xᵢ along `axis`."""
     def diag(self, /, offset: int = 0) -> Tensor:
         """A matrix's diagonal, or the matrix that has a vector as its diagonal."""
     def diagonal(self, /, *, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Tensor:
-        """The diagonals over two axes, along a new last axis."""
+        """The diagonals xᵢᵢ over two axes, along a new last axis."""
     def diff(
         self,
         /,
@@ -212,220 +214,215 @@ class Tensor(Value):
         prepend: ArrayLike | None = None,
         append: ArrayLike | None = None,
     ) -> Tensor:
-        """n-th differences of neighbours along `axis`."""
+        """Differences xᵢ₊₁ − xᵢ of neighbours along `axis`, n times."""
     def digamma(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`digamma`, element by element; `out=` writes into a tensor's memory."""
+        """ψ(x) = Γ′(x)/Γ(x), the derivative of `gammaln`."""
     def div(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`divide`, element by element; `out=` writes into a tensor's memory."""
+        """The quotient x/y; of integers too it is a float."""
     def divide(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`divide`, element by element; `out=` writes into a tensor's memory."""
-    def dot(self, b: ArrayLike, /) -> Tensor:
-        """NumPy's dot."""
+        """The quotient x/y; of integers too it is a float."""
+    def dot(self, b: ArrayLike, /) -> Tensor: ...
     def equal(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`equal`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x = y."""
     def erf(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`erf`, element by element; `out=` writes into a tensor's memory."""
+        """The error function 2/√π ∫₀ˣ exp(−t²) dt."""
     def erfc(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`erfc`, element by element; `out=` writes into a tensor's memory."""
+        """1 − erf(x), accurate where that is small."""
     def erfinv(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`erfinv`, element by element; `out=` writes into a tensor's memory."""
+        """The y with erf(y) = x; ±∞ at ±1, NaN beyond."""
     def exp(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`exp`, element by element; `out=` writes into a tensor's memory."""
+        """eˣ."""
     def exp2(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`exp2`, element by element; `out=` writes into a tensor's memory."""
+        """2ˣ."""
     def expand_dims(self, /, axis: int | tuple[int, ...] | list[int] = 0) -> Tensor:
-        """x with a new axis of length 1."""
+        """x with new axes of length 1."""
     def expm1(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`expm1`, element by element; `out=` writes into a tensor's memory."""
+        """eˣ − 1, accurate near 0."""
     def flatten(self, /) -> Tensor:
-        """x in one dimension."""
+        """x along one axis, row by row."""
     def flip(self, /, *, axis: Axes = None) -> Tensor:
-        """x with the order along `axis` reversed (None: all axes)."""
+        """x with the order along `axis` reversed."""
     def floor(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`floor`, element by element; `out=` writes into a tensor's memory."""
+        """⌊x⌋, the largest integer not above x; its derivative is 0."""
     def floor_divide(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`floor_divide`, element by element; `out=` writes into a tensor's memory."""
+        """⌊x/y⌋, rounded towards −∞; its derivative is 0."""
     def gather(self, /, axis: int, indices: ArrayLike) -> Tensor:
         """PyTorch's gather: out[i, j] = x[indices[i, j], j] for axis 0."""
     def gelu(self, /, approximate: str = "none") -> Tensor:
-        """x·Φ(x) with the normal distribution function Φ; or its tanh approximation."""
+        """x·Φ(x) with the normal distribution function Φ."""
     def greater(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`greater`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x > y."""
     def greater_equal(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`greater_equal`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x ≥ y."""
     def hypot(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`hypot`, element by element; `out=` writes into a tensor's memory."""
-    def index_add(self, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
-        """x with slices of `source` added where the indices say; duplicates add up."""
-    def index_select(self, /, axis: int, indices: ArrayLike) -> Tensor:
-        """`take` with PyTorch's order of arguments."""
+        """√(x² + y²), without overflow on the way; at (0, 0) the gradient is 0."""
+    def index_add(self, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor: ...
+    def index_select(self, /, axis: int, indices: ArrayLike) -> Tensor: ...
     def isclose(
         self, b: ArrayLike, /, *, rtol: float = 1e-05, atol: float = 1e-08, equal_nan: bool = False
     ) -> Tensor:
-        """|a − b| ≤ atol + rtol·|b|, element by element."""
+        """Whether |a − b| ≤ atol + rtol·|b|, element by element."""
     def isfinite(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`isfinite`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x is neither infinite nor NaN."""
     def isinf(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`isinf`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x is ∞ or −∞."""
     def isnan(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`isnan`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x is NaN."""
     def less(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`less`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x < y."""
     def less_equal(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`less_equal`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x ≤ y."""
     def lgamma(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`gammaln`, element by element; `out=` writes into a tensor's memory."""
+        """log |Γ(x)|."""
     def log(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`log`, element by element; `out=` writes into a tensor's memory."""
+        """The natural logarithm of x; −∞ at 0, NaN below."""
     def log10(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`log10`, element by element; `out=` writes into a tensor's memory."""
+        """The logarithm of x to the base 10."""
     def log1p(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`log1p`, element by element; `out=` writes into a tensor's memory."""
+        """log(1 + x), accurate near 0."""
     def log2(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`log2`, element by element; `out=` writes into a tensor's memory."""
+        """The logarithm of x to the base 2."""
     def log_softmax(self, /, axis: int = -1) -> Tensor:
-        """x − log Σ exp(x) along `axis`."""
+        """xᵢ − log Σ exp(xⱼ) along `axis`: log(softmax(x)), accurate where that is small."""
     def logaddexp(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`logaddexp`, element by element; `out=` writes into a tensor's memory."""
+        """log(eˣ + eʸ), without overflow."""
     def logical_and(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`logical_and`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x and y both differ from 0."""
     def logical_not(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`logical_not`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x is 0."""
     def logical_or(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`logical_or`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x or y differs from 0."""
     def logical_xor(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`logical_xor`, element by element; `out=` writes into a tensor's memory."""
+        """Whether exactly one of x and y differs from 0."""
     def logit(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`logit`, element by element; `out=` writes into a tensor's memory."""
+        """log(x/(1 − x)), the inverse of `expit`; NaN outside [0, 1]."""
     def logsumexp(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """log Σ exp(x) over `axis`, without overflow."""
+        """log Σ exp(xᵢ) over `axis`, without overflow; its gradient is `softmax`."""
     def matmul(self, b: ArrayLike, /) -> Tensor:
-        """The matrix product, batched over leading axes."""
+        """The matrix product Σₖ aᵢₖ·bₖⱼ, batched over leading axes, which broadcast."""
     def max(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """The largest element over `axis`; equal ones share the gradient."""
+        """The largest element over `axis`; NaN if there is one. Also spelled amax."""
     def maximum(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`maximum`, element by element; `out=` writes into a tensor's memory."""
+        """The larger of x and y; equal ones share the gradient, and NaN wins."""
     def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """`wf.mean`, with keepdims also by position."""
+        """The arithmetic mean Σ xᵢ/n over `axis`."""
     def median(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """The middle element, or the mean of the middle two."""
+        """The middle element in order, or the mean of the middle two, as in NumPy."""
     def min(self, /, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """The smallest element over `axis`; equal ones share the gradient."""
+        """The smallest element over `axis`; NaN if there is one. Also spelled amin."""
     def minimum(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`minimum`, element by element; `out=` writes into a tensor's memory."""
+        """The smaller of x and y; equal ones share the gradient, and NaN wins."""
     def moveaxis(
         self, source: int | tuple[int, ...], destination: int | tuple[int, ...], /
     ) -> Tensor:
         """x with some axes moved, the others in their order."""
     def mul(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`multiply`, element by element; `out=` writes into a tensor's memory."""
+        """The product x·y."""
     def multiply(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`multiply`, element by element; `out=` writes into a tensor's memory."""
+        """The product x·y."""
     def neg(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`negative`, element by element; `out=` writes into a tensor's memory."""
+        """−x."""
     def nonzero(self, /) -> tuple[Tensor, ...]:
         """Where x is not zero: for each axis an array of indices."""
     def norm(self, /, ord: float = 2, axis: Axes = None, *, keepdims: bool = False) -> Tensor:
-        """The vector norm (Σ|x|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
+        """The vector norm (Σ |xᵢ|^ord)^(1/ord) over `axis`; at 0 its gradient is 0."""
     def not_equal(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`not_equal`, element by element; `out=` writes into a tensor's memory."""
+        """Whether x ≠ y."""
     def outer(self, b: ArrayLike, /) -> Tensor:
-        """The products of all pairs of elements of two vectors."""
+        """The products aᵢ·bⱼ of all pairs of elements of two vectors."""
     def permute_dims(self, /, axes: Axes = None, *more: int) -> Tensor:
-        """x with its axes in another order (None: reversed)."""
+        """x with its axes in another order: axis k of the result is axis axes[k] of x."""
     def pow(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """xʸ; the derivative of x⁰ at 0 is 0, and x² has the second derivative 2 there."""
+        """xʸ; NaN for negative x and a y that is not whole."""
     def prod(
         self, /, axis: Axes = None, *, dtype: DTypeLike | None = None, keepdims: bool = False
     ) -> Tensor:
-        """The product over `axis`; its derivative is exact where elements are zero."""
+        """The product Π xᵢ over `axis`; its derivative is exact where elements are zero."""
     def quantile(
         self, /, q: ArrayLike, axis: Axes = None, *, keepdims: bool = False, method: str = "linear"
     ) -> Tensor:
-        """The q-quantile(s) over `axis`."""
+        """The value below which a share q of the elements over `axis` lies."""
     def reciprocal(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`reciprocal`, element by element; `out=` writes into a tensor's memory."""
+        """1/x."""
     def relu(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`relu`, element by element; `out=` writes into a tensor's memory."""
+        """max(x, 0); its derivative at 0 is 0."""
     def remainder(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`remainder`, element by element; `out=` writes into a tensor's memory."""
+        """x − y·⌊x/y⌋, which has the sign of y."""
     def repeat(self, /, repeats: int | ArrayLike, *, axis: int | None = None) -> Tensor:
-        """Each element repeated along `axis` (None: of the flattened tensor)."""
+        """Each element of x, or each slice along `axis`, several times."""
     def reshape(self, /, shape: Shape, *more: int, copy: bool | None = None) -> Tensor:
-        """x with another shape; one size may be −1."""
-    def roll(self, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor:
-        """x shifted around along `axis` (None: as if flattened)."""
+        """x with another shape, its elements in the same order, row by row."""
+    def roll(self, /, shift: int | tuple[int, ...] | list[int], *, axis: Axes = None) -> Tensor: ...
     def round(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`round`, element by element; `out=` writes into a tensor's memory."""
+        """The nearest integer, halves to the even one; its derivative is 0."""
     def rsqrt(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`rsqrt`, element by element; `out=` writes into a tensor's memory."""
+        """1/√x."""
     def scatter(self, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
         """PyTorch's scatter: a copy of x with out[indices[i, j], j] = source[i, j] for axis 0."""
-    def scatter_add(self, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor:
-        """`scatter` that adds; duplicates add up."""
+    def scatter_add(self, /, axis: int, indices: ArrayLike, source: ArrayLike) -> Tensor: ...
     def sigmoid(self, /) -> Tensor:
-        """1 / (1 + exp(−x))."""
+        """The logistic function σ(x) = 1/(1 + e⁻ˣ), from 0 to 1."""
     def sign(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`sign`, element by element; `out=` writes into a tensor's memory."""
+        """x/|x|, and 0 at 0: −1, 0 or 1 for real numbers; their derivative is 0."""
     def silu(self, /) -> Tensor:
-        """x·sigmoid(x), also called swish."""
+        """x·σ(x) with σ(x) = 1/(1 + e⁻ˣ). Also spelled swish."""
     def sin(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`sin`, element by element; `out=` writes into a tensor's memory."""
+        """The sine of x, in radians."""
     def sinh(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`sinh`, element by element; `out=` writes into a tensor's memory."""
+        """The hyperbolic sine (eˣ − e⁻ˣ)/2."""
     def softmax(self, /, axis: int = -1) -> Tensor:
-        """exp(x) / Σ exp(x) along `axis`."""
+        """exp(xᵢ)/Σ exp(xⱼ) along `axis`, without overflow: positive numbers whose sum is 1."""
     def softplus(self, /) -> Tensor:
-        """log(1 + exp(x)), without overflow."""
+        """log(1 + eˣ), without overflow: a smooth max(x, 0)."""
     def sort(self, /, *, axis: int = -1, descending: bool = False, stable: bool = True) -> Tensor:
-        """x in order along `axis`; always stable."""
+        """x in ascending order along `axis`; NaN counts as the largest."""
     def split(self, /, sections: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-        """x in equal parts (an integer), or cut at positions (a sequence)."""
+        """x cut into parts along an axis, as a tuple."""
     def sqrt(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`sqrt`, element by element; `out=` writes into a tensor's memory."""
+        """√x, NaN for negative real x; its slope at 0 is infinite."""
     def square(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`square`, element by element; `out=` writes into a tensor's memory."""
+        """x²."""
     def squeeze(self, /, axis: Axes = None) -> Tensor:
-        """x without axes of length 1 (None: all of them)."""
+        """x without axes of length 1."""
     def std(
         self, /, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False
     ) -> Tensor:
-        """The square root of `var`; where that is 0, so is the gradient."""
+        """The standard deviation √(Σ |xᵢ − mean|²/(n − correction)) over `axis`."""
     def sub(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`subtract`, element by element; `out=` writes into a tensor's memory."""
+        """The difference x − y."""
     def subtract(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`subtract`, element by element; `out=` writes into a tensor's memory."""
+        """The difference x − y."""
     def sum(
         self, axis: Axes = None, keepdims: bool = False, *, dtype: DTypeLike | None = None
     ) -> Tensor:
-        """`wf.sum`, with keepdims also by position."""
+        """The sum Σ xᵢ over `axis`."""
     def swapaxes(self, a: int, b: int, /) -> Tensor:
-        """x with two axes exchanged."""
+        """x with the axes a and b exchanged."""
     def take(self, /, indices: ArrayLike, *, axis: int | None = None) -> Tensor:
-        """The elements (or slices along `axis`) that the indices name."""
+        """The elements, or slices along `axis`, that the indices name."""
     def tan(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`tan`, element by element; `out=` writes into a tensor's memory."""
+        """The tangent of x, in radians."""
     def tanh(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`tanh`, element by element; `out=` writes into a tensor's memory."""
+        """The hyperbolic tangent (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ)."""
     def tile(self, repetitions: int | tuple[int, ...] | list[int], /) -> Tensor:
         """x repeated as a whole along each axis."""
     def topk(self, /, k: int, *, axis: int = -1, largest: bool = True) -> Ordered:
-        """The k largest (or smallest) along `axis`, in order, and where they were."""
+        """The k largest elements along `axis`, in descending order, and their indices."""
     def trace(self, /, *, offset: int = 0, dtype: DTypeLike | None = None) -> Tensor:
-        """The sum of a diagonal over the last two axes."""
+        """The sum Σ xᵢᵢ of a diagonal over the last two axes."""
     def transpose(self, /, axes: Axes = None, *more: int) -> Tensor: ...
     def tril(self, /, *, k: int = 0) -> Tensor:
-        """x with zeros above the k-th diagonal."""
+        """The lower triangle of x: zeros above the k-th diagonal."""
     def triu(self, /, *, k: int = 0) -> Tensor:
-        """x with zeros below the k-th diagonal."""
+        """The upper triangle of x: zeros below the k-th diagonal."""
     def trunc(self, /, *, out: Tensor | None = None) -> Tensor:
-        """`trunc`, element by element; `out=` writes into a tensor's memory."""
+        """x without its fraction: rounded towards 0; its derivative is 0."""
     def unstack(self, /, *, axis: int = 0) -> tuple[Tensor, ...]:
-        """The slices of x along an axis."""
+        """The slices of x along an axis, as a tuple."""
     def var(
         self, /, axis: Axes = None, *, correction: float = 0.0, keepdims: bool = False
     ) -> Tensor:
-        """The variance over `axis`: squared deviations over (n − correction)."""
+        """The variance Σ |xᵢ − mean|²/(n − correction) over `axis`."""
     def __getitem__(self, key: Index) -> Tensor:
         """`x[key]` with NumPy's keys; differentiable."""
     def __setitem__(self, key: Index, value: ArrayLike) -> None:
@@ -437,23 +434,24 @@ class Tensor(Value):
         """x with its axes reversed; `.mT` exchanges the last two."""
     @property
     def imag(self) -> Tensor:
-        """`imag`, element by element; `out=` writes into a tensor's memory."""
+        """The imaginary part of x; zeros for real numbers."""
     @property
     def real(self) -> Tensor:
-        """`real`, element by element; `out=` writes into a tensor's memory."""
+        """The real part of x; of real numbers x itself."""
     @property
     def mT(self) -> Tensor:
-        """x with its last two axes exchanged."""
+        """x with its last two axes exchanged: xᵀ for each matrix."""
     @property
     def mH(self) -> Tensor:
         """The conjugate of `.mT`."""
     def add(self, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
-        """`add`, element by element; `out=` writes into a tensor's memory."""
+        """The sum x + y."""
     def add_at_index(self, position: int, value: ArrayLike) -> Tensor:
         """A copy with `value` added to the element at a flat position."""
-    def add_scalar(self, value: ArrayLike) -> Tensor: ...
+    def add_scalar(self, value: ArrayLike) -> Tensor:
+        """x + value."""
     def add_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
-        """`add` into the memory of a tensor; returns it."""
+        """x + other, written into the memory of a tensor, which is returned."""
     def astype(
         self, dtype: DTypeLike, /, *, copy: bool = True, device: Device | None = None
     ) -> Tensor:
@@ -464,8 +462,9 @@ class Tensor(Value):
     def copy_(self, source: ArrayLike) -> Self:
         """Overwrite this tensor's memory with the values of `source`; returns this tensor."""
     def div_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
-        """`divide` into the memory of a tensor; returns it."""
-    def div_scalar(self, value: ArrayLike) -> Tensor: ...
+        """x / other, written into the memory of a tensor, which is returned."""
+    def div_scalar(self, value: ArrayLike) -> Tensor:
+        """x / value."""
     @staticmethod
     def from_array(
         data: ArrayLike,
@@ -473,12 +472,12 @@ class Tensor(Value):
         dtype: DTypeLike | None = None,
         device: Device | None = None,
     ) -> Tensor:
-        """A new tensor with a copy of `data`."""
+        """A new tensor with a copy of `data`, cut off from any graph."""
     @staticmethod
     def from_scalar(
         value: ArrayLike, device: Device | None = None, dtype: DTypeLike | None = None
     ) -> Tensor:
-        """A number as a 0-d tensor."""
+        """A number as a tensor without axes."""
     @staticmethod
     def from_vec(
         values: Sequence[Any], shape: Shape | None = None, device: Device | None = None
@@ -503,7 +502,7 @@ class Tensor(Value):
         requires_grad: bool = False,
         generator: Generator | None = None,
     ) -> Tensor:
-        """Normal with density exp(-(x-mean)²/(2 std²)) / (std √(2π))."""
+        """Normal with density exp(−(x − mean)²/(2·std²)) / (std·√(2π))."""
     @staticmethod
     def zeros(
         shape: Shape,
@@ -514,24 +513,26 @@ class Tensor(Value):
     ) -> Tensor:
         """A tensor of zeros."""
     def mul_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
-        """`multiply` into the memory of a tensor; returns it."""
-    def mul_scalar(self, value: ArrayLike) -> Tensor: ...
+        """x · other, written into the memory of a tensor, which is returned."""
+    def mul_scalar(self, value: ArrayLike) -> Tensor:
+        """x · value."""
     def permute(self, /, axes: Axes = None, *more: int) -> Tensor:
-        """x with its axes in another order (None: reversed)."""
+        """x with its axes in another order: axis k of the result is axis axes[k] of x."""
     @staticmethod
     def scalar(
         value: ArrayLike, device: Device | None = None, dtype: DTypeLike | None = None
     ) -> Tensor:
-        """A number as a 0-d tensor."""
+        """A number as a tensor without axes."""
     def sub_at_index(self, position: int, value: Tensor | complex) -> Tensor:
         """A copy with `value` subtracted from the element at a flat position."""
     def sub_into(self, other: ArrayLike, buffer: Tensor) -> Tensor:
-        """`subtract` into the memory of a tensor; returns it."""
-    def sub_scalar(self, value: ArrayLike) -> Tensor: ...
+        """x − other, written into the memory of a tensor, which is returned."""
+    def sub_scalar(self, value: ArrayLike) -> Tensor:
+        """x − value."""
     def sum_dim(self, axis: int, keepdims: bool = False) -> Tensor:
-        """The sum along one axis."""
+        """The sum Σ xᵢ along one axis."""
     def view(self, /, shape: Shape, *more: int, copy: bool | None = None) -> Tensor:
-        """x with another shape; one size may be −1."""
+        """x with another shape, its elements in the same order, row by row."""
     def __array__(
         self, dtype: np.dtype[Any] | type | None = None, copy: bool | None = None
     ) -> np.ndarray[Any, np.dtype[np.generic]]:

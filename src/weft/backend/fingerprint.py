@@ -49,6 +49,8 @@ def fingerprint() -> dict[str, Any]:
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """What differs between two fingerprints, a line each; nested parts by their paths.
 
+    one, other  what `wf.fingerprint()` gave
+
     >>> import weft as wf
     >>> mine = wf.fingerprint()
     >>> wf.fingerprint_differences(mine | {"numpy": "2.0.0"}, mine | {"numpy": "2.1.0"})

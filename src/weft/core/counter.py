@@ -80,14 +80,17 @@ def block_words(draw: Draw, start: int, offset: Words) -> tuple[Words, Words, Wo
 class Generator:
     """A random stream and the position of its next unused block.
 
+    seed  an integer from 0 to 2¹²⁸ − 1; None takes one from the operating system
+
     Equal seeds give equal streams. A draw depends on the stream and the position only: neither
     the device, nor other streams, nor the order in which values are later computed matter.
 
-    seed: an int from 0 to 2¹²⁸ - 1; None takes one from the operating system.
-
-    >>> from weft.core.counter import Generator
-    >>> Generator(7).fork("dropout")
+    >>> import weft as wf
+    >>> wf.random.Generator(7).fork("dropout")
     Generator(key=0x3a478af8e6291405, nonce=0xeb678d09749c3a08, position=0)
+    >>> g = wf.random.Generator(7)
+    >>> g.position, wf.rand(8, generator=g).shape, g.position
+    (0, (8,), 2)
     """
 
     __slots__ = ("key", "nonce", "position")
@@ -100,7 +103,17 @@ class Generator:
         self.seed(_from_the_system() if seed is None else seed)
 
     def seed(self, seed: int) -> None:
-        """Begin the stream of `seed`, from its first block."""
+        """Begin the stream of `seed`, from its first block.
+
+        seed  an integer from 0 to 2¹²⁸ − 1
+
+        >>> import weft as wf
+        >>> g = wf.random.Generator(1)
+        >>> first = wf.rand(2, generator=g).tolist()
+        >>> g.seed(1)
+        >>> wf.rand(2, generator=g).tolist() == first
+        True
+        """
         seed = _bounded("seed", seed, 1 << 128)
         refuse_while_staging("a random stream is begun anew")
         with _LOCK:
@@ -148,13 +161,29 @@ class Generator:
                 self.position = start[2]
 
     def fork(self, name: str | int) -> "Generator":
-        """The stream of this name: the same for equal names, whatever has been drawn before."""
+        """The stream of this name: the same for equal names, whatever has been drawn before.
+
+        name  a string or an integer
+
+        >>> import weft as wf
+        >>> g = wf.random.Generator(1)
+        >>> g.fork("dropout").key == g.fork("dropout").key != g.fork("noise").key
+        True
+        """
         if not isinstance(name, str | Integral):
             raise ArgumentError(f"fork: name {name!r}: expected a string or an integer")
         return self._child(name if isinstance(name, str) else int(name))
 
     def split(self, n: int = 2) -> list["Generator"]:
-        """n new streams, others at each call: takes one block of this stream."""
+        """n new streams, others at each call: takes one block of this stream.
+
+        n  how many
+
+        >>> import weft as wf
+        >>> a, b = wf.random.Generator(1).split()
+        >>> a.key != b.key
+        True
+        """
         n = _bounded("split: n", n, POSITIONS)
         position = self.reserve(WORDS_PER_BLOCK).counter % POSITIONS
         return [self._child("split", position, i) for i in range(n)]
@@ -169,12 +198,28 @@ class Generator:
         return Generator(int.from_bytes(digest.digest(), "little"))
 
     def state_dict(self) -> dict[str, int]:
-        """The stream and its position, as plain integers."""
+        """The stream and its position, as plain integers.
+
+        >>> import weft as wf
+        >>> sorted(wf.random.Generator(1).state_dict())
+        ['key', 'nonce', 'position']
+        """
         with _LOCK:
             return {name: getattr(self, name) for name in self.__slots__}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from a `state_dict()`."""
+        """Continue from a `state_dict()`.
+
+        state  the integers by name
+
+        >>> import weft as wf
+        >>> g = wf.random.Generator(1)
+        >>> state = g.state_dict()
+        >>> first = wf.rand(2, generator=g).tolist()
+        >>> g.load_state_dict(state)
+        >>> wf.rand(2, generator=g).tolist() == first
+        True
+        """
         if set(state) != set(self.__slots__):
             raise ArgumentError(
                 f"load_state_dict: keys {sorted(state)}: expected {sorted(self.__slots__)}, "

@@ -25,7 +25,14 @@ OPERATIONS = (
 
 
 class DeterministicMode(Enum):
-    """What happens at an operation that cannot promise to repeat its result."""
+    """What happens at an operation that cannot promise to repeat its result.
+
+    STRICT raises, WARN warns once of each; a config takes a member or its lower-case name.
+
+    >>> import weft as wf
+    >>> wf.DeterministicMode("warn")
+    <DeterministicMode.WARN: 'warn'>
+    """
 
     STRICT = "strict"
     WARN = "warn"

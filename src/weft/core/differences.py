@@ -9,7 +9,16 @@ _LISTED = 20
 
 
 class Differences(NamedTuple):
-    """Names only one side has, and those whose values differ in shape or kind."""
+    """Names only one side has, and those whose values differ in shape or kind.
+
+    missing     names that were expected and are not there
+    unexpected  names that are there and were not expected
+    mismatched  names of values that differ, with how they do
+
+    >>> import weft as wf
+    >>> wf.io.differences({"w": wf.zeros(2)}, {"b": wf.zeros(2)}).missing
+    ['w']
+    """
 
     missing: list[str]
     unexpected: list[str]
@@ -25,13 +34,24 @@ class Differences(NamedTuple):
         return "; ".join(f"{title}: {_listed(names)}" for title, names in lists if names)
 
     def refuse(self, what: str) -> None:
-        """Raise an error that lists the differences, if there are any."""
+        """Raise an error that lists the differences, if there are any.
+
+        what  what the message calls the state
+
+        >>> import weft as wf
+        >>> wf.io.differences({"w": wf.zeros(2)}, {}).refuse("state")
+        Traceback (most recent call last):
+            ...
+        weft.errors.StateMismatch: state: missing: w
+        """
         if self.any:
             raise StateMismatch(f"{what}: the state is of something else: {self}")
 
 
 def differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Differences:
     """Compare two states by names and shapes; dtypes and devices may differ.
+
+    expected, found  arrays by name
 
     >>> import weft as wf
     >>> found = {"weight": wf.zeros((2, 3)), "scale": wf.ones(2)}

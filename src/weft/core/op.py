@@ -17,10 +17,11 @@ class Partials:
 
     A function marked with `times` states the product instead: (t, y, *args, *static) -> ∂y/∂xᵢ·t.
 
-    `reads[i]` says which of (y, *args) the partial reads (None: all): only those are kept for the
-    backward pass, where it gets None for the others. `strong[i]` marks a partial that can be
-    infinite: its product with a zero (co)tangent is an exact zero. `keep`, where given, maps
-    (y, *args, *static) to the tuple that is saved and handed to the partials in place of those.
+    A parameter whose name starts with an underscore is not kept for the backward pass; the
+    function then gets a stand-in that knows the shape and the dtype only. `strong[i]` marks a
+    partial that can be infinite: its product with a zero (co)tangent is an exact zero.
+    `keep`, where given, maps (y, *args, *static) to the tuple that is saved and handed to the
+    partials in place of those.
     """
 
     d: tuple[Derivative | None, ...]
@@ -37,8 +38,6 @@ class Linear:
     A row with any number of arguments has one transpose, called as (g, i, args, *static).
     `joint` marks a row that is linear in its arguments together, Px + Qv, and not a product
     of them: its tangent is the row applied to all tangents, zeros for the absent ones.
-    `reads[i]` says which of (y, *args) the transpose reads (None: all arguments): in place of the
-    others, which are not kept, it gets stand-ins that know the shape and the dtype only.
     """
 
     transpose: tuple[Callable[..., Any] | None, ...]
@@ -51,9 +50,8 @@ class Jvp:
     """Everything else: `push(tangents, y, *args, *static)`; absent tangents are None.
 
     `pull(g, y, *args, *static)`, where given, returns one cotangent (or None) per argument;
-    where it is not, the pull-back is the transpose of the push-forward. `reads` says which of
-    (y, *args) the pull-back reads (None: all), with stand-ins in place of the other arguments. Of
-    several outputs it gets None for those that are `unread`, and they are not kept for it.
+    where it is not, the pull-back is the transpose of the push-forward. Of several outputs it
+    gets None for those that are `unread`, and they are not kept for it.
     """
 
     push: Callable[..., Any]
@@ -90,22 +88,10 @@ class Op:
     stage      (operands, static) -> results, where the row writes itself down in a program: its
                shape rule does not tell what it makes
     several    it stands for a whole program: a cotangent None is no path, not a derivative of zero
-    public     the namespace in which users call the row itself: "weft" or "special"; "" where they
-               call a function around it, or none
-    cost       of an element in a kernel: "light" for an instruction or two, "heavy"
-    compares   it orders two numbers: one beyond an integer dtype compares as an infinity does
-    folds      how it combines elements over axes: "sum", "mean", "prod", "max", "min", "any", "all"
-    views      whether its result is memory of its first argument, so that a write shows in both:
-               "always", "sometimes"; "unseen" where users take it for a value of its own
-    moves      how it moves elements, if it computes none:
-               "strides"  those of one operand, in an order that strides tell
-               "parts"    each operand into a part of the result, told by strides, too
-               "indices"  to places that static parameters and arrays of indices tell
-               "values"   to places that values tell, or in another form: masked, converted
-               "sums"     it adds elements up, and its transpose moves them in the first ways
-    pulls_mask its pull-back moves elements and adds them up, with positive weights at most: so it
-               tells where a cotangent can differ from zero, given a mask in place of one. `moves`
-               implies it, unless the batching rule says that elements stay at their places
+    moves      its pull-back moves elements and adds them up, with positive weights at most: so it
+               tells where a cotangent can differ from zero, given a mask in place of one
+    doc        for the docstring of its public function: the mathematics in one line, and below it
+               an example, `sqrt([4.0]) = [2.0]`, or with ≈ if it is rounded to four digits
     """
 
     name: str
@@ -134,6 +120,7 @@ class Op:
     views: str = ""
     moves: str = ""
     pulls_mask: bool = False
+    doc: str = ""
 
     def __repr__(self) -> str:
         return f"<op {self.name}>"

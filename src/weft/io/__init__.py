@@ -33,3 +33,7 @@ __all__ = [
     "save_safetensors",
     "steps",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -29,15 +29,20 @@ if TYPE_CHECKING:
 class Checkpoint:
     """All that a run needs in order to continue exactly where it was.
 
-    Every field is a tree: tensors, numbers, strings, None, in lists, tuples and dicts. What is
-    loaded equals what was saved, to the bit; tensors come back detached.
-
     model_state, optimizer_state  what `state_dict()` gives
     epoch, step                   where the run is; `save_checkpoint(step=…)` may set the step
     rng                           `wf.random.get_state()`
-    scaler, ema, schedule, data   states of the loss scaler, the averaged parameters, the learning
-                                  rate schedule and the data loader
+    scaler, ema, schedule, data   states of the loss scaler, the averaged parameters, the
+                                  learning rate schedule and the data loader
     extra                         anything else
+
+    Every field is a tree: tensors, numbers, strings, None, in lists, tuples and dicts. What is
+    loaded equals what was saved, to the bit; tensors come back detached.
+
+    >>> import weft as wf
+    >>> state = wf.Checkpoint({"w": wf.ones(2)}, step=5)
+    >>> state.step, state.epoch
+    (5, 0)
     """
 
     model_state: Any = None
@@ -64,13 +69,16 @@ def save_checkpoint(
 ) -> Path:
     """Save a checkpoint as `directory/step-00000100`, atomically and durably; returns that path.
 
+    directory   where the run's checkpoints are
+    checkpoint  a `Checkpoint`
+    step        the number of the checkpoint, else `checkpoint.step`
+    keep_last   remove all but this many of the newest checkpoints afterwards
+
     When the call returns, the checkpoint is on the disk; if it is interrupted, even by a power
     cut, the earlier ones are as they were (also the one of the same step). The two positional
     arguments may come in either order.
 
-    step:      the number of the checkpoint, else `checkpoint.step`
-    keep_last: remove all but this many of the newest checkpoints afterwards
-
+    >>> import weft as wf
     >>> import tempfile
     >>> import weft as wf
     >>> state = wf.Checkpoint({"w": wf.tensor([1.0, 2.0])}, epoch=3, rng=wf.random.get_state())
@@ -155,11 +163,19 @@ def load_checkpoint(
 ) -> Checkpoint:
     """Load a checkpoint: that of a step, or the newest one whose every byte is as it was saved.
 
+    directory  what was given to `save_checkpoint`, or the path that it returned
+    step       a step, or "latest" or None for the newest that is intact
+    device     where the tensors go
+
     Unfinished saves are passed over; a damaged checkpoint is passed over with a
     `wf.errors.CheckpointWarning`, or refused with a `CheckpointError` if its step was asked for.
 
-    directory: what was given to `save_checkpoint`, or the path that it returned
-    device:    where the tensors go
+    >>> import weft as wf
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as run:
+    ...     path = wf.save_checkpoint(run, wf.Checkpoint({"w": wf.ones(2)}), step=5)
+    ...     wf.load_checkpoint(run).model_state["w"].tolist()
+    [1.0, 1.0]
     """
     root = Path(directory)
     if (root / folder.MANIFEST).exists() and step is None:
@@ -198,6 +214,9 @@ def _warn_of(damaged: list[str]) -> None:
 def latest(directory: str | PathLike[str]) -> int | None:
     """The step of the newest checkpoint whose every byte is as it was saved; None without one.
 
+    directory  where the run's checkpoints are
+
+    >>> import weft as wf
     >>> import tempfile
     >>> import weft as wf
     >>> with tempfile.TemporaryDirectory() as run:

@@ -36,6 +36,9 @@ def step_name(step: int) -> str:
 def steps(directory: str | PathLike[str]) -> list[int]:
     """The steps whose checkpoints are finished, in increasing order.
 
+    directory  where the run's checkpoints are
+
+    >>> import weft as wf
     >>> import tempfile
     >>> import weft as wf
     >>> with tempfile.TemporaryDirectory() as run:

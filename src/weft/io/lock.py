@@ -34,10 +34,13 @@ _guard = threading.Lock()
 def locked(directory: str | PathLike[str]) -> Iterator[threading.Lock]:
     """Keep other processes from saving into a directory while the block runs.
 
+    directory  where the run's checkpoints are
+
     `save_checkpoint` locks for the time of a save; a run that saves more than once holds the lock
     from its beginning to its end. Blocks of one process may nest, and its threads share the lock;
     they take turns by the lock that the block is given. A process that dies frees its locks.
 
+    >>> import weft as wf
     >>> import tempfile
     >>> import weft as wf
     >>> with tempfile.TemporaryDirectory() as run, wf.io.locked(run):

@@ -32,8 +32,12 @@ def save_optimizer(
 ) -> None:
     """Save what `optimizer.state_dict()` gives, atomically; the arguments go in either order.
 
+    path       the file
+    optimizer  the optimizer
+
     The file is a safetensors file with the numbers and the structure in its metadata.
 
+    >>> import weft as wf
     >>> import tempfile
     >>> import weft as wf
     >>> from weft.optim import SGD
@@ -67,8 +71,19 @@ def load_optimizer(
 def load_optimizer(path: Any, optimizer: Any, *, device: Device = "cpu") -> Any:
     """Load a saved state into an optimizer, and return it; the arguments go in either order.
 
-    optimizer: one like that whose state was saved, or its class, which is then called without
-        arguments
+    path       the file
+    optimizer  one like that whose state was saved, or its class, which is then called without
+               arguments
+    device     where the tensors go
+
+    >>> import weft as wf
+    >>> import tempfile
+    >>> adam = wf.optim.Adam([wf.Parameter([1.0])], lr=0.5)
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     wf.save_optimizer(f"{here}/adam", adam)
+    ...     loaded = wf.load_optimizer(f"{here}/adam", wf.optim.Adam([wf.Parameter([1.0])]))
+    >>> loaded.param_groups[0]["lr"]
+    0.5
     """
     path, optimizer = path_first("load_optimizer", path, optimizer)
     cls = optimizer if isinstance(optimizer, type) else type(optimizer)

@@ -27,9 +27,14 @@ def save_safetensors(
 ) -> None:
     """Save tensors under their names, atomically; the first two arguments go in either order.
 
+    path      the file
+    tensors   tensors or arrays by name
+    metadata  texts by name; None: none
+
     Complex tensors are stored as their real view, with a last axis of two, and listed in the
     metadata under `weft.complex`.
 
+    >>> import weft as wf
     >>> import tempfile
     >>> import weft as wf
     >>> with tempfile.TemporaryDirectory() as here:
@@ -64,7 +69,18 @@ def _check(name, tensor) -> None:
 
 
 def load_safetensors(path: str | PathLike[str], *, device: Device = "cpu") -> dict[str, Tensor]:
-    """The tensors of a safetensors file by name; the file is checked before memory is taken."""
+    """The tensors of a safetensors file by name; the file is checked before memory is taken.
+
+    path    the file
+    device  where the tensors go
+
+    >>> import weft as wf
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     wf.io.save_safetensors(f"{here}/a", {"x": wf.ones(2)})
+    ...     wf.io.load_safetensors(f"{here}/a")["x"].tolist()
+    [1.0, 1.0]
+    """
     device = canonical_device(device)
     arrays = tensor_file.read_plain(Path(path))
     return {name: wrap(place(raw, device)) for name, raw in arrays.items()}
@@ -73,6 +89,9 @@ def load_safetensors(path: str | PathLike[str], *, device: Device = "cpu") -> di
 def read_header(path: str | PathLike[str]) -> Header:
     """Names, dtypes, shapes and metadata of a safetensors file, without its tensors.
 
+    path  the file
+
+    >>> import weft as wf
     >>> import tempfile
     >>> import weft as wf
     >>> with tempfile.TemporaryDirectory() as here:

@@ -270,5 +270,10 @@ __all__ = [
     "summary",
 ]
 
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 if not TYPE_CHECKING:  # checkers know the names
     __getattr__ = _module_attribute("weft.nn", __all__)

@@ -30,7 +30,7 @@ class _Shaped(Module):
 
 
 class ReLU(Module):
-    """max(x, 0).
+    """max(x, 0); its derivative at 0 is 0.
 
     >>> import weft as wf
     >>> wf.nn.ReLU()(wf.tensor([-1.0, 2.0])).tolist()
@@ -42,14 +42,26 @@ class ReLU(Module):
 
 
 class ReLU6(Module):
-    """min(max(x, 0), 6)."""
+    """min(max(x, 0), 6); its derivative at 0 and at 6 is 0.
+
+    >>> import weft as wf
+    >>> wf.nn.ReLU6()(wf.tensor([-1.0, 2.0, 8.0])).tolist()
+    [0.0, 2.0, 6.0]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.relu6(input)
 
 
 class LeakyReLU(_Shaped):
-    """x above 0, `negative_slope`·x below."""
+    """x where it is positive, negative_slope·x elsewhere.
+
+    negative_slope  the factor below 0; also the derivative at 0
+
+    >>> import weft as wf
+    >>> wf.nn.LeakyReLU(0.5)(wf.tensor([-2.0, 3.0])).tolist()
+    [-1.0, 3.0]
+    """
 
     def __init__(self, negative_slope: float = 0.01):
         super().__init__(negative_slope=negative_slope)
@@ -59,10 +71,16 @@ class LeakyReLU(_Shaped):
 
 
 class PReLU(Module):
-    """x above 0, weight·x below; the weight is trained, one for all or one for each channel.
+    """x where it is positive, weight·x elsewhere; the weight is trained.
 
     num_parameters  1, or the number of channels, which are axis 1
     init            what the weight is at first
+    device, dtype   of the weight
+
+    >>> import weft as wf
+    >>> layer = wf.nn.PReLU()
+    >>> layer(wf.tensor([-4.0, 2.0])).tolist(), layer.weight.shape
+    ([-1.0, 2.0], (1,))
     """
 
     def __init__(
@@ -80,7 +98,14 @@ class PReLU(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the weight to its first value."""
+        """Set the weight to its first value, `init`.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.PReLU(init=0.5)
+        >>> layer.reset_parameters()
+        >>> layer.weight.tolist()
+        [0.5]
+        """
         init.constant_(self.weight, self.init)
 
     def forward(self, input: ArrayLike) -> Tensor:
@@ -91,7 +116,14 @@ class PReLU(Module):
 
 
 class ELU(_Shaped):
-    """x above 0, `alpha`·(eˣ − 1) below."""
+    """x where it is positive, alpha·(eˣ − 1) elsewhere.
+
+    alpha  minus the limit at −∞
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.ELU()(wf.tensor([-1.0, 2.0])).tolist()]
+    [-0.6321, 2.0]
+    """
 
     def __init__(self, alpha: float = 1.0):
         super().__init__(alpha=alpha)
@@ -101,14 +133,28 @@ class ELU(_Shaped):
 
 
 class SELU(Module):
-    """A scaled `ELU` under which mean 0 and variance 1 are stable (Klambauer et al. 2017)."""
+    """1.0507·(x where it is positive, 1.6733·(eˣ − 1) elsewhere).
+
+    Mean 0 and variance 1 are stable under it (Klambauer et al. 2017).
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.SELU()(wf.tensor([-1.0, 1.0])).tolist()]
+    [-1.1113, 1.0507]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.selu(input)
 
 
 class CELU(_Shaped):
-    """x above 0, `alpha`·(exp(x/alpha) − 1) below."""
+    """max(x, 0) + min(0, alpha·(exp(x/alpha) − 1)), whose derivative is continuous.
+
+    alpha  minus the limit at −∞
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.CELU(2.0)(wf.tensor([-2.0, 2.0])).tolist()]
+    [-1.2642, 2.0]
+    """
 
     def __init__(self, alpha: float = 1.0):
         super().__init__(alpha=alpha)
@@ -118,7 +164,14 @@ class CELU(_Shaped):
 
 
 class GELU(_Shaped):
-    """x·Φ(x), Φ the normal distribution; `approximate` "none" or "tanh"."""
+    """x·Φ(x) with the normal distribution function Φ.
+
+    approximate  "none", or "tanh" for ½x·(1 + tanh(√(2/π)·(x + 0.044715·x³)))
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.GELU()(wf.tensor([0.0, 1.0])).tolist()]
+    [0.0, 0.8413]
+    """
 
     def __init__(self, approximate: Literal["none", "tanh"] = "none"):
         super().__init__(approximate=one_of("GELU", "approximate", approximate, ("none", "tanh")))
@@ -128,7 +181,12 @@ class GELU(_Shaped):
 
 
 class SiLU(Module):
-    """x·σ(x); also called `Swish`."""
+    """x·σ(x) with σ(x) = 1/(1 + e⁻ˣ). Also called `Swish`.
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.SiLU()(wf.tensor([0.0, 1.0])).tolist()]
+    [0.0, 0.7311]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.silu(input)
@@ -138,14 +196,27 @@ Swish = SiLU
 
 
 class Mish(Module):
-    """x·tanh(log(1 + eˣ))."""
+    """x·tanh(log(1 + eˣ)).
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.Mish()(wf.tensor([0.0, 1.0])).tolist()]
+    [0.0, 0.8651]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.mish(input)
 
 
 class Softplus(_Shaped):
-    """log(1 + exp(beta·x))/beta; x itself where beta·x is above `threshold`."""
+    """log(1 + exp(beta·x))/beta.
+
+    beta       how sharp the bend is
+    threshold  where beta·x is larger the result is x
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.Softplus()(wf.tensor([0.0, 100.0])).tolist()]
+    [0.6931, 100.0]
+    """
 
     def __init__(self, beta: float = 1.0, threshold: float = 20.0):
         super().__init__(beta=beta, threshold=threshold)
@@ -155,42 +226,74 @@ class Softplus(_Shaped):
 
 
 class Softsign(Module):
-    """x/(1 + |x|)."""
+    """x/(1 + |x|).
+
+    >>> import weft as wf
+    >>> wf.nn.Softsign()(wf.tensor([-1.0, 3.0])).tolist()
+    [-0.5, 0.75]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.softsign(input)
 
 
 class Sigmoid(Module):
-    """σ(x) = 1/(1 + e⁻ˣ)."""
+    """σ(x) = 1/(1 + e⁻ˣ).
+
+    >>> import weft as wf
+    >>> wf.nn.Sigmoid()(wf.tensor([0.0, 100.0])).tolist()
+    [0.5, 1.0]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.sigmoid(input)
 
 
 class LogSigmoid(Module):
-    """log σ(x)."""
+    """log σ(x) = −log(1 + e⁻ˣ), without underflow.
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.LogSigmoid()(wf.tensor([0.0, -100.0])).tolist()]
+    [-0.6931, -100.0]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.logsigmoid(input)
 
 
 class Tanh(Module):
-    """tanh x."""
+    """The hyperbolic tangent (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ).
+
+    >>> import weft as wf
+    >>> wf.nn.Tanh()(wf.tensor([0.0, 100.0])).tolist()
+    [0.0, 1.0]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.tanh(input)
 
 
 class Tanhshrink(Module):
-    """x − tanh x."""
+    """x − tanh x.
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.Tanhshrink()(wf.tensor([0.0, 1.0])).tolist()]
+    [0.0, 0.2384]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.tanhshrink(input)
 
 
 class Hardtanh(_Shaped):
-    """x between `min_val` and `max_val`, which it does not leave."""
+    """x limited to [min_val, max_val]; its derivative at the limits is 0.
+
+    min_val, max_val  the limits
+
+    >>> import weft as wf
+    >>> wf.nn.Hardtanh()(wf.tensor([-2.0, 0.5, 2.0])).tolist()
+    [-1.0, 0.5, 1.0]
+    """
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0):
         super().__init__(min_val=min_val, max_val=max_val)
@@ -204,21 +307,38 @@ class Hardtanh(_Shaped):
 
 
 class Hardsigmoid(Module):
-    """min(max(x + 3, 0), 6)/6."""
+    """min(max(x + 3, 0), 6)/6.
+
+    >>> import weft as wf
+    >>> wf.nn.Hardsigmoid()(wf.tensor([-4.0, 0.0, 4.0])).tolist()
+    [0.0, 0.5, 1.0]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.hardsigmoid(input)
 
 
 class Hardswish(Module):
-    """x·min(max(x + 3, 0), 6)/6."""
+    """x·min(max(x + 3, 0), 6)/6.
+
+    >>> import weft as wf
+    >>> wf.nn.Hardswish()(wf.tensor([0.0, 3.0, 4.0])).tolist()
+    [0.0, 3.0, 4.0]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.hardswish(input)
 
 
 class Hardshrink(_Shaped):
-    """x where |x| > `lambd`, 0 elsewhere."""
+    """x where |x| > lambd, 0 elsewhere.
+
+    lambd  the threshold
+
+    >>> import weft as wf
+    >>> wf.nn.Hardshrink()(wf.tensor([-1.0, 0.25, 2.0])).tolist()
+    [-1.0, 0.0, 2.0]
+    """
 
     def __init__(self, lambd: float = 0.5):
         super().__init__(lambd=lambd)
@@ -228,7 +348,14 @@ class Hardshrink(_Shaped):
 
 
 class Softshrink(_Shaped):
-    """x moved towards 0 by `lambd`, and not past it."""
+    """x moved towards 0 by lambd, and not past it.
+
+    lambd  how far
+
+    >>> import weft as wf
+    >>> wf.nn.Softshrink()(wf.tensor([-1.0, 0.25, 2.0])).tolist()
+    [-0.5, 0.0, 1.5]
+    """
 
     def __init__(self, lambd: float = 0.5):
         super().__init__(lambd=lambd)
@@ -238,7 +365,15 @@ class Softshrink(_Shaped):
 
 
 class Threshold(_Shaped):
-    """x above `threshold`, `value` elsewhere."""
+    """x where it is above the threshold, else the value.
+
+    threshold  what x is compared with
+    value      what stands where it is not above
+
+    >>> import weft as wf
+    >>> wf.nn.Threshold(1.5, -1.0)(wf.tensor([1.0, 2.0, 3.0])).tolist()
+    [-1.0, 2.0, 3.0]
+    """
 
     def __init__(self, threshold: float, value: float):
         super().__init__(threshold=threshold, value=value)
@@ -248,7 +383,14 @@ class Threshold(_Shaped):
 
 
 class Softmax(_Shaped):
-    """exp(x)/Σ exp(x) along the axis `dim`."""
+    """exp(xᵢ)/Σ exp(xⱼ) along an axis, without overflow.
+
+    dim  the axis to normalise along
+
+    >>> import weft as wf
+    >>> wf.nn.Softmax()(wf.tensor([0.0, 0.0])).tolist()
+    [0.5, 0.5]
+    """
 
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
@@ -258,7 +400,14 @@ class Softmax(_Shaped):
 
 
 class Softmin(_Shaped):
-    """`Softmax` of −x."""
+    """exp(−xᵢ)/Σ exp(−xⱼ) along an axis: softmax(−x).
+
+    dim  the axis to normalise along
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.Softmin()(wf.tensor([0.0, 1.0])).tolist()]
+    [0.7311, 0.2689]
+    """
 
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
@@ -268,7 +417,14 @@ class Softmin(_Shaped):
 
 
 class LogSoftmax(_Shaped):
-    """log of `Softmax`."""
+    """xᵢ − log Σ exp(xⱼ) along an axis: log(softmax(x)), accurate where that is small.
+
+    dim  the axis to normalise along
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.LogSoftmax()(wf.tensor([0.0, 0.0])).tolist()]
+    [-0.6931, -0.6931]
+    """
 
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
@@ -278,7 +434,12 @@ class LogSoftmax(_Shaped):
 
 
 class Softmax2d(Module):
-    """`Softmax` over the channels of (N, C, H, W) or (C, H, W)."""
+    """exp(xᵢ)/Σ exp(xⱼ) over the channels of (N, C, H, W) or (C, H, W).
+
+    >>> import weft as wf
+    >>> wf.nn.Softmax2d()(wf.zeros((2, 1, 1))).tolist()
+    [[[0.5]], [[0.5]]]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         x = boxed(input)
@@ -290,7 +451,14 @@ class Softmax2d(Module):
 
 
 class GLU(_Shaped):
-    """a·σ(b) of the halves a and b along the axis `dim`."""
+    """a·σ(b) of the halves a and b along an axis.
+
+    dim  the axis, of even length
+
+    >>> import weft as wf
+    >>> wf.nn.GLU()(wf.tensor([1.0, 2.0, 0.0, 100.0])).tolist()
+    [0.5, 2.0]
+    """
 
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)
@@ -300,7 +468,15 @@ class GLU(_Shaped):
 
 
 class GEGLU(_Shaped):
-    """a·gelu(b) of the halves a and b along the axis `dim`."""
+    """a·gelu(b) of the halves a and b along an axis.
+
+    dim          the axis, of even length
+    approximate  "none" or "tanh", as of `GELU`
+
+    >>> import weft as wf
+    >>> wf.nn.GEGLU()(wf.tensor([1.0, 2.0, 0.0, 10.0])).tolist()
+    [0.0, 20.0]
+    """
 
     def __init__(self, dim: int = -1, approximate: Literal["none", "tanh"] = "none"):
         super().__init__(dim=dim, approximate=approximate)
@@ -310,7 +486,14 @@ class GEGLU(_Shaped):
 
 
 class SwiGLU(_Shaped):
-    """a·silu(b) of the halves a and b along the axis `dim`."""
+    """a·silu(b) of the halves a and b along an axis.
+
+    dim  the axis, of even length
+
+    >>> import weft as wf
+    >>> wf.nn.SwiGLU()(wf.tensor([1.0, 2.0, 0.0, 100.0])).tolist()
+    [0.0, 200.0]
+    """
 
     def __init__(self, dim: int = -1):
         super().__init__(dim=dim)

@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 class MultiheadAttention(Module):
     """softmax(q·kᵀ/√d)·v in `num_heads` subspaces of width d, put together by a linear map.
 
+    embed_dim      the width of queries and of the result
+    num_heads      how many subspaces; d is embed_dim/num_heads
     dropout        of the weights, in training
     bias           whether projections have biases
     add_bias_kv    one more key and value, which are trained
     add_zero_attn  one more key and value, which are zero
     kdim, vdim     the widths of keys and values; None: embed_dim
     batch_first    tensors are (N, L, E) and not (L, N, E)
+    device, dtype  of the parameters
 
     >>> import weft as wf
     >>> attention = wf.nn.MultiheadAttention(8, 2, batch_first=True)
@@ -91,7 +94,14 @@ class MultiheadAttention(Module):
             self.register_parameter(name, made)
 
     def reset_parameters(self) -> None:
-        """Draw new values: Glorot's for projections, 0 for their biases."""
+        """Draw new values: Glorot's for projections, 0 for their biases.
+
+        >>> import weft as wf
+        >>> attention = wf.nn.MultiheadAttention(8, 2)
+        >>> attention.reset_parameters()
+        >>> wf.max(wf.abs(attention.in_proj_bias)).item()
+        0.0
+        """
         for name in ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight"):
             if getattr(self, name) is not None:
                 init.xavier_uniform_(getattr(self, name))

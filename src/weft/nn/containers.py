@@ -30,18 +30,40 @@ class _Row(Module):
         self.extend(modules)
 
     def append(self, module: Module) -> Self:
-        """Add a module behind the others; returns the container."""
+        """Add a module behind the others; returns the container.
+
+        module  the module
+
+        >>> import weft as wf
+        >>> len(wf.nn.Sequential(wf.nn.ReLU()).append(wf.nn.Tanh()))
+        2
+        """
         self.add_module(str(len(self)), module)
         return self
 
     def extend(self, modules: Iterable[Module]) -> Self:
-        """Add modules behind the others; returns the container."""
+        """Add modules behind the others; returns the container.
+
+        modules  the modules
+
+        >>> import weft as wf
+        >>> len(wf.nn.ModuleList().extend([wf.nn.ReLU(), wf.nn.Tanh()]))
+        2
+        """
         for module in modules:
             self.append(module)
         return self
 
     def insert(self, index: int, module: Module) -> Self:
-        """Put a module before the one at `index`; returns the container."""
+        """Put a module before the one at `index`; returns the container.
+
+        index   where it is afterwards
+        module  the module
+
+        >>> import weft as wf
+        >>> wf.nn.Sequential(wf.nn.ReLU()).insert(0, wf.nn.Tanh())[0]
+        Tanh()
+        """
         held = list(self._modules.values())
         held.insert(index, module)
         return self._become(held)
@@ -51,7 +73,15 @@ class _Row(Module):
         return self.extend(modules)
 
     def pop(self, index: int = -1) -> Module:
-        """Take a module out."""
+        """Take a module out, and return it.
+
+        index  where it is; the last one if it is not given
+
+        >>> import weft as wf
+        >>> layers = wf.nn.ModuleList([wf.nn.ReLU(), wf.nn.Tanh()])
+        >>> layers.pop(), len(layers)
+        (Tanh(), 1)
+        """
         held = list(self._modules.values())
         module = held.pop(_position(type(self).__name__, index, len(held)))
         self._become(held)
@@ -91,7 +121,9 @@ class _Row(Module):
 class Sequential(_Row):
     """Modules one after the other: each is called with what the one before returned.
 
-    Takes the modules, or a dict of them by name. Slices are `Sequential`s of the same modules.
+    modules  the modules, or one dict of them by name
+
+    Slices are `Sequential`s of the same modules.
 
     >>> import weft as wf
     >>> model = wf.nn.Sequential(wf.nn.Linear(2, 8), wf.nn.Tanh(), wf.nn.Linear(8, 1))
@@ -125,21 +157,46 @@ class Sequential(_Row):
 
 
 class ModuleList(_Row):
-    """A list of modules, which are called by the module that holds it."""
+    """A list of modules, which are called by the module that holds it.
+
+    modules  the modules at first
+
+    >>> import weft as wf
+    >>> layers = wf.nn.ModuleList([wf.nn.Linear(2, 2), wf.nn.ReLU()])
+    >>> len(layers), layers[1]
+    (2, ReLU())
+    """
 
     def __add__(self, other: Iterable[Module]) -> ModuleList:
         return ModuleList([*self, *other])
 
 
 class ModuleDict(Module):
-    """Modules by name, which are called by the module that holds it."""
+    """Modules by name, which are called by the module that holds it.
+
+    modules  a mapping, or (name, module) pairs
+
+    >>> import weft as wf
+    >>> heads = wf.nn.ModuleDict({"a": wf.nn.Linear(2, 1), "b": wf.nn.Linear(2, 3)})
+    >>> heads["b"](wf.ones(2)).shape, "a" in heads
+    ((3,), True)
+    """
 
     def __init__(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]] = ()):
         super().__init__()
         self.update(modules)
 
     def update(self, modules: Mapping[str, Module] | Iterable[tuple[str, Module]]) -> None:
-        """Add or replace modules by name."""
+        """Add or replace modules by name.
+
+        modules  a mapping, or (name, module) pairs
+
+        >>> import weft as wf
+        >>> heads = wf.nn.ModuleDict()
+        >>> heads.update({"a": wf.nn.ReLU()})
+        >>> list(heads)
+        ['a']
+        """
         for name, module in dict(modules).items():
             self[name] = module
 
@@ -166,19 +223,41 @@ class ModuleDict(Module):
         return name in self._modules
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """The names.
+
+        >>> import weft as wf
+        >>> list(wf.nn.ModuleDict({"a": wf.nn.ReLU()}).keys())
+        ['a']
+        """
         return self._modules.keys()
 
     def values(self) -> ValuesView[Module]:
-        """The modules."""
+        """The modules.
+
+        >>> import weft as wf
+        >>> len(list(wf.nn.ModuleDict({"a": wf.nn.ReLU()}).values()))
+        1
+        """
         return self._modules.values()
 
     def items(self) -> ItemsView[str, Module]:
-        """(name, module) pairs."""
+        """(name, module) pairs.
+
+        >>> import weft as wf
+        >>> [name for name, module in wf.nn.ModuleDict({"a": wf.nn.ReLU()}).items()]
+        ['a']
+        """
         return self._modules.items()
 
     def pop(self, name: str) -> Module:
-        """Take a module out."""
+        """Take a module out, and return it.
+
+        name  what it is called
+
+        >>> import weft as wf
+        >>> wf.nn.ModuleDict({"a": wf.nn.ReLU()}).pop("a")
+        ReLU()
+        """
         module = self[name]
         del self._modules[name]
         return module
@@ -189,19 +268,41 @@ def _as_parameter(x: ArrayLike) -> Parameter:
 
 
 class ParameterList(Module):
-    """Parameters under the names 0, 1, 2, …; tensors are made parameters."""
+    """Parameters under the names 0, 1, 2, …; tensors are made parameters.
+
+    values  the parameters at first
+
+    >>> import weft as wf
+    >>> weights = wf.nn.ParameterList([wf.ones(2), wf.zeros(3)])
+    >>> [p.shape for p in weights]
+    [(2,), (3,)]
+    """
 
     def __init__(self, values: Iterable[ArrayLike] = ()):
         super().__init__()
         self.extend(values)
 
     def append(self, value: ArrayLike) -> Self:
-        """Add a parameter behind the others; returns the list."""
+        """Add a parameter behind the others; returns the list.
+
+        value  the parameter, or a tensor that is made one
+
+        >>> import weft as wf
+        >>> len(wf.nn.ParameterList().append(wf.ones(2)))
+        1
+        """
         self.register_parameter(str(len(self)), _as_parameter(value))
         return self
 
     def extend(self, values: Iterable[ArrayLike]) -> Self:
-        """Add parameters behind the others; returns the list."""
+        """Add parameters behind the others; returns the list.
+
+        values  the parameters
+
+        >>> import weft as wf
+        >>> len(wf.nn.ParameterList().extend([wf.ones(2), wf.ones(2)]))
+        2
+        """
         for value in values:
             self.append(value)
         return self
@@ -231,7 +332,15 @@ class ParameterList(Module):
 
 
 class ParameterDict(Module):
-    """Parameters by name, as part of a module; tensors are made parameters."""
+    """Parameters by name, as part of a module; tensors are made parameters.
+
+    parameters  a mapping; None: empty
+
+    >>> import weft as wf
+    >>> weights = wf.nn.ParameterDict({"w": wf.ones((2, 2))})
+    >>> weights["w"].requires_grad, len(weights)
+    (True, 1)
+    """
 
     def __init__(self, parameters: Mapping[str, ArrayLike] | None = None):
         super().__init__()
@@ -241,17 +350,36 @@ class ParameterDict(Module):
     def __getitem__(self, name: str) -> Parameter:
         return self.get_parameter(name)
 
-    def __setitem__(self, name: str, value: ArrayLike) -> None:
+    def insert(self, name: str, value: ArrayLike) -> None:
+        """Add or replace a parameter, as `weights[name] = value` does.
+
+        name   what it is called
+        value  the parameter, or a tensor that is made one
+
+        >>> import weft as wf
+        >>> weights = wf.nn.ParameterDict()
+        >>> weights.insert("w", wf.ones(2))
+        >>> weights["w"].shape
+        (2,)
+        """
         self.register_parameter(name, _as_parameter(value))
 
-    insert = __setitem__
+    __setitem__ = insert
 
     def __delitem__(self, name: str) -> None:
         self.get_parameter(name)
         del self._parameters[name]
 
     def get(self, name: str, default: _T | None = None) -> Parameter | _T | None:
-        """The parameter of that name, or `default`."""
+        """The parameter of that name, or `default`.
+
+        name     what it is called
+        default  what is returned if there is none
+
+        >>> import weft as wf
+        >>> wf.nn.ParameterDict().get("w") is None
+        True
+        """
         return self._parameters.get(name, default)
 
     def __len__(self) -> int:
@@ -264,15 +392,30 @@ class ParameterDict(Module):
         return name in self._parameters
 
     def keys(self) -> KeysView[str]:
-        """The names."""
+        """The names.
+
+        >>> import weft as wf
+        >>> list(wf.nn.ParameterDict({"a": wf.ones(2)}).keys())
+        ['a']
+        """
         return self._parameters.keys()
 
     def values(self) -> ValuesView[Parameter]:
-        """The parameters."""
+        """The parameters.
+
+        >>> import weft as wf
+        >>> len(list(wf.nn.ParameterDict({"a": wf.ones(2)}).values()))
+        1
+        """
         return self._parameters.values()
 
     def items(self) -> ItemsView[str, Parameter]:
-        """(name, parameter) pairs."""
+        """(name, parameter) pairs.
+
+        >>> import weft as wf
+        >>> [name for name, parameter in wf.nn.ParameterDict({"a": wf.ones(2)}).items()]
+        ['a']
+        """
         return self._parameters.items()
 
     def extra_repr(self) -> str:

@@ -67,7 +67,14 @@ class _Convolution(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values: uniform in ±1/√(numbers that an output is summed from)."""
+        """Draw new values: uniform in ±1/√(numbers that an output is summed from).
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Conv1d(4, 2, 4)
+        >>> layer.reset_parameters()
+        >>> wf.max(wf.abs(layer.weight)).item() <= 0.25
+        True
+        """
         bound = 1 / sqrt(prod(self.weight.shape[1:]))
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -142,10 +149,17 @@ class _Conv(_Convolution):
 class Conv1d(_Conv):
     """Σ weight · windows of (N, C, L) or (C, L), plus a bias.
 
-    kernel_size, stride, padding, dilation  a number, or one for each axis; padding also "valid"
-                  (none) or "same"
-    groups        so many groups of channels are convolved apart
-    padding_mode  what is beyond the border: zeros, reflect, replicate or circular
+    in_channels, out_channels  C before and after
+    kernel_size                the size of a window
+    stride                     how far apart windows begin
+    padding                    how much comes at the ends, or "valid" (nothing) or "same"
+    dilation                   the distance of elements in a window
+    groups                     so many groups of channels are convolved apart
+    bias                       whether there is a bias
+    padding_mode               what is beyond the border: zeros, reflect, replicate or circular
+    device, dtype              of the parameters
+
+    Both begin uniform in ±1/√(numbers that an output is summed from).
 
     >>> import weft as wf
     >>> wf.nn.Conv1d(2, 4, 3, padding=1)(wf.ones((5, 2, 10))).shape
@@ -156,13 +170,47 @@ class Conv1d(_Conv):
 
 
 class Conv2d(_Conv):
-    """`Conv1d` of images (N, C, H, W) or (C, H, W)."""
+    """Σ weight · windows of images (N, C, H, W) or (C, H, W), plus a bias.
+
+    in_channels, out_channels  C before and after
+    kernel_size                the size of a window: a number, or one for each axis
+    stride                     how far apart windows begin
+    padding                    how much comes at the ends, or "valid" (nothing) or "same"
+    dilation                   the distance of elements in a window
+    groups                     so many groups of channels are convolved apart
+    bias                       whether there is a bias
+    padding_mode               what is beyond the border: zeros, reflect, replicate or circular
+    device, dtype              of the parameters
+
+    Both begin uniform in ±1/√(numbers that an output is summed from).
+
+    >>> import weft as wf
+    >>> wf.nn.Conv2d(2, 4, 3, padding=1)(wf.ones((5, 2, 6, 6))).shape
+    (5, 4, 6, 6)
+    """
 
     axes = 2
 
 
 class Conv3d(_Conv):
-    """`Conv1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """Σ weight · windows of volumes (N, C, D, H, W) or (C, D, H, W), plus a bias.
+
+    in_channels, out_channels  C before and after
+    kernel_size                the size of a window: a number, or one for each axis
+    stride                     how far apart windows begin
+    padding                    how much comes at the ends, or "valid" (nothing) or "same"
+    dilation                   the distance of elements in a window
+    groups                     so many groups of channels are convolved apart
+    bias                       whether there is a bias
+    padding_mode               what is beyond the border: zeros, reflect, replicate or circular
+    device, dtype              of the parameters
+
+    Both begin uniform in ±1/√(numbers that an output is summed from).
+
+    >>> import weft as wf
+    >>> wf.nn.Conv3d(2, 4, 3, padding=1)(wf.ones((5, 2, 6, 6, 6))).shape
+    (5, 4, 6, 6, 6)
+    """
 
     axes = 3
 
@@ -226,19 +274,55 @@ class _ConvTranspose(_Convolution):
 class ConvTranspose1d(_ConvTranspose):
     """The transpose of `Conv1d` as a map of its input, plus a bias.
 
-    output_padding  by how much the result is longer behind; the rest is as in `Conv1d`
+    in_channels, out_channels               C before and after
+    kernel_size, stride, padding, dilation  those of the `Conv1d` that it transposes
+    output_padding                          by how much the result is longer behind
+    groups                                  so many groups of channels are convolved apart
+    bias                                    whether there is a bias
+    padding_mode                            zeros
+    device, dtype                           of the parameters
+
+    >>> import weft as wf
+    >>> wf.nn.ConvTranspose1d(2, 4, 2, stride=2)(wf.ones((1, 2, 3))).shape
+    (1, 4, 6)
     """
 
     axes = 1
 
 
 class ConvTranspose2d(_ConvTranspose):
-    """The transpose of `Conv2d` as a map of its input, plus a bias."""
+    """The transpose of `Conv2d` as a map of its input, plus a bias.
+
+    in_channels, out_channels               C before and after
+    kernel_size, stride, padding, dilation  those of the `Conv2d` that it transposes
+    output_padding                          by how much the result is longer behind
+    groups                                  so many groups of channels are convolved apart
+    bias                                    whether there is a bias
+    padding_mode                            zeros
+    device, dtype                           of the parameters
+
+    >>> import weft as wf
+    >>> wf.nn.ConvTranspose2d(2, 4, 2, stride=2)(wf.ones((1, 2, 3, 3))).shape
+    (1, 4, 6, 6)
+    """
 
     axes = 2
 
 
 class ConvTranspose3d(_ConvTranspose):
-    """The transpose of `Conv3d` as a map of its input, plus a bias."""
+    """The transpose of `Conv3d` as a map of its input, plus a bias.
+
+    in_channels, out_channels               C before and after
+    kernel_size, stride, padding, dilation  those of the `Conv3d` that it transposes
+    output_padding                          by how much the result is longer behind
+    groups                                  so many groups of channels are convolved apart
+    bias                                    whether there is a bias
+    padding_mode                            zeros
+    device, dtype                           of the parameters
+
+    >>> import weft as wf
+    >>> wf.nn.ConvTranspose3d(2, 4, 2, stride=2)(wf.ones((1, 2, 3, 3, 3))).shape
+    (1, 4, 6, 6, 6)
+    """
 
     axes = 3

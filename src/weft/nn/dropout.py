@@ -25,11 +25,17 @@ class _Dropout(Module):
 
 
 class Dropout(_Dropout):
-    """Elements, each zero with probability `p`; the others divided by 1 − p.
+    """In training each element zero with probability p, the others divided by 1 − p.
+
+    p  the probability
+
+    After `eval()` everything passes as it is.
 
     >>> import weft as wf
-    >>> layer = wf.nn.Dropout(0.5).eval()
-    >>> layer(wf.ones(3)).tolist()
+    >>> layer = wf.nn.Dropout(0.5)
+    >>> set(layer(wf.ones(100)).tolist()) == {0.0, 2.0}
+    True
+    >>> layer.eval()(wf.ones(3)).tolist()
     [1.0, 1.0, 1.0]
     """
 
@@ -38,35 +44,81 @@ class Dropout(_Dropout):
 
 
 class Dropout1d(_Dropout):
-    """Whole channels of (N, C, L) or (C, L)."""
+    """In training whole channels zero with probability p, the others divided by 1 − p.
+
+    p  the probability
+
+    Of (N, C, L) or (C, L).
+
+    >>> import weft as wf
+    >>> y = wf.nn.Dropout1d(0.5)(wf.ones((3, 2)))
+    >>> set(y.flatten().tolist()) <= {0.0, 2.0}
+    True
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.dropout1d(input, self.p, self.training)
 
 
 class Dropout2d(_Dropout):
-    """Whole channels of (N, C, H, W) or (C, H, W)."""
+    """In training whole channels zero with probability p, the others divided by 1 − p.
+
+    p  the probability
+
+    Of images (N, C, H, W) or (C, H, W).
+
+    >>> import weft as wf
+    >>> y = wf.nn.Dropout2d(0.5)(wf.ones((3, 2, 2)))
+    >>> set(y.flatten().tolist()) <= {0.0, 2.0}
+    True
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.dropout2d(input, self.p, self.training)
 
 
 class Dropout3d(_Dropout):
-    """Whole channels of (N, C, D, H, W) or (C, D, H, W)."""
+    """In training whole channels zero with probability p, the others divided by 1 − p.
+
+    p  the probability
+
+    Of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    >>> import weft as wf
+    >>> y = wf.nn.Dropout3d(0.5)(wf.ones((3, 2, 2, 2)))
+    >>> set(y.flatten().tolist()) <= {0.0, 2.0}
+    True
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.dropout3d(input, self.p, self.training)
 
 
 class AlphaDropout(_Dropout):
-    """Elements set to selu(−∞), so that mean 0 and variance 1 stay (Klambauer et al. 2017)."""
+    """In training elements set to selu(−∞), then scaled so that mean 0 and variance 1 stay.
+
+    p  the probability
+
+    For networks of `SELU` (Klambauer et al. 2017).
+
+    >>> import weft as wf
+    >>> wf.nn.AlphaDropout(0.5).eval()(wf.ones(3)).tolist()
+    [1.0, 1.0, 1.0]
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.alpha_dropout(input, self.p, self.training)
 
 
 class FeatureAlphaDropout(_Dropout):
-    """`AlphaDropout` of whole channels."""
+    """`AlphaDropout` of whole channels: of all elements with the same first two indices.
+
+    p  the probability
+
+    >>> import weft as wf
+    >>> wf.nn.FeatureAlphaDropout(0.5)(wf.ones((2, 3, 4))).shape
+    (2, 3, 4)
+    """
 
     def forward(self, input: ArrayLike) -> Tensor:
         return F.feature_alpha_dropout(input, self.p, self.training)

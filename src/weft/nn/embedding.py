@@ -23,9 +23,13 @@ if TYPE_CHECKING:
 class Embedding(Module):
     """The rows of a table that integers name, (…) to (…, embedding_dim).
 
-    padding_idx  a row that is zero at first and gets no gradient; negative ones count from the end
-    max_norm     rows that are used and longer are first shortened to it, in place;
-                 `norm_type` is the p of the norm
+    num_embeddings  how many rows the table has
+    embedding_dim   how long they are
+    padding_idx     a row that is zero at first and gets no gradient; negative ones count from
+                    the end
+    max_norm        rows that are used and longer are first shortened to it, in place
+    norm_type       the p of that norm
+    device, dtype   of the table
 
     >>> import weft as wf
     >>> wf.nn.Embedding(10, 3)(wf.tensor([[1, 2, 4, 5]])).shape
@@ -59,7 +63,14 @@ class Embedding(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values: standard normal, 0 in the row of `padding_idx`."""
+        """Draw new values: standard normal, 0 in the row of `padding_idx`.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Embedding(4, 2, padding_idx=0)
+        >>> layer.reset_parameters()
+        >>> layer.weight[0].tolist()
+        [0.0, 0.0]
+        """
         init.normal_(self.weight)
         if self.padding_idx is not None:
             with no_grad():
@@ -71,8 +82,14 @@ class Embedding(Module):
     ) -> Embedding:
         """A layer with this table (a copy of it).
 
-        freeze   whether it is left as it is in training
-        options  `padding_idx`, `max_norm` and `norm_type`, as of the class
+        embeddings  the table (num_embeddings, embedding_dim)
+        freeze      whether it is left as it is in training
+        options     `padding_idx`, `max_norm` and `norm_type`, as of the class
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Embedding.from_pretrained([[1.0, 2.0], [3.0, 4.0]])
+        >>> layer(wf.tensor([1])).tolist(), layer.weight.requires_grad
+        ([[3.0, 4.0]], False)
         """
         table = boxed(embeddings)
         if table.ndim != 2:

@@ -21,6 +21,11 @@ from ..ops.special import erfinv
 from ..ops.structural import cast, mT, reshape
 from ..transform.modes.backward import no_grad
 
+__all__ = """
+    calculate_gain constant_ dirac_ eye_ kaiming_normal_ kaiming_uniform_ normal_ ones_ orthogonal_
+    sparse_ trunc_normal_ uniform_ xavier_normal_ xavier_uniform_ zeros_
+""".split()
+
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..core.counter import Generator
@@ -51,7 +56,9 @@ def _fill(name: str, tensor: _T, values: "Tensor") -> _T:
 def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     """By what a nonlinearity makes normal numbers smaller: the factor that makes up for it.
 
-    param: the slope of `leaky_relu` below 0, 0.01 if it is None.
+    nonlinearity  "linear", "sigmoid", "tanh", "relu", "leaky_relu", "selu", or a convolution's
+                  name
+    param         the slope of `leaky_relu` below 0, 0.01 if it is None
 
     >>> import weft as wf
     >>> wf.nn.init.calculate_gain("tanh")
@@ -71,6 +78,10 @@ def uniform_(
 ) -> _T:
     """Uniform in [a, b).
 
+    tensor     what is filled, in place; it is returned
+    a, b       the bounds
+    generator  a `wf.random.Generator`; None: the default one
+
     >>> import weft as wf
     >>> x = wf.nn.init.uniform_(wf.zeros(100), -1.0, 1.0)
     >>> -1.0 <= x.min().item() < x.max().item() < 1.0
@@ -84,7 +95,17 @@ def uniform_(
 def normal_(
     tensor: _T, mean: float = 0.0, std: float = 1.0, generator: "Generator | None" = None
 ) -> _T:
-    """Normal with this mean and standard deviation."""
+    """Normal with density exp(−(x − mean)²/(2·std²)) / (std·√(2π)).
+
+    tensor     what is filled, in place; it is returned
+    mean, std  the mean and the standard deviation
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.normal_(wf.zeros(10000), std=2.0)
+    >>> 1.9 < x.std().item() < 2.1
+    True
+    """
     shape = _shape("normal_", tensor)
     drawn = random.normal(mean, std, shape, tensor.dtype, tensor.device, generator=generator)
     return _fill("normal_", tensor, drawn)
@@ -98,7 +119,18 @@ def trunc_normal_(
     b: float = 2.0,
     generator: "Generator | None" = None,
 ) -> _T:
-    """Normal, given that it lies in [a, b]: Φ⁻¹ of uniform numbers, in float64."""
+    """Normal, given that it lies in [a, b]: Φ⁻¹ of uniform numbers, in float64.
+
+    tensor     what is filled, in place; it is returned
+    mean, std  of the normal distribution before it is cut
+    a, b       the bounds
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.trunc_normal_(wf.zeros(100))
+    >>> -2.0 <= x.min().item() < x.max().item() <= 2.0
+    True
+    """
     shape = _shape("trunc_normal_", tensor)
     if not a < b or not std > 0:
         raise errors.ArgumentError(
@@ -116,23 +148,52 @@ def trunc_normal_(
 
 
 def constant_(tensor: _T, val: float) -> _T:
-    """Everywhere `val`."""
+    """Everywhere `val`.
+
+    tensor  what is filled, in place; it is returned
+    val     a number
+
+    >>> import weft as wf
+    >>> wf.nn.init.constant_(wf.zeros(2), 0.5).tolist()
+    [0.5, 0.5]
+    """
     _shape("constant_", tensor)
     return _fill("constant_", tensor, asarray(val, dtype=tensor.dtype, device=tensor.device))
 
 
 def ones_(tensor: _T) -> _T:
-    """Everywhere 1."""
+    """Everywhere 1.
+
+    tensor  what is filled, in place; it is returned
+
+    >>> import weft as wf
+    >>> wf.nn.init.ones_(wf.zeros(2)).tolist()
+    [1.0, 1.0]
+    """
     return constant_(tensor, 1.0)
 
 
 def zeros_(tensor: _T) -> _T:
-    """Everywhere 0."""
+    """Everywhere 0.
+
+    tensor  what is filled, in place; it is returned
+
+    >>> import weft as wf
+    >>> wf.nn.init.zeros_(wf.ones(2)).tolist()
+    [0.0, 0.0]
+    """
     return constant_(tensor, 0.0)
 
 
 def eye_(tensor: _T) -> _T:
-    """The identity matrix."""
+    """The identity matrix.
+
+    tensor  a matrix that is filled, in place; it is returned
+
+    >>> import weft as wf
+    >>> wf.nn.init.eye_(wf.zeros((2, 3))).tolist()
+    [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+    """
     shape = _shape("eye_", tensor)
     if len(shape) != 2:
         raise errors.ShapeError(f"eye_: a tensor of shape {shape}, expected a matrix")
@@ -142,7 +203,12 @@ def eye_(tensor: _T) -> _T:
 def dirac_(tensor: _T, groups: int = 1) -> _T:
     """Weights (O, C, …) of a convolution that hands channels on: 1 in the middle of kernel (i, i).
 
-    groups: so many groups of channels are handed on, each to itself.
+    tensor  what is filled, in place; it is returned
+    groups  so many groups of channels are handed on, each to itself
+
+    >>> import weft as wf
+    >>> wf.nn.init.dirac_(wf.zeros((1, 1, 3))).tolist()
+    [[[0.0, 1.0, 0.0]]]
     """
     shape = _shape("dirac_", tensor)
     if len(shape) not in (3, 4, 5):
@@ -173,13 +239,33 @@ def _fans(name: str, tensor: "Tensor") -> tuple[int, int]:
 
 
 def xavier_uniform_(tensor: _T, gain: float = 1.0, generator: "Generator | None" = None) -> _T:
-    """Uniform of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
+    """Uniform of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010).
+
+    tensor     what is filled, in place; it is returned
+    gain       see `calculate_gain`
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.xavier_uniform_(wf.zeros((3, 3)))
+    >>> wf.max(wf.abs(x)).item() <= 1.0  # √(3·2/6)
+    True
+    """
     bound = gain * sqrt(6 / sum(_fans("xavier_uniform_", tensor)))
     return uniform_(tensor, -bound, bound, generator)
 
 
 def xavier_normal_(tensor: _T, gain: float = 1.0, generator: "Generator | None" = None) -> _T:
-    """Normal of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010)."""
+    """Normal of variance gain²·2/(fan_in + fan_out) (Glorot and Bengio 2010).
+
+    tensor     what is filled, in place; it is returned
+    gain       see `calculate_gain`
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.xavier_normal_(wf.zeros((100, 100)))
+    >>> 0.09 < x.std().item() < 0.11
+    True
+    """
     return normal_(tensor, 0.0, gain * sqrt(2 / sum(_fans("xavier_normal_", tensor))), generator)
 
 
@@ -199,9 +285,16 @@ def kaiming_uniform_(
 ) -> _T:
     """Uniform of variance gain²/fan (He et al. 2015).
 
+    tensor        what is filled, in place; it is returned
     a             the slope below 0, for `leaky_relu`
     mode          "fan_in" keeps the variance of values, "fan_out" that of gradients
     nonlinearity  what follows the layer: see `calculate_gain`
+    generator     a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.kaiming_uniform_(wf.zeros((4, 6)), nonlinearity="relu")
+    >>> wf.max(wf.abs(x)).item() <= 1.0  # √(3·2/6)
+    True
     """
     bound = sqrt(3) * _kaiming_std("kaiming_uniform_", tensor, a, mode, nonlinearity)
     return uniform_(tensor, -bound, bound, generator)
@@ -214,13 +307,35 @@ def kaiming_normal_(
     nonlinearity: str = "leaky_relu",
     generator: "Generator | None" = None,
 ) -> _T:
-    """Normal of variance gain²/fan (He et al. 2015); the arguments are `kaiming_uniform_`'s."""
+    """Normal of variance gain²/fan (He et al. 2015).
+
+    tensor        what is filled, in place; it is returned
+    a             the slope below 0, for `leaky_relu`
+    mode          "fan_in" keeps the variance of values, "fan_out" that of gradients
+    nonlinearity  what follows the layer: see `calculate_gain`
+    generator     a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.kaiming_normal_(wf.zeros((100, 200)), nonlinearity="relu")
+    >>> 0.09 < x.std().item() < 0.11
+    True
+    """
     std = _kaiming_std("kaiming_normal_", tensor, a, mode, nonlinearity)
     return normal_(tensor, 0.0, std, generator)
 
 
 def orthogonal_(tensor: _T, gain: float = 1.0, generator: "Generator | None" = None) -> _T:
-    """gain·Q, Q of orthonormal rows or columns, all equally likely; axes after the first as one."""
+    """gain·Q, Q of orthonormal rows or columns, all equally likely; axes after the first as one.
+
+    tensor     what is filled, in place; it is returned
+    gain       the length of rows or columns
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> q = wf.nn.init.orthogonal_(wf.zeros((2, 2)))
+    >>> wf.allclose(q @ q.mT, wf.eye(2), atol=1e-5)
+    True
+    """
     shape = _shape("orthogonal_", tensor)
     if len(shape) < 2:
         raise errors.ShapeError(f"orthogonal_: a tensor of shape {shape}, expected two axes")
@@ -239,7 +354,18 @@ def orthogonal_(tensor: _T, gain: float = 1.0, generator: "Generator | None" = N
 def sparse_(
     tensor: _T, sparsity: float, std: float = 0.01, generator: "Generator | None" = None
 ) -> _T:
-    """Normal, with the share `sparsity` of every column zero (Martens 2010)."""
+    """Normal, with the share `sparsity` of every column zero (Martens 2010).
+
+    tensor     a matrix that is filled, in place; it is returned
+    sparsity   the share of zeros
+    std        the standard deviation of the others
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.nn.init.sparse_(wf.zeros((4, 3)), 0.5)
+    >>> wf.count_nonzero(x, axis=0).tolist()
+    [2, 2, 2]
+    """
     shape = _shape("sparse_", tensor)
     if len(shape) != 2:
         raise errors.ShapeError(f"sparse_: a tensor of shape {shape}, expected a matrix")
@@ -250,3 +376,7 @@ def sparse_(
     order = argsort(random.rand(shape, "float64", **made), 0, False)
     zero = less(order, ceil(sparsity * shape[0]))
     return _fill("sparse_", tensor, where(zero, 0.0, values))
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -26,7 +26,14 @@ _T = TypeVar("_T")
 
 
 class Identity(Module):
-    """x itself; whatever arguments it is made with."""
+    """x itself, whatever arguments it is made with.
+
+    args, kwargs  not looked at, so that it can stand for any layer
+
+    >>> import weft as wf
+    >>> wf.nn.Identity(54, bias=False)(wf.tensor([1.0, 2.0])).tolist()
+    [1.0, 2.0]
+    """
 
     def __init__(self, *args: object, **kwargs: object):
         super().__init__()
@@ -36,10 +43,13 @@ class Identity(Module):
 
 
 class Linear(Module):
-    """x·Wᵀ + b for x (…, in_features); also called `Dense`.
+    """x·Wᵀ + b for x (…, in_features). Also called `Dense`.
 
-    bias  whether there is a b
-    Both are uniform in ±1/√in_features at first.
+    in_features, out_features  the width before and after
+    bias                       whether there is a b
+    device, dtype              of the parameters
+
+    W is (out_features, in_features). Both begin uniform in ±1/√in_features.
 
     >>> import weft as wf
     >>> layer = wf.nn.Linear(3, 2)
@@ -66,7 +76,15 @@ class Linear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Draw new values: uniform in ±1/√in_features.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Linear(3, 2)
+        >>> before = layer.weight.tolist()
+        >>> layer.reset_parameters()
+        >>> layer.weight.tolist() != before
+        True
+        """
         bound = 1 / sqrt(self.in_features) if self.in_features else 0.0
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:
@@ -76,11 +94,25 @@ class Linear(Module):
         return F.linear(input, self.weight, self.bias)
 
     def weights(self) -> Parameter:
-        """The weight."""
+        """The weight W.
+
+        >>> import weft as wf
+        >>> wf.nn.Linear(3, 2).weights().shape
+        (2, 3)
+        """
         return self.weight
 
     def set_weights(self, weights: ArrayLike) -> None:
-        """Overwrite the values of the weight, of shape (out_features, in_features)."""
+        """Overwrite the values of the weight.
+
+        weights  an array (out_features, in_features)
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Linear(2, 1, bias=False)
+        >>> layer.set_weights([[1.0, 10.0]])
+        >>> layer(wf.tensor([2.0, 3.0])).tolist()
+        [32.0]
+        """
         new = boxed(weights)
         if new.shape != self.weight.shape:
             raise errors.ShapeError(
@@ -101,7 +133,16 @@ Dense = Linear
 
 
 class Bilinear(Module):
-    """x₁ᵀ·W·x₂ + b, W one matrix for each output feature."""
+    """x₁ᵀ·W·x₂ + b, W one matrix for each output feature.
+
+    in1_features, in2_features, out_features  the widths of x₁, x₂ and the result
+    bias                                      whether there is a b
+    device, dtype                             of the parameters
+
+    >>> import weft as wf
+    >>> wf.nn.Bilinear(3, 4, 2)(wf.ones((5, 3)), wf.ones((5, 4))).shape
+    (5, 2)
+    """
 
     bias: Parameter | None
 
@@ -126,7 +167,15 @@ class Bilinear(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values."""
+        """Draw new values: uniform in ±1/√in1_features.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Bilinear(3, 3, 2)
+        >>> before = layer.weight.tolist()
+        >>> layer.reset_parameters()
+        >>> layer.weight.tolist() != before
+        True
+        """
         bound = 1 / sqrt(self.in1_features)
         init.uniform_(self.weight, -bound, bound)
         if self.bias is not None:

@@ -41,9 +41,13 @@ _SEEN: WeakKeyDictionary[LoRALinear, tuple[list[tuple[int, int | None]], list[An
 class LoRALinear(Module):
     """x·Wᵀ + b + (alpha/rank)·(dropout(x)·Aᵀ)·Bᵀ: W and b stay as they are, A and B are trained.
 
-    rank, alpha  the rows of A, and the strength of the update
-    dropout      of what goes into A, in training
-    base         a `Linear` whose parameters are taken; else new ones of these sizes are made
+    in_features, out_features  the width before and after
+    rank, alpha                the rows of A, and the strength of the update
+    dropout                    of what goes into A, in training
+    bias                       whether there is a b
+    base                       a `Linear` whose parameters are taken; else new ones of these
+                               sizes are made
+    device, dtype              of W and b
 
     `lora_A` (rank, in) and `lora_B` (out, rank) are float32 whatever the base is; A begins as the
     weight of a `Linear` does and B with zeros, so that the layer is its base at first.
@@ -100,12 +104,29 @@ class LoRALinear(Module):
     def from_linear(
         cls, linear: Linear, rank: int = 8, alpha: float = 16.0, dropout: float = 0.0
     ) -> LoRALinear:
-        """An adapter around a layer, whose own parameters it takes and freezes."""
+        """An adapter around a layer, whose own parameters it takes and freezes.
+
+        linear                the layer
+        rank, alpha, dropout  as of the class
+
+        >>> import weft as wf
+        >>> base = wf.nn.Linear(8, 4)
+        >>> layer = wf.nn.LoRALinear.from_linear(base, rank=2)
+        >>> layer.lora_A.shape, layer.lora_B.shape, base.weight.requires_grad
+        ((2, 8), (4, 2), False)
+        """
         made = cls(linear.in_features, linear.out_features, rank, alpha, dropout, base=linear)
         return made.train(linear.training)
 
     def reset_lora_parameters(self) -> None:
-        """Draw a new A, and set B to 0."""
+        """Draw a new A, and set B to 0.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.LoRALinear(2, 1, rank=1)
+        >>> layer.reset_lora_parameters()
+        >>> layer.lora_B.tolist()
+        [[0.0]]
+        """
         bound = 1 / sqrt(self.in_features)
         init.uniform_(self.lora_A, -bound, bound)
         init.zeros_(self.lora_B)
@@ -137,6 +158,13 @@ class LoRALinear(Module):
         is also what `state_dict()` gives meanwhile, and what `load_state_dict()` changes: a state
         is the same whether the update is in the weight or not, and a state that is loaded is
         merged anew.
+
+        >>> import weft as wf
+        >>> layer, x = wf.nn.LoRALinear(3, 2), wf.ones(3)
+        >>> before = layer(x)
+        >>> layer.merge()
+        >>> wf.allclose(layer(x), before)
+        True
         """
         if self.merged:
             raise errors.ArgumentError("merge: the update is in the weight already")
@@ -213,7 +241,16 @@ class LoRALinear(Module):
             )
 
     def unmerge(self) -> None:
-        """Put the base's weight back."""
+        """Put the base's weight back.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.LoRALinear(3, 2)
+        >>> before = layer.weight.tolist()
+        >>> layer.merge()
+        >>> layer.unmerge()
+        >>> layer.weight.tolist() == before
+        True
+        """
         if not self.merged:
             raise errors.ArgumentError("unmerge: the update is not in the weight; call merge()")
         with no_grad():
@@ -240,7 +277,8 @@ def add_lora(
 ) -> list[str]:
     """Put adapters around the linear layers whose names match, freeze the rest; returns the names.
 
-    pattern  one, or several: `*` and `?` stand for any characters
+    model                 the module that is changed
+    pattern               one, or several: `*` and `?` stand for any characters
     rank, alpha, dropout  as of `LoRALinear`
 
     >>> import weft as wf

@@ -43,7 +43,9 @@ class _Loss(Module):
 
 
 class MSELoss(_Loss):
-    """(x − t)².
+    """The squared error (x − t)².
+
+    reduction  "mean" over all losses, "sum", or "none" for each
 
     >>> import weft as wf
     >>> wf.nn.MSELoss()(wf.tensor([1.0, 3.0]), wf.tensor([0.0, 0.0])).item()
@@ -58,7 +60,14 @@ class MSELoss(_Loss):
 
 
 class L1Loss(_Loss):
-    """|x − t|."""
+    """The absolute error |x − t|.
+
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.L1Loss()(wf.tensor([1.0, 3.0]), wf.tensor([0.0, 0.0])).item()
+    2.0
+    """
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -68,7 +77,15 @@ class L1Loss(_Loss):
 
 
 class HuberLoss(_Loss):
-    """(x − t)²/2 where |x − t| ≤ delta, delta·(|x − t| − delta/2) elsewhere."""
+    """(x − t)²/2 where |x − t| ≤ delta, delta·(|x − t| − delta/2) elsewhere.
+
+    reduction  "mean" over all losses, "sum", or "none" for each
+    delta      where the square ends
+
+    >>> import weft as wf
+    >>> wf.nn.HuberLoss("none")(wf.tensor([1.0, 3.0]), wf.tensor([0.0, 0.0])).tolist()
+    [0.5, 2.5]
+    """
 
     def __init__(self, reduction: Reduction = "mean", delta: float = 1.0):
         super().__init__(reduction, delta=delta)
@@ -78,7 +95,15 @@ class HuberLoss(_Loss):
 
 
 class SmoothL1Loss(_Loss):
-    """The Huber loss divided by `beta`; with beta = 0 the loss |x − t|."""
+    """(x − t)²/(2·beta) where |x − t| < beta, |x − t| − beta/2 elsewhere.
+
+    reduction  "mean" over all losses, "sum", or "none" for each
+    beta       where the square ends; 0 gives |x − t|
+
+    >>> import weft as wf
+    >>> wf.nn.SmoothL1Loss("none", 2.0)(wf.tensor([1.0, 3.0]), wf.tensor([0.0, 0.0])).tolist()
+    [0.25, 2.0]
+    """
 
     def __init__(self, reduction: Reduction = "mean", beta: float = 1.0):
         super().__init__(reduction, beta=beta)
@@ -88,7 +113,15 @@ class SmoothL1Loss(_Loss):
 
 
 class BCELoss(_Loss):
-    """−t·log p − (1 − t)·log(1 − p), logarithms not below −100; `weight` broadcasts."""
+    """−t·log p − (1 − t)·log(1 − p) for probabilities p; logarithms end at −100.
+
+    weight     what each loss is multiplied by; broadcasts
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> round(wf.nn.BCELoss()(wf.tensor([0.5, 0.5]), wf.tensor([1.0, 0.0])).item(), 4)
+    0.6931
+    """
 
     def __init__(self, weight: Tensor | None = None, reduction: Reduction = "mean"):
         super().__init__(reduction, {"weight": weight})
@@ -98,7 +131,16 @@ class BCELoss(_Loss):
 
 
 class BCEWithLogitsLoss(_Loss):
-    """`BCELoss` of σ(x); the losses of t = 1 are multiplied by `pos_weight`."""
+    """Binary cross-entropy of σ(x), without overflow: (1 − t)·x + log(1 + e⁻ˣ).
+
+    weight      what each loss is multiplied by; broadcasts
+    reduction   "mean" over all losses, "sum", or "none" for each
+    pos_weight  what the losses of t = 1 are multiplied by; broadcasts
+
+    >>> import weft as wf
+    >>> round(wf.nn.BCEWithLogitsLoss()(wf.tensor([0.0, 0.0]), wf.tensor([1.0, 0.0])).item(), 4)
+    0.6931
+    """
 
     def __init__(
         self,
@@ -116,9 +158,11 @@ class BCEWithLogitsLoss(_Loss):
 class CrossEntropyLoss(_Loss):
     """−log softmax(x) at the target: classes (N, …), or probabilities of the shape of x.
 
-    weight           one number a class
-    ignore_index     targets of this class do not count
-    label_smoothing  the share of the target that is spread over all classes
+    weight           one number for each class; a mean is then divided by the sum of the
+                     targets' weights
+    ignore_index     a class whose targets do not count
+    reduction        "mean" over the targets that count, "sum", or "none"
+    label_smoothing  the share of a target that is spread evenly over all classes
 
     >>> import weft as wf
     >>> logits = wf.zeros((3, 4))
@@ -142,7 +186,18 @@ class CrossEntropyLoss(_Loss):
 
 
 class NLLLoss(_Loss):
-    """−x at the target class, x log-probabilities; options as of `CrossEntropyLoss`."""
+    """−x at the target class, for log-probabilities x (N, C, …) or (C,).
+
+    weight        one number for each class; a mean is then divided by the sum of the targets'
+                  weights
+    ignore_index  a class whose targets do not count
+    reduction     "mean" over the targets that count, "sum", or "none"
+
+    >>> import weft as wf
+    >>> x = wf.tensor([[-1.0, -2.0], [-3.0, -4.0]])
+    >>> wf.nn.NLLLoss()(x, wf.tensor([0, 1])).item()
+    2.5
+    """
 
     def __init__(
         self,
@@ -157,9 +212,16 @@ class NLLLoss(_Loss):
 
 
 class KLDivLoss(_Loss):
-    """t·(log t − x), x log-probabilities, and t too with `log_target`.
+    """t·(log t − x) for log-probabilities x, where 0·log 0 = 0.
 
-    reduction  "batchmean", the divergence itself, divides by the length of the first axis
+    reduction   "mean" over all elements, "batchmean", the divergence itself, over the first
+                axis, "sum" or "none"
+    log_target  whether the target is given as log t
+
+    >>> import weft as wf
+    >>> p = wf.tensor([[0.5, 0.5]])
+    >>> wf.nn.KLDivLoss("batchmean")(wf.log(p), p).item()
+    0.0
     """
 
     reductions: tuple[str, ...] = (*_REDUCTIONS, "batchmean")
@@ -174,7 +236,16 @@ class KLDivLoss(_Loss):
 
 
 class HingeEmbeddingLoss(_Loss):
-    """x where t = 1, max(margin − x, 0) where t = −1."""
+    """x where t = 1, max(0, margin − x) where t = −1.
+
+    margin     the distance x from which on different things cost nothing
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> loss = wf.nn.HingeEmbeddingLoss(reduction="none")
+    >>> loss(wf.tensor([0.25, 0.25]), wf.tensor([1.0, -1.0])).tolist()
+    [0.25, 0.75]
+    """
 
     def __init__(self, margin: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
@@ -184,7 +255,15 @@ class HingeEmbeddingLoss(_Loss):
 
 
 class HingeLoss(_Loss):
-    """max(margin − t·x, 0), t ±1."""
+    """max(0, margin − t·x) for t = ±1.
+
+    margin     from which t·x on there is no loss
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.HingeLoss(reduction="none")(wf.tensor([0.5, 0.5]), wf.tensor([1.0, -1.0])).tolist()
+    [0.5, 1.5]
+    """
 
     def __init__(self, margin: float = 1.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
@@ -194,7 +273,14 @@ class HingeLoss(_Loss):
 
 
 class SoftMarginLoss(_Loss):
-    """log(1 + exp(−t·x)), t ±1."""
+    """log(1 + exp(−t·x)) for t = ±1.
+
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> round(wf.nn.SoftMarginLoss()(wf.tensor([0.0]), wf.tensor([1.0])).item(), 4)
+    0.6931
+    """
 
     def __init__(self, reduction: Reduction = "mean"):
         super().__init__(reduction)
@@ -204,7 +290,15 @@ class SoftMarginLoss(_Loss):
 
 
 class MarginRankingLoss(_Loss):
-    """max(margin − t·(x₁ − x₂), 0), t = 1 where x₁ should be the larger, else −1."""
+    """max(0, margin − t·(x₁ − x₂)): t = 1 where x₁ should be the larger, else −1.
+
+    margin     by how much it should be larger
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.MarginRankingLoss()(wf.tensor([1.0]), wf.tensor([3.0]), wf.tensor([1.0])).item()
+    2.0
+    """
 
     def __init__(self, margin: float = 0.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
@@ -214,7 +308,16 @@ class MarginRankingLoss(_Loss):
 
 
 class CosineEmbeddingLoss(_Loss):
-    """1 − cos(x₁, x₂) where t = 1, max(cos(x₁, x₂) − margin, 0) where t = −1."""
+    """1 − cos(x₁, x₂) where t = 1, max(0, cos(x₁, x₂) − margin) where t = −1.
+
+    margin     the cosine up to which different things cost nothing
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> a, b = wf.tensor([[1.0, 0.0]]), wf.tensor([[0.0, 2.0]])
+    >>> wf.nn.CosineEmbeddingLoss()(a, b, wf.tensor([1.0])).item()
+    1.0
+    """
 
     def __init__(self, margin: float = 0.0, reduction: Reduction = "mean"):
         super().__init__(reduction, margin=margin)
@@ -224,9 +327,18 @@ class CosineEmbeddingLoss(_Loss):
 
 
 class TripletMarginLoss(_Loss):
-    """max(‖a − p‖ − ‖a − n‖ + margin, 0), the norms with exponent `p`.
+    """max(0, ‖a − p‖ − ‖a − n‖ + margin) for an anchor a, a positive p and a negative n.
 
-    swap  where p is nearer to n than a is, that distance counts
+    margin     by how much the negative should be further away
+    p          the exponent of the norms
+    eps        what is added to differences, so that their norm is differentiable
+    swap       where p is nearer to n than a is, that distance counts
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> a, p, n = wf.tensor([[0.0, 0.0]]), wf.tensor([[3.0, 4.0]]), wf.tensor([[0.0, 2.0]])
+    >>> round(wf.nn.TripletMarginLoss()(a, p, n).item(), 4)
+    4.0
     """
 
     def __init__(
@@ -248,7 +360,15 @@ class CTCLoss(_Loss):
     """−log of the probability that frames (T, N, C) spell the labels, with blanks between.
 
     blank          the class that stands for no label
-    zero_infinity  sequences that are too short for their labels have loss 0 in place of ∞
+    reduction      "mean" divides each loss by its number of labels first; "sum" or "none"
+    zero_infinity  whether sequences that are too short for their labels have loss 0 in place of
+                   ∞
+
+    >>> import weft as wf
+    >>> frames = wf.log(wf.full((2, 1, 2), 0.5))
+    >>> loss = wf.nn.CTCLoss()(frames, wf.tensor([[1]]), wf.tensor([2]), wf.tensor([1]))
+    >>> round(loss.exp().item(), 4)  # of the 4 paths 3 spell the label
+    1.3333
     """
 
     def __init__(self, blank: int = 0, reduction: Reduction = "mean", zero_infinity: bool = False):
@@ -266,7 +386,17 @@ class CTCLoss(_Loss):
 
 
 class PoissonNLLLoss(_Loss):
-    """eˣ − t·x, or x − t·log(x + eps) without `log_input`; `full`: with log t! by Stirling."""
+    """−log of the Poisson probability of t, up to log t!: eˣ − t·x.
+
+    log_input  False: x is the rate itself, and the loss x − t·log(x + eps)
+    full       whether Stirling's approximation of log t! is added where t > 1
+    eps        what is added to a rate
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.PoissonNLLLoss()(wf.tensor([0.0]), wf.tensor([3.0])).item()
+    1.0
+    """
 
     def __init__(
         self,
@@ -284,7 +414,17 @@ class PoissonNLLLoss(_Loss):
 
 
 class GaussianNLLLoss(_Loss):
-    """(log v + (x − t)²/v)/2 with a variance v not below `eps`; `full`: with log(2π)/2."""
+    """(log v + (x − t)²/v)/2 for the variance v; called as loss(x, t, v).
+
+    full       whether log(2π)/2 is added
+    eps        the least that v counts as
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> x, t, v = wf.tensor([1.0]), wf.tensor([3.0]), wf.tensor([1.0])
+    >>> wf.nn.GaussianNLLLoss()(x, t, v).item()
+    2.0
+    """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: Reduction = "mean"):
         super().__init__(reduction, full=full, eps=eps)
@@ -294,7 +434,16 @@ class GaussianNLLLoss(_Loss):
 
 
 class CosineSimilarity(Module):
-    """x₁·x₂/(‖x₁‖·‖x₂‖) along the axis `dim`, the norms not below `eps`."""
+    """x₁·x₂/(max(‖x₁‖, eps)·max(‖x₂‖, eps)) along an axis.
+
+    dim  the axis of the vectors
+    eps  the least that a norm counts as
+
+    >>> import weft as wf
+    >>> a, b = wf.tensor([[1.0, 0.0]]), wf.tensor([[3.0, 4.0]])
+    >>> round(wf.nn.CosineSimilarity()(a, b).item(), 4)
+    0.6
+    """
 
     def __init__(self, dim: int = 1, eps: float = 1e-8):
         super().__init__()
@@ -309,7 +458,17 @@ class CosineSimilarity(Module):
 
 
 class PairwiseDistance(Module):
-    """‖x₁ − x₂ + eps‖ along the last axis, with exponent `p`."""
+    """‖x₁ − x₂ + eps‖ₚ along the last axis.
+
+    p        the exponent of the norm
+    eps      what is added to the difference, so that its norm is differentiable
+    keepdim  whether the last axis stays, with length 1
+
+    >>> import weft as wf
+    >>> a, b = wf.tensor([[0.0, 0.0]]), wf.tensor([[3.0, 4.0]])
+    >>> wf.nn.PairwiseDistance(eps=0.0)(a, b).tolist()
+    [5.0]
+    """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False):
         super().__init__()

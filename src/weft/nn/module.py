@@ -109,7 +109,19 @@ class Module(Registry):
     ) -> HookHandle:
         """Call `hook(module, args, output)` after `forward`; it may return another output.
 
-        with_kwargs: call `hook(module, args, kwargs, output)`. The handle's `remove()` ends it.
+        hook         the function
+        with_kwargs  whether it is called as `hook(module, args, kwargs, output)`
+
+        The handle's `remove()` ends it.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.ReLU()
+        >>> handle = layer.register_forward_hook(lambda module, args, output: output + 1.0)
+        >>> layer(wf.tensor([-1.0, 2.0])).tolist()
+        [1.0, 3.0]
+        >>> handle.remove()
+        >>> layer(wf.tensor([-1.0, 2.0])).tolist()
+        [0.0, 2.0]
         """
         return _hooked_on(self._forward_hooks, hook, with_kwargs)
 
@@ -118,7 +130,17 @@ class Module(Registry):
     ) -> HookHandle:
         """Call `hook(module, args)` before `forward`; it may return other arguments.
 
-        with_kwargs: call `hook(module, args, kwargs)`, which may return (args, kwargs).
+        hook         the function
+        with_kwargs  whether it is called as `hook(module, args, kwargs)`, and may return (args,
+                     kwargs)
+
+        The handle's `remove()` ends it.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.ReLU()
+        >>> handle = layer.register_forward_pre_hook(lambda module, args: (-args[0],))
+        >>> layer(wf.tensor([-1.0, 2.0])).tolist()
+        [1.0, 0.0]
         """
         return _hooked_on(self._forward_pre_hooks, hook, with_kwargs)
 
@@ -127,7 +149,13 @@ class Module(Registry):
     def state_dict(self, prefix: str = "", keep_vars: bool = False) -> dict[str, Tensor]:
         """Parameters and persistent buffers by name, sharing memory with the module.
 
-        keep_vars: the parameters themselves; else their values, detached.
+        prefix     what comes before each name
+        keep_vars  whether the parameters themselves are given; else their values, detached
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> list(model.state_dict())
+        ['0.weight', '0.bias']
         """
         state: dict[str, Tensor] = {}
         for where, module in self.named_modules(prefix.removesuffix("."), remove_duplicate=False):
@@ -156,6 +184,13 @@ class Module(Registry):
         strict      whether names that are missing or unexpected are an error
 
         An error lists everything that differs, and then nothing was copied.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Linear(2, 1)
+        >>> layer.load_state_dict({"weight": wf.ones((1, 2)), "bias": wf.zeros(1)})
+        LoadedKeys(missing_keys=[], unexpected_keys=[])
+        >>> layer(wf.tensor([3.0, 4.0])).tolist()
+        [7.0]
         """
         return load(self, state_dict, strict)
 
@@ -167,31 +202,65 @@ class Module(Registry):
     ) -> Self:
         """Move to a device, cast floating-point numbers to a dtype, or both; returns the module.
 
+        targets        devices and dtypes, in any order
+        device, dtype  the same by name
+
         Parameters stay the same objects. Gradients go along.
+
+        >>> import weft as wf
+        >>> wf.nn.Linear(2, 1).to("float64").weight.dtype
+        dtype('float64')
         """
         convert(self, targets, device, dtype)
         return self
 
     def half(self) -> Self:
-        """Cast floating-point numbers to float16."""
+        """Cast floating-point numbers to float16; returns the module.
+
+        >>> import weft as wf
+        >>> wf.nn.Linear(2, 1).half().weight.dtype.name
+        'float16'
+        """
         return self.to(dtype=dtypes.float16)
 
     def bfloat16(self) -> Self:
-        """Cast floating-point numbers to bfloat16."""
+        """Cast floating-point numbers to bfloat16; returns the module.
+
+        >>> import weft as wf
+        >>> wf.nn.Linear(2, 1).bfloat16().weight.dtype.name
+        'bfloat16'
+        """
         return self.to(dtype=dtypes.bfloat16)
 
     def float(self) -> Self:
-        """Cast floating-point numbers to float32."""
+        """Cast floating-point numbers to float32; returns the module.
+
+        >>> import weft as wf
+        >>> wf.nn.Linear(2, 1).float().weight.dtype.name
+        'float32'
+        """
         return self.to(dtype=dtypes.float32)
 
     def double(self) -> Self:
-        """Cast floating-point numbers to float64."""
+        """Cast floating-point numbers to float64; returns the module.
+
+        >>> import weft as wf
+        >>> wf.nn.Linear(2, 1).double().weight.dtype.name
+        'float64'
+        """
         return self.to(dtype=dtypes.float64)
 
     # Training
 
     def train(self, mode: bool = True) -> Self:
-        """Say to this module and all in it whether they are being trained; returns the module."""
+        """Say to this module and all in it whether they are being trained; returns the module.
+
+        mode  whether they are
+
+        >>> import weft as wf
+        >>> wf.nn.Dropout().train(False).training
+        False
+        """
         if not isinstance(mode, bool):
             raise errors.DTypeError(f"train: mode {mode!r}, expected True or False")
         for module in self.modules():
@@ -199,11 +268,26 @@ class Module(Registry):
         return self
 
     def eval(self) -> Self:
-        """`train(False)`: dropout passes everything on, batch norms use their statistics."""
+        """`train(False)`: dropout passes everything on, batch norms use their statistics.
+
+        >>> import weft as wf
+        >>> wf.nn.Dropout(0.5).eval()(wf.ones(3)).tolist()
+        [1.0, 1.0, 1.0]
+        """
         return self.train(False)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or fill them with zeros."""
+        """Forget the gradients, or fill them with zeros.
+
+        set_to_none  whether `.grad` becomes None; else zeros
+
+        >>> import weft as wf
+        >>> layer = wf.nn.Linear(2, 1)
+        >>> grads = layer(wf.ones(2)).sum().backward()
+        >>> layer.zero_grad()
+        >>> layer.weight.grad is None
+        True
+        """
         for p in self.parameters():
             if set_to_none:
                 p.grad = None
@@ -211,7 +295,14 @@ class Module(Registry):
                 p.grad = zeros_like(p.detach())
 
     def requires_grad_(self, requires_grad: bool = True) -> Self:
-        """Train all parameters, or none; returns the module."""
+        """Train all parameters, or none; returns the module.
+
+        requires_grad  whether they are trained
+
+        >>> import weft as wf
+        >>> wf.nn.Linear(2, 1).requires_grad_(False).weight.requires_grad
+        False
+        """
         for p in self.parameters():
             p.requires_grad_(requires_grad)
         return self
@@ -219,7 +310,7 @@ class Module(Registry):
     def freeze(self, pattern: str = "*") -> list[str]:
         """Stop training the parameters whose names match; returns the names.
 
-        pattern: `*` and `?` stand for any characters. One that matches nothing is an error.
+        pattern  `*` and `?` stand for any characters; one that matches nothing is an error
 
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.Linear(3, 1))
@@ -229,7 +320,16 @@ class Module(Registry):
         return self._set_trained(pattern, False)
 
     def unfreeze(self, pattern: str = "*") -> list[str]:
-        """Train the parameters whose names match; returns the names."""
+        """Train the parameters whose names match; returns the names.
+
+        pattern  `*` and `?` stand for any characters; one that matches nothing is an error
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.Linear(3, 1))
+        >>> names = model.freeze()
+        >>> model.unfreeze("*.bias")
+        ['0.bias', '1.bias']
+        """
         return self._set_trained(pattern, True)
 
     def _set_trained(self, pattern: str, trained: bool) -> list[str]:
@@ -247,7 +347,17 @@ class Module(Registry):
         return [name for name, _ in found]
 
     def apply(self, fn: Callable[[Module], object]) -> Self:
-        """Call fn on every module in this one, then on this one; returns the module."""
+        """Call fn on every module in this one, then on this one; returns the module.
+
+        fn  a function of a module
+
+        >>> import weft as wf
+        >>> names = []
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> model = model.apply(lambda module: names.append(type(module).__name__))
+        >>> names
+        ['Linear', 'ReLU', 'Sequential']
+        """
         for child in self.children():
             child.apply(fn)
         fn(self)

@@ -69,14 +69,29 @@ class _Running(Module):
         self.reset_parameters()
 
     def reset_running_stats(self) -> None:
-        """Begin the statistics anew: mean 0, variance 1, no batches."""
+        """Begin the statistics anew: mean 0, variance 1, no batches.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.BatchNorm1d(2)
+        >>> y = layer(wf.ones((3, 2)))
+        >>> layer.reset_running_stats()
+        >>> layer.running_mean.tolist(), layer.num_batches_tracked.item()
+        ([0.0, 0.0], 0)
+        """
         if self.track_running_stats:
             init.zeros_(self.running_mean)
             init.ones_(self.running_var)
             copy_(self.num_batches_tracked, 0)
 
     def reset_parameters(self) -> None:
-        """Set the weight to 1, the bias to 0, and begin the statistics anew."""
+        """Set the weight to 1, the bias to 0, and begin the statistics anew.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.BatchNorm1d(2)
+        >>> layer.reset_parameters()
+        >>> layer.weight.tolist(), layer.bias.tolist()
+        ([1.0, 1.0], [0.0, 0.0])
+        """
         self.reset_running_stats()
         _reset(self)
 
@@ -138,11 +153,20 @@ class _BatchNorm(_Running):
 
 
 class BatchNorm1d(_BatchNorm):
-    """Each channel of (N, C) or (N, C, L) brought to mean 0 and variance 1.
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of (N, C) or (N, C, L).
 
-    momentum  the share of a new batch in the running statistics; None: all batches count alike
-    affine    whether there are a weight and, with `bias`, a bias, one number a channel
+    num_features         the number of channels C
+    eps                  what is added to the variance
+    momentum             the share of a new batch in the running statistics; None: all batches
+                         count alike
+    affine               whether there are a weight and, with `bias`, a bias, one number a
+                         channel
     track_running_stats  whether evaluation uses running statistics; else those of its input
+    device, dtype        of parameters and statistics
+    bias                 whether there is a bias
+
+    In training the statistics are those of the batch, the variance divided by n; the running
+    variance takes it divided by n − 1.
 
     >>> import weft as wf
     >>> layer = wf.nn.BatchNorm1d(2)
@@ -155,13 +179,49 @@ class BatchNorm1d(_BatchNorm):
 
 
 class BatchNorm2d(_BatchNorm):
-    """`BatchNorm1d` of images (N, C, H, W)."""
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of images (N, C, H, W).
+
+    num_features         the number of channels C
+    eps                  what is added to the variance
+    momentum             the share of a new batch in the running statistics; None: all batches
+                         count alike
+    affine               whether there are a weight and, with `bias`, a bias, one number a
+                         channel
+    track_running_stats  whether evaluation uses running statistics; else those of its input
+    device, dtype        of parameters and statistics
+    bias                 whether there is a bias
+
+    In training the statistics are those of the batch, the variance divided by n; the running
+    variance takes it divided by n − 1.
+
+    >>> import weft as wf
+    >>> wf.nn.BatchNorm2d(3)(wf.randn((2, 3, 4, 4))).shape
+    (2, 3, 4, 4)
+    """
 
     axes: tuple[int, ...] = (4,)
 
 
 class BatchNorm3d(_BatchNorm):
-    """`BatchNorm1d` of volumes (N, C, D, H, W)."""
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of volumes (N, C, D, H, W).
+
+    num_features         the number of channels C
+    eps                  what is added to the variance
+    momentum             the share of a new batch in the running statistics; None: all batches
+                         count alike
+    affine               whether there are a weight and, with `bias`, a bias, one number a
+                         channel
+    track_running_stats  whether evaluation uses running statistics; else those of its input
+    device, dtype        of parameters and statistics
+    bias                 whether there is a bias
+
+    In training the statistics are those of the batch, the variance divided by n; the running
+    variance takes it divided by n − 1.
+
+    >>> import weft as wf
+    >>> wf.nn.BatchNorm3d(3)(wf.randn((2, 3, 4, 4, 4))).shape
+    (2, 3, 4, 4, 4)
+    """
 
     axes: tuple[int, ...] = (5,)
 
@@ -193,19 +253,70 @@ class _InstanceNorm(_Running):
 
 
 class InstanceNorm1d(_InstanceNorm):
-    """Each channel of each element of (N, C, L) or (C, L) brought to mean 0 and variance 1."""
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of each element.
+
+    Of (N, C, L) or (C, L).
+
+    num_features         the number of channels C
+    eps                  what is added to the variance
+    momentum             the share of a new batch in the running statistics; None: all batches
+                         count alike
+    affine               whether there are a weight and, with `bias`, a bias, one number a
+                         channel
+    track_running_stats  whether evaluation uses running statistics; else those of its input
+    device, dtype        of parameters and statistics
+    bias                 whether there is a bias
+
+    >>> import weft as wf
+    >>> wf.nn.InstanceNorm1d(2, eps=0.0)(wf.tensor([[1.0, 3.0], [2.0, 6.0]])).tolist()
+    [[-1.0, 1.0], [-1.0, 1.0]]
+    """
 
     axes: tuple[int, ...] = (2, 3)
 
 
 class InstanceNorm2d(_InstanceNorm):
-    """`InstanceNorm1d` of images (N, C, H, W) or (C, H, W)."""
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of each element.
+
+    Of images (N, C, H, W) or (C, H, W).
+
+    num_features         the number of channels C
+    eps                  what is added to the variance
+    momentum             the share of a new batch in the running statistics; None: all batches
+                         count alike
+    affine               whether there are a weight and, with `bias`, a bias, one number a
+                         channel
+    track_running_stats  whether evaluation uses running statistics; else those of its input
+    device, dtype        of parameters and statistics
+    bias                 whether there is a bias
+
+    >>> import weft as wf
+    >>> wf.nn.InstanceNorm2d(3)(wf.randn((2, 3, 4, 4))).shape
+    (2, 3, 4, 4)
+    """
 
     axes: tuple[int, ...] = (3, 4)
 
 
 class InstanceNorm3d(_InstanceNorm):
-    """`InstanceNorm1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of each element.
+
+    Of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    num_features         the number of channels C
+    eps                  what is added to the variance
+    momentum             the share of a new batch in the running statistics; None: all batches
+                         count alike
+    affine               whether there are a weight and, with `bias`, a bias, one number a
+                         channel
+    track_running_stats  whether evaluation uses running statistics; else those of its input
+    device, dtype        of parameters and statistics
+    bias                 whether there is a bias
+
+    >>> import weft as wf
+    >>> wf.nn.InstanceNorm3d(3)(wf.randn((2, 3, 4, 4, 4))).shape
+    (2, 3, 4, 4, 4)
+    """
 
     axes: tuple[int, ...] = (4, 5)
 
@@ -217,9 +328,13 @@ def _lengths(name: str, shape: PerAxis) -> tuple[int, ...]:
 
 
 class LayerNorm(Module):
-    """The last axes, of lengths `normalized_shape`, brought to mean 0 and variance 1.
+    """(x − mean)/√(variance + eps)·weight + bias over the last axes.
 
+    normalized_shape    the lengths of the axes that are averaged over, or one number
+    eps                 what is added to the variance
     elementwise_affine  whether there are a weight and, with `bias`, a bias for each element
+    bias                whether there is a bias
+    device, dtype       of the parameters
 
     >>> import weft as wf
     >>> wf.nn.LayerNorm(2, eps=0.0)(wf.tensor([1.0, 3.0])).tolist()
@@ -248,7 +363,14 @@ class LayerNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the weight to 1 and the bias to 0."""
+        """Set the weight to 1 and the bias to 0.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.LayerNorm(2)
+        >>> layer.reset_parameters()
+        >>> layer.weight.tolist(), layer.bias.tolist()
+        ([1.0, 1.0], [0.0, 0.0])
+        """
         _reset(self)
 
     def forward(self, input: ArrayLike) -> Tensor:
@@ -262,9 +384,16 @@ class LayerNorm(Module):
 
 
 class RMSNorm(Module):
-    """x/√(mean(x²) + eps)·weight over the last axes, of lengths `normalized_shape`.
+    """x/√(mean(x²) + eps)·weight over the last axes.
 
-    eps  None: the rounding unit of the input's dtype
+    normalized_shape    the lengths of the axes that are averaged over, or one number
+    eps                 None: the rounding unit of the input's dtype
+    elementwise_affine  whether there is a weight for each element
+    device, dtype       of the weight
+
+    >>> import weft as wf
+    >>> wf.nn.RMSNorm(4, eps=0.0)(wf.tensor([3.0, 3.0, 3.0, -3.0])).tolist()
+    [1.0, 1.0, 1.0, -1.0]
     """
 
     weight: Parameter | None
@@ -287,7 +416,14 @@ class RMSNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the weight to 1."""
+        """Set the weight to 1.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.RMSNorm(2)
+        >>> layer.reset_parameters()
+        >>> layer.weight.tolist()
+        [1.0, 1.0]
+        """
         if self.weight is not None:
             init.ones_(self.weight)
 
@@ -301,7 +437,19 @@ class RMSNorm(Module):
 
 
 class GroupNorm(Module):
-    """Each of `num_groups` groups of channels of (N, C, …) brought to mean 0 and variance 1."""
+    """(x − mean)/√(variance + eps)·weight + bias for each group of channels of (N, C, …).
+
+    num_groups     how many groups the channels are divided into
+    num_channels   the number of channels C
+    eps            what is added to the variance
+    affine         whether there are a weight and, with `bias`, a bias, one number a channel
+    device, dtype  of the parameters
+    bias           whether there is a bias
+
+    >>> import weft as wf
+    >>> wf.nn.GroupNorm(2, 4, eps=0.0)(wf.tensor([[1.0, 3.0, 2.0, 6.0]])).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
+    """
 
     weight: Parameter | None
     bias: Parameter | None
@@ -333,7 +481,14 @@ class GroupNorm(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Set the weight to 1 and the bias to 0."""
+        """Set the weight to 1 and the bias to 0.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.GroupNorm(1, 2)
+        >>> layer.reset_parameters()
+        >>> layer.weight.tolist(), layer.bias.tolist()
+        ([1.0, 1.0], [0.0, 0.0])
+        """
         _reset(self)
 
     def forward(self, input: ArrayLike) -> Tensor:

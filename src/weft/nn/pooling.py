@@ -60,9 +60,12 @@ class _MaxPool(_Pool):
 class MaxPool1d(_MaxPool):
     """The largest element of each window of (N, C, L) or (C, L).
 
+    kernel_size     how many elements a window has
+    stride          how far apart windows begin; None: kernel_size
+    padding         how much comes at the ends, and never is the largest
     dilation        the distance of a window's elements
-    return_indices  also return where they are
-    ceil_mode       windows may begin inside and end beyond the border
+    return_indices  whether their indices are returned too
+    ceil_mode       whether windows may begin inside and end beyond the border
 
     >>> import weft as wf
     >>> wf.nn.MaxPool1d(2)(wf.tensor([[1.0, 3.0, 2.0, 0.0]])).tolist()
@@ -73,13 +76,37 @@ class MaxPool1d(_MaxPool):
 
 
 class MaxPool2d(_MaxPool):
-    """`MaxPool1d` of images."""
+    """The largest element of each window of images (N, C, H, W) or (C, H, W).
+
+    kernel_size     how many elements a window has: a number or two
+    stride          how far apart windows begin; None: kernel_size
+    padding         how much comes at the ends, and never is the largest
+    dilation        the distance of a window's elements
+    return_indices  whether their indices, counted along rows, are returned too
+    ceil_mode       whether windows may begin inside and end beyond the border
+
+    >>> import weft as wf
+    >>> wf.nn.MaxPool2d(2)(wf.ones((1, 4, 4))).shape
+    (1, 2, 2)
+    """
 
     axes = 2
 
 
 class MaxPool3d(_MaxPool):
-    """`MaxPool1d` of volumes."""
+    """The largest element of each window of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    kernel_size     how many elements a window has: a number or three
+    stride          how far apart windows begin; None: kernel_size
+    padding         how much comes at the ends, and never is the largest
+    dilation        the distance of a window's elements
+    return_indices  whether their indices, counted along rows, are returned too
+    ceil_mode       whether windows may begin inside and end beyond the border
+
+    >>> import weft as wf
+    >>> wf.nn.MaxPool3d(2)(wf.ones((1, 4, 4, 4))).shape
+    (1, 2, 2, 2)
+    """
 
     axes = 3
 
@@ -87,7 +114,15 @@ class MaxPool3d(_MaxPool):
 class AvgPool1d(_Pool):
     """The mean of each window of (N, C, L) or (C, L).
 
+    kernel_size        the size of a window
+    stride             how far apart windows begin; None: kernel_size
+    padding            how many zeros come at the ends
+    ceil_mode          whether last windows may reach over the end
     count_include_pad  whether the zeros of the padding count as elements
+
+    >>> import weft as wf
+    >>> wf.nn.AvgPool1d(2)(wf.ones((1, 4))).shape
+    (1, 2)
     """
 
     def __init__(
@@ -129,13 +164,37 @@ class _AvgPool(_Pool):
 
 
 class AvgPool2d(_AvgPool):
-    """`AvgPool1d` of images; `divisor_override` stands for the number of elements."""
+    """The mean of each window of images (N, C, H, W) or (C, H, W).
+
+    kernel_size        the size of a window: a number or two
+    stride             how far apart windows begin; None: kernel_size
+    padding            how many zeros come at the ends
+    ceil_mode          whether last windows may reach over the end
+    count_include_pad  whether the zeros of the padding count as elements
+    divisor_override   what sums are divided by in place of their number of elements
+
+    >>> import weft as wf
+    >>> wf.nn.AvgPool2d(2)(wf.ones((1, 4, 4))).shape
+    (1, 2, 2)
+    """
 
     axes = 2
 
 
 class AvgPool3d(_AvgPool):
-    """`AvgPool2d` of volumes."""
+    """The mean of each window of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    kernel_size        the size of a window: a number or three
+    stride             how far apart windows begin; None: kernel_size
+    padding            how many zeros come at the ends
+    ceil_mode          whether last windows may reach over the end
+    count_include_pad  whether the zeros of the padding count as elements
+    divisor_override   what sums are divided by in place of their number of elements
+
+    >>> import weft as wf
+    >>> wf.nn.AvgPool3d(2)(wf.ones((1, 4, 4, 4))).shape
+    (1, 2, 2, 2)
+    """
 
     axes = 3
 
@@ -157,19 +216,46 @@ class _Adaptive(Module):
 
 
 class AdaptiveAvgPool1d(_Adaptive):
-    """The means of `output_size` windows, which cover (N, C, L) or (C, L) evenly."""
+    """The mean of each of `output_size` windows, which cover the input evenly.
+
+    Of (N, C, L) or (C, L).
+
+    output_size  how many windows
+
+    >>> import weft as wf
+    >>> wf.nn.AdaptiveAvgPool1d(1)(wf.ones((2, 4))).shape
+    (2, 1)
+    """
 
     axes = 1
 
 
 class AdaptiveAvgPool2d(_Adaptive):
-    """`AdaptiveAvgPool1d` of images."""
+    """The mean of each of `output_size` windows, which cover the input evenly.
+
+    Of images (N, C, H, W) or (C, H, W).
+
+    output_size  how many windows: a number or two; None leaves an axis as it is
+
+    >>> import weft as wf
+    >>> wf.nn.AdaptiveAvgPool2d(1)(wf.ones((2, 4, 4))).shape
+    (2, 1, 1)
+    """
 
     axes = 2
 
 
 class AdaptiveAvgPool3d(_Adaptive):
-    """`AdaptiveAvgPool1d` of volumes."""
+    """The mean of each of `output_size` windows, which cover the input evenly.
+
+    Of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    output_size  how many windows: a number or three; None leaves an axis as it is
+
+    >>> import weft as wf
+    >>> wf.nn.AdaptiveAvgPool3d(1)(wf.ones((2, 4, 4, 4))).shape
+    (2, 1, 1, 1)
+    """
 
     axes = 3
 
@@ -185,18 +271,48 @@ class _AdaptiveMax(_Adaptive):
 
 
 class AdaptiveMaxPool1d(_AdaptiveMax):
-    """The largest elements of `output_size` windows; also where they are, if `return_indices`."""
+    """The largest element of each of `output_size` windows, which cover the input evenly.
+
+    Of (N, C, L) or (C, L).
+
+    output_size     how many windows
+    return_indices  whether their indices are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.AdaptiveMaxPool1d(1)(wf.ones((2, 4))).shape
+    (2, 1)
+    """
 
     axes = 1
 
 
 class AdaptiveMaxPool2d(_AdaptiveMax):
-    """`AdaptiveMaxPool1d` of images."""
+    """The largest element of each of `output_size` windows, which cover the input evenly.
+
+    Of images (N, C, H, W) or (C, H, W).
+
+    output_size     how many windows: a number or two; None leaves an axis as it is
+    return_indices  whether their indices, counted along rows, are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.AdaptiveMaxPool2d(1)(wf.ones((2, 4, 4))).shape
+    (2, 1, 1)
+    """
 
     axes = 2
 
 
 class AdaptiveMaxPool3d(_AdaptiveMax):
-    """`AdaptiveMaxPool1d` of volumes."""
+    """The largest element of each of `output_size` windows, which cover the input evenly.
+
+    Of volumes (N, C, D, H, W) or (C, D, H, W).
+
+    output_size     how many windows: a number or three; None leaves an axis as it is
+    return_indices  whether their indices, counted along rows, are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.AdaptiveMaxPool3d(1)(wf.ones((2, 4, 4, 4))).shape
+    (2, 1, 1, 1)
+    """
 
     axes = 3

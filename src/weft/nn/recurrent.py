@@ -63,7 +63,14 @@ class _Recurrent(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values: uniform in ±1/√hidden_size."""
+        """Draw new values: uniform in ±1/√hidden_size.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.GRU(3, 5)
+        >>> layer.reset_parameters()
+        >>> all(wf.max(wf.abs(p)).item() <= 5**-0.5 for p in layer.parameters())
+        True
+        """
         bound = 1 / sqrt(self.hidden_size)
         for p in self.parameters(recurse=False):
             init.uniform_(p, -bound, bound)
@@ -104,11 +111,21 @@ class _Recurrent(Module):
 class RNN(_Recurrent):
     """h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh) over (T, N, in): the outputs and the last states.
 
-    num_layers     so many networks, each over the outputs of the one before
-    nonlinearity   "tanh" or "relu"
-    batch_first    inputs and outputs are (N, T, …)
-    dropout        of the outputs between layers, in training
-    bidirectional  also from the end to the beginning; outputs are beside each other
+    input_size, hidden_size  the widths of x and h
+    num_layers               so many networks, each over the outputs of the one before
+    nonlinearity             "tanh" or "relu"
+    bias                     whether there are biases
+    batch_first              inputs and outputs are (N, T, …)
+    dropout                  of the outputs between layers, in training
+    bidirectional            also from the end to the beginning; outputs are beside each other
+    device, dtype            of the parameters, which begin uniform in ±1/√hidden_size
+
+    `forward(x, h)` begins with a state; without it with zeros.
+
+    >>> import weft as wf
+    >>> y, h = wf.nn.RNN(3, 5, bidirectional=True)(wf.ones((7, 4, 3)))
+    >>> y.shape, h.shape
+    ((7, 4, 10), (2, 4, 5))
     """
 
     gates: int = 1
@@ -139,7 +156,16 @@ class RNN(_Recurrent):
 class LSTM(_Recurrent):
     """Long short-term memory over (T, N, in): the outputs and the last (h, c).
 
-    The options are `RNN`'s; `forward(x, (h, c))` begins with a state.
+    input_size, hidden_size  the widths of x and h
+    num_layers               so many networks, each over the outputs of the one before
+    bias                     whether there are biases
+    batch_first              inputs and outputs are (N, T, …)
+    dropout                  of the outputs between layers, in training
+    bidirectional            also from the end to the beginning; outputs are beside each other
+    device, dtype            of the parameters, which begin uniform in ±1/√hidden_size
+
+    i, f, g, o = W_ih·x + b_ih + W_hh·h + b_hh; c ← σ(f)·c + σ(i)·tanh(g); h ← σ(o)·tanh(c).
+    `forward(x, (h, c))` begins with a state; without it with zeros.
 
     >>> import weft as wf
     >>> y, (h, c) = wf.nn.LSTM(3, 5, num_layers=2)(wf.ones((7, 4, 3)))
@@ -173,7 +199,24 @@ class LSTM(_Recurrent):
 
 
 class GRU(_Recurrent):
-    """Gated recurrent units over (T, N, in): the outputs and the last states; options as `RNN`."""
+    """Gated recurrent units over (T, N, in): the outputs and the last states.
+
+    input_size, hidden_size  the widths of x and h
+    num_layers               so many networks, each over the outputs of the one before
+    bias                     whether there are biases
+    batch_first              inputs and outputs are (N, T, …)
+    dropout                  of the outputs between layers, in training
+    bidirectional            also from the end to the beginning; outputs are beside each other
+    device, dtype            of the parameters, which begin uniform in ±1/√hidden_size
+
+    r and z are σ(W_ih·x + b_ih + W_hh·h + b_hh), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn));
+    h ← (1 − z)·n + z·h. `forward(x, h)` begins with a state; without it with zeros.
+
+    >>> import weft as wf
+    >>> y, h = wf.nn.GRU(3, 5)(wf.ones((7, 4, 3)))
+    >>> y.shape, h.shape
+    ((7, 4, 5), (1, 4, 5))
+    """
 
     gates: int = 3
     states: int = 1
@@ -225,7 +268,14 @@ class _Cell(Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw new values: uniform in ±1/√hidden_size."""
+        """Draw new values: uniform in ±1/√hidden_size.
+
+        >>> import weft as wf
+        >>> layer = wf.nn.GRUCell(3, 5)
+        >>> layer.reset_parameters()
+        >>> all(wf.max(wf.abs(p)).item() <= 5**-0.5 for p in layer.parameters())
+        True
+        """
         bound = 1 / sqrt(self.hidden_size)
         for p in self.parameters(recurse=False):
             init.uniform_(p, -bound, bound)
@@ -251,7 +301,17 @@ class _Cell(Module):
 
 
 class RNNCell(_Cell):
-    """One step of `RNN`: h from x (N, in) and h (N, hidden), zeros if it is None."""
+    """One step h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh); h is zeros if it is not given.
+
+    input_size, hidden_size  the widths of x and h
+    bias                     whether there are biases
+    nonlinearity             "tanh" or "relu"
+    device, dtype            of the parameters, which begin uniform in ±1/√hidden_size
+
+    >>> import weft as wf
+    >>> wf.nn.RNNCell(3, 5)(wf.ones((4, 3))).shape
+    (4, 5)
+    """
 
     gates = 1
 
@@ -274,7 +334,17 @@ class RNNCell(_Cell):
 
 
 class LSTMCell(_Cell):
-    """One step of `LSTM`: (h, c) from x (N, in) and (h, c), zeros if it is None."""
+    """One step of `LSTM`: (h, c) from x (N, in) and (h, c), zeros if it is not given.
+
+    input_size, hidden_size  the widths of x and h
+    bias                     whether there are biases
+    device, dtype            of the parameters, which begin uniform in ±1/√hidden_size
+
+    >>> import weft as wf
+    >>> h, c = wf.nn.LSTMCell(3, 5)(wf.ones((4, 3)))
+    >>> h.shape, c.shape
+    ((4, 5), (4, 5))
+    """
 
     gates = 4
 
@@ -297,7 +367,16 @@ class LSTMCell(_Cell):
 
 
 class GRUCell(_Cell):
-    """One step of `GRU`: h from x (N, in) and h (N, hidden), zeros if it is None."""
+    """One step of `GRU`: h from x (N, in) and h (N, hidden), zeros if it is not given.
+
+    input_size, hidden_size  the widths of x and h
+    bias                     whether there are biases
+    device, dtype            of the parameters, which begin uniform in ±1/√hidden_size
+
+    >>> import weft as wf
+    >>> wf.nn.GRUCell(3, 5)(wf.ones((4, 3))).shape
+    (4, 5)
+    """
 
     gates = 3
 

@@ -81,13 +81,27 @@ class Registry:
         return sorted({*super().__dir__(), *(n for s in _STORES for n in vars(self).get(s, ()))})
 
     def not_begun(self, what: str) -> errors.ModuleError:
+        """The error of a module whose class has not called `super().__init__()`.
+
+        what  what was being done
+        """
         return errors.ModuleError(
             f"{type(self).__name__}: {what} before its beginnings are made; call "
             "super().__init__() first in its __init__"
         )
 
     def register_parameter(self, name: str, param: Parameter | None) -> None:
-        """Give a parameter a name here; None keeps the name free of one."""
+        """Give a parameter a name here; None keeps the name free of one.
+
+        name   the name, without dots
+        param  the parameter, or None
+
+        >>> import weft as wf
+        >>> module = wf.nn.Module()
+        >>> module.register_parameter("w", wf.Parameter([1.0]))
+        >>> module.w.shape
+        (1,)
+        """
         if param is not None and not isinstance(param, Parameter):
             raise errors.DTypeError(
                 f"register_parameter: {name!r} is a {type(param).__name__}, expected a "
@@ -98,7 +112,15 @@ class Registry:
     def register_buffer(self, name: str, tensor: "Tensor | None", persistent: bool = True) -> None:
         """Give a tensor that is not trained a name here.
 
-        persistent: whether it belongs to `state_dict()`.
+        name        the name, without dots
+        tensor      the tensor, or None
+        persistent  whether it belongs to `state_dict()`
+
+        >>> import weft as wf
+        >>> module = wf.nn.Module()
+        >>> module.register_buffer("mean", wf.zeros(2))
+        >>> list(module.state_dict())
+        ['mean']
         """
         if tensor is not None and type(tensor) not in TENSORS:
             raise errors.DTypeError(
@@ -111,7 +133,17 @@ class Registry:
             self._transient.add(name)
 
     def add_module(self, name: str, module: "Module | None") -> None:
-        """Give a module a name in this one."""
+        """Give a module a name in this one.
+
+        name    the name, without dots
+        module  the module, or None
+
+        >>> import weft as wf
+        >>> module = wf.nn.Module()
+        >>> module.add_module("head", wf.nn.Linear(2, 1))
+        >>> module.head
+        Linear(in_features=2, out_features=1, bias=True)
+        """
         if module is not None and not isinstance(module, Registry):
             raise errors.DTypeError(
                 f"add_module: {name!r} is a {type(module).__name__}, expected a wf.nn.Module"
@@ -134,7 +166,16 @@ class Registry:
     def named_modules(
         self, prefix: str = "", remove_duplicate: bool = True
     ) -> "Iterator[tuple[str, Module]]":
-        """(name, module) of this module and all in it, each once."""
+        """(name, module) of this module and all in it, each once.
+
+        prefix            what comes before each name
+        remove_duplicate  whether a module that is held twice comes once
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> [name for name, module in model.named_modules()]
+        ['', '0', '1']
+        """
         yield from self._walk(prefix, set() if remove_duplicate else None)
 
     def _walk(self, prefix: str, seen: set[int] | None) -> Iterator[tuple[str, Any]]:
@@ -148,11 +189,23 @@ class Registry:
                 yield from child._walk(f"{prefix}.{name}" if prefix else name, seen)
 
     def modules(self) -> "Iterator[Module]":
-        """This module and all in it, each once."""
+        """This module and all in it, each once.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> [type(module).__name__ for module in model.modules()]
+        ['Sequential', 'Linear', 'ReLU']
+        """
         return (m for _, m in self.named_modules())
 
     def named_children(self) -> "Iterator[tuple[str, Module]]":
-        """(name, module) of the modules directly in this one, each once."""
+        """(name, module) of the modules directly in this one, each once.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> [name for name, module in model.named_children()]
+        ['0', '1']
+        """
         seen: set[int] = set()
         for name, child in self._modules.items():
             if child is not None and id(child) not in seen:
@@ -160,7 +213,13 @@ class Registry:
                 yield name, child
 
     def children(self) -> "Iterator[Module]":
-        """The modules directly in this one, each once."""
+        """The modules directly in this one, each once.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> len(list(model.children()))
+        2
+        """
         return (m for _, m in self.named_children())
 
     def _named(
@@ -180,6 +239,10 @@ class Registry:
     ) -> Iterator[tuple[str, Parameter]]:
         """(name, parameter), those that are shared once.
 
+        prefix            what comes before each name
+        recurse           whether those of the modules in this one come too
+        remove_duplicate  whether a parameter that is held twice comes once
+
         >>> import weft as wf
         >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
         >>> [(name, p.shape) for name, p in model.named_parameters()]
@@ -188,26 +251,63 @@ class Registry:
         return self._named("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
-        """The parameters, those that are shared once; of this module alone without `recurse`."""
+        """The parameters, those that are shared once.
+
+        recurse  whether those of the modules in this one come too
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> [p.shape for p in model.parameters()]
+        [(3, 2), (3,)]
+        """
         return (p for _, p in self.named_parameters(recurse=recurse))
 
     def named_buffers(
         self, prefix: str = "", recurse: bool = True, remove_duplicate: bool = True
     ) -> "Iterator[tuple[str, Tensor]]":
-        """(name, buffer), those that are shared once."""
+        """(name, buffer), those that are shared once.
+
+        prefix            what comes before each name
+        recurse           whether those of the modules in this one come too
+        remove_duplicate  whether a buffer that is held twice comes once
+
+        >>> import weft as wf
+        >>> [name for name, b in wf.nn.BatchNorm1d(2).named_buffers()]
+        ['running_mean', 'running_var', 'num_batches_tracked']
+        """
         return self._named("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> "Iterator[Tensor]":
-        """The buffers, those that are shared once; of this module alone without `recurse`."""
+        """The buffers, those that are shared once.
+
+        recurse  whether those of the modules in this one come too
+
+        >>> import weft as wf
+        >>> [b.shape for b in wf.nn.BatchNorm1d(2).buffers()]
+        [(2,), (2,), ()]
+        """
         return (b for _, b in self.named_buffers(recurse=recurse))
 
     def lora_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """(name, parameter) of the low-rank adapters: those called `lora_…`."""
+        """(name, parameter) of the low-rank adapters: those called `lora_…`.
+
+        >>> import weft as wf
+        >>> [name for name, p in wf.nn.LoRALinear(4, 2).lora_parameters()]
+        ['lora_A', 'lora_B']
+        """
         pairs = self.named_parameters()
         return ((n, p) for n, p in pairs if n.rpartition(".")[2].startswith("lora_"))
 
     def get_submodule(self, target: str) -> "Module":
-        """The module of that name, dots between the levels; this one for an empty name."""
+        """The module of that name; this one for an empty name.
+
+        target  the name, dots between the levels
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> model.get_submodule("1")
+        ReLU()
+        """
         found: Any = self
         for k, part in enumerate(parts := target.split(".") if target else []):
             child = found._modules.get(part)
@@ -221,11 +321,26 @@ class Registry:
         return found
 
     def get_parameter(self, target: str) -> Parameter:
-        """The parameter of that name."""
+        """The parameter of that name.
+
+        target  the name, dots between the levels
+
+        >>> import weft as wf
+        >>> model = wf.nn.Sequential(wf.nn.Linear(2, 3), wf.nn.ReLU())
+        >>> model.get_parameter("0.bias").shape
+        (3,)
+        """
         return self._get("_parameters", target)
 
     def get_buffer(self, target: str) -> "Tensor":
-        """The buffer of that name."""
+        """The buffer of that name.
+
+        target  the name, dots between the levels
+
+        >>> import weft as wf
+        >>> wf.nn.BatchNorm1d(2).get_buffer("running_var").tolist()
+        [1.0, 1.0]
+        """
         return self._get("_buffers", target)
 
     def _get(self, store: str, target: str) -> Any:

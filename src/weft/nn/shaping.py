@@ -21,7 +21,14 @@ if TYPE_CHECKING:
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one."""
+    """The axes from `start_dim` to `end_dim` as one.
+
+    start_dim, end_dim  the first and the last of them; negative ones count from the end
+
+    >>> import weft as wf
+    >>> wf.nn.Flatten()(wf.ones((5, 2, 3))).shape
+    (5, 6)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1):
         super().__init__()
@@ -45,7 +52,15 @@ class Flatten(Module):
 
 
 class Unflatten(Module):
-    """The axis `dim` as several, of which one may be -1."""
+    """The axis `dim` as several.
+
+    dim               the axis
+    unflattened_size  the lengths in its place, of which one may be −1: what is left
+
+    >>> import weft as wf
+    >>> wf.nn.Unflatten(1, (2, -1))(wf.ones((5, 6))).shape
+    (5, 2, 3)
+    """
 
     def __init__(self, dim: int, unflattened_size: tuple[int, ...]):
         super().__init__()
@@ -75,7 +90,14 @@ class Unflatten(Module):
 
 
 class PixelShuffle(Module):
-    """(…, C·r², H, W) to (…, C, H·r, W·r)."""
+    """(…, C·r², H, W) as (…, C, H·r, W·r): channels become pixels.
+
+    upscale_factor  r
+
+    >>> import weft as wf
+    >>> wf.nn.PixelShuffle(2)(wf.ones((8, 3, 3))).shape
+    (2, 6, 6)
+    """
 
     def __init__(self, upscale_factor: int):
         super().__init__()
@@ -90,7 +112,14 @@ class PixelShuffle(Module):
 
 
 class PixelUnshuffle(Module):
-    """(…, C, H·r, W·r) to (…, C·r², H, W)."""
+    """(…, C, H·r, W·r) as (…, C·r², H, W): pixels become channels.
+
+    downscale_factor  r
+
+    >>> import weft as wf
+    >>> wf.nn.PixelUnshuffle(2)(wf.ones((2, 6, 6))).shape
+    (8, 3, 3)
+    """
 
     def __init__(self, downscale_factor: int):
         super().__init__()
@@ -105,7 +134,17 @@ class PixelUnshuffle(Module):
 
 
 class Unfold(Module):
-    """The windows of images (N, C, H, W) as columns (N, C·kernel, windows)."""
+    """The windows of images (N, C, H, W) as columns (N, C·kernel, windows).
+
+    kernel_size  the size of a window: a number or two
+    dilation     the distance of elements in a window
+    padding      how many zeros come at the ends
+    stride       how far apart windows begin
+
+    >>> import weft as wf
+    >>> wf.nn.Unfold(2)(wf.ones((1, 3, 4, 4))).shape
+    (1, 12, 9)
+    """
 
     def __init__(
         self, kernel_size: PerAxis, dilation: PerAxis = 1, padding: PerAxis = 0, stride: PerAxis = 1
@@ -127,7 +166,15 @@ class Unfold(Module):
 
 
 class Fold(Module):
-    """Columns added up into images of `output_size`: the transpose of `Unfold`."""
+    """Columns added up into images: the transpose of `Unfold`.
+
+    output_size                             the height and width of the images
+    kernel_size, dilation, padding, stride  those of the `Unfold` that it transposes
+
+    >>> import weft as wf
+    >>> wf.nn.Fold((4, 4), 2)(wf.ones((1, 12, 9))).shape
+    (1, 3, 4, 4)
+    """
 
     def __init__(
         self,
@@ -156,11 +203,18 @@ class Fold(Module):
 
 
 class Upsample(Module):
-    """Images (N, C, …) at another `size`, or `scale_factor` times larger.
+    """Images (N, C, …) at another size.
 
-    mode           nearest, linear, bilinear, trilinear or area, as of `interpolate`
-    align_corners  of the linear modes: the middles of the corner elements stay in their places
+    size                    the lengths of the axes, or one for all
+    scale_factor            what lengths are multiplied by, in place of `size`
+    mode                    nearest, linear, bilinear, trilinear or area, as of `interpolate`
+    align_corners           of the linear modes: the middles of the corner elements stay in
+                            their places
     recompute_scale_factor  whether the scale is taken from the sizes, which are rounded
+
+    >>> import weft as wf
+    >>> wf.nn.Upsample(scale_factor=2)(wf.tensor([[[1.0, 2.0]]])).tolist()
+    [[[1.0, 1.0, 2.0, 2.0]]]
     """
 
     def __init__(
@@ -235,38 +289,26 @@ class _ZeroPad(_ConstantPad):
 
 
 class ConstantPad1d(_ConstantPad):
-    """A border of `value`; `padding` for each axis, the last one first: (before, behind)."""
-
     axes = 1
 
 
 class ConstantPad2d(_ConstantPad):
-    """`ConstantPad1d` of images."""
-
     axes = 2
 
 
 class ConstantPad3d(_ConstantPad):
-    """`ConstantPad1d` of volumes."""
-
     axes = 3
 
 
 class ZeroPad1d(_ZeroPad):
-    """A border of 0; `padding` for each axis, the last one first: (before, behind)."""
-
     axes = 1
 
 
 class ZeroPad2d(_ZeroPad):
-    """`ZeroPad1d` of images."""
-
     axes = 2
 
 
 class ZeroPad3d(_ZeroPad):
-    """`ZeroPad1d` of volumes."""
-
     axes = 3
 
 
@@ -275,23 +317,14 @@ class _ReflectionPad(_Pad):
 
 
 class ReflectionPad1d(_ReflectionPad):
-    """Mirrored at the outermost elements.
-
-    `padding` is for each axis, the last one first: (before, behind).
-    """
-
     axes = 1
 
 
 class ReflectionPad2d(_ReflectionPad):
-    """`ReflectionPad1d` of images."""
-
     axes = 2
 
 
 class ReflectionPad3d(_ReflectionPad):
-    """`ReflectionPad1d` of volumes."""
-
     axes = 3
 
 
@@ -300,23 +333,14 @@ class _ReplicationPad(_Pad):
 
 
 class ReplicationPad1d(_ReplicationPad):
-    """The outermost elements again.
-
-    `padding` is for each axis, the last one first: (before, behind).
-    """
-
     axes = 1
 
 
 class ReplicationPad2d(_ReplicationPad):
-    """`ReplicationPad1d` of images."""
-
     axes = 2
 
 
 class ReplicationPad3d(_ReplicationPad):
-    """`ReplicationPad1d` of volumes."""
-
     axes = 3
 
 
@@ -325,18 +349,60 @@ class _CircularPad(_Pad):
 
 
 class CircularPad1d(_CircularPad):
-    """What is at the other end; `padding` for each axis, the last one first: (before, behind)."""
-
     axes = 1
 
 
 class CircularPad2d(_CircularPad):
-    """`CircularPad1d` of images."""
-
     axes = 2
 
 
 class CircularPad3d(_CircularPad):
-    """`CircularPad1d` of volumes."""
-
     axes = 3
+
+
+_PAD = """{what}
+
+padding  how wide, for each axis, the last one first: (before, behind); or one number for all{value}
+
+>>> import weft as wf
+>>> wf.nn.{name}({padding})({example}
+"""
+
+
+def _document(kinds: Sequence[type[Module]], what: str, ends: str, value: str = "") -> None:
+    """Say what the borders of a kind are, for one, two and three axes.
+
+    `ends` are the elements that one more before and behind makes of [1.0, 2.0, 3.0].
+    """
+    before, behind = ends.split()
+    padding = "1, 9.0" if value else "1"
+    example = f"wf.tensor([[1.0, 2.0, 3.0]])).tolist()\n[[{before}, 1.0, 2.0, 3.0, {behind}]]"
+    for n, kind in enumerate(kinds, 1):
+        kind.__doc__ = _PAD.format(
+            what=what, value=value, name=kind.__name__, padding=padding, example=example
+        )
+        example = f"wf.ones((1, {'3, ' * n}3))).shape\n(1, {'5, ' * n}5)"
+
+
+_document(
+    (ConstantPad1d, ConstantPad2d, ConstantPad3d),
+    "A border of one value.",
+    "9.0 9.0",
+    "\nvalue    the value",
+)
+_document((ZeroPad1d, ZeroPad2d, ZeroPad3d), "A border of zeros.", "0.0 0.0")
+_document(
+    (ReflectionPad1d, ReflectionPad2d, ReflectionPad3d),
+    "A border that mirrors the input at its outermost elements.",
+    "2.0 2.0",
+)
+_document(
+    (ReplicationPad1d, ReplicationPad2d, ReplicationPad3d),
+    "A border of the outermost elements.",
+    "1.0 3.0",
+)
+_document(
+    (CircularPad1d, CircularPad2d, CircularPad3d),
+    "A border of what is at the other end.",
+    "3.0 1.0",
+)

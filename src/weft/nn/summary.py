@@ -44,7 +44,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """The rows of a model, whose columns add up to the totals."""
+    """The rows of a model, whose columns add up to the totals.
+
+    rows  one `Row` for each module: its name, kind, shapes, parameters, operations and bytes
+
+    >>> import weft as wf
+    >>> s = wf.nn.summary(wf.nn.Sequential(wf.nn.Linear(4, 8), wf.nn.ReLU()), wf.ones((10, 4)))
+    >>> s.parameters, len(s.rows)
+    (40, 3)
+    """
 
     rows: list[Row] = field(default_factory=list)
 
@@ -188,6 +196,9 @@ def _shapes(out):
 
 def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
     """The layers of a model with shapes, parameters, operations and bytes, in a call of it.
+
+    model         the module
+    args, kwargs  what it is called with
 
     The model is run twice with these arguments: traced, for the operations that it executes, and
     recorded, for what is saved. Its buffers and the random numbers stay as they were.

@@ -29,8 +29,13 @@ class TransformerBlock(Module):
 
     d_model, nhead   the width, and the number of heads that divide it
     dim_feedforward  the width between the linear maps
+    dropout          of weights, of what is between the maps and of what is added, in training
     activation       "relu", "gelu", a function or a module
+    layer_norm_eps   the eps of the normalisations
+    batch_first      tensors are (N, L, E) and not (L, N, E)
     norm_first       normalise before the attention and the maps, and not after the sums
+    bias             whether there are biases
+    device, dtype    of the parameters
     is_causal        token t sees the tokens 0 to t
 
     Also called `TransformerEncoderLayer`, whose names of parameters it has.
@@ -113,7 +118,17 @@ TransformerEncoderLayer = TransformerBlock
 
 
 class TransformerEncoder(Module):
-    """`num_layers` copies of a block one after the other, and a last normalisation if given."""
+    """`num_layers` copies of a block one after the other, and a last normalisation if given.
+
+    encoder_layer  the block that is copied
+    num_layers     how many copies
+    norm           a module for the result, or None
+
+    >>> import weft as wf
+    >>> block = wf.nn.TransformerBlock(8, 2, 16, batch_first=True)
+    >>> wf.nn.TransformerEncoder(block, 2)(wf.ones((3, 5, 8))).shape
+    (3, 5, 8)
+    """
 
     def __init__(self, encoder_layer: Module, num_layers: int, norm: Module | None = None):
         super().__init__()

@@ -125,11 +125,13 @@ def register(kind: type) -> None:
 def functional_call(module: "Module", state: Mapping[str, Any], *args: Any, **kwargs: Any) -> Any:
     """module(*args, **kwargs) with the tensors of `state` in the place of its own.
 
-    state  by the names of `named_parameters()` and `named_buffers()`; what is not named stays.
-           A tensor that the module holds under several names is replaced under all of them.
+    module        the module, which does not change
+    state         tensors by the names of `named_parameters()` and `named_buffers()`; what is
+                  not named stays. A tensor that the module holds under several names is
+                  replaced under all of them
+    args, kwargs  what the module is called with
 
-    The module itself does not change, except that batch statistics which `state` does not name
-    are followed in its memory.
+    Batch statistics which `state` does not name are followed in the module's memory.
 
     >>> import weft as wf
     >>> layer = wf.nn.Linear(2, 1, bias=False)

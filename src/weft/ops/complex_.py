@@ -32,6 +32,8 @@ conj: Caller = linear(
     public="weft",
     batch=pointwise,
     sample=samples.unary,
+    doc="The complex conjugate x̄; of real numbers x itself.\n"
+    "conj([1 + 2j, 3 - 1j]) = [(1-2j), (3+1j)]",
 )
 # A partial may be a Python scalar, as the 2 of ∂(2z)/∂z is.
 KERNELS[conj.op] |= {int: int.conjugate, float: float.conjugate, complex: complex.conjugate}
@@ -47,6 +49,7 @@ real: Caller = linear(
     public="weft",
     batch=pointwise,
     sample=samples.unary,
+    doc="The real part of x; of real numbers x itself.\nreal([1 + 2j, 3.0]) = [1.0, 3.0]",
 )
 imag: Caller = linear(
     "imag",
@@ -59,6 +62,7 @@ imag: Caller = linear(
     public="weft",
     batch=pointwise,
     sample=samples.unary,
+    doc="The imaginary part of x; zeros for real numbers.\nimag([1 + 2j, 3.0]) = [2.0, 0.0]",
 )
 
 
@@ -106,6 +110,8 @@ sign: Caller = general(
     public="weft",
     batch=pointwise,
     sample=samples.polar,
+    doc="x/|x|, and 0 at 0: −1, 0 or 1 for real numbers; their derivative is 0.\n"
+    "sign([-2.0, 0.0, 3.0]) = [-1.0, 0.0, 1.0]",
 )
 
 
@@ -136,6 +142,7 @@ abs_: Caller = general(
     public="weft",
     batch=pointwise,
     sample=samples.polar,
+    doc="|x|; its derivative at 0 is 0.\nabs([-2.0, 3.0]) = [2.0, 3.0]",
 )
 
 
@@ -152,4 +159,6 @@ angle: Caller = general(
     public="weft",
     batch=pointwise,
     sample=samples.polar,
+    doc="The angle of x in the complex plane, in [−π, π]; 0 or π for real numbers.\n"
+    "angle([1j, -1.0]) ≈ [1.5708, 3.1416]",
 )

@@ -58,9 +58,20 @@ def scalars_too(row: Caller) -> Caller:
 
 # -- arithmetic -------------------------------------------------------------------------------
 
-add: Caller = elementwise("add", [1, 1], cost="light", sample=samples.binary)
+add: Caller = elementwise(
+    "add",
+    [1, 1],
+    cost="light",
+    sample=samples.binary,
+    doc="The sum x + y.\nadd([1.0, 2.0], 3.0) = [4.0, 5.0]",
+)
 subtract: Caller = elementwise(
-    "subtract", [1, -1], spell=("sub",), cost="light", sample=samples.binary
+    "subtract",
+    [1, -1],
+    spell=("sub",),
+    cost="light",
+    sample=samples.binary,
+    doc="The difference x − y.\nsubtract([5.0, 2.0], 3.0) = [2.0, -1.0]",
 )
 multiply: Caller = elementwise(
     "multiply",
@@ -69,6 +80,7 @@ multiply: Caller = elementwise(
     spell=("mul",),
     cost="light",
     sample=samples.binary,
+    doc="The product x·y.\nmultiply([1.0, 2.0], 3.0) = [3.0, 6.0]",
 )
 
 
@@ -82,10 +94,17 @@ divide: Caller = elementwise(
     floating=True,
     spell=("div", "true_divide"),
     sample=samples.quotients,
+    doc="The quotient x/y; of integers too it is a float.\ndivide([1.0, 6.0], 4.0) = [0.25, 1.5]",
 )
 
 floor_divide: Caller = elementwise(
-    "floor_divide", [0, 0], integral=True, spell=("floordiv",), sample=samples.steps
+    "floor_divide",
+    [0, 0],
+    integral=True,
+    spell=("floordiv",),
+    sample=samples.steps,
+    doc="⌊x/y⌋, rounded towards −∞; its derivative is 0.\n"
+    "floor_divide([7.0, -7.0], 2.0) = [3.0, -4.0]",
 )
 remainder: Caller = elementwise(
     "remainder",
@@ -94,10 +113,25 @@ remainder: Caller = elementwise(
     integral=True,
     spell=("mod",),
     sample=samples.steps,
+    doc="x − y·⌊x/y⌋, which has the sign of y.\nremainder([7.0, -7.0], 3.0) = [1.0, 2.0]",
 )
 
-negative: Caller = elementwise("negative", [-1], spell=("neg",), cost="light", sample=samples.unary)
-positive: Caller = elementwise("positive", [1], cost="light", moves="values", sample=samples.unary)
+negative: Caller = elementwise(
+    "negative",
+    [-1],
+    spell=("neg",),
+    cost="light",
+    sample=samples.unary,
+    doc="−x.\nnegative([1.0, -2.0]) = [-1.0, 2.0]",
+)
+positive: Caller = elementwise(
+    "positive",
+    [1],
+    cost="light",
+    moves="values",
+    sample=samples.unary,
+    doc="x itself.\npositive([1.0, -2.0]) = [1.0, -2.0]",
+)
 square: Caller = single(
     "square",
     [times(lambda t, y, x: t * (x + x))],
@@ -105,6 +139,7 @@ square: Caller = single(
     integral=True,
     cost="light",
     sample=samples.squares,
+    doc="x².\nsquare([3.0, -4.0]) = [9.0, 16.0]",
 )
 reciprocal: Caller = single(
     "reciprocal",
@@ -112,6 +147,7 @@ reciprocal: Caller = single(
     reads="x",
     floating=True,
     sample=samples.positive,
+    doc="1/x.\nreciprocal([2.0, -4.0]) = [0.5, -0.25]",
 )
 
 # -- powers and roots -------------------------------------------------------------------------
@@ -193,9 +229,14 @@ sqrt: Caller = elementwise(
     reads="y",
     floating=True,
     sample=samples.positive,
+    doc="√x, NaN for negative real x; its slope at 0 is infinite.\nsqrt([4.0, 9.0]) = [2.0, 3.0]",
 )
 rsqrt: Caller = single(
-    "rsqrt", [unbounded(lambda y, x: -0.5 * y / x)], floating=True, sample=samples.positive
+    "rsqrt",
+    [unbounded(lambda y, x: -0.5 * y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="1/√x.\nrsqrt([4.0, 16.0]) ≈ [0.5, 0.25]",
 )
 cbrt: Caller = elementwise(
     "cbrt",
@@ -203,6 +244,7 @@ cbrt: Caller = elementwise(
     reads="y",
     floating=True,
     sample=samples.roots,
+    doc="The real cube root of x, also of negative numbers.\ncbrt([8.0, -27.0]) ≈ [2.0, -3.0]",
 )
 hypot: Caller = elementwise(
     "hypot",
@@ -213,6 +255,8 @@ hypot: Caller = elementwise(
     reads=("y a", "y b"),
     floating=True,
     sample=samples.distances,
+    doc="√(x² + y²), without overflow on the way; at (0, 0) the gradient is 0.\n"
+    "hypot(3.0, [4.0, -4.0]) = [5.0, 5.0]",
 )
 
 # -- exponentials and logarithms --------------------------------------------------------------
@@ -220,7 +264,12 @@ hypot: Caller = elementwise(
 # where(x < 20, log1p(exp(x)), x) has to have the gradient 1 at x = 1000.
 
 exp: Caller = single(
-    "exp", [unbounded(lambda y, x: y)], reads="y", floating=True, sample=samples.unary
+    "exp",
+    [unbounded(lambda y, x: y)],
+    reads="y",
+    floating=True,
+    sample=samples.unary,
+    doc="eˣ.\nexp([0.0, 1.0]) ≈ [1.0, 2.7183]",
 )
 exp2: Caller = single(
     "exp2",
@@ -228,9 +277,15 @@ exp2: Caller = single(
     reads="y",
     floating=True,
     sample=samples.unary,
+    doc="2ˣ.\nexp2([3.0, -1.0]) ≈ [8.0, 0.5]",
 )
 expm1: Caller = single(
-    "expm1", [unbounded(lambda y, x: y + 1)], reads="y", floating=True, sample=samples.unary
+    "expm1",
+    [unbounded(lambda y, x: y + 1)],
+    reads="y",
+    floating=True,
+    sample=samples.unary,
+    doc="eˣ − 1, accurate near 0.\nexpm1([0.0, 1.0]) ≈ [0.0, 1.7183]",
 )
 log: Caller = scalars_too(
     single(
@@ -239,6 +294,7 @@ log: Caller = scalars_too(
         reads="x",
         floating=True,
         sample=samples.positive,
+        doc="The natural logarithm of x; −∞ at 0, NaN below.\nlog([1.0, 10.0]) ≈ [0.0, 2.3026]",
     )
 )
 log2: Caller = single(
@@ -247,6 +303,7 @@ log2: Caller = single(
     reads="x",
     floating=True,
     sample=samples.positive,
+    doc="The logarithm of x to the base 2.\nlog2([8.0, 0.5]) ≈ [3.0, -1.0]",
 )
 log10: Caller = single(
     "log10",
@@ -254,6 +311,7 @@ log10: Caller = single(
     reads="x",
     floating=True,
     sample=samples.positive,
+    doc="The logarithm of x to the base 10.\nlog10([1000.0, 0.1]) ≈ [3.0, -1.0]",
 )
 log1p: Caller = scalars_too(
     single(
@@ -262,6 +320,7 @@ log1p: Caller = scalars_too(
         reads="x",
         floating=True,
         sample=samples.above_minus_one,
+        doc="log(1 + x), accurate near 0.\nlog1p([0.0, 1.0]) ≈ [0.0, 0.6931]",
     )
 )
 expit: Caller = elementwise(
@@ -272,6 +331,7 @@ expit: Caller = elementwise(
     spell=("sigmoid",),
     public="special",
     sample=samples.real,
+    doc="The logistic function 1/(1 + e⁻ˣ).\nexpit([0.0, 1.0]) ≈ [0.5, 0.7311]",
 )
 
 
@@ -286,15 +346,26 @@ logaddexp: Caller = single(
     reads="a b",
     floating=True,
     sample=samples.log_sums,
+    doc="log(eˣ + eʸ), without overflow.\nlogaddexp([0.0, 100.0], 0.0) ≈ [0.6931, 100.0]",
 )
 
 # -- circular and hyperbolic functions --------------------------------------------------------
 
 sin: Caller = elementwise(
-    "sin", [lambda y, x: cos(x)], reads="x", floating=True, sample=samples.unary
+    "sin",
+    [lambda y, x: cos(x)],
+    reads="x",
+    floating=True,
+    sample=samples.unary,
+    doc="The sine of x, in radians.\nsin([0.0, 1.0]) ≈ [0.0, 0.8415]",
 )
 cos: Caller = elementwise(
-    "cos", [lambda y, x: -sin(x)], reads="x", floating=True, sample=samples.unary
+    "cos",
+    [lambda y, x: -sin(x)],
+    reads="x",
+    floating=True,
+    sample=samples.unary,
+    doc="The cosine of x, in radians.\ncos([0.0, 1.0]) ≈ [1.0, 0.5403]",
 )
 tan: Caller = single(
     "tan",
@@ -302,6 +373,7 @@ tan: Caller = single(
     reads="y",
     floating=True,
     sample=reals((-1, 1), complex_too=True),
+    doc="The tangent of x, in radians.\ntan([0.0, 1.0]) ≈ [0.0, 1.5574]",
 )
 
 # (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
@@ -312,6 +384,8 @@ asin: Caller = single(
     floating=True,
     spell=("arcsin",),
     sample=samples.within_one,
+    doc="The angle in [−π/2, π/2] whose sine is x; NaN where |x| > 1.\n"
+    "asin([0.0, 1.0]) ≈ [0.0, 1.5708]",
 )
 acos: Caller = single(
     "acos",
@@ -320,6 +394,8 @@ acos: Caller = single(
     floating=True,
     spell=("arccos",),
     sample=samples.within_one,
+    doc="The angle in [0, π] whose cosine is x; NaN where |x| > 1.\n"
+    "acos([1.0, 0.0]) ≈ [0.0, 1.5708]",
 )
 atan: Caller = elementwise(
     "atan",
@@ -328,6 +404,7 @@ atan: Caller = elementwise(
     floating=True,
     spell=("arctan",),
     sample=samples.unary,
+    doc="The angle in (−π/2, π/2) whose tangent is x.\natan([0.0, 1.0]) ≈ [0.0, 0.7854]",
 )
 atan2: Caller = elementwise(
     "atan2",
@@ -339,15 +416,32 @@ atan2: Caller = elementwise(
     floating=True,
     spell=("arctan2",),
     sample=samples.angles,
+    doc="The angle in [−π, π] of the point with ordinate x and abscissa y.\n"
+    "atan2(1.0, [1.0, -1.0]) ≈ [0.7854, 2.3562]",
 )
 sinh: Caller = single(
-    "sinh", [unbounded(lambda y, x: cosh(x))], reads="x", floating=True, sample=samples.unary
+    "sinh",
+    [unbounded(lambda y, x: cosh(x))],
+    reads="x",
+    floating=True,
+    sample=samples.unary,
+    doc="The hyperbolic sine (eˣ − e⁻ˣ)/2.\nsinh([0.0, 1.0]) ≈ [0.0, 1.1752]",
 )
 cosh: Caller = single(
-    "cosh", [unbounded(lambda y, x: sinh(x))], reads="x", floating=True, sample=samples.unary
+    "cosh",
+    [unbounded(lambda y, x: sinh(x))],
+    reads="x",
+    floating=True,
+    sample=samples.unary,
+    doc="The hyperbolic cosine (eˣ + e⁻ˣ)/2.\ncosh([0.0, 1.0]) ≈ [1.0, 1.5431]",
 )
 tanh: Caller = elementwise(
-    "tanh", [times(lambda t, y, x: t - t * y * y)], reads="y", floating=True, sample=samples.unary
+    "tanh",
+    [times(lambda t, y, x: t - t * y * y)],
+    reads="y",
+    floating=True,
+    sample=samples.unary,
+    doc="The hyperbolic tangent (eˣ − e⁻ˣ)/(eˣ + e⁻ˣ).\ntanh([0.0, 1.0]) ≈ [0.0, 0.7616]",
 )
 asinh: Caller = elementwise(
     "asinh",
@@ -356,6 +450,7 @@ asinh: Caller = elementwise(
     floating=True,
     spell=("arcsinh",),
     sample=samples.unary,
+    doc="The inverse hyperbolic sine log(x + √(x² + 1)).\nasinh([0.0, 1.0]) ≈ [0.0, 0.8814]",
 )
 acosh: Caller = single(
     "acosh",
@@ -365,6 +460,8 @@ acosh: Caller = single(
     floating=True,
     spell=("arccosh",),
     sample=samples.beyond_one,
+    doc="The inverse hyperbolic cosine log(x + √(x² − 1)); NaN for x < 1.\n"
+    "acosh([1.0, 2.0]) ≈ [0.0, 1.317]",
 )
 atanh: Caller = single(
     "atanh",
@@ -373,20 +470,49 @@ atanh: Caller = single(
     floating=True,
     spell=("arctanh",),
     sample=samples.within_one,
+    doc="The inverse hyperbolic tangent ½ log((1 + x)/(1 − x)); NaN where |x| > 1.\n"
+    "atanh([0.0, 0.5]) ≈ [0.0, 0.5493]",
 )
 
 # -- steps ------------------------------------------------------------------------------------
 
-floor: Caller = elementwise("floor", [0], sample=samples.fractions)
-ceil: Caller = elementwise("ceil", [0], sample=samples.fractions)
-trunc: Caller = elementwise("trunc", [0], spell=("fix",), sample=samples.fractions)
-round_: Caller = elementwise("round", [0], spell=("rint",), sample=samples.rounded)
+floor: Caller = elementwise(
+    "floor",
+    [0],
+    sample=samples.fractions,
+    doc="⌊x⌋, the largest integer not above x; its derivative is 0.\n"
+    "floor([1.5, -1.5]) = [1.0, -2.0]",
+)
+ceil: Caller = elementwise(
+    "ceil",
+    [0],
+    sample=samples.fractions,
+    doc="⌈x⌉, the smallest integer not below x; its derivative is 0.\n"
+    "ceil([1.5, -1.5]) = [2.0, -1.0]",
+)
+trunc: Caller = elementwise(
+    "trunc",
+    [0],
+    spell=("fix",),
+    sample=samples.fractions,
+    doc="x without its fraction: rounded towards 0; its derivative is 0.\n"
+    "trunc([1.5, -1.5]) = [1.0, -1.0]",
+)
+round_: Caller = elementwise(
+    "round",
+    [0],
+    spell=("rint",),
+    sample=samples.rounded,
+    doc="The nearest integer, halves to the even one; its derivative is 0.\n"
+    "round([0.5, 1.5, 2.6]) = [0.0, 2.0, 3.0]",
+)
 copysign: Caller = elementwise(
     "copysign",
     [unbounded(lambda y, a, b: strong_quotient(y, a)), 0],
     reads="y a",
     floating=True,
     sample=samples.signs,
+    doc="|x| with the sign of y.\ncopysign([1.0, -2.0], -3.0) = [-1.0, -2.0]",
 )
 nextafter: Caller = undifferentiated(
     "nextafter",
@@ -397,6 +523,8 @@ nextafter: Caller = undifferentiated(
     public="weft",
     batch=pointwise,
     sample=samples.neighbours,
+    doc="The next floating-point number after x towards y; no derivative.\n"
+    "nextafter(1.0, [2.0, 0.0]) = [1.0000001192092896, 0.9999999403953552]",
 )
 
 # -- choices ----------------------------------------------------------------------------------
@@ -410,6 +538,8 @@ maximum: Caller = elementwise(
     reads="a b",
     cost="light",
     sample=samples.tied,
+    doc="The larger of x and y; equal ones share the gradient, and NaN wins.\n"
+    "maximum([1.0, 5.0], 3.0) = [3.0, 5.0]",
 )
 minimum: Caller = elementwise(
     "minimum",
@@ -417,6 +547,8 @@ minimum: Caller = elementwise(
     reads="a b",
     cost="light",
     sample=samples.tied,
+    doc="The smaller of x and y; equal ones share the gradient, and NaN wins.\n"
+    "minimum([1.0, 5.0], 3.0) = [1.0, 3.0]",
 )
 # t where the mask is true.
 gate: Caller = linear(
@@ -437,6 +569,7 @@ relu: Caller = elementwise(
     keep=lambda y, x: (greater(x, 0),),
     cost="light",
     sample=samples.rectified,
+    doc="max(x, 0); its derivative at 0 is 0.\nrelu([-1.0, 2.0]) = [0.0, 2.0]",
 )
 
 

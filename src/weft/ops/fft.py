@@ -185,45 +185,115 @@ def _transformed(name: str, row, x, s, axes, norm):
 
 
 def fftn(x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward") -> Array:
-    """The discrete Fourier transform over several axes (None: all)."""
+    """The discrete Fourier transform over several axes: `fft` along each.
+
+    x     an array of real or complex numbers
+    s     the lengths to cut or to pad with zeros to, for each axis; None: as they are
+    axes  the axes to transform; None: all, or as many of the last as `s` has
+    norm  "backward": no factor; "ortho": divided by √n; "forward": by n, the number of elements
+
+    >>> import weft as wf
+    >>> wf.fft.fftn([[1.0, 1.0], [1.0, 1.0]]).real.tolist()
+    [[4.0, 0.0], [0.0, 0.0]]
+    """
     return _transformed("fftn", fftn_row, x, s, axes, norm)
 
 
 def ifftn(
     x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward"
 ) -> Array:
-    """The inverse of fftn."""
+    """The inverse of `fftn`.
+
+    x     an array of real or complex numbers
+    s     the lengths to cut or to pad with zeros to, for each axis; None: as they are
+    axes  the axes to transform; None: all, or as many of the last as `s` has
+    norm  that of the `fftn` it inverts: "backward", "ortho" or "forward"
+
+    >>> import weft as wf
+    >>> wf.fft.ifftn([[4.0, 0.0], [0.0, 0.0]]).real.tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     return _transformed("ifftn", ifftn_row, x, s, axes, norm)
 
 
 def fft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
-    """The discrete Fourier transform Σ xⱼ exp(−2πi jk/n) along an axis."""
+    """The discrete Fourier transform yₖ = Σⱼ xⱼ exp(−2πi·jk/n) along an axis.
+
+    x     an array of real or complex numbers
+    n     the length to cut or to pad with zeros to; None: as it is
+    axis  the axis to transform
+    norm  "backward": as above; "ortho": divided by √n; "forward": by n
+
+    >>> import weft as wf
+    >>> [round(abs(v), 4) for v in wf.fft.fft([1.0, 0.0, -1.0, 0.0]).tolist()]
+    [0.0, 2.0, 0.0, 2.0]
+    """
     return _transformed("fft", fftn_row, x, (-1 if n is None else n,), (axis,), norm)
 
 
 def ifft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
-    """The inverse of fft."""
+    """The inverse of `fft`: xⱼ = (1/n) Σₖ yₖ exp(2πi·jk/n) along an axis.
+
+    x     an array of real or complex numbers
+    n     the length to cut or to pad with zeros to; None: as it is
+    axis  the axis to transform
+    norm  that of the `fft` it inverts: "backward", "ortho" or "forward"
+
+    >>> import weft as wf
+    >>> wf.fft.ifft(wf.fft.fft([1.0, 2.0])).real.tolist()
+    [1.0, 2.0]
+    """
     return _transformed("ifft", ifftn_row, x, (-1 if n is None else n,), (axis,), norm)
 
 
 def fft2(
     x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
 ) -> Array:
-    """fftn over two axes."""
+    """The discrete Fourier transform over two axes: `fft` along each.
+
+    x     an array of real or complex numbers
+    s     the lengths to cut or to pad with zeros to, for each axis; None: as they are
+    axes  the axes to transform
+    norm  "backward": no factor; "ortho": divided by √n; "forward": by n, the number of elements
+
+    >>> import weft as wf
+    >>> wf.fft.fft2([[1.0, 1.0], [1.0, 1.0]]).real.tolist()
+    [[4.0, 0.0], [0.0, 0.0]]
+    """
     return _transformed("fft2", fftn_row, x, s, axes, norm)
 
 
 def ifft2(
     x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
 ) -> Array:
-    """The inverse of fft2."""
+    """The inverse of `fft2`.
+
+    x     an array of real or complex numbers
+    s     the lengths to cut or to pad with zeros to, for each axis; None: as they are
+    axes  the axes to transform
+    norm  that of the `fft2` it inverts: "backward", "ortho" or "forward"
+
+    >>> import weft as wf
+    >>> wf.fft.ifft2([[4.0, 0.0], [0.0, 0.0]]).real.tolist()
+    [[1.0, 1.0], [1.0, 1.0]]
+    """
     return _transformed("ifft2", ifftn_row, x, s, axes, norm)
 
 
 def rfftn(
     x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward"
 ) -> Array:
-    """fftn of real numbers, without the half of the last axis that symmetry determines."""
+    """`fftn` of real numbers, without the half of the last axis that symmetry determines.
+
+    x     an array of real numbers
+    s     the lengths to cut or to pad with zeros to, for each axis; None: as they are
+    axes  the axes to transform; None: all, or as many of the last as `s` has
+    norm  "backward": no factor; "ortho": divided by √n; "forward": by n, the number of elements
+
+    >>> import weft as wf
+    >>> wf.fft.rfftn(wf.ones((4, 4))).shape
+    (4, 3)
+    """
     axes, sizes = _axes_and_sizes("rfftn", x, s, axes)
     *others, last = axes
     y = rfft_row(_resized("rfftn", x, sizes[-1], last), last, norm or "backward")
@@ -233,7 +303,18 @@ def rfftn(
 def irfftn(
     x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "backward"
 ) -> Array:
-    """The inverse of rfftn; the last length must be given if it is odd."""
+    """The inverse of `rfftn`, which gives real numbers.
+
+    x     frequencies, as of `rfftn`
+    s     the lengths of the result, for each axis; None: 2·(m − 1) for the last, so give it if
+          it is odd
+    axes  the axes to transform; None: all, or as many of the last as `s` has
+    norm  that of the `rfftn` it inverts: "backward", "ortho" or "forward"
+
+    >>> import weft as wf
+    >>> wf.fft.irfftn(wf.fft.rfftn(wf.ones((2, 4)))).tolist()
+    [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+    """
     axes, sizes = _axes_and_sizes("irfftn", x, s, axes)
     *others, last = axes
     n = 2 * (x.shape[last] - 1) if sizes[-1] is None else sizes[-1]
@@ -246,36 +327,97 @@ def irfftn(
 
 
 def rfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
-    """fft of real numbers: the frequencies 0 to n/2, which determine the others."""
+    """`fft` of real numbers: the frequencies 0 to ⌊n/2⌋, whose conjugates are the others.
+
+    x     an array of real numbers
+    n     the length to cut or to pad with zeros to; None: as it is
+    axis  the axis to transform
+    norm  "backward": no factor; "ortho": divided by √n; "forward": by n
+
+    >>> import weft as wf
+    >>> wf.fft.rfft([1.0, 2.0, 3.0, 4.0]).tolist()
+    [(10+0j), (-2+2j), (-2+0j)]
+    """
     return rfftn(x, (-1 if n is None else n,), (axis,), norm)
 
 
 def irfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
-    """The inverse of rfft; n must be given if it is odd."""
+    """The inverse of `rfft`: n real numbers from ⌊n/2⌋ + 1 frequencies.
+
+    x     frequencies, as of `rfft`
+    n     the length of the result; None: 2·(m − 1) for m frequencies, so give it if it is odd
+    axis  the axis to transform
+    norm  that of the `rfft` it inverts: "backward", "ortho" or "forward"
+
+    >>> import weft as wf
+    >>> wf.fft.irfft(wf.fft.rfft([1.0, 2.0, 3.0, 4.0])).tolist()
+    [1.0, 2.0, 3.0, 4.0]
+    """
     return irfftn(x, (-1 if n is None else n,), (axis,), norm)
 
 
 def rfft2(
     x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
 ) -> Array:
-    """rfftn over two axes."""
+    """`fft2` of real numbers, without the half of the last axis that symmetry determines.
+
+    x     an array of real numbers
+    s     the lengths to cut or to pad with zeros to, for each axis; None: as they are
+    axes  the axes to transform
+    norm  "backward": no factor; "ortho": divided by √n; "forward": by n, the number of elements
+
+    >>> import weft as wf
+    >>> wf.fft.rfft2(wf.ones((4, 4))).shape
+    (4, 3)
+    """
     return rfftn(x, s, axes, norm)
 
 
 def irfft2(
     x: Array, s: PerAxis = None, axes: PerAxis = (-2, -1), norm: str | None = "backward"
 ) -> Array:
-    """The inverse of rfft2."""
+    """The inverse of `rfft2`, which gives real numbers.
+
+    x     frequencies, as of `rfft2`
+    s     the lengths of the result, for each axis; None: 2·(m − 1) for the last, so give it if
+          it is odd
+    axes  the axes to transform
+    norm  that of the `rfft2` it inverts: "backward", "ortho" or "forward"
+
+    >>> import weft as wf
+    >>> wf.fft.irfft2(wf.fft.rfft2(wf.ones((2, 4)))).tolist()
+    [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0]]
+    """
     return irfftn(x, s, axes, norm)
 
 
 def hfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
-    """The real transform of a signal that has Hermitian symmetry, given by its first half."""
+    """The real transform of a signal with Hermitian symmetry, given by its first half.
+
+    x     the elements 0 to ⌊n/2⌋ of a signal whose others are their conjugates
+    n     the length of the result; None: 2·(m − 1) for m elements, so give it if it is odd
+    axis  the axis to transform
+    norm  "backward": no factor; "ortho": divided by √n; "forward": by n
+
+    >>> import weft as wf
+    >>> wf.fft.hfft([1.0, 2.0, 3.0]).tolist()
+    [8.0, -2.0, 0.0, -2.0]
+    """
     return irfft(conj(_as_complex(x)), n, axis, _OPPOSITE[norm or "backward"])
 
 
 def ihfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
-    """The inverse of hfft."""
+    """The inverse of `hfft`: the first half of a signal with Hermitian symmetry.
+
+    x     an array of real numbers
+    n     the length to cut or to pad with zeros to; None: as it is
+    axis  the axis to transform
+    norm  that of the `hfft` it inverts: "backward", "ortho" or "forward"
+
+    >>> import weft as wf
+    >>> wf.fft.ihfft(wf.fft.hfft([1.0, 2.0, 3.0])).real.tolist()
+    [1.0, 2.0, 3.0]
+    """
     return conj(rfft(x, n, axis, _OPPOSITE[norm or "backward"]))
 
 
@@ -287,10 +429,26 @@ def _rolled(name: str, x, axes, sign: int):
 
 
 def fftshift(x: Array, axes: int | Sequence[int] | None = None) -> Array:
-    """Frequency zero moved to the middle."""
+    """Frequency zero moved to the middle: x rolled by ⌊n/2⌋.
+
+    x     frequencies in the order of `fft`
+    axes  the axis or axes to shift; None: all
+
+    >>> import weft as wf
+    >>> wf.fft.fftshift(wf.fft.fftfreq(4)).tolist()
+    [-0.5, -0.25, 0.0, 0.25]
+    """
     return _rolled("fftshift", x, axes, 1)
 
 
 def ifftshift(x: Array, axes: int | Sequence[int] | None = None) -> Array:
-    """The inverse of fftshift."""
+    """The inverse of `fftshift`: frequency zero moved to the beginning.
+
+    x     frequencies with zero in the middle
+    axes  the axis or axes to shift; None: all
+
+    >>> import weft as wf
+    >>> wf.fft.ifftshift([-2.0, -1.0, 0.0, 1.0]).tolist()
+    [0.0, 1.0, -2.0, -1.0]
+    """
     return _rolled("ifftshift", x, axes, -1)

@@ -23,6 +23,7 @@ erf: Caller = elementwise(
     reads="x",
     floating=True,
     sample=reals((-2, 2)),
+    doc="The error function 2/√π ∫₀ˣ exp(−t²) dt.\nerf([0.0, 1.0]) ≈ [0.0, 0.8427]",
 )
 erfc: Caller = elementwise(
     "erfc",
@@ -30,12 +31,14 @@ erfc: Caller = elementwise(
     reads="x",
     floating=True,
     sample=reals((-2, 2)),
+    doc="1 − erf(x), accurate where that is small.\nerfc([0.0, 1.0]) ≈ [1.0, 0.1573]",
 )
 erfcx: Caller = single(
     "erfcx",
     [unbounded(lambda y, x: 2 * strong_product(x, y) - 2 / math.sqrt(math.pi))],
     floating=True,
     sample=reals((-2, 3)),
+    doc="exp(x²)·erfc(x), without overflow.\nerfcx([0.0, 1.0]) ≈ [1.0, 0.4276]",
 )
 erfinv: Caller = single(
     "erfinv",
@@ -43,6 +46,7 @@ erfinv: Caller = single(
     reads="y",
     floating=True,
     sample=samples.within_one,
+    doc="The y with erf(y) = x; ±∞ at ±1, NaN beyond.\nerfinv([0.0, 0.5]) ≈ [0.0, 0.4769]",
 )
 ndtr: Caller = single(
     "ndtr",
@@ -50,6 +54,8 @@ ndtr: Caller = single(
     reads="x",
     floating=True,
     sample=reals((-2, 2)),
+    doc="The normal distribution function Φ(x) = ½(1 + erf(x/√2)).\n"
+    "ndtr([0.0, 1.0]) ≈ [0.5, 0.8413]",
 )
 log_ndtr: Caller = single(
     "log_ndtr",
@@ -58,6 +64,7 @@ log_ndtr: Caller = single(
     reads="x",
     floating=True,
     sample=samples.log_normal,
+    doc="log Φ(x), accurate where Φ is small.\nlog_ndtr([0.0, -10.0]) ≈ [-0.6931, -53.2313]",
 )
 ndtri: Caller = single(
     "ndtri",
@@ -65,6 +72,8 @@ ndtri: Caller = single(
     reads="y",
     floating=True,
     sample=samples.probabilities,
+    doc="The normal quantile: the y with Φ(y) = x; ±∞ at 0 and 1.\n"
+    "ndtri([0.5, 0.975]) ≈ [0.0, 1.96]",
 )
 logit: Caller = single(
     "logit",
@@ -72,6 +81,8 @@ logit: Caller = single(
     reads="x",
     floating=True,
     sample=samples.probabilities,
+    doc="log(x/(1 − x)), the inverse of `expit`; NaN outside [0, 1].\n"
+    "logit([0.5, 0.75]) ≈ [0.0, 1.0986]",
 )
 
 # -- entropies --------------------------------------------------------------------------------
@@ -82,6 +93,7 @@ xlogy: Caller = single(
     reads=("y", "x y"),
     floating=True,
     sample=samples.entropies,
+    doc="x·log(y), and 0 where x = 0.\nxlogy([0.0, 2.0], [0.0, 10.0]) ≈ [0.0, 4.6052]",
 )
 xlog1py: Caller = single(
     "xlog1py",
@@ -92,9 +104,15 @@ xlog1py: Caller = single(
     reads=("y", "x y"),
     floating=True,
     sample=samples.entropies_near_one,
+    doc="x·log(1 + y), and 0 where x = 0.\nxlog1py([0.0, 2.0], [-1.0, 9.0]) ≈ [0.0, 4.6052]",
 )
 entr: Caller = single(
-    "entr", [unbounded(lambda y, x: -1 - log(x))], reads="x", floating=True, sample=samples.positive
+    "entr",
+    [unbounded(lambda y, x: -1 - log(x))],
+    reads="x",
+    floating=True,
+    sample=samples.positive,
+    doc="The entropy term −x·log(x); 0 at 0, −∞ below.\nentr([0.0, 0.5]) ≈ [0.0, 0.3466]",
 )
 rel_entr: Caller = single(
     "rel_entr",
@@ -105,6 +123,8 @@ rel_entr: Caller = single(
     reads="x y",
     floating=True,
     sample=samples.entropies,
+    doc="x·log(x/y), the summand of the relative entropy; 0 where x = 0 ≤ y, ∞ outside.\n"
+    "rel_entr([1.0, 0.0], 0.5) ≈ [0.6931, 0.0]",
 )
 kl_div: Caller = single(
     "kl_div",
@@ -115,6 +135,8 @@ kl_div: Caller = single(
     reads="x y",
     floating=True,
     sample=samples.entropies,
+    doc="x·log(x/y) − x + y; y where x = 0 ≤ y, ∞ outside.\n"
+    "kl_div([1.0, 0.0], 0.5) ≈ [0.1931, 0.5]",
 )
 
 # -- the gamma function; None: no derivative is known in closed form --------------------------
@@ -127,6 +149,7 @@ gammaln: Caller = scalars_too(
         floating=True,
         spell=("lgamma",),
         sample=samples.factorials,
+        doc="log |Γ(x)|.\ngammaln([1.0, 5.0]) ≈ [0.0, 3.1781]",
     )
 )
 digamma: Caller = single(
@@ -136,6 +159,7 @@ digamma: Caller = single(
     floating=True,
     spell=("psi",),
     sample=samples.factorials,
+    doc="ψ(x) = Γ′(x)/Γ(x), the derivative of `gammaln`.\ndigamma([1.0, 2.0]) ≈ [-0.5772, 0.4228]",
 )
 polygamma: Caller = single(
     "polygamma",
@@ -151,12 +175,16 @@ zeta: Caller = single(
     reads="x q",
     floating=True,
     sample=samples.zetas,
+    doc="Hurwitz' ζ(x, y) = Σ 1/(k + y)ˣ over k ≥ 0; differentiable in y.\n"
+    "zeta(2.0, [1.0, 2.0]) ≈ [1.6449, 0.6449]",
 )
 gamma: Caller = single(
     "gamma",
     [unbounded(lambda y, x: strong_product(y, digamma(x)))],
     floating=True,
     sample=samples.factorials,
+    doc="Γ(x) = ∫₀^∞ tˣ⁻¹ e⁻ᵗ dt, which is (x − 1)! for whole numbers.\n"
+    "gamma([1.0, 5.0]) ≈ [1.0, 24.0]",
 )
 betaln: Caller = scalars_too(
     single(
@@ -168,6 +196,8 @@ betaln: Caller = scalars_too(
         reads="a b",
         floating=True,
         sample=samples.betas,
+        doc="log |B(x, y)|, accurate for large arguments.\n"
+        "betaln([1.0, 2.0], 3.0) ≈ [-1.0986, -2.4849]",
     )
 )
 beta: Caller = single(
@@ -178,6 +208,7 @@ beta: Caller = single(
     ],
     floating=True,
     sample=samples.betas,
+    doc="B(x, y) = Γ(x)Γ(y)/Γ(x + y).\nbeta([1.0, 2.0], 3.0) ≈ [0.3333, 0.0833]",
 )
 
 
@@ -191,6 +222,8 @@ gammainc: Caller = single(
     reads="a x",
     floating=True,
     sample=samples.incomplete_gammas,
+    doc="∫₀ʸ tˣ⁻¹ e⁻ᵗ dt / Γ(x), from 0 to 1; differentiable in y.\n"
+    "gammainc(1.0, [0.0, 1.0]) ≈ [0.0, 0.6321]",
 )
 gammaincc: Caller = single(
     "gammaincc",
@@ -198,6 +231,8 @@ gammaincc: Caller = single(
     reads="a x",
     floating=True,
     sample=samples.incomplete_gammas,
+    doc="1 − gammainc(x, y), accurate where that is small; differentiable in y.\n"
+    "gammaincc(1.0, [0.0, 1.0]) ≈ [1.0, 0.3679]",
 )
 betainc: Caller = single(
     "betainc",
@@ -209,6 +244,8 @@ betainc: Caller = single(
     reads="a b x",
     floating=True,
     sample=samples.incomplete_betas,
+    doc="∫₀ᶻ tˣ⁻¹ (1 − t)ʸ⁻¹ dt / B(x, y), from 0 to 1; differentiable in z.\n"
+    "betainc(1.0, 2.0, [0.0, 0.5]) ≈ [0.0, 0.75]",
 )
 
 # -- Bessel functions -------------------------------------------------------------------------
@@ -238,16 +275,29 @@ bessel_ie: Caller = single(
     public="",
     sample=samples.of_order,
 )
-j0: Caller = single("j0", [lambda y, x: -j1(x)], reads="x", floating=True, sample=samples.with_zero)
+j0: Caller = single(
+    "j0",
+    [lambda y, x: -j1(x)],
+    reads="x",
+    floating=True,
+    sample=samples.with_zero,
+    doc="The Bessel function J₀(x) of the first kind.\nj0([0.0, 1.0]) ≈ [1.0, 0.7652]",
+)
 j1: Caller = single(
     "j1",
     [lambda y, x: 0.5 * (j0(x) - bessel_j(x, 2))],
     reads="x",
     floating=True,
     sample=samples.with_zero,
+    doc="The Bessel function J₁(x) of the first kind.\nj1([0.0, 1.0]) ≈ [0.0, 0.4401]",
 )
 i0: Caller = single(
-    "i0", [unbounded(lambda y, x: i1(x))], reads="x", floating=True, sample=samples.with_zero
+    "i0",
+    [unbounded(lambda y, x: i1(x))],
+    reads="x",
+    floating=True,
+    sample=samples.with_zero,
+    doc="The modified Bessel function I₀(x) of the first kind.\ni0([0.0, 1.0]) ≈ [1.0, 1.2661]",
 )
 i1: Caller = single(
     "i1",
@@ -255,33 +305,69 @@ i1: Caller = single(
     reads="x",
     floating=True,
     sample=samples.with_zero,
+    doc="The modified Bessel function I₁(x) of the first kind.\ni1([0.0, 1.0]) ≈ [0.0, 0.5652]",
 )
 i0e: Caller = single(
-    "i0e", [lambda y, x: i1e(x) - sign(x) * y], floating=True, sample=samples.off_zero
+    "i0e",
+    [lambda y, x: i1e(x) - sign(x) * y],
+    floating=True,
+    sample=samples.off_zero,
+    doc="exp(−|x|)·I₀(x), without overflow.\ni0e([0.0, 1.0]) ≈ [1.0, 0.4658]",
 )
 i1e: Caller = single(
     "i1e",
     [lambda y, x: 0.5 * (i0e(x) + bessel_ie(x, 2)) - sign(x) * y],
     floating=True,
     sample=samples.off_zero,
+    doc="exp(−|x|)·I₁(x), without overflow.\ni1e([0.0, 1.0]) ≈ [0.0, 0.2079]",
 )
 y0: Caller = single(
-    "y0", [unbounded(lambda y, x: -y1(x))], reads="x", floating=True, sample=samples.positive
+    "y0",
+    [unbounded(lambda y, x: -y1(x))],
+    reads="x",
+    floating=True,
+    sample=samples.positive,
+    doc="The Bessel function Y₀(x) of the second kind; −∞ at 0, NaN below.\n"
+    "y0([1.0, 2.0]) ≈ [0.0883, 0.5104]",
 )
 y1: Caller = single(
-    "y1", [unbounded(lambda y, x: y0(x) - y / x)], floating=True, sample=samples.positive
+    "y1",
+    [unbounded(lambda y, x: y0(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="The Bessel function Y₁(x) of the second kind; −∞ at 0, NaN below.\n"
+    "y1([1.0, 2.0]) ≈ [-0.7812, -0.107]",
 )
 k0: Caller = single(
-    "k0", [unbounded(lambda y, x: -k1(x))], reads="x", floating=True, sample=samples.positive
+    "k0",
+    [unbounded(lambda y, x: -k1(x))],
+    reads="x",
+    floating=True,
+    sample=samples.positive,
+    doc="The modified Bessel function K₀(x) of the second kind; ∞ at 0, NaN below.\n"
+    "k0([1.0, 2.0]) ≈ [0.421, 0.1139]",
 )
 k1: Caller = single(
-    "k1", [unbounded(lambda y, x: -k0(x) - y / x)], floating=True, sample=samples.positive
+    "k1",
+    [unbounded(lambda y, x: -k0(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="The modified Bessel function K₁(x) of the second kind; ∞ at 0, NaN below.\n"
+    "k1([1.0, 2.0]) ≈ [0.6019, 0.1399]",
 )
 k0e: Caller = single(
-    "k0e", [unbounded(lambda y, x: y - k1e(x))], floating=True, sample=samples.positive
+    "k0e",
+    [unbounded(lambda y, x: y - k1e(x))],
+    floating=True,
+    sample=samples.positive,
+    doc="eˣ·K₀(x), without underflow.\nk0e([1.0, 2.0]) ≈ [1.1445, 0.8416]",
 )
 k1e: Caller = single(
-    "k1e", [unbounded(lambda y, x: y - k0e(x) - y / x)], floating=True, sample=samples.positive
+    "k1e",
+    [unbounded(lambda y, x: y - k0e(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="eˣ·K₁(x), without underflow.\nk1e([1.0, 2.0]) ≈ [1.6362, 1.0335]",
 )
 spherical_j: Caller = single(
     "spherical_j",
@@ -303,4 +389,5 @@ sinc: Caller = elementwise(
     reads="x",
     floating=True,
     sample=samples.with_zero,
+    doc="sin(πx)/(πx), and 1 at 0.\nsinc([0.0, 0.5]) ≈ [1.0, 0.6366]",
 )

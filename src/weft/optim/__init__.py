@@ -126,5 +126,10 @@ __all__ = [
     "schedulers",
 ]
 
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 if not TYPE_CHECKING:  # checkers know the names
     __getattr__ = _module_attribute("weft.optim", __all__)

@@ -48,6 +48,12 @@ def clip_grad_norm(
 ) -> float:
     """Scale gradients so that their common norm is at most `max_norm`; returns what it was.
 
+    grads               a `GradientMap`, a list of gradients, whose items are replaced, or
+                        parameters, whose `.grad` is meant
+    max_norm            the largest norm
+    norm_type           its exponent
+    error_if_nonfinite  whether a norm that is not finite is an error
+
     A norm that is not finite is returned, and the gradients stay as they are: scaling would
     spread one NaN to all of them. In a function that is being compiled the norm is a tensor.
 
@@ -71,7 +77,19 @@ def clip_grad_norm(
 
 
 def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> None:
-    """`clip_grad_norm` where the norm is known, as `GradScaler.unscale` returns it."""
+    """Scale gradients by max_norm/total_norm if that is below 1.
+
+    grads       a `GradientMap`, a list of gradients, whose items are replaced, or parameters,
+                whose `.grad` is meant
+    max_norm    the largest norm
+    total_norm  the norm they have, as `global_norm` or `GradScaler.unscale` returns it
+
+    >>> import weft as wf
+    >>> grads = [wf.tensor([3.0, 4.0])]
+    >>> wf.optim.clip_grads_with_norm(grads, 1.0, 5.0)
+    >>> [round(x, 4) for x in grads[0].tolist()]
+    [0.6, 0.8]
+    """
     check_limit("clip_grads_with_norm", "max_norm", max_norm)
     if current.get().staging is not None:
         held = gathered("clip_grads_with_norm", grads)
@@ -87,7 +105,18 @@ def _limit(held: list[Held], max_norm: float, total: float) -> None:
 
 
 def clip_grad_value(grads: Clipped, clip_value: float) -> None:
-    """Limit every element of the gradients to [−clip_value, clip_value]."""
+    """Limit every element of the gradients to [−clip_value, clip_value].
+
+    grads       a `GradientMap`, a list of gradients, whose items are replaced, or parameters,
+                whose `.grad` is meant
+    clip_value  the largest size of an element
+
+    >>> import weft as wf
+    >>> grads = [wf.tensor([3.0, -0.5])]
+    >>> wf.optim.clip_grad_value(grads, 1.0)
+    >>> grads[0].tolist()
+    [1.0, -0.5]
+    """
     check_limit("clip_grad_value", "clip_value", clip_value)
     clip_value = plain(clip_value)
     for h in gathered("clip_grad_value", grads):
@@ -107,8 +136,19 @@ def clip_grad_adaptive(
 ) -> None:
     """Limit each unit's gradient to `clip_factor` times its weights' norm (Brock et al., 2021).
 
-    A unit is one index of the first axis; vectors are one unit. Weights count as at least `eps`
-    long. A map or a list of gradients needs `params`, the parameters in its order.
+    grads        a `GradientMap`, a list of gradients, whose items are replaced, or parameters,
+                 whose `.grad` is meant
+    clip_factor  the largest ratio of the norms
+    eps          the least that the norm of weights counts as
+    params       the parameters, in the order of a map or a list of gradients
+
+    A unit is one index of the first axis; vectors are one unit.
+
+    >>> import weft as wf
+    >>> p, grads = wf.Parameter([3.0, 4.0]), [wf.tensor([30.0, 40.0])]
+    >>> wf.optim.clip_grad_adaptive(grads, 0.1, params=[p])
+    >>> [round(x, 4) for x in grads[0].tolist()]
+    [0.3, 0.4]
     """
     check_limit("clip_grad_adaptive", "clip_factor", clip_factor)
     clip_factor, eps = plain(clip_factor), plain(eps)
@@ -128,6 +168,8 @@ def clip_grad_adaptive(
 class GradientClipper:
     """Clips by norm, and remembers the norm.
 
+    max_norm  the largest norm
+
     >>> import weft as wf
     >>> clipper = wf.optim.GradientClipper(1.0)
     >>> clipper.clip_grads([wf.tensor([3.0, 4.0])])[0].tolist(), clipper.total_norm
@@ -140,7 +182,16 @@ class GradientClipper:
         self.total_norm: float | None = None
 
     def clip_grads(self, grads: Clipped) -> Clipped:
-        """Clip gradients in place; returns them."""
+        """Clip gradients where they are held; returns what was given.
+
+        grads  a `GradientMap`, a list of gradients, whose items are replaced, or parameters, whose
+               `.grad` is meant
+
+        >>> import weft as wf
+        >>> (g,) = wf.optim.GradientClipper(1.0).clip_grads([wf.tensor([0.0, 4.0])])
+        >>> g.tolist()
+        [0.0, 1.0]
+        """
         self.total_norm = clip_grad_norm(grads, self.max_norm)
         return grads
 
@@ -148,7 +199,14 @@ class GradientClipper:
 def global_norm(grads: "Iterable[Tensor | None]", norm_type: float = 2.0) -> float:
     """The norm of all gradients as one vector; infinite or NaN if one of them is.
 
+    grads      a `GradientMap`, a list of gradients, or parameters, whose `.grad` is meant
+    norm_type  the exponent of the norm
+
     In a function that is being compiled the norm is a tensor.
+
+    >>> import weft as wf
+    >>> wf.optim.global_norm([wf.tensor([3.0]), wf.tensor([4.0])])
+    5.0
     """
     if not norm_type > 0:
         raise errors.ArgumentError(f"norm: norm_type={norm_type}, expected a number > 0")

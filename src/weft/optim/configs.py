@@ -122,7 +122,19 @@ class Config:
 
 @dataclass(frozen=True)
 class SGDConfig(Config):
-    """Stochastic gradient descent with momentum."""
+    """The settings of `SGD`.
+
+    lr            the learning rate
+    momentum      how much of the former steps is kept
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    nesterov      whether the step looks one momentum ahead
+    dampening     the share of a gradient that does not enter the momentum
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.SGDConfig(momentum=0.9).lr
+    0.001
+    """
 
     lr: float = 1e-3
     momentum: float = 0.0
@@ -141,7 +153,20 @@ class SGDConfig(Config):
 
 @dataclass(frozen=True)
 class AdamConfig(Config):
-    """Adam; `weight_decay` is an L2 penalty."""
+    """The settings of `Adam`.
+
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    amsgrad       whether the largest v so far takes the place of v
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.AdamConfig(lr=0.01).beta2
+    0.999
+    """
 
     SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
@@ -155,7 +180,21 @@ class AdamConfig(Config):
 
 @dataclass(frozen=True)
 class AdamWConfig(Config):
-    """Adam with decoupled weight decay."""
+    """The settings of `AdamW`.
+
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  decoupled: p ← p·(1 − lr·weight_decay) before the step
+    correct_bias  whether m and v are divided by 1 − β₁ᵗ and 1 − β₂ᵗ, as they begin with 0
+    amsgrad       whether the largest v so far takes the place of v
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.AdamWConfig().weight_decay
+    0.01
+    """
 
     SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
@@ -170,7 +209,20 @@ class AdamWConfig(Config):
 
 @dataclass(frozen=True)
 class Adam8bitConfig(Config):
-    """Adam whose moments are kept in 8 bits, quantised in blocks of `block_size`."""
+    """The settings of `Adam8bit`.
+
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    block_size    how many elements share a scale
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.Adam8bitConfig().block_size
+    256
+    """
 
     SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
@@ -184,14 +236,38 @@ class Adam8bitConfig(Config):
 
 @dataclass(frozen=True)
 class AdamW8bitConfig(Adam8bitConfig):
-    """`Adam8bitConfig` with decoupled weight decay."""
+    """The settings of `AdamW8bit`.
+
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  decoupled: p ← p·(1 − lr·weight_decay) before the step
+    block_size    how many elements share a scale
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.AdamW8bitConfig().weight_decay
+    0.01
+    """
 
     weight_decay: float = 1e-2
 
 
 @dataclass(frozen=True)
 class LionConfig(Config):
-    """Lion: the sign of an interpolated momentum, decoupled weight decay."""
+    """The settings of `Lion`.
+
+    lr            the learning rate
+    beta1         how much of m enters the step
+    beta2         how much of the mean m of gradients is kept
+    weight_decay  decoupled: p ← p·(1 − lr·weight_decay) before the step
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.LionConfig().beta2
+    0.99
+    """
 
     SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-4
@@ -203,7 +279,20 @@ class LionConfig(Config):
 
 @dataclass(frozen=True)
 class RMSpropConfig(Config):
-    """RMSprop."""
+    """The settings of `RMSprop`.
+
+    lr            the learning rate
+    alpha         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    momentum      how much of the former steps is kept
+    centered      whether v is the variance: the squared mean gradient is taken off
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.RMSpropConfig().alpha
+    0.99
+    """
 
     lr: float = 1e-2
     alpha: float = 0.99
@@ -216,7 +305,19 @@ class RMSpropConfig(Config):
 
 @dataclass(frozen=True)
 class AdagradConfig(Config):
-    """Adagrad."""
+    """The settings of `Adagrad`.
+
+    lr                         the learning rate
+    lr_decay                   the rate of step t is lr/(1 + (t − 1)·lr_decay)
+    weight_decay               L2 penalty: weight_decay·p is added to the gradient
+    initial_accumulator_value  what the sum of squares begins with
+    eps                        what is added to the root, so that nothing is divided by 0
+    maximize                   whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.AdagradConfig().lr
+    0.01
+    """
 
     lr: float = 1e-2
     lr_decay: float = 0.0
@@ -228,7 +329,21 @@ class AdagradConfig(Config):
 
 @dataclass(frozen=True)
 class NAdamConfig(Config):
-    """Adam with Nesterov momentum."""
+    """The settings of `NAdam`.
+
+    lr                      the learning rate
+    beta1                   how much of the mean m of gradients is kept
+    beta2                   how much of the mean v of squared gradients is kept
+    eps                     what is added to the root, so that nothing is divided by 0
+    weight_decay            L2 penalty, unless it is decoupled
+    momentum_decay          how fast the momentum comes up to beta1
+    decoupled_weight_decay  whether the decay acts on the parameter, not through the gradient
+    maximize                whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.NAdamConfig().momentum_decay
+    0.004
+    """
 
     SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 2e-3
@@ -243,7 +358,20 @@ class NAdamConfig(Config):
 
 @dataclass(frozen=True)
 class RAdamConfig(Config):
-    """Adam with a rectified variance."""
+    """The settings of `RAdam`.
+
+    lr                      the learning rate
+    beta1                   how much of the mean m of gradients is kept
+    beta2                   how much of the mean v of squared gradients is kept
+    eps                     what is added to the root, so that nothing is divided by 0
+    weight_decay            L2 penalty, unless it is decoupled
+    decoupled_weight_decay  whether the decay acts on the parameter, not through the gradient
+    maximize                whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.RAdamConfig().beta2
+    0.999
+    """
 
     SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
@@ -257,7 +385,20 @@ class RAdamConfig(Config):
 
 @dataclass(frozen=True)
 class LAMBConfig(Config):
-    """LAMB: Adam's direction, scaled to each parameter's norm."""
+    """The settings of `LAMB`.
+
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  how much of p is added to the direction r
+    correct_bias  whether m and v are divided by 1 − β₁ᵗ and 1 − β₂ᵗ, as they begin with 0
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.LAMBConfig().eps
+    1e-06
+    """
 
     SPELLED: ClassVar[Spelling] = _BETAS
     lr: float = 1e-3
@@ -271,17 +412,24 @@ class LAMBConfig(Config):
 
 @dataclass(frozen=True)
 class AdafactorConfig(Config):
-    """Adafactor: second moments as rows and columns, and a step relative to the parameter.
+    """The settings of `Adafactor`.
 
     lr               the largest relative step (None: 10⁻², or 10⁻⁶·t with `warmup_init`); the
                      step itself where `relative_step` is off
     eps              added to squared gradients; None: a floor of the dtype's precision instead
-    eps2             the smallest scale of a parameter
     clip_threshold   the largest root mean square of an update
     decay_rate       second moments are averaged with 1 − t^decay_rate
-    beta1            momentum of the updates; None: none
+    weight_decay     decoupled: p ← p·(1 − rate·weight_decay) before the step
     scale_parameter  whether steps are relative to the parameter's root mean square
     relative_step    whether steps are at most t^−½
+    eps2             the smallest scale of a parameter
+    beta1            momentum of the updates; None: none
+    warmup_init      whether the first steps are small
+    maximize         whether the loss is to grow
+
+    >>> import weft as wf
+    >>> wf.optim.AdafactorConfig().decay_rate
+    -0.8
     """
 
     SPELLED: ClassVar[Spelling] = {
@@ -315,7 +463,22 @@ class AdafactorConfig(Config):
 
 @dataclass(frozen=True)
 class MuonConfig(Config):
-    """Muon: momentum made orthogonal by Newton-Schulz iterations, for matrices."""
+    """The settings of `Muon`.
+
+    lr               the learning rate
+    weight_decay     decoupled: p ← p·(1 − lr·weight_decay) before the step
+    momentum         how much of the former steps is kept
+    nesterov         whether the step looks one momentum ahead
+    ns_coefficients  a, b and c of the iteration X ← a·X + (b·A + c·A²)·X, A = X·Xᵀ
+    eps              the least that a norm counts as
+    ns_steps         how many iterations
+    adjust_lr_fn     what the rate is multiplied by: None or "original": √max(1, rows/columns);
+                     "match_rms_adamw": 0.2·√max(rows, columns)
+
+    >>> import weft as wf
+    >>> wf.optim.MuonConfig().ns_steps
+    5
+    """
 
     lr: float = 1e-3
     weight_decay: float = 0.1
@@ -337,7 +500,20 @@ class MuonConfig(Config):
 
 @dataclass(frozen=True)
 class LBFGSConfig(Config):
-    """L-BFGS."""
+    """The settings of `LBFGS`.
+
+    lr                the length of a step, where there is no line search
+    max_iter          how many steps a call of `step` makes at most
+    max_eval          how often it calls the function at most; None: 1.25·max_iter
+    tolerance_grad    it ends when no element of the gradient is larger
+    tolerance_change  it ends when steps or losses change by less
+    history_size      how many changes are remembered
+    line_search_fn    None, or "strong_wolfe"
+
+    >>> import weft as wf
+    >>> wf.optim.LBFGSConfig().history_size
+    100
+    """
 
     OPTIONAL: ClassVar[tuple[str, ...]] = ("max_eval",)
     lr: float = 1.0

@@ -33,6 +33,9 @@ def _check_decay(what: str, decay) -> float:
 class EMA:
     """An average s of each parameter: s ← decay·s + (1 − decay)·p at every `update()`.
 
+    params  parameters, (name, parameter) pairs, a dict or a module
+    decay   how much of the average is kept
+
     Averages begin with the parameters' values; those of half types are kept in float32.
 
     >>> import weft as wf
@@ -61,7 +64,18 @@ class EMA:
     def track(
         self, param: "Tensor", name: str | None = None, start: "Tensor | None" = None
     ) -> None:
-        """Begin an average of another parameter, with the value it has or with `start`."""
+        """Begin an average of another parameter.
+
+        param  the parameter
+        name   what it is called in the state; None: its position
+        start  what the average begins with; None: the value the parameter has
+
+        >>> import weft as wf
+        >>> ema, p = wf.optim.EMA(decay=0.5), wf.Parameter([1.0])
+        >>> ema.track(p, "p")
+        >>> ema.average_of(p).tolist()
+        [1.0]
+        """
         check_parameter("EMA", param)
         key = str(len(self._entries)) if name is None else name
         if param in self._entries or key in self._averages:
@@ -76,7 +90,18 @@ class EMA:
         return param in self._entries
 
     def update(self, params: "Params | None" = None) -> None:
-        """Move the averages towards the parameters, or towards those that are given."""
+        """Move the averages towards the parameters: s ← decay·s + (1 − decay)·p.
+
+        params  those whose averages move; None: all
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> ema = wf.optim.EMA([p], decay=0.5)
+        >>> p.apply_update(wf.tensor([-2.0]))
+        >>> ema.update()
+        >>> ema.average_of(p).tolist()
+        [2.0]
+        """
         self.refuse_swapped("update")
         self.decay = _check_decay("EMA", self.decay)
         chosen = self._entries if params is None else [p for _, p in named(params)]
@@ -94,7 +119,19 @@ class EMA:
         return self._averages[key]
 
     def swap(self) -> None:
-        """Put the averages in the parameters' place, or the parameters back in theirs."""
+        """Put the averages in the parameters' place, or the parameters back in theirs.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> ema = wf.optim.EMA([p], decay=0.5)
+        >>> p.apply_update(wf.tensor([-2.0]))
+        >>> ema.swap()
+        >>> p.tolist()
+        [1.0]
+        >>> ema.swap()
+        >>> p.tolist()
+        [3.0]
+        """
         if self._kept is not None:
             self._write(self._kept)
             self._kept = None
@@ -110,7 +147,16 @@ class EMA:
 
     @contextmanager
     def swapped(self) -> "Iterator[EMA]":
-        """A block in which the parameters are the averages."""
+        """A block in which the parameters are the averages.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> ema = wf.optim.EMA([p], decay=0.5)
+        >>> p.apply_update(wf.tensor([-2.0]))
+        >>> with ema.swapped():
+        ...     p.tolist()
+        [1.0]
+        """
         self.refuse_swapped("swapped")
         self.swap()
         try:
@@ -131,7 +177,17 @@ class EMA:
             )
 
     def average_of(self, param: "Tensor") -> "Tensor":
-        """The average of a parameter, as a new tensor."""
+        """The average of a parameter, as a new tensor.
+
+        param  the parameter
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> ema = wf.optim.EMA([p], decay=0.5)
+        >>> p.apply_update(wf.tensor([-2.0]))
+        >>> ema.average_of(p).tolist()
+        [1.0]
+        """
         return wrap(_copied(self._averages[self._entry(param).key]))
 
     def _entry(self, param) -> Entry:
@@ -140,12 +196,31 @@ class EMA:
         return self._entries[param]
 
     def state_dict(self) -> dict[str, Any]:
-        """The averages by parameter (its name, else its position), the decay and the count."""
+        """The averages by parameter (its name, else its position), the decay and the count.
+
+        >>> import weft as wf
+        >>> ema = wf.optim.EMA({"w": wf.Parameter([1.0])}, decay=0.5)
+        >>> ema.state_dict()["decay"]
+        0.5
+        """
         averages = {key: wrap(_copied(raw)) for key, raw in self._averages.items()}
         return {"decay": self.decay, "updates": self.updates, "averages": averages}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> ema = wf.optim.EMA([p], decay=0.5)
+        >>> p.apply_update(wf.tensor([-2.0]))
+        >>> saved = ema.state_dict()
+        >>> ema.update()
+        >>> ema.load_state_dict(saved)
+        >>> ema.average_of(p).tolist()
+        [1.0]
+        """
         self.refuse_swapped("load_state_dict")
         differences(dict.fromkeys(self.state_dict(), 0), dict.fromkeys(saved, 0)).refuse("EMA")
         slots = {e.key: like(e.param._data) for e in self._entries.values()}
@@ -161,6 +236,9 @@ def _copied(raw):
 
 class EMAOptimizer:
     """An optimizer whose steps also average the parameters that they change.
+
+    optimizer  the optimizer
+    decay      how much of the average is kept at a step
 
     An average begins with the value after the parameter's first step.
 
@@ -181,14 +259,17 @@ class EMAOptimizer:
 
     @property
     def decay(self) -> float:
+        """How much of the average is kept."""
         return self.ema.decay
 
     @property
     def config(self) -> Config:
+        """The optimizer's config."""
         return self.optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
+        """The optimizer's groups."""
         return self.optimizer.param_groups
 
     @overload
@@ -225,30 +306,90 @@ class EMAOptimizer:
         self.ema.update(self.optimizer.changed)
 
     def set_lr(self, lr: float) -> None:
-        """Set the optimizer's learning rate."""
+        """Set the optimizer's learning rate.
+
+        lr  the learning rate
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> optimizer.set_lr(0.5)
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> p.tolist()
+        [3.5]
+        """
         self.optimizer.set_lr(lr)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or fill them with zeros."""
+        """Forget the gradients of all parameters, or fill them with zeros.
+
+        set_to_none  whether `.grad` becomes None; else zeros
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> grads = (p * p).sum().backward()
+        >>> optimizer.zero_grad()
+        >>> p.grad is None
+        True
+        """
         self.optimizer.zero_grad(set_to_none)
 
     def swap_to_ema(self) -> None:
-        """Put the averages in the parameters' place, to evaluate or to save them."""
+        """Put the averages in the parameters' place, to evaluate or to save them.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> optimizer.swap_to_ema()
+        >>> p.tolist()
+        [2.5]
+        """
         self.ema.refuse_swapped("swap_to_ema")
         self.ema.swap()
 
     def swap_back(self) -> None:
-        """Put the parameters back in their place."""
+        """Put the parameters back in their place.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> optimizer.swap_to_ema()
+        >>> optimizer.swap_back()
+        >>> p.tolist()
+        [2.0]
+        """
         if not self.ema.is_swapped:
             raise errors.ArgumentError("EMAOptimizer.swap_back: the parameters are in their place")
         self.ema.swap()
 
     def swapped(self) -> AbstractContextManager[EMA]:
-        """A block in which the parameters are the averages."""
+        """A block in which the parameters are the averages.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> with optimizer.swapped():
+        ...     p.tolist()
+        [2.5]
+        """
         return self.ema.swapped()
 
     def state_dict(self) -> dict[str, Any]:
-        """The optimizer's state and the averages'."""
+        """The optimizer's state and the averages'.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> sorted(optimizer.state_dict())
+        ['ema', 'optimizer']
+        """
         ema = self.ema.state_dict()
         # The optimizer's keys as they are now: positions change where its groups do.
         found = [(e.key, e.param) for e in self.optimizer.entries() if e.param in self.ema]
@@ -256,7 +397,15 @@ class EMAOptimizer:
         return {"optimizer": self.optimizer.state_dict(), "ema": ema}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        """
         differences({"optimizer": {}, "ema": {}}, saved).refuse("EMAOptimizer.load_state_dict")
         self.ema.refuse_swapped("load_state_dict")
         self.optimizer.load_state_dict(saved["optimizer"])

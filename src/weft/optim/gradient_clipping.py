@@ -16,6 +16,8 @@ from ..ops.logic import isfinite
 from ..transform.modes.gradient_map import GradientMap
 from .clip import check_limit
 
+__all__ = ["clip_by_global_norm", "clip_by_value"]
+
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
 
@@ -25,7 +27,8 @@ _Grads = TypeVar("_Grads", GradientMap, list["Tensor"], list["Tensor | None"])
 def clip_by_global_norm(grads: _Grads, max_norm: float) -> _Grads:
     """Gradients scaled so that their common norm is at most `max_norm`.
 
-    grads  a list (None stands for a gradient that is missing) or a `GradientMap`
+    grads     a list (None stands for a gradient that is missing) or a `GradientMap`
+    max_norm  the largest norm
 
     A norm that is not finite leaves the gradients as they are.
 
@@ -47,7 +50,16 @@ def clip_by_global_norm(grads: _Grads, max_norm: float) -> _Grads:
 
 
 def clip_by_value(grads: _Grads, clip_value: float) -> _Grads:
-    """Gradients with every element limited to [−clip_value, clip_value]."""
+    """Gradients with every element limited to [−clip_value, clip_value].
+
+    grads       a list (None stands for a gradient that is missing) or a `GradientMap`
+    clip_value  the largest size of an element
+
+    >>> import weft as wf
+    >>> (g,) = wf.gradient_clipping.clip_by_value([wf.tensor([3.0, -0.5])], 1.0)
+    >>> g.tolist()
+    [1.0, -0.5]
+    """
     check_limit("clip_by_value", "clip_value", clip_value)
     _listed("clip_by_value", grads)
     return _mapped(grads, lambda g: g.clip(-clip_value, clip_value))
@@ -81,3 +93,7 @@ def _mapped(grads: Any, f: "Callable[[Tensor], Tensor]") -> Any:
     if isinstance(grads, GradientMap):
         return GradientMap({key: f(g) for key, g in grads.items()})
     return [None if g is None else f(g) for g in grads]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -55,7 +55,7 @@ class MultiGroupOptimizer:
 
     >>> import weft as wf
     >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
-    >>> groups = [wf.optim.ParameterGroup([p], 1.0), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+    >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
     >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
     >>> optimizer.step((p + q).sum().backward())
     >>> p.tolist(), q.tolist()
@@ -76,10 +76,12 @@ class MultiGroupOptimizer:
 
     @property
     def config(self) -> Config:
+        """The base optimizer's config."""
         return self.base_optimizer.config
 
     @property
     def param_groups(self) -> list[dict[str, Any]]:
+        """The base optimizer's groups."""
         return self.base_optimizer.param_groups
 
     @overload
@@ -91,23 +93,73 @@ class MultiGroupOptimizer:
         return self.base_optimizer.step(grads)
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate that the groups' scales multiply."""
+        """Set the learning rate that the groups' scales multiply.
+
+        lr  the learning rate
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.set_lr(1.0)
+        >>> optimizer.step((p + q).sum().backward())
+        >>> p.tolist(), q.tolist()
+        ([0.0], [0.5])
+        """
         self.base_optimizer.set_lr(lr)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or fill them with zeros."""
+        """Forget the gradients of all parameters, or fill them with zeros.
+
+        set_to_none  whether `.grad` becomes None; else zeros
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> grads = (p + q).sum().backward()
+        >>> optimizer.zero_grad()
+        >>> p.grad is None
+        True
+        """
         self.base_optimizer.zero_grad(set_to_none)
 
     def reset(self) -> None:
-        """Forget all state."""
+        """Forget all state: the next step is a first one.
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.reset()
+        >>> optimizer.state_dict()["state"]
+        {}
+        """
         self.base_optimizer.reset()
 
     def state_dict(self) -> dict[str, Any]:
-        """The base optimizer's state."""
+        """The base optimizer's state.
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> sorted(optimizer.state_dict())
+        ['config', 'lr_ratios', 'optimizer', 'param_groups', 'state']
+        """
         return self.base_optimizer.state_dict()
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        """
         self.base_optimizer.load_state_dict(saved)
 
 

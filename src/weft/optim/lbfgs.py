@@ -30,8 +30,19 @@ _HISTORIES = ("changes", "moves")
 
 
 class LBFGS(Optimizer):
-    """L-BFGS; a step takes a function that computes the loss and its gradients, and may call it
-    many times.
+    """L-BFGS: quasi-Newton steps from the last changes of parameters and gradients.
+
+    params            tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config            a `LBFGSConfig` in place of the keywords, or a learning rate
+    lr                the length of a step, where there is no line search
+    max_iter          how many steps a call of `step` makes at most
+    max_eval          how often it calls the function at most; None: 1.25·max_iter
+    tolerance_grad    it ends when no element of the gradient is larger
+    tolerance_change  it ends when steps or losses change by less
+    history_size      how many changes are remembered
+    line_search_fn    None, or "strong_wolfe"
+
+    A step takes a function that computes the loss and its gradients, and may call it many times.
 
     >>> import weft as wf
     >>> p = wf.Parameter([4.0, -3.0])
@@ -60,7 +71,15 @@ class LBFGS(Optimizer):
         self.memory: dict[str, Any] = _empty()
 
     def add_param_group(self, group: Params) -> None:
-        """The one group of parameters."""
+        """The one group of parameters.
+
+        group  a dict with "params", or parameters; there can be only one
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.LBFGS([wf.Parameter([1.0])])
+        >>> len(optimizer.param_groups)
+        1
+        """
         if self.param_groups:
             raise errors.ArgumentError(
                 "LBFGS: all parameters are in one group; make an optimizer for each of several"
@@ -82,7 +101,21 @@ class LBFGS(Optimizer):
         return found
 
     def step(self, closure: Callable[[], _R]) -> _R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
-        """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
+        """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them.
+
+        closure  a function that computes the loss and its gradients, and returns the loss
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.LBFGS([p], lr=0.5, max_iter=1)
+        >>> def closure():
+        ...     optimizer.zero_grad()
+        ...     loss = (p * p).sum()
+        ...     loss.backward()
+        ...     return loss
+        >>> optimizer.step(closure).item()
+        16.0
+        """
         if not callable(closure):
             raise errors.ArgumentError(
                 "LBFGS.step: expected a function that zeroes the gradients, computes the loss, "
@@ -98,7 +131,16 @@ class LBFGS(Optimizer):
         return run.first
 
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
-        """Refused: one gradient does not determine a step."""
+        """Refused: one gradient does not determine a step.
+
+        grad, param  not looked at
+
+        >>> import weft as wf
+        >>> wf.optim.LBFGS([wf.Parameter([1.0])]).compute_update(wf.tensor([1.0]))
+        Traceback (most recent call last):
+            ...
+        weft.errors.ArgumentError: LBFGS.compute_update: ...
+        """
         raise errors.ArgumentError(
             "LBFGS.compute_update: a step needs several losses and gradients; call step(closure)"
         )
@@ -131,12 +173,24 @@ class LBFGS(Optimizer):
     # State
 
     def reset(self) -> None:
-        """Forget the history."""
+        """Forget the history.
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.LBFGS([wf.Parameter([1.0])])
+        >>> optimizer.reset()
+        >>> optimizer.state_dict()["state"]
+        {'*': {'func_evals': 0, 'n_iter': 0, 't': 0.0, 'scale': 1.0, 'curvatures': []}}
+        """
         super().reset()
         self.memory = _empty()
 
     def state_dict(self) -> dict[str, Any]:
-        """The history under the key "*", the group and the config."""
+        """The history under the key "*", the group and the config.
+
+        >>> import weft as wf
+        >>> sorted(wf.optim.LBFGS([wf.Parameter([1.0])]).state_dict())
+        ['config', 'lr_ratios', 'optimizer', 'param_groups', 'state']
+        """
         saved, m = super().state_dict(), self.memory
         own = {name: m[name] for name in (*_NUMBERS, "curvatures")}
         own |= {name: wrap(_copy(m[name])) for name in _VECTORS if m[name] is not None}
@@ -146,7 +200,14 @@ class LBFGS(Optimizer):
         return {**saved, "state": {"*": own}}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.LBFGS([wf.Parameter([1.0])])
+        >>> optimizer.load_state_dict(optimizer.state_dict())
+        """
         what = "LBFGS.load_state_dict"
         if not self.entries():
             raise errors.ArgumentError(f"{what}: give the optimizer its parameters first")

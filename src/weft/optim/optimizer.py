@@ -55,6 +55,13 @@ class Optimizer:
              first step with (id, parameter, gradient) triples brings them
     config   the optimizer's config, or a learning rate
     options  fields of the config; PyTorch's spelling is understood
+
+    >>> import weft as wf
+    >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+    >>> optimizer = wf.optim.SGD([{"params": [p]}, {"params": [q], "lr": 0.5}], lr=0.25)
+    >>> optimizer.step([wf.tensor([1.0]), wf.tensor([1.0])])
+    >>> p.tolist(), q.tolist()
+    ([0.75], [0.5])
     """
 
     _walked = ()  # it tells a function that is being compiled by itself what that depends on
@@ -138,7 +145,17 @@ class Optimizer:
     # Parameters
 
     def add_param_group(self, group: Params) -> None:
-        """Add parameters: a `ParameterGroup`, a dict with "params", or what holds parameters."""
+        """Add parameters, with settings of their own.
+
+        group  a dict with "params" and options, or a `ParameterGroup`
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> optimizer = wf.optim.SGD([p], lr=0.5)
+        >>> optimizer.add_param_group({"params": [q], "lr": 0.25})
+        >>> len(optimizer.param_groups)
+        2
+        """
         pairs, options = group_options(group)
         self.read_groups()
         params = [p if name is None else (name, p) for name, p in pairs]
@@ -187,7 +204,18 @@ class Optimizer:
         return self._entries[param]
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients of all parameters, or fill them with zeros."""
+        """Forget the gradients of all parameters, or fill them with zeros.
+
+        set_to_none  whether `.grad` becomes None; else zeros
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> optimizer = wf.optim.SGD([p])
+        >>> grads = (p * p).sum().backward()
+        >>> optimizer.zero_grad()
+        >>> p.grad is None
+        True
+        """
         for entry in self.entries():
             p = entry.param
             if set_to_none:
@@ -196,7 +224,16 @@ class Optimizer:
                 p.grad = zeros_like(p.detach())
 
     def set_lr(self, lr: float) -> None:
-        """Set the learning rate; groups with one of their own keep its ratio to this one."""
+        """Set the learning rate; groups with one of their own keep its ratio to this one.
+
+        lr  the learning rate
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.SGD([wf.Parameter([1.0])], lr=0.5)
+        >>> optimizer.set_lr(0.25)
+        >>> optimizer.param_groups[0]["lr"]
+        0.25
+        """
         self._config = replace(self.config, lr=lr)
         self.read_groups()
         for known in self._grouped:
@@ -226,8 +263,16 @@ class Optimizer:
     def apply_gradients(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
         """`step` with (parameter, gradient) pairs.
 
+        pairs  (parameter, gradient) pairs
+
         With gradients that a `wf.Graph` computes, it is what makes the step when it is fetched:
         `run = g.compile([loss, optimizer.apply_gradients([(w, grad)])])`.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> wf.optim.SGD([p], lr=0.25).apply_gradients([(p, wf.tensor([2.0]))])
+        >>> p.tolist()
+        [0.5]
         """
         listed = [tuple(pair) for pair in pairs]
         graph = of_graph(listed)
@@ -249,8 +294,13 @@ class Optimizer:
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
         """What a step with this gradient subtracts from a parameter, whose state advances.
 
-        param  may be left out where there is only one; an optimizer without parameters takes
-               the gradient for that of a parameter which is zero
+        grad   the gradient
+        param  may be left out where there is only one; an optimizer without parameters takes the
+               gradient for that of a parameter which is zero
+
+        >>> import weft as wf
+        >>> wf.optim.SGD(lr=0.25).compute_update(wf.tensor([2.0])).tolist()
+        [0.5]
         """
         what = f"{self._name}.compute_update"
         given = dispatch.above.adopt(grad)
@@ -376,17 +426,46 @@ class Optimizer:
         return {"lr": rate, "t": own["step"]}
 
     def reset(self) -> None:
-        """Forget all state: the next step is a first one."""
+        """Forget all state: the next step is a first one.
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([0.0])
+        >>> optimizer = wf.optim.SGD([p], lr=1.0, momentum=0.5)
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> optimizer.reset()
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> p.tolist()
+        [-2.0]
+        """
         self.state.clear()
         self._pending.clear()
         self._pending_group = {}
 
     def state_dict(self) -> dict[str, Any]:
-        """The state by parameter (its name, else its position), the groups and the config."""
+        """The state by parameter (its name, else its position), the groups and the config.
+
+        >>> import weft as wf
+        >>> optimizer = wf.optim.Adam({"w": wf.Parameter([1.0])})
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> list(optimizer.state_dict()["state"])
+        ['w']
+        """
         return state.dumped(self)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`; an error lists what differs, and then nothing changes."""
+        """Go on from a `state_dict`; an error lists what differs, and then nothing changes.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([0.0])
+        >>> first, second = (wf.optim.SGD([p], lr=1.0, momentum=0.5) for _ in range(2))
+        >>> first.step([wf.tensor([1.0])])
+        >>> second.load_state_dict(first.state_dict())
+        >>> second.step([wf.tensor([1.0])])  # 1 + 0.5·1
+        >>> p.tolist()
+        [-2.5]
+        """
         state.load(self, saved)
 
     def __repr__(self) -> str:

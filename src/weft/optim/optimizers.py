@@ -46,7 +46,16 @@ class _Moments(Optimizer):
 
 
 class SGD(Optimizer):
-    """Stochastic gradient descent: p ← p − lr·(momentum of) g.
+    """Gradient descent with momentum: b ← momentum·b + (1 − dampening)·g; p ← p − lr·b.
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `SGDConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    momentum      how much of the former steps is kept
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    nesterov      whether the step looks one momentum ahead
+    dampening     the share of a gradient that does not enter the momentum
+    maximize      whether the loss is to grow
 
     >>> import weft as wf
     >>> p = wf.Parameter([1.0, 2.0])
@@ -76,7 +85,20 @@ class SGD(Optimizer):
 
 
 class Adam(_Moments):
-    """Adam (Kingma and Ba, 2015); `weight_decay` is an L2 penalty.
+    """Adam (Kingma and Ba, 2015).
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `AdamConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    amsgrad       whether the largest v so far takes the place of v
+    maximize      whether the loss is to grow
+
+    m ← β₁·m + (1 − β₁)·g, v ← β₂·v + (1 − β₂)·g²; p ← p − lr·m̂/(√v̂ + eps), where
+    m̂ = m/(1 − β₁ᵗ) and v̂ = v/(1 − β₂ᵗ).
 
     >>> import weft as wf
     >>> p = wf.Parameter([1.0])
@@ -96,7 +118,28 @@ class Adam(_Moments):
 
 
 class AdamW(_Moments):
-    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter, 2019).
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `AdamWConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  decoupled: p ← p·(1 − lr·weight_decay) before the step
+    correct_bias  whether m and v are divided by 1 − β₁ᵗ and 1 − β₂ᵗ, as they begin with 0
+    amsgrad       whether the largest v so far takes the place of v
+    maximize      whether the loss is to grow
+
+    m ← β₁·m + (1 − β₁)·g, v ← β₂·v + (1 − β₂)·g²; p ← p − lr·m̂/(√v̂ + eps), where
+    m̂ = m/(1 − β₁ᵗ) and v̂ = v/(1 − β₂ᵗ).
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0])
+    >>> wf.optim.AdamW([p], lr=0.1, weight_decay=0.5).step([wf.tensor([3.0])])
+    >>> round(p.item(), 4)  # 1·(1 − 0.1·0.5) − 0.1
+    0.85
+    """
 
     Config = configs.AdamWConfig
     rule = staticmethod(rules.adamw)
@@ -108,7 +151,28 @@ class AdamW(_Moments):
 
 
 class NAdam(_Moments):
-    """Adam with Nesterov momentum (Dozat, 2016)."""
+    """Adam with Nesterov momentum (Dozat, 2016).
+
+    params                  tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config                  a `NAdamConfig` in place of the keywords, or a learning rate
+    lr                      the learning rate
+    beta1                   how much of the mean m of gradients is kept
+    beta2                   how much of the mean v of squared gradients is kept
+    eps                     what is added to the root, so that nothing is divided by 0
+    weight_decay            L2 penalty, unless it is decoupled
+    momentum_decay          how fast the momentum comes up to beta1
+    decoupled_weight_decay  whether the decay acts on the parameter, not through the gradient
+    maximize                whether the loss is to grow
+
+    The momentum of step t is μₜ = β₁·(1 − ½·0.96^(t·momentum_decay)).
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0])
+    >>> optimizer = wf.optim.NAdam([p], lr=0.1)
+    >>> optimizer.step([wf.tensor([2.0])])
+    >>> 0.8 < p.item() < 1.0
+    True
+    """
 
     Config = configs.NAdamConfig
     rule = staticmethod(rules.nadam)
@@ -123,7 +187,26 @@ class NAdam(_Moments):
 
 
 class RAdam(_Moments):
-    """Adam with a rectified variance (Liu et al., 2020)."""
+    """Adam with a rectified variance (Liu et al., 2020).
+
+    params                  tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config                  a `RAdamConfig` in place of the keywords, or a learning rate
+    lr                      the learning rate
+    beta1                   how much of the mean m of gradients is kept
+    beta2                   how much of the mean v of squared gradients is kept
+    eps                     what is added to the root, so that nothing is divided by 0
+    weight_decay            L2 penalty, unless it is decoupled
+    decoupled_weight_decay  whether the decay acts on the parameter, not through the gradient
+    maximize                whether the loss is to grow
+
+    In the first steps, while the variance is not to be trusted, p ← p − lr·m̂.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0])
+    >>> wf.optim.RAdam([p], lr=0.1).step([wf.tensor([2.0])])
+    >>> round(p.item(), 4)
+    0.8
+    """
 
     Config = configs.RAdamConfig
     rule = staticmethod(rules.radam)
@@ -133,7 +216,24 @@ class RAdam(_Moments):
 
 
 class RMSprop(Optimizer):
-    """RMSprop (Hinton, 2012), centred and with momentum if asked for."""
+    """RMSprop (Hinton, 2012): v ← α·v + (1 − α)·g²; p ← p − lr·g/(√v + eps).
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `RMSpropConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    alpha         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    momentum      how much of the former steps is kept
+    centered      whether v is the variance: the squared mean gradient is taken off
+    maximize      whether the loss is to grow
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0])
+    >>> wf.optim.RMSprop([p], lr=0.1, alpha=0.75).step([wf.tensor([2.0])])
+    >>> round(p.item(), 4)  # v is 1
+    0.8
+    """
 
     Config = configs.RMSpropConfig
     rule = staticmethod(rules.rmsprop)
@@ -148,7 +248,24 @@ class RMSprop(Optimizer):
 
 
 class Adagrad(Optimizer):
-    """Adagrad (Duchi, Hazan and Singer, 2011)."""
+    """Adagrad (Duchi, Hazan and Singer, 2011): s ← s + g²; p ← p − lr·g/(√s + eps).
+
+    params                     tensors, (name, tensor) pairs, a dict, a module, or a list of
+                               groups
+    config                     a `AdagradConfig` in place of the keywords, or a learning rate
+    lr                         the learning rate
+    lr_decay                   the rate of step t is lr/(1 + (t − 1)·lr_decay)
+    weight_decay               L2 penalty: weight_decay·p is added to the gradient
+    initial_accumulator_value  what the sum of squares begins with
+    eps                        what is added to the root, so that nothing is divided by 0
+    maximize                   whether the loss is to grow
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0])
+    >>> wf.optim.Adagrad([p], lr=0.1).step([wf.tensor([2.0])])
+    >>> round(p.item(), 4)
+    0.9
+    """
 
     Config = configs.AdagradConfig
     rule = staticmethod(rules.adagrad)
@@ -158,7 +275,24 @@ class Adagrad(Optimizer):
 
 
 class Lion(Optimizer):
-    """Lion (Chen et al., 2023): one moment, and steps of the same size for all elements."""
+    """Lion (Chen et al., 2023): p ← p − lr·sign(β₁·m + (1 − β₁)·g).
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `LionConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    beta1         how much of m enters the step
+    beta2         how much of the mean m of gradients is kept
+    weight_decay  decoupled: p ← p·(1 − lr·weight_decay) before the step
+    maximize      whether the loss is to grow
+
+    Then m ← β₂·m + (1 − β₂)·g: one moment, and steps of the same size for all elements.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0, 1.0])
+    >>> wf.optim.Lion([p], lr=0.25).step([wf.tensor([3.0, -0.5])])
+    >>> p.tolist()
+    [0.75, 1.25]
+    """
 
     Config = configs.LionConfig
     rule = staticmethod(rules.lion)
@@ -181,7 +315,26 @@ class _Real(Optimizer):
 
 
 class LAMB(_Moments, _Real):
-    """LAMB (You et al., 2020): Adam's direction, in proportion to each parameter's norm."""
+    """LAMB (You et al., 2020): p ← p − lr·‖p‖/‖r‖·r for r = m̂/(√v̂ + eps) + weight_decay·p.
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `LAMBConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  how much of p is added to the direction r
+    correct_bias  whether m and v are divided by 1 − β₁ᵗ and 1 − β₂ᵗ, as they begin with 0
+    maximize      whether the loss is to grow
+
+    Adam's direction, as long as the parameter; where a norm is 0 their ratio counts as 1.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([3.0, 4.0])
+    >>> wf.optim.LAMB([p], lr=0.1, weight_decay=0.0).step([wf.tensor([2.0, 2.0])])
+    >>> [round(v, 3) for v in p.tolist()]  # 0.1·5/√2 less
+    [2.646, 3.646]
+    """
 
     Config = configs.LAMBConfig
     rule = staticmethod(whole_rules.lamb)
@@ -191,10 +344,31 @@ class LAMB(_Moments, _Real):
 
 
 class Adafactor(_Real):
-    """Adafactor (Shazeer and Stern, 2018): the second moments of a matrix as rows and columns.
+    """Adafactor (Shazeer and Stern, 2018): second moments as rows and columns, relative steps.
+
+    params           tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config           a `AdafactorConfig` in place of the keywords, or a learning rate
+    lr               the largest relative step (None: 10⁻², or 10⁻⁶·t with `warmup_init`); the
+                     step itself where `relative_step` is off
+    eps              added to squared gradients; None: a floor of the dtype's precision instead
+    clip_threshold   the largest root mean square of an update
+    decay_rate       second moments are averaged with 1 − t^decay_rate
+    weight_decay     decoupled: p ← p·(1 − rate·weight_decay) before the step
+    scale_parameter  whether steps are relative to the parameter's root mean square
+    relative_step    whether steps are at most t^−½
+    eps2             the smallest scale of a parameter
+    beta1            momentum of the updates; None: none
+    warmup_init      whether the first steps are small
+    maximize         whether the loss is to grow
 
     With keywords only, PyTorch's defaults hold (`lr=1e-2`, `eps=(None, 1e-3)`, `d=1.0`,
     `beta2_decay=-0.8`); `AdafactorConfig` has the paper's.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter(wf.ones((4, 4)))
+    >>> wf.optim.Adafactor([p]).step([wf.ones((4, 4))])
+    >>> p[0, 0].item() < 1.0
+    True
     """
 
     Config = configs.AdafactorConfig
@@ -222,8 +396,27 @@ class Adafactor(_Real):
 
 
 class Muon(_Real):
-    """Muon (Jordan et al., 2024): orthogonal steps, for matrices; other parameters need another
-    optimizer beside it.
+    """Muon (Jordan et al., 2024): momentum made nearly orthogonal, for matrices.
+
+    params           tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config           a `MuonConfig` in place of the keywords, or a learning rate
+    lr               the learning rate
+    weight_decay     decoupled: p ← p·(1 − lr·weight_decay) before the step
+    momentum         how much of the former steps is kept
+    nesterov         whether the step looks one momentum ahead
+    ns_coefficients  a, b and c of the iteration X ← a·X + (b·A + c·A²)·X, A = X·Xᵀ
+    eps              the least that a norm counts as
+    ns_steps         how many iterations
+    adjust_lr_fn     what the rate is multiplied by: None or "original": √max(1, rows/columns);
+                     "match_rms_adamw": 0.2·√max(rows, columns)
+
+    Parameters that are not matrices need another optimizer beside it.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter(wf.zeros((2, 2)))
+    >>> wf.optim.Muon([p], lr=0.1).step([wf.tensor([[3.0, 0.0], [0.0, 5.0]])])
+    >>> p[0, 0].item() < -0.05, p[0, 1].item()
+    (True, 0.0)
     """
 
     Config = configs.MuonConfig
@@ -263,7 +456,26 @@ class _Quantised(_Moments):
 
 
 class Adam8bit(_Quantised):
-    """Adam with its moments in 8 bits (Dettmers et al., 2022): 2 bytes of state a parameter."""
+    """Adam with its moments in 8 bits (Dettmers et al., 2022): 2 bytes of state a parameter.
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `Adam8bitConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  L2 penalty: weight_decay·p is added to the gradient
+    block_size    how many elements share a scale
+    maximize      whether the loss is to grow
+
+    The moments are quantised in blocks; tensors of fewer than 4096 elements keep them in float32.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter(wf.ones(8192))
+    >>> wf.optim.Adam8bit([p], lr=0.1).step([wf.ones(8192)])
+    >>> round(p[0].item(), 4)
+    0.9
+    """
 
     Config = configs.Adam8bitConfig
 
@@ -272,7 +484,26 @@ class Adam8bit(_Quantised):
 
 
 class AdamW8bit(_Quantised):
-    """AdamW with its moments in 8 bits."""
+    """AdamW with its moments in 8 bits: 2 bytes of state a parameter.
+
+    params        tensors, (name, tensor) pairs, a dict, a module, or a list of groups
+    config        a `AdamW8bitConfig` in place of the keywords, or a learning rate
+    lr            the learning rate
+    beta1         how much of the mean m of gradients is kept
+    beta2         how much of the mean v of squared gradients is kept
+    eps           what is added to the root, so that nothing is divided by 0
+    weight_decay  decoupled: p ← p·(1 − lr·weight_decay) before the step
+    block_size    how many elements share a scale
+    maximize      whether the loss is to grow
+
+    The moments are quantised in blocks; tensors of fewer than 4096 elements keep them in float32.
+
+    >>> import weft as wf
+    >>> p = wf.Parameter(wf.ones(8192))
+    >>> wf.optim.AdamW8bit([p], lr=0.1, weight_decay=0.0).step([wf.ones(8192)])
+    >>> round(p[0].item(), 4)
+    0.9
+    """
 
     Config = configs.AdamW8bitConfig
 

@@ -25,7 +25,7 @@ from ..optim.parameters import Params
 UNQUANTISED: int
 
 class SGD(Optimizer):
-    """Stochastic gradient descent: p ← p − lr·(momentum of) g."""
+    """Gradient descent with momentum: b ← momentum·b + (1 − dampening)·g; p ← p − lr·b."""
     @property
     def config(self) -> SGDConfig: ...
     def __init__(
@@ -42,7 +42,7 @@ class SGD(Optimizer):
     ) -> None: ...
 
 class Adam(Optimizer):
-    """Adam (Kingma and Ba, 2015); `weight_decay` is an L2 penalty."""
+    """Adam (Kingma and Ba, 2015)."""
     @property
     def config(self) -> AdamConfig: ...
     def __init__(
@@ -120,7 +120,7 @@ class RAdam(Optimizer):
     ) -> None: ...
 
 class RMSprop(Optimizer):
-    """RMSprop (Hinton, 2012), centred and with momentum if asked for."""
+    """RMSprop (Hinton, 2012): v ← α·v + (1 − α)·g²; p ← p − lr·g/(√v + eps)."""
     @property
     def config(self) -> RMSpropConfig: ...
     def __init__(
@@ -138,7 +138,7 @@ class RMSprop(Optimizer):
     ) -> None: ...
 
 class Adagrad(Optimizer):
-    """Adagrad (Duchi, Hazan and Singer, 2011)."""
+    """Adagrad (Duchi, Hazan and Singer, 2011): s ← s + g²; p ← p − lr·g/(√s + eps)."""
     @property
     def config(self) -> AdagradConfig: ...
     def __init__(
@@ -155,7 +155,7 @@ class Adagrad(Optimizer):
     ) -> None: ...
 
 class Lion(Optimizer):
-    """Lion (Chen et al., 2023): one moment, and steps of the same size for all elements."""
+    """Lion (Chen et al., 2023): p ← p − lr·sign(β₁·m + (1 − β₁)·g)."""
     @property
     def config(self) -> LionConfig: ...
     def __init__(
@@ -172,7 +172,7 @@ class Lion(Optimizer):
     ) -> None: ...
 
 class LAMB(Optimizer):
-    """LAMB (You et al., 2020): Adam's direction, in proportion to each parameter's norm."""
+    ...
     @property
     def config(self) -> LAMBConfig: ...
     def __init__(
@@ -215,7 +215,7 @@ class Adafactor(Optimizer):
     ) -> None: ...
 
 class Muon(Optimizer):
-    ...
+    """Muon (Jordan et al., 2024): momentum made nearly orthogonal, for matrices."""
     @property
     def config(self) -> MuonConfig: ...
     def __init__(
@@ -253,7 +253,7 @@ class Adam8bit(Optimizer):
     ) -> None: ...
 
 class AdamW8bit(Optimizer):
-    """AdamW with its moments in 8 bits."""
+    """AdamW with its moments in 8 bits: 2 bytes of state a parameter."""
     @property
     def config(self) -> AdamW8bitConfig: ...
     def __init__(

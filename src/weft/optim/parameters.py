@@ -37,6 +37,13 @@ class ParameterGroup:
     lr            a learning rate of their own; `set_lr` keeps its ratio to the optimizer's
     weight_decay  a weight decay of their own
     name          what the group is called in messages and in `param_groups`
+
+    >>> import weft as wf
+    >>> p = wf.Parameter([1.0])
+    >>> optimizer = wf.optim.SGD([wf.optim.ParameterGroup([p], lr_scale=0.5)], lr=0.5)
+    >>> optimizer.step([wf.tensor([1.0])])
+    >>> p.tolist()
+    [0.75]
     """
 
     params: Params
@@ -46,7 +53,12 @@ class ParameterGroup:
     name: str | None = None
 
     def options(self) -> dict[str, Any]:
-        """What the group sets."""
+        """What the group sets, as a dict.
+
+        >>> import weft as wf
+        >>> wf.optim.ParameterGroup([wf.Parameter([1.0])], lr=0.5).options()
+        {'lr_scale': 1.0, 'lr': 0.5}
+        """
         given = {f.name: getattr(self, f.name) for f in fields(self) if f.name != "params"}
         return {name: value for name, value in given.items() if value is not None}
 

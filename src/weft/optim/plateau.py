@@ -11,15 +11,20 @@ from .configs import check_choice
 class PlateauScheduler:
     """Lowers the learning rate when a metric stops getting better.
 
-    initial_lr  the rate to begin with
-    factor      what the rate is multiplied by
-    patience    how many steps without an improvement are tolerated
-    threshold   what counts as an improvement: by this share of the best (or, with
-                threshold_mode="abs", by this much)
-    cooldown    how many steps after a reduction are not counted
-    min_lr      the least rate
-    mode        whether the metric should be "min" or "max"
-    eps         a smaller change of the rate is not made
+    initial_lr      the rate to begin with
+    factor          what the rate is multiplied by
+    patience        how many steps without an improvement are tolerated
+    threshold       what counts as an improvement: by this share of the best, or by this much
+    cooldown        how many steps after a reduction are not counted
+    min_lr          the least rate
+    mode            whether the metric should be "min" or "max"
+    threshold_mode  "rel": the threshold is a share of the best; "abs": an amount
+    eps             a smaller change of the rate is not made
+
+    >>> import weft as wf
+    >>> schedule = wf.optim.PlateauScheduler(1.0, factor=0.5, patience=1)
+    >>> [schedule.step(loss) for loss in (3.0, 2.0, 2.0, 2.0, 2.0)]
+    [1.0, 1.0, 1.0, 0.5, 0.5]
     """
 
     def __init__(
@@ -59,11 +64,25 @@ class PlateauScheduler:
         self.cooling: int = 0
 
     def get_lr(self, step: int | None = None) -> float:
-        """The learning rate now, whatever the step."""
+        """The learning rate now, whatever the step.
+
+        step  not looked at
+
+        >>> import weft as wf
+        >>> wf.optim.PlateauScheduler(1.0).get_lr()
+        1.0
+        """
         return self.lr
 
     def step(self, metric: float) -> float:
-        """Take note of a metric; returns the learning rate from now on."""
+        """Take note of a metric; returns the learning rate from now on.
+
+        metric  its value
+
+        >>> import weft as wf
+        >>> wf.optim.PlateauScheduler(1.0).step(3.0)
+        1.0
+        """
         metric = float(metric)
         if self._is_better(metric):
             self.best, self.bad_steps = metric, 0
@@ -85,12 +104,29 @@ class PlateauScheduler:
         return sign * metric > sign * self.best + self.threshold
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes: the rate, the best metric and the counts."""
+        """What changes: the rate, the best metric and the counts.
+
+        >>> import weft as wf
+        >>> schedule = wf.optim.PlateauScheduler(1.0)
+        >>> rate = schedule.step(3.0)
+        >>> schedule.state_dict()["best"]
+        3.0
+        """
         names = ("lr", "best", "bad_steps", "cooling")
         return {name: getattr(self, name) for name in names}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> first, second = wf.optim.PlateauScheduler(1.0), wf.optim.PlateauScheduler(1.0)
+        >>> rate = first.step(3.0)
+        >>> second.load_state_dict(first.state_dict())
+        >>> second.best
+        3.0
+        """
         differences(self.state_dict(), saved)._replace(mismatched=[]).refuse("PlateauScheduler")
         for name, value in saved.items():
             setattr(self, name, value)

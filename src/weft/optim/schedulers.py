@@ -13,11 +13,20 @@ from .. import errors
 from .configs import check_choice
 from .plateau import PlateauScheduler as PlateauScheduler
 
+__all__ = """
+    CosineScheduler ExponentialScheduler LinearScheduler OneCycleScheduler PlateauScheduler
+    PolynomialScheduler Scheduler StepScheduler WSDScheduler cosine_lr
+""".split()
+
 _COUNTS = ("warmup_steps", "total_steps", "decay_steps", "stable_steps", "step_size")
 
 
 def cosine_lr(initial_lr: float, current_step: int, total_steps: int) -> float:
     """initial_lr·½(1 + cos(π·step/total)), and 0 past the end.
+
+    initial_lr    the rate at step 0
+    current_step  the step
+    total_steps   where it ends
 
     >>> import weft as wf
     >>> [round(wf.optim.cosine_lr(1.0, step, 4), 3) for step in range(6)]
@@ -43,7 +52,14 @@ _SHAPES = {"cosine": _cosine, "linear": _linear, "sqrt": _root}
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A learning rate for every step."""
+    """A learning rate for every step; the base of all schedules.
+
+    A subclass is a frozen dataclass with a method `rate(step)`.
+
+    >>> import weft as wf
+    >>> isinstance(wf.optim.StepScheduler(1.0, 2), wf.optim.schedulers.Scheduler)
+    True
+    """
 
     def __post_init__(self) -> None:
         what = type(self).__name__
@@ -65,7 +81,14 @@ class Scheduler:
         """Raise if the fields do not go together."""
 
     def get_lr(self, step: int) -> float:
-        """The learning rate of a step, the first of which is 0."""
+        """The learning rate of a step, the first of which is 0.
+
+        step  a nonnegative integer; past the end the last value holds
+
+        >>> import weft as wf
+        >>> wf.optim.StepScheduler(1.0, 2, gamma=0.5).get_lr(4)
+        0.25
+        """
         if step < 0:
             raise errors.ArgumentError(f"{type(self).__name__}: step {step}, expected 0 or more")
         return self.rate(step)
@@ -85,6 +108,11 @@ class Scheduler:
 @dataclass(frozen=True)
 class CosineScheduler(Scheduler):
     """From 0 up to `initial_lr` in a straight line, then down to `min_lr` along a cosine.
+
+    initial_lr    the rate at the top
+    min_lr        the rate at the end
+    warmup_steps  how many steps it goes up
+    total_steps   how many steps there are in all
 
     >>> import weft as wf
     >>> schedule = wf.optim.schedulers.CosineScheduler(1.0, 0.2, warmup_steps=2, total_steps=6)
@@ -110,7 +138,17 @@ class CosineScheduler(Scheduler):
 
 @dataclass(frozen=True)
 class LinearScheduler(Scheduler):
-    """From `initial_lr` to `target_lr` in a straight line of `warmup_steps`, then constant."""
+    """From `initial_lr` to `target_lr` in a straight line, then constant.
+
+    initial_lr    the rate at step 0
+    target_lr     the rate at the end
+    warmup_steps  how many steps there are between
+
+    >>> import weft as wf
+    >>> schedule = wf.optim.schedulers.LinearScheduler(0.0, 1.0, warmup_steps=4)
+    >>> [round(schedule.get_lr(step), 3) for step in range(6)]
+    [0.0, 0.25, 0.5, 0.75, 1.0, 1.0]
+    """
 
     initial_lr: float
     target_lr: float
@@ -123,7 +161,17 @@ class LinearScheduler(Scheduler):
 
 @dataclass(frozen=True)
 class ExponentialScheduler(Scheduler):
-    """initial_lr·decay_rate^(step/decay_steps)."""
+    """initial_lr·decay_rate^(step/decay_steps).
+
+    initial_lr   the rate at step 0
+    decay_rate   what it is multiplied by
+    decay_steps  in how many steps
+
+    >>> import weft as wf
+    >>> schedule = wf.optim.schedulers.ExponentialScheduler(1.0, decay_rate=0.25, decay_steps=2)
+    >>> [round(schedule.get_lr(step), 3) for step in range(5)]
+    [1.0, 0.5, 0.25, 0.125, 0.062]
+    """
 
     initial_lr: float
     decay_rate: float
@@ -135,7 +183,17 @@ class ExponentialScheduler(Scheduler):
 
 @dataclass(frozen=True)
 class StepScheduler(Scheduler):
-    """initial_lr·gamma^⌊step/step_size⌋."""
+    """initial_lr·gamma^⌊step/step_size⌋.
+
+    initial_lr  the rate at first
+    step_size   how many steps it stays
+    gamma       what it is then multiplied by
+
+    >>> import weft as wf
+    >>> schedule = wf.optim.schedulers.StepScheduler(1.0, step_size=2, gamma=0.5)
+    >>> [round(schedule.get_lr(step), 3) for step in range(6)]
+    [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
+    """
 
     initial_lr: float
     step_size: int
@@ -147,7 +205,19 @@ class StepScheduler(Scheduler):
 
 @dataclass(frozen=True)
 class PolynomialScheduler(Scheduler):
-    """From `initial_lr` to `end_lr` as (1 − step/total)^power, after a straight warm-up from 0."""
+    """From `initial_lr` to `end_lr` as (1 − step/total)^power, after a straight warm-up from 0.
+
+    initial_lr    the rate at the top
+    end_lr        the rate at the end
+    total_steps   how many steps there are in all
+    power         1 is a straight line
+    warmup_steps  how many steps it goes up
+
+    >>> import weft as wf
+    >>> schedule = wf.optim.schedulers.PolynomialScheduler(1.0, total_steps=4, power=2.0)
+    >>> [round(schedule.get_lr(step), 3) for step in range(6)]
+    [1.0, 0.562, 0.25, 0.062, 0.0, 0.0]
+    """
 
     initial_lr: float
     end_lr: float = 0.0
@@ -170,9 +240,19 @@ class PolynomialScheduler(Scheduler):
 class OneCycleScheduler(Scheduler):
     """Up to `max_lr`, down again, and far down (Smith and Topin, 2019).
 
-    The rate starts at max_lr/div_factor and ends at that divided by final_div_factor;
-    `pct_start` of the steps go up. With `three_phase`, the way down to the initial rate mirrors
-    the way up, and the rest goes on to the end; otherwise all the rest goes there.
+    max_lr            the rate at the top
+    total_steps       how many steps there are in all
+    pct_start         the share of the steps that go up
+    div_factor        the rate starts at max_lr/div_factor
+    final_div_factor  and ends at that divided by final_div_factor
+    anneal            "cosine" or "linear"
+    three_phase       whether the way down to the initial rate mirrors the way up, and the rest
+                      goes on to the end; otherwise all the rest goes there
+
+    >>> import weft as wf
+    >>> schedule = wf.optim.schedulers.OneCycleScheduler(1.0, 5, 0.5, 4.0, anneal="linear")
+    >>> [round(schedule.get_lr(step), 3) for step in range(6)]
+    [0.25, 0.75, 0.8, 0.4, 0.0, 0.0]
     """
 
     max_lr: float
@@ -208,7 +288,19 @@ class OneCycleScheduler(Scheduler):
 
 @dataclass(frozen=True)
 class WSDScheduler(Scheduler):
-    """Warm-up from 0, a stable stretch at `peak_lr`, and a decay to `min_lr`."""
+    """Warm-up from 0, a stable stretch at `peak_lr`, and a decay to `min_lr`.
+
+    peak_lr                                  the rate at the top
+    warmup_steps, stable_steps, decay_steps  how many steps each of the three takes
+    min_lr                                   the rate at the end
+    decay                                    the shape of the decay: "linear", "cosine" or
+                                             "sqrt"
+
+    >>> import weft as wf
+    >>> schedule = wf.optim.schedulers.WSDScheduler(1.0, 2, 2, 2)
+    >>> [round(schedule.get_lr(step), 3) for step in range(8)]
+    [0.0, 0.5, 1.0, 1.0, 1.0, 0.5, 0.0, 0.0]
+    """
 
     peak_lr: float
     warmup_steps: int
@@ -226,3 +318,7 @@ class WSDScheduler(Scheduler):
         past = step - self.warmup_steps - self.stable_steps
         share = min(max(past / self.decay_steps, 0.0), 1.0)
         return _SHAPES[self.decay](self.peak_lr, self.min_lr, share)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -11,3 +11,7 @@ from .least import least_squares, root
 from .minimum import minimize
 
 __all__ = ["curve_fit", "least_squares", "minimize", "root"]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

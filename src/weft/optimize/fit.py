@@ -31,6 +31,7 @@ def curve_fit(
 
     f               a plain function of tensors, f(xdata, p1, p2, …)
     xdata           a tensor of any shape, or a tree of tensors; f gets it in float64
+    ydata           what f should give, of its result's shape
     p0              the start values, one for each parameter
     sigma           the data's standard deviations, or their covariance matrix
     absolute_sigma  whether sigma is meant absolutely, and not only in proportion

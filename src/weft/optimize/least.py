@@ -27,6 +27,7 @@ def least_squares(
 ) -> Any:
     """The minimum of ½ Σ ρ(fᵢ(x)²) for a plain function of tensors.
 
+    f         a plain function of tensors: the residuals fᵢ, of any number and shape
     x0        the start: a tensor, numbers, or a tree of tensors (a dict of parameters)
     args      further arguments of f
     method    "trf", "dogbox" or "lm", as in `scipy.optimize.least_squares`
@@ -92,12 +93,15 @@ def root(
 ) -> Any:
     """A zero of f, a plain function of tensors with as many results as unknowns.
 
+    f         a plain function of tensors with as many results as unknowns
     x0        the start: a tensor, numbers, or a tree of tensors
     args      further arguments of f
     method    as in `scipy.optimize.root`; "hybr" and "lm" get the planned Jacobian, the others
               use none
     jac       your own Jacobian, a function like f; True: f returns (value, Jacobian)
+    tol       SciPy's tolerance; None: the method's own
     callback  with SciPy's signature; x comes in the form of x0
+    options   SciPy's options of the method
 
     f is computed in float64, on the devices of x0. Returns SciPy's result with `x` in the form,
     dtype and on the device of x0.

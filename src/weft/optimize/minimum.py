@@ -35,6 +35,7 @@ def minimize(
 ) -> Any:
     """The minimum of f, a plain function of tensors that returns one number.
 
+    f            a plain function of tensors that returns one number
     x0           the start: a tensor, numbers, or a tree of tensors (a dict of parameters)
     args         further arguments of f
     method       as in `scipy.optimize.minimize`: the gradient is handed over, and the Hessian
@@ -47,6 +48,8 @@ def minimize(
     constraints  as in SciPy; their functions are functions of tensors like f, and SciPy's
                  defaults for their derivatives are replaced by exact ones
     callback     with SciPy's signature; x comes in the form of x0
+    tol          SciPy's tolerance; None: the method's own
+    options      SciPy's options of the method
 
     f is computed in float64, on the devices of x0. Returns SciPy's result with `x` in the form,
     dtype and on the device of x0; its other arrays are NumPy's, flat. The solution is a constant:

@@ -34,3 +34,7 @@ __all__ = [
     "random_split",
     "supervised",
 ]
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

@@ -26,38 +26,81 @@ class Callback:
     """
 
     def on_fit_start(self, trainer: "Trainer") -> None:
-        """Before the first step, after a checkpoint was loaded."""
+        """Before the first step, after a checkpoint was loaded.
+
+        trainer  the `Trainer`
+        """
 
     def on_step_end(self, trainer: "Trainer", row: dict[str, float]) -> None:
-        """After a step was applied; `row` is what the history records of it."""
+        """After a step was applied; `row` is what the history records of it.
+
+        trainer  the `Trainer`
+        row      what the history records of the step
+        """
 
     def on_skip(self, trainer: "Trainer", row: dict[str, float]) -> None:
-        """After a step was not applied, because the loss or the gradient was not finite."""
+        """After a step was not applied, because the loss or the gradient was not finite.
+
+        trainer  the `Trainer`
+        row      what the history records of the step
+        """
 
     def on_validation_end(self, trainer: "Trainer", metrics: dict[str, float]) -> None:
-        """After a validation."""
+        """After a validation.
+
+        trainer  the `Trainer`
+        metrics  the loss and the metrics by name
+        """
 
     def on_epoch_end(self, trainer: "Trainer") -> None:
-        """After an epoch's last step and validation; `trainer.epoch` is the number of epochs."""
+        """After an epoch's last step and validation; `trainer.epoch` is the number of epochs.
+
+        trainer  the `Trainer`
+        """
 
     def on_save_start(self, trainer: "Trainer") -> None:
-        """Before a checkpoint is saved: what must not be older than it is written now."""
+        """Before a checkpoint is saved: what must not be older than it is written now.
+
+        trainer  the `Trainer`
+        """
 
     def on_save(self, trainer: "Trainer", path: Path) -> None:
-        """After a checkpoint was saved."""
+        """After a checkpoint was saved.
+
+        trainer  the `Trainer`
+        path     where the checkpoint is
+        """
 
     def on_fit_end(self, trainer: "Trainer") -> None:
-        """After the last save of a run that came to its end."""
+        """After the last save of a run that came to its end.
+
+        trainer  the `Trainer`
+        """
 
     def on_error(self, trainer: "Trainer", error: BaseException) -> None:
-        """Instead of `on_fit_end`, if an exception ends the run."""
+        """Instead of `on_fit_end`, if an exception ends the run.
+
+        trainer  the `Trainer`
+        error    the exception
+        """
 
     def state_dict(self) -> dict[str, Any]:
-        """What changes while the run goes on."""
+        """What changes while the run goes on.
+
+        >>> import weft as wf
+        >>> wf.train.Callback().state_dict()
+        {}
+        """
         return {}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> wf.train.Callback().load_state_dict({})
+        """
         if saved:
             raise errors.StateMismatch(
                 f"{type(self).__name__}: a state with {', '.join(saved)}, expected none; define "

@@ -20,10 +20,13 @@ _TEXT = (str, bytes)
 def collate(samples: list[Any]) -> Any:
     """Samples of one structure as one: arrays and numbers stacked along a new first axis.
 
+    samples  a list of samples
+
     Tensors, NumPy's and PyTorch's arrays and numbers become tensors; dicts, tuples, named tuples
     and lists are gone through; text stays a list. Numbers and NumPy's arrays go to the device of
     the tensors beside them.
 
+    >>> import weft as wf
     >>> from weft.train.collation import collate
     >>> batch = collate([{"x": [1.0, 2.0], "name": "a"}, {"x": [3.0, 4.0], "name": "b"}])
     >>> [x.tolist() for x in batch["x"]], batch["name"]

@@ -19,8 +19,21 @@ if TYPE_CHECKING:
 def draw_curves(history: History, path: str | PathLike[str]) -> Path:
     """Draw a history's curves into a PNG file, in place of what was there; returns its path.
 
+    history  a `History`
+    path     the PNG file
+
     One panel each for the loss (validation beside training), the gradient norm and the learning
     rate, and one for each metric.
+
+    >>> import weft as wf
+    >>> import tempfile
+    >>> model = wf.nn.Linear(1, 1)
+    >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), progress=False)
+    >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
+    >>> history = trainer.fit(wf.train.DataLoader(data), epochs=1)
+    >>> with tempfile.TemporaryDirectory() as here:
+    ...     wf.train.draw_curves(history, f"{here}/curves.png").name
+    'curves.png'
     """
     if not find_spec("matplotlib"):
         raise errors.ArgumentError("draw_curves: needs matplotlib; pip install 'weft[plot]'")
@@ -61,6 +74,8 @@ def _panel(panel: Any, history: History, name: str) -> None:
 
 class Curves(Callback):
     """Draws the curves into a PNG file at saves and at the end of the run.
+
+    path  the PNG file
 
     A picture takes longer than a small step: at saves it is drawn only if drawing has taken less
     than a twentieth of the time since it was last drawn. Also a run that fails draws its last.

@@ -127,14 +127,29 @@ class DataLoader:
         """The cursor, and what gives it its meaning: plain numbers.
 
         Batches that workers have prepared and the loop has not had yet do not count.
+
+        >>> import weft as wf
+        >>> loader = wf.train.DataLoader(wf.train.TensorDataset(wf.arange(4)), batch_size=2)
+        >>> first = next(iter(loader))
+        >>> loader.state_dict()["position"]
+        1
         """
         return {"epoch": self._epoch, "position": self._position, **self._meaning()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue where a `state_dict()` was taken; refused if it is of other data or settings.
 
+        state  what `state_dict()` gave
+
         The next loop gives the rest of that epoch's batches. A loop that is running can not go
         on: begin a new one.
+
+        >>> import weft as wf
+        >>> loader = wf.train.DataLoader(wf.train.TensorDataset(wf.arange(4)), batch_size=2)
+        >>> first = next(iter(loader))
+        >>> loader.load_state_dict(loader.state_dict())
+        >>> [x.tolist() for (x,) in loader]
+        [[2, 3]]
         """
         what = "DataLoader.load_state_dict"
         if not isinstance(state, Mapping):
@@ -176,7 +191,13 @@ class DataLoader:
         return self._continues
 
     def next_state(self) -> dict[str, int | bool]:
-        """The cursor at which the next loop begins, as a `state_dict()`."""
+        """The cursor at which the next loop begins, as a `state_dict()`.
+
+        >>> import weft as wf
+        >>> loader = wf.train.DataLoader(wf.train.TensorDataset(wf.arange(4)), batch_size=2)
+        >>> loader.next_state()["epoch"]
+        0
+        """
         begin = {} if self._continues else {"epoch": self._begun, "position": 0}
         return self.state_dict() | begin
 
@@ -186,7 +207,13 @@ class DataLoader:
         return self._batches(self._loads)
 
     def all_batches(self) -> Iterator[Any]:
-        """All batches of the epoch that the cursor is in; the cursor stays where it is."""
+        """All batches of the epoch that the cursor is in; the cursor stays where it is.
+
+        >>> import weft as wf
+        >>> loader = wf.train.DataLoader(wf.train.TensorDataset(wf.arange(4)), batch_size=2)
+        >>> [x.tolist() for (x,) in loader.all_batches()]
+        [[0, 1], [2, 3]]
+        """
         self._check_length()
         return self._made(self._epoch, 0)
 

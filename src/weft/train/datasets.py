@@ -28,9 +28,9 @@ class Dataset(Protocol):
 class TensorDataset:
     """Arrays of one length: sample i is the tuple of their elements i.
 
-    A `DataLoader` takes a whole batch from each array by one index, instead of stacking samples.
+    arrays  tensors, or what `wf.asarray` makes tensors of (NumPy's memory is shared)
 
-    arrays: tensors, or what `wf.asarray` makes tensors of (NumPy's memory is shared)
+    A `DataLoader` takes a whole batch from each array by one index, instead of stacking samples.
 
     >>> import weft as wf
     >>> data = wf.train.TensorDataset([[1.0, 2.0], [3.0, 4.0]], [0, 1])
@@ -57,14 +57,24 @@ class TensorDataset:
         return tuple([t[index] for t in self.tensors])
 
     def gather_batch(self, indices: np.ndarray) -> "tuple[Tensor, ...]":
-        """The batch of these samples, one index call for each array."""
+        """The batch of these samples, one index call for each array.
+
+        indices  an array of integers
+
+        >>> import weft as wf
+        >>> import numpy as np
+        >>> data = wf.train.TensorDataset([10.0, 20.0, 30.0])
+        >>> data.gather_batch(np.array([2, 0]))[0].tolist()
+        [30.0, 10.0]
+        """
         return tuple([t[asarray(indices, device=t.device)] for t in self.tensors])
 
 
 class Subset:
     """Some samples of a dataset, in the order of the indices.
 
-    indices: integers, from the end if negative; a sample may occur several times
+    dataset  has `__len__` and `__getitem__`
+    indices  integers, from the end if negative; a sample may occur several times
 
     >>> import weft as wf
     >>> part = wf.train.Subset(["a", "b", "c"], [2, 0])
@@ -107,9 +117,10 @@ def random_split(
 ) -> list[Subset]:
     """Disjoint random parts of a dataset that together are all of it.
 
-    lengths: how many samples each part has, or fractions that add up to 1; what rounding down
-        leaves over goes to the first parts, one sample each
-    seed: the parts are a function of this and of the dataset's length
+    dataset  has `__len__` and `__getitem__`
+    lengths  how many samples each part has, or fractions that add up to 1; what rounding down
+             leaves over goes to the first parts, one sample each
+    seed     the parts are a function of this and of the dataset's length
 
     >>> import weft as wf
     >>> train, test = wf.train.random_split(range(10), [0.8, 0.2], seed=1)

@@ -83,11 +83,23 @@ class EarlyStopping(Callback):
             trainer.set_weights(self._kept)
 
     def state_dict(self) -> dict[str, Any]:
-        """The best value, how long ago it was, and the weights that had it."""
+        """The best value, how long ago it was, and the weights that had it.
+
+        >>> import weft as wf
+        >>> sorted(wf.train.EarlyStopping().state_dict())
+        ['best', 'kept', 'waited']
+        """
         return {"best": self.best, "waited": self.waited, "kept": self._kept}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> stopping = wf.train.EarlyStopping()
+        >>> stopping.load_state_dict(stopping.state_dict())
+        """
         expected = dict.fromkeys(self.state_dict(), 0)
         differences(expected, dict.fromkeys(saved, 0)).refuse("EarlyStopping")
         self.best, self.waited, self._kept = saved["best"], saved["waited"], saved["kept"]

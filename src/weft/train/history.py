@@ -88,6 +88,11 @@ class History:
     validation  a row for each validation: step, epoch, loss, metrics
     skipped     a row for each step that was not applied: step (the number it would have had),
                 epoch, batch, loss, grad_norm, overflow (1 if the loss scale was too large)
+
+    >>> import weft as wf
+    >>> history = wf.train.History()
+    >>> len(history), history.validation
+    (0, Series(0 rows of ))
     """
 
     PARTS = ("train", "validation", "skipped")
@@ -108,11 +113,23 @@ class History:
         return f"History({counts})"
 
     def state_dict(self) -> dict[str, Any]:
-        """All rows, as arrays."""
+        """All rows, as arrays.
+
+        >>> import weft as wf
+        >>> sorted(wf.train.History().state_dict())
+        ['skipped', 'train', 'validation']
+        """
         return {part: getattr(self, part).state_dict() for part in self.PARTS}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        """Go on from a `state_dict`."""
+        """Go on from a `state_dict`.
+
+        saved  what `state_dict()` gave
+
+        >>> import weft as wf
+        >>> history = wf.train.History()
+        >>> history.load_state_dict(history.state_dict())
+        """
         differences({part: {} for part in self.PARTS}, saved).refuse("History.load_state_dict")
         for part in self.PARTS:
             getattr(self, part).load_state_dict(saved[part])

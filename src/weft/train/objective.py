@@ -52,6 +52,9 @@ class Supervised:
 def supervised(criterion: Callable[..., Any], **metrics: Callable[..., Any]) -> Supervised:
     """The loss `criterion(model(x), y)` of batches (x, y), with metrics of the same arguments.
 
+    criterion  (prediction, target) -> a scalar, a mean over the samples
+    metrics    functions of the same arguments, by the names they are recorded under
+
     >>> import weft as wf
     >>> hits = lambda p, y: (p.argmax(-1) == y).mean()
     >>> loss = wf.train.supervised(wf.nn.functional.cross_entropy, accuracy=hits)

@@ -177,15 +177,50 @@ class Trainer:
         return self._plan is not None and self._plan.validation is not None
 
     def stop(self, reason: str) -> None:
-        """End the run after this step."""
+        """End the run after this step.
+
+        reason  what the progress says
+
+        >>> import weft as wf
+        >>> class AfterTwo(wf.train.Callback):
+        ...     def on_step_end(self, trainer, row):
+        ...         if row["step"] == 2:
+        ...             trainer.stop("two are enough")
+        >>> model = wf.nn.Linear(1, 1)
+        >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
+        >>> how = {"callbacks": [AfterTwo()], "progress": False}
+        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), **how)
+        >>> len(trainer.fit(wf.train.DataLoader(data), epochs=5))
+        2
+        """
         self.stopped = reason
 
     def weights(self) -> dict[str, Any]:
-        """Copies of the model's state and of the averages."""
+        """Copies of the model's state and of the averages.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Linear(1, 1)
+        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), progress=False)
+        >>> kept = trainer.weights()
+        >>> list(kept["model"])
+        ['weight', 'bias']
+        """
         return state.weights(self)
 
     def set_weights(self, kept: dict[str, Any]) -> None:
-        """Go back to what `weights()` gave."""
+        """Go back to what `weights()` gave.
+
+        kept  what `weights()` gave
+
+        >>> import weft as wf
+        >>> model = wf.nn.Linear(1, 1, bias=False)
+        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), progress=False)
+        >>> kept, before = trainer.weights(), model.weight.tolist()
+        >>> model.set_weights([[5.0]])
+        >>> trainer.set_weights(kept)
+        >>> model.weight.tolist() == before
+        True
+        """
         state.set_weights(self, kept)
 
     def settings(self) -> dict[str, Any]:
@@ -215,18 +250,28 @@ class Trainer:
     ) -> History:
         """Train until so many epochs or steps are done, counted from the run's beginning.
 
+        loader          a `wf.train.DataLoader`
+        epochs          how many epochs the run has in all
+        steps           how many steps the run has in all, in place of epochs
+        validation      batches to evaluate the model on, every `validate_every` steps or, without
+                        that, at the end of each epoch
+        validate_every  steps from one validation to the next; None: at the end of each epoch
+        resume          "auto": go on from the newest intact checkpoint in `directory`, if there is
+                        one; a path: from that checkpoint
+
         A second call goes on where the first ended: after `epochs=2`, `epochs=4` trains two more,
         and `epochs=2` again does nothing: `idle` says so then, the progress too, and unless a
         checkpoint was resumed from, a `wf.errors.NothingToDoWarning`.
 
-        loader          a `wf.train.DataLoader`
-        validation      batches to evaluate the model on, every `validate_every` steps or, without
-                        that, at the end of each epoch
-        resume          "auto": go on from the newest intact checkpoint in `directory`, if there
-                        is one; a path: from that checkpoint
-
         A model, optimizer or loader other than the saved one is an error that names all that
         differs; other settings or versions are a `wf.errors.ResumeWarning`.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Linear(1, 1)
+        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), progress=False)
+        >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
+        >>> len(trainer.fit(wf.train.DataLoader(data, batch_size=2), epochs=3))
+        6
         """
         plan = Plan(loader, epochs, steps, validation, validate_every)
         arguments.check_plan(plan, self.schedule)
@@ -376,10 +421,19 @@ class Trainer:
     def evaluate(self, loader: Any, *, averaged: bool | None = None) -> dict[str, float]:
         """The loss and the metrics over all batches; each counts by its samples.
 
+        loader    batches
         averaged  whether to use the averages of the parameters; by default if there are any
 
         Nothing changes: dropout and the like are off, and random numbers and the loader are
         afterwards where they were.
+
+        >>> import weft as wf
+        >>> model = wf.nn.Linear(1, 1, bias=False)
+        >>> model.set_weights([[2.0]])
+        >>> trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), progress=False)
+        >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.zeros((4, 1)))
+        >>> trainer.evaluate(wf.train.DataLoader(data, batch_size=2))
+        {'loss': 4.0}
         """
         ema, means, position = self.ema, Means(), random.get_state()
         averaged = ema is not None if averaged is None else averaged
@@ -426,7 +480,19 @@ class Trainer:
         return self.step, self.epoch, self.cursor.position
 
     def save(self) -> Path:
-        """Save a checkpoint of the run as it is now; returns its path."""
+        """Save a checkpoint of the run as it is now; returns its path.
+
+        >>> import weft as wf
+        >>> import tempfile
+        >>> model = wf.nn.Linear(1, 1)
+        >>> data = wf.train.TensorDataset(wf.ones((4, 1)), wf.ones((4, 1)))
+        >>> with tempfile.TemporaryDirectory() as run:
+        ...     how = {"directory": run, "progress": False}
+        ...     trainer = wf.train.Trainer(model, wf.optim.SGD(model), wf.nn.MSELoss(), **how)
+        ...     history = trainer.fit(wf.train.DataLoader(data), epochs=1)
+        ...     trainer.save().name
+        'step-00000004'
+        """
         if self.directory is None or self._plan is None:
             raise errors.ArgumentError(
                 "Trainer.save: needs Trainer(…, directory=…), and a run that fit() has begun"

@@ -49,8 +49,11 @@ def _pullback(f: Callable[..., Any], n: int) -> Callable[..., Any]:
 def to_torch(f: Callable[..., Any]) -> Callable[..., Any]:
     """f as a function of torch tensors that torch's autograd differentiates, to any order.
 
+    f  a function of tensors
+
     Arguments that are not torch tensors are handed to f as they are.
 
+    >>> import weft as wf
     >>> import torch, weft as wf
     >>> x = torch.tensor([1.0, 2.0], requires_grad=True)
     >>> wf.to_torch(lambda x: (x**3).sum())(x).backward()
@@ -130,9 +133,12 @@ def _sweep_back(ctx, gs, wanted, found: list) -> None:
 def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     """f as a function of JAX arrays that JAX differentiates in reverse mode, also under `jit`.
 
+    f  a function of tensors
+
     JAX calls back into Python; shapes and dtypes of the results are found by running f once on
     arbitrary numbers.
 
+    >>> import weft as wf
     >>> import jax, weft as wf
     >>> float(jax.grad(wf.to_jax(lambda x: (x**3).sum()))(jax.numpy.array(2.0)))
     12.0

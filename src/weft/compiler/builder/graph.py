@@ -69,9 +69,17 @@ class Graph:
     ) -> Placeholder:
         """A tensor that each run is given: `run(name=…)`.
 
+        name   what runs call it
         shape  the sizes; None for one that differs between runs, and for which each run is
                specialised
         dtype  float32 (the default dtype) if it is not given
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> x = g.placeholder("x", (None, 2))
+        >>> run = g.compile(x * 2.0)
+        >>> run(x=[[1.0, 2.0]]).tolist()
+        [[2.0, 4.0]]
         """
         self._check_name("placeholder", name)
         dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
@@ -90,8 +98,16 @@ class Graph:
     ) -> Variable:
         """A tensor that the graph keeps between runs, and that runs can change.
 
+        name       what it is called in `state_dict()`
         init       what it begins with: numbers, an array, a tensor, or a `wf.Parameter` to be used
+        dtype      None: that of `init`
         trainable  whether gradients with respect to it are wanted
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> w = g.variable("w", [1.0, 2.0])
+        >>> g.compile(w * 2.0)().tolist()
+        [2.0, 4.0]
         """
         self._check_name("variable", name)
         if isinstance(init, Value):
@@ -107,7 +123,16 @@ class Graph:
         return made
 
     def constant(self, value: "ArrayLike", dtype: "DTypeLike | None" = None) -> GraphTensor:
-        """A tensor that is the same in all runs."""
+        """A tensor that is the same in all runs.
+
+        value  numbers, an array or a tensor
+        dtype  None: that of the value
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> g.compile(g.constant([1.0, 2.0]) * 2.0)().tolist()
+        [2.0, 4.0]
+        """
         held = tensor(value, dtype=dtype)
         return self._written(Call(len(self.calls), "constant", lambda: held, (), {}, origin()))
 
@@ -212,14 +237,35 @@ class Graph:
         return a if same else GraphNumber(self, call, position)
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """`function(*args, **kwargs)`, a function of tensors or a module, as part of the graph."""
+        """`function(*args, **kwargs)`, a function of tensors or a module, as part of the graph.
+
+        function      the function or module
+        args, kwargs  what it is called with, values of the graph among it
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> x = g.placeholder("x", (2,))
+        >>> run = g.compile(g.call(lambda x: (x * x).sum(), x))
+        >>> run(x=[3.0, 4.0]).item()
+        25.0
+        """
         if not callable(function):
             raise errors.DTypeError(f"call: got a {type(function).__name__}, expected a function")
         name = getattr(function, "__name__", type(function).__name__)
         return self._record(Call, name, function, args, kwargs, foreign=True)
 
     def length(self, x: GraphTensor, axis: int = 0) -> "int | GraphNumber":
-        """The size of x along an axis: a number, or what stands for it if it differs."""
+        """The size of x along an axis: a number, or what stands for it if it differs.
+
+        x     a value of the graph
+        axis  the axis
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> x = g.placeholder("x", (None, 2))
+        >>> g.length(x, 1)
+        2
+        """
         self._check_operand("length", x)
         axis = integer_in("length", "axis", axis)
         if not -x.ndim <= axis < x.ndim:
@@ -239,6 +285,13 @@ class Graph:
         sources           values (or `wf.Parameter`s) of which each gets its gradient, None if no
                           target depends on it
         output_gradients  a cotangent for each target; by default ones
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> w = g.variable("w", [3.0])
+        >>> (slope,) = g.gradients(g.sum(w * w), [w])
+        >>> g.compile(slope)().tolist()
+        [6.0]
         """
         many = isinstance(sources, list | tuple)
         listed = [targets] if isinstance(targets, Value) else list(targets)
@@ -260,7 +313,18 @@ class Graph:
     # What is changed
 
     def assign(self, variable: Variable, value: "GraphTensor | ArrayLike") -> Update:
-        """What gives a variable a value when it is fetched; the fetch gives that value."""
+        """What gives a variable a value when it is fetched; the fetch gives that value.
+
+        variable  the variable
+        value     a value of the graph, of its shape
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> w = g.variable("w", [1.0])
+        >>> run = g.compile(g.assign(w, w * 2.0))
+        >>> run().tolist(), run().tolist()
+        ([2.0], [4.0])
+        """
         if not isinstance(variable, Variable):
             raise errors.DTypeError(
                 f"assign: got {variable!r}, expected a variable of this graph first"
@@ -316,6 +380,13 @@ class Graph:
 
         fetches       values and changes of variables: one, or lists, tuples and dicts of them
         max_variants  for how many combinations of shapes it may be compiled
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> x = g.placeholder("x", (2,))
+        >>> run = g.compile({"sum": g.sum(x), "double": x * 2.0})
+        >>> run(x=[1.0, 2.0])["sum"].item()
+        3.0
         """
         from .function import GraphFunction  # at first use: LLVM takes its time
 
@@ -326,6 +397,12 @@ class Graph:
 
         path    a file to write it to, too; its ending may say the format
         format  "svg", or "dot" for Graphviz
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> y = g.placeholder("x", (2,)) * 2.0
+        >>> g.draw(format="dot").startswith("digraph")
+        True
         """
         return drawn(picture_of(self), path, format)
 
@@ -333,19 +410,50 @@ class Graph:
         return text_of(self)
 
     def parameters(self) -> list[Parameter]:
-        """The parameters of the variables."""
+        """The parameters of the variables.
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> w = g.variable("w", [1.0])
+        >>> [p.tolist() for p in g.parameters()]
+        [[1.0]]
+        """
         return [v.parameter for v in self.variables]
 
     def named_parameters(self) -> list[tuple[str, Parameter]]:
-        """The parameters of the variables with their names."""
+        """The parameters of the variables with their names.
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> w = g.variable("w", [1.0])
+        >>> [name for name, p in g.named_parameters()]
+        ['w']
+        """
         return [(v.name, v.parameter) for v in self.variables]
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The values of the variables by name, as copies."""
+        """The values of the variables by name, as copies.
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> w = g.variable("w", [1.0])
+        >>> list(g.state_dict())
+        ['w']
+        """
         return {v.name: v.value for v in self.variables}
 
     def load_state_dict(self, state: "Mapping[str, ArrayLike]") -> None:
-        """Give the variables the values that `state_dict` had."""
+        """Give the variables the values that `state_dict` had.
+
+        state  arrays by name
+
+        >>> import weft as wf
+        >>> g = wf.Graph()
+        >>> w = g.variable("w", [1.0])
+        >>> g.load_state_dict({"w": [5.0]})
+        >>> g.compile(w * 2.0)().tolist()
+        [10.0]
+        """
         have, want = set(state), {v.name for v in self.variables}
         if have != want:
             raise errors.StateMismatch(

@@ -210,5 +210,10 @@ __all__ = [
     "upsample",
 ]
 
+
+def __dir__() -> list[str]:
+    return list(__all__)
+
+
 if not TYPE_CHECKING:  # checkers know the names
     __getattr__ = _module_attribute("weft.nn.functional", __all__)

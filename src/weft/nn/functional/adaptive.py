@@ -108,38 +108,92 @@ def _adaptive_max(
 
 
 def adaptive_avg_pool1d(input: ArrayLike, output_size: OutputSize) -> Tensor:
-    """Means of `output_size` windows, as equal as they can be, along the last axis."""
+    """The mean of each of `output_size` windows along the last axis.
+
+    input        (N, C, L) or (C, L)
+    output_size  how many windows; window i goes from ⌊i·L/size⌋ to ⌈(i + 1)·L/size⌉
+
+    >>> import weft as wf
+    >>> wf.nn.functional.adaptive_avg_pool1d([[1.0, 2.0, 3.0, 4.0]], 2).tolist()
+    [[1.5, 3.5]]
+    """
     return _adaptive_avg("adaptive_avg_pool1d", 1, input, output_size)
 
 
 def adaptive_avg_pool2d(input: ArrayLike, output_size: OutputSize) -> Tensor:
-    """`adaptive_avg_pool1d` of images; None in `output_size` leaves an axis as it is."""
+    """The mean of each of `output_size` windows of images, which cover them evenly.
+
+    input        (N, C, H, W) or (C, H, W)
+    output_size  how many windows along each axis: a number or two; None leaves an axis as it is
+
+    >>> import weft as wf
+    >>> wf.nn.functional.adaptive_avg_pool2d([[[1.0, 2.0], [3.0, 4.0]]], 1).tolist()
+    [[[2.5]]]
+    """
     return _adaptive_avg("adaptive_avg_pool2d", 2, input, output_size)
 
 
 def adaptive_avg_pool3d(input: ArrayLike, output_size: OutputSize) -> Tensor:
-    """`adaptive_avg_pool2d` of volumes."""
+    """The mean of each of `output_size` windows of volumes, which cover them evenly.
+
+    input        (N, C, D, H, W) or (C, D, H, W)
+    output_size  how many windows along each axis: a number or three; None leaves an axis as it
+                 is
+
+    >>> import weft as wf
+    >>> wf.nn.functional.adaptive_avg_pool3d(wf.ones((1, 4, 4, 4)), (1, 2, 2)).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
     return _adaptive_avg("adaptive_avg_pool3d", 3, input, output_size)
 
 
 def adaptive_max_pool1d(
     input: ArrayLike, output_size: OutputSize, return_indices: bool = False
 ) -> Tensor | Any:
-    """Largest elements of `output_size` windows, as equal as they can be, along the last axis."""
+    """The largest element of each of `output_size` windows along the last axis.
+
+    input           (N, C, L) or (C, L)
+    output_size     how many windows; window i goes from ⌊i·L/size⌋ to ⌈(i + 1)·L/size⌉
+    return_indices  whether their indices are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.functional.adaptive_max_pool1d([[1.0, 2.0, 4.0, 3.0]], 2).tolist()
+    [[2.0, 4.0]]
+    """
     return _adaptive_max("adaptive_max_pool1d", 1, input, output_size, return_indices)
 
 
 def adaptive_max_pool2d(
     input: ArrayLike, output_size: OutputSize, return_indices: bool = False
 ) -> Tensor | Any:
-    """`adaptive_max_pool1d` of images; None in `output_size` leaves an axis as it is."""
+    """The largest element of each of `output_size` windows of images, which cover them evenly.
+
+    input           (N, C, H, W) or (C, H, W)
+    output_size     how many windows along each axis: a number or two; None leaves an axis as it
+                    is
+    return_indices  whether their indices, counted along rows, are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.functional.adaptive_max_pool2d([[[1.0, 2.0], [3.0, 4.0]]], 1).tolist()
+    [[[4.0]]]
+    """
     return _adaptive_max("adaptive_max_pool2d", 2, input, output_size, return_indices)
 
 
 def adaptive_max_pool3d(
     input: ArrayLike, output_size: OutputSize, return_indices: bool = False
 ) -> Tensor | Any:
-    """`adaptive_max_pool2d` of volumes."""
+    """The largest element of each of `output_size` windows of volumes, which cover them evenly.
+
+    input           (N, C, D, H, W) or (C, D, H, W)
+    output_size     how many windows along each axis: a number or three; None leaves an axis as
+                    it is
+    return_indices  whether their indices, counted along rows, are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.functional.adaptive_max_pool3d(wf.ones((1, 4, 4, 4)), (1, 2, 2)).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
     return _adaptive_max("adaptive_max_pool3d", 3, input, output_size, return_indices)
 
 
@@ -152,12 +206,26 @@ def _spatial(name: str, x) -> int:
 
 
 def global_avg_pool(input: ArrayLike) -> Tensor:
-    """The mean of each channel of (N, C, ...): (N, C, 1, ...)."""
+    """The mean of each channel of (N, C, …): (N, C, 1, …).
+
+    input  an array with a batch axis, channels, and at least one more axis
+
+    >>> import weft as wf
+    >>> wf.nn.functional.global_avg_pool([[[1.0, 3.0], [5.0, 5.0]]]).tolist()
+    [[[2.0], [5.0]]]
+    """
     x = boxed(input)
     return _adaptive_avg("global_avg_pool", _spatial("global_avg_pool", x), x, 1)
 
 
 def global_max_pool(input: ArrayLike) -> Tensor:
-    """The largest element of each channel of (N, C, ...): (N, C, 1, ...)."""
+    """The largest element of each channel of (N, C, …): (N, C, 1, …).
+
+    input  an array with a batch axis, channels, and at least one more axis
+
+    >>> import weft as wf
+    >>> wf.nn.functional.global_max_pool([[[1.0, 3.0], [5.0, 4.0]]]).tolist()
+    [[[3.0], [5.0]]]
+    """
     x = boxed(input)
     return _adaptive_max("global_max_pool", _spatial("global_max_pool", x), x, 1, False)

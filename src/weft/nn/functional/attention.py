@@ -38,16 +38,26 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(scale·q·kᵀ + mask)·v for q (…, T, D), k (…, S, D), v (…, S, E).
 
+    query, key, value  q, k and v
+    attn_mask          booleans (True: the key is seen) or numbers to be added, of a shape that
+                       broadcasts to (…, T, S). A query that sees no key gets zeros, and gives
+                       no gradient
+    dropout_p          the probability with which a weight is zero; the others are divided by 1
+                       − p
+    is_causal          query t sees the keys 0 to t
+    scale              1/√D if it is None
+    enable_gqa         keys and values may have fewer heads (axis −3), each for a group of the
+                       queries'
+    generator          a `wf.random.Generator` for dropout; None: the default one
+
     Neither this nor its backward pass makes an array of all T·S pairs: both go tile by tile, and
     what is kept is the arguments, the result and one number a query. Forward mode and second
     derivatives do make one.
 
-    attn_mask: booleans (True: the key is seen) or numbers to be added, of a shape that broadcasts
-        to (…, T, S). A query that sees no key gets zeros, and gives no gradient.
-    is_causal: query t sees the keys 0 to t.
-    scale: 1/√D if it is None.
-    enable_gqa: keys and values may have fewer heads (axis −3), each for a group of the queries'.
-    generator: a `wf.random.Generator` for dropout; None: the default one.
+    >>> import weft as wf
+    >>> q = k = wf.zeros((1, 2, 4))
+    >>> wf.nn.functional.scaled_dot_product_attention(q, k, [[[1.0], [3.0]]]).tolist()
+    [[[2.0], [2.0]]]
     """
     q, k, v = boxed(query), boxed(key), boxed(value)
     _check(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa)
@@ -147,8 +157,15 @@ def rotary_table(
 ) -> Tensor:
     """The turns of `rotate` at positions (…, T): cosines, then sines of the angles (…, T, dim).
 
-    Angle i is position·base^(−2i/dim), computed in float64. positions: a number of them, from 0
-    on, or an array of any numbers.
+    positions  a number of them, from 0 on, or an array of any numbers
+    dim        how many features are turned, an even number
+    base       angle i is position·base^(−2i/dim), computed in float64
+    dtype      None: the default float
+    device     where the result is: "cpu", "cuda", … ; None for the default
+
+    >>> import weft as wf
+    >>> wf.nn.functional.rotary_table(1, 4).tolist()
+    [[1.0, 1.0, 0.0, 0.0]]
     """
     if dim < 0 or dim % 2:
         raise errors.ArgumentError(f"rotary_table: dim {dim}, expected an even number of features")
@@ -163,10 +180,18 @@ def rotary_table(
 
 
 def rotate(input: ArrayLike, table: ArrayLike, interleaved: bool = False) -> Tensor:
-    """Features turned in pairs by angles: table (…, T, D) as `rotary_table` gives it.
+    """Features turned in pairs by angles: (a, b) becomes (a·cos − b·sin, a·sin + b·cos).
 
-    The pairs are features i and i + D/2 or, `interleaved`, 2i and 2i + 1. Of an input that is
-    wider than the table the first D features are turned.
+    input        (…, T, D)
+    table        cosines and sines (…, T, D), as `rotary_table` gives them
+    interleaved  whether features 2i and 2i + 1 are a pair, not i and i + D/2
+
+    Of an input that is wider than the table the first D features are turned.
+
+    >>> import weft as wf
+    >>> table = wf.nn.functional.rotary_table(2, 2)
+    >>> [round(v, 4) for v in wf.nn.functional.rotate([[1.0, 0.0], [1.0, 0.0]], table)[1].tolist()]
+    [0.5403, 0.8415]
     """
     x = boxed(input)
     table = boxed_beside(x, table)
@@ -197,8 +222,17 @@ def rope(
 ) -> Tensor:
     """Rotary position embedding (Su et al. 2021) of (…, T, D): `rotate` by `rotary_table`.
 
-    positions: 0 to T − 1 if they are None; else (…, T), broadcasting with the input's axes.
-    dim: how many of the features are turned; None: all.
+    input        (…, T, D)
+    positions    (…, T), broadcasting with the input's axes; None: 0 to T − 1
+    base         angle i is position·base^(−2i/dim)
+    interleaved  whether features 2i and 2i + 1 are turned together, not i and i + D/2
+    dim          how many of the features are turned; None: all
+
+    >>> import weft as wf
+    >>> x = wf.ones((2, 4))
+    >>> y = wf.nn.functional.rope(x)
+    >>> y[0].tolist(), round(wf.norm(y[1]).item(), 4)
+    ([1.0, 1.0, 1.0, 1.0], 2.0)
     """
     x = boxed(input)
     if x.ndim < 2:

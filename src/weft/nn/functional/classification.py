@@ -39,15 +39,24 @@ def cross_entropy(
     reduction: Reduction = "mean",
     label_smoothing: float = 0.0,
 ) -> Tensor:
-    """−log softmax(x)[class] for logits x (N, C, …) or (C,), without its logarithms being stored.
+    """−log softmax(x)[class] for logits x, without the logarithms being stored.
+
+    input            logits (N, C, …) or (C,)
+    target           classes (N, …), or probabilities of the logits' shape
+    weight           one number for each class; a mean is then divided by the sum of the
+                     targets' weights
+    ignore_index     a class whose targets do not count; a mean over no target is 0, without
+                     gradient
+    reduction        "mean" over the targets that count (probabilities: over N and the axes
+                     behind C), "sum", or "none"
+    label_smoothing  the share of a target that is spread evenly over all classes
 
     The logits are kept, and two numbers for each line of them; the backward pass makes their
     gradient once, a chunk of lines at a time.
 
-    target: classes (N, …), or probabilities of the logits' shape.
-    weight: one number a class. A mean is then divided by the sum of the targets' weights.
-    ignore_index: targets that do not count. A mean over no target is 0, and gives no gradient.
-    label_smoothing: the share of a target that is spread evenly over all classes.
+    >>> import weft as wf
+    >>> round(wf.nn.functional.cross_entropy([[0.0, 0.0], [100.0, 0.0]], [1, 0]).item(), 4)
+    0.3466
     """
     x = _classes_last("cross_entropy", boxed(input))
     t = boxed_beside(x, target)
@@ -87,10 +96,14 @@ def _smoothed(x, classes, weight, smoothing: float):
 def softmax_cross_entropy(
     logits: ArrayLike, labels: ArrayLike, reduction: Reduction = "mean"
 ) -> Tensor:
-    """`cross_entropy` under TensorFlow's name: labels are classes, or probabilities of each.
+    """−log softmax(x)[class]: `cross_entropy` under TensorFlow's name.
+
+    logits     x (N, C, …) or (C,)
+    labels     classes, or probabilities of each
+    reduction  "mean", "sum" or "none"
 
     >>> import weft as wf
-    >>> wf.nn.functional.softmax_cross_entropy(wf.zeros((1, 4)), wf.tensor([2])).exp().item()
+    >>> round(wf.nn.functional.softmax_cross_entropy(wf.zeros((1, 4)), [2]).exp().item(), 4)
     4.0
     """
     return cross_entropy(logits, labels, reduction=reduction)
@@ -175,7 +188,19 @@ def nll_loss(
     ignore_index: int = -100,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """−x[class] for log-probabilities x (N, C, …) or (C,); the rest as in `cross_entropy`."""
+    """−x[class] for log-probabilities x.
+
+    input         log-probabilities (N, C, …) or (C,)
+    target        classes (N, …)
+    weight        one number for each class; a mean is then divided by the sum of the targets'
+                  weights
+    ignore_index  a class whose targets do not count
+    reduction     "mean" over the targets that count, "sum", or "none"
+
+    >>> import weft as wf
+    >>> wf.nn.functional.nll_loss([[-1.0, -2.0], [-3.0, -4.0]], [0, 1]).item()
+    2.5
+    """
     x = _classes_last("nll_loss", boxed(input))
     t = boxed_beside(x, target)
     _check_classes("nll_loss", x, t)
@@ -219,10 +244,22 @@ def ctc_loss(
 ) -> Tensor:
     """−log of the probability of label sequences, over all alignments (Graves et al. 2006).
 
-    log_probs: (T, N, C), or (T, C) for one sequence. targets: (N, L), padded with anything, or
-    all labels one after the other. "mean" divides each loss by its number of labels first.
-    zero_infinity: sequences that are too short for their labels have loss 0 in place of ∞.
+    log_probs       (T, N, C), or (T, C) for one sequence
+    targets         labels (N, L), padded with anything, or all one after the other
+    input_lengths   how many frames of each sequence count
+    target_lengths  how many labels each has
+    blank           the class that stands between labels
+    reduction       "mean" divides each loss by its number of labels first; "sum" or "none"
+    zero_infinity   whether sequences that are too short for their labels have loss 0 in place
+                    of ∞
+
     Where a loss is ∞ its gradient is 0.
+
+    >>> import weft as wf
+    >>> frames = wf.log(wf.full((2, 1, 2), 0.5))
+    >>> loss = wf.nn.functional.ctc_loss(frames, [[1]], [2], [1])
+    >>> round(loss.exp().item(), 4)
+    1.3333
     """
     x = boxed(log_probs)
     alone = x.ndim == 2

@@ -133,14 +133,20 @@ def conv1d(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """Σ weight · windows of an input (N, C, L) or (C, L), plus a bias.
+    """Σ weight · windows of the input, plus a bias: a correlation, the kernel is not reversed.
 
-    `weight` is (O, C / groups, K); `padding` is a number, "valid" (none) or "same".
+    input     (N, C, L) or (C, L)
+    weight    (O, C / groups, K)
+    bias      (O,); None: none
+    stride    how far apart windows begin
+    padding   how many zeros come before and behind: a number, "valid" (none) or "same"
+    dilation  the distance of elements in a window
+    groups    how many groups the channels are divided into, each with outputs of its own
 
     >>> import weft as wf
     >>> x = wf.tensor([[[1.0, 2.0, 3.0, 4.0]]])
-    >>> wf.nn.functional.conv1d(x, wf.tensor([[[1.0, 1.0]]])).tolist()
-    [[[3.0, 5.0, 7.0]]]
+    >>> wf.nn.functional.conv1d(x, [[[1.0, 10.0]]]).tolist()
+    [[[21.0, 32.0, 43.0]]]
     """
     return _convolved("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
@@ -154,7 +160,21 @@ def conv2d(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`conv1d` of images (N, C, H, W) or (C, H, W); numbers may be given for each axis."""
+    """Σ weight · windows of images, plus a bias: a correlation, the kernel is not reversed.
+
+    input     (N, C, H, W) or (C, H, W)
+    weight    (O, C / groups, K, L)
+    bias      (O,); None: none
+    stride    how far apart windows begin: a number, or one for each axis
+    padding   how many zeros come at the ends: a number, one for each axis, "valid" (none) or
+              "same"
+    dilation  the distance of elements in a window
+    groups    how many groups the channels are divided into, each with outputs of its own
+
+    >>> import weft as wf
+    >>> wf.nn.functional.conv2d(wf.ones((1, 3, 3)), wf.ones((1, 1, 2, 2))).tolist()
+    [[[4.0, 4.0], [4.0, 4.0]]]
+    """
     return _convolved("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -167,7 +187,21 @@ def conv3d(
     dilation: PerAxis = 1,
     groups: int = 1,
 ) -> Tensor:
-    """`conv1d` of volumes (N, C, D, H, W) or (C, D, H, W)."""
+    """Σ weight · windows of volumes, plus a bias: a correlation, the kernel is not reversed.
+
+    input     (N, C, D, H, W) or (C, D, H, W)
+    weight    (O, C / groups, K, L, M)
+    bias      (O,); None: none
+    stride    how far apart windows begin: a number, or one for each axis
+    padding   how many zeros come at the ends: a number, one for each axis, "valid" (none) or
+              "same"
+    dilation  the distance of elements in a window
+    groups    how many groups the channels are divided into, each with outputs of its own
+
+    >>> import weft as wf
+    >>> wf.nn.functional.conv3d(wf.ones((1, 2, 2, 2)), wf.ones((1, 1, 2, 2, 2))).tolist()
+    [[[[8.0]]]]
+    """
     return _convolved("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
@@ -184,7 +218,17 @@ def conv_transpose1d(
 ) -> Tensor:
     """The transpose of `conv1d` as a linear map of its input, plus a bias.
 
-    `weight` is (C, O / groups, K). The result is `output_padding` longer behind.
+    input                      (N, C, L) or (C, L)
+    weight                     (C, O / groups, K)
+    bias                       (O,); None: none
+    stride, padding, dilation  those of the `conv1d` that it transposes
+    output_padding             how many elements the result is longer behind
+    groups                     how many groups the channels are divided into
+
+    >>> import weft as wf
+    >>> x = wf.tensor([[1.0, 2.0]])
+    >>> wf.nn.functional.conv_transpose1d(x, [[[1.0, 10.0]]], stride=2).tolist()
+    [[1.0, 10.0, 2.0, 20.0]]
     """
     how = stride, padding, output_padding, groups, dilation
     return _transposed("conv_transpose1d", 1, input, weight, bias, *how)
@@ -201,7 +245,19 @@ def conv_transpose2d(
     groups: int = 1,
     dilation: PerAxis = 1,
 ) -> Tensor:
-    """The transpose of `conv2d` as a linear map of its input, plus a bias."""
+    """The transpose of `conv2d` as a linear map of its input, plus a bias.
+
+    input                      (N, C, H, W) or (C, H, W)
+    weight                     (C, O / groups, K, L)
+    bias                       (O,); None: none
+    stride, padding, dilation  those of the `conv2d` that it transposes
+    output_padding             how many elements the result is longer at the ends
+    groups                     how many groups the channels are divided into
+
+    >>> import weft as wf
+    >>> wf.nn.functional.conv_transpose2d([[[2.0]]], wf.ones((1, 1, 2, 2))).tolist()
+    [[[2.0, 2.0], [2.0, 2.0]]]
+    """
     how = stride, padding, output_padding, groups, dilation
     return _transposed("conv_transpose2d", 2, input, weight, bias, *how)
 
@@ -217,6 +273,18 @@ def conv_transpose3d(
     groups: int = 1,
     dilation: PerAxis = 1,
 ) -> Tensor:
-    """The transpose of `conv3d` as a linear map of its input, plus a bias."""
+    """The transpose of `conv3d` as a linear map of its input, plus a bias.
+
+    input                      (N, C, D, H, W) or (C, D, H, W)
+    weight                     (C, O / groups, K, L, M)
+    bias                       (O,); None: none
+    stride, padding, dilation  those of the `conv3d` that it transposes
+    output_padding             how many elements the result is longer at the ends
+    groups                     how many groups the channels are divided into
+
+    >>> import weft as wf
+    >>> wf.nn.functional.conv_transpose3d(wf.ones((1, 1, 1, 1)), wf.ones((1, 1, 1, 2, 2))).tolist()
+    [[[[1.0, 1.0], [1.0, 1.0]]]]
+    """
     how = stride, padding, output_padding, groups, dilation
     return _transposed("conv_transpose3d", 3, input, weight, bias, *how)

@@ -29,14 +29,33 @@ def _length(x, p: float, axes, keepdims: bool):
 def normalize(
     input: ArrayLike, p: float = 2.0, dim: int | tuple[int, ...] = 1, eps: float = 1e-12
 ) -> Tensor:
-    """x/max(‖x‖ₚ, eps) along an axis."""
+    """x/max(‖x‖ₚ, eps) along an axis.
+
+    input  an array
+    p      the exponent of the norm
+    dim    the axis or axes of the vectors
+    eps    the least that the norm counts as
+
+    >>> import weft as wf
+    >>> [round(v, 4) for v in wf.nn.functional.normalize([[3.0, 4.0]])[0].tolist()]
+    [0.6, 0.8]
+    """
     x = boxed(input)
     return x / clip(_length(x, p, axes_of("normalize", x, dim), True), float(eps), None)
 
 
 @computed_in(SINGLE)
 def cosine_similarity(x1: ArrayLike, x2: ArrayLike, dim: int = 1, eps: float = 1e-8) -> Tensor:
-    """x₁·x₂/(max(‖x₁‖, eps)·max(‖x₂‖, eps)) along an axis; the others broadcast."""
+    """x₁·x₂/(max(‖x₁‖, eps)·max(‖x₂‖, eps)) along an axis; the others broadcast.
+
+    x1, x2  arrays
+    dim     the axis of the vectors
+    eps     the least that a norm counts as
+
+    >>> import weft as wf
+    >>> round(wf.nn.functional.cosine_similarity([[1.0, 0.0]], [[3.0, 4.0]]).item(), 4)
+    0.6
+    """
     a, b = boxed(x1), boxed(x2)
     shape = broadcast("cosine_similarity", a.shape, b.shape)
     wide = a if a.ndim >= b.ndim else b
@@ -59,6 +78,16 @@ def _unit(x, axis: int, length: int, eps: float):
 def pairwise_distance(
     x1: ArrayLike, x2: ArrayLike, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False
 ) -> Tensor:
-    """‖x₁ − x₂ + eps‖ₚ along the last axis."""
+    """‖x₁ − x₂ + eps‖ₚ along the last axis.
+
+    x1, x2   arrays, which broadcast
+    p        the exponent of the norm
+    eps      what is added to the difference, so that its norm is differentiable
+    keepdim  whether the last axis stays, with length 1
+
+    >>> import weft as wf
+    >>> wf.nn.functional.pairwise_distance([[0.0, 0.0]], [[3.0, 4.0]], eps=0.0).tolist()
+    [5.0]
+    """
     d = boxed(x1) - boxed(x2) + float(eps)
     return _length(d, p, (d.ndim - 1,), keepdim)

@@ -22,7 +22,10 @@ def dropout(
 ) -> Tensor:
     """Each element zero with probability p, the others divided by 1 − p; x itself if not training.
 
-    generator: a `wf.random.Generator`; None: the default one.
+    input      an array
+    p          the probability
+    training   whether anything is dropped
+    generator  a `wf.random.Generator`; None: the default one
 
     >>> import weft as wf
     >>> wf.random.seed(0)
@@ -37,21 +40,54 @@ def dropout(
 def dropout1d(
     input: ArrayLike, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
-    """Channels of (N, C, L) or (C, L) zero with probability p."""
+    """Whole channels zero with probability p, the others divided by 1 − p.
+
+    input      (N, C, L) or (C, L)
+    p          the probability
+    training   whether anything is dropped
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> y = wf.nn.functional.dropout1d(wf.ones((2, 3, 4)), 0.5)
+    >>> all(len(set(channel)) == 1 for sample in y.tolist() for channel in sample)
+    True
+    """
     return _by_channel("dropout1d", input, 1, p, training, generator)
 
 
 def dropout2d(
     input: ArrayLike, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
-    """Channels of (N, C, H, W) or (C, H, W) zero with probability p."""
+    """Whole channels zero with probability p, the others divided by 1 − p.
+
+    input      (N, C, H, W) or (C, H, W)
+    p          the probability
+    training   whether anything is dropped
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> y = wf.nn.functional.dropout2d(wf.ones((3, 2, 2)), 0.5)
+    >>> set(y.flatten().tolist()) <= {0.0, 2.0}
+    True
+    """
     return _by_channel("dropout2d", input, 2, p, training, generator)
 
 
 def dropout3d(
     input: ArrayLike, p: float = 0.5, training: bool = True, generator: Generator | None = None
 ) -> Tensor:
-    """Channels of (N, C, D, H, W) or (C, D, H, W) zero with probability p."""
+    """Whole channels zero with probability p, the others divided by 1 − p.
+
+    input      (N, C, D, H, W) or (C, D, H, W)
+    p          the probability
+    training   whether anything is dropped
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> y = wf.nn.functional.dropout3d(wf.ones((3, 2, 2, 2)), 0.5)
+    >>> set(y.flatten().tolist()) <= {0.0, 2.0}
+    True
+    """
     return _by_channel("dropout3d", input, 3, p, training, generator)
 
 
@@ -86,7 +122,17 @@ def alpha_dropout(
 ) -> Tensor:
     """Elements set to selu(−∞) with probability p, then scaled so that mean 0 and variance 1 stay.
 
-    (Klambauer et al. 2017.)
+    input      an array
+    p          the probability
+    training   whether anything is dropped
+    generator  a `wf.random.Generator`; None: the default one
+
+    For networks of `selu` (Klambauer et al. 2017).
+
+    >>> import weft as wf
+    >>> x = wf.randn(5)
+    >>> wf.nn.functional.alpha_dropout(x, 0.5, training=False) is x
+    True
     """
     x = boxed(input)
     return _alpha_dropped("alpha_dropout", x, x.shape, p, training, generator)
@@ -95,7 +141,18 @@ def alpha_dropout(
 def feature_alpha_dropout(
     input: ArrayLike, p: float = 0.5, training: bool = False, generator: Generator | None = None
 ) -> Tensor:
-    """`alpha_dropout` of whole channels: of all elements with the same first two indices."""
+    """`alpha_dropout` of whole channels: of all elements with the same first two indices.
+
+    input      (N, C, …)
+    p          the probability
+    training   whether anything is dropped
+    generator  a `wf.random.Generator`; None: the default one
+
+    >>> import weft as wf
+    >>> x = wf.randn((2, 3, 4))
+    >>> wf.nn.functional.feature_alpha_dropout(x, 0.5, training=True).shape
+    (2, 3, 4)
+    """
     x = boxed(input)
     if x.ndim < 2:
         raise errors.ShapeError(f"feature_alpha_dropout: input of shape {x.shape} has no channels")

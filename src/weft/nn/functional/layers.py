@@ -24,11 +24,15 @@ if TYPE_CHECKING:
 
 
 def linear(input: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -> Tensor:
-    """x·Wᵀ + b for x (…, in), W (out, in) or (in,), b (out,).
+    """x·Wᵀ + b.
+
+    input   x (…, in)
+    weight  W (out, in), or (in,) for one output
+    bias    b (out,); None: none
 
     >>> import weft as wf
-    >>> wf.nn.functional.linear(wf.ones((2, 3)), wf.ones((4, 3)), wf.ones(4)).tolist()[0]
-    [4.0, 4.0, 4.0, 4.0]
+    >>> wf.nn.functional.linear([1.0, 2.0], [[3.0, 4.0]], [5.0]).tolist()
+    [16.0]
     """
     x, weight = boxed(input), boxed(weight)
     if weight.ndim not in (1, 2) or not x.ndim or x.shape[-1] != weight.shape[-1]:
@@ -42,9 +46,15 @@ def linear(input: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -
 
 
 def embedding(input: ArrayLike, weight: ArrayLike, padding_idx: int | None = None) -> Tensor:
-    """The rows of a table (classes, width) that integers name.
+    """The rows of a table that integers name.
 
-    padding_idx: a class whose row gets no gradient; negative ones count from the end.
+    input        integers of any shape
+    weight       the table (classes, width)
+    padding_idx  a class whose row gets no gradient; negative ones count from the end
+
+    >>> import weft as wf
+    >>> wf.nn.functional.embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]).tolist()
+    [[3.0, 4.0], [1.0, 2.0]]
     """
     weight = boxed(weight)
     i = boxed_beside(weight, input)
@@ -87,7 +97,15 @@ def _rows(weight, i, n: int):
 
 
 def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Tensor:
-    """Integers as indicators of their class, int64 (…, classes); -1: one more than the largest."""
+    """1 at the place of each class and 0 elsewhere, along a new last axis of int64.
+
+    tensor       integers from 0 on
+    num_classes  the length of the new axis; −1: one more than the largest class
+
+    >>> import weft as wf
+    >>> wf.nn.functional.one_hot(wf.tensor([0, 2])).tolist()
+    [[1, 0, 0], [0, 0, 1]]
+    """
     i = boxed(tensor)
     if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
         raise errors.DTypeError(f"one_hot: got {i.dtype}, expected integer classes")

@@ -80,10 +80,15 @@ def mse_loss(
     reduction: Reduction = "mean",
     weight: ArrayLike | None = None,
 ) -> Tensor:
-    """(x − t)².
+    """The squared error (x − t)².
+
+    input      x
+    target     t, of its shape
+    reduction  "mean" over all losses, "sum", or "none" for each
+    weight     what each loss is multiplied by; broadcasts. The mean is still over their number
 
     >>> import weft as wf
-    >>> wf.nn.functional.mse_loss(wf.tensor([1.0, 3.0]), wf.tensor([0.0, 0.0])).item()
+    >>> wf.nn.functional.mse_loss([1.0, 3.0], [0.0, 0.0]).item()
     5.0
     """
     x, t = _pair("mse_loss", input, target)
@@ -97,7 +102,17 @@ def l1_loss(
     reduction: Reduction = "mean",
     weight: ArrayLike | None = None,
 ) -> Tensor:
-    """|x − t|."""
+    """The absolute error |x − t|; its derivative at 0 is 0.
+
+    input      x
+    target     t, of its shape
+    reduction  "mean" over all losses, "sum", or "none" for each
+    weight     what each loss is multiplied by; broadcasts. The mean is still over their number
+
+    >>> import weft as wf
+    >>> wf.nn.functional.l1_loss([1.0, 3.0], [0.0, 0.0]).item()
+    2.0
+    """
     x, t = _pair("l1_loss", input, target)
     return _weighted("l1_loss", abs_(x - t), weight, reduction)
 
@@ -112,7 +127,15 @@ def huber_loss(
 ) -> Tensor:
     """(x − t)²/2 where |x − t| ≤ delta, else delta·(|x − t| − delta/2).
 
-    The mean is over the number of losses, also with weights.
+    input      x
+    target     t, of its shape
+    reduction  "mean" over all losses, "sum", or "none" for each
+    delta      where the square ends
+    weight     what each loss is multiplied by; broadcasts. The mean is still over their number
+
+    >>> import weft as wf
+    >>> wf.nn.functional.huber_loss([1.0, 3.0], [0.0, 0.0], reduction="none").tolist()
+    [0.5, 2.5]
     """
     if not delta > 0:
         raise errors.ArgumentError(f"huber_loss: delta {delta}, expected a positive number")
@@ -132,7 +155,17 @@ def _huber(d, delta: float):
 def smooth_l1_loss(
     input: ArrayLike, target: ArrayLike, reduction: Reduction = "mean", beta: float = 1.0
 ) -> Tensor:
-    """The Huber loss with delta = beta, divided by beta; |x − t| for beta 0."""
+    """(x − t)²/(2·beta) where |x − t| < beta, else |x − t| − beta/2: the Huber loss over beta.
+
+    input      x
+    target     t, of its shape
+    reduction  "mean" over all losses, "sum", or "none" for each
+    beta       where the square ends; 0 gives |x − t|
+
+    >>> import weft as wf
+    >>> wf.nn.functional.smooth_l1_loss([1.0, 3.0], [0.0, 0.0], beta=2.0, reduction="none").tolist()
+    [0.25, 2.0]
+    """
     if beta < 0:
         raise errors.ArgumentError(f"smooth_l1_loss: beta {beta}, expected 0 or more")
     x, t = _pair("smooth_l1_loss", input, target)
@@ -147,10 +180,19 @@ def binary_cross_entropy(
     weight: ArrayLike | None = None,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """−t·log(p) − (1 − t)·log(1 − p) for probabilities p; logarithms end at −100.
+    """−t·log p − (1 − t)·log(1 − p) for probabilities p; logarithms end at −100.
 
-    There the loss is flat, and so is its gradient. `binary_cross_entropy_with_logits` has no such
-    end.
+    input      p, from 0 to 1
+    target     t, from 0 to 1
+    weight     what each loss is multiplied by; broadcasts
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    Where a logarithm ends the loss is flat, and so is its gradient.
+    `binary_cross_entropy_with_logits` has no such end.
+
+    >>> import weft as wf
+    >>> round(wf.nn.functional.binary_cross_entropy([0.5, 0.5], [1.0, 0.0]).item(), 4)
+    0.6931
     """
     p, t = _pair("binary_cross_entropy", input, target)
     near, far = clip(_log_quietly(p), -100.0, None), clip(_log_quietly(1 - p), -100.0, None)
@@ -178,9 +220,18 @@ def binary_cross_entropy_with_logits(
     reduction: Reduction = "mean",
     pos_weight: ArrayLike | None = None,
 ) -> Tensor:
-    """Binary cross-entropy of sigmoid(x), without overflow: (1 − t)·x + softplus(−x).
+    """Binary cross-entropy of σ(x), without overflow: (1 − t)·x + log(1 + e⁻ˣ).
 
-    pos_weight: what the losses of t = 1 are multiplied by; broadcasts.
+    input       x, any numbers
+    target      t, from 0 to 1
+    weight      what each loss is multiplied by; broadcasts
+    reduction   "mean" over all losses, "sum", or "none" for each
+    pos_weight  what the losses of t = 1 are multiplied by; broadcasts
+
+    >>> import weft as wf
+    >>> loss = wf.nn.functional.binary_cross_entropy_with_logits([0.0, 0.0], [1.0, 0.0])
+    >>> round(loss.item(), 4)
+    0.6931
     """
     name = "binary_cross_entropy_with_logits"
     x, t = _pair(name, input, target)
@@ -199,9 +250,18 @@ def kl_div(
     reduction: Reduction | Literal["batchmean"] = "mean",
     log_target: bool = False,
 ) -> Tensor:
-    """t·(log t − x) for log-probabilities x, where 0·log 0 = 0; log_target: t is given as log t.
+    """t·(log t − x) for log-probabilities x, where 0·log 0 = 0.
 
-    "mean" is over all elements; "batchmean", the divergence itself, over the first axis.
+    input       x, log-probabilities
+    target      t, probabilities
+    reduction   "mean" over all elements, "batchmean", the divergence itself, over the first
+                axis, "sum" or "none"
+    log_target  whether the target is given as log t
+
+    >>> import weft as wf
+    >>> p = wf.tensor([[0.5, 0.5]])
+    >>> wf.nn.functional.kl_div(wf.log(p), p).item()
+    0.0
     """
     x, t = _pair("kl_div", input, target)
     share = exp(t) if log_target else t
@@ -220,7 +280,17 @@ def kl_div(
 def hinge_loss(
     input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """max(0, margin − t·x) for t = ±1."""
+    """max(0, margin − t·x) for t = ±1.
+
+    input      x
+    target     t, 1 or −1
+    margin     from which t·x on there is no loss
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.functional.hinge_loss([0.5, 0.5], [1.0, -1.0], reduction="none").tolist()
+    [0.5, 1.5]
+    """
     x, t = _pair("hinge_loss", input, target)
     return reduced("hinge_loss", clip(margin - t * x, 0.0, None), reduction)
 
@@ -229,7 +299,17 @@ def hinge_loss(
 def hinge_embedding_loss(
     input: ArrayLike, target: ArrayLike, margin: float = 1.0, reduction: Reduction = "mean"
 ) -> Tensor:
-    """x where t = 1, max(0, margin − x) where t = −1."""
+    """x where t = 1, max(0, margin − x) where t = −1.
+
+    input      x, distances
+    target     t, 1 or −1
+    margin     the distance from which on different things cost nothing
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.functional.hinge_embedding_loss([0.25, 0.25], [1.0, -1.0], reduction="none").tolist()
+    [0.25, 0.75]
+    """
     x, t = _pair("hinge_embedding_loss", input, target)
     apart = where(not_equal(t, 1), clip(margin - x, 0.0, None), 0.0)
     loss = where(not_equal(t, -1), x, 0.0) + apart
@@ -238,7 +318,16 @@ def hinge_embedding_loss(
 
 @computed_in(SINGLE)
 def soft_margin_loss(input: ArrayLike, target: ArrayLike, reduction: Reduction = "mean") -> Tensor:
-    """log(1 + exp(−t·x)) for t = ±1."""
+    """log(1 + exp(−t·x)) for t = ±1.
+
+    input      x
+    target     t, 1 or −1
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> round(wf.nn.functional.soft_margin_loss([0.0], [1.0]).item(), 4)
+    0.6931
+    """
     x, t = _pair("soft_margin_loss", input, target)
     return reduced("soft_margin_loss", activate.softplus(-(t * x)), reduction)
 
@@ -251,7 +340,17 @@ def margin_ranking_loss(
     margin: float = 0.0,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """max(0, margin − t·(x₁ − x₂)) for t = ±1: t = 1 where x₁ should be the larger."""
+    """max(0, margin − t·(x₁ − x₂)) for t = ±1: t = 1 where x₁ should be the larger.
+
+    input1, input2  x₁ and x₂
+    target          t, 1 or −1
+    margin          by how much it should be larger
+    reduction       "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.functional.margin_ranking_loss([1.0], [3.0], [1.0]).item()
+    2.0
+    """
     a, b = _pair("margin_ranking_loss", input1, input2)
     _, t = _pair("margin_ranking_loss", a, target)
     return reduced("margin_ranking_loss", clip(margin - t * (a - b), 0.0, None), reduction)
@@ -267,7 +366,14 @@ def cosine_embedding_loss(
 ) -> Tensor:
     """1 − cos(x₁, x₂) where t = 1, max(0, cos(x₁, x₂) − margin) where t = −1.
 
-    x₁ and x₂ are (N, D) with t (N,), or (D,) with t a number.
+    input1, input2  x₁ and x₂: (N, D), or (D,)
+    target          t, 1 or −1: (N,), or a number
+    margin          the cosine up to which different things cost nothing
+    reduction       "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.functional.cosine_embedding_loss([[1.0, 0.0]], [[0.0, 2.0]], [1.0]).item()
+    1.0
     """
     a, b = _pair("cosine_embedding_loss", input1, input2)
     t = boxed_beside(a, target)
@@ -296,9 +402,21 @@ def triplet_margin_loss(
     swap: bool = False,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """max(0, d(anchor, positive) − d(anchor, negative) + margin) with distances in the p-norm.
+    """max(0, d(anchor, positive) − d(anchor, negative) + margin).
 
-    swap: where the positive is nearer to the negative than the anchor is, that distance counts.
+    anchor, positive, negative  (N, D) or (D,)
+    margin                      by how much the negative should be further away
+    p                           the exponent of the distance d
+    eps                         what is added to differences, so that their norm is
+                                differentiable
+    swap                        where the positive is nearer to the negative than the anchor is,
+                                that distance counts
+    reduction                   "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> a, p, n = [[0.0, 0.0]], [[3.0, 4.0]], [[0.0, 2.0]]
+    >>> round(wf.nn.functional.triplet_margin_loss(a, p, n).item(), 4)
+    4.0
     """
     if not margin > 0:
         raise errors.ArgumentError(f"triplet_margin_loss: margin {margin}, expected more than 0")
@@ -318,9 +436,18 @@ def poisson_nll_loss(
     eps: float = 1e-8,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """−log of the Poisson probability of t: exp(x) − t·x, or x − t·log(x + eps) for the rate x.
+    """−log of the Poisson probability of t, up to log t!: exp(x) − t·x.
 
-    full: with Stirling's approximation of log t! where t > 1.
+    input      x, the logarithm of the rate
+    target     t, counts
+    log_input  False: x is the rate itself, and the loss x − t·log(x + eps)
+    full       whether Stirling's approximation of log t! is added where t > 1
+    eps        what is added to a rate
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.functional.poisson_nll_loss([0.0], [3.0]).item()
+    1.0
     """
     x, t = _pair("poisson_nll_loss", input, target)
     loss = exp(x) - t * x if log_input else x - t * _log(x + eps)
@@ -341,9 +468,18 @@ def gaussian_nll_loss(
     eps: float = 1e-6,
     reduction: Reduction = "mean",
 ) -> Tensor:
-    """(log v + (x − t)²/v)/2, plus log(2π)/2 if `full`, for the variance v, which is at least eps.
+    """(log v + (x − t)²/v)/2 for the variance v: −log of the normal density, up to log(2π)/2.
 
-    var: broadcasts to the input; the last axis may be left out. Its gradient passes the limit.
+    input      x, the expected values
+    target     t
+    var        v, which broadcasts to the input; the last axis may be left out
+    full       whether log(2π)/2 is added
+    eps        the least that v counts as; its gradient passes this limit
+    reduction  "mean" over all losses, "sum", or "none" for each
+
+    >>> import weft as wf
+    >>> wf.nn.functional.gaussian_nll_loss([1.0], [3.0], [1.0]).item()
+    2.0
     """
     x, t = _pair("gaussian_nll_loss", input, target)
     v = boxed_beside(x, var)

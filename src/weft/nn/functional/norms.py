@@ -35,10 +35,15 @@ def layer_norm(
 ) -> Tensor:
     """(x − mean)/√(variance + eps)·weight + bias over the last axes, of shape `normalized_shape`.
 
+    input             an array
+    normalized_shape  the lengths of the axes that are averaged over, or one number
+    weight, bias      of that shape; None: 1 and 0
+    eps               what is added to the variance, which is divided by n
+
     Keeps the normalised values and one number for each that was averaged.
 
     >>> import weft as wf
-    >>> wf.nn.functional.layer_norm(wf.tensor([[1.0, 3.0]]), 2, eps=0.0).tolist()
+    >>> wf.nn.functional.layer_norm([[1.0, 3.0]], 2, eps=0.0).tolist()
     [[-1.0, 1.0]]
     """
     x = boxed(input)
@@ -57,9 +62,16 @@ def rms_norm(
     weight: ArrayLike | None = None,
     eps: float | None = None,
 ) -> Tensor:
-    """x/√(mean(x²) + eps)·weight over the last axes.
+    """x/√(mean(x²) + eps)·weight over the last axes, of shape `normalized_shape`.
 
-    eps: None is the rounding unit, for half types that of float32.
+    input             an array
+    normalized_shape  the lengths of the axes that are averaged over, or one number
+    weight            of that shape; None: 1
+    eps               None is the rounding unit, for half types that of float32
+
+    >>> import weft as wf
+    >>> wf.nn.functional.rms_norm([[3.0, 3.0, 3.0, -3.0]], 4, eps=0.0).tolist()
+    [[1.0, 1.0, 1.0, -1.0]]
     """
     x = boxed(input)
     shape = _trailing("rms_norm", x, normalized_shape)
@@ -125,7 +137,17 @@ def group_norm(
     bias: ArrayLike | None = None,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each of `num_groups` groups of channels of (N, C, …) brought to mean 0 and variance 1."""
+    """(x − mean)/√(variance + eps)·weight + bias for each group of channels of (N, C, …).
+
+    input         (N, C, …)
+    num_groups    how many groups the channels are divided into
+    weight, bias  one number for each channel; None: 1 and 0
+    eps           what is added to the variance
+
+    >>> import weft as wf
+    >>> wf.nn.functional.group_norm([[1.0, 3.0, 2.0, 6.0]], 2, eps=0.0).tolist()
+    [[-1.0, 1.0, -1.0, 1.0]]
+    """
     x = boxed(input)
     c = _channels("group_norm", x)
     if num_groups < 1 or c % num_groups:
@@ -148,11 +170,24 @@ def batch_norm(
     momentum: float | Tensor = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of (N, C, …) brought to mean 0 and variance 1.
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of (N, C, …).
 
-    In training by its own statistics, of which the running ones (if there are any) take the share
-    `momentum` in place, the variance without bias; else by the running ones. A checkpoint that
-    runs this again does not count the statistics again.
+    input                      (N, C) or (N, C, …)
+    running_mean, running_var  the running statistics of each channel, or None
+    weight, bias               one number for each channel; None: 1 and 0
+    training                   whether the statistics are those of the batch, over all axes but
+                               the channels
+    momentum                   the share of the batch in the running statistics, which change in
+                               place
+    eps                        what is added to the variance
+
+    In training the variance is Σ(x − mean)²/n; the running one takes Σ(x − mean)²/(n − 1).
+    A checkpoint that runs this again does not count the statistics again.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([[1.0], [3.0]])
+    >>> wf.nn.functional.batch_norm(x, None, None, training=True, eps=0.0).tolist()
+    [[-1.0], [1.0]]
     """
     x = boxed(input)
     c = _channels("batch_norm", x)
@@ -185,10 +220,20 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Each channel of each element of (N, C, …) brought to mean 0 and variance 1.
+    """(x − mean)/√(variance + eps)·weight + bias for each channel of each element of (N, C, …).
 
-    By its own statistics, whose means over the batch the running ones follow; or, without
-    `use_input_stats`, by the running ones.
+    input                      (N, C, …) or (C, …)
+    running_mean, running_var  the running statistics of each channel, or None
+    weight, bias               one number for each channel; None: 1 and 0
+    use_input_stats            whether the statistics are the input's own, whose means over the
+                               batch the running ones follow; else the running ones
+    momentum                   the share of the batch in the running statistics, which change in
+                               place
+    eps                        what is added to the variance
+
+    >>> import weft as wf
+    >>> wf.nn.functional.instance_norm([[[1.0, 3.0], [2.0, 6.0]]], eps=0.0).tolist()
+    [[[-1.0, 1.0], [-1.0, 1.0]]]
     """
     x = boxed(input)
     c = _channels("instance_norm", x)

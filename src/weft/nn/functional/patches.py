@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
 
 def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Tensor:
-    """(..., C·r², H, W) as (..., C, H·r, W·r): channels become pixels."""
+    """(…, C·r², H, W) as (…, C, H·r, W·r): channels become pixels.
+
+    input           an array with at least three axes
+    upscale_factor  r
+
+    >>> import weft as wf
+    >>> wf.nn.functional.pixel_shuffle([[[1.0]], [[2.0]], [[3.0]], [[4.0]]], 2).tolist()
+    [[[1.0, 2.0], [3.0, 4.0]]]
+    """
     x, r = boxed(input), integer_in("pixel_shuffle", "upscale_factor", upscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-3] % (r * r):
         raise ShapeError(
@@ -35,7 +43,15 @@ def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Tensor:
-    """(..., C, H·r, W·r) as (..., C·r², H, W): pixels become channels."""
+    """(…, C, H·r, W·r) as (…, C·r², H, W): pixels become channels.
+
+    input             an array with at least three axes
+    downscale_factor  r
+
+    >>> import weft as wf
+    >>> wf.nn.functional.pixel_unshuffle([[[1.0, 2.0], [3.0, 4.0]]], 2).tolist()
+    [[[1.0]], [[2.0]], [[3.0]], [[4.0]]]
+    """
     x, r = boxed(input), integer_in("pixel_unshuffle", "downscale_factor", downscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-1] % r or x.shape[-2] % r:
         raise ShapeError(
@@ -60,7 +76,14 @@ def pad(
 ) -> Tensor:
     """PyTorch's padding: (before, behind) of the last axis, then of the last but one, and so on.
 
-    Modes are constant (where negative widths cut off), reflect, replicate and circular.
+    input  an array
+    pad    an even number of widths
+    mode   "constant" (where negative widths cut off), "reflect", "replicate" or "circular"
+    value  the margins of mode constant; None: 0
+
+    >>> import weft as wf
+    >>> wf.nn.functional.pad([[1.0, 2.0]], (1, 2)).tolist()
+    [[0.0, 1.0, 2.0, 0.0, 0.0]]
     """
     x, given = boxed(input), [integer_in("pad", "pad", p) for p in pad]
     if len(given) % 2 or len(given) > 2 * len(x.shape):
@@ -132,7 +155,18 @@ def unfold(
     padding: PerAxis = 0,
     stride: PerAxis = 1,
 ) -> Tensor:
-    """The patches of images (N, C, H, W) as columns: (N, C·kernel, patches)."""
+    """The patches of images as columns: (N, C·kernel, patches).
+
+    input        (N, C, H, W) or (C, H, W)
+    kernel_size  the size of a patch: a number or two
+    dilation     the distance of elements in a patch
+    padding      how many zeros come at the ends
+    stride       how far apart patches begin
+
+    >>> import weft as wf
+    >>> wf.nn.functional.unfold([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]], 2).tolist()
+    [[[1.0, 2.0], [2.0, 3.0], [4.0, 5.0], [5.0, 6.0]]]
+    """
     x = boxed(input)
     if len(x.shape) not in (3, 4):
         raise ShapeError(f"unfold: an input of shape {tuple(x.shape)}; expected (N, C, H, W)")
@@ -157,7 +191,18 @@ def fold(
     padding: PerAxis = 0,
     stride: PerAxis = 1,
 ) -> Tensor:
-    """The transpose of `unfold`: patches added up where they came from, (N, C, *output_size)."""
+    """The transpose of `unfold`: patches added up where they came from.
+
+    input                                   (N, C·kernel, patches) or (C·kernel, patches)
+    output_size                             the height and width of the images (N, C,
+                                            *output_size)
+    kernel_size, dilation, padding, stride  those of the `unfold` that it transposes
+
+    >>> import weft as wf
+    >>> columns = wf.nn.functional.unfold(wf.ones((1, 1, 2, 3)), 2)
+    >>> wf.nn.functional.fold(columns, (2, 3), 2).tolist()
+    [[[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]]
+    """
     x = boxed(input)
     if len(x.shape) == 2:
         y = fold(reshape(x, (1, *x.shape)), output_size, kernel_size, dilation, padding, stride)

@@ -80,13 +80,20 @@ def max_pool1d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | Any:
-    """The largest element of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
+    """The largest element of each window of (N, C, L) or (C, L).
 
-    With `return_indices` also where they are along the axis. The gradient goes there; of equal
-    elements, the first one counts.
+    input           (N, C, L) or (C, L)
+    kernel_size     how many elements a window has
+    stride          how far apart windows begin; None: kernel_size
+    padding         what is put before and behind, and never is the largest
+    dilation        the distance of elements in a window
+    ceil_mode       whether a last window may reach over the end
+    return_indices  whether the indices along the axis are returned too
+
+    The gradient goes to the largest element; of equal ones, the first counts.
 
     >>> import weft as wf
-    >>> wf.nn.functional.max_pool1d(wf.tensor([[1.0, 3.0, 2.0, 0.0]]), 2).tolist()
+    >>> wf.nn.functional.max_pool1d([[1.0, 3.0, 2.0, 0.0]], 2).tolist()
     [[3.0, 2.0]]
     """
     how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
@@ -102,7 +109,20 @@ def max_pool2d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | Any:
-    """`max_pool1d` of images; indices count along rows, H·W of them."""
+    """The largest element of each window of images.
+
+    input           (N, C, H, W) or (C, H, W)
+    kernel_size     how many elements a window has along each axis: a number or two
+    stride          how far apart windows begin; None: kernel_size
+    padding         what is put at the ends, and never is the largest
+    dilation        the distance of elements in a window
+    ceil_mode       whether last windows may reach over the end
+    return_indices  whether the indices, counted along rows, are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.functional.max_pool2d([[[1.0, 2.0], [3.0, 4.0]]], 2).tolist()
+    [[[4.0]]]
+    """
     how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
     return _max_pool("max_pool2d", 2, input, *how)
 
@@ -116,7 +136,20 @@ def max_pool3d(
     ceil_mode: bool = False,
     return_indices: bool = False,
 ) -> Tensor | Any:
-    """`max_pool1d` of volumes; indices count along rows, D·H·W of them."""
+    """The largest element of each window of volumes.
+
+    input           (N, C, D, H, W) or (C, D, H, W)
+    kernel_size     how many elements a window has along each axis: a number or three
+    stride          how far apart windows begin; None: kernel_size
+    padding         what is put at the ends, and never is the largest
+    dilation        the distance of elements in a window
+    ceil_mode       whether last windows may reach over the end
+    return_indices  whether the indices, counted along rows, are returned too
+
+    >>> import weft as wf
+    >>> wf.nn.functional.max_pool3d(wf.ones((1, 2, 2, 2)), 2).tolist()
+    [[[[1.0]]]]
+    """
     how = kernel_size, stride, padding, dilation, ceil_mode, return_indices
     return _max_pool("max_pool3d", 3, input, *how)
 
@@ -167,9 +200,18 @@ def avg_pool1d(
     ceil_mode: bool = False,
     count_include_pad: bool = True,
 ) -> Tensor:
-    """The mean of each window of (N, C, L) or (C, L); `stride` is `kernel_size`.
+    """The mean of each window of (N, C, L) or (C, L).
 
-    Padding counts as zeros, or not at all.
+    input              (N, C, L) or (C, L)
+    kernel_size        the length of a window
+    stride             how far apart windows begin; None: kernel_size
+    padding            zeros put before and behind
+    ceil_mode          whether a last window may reach over the end
+    count_include_pad  whether padding counts in the mean
+
+    >>> import weft as wf
+    >>> wf.nn.functional.avg_pool1d([[1.0, 3.0, 2.0, 4.0]], 2).tolist()
+    [[2.0, 3.0]]
     """
     how = kernel_size, stride, padding, ceil_mode, count_include_pad, None
     return _avg_pool("avg_pool1d", 1, input, *how)
@@ -184,7 +226,20 @@ def avg_pool2d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """`avg_pool1d` of images; `divisor_override` divides the sums in place of their length."""
+    """The mean of each window of images.
+
+    input              (N, C, H, W) or (C, H, W)
+    kernel_size        the size of a window: a number or two
+    stride             how far apart windows begin; None: kernel_size
+    padding            zeros put at the ends
+    ceil_mode          whether last windows may reach over the end
+    count_include_pad  whether padding counts in the mean
+    divisor_override   what sums are divided by in place of their number of elements
+
+    >>> import weft as wf
+    >>> wf.nn.functional.avg_pool2d([[[1.0, 2.0], [3.0, 4.0]]], 2).tolist()
+    [[[2.5]]]
+    """
     how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool2d", 2, input, *how)
 
@@ -198,6 +253,19 @@ def avg_pool3d(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Tensor:
-    """`avg_pool2d` of volumes."""
+    """The mean of each window of volumes.
+
+    input              (N, C, D, H, W) or (C, D, H, W)
+    kernel_size        the size of a window: a number or three
+    stride             how far apart windows begin; None: kernel_size
+    padding            zeros put at the ends
+    ceil_mode          whether last windows may reach over the end
+    count_include_pad  whether padding counts in the mean
+    divisor_override   what sums are divided by in place of their number of elements
+
+    >>> import weft as wf
+    >>> wf.nn.functional.avg_pool3d(wf.ones((1, 2, 2, 2)), 2).tolist()
+    [[[[1.0]]]]
+    """
     how = kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override
     return _avg_pool("avg_pool3d", 3, input, *how)

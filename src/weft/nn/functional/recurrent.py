@@ -76,10 +76,27 @@ def lstm(
     bidirectional: bool = False,
     batch_first: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Long short-term memory over (T, N, in): the outputs, the last h and the last c.
+    """Long short-term memory over a sequence: the outputs, the last h and the last c.
 
-    hx: (h, c), each (layers·directions, N, hidden). dropout: between layers, if `train`.
-    An input (T, in) without a batch goes with states (layers·directions, hidden).
+    input          (T, N, in), or (T, in) without a batch
+    hx             (h, c), each (layers·directions, N, hidden), or (layers·directions, hidden)
+    params         w_ih, w_hh, and with biases b_ih, b_hh, of each direction of each layer in
+                   turn
+    has_biases     whether there are biases
+    num_layers     how many layers lie above each other
+    dropout        the probability of dropout between layers, if `train`
+    train          whether anything is dropped
+    bidirectional  whether each layer also runs backwards
+    batch_first    whether input and output are (N, T, …)
+
+    i, f, g, o = W_ih·x + b_ih + W_hh·h + b_hh; c ← σ(f)·c + σ(i)·tanh(g); h ← σ(o)·tanh(c).
+
+    >>> import weft as wf
+    >>> states = (wf.zeros((1, 1, 2)), wf.zeros((1, 1, 2)))
+    >>> params = [wf.zeros((8, 3)), wf.zeros((8, 2))]
+    >>> out, h, c = wf.nn.functional.lstm(wf.ones((5, 1, 3)), states, params, has_biases=False)
+    >>> out.shape, h.shape, c.shape
+    ((5, 1, 2), (1, 1, 2), (1, 1, 2))
     """
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_LSTM, input, tuple(hx), params, *how)
@@ -97,7 +114,29 @@ def gru(
     bidirectional: bool = False,
     batch_first: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Gated recurrent units over (T, N, in): the outputs and the last states."""
+    """Gated recurrent units over a sequence: the outputs and the last states.
+
+    input          (T, N, in), or (T, in) without a batch
+    hx             h (layers·directions, N, hidden), or (layers·directions, hidden)
+    params         w_ih, w_hh, and with biases b_ih, b_hh, of each direction of each layer in
+                   turn
+    has_biases     whether there are biases
+    num_layers     how many layers lie above each other
+    dropout        the probability of dropout between layers, if `train`
+    train          whether anything is dropped
+    bidirectional  whether each layer also runs backwards
+    batch_first    whether input and output are (N, T, …)
+
+    r and z are σ(W_ih·x + b_ih + W_hh·h + b_hh), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn));
+    h ← (1 − z)·n + z·h.
+
+    >>> import weft as wf
+    >>> params = [wf.zeros((6, 3)), wf.zeros((6, 2))]
+    >>> x, h = wf.ones((5, 1, 3)), wf.ones((1, 1, 2))
+    >>> out, h = wf.nn.functional.gru(x, h, params, has_biases=False)
+    >>> h.tolist()
+    [[[0.03125, 0.03125]]]
+    """
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_GRU, input, (hx,), params, *how)
 
@@ -114,7 +153,26 @@ def rnn_tanh(
     bidirectional: bool = False,
     batch_first: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh) over (T, N, in): the outputs and the last states."""
+    """h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh) over a sequence: the outputs and the last states.
+
+    input          (T, N, in), or (T, in) without a batch
+    hx             h (layers·directions, N, hidden), or (layers·directions, hidden)
+    params         w_ih, w_hh, and with biases b_ih, b_hh, of each direction of each layer in
+                   turn
+    has_biases     whether there are biases
+    num_layers     how many layers lie above each other
+    dropout        the probability of dropout between layers, if `train`
+    train          whether anything is dropped
+    bidirectional  whether each layer also runs backwards
+    batch_first    whether input and output are (N, T, …)
+
+    >>> import weft as wf
+    >>> params = [wf.zeros((2, 3)), wf.zeros((2, 2))]
+    >>> x, h = wf.ones((5, 3)), wf.ones((1, 2))
+    >>> out, h = wf.nn.functional.rnn_tanh(x, h, params, has_biases=False)
+    >>> out.shape, h.tolist()
+    ((5, 2), [[0.0, 0.0]])
+    """
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_TANH, input, (hx,), params, *how)
 
@@ -131,7 +189,26 @@ def rnn_relu(
     bidirectional: bool = False,
     batch_first: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """`rnn_tanh` with relu in the place of tanh."""
+    """h ← max(W_ih·x + b_ih + W_hh·h + b_hh, 0) over a sequence: the outputs and the last states.
+
+    input          (T, N, in), or (T, in) without a batch
+    hx             h (layers·directions, N, hidden), or (layers·directions, hidden)
+    params         w_ih, w_hh, and with biases b_ih, b_hh, of each direction of each layer in
+                   turn
+    has_biases     whether there are biases
+    num_layers     how many layers lie above each other
+    dropout        the probability of dropout between layers, if `train`
+    train          whether anything is dropped
+    bidirectional  whether each layer also runs backwards
+    batch_first    whether input and output are (N, T, …)
+
+    >>> import weft as wf
+    >>> params = [wf.eye(2), wf.eye(2)]
+    >>> x, h = wf.ones((5, 2)), wf.zeros((1, 2))
+    >>> out, h = wf.nn.functional.rnn_relu(x, h, params, has_biases=False)
+    >>> h.tolist()
+    [[5.0, 5.0]]
+    """
     how = (has_biases, num_layers, dropout, train, bidirectional, batch_first)
     return _run(_RELU, input, (hx,), params, *how)
 
@@ -145,7 +222,21 @@ def lstm_cell(
     b_ih: ArrayLike | None = None,
     b_hh: ArrayLike | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """One step of long short-term memory: (h, c) from x (N, in) and (h, c)."""
+    """One step of long short-term memory: (h, c) from x and (h, c).
+
+    input       x (N, in) or (in,)
+    hx          (h, c), each (N, hidden) or (hidden,)
+    w_ih, w_hh  weights (4·hidden, in) and (4·hidden, hidden), the rows of i, f, g and o
+    b_ih, b_hh  biases (4·hidden,); None: none
+
+    i, f, g, o = W_ih·x + b_ih + W_hh·h + b_hh; c ← σ(f)·c + σ(i)·tanh(g); h ← σ(o)·tanh(c).
+
+    >>> import weft as wf
+    >>> state = (wf.zeros(1), wf.full(1, 4.0))
+    >>> h, c = wf.nn.functional.lstm_cell([1.0], state, wf.zeros((4, 1)), wf.zeros((4, 1)))
+    >>> c.tolist()
+    [2.0]
+    """
     return _one_step(_LSTM, input, tuple(hx), w_ih, w_hh, b_ih, b_hh)
 
 
@@ -158,7 +249,20 @@ def gru_cell(
     b_ih: ArrayLike | None = None,
     b_hh: ArrayLike | None = None,
 ) -> Tensor:
-    """One step of a gated recurrent unit."""
+    """One step of a gated recurrent unit: h from x and h.
+
+    input       x (N, in) or (in,)
+    hx          h (N, hidden) or (hidden,)
+    w_ih, w_hh  weights (3·hidden, in) and (3·hidden, hidden), the rows of r, z and n
+    b_ih, b_hh  biases (3·hidden,); None: none
+
+    r and z are σ(W_ih·x + b_ih + W_hh·h + b_hh), n = tanh(W_in·x + b_in + r·(W_hn·h + b_hn));
+    h ← (1 − z)·n + z·h.
+
+    >>> import weft as wf
+    >>> wf.nn.functional.gru_cell([1.0], [4.0], wf.zeros((3, 1)), wf.zeros((3, 1))).tolist()
+    [2.0]
+    """
     return _one_step(_GRU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
@@ -171,7 +275,17 @@ def rnn_tanh_cell(
     b_ih: ArrayLike | None = None,
     b_hh: ArrayLike | None = None,
 ) -> Tensor:
-    """One step of `rnn_tanh`."""
+    """One step h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh).
+
+    input       x (N, in) or (in,)
+    hx          h (N, hidden) or (hidden,)
+    w_ih, w_hh  weights (hidden, in) and (hidden, hidden)
+    b_ih, b_hh  biases (hidden,); None: none
+
+    >>> import weft as wf
+    >>> wf.nn.functional.rnn_tanh_cell([1.0], [0.0], [[0.0]], [[1.0]]).tolist()
+    [0.0]
+    """
     return _one_step(_TANH, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
@@ -184,7 +298,17 @@ def rnn_relu_cell(
     b_ih: ArrayLike | None = None,
     b_hh: ArrayLike | None = None,
 ) -> Tensor:
-    """One step of `rnn_relu`."""
+    """One step h ← max(W_ih·x + b_ih + W_hh·h + b_hh, 0).
+
+    input       x (N, in) or (in,)
+    hx          h (N, hidden) or (hidden,)
+    w_ih, w_hh  weights (hidden, in) and (hidden, hidden)
+    b_ih, b_hh  biases (hidden,); None: none
+
+    >>> import weft as wf
+    >>> wf.nn.functional.rnn_relu_cell([1.0], [2.0], [[3.0]], [[1.0]]).tolist()
+    [5.0]
+    """
     return _one_step(_RELU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 

@@ -92,10 +92,15 @@ def interpolate(
     align_corners: bool | None = None,
     recompute_scale_factor: bool | None = None,
 ) -> Tensor:
-    """(N, C, and one to three axes) with these axes resampled to `size` or by `scale_factor`.
+    """(N, C, and one to three axes) with these axes resampled.
 
-    Modes are nearest, nearest-exact, area, and linear, bilinear or trilinear by the number of
-    axes. With `align_corners` the corners' elements keep their values.
+    input                   (N, C, L), (N, C, H, W) or (N, C, D, H, W)
+    size                    the lengths of the axes, or one for all
+    scale_factor            what lengths are multiplied by, in place of `size`
+    mode                    "nearest", "nearest-exact", "area", or by the number of axes
+                            "linear", "bilinear" or "trilinear"
+    align_corners           whether the corners' elements keep their values, of the linear modes
+    recompute_scale_factor  whether positions go by the ratio of lengths, not by `scale_factor`
 
     >>> import weft as wf
     >>> x = wf.tensor([[[0.0, 1.0]]])
@@ -143,5 +148,16 @@ def upsample(
     mode: Resampling = "nearest",
     align_corners: bool | None = None,
 ) -> Tensor:
-    """`interpolate` under its older name."""
+    """`interpolate` under its older name.
+
+    input          (N, C, L), (N, C, H, W) or (N, C, D, H, W)
+    size           the lengths of the axes, or one for all
+    scale_factor   what lengths are multiplied by, in place of `size`
+    mode           "nearest" or another of `interpolate`
+    align_corners  whether the corners' elements keep their values, of the linear modes
+
+    >>> import weft as wf
+    >>> wf.nn.functional.upsample([[[1.0, 2.0]]], scale_factor=2).tolist()
+    [[[1.0, 1.0, 2.0, 2.0]]]
+    """
     return interpolate(input, size, scale_factor, mode, align_corners)

@@ -21,6 +21,7 @@ def check_grads(
 ) -> None:
     """Check f's derivatives up to an order, in forward and reverse mode, element by element.
 
+    f      a function of trees of tensors
     args   a tuple of arguments (anything else is the only one): trees of tensors. Those in
            floating point are differentiated by, and taken in float64; the others stay
     order  2 checks the derivatives of the derivatives too, each mode over each
@@ -125,11 +126,27 @@ class NumericalChecker:
     """
 
     def check_gradient_central(self, f: Callable[..., Any], x: Any) -> ValidationResult:
-        """∂f/∂x by reverse mode beside central differences."""
+        """∂f/∂x by reverse mode beside central differences.
+
+        f  a function of one tensor
+        x  where it is checked
+
+        >>> import weft as wf
+        >>> wf.NumericalChecker().check_gradient_central(wf.sin, wf.tensor([0.5, 1.0])).is_valid
+        True
+        """
         return _validated("check_gradient_central", f, x, one_sided=False)
 
     def check_gradient_forward(self, f: Callable[..., Any], x: Any) -> ValidationResult:
-        """∂f/∂x by reverse mode beside differences between x and x + h: at a domain's edge."""
+        """∂f/∂x by reverse mode beside differences between x and x + h: at a domain's edge.
+
+        f  a function of one tensor
+        x  where it is checked
+
+        >>> import weft as wf
+        >>> wf.NumericalChecker().check_gradient_forward(wf.sin, wf.tensor([0.5, 1.0])).is_valid
+        True
+        """
         return _validated("check_gradient_forward", f, x, one_sided=True)
 
 

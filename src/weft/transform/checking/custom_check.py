@@ -38,6 +38,10 @@ class OpReport:
 def check_op(op: CustomOp, *args: Any, **params: Any) -> OpReport:
     """Check a custom operation at some arguments, which are taken in float64.
 
+    op      what `wf.custom_op` made, or a `wf.CustomOp`
+    args    its inputs
+    params  its keywords
+
     Its rules must be linear in their (co)tangents, agree with each other, and give the
     derivative that differences of its forward show, element by element, in both modes; a batch
     rule must give what forward gives. Raises `errors.GradientCheckError` where one is wrong.

@@ -38,6 +38,9 @@ def checkpoint(f: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
 def checkpoint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """f(*args, **kwargs), keeping only the arguments and running f again in the backward pass.
 
+    f             the function
+    args, kwargs  what it is called with; without any, the checkpointed function is returned
+
     The gradients are those without a checkpoint, bit for bit, to any order and inside any
     transformation. Random numbers are drawn once: the second run gets the same ones. With f
     alone, the result is the checkpointed function, so `@wf.checkpoint` decorates.

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 class AutogradContext:
     """Switches recording; as a block it records, also inside `no_grad()`.
 
+    device  where its tensors are
+
     >>> import weft as wf
     >>> x = wf.tensor([1.0], requires_grad=True)
     >>> with wf.AutogradContext.no_grad():
@@ -45,12 +47,29 @@ class AutogradContext:
         self._block.__exit__(*exc)
 
     def tensor(self, data: ArrayLike, requires_grad: bool = True) -> Tensor:
-        """A tensor on this context's device."""
+        """A tensor on this context's device.
+
+        data           numbers, an array or a tensor
+        requires_grad  whether it is a leaf to differentiate by
+
+        >>> import weft as wf
+        >>> wf.AutogradContext().tensor([1.0])
+        tensor([1.], requires_grad=True)
+        """
         return tensor(data, requires_grad, device=self.device)
 
 
 class AutogradEngine(AutogradContext):
-    """An `AutogradContext` that also runs backward passes and lists what was recorded."""
+    """An `AutogradContext` that also runs backward passes and lists what was recorded.
+
+    device  where its tensors are
+
+    >>> import weft as wf
+    >>> engine = wf.AutogradEngine()
+    >>> x = engine.tensor([3.0])
+    >>> engine.backward((x * x).sum())[x].tolist()
+    [6.0]
+    """
 
     backward: staticmethod[..., GradientMap] = staticmethod(backward)
     graph_of: staticmethod[[Tensor], list[Entry]] = staticmethod(graph_of)

@@ -47,6 +47,7 @@ def scan(
 ) -> tuple[Any, Any]:
     """carry, y = f(carry, x) for each x of xs in turn: the last carry, and the ys stacked.
 
+    f         (carry, x) -> (carry, y)
     init      the first carry: tensors, alone or in containers; f must return one like it
     xs        tensors, alone or in containers, whose slices along the first axis are the x
     length    the number of steps; needed where xs is None, when x is None too
@@ -219,6 +220,8 @@ def _elements(x, n: int) -> list:
 def map_(f: Callable[[Any], Any], xs: Any, batch_size: int | None = None) -> Any:
     """f of each slice of xs along the first axis, one after the other, the results stacked.
 
+    f           a function of one slice
+    xs          a tensor, or a tree of tensors with first axes of one length
     batch_size  so many at a time, by `vmap`: quicker, and they need memory together
 
     >>> import weft as wf
@@ -246,6 +249,8 @@ def while_loop(
 ) -> Any:
     """carry = body(carry) as long as cond(carry) holds; returns the last carry.
 
+    cond       carry -> one boolean
+    body       carry -> carry, of the same structure, shapes and dtypes
     init       the first carry: tensors, alone or in containers; body must return one like it
     max_steps  raise `weft.errors.LoopLimit` where the loop would go on after so many steps
 
@@ -311,6 +316,10 @@ def cond(
     pred: Any, true_fn: Callable[..., Any], false_fn: Callable[..., Any], *operands: Any
 ) -> Any:
     """true_fn(*operands) if pred holds, else false_fn(*operands); only the one that is taken runs.
+
+    pred               a Python bool, or a tensor with one boolean
+    true_fn, false_fn  functions of the operands
+    operands           what they are called with
 
     Inside `vmap`, where pred differs over the batch, both run on all of it, and each element
     gets the result of its own branch. No derivative, not even a NaN, comes to the operands out of

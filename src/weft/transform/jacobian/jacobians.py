@@ -222,6 +222,7 @@ def jacobian(
 ) -> PlannedFunction[P]:
     """A function that gives the Jacobian of f, planned by itself.
 
+    f             a function of tensors, or of trees of them
     argnums       the position of the argument to differentiate by, or a tuple of positions
     mode          "auto", or one kind of plan: "forward" and "reverse" (dense), "mixed" (cut at
                   the narrowest place), "columns", "rows" and "both" (compressed by colouring)
@@ -268,6 +269,13 @@ def hessian(
     has_aux: bool = False,
 ) -> PlannedFunction[P]:
     """A function that gives the Hessian of f, which returns one number.
+
+    f                                                       a function of tensors, or of trees
+                                                            of them, which returns one number
+    argnums                                                 the position of the argument to
+                                                            differentiate by, or a tuple of
+                                                            positions
+    mode, format, scheduler, memory_limit, verify, has_aux  as of `jacobian`
 
     Forward sweeps over the gradient's trace; sparse ones are compressed by star colouring. The
     arguments are those of `jacobian`.
@@ -319,14 +327,26 @@ def _as_plain(run: Any, planned: _Planned) -> Any:
 def plan_jacobian(f: Callable[..., Any], *args: Any, argnums: ArgNums = 0, **options: Any) -> Plan:
     """What `jacobian(f, …)` would do for these arguments, with every candidate timed.
 
+    f        the function
+    args     its arguments
+    argnums  the position of the argument to differentiate by, or a tuple of positions
+    options  mode, format, scheduler and memory_limit, as of `jacobian`
+
     Printing the plan shows the sizes, the sparsity, the narrowest cut, the sweeps and the cost
     of each candidate, and why one was chosen.
+
+    >>> import weft as wf
+    >>> wf.plan_jacobian(lambda x: x.sum(), wf.ones(3)).chosen.kind
+    'reverse'
     """
     return jacobian(f, argnums, **options).plan(*args)
 
 
 def jacfwd(f: Callable[P, Any], argnums: ArgNums = 0) -> PlannedFunction[P]:
     """The Jacobian by forward mode: one tangent for each element of the argument.
+
+    f        a function of tensors, or of trees of them
+    argnums  the position of the argument to differentiate by, or a tuple of positions
 
     >>> import weft as wf
     >>> wf.jacfwd(lambda x: x**2)(wf.tensor([1.0, 2.0])).tolist()
@@ -338,6 +358,9 @@ def jacfwd(f: Callable[P, Any], argnums: ArgNums = 0) -> PlannedFunction[P]:
 def jacrev(f: Callable[P, Any], argnums: ArgNums = 0) -> PlannedFunction[P]:
     """The Jacobian by reverse mode: one cotangent for each element of the result.
 
+    f        a function of tensors, or of trees of them
+    argnums  the position of the argument to differentiate by, or a tuple of positions
+
     >>> import weft as wf
     >>> wf.jacrev(lambda x: x**2)(wf.tensor([1.0, 2.0])).tolist()
     [[2.0, 0.0], [0.0, 4.0]]
@@ -347,6 +370,8 @@ def jacrev(f: Callable[P, Any], argnums: ArgNums = 0) -> PlannedFunction[P]:
 
 def laplacian(f: Callable[P, Any]) -> Callable[P, Tensor]:
     """A function that gives Σᵢ ∂²f/∂xᵢ², forward over forward, for each element of f's result.
+
+    f  a function of tensors
 
     >>> import weft as wf
     >>> wf.laplacian(lambda x: (x**3).sum())(wf.tensor([1.0, 2.0])).item()

@@ -8,7 +8,14 @@ from ... import errors
 
 
 class SchedulingStrategy(Enum):
-    """Which family of plans a scheduler may choose from."""
+    """Which family of plans a scheduler may choose from.
+
+    AUTO, FORWARD, REVERSE and MIXED; a config takes a member or its lower-case name.
+
+    >>> import weft as wf
+    >>> wf.SchedulingStrategy("reverse")
+    <SchedulingStrategy.REVERSE: 'reverse'>
+    """
 
     AUTO = "auto"
     FORWARD = "forward"
@@ -28,6 +35,10 @@ class SchedulerConfig:
     forward_mode_threshold  from this ratio outputs/inputs on, forward mode is taken
     reverse_mode_threshold  up to this ratio, reverse mode is taken
     enable_mixed_mode       whether both modes may be combined: cuts and bicolouring
+
+    >>> import weft as wf
+    >>> wf.SchedulerConfig(strategy="forward").strategy
+    <SchedulingStrategy.FORWARD: 'forward'>
     """
 
     strategy: SchedulingStrategy | str = SchedulingStrategy.AUTO
@@ -50,7 +61,14 @@ class SchedulerConfig:
             )
 
     def families(self, m: int, n: int) -> tuple[str, ...]:
-        """The kinds of plan that are allowed for m outputs and n inputs."""
+        """The kinds of plan that are allowed for m outputs and n inputs.
+
+        m, n  the numbers of outputs and of inputs
+
+        >>> import weft as wf
+        >>> wf.SchedulerConfig().families(100, 2)
+        ('forward', 'columns')
+        """
         strategy = self.strategy
         if strategy is SchedulingStrategy.AUTO:
             ratio = m / max(n, 1)

@@ -217,7 +217,18 @@ class HookHandle:
 
 
 def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> HookHandle:
-    """Call `hook(gradient)` when this tensor's gradient is known; it may return another one."""
+    """Call `hook(gradient)` when this tensor's gradient is known; it may return another one.
+
+    hook  gradient -> another gradient, or None to leave it
+
+    The handle's `remove()` ends it.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([1.0], requires_grad=True)
+    >>> handle = x.register_hook(lambda g: g * 10.0)
+    >>> (x * 2.0).sum().backward()[x].tolist()
+    [20.0]
+    """
     extra = _extra_of(self, "register_hook")
     key = next(_handles)
     extra.hooks[key] = hook
@@ -225,7 +236,16 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Tensor | None]) -> Hook
 
 
 def retain_grad(self: Tensor) -> None:
-    """Keep the gradient of this intermediate value in `.grad`."""
+    """Keep the gradient of this intermediate value in `.grad`.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([3.0], requires_grad=True)
+    >>> y = x * 2.0
+    >>> y.retain_grad()
+    >>> grads = (y * y).sum().backward()
+    >>> y.grad.tolist()
+    [12.0]
+    """
     if self._node.__class__ is not Leaf:
         _extra_of(self, "retain_grad").retains = True
 
@@ -242,17 +262,37 @@ def _extra_of(x, what: str) -> Extra:
 
 
 def no_grad() -> Block:
-    """A block (or decorated function) in which nothing is recorded."""
+    """A block (or decorated function) in which nothing is recorded.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([1.0], requires_grad=True)
+    >>> with wf.no_grad():
+    ...     (x * 2.0).requires_grad
+    False
+    """
     return Block(grad=False)
 
 
 def enable_grad() -> Block:
-    """A block inside `no_grad()` in which operations are recorded again."""
+    """A block inside `no_grad()` in which operations are recorded again.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([1.0], requires_grad=True)
+    >>> with wf.no_grad(), wf.enable_grad():
+    ...     (x * 2.0).requires_grad
+    True
+    """
     return Block(grad=True)
 
 
 def is_grad_enabled() -> bool:
-    """Whether operations on tracked tensors are being recorded."""
+    """Whether operations on tracked tensors are being recorded.
+
+    >>> import weft as wf
+    >>> with wf.no_grad():
+    ...     wf.is_grad_enabled()
+    False
+    """
     return current.get().grad
 
 
@@ -272,12 +312,31 @@ def detect_anomaly() -> AbstractContextManager[Any]:
 def saved_tensors_hooks(
     pack: Callable[[Tensor], Any], unpack: Callable[[Any], Tensor]
 ) -> AbstractContextManager[Any]:
-    """A block in which what is saved for backward goes through `pack`, and back by `unpack`."""
+    """A block in which what is saved for backward goes through `pack`, and back by `unpack`.
+
+    pack    tensor -> whatever is kept in its place
+    unpack  what `pack` gave -> the tensor
+
+    >>> import weft as wf
+    >>> x = wf.tensor([3.0], requires_grad=True)
+    >>> with wf.saved_tensors_hooks(lambda t: t.tolist(), lambda kept: wf.tensor(kept)):
+    ...     y = (x * x).sum()
+    >>> y.backward()[x].tolist()
+    [6.0]
+    """
     return changed(saved_hooks=(pack, unpack))
 
 
 def save_on_cpu() -> AbstractContextManager[Any]:
-    """A block in which what is saved for backward is kept in host memory."""
+    """A block in which what is saved for backward is kept in host memory.
+
+    >>> import weft as wf
+    >>> x = wf.tensor([3.0], requires_grad=True)
+    >>> with wf.save_on_cpu():
+    ...     y = (x * x).sum()
+    >>> y.backward()[x].tolist()
+    [6.0]
+    """
     return saved_tensors_hooks(
         lambda t: (t.device, t if t.device == "cpu" else t.to("cpu")),
         lambda kept: kept[1].to(kept[0]),

@@ -122,6 +122,9 @@ def released(value: Any) -> Tensor:
 class DualTensor(Tensor):
     """A tensor at a dual level: `.value` and `.tangent`, through all operations.
 
+    value    the value, a tensor
+    tangent  its tangent, of the same shape; None: zeros
+
     Each is a calculation of its own: a dual of duals has second derivatives, which are never
     confused with first ones. Duals that belong to one calculation are made by one
     `ForwardADContext`.

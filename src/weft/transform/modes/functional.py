@@ -155,6 +155,7 @@ def value_and_grad(
 ) -> Callable[P, tuple[Any, Any]]:
     """A function that gives f's value and its gradient.
 
+    f        a function of tensors, or of trees of them, which returns one number
     argnums  the position of the argument to differentiate by, or a tuple of positions
     has_aux  f returns (value, aux); the result is then ((value, aux), gradient)
 
@@ -198,11 +199,13 @@ def _scalar(run: _Recorded) -> Tensor:
 
 
 def grad(f: Callable[P, Any], argnums: ArgNums = 0, has_aux: bool = False) -> Callable[P, Any]:
-    """A function that gives the gradient of f, which returns one number.
+    """A function that gives the gradient ∂f/∂xᵢ of f, which returns one number.
 
-    The mathematics is ∂f/∂xᵢ for the arguments that `argnums` names; trees of tensors give
-    trees of gradients. With `has_aux`, f returns (value, aux) and the result is
-    (gradient, aux).
+    f        a function of tensors, or of trees of them
+    argnums  the position of the argument to differentiate by, or a tuple of positions
+    has_aux  f returns (value, aux), and the function (gradient, aux)
+
+    Trees of tensors give trees of gradients.
 
     >>> import weft as wf
     >>> wf.grad(wf.grad(lambda x: x**3))(wf.tensor(2.0)).item()
@@ -220,6 +223,10 @@ def grad(f: Callable[P, Any], argnums: ArgNums = 0, has_aux: bool = False) -> Ca
 
 def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """f's result, and the function u ↦ uᵀJ that pulls cotangents back to the arguments.
+
+    f        a function of tensors, or of trees of them
+    primals  its arguments
+    has_aux  f returns (result, aux), and this (result, function, aux)
 
     The second function gives a tuple with one cotangent for each argument. With `has_aux` a
     third value is what f returned beside its result.
@@ -264,6 +271,11 @@ def jvp(
 ) -> Any:
     """f's result, and its derivative J·v along the tangents, in one forward sweep.
 
+    f         a function of tensors, or of trees of them
+    primals   its arguments
+    tangents  v, one for each argument
+    has_aux   f returns (result, aux), and this (result, derivative, aux)
+
     >>> import weft as wf
     >>> y, dy = wf.jvp(lambda x: x**3, (wf.tensor(2.0),), (wf.tensor(1.0),))
     >>> y.item(), dy.item()
@@ -305,7 +317,11 @@ def _unpacked(out, tag: float, has_aux: bool):
 
 
 def hvp(f: Callable[..., Any], primals: Sequence[Any], tangents: Sequence[Any]) -> Any:
-    """The Hessian of f times a vector, forward over reverse.
+    """The Hessian of f times a vector, H·v, forward over reverse.
+
+    f         a function that returns one number
+    primals   its arguments
+    tangents  v, one for each argument
 
     >>> import weft as wf
     >>> x, v = wf.tensor([1.0, 2.0]), wf.tensor([1.0, 0.0])

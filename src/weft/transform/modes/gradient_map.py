@@ -29,6 +29,9 @@ def _apart(g):
 class GradientMap:
     """Gradients by tensor (or by a tensor's `id`); iterating gives ids.
 
+    grads   gradients by tensor or id; None: none
+    origin  where they come from, for messages
+
     >>> import weft as wf
     >>> x = wf.tensor([3.0], requires_grad=True)
     >>> grads = (x * x).sum().backward()
@@ -68,28 +71,74 @@ class GradientMap:
         return f"{why}{made}"
 
     def get(self, x: Tensor | int, default: Any = None) -> Tensor | Any:
-        """The gradient with respect to a tensor or an id, or `default`."""
+        """The gradient with respect to a tensor or an id, or `default`.
+
+        x        a tensor or an id
+        default  what is returned if there is none
+
+        >>> import weft as wf
+        >>> wf.GradientMap().get(wf.tensor(1.0)) is None
+        True
+        """
         return self._grads.get(_key(x), default)
 
     def insert(self, x: Tensor | int, gradient: Tensor) -> None:
-        """Set the gradient of a tensor or an id."""
+        """Set the gradient of a tensor or an id.
+
+        x         a tensor or an id
+        gradient  its gradient
+
+        >>> import weft as wf
+        >>> x, grads = wf.tensor([1.0]), wf.GradientMap()
+        >>> grads.insert(x, wf.tensor([2.0]))
+        >>> grads[x].tolist()
+        [2.0]
+        """
         self._grads[_key(x)] = _apart(gradient)
 
     __setitem__ = insert
 
     def accumulate(self, x: Tensor | int, gradient: Tensor) -> None:
-        """Add to the gradient of a tensor or an id."""
+        """Add to the gradient of a tensor or an id.
+
+        x         a tensor or an id
+        gradient  what is added
+
+        >>> import weft as wf
+        >>> x, grads = wf.tensor([1.0]), wf.GradientMap()
+        >>> grads.accumulate(x, wf.tensor([2.0]))
+        >>> grads.accumulate(x, wf.tensor([3.0]))
+        >>> grads[x].tolist()
+        [5.0]
+        """
         have = self._grads.get(_key(x))
         self._grads[_key(x)] = _apart(gradient) if have is None else have + gradient
 
     def add_(self, other: GradientMap) -> GradientMap:
-        """Accumulate all of another map."""
+        """Accumulate all of another map.
+
+        other  a `GradientMap`
+
+        >>> import weft as wf
+        >>> x = wf.tensor([3.0], requires_grad=True)
+        >>> grads = (x * x).sum().backward()
+        >>> grads.add_((2.0 * x).sum().backward())[x].tolist()
+        [8.0]
+        """
         for key, g in other.items():
             self.accumulate(key, g)
         return self
 
     def scale_(self, factor: float) -> GradientMap:
-        """Multiply every gradient."""
+        """Multiply every gradient.
+
+        factor  a number
+
+        >>> import weft as wf
+        >>> x = wf.tensor([3.0], requires_grad=True)
+        >>> (x * x).sum().backward().scale_(0.5)[x].tolist()
+        [3.0]
+        """
         self._grads = {k: g * factor for k, g in self._grads.items()}
         return self
 
@@ -102,13 +151,33 @@ class GradientMap:
         return self.keys(), self.values(), make
 
     def items(self) -> list[tuple[int, Tensor]]:
-        """(id, gradient) pairs; gradients may be replaced while looping over them."""
+        """(id, gradient) pairs; gradients may be replaced while looping over them.
+
+        >>> import weft as wf
+        >>> x = wf.tensor([3.0], requires_grad=True)
+        >>> [(key == x.id, g.tolist()) for key, g in (x * x).sum().backward().items()]
+        [(True, [6.0])]
+        """
         return list(self._grads.items())
 
     def keys(self) -> list[int]:
+        """The ids of the tensors.
+
+        >>> import weft as wf
+        >>> x = wf.tensor([3.0], requires_grad=True)
+        >>> (x * x).sum().backward().keys() == [x.id]
+        True
+        """
         return list(self._grads)
 
     def values(self) -> list[Tensor]:
+        """The gradients.
+
+        >>> import weft as wf
+        >>> x = wf.tensor([3.0], requires_grad=True)
+        >>> [g.tolist() for g in (x * x).sum().backward().values()]
+        [[6.0]]
+        """
         return list(self._grads.values())
 
     def __iter__(self) -> Iterator[int]:

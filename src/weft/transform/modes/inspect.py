@@ -72,7 +72,14 @@ def memory_stats() -> MemoryStats:
 
 
 def clear_tape() -> None:
-    """Drop what the live graphs of this thread have saved."""
+    """Drop what the live graphs of this thread have saved.
+
+    >>> import weft as wf
+    >>> y = wf.exp(wf.ones(1000, requires_grad=True))
+    >>> wf.clear_tape()
+    >>> wf.memory_stats().bytes
+    0
+    """
     me = get_ident()
     for node in _live_nodes():
         if node.thread == me:
@@ -92,6 +99,8 @@ class Entry:
 
 def graph_of(loss: Tensor) -> list[Entry]:
     """The recorded operations behind a tensor, oldest first.
+
+    loss  a tensor
 
     >>> import weft as wf
     >>> x = wf.tensor([1.0], requires_grad=True)
@@ -127,6 +136,9 @@ def _ancestors(x) -> set:
 
 def explain_grad(loss: Tensor, x: Tensor) -> str:
     """Where the path from `loss` back to `x` runs, or where and why it is broken.
+
+    loss  a tensor
+    x     what it is, or should be, computed from
 
     >>> import weft as wf
     >>> x = wf.tensor([1.0], requires_grad=True)

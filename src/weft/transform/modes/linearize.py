@@ -15,6 +15,9 @@ from .trace import Traced, active, forward, trace_of
 def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., Any]]:
     """f's result, and the linear function v ↦ J·v at these arguments; f is run only once.
 
+    f        a function of tensors, or of trees of them
+    primals  its arguments
+
     >>> import weft as wf
     >>> y, push = wf.linearize(lambda x: x**3, wf.tensor(2.0))
     >>> y.item(), push(wf.tensor(1.0)).item()

@@ -24,6 +24,7 @@ R = TypeVar("R")
 def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, R]:
     """f over a batch: each argument's axis `in_axes` is taken away, and put into the results.
 
+    f         a function of tensors, or of trees of them
     in_axes   an axis for all arguments, or one for each: an int, None (the same for the whole
               batch), or a tree of these that matches the argument
     out_axes  where the batch axis goes in the results; None: the result does not depend on it

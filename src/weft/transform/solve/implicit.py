@@ -47,9 +47,10 @@ def root(
     f          as many numbers as x has, in any structure
     x0         where to start: a tensor, or a tree of tensors, whose form the result has. Which
                solution is found may depend on it; nothing is differentiated by it
-    solver     (f, x0) -> x, a solver of your own in place of Newton's method. Its f takes x only,
-               and the args are constants to it; give SciPy's solvers in args, not by closure,
-               what is being differentiated by
+    args       what f also depends on, and what the result is differentiated by
+    solver     (f, x0) -> x, a solver of your own in place of Newton's method. Its f takes x
+               only, and the args are constants to it; give SciPy's solvers in args, not by
+               closure, what is being differentiated by
     tol        the last step's largest element beside that of x; where no step helps any more,
                the largest element that f keeps. Default: ε^¾ of the dtype, 2e-12 in double
                precision. What a solver of your own found is checked only if tol is given
@@ -95,6 +96,7 @@ def fixed_point(
 
     g          a value of the structure and shapes of x
     x0         where to start; nothing is differentiated by it
+    args       what g also depends on, and what the result is differentiated by
     solver     (g, x0) -> x, a solver of your own in place of accelerated iteration (Anderson)
     tol        the largest element that g(x) − x may keep, beside 1 + the largest of x. Default:
                ε^¾ of the dtype, 2e-12 in double precision
@@ -130,6 +132,7 @@ def argmin(
 
     f          one number; a local minimum near x0 is found
     x0         where to start; nothing is differentiated by it
+    args       what f also depends on, and what the result is differentiated by
     solver     (f, x0) -> x, a solver of your own in place of Newton's method
     tol        the last step's largest element beside that of x; where no step helps any more,
                the largest element that the gradient keeps. Default: ε^¾ of the dtype

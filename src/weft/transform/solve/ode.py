@@ -58,20 +58,22 @@ def odeint(
     f          the slope, of the structure and shapes of y; t is a 0-d tensor
     y0         a tensor, a list of numbers, or a tree of tensors
     ts         the times, increasing or decreasing; the solution goes from the first to the last
+    args       what f also depends on
     rtol       the error of a step is kept below atol + rtol·|y|: the root mean square over each
     atol       tensor of y, the largest of which counts. Inside vmap all elements make the same
                steps, by the largest error among them
     method     "dopri5": adaptive steps of order 5(4) by Dormand and Prince, between which the
                solution is interpolated with order 4
     gradient   "discrete": the derivative of the steps that were made, their lengths held
-               constant; exact for the computed solution, and what the steps computed is kept for
-               the backward pass. "adjoint": the adjoint equation is solved backwards (forward
-               mode: the variational equation forwards), by the same rtol and atol; nothing is
-               kept of the steps. The backward pass solves the equation forwards again, with a few
-               states kept at a time, and the adjoint from step to step beside it: its error
-               stays near rtol for solutions that cannot be solved backwards, too (but in a second
-               derivative in a compiled function). f must then do the same operations at all
-               times (wf.where, no `if`, no loop that ends when it is done), which is checked
+               constant; exact for the computed solution, and what the steps computed is kept
+               for the backward pass. "adjoint": the adjoint equation is solved backwards
+               (forward mode: the variational equation forwards), by the same rtol and atol;
+               nothing is kept of the steps. The backward pass solves the equation forwards
+               again, with a few states kept at a time, and the adjoint from step to step beside
+               it: its error stays near rtol for solutions that cannot be solved backwards, too
+               (but in a second derivative in a compiled function). f must then do the same
+               operations at all times (wf.where, no `if`, no loop that ends when it is done),
+               which is checked
     max_steps  raise `weft.errors.ConvergenceError` after so many steps
 
     Returns y at all ts, each tensor with one more axis in front. Differentiable by y0, ts, the

@@ -71,21 +71,56 @@ class GradientTape:
 
     @classmethod
     def with_scheduler_config(cls, config: SchedulerConfig) -> "GradientTape":
-        """A tape whose `jacobian()` goes by a `SchedulerConfig`."""
+        """A tape whose `jacobian()` goes by a `SchedulerConfig`.
+
+        config  a `SchedulerConfig`
+
+        >>> import weft as wf
+        >>> tape = wf.GradientTape.with_scheduler_config(wf.SchedulerConfig(strategy="reverse"))
+        >>> x = tape.watch(wf.tensor([1.0, 2.0]))
+        >>> tape.jacobian(x * x, x).tolist()
+        [[2.0, 0.0], [0.0, 4.0]]
+        """
         return cls(scheduler=config)
 
     @classmethod
     def with_amp_config(cls, config: Any) -> "GradientTape":
-        """A tape in the mixed precision of an `AmpConfig`."""
+        """A tape in the mixed precision of an `AmpConfig`.
+
+        config  an `AmpConfig`
+
+        >>> import weft as wf
+        >>> with wf.GradientTape.with_amp_config(wf.AmpConfig(precision_mode="bfloat16")) as tape:
+        ...     (wf.ones((2, 2)) @ wf.ones((2, 2))).dtype.name
+        'bfloat16'
+        """
         return cls(amp=config)
 
     @classmethod
     def with_deterministic_config(cls, config: "DeterministicConfig") -> "GradientTape":
-        """A tape whose block and sweeps repeat bit for bit, by a `DeterministicConfig`."""
+        """A tape whose block and sweeps repeat bit for bit, by a `DeterministicConfig`.
+
+        config  a `DeterministicConfig`
+
+        >>> import weft as wf
+        >>> with wf.GradientTape.with_deterministic_config(wf.DeterministicConfig(global_seed=1)):
+        ...     first = wf.rand(2).tolist()
+        >>> with wf.GradientTape.with_deterministic_config(wf.DeterministicConfig(global_seed=1)):
+        ...     wf.rand(2).tolist() == first
+        True
+        """
         return cls(deterministic=config)
 
     def persistent(self) -> "GradientTape":
-        """This tape, made persistent."""
+        """This tape, made persistent.
+
+        >>> import weft as wf
+        >>> tape = wf.GradientTape().persistent()
+        >>> x = tape.watch(wf.tensor(2.0))
+        >>> slope = tape.gradient(x**3, x)
+        >>> tape.gradient(slope, x).item()
+        12.0
+        """
         self._persistent = True
         return self
 
@@ -109,7 +144,16 @@ class GradientTape:
         self._unwatch()
 
     def watch(self, tensor: Tensor) -> Tensor:
-        """Mark a tensor, so that what is computed from it from now on is recorded; returns it."""
+        """Mark a tensor, so that what is computed from it from now on is recorded; returns it.
+
+        tensor  the tensor
+
+        >>> import weft as wf
+        >>> tape = wf.GradientTape()
+        >>> x = tape.watch(wf.tensor(3.0))
+        >>> tape.gradient(x * x, x).item()
+        6.0
+        """
         if type(tensor) not in TENSORS:
             raise errors.DTypeError(
                 f"watch: expected a tensor, got {type(tensor).__name__}; wf.tensor(…) makes one "
@@ -126,7 +170,18 @@ class GradientTape:
     variable = watch
 
     def custom_op(self, op: Any, inputs: Any) -> Any:
-        """`op` on a sequence of tensors, recorded as one step like every operation."""
+        """`op` on a sequence of tensors, recorded as one step like every operation.
+
+        op      a `CustomOp`, or what `wf.custom_op` made
+        inputs  its tensors
+
+        >>> import weft as wf
+        >>> tape = wf.GradientTape()
+        >>> x = tape.watch(wf.tensor(3.0))
+        >>> double = wf.custom_op(lambda x: 2 * x, vjp=lambda g: 2 * g)
+        >>> tape.gradient(tape.custom_op(double, [x]), x).item()
+        2.0
+        """
         from ..custom.custom_op import CustomOp  # whoever has an operation has loaded it
 
         self._refuse_if_consumed("custom_op")
@@ -156,6 +211,13 @@ class GradientTape:
         sources           a tensor (gives one gradient) or a sequence (gives a list)
         output_gradients  a cotangent for each target; by default ones
         unconnected       "none" or "zero": what a source gets that no target depends on
+
+        >>> import weft as wf
+        >>> with wf.GradientTape() as tape:
+        ...     x, y = tape.watch(wf.tensor(3.0)), tape.watch(wf.tensor(4.0))
+        ...     z = x * y
+        >>> [g.item() for g in tape.gradient(z, [x, y])]
+        [4.0, 3.0]
         """
         if unconnected not in ("none", "zero"):
             raise errors.ArgumentError(
@@ -176,6 +238,9 @@ class GradientTape:
     def forward_gradient(self, source: Any, target: Any) -> Any:
         """∂target/∂source, of shape target.shape + source.shape, by forward sweeps.
 
+        source  what is differentiated by, a watched tensor
+        target  what is differentiated
+
         The cost grows with the number of elements of the source, not of the target.
 
         >>> import weft as wf
@@ -188,7 +253,18 @@ class GradientTape:
         return self._jacobian(target, source, SchedulerConfig(strategy="forward"))
 
     def jacobian(self, target: Tensor, source: Tensor) -> Tensor:
-        """∂target/∂source, of shape target.shape + source.shape; the scheduler chooses the mode."""
+        """∂target/∂source, of shape target.shape + source.shape; the scheduler chooses the mode.
+
+        target  what is differentiated
+        source  what is differentiated by, a watched tensor
+
+        >>> import weft as wf
+        >>> with wf.GradientTape() as tape:
+        ...     x = tape.watch(wf.tensor([1.0, 2.0]))
+        ...     y = x * x
+        >>> tape.jacobian(y, x).tolist()
+        [[2.0, 0.0], [0.0, 4.0]]
+        """
         return self._jacobian(target, source, self._scheduler)
 
     def _jacobian(self, target, source, config: SchedulerConfig):
