@@ -111,11 +111,10 @@ def linear(
     **row: Any,
 ) -> Caller:
     """A row linear in each argument, or in all of them together (`joint`)."""
-    variadic = callable(transpose)
-    transpose = (transpose,) if variadic else tuple(transpose)
-    count = None if variadic else len(transpose)
-    row.setdefault("promote", None if variadic else ())
-    return caller(enter(Op(name, compute, shape, Linear(transpose, joint), count, **row)))
+    each = (transpose,) if callable(transpose) else tuple(transpose)
+    count = None if callable(transpose) else len(each)
+    row.setdefault("promote", None if count is None else ())
+    return caller(enter(Op(name, compute, shape, Linear(each, joint), count, **row)))
 
 
 def general(
