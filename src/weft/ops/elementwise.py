@@ -608,9 +608,7 @@ clip_upper: Caller = private(
 )
 
 
-def _limits(
-    dtype: np.dtype, lo: Array | None, hi: Array | None
-) -> tuple[Array | None, Array | None]:
+def _limits(dtype: np.dtype, lo: Any, hi: Any) -> tuple[Any, Any]:
     """Bounds of clip without integers that limit nothing; the others are held by the dtype."""
     least, most = dtypes.bounds(dtype)
     lo = None if lo.__class__ is int and lo < least else lo

@@ -26,7 +26,7 @@ class Selector(NamedTuple):
 class Key(NamedTuple):
     """`index` is a basic index; `front`: the selected axes go before all others."""
 
-    index: Index  # pyright: ignore[reportIncompatibleMethodOverride]  (nobody calls tuple.index)
+    index: Index  # type: ignore[assignment]  # nobody calls tuple.index
     selectors: tuple[Selector, ...]
     front: bool
 

@@ -60,8 +60,12 @@ def lapack(
         return tuple(ys) if isinstance(y, tuple) else ys[0]
 
     promoted = row.setdefault("promote", tuple(range(arity)))
-    row = {"floating": True, "precision": "single", "batch": Stacked((2,) * arity)} | row
-    return general(name, arity=arity, compute=widened, static=static, **row)
+    usual: dict[str, Any] = {
+        "floating": True,
+        "precision": "single",
+        "batch": Stacked((2,) * arity),
+    }
+    return general(name, arity=arity, compute=widened, static=static, **usual | row)
 
 
 def total(parts: Sequence[Array]) -> Array:

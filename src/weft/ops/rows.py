@@ -143,13 +143,12 @@ def linear(
 
     `reads` names the arguments that transposes read, for all of them or in a tuple for each.
     """
-    variadic = callable(transpose)
-    transpose = (transpose,) if variadic else tuple(transpose)
-    count = None if variadic else len(transpose)
-    row.setdefault("promote", None if variadic else ())
+    each = (transpose,) if callable(transpose) else tuple(transpose)
+    count = None if callable(transpose) else len(each)
+    row.setdefault("promote", None if count is None else ())
     # What comes before the arguments, (g) or (g, i), has a parameter where y would have its own.
-    flags = _flags_of_each(name, transpose, reads, lambda f: int(variadic))
-    return caller(enter(Op(name, compute, shape, Linear(transpose, joint, flags), count, **row)))
+    flags = _flags_of_each(name, each, reads, lambda f: int(count is None))
+    return caller(enter(Op(name, compute, shape, Linear(each, joint, flags), count, **row)))
 
 
 def general(

@@ -5,6 +5,7 @@ A basic index is written out in full, with one entry for each axis: an int, a sl
 hashed, and it says the shape of its result.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -35,7 +36,7 @@ def span(s: slice, n: int) -> tuple[int, int, int]:
     return (start, count, step) if count else (0, 0, 1)
 
 
-def everything(shape: Shape) -> Index:
+def everything(shape: Iterable[int]) -> Index:
     """The basic index that takes all of an array."""
     return tuple([(0, n, 1) for n in shape])
 
