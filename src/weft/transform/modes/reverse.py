@@ -344,7 +344,7 @@ def _transposed(
         ys = tuple(map(_primal, y)) if type(y) is tuple else _primal(y)
         out = node.op.rule.push(tuple(tangents), ys, *primal, *node.static)
         seeds = _seeds(node, out, g, recorded)
-        useful, _ = reaching(seeds, set(leaves) - {None})
+        useful, _ = reaching(seeds, {leaf for leaf in leaves if leaf is not None})
         reached = sweep(seeds, record=recorded, retain=recorded, useful=useful)
     return [None if leaf is None else reached.get(leaf) for leaf in leaves]
 

@@ -18,7 +18,6 @@ from ..modes.paths import not_recorded, reaching
 from ..modes.reverse import sweep
 
 if TYPE_CHECKING:
-    from ...amp.config import AmpConfig
     from ...core.determinism import DeterministicConfig
 
 _REMEDY = (
@@ -54,7 +53,7 @@ class GradientTape:
         self,
         persistent: bool = False,
         scheduler: SchedulerConfig | None = None,
-        amp: "AmpConfig | None" = None,
+        amp: Any = None,
         deterministic: "DeterministicConfig | None" = None,
     ):
         self._persistent = persistent
@@ -77,7 +76,7 @@ class GradientTape:
         return cls(scheduler=config)
 
     @classmethod
-    def with_amp_config(cls, config: "AmpConfig") -> "GradientTape":
+    def with_amp_config(cls, config: Any) -> "GradientTape":
         """A tape in the mixed precision of an `AmpConfig`."""
         return cls(amp=config)
 
