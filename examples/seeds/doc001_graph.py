@@ -52,7 +52,7 @@ def topological_sort():
     loss = (square * (square + x)).sum()
 
     entries = wf.graph_of(loss)
-    order = {entry.output: place for place, entry in enumerate(entries)}
+    order: dict[int | None, int] = {e.output: place for place, e in enumerate(entries)}
     for place, entry in enumerate(entries):
         assert all(order.get(i, -1) < place for i in entry.inputs)
 

@@ -123,7 +123,7 @@ def compile(
             dynamic=dynamic,
             buckets=buckets,
         )
-    inner: Any = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
+    inner = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
     programs = _compiled(inner, (static_argnums, static_argnames, max_variants), dynamic, buckets)
     view = getattr(type(inner), "__weft_compiled__", None)
     return programs if view is None else view(inner, programs)

@@ -40,7 +40,8 @@ def _written(
 ) -> Made:
     """The equation with another structure."""
     op = at.e.op
-    op = row(type(structure), len(operands), op.outputs, op.tracked, (op.rule, op.batch))
+    kind, rules = type(structure), (op.rule, op.batch)
+    op = row(kind, len(operands), op.outputs, op.tracked, rules)  # type: ignore[arg-type]
     e = Equation(op, tuple(operands), (structure,), at.e.outputs, at.e.origin)
     lift.builder.append(e)
     return list(zip(e.outputs, spans, strict=True))

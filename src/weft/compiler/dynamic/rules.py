@@ -314,7 +314,7 @@ _KEEPS_AXES = ("sort", "argsort", "fftn", "ifftn")
 def _beside(lift: Lift, at: At) -> Made:
     """Rows that treat each line along their axes by itself; none of these may be dynamic."""
     same_static(lift, at)
-    batch: Any = at.e.op.batch
+    batch: Along = at.e.op.batch  # type: ignore[assignment]
     axes = at.e.static[batch.axes[0]]
     for x in at.e.inputs:
         if gone_over(lift, x, axes):

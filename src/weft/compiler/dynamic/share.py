@@ -103,21 +103,25 @@ class Template:
 
     def fit(self, of: "Sized", allow: Allow) -> None:
         """Let a program run native code of the bucket; `allow` is asked where that is new."""
-        program: Any = of.program  # whose native code is put there
-        if bool(program.derivative) != bool(self.large.program.derivative):
+        program, derivative = of.program, of.program.derivative
+        if bool(derivative) != bool(self.large.program.derivative):
             raise Differs("other results are differentiated")
         lifted = self.lifted(of)
-        pulled = None if program.derivative is None else self._pulled_back(of, lifted)
+        pulled = None if derivative is None else self._pulled_back(of, lifted)
         key = (spelled(lifted.graph), tuple(sorted(program.donated.items())))
         if key not in self._programs:
             allow("")
             self._programs[key] = _Once(partial(_compiled, program, lifted.graph))
-        program.executable = Padded(self._programs[key], lifted, of.length, self.large.length)
-        if pulled is not None:
-            derivative: Any = program.derivative
+        # What `Executable` asks for besides, `Padded` has by `__getattr__`.
+        program.executable = Padded(  # type: ignore[assignment]
+            self._programs[key], lifted, of.length, self.large.length
+        )
+        if derivative is not None and pulled is not None:
             key, make = spelled(pulled.graph), partial(build, pulled.graph, {}, derivative.target)
             native = self._pullbacks.setdefault(key, _Once(make))
-            derivative.executable = Padded(native, pulled, of.length, self.large.length)
+            derivative.executable = Padded(  # type: ignore[assignment]
+                native, pulled, of.length, self.large.length
+            )
 
     def _pulled_back(self, of: "Sized", lifted: Lifted) -> Lifted:
         """The pull-back of a call, with the bucket's shapes."""

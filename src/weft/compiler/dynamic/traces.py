@@ -16,7 +16,8 @@ class Varying:
 
     literals: set[tuple[int, int]] = field(default_factory=set)  # (equation, operand)
     constants: set[int] = field(default_factory=set)
-    inside: dict[tuple, "Varying"] = field(default_factory=dict)  # of loops and branches
+    # Of loops and branches, by the outputs of the equation and the name of the body.
+    inside: dict[tuple[tuple[int, ...], str], "Varying"] = field(default_factory=dict)
 
 
 class Traced(NamedTuple):

@@ -149,7 +149,7 @@ def derived(capture: Capture, tracked: dict[int, Any]) -> Derivative:
     for x in tracked.values():
         i = graph.new(x._data.aval)
         entered.append(i)
-        g: Any = Staged(capture.tag, capture, i)
+        g = Staged(capture.tag, capture, i)
         seeds[x._node] = seeds[x._node] + g if x._node in seeds else g
     reached = dispatch.above.sweep(seeds, record=False, retain=True, on_node=_inner_hooks)
     found = {leaf: capture.raised(c) for leaf, c in reached.items()}

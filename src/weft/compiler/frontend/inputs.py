@@ -118,6 +118,7 @@ class Captured(Changeable):
     label: str
     line: str
     tensor: Tensor
+    node: Leaf | Node | Severed | None
     entered_node: Leaf | Node | Severed | None
 
     def __init__(self, staged: Staged, tensor: Tensor):
@@ -144,6 +145,7 @@ class Gradient(Place):
     kind = "gradients"
     label: str = "a .grad"
     leaf: Callable[[Call], Leaf]
+    node: Leaf | Node | Severed | None
 
     def __init__(self, staged: Staged, leaf: Callable[[Call], Leaf], node: Node | Severed | None):
         super().__init__(staged)

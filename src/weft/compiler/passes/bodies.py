@@ -65,7 +65,8 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
 def made(b: Builder, structure: Structured, inputs: tuple[Operand, ...]) -> tuple[int, ...]:
     """The equation of a structure; its results."""
     count = len(structure.results(*map(b.aval, inputs)))
-    out = b.emit(row(type(structure), len(inputs), count, (), (None, None)), *inputs, structure)
+    op = row(type(structure), len(inputs), count, (), (None, None))  # type: ignore[arg-type]
+    out = b.emit(op, *inputs, structure)
     return out if isinstance(out, tuple) else (out,)
 
 

@@ -67,7 +67,7 @@ def _only(graph: Graph, outputs: list[int]) -> Graph:
 def _equation(
     e: Equation, structure: Structured, inputs: list[Operand], outputs: list[int]
 ) -> Equation:
-    op = row(type(structure), len(inputs), len(outputs), (), (None, None))
+    op = row(type(structure), len(inputs), len(outputs), (), (None, None))  # type: ignore[arg-type]
     return Equation(op, tuple(inputs), (structure,), tuple(outputs), e.origin)
 
 

@@ -91,7 +91,7 @@ def applied(
     """The equation of a structure; its results."""
     made = structure.results(*map(kind_of, operands))
     tracked = tuple([k for k, a in enumerate(made) if dtypes.is_inexact(a.dtype)])
-    op = row(type(structure), len(operands), len(made), tracked, rules)
+    op = row(type(structure), len(operands), len(made), tracked, rules)  # type: ignore[arg-type]
     out = apply(op, operands, (structure,))
     return out if op.outputs > 1 else (out,)
 

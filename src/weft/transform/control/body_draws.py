@@ -6,6 +6,7 @@ from typing import Any
 from ... import errors
 from ...arrays.tensor import Tensor
 from ...core.aval import Aval
+from ...core.counter import Generator
 from ...core.settings import current
 from ...core.value import wrap
 from ...graph.structured import Inner
@@ -21,7 +22,7 @@ class NoDraws:
         self.where = where
         self.begun: dict[int, tuple[Any, ...]] = {}
 
-    def __call__(self, generator: Any, words: Any) -> Any:
+    def __call__(self, generator: Generator, words: int) -> Any:
         raise errors.StagingError(
             f"in a compiled function, a random number is drawn in {self.where}; draw what may be "
             "needed before, and pass it in"
@@ -65,7 +66,7 @@ class Streams:
         """A draw from a stream that is so far."""
         return self._outside.draw_of(state)
 
-    def __call__(self, generator: Any, words: Any) -> Any:
+    def __call__(self, generator: Generator, words: int) -> Any:
         state = self.state(generator)
         self.move(generator, behind(state, words))
         return self.draw_of(state)
@@ -97,7 +98,7 @@ class Draws:
         self.arrays: list[Tensor] = []
         self.inputs: list[int] = []
 
-    def __call__(self, generator: Any, words: Any) -> Any:
+    def __call__(self, generator: Generator, words: int) -> Any:
         return self._entered(self._outside(generator, words))
 
     def _entered(self, draw):
@@ -117,10 +118,10 @@ class _Within:
 
     again: bool = False
 
-    def __init__(self, around: Draws, outside):
+    def __init__(self, around: Draws, outside: Any):
         self._around, self._outside = around, outside
 
-    def __call__(self, generator, words):
+    def __call__(self, generator: Generator, words: int) -> Any:
         return self._around._entered(self._outside(generator, words))
 
     def along(self, length: int, reverse: bool) -> "_Within":

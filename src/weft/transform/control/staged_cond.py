@@ -28,7 +28,9 @@ from .bodies import (
 from .body_draws import streams
 
 
-def cond(taken: Any, yes: Callable[[], list], no: Callable[[], list]) -> list[Any]:
+def cond(
+    taken: Tensor, yes: Callable[[], list[Tensor]], no: Callable[[], list[Tensor]]
+) -> list[Tensor]:
     """The results of one of two functions, as one equation; both give tensors of the same kinds."""
     outside = current.get().draws
     drawn: list[Any] = []
@@ -37,7 +39,7 @@ def cond(taken: Any, yes: Callable[[], list], no: Callable[[], list]) -> list[An
         drawn.append(streams(inner.of))
         return drawn[-1]
 
-    def body(f: Callable[[], list]) -> Callable[[Any], list]:
+    def body(f: Callable[[], list[Tensor]]) -> Callable[[Any], list[Tensor]]:
         return lambda _: f()
 
     inners = [traced(body(f), [], branch=True, draws=draws) for f in (yes, no)]

@@ -277,12 +277,12 @@ def _merged(x: Tensor, sizes: tuple[int, ...], mapped: tuple[bool, ...]) -> Tens
     return reshape(broadcast_to(reshape(x, (*ones, *rest)), (*sizes, *rest)), (prod(sizes), *rest))
 
 
-def aval(x: Any) -> Aval:
+def aval(x: Tensor | Aval) -> Aval:
     """The aval of a tensor, or of a stand-in for one that was not kept."""
     return x if isinstance(x, Aval) else aval_of(x)
 
 
-def differentiable(x: Any) -> bool:
+def differentiable(x: Tensor | Aval) -> bool:
     """Whether a tensor, or what a stand-in stands for, can carry a derivative."""
     return dtypes.is_inexact(aval(x).dtype)
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from ... import errors
+from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.aval import Aval
 from ...core.box import level_of
@@ -94,7 +95,7 @@ def _known(x) -> bool:
     return type(x) in TENSORS
 
 
-def inexact_like(x: Any) -> bool:
+def inexact_like(x: Tensor | Aval) -> bool:
     """Whether a tensor, or what is known of one, is in floating point."""
     return dtypes.is_inexact(x.dtype) if isinstance(x, Aval) else inexact(x)
 

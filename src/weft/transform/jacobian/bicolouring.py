@@ -7,16 +7,14 @@ differentiation, SIAM J. Sci. Comput. 19, 1998). Such colours are a star bicolou
 of two rows and two columns there are three, or a vertex without one.
 """
 
-from typing import Any
-
 import numpy as np
 
-from .colouring import Colouring, column_colouring, row_colouring, structure
+from .colouring import Colouring, Csr, column_colouring, row_colouring, structure
 from .greedy_colouring import Lines, column_colours
 from .readers import chosen, unmixed
 
 
-def bicolouring(pattern: Any) -> Colouring:
+def bicolouring(pattern: Csr) -> Colouring:
     """Groups of columns and groups of rows that together hold every entry unmixed.
 
     pattern  a scipy.sparse CSR array or matrix; its stored entries count, whatever their value

@@ -7,7 +7,7 @@ J·s holds every entry of those columns unmixed (Curtis, Powell, Reid, 1974).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .greedy_colouring import Lines, column_colours
 
 if TYPE_CHECKING:
     from ...arrays.types import DTypeLike
+
+
+Csr: TypeAlias = Any  # a CSR array or matrix of SciPy's, which is imported at first use
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +88,7 @@ class Colouring:
         return np.concatenate([forward, reverse])[self.gather]
 
 
-def recovers(colouring: Colouring, pattern: Any) -> bool:
+def recovers(colouring: Colouring, pattern: Csr) -> bool:
     """Whether every entry of a CSR pattern is read where a sweep holds it, and nothing beside it.
 
     A star colouring reads an entry, or its mirror image.
@@ -108,7 +111,7 @@ def recovers(colouring: Colouring, pattern: Any) -> bool:
     return bool(found.all() and (held[colouring.gather] == 1).all())
 
 
-def column_colouring(pattern: Any) -> Colouring:
+def column_colouring(pattern: Csr) -> Colouring:
     """Groups of columns without a common row: J from forward sweeps alone.
 
     pattern  a scipy.sparse CSR array or matrix; its stored entries count, whatever their value
@@ -119,7 +122,7 @@ def column_colouring(pattern: Any) -> Colouring:
     return Colouring("column", pattern.shape, colours, _none(pattern.shape[0]), gather)
 
 
-def row_colouring(pattern: Any) -> Colouring:
+def row_colouring(pattern: Csr) -> Colouring:
     """Groups of rows without a common column: J from reverse sweeps alone.
 
     pattern  a scipy.sparse CSR array or matrix; its stored entries count, whatever their value
@@ -130,7 +133,7 @@ def row_colouring(pattern: Any) -> Colouring:
     return Colouring("row", pattern.shape, _none(pattern.shape[1]), colours, gather)
 
 
-def structure(name: str, pattern: Any) -> Lines:
+def structure(name: str, pattern: Csr) -> Lines:
     """The structure of a CSR pattern in which no entry is stored twice."""
     if getattr(pattern, "format", None) != "csr":
         raise errors.ArgumentError(

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from time import perf_counter
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ...arrays.tensor import Tensor
 from ...graph.graph import Equation, Literal
 from . import sweeps
 from .bicolouring import bicolouring
-from .colouring import Colouring, column_colouring, row_colouring
+from .colouring import Colouring, Csr, column_colouring, row_colouring
 from .cut import narrowest_cut
 from .native import Native, native_of
 from .scheduling import SchedulerConfig, SchedulingStrategy
@@ -82,7 +81,7 @@ class Plan:
     candidates: list[Candidate]
     chosen: Candidate
     why: str
-    pattern: Any = None
+    pattern: Csr = None
     cut: int | None = None
     equations: int = 0
     chunk: int = 0

@@ -20,13 +20,14 @@ from ...graph.staged import Staged
 from ...graph.symbol import Trace
 from ...ops.batching import Along, Pointwise, Stacked
 from ..modes.trace import operands
+from .colouring import Csr
 
 
 class Dense(Exception):
     """The pattern is so full that compression cannot pay."""
 
 
-def input_patterns(trace: Trace, sizes: list[int]) -> dict[int, Any]:
+def input_patterns(trace: Trace, sizes: list[int]) -> dict[int, Csr]:
     """The inputs' own patterns: the identity, cut up."""
     from scipy.sparse import csr_array
 
@@ -39,7 +40,7 @@ def input_patterns(trace: Trace, sizes: list[int]) -> dict[int, Any]:
     return found
 
 
-def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float) -> Any:
+def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float) -> Csr:
     """The pattern of all outputs by all inputs, flattened, as a CSR array of ones.
 
     Raises `Dense` as soon as some value depends on its inputs more fully than `limit`.

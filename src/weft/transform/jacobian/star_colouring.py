@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from ... import errors
-from .colouring import Colouring, structure
+from .colouring import Colouring, Csr, structure
 from .greedy_colouring import Lines, column_colours, smallest_last
 from .readers import chosen, unmixed
 
 _LARGE = 2**17  # entries; a colouring of as many takes about 0.1 s
 
 
-def star_colouring(pattern: Any) -> Colouring:
+def star_colouring(pattern: Csr) -> Colouring:
     """Groups of variables such that the products of a Hessian with them hold each entry unmixed.
 
     pattern  a scipy.sparse CSR array or matrix with a symmetric structure; the diagonal is

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike
+    from ...core.types import Array
 
 
 _new = object.__new__
@@ -69,7 +70,7 @@ def _visit_recorded(node, g):
     return visit(node, g)
 
 
-def no_graph(x: Any) -> errors.GradientError:
+def no_graph(x: Tensor) -> errors.GradientError:
     """Why x cannot be differentiated."""
     if x._node.__class__ is Severed:
         return not_recorded(x._node)
@@ -90,7 +91,7 @@ def no_graph(x: Any) -> errors.GradientError:
     )
 
 
-def seed_for(x: Any, grad: Any) -> Any:
+def seed_for(x: Tensor, grad: Any) -> Tensor:
     """The starting cotangent as a tensor like x."""
     if grad.__class__ in TENSORS:
         a, b = grad._data, x._data
@@ -154,7 +155,7 @@ def _hand_out(reached: dict, seed, create_graph: bool) -> GradientMap:
     return GradientMap(grads, call)
 
 
-def visit(node: Any, g: Any) -> Any:
+def visit(node: Any, g: Array) -> Array:
     """Run a node's gradient hooks, and keep its gradient if that was asked for.
 
     Other paths may share the memory of g: hooks see it frozen, what they give and what is

@@ -8,7 +8,7 @@ from ...core.box import NAMESPACE, NUMBERS, Box, Level
 from ...core.call import caller
 from ...core.explain import infer
 from ...core.op import Op
-from ...core.types import Raw, Static
+from ...core.types import Array, Raw, Static
 from ...core.value import TENSORS, install_level
 from .dual import raw_of
 
@@ -61,17 +61,17 @@ class Batch(Box):
         return tuple(cls(level, r, size, any(mapped)) for r in z)
 
     @classmethod
-    def lift(cls, level: Level, value: Any) -> "Batch":
+    def lift(cls, level: Level, value: Raw) -> "Batch":
         return cls(level.tag, value, level.size or 0, mapped=False)
 
-    def beside(self, value: Any) -> "Batch":
+    def beside(self, value: Raw) -> "Batch":
         return Batch(self.level, value, self.size, mapped=False)
 
-    def across(self, data: Any) -> "Batch":
+    def across(self, data: Raw) -> "Batch":
         """Other values for the elements of the same batch."""
         return Batch(self.level, data, self.size)
 
-    def stopped(self) -> Any:
+    def stopped(self) -> "Batch":
         inner = self.data
         inner = inner.stopped() if isinstance(inner, Box) else raw_of(inner)
         return Batch(self.level, inner, self.size, self.mapped)
@@ -103,6 +103,6 @@ class BatchTensor(Tensor):
 install_level(Batch, BatchTensor)
 
 
-def batched(level: float, x: Any, size: int) -> Any:
+def batched(level: float, x: Array, size: int) -> Batch:
     """A value with its batch axis in front, at the level."""
     return Batch(level, x._data if x.__class__ in TENSORS and x._node is None else x, size)

@@ -22,7 +22,7 @@ from ...core.call import caller
 from ...core.dtypes import bfloat16
 from ...core.op import Op
 from ...core.recording import inexact
-from ...core.types import Raw, Static
+from ...core.types import Array, Raw, Static
 from ...core.value import TENSORS, install_level, wrap
 from ...ops.structural import cast
 from .rules import push
@@ -72,13 +72,13 @@ class Dual(Box):
         )
 
     @classmethod
-    def lift(cls, level: Level, value: Any) -> "Dual":
+    def lift(cls, level: Level, value: Raw) -> "Dual":
         return cls(level.tag, value, None)
 
-    def beside(self, value: Any) -> "Dual":
+    def beside(self, value: Raw) -> "Dual":
         return Dual(self.level, value, None)
 
-    def stopped(self) -> Any:
+    def stopped(self) -> Raw:
         primal = self.primal
         return primal.stopped() if isinstance(primal, Box) else raw_of(primal)
 
@@ -97,24 +97,24 @@ class Dual(Box):
         )
 
 
-def _narrowed(t, y):
+def _narrowed(t: Raw | None, y: Raw) -> Raw | None:
     """A tangent in the dtype of its value: in rules NumPy widens bfloat16 beside Python floats."""
     if t is None or y.dtype is not bfloat16 or t.dtype is bfloat16:
         return t
     return cast(t, bfloat16)
 
 
-def raw_of(x: Any) -> Any:
+def raw_of(x: Array) -> Raw:
     """What a tensor holds, without its node; raw values as they are."""
     return x.detach()._data if x.__class__ in TENSORS else x
 
 
-def held(x: Tensor) -> Any:
+def held(x: Tensor) -> Raw:
     """What goes into a box: the raw value, or the tensor itself if its history matters."""
     return x._data if x._node is None else x
 
 
-def released(value: Any) -> Tensor:
+def released(value: Array) -> Tensor:
     """What comes out of a box, as a tensor; NumPy answers 0-d questions with scalars."""
     return value if value.__class__ in TENSORS else wrap(BACKENDS[value.__class__].whole(value))
 

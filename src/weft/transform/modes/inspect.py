@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.node import Node, Severed
 from ...core.op import Partials
 from ...core.recording import Packed, is_pick
+from ...core.types import Raw
 from ...core.value import TENSORS
 from .paths import freed
 
@@ -40,7 +42,7 @@ def _live_nodes() -> list[Node]:
     return [n for n in gc.get_objects() if type(n) is Node]
 
 
-def arrays_in(saved: Any) -> Any:
+def arrays_in(saved: tuple[Any, ...] | None) -> Iterator[Raw]:
     """The raw arrays in what a node saved."""
     for value in saved or ():
         if type(value) is tuple:

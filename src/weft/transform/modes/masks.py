@@ -18,7 +18,7 @@ from ...ops.batching import pointwise
 from ...ops.elementwise import where
 from ...ops.logic import logical_and, logical_not, logical_or, not_equal
 from ...ops.structural import broadcast_to, cast, unbroadcast
-from .rules import Patch, partial_terms, pull_linear, zero_cotangent
+from .rules import Parents, Patch, Pull, partial_terms, pull_linear, zero_cotangent
 
 
 class Masked:
@@ -52,7 +52,9 @@ def _part(c, open, parent):
 _pull_where = pull_linear(where.op.rule)  # type: ignore[arg-type]  # it is Linear
 
 
-def pull_where(parents: Any, node: Node, g: Any, saved: Any, open: Any = None) -> Any:
+def pull_where(
+    parents: Parents, node: Node, g: Array, saved: tuple[Any, ...], open: Array | None = None
+) -> Any:
     """The cotangents of both branches, masked by the condition, and by a mask that g has."""
     found = _pull_where(parents, node, g, saved)
     taken = saved[1]
@@ -65,10 +67,10 @@ def pull_where(parents: Any, node: Node, g: Any, saved: Any, open: Any = None) -
     return found
 
 
-def _pull_partials(op: Any):
+def _pull_partials(rule: Partials) -> Pull:
     """An elementwise row: its products with partials are closed before they are summed."""
-    terms = partial_terms(op.rule)
-    bounded = [not callable(d) for d in op.rule.d]
+    terms = partial_terms(rule)
+    bounded = [not callable(d) for d in rule.d]
 
     def pull(parents, node, g, saved, open):
         found = []
@@ -130,7 +132,7 @@ def _whole(c, parent):
     return c.whole(parent.shape) if c.__class__ is Patch else c
 
 
-def masked_pull(op: Op, plain: Any) -> Any:
+def masked_pull(op: Op, plain: Pull) -> Pull:
     """(parents, node, g, saved, open) -> cotangents, for a row whose plain pull-back is given."""
     rule = op.rule
     if op is where.op:
@@ -139,7 +141,7 @@ def masked_pull(op: Op, plain: Any) -> Any:
     if op.pulls_mask or (moves and op.batch is not pointwise):
         return _pull_moves(plain)
     if isinstance(rule, Partials):
-        return _pull_partials(op)
+        return _pull_partials(rule)
     if op.batch is pointwise and isinstance(rule, Linear):
         return _pull_pointwise(plain)
     if op.batch is pointwise and isinstance(rule, Jvp) and op.arity == 1:

@@ -61,7 +61,7 @@ def _pull_by(op: Op):
 # `PULLS[op](parents, node, g, saved)`: one cotangent or None for each parent. `parents` has None
 # where no cotangent is wanted; `saved` is (y, *args) with None where the rule does not look, as raw
 # arrays in a plain backward pass and as tensors in a recorded one.
-PULLS = ByRow(_pull_for)
+PULLS: ByRow[rules.Pull] = ByRow(_pull_for)
 
 
 def _masked_pull_for(op: Op):
@@ -69,7 +69,7 @@ def _masked_pull_for(op: Op):
 
 
 # `MASKED_PULLS[op](parents, node, g, saved, open)`: for a g that is zero outside of a mask.
-MASKED_PULLS = ByRow(_masked_pull_for)
+MASKED_PULLS: ByRow[rules.Pull] = ByRow(_masked_pull_for)
 
 
 def sweep(
@@ -127,7 +127,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
             node = following
         following = None
         g = pending.pop(node)
-        parents: Any = node.parents
+        parents = node.parents
         if parents is None:
             raise freed(node)
         open = None if masks is None else masks.pop(node, None)
@@ -186,7 +186,7 @@ def _pulled(node: Node, g, open, reached, record, useful, goals, on_node, beyond
         reached[node] = g
         if not beyond:
             return (), ()
-    parents: Any = node.parents
+    parents = node.parents
     if useful is not None:
         parents = tuple([p if p in useful else None for p in parents])
     saved = _values(node, record)
@@ -265,7 +265,7 @@ def _patched(node: Node, have, c: Patch, owned: set):
     return have
 
 
-def _started(node: Node, c: Any, owned: set):
+def _started(node: Node, c: Any, owned: set[Vertex]) -> Any:
     """The first cotangent of a slice, or of one of several outputs."""
     if c.__class__ is Patch:
         owned.add(node)
@@ -275,7 +275,7 @@ def _started(node: Node, c: Any, owned: set):
     return slots
 
 
-def _values(node: Node, record: bool) -> tuple:
+def _values(node: Node, record: bool) -> tuple[Any, ...]:
     """What the node saved, unpacked and checked; as tensors on the graph if recording."""
     saved = node.saved
     unpack = None if node.extra is None else node.extra.unpack
@@ -295,7 +295,7 @@ def _unpacked(unpack, value):
     return unpack(value.handle)._data
 
 
-def _boxed(node: Any, saved: tuple) -> tuple:
+def _boxed(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
     """The saved raw arrays as tensors connected to the graph, for a recorded sweep."""
     if getattr(node.op.rule, "keep", None) is not None:
         return tuple(_box(s, None) for s in saved)
@@ -315,7 +315,9 @@ def _box(value, node):
     return wrap(value, node)
 
 
-def _transposed(parents, node: Any, g, saved):
+def _transposed(
+    parents: rules.Parents, node: Any, g: Array, saved: tuple[Any, ...]
+) -> list[Array | None]:
     """The pull-back as the transpose of the push-forward, found by sweeping that.
 
     The push-forward is linear in the tangents, so its pull-back does not depend on where it
@@ -342,7 +344,7 @@ def _transposed(parents, node: Any, g, saved):
         ys = tuple(map(_primal, y)) if type(y) is tuple else _primal(y)
         out = node.op.rule.push(tuple(tangents), ys, *primal, *node.static)
         seeds = _seeds(node, out, g, recorded)
-        useful, _ = reaching(seeds, set(leaves) - {None})
+        useful, _ = reaching(seeds, {leaf for leaf in leaves if leaf is not None})
         reached = sweep(seeds, record=recorded, retain=recorded, useful=useful)
     return [None if leaf is None else reached.get(leaf) for leaf in leaves]
 

@@ -19,6 +19,7 @@ from ...core import dtypes
 from ...core.box import BOXED, BOXES, ground
 from ...core.recording import inexact
 from ...core.settings import changed, current
+from ...core.types import Array
 from ...core.value import TENSORS, aval_of
 from ...graph.symbol import Symbol
 from ...ops.elementwise import maximum, where
@@ -160,7 +161,7 @@ def _same(replayed: Tensor, slope: Tensor, t: Tensor) -> None:
     )
 
 
-def may_move(x: Any) -> bool:
+def may_move(x: Array) -> bool:
     """Whether somebody may ask for the derivative by a value."""
     value = x
     while value.__class__ in TENSORS or value.__class__ in BOXES:

@@ -9,7 +9,7 @@ from ...arrays.tensor import Tensor
 from ...core.backends import BACKENDS
 from ...core.box import nodes_below
 from ...core.node import Leaf, Node, Severed
-from ...core.origin import line_of, origin
+from ...core.origin import Origin, line_of, origin
 from ...core.settings import changed, current, exactly
 from ...core.value import TENSORS, wrap
 from ..jacobian.scheduling import SchedulerConfig
@@ -46,7 +46,8 @@ class GradientTape:
     """
 
     overflowed: bool  # whether the last gradients were not finite, for the loss scale
-    _leaves: dict[int, tuple[Any, ...]] = {}  # noqa: RUF012  (for `__del__` of a tape that was refused)
+    # For `__del__` of a tape that was refused.
+    _leaves: dict[int, tuple[ref[Tensor], Leaf]] = {}  # noqa: RUF012
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class GradientTape:
         self._determinism = _at_work(deterministic)
         self._determined: Any = None
         self.overflowed = False
-        self._consumed_at: Any = None
+        self._consumed_at: Origin | None = None
         self._leaves = {}
         self._block: Any = None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ...ir.kernel import Kernel
 from ...ir.schedule import (
@@ -56,7 +56,7 @@ class Task:
     cost: float
     verdicts: Sequence[int] = ()
     watches: Sequence[int] = ()
-    hold: Any = None
+    hold: object = None
 
     @property
     def endless(self) -> bool:
