@@ -42,7 +42,7 @@ class Skeleton:
     __slots__ = ("cells", "key")
 
     def __init__(self, cells: list[Cell]):
-        self.cells = cells
+        self.cells: list[Cell] = cells
         self.key: tuple[Any, ...] = tuple(
             (
                 c.kind,

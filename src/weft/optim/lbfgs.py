@@ -94,7 +94,7 @@ class LBFGS(Optimizer):
         self._check_groups()
         run = _Run(self, closure)
         run.minimise()
-        self.changed = [e.param for e in self.entries()]
+        self.changed: list[Tensor] = [e.param for e in self.entries()]
         return run.first
 
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":
