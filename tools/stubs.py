@@ -90,9 +90,9 @@ UNTOLD = {"__module__", "__doc__", "__slots__", "__getattr__", "__weakref__", "_
 
 
 def annotation_text(annotation: Any) -> str:
-    """An annotation as it is written."""
+    """An annotation as it is written; `_T` is the class that a method is called on."""
     if isinstance(annotation, str):
-        return annotation
+        return "Self" if annotation == "_T" else annotation
     if annotation is np.dtype:
         return "np.dtype[Any]"
     if isinstance(annotation, type):
@@ -136,10 +136,8 @@ def parameters_text(function: Callable, method: bool) -> str:
 
 
 def result_text(function: Callable) -> str:
-    """What a function gives: a tensor unless it says otherwise; `_T` is what it was called on."""
+    """What a function gives: a tensor unless it says otherwise."""
     found = signature_of(function).return_annotation
-    if found == "_T":
-        return "Self"
     return "Tensor" if found is inspect.Signature.empty else annotation_text(found)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 
@@ -11,11 +11,14 @@ from . import dtypes
 from .dispatch import above
 from .op import Op
 from .settings import current, exactly
+from .types import Array
 from .value import TENSORS
 
 HALF, SINGLE, ANY = "half", "single", "any"
 COLUMNS = (HALF, SINGLE, ANY)
 _settings = current.get
+P = ParamSpec("P")
+T = TypeVar("T")
 _CASTABLE = frozenset((*dtypes.HALF, dtypes.float32))
 
 
@@ -30,7 +33,7 @@ class Autocast:
     columns: tuple[tuple[str, str], ...] = ()
     _column: dict[str, str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "_column", dict(self.columns))
 
     def wanted(self, name: str, column: str) -> np.dtype | None:
@@ -40,7 +43,7 @@ class Autocast:
             return None
         return self.dtype if column == HALF else dtypes.float32
 
-    def casts(self, op: Op, args: Sequence) -> list[tuple[int, np.dtype]]:
+    def casts(self, op: Op, args: Sequence[Array]) -> list[tuple[int, np.dtype]]:
         """(position, dtype) of the arguments to be cast."""
         dtype = self.wanted(op.name, op.precision)
         if dtype is None:
@@ -66,21 +69,18 @@ def _differs(own: np.dtype, dtype: np.dtype) -> bool:
 FUNCTIONS: dict[str, str] = {}
 
 
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-def computed_in(column: str, name: str | None = None) -> Callable[[F], F]:
+def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Mark a function of several rows that autocast treats as one, and computes in one dtype.
 
     name  what it is called in lists of operations; by default as it is
     """
 
-    def marked(f: Any) -> Any:
+    def marked(f: Callable[P, T]) -> Callable[P, T]:
         own = name or f.__name__
         FUNCTIONS[own] = column
 
         @wraps(f)
-        def call(*args, **kwargs):
+        def call(*args: P.args, **kwargs: P.kwargs) -> T:
             autocast = _settings().autocast
             if autocast is None:
                 return f(*args, **kwargs)
@@ -95,7 +95,7 @@ def computed_in(column: str, name: str | None = None) -> Callable[[F], F]:
     return marked
 
 
-def _tensors(x) -> list:
+def _tensors(x: Any) -> list[Array]:
     """The tensors in tuples, lists and dicts."""
     if x.__class__ in TENSORS:
         return [x]

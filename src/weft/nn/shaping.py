@@ -17,8 +17,8 @@ from .module import Module
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, PerAxis
-    from ..nn.functional.resampling import Resampling
     from .functional.patches import Border
+    from .functional.resampling import Resampling
 
 
 class Flatten(Module):

@@ -11,7 +11,7 @@ from ..core.backends import PYTHON_SCALARS
 from ..core.value import TENSORS
 
 if TYPE_CHECKING:
-    from ..nn.module import Module
+    from .module import Module
 
 _TENSOR_STORES = ("_parameters", "_buffers")
 
