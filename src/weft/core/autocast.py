@@ -11,7 +11,6 @@ from . import dtypes
 from .dispatch import above
 from .op import Op
 from .settings import current, exactly
-from .types import Array
 from .value import TENSORS
 
 HALF, SINGLE, ANY = "half", "single", "any"
@@ -33,7 +32,7 @@ class Autocast:
     columns: tuple[tuple[str, str], ...] = ()
     _column: dict[str, str] = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self):
         object.__setattr__(self, "_column", dict(self.columns))
 
     def wanted(self, name: str, column: str) -> np.dtype | None:
@@ -43,7 +42,7 @@ class Autocast:
             return None
         return self.dtype if column == HALF else dtypes.float32
 
-    def casts(self, op: Op, args: Sequence[Array]) -> list[tuple[int, np.dtype]]:
+    def casts(self, op: Op, args: Sequence) -> list[tuple[int, np.dtype]]:
         """(position, dtype) of the arguments to be cast."""
         dtype = self.wanted(op.name, op.precision)
         if dtype is None:
@@ -95,7 +94,7 @@ def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T
     return marked
 
 
-def _tensors(x: Any) -> list[Array]:
+def _tensors(x: Any) -> list:
     """The tensors in tuples, lists and dicts."""
     if x.__class__ in TENSORS:
         return [x]
