@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -94,7 +94,7 @@ def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T
     return marked
 
 
-def _tensors(x: Any) -> list:
+def _tensors(x) -> list:
     """The tensors in tuples, lists and dicts."""
     if x.__class__ in TENSORS:
         return [x]
