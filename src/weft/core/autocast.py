@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import ParamSpec, TypeVar
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from .value import TENSORS
 HALF, SINGLE, ANY = "half", "single", "any"
 COLUMNS = (HALF, SINGLE, ANY)
 _settings = current.get
-P = ParamSpec("P")
-T = TypeVar("T")
 _CASTABLE = frozenset((*dtypes.HALF, dtypes.float32))
 
 
@@ -68,18 +65,18 @@ def _differs(own: np.dtype, dtype: np.dtype) -> bool:
 FUNCTIONS: dict[str, str] = {}
 
 
-def computed_in(column: str, name: str | None = None) -> Callable[[Callable[P, T]], Callable[P, T]]:
+def computed_in(column: str, name: str | None = None) -> Callable:
     """Mark a function of several rows that autocast treats as one, and computes in one dtype.
 
     name  what it is called in lists of operations; by default as it is
     """
 
-    def marked(f: Callable[P, T]) -> Callable[P, T]:
+    def marked(f: Callable) -> Callable:
         own = name or f.__name__
         FUNCTIONS[own] = column
 
         @wraps(f)
-        def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        def call(*args, **kwargs):
             autocast = _settings().autocast
             if autocast is None:
                 return f(*args, **kwargs)
