@@ -81,7 +81,7 @@ class LBFGS(Optimizer):
             self.memory, self._of_grouping = _empty(), self.grouping
         return found
 
-    def step(self, closure: Callable[[], _R]) -> _R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Callable[[], _R] | None = None) -> _R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them."""
         if not callable(closure):
             raise errors.ArgumentError(
