@@ -87,9 +87,9 @@ UNTOLD = {"__module__", "__doc__", "__slots__", "__getattr__", "__weakref__", "_
 
 
 def annotation_text(annotation: Any) -> str:
-    """An annotation as it is written."""
+    """An annotation as it is written; `_T` is the class that a method is called on."""
     if isinstance(annotation, str):
-        return annotation
+        return "Self" if annotation == "_T" else annotation
     if annotation is np.dtype:
         return "np.dtype[Any]"
     if isinstance(annotation, type):

@@ -11,7 +11,7 @@ from ..core import dtypes
 
 if TYPE_CHECKING:
     from ..arrays.types import Device, DTypeLike
-    from ..nn.module import Module
+    from .module import Module
 
 
 def convert(

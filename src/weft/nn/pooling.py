@@ -10,7 +10,7 @@ from .module import Module
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, PerAxis
-    from ..nn.functional.windows import OutputSize
+    from .functional.windows import OutputSize
 
 
 class _Pool(Module):

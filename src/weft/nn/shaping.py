@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from .. import errors
 from ..arrays.arguments import boxed
@@ -17,7 +17,8 @@ from .module import Module
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike, PerAxis
-    from ..nn.functional.resampling import Resampling
+    from .functional.patches import Border
+    from .functional.resampling import Resampling
 
 
 class Flatten(Module):
@@ -245,7 +246,7 @@ class _Pad(Module):
     """Borders of so many axes, in one of the modes of `pad`."""
 
     axes: int
-    mode: Literal["constant", "reflect", "replicate", "circular"]
+    mode: Border
 
     def __init__(self, padding: PerAxis):
         super().__init__()
@@ -267,7 +268,7 @@ class _Pad(Module):
 
 
 class _ConstantPad(_Pad):
-    mode = "constant"
+    mode: Border = "constant"
 
     def __init__(self, padding: PerAxis, value: float):
         super().__init__(padding)
@@ -313,7 +314,7 @@ class ZeroPad3d(_ZeroPad):
 
 
 class _ReflectionPad(_Pad):
-    mode = "reflect"
+    mode: Border = "reflect"
 
 
 class ReflectionPad1d(_ReflectionPad):
@@ -329,7 +330,7 @@ class ReflectionPad3d(_ReflectionPad):
 
 
 class _ReplicationPad(_Pad):
-    mode = "replicate"
+    mode: Border = "replicate"
 
 
 class ReplicationPad1d(_ReplicationPad):
@@ -345,7 +346,7 @@ class ReplicationPad3d(_ReplicationPad):
 
 
 class _CircularPad(_Pad):
-    mode = "circular"
+    mode: Border = "circular"
 
 
 class CircularPad1d(_CircularPad):

@@ -13,7 +13,7 @@ from ..transform.modes.backward import no_grad
 
 if TYPE_CHECKING:
     from ..arrays.types import ArrayLike
-    from ..nn.module import Module
+    from .module import Module
 
 
 class LoadedKeys(NamedTuple):

@@ -11,7 +11,7 @@ from ..core.backends import PYTHON_SCALARS
 from ..core.value import TENSORS
 
 if TYPE_CHECKING:
-    from ..nn.module import Module
+    from .module import Module
 
 _TENSOR_STORES = ("_parameters", "_buffers")
 
@@ -42,7 +42,7 @@ class Skeleton:
     __slots__ = ("cells", "key")
 
     def __init__(self, cells: list[Cell]):
-        self.cells = cells
+        self.cells: list[Cell] = cells
         self.key: tuple[Any, ...] = tuple(
             (
                 c.kind,

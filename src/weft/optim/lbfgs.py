@@ -100,7 +100,7 @@ class LBFGS(Optimizer):
             self.memory, self._of_grouping = _empty(), self.grouping
         return found
 
-    def step(self, closure: Callable[[], _R]) -> _R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+    def step(self, closure: Callable[[], _R] | None = None) -> _R:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
         """Minimise by up to `max_iter` quasi-Newton steps; returns the loss before them.
 
         closure  a function that computes the loss and its gradients, and returns the loss
@@ -127,7 +127,7 @@ class LBFGS(Optimizer):
         self._check_groups()
         run = _Run(self, closure)
         run.minimise()
-        self.changed = [e.param for e in self.entries()]
+        self.changed: list[Tensor] = [e.param for e in self.entries()]
         return run.first
 
     def compute_update(self, grad: "ArrayLike", param: "Tensor | None" = None) -> "Tensor":

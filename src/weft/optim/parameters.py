@@ -77,7 +77,7 @@ class Entry:
     fitted: Any = None
 
 
-def named(params: Params) -> list[tuple[str | None, Any]]:
+def named(params: Any) -> list[tuple[str | None, Any]]:
     """(name or None, parameter) pairs of whatever holds parameters."""
     if hasattr(params, "named_parameters"):
         return list(params.named_parameters())
@@ -102,7 +102,7 @@ def _pair(item) -> tuple[str, Any]:
     )
 
 
-def groups_of(params: Params) -> list[Any]:
+def groups_of(params: Any) -> list[Any]:
     """Groups as they were given, or all parameters as one group."""
     if isinstance(params, ParameterGroup):
         return [params]
@@ -116,7 +116,7 @@ def groups_of(params: Params) -> list[Any]:
     return [ParameterGroup(listed)]
 
 
-def group_options(group: Params) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
+def group_options(group: Any) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
     """The named parameters of one group, and the options it sets."""
     if isinstance(group, ParameterGroup):
         return named(group.params), group.options()

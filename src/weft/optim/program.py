@@ -19,8 +19,8 @@ class Register:
     __array_ufunc__ = None
 
     def __init__(self, program: "Program", index: int):
-        self.program = program
-        self.index = index
+        self.program: Program = program
+        self.index: int = index
 
     def __neg__(self) -> "Register":
         return self.program.emit("negative", self)

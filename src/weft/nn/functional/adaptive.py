@@ -23,7 +23,7 @@ from .windows import Sizes, each, layout
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike
-    from ...nn.functional.windows import OutputSize
+    from .windows import OutputSize
 
 
 def _targets(name: str, x, output_size, axes: int) -> tuple[Sizes, Sizes]:

@@ -65,13 +65,16 @@ def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Tensor:
     return reshape(mixed, (*lead, c * r * r, h // r, w // r))
 
 
+# What is beyond the ends.
+Border = Literal["constant", "reflect", "replicate", "circular"]
+
 _MODES = {"reflect": "reflect", "replicate": "edge", "circular": "wrap"}
 
 
 def pad(
     input: ArrayLike,
     pad: Sequence[int],
-    mode: Literal["constant", "reflect", "replicate", "circular"] = "constant",
+    mode: Border = "constant",
     value: float | None = None,
 ) -> Tensor:
     """PyTorch's padding: (before, behind) of the last axis, then of the last but one, and so on.
