@@ -13,6 +13,7 @@ from .strong import strong_product, strong_quotient
 
 elementwise = partial(rows.elementwise, public="special")
 single = partial(rows.single, public="special")
+_private = partial(rows.single, public="")
 
 # -- the error function and the normal distribution -------------------------------------------
 
@@ -123,11 +124,10 @@ digamma = single(
     spell=("psi",),
     sample=samples.factorials,
 )
-polygamma = single(
+polygamma = _private(
     "polygamma",
     [None, unbounded(lambda _y, n, x: polygamma(n + 1, x))],
     floating=True,
-    public="",
     sample=samples.polygammas,
 )
 zeta = single(
@@ -195,25 +195,22 @@ betainc = single(
 # Derivatives are combinations of neighbouring orders, not quotients by x: right at 0 as well,
 # to any order.
 
-bessel_j = single(
+bessel_j = _private(
     "bessel_j",
     [lambda _y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
     promote=(),
-    public="",
     sample=samples.of_order,
 )
-bessel_i = single(
+bessel_i = _private(
     "bessel_i",
     [unbounded(lambda _y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
     promote=(),
-    public="",
     sample=samples.of_order,
 )
-bessel_ie = single(
+bessel_ie = _private(
     "bessel_ie",
     [lambda y, x, n: 0.5 * (bessel_ie(x, n - 1) + bessel_ie(x, n + 1)) - sign(x) * y],
     promote=(),
-    public="",
     sample=samples.of_order,
 )
 j0 = single("j0", [lambda _y, x: -j1(x)], floating=True, sample=samples.with_zero)
@@ -242,7 +239,7 @@ k0e = single("k0e", [unbounded(lambda y, x: y - k1e(x))], floating=True, sample=
 k1e = single(
     "k1e", [unbounded(lambda y, x: y - k0e(x) - y / x)], floating=True, sample=samples.positive
 )
-spherical_j = single(
+spherical_j = _private(
     "spherical_j",
     [
         lambda _y, x, n: (
@@ -252,7 +249,6 @@ spherical_j = single(
         )
     ],
     promote=(),
-    public="",
     sample=samples.of_order,
 )
 sinc = elementwise(
