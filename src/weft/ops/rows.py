@@ -68,7 +68,8 @@ def elementwise(
 ) -> Any:
     """A broadcasting row: `d[i]` is ∂y/∂xᵢ as a function of (y, *args, *static)."""
     n = len(d) if d is not None else arity or 1
-    row = {"batch": pointwise, "public": "weft"} | row
+    row.setdefault("batch", pointwise)
+    row.setdefault("public", "weft")
     rule = None
     if d is not None:
         strong = tuple(getattr(p, "unbounded", False) for p in d)
