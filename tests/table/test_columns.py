@@ -220,7 +220,7 @@ PLANTED = [
         ("logical_and", "compares", True),
     ],
     *[("matmul", "cost", "light"), ("tie_share", "public", "weft"), ("tril", "moves", "strides")],
-    ("add", "cost", "cheap"),
+    *[("add", "cost", "cheap"), ("logical_and", "compares", True)],
 ]
 
 

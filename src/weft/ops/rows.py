@@ -102,7 +102,8 @@ def elementwise(
     is a tuple of such names for each; None: all of them. Others are not kept for a backward pass.
     """
     n = len(d) if d is not None else arity or 1
-    row = {"batch": pointwise, "public": "weft"} | row
+    row.setdefault("batch", pointwise)
+    row.setdefault("public", "weft")
     rule = None
     if d is not None:
         strong = tuple(getattr(p, "unbounded", False) for p in d)

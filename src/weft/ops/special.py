@@ -14,6 +14,7 @@ from .strong import strong_product, strong_quotient
 
 elementwise = partial(rows.elementwise, public="special")
 single = partial(rows.single, public="special")
+_private = partial(rows.single, public="")
 
 # -- the error function and the normal distribution -------------------------------------------
 
@@ -161,12 +162,11 @@ digamma: Caller = single(
     sample=samples.factorials,
     doc="ψ(x) = Γ′(x)/Γ(x), the derivative of `gammaln`.\ndigamma([1.0, 2.0]) ≈ [-0.5772, 0.4228]",
 )
-polygamma: Caller = single(
+polygamma: Caller = _private(
     "polygamma",
     [None, unbounded(lambda y, n, x: polygamma(n + 1, x))],
     reads="n x",
     floating=True,
-    public="",
     sample=samples.polygammas,
 )
 zeta: Caller = single(
@@ -252,27 +252,24 @@ betainc: Caller = single(
 # Derivatives are combinations of neighbouring orders, not quotients by x: right at 0 as well,
 # to any order.
 
-bessel_j: Caller = single(
+bessel_j: Caller = _private(
     "bessel_j",
     [lambda y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
     reads="x",
     promote=(),
-    public="",
     sample=samples.of_order,
 )
-bessel_i: Caller = single(
+bessel_i: Caller = _private(
     "bessel_i",
     [unbounded(lambda y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
     reads="x",
     promote=(),
-    public="",
     sample=samples.of_order,
 )
-bessel_ie: Caller = single(
+bessel_ie: Caller = _private(
     "bessel_ie",
     [lambda y, x, n: 0.5 * (bessel_ie(x, n - 1) + bessel_ie(x, n + 1)) - sign(x) * y],
     promote=(),
-    public="",
     sample=samples.of_order,
 )
 j0: Caller = single(
@@ -330,46 +327,7 @@ y0: Caller = single(
     doc="The Bessel function Y₀(x) of the second kind; −∞ at 0, NaN below.\n"
     "y0([1.0, 2.0]) ≈ [0.0883, 0.5104]",
 )
-y1: Caller = single(
-    "y1",
-    [unbounded(lambda y, x: y0(x) - y / x)],
-    floating=True,
-    sample=samples.positive,
-    doc="The Bessel function Y₁(x) of the second kind; −∞ at 0, NaN below.\n"
-    "y1([1.0, 2.0]) ≈ [-0.7812, -0.107]",
-)
-k0: Caller = single(
-    "k0",
-    [unbounded(lambda y, x: -k1(x))],
-    reads="x",
-    floating=True,
-    sample=samples.positive,
-    doc="The modified Bessel function K₀(x) of the second kind; ∞ at 0, NaN below.\n"
-    "k0([1.0, 2.0]) ≈ [0.421, 0.1139]",
-)
-k1: Caller = single(
-    "k1",
-    [unbounded(lambda y, x: -k0(x) - y / x)],
-    floating=True,
-    sample=samples.positive,
-    doc="The modified Bessel function K₁(x) of the second kind; ∞ at 0, NaN below.\n"
-    "k1([1.0, 2.0]) ≈ [0.6019, 0.1399]",
-)
-k0e: Caller = single(
-    "k0e",
-    [unbounded(lambda y, x: y - k1e(x))],
-    floating=True,
-    sample=samples.positive,
-    doc="eˣ·K₀(x), without underflow.\nk0e([1.0, 2.0]) ≈ [1.1445, 0.8416]",
-)
-k1e: Caller = single(
-    "k1e",
-    [unbounded(lambda y, x: y - k0e(x) - y / x)],
-    floating=True,
-    sample=samples.positive,
-    doc="eˣ·K₁(x), without underflow.\nk1e([1.0, 2.0]) ≈ [1.6362, 1.0335]",
-)
-spherical_j: Caller = single(
+spherical_j: Caller = _private(
     "spherical_j",
     [
         lambda y, x, n: (
@@ -380,7 +338,6 @@ spherical_j: Caller = single(
     ],
     reads="x",
     promote=(),
-    public="",
     sample=samples.of_order,
 )
 sinc: Caller = elementwise(

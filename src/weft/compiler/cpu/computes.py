@@ -4,13 +4,9 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from ...core import dtypes
 from ...graph.graph import Equation, Graph, Literal
-from ..emit.convert import SUPPORTED, is_float
-from ..emit.integers import BOOLEAN
-from ..emit.integers import EMITTERS as INTEGER
-from ..emit.reals import EMITTERS as REAL
-from ..emit.scalar import MIXED, Number, has_emitter, working_dtype
+from ..emit.convert import SUPPORTED
+from ..emit.scalar import MIXED, Number, has_emitter, unsupported, working_dtype
 from ..ir.routine import Routine
 from ..ir.views import View
 from .routines.table import MAKERS, routine_of
@@ -48,22 +44,10 @@ def _no_emitter(graph: Graph, e: Equation, dtype: np.dtype) -> str:
         return "a number is complex"
     if all(not isinstance(x, Number) for x in operands):
         return "its operands are Python's numbers"
-    row = e.op.name
-    if row in MIXED:
+    if e.op.name in MIXED:
         return ""
-    working = working_dtype(e.op, operands, dtype)
-    table = REAL if is_float(working) else BOOLEAN if working == dtypes.bool_ else INTEGER
-    finite = row in ("isnan", "isinf", "isfinite")
-    if not (finite or row in table) or (row == "nextafter" and working in dtypes.HALF):
-        return f"kernels do not compute it for {working}"
-    if row == "power_scalar" and table is not REAL and not _is_count(e.static[0]):
-        return f"the power is {e.static[0]!r}"
-    return ""
+    return unsupported(e.op.name, e.static, working_dtype(e.op, operands, dtype))
 
 
 def _operand(graph: Graph, i):
     return i.value if isinstance(i, Literal) else Number(None, graph.avals[i].dtype)  # type: ignore[arg-type]
-
-
-def _is_count(n) -> bool:
-    return type(n) is int and n >= 0

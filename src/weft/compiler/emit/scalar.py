@@ -125,17 +125,34 @@ def emit(
     return rounded(y, dtype) if made == dtype else cast(y, made, dtype)
 
 
-def _computed(row: str, values: list[Value], static: Static, working: np.dtype) -> Value:
+def unsupported(row: str, static: Static, working: np.dtype) -> str:
+    """Why kernels do not compute a row of numbers of one dtype; empty if they do."""
     if row in _FINITE and not is_float(working):
-        return values[0].code.constant(values[0].type.of("i1"), _FINITE[row])
-    table = REAL if is_float(working) else BOOLEAN if working == dtypes.bool_ else INTEGER
-    if row not in table or (row == "nextafter" and working in dtypes.HALF):
-        raise NotSupported(f"{row}: kernels do not compute it for {working}")
-    if table is REAL:
+        return ""
+    if row not in _table(working) or (row == "nextafter" and working in dtypes.HALF):
+        return f"kernels do not compute it for {working}"
+    if row == "power_scalar" and not is_float(working) and not _is_count(static[0]):
+        return f"the power is {static[0]!r}"
+    return ""
+
+
+def _is_count(n: Any) -> bool:
+    return type(n) is int and n >= 0
+
+
+def _table(working: np.dtype) -> dict[str, Callable[..., Value]]:
+    return REAL if is_float(working) else BOOLEAN if working == dtypes.bool_ else INTEGER
+
+
+def _computed(row: str, values: list[Value], static: Static, working: np.dtype) -> Value:
+    reason = unsupported(row, static, working)
+    if reason:
+        raise NotSupported(f"{row}: {reason}")
+    if is_float(working):
         return REAL[row](*values, *static)
-    if row == "power_scalar" and (type(static[0]) is not int or static[0] < 0):
-        raise NotSupported(f"power_scalar: {working} to the power {static[0]!r}")
-    return table[row](*values, is_signed(working), *static)
+    if row in _FINITE:
+        return values[0].code.constant(values[0].type.of("i1"), _FINITE[row])
+    return _table(working)[row](*values, is_signed(working), *static)
 
 
 def _number(code: Code, operand: Operand, dtype: np.dtype, lanes: int) -> Number:

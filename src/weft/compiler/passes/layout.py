@@ -33,6 +33,7 @@ def broadcasts(e: Equation) -> bool:
     return isinstance(e.op.rule, Partials) or e.op.compares or e.op.name in BROADCASTING
 
 
+# Beside rows with partials and comparisons. Others that do are left as they are.
 BROADCASTING = frozenset(("where", "gate", "logical_and", "logical_or", "logical_xor"))
 
 
