@@ -18,7 +18,7 @@ from ...core import dtypes
 from ...core.backends import BACKENDS, KERNELS
 from ...core.op import TABLE
 from ...graph.graph import Equation, Graph, Literal
-from .kernel import Step
+from .kernel import Step, renumber
 
 FMA = "fma"  # x·y + z; no row of the table, rounded once where it is of floats
 Typed = tuple[tuple[int, ...], np.dtype]  # a shape and a dtype
@@ -297,10 +297,7 @@ class Writer:
 def _renumbered(v: Load | Constant | Step, new: dict[int, int], read: list[int]):
     if isinstance(v, Load):
         return Load(read.index(v.operand), v.index, v.dtype)
-    if isinstance(v, Constant):
-        return v
-    inputs = tuple(i if isinstance(i, Literal) else new[i] for i in v.inputs)
-    return Step(v.row, inputs, v.dtype, v.static)
+    return v if isinstance(v, Constant) else renumber(v, new)
 
 
 # -- identities of numbers, as in the pass `algebra` -----------------------------------------
