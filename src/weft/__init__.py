@@ -8,18 +8,12 @@
 
 from importlib import import_module as _import_module
 from math import e, inf, nan, pi
-from sys import modules as _modules
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 
-from . import backend, errors
-from .arrays import einops_ as _einops
-from .arrays import memory as _memory
-from .arrays import namespace as _namespace
+from . import _assemble, backend, errors
 from .arrays.parameter import Parameter, ParameterDict
 from .arrays.spellings import module_attribute as _module_attribute
 from .arrays.tensor import Tensor, TrackedTensor
-from .compiler.eager import kernels as _eager
-from .core import warned as _warned
 from .core.dtypes import (
     bfloat16,
     complex64,
@@ -38,9 +32,7 @@ from .core.dtypes import (
     uint64,
 )
 from .errors import NotDifferentiable
-from .transform.jacobian import compiler as _compiler
 from .transform.jacobian.scheduling import SchedulerConfig, SchedulingStrategy
-from .transform.modes import backward as _backward
 from .transform.modes.backward import (
     detect_anomaly,
     enable_grad,
@@ -105,17 +97,7 @@ if _TYPE_CHECKING:
 __version__ = "0.1.0"
 __array_api_version__ = "2025.12"
 
-_memory.keep_freed_memory()
-_eager.install()
-_warned.install()
-_einops.install()
-_compiler.install(lambda f: _import_module(f"{__name__}.compiler.jit").compile(f))
-globals().update(_namespace.FUNCTIONS | _namespace.CONSTANTS | _namespace.MODULES)
-for _name in ("backward", "register_hook", "retain_grad"):
-    setattr(Tensor, _name, getattr(_backward, _name))
-
-for _name, _module in _namespace.MODULES.items():
-    _modules[f"{__name__}.{_name}"] = _module  # so that `from weft.linalg import solve` works
+globals().update(_assemble.assemble())
 
 # What is loaded when it is first asked for, so that `import weft` stays quick: the names of each
 # module. A name with a colon is called otherwise there.

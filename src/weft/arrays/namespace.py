@@ -237,11 +237,15 @@ for _name, (_symbol, _result) in _ARITHMETIC.items():
     METHODS[f"{_name}_into"].__doc__ = _INTO_DOC.format(_symbol, _name, _result)
 METHODS |= interchange.PROTOCOLS | augmented.METHODS
 
-for _name, _method in METHODS.items():
-    setattr(Tensor, _name, _method)
-    if getattr(_method, "__name__", _name) in ("<lambda>", "method", f"{_name}_method"):
-        _method.__name__ = _method.__qualname__ = _name  # what Python's own errors say
-Tensor.__getattr__ = spellings.attribute  # type: ignore[attr-defined]
+
+def give_methods() -> None:
+    """Set the methods on Tensor."""
+    for name, method in METHODS.items():
+        setattr(Tensor, name, method)
+        if getattr(method, "__name__", name) in ("<lambda>", "method", f"{name}_method"):
+            method.__name__ = method.__qualname__ = name  # what Python's own errors say
+    Tensor.__getattr__ = spellings.attribute  # type: ignore[attr-defined]
+
 
 numpy_calls.FUNCTIONS.update(FUNCTIONS)
 numpy_calls.FUNCTIONS.update({f"linalg.{n}": getattr(linalg, n) for n in linalg.__all__})

@@ -19,7 +19,7 @@ from .cache import schedules
 from .fusion.low_memory import schedule_and_plan
 from .ir.schedule import Schedule
 from .memory import Plan
-from .target import Executable, Target, optimise
+from .target import Executable, Lowering, Target, optimise
 from .timing import stage
 
 
@@ -48,7 +48,7 @@ def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executabl
         return target.build(schedule, placed)
 
 
-def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Schedule, Plan]:
+def lower(graph: Graph, donated: Mapping[int, int], target: Lowering) -> tuple[Schedule, Plan]:
     """The schedule of a traced graph and its memory plan: from the disk, or made and put there."""
     key = schedules.key_of(graph, donated, target.key)
     kept = schedules.fetch(key)

@@ -76,8 +76,8 @@ class Computing(Protocol):
         ...
 
 
-class Target(Computing, Protocol):
-    """A machine: what it computes by itself, how graphs are prepared for it, and how it is built.
+class Lowering(Computing, Protocol):
+    """What graphs are lowered for: what it computes by itself, and how graphs are prepared.
 
     key        tells it apart from others where schedules are kept on disk
     alignment  of buffers in the arena, in bytes
@@ -103,6 +103,10 @@ class Target(Computing, Protocol):
     def tune(self, schedule: Schedule) -> Schedule:
         """The schedule with steps joined as this machine runs them best."""
         ...
+
+
+class Target(Lowering, Protocol):
+    """A machine: what graphs are lowered for, and how schedules are made ready to run there."""
 
     def build(self, schedule: Schedule, plan: Plan) -> Executable:
         """Make it ready to run."""

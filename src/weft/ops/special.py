@@ -327,6 +327,45 @@ y0: Caller = single(
     doc="The Bessel function Y₀(x) of the second kind; −∞ at 0, NaN below.\n"
     "y0([1.0, 2.0]) ≈ [0.0883, 0.5104]",
 )
+y1: Caller = single(
+    "y1",
+    [unbounded(lambda y, x: y0(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="The Bessel function Y₁(x) of the second kind; −∞ at 0, NaN below.\n"
+    "y1([1.0, 2.0]) ≈ [-0.7812, -0.107]",
+)
+k0: Caller = single(
+    "k0",
+    [unbounded(lambda y, x: -k1(x))],
+    reads="x",
+    floating=True,
+    sample=samples.positive,
+    doc="The modified Bessel function K₀(x) of the second kind; ∞ at 0, NaN below.\n"
+    "k0([1.0, 2.0]) ≈ [0.421, 0.1139]",
+)
+k1: Caller = single(
+    "k1",
+    [unbounded(lambda y, x: -k0(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="The modified Bessel function K₁(x) of the second kind; ∞ at 0, NaN below.\n"
+    "k1([1.0, 2.0]) ≈ [0.6019, 0.1399]",
+)
+k0e: Caller = single(
+    "k0e",
+    [unbounded(lambda y, x: y - k1e(x))],
+    floating=True,
+    sample=samples.positive,
+    doc="eˣ·K₀(x), without underflow.\nk0e([1.0, 2.0]) ≈ [1.1445, 0.8416]",
+)
+k1e: Caller = single(
+    "k1e",
+    [unbounded(lambda y, x: y - k0e(x) - y / x)],
+    floating=True,
+    sample=samples.positive,
+    doc="eˣ·K₁(x), without underflow.\nk1e([1.0, 2.0]) ≈ [1.6362, 1.0335]",
+)
 spherical_j: Caller = _private(
     "spherical_j",
     [

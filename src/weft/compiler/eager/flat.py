@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from ctypes import addressof, c_void_p
-from functools import lru_cache
 
 import numpy as np
 
-from ..ir.kernel import Kernel, Operand, Result, Step
+from ..ir.kernel import Kernel
 
 # More elements than any array has: a kernel is told which of them to do.
 MOST = 1 << 40
@@ -57,13 +56,3 @@ class Flat:
         self.over(arrays)(0, whole)
         if whole < size:
             self.rest(arrays, whole, size)
-
-
-@lru_cache(maxsize=256)
-def flat(
-    columns: int, numbers: int, dtype: np.dtype, steps: tuple[Step, ...], results: tuple[int, ...]
-) -> Flat:
-    """The kernel of these steps on arrays of one dtype, after which come single numbers."""
-    operands = [Operand(dtype, (1,))] * columns + [Operand(dtype, (0,))] * numbers
-    made = tuple([Result(value, (1,)) for value in results])
-    return Flat(Kernel((MOST,), tuple(operands), steps, made))

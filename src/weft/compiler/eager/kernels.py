@@ -13,17 +13,14 @@ import numpy as np
 from ...backend.numpy import namespace as numpy_
 from ...backend.numpy.types import Unary
 from ...backend.shared import threads
+from ...core.aval import Aval
 from ...core.dtypes import float32, float64
 from ...graph.graph import Literal
 from ..cpu.runtime.stack import require
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step
-from .flat import MOST, flat
+from .flat import MOST, Flat
 
 if TYPE_CHECKING:
     from ..cpu.emit_kernel import Native
-
-# Of a kernel: the mean of a value over its line, or a row and its inputs.
-Said = int | tuple[str, tuple[int | Literal, ...]]
 
 ACTIVATIONS = (
     *("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "softplus"),
@@ -33,13 +30,6 @@ LARGE, SHARED, PIECE = 1 << 16, 1 << 18, 1 << 17
 # Elements of a line from which on a kernel goes along it, and not along the first of many lines.
 LINE = 32
 _DTYPES = frozenset((float32, float64))
-
-
-@lru_cache(maxsize=256)
-def _compiled(kernel: Kernel) -> "Native":
-    from ..cpu.emit_kernel import native  # takes a while to load, and few programs get here
-
-    return native(kernel)
 
 
 def _fits(*arrays: np.ndarray) -> bool:
@@ -68,7 +58,7 @@ def _activation(row: str, kernel: Unary) -> Unary:
     def call(x):
         if not _fits(x):
             return kernel(x)
-        native, x = flat(1, 0, x.dtype, (Step(row, (0,), x.dtype),), (1,)), np.ascontiguousarray(x)
+        native, x = _by_element(row, x.dtype), np.ascontiguousarray(x)
         y = np.empty(x.shape, x.dtype)
         lines = x.reshape(-1), y.reshape(-1)
         whole = x.size // native.grain * native.grain
@@ -83,58 +73,54 @@ def _activation(row: str, kernel: Unary) -> Unary:
     return call
 
 
-def _step(said: Said, dtype: np.dtype) -> Fold | Step:
-    """The mean of a value over its line, or a row of the table applied to values."""
-    if isinstance(said, int):
-        return Fold("mean", said, dtype)
-    return Step(*said, dtype)
+@lru_cache(maxsize=256)
+def _by_element(row: str, dtype: np.dtype) -> Flat:
+    """A row of one array of any length."""
+    from .lowering import lower  # takes a while to load, and few programs get here
+
+    return Flat(lower([Aval((MOST,), dtype, "cpu")], lambda b, x: [b.emit(row, x)]))
 
 
+@lru_cache(maxsize=256)
 def _by_lines(
-    n: int,
-    dtype: np.dtype,
-    operands: Sequence[str],
-    steps: Sequence[Said],
-    results: Sequence[tuple[int, str]],
+    write: Callable[..., Sequence[int]], n: int, dtype: np.dtype, eps: float, *operands: str
 ) -> "Native":
     """A kernel that folds lines of n elements, whose units are the lines.
 
-    Operands and results by what they have: "lines", one number for "each" line, or one line.
+    Operands by what they have: "lines", one number for "each" line, or one line.
     """
-    strides = {"lines": (n, 1), "each": (1, 0), "line": (0, 1)}
-    native = _compiled(
-        Kernel(
-            (MOST // n, n),
-            tuple([Operand(dtype, strides[what]) for what in operands]),
-            tuple([_step(s, dtype) for s in steps]),
-            tuple([Result(value, strides[what]) for value, what in results]),
-            (1,),
-        )
-    )
-    assert (native.image.count, native.image.grain) == (MOST // n, 1)
-    return native
+    from ..cpu.emit_kernel import native  # these take a while to load, and few programs get here
+    from .lowering import lower
+
+    shapes = {"lines": (MOST // n, n), "each": (MOST // n, 1), "line": (n,)}
+    avals = [Aval(shapes[what], dtype, "cpu") for what in operands]
+    made = native(lower(avals, partial(write, eps)))
+    assert (made.image.count, made.image.grain) == (MOST // n, 1)
+    return made
 
 
-@lru_cache(maxsize=256)
-def _normalising(n: int, dtype: np.dtype, eps: float) -> "Native":
-    steps = (
-        *(0, ("subtract", (0, 3)), ("multiply", (4, 4)), 5),  # the mean is 3, the variance 6
-        *(("add", (6, Literal(eps))), ("rsqrt", (7,)), ("multiply", (4, 8))),
-        *(("multiply", (9, 1)), ("add", (10, 2))),
-    )
-    results = (11, "lines"), (9, "lines"), (6, "each")
-    return _by_lines(n, dtype, ("lines", "line", "line"), steps, results)
+def _mean(b: Any, x: int) -> int:
+    return b.emit("mean", x, (1,), True)
 
 
-@lru_cache(maxsize=256)
-def _projecting(n: int, dtype: np.dtype, eps: float) -> "Native":
-    steps = (
-        *(("multiply", (0, 3)), 4, ("multiply", (4, 1)), 6),  # h = g·w, and the means of h and hy
-        *(("subtract", (4, 5)), ("multiply", (1, 7)), ("subtract", (8, 9))),
-        *(("add", (2, Literal(eps))), ("rsqrt", (11,)), ("multiply", (10, 12))),
-    )
-    operands = "lines", "lines", "each", "line"
-    return _by_lines(n, dtype, operands, steps, ((13, "lines"),))
+def _normalise(eps: float, b: Any, x: int, w: int, bias: int) -> tuple[int, ...]:
+    """The results of `layer_norm`: those of a line, before weight and bias, and the variance."""
+    d = b.emit("subtract", x, _mean(b, x))
+    variance = _mean(b, b.emit("multiply", d, d))
+    y = b.emit("multiply", d, _rate(b, variance, eps))
+    return b.emit("add", b.emit("multiply", y, w), bias), y, variance
+
+
+def _project(eps: float, b: Any, g: int, y: int, variance: int, w: int) -> tuple[int, ...]:
+    """The cotangent of x: what is left of h = g·w beside the constants and beside y."""
+    h = b.emit("multiply", g, w)
+    centred = b.emit("subtract", h, _mean(b, h))
+    along = b.emit("multiply", y, _mean(b, b.emit("multiply", h, y)))
+    return (b.emit("multiply", b.emit("subtract", centred, along), _rate(b, variance, eps)),)
+
+
+def _rate(b: Any, variance: int, eps: float) -> int:
+    return b.emit("rsqrt", b.emit("add", variance, Literal(eps)))
 
 
 def _layer_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
@@ -146,7 +132,7 @@ def _layer_norm(kernel: Callable[..., Any]) -> Callable[..., Any]:
         x, w, b = map(np.ascontiguousarray, (x, w, b))
         variances = (*x.shape[: x.ndim - w.ndim], *(1,) * w.ndim)
         results = [np.empty(shape, x.dtype) for shape in (x.shape, x.shape, variances)]
-        native = _normalising(n, x.dtype, eps)
+        native = _by_lines(_normalise, n, x.dtype, eps, "lines", "line", "line")
         _run(native, (x, w, b, *results), x.size // n, max(1, PIECE // n))
         return tuple(results)
 
@@ -161,7 +147,7 @@ def _layer_norm_gradient(kernel: Callable[..., Any]) -> Callable[..., Any]:
         n = w.size
         g, y, variance, w = map(np.ascontiguousarray, (g, y, variance, w))
         dx = np.empty(y.shape, y.dtype)
-        native = _projecting(n, y.dtype, eps)
+        native = _by_lines(_project, n, y.dtype, eps, "lines", "lines", "each", "line")
         _run(native, (g, y, variance, w, dx), y.size // n, max(1, PIECE // n))
         lines = g.reshape(-1, n)
         dw, db = (numpy_.sum(z, (0,), False) for z in (lines * y.reshape(-1, n), lines))

@@ -26,7 +26,7 @@ from ..ir.schedule import (
 from ..ir.uses import arrays
 from ..ir.views import LOOKS, View, views_of
 from ..memory import in_place
-from ..target import Target
+from ..target import Lowering
 from .canonical import canonical
 from .classify import Kind
 from .column_folds import by_rows
@@ -41,7 +41,7 @@ from .two_stage_folds import staged
 FAILING = (Kind.GUARD, Kind.LIBRARY)
 
 
-def scheduled(graph: Graph, target: Target, donated: Mapping[int, int] | None = None) -> Schedule:
+def scheduled(graph: Graph, target: Lowering, donated: Mapping[int, int] | None = None) -> Schedule:
     """The schedule of a graph that has been through the passes of a target.
 
     donated   the position of an output to that of the input whose memory it may take
@@ -54,7 +54,7 @@ class Assembly:
 
     graph: Graph
     views: dict[int, View]
-    target: Target
+    target: Lowering
     outputs: set[int]
     read: dict[int, set[int]]
     fused: dict[int, tuple[Kernel, list[View], list[int]]]
@@ -63,7 +63,7 @@ class Assembly:
     works: dict[int, Work]
     order: list[int]
 
-    def __init__(self, graph: Graph, target: Target, donated: Mapping[int, int]):
+    def __init__(self, graph: Graph, target: Lowering, donated: Mapping[int, int]):
         self.graph, self.views, self.target = graph, views_of(graph), target
         views, grouping = self.views, Grouping(graph, self.views, target)
         self.grouping = grouping

@@ -7,8 +7,7 @@ stage folds those lines. The pieces depend on the lengths alone.
 
 from dataclasses import replace
 
-from ...graph.graph import Literal
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step, Strides
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step, Strides, renumber
 from .two_stage_folds import Stages, is_fold, line_dtype, mean, needed
 
 # Columns longer than this are folded by rows, from so many elements on.
@@ -84,7 +83,7 @@ def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list
     steps: list[Step | Fold] = []
     number = {i: i for i in range(base)}
 
-    def put(step: Step) -> int:
+    def put(step: Step | Fold) -> int:
         steps.append(step)
         return base + len(steps) - 1
 
@@ -97,7 +96,7 @@ def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list
         if i >= base:
             step = kernel.steps[i - base]
             assert isinstance(step, Step)
-            number[i] = put(replace(step, inputs=_renumbered(step, number)))
+            number[i] = put(renumber(step, number))
     stored = [kernel.results[k] for k in whole]
     results = [Result(number[r.value], turned(r.strides)) for r in stored]
     for i, term in zip(folds, terms, strict=True):
@@ -108,10 +107,6 @@ def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list
     operands = [replace(o, strides=turned(o.strides)) for o in kernel.operands]
     domain = (rows // times, columns * times)
     return Kernel(domain, tuple(operands), tuple(steps), tuple(results), piece=piece)
-
-
-def _renumbered(step: Step, number: dict[int, int]) -> tuple:
-    return tuple([j if isinstance(j, Literal) else number[j] for j in step.inputs])
 
 
 def _second(kernel: Kernel, pieces: int, times: int, folds: list[int], others: list[int]):
@@ -133,7 +128,7 @@ def _second(kernel: Kernel, pieces: int, times: int, folds: list[int], others: l
     for i in sorted(wanted - set(taken)):
         step = kernel.steps[i - base]
         if isinstance(step, Step):
-            number[i] = put(replace(step, inputs=_renumbered(step, number)))
+            number[i] = put(renumber(step, number))
             continue
         line = folds.index(i)
         if step.kind in ("sum", "mean"):

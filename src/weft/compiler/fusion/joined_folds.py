@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import prod
 
-from ...graph.graph import Literal
-from ..ir.kernel import Fold, Kernel, Step, in_rows
+from ..ir.kernel import Kernel, in_rows, renumber
 from ..ir.schedule import KernelStep, Schedule, ScheduleStep
 
 
@@ -108,8 +107,8 @@ def _together(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
         host.kernel.domain,
         (*host.kernel.operands, *(step.kernel.operands[n] for n in new)),
         (
-            *(_renumbered(s, ours) for s in host.kernel.steps),
-            *(_renumbered(s, theirs) for s in step.kernel.steps),
+            *(renumber(s, ours) for s in host.kernel.steps),
+            *(renumber(s, theirs) for s in step.kernel.steps),
         ),
         (
             *(replace(r, value=ours[r.value]) for r in host.kernel.results),
@@ -124,13 +123,6 @@ def _together(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
         (*host.results, *step.results),
         tuple(dict.fromkeys((*host.origins, *step.origins))),
     )
-
-
-def _renumbered(step: Step | Fold, number: dict[int, int]) -> Step | Fold:
-    if isinstance(step, Fold):
-        return replace(step, value=number[step.value])
-    inputs = [j if isinstance(j, Literal) else number[j] for j in step.inputs]
-    return replace(step, inputs=tuple(inputs))
 
 
 def _unread(schedule: Schedule, steps: Sequence[ScheduleStep], host: int) -> set[int]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from ...graph.graph import Graph
 from ..ir.schedule import Schedule
 from ..memory import Plan, plan
-from ..target import Target
+from ..target import Lowering
 from .assemble import Assembly
 from .joined_folds import joined
 from .remat import remat
@@ -15,7 +15,7 @@ LARGE, WORTH, ROUNDS = 1 << 20, 0.01, 4
 
 
 def schedule_and_plan(
-    graph: Graph, target: Target, donated: Mapping[int, int]
+    graph: Graph, target: Lowering, donated: Mapping[int, int]
 ) -> tuple[Schedule, Plan]:
     """The schedule of a graph that has been through the passes, and its memory plan.
 
@@ -40,7 +40,7 @@ def schedule_and_plan(
     return _tuned(schedule, placed, target)
 
 
-def _tuned(schedule: Schedule, placed: Plan, target: Target) -> tuple[Schedule, Plan]:
+def _tuned(schedule: Schedule, placed: Plan, target: Lowering) -> tuple[Schedule, Plan]:
     """The same as the target runs it best, unless that takes more memory."""
     made = target.tune(schedule)
     planned = plan(made, target.alignment)

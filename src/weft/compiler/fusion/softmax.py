@@ -8,7 +8,7 @@ both are a product with its reciprocal, which is computed once for each row.
 from dataclasses import replace
 
 from ...graph.graph import Literal
-from ..ir.kernel import Fold, Kernel, Step
+from ..ir.kernel import Fold, Kernel, Step, renumber
 
 
 def by_products(kernel: Kernel) -> Kernel:
@@ -34,11 +34,8 @@ def by_products(kernel: Kernel) -> Kernel:
             exponential = number[_terms(kernel, total)]
             made = Step("multiply", (exponential, inverses[total]), kernel.dtypes[i])
             number[i] = put(made)
-        elif isinstance(step, Fold):
-            number[i] = put(replace(step, value=number[step.value]))
         else:
-            inputs = [j if isinstance(j, Literal) else number[j] for j in step.inputs]
-            number[i] = put(replace(step, inputs=tuple(inputs)))
+            number[i] = put(renumber(step, number))
     results = [replace(r, value=number[r.value]) for r in kernel.results]
     return replace(kernel, steps=tuple(steps), results=tuple(results))
 

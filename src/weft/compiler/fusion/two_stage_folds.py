@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core import dtypes
 from ...graph.graph import Literal
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step, renumber
 from .canonical import canonical
 
 # Elements from which on it pays, the least that a piece has, and how many pieces there are.
@@ -148,8 +148,7 @@ def _second(kernel: Kernel, length: int, folds: list[int], others: list[int], ev
     for i in sorted(wanted - set(taken)):
         step = kernel.steps[i - base]
         if isinstance(step, Step):
-            inputs = [j if isinstance(j, Literal) else number[j] for j in step.inputs]
-            number[i] = put(replace(step, inputs=tuple(inputs)))
+            number[i] = put(renumber(step, number))
         elif step.kind == "mean" and not even:
             number[i] = mean(put, folds.index(i), step, line_dtype(kernel, i), kernel.terms)
         else:

@@ -8,6 +8,7 @@ and the steps that need one beside unfolded values make another sweep over the f
 A kernel over rows can also fold its columns: pieces of `piece` rows have a line of folds each.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
@@ -72,6 +73,14 @@ class Fold:
     kind: str
     value: int
     dtype: np.dtype
+
+
+def renumber(step: Step | Fold, number: Mapping[int, int]) -> Step | Fold:
+    """The same step of values that have other numbers in another kernel."""
+    if isinstance(step, Fold):
+        return replace(step, value=number[step.value])
+    inputs = [i if isinstance(i, Literal) else number[i] for i in step.inputs]
+    return replace(step, inputs=tuple(inputs))
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from ...core.aval import Aval
 from ...core.backends import BACKENDS, KERNELS
 from ...core.op import TABLE
 from ...graph.graph import Equation, Graph, Literal
-from .kernel import FOLDS, Step
+from .kernel import FOLDS, Step, renumber
 
 FMA = "fma"  # x·y + z; no row of the table, rounded once where it is of floats
 Name = int | Literal  # of a number that is computed, or the number itself
@@ -294,10 +294,7 @@ class Writer:
 def _renumbered(v: Written, new: dict[int, int], read: list[int]) -> Written:
     if isinstance(v, Load):
         return Load(read.index(v.operand), v.index, v.dtype)
-    if isinstance(v, Constant):
-        return v
-    inputs = tuple(i if isinstance(i, Literal) else new[i] for i in v.inputs)
-    return Step(v.row, inputs, v.dtype, v.static)
+    return v if isinstance(v, Constant) else renumber(v, new)
 
 
 # -- identities of numbers, as in the pass `algebra` -----------------------------------------

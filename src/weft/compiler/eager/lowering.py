@@ -1,0 +1,85 @@
+"""Kernels of a few rows that are written down as a graph and lowered by the pipeline."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ...core.aval import Aval
+from ...graph.graph import Equation, Graph
+from .. import pipeline
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step, renumber
+from ..ir.schedule import KernelStep, Schedule, ScheduleStep
+from ..ir.views import View
+from ..memory import ALIGNMENT
+from ..passes.rewriting import Builder
+
+
+class AsWritten:
+    """What a graph is lowered for that is one kernel already: nothing is rewritten or joined.
+
+    So the passes and routines of the processor, which take longer to load than such a kernel takes
+    to compile, stay where they are.
+    """
+
+    key, alignment, passes = ("as written",), ALIGNMENT, ()
+
+    def supports(self, graph: Graph, e: Equation) -> str:
+        return ""
+
+    def routine(self, graph: Graph, views: Mapping[int, View], e: Equation) -> None:
+        return None
+
+    def takes_long(self, work: Any, dtype: np.dtype | None = None) -> bool:
+        return False
+
+    def tune(self, schedule: Schedule) -> Schedule:
+        return schedule
+
+
+def lower(avals: Sequence[Aval], write: Callable[..., Sequence[int]]) -> Kernel:
+    """The kernel of what `write(builder, *inputs)` writes down, giving the outputs.
+
+    Its operands and results are in the order of the inputs and outputs.
+    """
+    builder = Builder(Graph(list(avals), list(range(len(avals)))))
+    builder.at((lower.__code__, 0))
+    graph = builder.finished([*write(builder, *builder.graph.inputs)])
+    schedule, _ = pipeline.lower(graph, {}, AsWritten())
+    return _as_one(schedule)
+
+
+def _as_one(schedule: Schedule) -> Kernel:
+    """The kernel of a schedule whose steps go over one domain, each by itself.
+
+    Results may be written over operands, so nothing can be left for a second kernel to read.
+    """
+    number = {i: k for k, i in enumerate(schedule.inputs)}  # of the values in buffers
+    first, accesses = _kernel(schedule.steps[0]), {}
+    steps: list[Step | Fold] = []
+    for step in schedule.steps:
+        kernel = _kernel(step)
+        assert (kernel.domain, kernel.folded) == (first.domain, first.folded), "several kernels"
+        own = {k: number[i] for k, i in enumerate(step.operands)}
+        for i, o in zip(step.operands, kernel.operands, strict=True):
+            assert accesses.setdefault(i, o.strides) == o.strides, "read in another order"
+        for k, s in enumerate(kernel.steps, len(kernel.operands)):
+            own[k] = len(schedule.inputs) + len(steps)
+            steps.append(renumber(s, own))
+        for i, r in zip(step.results, kernel.results, strict=True):
+            number[i], accesses[i] = own[r.value], r.strides
+    still = (0,) * len(first.domain)  # of what is not read
+    dtypes = [schedule.buffers[i].dtype for i in schedule.inputs]
+    strides = [accesses.get(i, still) for i in schedule.inputs]
+    return replace(
+        first,
+        operands=tuple(map(Operand, dtypes, strides)),
+        steps=tuple(steps),
+        results=tuple([Result(number[i], accesses[i]) for i in schedule.outputs]),
+    )
+
+
+def _kernel(step: ScheduleStep) -> Kernel:
+    assert isinstance(step, KernelStep), f"{step} is no kernel"
+    return step.kernel
