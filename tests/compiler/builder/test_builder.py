@@ -12,8 +12,19 @@ from weft.compiler.builder.names import functions
 from weft.compiler.builder.values import GraphNumber, GraphTensor
 from weft.graph.verify import verify
 
-RNG = np.random.default_rng(3)
+RNG = np.random.default_rng(0)
+START = RNG.bit_generator.state
 HERE = r"test_builder\.py:\d+"
+
+
+@pytest.fixture(autouse=True)
+def same_numbers():
+    """The numbers of a test are the same whichever ran before it.
+
+    Adam divides by the size of a gradient, so one that is zero but for rounding is another one for
+    each order of a sum: of 60 seeds, 3 have such a gradient.
+    """
+    RNG.bit_generator.state = START
 
 
 def array(*shape, dtype=np.float32):

@@ -24,6 +24,9 @@ from .stale.kinds import KINDS
 from .stale.more import MORE
 from .stale.paths import PATHS
 
+# Python 3.13 announces another meaning of partials that are attributes of classes.
+pytestmark = pytest.mark.filterwarnings("ignore:functools.partial will be:FutureWarning")
+
 KINDS = {**KINDS, **MORE}
 TEXT = io.StringIO("text")
 X = [1.0, -2.0, 3.0]
