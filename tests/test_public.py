@@ -64,12 +64,10 @@ def _documented() -> dict[str, object]:
             value = getattr(_module(module), n)
             if not isinstance(value, (ModuleType, *CONSTANTS)):
                 found.setdefault(id(value), (f"{module}.{n}", value))
-            if inspect.isclass(value):
-                for method, function in _methods(value):
-                    of_module = issubclass(value, wf.nn.Module) and method in STATED
-                    if not of_module:
-                        told = f"{value.__module__}.{value.__qualname__}.{method}"
-                        found.setdefault(id(function), (told, function))
+    for name, cls in [entry for entry in found.values() if inspect.isclass(entry[1])]:
+        for method, function in _methods(cls):
+            if not (issubclass(cls, wf.nn.Module) and method in STATED):
+                found.setdefault(id(function), (f"{name}.{method}", function))
     return dict(found.values())
 
 
@@ -167,7 +165,7 @@ def _collected() -> set[str]:
 
 
 def test_examples_that_no_module_shows():
-    """Docstrings that are generated, or of decorated functions, which doctest passes over."""
+    """Those of rows, whose functions are in no module under their own names."""
     seen, parser = _collected(), doctest.DocTestParser()
     ran = 0
     runner = doctest.DocTestRunner(optionflags=FLAGS)

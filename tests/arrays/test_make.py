@@ -303,3 +303,48 @@ class TestFromDlpack:
     def test_torch_with_a_gradient(self):
         with pytest.raises(errors.InterchangeError, match="detach"):
             wf.from_dlpack(torch.ones(2, requires_grad=True))
+
+
+ARRAYS = [
+    3,
+    2.5,
+    [[1, 2], [3, 4]],
+    [True, False],
+    [],
+    np.arange(6.0).reshape(2, 3),
+    np.float32(1.5),
+    np.array(2),
+    [np.ones(2), [3.0, 4.0]],
+    range(3),
+]
+
+
+@pytest.mark.parametrize("data", ARRAYS, ids=repr)
+@pytest.mark.parametrize("dtype", [None, "float32", "int16", "complex128", float])
+@pytest.mark.parametrize("ndmin", [0, 1, 3])
+def test_array_is_numpys(data, dtype, ndmin):
+    expected = np.array(data, dtype=dtype, ndmin=ndmin)
+    got = wf.array(data, dtype, ndmin=ndmin)
+    assert got.shape == expected.shape and got.tolist() == expected.tolist()
+    if dtype is not None or isinstance(data, np.ndarray | np.generic):
+        assert got.dtype == expected.dtype
+    else:
+        assert got.dtype == wf.tensor(data).dtype
+
+
+def test_array_copies_and_keeps_the_gradient():
+    a = np.arange(3.0)
+    assert not shares(a, wf.array(a)) and shares(a, wf.array(a, copy=None))
+    assert shares(a, wf.array(a, copy=False))
+    with pytest.raises(errors.ArgumentError, match="copy=False"):
+        wf.array(a, "float32", copy=False)
+    x = wf.tensor([1.0, 2.0], requires_grad=True)
+    y = wf.array(x)
+    assert not np.shares_memory(y._data, x._data)
+    assert (y * y).sum().backward()[x].tolist() == [2.0, 4.0]
+    assert wf.array([x, x], ndmin=3).sum().backward()[x].tolist() == [2.0, 2.0]
+    assert wf.array(object=[1.0]).tolist() == [1.0]
+    assert wf.array([1.0], device="torch").device == "torch"
+    assert wf.array(torch.ones(2)).device == "torch"
+    with pytest.raises(errors.WeftError, match="ndmin"):
+        wf.array([1.0], ndmin="2")
