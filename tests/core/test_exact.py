@@ -3,7 +3,6 @@
 import dataclasses
 import math
 import sys
-from functools import _lru_cache_wrapper
 from itertools import permutations
 
 import numpy as np
@@ -248,7 +247,7 @@ def _forget() -> None:
     for name, module in list(sys.modules.items()):
         if name.startswith(layers):
             for value in list(vars(module).values()):
-                if isinstance(value, _lru_cache_wrapper) and value.__module__.startswith(layers):
+                if hasattr(value, "cache_clear") and value.__module__.startswith(layers):
                     value.cache_clear()
 
 

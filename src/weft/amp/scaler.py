@@ -153,7 +153,14 @@ class GradScaler:
     @overload
     def scale(self, outputs: _Losses) -> _Losses: ...
     def scale(self, outputs: Any) -> Any:
-        """A loss times the scale, or a list or tuple of losses."""
+        """A loss times the scale, or a list or tuple of losses.
+
+        outputs  the loss, or a list or tuple of losses
+
+        >>> import weft as wf
+        >>> wf.amp.GradScaler(init_scale=4.0).scale(wf.tensor(3.0)).item()
+        12.0
+        """
         if type(outputs) in TENSORS:
             self._used = True
             if not self._enabled:

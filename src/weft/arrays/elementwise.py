@@ -208,7 +208,8 @@ def allclose(
     """Whether |a − b| ≤ atol + rtol·|b| for all elements, as a Python bool.
 
     a, b        arrays or numbers, which broadcast; b is the reference
-    tolerances  rtol, atol and equal_nan, as of `isclose`
+    rtol, atol  the tolerances
+    equal_nan   whether NaNs count as equal
 
     >>> import weft as wf
     >>> wf.allclose([1.0, 2.0], [1.0, 2.1], rtol=0.1)

@@ -93,7 +93,7 @@ masked_scale: Caller = linear(
     ],
     static=True,
     batch=pointwise,
-    sample=samples.masks,
+    sample=samples("masks"),
 )
 
 # x·w + b: what follows a normalisation, in one step.

@@ -85,7 +85,7 @@ affine: Caller = general(
     promote=(0, 1, 2),
     precision="half",
     batch=_batch,
-    sample=samples.affine,
+    sample=samples("affine"),
 )
 
 
@@ -132,5 +132,5 @@ linear_gradient: Caller = general(
     tracked=(0, 1, 2),
     promote=(0, 1, 2),
     batch=_gradient_batch,
-    sample=samples.affine_gradient,
+    sample=samples("affine_gradient"),
 )

@@ -75,7 +75,7 @@ _take_along = linear(
     static=True,
     moves="indices",
     batch=_batch_take_along,
-    sample=samples.alongs,
+    sample=samples("alongs"),
 )
 
 # Zeros of length `size` along an axis, with each element of x added where its index says.
@@ -89,7 +89,7 @@ scatter_sum: Caller = linear(
     precision="single",
     moves="sums",
     batch=_batch_scatter_sum,
-    sample=samples.scatter_sums,
+    sample=samples("scatter_sums"),
 )
 
 
@@ -116,7 +116,7 @@ along_positions: Caller = undifferentiated(
     compute=_positions,
     shape=_positions_shape,
     batch=_batch_positions,
-    sample=samples.positions,
+    sample=samples("positions"),
 )
 
 

@@ -69,7 +69,7 @@ pad: Caller = general(
     arity=1,
     moves="parts",
     batch=Stated(lambda size, widths, value: (((0, 0), *widths), value)),
-    sample=samples.pads,
+    sample=samples("pads"),
 )
 
 
@@ -182,7 +182,7 @@ def _triangle(name: str):
         transpose=[lambda g, x, k: row(g, k)],
         moves="indices",
         batch=Stacked((2,)),
-        sample=samples.diagonals,
+        sample=samples("diagonals"),
     )
     return row
 
@@ -230,7 +230,7 @@ windows: Caller = linear(
     moves="indices",
     views="always",
     batch=Along((2,)),
-    sample=samples.windows,
+    sample=samples("windows"),
 )
 
 # An axis of length n with the windows added up in their places.
@@ -242,5 +242,5 @@ overlap_add: Caller = linear(
     transpose=[lambda g, x, step, axis, n: windows(g, x.shape[-1], step, axis)],
     moves="sums",
     batch=Along((1,)),
-    sample=samples.overlaps,
+    sample=samples("overlaps"),
 )

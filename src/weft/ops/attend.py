@@ -241,7 +241,7 @@ attention: Caller = general(
     tracked=(0, 1),
     precision="half",
     batch=Stacked((3, 3, 3, 3, 1)),
-    sample=samples.attentions,
+    sample=samples("attentions"),
 )
 
 # -- first derivatives: rows of their own, since they are computed tile by tile -----------------
@@ -323,7 +323,7 @@ attention_gradient: Caller = general(
     outputs=3,
     tracked=(0, 1, 2),
     batch=_stacked,
-    sample=samples.attention_gradients,
+    sample=samples("attention_gradients"),
 )
 
 
@@ -343,7 +343,7 @@ attention_mask_gradient: Caller = general(
     promote=(0, 2, 4, 5, 6),
     static=True,
     batch=_mask_gradient_batch,
-    sample=samples.attention_mask_gradients,
+    sample=samples("attention_mask_gradients"),
 )
 
 # Which weights dropout keeps: (…, heads) seeds to (…, heads, queries, keys) truth values.
@@ -351,5 +351,5 @@ attention_dropout: Caller = undifferentiated(
     "attention_dropout",
     shape=lambda seeds, rows, columns, p: seeds.like((*seeds.shape, rows, columns), dtypes.bool_),
     batch=Along(()),
-    sample=samples.attention_seeds,
+    sample=samples("attention_seeds"),
 )

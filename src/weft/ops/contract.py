@@ -99,7 +99,7 @@ matmul: Caller = linear(
     promote=(0, 1),
     precision="half",
     batch=batch_matmul,
-    sample=samples.matmul,
+    sample=samples("matmul"),
 )
 
 
@@ -172,7 +172,7 @@ contraction: Caller = linear(
     precision="half",
     views="sometimes",
     batch=_einsum_batch,
-    sample=samples.einsum,
+    sample=samples("einsum"),
 )
 
 
@@ -350,7 +350,7 @@ cross_last: Caller = linear(
     reads=("b", "a"),
     promote=(0, 1),
     batch=Stacked((1, 1)),
-    sample=samples.cross,
+    sample=samples("cross"),
 )
 
 

@@ -155,7 +155,7 @@ convolution: Caller = linear(
     ],
     reads=("w", "x"),
     batch=Grouped(("x", "w"), "y"),
-    sample=samples.convolutions,
+    sample=samples("convolutions"),
     **_ROW,
 )
 
@@ -168,7 +168,7 @@ convolution_transposed: Caller = linear(
     ],
     reads=("w", "y"),
     batch=Grouped(("y", "w"), "x"),
-    sample=samples.transposed,
+    sample=samples("transposed"),
     **_ROW,
 )
 
@@ -181,7 +181,7 @@ convolution_weight: Caller = linear(
     ],
     reads=("y", "x"),
     batch=Grouped(("x", "y"), "w"),
-    sample=samples.weights,
+    sample=samples("weights"),
     **_ROW,
 )
 
@@ -244,6 +244,6 @@ convolution_biased: Caller = general(
     reads="x w",
     arity=3,
     batch=_biased_batch,
-    sample=samples.biased,
+    sample=samples("biased"),
     **_BIASED,
 )

@@ -100,7 +100,7 @@ cross_entropy: Caller = general(
     tracked=(0, 1),
     precision="single",
     batch=Stacked((1, 0)),
-    sample=samples.cross_entropies,
+    sample=samples("cross_entropies"),
 )
 
 
@@ -152,7 +152,7 @@ cross_entropy_gradient: Caller = general(
     static=True,
     recast=True,
     batch=Stacked((0, 0, 0, 0, 1, 0)),
-    sample=samples.cross_entropy_gradients,
+    sample=samples("cross_entropy_gradients"),
 )
 
 # -- a distribution over the classes for each line ---------------------------------------------
@@ -212,7 +212,7 @@ soft_cross_entropy: Caller = general(
     tracked=(0, 1),
     precision="single",
     batch=Stacked((1, 1)),
-    sample=samples.soft_cross_entropies,
+    sample=samples("soft_cross_entropies"),
 )
 
 
@@ -242,5 +242,5 @@ soft_cross_entropy_gradient: Caller = general(
     arity=6,
     recast=True,
     batch=Stacked((0, 0, 0, 0, 1, 1)),
-    sample=samples.soft_cross_entropy_gradients,
+    sample=samples("soft_cross_entropy_gradients"),
 )

@@ -33,7 +33,7 @@ cumsum: Caller = linear(
     precision="single",
     pulls_mask=True,
     batch=Along(),
-    sample=samples.running_sums,
+    sample=samples("running_sums"),
 )
 
 
@@ -88,7 +88,7 @@ linear_recurrence: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples.recurrences,
+    sample=samples("recurrences"),
 )
 
 
@@ -108,7 +108,7 @@ cumprod: Caller = general(
     arity=1,
     precision="single",
     batch=Along(),
-    sample=samples.running_products,
+    sample=samples("running_products"),
 )
 
 
@@ -140,7 +140,7 @@ logcumsumexp: Caller = general(
     arity=1,
     precision="single",
     batch=Along(),
-    sample=samples.running_logs,
+    sample=samples("running_logs"),
 )
 
 

@@ -41,7 +41,7 @@ det: Caller = lapack(
     shape=_det_shape,
     push=lambda tangents, y, a: trace_of_product(adjugate(a), tangents[0]),
     pull=lambda g, y, a: (as_factor(g) * adjoint(adjugate(a)),),
-    sample=samples.determinants,
+    sample=samples("determinants"),
 )
 
 
@@ -94,7 +94,7 @@ adjugate: Caller = lapack(
     shape=same_square("adjugate"),
     push=lambda tangents, y, a: adjugate_tangent(a, tangents[0]),
     pull=_adjugate_pull,
-    sample=samples.regular,
+    sample=samples("regular"),
 )
 
 
@@ -124,7 +124,7 @@ invertible: Caller = lapack(
     push=lambda tangents, y, a: tangents[0],
     pull=lambda g, y, a: (g,),
     views="unseen",
-    sample=samples.regular,
+    sample=samples("regular"),
 )
 
 
@@ -159,7 +159,7 @@ adjugate_tangent: Caller = lapack(
     shape=lambda a, e: square("adjugate_tangent", a).like(broadcast("det", a.shape, e.shape)),
     push=_adjugate_tangent_push,
     pull=_adjugate_tangent_pull,
-    sample=samples.directed,
+    sample=samples("directed"),
 )
 
 
@@ -192,5 +192,5 @@ slogdet: Caller = lapack(
     pull=_slogdet_pull,
     outputs=2,
     tracked=(0, 1),
-    sample=samples.slogdet,
+    sample=samples("slogdet"),
 )

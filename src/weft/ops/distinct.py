@@ -27,12 +27,12 @@ def _unique_shape(x: Aval):
 
 
 unique_values: Caller = undifferentiated(
-    "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples.repeated
+    "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples("repeated")
 )
 
 # Values, the index of the first of each, which of them each element is, and how many there are.
 unique_all: Caller = undifferentiated(
-    "unique_all", shape=_unique_shape, outputs=4, sample=samples.repeated
+    "unique_all", shape=_unique_shape, outputs=4, sample=samples("repeated")
 )
 
 
@@ -64,7 +64,7 @@ def _batch_bincount(call, size, mapped, args, static):
 
 
 _bincount = undifferentiated(
-    "bincount", shape=_bincount_shape, batch=_batch_bincount, sample=samples.bins
+    "bincount", shape=_bincount_shape, batch=_batch_bincount, sample=samples("bins")
 )
 
 

@@ -74,9 +74,7 @@ def _row(name: str, make, dtype=None):
         sizes = (*state.shape[:-1], *_sizes(shape))
         return state.like(sizes, how[0] if dtype is None else dtype)
 
-    return undifferentiated(
-        name, shape=shape, compute=compute, batch=_batch, sample=getattr(samples, name)
-    )
+    return undifferentiated(name, shape=shape, compute=compute, batch=_batch, sample=samples(name))
 
 
 draw_uniform: Caller = _row("draw_uniform", variates.uniform)
@@ -111,5 +109,5 @@ draw_below_each: Caller = undifferentiated(
     arity=2,
     compute=_below_each,
     batch=_batch,
-    sample=samples.draw_below_each,
+    sample=samples("draw_below_each"),
 )

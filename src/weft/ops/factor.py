@@ -51,7 +51,7 @@ cholesky: Caller = lapack(
     pull=_cholesky_pull,
     reads="y",
     static=True,
-    sample=samples.cholesky,
+    sample=samples("cholesky"),
 )
 
 
@@ -119,7 +119,7 @@ qr: Caller = lapack(
     outputs=2,
     tracked=(0, 1),
     static=True,
-    sample=spectra.qr,
+    sample=spectra("qr"),
 )
 
 
@@ -150,5 +150,5 @@ lu: Caller = lapack(
     reads="y",
     outputs=3,
     tracked=(1, 2),
-    sample=samples.rectangles,
+    sample=samples("rectangles"),
 )

@@ -72,7 +72,7 @@ def _complex_transform(name: str):
             return getattr(xp, name)(x, axes, norm)
         return xp.cast(x, dtypes.to_complex(xp.dtype_of(x)))
 
-    row = _row(name, compute, shape, lambda g, x, axes, norm: row(g, axes, norm), samples.fftn)
+    row = _row(name, compute, shape, lambda g, x, axes, norm: row(g, axes, norm), samples("fftn"))
     return row
 
 
@@ -94,7 +94,7 @@ paired: Caller = linear(
     transpose=[lambda g, x, n, axis, factor: paired(g, n, axis, factor)],
     reads="",
     batch=Along((1,)),
-    sample=samples.paired,
+    sample=samples("paired"),
 )
 
 
@@ -117,7 +117,7 @@ rfft_row: Caller = _row(
     lambda xp, x, axis, norm: xp.rfft(x, axis, norm),
     _rfft_shape,
     _rfft_transpose,
-    samples.rfft,
+    samples("rfft"),
 )
 
 
@@ -137,7 +137,7 @@ irfft_row: Caller = _row(
     lambda xp, x, n, axis, norm: xp.irfft(x, n, axis, norm),
     _irfft_shape,
     _irfft_transpose,
-    samples.irfft,
+    samples("irfft"),
     axes=1,
 )
 

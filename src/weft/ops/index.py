@@ -72,7 +72,7 @@ take: Caller = linear(
     static=True,
     moves="indices",
     batch=_batch_take,
-    sample=samples.takes,
+    sample=samples("takes"),
 )
 
 # Zeros of length `size` along an axis, with x added up where its indices say.
@@ -86,7 +86,7 @@ segment_sum: Caller = linear(
     precision="single",
     moves="sums",
     batch=_batch_segment_sum,
-    sample=samples.segment_sums,
+    sample=samples("segment_sums"),
 )
 
 
@@ -130,7 +130,7 @@ index_put: Caller = linear(
     static=True,
     moves="indices",
     batch=_batch_index_put,
-    sample=samples.index_puts,
+    sample=samples("index_puts"),
 )
 
 
@@ -150,7 +150,7 @@ last_writes: Caller = undifferentiated(
     compute=in_range("last_writes"),
     shape=_last_writes_shape,
     batch=_batch_last_writes,
-    sample=samples.writes,
+    sample=samples("writes"),
 )
 
 
@@ -178,16 +178,16 @@ slice_set: Caller = linear(
     static=True,
     moves="parts",
     batch=_batch_slice_set,
-    sample=structural_samples.slice_sets,
+    sample=structural_samples("slice_sets"),
 )
 
 
 # The number of places that are not zero is known only when it is counted: -1 stands for it.
 flatnonzero: Caller = undifferentiated(
-    "flatnonzero", shape=lambda x: x.like((-1,), dtypes.int64), sample=samples.masks
+    "flatnonzero", shape=lambda x: x.like((-1,), dtypes.int64), sample=samples("masks")
 )
 argwhere: Caller = undifferentiated(
-    "argwhere", shape=lambda x: x.like((-1, x.ndim), dtypes.int64), sample=samples.masks
+    "argwhere", shape=lambda x: x.like((-1, x.ndim), dtypes.int64), sample=samples("masks")
 )
 
 
@@ -207,7 +207,7 @@ one_hot: Caller = undifferentiated(
     compute=in_range("one_hot"),
     shape=_one_hot_shape,
     batch=pointwise,
-    sample=samples.one_hots,
+    sample=samples("one_hots"),
 )
 
 

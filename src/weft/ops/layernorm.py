@@ -123,7 +123,7 @@ layer_norm: Caller = general(
     static=True,
     precision="single",
     batch=_batch,
-    sample=samples.layer_norms,
+    sample=samples("layer_norms"),
 )
 
 
@@ -172,5 +172,5 @@ layer_norm_gradient: Caller = general(
     static=True,
     precision="single",
     batch=_gradient_batch,
-    sample=samples.layer_norm_gradients,
+    sample=samples("layer_norm_gradients"),
 )

@@ -151,5 +151,5 @@ identity_like: Caller = general(
     pull=lambda g, y, a: (None,),
     moves="values",
     batch=Stacked((2,)),
-    sample=samples.regular,
+    sample=samples("regular"),
 )

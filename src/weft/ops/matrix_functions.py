@@ -33,7 +33,7 @@ binade: Caller = general(
     pull=lambda _g, y, e: (None,),
     reads="",
     batch=Stacked((2,)),
-    sample=samples.rectangles,
+    sample=samples("rectangles"),
 )
 
 
@@ -58,8 +58,8 @@ def _analytic(name: str, sample):
     return row
 
 
-expm: Caller = _analytic("expm", samples.exponents)
-logm: Caller = _analytic("logm", samples.powers)
+expm: Caller = _analytic("expm", samples("exponents"))
+logm: Caller = _analytic("logm", samples("powers"))
 
 
 def _sylvester_shape(a: Aval, b: Aval, q: Aval) -> Aval:
@@ -92,7 +92,7 @@ sylvester: Caller = lapack(
     push=_sylvester_push,
     pull=_sylvester_pull,
     reads="x a b",
-    sample=samples.sylvester,
+    sample=samples("sylvester"),
 )
 
 
@@ -108,5 +108,5 @@ sqrtm: Caller = lapack(
     push=lambda tangents, y, a: sylvester(y, y, tangents[0]),
     pull=_sqrtm_pull,
     reads="y",
-    sample=samples.powers,
+    sample=samples("powers"),
 )

@@ -72,7 +72,7 @@ projection: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples.projections,
+    sample=samples("projections"),
 )
 
 
@@ -133,7 +133,7 @@ standardise: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples.normalised,
+    sample=samples("normalised"),
 )
 
 
@@ -168,5 +168,5 @@ root_mean_square: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples.to_unit,
+    sample=samples("to_unit"),
 )

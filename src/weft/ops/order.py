@@ -32,7 +32,7 @@ def _order_shape(name: str, dtype=None):
 
 
 argsort: Caller = undifferentiated(
-    "argsort", shape=_order_shape("argsort", dtypes.int64), batch=Along(), sample=samples.orders
+    "argsort", shape=_order_shape("argsort", dtypes.int64), batch=Along(), sample=samples("orders")
 )
 
 
@@ -54,7 +54,7 @@ sort: Caller = general(
     reads="x",
     arity=1,
     batch=Along(),
-    sample=samples.orders,
+    sample=samples("orders"),
 )
 
 
@@ -100,8 +100,8 @@ def _running_shape(name: str):
 
 
 # Of equal elements the last one counts, as it would if the array ended there.
-cummax: Caller = _routed("cummax", _running_shape("cummax"), 0, samples.running)
-cummin: Caller = _routed("cummin", _running_shape("cummin"), 0, samples.running)
+cummax: Caller = _routed("cummax", _running_shape("cummax"), 0, samples("running"))
+cummin: Caller = _routed("cummin", _running_shape("cummin"), 0, samples("running"))
 
 
 def _topk_shape(x: Aval, k: int, axis: int, largest: bool):
@@ -114,7 +114,7 @@ def _topk_shape(x: Aval, k: int, axis: int, largest: bool):
     return _with_indices(x, (*x.shape[:axis], k, *x.shape[axis + 1 :]))
 
 
-topk: Caller = _routed("topk", _topk_shape, 1, samples.topk)
+topk: Caller = _routed("topk", _topk_shape, 1, samples("topk"))
 
 
 def _found_shape(name: str):
@@ -128,8 +128,8 @@ def _found_shape(name: str):
     return shape
 
 
-_max_found = _routed("max_with_indices", _found_shape("max_with_indices"), 0, samples.found)
-_min_found = _routed("min_with_indices", _found_shape("min_with_indices"), 0, samples.found)
+_max_found = _routed("max_with_indices", _found_shape("max_with_indices"), 0, samples("found"))
+_min_found = _routed("min_with_indices", _found_shape("min_with_indices"), 0, samples("found"))
 
 
 def max_with_indices(x: Array, axis: int, keepdims: bool = False) -> tuple[Array, Array]:
@@ -190,5 +190,5 @@ searchsorted: Caller = undifferentiated(
     promote=(0, 1),
     static=True,
     batch=_batch_searchsorted,
-    sample=samples.searches,
+    sample=samples("searches"),
 )

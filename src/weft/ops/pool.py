@@ -74,7 +74,7 @@ max_pool: Caller = general(
     promote=(0,),
     floating=True,
     batch=_alone,
-    sample=samples.max_pools,
+    sample=samples("max_pools"),
 )
 
 # Of each window the element at a tap.
@@ -88,7 +88,7 @@ pool_pick: Caller = linear(
     static=True,
     moves="values",
     batch=_in_front,
-    sample=samples.picks,
+    sample=samples("picks"),
 )
 
 # Zeros, with each window's number added at its tap.
@@ -102,7 +102,7 @@ pool_put: Caller = linear(
     static=True,
     moves="values",
     batch=_in_front,
-    sample=samples.puts,
+    sample=samples("puts"),
 )
 
 
@@ -121,7 +121,7 @@ sum_pool: Caller = linear(
     static=True,
     precision="single",
     batch=_alone,
-    sample=samples.sum_pools,
+    sample=samples("sum_pools"),
 )
 
 # Zeros, with each window's number added to all its elements.
@@ -135,5 +135,5 @@ spread_pool: Caller = linear(
     static=True,
     precision="single",
     batch=_alone,
-    sample=samples.spreads,
+    sample=samples("spreads"),
 )

@@ -78,7 +78,7 @@ ravel_index: Caller = undifferentiated(
     shape=_ravel_shape,
     arity=None,
     batch=pointwise,
-    sample=samples.ravels,
+    sample=samples("ravels"),
 )
 
 

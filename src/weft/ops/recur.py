@@ -105,7 +105,7 @@ lstm_cell: Caller = general(
     tracked=(0, 1, 2),
     precision="half",
     batch=Stacked((1, 1)),
-    sample=samples.lstm_cells,
+    sample=samples("lstm_cells"),
 )
 
 # -- gated recurrent unit ----------------------------------------------------------------------
@@ -159,5 +159,5 @@ gru_cell: Caller = general(
     tracked=(0, 1),
     precision="half",
     batch=Stacked((1, 1, 1)),
-    sample=samples.gru_cells,
+    sample=samples("gru_cells"),
 )

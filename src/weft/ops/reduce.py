@@ -46,7 +46,7 @@ mean: Caller = linear(
     pulls_mask=True,
     folds="mean",
     batch=Along(),
-    sample=samples.sums,
+    sample=samples("sums"),
 )
 
 
@@ -101,7 +101,7 @@ prod: Caller = general(
     precision="single",
     folds="prod",
     batch=Along(),
-    sample=samples.products,
+    sample=samples("products"),
 )
 
 
@@ -119,7 +119,7 @@ extreme_share: Caller = private(
     promote=(0, 1),
     static=True,
     batch=_share_batch,
-    sample=samples.extreme_shares,
+    sample=samples("extreme_shares"),
 )
 
 
@@ -145,7 +145,7 @@ def _extreme(name: str, alias: str):
         spell=(alias,),
         folds=alias,
         batch=Along(),
-        sample=samples.extremes,
+        sample=samples("extremes"),
     )
 
 
@@ -173,7 +173,7 @@ def _arg_batch(call, size, mapped, args, static):
 
 def _place(name: str):
     return undifferentiated(
-        name, shape=_arg_shape(name), batch=_arg_batch, sample=samples.arg_extremes
+        name, shape=_arg_shape(name), batch=_arg_batch, sample=samples("arg_extremes")
     )
 
 
@@ -183,7 +183,7 @@ argmin: Caller = _place("argmin")
 
 def _truth(name: str, dtype=dtypes.bool_, folds: str = ""):
     shape = reduction_shape(name, lambda _: dtype)
-    return undifferentiated(name, shape=shape, folds=folds, batch=Along(), sample=samples.truths)
+    return undifferentiated(name, shape=shape, folds=folds, batch=Along(), sample=samples("truths"))
 
 
 any_: Caller = _truth("any", folds="any")
@@ -261,7 +261,7 @@ p_norm: Caller = general(
     recast=True,
     precision="single",
     batch=Along(),
-    sample=samples.norms,
+    sample=samples("norms"),
 )
 
 
@@ -327,7 +327,7 @@ def _spread(name: str, push, pull, reads: str):
         recast=True,
         precision="single",
         batch=Along(),
-        sample=samples.deviations,
+        sample=samples("deviations"),
     )
 
 
@@ -355,7 +355,7 @@ shares: Caller = general(
     arity=1,
     precision="single",
     batch=Along(),
-    sample=samples.shares,
+    sample=samples("shares"),
 )
 
 
@@ -376,7 +376,7 @@ logsumexp: Caller = general(
     arity=1,
     precision="single",
     batch=Along(),
-    sample=samples.logsumexp,
+    sample=samples("logsumexp"),
 )
 
 
@@ -410,7 +410,7 @@ softmax_product: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples.softmax_products,
+    sample=samples("softmax_products"),
 )
 
 softmax: Caller = general(
@@ -422,7 +422,7 @@ softmax: Caller = general(
     arity=1,
     precision="single",
     batch=Along(),
-    sample=samples.softmax,
+    sample=samples("softmax"),
 )
 
 
@@ -452,7 +452,7 @@ log_softmax_product: Caller = general(
     static=True,
     precision="single",
     batch=Along(),
-    sample=samples.softmax_products,
+    sample=samples("softmax_products"),
 )
 
 log_softmax: Caller = general(
@@ -464,5 +464,5 @@ log_softmax: Caller = general(
     arity=1,
     precision="single",
     batch=Along(),
-    sample=samples.softmax,
+    sample=samples("softmax"),
 )

@@ -63,5 +63,5 @@ rotate: Caller = linear(
     promote=(0, 1),
     static=True,
     batch=Stacked((1, 1)),
-    sample=samples.rotations,
+    sample=samples("rotations"),
 )

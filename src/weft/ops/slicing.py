@@ -80,7 +80,7 @@ slice_: Caller = linear(
     moves="strides",
     views="always",
     batch=Stated(lambda size, index: (((0, size, 1), *index),)),
-    sample=samples.slices,
+    sample=samples("slices"),
 )
 
 # Zeros of `shape` with x in the places that the index takes.
@@ -91,7 +91,7 @@ unslice: Caller = linear(
     transpose=[lambda g, x, index, shape: slice_(g, index)],
     moves="parts",
     batch=Stated(lambda size, index, shape: (((0, size, 1), *index), (size, *shape))),
-    sample=samples.unslices,
+    sample=samples("unslices"),
 )
 
 

@@ -46,7 +46,7 @@ erfinv: Caller = single(
     [unbounded(lambda y, x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
     reads="y",
     floating=True,
-    sample=samples.within_one,
+    sample=samples("within_one"),
     doc="The y with erf(y) = x; ±∞ at ±1, NaN beyond.\nerfinv([0.0, 0.5]) ≈ [0.0, 0.4769]",
 )
 ndtr: Caller = single(
@@ -64,7 +64,7 @@ log_ndtr: Caller = single(
     [unbounded(lambda y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
     reads="x",
     floating=True,
-    sample=samples.log_normal,
+    sample=samples("log_normal"),
     doc="log Φ(x), accurate where Φ is small.\nlog_ndtr([0.0, -10.0]) ≈ [-0.6931, -53.2313]",
 )
 ndtri: Caller = single(
@@ -72,7 +72,7 @@ ndtri: Caller = single(
     [unbounded(lambda y, x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
     reads="y",
     floating=True,
-    sample=samples.probabilities,
+    sample=samples("probabilities"),
     doc="The normal quantile: the y with Φ(y) = x; ±∞ at 0 and 1.\n"
     "ndtri([0.5, 0.975]) ≈ [0.0, 1.96]",
 )
@@ -81,7 +81,7 @@ logit: Caller = single(
     [unbounded(times(lambda t, y, x: t / (x * (1 - x))))],
     reads="x",
     floating=True,
-    sample=samples.probabilities,
+    sample=samples("probabilities"),
     doc="log(x/(1 − x)), the inverse of `expit`; NaN outside [0, 1].\n"
     "logit([0.5, 0.75]) ≈ [0.0, 1.0986]",
 )
@@ -93,7 +93,7 @@ xlogy: Caller = single(
     [unbounded(lambda z, x, y: log(y)), unbounded(lambda z, x, y: strong_quotient(x, y))],
     reads=("y", "x y"),
     floating=True,
-    sample=samples.entropies,
+    sample=samples("entropies"),
     doc="x·log(y), and 0 where x = 0.\nxlogy([0.0, 2.0], [0.0, 10.0]) ≈ [0.0, 4.6052]",
 )
 xlog1py: Caller = single(
@@ -104,7 +104,7 @@ xlog1py: Caller = single(
     ],
     reads=("y", "x y"),
     floating=True,
-    sample=samples.entropies_near_one,
+    sample=samples("entropies_near_one"),
     doc="x·log(1 + y), and 0 where x = 0.\nxlog1py([0.0, 2.0], [-1.0, 9.0]) ≈ [0.0, 4.6052]",
 )
 entr: Caller = single(
@@ -112,7 +112,7 @@ entr: Caller = single(
     [unbounded(lambda y, x: -1 - log(x))],
     reads="x",
     floating=True,
-    sample=samples.positive,
+    sample=samples("positive"),
     doc="The entropy term −x·log(x); 0 at 0, −∞ below.\nentr([0.0, 0.5]) ≈ [0.0, 0.3466]",
 )
 rel_entr: Caller = single(
@@ -123,7 +123,7 @@ rel_entr: Caller = single(
     ],
     reads="x y",
     floating=True,
-    sample=samples.entropies,
+    sample=samples("entropies"),
     doc="x·log(x/y), the summand of the relative entropy; 0 where x = 0 ≤ y, ∞ outside.\n"
     "rel_entr([1.0, 0.0], 0.5) ≈ [0.6931, 0.0]",
 )
@@ -135,7 +135,7 @@ kl_div: Caller = single(
     ],
     reads="x y",
     floating=True,
-    sample=samples.entropies,
+    sample=samples("entropies"),
     doc="x·log(x/y) − x + y; y where x = 0 ≤ y, ∞ outside.\n"
     "kl_div([1.0, 0.0], 0.5) ≈ [0.1931, 0.5]",
 )
@@ -149,7 +149,7 @@ gammaln: Caller = scalars_too(
         reads="x",
         floating=True,
         spell=("lgamma",),
-        sample=samples.factorials,
+        sample=samples("factorials"),
         doc="log |Γ(x)|.\ngammaln([1.0, 5.0]) ≈ [0.0, 3.1781]",
     )
 )
@@ -159,7 +159,7 @@ digamma: Caller = single(
     reads="x",
     floating=True,
     spell=("psi",),
-    sample=samples.factorials,
+    sample=samples("factorials"),
     doc="ψ(x) = Γ′(x)/Γ(x), the derivative of `gammaln`.\ndigamma([1.0, 2.0]) ≈ [-0.5772, 0.4228]",
 )
 polygamma: Caller = _private(
@@ -167,14 +167,14 @@ polygamma: Caller = _private(
     [None, unbounded(lambda y, n, x: polygamma(n + 1, x))],
     reads="n x",
     floating=True,
-    sample=samples.polygammas,
+    sample=samples("polygammas"),
 )
 zeta: Caller = single(
     "zeta",
     [None, unbounded(lambda y, x, q: -x * zeta(x + 1, q))],
     reads="x q",
     floating=True,
-    sample=samples.zetas,
+    sample=samples("zetas"),
     doc="Hurwitz' ζ(x, y) = Σ 1/(k + y)ˣ over k ≥ 0; differentiable in y.\n"
     "zeta(2.0, [1.0, 2.0]) ≈ [1.6449, 0.6449]",
 )
@@ -182,7 +182,7 @@ gamma: Caller = single(
     "gamma",
     [unbounded(lambda y, x: strong_product(y, digamma(x)))],
     floating=True,
-    sample=samples.factorials,
+    sample=samples("factorials"),
     doc="Γ(x) = ∫₀^∞ tˣ⁻¹ e⁻ᵗ dt, which is (x − 1)! for whole numbers.\n"
     "gamma([1.0, 5.0]) ≈ [1.0, 24.0]",
 )
@@ -195,7 +195,7 @@ betaln: Caller = scalars_too(
         ],
         reads="a b",
         floating=True,
-        sample=samples.betas,
+        sample=samples("betas"),
         doc="log |B(x, y)|, accurate for large arguments.\n"
         "betaln([1.0, 2.0], 3.0) ≈ [-1.0986, -2.4849]",
     )
@@ -207,7 +207,7 @@ beta: Caller = single(
         unbounded(lambda y, a, b: strong_product(y, digamma(b) - digamma(a + b))),
     ],
     floating=True,
-    sample=samples.betas,
+    sample=samples("betas"),
     doc="B(x, y) = Γ(x)Γ(y)/Γ(x + y).\nbeta([1.0, 2.0], 3.0) ≈ [0.3333, 0.0833]",
 )
 
@@ -221,7 +221,7 @@ gammainc: Caller = single(
     [None, unbounded(lambda y, a, x: _gamma_density(a, x))],
     reads="a x",
     floating=True,
-    sample=samples.incomplete_gammas,
+    sample=samples("incomplete_gammas"),
     doc="∫₀ʸ tˣ⁻¹ e⁻ᵗ dt / Γ(x), from 0 to 1; differentiable in y.\n"
     "gammainc(1.0, [0.0, 1.0]) ≈ [0.0, 0.6321]",
 )
@@ -230,7 +230,7 @@ gammaincc: Caller = single(
     [None, unbounded(lambda y, a, x: -_gamma_density(a, x))],
     reads="a x",
     floating=True,
-    sample=samples.incomplete_gammas,
+    sample=samples("incomplete_gammas"),
     doc="1 − gammainc(x, y), accurate where that is small; differentiable in y.\n"
     "gammaincc(1.0, [0.0, 1.0]) ≈ [1.0, 0.3679]",
 )
@@ -243,7 +243,7 @@ betainc: Caller = single(
     ],
     reads="a b x",
     floating=True,
-    sample=samples.incomplete_betas,
+    sample=samples("incomplete_betas"),
     doc="∫₀ᶻ tˣ⁻¹ (1 − t)ʸ⁻¹ dt / B(x, y), from 0 to 1; differentiable in z.\n"
     "betainc(1.0, 2.0, [0.0, 0.5]) ≈ [0.0, 0.75]",
 )
@@ -257,27 +257,27 @@ bessel_j: Caller = _private(
     [lambda y, x, n: 0.5 * (bessel_j(x, n - 1) - bessel_j(x, n + 1))],
     reads="x",
     promote=(),
-    sample=samples.of_order,
+    sample=samples("of_order"),
 )
 bessel_i: Caller = _private(
     "bessel_i",
     [unbounded(lambda y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
     reads="x",
     promote=(),
-    sample=samples.of_order,
+    sample=samples("of_order"),
 )
 bessel_ie: Caller = _private(
     "bessel_ie",
     [lambda y, x, n: 0.5 * (bessel_ie(x, n - 1) + bessel_ie(x, n + 1)) - sign(x) * y],
     promote=(),
-    sample=samples.of_order,
+    sample=samples("of_order"),
 )
 j0: Caller = single(
     "j0",
     [lambda y, x: -j1(x)],
     reads="x",
     floating=True,
-    sample=samples.with_zero,
+    sample=samples("with_zero"),
     doc="The Bessel function J₀(x) of the first kind.\nj0([0.0, 1.0]) ≈ [1.0, 0.7652]",
 )
 j1: Caller = single(
@@ -285,7 +285,7 @@ j1: Caller = single(
     [lambda y, x: 0.5 * (j0(x) - bessel_j(x, 2))],
     reads="x",
     floating=True,
-    sample=samples.with_zero,
+    sample=samples("with_zero"),
     doc="The Bessel function J₁(x) of the first kind.\nj1([0.0, 1.0]) ≈ [0.0, 0.4401]",
 )
 i0: Caller = single(
@@ -293,7 +293,7 @@ i0: Caller = single(
     [unbounded(lambda y, x: i1(x))],
     reads="x",
     floating=True,
-    sample=samples.with_zero,
+    sample=samples("with_zero"),
     doc="The modified Bessel function I₀(x) of the first kind.\ni0([0.0, 1.0]) ≈ [1.0, 1.2661]",
 )
 i1: Caller = single(
@@ -301,21 +301,21 @@ i1: Caller = single(
     [unbounded(lambda y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
     reads="x",
     floating=True,
-    sample=samples.with_zero,
+    sample=samples("with_zero"),
     doc="The modified Bessel function I₁(x) of the first kind.\ni1([0.0, 1.0]) ≈ [0.0, 0.5652]",
 )
 i0e: Caller = single(
     "i0e",
     [lambda y, x: i1e(x) - sign(x) * y],
     floating=True,
-    sample=samples.off_zero,
+    sample=samples("off_zero"),
     doc="exp(−|x|)·I₀(x), without overflow.\ni0e([0.0, 1.0]) ≈ [1.0, 0.4658]",
 )
 i1e: Caller = single(
     "i1e",
     [lambda y, x: 0.5 * (i0e(x) + bessel_ie(x, 2)) - sign(x) * y],
     floating=True,
-    sample=samples.off_zero,
+    sample=samples("off_zero"),
     doc="exp(−|x|)·I₁(x), without overflow.\ni1e([0.0, 1.0]) ≈ [0.0, 0.2079]",
 )
 y0: Caller = single(
@@ -323,7 +323,7 @@ y0: Caller = single(
     [unbounded(lambda y, x: -y1(x))],
     reads="x",
     floating=True,
-    sample=samples.positive,
+    sample=samples("positive"),
     doc="The Bessel function Y₀(x) of the second kind; −∞ at 0, NaN below.\n"
     "y0([1.0, 2.0]) ≈ [0.0883, 0.5104]",
 )
@@ -331,7 +331,7 @@ y1: Caller = single(
     "y1",
     [unbounded(lambda y, x: y0(x) - y / x)],
     floating=True,
-    sample=samples.positive,
+    sample=samples("positive"),
     doc="The Bessel function Y₁(x) of the second kind; −∞ at 0, NaN below.\n"
     "y1([1.0, 2.0]) ≈ [-0.7812, -0.107]",
 )
@@ -340,7 +340,7 @@ k0: Caller = single(
     [unbounded(lambda y, x: -k1(x))],
     reads="x",
     floating=True,
-    sample=samples.positive,
+    sample=samples("positive"),
     doc="The modified Bessel function K₀(x) of the second kind; ∞ at 0, NaN below.\n"
     "k0([1.0, 2.0]) ≈ [0.421, 0.1139]",
 )
@@ -348,7 +348,7 @@ k1: Caller = single(
     "k1",
     [unbounded(lambda y, x: -k0(x) - y / x)],
     floating=True,
-    sample=samples.positive,
+    sample=samples("positive"),
     doc="The modified Bessel function K₁(x) of the second kind; ∞ at 0, NaN below.\n"
     "k1([1.0, 2.0]) ≈ [0.6019, 0.1399]",
 )
@@ -356,14 +356,14 @@ k0e: Caller = single(
     "k0e",
     [unbounded(lambda y, x: y - k1e(x))],
     floating=True,
-    sample=samples.positive,
+    sample=samples("positive"),
     doc="eˣ·K₀(x), without underflow.\nk0e([1.0, 2.0]) ≈ [1.1445, 0.8416]",
 )
 k1e: Caller = single(
     "k1e",
     [unbounded(lambda y, x: y - k0e(x) - y / x)],
     floating=True,
-    sample=samples.positive,
+    sample=samples("positive"),
     doc="eˣ·K₁(x), without underflow.\nk1e([1.0, 2.0]) ≈ [1.6362, 1.0335]",
 )
 spherical_j: Caller = _private(
@@ -377,13 +377,13 @@ spherical_j: Caller = _private(
     ],
     reads="x",
     promote=(),
-    sample=samples.of_order,
+    sample=samples("of_order"),
 )
 sinc: Caller = elementwise(
     "sinc",
     [lambda y, x: -math.pi * spherical_j(x * math.pi, 1)],
     reads="x",
     floating=True,
-    sample=samples.with_zero,
+    sample=samples("with_zero"),
     doc="sin(πx)/(πx), and 1 at 0.\nsinc([0.0, 0.5]) ≈ [1.0, 0.6366]",
 )

@@ -86,7 +86,7 @@ coupling: Caller = general(
     pull=_coupling_pull,
     reads="y h",
     batch=Stacked((2, 2)),
-    sample=spectra.coupling,
+    sample=spectra("coupling"),
 )
 
 
@@ -114,7 +114,7 @@ divided: Caller = general(
     pull=_divided_pull,
     reads="y h",
     batch=Stacked((2, 2)),
-    sample=spectra.divided,
+    sample=spectra("divided"),
 )
 
 
@@ -150,7 +150,7 @@ eigh: Caller = lapack(
     pull=_eigh_pull,
     outputs=2,
     tracked=(0, 1),
-    sample=spectra.eigh,
+    sample=spectra("eigh"),
 )
 
 
@@ -171,7 +171,7 @@ eigvalsh: Caller = lapack(
     pull=_eigvalsh_pull,
     reads="a",
     recast=True,
-    sample=spectra.eigvalsh,
+    sample=spectra("eigvalsh"),
 )
 
 
@@ -213,7 +213,7 @@ eig: Caller = lapack(
     outputs=2,
     tracked=(0, 1),
     recast=True,
-    sample=spectra.eig,
+    sample=spectra("eig"),
 )
 
 
@@ -233,7 +233,7 @@ eigvals: Caller = lapack(
     push=_eigvals_push,
     reads="a",
     recast=True,
-    sample=spectra.eigvals,
+    sample=spectra("eigvals"),
 )
 
 
@@ -343,7 +343,7 @@ svd: Caller = lapack(
     outputs=3,
     tracked=(0, 1, 2),
     static=True,
-    sample=spectra.svd,
+    sample=spectra("svd"),
 )
 
 
@@ -370,5 +370,5 @@ svdvals: Caller = lapack(
     pull=_svdvals_pull,
     reads="a",
     recast=True,
-    sample=spectra.svdvals,
+    sample=spectra("svdvals"),
 )

@@ -25,7 +25,7 @@ cast: Caller = linear(
     cost="light",
     moves="values",
     batch=pointwise,
-    sample=samples.casts,
+    sample=samples("casts"),
 )
 
 # A new name for a value, and a new node: what a derivative is taken with respect to.
@@ -39,7 +39,7 @@ alias: Caller = linear(
     moves="strides",
     views="unseen",
     batch=pointwise,
-    sample=samples.arrays,
+    sample=samples("arrays"),
 )
 
 # The same value without a derivative, for programs that are written down.
@@ -51,7 +51,7 @@ detach: Caller = private(
     cost="light",
     moves="strides",
     views="always",
-    sample=samples.stopped,
+    sample=samples("stopped"),
 )
 
 copy: Caller = linear(
@@ -62,7 +62,7 @@ copy: Caller = linear(
     cost="light",
     moves="strides",
     batch=pointwise,
-    sample=samples.arrays,
+    sample=samples("arrays"),
 )
 
 
@@ -82,7 +82,7 @@ reshape: Caller = linear(
     moves="strides",
     views="sometimes",
     batch=Stated(lambda size, shape: ((size, *shape),)),
-    sample=samples.reshapes,
+    sample=samples("reshapes"),
 )
 
 
@@ -106,7 +106,7 @@ permute: Caller = linear(
     moves="strides",
     views="always",
     batch=Stated(lambda size, axes: ((0, *[a + 1 for a in axes]),)),
-    sample=samples.permutes,
+    sample=samples("permutes"),
 )
 
 
@@ -129,7 +129,7 @@ broadcast_to: Caller = linear(
     moves="strides",
     views="always",
     batch=_batch_broadcast,
-    sample=samples.broadcasts,
+    sample=samples("broadcasts"),
 )
 
 
@@ -154,7 +154,7 @@ sum_: Caller = linear(
     moves="sums",
     folds="sum",
     batch=Along(),
-    sample=samples.sums,
+    sample=samples("sums"),
 )
 
 
@@ -235,7 +235,7 @@ flip: Caller = linear(
     moves="strides",
     views="always",
     batch=Along(),
-    sample=samples.flips,
+    sample=samples("flips"),
 )
 
 
@@ -254,7 +254,7 @@ roll: Caller = linear(
     transpose=[lambda g, x, shifts, axes: roll(g, tuple([-s for s in shifts]), axes)],
     moves="indices",
     batch=Along((1,)),
-    sample=samples.rolls,
+    sample=samples("rolls"),
 )
 
 
@@ -290,7 +290,7 @@ _concat = linear(
     joint=True,
     moves="parts",
     batch=Along(),
-    sample=samples.concats,
+    sample=samples("concats"),
 )
 
 
@@ -324,7 +324,7 @@ stack: Caller = linear(
     joint=True,
     moves="parts",
     batch=Along(),
-    sample=samples.stacks,
+    sample=samples("stacks"),
 )
 
 

@@ -26,7 +26,7 @@ inv: Caller = lapack(
     push=lambda tangents, y, a: -matmul(matmul(y, tangents[0]), y),
     pull=_inv_pull,
     reads="y",
-    sample=samples.regular,
+    sample=samples("regular"),
 )
 
 
@@ -73,7 +73,7 @@ solve_matrix: Caller = lapack(
     pull=_solve_pull,
     reads="x a",
     batch=RightSides(),
-    sample=samples.systems,
+    sample=samples("systems"),
 )
 
 
@@ -102,7 +102,7 @@ solve_triangle: Caller = lapack(
     reads="x a",
     batch=RightSides(),
     static=True,
-    sample=samples.triangles,
+    sample=samples("triangles"),
 )
 
 
@@ -169,7 +169,7 @@ pinv_within: Caller = lapack(
     promote=(0,),
     static=True,
     batch=_of_each_batch,
-    sample=samples.pinv,
+    sample=samples("pinv"),
 )
 
 
@@ -196,7 +196,7 @@ rank_within: Caller = undifferentiated(
     floating=True,
     static=True,
     batch=_of_each_batch,
-    sample=samples.ranks,
+    sample=samples("ranks"),
 )
 
 

@@ -277,7 +277,17 @@ class EMAOptimizer:
     @overload
     def step(self, grads: "Gradients | None" = None) -> None: ...
     def step(self, grads: Any = None) -> Any:
-        """The optimizer's step, and then the averages'."""
+        """The optimizer's step, and then the averages'.
+
+        grads  as of `Optimizer.step`
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([4.0])
+        >>> optimizer = wf.optim.EMAOptimizer(wf.optim.SGD([p], lr=1.0), decay=0.5)
+        >>> optimizer.step([wf.tensor([1.0])])
+        >>> p.tolist()
+        [3.0]
+        """
         self.ema.refuse_swapped("step")
         loss = self.optimizer.step(grads)
         if current.get().staging is not None:

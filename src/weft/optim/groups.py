@@ -89,7 +89,18 @@ class MultiGroupOptimizer:
     @overload
     def step(self, grads: "Gradients | None" = None) -> None: ...
     def step(self, grads: Any = None) -> Any:
-        """One step of all groups."""
+        """One step of all groups.
+
+        grads  as of `Optimizer.step`
+
+        >>> import weft as wf
+        >>> p, q = wf.Parameter([1.0]), wf.Parameter([1.0])
+        >>> groups = [wf.optim.ParameterGroup([p]), wf.optim.ParameterGroup([q], lr_scale=0.5)]
+        >>> optimizer = wf.optim.MultiGroupOptimizer(wf.optim.SGD(lr=0.5), groups)
+        >>> optimizer.step([wf.tensor([1.0]), wf.tensor([1.0])])
+        >>> p.tolist(), q.tolist()
+        ([0.5], [0.75])
+        """
         return self.base_optimizer.step(grads)
 
     def set_lr(self, lr: float) -> None:

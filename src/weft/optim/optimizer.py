@@ -251,6 +251,13 @@ class Optimizer:
         grads  nothing: the parameters' `.grad`; a `GradientMap`; a list, one for each parameter;
                (id, parameter, gradient) triples; or a function that computes the loss and the
                gradients, whose result is returned
+
+        >>> import weft as wf
+        >>> p = wf.Parameter([1.0])
+        >>> optimizer = wf.optim.SGD([p], lr=0.25)
+        >>> optimizer.step((p * p).sum().backward())
+        >>> p.tolist()
+        [0.5]
         """
         loss = None
         if callable(grads):

@@ -181,6 +181,10 @@ CALLS = {
     "linalg.norm": [(lambda x, v: wf.linalg.norm(x[0], ord=v), (3.0, 2.0, 1.0, 0.0, np.inf))],
     "linalg.lstsq": [(lambda x, v: wf.linalg.lstsq(x, x[:, 0], rcond=v)[0], (1e-6, 0.9))],
     "wf.interp": [(lambda x, v: wf.interp(x, GRID, GRID * GRID, period=v), (3.0, 2.5))],
+    "F.upsample": [(lambda x, v: F.upsample(IMAGE, scale_factor=v), (2.0, 1.5))],
+    "linalg.cond": [(lambda x, v: wf.linalg.cond(x[:, :4], ord=v), (2.0, 1.0, np.inf))],
+    "linalg.matrix_norm": [(lambda x, v: wf.linalg.matrix_norm(x, ord=v), (2.0, 1.0, -np.inf))],
+    "F.interpolate": [(lambda x, v: F.interpolate(IMAGE, scale_factor=v), (2.0, 1.5))],
     "linalg.pinv": [(lambda x, v: wf.linalg.pinv(x, rtol=v), (1e-6, 0.9))],
     "linalg.matrix_rank": [(lambda x, v: wf.linalg.matrix_rank(x, rtol=v), (1e-6, 0.9))],
     "fft.fftfreq": [(lambda x, v: wf.fft.fftfreq(4, d=v), (1.0, 0.5))],
@@ -238,7 +242,7 @@ COUNTS = set(
     total_steps seed state shapes start
     """.split()
 )
-OTHERS = {"save_checkpoint", "load_checkpoint", "wf.sliding_window"}
+OTHERS = {"allclose", "save_checkpoint", "load_checkpoint", "wf.sliding_window"}
 
 
 def clipped(x, clip):

@@ -29,7 +29,7 @@ def _parts_shape(x: Aval, y: Aval, *static) -> Aval:
 def _parts(xp, x, y, *static) -> np.ndarray:
     """All of it in the first part: what native code computes, but for the order of sums."""
     *how, made = static
-    parts = xp.zeros(_parts_shape(Aval(x.shape, x.dtype), Aval(y.shape, y.dtype), *static).shape)
+    parts = np.zeros(_parts_shape(Aval(x.shape, x.dtype), Aval(y.shape, y.dtype), *static).shape)
     (_, groups, ins, taps, _), outs = parts.shape, made[0] // how[-1]
     w = xp.convolution_weight(x, y, *how).reshape(groups, outs, ins, taps)
     parts[0, ..., :outs] = w.transpose(0, 2, 3, 1)
