@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
 from .. import errors
 from ..core.backends import BACKENDS
@@ -17,9 +17,6 @@ from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .types import ArrayLike, Shape
-
-
-_T = TypeVar("_T")
 
 
 class Parameter(Tensor):
@@ -209,7 +206,7 @@ class ParameterDict:
             )
         self._items[name] = parameter
 
-    def get(self, name: str, default: _T | None = None) -> Parameter | _T | None:
+    def get(self, name: str, default: Any = None) -> Parameter | Any:
         """The parameter of that name, or `default`.
 
         name     what it is called

@@ -23,7 +23,8 @@ def compiled(module: Any, programs: Any) -> Any:
     Both have one dictionary of attributes. So parameters, buffers, hooks, modes and whatever is
     assigned to the one are the other's, and their names are the same.
     """
-    made = object.__new__(_kind(type(module)))
+    cls: type = type(module)
+    made = object.__new__(_kind(cls))
     object.__setattr__(made, "__dict__", vars(module))
     object.__setattr__(made, "_programs", programs)
     return made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, ValuesView
-from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Self, overload
 
 from .. import errors
 from ..arrays.parameter import Parameter
@@ -12,8 +12,6 @@ from .module import Module
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..arrays.types import ArrayLike
-
-_T = TypeVar("_T")
 
 
 def _position(name: str, i: int, n: int) -> int:
@@ -370,7 +368,7 @@ class ParameterDict(Module):
         self.get_parameter(name)
         del self._parameters[name]
 
-    def get(self, name: str, default: _T | None = None) -> Parameter | _T | None:
+    def get(self, name: str, default: Any = None) -> Parameter | Any:
         """The parameter of that name, or `default`.
 
         name     what it is called

@@ -4,7 +4,7 @@
 """
 
 from math import ceil, erf, prod, sqrt
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from .. import errors
 from ..arrays import random
@@ -371,7 +371,7 @@ def sparse_(
         raise errors.ShapeError(f"sparse_: a tensor of shape {shape}, expected a matrix")
     if not 0 <= sparsity <= 1:
         raise errors.ArgumentError(f"sparse_: sparsity {sparsity}, expected 0 to 1")
-    made = {"device": tensor.device, "generator": generator}
+    made: dict[str, Any] = {"device": tensor.device, "generator": generator}
     values = random.normal(0.0, std, shape, tensor.dtype, **made)
     order = argsort(random.rand(shape, "float64", **made), 0, False)
     zero = less(order, ceil(sparsity * shape[0]))

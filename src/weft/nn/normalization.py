@@ -58,7 +58,8 @@ class _Running(Module):
         self.momentum = momentum
         self.affine = affine
         self.track_running_stats = track_running_stats
-        shape, made = (num_features,), {"device": device, "dtype": dtype}
+        shape = (num_features,)
+        made: dict[str, Any] = {"device": device, "dtype": dtype}
         for name, has in (("weight", affine), ("bias", affine and bias)):
             self.register_parameter(name, parameter(shape, **made) if has else None)
         track = track_running_stats

@@ -144,7 +144,7 @@ def functional_call(module: "Module", state: Mapping[str, Any], *args: Any, **kw
             "functional_call: the arguments came as a tuple, as in PyTorch; write "
             "functional_call(module, state, *args, **kwargs)"
         )
-    own = dict(module.named_parameters(remove_duplicate=False))
+    own: dict[str, Any] = dict(module.named_parameters(remove_duplicate=False))
     own |= dict(module.named_buffers(remove_duplicate=False))
     unknown = [name for name in state if name not in own]
     if unknown:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from math import inf, isfinite
 from numbers import Real
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from .. import errors
 from ..arrays.make import asarray
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
     from ..nn.module import Module
 
+_G = TypeVar("_G", bound="Clipped")
 PIECE = 1 << 16
 # What holds gradients to be changed in place: a map, a list, parameters, or a module.
 Clipped: TypeAlias = "GradientMap | Module | list[Any] | Iterable[Tensor | tuple[str, Tensor]]"
@@ -181,7 +182,7 @@ class GradientClipper:
         self.max_norm = max_norm
         self.total_norm: float | None = None
 
-    def clip_grads(self, grads: Clipped) -> Clipped:
+    def clip_grads(self, grads: _G) -> _G:
         """Clip gradients where they are held; returns what was given.
 
         grads  a `GradientMap`, a list of gradients, whose items are replaced, or parameters, whose
