@@ -48,19 +48,24 @@ def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executabl
         return target.build(schedule, placed)
 
 
-def lower(graph: Graph, donated: Mapping[int, int], target: Lowering) -> tuple[Schedule, Plan]:
+def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Schedule, Plan]:
     """The schedule of a traced graph and its memory plan: from the disk, or made and put there."""
     key = schedules.key_of(graph, donated, target.key)
     kept = schedules.fetch(key)
     if kept is not None:
         with stage("plan from the cache"):
             return schedules.read(graph, kept)
+    schedule, placed = lower_anew(graph, donated, target)
+    schedules.keep(graph, key, schedule, placed)
+    return schedule, placed
+
+
+def lower_anew(graph: Graph, donated: Mapping[int, int], target: Lowering) -> tuple[Schedule, Plan]:
+    """The schedule of a graph and its memory plan, without looking at the disk."""
     with stage("passes"):
         simple = optimise(graph, target.passes)
     with stage("schedule"):
-        schedule, placed = schedule_and_plan(simple, target, donated)
-    schedules.keep(graph, key, schedule, placed)
-    return schedule, placed
+        return schedule_and_plan(simple, target, donated)
 
 
 def stages(graph: Graph, donated: Mapping[int, int], target: Target) -> Iterator[tuple[str, Any]]:

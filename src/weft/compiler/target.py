@@ -79,13 +79,9 @@ class Computing(Protocol):
 class Lowering(Computing, Protocol):
     """What graphs are lowered for: what it computes by itself, and how graphs are prepared.
 
-    key        tells it apart from others where schedules are kept on disk
     alignment  of buffers in the arena, in bytes
     passes     by name, in order; each from a graph to one of the same values
     """
-
-    @property
-    def key(self) -> tuple[Any, ...]: ...
 
     @property
     def alignment(self) -> int: ...
@@ -106,7 +102,13 @@ class Lowering(Computing, Protocol):
 
 
 class Target(Lowering, Protocol):
-    """A machine: what graphs are lowered for, and how schedules are made ready to run there."""
+    """A machine: what graphs are lowered for, and how schedules are made ready to run there.
+
+    key   tells it apart from others where schedules are kept on disk
+    """
+
+    @property
+    def key(self) -> tuple: ...
 
     def build(self, schedule: Schedule, plan: Plan) -> Executable:
         """Make it ready to run."""

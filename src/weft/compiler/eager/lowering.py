@@ -9,8 +9,8 @@ import numpy as np
 from ...core.aval import Aval
 from ...graph.graph import Equation, Graph
 from .. import pipeline
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step, renumber
-from ..ir.schedule import KernelStep, Schedule, ScheduleStep
+from ..ir.kernel import Fold, Kernel, Operand, Result, Step, Strides, renumber
+from ..ir.schedule import KernelStep, Schedule
 from ..ir.views import View
 from ..memory import ALIGNMENT
 from ..passes.rewriting import Builder
@@ -23,7 +23,7 @@ class AsWritten:
     to compile, stay where they are.
     """
 
-    key, alignment, passes = ("as written",), ALIGNMENT, ()
+    alignment, passes = ALIGNMENT, ()
 
     def supports(self, graph: Graph, e: Equation) -> str:
         return ""
@@ -46,7 +46,7 @@ def lower(avals: Sequence[Aval], write: Callable[..., Sequence[int]]) -> Kernel:
     builder = Builder(Graph(list(avals), list(range(len(avals)))))
     builder.at((lower.__code__, 0))
     graph = builder.finished([*write(builder, *builder.graph.inputs)])
-    schedule, _ = pipeline.lower(graph, {}, AsWritten())
+    schedule, _ = pipeline.lower_anew(graph, {}, AsWritten())  # sooner than the disk has it
     return _as_one(schedule)
 
 
@@ -56,10 +56,12 @@ def _as_one(schedule: Schedule) -> Kernel:
     Results may be written over operands, so nothing can be left for a second kernel to read.
     """
     number = {i: k for k, i in enumerate(schedule.inputs)}  # of the values in buffers
-    first, accesses = _kernel(schedule.steps[0]), {}
+    made = [step for step in schedule.steps if isinstance(step, KernelStep)]
+    assert len(made) == len(schedule.steps), "something is no kernel"
+    first, accesses = made[0].kernel, dict[int, Strides]()
     steps: list[Step | Fold] = []
-    for step in schedule.steps:
-        kernel = _kernel(step)
+    for step in made:
+        kernel = step.kernel
         assert (kernel.domain, kernel.folded) == (first.domain, first.folded), "several kernels"
         own = {k: number[i] for k, i in enumerate(step.operands)}
         for i, o in zip(step.operands, kernel.operands, strict=True):
@@ -78,8 +80,3 @@ def _as_one(schedule: Schedule) -> Kernel:
         steps=tuple(steps),
         results=tuple([Result(number[i], accesses[i]) for i in schedule.outputs]),
     )
-
-
-def _kernel(step: ScheduleStep) -> Kernel:
-    assert isinstance(step, KernelStep), f"{step} is no kernel"
-    return step.kernel

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 
@@ -75,6 +75,10 @@ class Fold:
     dtype: np.dtype
 
 
+@overload
+def renumber(step: Step, number: Mapping[int, int]) -> Step: ...
+@overload
+def renumber(step: Fold, number: Mapping[int, int]) -> Fold: ...
 def renumber(step: Step | Fold, number: Mapping[int, int]) -> Step | Fold:
     """The same step of values that have other numbers in another kernel."""
     if isinstance(step, Fold):
