@@ -318,7 +318,7 @@ class Interpreter:
             return ""
         if len(avals) == 1:
             return "its operands are Python's numbers"
-        point = e.op.batch is pointwise or e.op.name in ELEMENTWISE
+        point = (e.op.batch is pointwise and e.op.arity is not None) or e.op.name in ELEMENTWISE
         own = TABLE.get(e.op.name) is e.op and e.op.outputs == 1 and e.op.name not in OTHERS
         return "" if point and own else "it is not elementwise"
 
