@@ -116,7 +116,8 @@ class Memory:
         a, b, c = (self.walk(*access) for access in step.accesses())
         a = a.swapaxes(-1, -2) if step.transpose_a else a
         b = b.swapaxes(-1, -2) if step.transpose_b else b
-        c[...] = step.alpha * (a @ b) + (step.beta * c if step.beta else 0)
+        with BACKENDS[np.ndarray].quiet():
+            c[...] = step.alpha * (a @ b) + (step.beta * c if step.beta else 0)
 
     def _routine(self, step: NativeStep) -> None:
         routine = step.routine
@@ -215,6 +216,13 @@ class ByNumPy(Routine):
         return self.written
 
 
+def _unwritten(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """New memory, full of NaN and odd numbers."""
+    made = np.empty(shape, dtype)
+    made.reshape(-1).view(np.uint8).fill(0xFF)
+    return made
+
+
 class Interpreted(Calling):
     """A schedule that is interpreted at each call."""
 
@@ -258,9 +266,8 @@ class Interpreted(Calling):
                 self.separate(values, i)
         for x, like in zip(room, self.fresh, strict=True):
             able = self._fits(x, len(values)) and x.flags.owndata and x.flags.writeable
-            made = x if able else np.empty(*like)
-            made.reshape(-1).view(np.uint8).fill(0xFF)
-            values.append(made)
+            # What was brought is somebody's until it is written: a guard may still end the call.
+            values.append(x if able else _unwritten(*like))
         return values
 
     def _fits(self, x, i: int) -> bool:
