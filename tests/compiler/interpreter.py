@@ -155,7 +155,10 @@ class Memory:
         for k in range(max(kernel.sweeps, 1)):
             values: list[np.ndarray] = []
             for i, o in zip(step.operands, kernel.operands, strict=True):
-                fresh = self.walk(i, kernel.domain, o.strides, shift(o)).copy(order="K")
+                sizes = sizes_of(
+                    kernel, len(values)
+                )  # what does not move is there if folds are empty
+                fresh = self.walk(i, sizes, o.strides, shift(o)).copy(order="K")
                 values.append(kept.get(len(values), fresh))
             compute(kernel, values, kept)
             depths = enumerate(kernel.settled)
@@ -164,6 +167,12 @@ class Memory:
                 if max(kernel.settled[r.value], 0) // 2 == k:
                     value = stored(kernel, r, values[r.value])
                     self.walk(i, value.shape, r.strides, shift(r))[...] = value
+
+
+def sizes_of(kernel: Kernel, value: int) -> list[int]:
+    """The domain of a value: one that is known for all of a fold is there once for each."""
+    once = kernel.folded if kernel.settled[value] % 2 else ()
+    return [1 if a in once else n for a, n in enumerate(kernel.domain)]
 
 
 def compute(kernel: Kernel, values: list[np.ndarray], kept: dict[int, np.ndarray]) -> None:
@@ -190,9 +199,7 @@ def stored(kernel: Kernel, result, value: np.ndarray) -> np.ndarray:
         return OVER_ROWS[result.over_rows].reduceat(
             np.broadcast_to(value, kernel.domain), pieces, axis=0, dtype=value.dtype
         )
-    once = kernel.folded if kernel.settled[result.value] % 2 else ()
-    sizes = [1 if a in once else n for a, n in enumerate(kernel.domain)]
-    return np.broadcast_to(value[tuple(slice(0, n) for n in sizes)], sizes)
+    return np.broadcast_to(value, sizes_of(kernel, result.value))
 
 
 # -- the target ------------------------------------------------------------------------------
