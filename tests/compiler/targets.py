@@ -23,6 +23,9 @@ LEFT_OUT: dict[str, dict[str, str]] = {
     "fusion/test_schedule.py": {ALL: "schedules that are damaged by hand"},
     "passes": {ALL: "graphs before and after passes"},
     "test_docs.py": {ALL: "the texts of documents"},
+    "test_jit_jacobians.py": {
+        "test_a_derivative_of_a_compiled_function_is_native_code": "what its steps are",
+    },
     "test_jit_rows.py": {ALL: "compiles no program"},
     "test_loops.py": dict.fromkeys(
         (
