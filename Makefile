@@ -27,12 +27,12 @@ test: lint  ## all tests, on two cores
 
 # Some tests of every folder: rows, random programs and graphs, what compiled programs are built on.
 QUICK := $(addprefix tests/, amp/test_autocast.py arrays/test_at.py arrays/test_assignment.py \
-  backend/test_numpy_kernels.py core graph io/test_io_directory.py io/test_io_round_trip.py \
+  backend/numpy/test_numpy_kernels.py core graph io/test_io_directory.py io/test_io_round_trip.py \
   nn/test_compiled.py nn/test_module.py ops/test_structural.py optim/test_state.py \
   optim/test_optimizer.py optimize/test_bridge.py train/test_trainer_resume.py \
   train/test_trainer_step.py) \
-  $(addprefix tests/transform/test_, backward.py custom.py functional.py planned_programs.py \
-    random_batches.py random_jacobians.py) \
+  $(addprefix tests/transform/, custom/test_custom.py $(addprefix modes/test_, backward.py \
+    functional.py random_batches.py) $(addprefix jacobian/test_, planned_programs.py random_jacobians.py)) \
   $(addprefix tests/compiler/, test_jit.py test_jit_programs.py test_jit_rows.py test_jit_training.py \
     test_loops.py test_seam.py builder cache/test_stored.py cpu/test_random_kernels.py \
     cpu/test_runtime.py dynamic emit/test_rows.py explain frontend fusion/test_random_graphs.py passes)
@@ -77,8 +77,8 @@ bench: $(FULL)  ## the scoreboard beside the peers (bench/RESULTS.md), then oper
 	$(BIN)/python bench/linear.py
 
 SOAKS := tests/test_fuzz.py tests/test_growth.py tests/io tests/train tests/arrays/test_every_function.py \
-  tests/arrays/views/test_view_writes.py tests/compiler tests/transform/test_masked_compositions.py \
-  tests/transform/test_random_jacobians.py
+  tests/arrays/views/test_view_writes.py tests/compiler tests/transform/modes/test_masked_compositions.py \
+  tests/transform/jacobian/test_random_jacobians.py
 
 soak: $(FULL)  ## twenty thousand random programs beside PyTorch, as many compiled; two hundred kills of each writer
 	WEFT_SOAK=1 $(BIN)/python -m pytest $(SOAKS) -n 2 --dist worksteal

@@ -116,7 +116,8 @@ class Memory:
         a, b, c = (self.walk(*access) for access in step.accesses())
         a = a.swapaxes(-1, -2) if step.transpose_a else a
         b = b.swapaxes(-1, -2) if step.transpose_b else b
-        c[...] = step.alpha * (a @ b) + (step.beta * c if step.beta else 0)
+        with BACKENDS[np.ndarray].quiet():
+            c[...] = step.alpha * (a @ b) + (step.beta * c if step.beta else 0)
 
     def _routine(self, step: NativeStep) -> None:
         routine = step.routine
@@ -154,7 +155,10 @@ class Memory:
         for k in range(max(kernel.sweeps, 1)):
             values: list[np.ndarray] = []
             for i, o in zip(step.operands, kernel.operands, strict=True):
-                fresh = self.walk(i, kernel.domain, o.strides, shift(o)).copy(order="K")
+                sizes = sizes_of(
+                    kernel, len(values)
+                )  # what does not move is there if folds are empty
+                fresh = self.walk(i, sizes, o.strides, shift(o)).copy(order="K")
                 values.append(kept.get(len(values), fresh))
             compute(kernel, values, kept)
             depths = enumerate(kernel.settled)
@@ -163,6 +167,12 @@ class Memory:
                 if max(kernel.settled[r.value], 0) // 2 == k:
                     value = stored(kernel, r, values[r.value])
                     self.walk(i, value.shape, r.strides, shift(r))[...] = value
+
+
+def sizes_of(kernel: Kernel, value: int) -> list[int]:
+    """The domain of a value: one that is known for all of a fold is there once for each."""
+    once = kernel.folded if kernel.settled[value] % 2 else ()
+    return [1 if a in once else n for a, n in enumerate(kernel.domain)]
 
 
 def compute(kernel: Kernel, values: list[np.ndarray], kept: dict[int, np.ndarray]) -> None:
@@ -189,9 +199,7 @@ def stored(kernel: Kernel, result, value: np.ndarray) -> np.ndarray:
         return OVER_ROWS[result.over_rows].reduceat(
             np.broadcast_to(value, kernel.domain), pieces, axis=0, dtype=value.dtype
         )
-    once = kernel.folded if kernel.settled[result.value] % 2 else ()
-    sizes = [1 if a in once else n for a, n in enumerate(kernel.domain)]
-    return np.broadcast_to(value[tuple(slice(0, n) for n in sizes)], sizes)
+    return np.broadcast_to(value, sizes_of(kernel, result.value))
 
 
 # -- the target ------------------------------------------------------------------------------
@@ -213,6 +221,13 @@ class ByNumPy(Routine):
     @property
     def results(self) -> tuple[Array, ...]:
         return self.written
+
+
+def _unwritten(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """New memory, full of NaN and odd numbers."""
+    made = np.empty(shape, dtype)
+    made.reshape(-1).view(np.uint8).fill(0xFF)
+    return made
 
 
 class Interpreted(Calling):
@@ -258,9 +273,8 @@ class Interpreted(Calling):
                 self.separate(values, i)
         for x, like in zip(room, self.fresh, strict=True):
             able = self._fits(x, len(values)) and x.flags.owndata and x.flags.writeable
-            made = x if able else np.empty(*like)
-            made.reshape(-1).view(np.uint8).fill(0xFF)
-            values.append(made)
+            # What was brought is somebody's until it is written: a guard may still end the call.
+            values.append(x if able else _unwritten(*like))
         return values
 
     def _fits(self, x, i: int) -> bool:
@@ -318,7 +332,7 @@ class Interpreter:
             return ""
         if len(avals) == 1:
             return "its operands are Python's numbers"
-        point = e.op.batch is pointwise or e.op.name in ELEMENTWISE
+        point = (e.op.batch is pointwise and e.op.arity is not None) or e.op.name in ELEMENTWISE
         own = TABLE.get(e.op.name) is e.op and e.op.outputs == 1 and e.op.name not in OTHERS
         return "" if point and own else "it is not elementwise"
 

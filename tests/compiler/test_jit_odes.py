@@ -28,14 +28,14 @@ def test_a_solution_is_scipys():
 
 
 @pytest.mark.parametrize("gradient", ["discrete", "adjoint"])
-def test_gradients(gradient):
+def test_gradients(gradient, target):
     def loss(y0, matrix, ts):
         return (solution(y0, matrix, ts, gradient=gradient) ** 2).sum()
 
     f = wf.grad(loss, argnums=(0, 1, 2))
     compiled = wf.compile(f)
     close(compiled(START, MATRIX, TIMES), f(START, MATRIX, TIMES))
-    assert "library call" not in compiled.explain()
+    assert target is not None or "library call" not in compiled.explain()
 
 
 def test_forward_mode_and_batches():

@@ -92,7 +92,7 @@ def _run(f, count=6) -> tuple[list, list]:
 
 
 @pytest.mark.parametrize("f", PROGRAMS, ids=lambda f: f.__name__.strip("_"))
-def test_numbers_and_streams_are_those_of_eager_mode(f):
+def test_numbers_and_streams_are_those_of_eager_mode(f, target):
     compiled = wf.compile(f)
     want, far = _run(f)
     got, here = _run(compiled)
@@ -100,7 +100,7 @@ def test_numbers_and_streams_are_those_of_eager_mode(f):
     for a, b in zip(got, want, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-6)
     assert compiled.recompilations == []
-    assert "library call" not in compiled.explain()
+    assert target is not None or "library call" not in compiled.explain()
 
 
 def test_eager_and_compiled_calls_take_turns():

@@ -40,14 +40,11 @@ def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
     def rule(b: Builder, e: Equation) -> Replacement:
         if e.op.name == "reshape" and seen({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
             return (b.emit("reshape", b.emit("copy", e.inputs[0]), *e.static),)
+        if is_product(e, [b.aval(x) for x in e.inputs]):  # which comes before a routine of its row
+            return _gathered(b, e, [readable(view(b, x), k) for k, x in enumerate(e.inputs)])
         if e.op.name in routines:
             return _gathered(b, e, [lies(b, e, k) for k in range(len(e.inputs))])
-        if not is_product(e, [b.aval(x) for x in e.inputs]):
-            return None
-        fit = [readable(view(b, x), k) for k, x in enumerate(e.inputs)]
-        if all(fit):
-            return None
-        return _gathered(b, e, fit)
+        return None
 
     return rewritten(graph, rule, {"reshape", "matmul", *routines})
 

@@ -4,7 +4,7 @@ import os
 
 import numpy as np
 import pytest
-from tests.transform.dag_checks import COUNTS, problems, row_by_row
+from tests.transform.jacobian.dag_checks import COUNTS, problems, row_by_row
 
 import weft as wf
 from weft.transform.jacobian import cut, sweeps, tape_jacobian

@@ -1,6 +1,7 @@
 """Jacobians of a random program, each way to compute them against reverse mode row by row.
 
-`python -m tests.transform.dag_checks FIRST LAST` prints the seeds for which some way is wrong.
+`python -m tests.transform.jacobian.dag_checks FIRST LAST` prints the
+seeds for which some way is wrong.
 """
 
 import sys
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from tests.compiler.equations import interpret
 from tests.compiler.test_jit_rows import written
-from tests.transform.dags import Dag
+from tests.transform.jacobian.dags import Dag
 
 import weft as wf
 from weft.transform.modes.trees import flatten
