@@ -78,7 +78,6 @@ def test_every_name_that_a_row_asks_for_is_listed(backend):
     assert [n for n in sorted(asked) if getattr(namespace(backend), n) is None] == []
 
 
-@pytest.mark.parametrize("backend", LIBRARIES)
 def _is_typing(value) -> bool:
     """Whether a name was imported for annotations."""
     return getattr(value, "__module__", "") in ("typing", "collections.abc", "__future__")
