@@ -9,8 +9,8 @@ from ctypes import addressof, c_void_p
 import numpy as np
 import torch
 
-from weft.compiler.cpu.emit_kernel import Native, native
-from weft.compiler.ir.kernel import Fold, Kernel, Operand, Result, Step
+from weft.compiler.cpu.emit_kernel import LoadedKernel, native
+from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.core import dtypes
 from weft.graph.graph import Literal
 
@@ -30,7 +30,7 @@ def seconds(call) -> float:
     return best
 
 
-def bound(kernel: Kernel, *arrays: np.ndarray) -> tuple[Native, object, float]:
+def bound(kernel: Kernel, *arrays: np.ndarray) -> tuple[LoadedKernel, object, float]:
     """A kernel, a call of it on these arrays, and the seconds that it took to compile."""
     start = time.thread_time()
     done = native(kernel)
@@ -95,14 +95,24 @@ def rows() -> None:
     x = np.random.default_rng(0).normal(size=(m, n)).astype(np.float32)
     y, t = np.empty_like(x), torch.from_numpy(x)
     operand = Operand(F32, (n, 1))
-    steps = (Fold("max", 0, F32), step("subtract", 0, 1), step("exp", 2), Fold("sum", 3, F32))
+    steps = (
+        FoldStep("max", 0, F32),
+        step("subtract", 0, 1),
+        step("exp", 2),
+        FoldStep("sum", 3, F32),
+    )
     steps += (step("divide", 3, 4),)
     kernel = Kernel((m, n), (operand,), steps, (Result(5, (n, 1)),), (1,))
     _, call, compiled = bound(kernel, x, y)
     copy = ("copy", seconds(lambda: np.copyto(y, x)))
     torchs = seconds(lambda: torch.softmax(t, 1))
     line("softmax 4096×1024", seconds(call), compiled, ("torch", torchs), copy)
-    steps = (Fold("mean", 0, F32), step("subtract", 0, 1), step("square", 2), Fold("mean", 3, F32))
+    steps = (
+        FoldStep("mean", 0, F32),
+        step("subtract", 0, 1),
+        step("square", 2),
+        FoldStep("mean", 3, F32),
+    )
     steps += (step("add", 4, Literal(1e-5)), step("rsqrt", 5), step("multiply", 2, 6))
     kernel = Kernel((m, n), (operand,), steps, (Result(7, (n, 1)),), (1,))
     _, call, compiled = bound(kernel, x, y)
@@ -110,7 +120,7 @@ def rows() -> None:
     line("layer norm 4096×1024", seconds(call), compiled, ("torch", torchs), copy)
     for axis, strides in ((0, (0, 1)), (1, (1, 0))):
         z = np.empty((n, m)[axis], np.float32)
-        fold = (Fold("sum", 0, F32),)
+        fold = (FoldStep("sum", 0, F32),)
         kernel = Kernel((m, n), (operand,), fold, (Result(1, strides),), (axis,))
         _, call, compiled = bound(kernel, x, z)
         torchs = seconds(lambda: t.sum(axis))  # noqa: B023

@@ -14,7 +14,7 @@ from weft import errors
 from weft.backend.device import namespace_for
 from weft.backend.shared import variates
 from weft.core import dtypes
-from weft.core.counter import Draw, Generator
+from weft.core.counter import Generator, ReservedBlocks
 
 OTHERS = ["torch", "cuda"] if torch.cuda.is_available() else ["torch"]
 FLOATS = (*dtypes.REAL, *dtypes.COMPLEX)
@@ -43,9 +43,11 @@ def host(raw) -> np.ndarray:
 
 
 def test_results_do_not_depend_on_the_chunks():
-    cpu, draw = target("cpu"), Draw(5, 7)
+    cpu, draw = target("cpu"), ReservedBlocks(5, 7)
     for chunk in (1, 3, 64):
-        other = variates.Target(cpu.xp, cpu.device, cpu.cast, cpu.sqrt, cpu.order, chunk, few=2)
+        other = variates.VariatesTarget(
+            cpu.xp, cpu.device, cpu.cast, cpu.sqrt, cpu.order, chunk, few=2
+        )
         for dtype in FLOATS:
             x = variates.normal(cpu, draw, (201,), dtype, 0.0, 1.0)
             assert x.tobytes() == variates.normal(other, draw, (201,), dtype, 0.0, 1.0).tobytes()
@@ -115,7 +117,7 @@ def test_uniforms_are_the_top_bits_of_the_words():
 
 @pytest.mark.parametrize("n", [1, 2, 1000, 2**31, 2**32 - 1, 2**32, 2**63 + 5, 2**64 - 1, 2**64])
 def test_integers_are_the_scaled_words(n):
-    words = variates.bits(target("cpu"), Draw(9, 0), (400,)).tolist()
+    words = variates.bits(target("cpu"), ReservedBlocks(9, 0), (400,)).tolist()
     per = 2 if n < 2**32 else 4
     xs = [sum(w << 32 * i for i, w in enumerate(words[j : j + per])) for j in range(0, 400, per)]
     expected = [x * n >> 32 * per for x in xs]
@@ -126,7 +128,11 @@ def test_integers_are_the_scaled_words(n):
 def test_normals_are_box_and_mullers(dtype):
     """Against the formula in extended precision; the error allowed is a rounding per step."""
     n = 20_000
-    words = variates.bits(target("cpu"), Draw(11, 0), (4 * n,)).astype(np.uint64).reshape(-1, 2)
+    words = (
+        variates.bits(target("cpu"), ReservedBlocks(11, 0), (4 * n,))
+        .astype(np.uint64)
+        .reshape(-1, 2)
+    )
     if dtype == "float32":
         k, a, radius, fraction = words[:, 0], words[:, 1] >> 9, 32, 23
         minus = words[:, 1] & 1

@@ -13,8 +13,8 @@ import numpy as np
 
 from weft.compiler.cache import schedules
 from weft.compiler.calling import Calling, library_results, refusal, strided
-from weft.compiler.ir.kernel import Fold, Kernel
-from weft.compiler.ir.routine import Array, Routine, array
+from weft.compiler.ir.kernel import FoldStep, Kernel
+from weft.compiler.ir.routine import Routine, RoutineArray, array
 from weft.compiler.ir.schedule import (
     GemmStep,
     GuardStep,
@@ -24,7 +24,7 @@ from weft.compiler.ir.schedule import (
     Schedule,
 )
 from weft.compiler.ir.verify import verify
-from weft.compiler.memory import Plan, verify_plan
+from weft.compiler.memory import MemoryPlan, verify_plan
 from weft.compiler.passes.algebra import algebra
 from weft.compiler.passes.bodies import bodies
 from weft.compiler.passes.common import common
@@ -70,7 +70,7 @@ class Memory:
     arrays  by storages, those of inputs and outputs
     """
 
-    def __init__(self, schedule: Schedule, placed: Plan, arrays: dict[int, np.ndarray]):
+    def __init__(self, schedule: Schedule, placed: MemoryPlan, arrays: dict[int, np.ndarray]):
         self.schedule = schedule
         arena = np.full(placed.size, 0xFF, np.uint8)
         self.lines = {i: a.reshape(-1) for i, a in arrays.items()}
@@ -180,7 +180,7 @@ def compute(kernel: Kernel, values: list[np.ndarray], kept: dict[int, np.ndarray
     for s in kernel.steps:
         if len(values) in kept:
             values.append(kept[len(values)])
-        elif isinstance(s, Fold):
+        elif isinstance(s, FoldStep):
             whole = np.broadcast_to(values[s.value], kernel.domain)
             if s.kind in ("sum", "prod", "mean"):
                 whole = whole.astype(s.dtype, copy=False)
@@ -211,15 +211,15 @@ class ByNumPy(Routine):
 
     op: Op
     static: tuple
-    read: tuple[Array, ...]
-    written: tuple[Array, ...]
+    read: tuple[RoutineArray, ...]
+    written: tuple[RoutineArray, ...]
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return self.read
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return self.written
 
 
@@ -235,7 +235,7 @@ class Interpreted(Calling):
 
     from_disk = False
 
-    def __init__(self, schedule: Schedule, placed: Plan):
+    def __init__(self, schedule: Schedule, placed: MemoryPlan):
         verify(schedule)
         verify_plan(schedule, placed)
         super().__init__(schedule)
@@ -345,7 +345,8 @@ class Interpreter:
             return "it is of Python's numbers, or elsewhere"
         dtypes = [a.dtype for a in avals]
         read = [
-            Array(d, views[i].shape, views[i].strides) for d, i in zip(dtypes, inputs, strict=False)
+            RoutineArray(d, views[i].shape, views[i].strides)
+            for d, i in zip(dtypes, inputs, strict=False)
         ]
         written = [array(a.dtype, a.shape) for a in avals[len(inputs) :]]
         return ByNumPy(e.op, e.static, tuple(read), tuple(written))
@@ -356,7 +357,7 @@ class Interpreter:
     def tune(self, schedule: Schedule) -> Schedule:
         return schedule
 
-    def build(self, schedule: Schedule, plan: Plan) -> Interpreted:
+    def build(self, schedule: Schedule, plan: MemoryPlan) -> Interpreted:
         return Interpreted(schedule, plan)
 
 

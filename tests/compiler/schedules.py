@@ -44,7 +44,7 @@ def optimised(graph: Graph, check=None) -> Graph:
 
 def scheduled(graph: Graph, donated=None) -> Schedule:
     """The target's schedule of such a graph."""
-    return assemble.scheduled(graph, current_target(), donated)
+    return assemble.schedule_graph(graph, current_target(), donated)
 
 
 def compiled(graph: Graph, donated=None) -> Schedule:

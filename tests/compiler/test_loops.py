@@ -14,7 +14,7 @@ from weft.compiler.cpu.routines.control import Branching, Repeating, Scanning
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.cpu.target import CPU
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
-from weft.graph.structured import nested
+from weft.graph.structured import inner_graphs
 from weft.graph.verify import verify
 
 from .equations import interpret
@@ -213,7 +213,7 @@ def every(graph):
     """The equations of a graph and of all graphs in it."""
     for e in graph.equations:
         yield e
-        for body in nested(e.static):
+        for body in inner_graphs(e.static):
             yield from every(body)
 
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.compiler.ir.kernel import Fold, Kernel, Operand, Result, Step
+from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.compiler.ir.schedule import Buffer, KernelStep, Schedule, row_major
-from weft.compiler.memory import ALIGNMENT, in_place, lifetimes, plan, rounded
+from weft.compiler.memory import ALIGNMENT, in_place, lifetimes, plan, round_up
 from weft.core.dtypes import float32, float64
 from weft.graph.graph import Literal
 
@@ -62,7 +62,7 @@ def check(schedule: Schedule) -> tuple[int, int]:
         for b in spans:
             if a < b and _overlap(schedule, made.offsets, a, b):
                 _check_pair(schedule, spans, *sorted((a, b), key=lambda i: spans[i]))
-    naive = sum(rounded(schedule.buffers[b].nbytes) for b in spans)
+    naive = sum(round_up(schedule.buffers[b].nbytes) for b in spans)
     assert made.least <= made.size <= naive
     return made.size, made.least
 
@@ -111,7 +111,7 @@ def test_a_chain_of_steps_needs_two_buffers_at_most():
         return x
 
     schedule = compiled(traced(f, X))
-    assert plan(schedule).size <= 2 * rounded(X.nbytes)
+    assert plan(schedule).size <= 2 * round_up(X.nbytes)
 
 
 def test_a_plan_of_nothing():
@@ -147,10 +147,10 @@ def test_nor_one_of_another_width():
 
 
 SOFTMAX = [
-    Fold("max", 0, float32),
+    FoldStep("max", 0, float32),
     Step("subtract", (0, 1), float32),
     Step("exp", (2,), float32),
-    Fold("sum", 3, float32),
+    FoldStep("sum", 3, float32),
     Step("divide", (3, 4), float32),
 ]
 
@@ -163,7 +163,7 @@ def test_what_a_later_sweep_reads_again_may_not():
 
 
 def test_numbers_beside_a_fold_may_replace_numbers():
-    steps = [Fold("sum", 0, float32), Step("add", (1, 2), float32)]
+    steps = [FoldStep("sum", 0, float32), Step("add", (1, 2), float32)]
     made = kernel([ROWS, (1, 0)], steps, (Result(3, (1, 0)),), folded=(1,))
     assert in_place(made, 1, 0) and not in_place(made, 0, 0)
 

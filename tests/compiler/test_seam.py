@@ -10,7 +10,7 @@ import pytest
 import weft as wf
 from weft.compiler import pipeline
 from weft.compiler.cpu.target import CPU
-from weft.compiler.ir.kernel import Fold, Step
+from weft.compiler.ir.kernel import FoldStep, Step
 from weft.compiler.ir.schedule import GemmStep, KernelStep
 
 from .interpreter import INTERPRETER, Interpreted
@@ -123,7 +123,7 @@ def swapped(kernel):
 def other_folds(kernel):
     """Sums in the place of maxima and means, and maxima in that of sums."""
     other = {"sum": "max", "max": "sum", "mean": "sum"}
-    steps = [replace(s, kind=other[s.kind]) if isinstance(s, Fold) else s for s in kernel.steps]
+    steps = [replace(s, kind=other[s.kind]) if isinstance(s, FoldStep) else s for s in kernel.steps]
     return replace(kernel, steps=tuple(steps))
 
 

@@ -15,7 +15,7 @@ from weft import errors
 from weft.backend.device import namespace_for
 from weft.backend.shared import variates
 from weft.core import counter
-from weft.core.counter import Draw, Generator
+from weft.core.counter import Generator, ReservedBlocks
 
 DEVICES = ["cpu", "torch", "cuda"] if torch.cuda.is_available() else ["cpu", "torch"]
 # A deviation of this many standard errors happens once in 10⁹ samples.
@@ -37,11 +37,11 @@ def number(words: str) -> int:
     return sum(int(w, 16) << (32 * i) for i, w in enumerate(words.split()))
 
 
-def bits(device, draw: Draw, count: int):
+def bits(device, draw: ReservedBlocks, count: int):
     return variates.bits(namespace_for(device).random_target(device), draw, (count,))
 
 
-def reference_words(draw: Draw, blocks: int) -> list[int]:
+def reference_words(draw: ReservedBlocks, blocks: int) -> list[int]:
     """Philox4x32-10 as the paper writes it, with 64-bit products."""
     out, mask = [], 0xFFFFFFFF
     for block in range(blocks):
@@ -60,7 +60,7 @@ def reference_words(draw: Draw, blocks: int) -> list[int]:
 @pytest.mark.parametrize("start,key,expected", KNOWN)
 def test_published_vectors(device, start, key, expected):
     words = [int(w, 16) for w in expected.split()]
-    draw = Draw(number(key), number(start))
+    draw = ReservedBlocks(number(key), number(start))
     assert list(counter.philox(draw.key, *(int(w, 16) for w in start.split()))) == words
     assert bits(device, draw, 4).tolist() == words
 
@@ -68,7 +68,7 @@ def test_published_vectors(device, start, key, expected):
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("position", [0, 2**32 - 50, 2**63 - 3, 2**64 - 301])
 def test_blocks_are_numbered_through_the_carries(device, position):
-    draw = Draw(0x0123456789ABCDEF, (0xFEDCBA9876543210 << 64) + position)
+    draw = ReservedBlocks(0x0123456789ABCDEF, (0xFEDCBA9876543210 << 64) + position)
     expected = reference_words(draw, 300)
     for count in (1, 60, 1200):
         assert bits(device, draw, count).tolist() == expected[:count]
@@ -76,7 +76,7 @@ def test_blocks_are_numbered_through_the_carries(device, position):
 
 def test_every_bit_is_fair_and_independent_of_the_next():
     n = 1 << 18
-    words = bits("cpu", Draw(1, 0), n)
+    words = bits("cpu", ReservedBlocks(1, 0), n)
     ones = np.array([((words >> i) & 1).sum() for i in range(32)])
     assert (abs(ones - n / 2) < SIGMAS * math.sqrt(n) / 2).all()
     for lag in (1, 2, 3, 4):

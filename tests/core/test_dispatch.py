@@ -23,7 +23,7 @@ def test_numpy_scalars_go_where_the_tensors_are(device):
 
 def test_lifting_names_the_operation():
     with pytest.raises(errors.DTypeError, match=r"^add: got str, expected a number"):
-        dispatch.lifted(op.TABLE["add"], (wf.ones(1), "a"))
+        dispatch.lift_foreign(op.TABLE["add"], (wf.ones(1), "a"))
 
 
 class _Fails:
@@ -33,13 +33,13 @@ class _Fails:
         self.error = error
 
     def __call__(self, x):
-        return explain.explained(op.TABLE["exp"], (x,), (), self.error)
+        return explain.explain_error(op.TABLE["exp"], (x,), (), self.error)
 
 
 def test_a_fault_of_the_shapes_explains_any_failure():
     row = op.TABLE["add"]
     args = (wf.ones(2), wf.ones(3))
-    found = explain.explained(row, args, (), RuntimeError("whatever the backend says"))
+    found = explain.explain_error(row, args, (), RuntimeError("whatever the backend says"))
     assert type(found) is errors.ShapeError and "(2,), (3,)" in found.message
 
 

@@ -6,7 +6,7 @@ import torch
 
 import weft as wf
 from weft.optim.optimizers import UNQUANTISED
-from weft.optim.quantise import _nearest_by_bits, boundaries, dequantised, dynamic_table, quantised
+from weft.optim.quantise import _nearest_by_bits, boundaries, dequantise, dynamic_table, quantise
 
 
 @pytest.mark.parametrize("signed", [True, False])
@@ -45,9 +45,9 @@ def test_there_and_back(signed, n):
     rng = np.random.default_rng(n)
     x = rng.standard_normal(n).astype(np.float32) * 10.0 ** rng.integers(-3, 3, n)
     x = (x if signed else np.abs(x)).astype(np.float32)
-    codes, scale = quantised(x, signed, 256)
+    codes, scale = quantise(x, signed, 256)
     assert codes.dtype == np.uint8 and codes.shape == (n,) and scale.shape == (-(-n // 256),)
-    back = dequantised(codes, scale, signed, 256)
+    back = dequantise(codes, scale, signed, 256)
     largest = np.repeat(scale, 256)[:n]
     # Half the width of the widest step of the table.
     step = np.max(np.diff(dynamic_table(signed)))
@@ -55,19 +55,19 @@ def test_there_and_back(signed, n):
     # The signed table ends at 1, but begins one step above −1.
     assert np.any(np.abs(back) >= (1 - step / 2 * (1 + 1e-6)) * largest)
     for kind in (torch.from_numpy, wf.tensor):
-        other = quantised(kind(x), signed, 256)
+        other = quantise(kind(x), signed, 256)
         assert np.array_equal(other[0].numpy(), codes)
         assert np.array_equal(other[1].numpy(), scale)
-        assert np.array_equal(dequantised(*other, signed, 256).numpy(), back)
+        assert np.array_equal(dequantise(*other, signed, 256).numpy(), back)
 
 
 def test_blocks_that_are_zero_or_not_finite():
-    codes, scale = quantised(np.zeros(300, np.float32), True, 256)
-    assert not scale.any() and not dequantised(codes, scale, True, 256).any()
+    codes, scale = quantise(np.zeros(300, np.float32), True, 256)
+    assert not scale.any() and not dequantise(codes, scale, True, 256).any()
     x = np.ones(512, np.float32)
     x[3] = np.nan
     with np.errstate(invalid="ignore"):
-        back = dequantised(*quantised(x, True, 256), True, 256)
+        back = dequantise(*quantise(x, True, 256), True, 256)
     assert np.isnan(back[:256]).all() and np.array_equal(back[256:], x[256:])
 
 

@@ -57,7 +57,7 @@ def test_a_rule_is_run_once_for_each_kind(monkeypatch):
     monkeypatch.setattr(
         Stamps,
         "_stamped",
-        lambda self, *a, stamped=Stamps._stamped: runs.append(a) or stamped(self, *a),
+        lambda self, *a, stamped=Stamps._stamp: runs.append(a) or stamped(self, *a),
     )
     x = wf.tensor(np.linspace(-1, 1, 7, dtype=np.float32))
     step = wf.compile(step_of(lambda p: wf.optim.AdamW(p, lr=1e-2), parameters()))

@@ -9,7 +9,7 @@ import torch
 import weft as wf
 from weft.backend.shared import threads
 from weft.optim import rules, walk
-from weft.optim.program import Program
+from weft.optim.program import UpdateProgram
 from weft.optim.quantise import adam8bit
 
 RATES = {"lr": 1e-2, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8, "weight_decay": 0.1}
@@ -67,14 +67,16 @@ def test_programs_are_their_rules(name, dtype):
     rule, count, hyper = RULES[name]
     arrays = columns(count, 1000, dtype)
     right = expected(rule, arrays, hyper)
-    Program(rule, len(arrays), np.dtype(dtype), hyper)(arrays)
+    UpdateProgram(rule, len(arrays), np.dtype(dtype), hyper)(arrays)
     for found, value in zip(arrays, right, strict=True):
         assert found.dtype == dtype and np.array_equal(found, value)
 
 
 def test_other_numbers_need_no_other_kernel():
     rule, _, hyper = RULES["adamw"]
-    one, other = (Program(rule, 4, np.dtype("float32"), hyper | {"lr": lr}) for lr in (0.1, 0.02))
+    one, other = (
+        UpdateProgram(rule, 4, np.dtype("float32"), hyper | {"lr": lr}) for lr in (0.1, 0.02)
+    )
     assert one._kernel is other._kernel
 
 
@@ -86,7 +88,7 @@ def exchanging(p, g, m, v):
 def test_results_that_are_other_columns():
     arrays = columns(2, 50)
     p, g, _, v = (a.copy() for a in arrays)
-    Program(exchanging, 4, np.dtype("float32"), {})(arrays)
+    UpdateProgram(exchanging, 4, np.dtype("float32"), {})(arrays)
     for found, value in zip(arrays, (v, g, p, p + v), strict=True):
         assert np.array_equal(found, value)
 

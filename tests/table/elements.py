@@ -16,7 +16,7 @@ from weft.core.value import wrap
 from weft.ops.complex_ import real
 from weft.ops.samples.case import Case
 from weft.ops.structural import sum_
-from weft.transform.checking.ridders import UNITS, pooled
+from weft.transform.checking.ridders import UNITS, pool_noise
 
 from .probe import excluded, inexact, raw, to_numpy
 from .problems import Finding, differs
@@ -171,11 +171,11 @@ Way = Callable[[Elements], list[np.ndarray]]
 def compare(kind: str, elements: Elements, found: Way, expected: Way) -> Iterator[Finding]:
     """Two ways to the same numbers, within what their conditioning allows."""
     got, want = found(elements), expected(elements)
-    bounds = [UNITS * EPS * pooled(np.abs(w)) if inexact(w) else 0.0 for w in want]
+    bounds = [UNITS * EPS * pool_noise(np.abs(w)) if inexact(w) else 0.0 for w in want]
     if any(faults(got, want, bounds)):  # the conditioning is measured only where it matters
         for way, at in ((expected, want), (found, got)) if _alike(got, want) else ():
             noise = _noise(elements, way, at)
-            bounds = [b + UNITS * pooled(n) for b, n in zip(bounds, noise, strict=True)]
+            bounds = [b + UNITS * pool_noise(n) for b, n in zip(bounds, noise, strict=True)]
     for fault in faults(got, want, bounds):
         yield kind, fault
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from weft import errors
-from weft.transform.checking.ridders import UNITS, pooled, size_of
+from weft.transform.checking.ridders import UNITS, pool_noise, size_of
 from weft.transform.modes import rules
 from weft.transform.modes.reverse import sweep
 
@@ -60,7 +60,7 @@ def check_adjoint(trial: Trial) -> Iterator[Finding]:
                 v[part] = ref.q[part]
         forward = _pushed(ref, probe, v, chosen)
         usable = np.isfinite(backward).all(axis=1) & np.isfinite(forward)
-        sizes = pooled(np.abs(backward) @ np.abs(v)) + pooled(np.abs(forward))
+        sizes = pool_noise(np.abs(backward) @ np.abs(v)) + pool_noise(np.abs(forward))
         bound = UNITS * ref.eps * sizes
         if probe.case.smooth:
             bound = bound + _sweep_noise(ref, v)

@@ -6,7 +6,7 @@ import numpy as np
 
 from weft.core.op import Op
 from weft.ops.samples.case import Case
-from weft.transform.checking.ridders import UNITS, pooled, size_of, spread
+from weft.transform.checking.ridders import UNITS, pool_noise, size_of, spread
 
 from .probe import Probe
 from .problems import Finding, differs
@@ -35,7 +35,7 @@ def check_third(trial: Trial) -> Iterator[Finding]:
         return trial.probe.third_product(x, ref.u, ref.curvature, ref.p, ref.q)
 
     got = product(ref.x)
-    noise = UNITS * pooled(spread(product, ref.x, ref.eps, ref.rng))
+    noise = UNITS * pool_noise(spread(product, ref.x, ref.eps, ref.rng))
     bound = ref.third.bound[:, 0] + noise
     size = ref.size(ref.product)
     yield from compared("third order", got, ref.third.value[:, 0], bound, size)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import wraps
 
 from weft.core.call import caller
-from weft.core.op import TABLE, Jvp, Linear, Op, Partials, states_product
+from weft.core.op import TABLE, Jvp, LinearRule, Op, Partials, states_product
 from weft.core.value import GROUND, wrap
 from weft.ops.complex_ import conj
 
@@ -20,7 +20,7 @@ def _edited(op: Op, i: int, edit: Callable) -> Op:
         d = [*rule.d]
         d[i] = _after(_as_function(d[i]), edit)
         return replace(op, rule=replace(rule, reads=None, d=tuple(d)))
-    if isinstance(rule, Linear):
+    if isinstance(rule, LinearRule):
         t = [*rule.transpose]
         if op.arity is None:
             t[0] = _variadic_after(t[0], i, edit)
@@ -118,7 +118,7 @@ def tangent_itself(op: Op, i: int) -> Op:
 
 def conjugated(op: Op, i: int) -> Op:
     """A conjugation too many, which is one missing."""
-    if isinstance(op.rule, Linear):
+    if isinstance(op.rule, LinearRule):
         t = [*op.rule.transpose]
         plain = t[i]
         t[i] = wraps(plain)(lambda g, *rest: conj(plain(conj(g), *rest)))
@@ -160,7 +160,7 @@ def detached(op: Op, i: int) -> Op:
         d = [*rule.d]
         d[i] = _with_cut_arguments(d[i], int(states_product(d[i])))
         return replace(op, rule=replace(rule, reads=None, d=tuple(d)))
-    if isinstance(rule, Linear):
+    if isinstance(rule, LinearRule):
         t = [*rule.transpose]
         t[i] = _with_cut_arguments(t[i], 1)
         return replace(op, rule=replace(rule, reads=None, transpose=tuple(t)))
@@ -172,7 +172,7 @@ def detached(op: Op, i: int) -> Op:
 def cotangent_detached(op: Op, i: int) -> Op:
     """Right to first order, but the dependence on the cotangent is lost to second order."""
     rule = op.rule
-    if isinstance(rule, Linear):
+    if isinstance(rule, LinearRule):
         t = [*rule.transpose]
         plain = t[i]
         t[i] = wraps(plain)(lambda g, *rest: plain(_cut(g), *rest))

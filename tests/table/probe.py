@@ -16,7 +16,7 @@ from weft.core import dtypes
 from weft.core.backends import BACKENDS
 from weft.core.call import caller
 from weft.core.node import Leaf
-from weft.core.op import Linear, Op, Partials
+from weft.core.op import LinearRule, Op, Partials
 from weft.core.value import wrap
 from weft.ops.elementwise import add, multiply
 from weft.ops.samples.case import Case
@@ -248,4 +248,4 @@ def excluded(op: Op, i: int) -> bool:
     rule = op.rule
     if isinstance(rule, Partials):
         return rule.d[i] is None
-    return isinstance(rule, Linear) and op.arity is not None and rule.transpose[i] is None
+    return isinstance(rule, LinearRule) and op.arity is not None and rule.transpose[i] is None

@@ -8,7 +8,7 @@ import pytest
 import weft as wf
 from weft.core.call import caller
 from weft.core.value import wrap
-from weft.ops.batching import Along, aligned, spread
+from weft.ops.batching import Along, align_batch, spread
 from weft.ops.structural import stack
 
 from .batching import VALUES, check_batch
@@ -83,7 +83,9 @@ def _not_tracked(call, size, mapped, args, static):
 
 
 def _of_arrays_only(call, size, mapped, args, static):
-    return call(*(aligned(np.asarray(a), 4) if m else a for m, a in zip(mapped, args, strict=True)))
+    return call(
+        *(align_batch(np.asarray(a), 4) if m else a for m, a in zip(mapped, args, strict=True))
+    )
 
 
 # row, the wrong rule, and what must be found wrong with it

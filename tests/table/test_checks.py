@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from weft.core import dtypes
-from weft.core.op import Linear
+from weft.core.op import LinearRule
 
 from .check import check_row
 from .rows import load
@@ -74,7 +74,7 @@ PLANTED = {
     "memory order decides": ("flip", {"compute": _in_memory_order}, "numpy", "layout"),
     "a cotangent is overwritten": (
         "flip",
-        {"rule": Linear((_overwriting_transpose,))},
+        {"rule": LinearRule((_overwriting_transpose,))},
         "numpy",
         "gradient",
     ),

@@ -11,7 +11,7 @@ from weft.compiler.ir.kernel import FOLDS
 from weft.compiler.ir.views import LOOKS
 from weft.core.backends import BACKENDS, KERNELS
 from weft.core.call import caller
-from weft.core.op import MOVES, Linear, Op
+from weft.core.op import MOVES, LinearRule, Op
 
 from .rows import EXEMPT, cases, load
 
@@ -103,7 +103,7 @@ def _without_fill(op: Op, static: tuple) -> tuple:
 
 def _sums(op: Op) -> bool:
     """Whether the transpose of a row moves elements."""
-    assert isinstance(op.rule, Linear)
+    assert isinstance(op.rule, LinearRule)
     (pull, *_), known = op.rule.transpose, []
     assert pull is not None
     for case in filter(is_real, cases(op)):

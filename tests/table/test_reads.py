@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from weft.core.call import caller
-from weft.core.op import Linear, Op, Partials
+from weft.core.op import LinearRule, Op, Partials
 from weft.core.value import wrap
 from weft.errors import ArgumentError
 from weft.ops.rows import elementwise, general, linear
@@ -31,7 +31,7 @@ NOT_MISSED = {
 
 def states_each(op: Op) -> bool:
     """Whether a rule has a function for each argument; else one reads for all of them."""
-    return isinstance(op.rule, Partials | Linear) and op.arity is not None
+    return isinstance(op.rule, Partials | LinearRule) and op.arity is not None
 
 
 def has_derivative(op: Op, i: int) -> bool:

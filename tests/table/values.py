@@ -9,7 +9,7 @@ from weft import errors
 from weft.core import dtypes
 from weft.core.explain import infer
 from weft.core.op import Partials
-from weft.transform.checking.ridders import UNITS, pooled, spread
+from weft.transform.checking.ridders import UNITS, pool_noise, spread
 
 from .probe import Layout, Probe, Run, dtype_of, inexact, raw, to_numpy
 from .problems import Finding, differs
@@ -81,7 +81,7 @@ def _value_bound(ref: Reference, eps: float) -> np.ndarray:
 def _pool_by_kind(ref: Reference, noise: np.ndarray) -> np.ndarray:
     """Elementwise rows keep one bound an element; all others mix their errors."""
     elementwise = isinstance(ref.probe.op.rule, Partials) and ref.probe.case.post is None
-    return noise if elementwise else pooled(noise)
+    return noise if elementwise else pool_noise(noise)
 
 
 def _at(probe: Probe, x: np.ndarray) -> list:
@@ -232,7 +232,7 @@ def _close(ref: Reference, run: Run, precision: np.dtype) -> Iterator[Finding]:
         return ref.probe.gradient(x, u, 0.0)
 
     got, expected = run.pull(u), gradient(ref.x)
-    bound = units * pooled(spread(gradient, ref.x, ref.eps, ref.rng)) + floor
+    bound = units * pool_noise(spread(gradient, ref.x, ref.eps, ref.rng)) + floor
     found = differs(got, expected, _lenient(bound, expected, precision))
     if found:
         yield "precision", f"{name} gradient: {found}"

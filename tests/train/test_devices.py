@@ -12,7 +12,7 @@ from torch.utils.data import TensorDataset as TorchDataset
 
 import weft as wf
 from weft import errors
-from weft.train.collation import placed
+from weft.train.collation import place_batch
 
 DEVICES = [None, "cpu", "torch"]
 Pair = namedtuple("Pair", "x y")
@@ -121,7 +121,7 @@ class Batch:
 
 def test_batches_of_ones_own_are_placed():
     x = wf.ones(2)
-    made = placed(Batch(x, ["a", np.array(["text"]), np.ones(2), None]), "torch")
+    made = place_batch(Batch(x, ["a", np.array(["text"]), np.ones(2), None]), "torch")
     assert made.x.device == "torch" and made.names[0] == "a" and made.names[3] is None
     assert made.names[1].tolist() == ["text"] and made.names[2].device == "torch"
     assert x.device == "cpu"

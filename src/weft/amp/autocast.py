@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from ..core.settings import Block, current
+from ..core.settings import SettingsBlock, current
 from .config import AmpConfig, PrecisionMode
 
 
-def autocast(mode: Any = "bfloat16", enabled: bool = True) -> Block:
+def autocast(mode: Any = "bfloat16", enabled: bool = True) -> SettingsBlock:
     """A block, or a decorated function, in which operations compute in a half type where they can.
 
     mode     "bfloat16" or "float16", as a name, a dtype or a `PrecisionMode`; or an `AmpConfig`,
@@ -38,7 +38,7 @@ def autocast(mode: Any = "bfloat16", enabled: bool = True) -> Block:
         found = mode.autocast
     else:
         found = PrecisionMode.read("autocast", mode).autocast()
-    return Block(autocast=found if enabled else None)
+    return SettingsBlock(autocast=found if enabled else None)
 
 
 def is_autocast_enabled() -> bool:

@@ -93,7 +93,7 @@ class Static(LossScaler):
 LossScaler.Dynamic, LossScaler.Static = Dynamic, Static
 
 
-def _rounded(value: float) -> float:
+def _round_to_float32(value: float) -> float:
     """A number as float32 holds it, which is what a scale is kept in."""
     with np.errstate(over="ignore"):
         return float(np.float32(value))
@@ -116,7 +116,7 @@ class LossScale:
     def __init__(self, scaler: LossScaler):
         self.scaler: LossScaler = scaler
         self.memory: tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]] = (
-            np.array(_rounded(scaler.start), np.float32),
+            np.array(_round_to_float32(scaler.start), np.float32),
             np.array(0, np.int64),
         )
 
@@ -127,7 +127,7 @@ class LossScale:
 
     @value.setter
     def value(self, value: float) -> None:
-        self.memory[0][...] = _rounded(value)
+        self.memory[0][...] = _round_to_float32(value)
 
     @property
     def steps(self) -> int:
@@ -160,11 +160,11 @@ class LossScale:
         if not isinstance(how, Dynamic):
             return
         if overflow:
-            self.value, self.steps = _rounded(self.value * how.backoff_factor), 0
+            self.value, self.steps = _round_to_float32(self.value * how.backoff_factor), 0
             return
         self.steps += 1
         if self.steps == how.growth_interval:
-            grown, self.steps = _rounded(self.value * how.growth_factor), 0
+            grown, self.steps = _round_to_float32(self.value * how.growth_factor), 0
             if isfinite(grown):
                 self.value = grown
 

@@ -11,7 +11,7 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.settings import current
 from ..core.value import TENSORS
-from ..optim.clip import gathered, global_norm
+from ..optim.clip import gather_gradients, global_norm
 from ..optim.rescale import rescale
 from ..optim.staged import norm_of
 from .config import AmpConfig
@@ -28,7 +28,7 @@ _Losses = TypeVar("_Losses", "list[Tensor]", "tuple[Tensor, ...]")
 
 
 @dataclass
-class _Unscaled:
+class _UnscaledGradients:
     """What was done with some gradients since the last update; kept, as its id is the key."""
 
     whose: Any
@@ -80,7 +80,7 @@ class GradScaler:
         self.running: LossScale = LossScale(how)
         self._enabled = enabled
         self._used = False  # whether a loss was ever scaled
-        self._unscaled: dict[int, _Unscaled] = {}
+        self._unscaled: dict[int, _UnscaledGradients] = {}
         self._skipped = False
 
     @classmethod
@@ -114,15 +114,15 @@ class GradScaler:
             refuse_staging("GradScaler.skipped", "look at it after the call")
         return self._skipped
 
-    def _staged(self) -> StagedScale | None:
+    def _staged_scale(self) -> StagedScale | None:
         """What the program that is being written down makes of the scaler."""
         staging = current.get().staging
         return None if staging is None else staging.kept(self, lambda: StagedScale(self, staging))
 
-    def _seen(self, whose) -> Any:
+    def _done_with(self, whose) -> Any:
         """What was done with some gradients since the last update; None: nothing."""
-        staged = self._staged()
-        return self._unscaled.get(id(whose)) if staged is None else staged.unscaled(whose)
+        staged = self._staged_scale()
+        return self._unscaled.get(id(whose)) if staged is None else staged.find_unscaled(whose)
 
     def is_waiting(self) -> bool:
         """Whether gradients were unscaled since the last `update()`."""
@@ -130,7 +130,7 @@ class GradScaler:
 
     def wait(self, whose: Any, norm: float, stepped: bool) -> None:
         """Note that a compiled function has unscaled gradients, and left `update()` to others."""
-        self._unscaled[id(whose)] = _Unscaled(whose, norm, stepped)
+        self._unscaled[id(whose)] = _UnscaledGradients(whose, norm, stepped)
 
     def note_step(self, skipped: bool) -> None:
         """Note that a compiled function has taken a step, or left it out."""
@@ -145,7 +145,7 @@ class GradScaler:
         """
         if not self._enabled:
             return 1.0
-        staged = self._staged()
+        staged = self._staged_scale()
         return self.running.value if staged is None else staged.scale
 
     @overload
@@ -165,7 +165,7 @@ class GradScaler:
             self._used = True
             if not self._enabled:
                 return outputs
-            staged = self._staged()
+            staged = self._staged_scale()
             if staged is not None:
                 return outputs * staged.scale.to(outputs.dtype)
             with BACKENDS[type(outputs._data)].quiet():  # an overflow is what it waits for
@@ -193,17 +193,17 @@ class GradScaler:
         """
         what = "GradScaler.unscale"
         if not self._enabled:
-            plain = [h.grad for h in gathered(what, _gradients(grads))]
+            plain = [h.grad for h in gather_gradients(what, _gradients(grads))]
             return global_norm(plain) if current.get().staging is None else norm_of(plain)
         self._refuse_unused(what)
-        seen = self._seen(grads)
+        seen = self._done_with(grads)
         if seen is not None:
             done = "step() was taken with" if seen.stepped else "unscale() was called with"
             raise errors.ArgumentError(
                 f"{what}: {done} these gradients since the last update(); call it once for each "
                 "step, and update() after all of them"
             )
-        held = gathered(what, _gradients(grads))
+        held = gather_gradients(what, _gradients(grads))
         if not held:
             raise errors.MissingGradient(
                 f"{what}: there are no gradients; call backward() on the scaled loss first"
@@ -214,11 +214,11 @@ class GradScaler:
                     f"{what}: the gradient of {h.name} is float16, in which it would vanish; keep "
                     "the parameters in float32 and compute in float16 by wf.amp.autocast"
                 )
-        staged = self._staged()
+        staged = self._staged_scale()
         if staged is not None:
             return staged.unscale(grads, held)
         norm = rescale(held, 1.0 / self.running.value)
-        self._unscaled[id(grads)] = _Unscaled(grads, norm)
+        self._unscaled[id(grads)] = _UnscaledGradients(grads, norm)
         return norm
 
     unscale_ = unscale
@@ -247,15 +247,15 @@ class GradScaler:
             return optimizer.step(grads)
         whose: Any = optimizer if grads is None else grads
         self._refuse_unused("GradScaler.step")
-        if self._seen(whose) is None:
+        if self._done_with(whose) is None:
             self.unscale(whose)
-        seen = self._seen(whose)
+        seen = self._done_with(whose)
         if seen.stepped:
             raise errors.ArgumentError(
                 "GradScaler.step: step() was taken with these gradients since the last update(); "
                 "call update() after every step"
             )
-        staged = self._staged()
+        staged = self._staged_scale()
         if staged is not None:
             return staged.step(optimizer, grads, seen)
         seen.stepped = True
@@ -275,7 +275,7 @@ class GradScaler:
         """
         if not self._enabled:
             return
-        staged = self._staged()
+        staged = self._staged_scale()
         new_scale = None if new_scale is None else LossScale(Dynamic(new_scale)).value
         if new_scale is None and not (self._unscaled if staged is None else staged.waits()):
             raise errors.ArgumentError(

@@ -12,17 +12,17 @@ from ..core.value import wrap
 from ..ops.elementwise import where
 from ..ops.logic import isfinite, logical_and
 from ..optim.conditional import Condition, taken_if
-from ..optim.staged import rescaled
+from ..optim.staged import stage_rescale
 from .loss_scale import Dynamic
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from ..optim.clip import Held
+    from ..optim.clip import HeldGradient
     from ..optim.groups import AnyOptimizer
     from .scaler import GradScaler
 
 
-class Unscaled:
+class StagedUnscaled:
     """Gradients that the program has unscaled: their norm, and whether it is finite."""
 
     def __init__(self, whose: Any, norm: "Tensor"):
@@ -43,7 +43,7 @@ class StagedScale:
         self.scaler = scaler
         self.staging = staging
         self.name: str = staging.name_of(scaler, "GradScaler")
-        self._unscaled: dict[int, Unscaled] = {}
+        self._unscaled: dict[int, StagedUnscaled] = {}
         if staging.depends(f"whether {self.name} waits for update()", scaler.is_waiting):
             raise errors.StagingError(
                 "GradScaler: gradients were unscaled before this function, which is being "
@@ -61,16 +61,16 @@ class StagedScale:
         """What losses are multiplied by at this point of the program."""
         return wrap(self._value.staged)
 
-    def unscaled(self, whose: Any) -> Unscaled | None:
+    def find_unscaled(self, whose: Any) -> StagedUnscaled | None:
         """Gradients that were unscaled since the last update."""
         return self._unscaled.get(id(whose))
 
-    def unscale(self, whose: Any, held: "list[Held]") -> "Tensor":
+    def unscale(self, whose: Any, held: "list[HeldGradient]") -> "Tensor":
         """Write down that gradients are divided by the scale; their norm is a tensor."""
-        found = Unscaled(whose, rescaled(held, 1.0 / self.scale.to(dtypes.float64)))
+        found = StagedUnscaled(whose, stage_rescale(held, 1.0 / self.scale.to(dtypes.float64)))
         self._unscaled[id(whose)] = found
-        self._told("norm", found.norm, found.norm_then)
-        self._told("whether gradients are finite", found.fits, found.fitted_then)
+        self._write_at_each_call("norm", found.norm, found.norm_then)
+        self._write_at_each_call("whether gradients are finite", found.fits, found.fitted_then)
 
         def wait() -> None:
             if not found.updated:
@@ -79,11 +79,11 @@ class StagedScale:
         self.staging.after.append(wait)
         return found.norm
 
-    def _told(self, label: str, value, memory: np.ndarray) -> None:
+    def _write_at_each_call(self, label: str, value, memory: np.ndarray) -> None:
         """Have a value of the program written into memory at each call."""
         self._slot(label, memory.dtype, lambda: memory).staged = value._data
 
-    def step(self, optimizer: "AnyOptimizer", grads: Any, found: Unscaled) -> None:
+    def step(self, optimizer: "AnyOptimizer", grads: Any, found: StagedUnscaled) -> None:
         """Write down a step that is taken if the gradients are finite."""
         found.stepped = True
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from .. import errors
 from ..ops import activate, elementwise
-from .arguments import boxed
+from .arguments import as_tensor
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -22,7 +22,7 @@ def sigmoid(x: ArrayLike, /) -> Tensor:
     >>> wf.sigmoid([0.0, 100.0]).tolist()
     [0.5, 1.0]
     """
-    return elementwise.expit(boxed(x))
+    return elementwise.expit(as_tensor(x))
 
 
 def softplus(x: ArrayLike, /) -> Tensor:
@@ -34,7 +34,7 @@ def softplus(x: ArrayLike, /) -> Tensor:
     >>> [round(v, 4) for v in wf.softplus([0.0, 100.0]).tolist()]
     [0.6931, 100.0]
     """
-    return activate.softplus(boxed(x))
+    return activate.softplus(as_tensor(x))
 
 
 def silu(x: ArrayLike, /) -> Tensor:
@@ -46,7 +46,7 @@ def silu(x: ArrayLike, /) -> Tensor:
     >>> [round(v, 4) for v in wf.silu([0.0, 1.0]).tolist()]
     [0.0, 0.7311]
     """
-    return activate.silu(boxed(x))
+    return activate.silu(as_tensor(x))
 
 
 swish = silu
@@ -64,7 +64,7 @@ def gelu(x: ArrayLike, /, approximate: str = "none") -> Tensor:
     """
     if approximate not in ("none", "tanh"):
         raise errors.ArgumentError(f"gelu: approximate {approximate!r}, expected 'none' or 'tanh'")
-    return (activate.gelu_tanh if approximate == "tanh" else activate.gelu)(boxed(x))
+    return (activate.gelu_tanh if approximate == "tanh" else activate.gelu)(as_tensor(x))
 
 
 def leaky_relu(x: ArrayLike, /, negative_slope: float = 0.01) -> Tensor:
@@ -77,7 +77,7 @@ def leaky_relu(x: ArrayLike, /, negative_slope: float = 0.01) -> Tensor:
     >>> wf.leaky_relu([-2.0, 3.0], negative_slope=0.5).tolist()
     [-1.0, 3.0]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     return elementwise.where(x > 0, x, x * negative_slope)
 
 
@@ -91,6 +91,6 @@ def elu(x: ArrayLike, /, alpha: float = 1.0) -> Tensor:
     >>> [round(v, 4) for v in wf.elu([-1.0, 2.0]).tolist()]
     [-0.6321, 2.0]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     below = elementwise.expm1(elementwise.clip(x, None, 0.0))  # above, it would overflow
     return elementwise.where(x > 0, x, alpha * below)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _ALL = [tuple(range(n)) for n in range(65)]
 
 
-def boxed(x: Any) -> Tensor:
+def as_tensor(x: Any) -> Tensor:
     """x as a tensor."""
     return x if type(x) in TENSORS else asarray(x)
 
@@ -24,7 +24,7 @@ def boxed(x: Any) -> Tensor:
 def boxed_beside(x: Any, y: Any) -> Tensor:
     """y as a tensor; numbers and lists, which have no device of their own, go where x is."""
     if type(y) in TENSORS or hasattr(y, "device"):
-        return boxed(y)
+        return as_tensor(y)
     return asarray(y, device=x.device)
 
 

@@ -28,27 +28,27 @@ _SYMBOLS = {
 }
 
 
-class _Probe:
+class _AssignmentProbe:
     """Counts the references to itself in an augmented assignment."""
 
     count: int
 
     def __iadd__(self, other):
-        _Probe.count = sys.getrefcount(self)
+        _AssignmentProbe.count = sys.getrefcount(self)
         return self
 
 
 def _references_to_a_temporary() -> int:
     """What an operator counts for `y[i]` in `y[i] += v`, which then assigns to y[i]."""
-    named = _Probe()
+    named = _AssignmentProbe()
     named += 1
-    return _Probe.count - 1
+    return _AssignmentProbe.count - 1
 
 
 _TEMPORARY = _references_to_a_temporary()
 
 
-def _augmented(symbol: str, compute):
+def _in_place_operator(symbol: str, compute):
     def assign(self, other):
         """What `x = x op v` computes, assigned to the tensor itself."""
         if self._share.__class__ is list and sys.getrefcount(self) <= _TEMPORARY:
@@ -57,13 +57,13 @@ def _augmented(symbol: str, compute):
         new = compute(self, other)
         if new.__class__ not in TENSORS:
             return new  # an object of another library has taken over
-        become(self, _fitted(self, new, symbol))
+        become(self, _fit(self, new, symbol))
         return self
 
     return assign
 
 
-def _fitted(x, new, symbol: str):
+def _fit(x, new, symbol: str):
     """A new value for x in its dtype; one of another shape or kind is refused."""
     if new.shape != x.shape:
         raise errors.ShapeError(
@@ -88,6 +88,6 @@ def _rank(dtype) -> int:
 
 
 METHODS: dict[str, Callable[[Any, Any], Any]] = {
-    f"__i{name.rstrip('_')}__": _augmented(symbol, getattr(operator, name))
+    f"__i{name.rstrip('_')}__": _in_place_operator(symbol, getattr(operator, name))
     for name, symbol in _SYMBOLS.items()
 }

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from ..backend import reproducible
 from ..core.determinism import Determinism, DeterministicConfig, DeterministicMode
-from ..core.settings import Block, F, current
+from ..core.settings import F, SettingsBlock, current
 from .random import default_generator
 
 
-class deterministic(Block):
+class deterministic(SettingsBlock):
     """Have the same program with the same seed give the same bits in every run.
 
     That holds on one machine, with one set of versions (`wf.fingerprint()` tells), and for any
@@ -52,7 +52,7 @@ class deterministic(Block):
         opened.__enter__()
 
     def _switch(self) -> Callable[[], "applied"]:
-        active = begun(self._config)
+        active = begin(self._config)
         return lambda: applied(active)
 
     def __enter__(self) -> None:
@@ -78,12 +78,12 @@ class deterministic(Block):
         return super().__call__(f)
 
 
-def begun(config: DeterministicConfig) -> Determinism:
+def begin(config: DeterministicConfig) -> Determinism:
     """A config at work, with its streams at their beginning."""
     active = Determinism(config, default_generator)
-    name = reproducible.unpinned()
+    name = reproducible.unpinned_blas()
     if name is not None:
-        active.unpromised(
+        active.refuse_or_warn(
             "matmul",
             f"NumPy's BLAS ({name}) cannot be kept to one thread from here; start Python with "
             "OMP_NUM_THREADS=1",

@@ -52,7 +52,7 @@ def text(x: Tensor) -> str:
     return f"tensor({', '.join([_values(x, 'tensor('), *_details(x)])})"
 
 
-def formatted(x: Tensor, spec: str) -> str:
+def format_number(x: Tensor, spec: str) -> str:
     """`f"{x:.3f}"` of one element is that of its number."""
     if not spec:
         return repr(x)

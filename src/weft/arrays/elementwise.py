@@ -8,11 +8,11 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
 from ..core.call import caller
-from ..core.numbers import unwrapped
+from ..core.numbers import unwrap_number
 from ..core.op import TABLE, Op
 from ..core.value import TENSORS
 from ..ops import complex_, elementwise, logic, special  # noqa: F401  (they fill the table)
-from .arguments import boxed, boxed_beside
+from .arguments import as_tensor, boxed_beside
 from .inplace import into
 from .make import asarray
 
@@ -99,10 +99,10 @@ def pow(x: ArrayLike, y: ArrayLike, /, *, out: Tensor | None = None) -> Tensor:
     """
     if out is not None:
         return into(TABLE["pow"], (x, y), out)
-    y = y if type(y) in TENSORS else unwrapped(y)
+    y = y if type(y) in TENSORS else unwrap_number(y)
     if type(y) in PYTHON_SCALARS and type(x) not in PYTHON_SCALARS:
-        return elementwise.power_scalar(boxed(x), y)
-    return elementwise.pow_(boxed(x), y)
+        return elementwise.power_scalar(as_tensor(x), y)
+    return elementwise.pow_(as_tensor(x), y)
 
 
 def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
@@ -125,7 +125,7 @@ def where(condition: ArrayLike, x1: ArrayLike, x2: ArrayLike, /) -> Tensor:
         if type(x1) in TENSORS:
             return elementwise.where(given, x1, x2)
     scalar = type(x1) in PYTHON_SCALARS and type(x2) in PYTHON_SCALARS
-    condition = boxed(condition)
+    condition = as_tensor(condition)
     if condition.dtype is not dtypes.bool_:
         raise errors.DTypeError(
             f"where: a condition of {condition.dtype}, expected bool: write condition != 0"
@@ -155,7 +155,7 @@ def clip(
     [0.0, 0.5, 1.0]
     """
     if out is None:
-        return elementwise.clip(boxed(x), min, max)
+        return elementwise.clip(as_tensor(x), min, max)
     for row, bound in ((elementwise.clip_lower, min), (elementwise.clip_upper, max)):
         x = x if bound is None else into(row.op, (x, bound), out)
     return out if x is out else out.copy_(x)
@@ -186,7 +186,7 @@ def isclose(
     >>> wf.isclose([1.0, 2.0], [1.000001, 2.1]).tolist()
     [True, False]
     """
-    a = boxed_beside(b, a).detach() if type(b) in TENSORS else boxed(a).detach()
+    a = boxed_beside(b, a).detach() if type(b) in TENSORS else as_tensor(a).detach()
     b = boxed_beside(a, b).detach()
     near = _abs(a - b) <= atol + rtol * _abs(b)
     near = near | (a == b)
@@ -228,4 +228,4 @@ def stop_gradient(x: ArrayLike) -> Tensor:
     >>> (x * wf.stop_gradient(x)).backward()[x].item()
     3.0
     """
-    return boxed(x).detach() if type(x) in TENSORS else asarray(x)
+    return as_tensor(x).detach() if type(x) in TENSORS else asarray(x)

@@ -12,7 +12,7 @@ from .. import errors
 from ..core import dtypes
 from ..core.aval import integer_in
 from ..ops import fft as _rows
-from .arguments import boxed
+from .arguments import as_tensor
 from .keywords import signature_of, unexpected_keyword
 from .make import asarray, number
 
@@ -28,7 +28,7 @@ def _public(row: Callable[..., Any]) -> Callable[..., Tensor]:
     def function(x, /, *args, **options):
         if options and not known.issuperset(options):
             raise unexpected_keyword(row, options)
-        return row(boxed(x), *args, **options)
+        return row(as_tensor(x), *args, **options)
 
     return function
 

@@ -28,7 +28,7 @@ def getitem(self: Tensor, key: Index) -> Tensor:
     return index.get(self, key)
 
 
-class _Probe:
+class _ReferenceProbe:
     """Counts the references to itself while something is assigned into it."""
 
     def __setitem__(self, key, value):
@@ -37,11 +37,11 @@ class _Probe:
 
 def _references_to_a_temporary() -> int | None:
     """What `__setitem__` counts for `y[0]` in `y[0][1] = v`, or None if that tells nothing."""
-    named = _Probe()
+    named = _ReferenceProbe()
     named[0] = 0
     seen = []
 
-    class Temporary(_Probe):
+    class Temporary(_ReferenceProbe):
         def __setitem__(self, key, value):
             seen.append(sys.getrefcount(self))
 
@@ -54,7 +54,7 @@ _TEMPORARY = _references_to_a_temporary()
 
 def _references_to_own_memory() -> int:
     """What `_writes_in_place` counts where the tensor alone holds its raw array."""
-    holder: Any = _Probe()
+    holder: Any = _ReferenceProbe()
     holder.raw = object()
     raw = holder.raw
     return sys.getrefcount(raw)
@@ -169,11 +169,11 @@ class At:
     def __init__(self, x: Tensor):
         self._x = x
 
-    def __getitem__(self, key: Index) -> "Place":
-        return Place(self._x, key)
+    def __getitem__(self, key: Index) -> "IndexedTensor":
+        return IndexedTensor(self._x, key)
 
 
-class Place:
+class IndexedTensor:
     """`x.at[key]`: `.set(v)`, `.add(v)` and the like give the changed tensor.
 
     >>> import weft as wf

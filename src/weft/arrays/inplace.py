@@ -93,7 +93,7 @@ def into(op: Op, args: Any, out: Tensor) -> Tensor:
     what = f"{op.name}(out=…)"
     check_writable(out, what)
     check_untracked(args, what)
-    args = dispatch.lifted(op, args)
+    args = dispatch.lift_foreign(op, args)
     if not any(type(a) in TENSORS for a in args):
         args = [dispatch.above.adopt(a, device=out.device) for a in args]
     args = dispatch.harmonise(op, args)
@@ -108,7 +108,7 @@ def into(op: Op, args: Any, out: Tensor) -> Tensor:
     try:
         BACKENDS[cls].into(kernel, raws, raw)
     except Exception as e:
-        raise explain.explained(op, args, (), e) from None
+        raise explain.explain_error(op, args, (), e) from None
     out._node = None if out._node.__class__ is not Leaf else out._node
     return out
 
@@ -120,7 +120,7 @@ def _check_fit(what: str, expected, out) -> None:
         raise errors.DTypeError(f"{what}: the result is {expected.dtype}, the buffer {out.dtype}")
 
 
-def _adopted(source: ArrayLike) -> Tensor:
+def _adopt(source: ArrayLike) -> Tensor:
     return dispatch.above.adopt(source)
 
 
@@ -135,7 +135,7 @@ def copy_(self: _T, source: ArrayLike) -> _T:
     ([1.0, 2.0], [1.0, 2.0])
     """
     check_writable(self, "copy_")
-    source = _adopted(source)
+    source = _adopt(source)
     check_untracked((source,), "copy_")
     if broadcast("copy_", source.shape, self.shape) != self.shape:
         raise errors.ShapeError(f"copy_: shape {source.shape} does not fit into {self.shape}")

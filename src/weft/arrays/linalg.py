@@ -9,7 +9,7 @@ from ..core.aval import integer_in
 from ..core.box import BOXED
 from ..ops import contract, determinant, factor, matrix_functions, spectral
 from ..ops import linalg as _linalg
-from .arguments import axes_of, boxed
+from .arguments import as_tensor, axes_of
 from .elementwise import where as _where
 from .keywords import checks_keywords, unexpected_keyword
 from .manipulation import diagonal as _diagonal
@@ -81,7 +81,7 @@ def matmul(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     >>> wf.matmul([[1.0, 2.0], [3.0, 4.0]], [1.0, 1.0]).tolist()
     [3.0, 7.0]
     """
-    return contract.matmul(boxed(a), boxed(b))
+    return contract.matmul(as_tensor(a), as_tensor(b))
 
 
 def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
@@ -98,7 +98,7 @@ def einsum(subscripts: str, /, *operands: ArrayLike) -> Tensor:
     if not isinstance(subscripts, str):
         got = type(subscripts).__name__
         raise errors.DTypeError(f"einsum: subscripts of type {got}, expected a string: 'ij,j->i'")
-    return contract.einsum(subscripts, *map(boxed, operands))
+    return contract.einsum(subscripts, *map(as_tensor, operands))
 
 
 @checks_keywords
@@ -121,7 +121,7 @@ def tensordot(
     """
     if isinstance(axes, str) or axes is None:
         raise errors.DTypeError(f"tensordot: axes {axes!r}, expected an integer or two sequences")
-    return contract.tensordot(boxed(a), boxed(b), axes)
+    return contract.tensordot(as_tensor(a), as_tensor(b), axes)
 
 
 def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
@@ -133,7 +133,7 @@ def outer(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     >>> wf.outer([1.0, 2.0], [3.0, 4.0]).tolist()
     [[3.0, 4.0], [6.0, 8.0]]
     """
-    return contract.outer(boxed(a), boxed(b))
+    return contract.outer(as_tensor(a), as_tensor(b))
 
 
 def inner(a: ArrayLike, b: ArrayLike, /) -> Tensor:
@@ -145,7 +145,7 @@ def inner(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     >>> wf.inner([1.0, 2.0], [[3.0, 4.0], [5.0, 6.0]]).tolist()
     [11.0, 17.0]
     """
-    return contract.inner(boxed(a), boxed(b))
+    return contract.inner(as_tensor(a), as_tensor(b))
 
 
 def dot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
@@ -157,7 +157,7 @@ def dot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     >>> wf.dot([1.0, 2.0], [3.0, 4.0]).item()
     11.0
     """
-    return contract.dot(boxed(a), boxed(b))
+    return contract.dot(as_tensor(a), as_tensor(b))
 
 
 def vdot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
@@ -169,7 +169,7 @@ def vdot(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     >>> wf.vdot([1j, 2.0], [1j, 3.0]).item()
     (7+0j)
     """
-    return contract.vdot(boxed(a), boxed(b))
+    return contract.vdot(as_tensor(a), as_tensor(b))
 
 
 @checks_keywords
@@ -183,7 +183,7 @@ def vecdot(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
     >>> wf.vecdot([[1.0, 2.0], [3.0, 4.0]], [1.0, 10.0]).tolist()
     [21.0, 43.0]
     """
-    return contract.vecdot(boxed(a), boxed(b), axis)
+    return contract.vecdot(as_tensor(a), as_tensor(b), axis)
 
 
 def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
@@ -195,7 +195,7 @@ def kron(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     >>> wf.kron([1.0, 10.0], [1.0, 2.0]).tolist()
     [1.0, 2.0, 10.0, 20.0]
     """
-    return contract.kron(boxed(a), boxed(b))
+    return contract.kron(as_tensor(a), as_tensor(b))
 
 
 @checks_keywords
@@ -209,7 +209,7 @@ def cross(a: ArrayLike, b: ArrayLike, /, *, axis: int = -1) -> Tensor:
     >>> wf.cross([1.0, 0.0, 0.0], [0.0, 1.0, 0.0]).tolist()
     [0.0, 0.0, 1.0]
     """
-    return contract.cross(boxed(a), boxed(b), axis)
+    return contract.cross(as_tensor(a), as_tensor(b), axis)
 
 
 def multi_dot(arrays: Sequence[ArrayLike] | Tensor, /) -> Tensor:
@@ -269,7 +269,7 @@ def det(x: ArrayLike, /) -> Tensor:
     >>> round(wf.linalg.det([[1.0, 2.0], [3.0, 4.0]]).item(), 4)
     -2.0
     """
-    return determinant.det(boxed(x))
+    return determinant.det(as_tensor(x))
 
 
 def slogdet(x: ArrayLike, /) -> SlogdetResult:
@@ -284,7 +284,7 @@ def slogdet(x: ArrayLike, /) -> SlogdetResult:
     >>> sign.item(), round(size.item(), 4)
     (-1.0, 1.7918)
     """
-    return SlogdetResult(*determinant.slogdet(boxed(x)))
+    return SlogdetResult(*determinant.slogdet(as_tensor(x)))
 
 
 def inv(x: ArrayLike, /) -> Tensor:
@@ -296,7 +296,7 @@ def inv(x: ArrayLike, /) -> Tensor:
     >>> wf.linalg.inv([[2.0, 0.0], [0.0, 4.0]]).tolist()
     [[0.5, 0.0], [0.0, 0.25]]
     """
-    return _linalg.inv(boxed(x))
+    return _linalg.inv(as_tensor(x))
 
 
 def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
@@ -309,7 +309,7 @@ def pinv(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     >>> [round(v, 4) for v in wf.linalg.pinv([[1.0], [2.0]])[0].tolist()]
     [0.2, 0.4]
     """
-    return _inverse(boxed(x), rtol)
+    return _inverse(as_tensor(x), rtol)
 
 
 def _inverse(x, rtol):
@@ -337,7 +337,7 @@ def solve(a: ArrayLike, b: ArrayLike, /) -> Tensor:
     >>> wf.linalg.solve([[2.0, 0.0], [0.0, 4.0]], [2.0, 2.0]).tolist()
     [1.0, 0.5]
     """
-    return _linalg.solve(boxed(a), boxed(b))
+    return _linalg.solve(as_tensor(a), as_tensor(b))
 
 
 def solve_triangular(
@@ -354,7 +354,9 @@ def solve_triangular(
     >>> wf.linalg.solve_triangular([[1.0, 2.0], [0.0, 4.0]], [4.0, 4.0]).tolist()
     [2.0, 1.0]
     """
-    return _linalg.triangular_solve(boxed(a), boxed(b), lower=lower, unit_diagonal=unit_diagonal)
+    return _linalg.triangular_solve(
+        as_tensor(a), as_tensor(b), lower=lower, unit_diagonal=unit_diagonal
+    )
 
 
 def triangular_solve(
@@ -388,7 +390,7 @@ def lstsq(a: ArrayLike, b: ArrayLike, /, *, rcond: float | None = None) -> Lstsq
     >>> [round(v, 4) for v in fit.solution.tolist()], fit.rank.item()
     ([2.0], 1)
     """
-    a, b = boxed(a), boxed(b)
+    a, b = as_tensor(a), as_tensor(b)
     rows = b.shape[0] if b.ndim == 1 else b.shape[-2] if b.ndim else None
     if a.ndim < 2 or a.shape[-2] != rows:
         raise errors.ShapeError(f"lstsq: {a.shape} and right sides {b.shape}, one row for each")
@@ -405,7 +407,7 @@ def cholesky(x: ArrayLike, /, *, upper: bool = False) -> Tensor:
     >>> wf.linalg.cholesky([[4.0, 2.0], [2.0, 5.0]]).tolist()
     [[2.0, 0.0], [1.0, 2.0]]
     """
-    return factor.cholesky(boxed(x), upper)
+    return factor.cholesky(as_tensor(x), upper)
 
 
 def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> QRResult:
@@ -423,7 +425,7 @@ def qr(x: ArrayLike, /, *, mode: Literal["reduced", "complete"] = "reduced") -> 
     """
     if mode not in ("reduced", "complete"):
         raise errors.ArgumentError(f"qr: mode={mode!r}, expected 'reduced' or 'complete'")
-    return QRResult(*factor.qr(boxed(x), mode))
+    return QRResult(*factor.qr(as_tensor(x), mode))
 
 
 def lu(x: ArrayLike, /) -> LUResult:
@@ -438,7 +440,7 @@ def lu(x: ArrayLike, /) -> LUResult:
     >>> p.tolist(), u.tolist()
     ([[0.0, 1.0], [1.0, 0.0]], [[1.0, 3.0], [0.0, 2.0]])
     """
-    return LUResult(*factor.lu(boxed(x)))
+    return LUResult(*factor.lu(as_tensor(x)))
 
 
 def eigh(x: ArrayLike, /) -> EighResult:
@@ -454,7 +456,7 @@ def eigh(x: ArrayLike, /) -> EighResult:
     >>> w.tolist()
     [1.0, 2.0]
     """
-    return EighResult(*spectral.eigh(boxed(x)))
+    return EighResult(*spectral.eigh(as_tensor(x)))
 
 
 def eigvalsh(x: ArrayLike, /) -> Tensor:
@@ -466,7 +468,7 @@ def eigvalsh(x: ArrayLike, /) -> Tensor:
     >>> [round(v, 4) for v in wf.linalg.eigvalsh([[0.0, 1.0], [1.0, 0.0]]).tolist()]
     [-1.0, 1.0]
     """
-    return spectral.eigvalsh(boxed(x))
+    return spectral.eigvalsh(as_tensor(x))
 
 
 def eig(x: ArrayLike, /) -> EigResult:
@@ -481,7 +483,7 @@ def eig(x: ArrayLike, /) -> EigResult:
     >>> sorted(w.real.tolist())
     [1.0, 2.0]
     """
-    return EigResult(*spectral.eig(boxed(x)))
+    return EigResult(*spectral.eig(as_tensor(x)))
 
 
 def eigvals(x: ArrayLike, /) -> Tensor:
@@ -493,7 +495,7 @@ def eigvals(x: ArrayLike, /) -> Tensor:
     >>> sorted(wf.linalg.eigvals([[2.0, 0.0], [0.0, 1.0]]).real.tolist())
     [1.0, 2.0]
     """
-    return spectral.eigvals(boxed(x))
+    return spectral.eigvals(as_tensor(x))
 
 
 def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
@@ -509,7 +511,7 @@ def svd(x: ArrayLike, /, *, full_matrices: bool = True) -> SVDResult:
     >>> [round(v, 4) for v in s.tolist()]
     [4.0, 3.0]
     """
-    return SVDResult(*spectral.svd(boxed(x), full_matrices))
+    return SVDResult(*spectral.svd(as_tensor(x), full_matrices))
 
 
 def svdvals(x: ArrayLike, /) -> Tensor:
@@ -521,7 +523,7 @@ def svdvals(x: ArrayLike, /) -> Tensor:
     >>> [round(v, 4) for v in wf.linalg.svdvals([[3.0, 0.0], [0.0, -4.0]]).tolist()]
     [4.0, 3.0]
     """
-    return spectral.svdvals(boxed(x))
+    return spectral.svdvals(as_tensor(x))
 
 
 def expm(x: ArrayLike, /) -> Tensor:
@@ -533,7 +535,7 @@ def expm(x: ArrayLike, /) -> Tensor:
     >>> wf.linalg.expm([[0.0, 1.0], [0.0, 0.0]]).tolist()
     [[1.0, 1.0], [0.0, 1.0]]
     """
-    return matrix_functions.expm(boxed(x))
+    return matrix_functions.expm(as_tensor(x))
 
 
 def logm(x: ArrayLike, /) -> Tensor:
@@ -545,7 +547,7 @@ def logm(x: ArrayLike, /) -> Tensor:
     >>> wf.linalg.logm(wf.eye(2)).real.tolist()
     [[0.0, 0.0], [0.0, 0.0]]
     """
-    return matrix_functions.logm(boxed(x))
+    return matrix_functions.logm(as_tensor(x))
 
 
 def sqrtm(x: ArrayLike, /) -> Tensor:
@@ -557,7 +559,7 @@ def sqrtm(x: ArrayLike, /) -> Tensor:
     >>> wf.linalg.sqrtm([[4.0, 0.0], [0.0, 9.0]]).real.tolist()
     [[2.0, 0.0], [0.0, 3.0]]
     """
-    return matrix_functions.sqrtm(boxed(x))
+    return matrix_functions.sqrtm(as_tensor(x))
 
 
 def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
@@ -570,7 +572,7 @@ def matrix_power(x: ArrayLike, n: int, /) -> Tensor:
     >>> wf.linalg.matrix_power([[1.0, 1.0], [0.0, 1.0]], 3).tolist()
     [[1.0, 3.0], [0.0, 1.0]]
     """
-    return _linalg.matrix_power(boxed(x), integer_in("matrix_power", "n", n))
+    return _linalg.matrix_power(as_tensor(x), integer_in("matrix_power", "n", n))
 
 
 def matrix_norm(
@@ -595,7 +597,7 @@ def matrix_norm(
     """
     if unknown:
         raise unexpected_keyword(matrix_norm, unknown)
-    return _linalg.matrix_norm(boxed(x), ord, keepdims)
+    return _linalg.matrix_norm(as_tensor(x), ord, keepdims)
 
 
 def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
@@ -608,7 +610,7 @@ def matrix_rank(x: ArrayLike, /, *, rtol: ArrayLike | None = None) -> Tensor:
     >>> wf.linalg.matrix_rank([[1.0, 2.0], [2.0, 4.0]]).item()
     1
     """
-    return _linalg.matrix_rank(boxed(x), rtol)
+    return _linalg.matrix_rank(as_tensor(x), rtol)
 
 
 def cond(x: ArrayLike, /, *, ord: float | Literal["fro", "nuc"] | None = None) -> Tensor:
@@ -621,7 +623,7 @@ def cond(x: ArrayLike, /, *, ord: float | Literal["fro", "nuc"] | None = None) -
     >>> wf.linalg.cond([[4.0, 0.0], [0.0, 2.0]]).item()
     2.0
     """
-    return _linalg.cond(boxed(x), ord)
+    return _linalg.cond(as_tensor(x), ord)
 
 
 def vector_norm(
@@ -674,7 +676,7 @@ def norm(
     """
     if unknown:
         raise unexpected_keyword(norm, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     of_vector: Any = 2 if ord is None else ord  # a name is refused there
     if axis is None and (ord is None or x.ndim == 1):
         return vector_norm(x, keepdims=keepdims, ord=of_vector)

@@ -16,7 +16,7 @@ from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXED, readable
 from ..core.numbers import plain
 from ..core.settings import current
-from ..core.value import TENSORS, made, wrap
+from ..core.value import TENSORS, as_new_constant, wrap
 from ..ops import structural
 from . import foreign
 
@@ -83,7 +83,7 @@ def asarray(
         return _from_tensor(obj.__weft_number__(dtype), dtype, device, False)
     raw = foreign.raw_of(obj, dtype)
     if raw is None:
-        return _stacked(obj, dtype or foreign.common_dtype(obj), device)
+        return _stack_nested(obj, dtype or foreign.common_dtype(obj), device)
     xp = BACKENDS[type(raw)]
     if dtype is not None and xp.dtype_of(raw) != dtype:
         _refuse_copy(copy, "changes the dtype")
@@ -96,7 +96,7 @@ def asarray(
         if moved is not raw:
             _refuse_copy(copy, "moves to another device")
         raw = moved
-    return made(wrap(raw))
+    return as_new_constant(wrap(raw))
 
 
 def _from_tensor(x, dtype, device, copy) -> Any:
@@ -115,7 +115,7 @@ def _refuse_copy(copy, why: str) -> None:
         raise errors.ArgumentError(f"asarray: copy=False, but the call {why}")
 
 
-def _stacked(obj, dtype, device):
+def _stack_nested(obj, dtype, device):
     """Nested sequences of tensors, stacked so that the gradient is kept.
 
     Numbers go where the tensors are; tensors on different devices are an error of `stack`.
@@ -224,12 +224,14 @@ def full(
         raise errors.ShapeError(f"full: fill_value has the shape {value.shape}, expected a number")
     if value.__class__ in BOXED or (value.requires_grad and current.get().grad):
         return structural.broadcast_to(value, shape)
-    return _filled(shape, value.item(), value.dtype, value.device, requires_grad)
+    return _fill(shape, value.item(), value.dtype, value.device, requires_grad)
 
 
-def _filled(shape, value, dtype, device, requires_grad: bool):
+def _fill(shape, value, dtype, device, requires_grad: bool):
     device = canonical_device(device)
-    t = made(wrap(namespace_for(device).full(shape, value, dtypes.canonical(dtype), device)))
+    t = as_new_constant(
+        wrap(namespace_for(device).full(shape, value, dtypes.canonical(dtype), device))
+    )
     return t.requires_grad_() if requires_grad else t
 
 
@@ -252,7 +254,7 @@ def zeros(
     [[0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]
     """
     dtype = dtypes.default_float() if dtype is None else dtype
-    return _filled(_shape("zeros", shape, more), 0, dtype, device, requires_grad)
+    return _fill(_shape("zeros", shape, more), 0, dtype, device, requires_grad)
 
 
 def ones(
@@ -274,7 +276,7 @@ def ones(
     [1, 1, 1]
     """
     dtype = dtypes.default_float() if dtype is None else dtype
-    return _filled(_shape("ones", shape, more), 1, dtype, device, requires_grad)
+    return _fill(_shape("ones", shape, more), 1, dtype, device, requires_grad)
 
 
 def empty(
@@ -297,7 +299,9 @@ def empty(
     """
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
     device = canonical_device(device)
-    t = made(wrap(namespace_for(device).empty(_shape("empty", shape, more), dtype, device)))
+    t = as_new_constant(
+        wrap(namespace_for(device).empty(_shape("empty", shape, more), dtype, device))
+    )
     return t.requires_grad_() if requires_grad else t
 
 
@@ -371,7 +375,7 @@ def empty_like(
 
 
 def _on(raw: np.ndarray, device):
-    return made(wrap(place(raw, canonical_device(device))))
+    return as_new_constant(wrap(place(raw, canonical_device(device))))
 
 
 def number(name: str, what: str, v: Any) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from .. import errors
 from ..core.aval import axes_in, broadcast, integer_in
 from ..ops import arrange, structural
-from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .arguments import as_tensor, axes_of, axis_of, flat_or_axis
 from .keywords import checks_keywords, unexpected_keyword
 
 if TYPE_CHECKING:
@@ -25,14 +25,14 @@ def _shape_from(x, shape) -> tuple[int, ...]:
     """A shape with at most one −1 filled in."""
     dims = shape if isinstance(shape, _SEQUENCE) else (shape,)
     dims = tuple([d if d.__class__ is int else integer_in("reshape", "shape", d) for d in dims])
-    return _filled(x._data.shape, dims)
+    return _fill_dims(x._data.shape, dims)
 
 
 _SEQUENCE = (tuple, list)
 
 
 @lru_cache(maxsize=1024)
-def _filled(have: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
+def _fill_dims(have: tuple[int, ...], dims: tuple[int, ...]) -> tuple[int, ...]:
     if all(d >= 0 for d in dims):
         return dims
     size, rest = prod(have), -prod(dims)
@@ -53,7 +53,7 @@ def reshape(x: ArrayLike, /, shape: Shape, *more: int, copy: bool | None = None)
     >>> wf.reshape(wf.arange(6), (2, -1)).tolist()
     [[0, 1, 2], [3, 4, 5]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     dims = _shape_from(x, (shape, *more) if more else shape)
     out = structural.reshape(x, dims)
     return structural.copy(out) if copy else out
@@ -86,7 +86,7 @@ def permute_dims(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Neve
     """
     if unknown:
         raise unexpected_keyword(permute_dims, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     order: Any = (axes, *more) if more else axes
     if order is None:
         return structural.permute(x, _REVERSED[len(x._data.shape)])
@@ -112,7 +112,7 @@ def transpose(x: ArrayLike, /, axes: Axes = None, *more: int, **unknown: Never) 
     if unknown:
         raise unexpected_keyword(transpose, unknown)
     if more:
-        _refuse_exchange(boxed(x), (axes, *more))
+        _refuse_exchange(as_tensor(x), (axes, *more))
     return permute_dims(x, axes, *more)
 
 
@@ -137,7 +137,7 @@ def matrix_transpose(x: ArrayLike, /) -> Tensor:
     >>> wf.matrix_transpose([[1, 2], [3, 4]]).tolist()
     [[1, 3], [2, 4]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     if x.ndim < 2:
         raise errors.ShapeError(
             f"matrix_transpose: got shape {x.shape}, expected two dimensions or more"
@@ -158,7 +158,7 @@ def moveaxis(
     >>> wf.moveaxis(wf.zeros((2, 3, 4)), 0, -1).shape
     (3, 4, 2)
     """
-    x = boxed(x)
+    x = as_tensor(x)
     source, destination = axes_of("moveaxis", x, source), axes_of("moveaxis", x, destination)
     if len(source) != len(destination):
         raise errors.AxisError(
@@ -177,7 +177,7 @@ def swapaxes(x: ArrayLike, a: int, b: int, /) -> Tensor:
     >>> wf.swapaxes(wf.zeros((2, 3, 4)), 0, 2).shape
     (4, 3, 2)
     """
-    x = boxed(x)
+    x = as_tensor(x)
     return structural.swapaxes(x, axis_of("swapaxes", x, a), axis_of("swapaxes", x, b))
 
 
@@ -193,7 +193,7 @@ def squeeze(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(squeeze, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     if axis is None:
         axis = tuple(i for i, n in enumerate(x.shape) if n == 1)
     return structural.squeeze(x, axes_of("squeeze", x, axis))
@@ -213,7 +213,7 @@ def expand_dims(
     """
     if unknown:
         raise unexpected_keyword(expand_dims, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     named = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
     return structural.expand_dims(x, axes_in("expand_dims", named, x.ndim + len(named)))
 
@@ -233,7 +233,7 @@ def broadcast_to(x: ArrayLike, /, shape: Shape) -> Tensor:
     dims = tuple([integer_in("broadcast_to", "shape", d) for d in named])
     if any(d < 0 for d in dims):
         raise errors.ShapeError(f"broadcast_to: shape {dims} has a negative size")
-    return structural.broadcast_to(boxed(x), dims)
+    return structural.broadcast_to(as_tensor(x), dims)
 
 
 def broadcast_shapes(*shapes: tuple[int, ...]) -> tuple[int, ...]:
@@ -258,7 +258,7 @@ def broadcast_arrays(*arrays: ArrayLike) -> tuple[Tensor, ...]:
     >>> a.tolist(), b.tolist()
     ([[1.0, 2.0], [1.0, 2.0]], [[3.0, 3.0], [4.0, 4.0]])
     """
-    boxes = [boxed(a) for a in arrays]
+    boxes = [as_tensor(a) for a in arrays]
     shape = broadcast("broadcast_arrays", *(b.shape for b in boxes))
     return tuple([structural.broadcast_to(b, shape) for b in boxes])
 
@@ -275,7 +275,7 @@ def flip(x: ArrayLike, /, *, axis: Axes = None, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(flip, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return structural.flip(x, axes_of("flip", x, axis))
 
 
@@ -291,7 +291,7 @@ def roll(x: ArrayLike, /, shift: int | tuple[int, ...] | list[int], *, axis: Axe
     >>> wf.roll([1, 2, 3, 4], 1).tolist()
     [4, 1, 2, 3]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     if axis is None:
         return structural.reshape(roll(reshape(x, (-1,)), shift, axis=0), x.shape)
     axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
@@ -309,7 +309,7 @@ def _several(name: str, arrays) -> list:
     if not hasattr(arrays, "__iter__"):
         got = type(arrays).__name__
         raise errors.DTypeError(f"{name}: got {got}, expected a sequence of tensors")
-    boxes = [boxed(a) for a in arrays]
+    boxes = [as_tensor(a) for a in arrays]
     if not boxes:
         raise errors.ArgumentError(f"{name}: needs at least one tensor")
     return boxes
@@ -363,7 +363,7 @@ def unstack(x: ArrayLike, /, *, axis: int = 0, **unknown: Never) -> tuple[Tensor
     """
     if unknown:
         raise unexpected_keyword(unstack, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return structural.unstack(x, axis_of("unstack", x, axis))
 
 
@@ -381,7 +381,7 @@ def split(x: ArrayLike, /, sections: int | Sequence[int], axis: int = 0) -> tupl
     >>> [s.tolist() for s in wf.split([1, 2, 3, 4], [1])]
     [[1], [2, 3, 4]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     k = axis_of("split", x, axis)
     n = x.shape[k]
     if not isinstance(sections, tuple | list | range):
@@ -407,7 +407,7 @@ def chunk(x: ArrayLike, /, chunks: int, axis: int = 0) -> tuple[Tensor, ...]:
     >>> [s.tolist() for s in wf.chunk([1, 2, 3, 4, 5], 2)]
     [[1, 2, 3], [4, 5]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     if integer_in("chunk", "chunks", chunks) < 1:
         raise errors.ArgumentError(f"chunk: {chunks} chunks, expected 1 or more")
     return structural.chunk(x, chunks, axis_of("chunk", x, axis))
@@ -424,7 +424,7 @@ def tile(x: ArrayLike, repetitions: int | tuple[int, ...] | list[int], /) -> Ten
     [1, 2, 1, 2]
     """
     reps: Any = repetitions if hasattr(repetitions, "__len__") else (repetitions,)
-    return arrange.tile(boxed(x), tuple([_count("tile", r) for r in reps]))
+    return arrange.tile(as_tensor(x), tuple([_count("tile", r) for r in reps]))
 
 
 def _count(name: str, value) -> int:
@@ -448,8 +448,8 @@ def repeat(x: ArrayLike, /, repeats: int | ArrayLike, *, axis: int | None = None
     >>> wf.repeat([1, 2], [3, 1]).tolist()
     [1, 1, 1, 2]
     """
-    x, k = flat_or_axis("repeat", boxed(x), axis)
-    counts = boxed(repeats)
+    x, k = flat_or_axis("repeat", as_tensor(x), axis)
+    counts = as_tensor(repeats)
     if not counts.ndim:
         return arrange.repeat(x, _count("repeat", repeats), k)
     return arrange.repeat(x, np.array([_count("repeat", r) for r in counts.tolist()], int), k)
@@ -465,7 +465,7 @@ def meshgrid(*arrays: ArrayLike, indexing: Literal["xy", "ij"] = "xy") -> tuple[
     >>> [g.tolist() for g in wf.meshgrid([1, 2], [3, 4], indexing="ij")]
     [[[1, 1], [2, 2]], [[3, 4], [3, 4]]]
     """
-    return tuple(arrange.meshgrid([boxed(a) for a in arrays], indexing))
+    return tuple(arrange.meshgrid([as_tensor(a) for a in arrays], indexing))
 
 
 def diag(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
@@ -482,7 +482,7 @@ def diag(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(diag, unknown)
-    return arrange.diag(boxed(x), integer_in("diag", "offset", offset))
+    return arrange.diag(as_tensor(x), integer_in("diag", "offset", offset))
 
 
 def diagonal(
@@ -500,7 +500,7 @@ def diagonal(
     """
     if unknown:
         raise unexpected_keyword(diagonal, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return arrange.diagonal(x, offset, *axes_of("diagonal", x, (axis1, axis2)))
 
 
@@ -516,7 +516,7 @@ def diagflat(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(diagflat, unknown)
-    return arrange.diagflat(boxed(x), integer_in("diagflat", "offset", offset))
+    return arrange.diagflat(as_tensor(x), integer_in("diagflat", "offset", offset))
 
 
 def diag_embed(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
@@ -531,7 +531,7 @@ def diag_embed(x: ArrayLike, /, offset: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(diag_embed, unknown)
-    return arrange.diag_embed(boxed(x), offset)
+    return arrange.diag_embed(as_tensor(x), offset)
 
 
 def tril(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
@@ -546,7 +546,7 @@ def tril(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(tril, unknown)
-    return arrange.tril(boxed(x), integer_in("tril", "k", k))
+    return arrange.tril(as_tensor(x), integer_in("tril", "k", k))
 
 
 def triu(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
@@ -561,7 +561,7 @@ def triu(x: ArrayLike, /, *, k: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(triu, unknown)
-    return arrange.triu(boxed(x), integer_in("triu", "k", k))
+    return arrange.triu(as_tensor(x), integer_in("triu", "k", k))
 
 
 @checks_keywords
@@ -577,7 +577,7 @@ def sliding_window(x: ArrayLike, /, size: int, *, step: int = 1, axis: int = -1)
     >>> wf.sliding_window([1, 2, 3, 4], 3).tolist()
     [[1, 2, 3], [2, 3, 4]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     size, step = (integer_in("sliding_window", k, v) for k, v in (("size", size), ("step", step)))
     if size < 1 or step < 1:
         raise errors.ArgumentError(f"sliding_window: size {size}, step {step}; expected 1 or more")
@@ -594,4 +594,4 @@ def clone(x: ArrayLike, /) -> Tensor:
     >>> wf.clone(x).sum().backward()[x].tolist()
     [1.0, 1.0]
     """
-    return structural.copy(boxed(x))
+    return structural.copy(as_tensor(x))

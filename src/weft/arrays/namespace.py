@@ -102,7 +102,7 @@ def _at(self) -> At:
     return At(self)
 
 
-def _transposed(self):
+def _transpose(self):
     """x with its axes reversed; `.mT` exchanges the last two."""
     return manipulation.permute_dims(self)
 
@@ -200,7 +200,7 @@ METHODS |= {
     "__getitem__": indexing.getitem,
     "__setitem__": indexing.setitem,
     "__array_namespace__": array_namespace,
-    "T": property(_transposed),
+    "T": property(_transpose),
     "imag": property(elementwise.FUNCTIONS["imag"]),
     "real": property(elementwise.FUNCTIONS["real"]),
     "mT": property(manipulation.matrix_transpose),

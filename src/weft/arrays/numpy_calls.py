@@ -77,16 +77,16 @@ def ufunc(
     try:
         if method == "at" or (out is not None and len(out) > 1):
             raise _Unsupported
-        options = _understood(options)
+        options = _drop_defaults(options)
         if type(target) in TENSORS and "out" in signature_of(_counterpart(name)).parameters:
             return _apply(_counterpart(name), inputs, options | {"out": target})
-        return _stored(_called(function, method, inputs, options), target, inputs)
+        return _store(_call_ufunc(function, method, inputs, options), target, inputs)
     except _Unsupported:
         options |= {} if out is None else {"out": out}
         return _foreign(f"np.{name}", getattr(function, method), inputs, options)
 
 
-def _understood(options: dict) -> dict:
+def _drop_defaults(options: dict) -> dict:
     """The options without those that change nothing."""
     left = {k: v for k, v in options.items() if k not in _WITHOUT_EFFECT and k != "order"}
     if left.get("where", True) is True:
@@ -107,7 +107,7 @@ def is_known(function: np.ufunc) -> bool:
     return name in numpy_names.FUNCTIONS or _UFUNCS.get(name, name) in FUNCTIONS
 
 
-def _called(function, method: str, inputs, options: dict):
+def _call_ufunc(function, method: str, inputs, options: dict):
     """A ufunc, or one of its methods, by Weft's functions."""
     name, dtype = function.__name__, options.pop("dtype", None)
     if dtype is not None:
@@ -133,11 +133,11 @@ def _apply(function, inputs, options: dict):
     return function(*inputs, **options)
 
 
-def _stored(result, target, inputs):
+def _store(result, target, inputs):
     """The result, or the array of NumPy's that it is to be written into."""
     if target is None:
         return result
-    if current.get().grad and _tracked([result, *inputs]):
+    if current.get().grad and _any_tracked([result, *inputs]):
         raise errors.InterchangeError(
             "out=array: writing a tensor that is being differentiated into a NumPy array would "
             "drop its gradient; use x.detach()"
@@ -163,15 +163,15 @@ def function(self: Any, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
     try:
         if known is None or name in _OTHERWISE:
             raise _Unsupported
-        positional, named, target = _translated(func, known, args, kwargs)
+        positional, named, target = _translate(func, known, args, kwargs)
     except _Unsupported as e:
         return _foreign(f"np.{prefix}{func.__name__}{e}", func, args, kwargs)
-    return _stored(known(*positional, **named), target, positional)
+    return _store(known(*positional, **named), target, positional)
 
 
-def _translated(func: Any, known: Any, args: Any, kwargs: Any) -> tuple[list, dict, object]:
+def _translate(func: Any, known: Any, args: Any, kwargs: Any) -> tuple[list, dict, object]:
     """A call of NumPy's function as (positional, named) arguments of ours, and its `out`."""
-    given: dict[str, Any] = _given(func, known, args, kwargs)
+    given: dict[str, Any] = _bind_arguments(func, known, args, kwargs)
     target = given.pop("out", None)
     ours = signature_of(known).parameters.values()
     fixed = [p.name for p in ours if p.kind is Parameter.POSITIONAL_ONLY]
@@ -198,7 +198,7 @@ def _cast(arrays, dtype):
     return make.asarray(arrays, dtype=dtype)
 
 
-def _given(func, known, args, kwargs) -> dict:
+def _bind_arguments(func, known, args, kwargs) -> dict:
     """What a call says, by NumPy's names: without defaults and what has no effect.
 
     `*` holds the arguments of a function that takes any number of them.
@@ -232,9 +232,9 @@ def _moves(value) -> bool:
     return type(value) not in GROUND or value.requires_grad or current.get().staging is not None
 
 
-def _tracked(values) -> bool:
+def _any_tracked(values) -> bool:
     return any(
-        v.requires_grad if type(v) in TENSORS else isinstance(v, list | tuple) and _tracked(v)
+        v.requires_grad if type(v) in TENSORS else isinstance(v, list | tuple) and _any_tracked(v)
         for v in values
     )
 
@@ -258,7 +258,7 @@ def _on_arrays(use: str, func, args, kwargs):
 
 def _foreign(name: str, func, args, kwargs):
     """A NumPy function that Weft does not have: only on values nobody differentiates."""
-    if current.get().grad and (_tracked(args) or _tracked(kwargs.values())):
+    if current.get().grad and (_any_tracked(args) or _any_tracked(kwargs.values())):
         raise errors.InterchangeError(
             f"{name} has no differentiable counterpart in Weft and would drop the gradient; "
             "use x.detach() if that is meant"

@@ -8,7 +8,7 @@ from .. import errors
 from ..core import dtypes
 from ..core.backends import PYTHON_SCALARS
 from . import elementwise, linalg, make, manipulation, padding
-from .arguments import axis_of, boxed, boxed_beside
+from .arguments import as_tensor, axis_of, boxed_beside
 from .types import ArrayLike
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ _F = elementwise.FUNCTIONS
 def _pair(x1, x2):
     """Both as tensors; a Python number never widens, and has the precision of, the other."""
     if type(x1) in PYTHON_SCALARS:
-        x2 = boxed(x2)
+        x2 = as_tensor(x2)
         return _number_beside(x2, x1), x2
-    x1 = boxed(x1)
+    x1 = as_tensor(x1)
     return x1, _number_beside(x1, x2) if type(x2) in PYTHON_SCALARS else boxed_beside(x1, x2)
 
 
@@ -39,7 +39,7 @@ def heaviside(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
 
 def iscomplex(x: ArrayLike) -> "Tensor":
     """Where the imaginary part is not zero."""
-    x = boxed(x)
+    x = as_tensor(x)
     return _F["imag"](x) != 0 if dtypes.is_complex(x.dtype) else make.zeros_like(x, dtype=bool)
 
 
@@ -50,12 +50,12 @@ def isreal(x: ArrayLike) -> "Tensor":
 
 def isposinf(x: ArrayLike) -> "Tensor":
     """Where x is positive infinity."""
-    return boxed(x) == inf
+    return as_tensor(x) == inf
 
 
 def isneginf(x: ArrayLike) -> "Tensor":
     """Where x is negative infinity."""
-    return boxed(x) == -inf
+    return as_tensor(x) == -inf
 
 
 def fmax(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
@@ -89,8 +89,8 @@ def divmod_(x1: ArrayLike, x2: ArrayLike, /) -> "tuple[Tensor, Tensor]":
 
 def modf(x: ArrayLike, /) -> "tuple[Tensor, Tensor]":
     """The fraction, and the whole part."""
-    whole = _F["trunc"](boxed(x))
-    return boxed(x) - whole, whole
+    whole = _F["trunc"](as_tensor(x))
+    return as_tensor(x) - whole, whole
 
 
 def logaddexp2(x1: ArrayLike, x2: ArrayLike, /) -> "Tensor":
@@ -107,13 +107,13 @@ def select(condlist: Sequence[ArrayLike], choicelist: Sequence[ArrayLike], defau
         )
     out = default
     for condition, choice in zip(reversed(condlist), reversed(choicelist), strict=True):
-        out = elementwise.where(boxed(condition), choice, out)
+        out = elementwise.where(as_tensor(condition), choice, out)
     return out
 
 
 def polyval(p: ArrayLike, x: ArrayLike) -> Any:
     """A polynomial with coefficients p, the highest power first."""
-    (p, x), out = _pair(boxed(p), x), 0
+    (p, x), out = _pair(as_tensor(p), x), 0
     for k in range(p.shape[0]):
         out = out * x + p[k]
     return out
@@ -121,7 +121,7 @@ def polyval(p: ArrayLike, x: ArrayLike) -> Any:
 
 def vander(x: ArrayLike, N: int | None = None, increasing: bool = False) -> "Tensor":
     """The powers of each element."""
-    x = boxed(x)
+    x = as_tensor(x)
     n = x.shape[0] if N is None else N
     powers = [x**k for k in (range(n) if increasing else range(n - 1, -1, -1))]
     return manipulation.stack(powers, axis=1)
@@ -145,7 +145,7 @@ def convolve(a: ArrayLike, v: ArrayLike, mode: str = "full") -> "Tensor":
 
 def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> "Tensor":
     """A quarter turn, k times."""
-    m = boxed(m)
+    m = as_tensor(m)
     one, two = (axis_of("rot90", m, a) for a in axes)
     if k % 4 == 2:
         return manipulation.flip(m, axis=(one, two))
@@ -155,7 +155,7 @@ def rot90(m: ArrayLike, k: int = 1, axes: tuple[int, int] = (0, 1)) -> "Tensor":
 
 def _splitter(name: str, axis: int):
     def split(ary, indices_or_sections):
-        ary = boxed(ary)
+        ary = as_tensor(ary)
         k = 0 if name == "hsplit" and ary.ndim == 1 else axis
         return manipulation.split(ary, indices_or_sections, k)
 
@@ -165,8 +165,8 @@ def _splitter(name: str, axis: int):
 def block(arrays: Any) -> "Tensor":
     """Nested lists of tensors put together: the innermost along the last axis."""
     depth = _depth(arrays)
-    ndim = max(depth, *(boxed(a).ndim for a in _flat(arrays)))
-    return _joined(arrays, depth, ndim)
+    ndim = max(depth, *(as_tensor(a).ndim for a in _flat(arrays)))
+    return _join_blocks(arrays, depth, ndim)
 
 
 def _depth(arrays) -> int:
@@ -177,11 +177,11 @@ def _flat(arrays) -> list:
     return [a for part in arrays for a in _flat(part)] if isinstance(arrays, list) else [arrays]
 
 
-def _joined(arrays, depth: int, ndim: int):
+def _join_blocks(arrays, depth: int, ndim: int):
     if not isinstance(arrays, list):
-        a = boxed(arrays)
+        a = as_tensor(arrays)
         return a.reshape((*(1,) * (ndim - a.ndim), *a.shape))
-    return manipulation.concat([_joined(a, depth - 1, ndim) for a in arrays], axis=-depth)
+    return manipulation.concat([_join_blocks(a, depth - 1, ndim) for a in arrays], axis=-depth)
 
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {

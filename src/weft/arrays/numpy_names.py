@@ -16,7 +16,7 @@ from . import (
     reductions,
     special,
 )
-from .arguments import axes_of, axis_of, boxed
+from .arguments import as_tensor, axes_of, axis_of
 from .types import ArrayLike, Axes
 
 if TYPE_CHECKING:
@@ -27,17 +27,17 @@ _F = elementwise.FUNCTIONS
 
 def shape(a: ArrayLike) -> tuple[int, ...]:
     """The lengths of the axes."""
-    return boxed(a).shape
+    return as_tensor(a).shape
 
 
 def ndim(a: ArrayLike) -> int:
     """The number of axes."""
-    return boxed(a).ndim
+    return as_tensor(a).ndim
 
 
 def size(a: ArrayLike, axis: int | None = None) -> int:
     """The number of elements, or the length of an axis."""
-    a = boxed(a)
+    a = as_tensor(a)
     return a.size if axis is None else a.shape[axis_of("size", a, axis)]
 
 
@@ -52,7 +52,7 @@ def ravel(a: ArrayLike) -> "Tensor":
 
 
 def _at_least(n: int, a):
-    a = boxed(a)
+    a = as_tensor(a)
     return a if a.ndim >= n else a.reshape((*(1,) * (n - a.ndim), *a.shape))
 
 
@@ -100,7 +100,7 @@ def dstack(tup: Iterable[ArrayLike]) -> "Tensor":
 
 def column_stack(tup: Iterable[ArrayLike]) -> "Tensor":
     """Vectors as the columns of a matrix."""
-    parts = [boxed(a) for a in tup]
+    parts = [as_tensor(a) for a in tup]
     return manipulation.concat([p if p.ndim > 1 else p.reshape((-1, 1)) for p in parts], axis=1)
 
 
@@ -121,7 +121,7 @@ def flipud(m: ArrayLike) -> "Tensor":
 
 def array_split(ary: ArrayLike, indices_or_sections: Any, axis: int = 0) -> "tuple[Tensor, ...]":
     """Parts that differ in length by one at most."""
-    ary = boxed(ary)
+    ary = as_tensor(ary)
     n, k = ary.shape[axis_of("array_split", ary, axis)], indices_or_sections
     if hasattr(k, "__len__") and getattr(k, "shape", None) != ():
         return manipulation.split(ary, [int(i) for i in k], axis)
@@ -144,7 +144,7 @@ def round_(a: Any, decimals: int = 0) -> "Tensor":
 
 def where(condition: ArrayLike, x: Any = None, y: Any = None) -> "Tensor | tuple[Tensor, ...]":
     """x where the condition holds, y elsewhere; of the condition alone, where it holds."""
-    condition = boxed(condition)
+    condition = as_tensor(condition)
     if x is None and y is None:
         return tuple(condition.reshape(condition.shape or (1,)).nonzero())
     branches: Any = (x, y)
@@ -167,7 +167,7 @@ def average(
     """The weighted mean."""
     if weights is None:
         return reductions.mean(a, axis, keepdims=keepdims)
-    a, weights = boxed(a), boxed(weights)
+    a, weights = as_tensor(a), as_tensor(weights)
     if weights.shape != a.shape:
         k = axis_of("average", a, axis)
         weights = weights.reshape(tuple(n if i == k else 1 for i, n in enumerate(a.shape)))
@@ -178,7 +178,7 @@ def average(
 
 def _passing(name: str, row):
     def reduction(a, axis=None, keepdims=False):
-        a = boxed(a)
+        a = as_tensor(a)
         return row(a, axes_of(name, a, axis), keepdims)
 
     return reduction
@@ -188,10 +188,10 @@ def trapezoid(
     y: ArrayLike, x: "ArrayLike | None" = None, dx: Any = 1.0, axis: int = -1
 ) -> "Tensor":
     """The integral by the trapezoidal rule."""
-    y = boxed(y)
+    y = as_tensor(y)
     y = manipulation.moveaxis(y, axis, -1)
     if x is not None:
-        x = boxed(x)
+        x = as_tensor(x)
         dx = reductions.diff(x if x.ndim == 1 else manipulation.moveaxis(x, axis, -1))
     return reductions.sum((y[..., 1:] + y[..., :-1]) * dx * 0.5, -1)
 
@@ -207,7 +207,7 @@ def svd(
 
 def cond(x: ArrayLike, p: float | str | None = None) -> "Tensor":
     """The condition number."""
-    return _cond(boxed(x), p)
+    return _cond(as_tensor(x), p)
 
 
 def _diag(v, k: int = 0):
@@ -230,8 +230,8 @@ FUNCTIONS |= {"around": round_, "round": round_, "linalg.cond": cond, "linalg.sv
 FUNCTIONS |= {
     n: _passing(n, getattr(nans, n)) for n in "nansum nanprod nanmax nanmin nanmean".split()
 }
-FUNCTIONS |= dict.fromkeys(("deg2rad", "radians"), lambda x, /: boxed(x) * (pi / 180))
-FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: boxed(x) * (180 / pi))
+FUNCTIONS |= dict.fromkeys(("deg2rad", "radians"), lambda x, /: as_tensor(x) * (pi / 180))
+FUNCTIONS |= dict.fromkeys(("rad2deg", "degrees"), lambda x, /: as_tensor(x) * (180 / pi))
 FUNCTIONS |= {"diag": _diag, "diagflat": _diagflat}
 FUNCTIONS |= {"fix": _F["trunc"], "sinc": special.FUNCTIONS["sinc"]}
 FUNCTIONS.update(numpy_more.FUNCTIONS)

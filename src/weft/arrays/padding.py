@@ -13,7 +13,7 @@ from ..core.settings import current
 from ..core.value import TENSORS
 from ..ops import arrange, structural
 from . import make, manipulation, reductions, selection
-from .arguments import boxed
+from .arguments import as_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,16 +64,16 @@ def pad(
     >>> wf.pad([1.0, 2.0], (1, 2), "linear_ramp", end_values=(0.0, 4.0)).tolist()
     [0.0, 1.0, 2.0, 3.0, 4.0]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     widths = _pairs_of_widths(x, pad_width)
     if mode == "empty" or (mode == "constant" and _is_number(constant_values)):
         value = 0.0 if mode == "empty" else make.number("pad", "constant_values", constant_values)
         return arrange.pad(x, widths, value)
     if mode in _CONTINUED:
-        return _continued(x, widths, mode, reflect_type)
+        return _continue_beyond(x, widths, mode, reflect_type)
     if mode == "constant":
         values = _pairs("constant_values", constant_values, x.ndim)
-        return _axis_by_axis(x, widths, lambda x, axis, end, n: _filled(x, axis, n, values, end))
+        return _axis_by_axis(x, widths, lambda x, axis, end, n: _fill_end(x, axis, n, values, end))
     _refuse_integers(x, mode)
     if mode == "linear_ramp":
         ends = _pairs("end_values", end_values, x.ndim)
@@ -163,7 +163,7 @@ def _beside(x, value):
     return make.asarray(value, dtype=x.dtype, device=x.device)
 
 
-def _filled(x, axis: int, n: int, values, end: int):
+def _fill_end(x, axis: int, n: int, values, end: int):
     return _broadcast(x, axis, n, _beside(x, values[axis][end]))
 
 
@@ -192,7 +192,7 @@ def _statistic(x, axis: int, n: int, lengths, end: int, take: Callable[..., Any]
     return _broadcast(x, axis, n, take(part, axis=axis, keepdims=True))
 
 
-def _continued(x, widths, mode: str, reflect_type: str):
+def _continue_beyond(x, widths, mode: str, reflect_type: str):
     if reflect_type not in ("even", "odd"):
         raise errors.ArgumentError(f"pad: reflect_type {reflect_type!r}, expected even or odd")
     if mode not in ("reflect", "symmetric") or reflect_type == "even":

@@ -9,7 +9,7 @@ from .. import errors
 from ..core.backends import BACKENDS
 from ..core.settings import current
 from ..core.share import lend
-from ..core.value import install, seen, wrap
+from ..core.value import as_seen_by_trace, install, wrap
 from . import make, random
 from .foreign import refuse_imaginary
 from .inplace import own_memory, refuse_levels
@@ -85,7 +85,7 @@ class Parameter(Tensor):
         >>> p.tensor().sum().backward()[p].tolist()
         [1.0, 1.0]
         """
-        value = wrap(seen(self)._data, self._node)
+        value = wrap(as_seen_by_trace(self)._data, self._node)
         lend(self, value)
         return value
 

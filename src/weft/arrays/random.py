@@ -40,13 +40,13 @@ from ..core import dtypes
 from ..core.aval import broadcast
 from ..core.backends import BACKENDS
 from ..core.box import BOXES
-from ..core.counter import WORD, Draw, Generator
+from ..core.counter import WORD, Generator, ReservedBlocks
 from ..core.settings import current
-from ..core.value import TENSORS, seen, wrap
+from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..ops import draws
 from ..ops.logic import less
 from ..ops.order import argsort
-from .arguments import boxed
+from .arguments import as_tensor
 
 if TYPE_CHECKING:
     from .tensor import Tensor
@@ -123,13 +123,13 @@ def stream_for(op: str, generator: Generator | None) -> Generator:
     if determinism is None:
         return default_generator
     if determinism.racing:
-        determinism.unpromised(
+        determinism.refuse_or_warn(
             op, "workers draw in whatever order they come; draw from the generator= they are given"
         )
     source = determinism.generator
     if source is default_generator and (source.key, source.nonce) == _UNSEEDED:
         if op not in determinism.seeded:
-            determinism.unpromised(
+            determinism.refuse_or_warn(
                 op, "the default generator has no seed; give a global_seed, or call wf.random.seed"
             )
     return determinism.stream(op)
@@ -193,7 +193,7 @@ def uniform(
 def _uniform(op, low, high, shape, dtype, device, requires_grad, generator):
     shape, dtype = _shape_of(op, shape), _inexact(op, dtype)
     real = dtypes.to_real(dtype)
-    low, high = _rounded(op, "low", low, real), _rounded(op, "high", high, real)
+    low, high = _round_number(op, "low", low, real), _round_number(op, "high", high, real)
     if not low <= high or high - low > float(np.finfo(dtypes.accumulator(real)).max):
         raise errors.ArgumentError(
             f"{op}: low={low}, high={high} in {dtype}: expected low ≤ high, and both finite "
@@ -202,8 +202,8 @@ def _uniform(op, low, high, shape, dtype, device, requires_grad, generator):
     last = float(np.nextafter(real.type(high), real.type(low)))
     shape = (*_batches(), *shape)
     generator = stream_for(op, generator)
-    at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
-    made = _shared_out(_drawn("uniform", at, draw, shape, dtype, low, high, last))
+    at, draw = _reserve(device, generator, prod(shape) * variates.words_per(dtype))
+    made = _shared_out(_draw("uniform", at, draw, shape, dtype, low, high, last))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -244,8 +244,8 @@ def randn(
         raise errors.ArgumentError(f"randn: std={std}: expected 0 ≤ std < ∞")
     shape = (*_batches(), *shape)
     generator = stream_for("randn", generator)
-    at, draw = _reserved(device, generator, prod(shape) * variates.words_per(dtype))
-    made = _shared_out(_drawn("normal", at, draw, shape, dtype, mean, std))
+    at, draw = _reserve(device, generator, prod(shape) * variates.words_per(dtype))
+    made = _shared_out(_draw("normal", at, draw, shape, dtype, mean, std))
     return made.requires_grad_() if requires_grad else made
 
 
@@ -311,8 +311,8 @@ def randint(
     n = high - low
     shape = (*_batches(), *shape)
     generator = stream_for("randint", generator)
-    at, draw = _reserved(device, generator, prod(shape) * variates.words_per_integer(n))
-    return _shared_out(_drawn("integers", at, draw, shape, dtype, low, n))
+    at, draw = _reserve(device, generator, prod(shape) * variates.words_per_integer(n))
+    return _shared_out(_draw("integers", at, draw, shape, dtype, low, n))
 
 
 def bernoulli(
@@ -343,14 +343,14 @@ def bernoulli(
         sizes = _shape_of("bernoulli", () if shape is None else shape)
         threshold = ceil(chance * WORD)
     else:
-        chances = seen(boxed(p))
+        chances = as_seen_by_trace(as_tensor(p))
         sizes = chances.shape if shape is None else _shape_of("bernoulli", shape)
         device, threshold = chances.device, _thresholds(chances, sizes)
         if chances._data.__class__ in BOXES and not chances._data.staged:
             return less(rand(sizes, "float64", device, generator=generator), chances).to(dtype)
     sizes = (*_batches(), *sizes)
-    at, draw = _reserved(device, generator, prod(sizes))
-    made = _shared_out(_drawn("below", at, draw, sizes, threshold))
+    at, draw = _reserve(device, generator, prod(sizes))
+    made = _shared_out(_draw("below", at, draw, sizes, threshold))
     return made if dtype == dtypes.bool_ else made.to(dtype)
 
 
@@ -386,7 +386,7 @@ def permutation(
     if isinstance(x, Integral):
         (n,) = _shape_of("permutation", x)
         return _order(n, device, generator)
-    x = boxed(x)
+    x = as_tensor(x)
     if x.ndim == 0:
         raise errors.ShapeError(
             "permutation: a tensor of shape () has no first axis: give its length as an "
@@ -398,13 +398,13 @@ def permutation(
 def _order(n: int, device, generator):
     if _batches():
         return argsort(rand(n, "float64", device, generator=generator), 0, False)
-    at, draw = _reserved(device, generator, 2 * n)
-    return wrap(_drawn("order", at, draw, n))
+    at, draw = _reserve(device, generator, 2 * n)
+    return wrap(_draw("order", at, draw, n))
 
 
-def _drawn(kind: str, at: variates.Target, draw, shape, *how):
+def _draw(kind: str, at: variates.VariatesTarget, draw, shape, *how):
     """Raw variates; in a program that is being written down, those of each call."""
-    if draw.__class__ is Draw:
+    if draw.__class__ is ReservedBlocks:
         return getattr(variates, kind)(at, draw, shape, *how)
     if kind == "below" and how[0].__class__ is not int:
         return draws.draw_below_each(draw.state, how[0], shape)
@@ -424,7 +424,9 @@ def _shared_out(raw):
     return wrap(raw)
 
 
-def _reserved(device, generator: Generator, words: int) -> tuple[variates.Target, Draw]:
+def _reserve(
+    device, generator: Generator, words: int
+) -> tuple[variates.VariatesTarget, ReservedBlocks]:
     """Where the result is made, and from which blocks."""
     device = canonical_device(device)
     return namespace_for(device).random_target(device), generator.reserve(words)
@@ -466,7 +468,7 @@ def _number(op: str, name: str, x, kind: type):
     return convert(x)
 
 
-def _rounded(op: str, name: str, x, real: np.dtype) -> float:
+def _round_number(op: str, name: str, x, real: np.dtype) -> float:
     with np.errstate(over="ignore"):
         return float(real.type(_number(op, name, x, Real)))
 

@@ -9,7 +9,7 @@ from ..core import dtypes
 from ..core.aval import integer_in
 from ..ops import cumulate, order, reduce, structural
 from ..ops.structural import sum_
-from .arguments import axes_of, axis_of, boxed, flat_or_axis
+from .arguments import as_tensor, axes_of, axis_of, flat_or_axis
 from .keywords import unexpected_keyword
 from .make import full, number
 from .manipulation import concat
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def _in(x, dtype):
-    x = boxed(x)
+    x = as_tensor(x)
     return x if dtype is None else structural.cast(x, dtypes.canonical(dtype))
 
 
@@ -49,7 +49,7 @@ def sum(
     if unknown:
         raise unexpected_keyword(sum, unknown)
     if dtype is None:
-        x = boxed(x)
+        x = as_tensor(x)
         return sum_(x, axes_of("sum", x, axis), keepdims)
     x = _in(x, dtype)
     return structural.cast(sum_(x, axes_of("sum", x, axis), keepdims), dtypes.canonical(dtype))
@@ -97,7 +97,7 @@ def mean(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknow
     """
     if unknown:
         raise unexpected_keyword(mean, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.mean(x, axes_of("mean", x, axis), keepdims)
 
 
@@ -118,7 +118,7 @@ def max(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
     """
     if unknown:
         raise unexpected_keyword(max, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.amax(x, axes_of("max", x, axis), keepdims)
 
 
@@ -137,7 +137,7 @@ def min(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
     """
     if unknown:
         raise unexpected_keyword(min, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.amin(x, axes_of("min", x, axis), keepdims)
 
 
@@ -158,7 +158,7 @@ def any(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
     """
     if unknown:
         raise unexpected_keyword(any, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.any_(x, axes_of("any", x, axis), keepdims)
 
 
@@ -175,7 +175,7 @@ def all(x: ArrayLike, /, axis: Axes = None, *, keepdims: bool = False, **unknown
     """
     if unknown:
         raise unexpected_keyword(all, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.all_(x, axes_of("all", x, axis), keepdims)
 
 
@@ -194,7 +194,7 @@ def count_nonzero(
     """
     if unknown:
         raise unexpected_keyword(count_nonzero, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.count_nonzero(x, axes_of("count_nonzero", x, axis), keepdims)
 
 
@@ -215,7 +215,7 @@ def argmax(
     """
     if unknown:
         raise unexpected_keyword(argmax, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.argmax(x, None if axis is None else axis_of("argmax", x, axis), keepdims)
 
 
@@ -234,7 +234,7 @@ def argmin(
     """
     if unknown:
         raise unexpected_keyword(argmin, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.argmin(x, None if axis is None else axis_of("argmin", x, axis), keepdims)
 
 
@@ -260,7 +260,7 @@ def var(
     """
     if unknown:
         raise unexpected_keyword(var, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.var(x, axes_of("var", x, axis), keepdims, correction)
 
 
@@ -288,7 +288,7 @@ def std(
     """
     if unknown:
         raise unexpected_keyword(std, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.std(x, axes_of("std", x, axis), keepdims, correction)
 
 
@@ -313,7 +313,7 @@ def norm(
     """
     if unknown:
         raise unexpected_keyword(norm, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     if isinstance(ord, str | list | tuple):
         raise errors.ArgumentError(f"norm: ord {ord!r}, expected a number; see linalg.matrix_norm")
     return reduce.norm(x, axes_of("norm", x, axis), keepdims, number("norm", "ord", ord))
@@ -336,7 +336,7 @@ def logsumexp(
     """
     if unknown:
         raise unexpected_keyword(logsumexp, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.logsumexp(x, axes_of("logsumexp", x, axis), keepdims)
 
 
@@ -352,7 +352,7 @@ def softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(softmax, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.softmax(x, axis_of("softmax", x, axis))
 
 
@@ -368,7 +368,7 @@ def log_softmax(x: ArrayLike, /, axis: int = -1, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(log_softmax, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return reduce.log_softmax(x, axis_of("log_softmax", x, axis))
 
 
@@ -453,7 +453,7 @@ def cumsum(
     if unknown:
         raise unexpected_keyword(cumsum, unknown)
     if dtype is None and axis is not None:
-        x = boxed(x)
+        x = as_tensor(x)
         return cumulate.cumsum(x, axis_of("cumulative_sum", x, axis))
     return cumulative_sum(x, axis=axis, dtype=dtype)
 
@@ -488,7 +488,7 @@ def cummax(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(cummax, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return order.cummax(x, axis_of("cummax", x, axis))[0]
 
 
@@ -504,7 +504,7 @@ def cummin(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(cummin, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return order.cummin(x, axis_of("cummin", x, axis))[0]
 
 
@@ -520,7 +520,7 @@ def logcumsumexp(x: ArrayLike, axis: int = 0, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(logcumsumexp, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return cumulate.logcumsumexp(x, axis_of("logcumsumexp", x, axis))
 
 
@@ -549,8 +549,8 @@ def diff(
     """
     if unknown:
         raise unexpected_keyword(diff, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     if integer_in("diff", "n", n) < 0:
         raise errors.ArgumentError(f"diff: n {n}, expected 0 or more")
-    ends = [None if e is None else boxed(e) for e in (prepend, append)]
+    ends = [None if e is None else as_tensor(e) for e in (prepend, append)]
     return cumulate.diff(x, axis_of("diff", x, axis), n, *ends)

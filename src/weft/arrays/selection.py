@@ -11,7 +11,7 @@ from ..core.backends import PYTHON_SCALARS
 from ..core.value import TENSORS
 from ..ops import along, distinct, index, order, quantiles
 from . import dtype_functions
-from .arguments import axes_of, axis_of, boxed, boxed_beside, flat_or_axis, integers_beside
+from .arguments import as_tensor, axes_of, axis_of, boxed_beside, flat_or_axis, integers_beside
 from .keywords import checks_keywords, unexpected_keyword
 from .make import asarray
 
@@ -40,7 +40,7 @@ def take(x: ArrayLike, /, indices: ArrayLike, *, axis: int | None = None) -> Ten
     >>> wf.take([10.0, 20.0, 30.0], [2, 0, 2]).tolist()
     [30.0, 10.0, 30.0]
     """
-    x, k = flat_or_axis("take", boxed(x), axis)
+    x, k = flat_or_axis("take", as_tensor(x), axis)
     return index.take(x, _indices(x, indices), k)
 
 
@@ -71,7 +71,7 @@ def take_along_axis(x: ArrayLike, /, indices: ArrayLike, *, axis: int = -1) -> T
     >>> wf.take_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], axis=1).tolist()
     [[2.0], [3.0]]
     """
-    x, k = flat_or_axis("take_along_axis", boxed(x), axis)
+    x, k = flat_or_axis("take_along_axis", as_tensor(x), axis)
     return along.take_along_axis(x, _indices(x, indices), k)
 
 
@@ -92,7 +92,7 @@ def put_along_axis(
     >>> wf.put_along_axis([[1.0, 2.0], [3.0, 4.0]], [[1], [0]], 9.0, axis=1).tolist()
     [[1.0, 9.0], [9.0, 4.0]]
     """
-    x, k = flat_or_axis("put_along_axis", boxed(x), axis)
+    x, k = flat_or_axis("put_along_axis", as_tensor(x), axis)
     return along.put_along_axis(x, _indices(x, indices), values, k)
 
 
@@ -108,7 +108,7 @@ def gather(x: ArrayLike, /, axis: int, indices: ArrayLike) -> Tensor:
     >>> wf.gather([[1.0, 2.0], [3.0, 4.0]], 0, [[1, 0]]).tolist()
     [[3.0, 2.0]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     k = axis_of("gather", x, axis)
     return along.gather(x, _indices(x, indices), k)
 
@@ -128,7 +128,7 @@ def scatter(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike) -
     >>> wf.scatter([[1.0, 2.0], [3.0, 4.0]], 0, [[1, 0]], [[8.0, 9.0]]).tolist()
     [[1.0, 9.0], [8.0, 4.0]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     k = axis_of("scatter", x, axis)
     return along.scatter(x, _indices(x, indices), source, k)
 
@@ -146,7 +146,7 @@ def scatter_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLik
     >>> wf.scatter_add([1.0, 2.0], 0, [1, 1], [10.0, 20.0]).tolist()
     [1.0, 32.0]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     k = axis_of("scatter_add", x, axis)
     return along.scatter_add(x, _indices(x, indices), source, k)
 
@@ -164,7 +164,7 @@ def index_add(x: ArrayLike, /, axis: int, indices: ArrayLike, source: ArrayLike)
     >>> wf.index_add([1.0, 2.0], 0, [1, 1], [10.0, 20.0]).tolist()
     [1.0, 32.0]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     k = axis_of("index_add", x, axis)
     return index.index_add(x, _indices(x, indices), source, k)
 
@@ -180,7 +180,7 @@ def put(x: ArrayLike, indices: ArrayLike, values: ArrayLike, /) -> Tensor:
     >>> wf.put([[1.0, 2.0], [3.0, 4.0]], [0, 3], [8.0, 9.0]).tolist()
     [[8.0, 2.0], [3.0, 9.0]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     return along.put(x, _indices(x, indices), values)
 
 
@@ -194,7 +194,7 @@ def embedding(indices: ArrayLike, weight: ArrayLike, /) -> Tensor:
     >>> wf.embedding([1, 0, 1], [[1.0, 2.0], [3.0, 4.0]]).tolist()
     [[3.0, 4.0], [1.0, 2.0], [3.0, 4.0]]
     """
-    weight = boxed(weight)
+    weight = as_tensor(weight)
     return index.embedding(weight, _indices(weight, indices))
 
 
@@ -210,7 +210,7 @@ def one_hot(indices: ArrayLike, num_classes: int, /, *, dtype: DTypeLike | None 
     [[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
     """
     dtype = dtypes.default_float() if dtype is None else dtypes.canonical(dtype)
-    indices = boxed(indices)
+    indices = as_tensor(indices)
     if not dtype_functions.isdtype(indices.dtype, "integral"):
         raise errors.DTypeError(f"one_hot: got {indices.dtype}, expected integer classes")
     if integer_in("one_hot", "num_classes", num_classes) < 1:
@@ -227,7 +227,7 @@ def nonzero(x: ArrayLike, /) -> tuple[Tensor, ...]:
     >>> [i.tolist() for i in wf.nonzero([[0, 5], [6, 0]])]
     [[0, 1], [1, 0]]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     if not x.ndim:
         raise errors.ShapeError("nonzero: a 0-d tensor has no axes; reshape it to (1,) first")
     return index.nonzero(x)
@@ -242,7 +242,7 @@ def argwhere(x: ArrayLike, /) -> Tensor:
     >>> wf.argwhere([[0, 5], [6, 0]]).tolist()
     [[0, 1], [1, 0]]
     """
-    return index.argwhere(boxed(x))
+    return index.argwhere(as_tensor(x))
 
 
 def sort(
@@ -269,7 +269,7 @@ def sort(
     """
     if unknown:
         raise unexpected_keyword(sort, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return order.sort(x, axis_of("sort", x, axis), descending)
 
 
@@ -295,7 +295,7 @@ def argsort(
     """
     if unknown:
         raise unexpected_keyword(argsort, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return order.argsort(x, axis_of("argsort", x, axis), descending)
 
 
@@ -322,7 +322,7 @@ def topk(x: ArrayLike, /, k: int, *, axis: int = -1, largest: bool = True) -> Or
     >>> values.tolist(), indices.tolist()
     ([4.0, 3.0], [1, 2])
     """
-    x, k = boxed(x), integer_in("topk", "k", k)
+    x, k = as_tensor(x), integer_in("topk", "k", k)
     return Ordered(*order.topk(x, k, axis_of("topk", x, axis), largest))
 
 
@@ -344,7 +344,7 @@ def max_with_indices(
     """
     if unknown:
         raise unexpected_keyword(max_with_indices, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return Ordered(*order.max_with_indices(x, axis_of("max_with_indices", x, axis), keepdims))
 
 
@@ -366,7 +366,7 @@ def min_with_indices(
     """
     if unknown:
         raise unexpected_keyword(min_with_indices, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return Ordered(*order.min_with_indices(x, axis_of("min_with_indices", x, axis), keepdims))
 
 
@@ -387,7 +387,7 @@ def median(
     """
     if unknown:
         raise unexpected_keyword(median, unknown)
-    x = boxed(x)
+    x = as_tensor(x)
     return quantiles.median(x, axes_of("median", x, axis), keepdims)
 
 
@@ -425,7 +425,7 @@ def quantile(
     >>> wf.quantile([1.0, 2.0, 3.0, 4.0], [0.25, 0.75], method="lower").tolist()
     [1.0, 3.0]
     """
-    x, q = boxed(x), _levels("quantile", q)
+    x, q = as_tensor(x), _levels("quantile", q)
     return quantiles.quantile(x, q, axes_of("quantile", x, axis), keepdims, method)
 
 
@@ -451,7 +451,7 @@ def percentile(
     >>> wf.percentile([1.0, 2.0, 3.0, 4.0, 5.0], 25).item()
     2.0
     """
-    x, q = boxed(x), _levels("percentile", q)
+    x, q = as_tensor(x), _levels("percentile", q)
     return quantiles.percentile(x, q, axes_of("percentile", x, axis), keepdims, method)
 
 
@@ -478,7 +478,7 @@ def interp(
     >>> wf.interp([0.5, 3.0], [0.0, 1.0, 2.0], [0.0, 10.0, 40.0]).tolist()
     [5.0, 40.0]
     """
-    xp = boxed(xp)
+    xp = as_tensor(xp)
     return quantiles.interp(boxed_beside(xp, x), xp, boxed_beside(xp, fp), left, right, period)
 
 
@@ -496,7 +496,7 @@ def searchsorted(
     >>> wf.searchsorted([1.0, 2.0, 3.0], [2.0, 2.5]).tolist()
     [1, 2]
     """
-    x1 = boxed(x1)
+    x1 = as_tensor(x1)
     x2 = integers_beside(x1, x2)
     if side not in ("left", "right"):
         raise errors.ArgumentError(f"searchsorted: side {side!r}, expected 'left' or 'right'")
@@ -516,7 +516,7 @@ def bincount(x: ArrayLike, /, weights: ArrayLike | None = None, *, minlength: in
     >>> wf.bincount([0, 2, 2]).tolist()
     [1, 0, 2]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     if not dtype_functions.isdtype(x.dtype, "integral"):
         raise errors.DTypeError(f"bincount: got {x.dtype}, expected integers")
     return distinct.bincount(x, weights, minlength)
@@ -533,7 +533,7 @@ def histogram(x: ArrayLike, edges: ArrayLike, /, weights: ArrayLike | None = Non
     >>> wf.histogram([0.5, 1.5, 1.7, 3.0], [0.0, 1.0, 3.0]).tolist()
     [1, 3]
     """
-    x = boxed(x)
+    x = as_tensor(x)
     return distinct.histogram(x, boxed_beside(x, edges), weights)
 
 
@@ -569,7 +569,7 @@ def unique_values(x: ArrayLike, /) -> Tensor:
     >>> wf.unique_values([3, 1, 3]).tolist()
     [1, 3]
     """
-    return distinct.unique_values(boxed(x))
+    return distinct.unique_values(as_tensor(x))
 
 
 def unique_all(x: ArrayLike, /) -> UniqueAll:
@@ -585,7 +585,7 @@ def unique_all(x: ArrayLike, /) -> UniqueAll:
     >>> found.values.tolist(), found.indices.tolist(), found.inverse_indices.tolist()
     ([1, 3], [1, 0], [1, 0, 1])
     """
-    return UniqueAll(*distinct.unique_all(boxed(x)))
+    return UniqueAll(*distinct.unique_all(as_tensor(x)))
 
 
 def unique_counts(x: ArrayLike, /) -> UniqueCounts:
@@ -600,7 +600,7 @@ def unique_counts(x: ArrayLike, /) -> UniqueCounts:
     >>> found.values.tolist(), found.counts.tolist()
     ([1, 3], [1, 2])
     """
-    return UniqueCounts(*distinct.unique_counts(boxed(x)))
+    return UniqueCounts(*distinct.unique_counts(as_tensor(x)))
 
 
 def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
@@ -615,7 +615,7 @@ def unique_inverse(x: ArrayLike, /) -> UniqueInverse:
     >>> found.values.tolist(), found.inverse_indices.tolist()
     ([1, 3], [1, 0, 1])
     """
-    return UniqueInverse(*distinct.unique_inverse(boxed(x)))
+    return UniqueInverse(*distinct.unique_inverse(as_tensor(x)))
 
 
 def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Tensor:
@@ -630,7 +630,7 @@ def isin(x1: ArrayLike, x2: ArrayLike, /, *, invert: bool = False) -> Tensor:
     """
     if type(x1) in PYTHON_SCALARS and type(x2) in TENSORS:
         x1 = integers_beside(x2, x1)
-    x1 = boxed(x1)
+    x1 = as_tensor(x1)
     x2 = integers_beside(x1, x2)
     found = (x1.reshape((*x1.shape, 1)) == x2.reshape((-1,))).any(axis=-1)
     return ~found if invert else found

@@ -11,7 +11,7 @@ from ..core.op import TABLE
 from ..ops import special as _special
 from ..ops.structural import inverse as _inverse
 from . import reductions
-from .arguments import axes_of, boxed
+from .arguments import as_tensor, axes_of
 from .elementwise import public as _public
 from .keywords import unexpected_keyword
 from .reductions import logsumexp
@@ -40,7 +40,7 @@ def polygamma(n: int, x: ArrayLike, /) -> Tensor:
     n = integer_in("polygamma", "n", n)
     if n < 0:
         raise errors.ArgumentError(f"polygamma: order {n}, expected 0 or more")
-    return _special.polygamma(n, boxed(x))
+    return _special.polygamma(n, as_tensor(x))
 
 
 def zeta(x: ArrayLike, q: ArrayLike | None = None, /) -> Tensor:
@@ -53,7 +53,7 @@ def zeta(x: ArrayLike, q: ArrayLike | None = None, /) -> Tensor:
     >>> round(wf.special.zeta(2.0).item(), 5)
     1.64493
     """
-    return FUNCTIONS["zeta"](x, q) if q is not None else _riemann(boxed(x))
+    return FUNCTIONS["zeta"](x, q) if q is not None else _riemann(as_tensor(x))
 
 
 def softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
@@ -68,7 +68,7 @@ def softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(softmax, unknown)
-    return _normalised(x, axis, reductions.softmax)
+    return _normalise(x, axis, reductions.softmax)
 
 
 def log_softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
@@ -83,12 +83,12 @@ def log_softmax(x: ArrayLike, /, axis: Axes = None, **unknown: Never) -> Tensor:
     """
     if unknown:
         raise unexpected_keyword(log_softmax, unknown)
-    return _normalised(x, axis, reductions.log_softmax)
+    return _normalise(x, axis, reductions.log_softmax)
 
 
-def _normalised(x, axis, along):
+def _normalise(x, axis, along):
     """`along` one axis; several are joined into one, and taken apart again."""
-    x = boxed(x)
+    x = as_tensor(x)
     if isinstance(axis, int):
         return along(x, axis)
     picked = axes_of(along.__name__, x, axis)

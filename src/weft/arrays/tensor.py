@@ -14,11 +14,11 @@ from ..core import dispatch, dtypes
 from ..core.backends import BACKENDS, PYTHON_SCALARS
 from ..core.box import BOXES, Box, readable
 from ..core.node import Leaf, Node, Severed
-from ..core.numbers import unwrapped
+from ..core.numbers import unwrap_number
 from ..core.origin import assigns_item, is_array_library
 from ..core.settings import current
 from ..core.share import lend
-from ..core.value import Value, install, read, seen, wrap
+from ..core.value import Value, as_seen_by_trace, install, read, wrap
 from ..ops import complex_, contract, elementwise, logic, structural, transfer
 from . import display, foreign
 
@@ -33,7 +33,7 @@ _OPERATORS = {f"__{side}{name}__" for name in _ARITHMETIC for side in ("", "r")}
 }
 
 
-def _reflected(op):
+def _reflect(op):
     def operator(self, other):
         return op(other, self)
 
@@ -203,7 +203,7 @@ class Tensor(Value):
         >>> x.detach().requires_grad
         False
         """
-        raw = seen(self)._data
+        raw = as_seen_by_trace(self)._data
         detached = wrap(raw.stopped() if raw.__class__ in BOXES else raw)
         lend(self, detached)
         return detached
@@ -335,47 +335,47 @@ class Tensor(Value):
             )
 
     __repr__ = display.text  # pyright: ignore[reportAssignmentType]  (of tensors only)
-    __format__ = display.formatted
+    __format__ = display.format_number
     _repr_html_ = display.html
 
     # Operators
 
     __add__ = elementwise.add
-    __radd__ = _reflected(elementwise.add)
+    __radd__ = _reflect(elementwise.add)
     __sub__ = elementwise.subtract
-    __rsub__ = _reflected(elementwise.subtract)
+    __rsub__ = _reflect(elementwise.subtract)
     __mul__ = elementwise.multiply
-    __rmul__ = _reflected(elementwise.multiply)
+    __rmul__ = _reflect(elementwise.multiply)
     __truediv__ = elementwise.divide
-    __rtruediv__ = _reflected(elementwise.divide)
+    __rtruediv__ = _reflect(elementwise.divide)
     __floordiv__ = elementwise.floor_divide
-    __rfloordiv__ = _reflected(elementwise.floor_divide)
+    __rfloordiv__ = _reflect(elementwise.floor_divide)
     __mod__ = elementwise.remainder
-    __rmod__ = _reflected(elementwise.remainder)
-    __rpow__ = _reflected(elementwise.pow_)
+    __rmod__ = _reflect(elementwise.remainder)
+    __rpow__ = _reflect(elementwise.pow_)
     __matmul__ = contract.matmul
-    __rmatmul__ = _reflected(contract.matmul)
+    __rmatmul__ = _reflect(contract.matmul)
     __neg__ = elementwise.negative
     __pos__ = elementwise.positive
     __abs__ = complex_.abs_
     __invert__ = logic.bitwise_invert
     __and__ = logic.bitwise_and
-    __rand__ = _reflected(logic.bitwise_and)
+    __rand__ = _reflect(logic.bitwise_and)
     __or__ = logic.bitwise_or
-    __ror__ = _reflected(logic.bitwise_or)
+    __ror__ = _reflect(logic.bitwise_or)
     __xor__ = logic.bitwise_xor
-    __rxor__ = _reflected(logic.bitwise_xor)
+    __rxor__ = _reflect(logic.bitwise_xor)
     __lshift__ = logic.bitwise_left_shift
-    __rlshift__ = _reflected(logic.bitwise_left_shift)
+    __rlshift__ = _reflect(logic.bitwise_left_shift)
     __rshift__ = logic.bitwise_right_shift
-    __rrshift__ = _reflected(logic.bitwise_right_shift)
+    __rrshift__ = _reflect(logic.bitwise_right_shift)
     __lt__ = logic.less
     __le__ = logic.less_equal
     __gt__ = logic.greater
     __ge__ = logic.greater_equal
 
     def __pow__(self, n: ArrayLike) -> Tensor:
-        if type(n) in PYTHON_SCALARS or type(n := unwrapped(n)) in PYTHON_SCALARS:
+        if type(n) in PYTHON_SCALARS or type(n := unwrap_number(n)) in PYTHON_SCALARS:
             return elementwise.power_scalar(self, n)
         return elementwise.pow_(self, n)
 

@@ -63,10 +63,10 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
                 "wf.fingerprint()'s results"
             )
     names = [*one, *(name for name in other if name not in one)]
-    return [line for name in names for line in _compared(name, one.get(name), other.get(name))]
+    return [line for name in names for line in _compare(name, one.get(name), other.get(name))]
 
 
-def _compared(name: str, a: Any, b: Any) -> list[str]:
+def _compare(name: str, a: Any, b: Any) -> list[str]:
     if a == b:
         return []
     if isinstance(a, Mapping) and isinstance(b, Mapping):

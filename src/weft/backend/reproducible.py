@@ -63,7 +63,7 @@ def withdraw(request: Request) -> None:
             _torch_set = _cudnn_set = False
 
 
-def unpinned() -> str | None:
+def unpinned_blas() -> str | None:
     """The name of NumPy's BLAS, if it may use several threads that cannot be told not to."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
     if blas.counts("numpy") is not None or "1" in map(os.environ.get, names):
@@ -108,13 +108,13 @@ def _set_algorithms(torch: ModuleType) -> None:
     torch.use_deterministic_algorithms(True)
     kinds = (torch.Tensor, torch.nn.Parameter)
     for kind in kinds:
-        guard(kind, _watched)
+        guard(kind, _watch_kernel)
     _undo.append(partial(torch.set_num_threads, count))
     _undo.append(partial(torch.use_deterministic_algorithms, strict, warn_only=quiet))
     _undo.extend([partial(guard, kind, None) for kind in kinds])
 
 
-def _watched(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
+def _watch_kernel(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
     """The kernel, with what PyTorch refuses said in our terms or, if it may be, allowed."""
 
     @wraps(kernel, assigned=())
@@ -127,8 +127,8 @@ def _watched(op: Op, kernel: Callable[..., Any]) -> Callable[..., Any]:
                 raise
         determinism = current.get().determinism
         if determinism is not None:  # else only another thread asks for it
-            determinism.unpromised(op.name, why)
-        return _allowed(kernel, args, kwargs)
+            determinism.refuse_or_warn(op.name, why)
+        return _run_allowed(kernel, args, kwargs)
 
     return watched
 
@@ -147,7 +147,7 @@ def _reason(message: str) -> str | None:
     return None
 
 
-def _allowed(kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _run_allowed(kernel: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a kernel that PyTorch refuses; other threads still get deterministic ones."""
     torch = sys.modules["torch"]
     with _lock, warnings.catch_warnings():

@@ -12,9 +12,9 @@ import numpy as np
 from .. import errors
 from ..core.backends import BACKENDS, KERNELS
 from ..core.dispatch import beside_bfloat16
-from ..core.explain import explained
+from ..core.explain import explain_error
 from ..core.origin import line_of
-from ..graph.guard import told
+from ..graph.guard import index_message
 from .ir.schedule import GuardStep, LibraryStep, Schedule
 
 
@@ -175,7 +175,7 @@ def library_results(step: LibraryStep, operands: list) -> tuple:
     except Exception as e:
         if op.foreign:
             raise
-        raise _at(explained(op, operands, step.static, e), step.line) from None
+        raise _at(explain_error(op, operands, step.static, e), step.line) from None
     return (z,) if op.outputs == 1 else tuple(z)
 
 
@@ -184,7 +184,7 @@ def refusal(step: GuardStep, seen: np.ndarray | None) -> Exception:
     message = step.message
     if step.seen is not None:
         _, least, n = step.seen
-        message = told(message, seen, least, n)
+        message = index_message(message, seen, least, n)
     return _at(step.error(message), line_of(*step.origin))
 
 

@@ -21,15 +21,15 @@ from ..core.box import BOXED
 from ..core.dtypes import default_float
 from ..core.settings import Settings, current
 from ..graph.graph import Graph
-from .explain.picture import Traced
-from .explain.report import Made, Text, Texts, kernels_text, report
+from .explain.picture import TracedGraph
+from .explain.report import Text, Texts, VariantRecord, kernels_text, report
 from .explain.stages import after_stage
 from .frontend.arguments import (
     CallKey,
     Quick,
     Taken,
     difference,
-    lengthened,
+    find_lengthened,
     positional_names,
     settings_key,
     take_apart,
@@ -37,7 +37,7 @@ from .frontend.arguments import (
 from .frontend.effects import Before
 from .frontend.inputs import Call
 from .frontend.trace import trace
-from .frontend.variant import Program
+from .frontend.variant import Variant
 
 P = ParamSpec("P")
 Q = ParamSpec("Q")
@@ -92,9 +92,9 @@ class Compiled(Generic[P, R]):
         self.recompilations: list[str] = []
         self._static = _static_names(f, static_argnums, static_argnames)
         self._parameters = positional_names(f)
-        self._variants: dict[CallKey, list[Program]] = {}
-        self._made: list[Made] = []  # the programs in the order they came
-        self._latest: tuple[CallKey, Program] | None = None
+        self._variants: dict[CallKey, list[Variant]] = {}
+        self._made: list[VariantRecord] = []  # the programs in the order they came
+        self._latest: tuple[CallKey, Variant] | None = None
         self._quick: Quick | None = None
         self._lock = RLock()
         _COMPILED.add(self)
@@ -131,7 +131,7 @@ class Compiled(Generic[P, R]):
         """Another function of the same arguments, compiled in the same way."""
         return type(self)(g, *self._options)
 
-    def _program(self, taken: Taken, settings: Settings) -> Program:
+    def _program(self, taken: Taken, settings: Settings) -> Variant:
         key = (*taken.key, settings_key(settings))
         program, why = _fitting(self._variants.get(key, ()), taken.call)
         if program is None:
@@ -141,22 +141,22 @@ class Compiled(Generic[P, R]):
         self._latest = key, program
         return program
 
-    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Program:
+    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Variant:
         """A program for calls of a kind that there was none for, or none that fits now."""
         if self._latest is not None:
             latest, last = self._latest
             why = why or last.once or difference(latest, key, self._parameters)
-            self._check_room(why, lengthened(latest, key, self._parameters))
+            self._check_room(why, find_lengthened(latest, key, self._parameters))
         began = perf_counter()
         before = Before(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         program.once = once(before.report())
         traced = perf_counter() - began
         program.begin(taken.call)
-        self._note(Made(program, key, why or "", traced))
+        self._note(VariantRecord(program, key, why or "", traced))
         return program
 
-    def _note(self, made: Made) -> None:
+    def _note(self, made: VariantRecord) -> None:
         """Remember a program, and why there is another one."""
         if self._made:
             self.recompilations.append(made.reason)
@@ -185,14 +185,14 @@ class Compiled(Generic[P, R]):
     def graph(self) -> Graph:
         """The program of the latest call as it was written down; `graph.draw()` shows it."""
         program = self._last()
-        return Traced.of(program.graph, self.name, [p.short for p in program.places])
+        return TracedGraph.of(program.graph, self.name, [p.short for p in program.places])
 
     @property
     def kernels(self) -> Texts:
         """The fused loops and routines of the program of the latest call, as readable texts."""
         return kernels_text(self._last().executable.schedule)
 
-    def _last(self) -> Program:
+    def _last(self) -> Variant:
         if self._latest is None:
             raise errors.ArgumentError(f"{self.name} has not been compiled yet: call it first")
         return self._latest[1]
@@ -218,7 +218,7 @@ class Compiled(Generic[P, R]):
     ) -> "Compiled[Q, R]": ...
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         """A compiled method, bound to its object."""
-        return self if instance is None else _Bound(self, instance)
+        return self if instance is None else _BoundMethod(self, instance)
 
     def __reduce__(self) -> Any:
         """Copies and pickles are of the function, and make programs of their own."""
@@ -234,7 +234,7 @@ class Compiled(Generic[P, R]):
         return f"<compiled {self.name}>"
 
 
-def _fitting(programs: Sequence[Program], call: Call) -> tuple[Program | None, str | None]:
+def _fitting(programs: Sequence[Variant], call: Call) -> tuple[Variant | None, str | None]:
     """The program that fits a call; if there is none, why the last one does not."""
     for program in programs:
         program.prepare(call)
@@ -253,7 +253,7 @@ def once(new: list[str]) -> str:
     return f"{', '.join(new)}: made while the function was traced, and there since" if new else ""
 
 
-class _Bound:
+class _BoundMethod:
     """A compiled function whose first argument is an object."""
 
     def __init__(self, compiled: Compiled[..., Any], instance: object):

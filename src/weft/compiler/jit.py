@@ -124,12 +124,12 @@ def compile(
             buckets=buckets,
         )
     inner = getattr(f, "__wrapped__", f) if hasattr(type(f), "_uncompiled") else f
-    programs = _compiled(inner, (static_argnums, static_argnames, max_variants), dynamic, buckets)
+    programs = _compile(inner, (static_argnums, static_argnames, max_variants), dynamic, buckets)
     view = getattr(type(inner), "__weft_compiled__", None)
     return programs if view is None else view(inner, programs)
 
 
-def _compiled(
+def _compile(
     f: Callable[..., Any],
     options: tuple[Any, ...],
     dynamic: Mapping[Any, Any] | None,

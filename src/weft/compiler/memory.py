@@ -16,7 +16,7 @@ ALIGNMENT = 64  # bytes: a cache line
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """`offsets` in bytes by scratch buffers; `size` is the arena's, `least` what is alive at once.
 
     size    bytes of the arena: the peak of what the steps hold beside inputs and outputs
@@ -29,7 +29,7 @@ class Plan:
 
 
 @dataclass
-class _Slot:
+class _ArenaSlot:
     """Buffers that follow each other in one place: from the first write to the last read."""
 
     buffers: list[int]
@@ -38,19 +38,19 @@ class _Slot:
     last: int
 
 
-def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> Plan:
+def plan(schedule: Schedule, alignment: int = ALIGNMENT) -> MemoryPlan:
     """Place all scratch buffers, each from a multiple of so many bytes on."""
     spans = lifetimes(schedule)
     slots = _slots(schedule, spans, alignment)
     placed = min(
-        (_placed(slots, key) for key in (_by_size, _by_time, _by_life, _by_area)),
+        (_place_slots(slots, key) for key in (_by_size, _by_time, _by_life, _by_area)),
         key=lambda p: _end(slots, p),
     )
     offsets = {b: at for slot, at in zip(slots, placed, strict=True) for b in slot.buffers}
-    return Plan(offsets, _end(slots, placed), least(slots, len(schedule.steps)))
+    return MemoryPlan(offsets, _end(slots, placed), least(slots, len(schedule.steps)))
 
 
-def verify_plan(schedule: Schedule, placed: Plan) -> None:
+def verify_plan(schedule: Schedule, placed: MemoryPlan) -> None:
     """Raise `MalformedSchedule` unless every scratch buffer lies in the arena."""
     for i, b in enumerate(schedule.buffers):
         if b.role == "scratch" and b.base is None and i in placed.offsets:
@@ -59,7 +59,7 @@ def verify_plan(schedule: Schedule, placed: Plan) -> None:
                 raise MalformedSchedule(f"b{i} is at {at} of {placed.size} bytes: {b}")
 
 
-def rounded(nbytes: int, alignment: int = ALIGNMENT) -> int:
+def round_up(nbytes: int, alignment: int = ALIGNMENT) -> int:
     """Bytes up to the next boundary."""
     return -(-nbytes // alignment) * alignment
 
@@ -123,11 +123,13 @@ def _heirs(schedule: Schedule, k: int, step: ScheduleStep, spans: dict) -> Itera
                 yield i, j
 
 
-def _slots(schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int) -> list[_Slot]:
+def _slots(
+    schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int
+) -> list[_ArenaSlot]:
     """Buffers that inherit memory from each other together, the others alone."""
-    slots: dict[int, _Slot] = {}
+    slots: dict[int, _ArenaSlot] = {}
     for b, (first, last) in spans.items():
-        slots[b] = _Slot([b], rounded(schedule.buffers[b].nbytes, alignment), first, last)
+        slots[b] = _ArenaSlot([b], round_up(schedule.buffers[b].nbytes, alignment), first, last)
     for k, step in enumerate(schedule.steps):
         inherited: set[int] = set()
         for heir, parent in _heirs(schedule, k, step, spans):
@@ -143,23 +145,23 @@ def _slots(schedule: Schedule, spans: dict[int, tuple[int, int]], alignment: int
 # -- placing ---------------------------------------------------------------------------------
 
 
-def _by_size(slot: _Slot) -> tuple:
+def _by_size(slot: _ArenaSlot) -> tuple:
     return -slot.nbytes, slot.first
 
 
-def _by_time(slot: _Slot) -> tuple:
+def _by_time(slot: _ArenaSlot) -> tuple:
     return slot.first, -slot.nbytes
 
 
-def _by_life(slot: _Slot) -> tuple:
+def _by_life(slot: _ArenaSlot) -> tuple:
     return slot.first - slot.last, -slot.nbytes
 
 
-def _by_area(slot: _Slot) -> tuple:
+def _by_area(slot: _ArenaSlot) -> tuple:
     return (slot.first - slot.last - 1) * slot.nbytes, slot.first
 
 
-def _placed(slots: list[_Slot], key) -> list[int]:
+def _place_slots(slots: list[_ArenaSlot], key) -> list[int]:
     """Offsets: one slot after the other goes into the smallest gap that it fits."""
     offsets = [0] * len(slots)
     placed: list[tuple[int, int, int, int]] = []  # offsets and ends, first and last steps
@@ -183,11 +185,11 @@ def _gap(taken: list[tuple[int, int]], nbytes: int) -> int:
     return end if best < 0 else best
 
 
-def _end(slots: list[_Slot], offsets: list[int]) -> int:
+def _end(slots: list[_ArenaSlot], offsets: list[int]) -> int:
     return max((at + s.nbytes for at, s in zip(offsets, slots, strict=True)), default=0)
 
 
-def least(slots: list[_Slot], steps: int) -> int:
+def least(slots: list[_ArenaSlot], steps: int) -> int:
     """The bytes of the slots that are alive together at the worst step."""
     change = [0] * (steps + 1)
     for s in slots:

@@ -13,12 +13,12 @@ Schedules are planned as they are made: values are computed again where that low
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ..core.settings import Block, current
+from ..core.settings import SettingsBlock, current
 from ..graph.graph import Graph
 from .cache import schedules
 from .fusion.low_memory import schedule_and_plan
 from .ir.schedule import Schedule
-from .memory import Plan
+from .memory import MemoryPlan
 from .target import Executable, Lowering, Target, optimise
 from .timing import stage
 
@@ -33,9 +33,9 @@ def current_target() -> Target:
     return CPU
 
 
-def using(target: Target) -> Block:
+def using(target: Target) -> SettingsBlock:
     """A block in which functions are compiled for another machine, into programs of their own."""
-    return Block(target=target)
+    return SettingsBlock(target=target)
 
 
 def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executable:
@@ -48,7 +48,7 @@ def build(graph: Graph, donated: Mapping[int, int], target: Target) -> Executabl
         return target.build(schedule, placed)
 
 
-def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Schedule, Plan]:
+def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Schedule, MemoryPlan]:
     """The schedule of a traced graph and its memory plan: from the disk, or made and put there."""
     key = schedules.key_of(graph, donated, target.key)
     kept = schedules.fetch(key)
@@ -60,7 +60,9 @@ def lower(graph: Graph, donated: Mapping[int, int], target: Target) -> tuple[Sch
     return schedule, placed
 
 
-def lower_anew(graph: Graph, donated: Mapping[int, int], target: Lowering) -> tuple[Schedule, Plan]:
+def lower_anew(
+    graph: Graph, donated: Mapping[int, int], target: Lowering
+) -> tuple[Schedule, MemoryPlan]:
     """The schedule of a graph and its memory plan, without looking at the disk."""
     with stage("passes"):
         simple = optimise(graph, target.passes)

@@ -10,7 +10,7 @@ from .ir.kernel import Kernel
 from .ir.routine import Routine
 from .ir.schedule import GemmStep, Schedule
 from .ir.views import View
-from .memory import Plan
+from .memory import MemoryPlan
 
 Pass = Callable[[Graph], Graph]
 Passes = Sequence[tuple[str, Pass]]
@@ -37,7 +37,7 @@ class Executable(Protocol):
     """
 
     schedule: Schedule
-    plan: Plan
+    plan: MemoryPlan
     copies: dict[int, Any]
     run: Callable[..., Any]
 
@@ -110,7 +110,7 @@ class Target(Lowering, Protocol):
     @property
     def key(self) -> tuple: ...
 
-    def build(self, schedule: Schedule, plan: Plan) -> Executable:
+    def build(self, schedule: Schedule, plan: MemoryPlan) -> Executable:
         """Make it ready to run."""
         ...
 

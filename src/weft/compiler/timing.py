@@ -9,7 +9,7 @@ _times: ContextVar[dict[str, float] | None] = ContextVar("weft_stages", default=
 
 
 @contextmanager
-def timed() -> Iterator[dict[str, float]]:
+def time_stages() -> Iterator[dict[str, float]]:
     """A block whose stages are measured, in seconds."""
     times: dict[str, float] = {}
     token = _times.set(times)

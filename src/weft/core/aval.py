@@ -61,7 +61,7 @@ def integer_in(op: str, what: str, value: Any) -> int:
 
 
 @lru_cache(maxsize=1024)
-def reduced(shape, axes, keepdims: bool) -> tuple[int, ...]:
+def reduced_shape(shape, axes, keepdims: bool) -> tuple[int, ...]:
     """`shape` without `axes`, or with ones in their place."""
     if keepdims:
         return tuple(1 if i in axes else n for i, n in enumerate(shape))

@@ -192,7 +192,7 @@ def level_of(x: Array) -> float:
     return x.level if x.__class__ in BOXES else 0
 
 
-def raised(value: Raw, others: Iterable[Array]) -> Raw:
+def raise_to_level(value: Raw, others: Iterable[Array]) -> Raw:
     """A value as a constant at the highest level among others; as it is if they have none."""
     top = max(others, key=level_of)
     box = top if isinstance(top, Box) else getattr(top, "_data", None)

@@ -4,11 +4,11 @@ from functools import lru_cache
 from typing import Any
 
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
-from .dispatch import apply, beside_bfloat16, settled
+from .dispatch import apply, beside_bfloat16, ready_arrays
 from .dtypes import bfloat16, float32, float64
 from .node import Severed
 from .op import Caller, Op
-from .recording import kept, mark_of, record, saved_flags, sever
+from .recording import mark_of, record, saved_flags, sever, values_to_save
 from .settings import GENERAL, RECORD, current
 from .share import LENT, lend
 from .value import GROUND, HIGHER, RESULT
@@ -54,11 +54,11 @@ def caller(op: Op, public: bool = False) -> Caller:
     elif op.arity == 3 and op.outputs == 1 and not op.static and op.rule is not None:
         call = _ternary(op, public)
     elif op.outputs > 1 or op.arity > 2 or op.rule is None or op.recast:
-        call = (_paired if op.arity == 2 else _general)(op, public)
+        call = (_comparison_caller if op.arity == 2 else _general)(op, public)
     elif op.arity == 1 and not op.promote:
-        call = _shaped(op, public)
+        call = _shape_caller(op, public)
     elif op.static or (op.arity == 2 and getattr(op.rule, "keep", None) is not None):
-        call = (_paired if op.arity == 2 else _general)(op, public)
+        call = (_comparison_caller if op.arity == 2 else _general)(op, public)
     else:
         call = (_unary if op.arity == 1 else _binary)(op, public)
     call.__name__ = call.__qualname__ = op.name
@@ -76,7 +76,7 @@ def _variadic(op: Op, public: bool):
             if not any([a.__class__ in higher for a in args]):
                 return kernels[args[0].__class__](args, *static)
         way = _settings().way
-        raws, cls = settled(op, args) if way is not GENERAL else (None, None)
+        raws, cls = ready_arrays(op, args) if way is not GENERAL else (None, None)
         if cls is None:
             return apply(op, tuple(args), static, public)
         try:
@@ -114,7 +114,7 @@ def _general(op: Op, public: bool):
     return call
 
 
-def _paired(op: Op, public: bool):
+def _comparison_caller(op: Op, public: bool):
     """Two arguments without a derivative, as comparisons have."""
     kernels, ground, higher, result = KERNELS[op], GROUND, HIGHER, RESULT
     alike = op.rule is None and op.outputs == 1 and not op.floating and op.promote == (0, 1)
@@ -200,12 +200,14 @@ def _record_several(op: Op, t, parents, raws, static) -> None:
                 t._node = mark
                 return
             break
-    t._node = record(op, t._data, parents, kept(op, parents, t._data, raws, static), static)
+    t._node = record(
+        op, t._data, parents, values_to_save(op, parents, t._data, raws, static), static
+    )
     if mark is not None:
         sever(t._node, mark)
 
 
-def _shaped(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
+def _shape_caller(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
     """One tensor of any dtype, then static parameters."""
     kernels, ground, result = KERNELS[op], GROUND, RESULT
     special = getattr(op.rule, "keep", None) is not None
@@ -244,7 +246,7 @@ def _shaped(op: Op, public: bool):  # noqa: C901  (the hot path is written out)
                 t._node = p and mark_of(op, (p,), z)
             elif way is RECORD:
                 if special:
-                    saved = kept(op, (p,), z, (a,), static)
+                    saved = values_to_save(op, (p,), z, (a,), static)
                 else:
                     saved = (z if keep_y else None, a if keep_x else None)
                 t._node = record(op, z, (p,), saved, static)

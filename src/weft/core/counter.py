@@ -32,7 +32,7 @@ _LOCK = threading.Lock()
 Words: TypeAlias = Any
 
 
-class Draw(NamedTuple):
+class ReservedBlocks(NamedTuple):
     """A reserved run of blocks: the key and the counter of the first."""
 
     key: int
@@ -70,7 +70,9 @@ def philox(
     return c0, c1, c2, c3
 
 
-def block_words(draw: Draw, start: int, offset: Words) -> tuple[Words, Words, Words, Words]:
+def block_words(
+    draw: ReservedBlocks, start: int, offset: Words
+) -> tuple[Words, Words, Words, Words]:
     """The four words of the draw's blocks start + offset, for an int or an int64 array."""
     position, nonce = draw.counter % POSITIONS + start, draw.counter // POSITIONS
     low = offset + (position & MASK)
@@ -114,13 +116,13 @@ class Generator:
         >>> wf.rand(2, generator=g).tolist() == first
         True
         """
-        seed = _bounded("seed", seed, 1 << 128)
+        seed = _check_bounds("seed", seed, 1 << 128)
         refuse_while_staging("a random stream is begun anew")
         with _LOCK:
             self.nonce, self.key = divmod(seed, POSITIONS)
             self.position = 0
 
-    def reserve(self, words: int) -> Draw:
+    def reserve(self, words: int) -> ReservedBlocks:
         """The next blocks of the stream, enough for `words` 32-bit words.
 
         A replay gets those that it got the first time, and moves nothing.
@@ -128,7 +130,7 @@ class Generator:
         draws = current.get().draws
         return self.advance(words) if draws is None else draws(self, words)
 
-    def advance(self, words: int) -> Draw:
+    def advance(self, words: int) -> ReservedBlocks:
         """The next blocks of the stream, in any case."""
         blocks = -(-words // WORDS_PER_BLOCK)
         with _LOCK:
@@ -139,9 +141,9 @@ class Generator:
                     f"stream at 2**64: continue on another from fork()"
                 )
             self.position = position + blocks
-            return Draw(self.key, self.nonce * POSITIONS + position)
+            return ReservedBlocks(self.key, self.nonce * POSITIONS + position)
 
-    def give_back(self, draw: Draw, words: int, position: int) -> None:
+    def give_back(self, draw: ReservedBlocks, words: int, position: int) -> None:
         """Go back from the end of a draw to a position in it, unless somebody has drawn since."""
         nonce, start = divmod(draw.counter, POSITIONS)
         here = (draw.key, nonce, start - (-words // WORDS_PER_BLOCK))
@@ -184,7 +186,7 @@ class Generator:
         >>> a.key != b.key
         True
         """
-        n = _bounded("split: n", n, POSITIONS)
+        n = _check_bounds("split: n", n, POSITIONS)
         position = self.reserve(WORDS_PER_BLOCK).counter % POSITIONS
         return [self._child("split", position, i) for i in range(n)]
 
@@ -225,8 +227,8 @@ class Generator:
                 f"load_state_dict: keys {sorted(state)}: expected {sorted(self.__slots__)}, "
                 f"as state_dict() gives them"
             )
-        key, nonce = (_bounded(k, state[k], POSITIONS) for k in ("key", "nonce"))
-        position = _bounded("position", state["position"], POSITIONS)
+        key, nonce = (_check_bounds(k, state[k], POSITIONS) for k in ("key", "nonce"))
+        position = _check_bounds("position", state["position"], POSITIONS)
         refuse_while_staging("the position of a random stream is set")
         with _LOCK:
             self.key, self.nonce, self.position = key, nonce, position
@@ -238,13 +240,13 @@ class Generator:
 def _from_the_system() -> int:
     determinism = current.get().determinism
     if determinism is not None:
-        determinism.unpromised(
+        determinism.refuse_or_warn(
             "Generator", "without a seed it takes one from the operating system; give it a seed"
         )
     return int.from_bytes(os.urandom(16), "little")
 
 
-def _bounded(what: str, value, end: int) -> int:
+def _check_bounds(what: str, value, end: int) -> int:
     if not isinstance(value, Integral) or not 0 <= int(value) < end:
         raise ArgumentError(
             f"{what}: {value!r}: expected an integer from 0 to 2**{end.bit_length() - 1} - 1"

@@ -74,10 +74,10 @@ class DeterministicConfig:
         if self.global_seed is not None:
             Generator(self.global_seed)  # refuses what is no seed
         if not isinstance(self.operation_seeds, bool):
-            object.__setattr__(self, "operation_seeds", _checked(self.operation_seeds))
+            object.__setattr__(self, "operation_seeds", _check_seeds(self.operation_seeds))
 
 
-def _checked(seeds) -> dict[str, int]:
+def _check_seeds(seeds) -> dict[str, int]:
     if not isinstance(seeds, Mapping):
         raise ArgumentError(
             f"DeterministicConfig: operation_seeds of type {type(seeds).__name__}: expected True, "
@@ -165,7 +165,7 @@ class Determinism:
         for op, part in parts.items():
             self.stream(op).load_state_dict(part)
 
-    def unpromised(self, op: str, why: str) -> None:
+    def refuse_or_warn(self, op: str, why: str) -> None:
         """Refuse or warn of what may come out differently in another run."""
         if self.config.mode is DeterministicMode.STRICT:
             raise NotDeterministic(

@@ -31,7 +31,7 @@ class Differences(NamedTuple):
 
     def __str__(self) -> str:
         lists = zip(self._fields, self, strict=True)
-        return "; ".join(f"{title}: {_listed(names)}" for title, names in lists if names)
+        return "; ".join(f"{title}: {_list_names(names)}" for title, names in lists if names)
 
     def refuse(self, what: str) -> None:
         """Raise an error that lists the differences, if there are any.
@@ -72,7 +72,7 @@ def _kind(value) -> str:
     return type(value).__name__ if shape is None else str(tuple(shape))
 
 
-def _listed(names: Iterable[str]) -> str:
+def _list_names(names: Iterable[str]) -> str:
     names = list(names)
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(map(str, names[:_LISTED])) + more

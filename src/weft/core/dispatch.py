@@ -10,8 +10,8 @@ from .. import errors
 from . import dtypes
 from .backends import BACKENDS, KERNELS, PYTHON_SCALARS
 from .box import BOXED, BOXES, check_levels, ground, level_of
-from .explain import explained, explained_above
-from .numbers import plain_in, unwrapped
+from .explain import explain_error, explained_above
+from .numbers import plain_in, unwrap_number
 from .op import Op
 from .recording import inexact, mark, track
 from .settings import current
@@ -34,7 +34,7 @@ above: Above = Above()
 
 def apply(op: Op, args: Sequence[Array], static: Static = (), public: bool = False) -> Any:
     """Compute `op`, box the result and record it; without tensors, rules get raw arrays."""
-    out = _applied(op, args, static, public)
+    out = _apply_row(op, args, static, public)
     if op.views in LENT and out.__class__ in TENSORS:
         _lend(op, args, out)
     return out
@@ -53,20 +53,20 @@ def _lies_in(raw: Raw, other: Raw) -> bool:
     return BACKENDS[raw.__class__].lies_in(raw, other)
 
 
-def _applied(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
+def _apply_row(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     settings = current.get()
     autocast = settings.autocast
     if settings.staging is not None:
         args, static = settings.staging.lifted(args), plain_in(static)
     if autocast is not None and (public or any([a.__class__ in TENSORS for a in args])):
         return _apply_cast(op, args, static, public, autocast)
-    raws, cls = settled(op, args)
+    raws, cls = ready_arrays(op, args)
     if cls is None:
         if any([a.__class__ in BOXED for a in args]):
             return _climb(op, args, static, public)
         if not public and not any(type(a) in GROUND for a in args):
             return _raw(op, args, static)
-        args = harmonise(op, lifted(op, args))
+        args = harmonise(op, lift_foreign(op, args))
         raws = [a._data if type(a) in GROUND else a for a in args]
         cls = common_backend(op, raws)
         if cls is None:  # Python scalars only
@@ -81,13 +81,13 @@ def _applied(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any
     except Exception as e:
         if op.foreign:
             raise
-        raise explained(op, args, static, e) from None
+        raise explain_error(op, args, static, e) from None
     return _finish(op, args, raws, z, static, cls)
 
 
 def _apply_cast(op: Op, args: Sequence[Array], static: Static, public: bool, autocast: Any) -> Any:
     """`apply` under autocast, which ends here: below, rules and users' rules mean what they say."""
-    args = lifted(op, args)
+    args = lift_foreign(op, args)
     for i, dtype in autocast.casts(op, args):
         args[i] = above.cast(args[i], dtype)
     token = current.set(current.get().exact)
@@ -105,7 +105,7 @@ def _climb(op: Op, args: Sequence[Array], static: Static, public: bool) -> Any:
     """
     raw = not public and not any([a.__class__ in TENSORS for a in args])
     if not raw and not _alike(op, args):
-        args = harmonise(op, lifted(op, args))
+        args = harmonise(op, lift_foreign(op, args))
     top = max([level_of(a) for a in args])
     if not raw:
         check_levels(args, top)
@@ -165,7 +165,7 @@ def _alike(op: Op, args) -> bool:
     return True
 
 
-def settled(op: Op, args: Sequence[Array]) -> tuple[list[Raw], type | None]:
+def ready_arrays(op: Op, args: Sequence[Array]) -> tuple[list[Raw], type | None]:
     """(raw arrays, their type) if the arguments are tensors that need no conversion."""
     raws = []
     first = None
@@ -216,7 +216,7 @@ def beside_bfloat16(op: Op, args: Sequence[Array]) -> Sequence[Array]:
     ]
 
 
-def lifted(op: Op, args: Sequence[Array]) -> list[Array]:
+def lift_foreign(op: Op, args: Sequence[Array]) -> list[Array]:
     """Foreign arrays as untracked tensors; Python scalars stay.
 
     A NumPy scalar has a dtype but no device: it goes where the tensors are.
@@ -235,7 +235,7 @@ def _lift(x, device):
     if type(x) in BOXES:
         return wrap(x)
     if isinstance(x, int | float | complex) and not isinstance(x, generic):
-        return unwrapped(x)
+        return unwrap_number(x)
     return above.adopt(x, device=device) if isinstance(x, generic) else above.adopt(x)
 
 

@@ -141,7 +141,7 @@ def accumulator(dtype: np.dtype) -> np.dtype:
     return float32 if dtype in HALF else dtype
 
 
-def summed(dtype: np.dtype) -> np.dtype:
+def sum_dtype(dtype: np.dtype) -> np.dtype:
     """The dtype of sums and products: 64 bits for integers."""
     if dtype in UNSIGNED:
         return uint64

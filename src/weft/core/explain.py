@@ -20,7 +20,7 @@ def infer(op: Op, args: Sequence[Array], static: Static) -> Any:
     return op.call(op.shape, avals, static)
 
 
-def explained(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
+def explain_error(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
     """The error to raise for a failed computation: the shape rule's, if it finds a fault."""
     if isinstance(cause, errors.WeftError):
         return cause
@@ -46,13 +46,13 @@ def explained(op: Op, args: Sequence[Array], static: Static, cause: Exception) -
 
 
 def explained_above(op: Op, args: Sequence[Array], static: Static, cause: Exception) -> Exception:
-    """`explained`, with shapes as they are at the level: below it there may be more axes."""
+    """`explain_error`, with shapes as they are at the level: below it there may be more axes."""
     if isinstance(cause, errors.ShapeError | errors.AxisError):
         try:
             infer(op, args, static)
         except errors.WeftError as found:
             return found
-    return explained(op, args, static, cause)
+    return explain_error(op, args, static, cause)
 
 
 # How NumPy, SciPy and PyTorch say that a kernel does not take these dtypes.

@@ -19,10 +19,10 @@ def plain(x: Any) -> Any:
         return x
     if hasattr(type(x), "__weft_value__"):
         return x.__weft_value__()
-    return unwrapped(x)
+    return unwrap_number(x)
 
 
-def unwrapped(x: Any) -> Any:
+def unwrap_number(x: Any) -> Any:
     """x as a number of Python's own if it is one in a class derived from those."""
     if isinstance(x, generic):
         return x

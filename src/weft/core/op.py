@@ -31,7 +31,7 @@ class Partials:
 
 
 @dataclass(frozen=True)
-class Linear:
+class LinearRule:
     """Linear in each argument: `transpose[i](g, *args, *static)` is the pull-back.
 
     None in place of a transpose says that the argument carries no derivative (an index).
@@ -61,7 +61,7 @@ class Jvp:
     reads: Reads | None = None
 
 
-Rule = Partials | Linear | Jvp | None
+Rule = Partials | LinearRule | Jvp | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +162,7 @@ def _saved_by(op: Op, i: int, count: int) -> tuple[bool, ...]:
     rule, flags = op.rule, (False,)
     if isinstance(rule, Partials) and callable(rule.d[i]):
         flags = (True,) if rule.reads is None else rule.reads[i]
-    elif isinstance(rule, Linear):
+    elif isinstance(rule, LinearRule):
         k = 0 if op.arity is None else i
         if rule.transpose[k] is not None:
             flags = (False, True) if rule.reads is None else rule.reads[k]

@@ -71,7 +71,7 @@ def track(
     if not tracked:
         return
     y = outs[0]._data if op.outputs == 1 else tuple(t._data for t in outs)
-    saved = kept(op, live, y, raws, static)
+    saved = values_to_save(op, live, y, raws, static)
     tracked[0]._node = node = record(op, tracked[0]._data, live, saved, static)
     if settings.saved_hooks is not None:
         pack(node, *settings.saved_hooks)
@@ -85,7 +85,9 @@ def track(
             outs[k]._node = pick(node, k)
 
 
-def kept(op: Op, parents: Parents, y: Any, raws: Sequence[Raw], static: Static) -> tuple[Any, ...]:
+def values_to_save(
+    op: Op, parents: Parents, y: Any, raws: Sequence[Raw], static: Static
+) -> tuple[Any, ...]:
     """What a node saves: (y, *args) with None where the rule does not look, or `keep`'s."""
     keep = getattr(op.rule, "keep", None)
     if keep is not None:
@@ -164,12 +166,12 @@ def pack(node: Node, hook: Callable[[Any], Any], unpack: Callable[[Any], Any]) -
     """Hand what a node saved to the user's pack hook."""
     node.extra = Extra()
     node.extra.unpack = unpack
-    node.saved = tuple(_packed(hook, s) for s in node.saved or ())
+    node.saved = tuple(_pack(hook, s) for s in node.saved or ())
 
 
-def _packed(hook, value):
+def _pack(hook, value):
     if type(value) is tuple:
-        return tuple(_packed(hook, v) for v in value)
+        return tuple(_pack(hook, v) for v in value)
     if value is None or type(value) in PYTHON_SCALARS:
         return value
     return Packed(hook(wrap(value)))

@@ -81,7 +81,7 @@ def exactly():
         current.reset(token)
 
 
-class Block:
+class SettingsBlock:
     """Settings replaced for a block, a function, a generator or a coroutine."""
 
     def __init__(self, **fields: Any):

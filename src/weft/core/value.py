@@ -66,7 +66,7 @@ def wrap(data: Raw, node: Any = None) -> Any:
     return t
 
 
-def seen(x: Any) -> Any:
+def as_seen_by_trace(x: Any) -> Any:
     """A tensor as the program that is being written down sees it; without one, as it is."""
     staging = current.get().staging
     return x if staging is None or x.__class__ not in GROUND else staging.of(x)
@@ -78,7 +78,7 @@ def read(x: Any) -> Any:
     return x if staging is None or x.__class__ not in GROUND else staging.read(x)
 
 
-def made(x: Any) -> Any:
+def as_new_constant(x: Any) -> Any:
     """A tensor that was just made of nothing, or of other data: a constant of a program."""
     staging = current.get().staging
     if staging is not None:

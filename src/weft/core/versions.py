@@ -23,10 +23,10 @@ latest: int = 0
 
 def stamp(raw: Raw) -> None:
     """Note that the memory of `raw` is being overwritten now."""
-    stamp_all([watched(raw)])
+    stamp_all([watch_memory(raw)])
 
 
-def watched(raw: Raw) -> int:
+def watch_memory(raw: Raw) -> int:
     """What identifies the memory of `raw`; its stamp will go when the memory does.
 
     Of memory whose owner nothing can be told about (a buffer that another library lends) the stamp
@@ -47,7 +47,7 @@ def _forget(owner: int, _: ref) -> None:
 
 
 def stamp_all(owners: Iterable[int]) -> None:
-    """Note that memory is being overwritten now, by what identifies it (`watched`)."""
+    """Note that memory is being overwritten now, by what identifies it (`watch_memory`)."""
     global latest, _taken
     now = next(ids)
     for owner in owners:
@@ -60,7 +60,7 @@ def stamp_all(owners: Iterable[int]) -> None:
 class Shared:
     """One stamp of several pieces of memory that are always overwritten together.
 
-    owners  what identifies them (`watched`)
+    owners  what identifies them (`watch_memory`)
     """
 
     __slots__ = ("_owners", "_seen", "at")

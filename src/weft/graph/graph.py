@@ -71,9 +71,9 @@ class Graph:
         path    a file to write it to, too; its ending may say the format
         format  "svg", or "dot" for Graphviz
         """
-        from .picture import drawn, picture_of
+        from .picture import draw, picture_of
 
-        return drawn(picture_of(self), path, format)
+        return draw(picture_of(self), path, format)
 
     def __str__(self) -> str:
         return text(self)

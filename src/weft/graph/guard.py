@@ -3,12 +3,12 @@
 import numpy as np
 
 from ..core.call import caller
-from ..core.op import TABLE, Linear, Op
+from ..core.op import TABLE, LinearRule, Op
 from ..core.types import Array
 from ..errors import IndexingError, WeftError
 
 
-def _checked(xp, x, flag, message: str, error: type[WeftError] = IndexingError):
+def _check(xp, x, flag, message: str, error: type[WeftError] = IndexingError):
     if not bool(flag):
         raise error(message)
     return x
@@ -16,11 +16,11 @@ def _checked(xp, x, flag, message: str, error: type[WeftError] = IndexingError):
 
 def _within(xp, x, flag, seen, message: str, least: int, n: int):
     if not bool(flag):
-        raise IndexingError(told(message, seen, least, n))
+        raise IndexingError(index_message(message, seen, least, n))
     return x
 
 
-def told(message: str, seen: Array, least: int, n: int) -> str:
+def index_message(message: str, seen: Array, least: int, n: int) -> str:
     """What a guard says of indices that are not all from `least` to n − 1."""
     flat = np.asarray(seen).reshape(-1)
     low, high = int(flat.min()), int(flat.max())
@@ -29,7 +29,7 @@ def told(message: str, seen: Array, least: int, n: int) -> str:
     return message.format(index=high if high >= n else low, first=first, low=low, high=high)
 
 
-def _batched(call, size, mapped, args, static):
+def _batch(call, size, mapped, args, static):
     """It holds for a batch if it holds for all of it."""
     x, flag, *seen = args
     if mapped[1]:
@@ -44,12 +44,14 @@ def _batched(call, size, mapped, args, static):
 # and loops where they have to have ended.
 GUARD = Op(
     name="guard",
-    compute=_checked,
+    compute=_check,
     shape=lambda x, flag, message, error=IndexingError: x,
-    rule=Linear((lambda g, x, flag, message, error=IndexingError: g, None), reads=((False,),) * 2),
+    rule=LinearRule(
+        (lambda g, x, flag, message, error=IndexingError: g, None), reads=((False,),) * 2
+    ),
     arity=2,
     static=True,
-    batch=_batched,
+    batch=_batch,
 )
 
 # The same with the indices that the flag is about, so that the error can name one of them: its
@@ -58,8 +60,8 @@ WITHIN = Op(
     name="guard",
     compute=_within,
     shape=lambda x, flag, seen, message, least, n: x,
-    rule=Linear((lambda g, x, flag, seen, *_: g, None, None), reads=((False,),) * 3),
+    rule=LinearRule((lambda g, x, flag, seen, *_: g, None, None), reads=((False,),) * 3),
     arity=3,
     static=True,
-    batch=_batched,
+    batch=_batch,
 )

@@ -54,7 +54,7 @@ class _Layered:
         return (self.widths[a] + self.widths[b]) / 2 + gap
 
 
-def placed(
+def place_boxes(
     sizes: Sequence[Point], edges: Iterable[tuple[int, int]], sources: Collection[int] = ()
 ) -> Placed:
     """Where boxes of these sizes go; `sources` are put just above the first box that reads them."""
@@ -64,8 +64,8 @@ def placed(
     graph = _Layered([w for w, _ in sizes], [[] for _ in range(count)])
     for k, r in enumerate(rank):
         graph.layers[r].append(k)
-    lanes = {ends: _threaded(graph, rank, *ends) for ends in edges}
-    _ordered(graph)
+    lanes = {ends: _thread_edge(graph, rank, *ends) for ends in edges}
+    _order_layers(graph)
     x = _across(graph)
     heights = [0.0] * count
     for k, r in enumerate(rank):
@@ -117,7 +117,7 @@ def _in_order(above: Mapping[int, list[int]], below: Mapping[int, list[int]]) ->
     return order
 
 
-def _threaded(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
+def _thread_edge(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
     """An edge as a path of neighbours: a lane in each layer in between."""
     lanes = [graph.lane(a, r) for r in range(rank[a] + 1, rank[b])]
     path = [a, *lanes, b]
@@ -129,7 +129,7 @@ def _threaded(graph: _Layered, rank: list[int], a: int, b: int) -> list[int]:
 # Order within layers
 
 
-def _ordered(graph: _Layered) -> None:
+def _order_layers(graph: _Layered) -> None:
     """Sort each layer by where the neighbours are, downwards and upwards, a few times."""
     best, fewest = [list(layer) for layer in graph.layers], _crossings(graph)
     for sweep in range(_SWEEPS):

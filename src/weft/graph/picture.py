@@ -16,7 +16,7 @@ _LONGEST = 44  # characters of a row's text
 
 
 @dataclass(frozen=True)
-class Row:
+class PictureRow:
     """One line of a box: the values that it makes and reads, its text and its type.
 
     mark  "output", "view" (no work of its own), "input" or "again" (only for its own box), or ""
@@ -30,7 +30,7 @@ class Row:
 
 
 @dataclass
-class Box:
+class PictureBox:
     """What is drawn together.
 
     kind  how it is coloured: "input", "constant", "kernel", "product", "routine", "library",
@@ -39,7 +39,7 @@ class Box:
 
     title: str
     kind: str
-    rows: list[Row] = field(default_factory=list)
+    rows: list[PictureRow] = field(default_factory=list)
 
 
 @dataclass
@@ -47,7 +47,7 @@ class Picture:
     """A program to be drawn."""
 
     title: str
-    boxes: list[Box]
+    boxes: list[PictureBox]
 
     def edges(self) -> dict[tuple[int, int], int]:
         """How many values go from one box to another."""
@@ -62,7 +62,7 @@ class Picture:
         return {ends: len(values) for ends, values in found.items()}
 
 
-def drawn(picture: Picture, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
+def draw(picture: Picture, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
     """The picture as text; it is written to a file if there is a path, whose ending may say how."""
     if path is not None and Path(path).suffix[1:] in FORMATS:
         format = Path(path).suffix[1:]
@@ -87,25 +87,25 @@ def picture_of(
 ) -> Picture:
     """A program as it is written: a box for what each of the user's lines does at a time."""
     rows = inputs_of(graph, names or {})
-    boxes: list[Box] = []
+    boxes: list[PictureBox] = []
     line = None
     for e in graph.equations:
         if e.line != line:
             line = e.line
-            boxes.append(Box(line, "plain"))
+            boxes.append(PictureBox(line, "plain"))
         boxes[-1].rows += [row_of(graph, e), *body_rows(e)]
     return Picture(title, [*sources(rows), *with_inputs(boxes, {i: [r] for i, r in rows.items()})])
 
 
-def row_of(graph: Graph, e: Equation, mark: str = "") -> Row:
+def row_of(graph: Graph, e: Equation, mark: str = "") -> PictureRow:
     """An equation as a row."""
     reads = tuple([i for i in e.inputs if not isinstance(i, Literal)])
     operands = [repr(i.value) if isinstance(i, Literal) else f"v{i}" for i in e.inputs]
     static = [_static(s) for s in e.static]
     made = ", ".join(f"v{i}" for i in e.outputs)
-    text = shortened(f"{made} = {e.op.name}({', '.join([*operands, *static])})", _LONGEST)
+    text = shorten(f"{made} = {e.op.name}({', '.join([*operands, *static])})", _LONGEST)
     mark = mark or ("output" if set(e.outputs) & set(graph.outputs) else "")
-    return Row(e.outputs, reads, text, type_of(graph, e.outputs[0]), mark)
+    return PictureRow(e.outputs, reads, text, type_of(graph, e.outputs[0]), mark)
 
 
 def bodies_of(e: Equation) -> list[Graph]:
@@ -113,16 +113,18 @@ def bodies_of(e: Equation) -> list[Graph]:
     return [graph for s in e.static for graph in getattr(s, "graphs", ())]
 
 
-def body_rows(e: Equation) -> list[Row]:
+def body_rows(e: Equation) -> list[PictureRow]:
     """What is inside of a loop or a condition, below its row; the names are of its own."""
     rows, whole = [], e.outputs[:1]
     for n, body in enumerate(bodies_of(e)):
-        rows.append(Row((), whole, f"┌ body {n}" if n else "┌ body", "", "view"))
+        rows.append(PictureRow((), whole, f"┌ body {n}" if n else "┌ body", "", "view"))
         for inner in body.equations[:_INSIDE]:
             row = row_of(body, inner)
-            rows.append(Row((), whole, f"│ {row.text}", row.type, "view"))
+            rows.append(PictureRow((), whole, f"│ {row.text}", row.type, "view"))
         if len(body.equations) > _INSIDE:
-            rows.append(Row((), whole, f"│ and {len(body.equations) - _INSIDE} more", "", "view"))
+            rows.append(
+                PictureRow((), whole, f"│ and {len(body.equations) - _INSIDE} more", "", "view")
+            )
     return rows
 
 
@@ -131,26 +133,28 @@ def _static(value) -> str:
     bodies = getattr(value, "graphs", ())
     if bodies:
         return " / ".join(f"{len(g.equations)} equations" for g in bodies)
-    return shortened(repr(value).replace("dtype(", "").replace("')", "'"), 16)
+    return shorten(repr(value).replace("dtype(", "").replace("')", "'"), 16)
 
 
-def inputs_of(graph: Graph, names: Mapping[int, str]) -> dict[int, Row]:
+def inputs_of(graph: Graph, names: Mapping[int, str]) -> dict[int, PictureRow]:
     """The inputs and constants as rows; names begin with "argument" for those that calls bring."""
     rows = {}
     for i in (*graph.inputs, *graph.constants):
-        name = shortened(names.get(i, "constant" if i in graph.constants else "argument"), 34)
+        name = shorten(names.get(i, "constant" if i in graph.constants else "argument"), 34)
         brought = name.startswith("argument")
         mark = "output" if i in graph.outputs else "" if brought else "input"
-        rows[i] = Row((i,), (), f"v{i} {name}", type_of(graph, i), mark)
+        rows[i] = PictureRow((i,), (), f"v{i} {name}", type_of(graph, i), mark)
     return rows
 
 
-def sources(rows: Mapping[int, Row]) -> list[Box]:
+def sources(rows: Mapping[int, PictureRow]) -> list[PictureBox]:
     """A box for each argument of a program."""
-    return [Box("input", "input", [row]) for row in rows.values() if row.mark != "input"]
+    return [PictureBox("input", "input", [row]) for row in rows.values() if row.mark != "input"]
 
 
-def with_inputs(boxes: Iterable[Box], rows: Mapping[int, list[Row]]) -> list[Box]:
+def with_inputs(
+    boxes: Iterable[PictureBox], rows: Mapping[int, list[PictureRow]]
+) -> list[PictureBox]:
     """Boxes, where what is there without being computed is named in each box that reads it."""
     made = []
     for box in boxes:
@@ -159,11 +163,11 @@ def with_inputs(boxes: Iterable[Box], rows: Mapping[int, list[Row]]) -> list[Box
         local = [
             replace(r, mark="input") for v in read for r in rows.get(v, ()) if _is_local(rows, v)
         ]
-        made.append(Box(box.title, box.kind, [*dict.fromkeys(local), *box.rows]))
+        made.append(PictureBox(box.title, box.kind, [*dict.fromkeys(local), *box.rows]))
     return made
 
 
-def _is_local(rows: Mapping[int, list[Row]], v: int) -> bool:
+def _is_local(rows: Mapping[int, list[PictureRow]], v: int) -> bool:
     return rows[v][0].mark == "input"
 
 
@@ -181,7 +185,7 @@ def short_dtype(name: str) -> str:
     return name.replace("complex", "c")
 
 
-def shortened(text: str, most: int) -> str:
+def shorten(text: str, most: int) -> str:
     """Text of at most so many characters."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
@@ -210,7 +214,7 @@ def dot(picture: Picture) -> str:
     """The picture in Graphviz's language: a node for each row, a cluster for each box."""
     lines = [
         "digraph program {",
-        f"  label={_quoted(picture.title)}; rankdir=TB; fontname=monospace;",
+        f"  label={_quote(picture.title)}; rankdir=TB; fontname=monospace;",
         "  node [shape=box, style=filled, fontname=monospace, fontsize=10];",
     ]
     home: dict[Any, str] = {}
@@ -218,7 +222,7 @@ def dot(picture: Picture) -> str:
     for k, box in enumerate(picture.boxes):
         lines.append(f"  subgraph cluster_{k} {{")
         lines.append(
-            f"    label={_quoted(box.title)}; style=filled; color={_quoted(fill_of(box.kind))};"
+            f"    label={_quote(box.title)}; style=filled; color={_quote(fill_of(box.kind))};"
         )
         for n, row in enumerate(box.rows):
             name = f"n{k}_{n}"
@@ -226,7 +230,7 @@ def dot(picture: Picture) -> str:
             home |= {} if row.mark in LOCAL else dict.fromkeys(row.makes, name)
             more = ", penwidth=2" if row.mark == "output" else ""
             label = f"{row.text}\n{row.type}" if row.type else row.text
-            lines.append(f"    {name} [label={_quoted(label)}, fillcolor=white{more}];")
+            lines.append(f"    {name} [label={_quote(label)}, fillcolor=white{more}];")
         lines.append("  }")
     for k, box in enumerate(picture.boxes):
         for n, row in enumerate(box.rows):
@@ -236,6 +240,6 @@ def dot(picture: Picture) -> str:
     return "\n".join([*lines, "}", ""])
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     text = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
     return f'"{text}"'

@@ -36,7 +36,7 @@ _REMEDIES = {
 _REMEDIES |= {"an index": _REMEDIES["int()"]}
 
 
-class Memory:
+class SharedMemory:
     """Memory that several values of a program lie in, and how often it was written into.
 
     latest  the value of all of it; None if the last that was written was a part
@@ -72,7 +72,7 @@ class Staging:
     def constant(self, value: Raw) -> int:
         """The index of a raw array; one that came before keeps its index."""
         if value.__class__ is Staged:
-            raise leaked(value)
+            raise leak_error(value)
         i = self._known.get(id(value))
         if i is None:
             whole = BACKENDS[value.__class__].whole(value)
@@ -127,13 +127,13 @@ class Staged(Box):
     def __init__(self, level: float, staging: Staging, index: int):
         self.level, self.staging, self.index = level, staging, index
         self.aval = staging.graph.avals[index]
-        self.memory: Memory | None = None
+        self.memory: SharedMemory | None = None
         self.written, self.whole = 0, True
 
-    def own_memory(self) -> Memory:
+    def own_memory(self) -> SharedMemory:
         """What the value lies in."""
         if self.memory is None:
-            self.memory = Memory()
+            self.memory = SharedMemory()
             self.memory.latest = self
         return self.memory
 
@@ -173,7 +173,7 @@ class Staged(Box):
         """Find the results' avals by the row's shape rule, and append the equation."""
         staging = next(x.staging for x in operands if x.__class__ is cls and x.level == level)
         if staging.closed:
-            raise leaked(next(x for x in operands if x.__class__ is cls and x.level == level))
+            raise leak_error(next(x for x in operands if x.__class__ is cls and x.level == level))
         if op.stage is not None:
             return op.stage(operands, static)
         if op.promote != ():
@@ -198,7 +198,7 @@ class Staged(Box):
         outputs = staging.emit(op, tuple(inputs), static, zs)
         made = tuple([cls(level, staging, i) for i in outputs])
         if staging.replayed and op is not UNRECORDED and not current.get().grad:
-            made = tuple([y.unrecorded() if is_inexact(y.dtype) else y for y in made])
+            made = tuple([y.unrecord() if is_inexact(y.dtype) else y for y in made])
         if op.views and operands[0].__class__ is cls:
             memory = operands[0].own_memory()
             for y in made:
@@ -225,7 +225,7 @@ class Staged(Box):
             return self
         return Staged.interpret(TABLE["detach"], self.level, [self], ())
 
-    def unrecorded(self) -> "Staged":
+    def unrecord(self) -> "Staged":
         """The same by an equation through which no cotangent comes back."""
         return Staged.interpret(UNRECORDED, self.level, [self], ())
 
@@ -239,7 +239,7 @@ class Staged(Box):
         raise errors.InterchangeError(unread(self, "an array of it").message)
 
 
-def refreshed(x: Staged) -> Staged:
+def read_again(x: Staged) -> Staged:
     """What lies in the memory of x now: somebody may have written there under another name."""
     if x.memory is None or x.written == x.memory.written:
         return x
@@ -260,14 +260,14 @@ def _current(x: Staged) -> Staged:
 def unread(x: Staged, what: str, remedy: str = REMEDY) -> errors.StagingError:
     """Why a value cannot be looked at, and what to do."""
     if x.staging.closed:
-        return leaked(x)
+        return leak_error(x)
     return errors.StagingError(
         f"{x.staging.name} is being compiled, and a tensor in it ({x.staging.made_at(x.index)}) "
         f"has no values yet to make {what}; {remedy}"
     )
 
 
-def leaked(x: Staged) -> errors.LeakedTensor:
+def leak_error(x: Staged) -> errors.LeakedTensor:
     """What to say of a value whose program has ended."""
     return errors.LeakedTensor(
         f"a tensor of {x.staging.name} ({x.staging.made_at(x.index)}) was kept somewhere while the "

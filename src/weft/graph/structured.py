@@ -60,7 +60,7 @@ class Loop:
     def results(self, *avals: Aval) -> tuple[Aval, ...]:
         """The types of the results; the operands must fit the body."""
         wanted = [self.body.avals[i] for i in self.body.inputs]
-        _check_fit("scan", [_sliced(self, k, a) for k, a in enumerate(avals)], wanted)
+        _check_fit("scan", [_step_aval(self, k, a) for k, a in enumerate(avals)], wanted)
         made = [self.body.avals[i] for i in self.body.outputs]
         _check_fit("scan", made[: self.carries], wanted[: self.carries])
         stacked = [Aval((self.length, *a.shape), a.dtype, a.device) for a in made[self.carries :]]
@@ -73,7 +73,7 @@ class Loop:
         ys = [np.empty((self.length, *a.shape), a.dtype) for a in avals]
         steps = range(self.length)
         for k in reversed(steps) if self.reverse else steps:
-            out = computed(self.body, [*carry, *(x[k] for x in xs), *constants])
+            out = compute_body(self.body, [*carry, *(x[k] for x in xs), *constants])
             carry = out[: self.carries]
             for y, value in zip(ys, out[self.carries :], strict=True):
                 y[k] = value
@@ -84,7 +84,7 @@ class Loop:
         return f"<{self.length} steps{way}, {self.carries} carries, {self.xs} xs>"
 
 
-def _sliced(loop: Loop, k: int, a: Aval) -> Aval:
+def _step_aval(loop: Loop, k: int, a: Aval) -> Aval:
     """What a step sees of operand k."""
     if not loop.carries <= k < loop.carries + loop.xs:
         return a
@@ -118,7 +118,7 @@ class Branch:
 
     def compute(self, operands: list[Raw]) -> list[np.ndarray]:
         taken = self.yes if bool(operands[0]) else self.no
-        return computed(taken, operands[1:])
+        return compute_body(taken, operands[1:])
 
     def __repr__(self) -> str:
         return f"<{len(self.yes.equations)} or {len(self.no.equations)} equations>"
@@ -150,10 +150,10 @@ class Repeat:
 
     def compute(self, operands: list[Raw]) -> list[np.ndarray]:
         carry, constants, steps = operands[: self.carries], operands[self.carries :], 0
-        while going := bool(computed(self.test, [*carry, *constants])[0]):
+        while going := bool(compute_body(self.test, [*carry, *constants])[0]):
             if steps == self.most:
                 break
-            carry, steps = computed(self.body, [*carry, *constants]), steps + 1
+            carry, steps = compute_body(self.body, [*carry, *constants]), steps + 1
         return [*map(np.array, carry), np.array(not going)]
 
     def __repr__(self) -> str:
@@ -167,7 +167,7 @@ STRUCTURED = (Loop, Branch, Repeat)
 NAMES: dict[type, str] = {Loop: "scan", Branch: "cond", Repeat: "while"}
 
 
-def nested(static: Static) -> Iterator[Graph]:
+def inner_graphs(static: Static) -> Iterator[Graph]:
     """The graphs inside an equation."""
     for s in static:
         if isinstance(s, STRUCTURED):
@@ -179,7 +179,7 @@ def structure_of(e: Equation) -> Any:
     return e.static[0] if e.op.name in NAMES.values() and e.static else None
 
 
-def computed(graph: Graph, values: list[Raw]) -> list[np.ndarray]:
+def compute_body(graph: Graph, values: list[Raw]) -> list[np.ndarray]:
     """The outputs of a body, equation by equation on NumPy's kernels."""
     numpy_ = BACKENDS[np.ndarray]
     held = {**graph.constants, **dict(zip(graph.inputs, map(np.asarray, values), strict=True))}
@@ -192,7 +192,7 @@ def computed(graph: Graph, values: list[Raw]) -> list[np.ndarray]:
     return [held[i] for i in graph.outputs]
 
 
-def replayed(graph: Graph, values: list[Array]) -> list[Array]:
+def replay_body(graph: Graph, values: list[Array]) -> list[Array]:
     """The outputs of a body on tensors of any level: its equations as operations."""
     held: dict[int, Any] = {i: wrap(raw) for i, raw in graph.constants.items()}
     held |= zip(graph.inputs, values, strict=True)

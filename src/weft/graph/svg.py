@@ -2,8 +2,8 @@
 
 from html import escape
 
-from .layers import Placed, Point, placed
-from .picture import Box, Picture, Row, fill_of
+from .layers import Placed, Point, place_boxes
+from .picture import Picture, PictureBox, PictureRow, fill_of
 
 _CHARACTER, _LINE, _PAD = 6.1, 14.0, 6.0  # of a monospaced font of 10 pixels
 _KERNELS = ("#d7e8fb", "#d3efee", "#dfe3fa", "#cfe9f7", "#e3ecd9", "#e9e1f3")
@@ -23,7 +23,7 @@ def svg(picture: Picture) -> str:
     sizes = [_size(box) for box in picture.boxes]
     edges = picture.edges()
     sources = {k for k, b in enumerate(picture.boxes) if b.kind in ("input", "constant")}
-    where = placed(sizes, edges, sources)
+    where = place_boxes(sizes, edges, sources)
     width = max(where.width, 240.0, _PAD * 4 + len(picture.title) * 8)
     head = 24.0
     lines = [
@@ -41,12 +41,12 @@ def svg(picture: Picture) -> str:
     return "\n".join([*lines, "</g>", "</svg>", ""])
 
 
-def _size(box: Box) -> Point:
+def _size(box: PictureBox) -> Point:
     texts = [len(box.title), *[len(_text(r)) + 2 + len(r.type) for r in box.rows]]
     return 2 * _PAD + max(texts) * _CHARACTER, 2 * _PAD + _LINE * (1 + len(box.rows))
 
 
-def _text(row: Row) -> str:
+def _text(row: PictureRow) -> str:
     return f"{row.text} ▸" if row.mark == "output" else row.text
 
 

@@ -12,7 +12,7 @@ def _pull(g, y, x):
     return (None,)
 
 
-def _batched(call, size, mapped, args, static):
+def _batch(call, size, mapped, args, static):
     return call(*args)
 
 
@@ -23,5 +23,5 @@ UNRECORDED = Op(
     shape=lambda x: x,
     rule=Jvp(_push, _pull, reads=(False,)),
     arity=1,
-    batch=_batched,
+    batch=_batch,
 )

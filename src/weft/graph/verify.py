@@ -4,7 +4,7 @@ from ..core.aval import Aval
 from ..core.backends import PYTHON_SCALARS
 from ..core.value import aval_of
 from .graph import Equation, Graph, Literal
-from .structured import nested
+from .structured import inner_graphs
 
 
 class MalformedGraph(AssertionError):
@@ -26,7 +26,7 @@ def verify(graph: Graph) -> None:
             raise MalformedGraph(f"constant v{i} is {aval_of(value)}, typed {graph.avals[i]}")
     for e in graph.equations:
         _check_equation(graph, known, e)
-        for body in nested(e.static):
+        for body in inner_graphs(e.static):
             verify(body)
         for i in e.outputs:
             _assign(graph, known, i, e.op.name)

@@ -89,10 +89,10 @@ def save_checkpoint(
     ('step-00000100', 100, 3, [1.0, 2.0])
     """
     root, checkpoint = path_first("save_checkpoint", directory, checkpoint)
-    checkpoint, step = _numbered(checkpoint, step)
+    checkpoint, step = _number(checkpoint, step)
     if keep_last is not None and integer_in("save_checkpoint", "keep_last", keep_last) < 1:
         raise ArgumentError(f"save_checkpoint: keep_last={keep_last}, expected 1 or more, or None")
-    trees, arrays = _flattened(checkpoint)
+    trees, arrays = _flatten(checkpoint)
     make_directories(root)
     with locked(root) as turn, turn:
         folder.sweep(root, step)
@@ -109,7 +109,7 @@ def save_checkpoint(
     return path
 
 
-def _numbered(checkpoint, step: int | None) -> tuple[Checkpoint, int]:
+def _number(checkpoint, step: int | None) -> tuple[Checkpoint, int]:
     if not isinstance(checkpoint, Checkpoint):
         raise ArgumentError(
             f"save_checkpoint: got a {type(checkpoint).__name__}, expected a wf.Checkpoint"
@@ -127,7 +127,7 @@ def _numbered(checkpoint, step: int | None) -> tuple[Checkpoint, int]:
     return replace(checkpoint, step=step, epoch=epoch), step
 
 
-def _flattened(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, dict]]:
+def _flatten(checkpoint: Checkpoint) -> tuple[dict[str, Any], dict[str, dict]]:
     """Each field's skeleton, and the arrays of those that have any."""
     trees, arrays = {}, {}
     for name in _FIELDS:

@@ -25,7 +25,7 @@ class Stored(NamedTuple):
     sha256: str
 
 
-def measured(chunks: Iterable[Chunk], into: list[Stored]) -> Iterator[Chunk]:
+def measure_chunks(chunks: Iterable[Chunk], into: list[Stored]) -> Iterator[Chunk]:
     """The chunks; when all have been taken, what they were is appended to `into`."""
     digest, size = sha256(), 0
     for chunk in chunks:

@@ -29,7 +29,7 @@ _RANK = 64  # NumPy's largest number of dimensions
 _UNWELCOME = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 
-class Entry(NamedTuple):
+class TensorEntry(NamedTuple):
     """One tensor: its dtype and shape, and where in the data its bytes are."""
 
     dtype: np.dtype
@@ -41,7 +41,7 @@ class Entry(NamedTuple):
 class Header(NamedTuple):
     """What a file says about itself, its own bytes (with the length in front) included."""
 
-    entries: dict[str, Entry]
+    entries: dict[str, TensorEntry]
     metadata: dict[str, str]
     raw: bytes
 
@@ -62,7 +62,7 @@ def build(
     for name in sorted(described, key=lambda n: -described[n][0].itemsize):
         dtype, shape = described[name]
         end = at + prod(shape) * dtype.itemsize
-        entries[name] = Entry(dtype, tuple(shape), at, end)
+        entries[name] = TensorEntry(dtype, tuple(shape), at, end)
         at = end
     entries = {name: entries[name] for name in described}
     table: dict[str, Any] = {METADATA: dict(metadata)} if metadata else {}
@@ -115,7 +115,7 @@ def _metadata(found: Any, where: str) -> dict[str, str]:
     return found
 
 
-def _entry(name: str, found: Any, where: str) -> Entry:
+def _entry(name: str, found: Any, where: str) -> TensorEntry:
     if not named_properly(name):
         raise CheckpointError(f"{where}: a tensor named {name[:80]!r}, expected a line of text")
     where = f"{where}: {name!r}"
@@ -136,7 +136,7 @@ def _entry(name: str, found: Any, where: str) -> Entry:
             f"{where}: data_offsets {str(offsets)[:80]}, but {dtype} of shape {str(shape)[:80]} "
             f"takes {prod(shape) * dtype.itemsize} bytes"
         )
-    return Entry(dtype, shape, *offsets)
+    return TensorEntry(dtype, shape, *offsets)
 
 
 def _naturals(found: Any, where: str) -> tuple[int, ...]:

@@ -20,13 +20,13 @@ NAME = ".lock"
 
 
 @dataclass
-class _Held:
+class _HeldLock:
     fd: int
     users: int = 0
     turn: threading.Lock = field(default_factory=threading.Lock)
 
 
-_held: dict[str, _Held] = {}
+_held: dict[str, _HeldLock] = {}
 _guard = threading.Lock()
 
 
@@ -48,7 +48,7 @@ def locked(directory: str | PathLike[str]) -> Iterator[threading.Lock]:
     """
     key = os.path.realpath(directory)
     with _guard:
-        held = _held.get(key) or _held.setdefault(key, _Held(_acquire(Path(key))))
+        held = _held.get(key) or _held.setdefault(key, _HeldLock(_acquire(Path(key))))
         held.users += 1
     try:
         yield held.turn

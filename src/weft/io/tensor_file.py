@@ -24,7 +24,7 @@ from ..core import dtypes
 from ..core.value import aval_of
 from ..errors import CheckpointError
 from . import disk, header, strict_json
-from .durable import Stored, measured, write_file
+from .durable import Stored, measure_chunks, write_file
 from .header import Header
 
 OWN = "weft."
@@ -38,18 +38,18 @@ _CHUNK = 1 << 20
 def write(path: Path, arrays: Mapping[str, Any]) -> Stored:
     """Write raw arrays of any backend under their names; what the file then holds."""
     stored: list[Stored] = []
-    write_file(path, measured(_chunks(_described(arrays, {}), arrays), stored))
+    write_file(path, measure_chunks(_chunks(_describe(arrays, {}), arrays), stored))
     return stored[0]
 
 
 def write_plain(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
     """Write a file that carries no digest, for other programs."""
-    write_file(path, _chunks(_described(arrays, metadata), arrays))
+    write_file(path, _chunks(_describe(arrays, metadata), arrays))
 
 
 def write_sealed(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> None:
     """Write a file that carries its own digest."""
-    head = _described(arrays, {_SEAL: _ZEROS} | dict(metadata))
+    head = _describe(arrays, {_SEAL: _ZEROS} | dict(metadata))
     digest = sha256()
     for chunk in _chunks(head, arrays):
         buffer: Any = chunk
@@ -59,7 +59,7 @@ def write_sealed(path: Path, arrays: Mapping[str, Any], metadata: Mapping[str, s
     write_file(path, _chunks(head._replace(raw=bytes(raw)), arrays))
 
 
-def _described(arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> Header:
+def _describe(arrays: Mapping[str, Any], metadata: Mapping[str, str]) -> Header:
     described, parts = {}, []
     for name, raw in arrays.items():
         aval = aval_of(raw)
@@ -84,7 +84,7 @@ def _bytes_of(array: np.ndarray) -> np.ndarray:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[BinaryIO, int]]:
+def _open(path: Path) -> Iterator[tuple[BinaryIO, int]]:
     """The file and its size; what the system refuses becomes an error of ours."""
     try:
         with disk.open_to_read(path) as file:
@@ -113,7 +113,7 @@ def _header(file: BinaryIO, size: int, where: str) -> Header:
 
 def read_whole(path: Path, longest: int) -> bytes:
     """All bytes of a file that is not too long."""
-    with _opened(path) as (file, size):
+    with _open(path) as (file, size):
         if size > longest:
             raise CheckpointError(f"{path}: {size} bytes, more than {longest}")
         buffer = bytearray(size)
@@ -123,14 +123,14 @@ def read_whole(path: Path, longest: int) -> bytes:
 
 def read_header(path: Path) -> Header:
     """What a file says about its tensors, without reading them."""
-    with _opened(path) as (file, size):
+    with _open(path) as (file, size):
         return _header(file, size, str(path))
 
 
 def read(path: Path, expected: Stored) -> dict[str, np.ndarray]:
     """The arrays of a file that must have this size and this digest."""
     where = str(path)
-    with _opened(path) as (file, size):
+    with _open(path) as (file, size):
         check_size(where, size, expected)
         head = _header(file, size, where)
         digest = sha256(head.raw)
@@ -141,7 +141,7 @@ def read(path: Path, expected: Stored) -> dict[str, np.ndarray]:
 
 def read_plain(path: Path) -> dict[str, np.ndarray]:
     """The arrays of a file of any program."""
-    with _opened(path) as (file, size):
+    with _open(path) as (file, size):
         head = _header(file, size, str(path))
         return _values(head, _arrays(file, head, str(path), lambda memory: None), str(path))
 
@@ -149,9 +149,9 @@ def read_plain(path: Path) -> dict[str, np.ndarray]:
 def read_sealed(path: Path) -> tuple[dict[str, np.ndarray], dict[str, str]]:
     """The arrays and the metadata of a file that carries its own digest."""
     where = str(path)
-    with _opened(path) as (file, size):
+    with _open(path) as (file, size):
         head = _header(file, size, where)
-        digest = sha256(_unsealed(head, where))
+        digest = sha256(_unseal(head, where))
         arrays = _arrays(file, head, where, digest.update)
     _compare(where, digest.hexdigest(), head.metadata[_SEAL])
     return _values(head, arrays, where), head.metadata
@@ -185,14 +185,14 @@ def check_size(where: str, size: int, expected: Stored) -> None:
 def check_digest(path: Path, expected: Stored) -> None:
     """Refuse a file whose content has changed; reads it all, in small pieces."""
     where, digest = str(path), sha256()
-    with _opened(path) as (file, size):
+    with _open(path) as (file, size):
         check_size(where, size, expected)
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
     _compare(where, digest.hexdigest(), expected.sha256)
 
 
-def _unsealed(head: Header, where: str) -> bytes:
+def _unseal(head: Header, where: str) -> bytes:
     """The header as it was hashed; the digest must be where it is written."""
     begin = f'{{"{header.METADATA}":{{"{_SEAL}":"'.encode("ascii")
     raw = bytearray(head.raw)

@@ -40,7 +40,7 @@ class Flattener:
         """The JSON of a value; its arrays are kept under names made of the path."""
         if len(path) > DEPTH:
             raise errors.ArgumentError(
-                f"save: {self._spelled(path[:4])}… is nested deeper than {DEPTH} levels"
+                f"save: {self._spell_path(path[:4])}… is nested deeper than {DEPTH} levels"
             )
         if value is None or type(value) in (bool, str):
             return value
@@ -52,7 +52,7 @@ class Flattener:
     def tensor(self, value: Any, path: Any) -> Any:
         if type(value) not in GROUND:
             raise errors.ArgumentError(
-                f"save: {self._spelled(path)} belongs to a transformation that is running (jvp, "
+                f"save: {self._spell_path(path)} belongs to a transformation that is running (jvp, "
                 "vmap, …): save after it"
             )
         return {"$tensor": self._kept(value._data, path)}
@@ -66,7 +66,8 @@ class Flattener:
     def number(self, value: Any, path: Any) -> Any:
         if not -_LARGEST < value < _LARGEST:
             raise errors.ArgumentError(
-                f"save: {self._spelled(path)} is an integer of {strict_json.DIGITS} digits or more"
+                f"save: {self._spell_path(path)} is an integer of {strict_json.DIGITS} digits or "
+                "more"
             )
         return value
 
@@ -84,7 +85,7 @@ class Flattener:
     def mapping(self, value: Any, path: Any) -> Any:
         if not all(type(k) in (str, int) for k in value):
             raise errors.ArgumentError(
-                f"save: {self._spelled(path)} has keys that are neither strings nor integers"
+                f"save: {self._spell_path(path)} has keys that are neither strings nor integers"
             )
         pairs = [(k, self.skeleton(v, (*path, str(k)))) for k, v in value.items()]
         if any(type(k) is int for k in value):
@@ -103,11 +104,11 @@ class Flattener:
 
     def _unknown(self, value, path, more: str = ""):
         return errors.ArgumentError(
-            f"save: {self._spelled(path)} is a {type(value).__name__}{more}, expected tensors, "
+            f"save: {self._spell_path(path)} is a {type(value).__name__}{more}, expected tensors, "
             "numbers, strings, None, and lists, tuples and dicts of them"
         )
 
-    def _spelled(self, path) -> str:
+    def _spell_path(self, path) -> str:
         return ".".join((self.what, *path))
 
 
@@ -150,7 +151,7 @@ class Restorer:
         if len(skeleton) == 1 and tag in _VALUES:
             return _VALUES[tag](self, skeleton[tag])
         if any(k.startswith("$") and not k.startswith("$$") for k in skeleton):
-            raise self._malformed(skeleton)
+            raise self._malformed_error(skeleton)
         return {k[1:] if k[:1] == "$" else k: self.value(v) for k, v in skeleton.items()}
 
     def tensor(self, name: Any) -> Any:
@@ -167,33 +168,33 @@ class Restorer:
     def scalar(self, name: Any) -> Any:
         array = self.array(name)
         if array.shape:
-            raise self._malformed({"$scalar": name})
+            raise self._malformed_error({"$scalar": name})
         return array[()]
 
     def real(self, digits: Any) -> float:
         if not isinstance(digits, str) or not _SIXTEEN.fullmatch(digits):
-            raise self._malformed({"$float": digits})
+            raise self._malformed_error({"$float": digits})
         return struct.unpack(">d", bytes.fromhex(digits))[0]
 
     def pair(self, parts: Any) -> complex:
         if type(parts) is not list or len(parts) != 2:
-            raise self._malformed({"$complex": parts})
+            raise self._malformed_error({"$complex": parts})
         return complex(*map(self.real, parts))
 
     def tuple_(self, elements: Any) -> tuple[Any, ...]:
         if type(elements) is not list:
-            raise self._malformed({"$tuple": elements})
+            raise self._malformed_error({"$tuple": elements})
         return tuple(self.value(elements))
 
     def items(self, pairs: Any) -> dict[str, Any]:
         if type(pairs) is not list or not all(type(p) is list and len(p) == 2 for p in pairs):
-            raise self._malformed({"$items": pairs})
+            raise self._malformed_error({"$items": pairs})
         out = {k: self.value(v) for k, v in pairs if type(k) in (str, int)}
         if len(out) != len(pairs):
-            raise self._malformed({"$items": [k for k, _ in pairs]})
+            raise self._malformed_error({"$items": [k for k, _ in pairs]})
         return out
 
-    def _malformed(self, what):
+    def _malformed_error(self, what):
         return errors.CheckpointError(f"{self.where}: its tree holds a malformed {str(what)[:80]}")
 
 

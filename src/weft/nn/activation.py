@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from . import functional as F
 from . import init
 from .making import one_of, parameter, sizes
@@ -442,7 +442,7 @@ class Softmax2d(Module):
     """
 
     def forward(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+        x = as_tensor(input)
         if x.ndim not in (3, 4):
             raise errors.ShapeError(
                 f"Softmax2d: input of shape {x.shape}, expected (N, C, H, W) or (C, H, W)"

@@ -6,7 +6,7 @@ from math import inf, sqrt
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
-from ..arrays.arguments import boxed, boxed_beside
+from ..arrays.arguments import as_tensor, boxed_beside
 from ..arrays.make import arange, zeros
 from ..arrays.manipulation import split
 from ..core import dtypes
@@ -132,7 +132,7 @@ class MultiheadAttention(Module):
         is_causal             query l sees the keys 0 to l; beside an `attn_mask`, which must then
                               say so, it has no effect
         """
-        q, k, v = boxed(query), boxed(key), boxed(value)
+        q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
         alone = q.ndim == 2
         self._check(q, k, v)
         same = q is k is v
@@ -141,10 +141,10 @@ class MultiheadAttention(Module):
         causal = is_causal and attn_mask is None
         mask = self._mask(q, key_padding_mask, attn_mask, (n, length, source), alone)
         if causal and (mask is not None or need_weights or self._extra):
-            mask = _merged(q, mask, _before(q, length, source))
+            mask = _merge_masks(q, mask, _before(q, length, source))
             causal = False
-        q, k, v = self._projected(q, q if same else k, q if same else v)
-        k, v, mask = self._extended(k, v, mask)
+        q, k, v = self._project(q, q if same else k, q if same else v)
+        k, v, mask = self._extend(k, v, mask)
         q, k, v = (_heads_first(x, self.num_heads) for x in (q, k, v))
         p = self.dropout if self.training else 0.0
         if need_weights:
@@ -191,7 +191,7 @@ class MultiheadAttention(Module):
                     f"{shapes[3]}"
                 )
             lead = (1, 1) if mask.ndim == 2 else (n, self.num_heads)
-            found = _merged(q, None, _seen(q, reshape(mask, (*lead, length, source))))
+            found = _merge_masks(q, None, _visible_keys(q, reshape(mask, (*lead, length, source))))
         if padding is not None:
             padding = boxed_beside(q, padding)
             if padding.shape != ((source,) if alone else (n, source)):
@@ -199,10 +199,10 @@ class MultiheadAttention(Module):
                     f"MultiheadAttention: key_padding_mask of shape {padding.shape}, expected "
                     f"{(source,) if alone else (n, source)}"
                 )
-            found = _merged(q, found, _seen(q, reshape(padding, (n, 1, 1, source))))
+            found = _merge_masks(q, found, _visible_keys(q, reshape(padding, (n, 1, 1, source))))
         return found
 
-    def _projected(self, q, k, v):
+    def _project(self, q, k, v):
         e, bias = self.embed_dim, self.in_proj_bias
         if self.in_proj_weight is not None and q is k is v:
             return split(F.linear(q, self.in_proj_weight, bias), 3, axis=-1)
@@ -213,7 +213,7 @@ class MultiheadAttention(Module):
         biases = [None if bias is None else bias[i * e : (i + 1) * e] for i in range(3)]
         return [F.linear(*parts) for parts in zip((q, k, v), weights, biases, strict=True)]
 
-    def _extended(self, k, v, mask):
+    def _extend(self, k, v, mask):
         """Keys and values with those that are trained, and those that are zero."""
         n, e = k.shape[0], self.embed_dim
         if self.bias_k is not None:
@@ -242,12 +242,12 @@ def _before(q, length: int, source: int):
     return reshape(rows, (length, 1)) >= columns
 
 
-def _seen(q, mask):
+def _visible_keys(q, mask):
     """A mask in which True says that a key is seen; numbers stay as they are."""
     return logical_not(mask) if mask.dtype == dtypes.bool_ else cast(mask, q.dtype)
 
 
-def _merged(q, a, b):
+def _merge_masks(q, a, b):
     """Two masks as one: booleans if both are."""
     if a is None or b is None:
         return b if a is None else a

@@ -17,7 +17,7 @@ class _Told:
 _TOLD = ("__wrapped__", "explain", "graph", "kernels", "recompilations", "max_variants")
 
 
-def compiled(module: Any, programs: Any) -> Any:
+def compile_module(module: Any, programs: Any) -> Any:
     """A module that shares everything with another one, and is called by programs of it.
 
     Both have one dictionary of attributes. So parameters, buffers, hooks, modes and whatever is
@@ -34,15 +34,15 @@ def _call(self, *args, **kwargs):
     return self._programs(*args, **kwargs)
 
 
-def _reduced(self, protocol: int):
+def _reduce(self, protocol: int):
     """Copies and pickles are of the module, and make programs of their own."""
-    return compiled, (self._programs.__wrapped__, self._programs)
+    return compile_module, (self._programs.__wrapped__, self._programs)
 
 
 @lru_cache(maxsize=None)
 def _kind(cls: type) -> type:
     """The class of compiled modules of a class."""
     body: dict[str, Any] = {name: _Told(name) for name in _TOLD if not hasattr(cls, name)}
-    body |= {"__slots__": ("_programs",), "__call__": _call, "__reduce_ex__": _reduced}
+    body |= {"__slots__": ("_programs",), "__call__": _call, "__reduce_ex__": _reduce}
     body |= {"__doc__": cls.__doc__, "__module__": cls.__module__, "_uncompiled": cls}
     return type(cls)(cls.__name__, (cls,), body)

@@ -20,7 +20,7 @@ def _position(name: str, i: int, n: int) -> int:
     return i % n
 
 
-class _Row(Module):
+class _NumberedModules(Module):
     """Modules under the names 0, 1, 2, …"""
 
     def __init__(self, modules: Iterable[Module] = ()):
@@ -116,7 +116,7 @@ class _Row(Module):
         self._become(held)
 
 
-class Sequential(_Row):
+class Sequential(_NumberedModules):
     """Modules one after the other: each is called with what the one before returned.
 
     modules  the modules, or one dict of them by name
@@ -154,7 +154,7 @@ class Sequential(_Row):
         return x
 
 
-class ModuleList(_Row):
+class ModuleList(_NumberedModules):
     """A list of modules, which are called by the module that holds it.
 
     modules  the modules at first

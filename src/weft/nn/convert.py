@@ -38,16 +38,16 @@ def convert(
     for part in module.modules():
         for name, x in part._parameters.items():
             if type(x) is Parameter:
-                _become(x, _converted(x.detach(), device, dtype), device, dtype)
+                _become(x, _convert(x.detach(), device, dtype), device, dtype)
             elif x is not None:  # a tensor in a parameter's place, inside a transformation
-                part._parameters[name] = _converted(x, device, dtype)
+                part._parameters[name] = _convert(x, device, dtype)
         for name, x in part._buffers.items():
             if x is not None:
-                new = buffers[id(x)] if id(x) in buffers else _converted(x, device, dtype)
+                new = buffers[id(x)] if id(x) in buffers else _convert(x, device, dtype)
                 part._buffers[name] = buffers[id(x)] = buffers[id(new)] = new
 
 
-def _converted(x, device, dtype):
+def _convert(x, device, dtype):
     x = x if device is None else x.to(device)
     return x if dtype is None or not dtypes.is_inexact(x.dtype) else x.to(dtype)
 
@@ -60,4 +60,4 @@ def _become(p: Parameter, value, device, dtype) -> None:
     p._data, p._node = value._data, None
     if tracked:
         p.requires_grad_()
-        p.grad = None if gradient is None else _converted(gradient.detach(), device, dtype)
+        p.grad = None if gradient is None else _convert(gradient.detach(), device, dtype)

@@ -7,7 +7,7 @@ from math import prod, sqrt
 from typing import TYPE_CHECKING, Literal, get_args
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from . import functional as F
 from . import init
 from .making import one_of, parameter, per_axis, sizes
@@ -80,7 +80,7 @@ class _Convolution(Module):
         if self.bias is not None:
             init.uniform_(self.bias, -bound, bound)
 
-    def _shown(self, **more: object) -> str:
+    def _show(self, **more: object) -> str:
         options = {"padding": ((0,) * self.axes), "dilation": (1,) * self.axes} | {"groups": 1}
         shown = {n: getattr(self, n) for n in options if getattr(self, n) != options[n]} | more
         parts = [f"{self.in_channels}", f"{self.out_channels}", f"kernel_size={self.kernel_size}"]
@@ -127,7 +127,7 @@ class _Conv(_Convolution):
         how = self.dilation, self.groups
         if self.padding_mode == "zeros":
             return function(input, self.weight, self.bias, self.stride, self.padding, *how)
-        x = F.pad(boxed(input), self._borders(), self.padding_mode)
+        x = F.pad(as_tensor(input), self._borders(), self.padding_mode)
         return function(x, self.weight, self.bias, self.stride, 0, *how)
 
     def _borders(self) -> list[int]:
@@ -143,7 +143,7 @@ class _Conv(_Convolution):
 
     def extra_repr(self) -> str:
         zeros = self.padding_mode == "zeros"
-        return self._shown(**({} if zeros else {"padding_mode": self.padding_mode}))
+        return self._show(**({} if zeros else {"padding_mode": self.padding_mode}))
 
 
 class Conv1d(_Conv):
@@ -246,7 +246,7 @@ class _ConvTranspose(_Convolution):
         """The transpose of a convolution; `output_size` picks one of the sizes that lead here."""
         more = self.output_padding
         if output_size is not None:
-            more = self._more(boxed(input).shape[-self.axes :], tuple(output_size))
+            more = self._more(as_tensor(input).shape[-self.axes :], tuple(output_size))
         function = getattr(F, f"conv_transpose{self.axes}d")
         how = self.stride, self.padding, more, self.groups, self.dilation
         return function(input, self.weight, self.bias, *how)
@@ -268,7 +268,7 @@ class _ConvTranspose(_Convolution):
 
     def extra_repr(self) -> str:
         more = self.output_padding
-        return self._shown(**({"output_padding": more} if any(more) else {}))
+        return self._show(**({"output_padding": more} if any(more) else {}))
 
 
 class ConvTranspose1d(_ConvTranspose):

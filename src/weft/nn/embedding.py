@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from ..arrays.inplace import copy_
 from ..arrays.parameter import Parameter
 from ..ops.elementwise import where
@@ -91,7 +91,7 @@ class Embedding(Module):
         >>> layer(wf.tensor([1])).tolist(), layer.weight.requires_grad
         ([[3.0, 4.0]], False)
         """
-        table = boxed(embeddings)
+        table = as_tensor(embeddings)
         if table.ndim != 2:
             raise errors.ShapeError(
                 f"from_pretrained: a table of shape {table.shape}, expected (rows, width)"
@@ -103,7 +103,7 @@ class Embedding(Module):
 
     def forward(self, input: ArrayLike) -> Tensor:
         if self.max_norm is not None:
-            self._shorten(boxed(input), self.max_norm)
+            self._shorten(as_tensor(input), self.max_norm)
         return F.embedding(input, self.weight, self.padding_idx)
 
     def _shorten(self, i: Tensor, longest: float) -> None:

@@ -6,7 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, TypeVar
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from ..arrays.inplace import copy_
 from ..arrays.parameter import Parameter
 from ..ops.contract import matmul
@@ -113,7 +113,7 @@ class Linear(Module):
         >>> layer(wf.tensor([2.0, 3.0])).tolist()
         [32.0]
         """
-        new = boxed(weights)
+        new = as_tensor(weights)
         if new.shape != self.weight.shape:
             raise errors.ShapeError(
                 f"set_weights: shape {new.shape}, expected {self.weight.shape}: "
@@ -182,7 +182,7 @@ class Bilinear(Module):
             init.uniform_(self.bias, -bound, bound)
 
     def forward(self, input1: ArrayLike, input2: ArrayLike) -> Tensor:
-        a, b = boxed(input1), boxed(input2)
+        a, b = as_tensor(input1), as_tensor(input2)
         if a.shape != (*b.shape[:-1], self.in1_features) or b.shape[-1] != self.in2_features:
             raise errors.ShapeError(
                 f"Bilinear: inputs {a.shape} and {b.shape}; expected (…, {self.in1_features}) and "

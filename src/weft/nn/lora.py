@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from ..arrays.dtype_functions import finfo
 from ..arrays.inplace import copy_
 from ..core import dtypes, versions
@@ -142,7 +142,7 @@ class LoRALinear(Module):
         return self._base is not None
 
     def forward(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+        x = as_tensor(input)
         y = F.linear(x, self.weight, self.bias)
         if self.merged:
             self._refuse_changed_adapters()

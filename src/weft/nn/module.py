@@ -12,7 +12,7 @@ from ..arrays.make import zeros_like
 from ..core import dtypes
 from ..transform.modes.backward import HookHandle
 from . import tree
-from .compiled import compiled
+from .compiled import compile_module
 from .convert import convert
 from .registry import Registry
 from .state import LoadedKeys, load
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
         def forward(self, *args: P.args, **kwargs: P.kwargs) -> Result: ...
         def not_begun(self, what: str) -> errors.ModuleError: ...
-        def _hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+        def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
 
 
 Hook = tuple[Callable[..., Any], bool]  # a function, and whether it gets the keywords too
@@ -74,7 +74,7 @@ class Module(Registry):
 
     def __weft_compiled__(self, programs: Any) -> Any:
         """What `wf.compile` makes of the module: one that is called by these programs."""
-        return compiled(self, programs)
+        return compile_module(self, programs)
 
     def __call__(self: Forward[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         own = self.__dict__
@@ -86,10 +86,10 @@ class Module(Registry):
                 f"{type(self).__name__} has no forward; define `def forward(self, x): …` in it"
             )
         if own["_forward_hooks"] or own["_forward_pre_hooks"]:
-            return self._hooked(args, kwargs)
+            return self._call_with_hooks(args, kwargs)
         return forward(*args, **kwargs)
 
-    def _hooked(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_with_hooks(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for hook, with_kwargs in list(self._forward_pre_hooks.values()):
             if with_kwargs:
                 given = hook(self, args, kwargs)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from ..arrays.inplace import copy_
 from ..arrays.make import ones, tensor, zeros
 from ..core import dtypes
@@ -30,7 +30,7 @@ def _reset(module: Module) -> None:
         init.zeros_(module.bias)
 
 
-class _Running(Module):
+class _RunningNorm(Module):
     """Channels with weight and bias, and statistics that follow those of the batches."""
 
     axes: tuple[int, ...]  # how many an input may have
@@ -116,7 +116,7 @@ class _Running(Module):
         )
 
 
-class _BatchNorm(_Running):
+class _BatchNorm(_RunningNorm):
     def __init__(
         self,
         num_features: int,
@@ -133,7 +133,7 @@ class _BatchNorm(_Running):
         super().__init__(num_features, *how)
 
     def forward(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+        x = as_tensor(input)
         self._check(x, 1)
         follow = self.training and self.track_running_stats
         share = self._count() if follow else 0.0
@@ -227,7 +227,7 @@ class BatchNorm3d(_BatchNorm):
     axes: tuple[int, ...] = (5,)
 
 
-class _InstanceNorm(_Running):
+class _InstanceNorm(_RunningNorm):
     def __init__(
         self,
         num_features: int,
@@ -244,7 +244,7 @@ class _InstanceNorm(_Running):
         super().__init__(num_features, *how)
 
     def forward(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+        x = as_tensor(input)
         alone = x.ndim == self.axes[0]
         self._check(x, 0 if alone else 1)
         own = self.training or not self.track_running_stats

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from .functional.windows import OutputSize
 
 
-class _Pool(Module):
+class _PoolLayer(Module):
     """Windows of `kernel_size`, every `stride` elements; None: one beside the other."""
 
     def __init__(
@@ -36,7 +36,7 @@ class _Pool(Module):
         return ", ".join(f"{name}={getattr(self, name)}" for name in self._options)
 
 
-class _MaxPool(_Pool):
+class _MaxPool(_PoolLayer):
     axes: int
 
     def __init__(
@@ -111,7 +111,7 @@ class MaxPool3d(_MaxPool):
     axes = 3
 
 
-class AvgPool1d(_Pool):
+class AvgPool1d(_PoolLayer):
     """The mean of each window of (N, C, L) or (C, L).
 
     kernel_size        the size of a window
@@ -142,7 +142,7 @@ class AvgPool1d(_Pool):
         return F.avg_pool1d(input, *how, self.count_include_pad)
 
 
-class _AvgPool(_Pool):
+class _AvgPool(_PoolLayer):
     axes: int
 
     def __init__(

@@ -7,7 +7,7 @@ from math import sqrt
 from typing import TYPE_CHECKING, Any, Literal
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from ..arrays.make import zeros
 from . import functional as F
 from . import init
@@ -76,7 +76,7 @@ class _Recurrent(Module):
             init.uniform_(p, -bound, bound)
 
     def _run(self, function: Callable[..., Any], input: ArrayLike, hx: Any) -> Any:
-        x = boxed(input)
+        x = as_tensor(input)
         self._check(x)
         state = self._zeros(x) if hx is None else hx
         params = list(self._parameters.values())
@@ -240,7 +240,7 @@ class GRU(_Recurrent):
         return self._run(F.gru, input, hx)
 
 
-class _Cell(Module):
+class _RecurrentCell(Module):
     """One step, with weights weight_ih, weight_hh, bias_ih and bias_hh."""
 
     gates: int
@@ -283,8 +283,8 @@ class _Cell(Module):
     def _weights(self) -> tuple[Parameter, Parameter, Parameter | None, Parameter | None]:
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
-    def _given(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+    def _check_input(self, input: ArrayLike) -> Tensor:
+        x = as_tensor(input)
         if x.ndim not in (1, 2) or x.shape[-1] != self.input_size:
             raise errors.ShapeError(
                 f"{type(self).__name__}: input of shape {x.shape}, expected (N, "
@@ -300,7 +300,7 @@ class _Cell(Module):
         return shown if self.bias else f"{shown}, bias=False"
 
 
-class RNNCell(_Cell):
+class RNNCell(_RecurrentCell):
     """One step h ← tanh(W_ih·x + b_ih + W_hh·h + b_hh); h is zeros if it is not given.
 
     input_size, hidden_size  the widths of x and h
@@ -333,7 +333,7 @@ class RNNCell(_Cell):
         return step(x, self._zeros(x) if hx is None else hx, *self._weights())
 
 
-class LSTMCell(_Cell):
+class LSTMCell(_RecurrentCell):
     """One step of `LSTM`: (h, c) from x (N, in) and (h, c), zeros if it is not given.
 
     input_size, hidden_size  the widths of x and h
@@ -366,7 +366,7 @@ class LSTMCell(_Cell):
         return F.lstm_cell(x, state, *self._weights())
 
 
-class GRUCell(_Cell):
+class GRUCell(_RecurrentCell):
     """One step of `GRU`: h from x (N, in) and h (N, hidden), zeros if it is not given.
 
     input_size, hidden_size  the widths of x and h

@@ -222,7 +222,7 @@ class Registry:
         """
         return (m for _, m in self.named_children())
 
-    def _named(
+    def _named_members(
         self, store: str, prefix: str, recurse: bool, remove_duplicate: bool
     ) -> Iterator[tuple[str, Any]]:
         owners = self.named_modules(prefix, remove_duplicate) if recurse else [(prefix, self)]
@@ -248,7 +248,7 @@ class Registry:
         >>> [(name, p.shape) for name, p in model.named_parameters()]
         [('0.weight', (3, 2)), ('0.bias', (3,))]
         """
-        return self._named("_parameters", prefix, recurse, remove_duplicate)
+        return self._named_members("_parameters", prefix, recurse, remove_duplicate)
 
     def parameters(self, recurse: bool = True) -> Iterator[Parameter]:
         """The parameters, those that are shared once.
@@ -275,7 +275,7 @@ class Registry:
         >>> [name for name, b in wf.nn.BatchNorm1d(2).named_buffers()]
         ['running_mean', 'running_var', 'num_batches_tracked']
         """
-        return self._named("_buffers", prefix, recurse, remove_duplicate)
+        return self._named_members("_buffers", prefix, recurse, remove_duplicate)
 
     def buffers(self, recurse: bool = True) -> "Iterator[Tensor]":
         """The buffers, those that are shared once.

@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from ..core.aval import axis_in
 from ..ops.structural import reshape
 from . import functional as F
@@ -37,7 +37,7 @@ class Flatten(Module):
         self.end_dim = end_dim
 
     def forward(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+        x = as_tensor(input)
         shape = x.shape or (1,)
         first, last = (axis_in("Flatten", d, len(shape)) for d in (self.start_dim, self.end_dim))
         if first > last:
@@ -74,7 +74,7 @@ class Unflatten(Module):
             )
 
     def forward(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+        x = as_tensor(input)
         axis, inside = axis_in("Unflatten", self.dim, x.ndim), self.unflattened_size
         n, known = x.shape[axis], prod(k for k in inside if k != -1)
         if -1 in inside and known and n % known == 0:
@@ -255,7 +255,7 @@ class _Pad(Module):
         )
 
     def forward(self, input: ArrayLike) -> Tensor:
-        x = boxed(input)
+        x = as_tensor(input)
         if self.mode != "constant" and x.ndim not in (self.axes + 1, self.axes + 2):
             raise errors.ShapeError(
                 f"{type(self).__name__}: input of shape {x.shape}, expected {self.axes + 1} axes, "

@@ -35,7 +35,7 @@ def load(module: "Module", state: "Mapping[str, ArrayLike]", strict: bool) -> Lo
             fault = _misfit(target, value, state[name])
             faults += [f"{name}: {fault}"] if fault else []
     if strict:
-        faults = _listed("missing", missing) + _listed("unexpected", unexpected) + faults
+        faults = _list_names("missing", missing) + _list_names("unexpected", unexpected) + faults
     if faults:
         raise errors.StateMismatch(
             f"load_state_dict: the state is not one of {type(module).__name__}, nothing was "
@@ -49,7 +49,7 @@ def load(module: "Module", state: "Mapping[str, ArrayLike]", strict: bool) -> Lo
     return LoadedKeys(missing, unexpected)
 
 
-def _listed(what: str, names: list[str]) -> list[str]:
+def _list_names(what: str, names: list[str]) -> list[str]:
     return [f"{what}: {', '.join(names)}"] if names else []
 
 

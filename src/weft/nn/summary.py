@@ -101,16 +101,16 @@ def _table(s: Summary) -> str:
     for row in s.rows:
         depth = row.name.count(".") + 1 if row.name else 0
         name = f"{row.name.rpartition('.')[2]}: {row.class_name}" if row.name else row.class_name
-        shape = "" if row.output_shape is None else _spelled(row.output_shape)
+        shape = "" if row.output_shape is None else _spell(row.output_shape)
         lines.append(("  " * depth + name, shape, *_numbers(row)))
     lines.append(("total", "", *_numbers(s)))
     widths = [max(len(line[i]) for line in lines) for i in range(len(_HEAD))]
-    text = [_aligned(line, widths) for line in lines]
+    text = [_align(line, widths) for line in lines]
     bar = "-" * max(map(len, text))
     return "\n".join([text[0], bar, *text[1:-1], bar, text[-1]])
 
 
-def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
+def _align(line: tuple[str, ...], widths: list[int]) -> str:
     """Words to the left, numbers to the right."""
     cells = [
         c.ljust(w) if i < 2 else c.rjust(w)
@@ -119,18 +119,18 @@ def _aligned(line: tuple[str, ...], widths: list[int]) -> str:
     return "  ".join(cells).rstrip()
 
 
-def _spelled(shape) -> str:
+def _spell(shape) -> str:
     if isinstance(shape, list | tuple) and not all(isinstance(n, int) for n in shape):
-        return ", ".join(map(_spelled, shape))
+        return ", ".join(map(_spell, shape))
     return "×".join(map(str, shape)) or "()" if isinstance(shape, tuple) else str(shape)
 
 
 def _numbers(x) -> tuple[str, ...]:
     counts = (f"{n:,}" for n in (x.parameters, x.trainable))
-    return (*counts, _scaled(x.flops, 1000, ""), _scaled(x.activation_bytes, 1024, "B"))
+    return (*counts, _with_unit(x.flops, 1000, ""), _with_unit(x.activation_bytes, 1024, "B"))
 
 
-def _scaled(n: int, base: int, unit: str) -> str:
+def _with_unit(n: int, base: int, unit: str) -> str:
     prefixes = ("k", "M", "G", "T") if base == 1000 else ("Ki", "Mi", "Gi", "Ti")
     for power, prefix in reversed(list(enumerate(prefixes, 1))):
         if n >= base**power:
@@ -138,7 +138,7 @@ def _scaled(n: int, base: int, unit: str) -> str:
     return f"{n} {unit}".rstrip()
 
 
-class _Watch:
+class _ModuleWatch:
     """Which module of a model is running, and what each of them has done itself."""
 
     def __init__(self, model: Module):
@@ -210,9 +210,9 @@ def summary(model: Module, *args: Any, **kwargs: Any) -> Summary:
     (32, 640, (10, 8))
     """
     with _as_before():
-        computed = _traced(model, args, kwargs)
+        computed = _trace_call(model, args, kwargs)
     with _as_before():
-        kept = _recorded(model, args, kwargs)
+        kept = _record_call(model, args, kwargs)
     seen: set[int] = set()
     rows = []
     for name, module in model.named_modules():
@@ -244,7 +244,7 @@ def _copy(model: Module) -> Module:
     return put_together(skeleton, [x.clone() if id(x) in buffers else x for x in leaves])
 
 
-def _traced(model: Module, args: tuple, kwargs: dict) -> _Watch:
+def _trace_call(model: Module, args: tuple, kwargs: dict) -> _ModuleWatch:
     """Trace a call, and count its operations."""
     leaves, rebuild = trees.flatten((_copy(model), args, kwargs))
     places = [i for i, x in enumerate(leaves) if x.__class__ in TENSORS and is_differentiable(x)]
@@ -254,7 +254,7 @@ def _traced(model: Module, args: tuple, kwargs: dict) -> _Watch:
         for i, x in zip(places, symbols, strict=True):
             leaves[i] = x
         copied, args, kwargs = rebuild(leaves)
-        watches.append(watch := _Watch(copied))
+        watches.append(watch := _ModuleWatch(copied))
         if symbols:
             watch.follow(symbols[0]._data.trace)
         copied(*args, **kwargs)
@@ -265,7 +265,7 @@ def _traced(model: Module, args: tuple, kwargs: dict) -> _Watch:
     return watches[0]
 
 
-class _Kept:
+class _SavedValue:
     """A value that a graph has saved, and the module that made it do so."""
 
     __slots__ = ("__weakref__", "owner", "x")
@@ -274,14 +274,14 @@ class _Kept:
         self.x, self.owner = x, owner
 
 
-def _recorded(model: Module, args: tuple, kwargs: dict) -> _Watch:
+def _record_call(model: Module, args: tuple, kwargs: dict) -> _ModuleWatch:
     """Record a call, and count the bytes that its graph keeps, each piece of memory once."""
     copied = _copy(model)
-    watch = _Watch(copied)
-    weak: list[ref[_Kept]] = []
+    watch = _ModuleWatch(copied)
+    weak: list[ref[_SavedValue]] = []
 
-    def pack(x) -> _Kept:
-        kept = _Kept(x, watch.running)
+    def pack(x) -> _SavedValue:
+        kept = _SavedValue(x, watch.running)
         weak.append(ref(kept))
         return kept
 

@@ -95,12 +95,12 @@ class TransformerBlock(Module):
         causal = self.is_causal if is_causal is None else is_causal
         masks = src_mask, src_key_padding_mask, causal
         if self.norm_first:
-            x = src + self._attended(self.norm1(src), *masks)
-            return x + self._mapped(self.norm2(x))
-        x = self.norm1(src + self._attended(src, *masks))
-        return self.norm2(x + self._mapped(x))
+            x = src + self._attend(self.norm1(src), *masks)
+            return x + self._feed_forward(self.norm2(x))
+        x = self.norm1(src + self._attend(src, *masks))
+        return self.norm2(x + self._feed_forward(x))
 
-    def _attended(
+    def _attend(
         self, x: Tensor, mask: ArrayLike | None, padding: ArrayLike | None, causal: bool
     ) -> Tensor:
         options: dict[str, Any] = {
@@ -110,7 +110,7 @@ class TransformerBlock(Module):
         }
         return self.dropout1(self.self_attn(x, x, x, need_weights=False, **options)[0])
 
-    def _mapped(self, x: Tensor) -> Tensor:
+    def _feed_forward(self, x: Tensor) -> Tensor:
         return self.dropout2(self.linear2(self.dropout(self.activation(self.linear1(x)))))
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _TENSOR_STORES = ("_parameters", "_buffers")
 
 
-class Slot(NamedTuple):
+class LeafSlot(NamedTuple):
     """A name in a module: the index of its leaf, or what stays there whatever the leaves are."""
 
     name: str
@@ -24,12 +24,12 @@ class Slot(NamedTuple):
     constant: Any
 
 
-class Cell(NamedTuple):
+class ModuleCell(NamedTuple):
     """One module without its leaves."""
 
     kind: type
     attributes: dict[str, Any]
-    stores: tuple[tuple[Slot, ...], ...]
+    stores: tuple[tuple[LeafSlot, ...], ...]
     children: tuple[tuple[str, int | None], ...]
 
 
@@ -41,8 +41,8 @@ class Skeleton:
 
     __slots__ = ("cells", "key")
 
-    def __init__(self, cells: list[Cell]):
-        self.cells: list[Cell] = cells
+    def __init__(self, cells: list[ModuleCell]):
+        self.cells: list[ModuleCell] = cells
         self.key: tuple[Any, ...] = tuple(
             (
                 c.kind,
@@ -76,18 +76,18 @@ def take_apart(
     leaves: list[Any] = []
     places: dict[int, int] = {}
 
-    def slot(name: str, x) -> Slot:
+    def slot(name: str, x) -> LeafSlot:
         if x is None or not is_leaf(x):
-            return Slot(name, None, x)
+            return LeafSlot(name, None, x)
         if x.__class__ in PYTHON_SCALARS or id(x) not in places:  # equal numbers are not one leaf
             places[id(x)] = len(leaves)
             leaves.append(x)
-        return Slot(name, places[id(x)], None)
+        return LeafSlot(name, places[id(x)], None)
 
     modules = list(module.modules())
     numbers = {id(m): k for k, m in enumerate(modules)} | {id(None): None}
     cells = [
-        Cell(
+        ModuleCell(
             getattr(m, "_uncompiled", type(m)),
             dict(vars(m)),
             tuple(tuple(slot(n, x) for n, x in vars(m)[store].items()) for store in _TENSOR_STORES),

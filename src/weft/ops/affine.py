@@ -6,7 +6,7 @@ from ..core import dtypes
 from ..core.aval import Aval
 from ..core.op import Caller
 from ..errors import ShapeError
-from .batching import aligned, spread
+from .batching import align_batch, spread
 from .batching_linalg import batch_matmul
 from .complex_ import conj
 from .contract import matmul
@@ -71,7 +71,7 @@ def _batch(call, size, mapped, args, static):
     else:
         y = matmul(x, mT(w))
     ndim = len(x.shape) - mapped[0] + 1
-    return y + (aligned(b, ndim) if mapped[2] else b)
+    return y + (align_batch(b, ndim) if mapped[2] else b)
 
 
 # x·Wᵀ + b. The bias is added before a product of half types is rounded.

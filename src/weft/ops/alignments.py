@@ -44,7 +44,7 @@ def _last(x):
     return reshape(x, (*x.shape, 1))
 
 
-def _moved(x, by: int, fill: float):
+def _shift(x, by: int, fill: float):
     """x further (or, for negative `by`, back) along its last axis, with `fill` where it was."""
     n, axis = x.shape[-1], len(x.shape) - 1
     k = min(abs(by), n)
@@ -68,13 +68,13 @@ class _Lattice:
         self.frames, self.end = _last(frames), _last(labels) * 2
         self.number = index_like(x, np.arange(n))
         # A label may be entered from the one before it, past a blank, if that is another one.
-        other = not_equal(states, _moved(states, 2, blank))
+        other = not_equal(states, _shift(states, 2, blank))
         self.skips = logical_and(other, not_equal(states, blank))
 
     def before(self, reached):
         """For each state the log-probabilities of the three states that it is entered from."""
-        further = where(self.skips, _moved(reached, 2, -inf), -inf)
-        return reached, _moved(reached, 1, -inf), further
+        further = where(self.skips, _shift(reached, 2, -inf), -inf)
+        return reached, _shift(reached, 1, -inf), further
 
     def is_final(self):
         """The last label and the blank behind it."""
@@ -121,7 +121,7 @@ def _occupation(x, states, frames, labels, blank):
     for t in range(lattice.steps - 1, 0, -1):
         terms = lattice.before(reached[t - 1])
         stay, step, skip = _shares(terms, _sum_of_logs(terms))
-        back = share * stay + _moved(share * step, -1, 0.0) + _moved(share * skip, -2, 0.0)
+        back = share * stay + _shift(share * step, -1, 0.0) + _shift(share * skip, -2, 0.0)
         running = greater(lattice.frames, t)
         occupied[t] = where(running, share, 0.0)
         share = where(running, back, share)

@@ -12,7 +12,7 @@ from ..errors import ShapeError
 from .batching import all_spread
 from .index import as_value, index_add, index_put, segment_sum, take
 from .positions import in_range, index_like, integers
-from .rows import linear, undifferentiated
+from .rows import linear, row_without_derivative
 from .samples import index as samples
 from .slicing import Index, slice_
 from .structural import broadcast_to, moveaxis, reshape
@@ -111,7 +111,7 @@ def _batch_positions(call, size, mapped, args, static):
 
 # Where the elements that indices along an axis name lie in a flat array of `shape`. On other
 # axes there may be fewer indices than elements. Errors name what was `called`.
-along_positions: Caller = undifferentiated(
+along_positions: Caller = row_without_derivative(
     "along_positions",
     compute=_positions,
     shape=_positions_shape,
@@ -120,7 +120,7 @@ along_positions: Caller = undifferentiated(
 )
 
 
-def _matched(name: str, x: Array, i: Array, axis: int) -> tuple[Array, Array]:
+def _broadcast_indices(name: str, x: Array, i: Array, axis: int) -> tuple[Array, Array]:
     """x and the indices broadcast to each other on all axes but one, as NumPy does."""
     if len(x.shape) != len(i.shape):
         raise ShapeError(f"{name}: {len(i.shape)} axes of indices for {len(x.shape)} axes")
@@ -134,16 +134,16 @@ def _matched(name: str, x: Array, i: Array, axis: int) -> tuple[Array, Array]:
 
 def take_along_axis(x: Array, i: Array, axis: int) -> Array:
     """For each index the element it names along an axis."""
-    return _take_along(*_matched("take_along_axis", x, index_like(x, i), axis), axis)
+    return _take_along(*_broadcast_indices("take_along_axis", x, index_like(x, i), axis), axis)
 
 
 def put_along_axis(x: Array, i: Array, v: Array, axis: int) -> Array:
     """x with v written where the indices along an axis say; the last write wins."""
-    x, i = _matched("put_along_axis", x, index_like(x, i), axis)
+    x, i = _broadcast_indices("put_along_axis", x, index_like(x, i), axis)
     return scatter(x, i, v, axis)
 
 
-def _reached(name: str, x: Array, i: Array, axis: int) -> Index:
+def _corner_index(name: str, x: Array, i: Array, axis: int) -> Index:
     """The basic index of the corner of x whose axes, but one, are as long as the indices'."""
     fits = len(x.shape) == len(i.shape) and all(
         k == axis or a <= b for k, (a, b) in enumerate(zip(i.shape, x.shape, strict=True))
@@ -159,7 +159,7 @@ def _reached(name: str, x: Array, i: Array, axis: int) -> Index:
 def gather(x: Array, i: Array, axis: int) -> Array:
     """take_along_axis where the indices may be fewer than x is long on other axes."""
     i = index_like(x, i)
-    return _take_along(slice_(x, _reached("gather", x, i, axis)), i, axis)
+    return _take_along(slice_(x, _corner_index("gather", x, i, axis)), i, axis)
 
 
 def _cut(v, i):
@@ -173,17 +173,17 @@ def _cut(v, i):
 
 def scatter(x: Array, i: Array, v: Array, axis: int) -> Array:
     """x with v written where the indices along an axis say; the last write wins."""
-    return _scattered("scatter", index_put, x, i, as_value(x, v), axis)
+    return _scatter("scatter", index_put, x, i, as_value(x, v), axis)
 
 
 def scatter_add(x: Array, i: Array, v: Array, axis: int) -> Array:
     """x with v added where the indices along an axis say; duplicates add up."""
-    return _scattered("scatter_add", index_add, x, i, v, axis)
+    return _scatter("scatter_add", index_add, x, i, v, axis)
 
 
-def _scattered(name: str, write, x, i, v, axis: int):
+def _scatter(name: str, write, x, i, v, axis: int):
     i = index_like(x, i)
-    _reached(name, x, i, axis)
+    _corner_index(name, x, i, axis)
     at = along_positions(i, axis, tuple(x.shape), name)
     return reshape(write(reshape(x, (prod(x.shape),)), at, _cut(v, i), 0), tuple(x.shape))
 

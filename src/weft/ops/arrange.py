@@ -26,7 +26,7 @@ def _inner(shape: Shape, widths: Sequence[tuple[int, int]]) -> Index:
     return tuple([(a, n - a - b, 1) for n, (a, b) in zip(shape, widths, strict=True)])
 
 
-def _padded(shape, widths) -> tuple[int, ...]:
+def _padded_shape(shape, widths) -> tuple[int, ...]:
     return tuple([n + a + b for n, (a, b) in zip(shape, widths, strict=True)])
 
 
@@ -50,11 +50,11 @@ def _check_value(dtype, value) -> None:
 def _pad_shape(x: Aval, widths, value) -> Aval:
     _check_widths(x.shape, widths)
     _check_value(x.dtype, value)
-    return x.like(_padded(x.shape, widths))
+    return x.like(_padded_shape(x.shape, widths))
 
 
 def _pad(xp, x, widths, value):
-    shape = _padded(x.shape, widths)
+    shape = _padded_shape(x.shape, widths)
     _check_value(xp.dtype_of(x), value)
     return xp.unslice(x, _inner(shape, widths), shape, value)
 

@@ -23,7 +23,7 @@ from .contract import contraction
 from .elementwise import exp, where
 from .logic import equal
 from .positions import index_like
-from .rows import general, on_demand, undifferentiated
+from .rows import general, on_demand, row_without_derivative
 from .samples import neural as samples
 from .strong import strong_product
 from .structural import broadcast_to, cast, reshape, sum_, unbroadcast
@@ -45,7 +45,7 @@ def _check(q: Aval, k: Aval, v: Aval) -> None:
         )
 
 
-def _scored(q: Aval, k: Aval, v: Aval, mask: Aval, *leads) -> tuple[int, ...]:
+def _scores_shape(q: Aval, k: Aval, v: Aval, mask: Aval, *leads) -> tuple[int, ...]:
     """The shape of the scores: (…, heads, queries, keys)."""
     _check(q, k, v)
     leads = (*leads, *(x.shape[:-3] for x in (q, k, v)), mask.shape[:-3])
@@ -60,7 +60,7 @@ def _scored(q: Aval, k: Aval, v: Aval, mask: Aval, *leads) -> tuple[int, ...]:
 
 
 def _attention_shape(q, k, v, mask, seeds, causal, scale, p, dtype):
-    scores = _scored(q, k, v, mask, seeds.shape[:-1])
+    scores = _scores_shape(q, k, v, mask, seeds.shape[:-1])
     own = dtypes.promote_all(x.dtype for x in (q, k, v))
     return (
         q.like((*scores[:-1], v.shape[-1]), own),
@@ -71,13 +71,13 @@ def _attention_shape(q, k, v, mask, seeds, causal, scale, p, dtype):
 # -- all pairs at once, in rows ----------------------------------------------------------------
 
 
-def _grouped(x, groups: int):
+def _group_heads(x, groups: int):
     """(…, heads, T, D) as (…, groups, heads of a group, T, D)."""
     *lead, heads, rows, columns = x.shape
     return reshape(x, (*lead, groups, heads // groups, rows, columns))
 
 
-def _joined(x):
+def _join_heads(x):
     *lead, groups, heads, rows, columns = x.shape
     return reshape(x, (*lead, groups * heads, rows, columns))
 
@@ -96,17 +96,17 @@ def _product(a, b, left: str, right: str, out: str):
 
 def _pairs(q, k):
     """Σ over the width of queries by keys: (…, heads, T, S)."""
-    return _joined(_product(_grouped(q, k.shape[-3]), k, "ghtd", "gsd", "ghts"))
+    return _join_heads(_product(_group_heads(q, k.shape[-3]), k, "ghtd", "gsd", "ghts"))
 
 
-def _mixed(w, v):
+def _mix_values(w, v):
     """Σ over the keys of weights by values: (…, heads, T, D)."""
-    return _joined(_product(_grouped(w, v.shape[-3]), v, "ghts", "gsd", "ghtd"))
+    return _join_heads(_product(_group_heads(w, v.shape[-3]), v, "ghts", "gsd", "ghtd"))
 
 
-def _collected(w, g, groups: int):
+def _collect_queries(w, g, groups: int):
     """Σ over the queries, and over a group's heads, of weights by vectors: (…, groups, S, D)."""
-    return _product(_grouped(w, groups), _grouped(g, groups), "ghts", "ghtd", "gsd")
+    return _product(_group_heads(w, groups), _group_heads(g, groups), "ghts", "ghtd", "gsd")
 
 
 def _is_bias(mask) -> bool:
@@ -149,7 +149,7 @@ def _times(t, function, other):
     return None if t is None else function(t, other)
 
 
-def _scaled(x, factor):
+def _scale(x, factor):
     return None if x is None or factor is None else x * factor
 
 
@@ -157,7 +157,7 @@ def _scores_push(tangents, q, k, scale):
     """The tangent of the scores by queries, keys and mask."""
     tq, tk, tmask = tangents
     moved = _sum(_times(tq, _pairs, k), None if tk is None else _pairs(q, tk))
-    return _sum(_scaled(moved, scale), tmask)
+    return _sum(_scale(moved, scale), tmask)
 
 
 def _factor(seeds, q, k, p, dtype):
@@ -167,11 +167,11 @@ def _factor(seeds, q, k, p, dtype):
     return cast(attention_dropout(seeds, q.shape[-2], k.shape[-2], p), dtype) * (1 / (1 - p))
 
 
-def _dropped(x, factor):
+def _drop(x, factor):
     return x if factor is None or x is None else x * factor
 
 
-def _widened(dtype, *arrays):
+def _widen(dtype, *arrays):
     """Arrays in the dtype of the logarithms; tangents may be absent, masks no numbers."""
     return [
         cast(x, dtype)
@@ -185,20 +185,20 @@ def _widened(dtype, *arrays):
 
 def _attention_push(tangents, results, q, k, v, mask, seeds, causal, scale, p, dtype):
     own, dtype = q.dtype, dtypes.canonical(dtype)
-    (tq, tk, tv, tmask), lse = _widened(dtype, *tangents[:4]), results[1]
-    q, k, v, mask = _widened(dtype, q, k, v, mask)
+    (tq, tk, tv, tmask), lse = _widen(dtype, *tangents[:4]), results[1]
+    q, k, v, mask = _widen(dtype, q, k, v, mask)
     w, factor = _weights(lse, q, k, mask, causal, scale), _factor(seeds, q, k, p, dtype)
     ts = _scores_push((tq, tk, tmask), q, k, scale)
     tlse = None if ts is None else _over_last(w * ts)
     tw = None if ts is None else w * (ts - _last(tlse))
     moved = _sum(
-        _times(_dropped(tw, factor), _mixed, v),
-        None if tv is None else _mixed(_dropped(w, factor), tv),
+        _times(_drop(tw, factor), _mix_values, v),
+        None if tv is None else _mix_values(_drop(w, factor), tv),
     )
-    return _fitted(moved, results[0], own), _fitted(tlse, lse, lse.dtype)
+    return _fit_tangent(moved, results[0], own), _fit_tangent(tlse, lse, lse.dtype)
 
 
-def _fitted(t, like, dtype):
+def _fit_tangent(t, like, dtype):
     """A tangent of the shape and dtype of what it is one of; zeros for none."""
     if t is None:
         return strong_product(like, 0.0)  # zeros, also for the −∞ of a query that sees no key
@@ -216,7 +216,7 @@ def _attention_pull(gs, results, q, k, v, mask, seeds, causal, scale, p, dtype):
 
     def to_mask():
         d = unbroadcast(attention_mask_gradient(*args), mask.shape)
-        return _fitted(d, mask, mask.dtype)
+        return _fit_tangent(d, mask, mask.dtype)
 
     return (
         unbroadcast(dq, q.shape),
@@ -249,12 +249,12 @@ attention: Caller = general(
 
 def _gradient_shape(g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
     leads = (g.shape[:-3], h.shape[:-2], out.shape[:-3], lse.shape[:-2], seeds.shape[:-1])
-    lead = _scored(q, k, v, mask, *leads)[:-3]
+    lead = _scores_shape(q, k, v, mask, *leads)[:-3]
     return tuple(x.like((*lead, *x.shape[-3:])) for x in (q, k, v))
 
 
 def _mask_gradient_shape(g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
-    _scored(q, k, v, mask)
+    _scores_shape(q, k, v, mask)
     return mask
 
 
@@ -264,11 +264,11 @@ class _Bent:
     def __init__(self, tangents, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
         dtype = dtypes.canonical(lse.dtype)
         self.dtype = dtype
-        tg, th, tout, tlse, tq, tk, tv, tmask = _widened(dtype, *tangents[:8])
-        g, h, out, q, k, v, mask = _widened(dtype, g, h, out, q, k, v, mask)
+        tg, th, tout, tlse, tq, tk, tv, tmask = _widen(dtype, *tangents[:8])
+        g, h, out, q, k, v, mask = _widen(dtype, g, h, out, q, k, v, mask)
         factor = _factor(seeds, q, k, p, dtype)
         w = _weights(lse, q, k, mask, causal, scale)
-        slope = _dropped(_pairs(g, v), factor) - _last(_over_last(g * out) - h)
+        slope = _drop(_pairs(g, v), factor) - _last(_over_last(g * out) - h)
         ts = _scores_push((tq, tk, tmask), q, k, scale)
         moved = _sum(ts, None if tlse is None else -_last(tlse))
         tw = None if moved is None else w * moved
@@ -278,35 +278,35 @@ class _Bent:
             None if th is None else -th,
         )
         tslope = _sum(
-            _dropped(_sum(_times(tg, _pairs, v), None if tv is None else _pairs(g, tv)), factor),
+            _drop(_sum(_times(tg, _pairs, v), None if tv is None else _pairs(g, tv)), factor),
             None if tdelta is None else -_last(tdelta),
         )
-        self.w, self.tw, self.ds = _dropped(w, factor), _dropped(tw, factor), w * slope
+        self.w, self.tw, self.ds = _drop(w, factor), _drop(tw, factor), w * slope
         self.tds = _sum(None if tw is None else tw * slope, None if tslope is None else w * tslope)
 
 
 def _gradient_push(tangents, results, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
     b = _Bent(tangents, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
-    tg, tq, tk = _widened(b.dtype, tangents[0], tangents[4], tangents[5])
-    q, k, g = _widened(b.dtype, q, k, g)
+    tg, tq, tk = _widen(b.dtype, tangents[0], tangents[4], tangents[5])
+    q, k, g = _widen(b.dtype, q, k, g)
     groups = k.shape[-3]
-    tdq = _sum(_times(b.tds, _mixed, k), None if tk is None else _mixed(b.ds, tk))
+    tdq = _sum(_times(b.tds, _mix_values, k), None if tk is None else _mix_values(b.ds, tk))
     tdk = _sum(
-        None if b.tds is None else _collected(b.tds, q, groups),
-        None if tq is None else _collected(b.ds, tq, groups),
+        None if b.tds is None else _collect_queries(b.tds, q, groups),
+        None if tq is None else _collect_queries(b.ds, tq, groups),
     )
     tdv = _sum(
-        None if b.tw is None else _collected(b.tw, g, groups),
-        None if tg is None else _collected(b.w, tg, groups),
+        None if b.tw is None else _collect_queries(b.tw, g, groups),
+        None if tg is None else _collect_queries(b.w, tg, groups),
     )
-    moved = (_scaled(tdq, scale), _scaled(tdk, scale), tdv)
-    return tuple(_fitted(t, y, y.dtype) for t, y in zip(moved, results, strict=True))
+    moved = (_scale(tdq, scale), _scale(tdk, scale), tdv)
+    return tuple(_fit_tangent(t, y, y.dtype) for t, y in zip(moved, results, strict=True))
 
 
 def _mask_gradient_push(tangents, z, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p):
     b = _Bent(tangents, g, h, out, lse, q, k, v, mask, seeds, causal, scale, p)
     moved = None if b.tds is None else unbroadcast(b.tds, z.shape)
-    return _fitted(moved, z, z.dtype)
+    return _fit_tangent(moved, z, z.dtype)
 
 
 _CORE = (3, 2, 3, 2, 3, 3, 3, 3, 1)
@@ -347,7 +347,7 @@ attention_mask_gradient: Caller = general(
 )
 
 # Which weights dropout keeps: (…, heads) seeds to (…, heads, queries, keys) truth values.
-attention_dropout: Caller = undifferentiated(
+attention_dropout: Caller = row_without_derivative(
     "attention_dropout",
     shape=lambda seeds, rows, columns, p: seeds.like((*seeds.shape, rows, columns), dtypes.bool_),
     batch=Along(()),

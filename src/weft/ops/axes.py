@@ -6,17 +6,17 @@ from math import prod
 import numpy as np
 
 from ..core import dtypes
-from ..core.aval import Aval, Shape, axes_in, axis_in, reduced
+from ..core.aval import Aval, Shape, axes_in, axis_in, reduced_shape
 from ..core.types import Array
 from ..errors import DTypeError, ShapeError
 from .structural import reshape
 
 
-def restored(g: Array, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Array:
+def restore_axes(g: Array, shape: Shape, axes: tuple[int, ...], keepdims: bool) -> Array:
     """A reduction's result, or its cotangent, so that it broadcasts to what was reduced."""
     if keepdims or len(axes) == len(shape):
         return g
-    return reshape(g, reduced(shape, axes, True))
+    return reshape(g, reduced_shape(shape, axes, True))
 
 
 def count(shape: Shape, axes: tuple[int, ...]) -> int:
@@ -58,7 +58,7 @@ def reduction_shape(
                     f"{name}: shape {x.shape} has no element along axes {axes}; give it at "
                     "least one"
                 )
-        return x.like(reduced(x.shape, axes, keepdims), dtype(x.dtype))
+        return x.like(reduced_shape(x.shape, axes, keepdims), dtype(x.dtype))
 
     return shape
 

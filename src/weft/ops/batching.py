@@ -39,7 +39,7 @@ def all_spread(size: int, mapped: Sequence[bool], args: Sequence[Array]) -> list
     return [a if m else spread(a, size) for m, a in zip(mapped, args, strict=True)]
 
 
-def aligned(x: Array, ndim: int) -> Array:
+def align_batch(x: Array, ndim: int) -> Array:
     """x, which has a batch axis, with axes of length 1 behind it up to `ndim` in all."""
     missing = ndim - len(x.shape)
     if missing <= 0:
@@ -55,7 +55,7 @@ class Pointwise:
         self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
     ) -> Array:
         ndim = 1 + max([rank(a) - m for m, a in zip(mapped, args, strict=True)])
-        moved = [aligned(a, ndim) if m else a for m, a in zip(mapped, args, strict=True)]
+        moved = [align_batch(a, ndim) if m else a for m, a in zip(mapped, args, strict=True)]
         return call.op.call(call, moved, static)
 
 
@@ -85,7 +85,7 @@ class Stacked:
         if min(stacks) < 0:  # the batch axis would pass for one that an argument lacks
             call.op.shape(*_elements(mapped, args), *static)
         moved = [
-            aligned(a, 1 + most + c) if m else a
+            align_batch(a, 1 + most + c) if m else a
             for a, m, c in zip(args, mapped, self.core, strict=True)
         ]
         return call(*moved, *static)
@@ -103,7 +103,7 @@ class Along:
     def __call__(
         self, call: Caller, size: int, mapped: Sequence[bool], args: Sequence[Array], static: Static
     ) -> Array:
-        moved = [_shifted(s) if k in self.axes else s for k, s in enumerate(static)]
+        moved = [_shift_axis(s) if k in self.axes else s for k, s in enumerate(static)]
         return call.op.call(call, all_spread(size, mapped, args), moved)
 
 
@@ -122,5 +122,5 @@ class Stated:
         return call(*args, *self.static(size, *static))
 
 
-def _shifted(axis: Any):
+def _shift_axis(axis: Any):
     return tuple(a + 1 for a in axis) if isinstance(axis, tuple) else axis + 1

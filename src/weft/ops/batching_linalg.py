@@ -6,7 +6,7 @@ from math import prod
 
 from ..core.op import Caller
 from ..core.types import Array, Static
-from .batching import Stacked, aligned
+from .batching import Stacked, align_batch
 from .structural import mT, permute, reshape
 
 
@@ -15,7 +15,7 @@ def _rows_joined(x):
     return x if len(x.shape) == 2 else reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
 
 
-def _fronted(x, axis: int):
+def _move_to_front(x, axis: int):
     """x with an axis moved to the front."""
     return permute(x, (axis, *range(axis), *range(axis + 1, len(x.shape))))
 
@@ -37,7 +37,7 @@ def _each_product(call, a, b):
     a = reshape(a, (a.shape[0], 1, a.shape[1])) if row else a
     b = reshape(b, (*b.shape, 1)) if column else b
     ndim = max(len(a.shape), len(b.shape))
-    y = call(aligned(a, ndim), aligned(b, ndim))
+    y = call(align_batch(a, ndim), align_batch(b, ndim))
     if not row and not column:
         return y
     *stack, m, n = y.shape
@@ -49,8 +49,8 @@ def _shared_right(call, a, b):
         y = call(_rows_joined(a), b)
         return y if len(a.shape) == 2 else reshape(y, (*a.shape[:-1], *b.shape[1:]))
     if len(a.shape) == 2:  # vectors, the rows of one matrix
-        return _fronted(call(a, b), len(b.shape) - 2)
-    return call(aligned(a, 1 + len(b.shape)), b)
+        return _move_to_front(call(a, b), len(b.shape) - 2)
+    return call(align_batch(a, 1 + len(b.shape)), b)
 
 
 def _shared_left(call, a, b):
@@ -60,10 +60,10 @@ def _shared_left(call, a, b):
         y = call(reshape(b, b.shape[:2]), mT(a))
         return reshape(y, (*y.shape, 1))
     if len(b.shape) > 2:
-        return call(a, aligned(b, 1 + len(a.shape)))
+        return call(a, align_batch(b, 1 + len(a.shape)))
     if len(a.shape) == 2:
         return call(b, mT(a))
-    return _fronted(call(a, mT(b)), len(a.shape) - 1)
+    return _move_to_front(call(a, mT(b)), len(a.shape) - 1)
 
 
 _each_system = Stacked((2, 2))
@@ -83,4 +83,4 @@ class RightSides:
         last = len(b.shape) - 1
         joined = reshape(permute(b, (*range(1, last), 0, last)), (*stack, n, size * k))
         x = call(a, joined, *static)
-        return _fronted(reshape(x, (*x.shape[:-1], size, k)), len(x.shape) - 1)
+        return _move_to_front(reshape(x, (*x.shape[:-1], size, k)), len(x.shape) - 1)

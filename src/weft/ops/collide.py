@@ -16,7 +16,7 @@ from ..core.types import Array
 from ..core.value import TENSORS, aval_of
 from ..errors import StagingError
 from .elementwise import add, divide, maximum, minimum, multiply, pow_, where
-from .index import Way, as_array, as_value, index_put, slice_set, take, trimmed
+from .index import Way, as_array, as_value, index_put, slice_set, take, trim_axes
 from .keys import parse
 from .logic import equal, less
 from .positions import index_like
@@ -59,21 +59,21 @@ def combine_at(x: Array, key: Any, v: Array, how: Combination) -> Array:
     v = as_array(x, as_value(x, v))
     part = slice_(x, key.index)
     if not key.selectors:
-        return slice_set(x, as_value(x, how.apply(part, trimmed(v, key.shape))), key.index)
+        return slice_set(x, as_value(x, how.apply(part, trim_axes(v, key.shape))), key.index)
     way = Way(key, part)
     index, axis = way.index, way.axis
     shape = (*way.shape[:axis], prod(index.shape), *way.shape[axis + len(index.shape) :])
-    values = reshape(broadcast_to(trimmed(v, way.shape), way.shape), shape)
+    values = reshape(broadcast_to(trim_axes(v, way.shape), way.shape), shape)
     index = reshape(index, (shape[axis],))
     flat = way.go(part)
     if shape[axis] and not any(s.is_mask for s in key.selectors):
-        index, values = _joined(index, values, axis, way.length, how)
+        index, values = _join_duplicates(index, values, axis, way.length, how)
     new = as_value(x, how.apply(take(flat, index, axis), values))
     part = way.back(index_put(flat, index, new, axis))
     return part if key.whole(x.shape) else slice_set(x, part, key.index)
 
 
-def _joined(index, values, axis: int, length: int, how: Combination):
+def _join_duplicates(index, values, axis: int, length: int, how: Combination):
     """Indices and values for them: one for each place, or several that are equal."""
     raw = index._data if index.__class__ in TENSORS else index
     staged = current.get().staging is not None and raw.__class__ not in BOXES
@@ -89,7 +89,7 @@ def _joined(index, values, axis: int, length: int, how: Combination):
         partner = np.minimum(even + 1, len(rank) - 1)
         has = (even + 1 < len(rank)) & (rank[partner] == rank[even] + 1)
         one, two = (take(values, index_like(values, order[k]), axis) for k in (even, partner))
-        values = _chosen(values, has, how.join(one, two), one, axis)
+        values = _choose(values, has, how.join(one, two), one, axis)
         places, rank = places[order[even]], rank[even] // 2
         order = np.arange(len(even))
     return index_like(values, places), values
@@ -104,7 +104,7 @@ def _occurrences(places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return order, np.arange(len(ordered)) - np.repeat(starts, lengths)
 
 
-def _chosen(values, has: np.ndarray, joined, alone, axis: int):
+def _choose(values, has: np.ndarray, joined, alone, axis: int):
     mask = has.reshape([-1 if k == axis else 1 for k in range(len(values.shape))])
     return where(index_like(values, mask), joined, alone)
 

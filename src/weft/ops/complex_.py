@@ -89,23 +89,23 @@ complex_: Caller = linear(
 )
 
 
-def _inverted(z):
+def _invert(z):
     """z/|z|², and 0 at z = 0."""
     return strong_quotient(sign(z), abs_(z))
 
 
-def _turned(t, u, z):
+def _turn(t, u, z):
     """How u = sgn z moves with z: i·u·Im(ūt)/|z|, and 0 at z = 0. The map is its own adjoint."""
     w = conj(u) * t
-    return (w - real(w)) * _inverted(z)
+    return (w - real(w)) * _invert(z)
 
 
 sign: Caller = general(
     "sign",
     shape=lambda x: x,
     arity=1,
-    push=lambda t, y, x: _turned(t[0], y, x) if _is_complex(x) else t[0] * 0,
-    pull=lambda g, y, x: (_turned(g, y, x) if _is_complex(x) else None,),
+    push=lambda t, y, x: _turn(t[0], y, x) if _is_complex(x) else t[0] * 0,
+    pull=lambda g, y, x: (_turn(g, y, x) if _is_complex(x) else None,),
     spell=("sgn",),
     public="weft",
     batch=pointwise,
@@ -150,8 +150,8 @@ angle: Caller = general(
     "angle",
     shape=elementwise_shape("angle", True, "real"),
     arity=1,
-    push=lambda t, y, x: imag(conj(_inverted(x)) * t[0]) if _is_complex(x) else t[0] * 0,
-    pull=lambda g, y, x: (g * _inverted(x) * 1j if _is_complex(x) else None,),
+    push=lambda t, y, x: imag(conj(_invert(x)) * t[0]) if _is_complex(x) else t[0] * 0,
+    pull=lambda g, y, x: (g * _invert(x) * 1j if _is_complex(x) else None,),
     reads="x",
     promote=(0,),
     floating=True,

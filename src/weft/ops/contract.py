@@ -54,7 +54,7 @@ def _as_product(g, a, b):
     return reshape(g, (*batch, _row_shape(a)[-2], _column_shape(b)[-1]))
 
 
-def _stacked(x):
+def _stack_rows(x):
     """(…, m, n) as (…·m, n)."""
     return reshape(x, (prod(x.shape[:-1]), x.shape[-1]))
 
@@ -85,7 +85,7 @@ def _matmul_right(g, a, b):
         return matmul(mT(a), g)
     g, a = _as_product(g, a, b), reshape(a, _row_shape(a))
     if len(b.shape) <= 2 < len(a.shape):
-        c = matmul(mT(_stacked(a)), _stacked(g))
+        c = matmul(mT(_stack_rows(a)), _stack_rows(g))
     else:
         c = unbroadcast(matmul(mT(a), g), _column_shape(b))
     return reshape(c, b.shape)
@@ -103,7 +103,7 @@ matmul: Caller = linear(
 )
 
 
-def _parsed(subscripts: str) -> tuple[list[str], str]:
+def _parse(subscripts: str) -> tuple[list[str], str]:
     terms, out = subscripts.split("->")
     return terms.split(","), out
 
@@ -121,7 +121,7 @@ def _sizes(terms, shapes, shown: str = "einsum") -> dict[str, int]:
 
 
 def _einsum_shape(avals, subscripts: str) -> Aval:
-    terms, out = _parsed(subscripts)
+    terms, out = _parse(subscripts)
     shapes = [a.shape for a in avals]
     shown = f"einsum: {subscripts!r} of {', '.join(map(str, shapes))}"
     if len(terms) != len(avals):
@@ -138,7 +138,7 @@ def _einsum_shape(avals, subscripts: str) -> Aval:
 
 
 def _einsum_transpose(g, i, args, subscripts):
-    terms, out = _parsed(subscripts)
+    terms, out = _parse(subscripts)
     shape = args[i].shape
     others = [(t, a) for k, (t, a) in enumerate(zip(terms, args, strict=True)) if k != i]
     left = [out, *(t for t, _ in others)]
@@ -159,7 +159,7 @@ def _einsum_transpose(g, i, args, subscripts):
 def _einsum_batch(call, size, mapped, args, static):
     """The batch is one more label."""
     (subscripts,) = static
-    terms, out = _parsed(subscripts)
+    terms, out = _parse(subscripts)
     label = next(c for c in ascii_letters if c not in subscripts)
     terms = [label + t if m else t for m, t in zip(mapped, terms, strict=True)]
     return call(args, f"{','.join(terms)}->{label}{out}")
@@ -239,7 +239,7 @@ def _without_repeats(x, term: str):
     return x, term
 
 
-def _summed(x, term: str, needed):
+def _sum_unused(x, term: str, needed):
     """Without the axes whose labels nobody else needs."""
     axes = tuple(k for k, c in enumerate(term) if c not in needed)
     if axes:
@@ -253,7 +253,7 @@ def einsum(subscripts: str, *operands: Array) -> Array:
     pairs = [_without_repeats(x, t) for x, t in zip(operands, terms, strict=True)]
     for i, (x, term) in enumerate(pairs):
         others = "".join(t for k, (_, t) in enumerate(pairs) if k != i)
-        pairs[i] = _summed(x, term, out + others)
+        pairs[i] = _sum_unused(x, term, out + others)
     arrays = [x for x, _ in pairs]
     if len(arrays) == 1:
         term = pairs[0][1]

@@ -31,7 +31,7 @@ def _blocks(role: str, axis: str, groups: int) -> int:
     return groups if axis == "o" or (axis == "c" and role == "x") else 1
 
 
-def _joined(x, role: str, axis: str, blocks: int):
+def _fold_batch(x, role: str, axis: str, blocks: int):
     """x with its leading batch axis made part of another axis, inside of its blocks."""
     k = 1 + _AXES[role].index(axis)
     size, n = x.shape[0], x.shape[k]
@@ -40,8 +40,8 @@ def _joined(x, role: str, axis: str, blocks: int):
     return reshape(permute(apart, order), (*x.shape[1:k], size * n, *x.shape[k + 1 :]))
 
 
-def _parted(y, role: str, axis: str, blocks: int, size: int):
-    """The opposite of `_joined`."""
+def _unfold_batch(y, role: str, axis: str, blocks: int, size: int):
+    """The opposite of `_fold_batch`."""
     k = _AXES[role].index(axis)
     n = y.shape[k] // size
     apart = reshape(y, (*y.shape[:k], blocks, size, n // blocks, *y.shape[k + 1 :]))
@@ -50,7 +50,7 @@ def _parted(y, role: str, axis: str, blocks: int, size: int):
 
 
 @dataclass(frozen=True)
-class Grouped:
+class GroupedBatching:
     """A batch of one argument joins an axis that the other lacks; a batch of both, the groups."""
 
     roles: tuple[str, str]
@@ -66,16 +66,16 @@ class Grouped:
         if not size:
             return _none(call, mapped, args, static)
         if all(mapped):
-            moved = [_joined(a, r, _own(r), 1) for a, r in zip(args, self.roles, strict=True)]
+            moved = [_fold_batch(a, r, _own(r), 1) for a, r in zip(args, self.roles, strict=True)]
             y = call(*moved, *geometry, groups * size)
-            return _parted(y, self.result, _own(self.result), 1, size)
+            return _unfold_batch(y, self.result, _own(self.result), 1, size)
         k = mapped.index(True)
         role, other = self.roles[k], self.roles[1 - k]
         (axis,) = set(_AXES[role]) - set(_AXES[other])
         moved = list(args)
-        moved[k] = _joined(args[k], role, axis, _blocks(role, axis, groups))
+        moved[k] = _fold_batch(args[k], role, axis, _blocks(role, axis, groups))
         y = call(*moved, *static)
-        return _parted(y, self.result, axis, _blocks(self.result, axis, groups), size)
+        return _unfold_batch(y, self.result, axis, _blocks(self.result, axis, groups), size)
 
 
 def _none(call, mapped, args, static):
@@ -100,7 +100,7 @@ def _ranks(name: str, a: Aval, b: Aval, groups: int) -> None:
         raise ShapeError(f"{name}: {groups} groups; expected at least one")
 
 
-def _divided(name: str, what: str, n: int, groups: int) -> int:
+def _divide(name: str, what: str, n: int, groups: int) -> int:
     if n % groups:
         raise ShapeError(f"{name}: {n} {what} in {groups} groups: {groups} must divide {n}")
     return n // groups
@@ -111,37 +111,37 @@ def _equal(name: str, what: str, a: int, b: int) -> None:
         raise ShapeError(f"{name}: {a} ≠ {b} {what}")
 
 
-def _made(a: Aval, b: Aval, shape) -> Aval:
+def _result_aval(a: Aval, b: Aval, shape) -> Aval:
     return a.like(shape, floating(dtypes.promote(a.dtype, b.dtype)))
 
 
 def _convolution_shape(x: Aval, w: Aval, stride, padding, dilation, groups: int) -> Aval:
     name = f"convolution: {x.shape} by weights {w.shape}"
     _ranks(name, x, w, groups)
-    each = _divided(name, "channels of the array", x.shape[1], groups)
-    _divided(name, "channels of the result", w.shape[0], groups)
+    each = _divide(name, "channels of the array", x.shape[1], groups)
+    _divide(name, "channels of the result", w.shape[0], groups)
     _equal(name, "channels of the array in each group", each, w.shape[1])
     counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
-    return _made(x, w, (x.shape[0], w.shape[0], *counts))
+    return _result_aval(x, w, (x.shape[0], w.shape[0], *counts))
 
 
 def _transposed_shape(y: Aval, w: Aval, stride, padding, dilation, groups: int) -> Aval:
     name = f"convolution_transposed: {y.shape} by weights {w.shape}"
     _ranks(name, y, w, groups)
-    _divided(name, "channels", w.shape[0], groups)
+    _divide(name, "channels", w.shape[0], groups)
     _equal(name, "channels", y.shape[1], w.shape[0])
     size = size_of(y.shape[2:], w.shape[2:], stride, padding, dilation)
-    return _made(y, w, (y.shape[0], w.shape[1] * groups, *size))
+    return _result_aval(y, w, (y.shape[0], w.shape[1] * groups, *size))
 
 
 def _weight_shape(x: Aval, y: Aval, stride, padding, dilation, groups: int) -> Aval:
     name = f"convolution_weight: {x.shape} and {y.shape}"
     _ranks(name, x, y, groups)
     _equal(name, "images", x.shape[0], y.shape[0])
-    each = _divided(name, "channels of the array", x.shape[1], groups)
-    _divided(name, "channels of the result", y.shape[1], groups)
+    each = _divide(name, "channels of the array", x.shape[1], groups)
+    _divide(name, "channels of the result", y.shape[1], groups)
     kernel = kernel_of(x.shape[2:], y.shape[2:], stride, padding, dilation)
-    return _made(x, y, (y.shape[1], each, *kernel))
+    return _result_aval(x, y, (y.shape[1], each, *kernel))
 
 
 _ROW: dict[str, Any] = {"promote": (0, 1), "floating": True, "static": True, "precision": "half"}
@@ -154,7 +154,7 @@ convolution: Caller = linear(
         lambda g, x, w, *how: convolution_weight(x, g, *how),
     ],
     reads=("w", "x"),
-    batch=Grouped(("x", "w"), "y"),
+    batch=GroupedBatching(("x", "w"), "y"),
     sample=samples("convolutions"),
     **_ROW,
 )
@@ -167,7 +167,7 @@ convolution_transposed: Caller = linear(
         lambda g, y, w, *how: convolution_weight(g, y, *how),
     ],
     reads=("w", "y"),
-    batch=Grouped(("y", "w"), "x"),
+    batch=GroupedBatching(("y", "w"), "x"),
     sample=samples("transposed"),
     **_ROW,
 )
@@ -180,7 +180,7 @@ convolution_weight: Caller = linear(
         lambda g, x, y, *how: convolution(x, g, *how),
     ],
     reads=("y", "x"),
-    batch=Grouped(("x", "y"), "w"),
+    batch=GroupedBatching(("x", "y"), "w"),
     sample=samples("weights"),
     **_ROW,
 )

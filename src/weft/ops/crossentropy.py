@@ -104,7 +104,7 @@ cross_entropy: Caller = general(
 )
 
 
-def _moved(tlse, trest, tx):
+def _tangent_of_log_weights(tlse, trest, tx):
     """The tangent of x − lse − rest."""
     down = _sum(tlse, trest)
     return _sum(tx, None if down is None else -_last(down))
@@ -119,7 +119,7 @@ def _class_gradient_push(tangents, z, g, h, lse, rest, x, classes, smoothing):
     moved = _sum(tg, th)
     if moved is not None:
         parts.append(_last(moved) * p)
-    moved = _moved(tlse, trest, tx)
+    moved = _tangent_of_log_weights(tlse, trest, tx)
     if moved is not None:
         parts.append(_last(g + h) * p * moved)
     if tg is not None:
@@ -224,7 +224,7 @@ def _soft_gradient_push(tangents, z, g, h, lse, rest, x, q):
     weight = _sum(
         None if tg is None else tg * total, th, None if tq is None else g * _over_last(tq)
     )
-    moved = _moved(tlse, trest, tx)
+    moved = _tangent_of_log_weights(tlse, trest, tx)
     parts = [
         None if weight is None else _last(weight) * p,
         None if moved is None else _last(g * total + h) * p * moved,

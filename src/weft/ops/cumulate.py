@@ -27,7 +27,7 @@ def _cumsum_transpose(g, x, axis):
 
 cumsum: Caller = linear(
     "cumsum",
-    shape=along_shape("cumsum", dtypes.summed),
+    shape=along_shape("cumsum", dtypes.sum_dtype),
     transpose=[_cumsum_transpose],
     reads="",
     precision="single",
@@ -37,7 +37,7 @@ cumsum: Caller = linear(
 )
 
 
-def _moved(x, axis: int, by: int, fill: float):
+def _shift(x, axis: int, by: int, fill: float):
     """x one place further (by = 1) or back (by = -1) along an axis, with `fill` at the end."""
     n = x.shape[axis]
     if not n:
@@ -57,21 +57,21 @@ def _recurrence_shape(a: Aval, b: Aval, axis: int) -> Aval:
 
 def _backwards(g, a, axis: int):
     """The recurrence's transpose: cₖ = gₖ + āₖ₊₁·cₖ₊₁."""
-    a = flip(conj(_moved(a, axis, -1, 0.0)), (axis,))
+    a = flip(conj(_shift(a, axis, -1, 0.0)), (axis,))
     return flip(linear_recurrence(a, flip(g, (axis,)), axis), (axis,))
 
 
 def _recurrence_push(tangents, h, a, b, axis):
     da, db = tangents
     if da is not None:
-        da = da * _moved(h, axis, 1, 0.0)
+        da = da * _shift(h, axis, 1, 0.0)
         db = da if db is None else db + da
     return linear_recurrence(a, db, axis)
 
 
 def _recurrence_pull(g, h, a, b, axis):
     c = _backwards(g, a, axis)
-    return c * conj(_moved(h, axis, 1, 0.0)), c
+    return c * conj(_shift(h, axis, 1, 0.0)), c
 
 
 # h₀ = b₀, hₖ = aₖ·hₖ₋₁ + bₖ: what running sums, products and averages have in common. Its own
@@ -93,16 +93,16 @@ linear_recurrence: Caller = general(
 
 
 def _cumprod_push(tangents, y, x, axis):
-    return linear_recurrence(x, tangents[0] * _moved(y, axis, 1, 1.0), axis)
+    return linear_recurrence(x, tangents[0] * _shift(y, axis, 1, 1.0), axis)
 
 
 def _cumprod_pull(g, y, x, axis):
-    return (_backwards(g, x, axis) * conj(_moved(y, axis, 1, 1.0)),)
+    return (_backwards(g, x, axis) * conj(_shift(y, axis, 1, 1.0)),)
 
 
 cumprod: Caller = general(
     "cumprod",
-    shape=along_shape("cumprod", dtypes.summed),
+    shape=along_shape("cumprod", dtypes.sum_dtype),
     push=_cumprod_push,
     pull=_cumprod_pull,
     arity=1,
@@ -118,7 +118,7 @@ def _running_shares(x, y, axis):
     The sum is 1 but for the rounding of y. No exponent is positive; where yₖ is -inf all are 0.
     """
     finite = where(equal(y, -inf), 0.0, y)
-    share, decay = exp(x - finite), exp(_moved(y, axis, 1, -inf) - finite)
+    share, decay = exp(x - finite), exp(_shift(y, axis, 1, -inf) - finite)
     return share, decay, pseudo_reciprocal(linear_recurrence(decay, share, axis))
 
 

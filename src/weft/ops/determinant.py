@@ -13,7 +13,7 @@ from .elementwise import multiply
 from .matrix import (
     as_factor,
     diagonal_of,
-    fitted,
+    fit_cotangent,
     lapack,
     same_square,
     square,
@@ -148,7 +148,7 @@ def _adjugate_tangent_push(tangents, y, a, e):
 def _adjugate_tangent_pull(g, y, a, e):
     g = adjoint(g)
     by_a, by_e = adjoint(_second_tangent(a, e, g)), adjoint(adjugate_tangent(a, g))
-    return fitted(by_a, a), fitted(by_e, e)
+    return fit_cotangent(by_a, a), fit_cotangent(by_e, e)
 
 
 adjugate_tangent: Caller = lapack(

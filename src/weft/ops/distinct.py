@@ -13,7 +13,7 @@ from .logic import equal
 from .order import searchsorted
 from .positions import own_places
 from .reduce import amax, amin
-from .rows import undifferentiated
+from .rows import row_without_derivative
 from .samples import order as samples
 from .slicing import narrow
 from .structural import reshape
@@ -26,12 +26,12 @@ def _unique_shape(x: Aval):
     return values, counts, x.like(dtype=dtypes.int64), counts
 
 
-unique_values: Caller = undifferentiated(
+unique_values: Caller = row_without_derivative(
     "unique_values", shape=lambda x: _unique_shape(x)[0], sample=samples("repeated")
 )
 
 # Values, the index of the first of each, which of them each element is, and how many there are.
-unique_all: Caller = undifferentiated(
+unique_all: Caller = row_without_derivative(
     "unique_all", shape=_unique_shape, outputs=4, sample=samples("repeated")
 )
 
@@ -63,7 +63,7 @@ def _batch_bincount(call, size, mapped, args, static):
     return reshape(counts, (size, length))
 
 
-_bincount = undifferentiated(
+_bincount = row_without_derivative(
     "bincount", shape=_bincount_shape, batch=_batch_bincount, sample=samples("bins")
 )
 

@@ -11,22 +11,22 @@ import numpy as np
 from ..backend.shared import variates
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
-from ..core.counter import POSITIONS, WORDS_PER_BLOCK, Draw
+from ..core.counter import POSITIONS, WORDS_PER_BLOCK, ReservedBlocks
 from ..core.op import Caller
 from ..core.types import Array, Namespace, Raw
 from ..errors import ShapeError
 from .batching import spread
 from .elementwise import add
-from .rows import undifferentiated
+from .rows import row_without_derivative
 from .samples import draws as samples
 
 
-def _draw(words: list[int]) -> Draw:
+def _draw(words: list[int]) -> ReservedBlocks:
     key, position, nonce = words
-    return Draw(key, nonce * POSITIONS + position)
+    return ReservedBlocks(key, nonce * POSITIONS + position)
 
 
-def _drawn(
+def _draw_each(
     xp: Namespace, state: Raw, sizes: tuple[int, ...], dtype: np.dtype, one: Callable[..., Raw]
 ) -> Raw:
     """`one(target, draw, k)` for the state, or for each of many, one after the other."""
@@ -67,14 +67,16 @@ def _row(name: str, make, dtype=None):
     def compute(xp, state, shape, *how):
         kind = how[0] if dtype is None else dtype
         sizes = _sizes(shape)
-        return _drawn(xp, state, sizes, kind, lambda at, draw, _: make(at, draw, shape, *how))
+        return _draw_each(xp, state, sizes, kind, lambda at, draw, _: make(at, draw, shape, *how))
 
     def shape(state: Aval, shape, *how) -> Aval:
         _check(name, state)
         sizes = (*state.shape[:-1], *_sizes(shape))
         return state.like(sizes, how[0] if dtype is None else dtype)
 
-    return undifferentiated(name, shape=shape, compute=compute, batch=_batch, sample=samples(name))
+    return row_without_derivative(
+        name, shape=shape, compute=compute, batch=_batch, sample=samples(name)
+    )
 
 
 draw_uniform: Caller = _row("draw_uniform", variates.uniform)
@@ -99,11 +101,11 @@ def _below_each(xp, state, threshold, shape):
     def one(at, draw, k):
         return variates.below(at, draw, shape, limits[k])
 
-    return _drawn(xp, state, shape, dtypes.bool_, one)
+    return _draw_each(xp, state, shape, dtypes.bool_, one)
 
 
 # Each element below a threshold of its own.
-draw_below_each: Caller = undifferentiated(
+draw_below_each: Caller = row_without_derivative(
     "draw_below_each",
     shape=_below_each_shape,
     arity=2,

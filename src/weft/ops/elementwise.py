@@ -33,11 +33,11 @@ from .rows import (
     elementwise,
     elementwise_shape,
     linear,
+    mark_unbounded,
     private,
+    row_without_derivative,
     single,
     times,
-    unbounded,
-    undifferentiated,
 )
 from .samples import elementwise as samples
 from .samples.case import reals
@@ -87,8 +87,8 @@ multiply: Caller = elementwise(
 divide: Caller = elementwise(
     "divide",
     [
-        unbounded(times(lambda t, y, a, b: over(t, b))),
-        unbounded(times(lambda t, y, a, b: -(t * y) / b)),
+        mark_unbounded(times(lambda t, y, a, b: over(t, b))),
+        mark_unbounded(times(lambda t, y, a, b: -(t * y) / b)),
     ],
     reads=("b", "y b"),
     floating=True,
@@ -108,7 +108,7 @@ floor_divide: Caller = elementwise(
 )
 remainder: Caller = elementwise(
     "remainder",
-    [1, unbounded(lambda y, a, b: -floor_divide(a, b))],
+    [1, mark_unbounded(lambda y, a, b: -floor_divide(a, b))],
     reads="a b",
     integral=True,
     spell=("mod",),
@@ -143,7 +143,7 @@ square: Caller = single(
 )
 reciprocal: Caller = single(
     "reciprocal",
-    [unbounded(times(lambda t, y, x: -t / (x * x)))],
+    [mark_unbounded(times(lambda t, y, x: -t / (x * x)))],
     reads="x",
     floating=True,
     sample=samples.positive,
@@ -161,7 +161,7 @@ def _power_slope(y, x, n):
 
 _power = single(
     "power_scalar",
-    [unbounded(_power_slope)],
+    [mark_unbounded(_power_slope)],
     reads="x",
     promote=(),
     public="",
@@ -215,7 +215,7 @@ def _pow_growth(y, x, p):
 
 pow_: Caller = single(
     "pow",
-    [unbounded(_pow_slope), unbounded(_pow_growth)],
+    [mark_unbounded(_pow_slope), mark_unbounded(_pow_growth)],
     reads=("x p", "y x"),
     integral=True,
     spell=("power",),
@@ -225,7 +225,7 @@ pow_: Caller = single(
 
 sqrt: Caller = elementwise(
     "sqrt",
-    [unbounded(times(lambda t, y, x: t / (y + y)))],
+    [mark_unbounded(times(lambda t, y, x: t / (y + y)))],
     reads="y",
     floating=True,
     sample=samples.positive,
@@ -233,14 +233,14 @@ sqrt: Caller = elementwise(
 )
 rsqrt: Caller = single(
     "rsqrt",
-    [unbounded(lambda y, x: -0.5 * y / x)],
+    [mark_unbounded(lambda y, x: -0.5 * y / x)],
     floating=True,
     sample=samples.positive,
     doc="1/√x.\nrsqrt([4.0, 16.0]) ≈ [0.5, 0.25]",
 )
 cbrt: Caller = elementwise(
     "cbrt",
-    [unbounded(times(lambda t, y, x: t / (3 * y * y)))],
+    [mark_unbounded(times(lambda t, y, x: t / (3 * y * y)))],
     reads="y",
     floating=True,
     sample=samples.roots,
@@ -249,8 +249,8 @@ cbrt: Caller = elementwise(
 hypot: Caller = elementwise(
     "hypot",
     [
-        unbounded(lambda y, a, b: strong_quotient(a, y)),
-        unbounded(lambda y, a, b: strong_quotient(b, y)),
+        mark_unbounded(lambda y, a, b: strong_quotient(a, y)),
+        mark_unbounded(lambda y, a, b: strong_quotient(b, y)),
     ],
     reads=("y a", "y b"),
     floating=True,
@@ -265,7 +265,7 @@ hypot: Caller = elementwise(
 
 exp: Caller = single(
     "exp",
-    [unbounded(lambda y, x: y)],
+    [mark_unbounded(lambda y, x: y)],
     reads="y",
     floating=True,
     sample=samples.unary,
@@ -273,7 +273,7 @@ exp: Caller = single(
 )
 exp2: Caller = single(
     "exp2",
-    [unbounded(lambda y, x: y * math.log(2))],
+    [mark_unbounded(lambda y, x: y * math.log(2))],
     reads="y",
     floating=True,
     sample=samples.unary,
@@ -281,7 +281,7 @@ exp2: Caller = single(
 )
 expm1: Caller = single(
     "expm1",
-    [unbounded(lambda y, x: y + 1)],
+    [mark_unbounded(lambda y, x: y + 1)],
     reads="y",
     floating=True,
     sample=samples.unary,
@@ -290,7 +290,7 @@ expm1: Caller = single(
 log: Caller = scalars_too(
     single(
         "log",
-        [unbounded(times(lambda t, y, x: t / x))],
+        [mark_unbounded(times(lambda t, y, x: t / x))],
         reads="x",
         floating=True,
         sample=samples.positive,
@@ -299,7 +299,7 @@ log: Caller = scalars_too(
 )
 log2: Caller = single(
     "log2",
-    [unbounded(lambda y, x: (1 / math.log(2)) / x)],
+    [mark_unbounded(lambda y, x: (1 / math.log(2)) / x)],
     reads="x",
     floating=True,
     sample=samples.positive,
@@ -307,7 +307,7 @@ log2: Caller = single(
 )
 log10: Caller = single(
     "log10",
-    [unbounded(lambda y, x: (1 / math.log(10)) / x)],
+    [mark_unbounded(lambda y, x: (1 / math.log(10)) / x)],
     reads="x",
     floating=True,
     sample=samples.positive,
@@ -316,7 +316,7 @@ log10: Caller = single(
 log1p: Caller = scalars_too(
     single(
         "log1p",
-        [unbounded(times(lambda t, y, x: t / (1 + x)))],
+        [mark_unbounded(times(lambda t, y, x: t / (1 + x)))],
         reads="x",
         floating=True,
         sample=samples.above_minus_one,
@@ -379,7 +379,7 @@ tan: Caller = single(
 # (1 - x)(1 + x) rather than 1 - x²: exact where the derivative is large.
 asin: Caller = single(
     "asin",
-    [unbounded(times(lambda t, y, x: t / sqrt((1 - x) * (1 + x))))],
+    [mark_unbounded(times(lambda t, y, x: t / sqrt((1 - x) * (1 + x))))],
     reads="x",
     floating=True,
     spell=("arcsin",),
@@ -389,7 +389,7 @@ asin: Caller = single(
 )
 acos: Caller = single(
     "acos",
-    [unbounded(times(lambda t, y, x: -t / sqrt((1 - x) * (1 + x))))],
+    [mark_unbounded(times(lambda t, y, x: -t / sqrt((1 - x) * (1 + x))))],
     reads="x",
     floating=True,
     spell=("arccos",),
@@ -409,8 +409,8 @@ atan: Caller = elementwise(
 atan2: Caller = elementwise(
     "atan2",
     [
-        unbounded(lambda y, a, b: strong_quotient(b, a * a + b * b)),
-        unbounded(lambda y, a, b: strong_quotient(-a, a * a + b * b)),
+        mark_unbounded(lambda y, a, b: strong_quotient(b, a * a + b * b)),
+        mark_unbounded(lambda y, a, b: strong_quotient(-a, a * a + b * b)),
     ],
     reads="a b",
     floating=True,
@@ -421,7 +421,7 @@ atan2: Caller = elementwise(
 )
 sinh: Caller = single(
     "sinh",
-    [unbounded(lambda y, x: cosh(x))],
+    [mark_unbounded(lambda y, x: cosh(x))],
     reads="x",
     floating=True,
     sample=samples.unary,
@@ -429,7 +429,7 @@ sinh: Caller = single(
 )
 cosh: Caller = single(
     "cosh",
-    [unbounded(lambda y, x: sinh(x))],
+    [mark_unbounded(lambda y, x: sinh(x))],
     reads="x",
     floating=True,
     sample=samples.unary,
@@ -455,7 +455,7 @@ asinh: Caller = elementwise(
 acosh: Caller = single(
     "acosh",
     # One root of x² - 1 would have the wrong sign in the left half of the complex plane.
-    [unbounded(times(lambda t, y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
+    [mark_unbounded(times(lambda t, y, x: t / strong_product(sqrt(x - 1), sqrt(x + 1))))],
     reads="x",
     floating=True,
     spell=("arccosh",),
@@ -465,7 +465,7 @@ acosh: Caller = single(
 )
 atanh: Caller = single(
     "atanh",
-    [unbounded(times(lambda t, y, x: t / ((1 - x) * (1 + x))))],
+    [mark_unbounded(times(lambda t, y, x: t / ((1 - x) * (1 + x))))],
     reads="x",
     floating=True,
     spell=("arctanh",),
@@ -508,13 +508,13 @@ round_: Caller = elementwise(
 )
 copysign: Caller = elementwise(
     "copysign",
-    [unbounded(lambda y, a, b: strong_quotient(y, a)), 0],
+    [mark_unbounded(lambda y, a, b: strong_quotient(y, a)), 0],
     reads="y a",
     floating=True,
     sample=samples.signs,
     doc="|x| with the sign of y.\ncopysign([1.0, -2.0], -3.0) = [-1.0, -2.0]",
 )
-nextafter: Caller = undifferentiated(
+nextafter: Caller = row_without_derivative(
     "nextafter",
     shape=elementwise_shape("nextafter", True),
     arity=2,

@@ -8,7 +8,7 @@ from .arrange import tril, triu
 from .contract import adjoint, matmul
 from .matrix import (
     columns,
-    completed,
+    complete_basis_tangent,
     for_first,
     hermitian,
     lapack,
@@ -75,7 +75,7 @@ def _qr_push(tangents, y, a, _mode):
         # R has a real diagonal.
         turn = turn + (diagonal_part(x) - adjoint(diagonal_part(x))) * 0.5
     dq = right - matmul(q1, x - turn)
-    dq = completed(q, dq)
+    dq = complete_basis_tangent(q, dq)
     dr = triu(matmul(adjoint(q), da - matmul(dq, r)), 0)
     return dq, dr
 

@@ -22,7 +22,7 @@ _NORMS = ("backward", "ortho", "forward")
 _OPPOSITE = {"backward": "forward", "ortho": "ortho", "forward": "backward"}
 
 
-def _checked(name: str, x: Aval, axes, norm: str) -> Aval:
+def _check(name: str, x: Aval, axes, norm: str) -> Aval:
     axes_in(name, tuple(axes), x.ndim)
     if norm not in _NORMS:
         raise ArgumentError(f"{name}: norm {norm!r}, expected one of {', '.join(_NORMS)}")
@@ -64,7 +64,7 @@ def _complex_transform(name: str):
     """A transform by a symmetric matrix, which is its own transpose."""
 
     def shape(x: Aval, axes, norm) -> Aval:
-        x = _checked(name, x, axes, norm)
+        x = _check(name, x, axes, norm)
         return x.like(dtype=dtypes.to_complex(x.dtype))
 
     def compute(xp, x, axes, norm):
@@ -80,7 +80,7 @@ fftn_row: Caller = _complex_transform("fftn")
 ifftn_row: Caller = _complex_transform("ifftn")
 
 
-def _weighted(xp, x, n: int, axis: int, factor: float):
+def _weight(xp, x, n: int, axis: int, factor: float):
     index = along(x.shape, axis, (1, (n - 1) // 2, 1))
     return xp.slice_set(x, xp.slice_(x, index) * factor, index)
 
@@ -89,7 +89,7 @@ def _weighted(xp, x, n: int, axis: int, factor: float):
 # conjugates: all but 0 and n/2.
 paired: Caller = linear(
     "paired",
-    compute=_weighted,
+    compute=_weight,
     shape=lambda x, n, axis, factor: x,
     transpose=[lambda g, x, n, axis, factor: paired(g, n, axis, factor)],
     reads="",
@@ -99,7 +99,7 @@ paired: Caller = linear(
 
 
 def _rfft_shape(x: Aval, axis: int, norm: str) -> Aval:
-    x = _checked("rfft", x, (axis,), norm)
+    x = _check("rfft", x, (axis,), norm)
     if x.dtype in dtypes.COMPLEX:
         raise DTypeError(f"rfft: got {x.dtype}, expected real numbers; use fft")
     shape = list(x.shape)
@@ -122,7 +122,7 @@ rfft_row: Caller = _row(
 
 
 def _irfft_shape(x: Aval, n: int, axis: int, norm: str) -> Aval:
-    x = _checked("irfft", x, (axis,), norm)
+    x = _check("irfft", x, (axis,), norm)
     if x.shape[axis] != n // 2 + 1:
         raise ShapeError(f"irfft: {x.shape[axis]} frequencies for {n} values: {n // 2 + 1} needed")
     return x.like((*x.shape[:axis], n, *x.shape[axis + 1 :]), dtypes.to_real(x.dtype))
@@ -142,7 +142,7 @@ irfft_row: Caller = _row(
 )
 
 
-def _resized(name: str, x, n: int | None, axis: int):
+def _resize(name: str, x, n: int | None, axis: int):
     """x cut or padded with zeros to length n along an axis."""
     have = x.shape[axis]
     if n is None or n == have:
@@ -173,10 +173,10 @@ def _axes_and_sizes(name: str, x, s, axes):
     return axes, sizes
 
 
-def _transformed(name: str, row, x, s, axes, norm):
+def _transform(name: str, row, x, s, axes, norm):
     axes, sizes = _axes_and_sizes(name, x, s, axes)
     for a, n in zip(axes, sizes, strict=True):
-        x = _resized(name, x, n, a)
+        x = _resize(name, x, n, a)
     if len(set(axes)) == len(axes):
         return row(x, tuple(axes), norm or "backward")
     for a in axes:
@@ -196,7 +196,7 @@ def fftn(x: Array, s: PerAxis = None, axes: PerAxis = None, norm: str | None = "
     >>> wf.fft.fftn([[1.0, 1.0], [1.0, 1.0]]).real.tolist()
     [[4.0, 0.0], [0.0, 0.0]]
     """
-    return _transformed("fftn", fftn_row, x, s, axes, norm)
+    return _transform("fftn", fftn_row, x, s, axes, norm)
 
 
 def ifftn(
@@ -213,7 +213,7 @@ def ifftn(
     >>> wf.fft.ifftn([[4.0, 0.0], [0.0, 0.0]]).real.tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    return _transformed("ifftn", ifftn_row, x, s, axes, norm)
+    return _transform("ifftn", ifftn_row, x, s, axes, norm)
 
 
 def fft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -228,7 +228,7 @@ def fft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "back
     >>> [round(abs(v), 4) for v in wf.fft.fft([1.0, 0.0, -1.0, 0.0]).tolist()]
     [0.0, 2.0, 0.0, 2.0]
     """
-    return _transformed("fft", fftn_row, x, (-1 if n is None else n,), (axis,), norm)
+    return _transform("fft", fftn_row, x, (-1 if n is None else n,), (axis,), norm)
 
 
 def ifft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -243,7 +243,7 @@ def ifft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "bac
     >>> wf.fft.ifft(wf.fft.fft([1.0, 2.0])).real.tolist()
     [1.0, 2.0]
     """
-    return _transformed("ifft", ifftn_row, x, (-1 if n is None else n,), (axis,), norm)
+    return _transform("ifft", ifftn_row, x, (-1 if n is None else n,), (axis,), norm)
 
 
 def fft2(
@@ -260,7 +260,7 @@ def fft2(
     >>> wf.fft.fft2([[1.0, 1.0], [1.0, 1.0]]).real.tolist()
     [[4.0, 0.0], [0.0, 0.0]]
     """
-    return _transformed("fft2", fftn_row, x, s, axes, norm)
+    return _transform("fft2", fftn_row, x, s, axes, norm)
 
 
 def ifft2(
@@ -277,7 +277,7 @@ def ifft2(
     >>> wf.fft.ifft2([[4.0, 0.0], [0.0, 0.0]]).real.tolist()
     [[1.0, 1.0], [1.0, 1.0]]
     """
-    return _transformed("ifft2", ifftn_row, x, s, axes, norm)
+    return _transform("ifft2", ifftn_row, x, s, axes, norm)
 
 
 def rfftn(
@@ -296,8 +296,8 @@ def rfftn(
     """
     axes, sizes = _axes_and_sizes("rfftn", x, s, axes)
     *others, last = axes
-    y = rfft_row(_resized("rfftn", x, sizes[-1], last), last, norm or "backward")
-    return _transformed("rfftn", fftn_row, y, s and s[:-1], others, norm) if others else y
+    y = rfft_row(_resize("rfftn", x, sizes[-1], last), last, norm or "backward")
+    return _transform("rfftn", fftn_row, y, s and s[:-1], others, norm) if others else y
 
 
 def irfftn(
@@ -322,8 +322,8 @@ def irfftn(
         raise ArgumentError(f"irfftn: a length of {n}, expected at least 1; give s or n")
     x = _as_complex(x)
     if others:
-        x = _transformed("irfftn", ifftn_row, x, s and s[:-1], others, norm)
-    return irfft_row(_resized("irfftn", x, n // 2 + 1, last), n, last, norm or "backward")
+        x = _transform("irfftn", ifftn_row, x, s and s[:-1], others, norm)
+    return irfft_row(_resize("irfftn", x, n // 2 + 1, last), n, last, norm or "backward")
 
 
 def rfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "backward") -> Array:
@@ -421,7 +421,7 @@ def ihfft(x: Array, n: int | None = None, axis: int = -1, norm: str | None = "ba
     return conj(rfft(x, n, axis, _OPPOSITE[norm or "backward"]))
 
 
-def _rolled(name: str, x, axes, sign: int):
+def _roll_axes(name: str, x, axes, sign: int):
     if axes is not None and not isinstance(axes, int):
         axes = tuple(axes)
     axes = axes_in(name, axes, len(x.shape))
@@ -438,7 +438,7 @@ def fftshift(x: Array, axes: int | Sequence[int] | None = None) -> Array:
     >>> wf.fft.fftshift(wf.fft.fftfreq(4)).tolist()
     [-0.5, -0.25, 0.0, 0.25]
     """
-    return _rolled("fftshift", x, axes, 1)
+    return _roll_axes("fftshift", x, axes, 1)
 
 
 def ifftshift(x: Array, axes: int | Sequence[int] | None = None) -> Array:
@@ -451,4 +451,4 @@ def ifftshift(x: Array, axes: int | Sequence[int] | None = None) -> Array:
     >>> wf.fft.ifftshift([-2.0, -1.0, 0.0, 1.0]).tolist()
     [0.0, 1.0, -2.0, -1.0]
     """
-    return _rolled("ifftshift", x, axes, -1)
+    return _roll_axes("ifftshift", x, axes, -1)

@@ -14,18 +14,18 @@ from ..core.op import Caller
 from ..core.types import Array, Raw
 from ..core.value import TENSORS, aval_of, wrap
 from ..errors import DTypeError, ShapeError
-from .batching import aligned, pointwise, spread
+from .batching import align_batch, pointwise, spread
 from .elementwise import where
 from .keys import Key, Selector, basic_index, dtype_kind, parse
 from .positions import in_range, index_like, integers, own_places, ravel_index
-from .rows import linear, undifferentiated
+from .rows import linear, row_without_derivative
 from .samples import index as samples
 from .samples import structural as structural_samples
 from .slicing import indexed_shape, slice_, unslice
 from .structural import broadcast_to, cast, inverse, moveaxis, permute, reshape, unbroadcast
 
 
-def _selected(name: str, x: Aval, i: Aval, axis: int) -> tuple[int, ...]:
+def _selected_shape(name: str, x: Aval, i: Aval, axis: int) -> tuple[int, ...]:
     """The shape of what an index array takes of x."""
     integers(name, i)
     axis_in(name, axis, x.ndim)
@@ -66,7 +66,7 @@ def _batch_segment_sum(call, size, mapped, args, static):
 take: Caller = linear(
     "take",
     compute=in_range("take"),
-    shape=lambda x, i, axis: x.like(_selected("take", x, i, axis)),
+    shape=lambda x, i, axis: x.like(_selected_shape("take", x, i, axis)),
     transpose=[lambda g, x, i, axis: segment_sum(g, i, axis, x.shape[axis]), None],
     reads="i",
     static=True,
@@ -96,7 +96,7 @@ def _fits(name: str, v: Aval, shape) -> None:
 
 
 def _index_put_shape(x: Aval, i: Aval, v: Aval, axis: int) -> Aval:
-    _fits("index", v, _selected("index_put", x, i, axis))
+    _fits("index", v, _selected_shape("index_put", x, i, axis))
     return x
 
 
@@ -111,7 +111,7 @@ def _batch_index_put(call, size, mapped, args, static):
     (x, i, v), (axis,) = args, static
     x = x if mapped[0] else spread(x, size)
     if mapped[2]:
-        v = aligned(v, len(x.shape) - 1 + len(i.shape) - mapped[1])
+        v = align_batch(v, len(x.shape) - 1 + len(i.shape) - mapped[1])
     if not mapped[1]:
         return call(x, i, v, axis + 1)
     lead, n, rest = x.shape[1 : axis + 1], x.shape[axis + 1], x.shape[axis + 2 :]
@@ -145,7 +145,7 @@ def _batch_last_writes(call, size, mapped, args, static):
 
 
 # Which of the indices of an axis come again later on.
-last_writes: Caller = undifferentiated(
+last_writes: Caller = row_without_derivative(
     "last_writes",
     compute=in_range("last_writes"),
     shape=_last_writes_shape,
@@ -162,7 +162,7 @@ def _slice_set_shape(x: Aval, v: Aval, index) -> Aval:
 def _batch_slice_set(call, size, mapped, args, static):
     (x, v), (index,) = args, static
     x = x if mapped[0] else spread(x, size)
-    v = aligned(v, 1 + len(indexed_shape(index))) if mapped[1] else v
+    v = align_batch(v, 1 + len(indexed_shape(index))) if mapped[1] else v
     return call(x, v, ((0, size, 1), *index))
 
 
@@ -183,10 +183,10 @@ slice_set: Caller = linear(
 
 
 # The number of places that are not zero is known only when it is counted: -1 stands for it.
-flatnonzero: Caller = undifferentiated(
+flatnonzero: Caller = row_without_derivative(
     "flatnonzero", shape=lambda x: x.like((-1,), dtypes.int64), sample=samples("masks")
 )
-argwhere: Caller = undifferentiated(
+argwhere: Caller = row_without_derivative(
     "argwhere", shape=lambda x: x.like((-1, x.ndim), dtypes.int64), sample=samples("masks")
 )
 
@@ -202,7 +202,7 @@ def _one_hot_shape(i: Aval, n: int, dtype) -> Aval:
     return i.like((*i.shape, n), dtypes.canonical(dtype))
 
 
-one_hot: Caller = undifferentiated(
+one_hot: Caller = row_without_derivative(
     "one_hot",
     compute=in_range("one_hot"),
     shape=_one_hot_shape,
@@ -243,7 +243,7 @@ def set_(x: Array, key: Any, v: Array) -> Array:
     key = parse(key, x.shape)
     v = as_value(x, v)
     if not key.selectors:
-        return slice_set(x, trimmed(v, key.shape), key.index)
+        return slice_set(x, trim_axes(v, key.shape), key.index)
     whole = key.whole(x.shape)
     part = x if whole else slice_(x, key.index)
     mask = _lone_mask(key, part)
@@ -251,7 +251,7 @@ def set_(x: Array, key: Any, v: Array) -> Array:
         part = where(mask, v, part)
     else:
         way = Way(key, part)
-        part = index_put(way.go(part), way.index, trimmed(v, way.shape), way.axis)
+        part = index_put(way.go(part), way.index, trim_axes(v, way.shape), way.axis)
         part = way.back(part)
     return part if whole else slice_set(x, part, key.index)
 
@@ -262,13 +262,13 @@ def assign(raw: Raw, key: Any, v: Array) -> None:
     xp = BACKENDS[type(raw)]
     v = as_value(raw, v)
     if not key.selectors:
-        v = trimmed(v, key.shape)
+        v = trim_axes(v, key.shape)
         _fits("index", aval_of(v), key.shape)
         xp.write_slice(raw, v, key.index)
         return
     part = raw if key.whole(raw.shape) else slice_(raw, key.index)
     way = Way(key, part)
-    v = trimmed(v, way.shape)
+    v = trim_axes(v, way.shape)
     _fits("index", aval_of(v), way.shape)
     if way.straight and part is raw:
         in_range("write_index", "index")(xp, raw, way.index, v, way.axis)
@@ -282,11 +282,11 @@ def add_at(x: Array, key: Any, v: Array) -> Array:
     key = parse(key, x.shape)
     v = as_array(x, as_value(x, v))
     if not key.selectors:
-        term = broadcast_to(trimmed(v, key.shape), key.shape)
+        term = broadcast_to(trim_axes(v, key.shape), key.shape)
         return x + unslice(term, key.index, tuple(x.shape))
     whole = key.whole(x.shape)
     way = Way(key, x if whole else slice_(x, key.index))
-    term = broadcast_to(trimmed(v, way.shape), way.shape)
+    term = broadcast_to(trim_axes(v, way.shape), way.shape)
     term = way.back(segment_sum(term, way.index, way.axis, way.length))
     return x + (term if whole else unslice(term, key.index, tuple(x.shape)))
 
@@ -364,7 +364,7 @@ def as_array(x: Array, v: Array) -> Array:
     return wrap(made) if type(x) in TENSORS else made
 
 
-def trimmed(v: Array, shape: Shape) -> Array:
+def trim_axes(v: Array, shape: Shape) -> Array:
     """v without the leading axes of length 1 that `shape` lacks, as NumPy assigns."""
     extra = 0 if type(v) in PYTHON_SCALARS else len(v.shape) - len(shape)
     if extra > 0 and all(n == 1 for n in v.shape[:extra]):

@@ -9,7 +9,7 @@ import numpy as np
 from ..core.aval import Shape
 from ..core.backends import BACKENDS
 from ..core.types import Array
-from ..core.value import TENSORS, seen
+from ..core.value import TENSORS, as_seen_by_trace
 from ..errors import IndexingError
 from .positions import within
 from .slicing import Entry, Index, everything, indexed_shape, span
@@ -40,7 +40,7 @@ class Key(NamedTuple):
         return indexed_shape(self.index)
 
 
-class _Array(NamedTuple):
+class _ArrayKey(NamedTuple):
     """An entry of a key that is an array, and how many axes it stands for."""
 
     array: Any
@@ -106,8 +106,8 @@ def parse(key: Any, shape: Shape) -> Key:
         return Key(index, (), False)
     written = [_entry(e) for e in (key if key.__class__ is tuple else (key,))]
     entries = _without_ellipsis(written, len(shape))
-    if any([e.__class__ is _Array for e in entries]):
-        return Key(*_mixed(entries, shape), _scattered(written))
+    if any([e.__class__ is _ArrayKey for e in entries]):
+        return Key(*_split_mixed_key(entries, shape), _are_scattered(written))
     # A basic index, as no array is left.
     return Key(basic_index(tuple(entries), shape), (), False)  # type: ignore[arg-type]
 
@@ -137,21 +137,21 @@ def _entry(e):
             e = e.astype(np.intp)
     kind = dtype_kind(e)
     if kind == "b":
-        return _Array(e, True, len(e.shape))
+        return _ArrayKey(e, True, len(e.shape))
     if kind not in "iu":
         raise _fault(f"got an array of {e.dtype}, expected integers or booleans")
-    raw = seen(e)._data if type(e) in TENSORS else e
+    raw = as_seen_by_trace(e)._data if type(e) in TENSORS else e
     if not len(e.shape) and isinstance(raw, np.ndarray | np.generic):
         return int(raw)
-    return _Array(e, False, 1)
+    return _ArrayKey(e, False, 1)
 
 
-def _scattered(entries) -> bool:
+def _are_scattered(entries) -> bool:
     """Whether something (if only an Ellipsis of no axes) stands between the arrays of a key.
 
     Integers beside arrays count as arrays, as they do in NumPy.
     """
-    places = [k for k, e in enumerate(entries) if e.__class__ in (_Array, int)]
+    places = [k for k, e in enumerate(entries) if e.__class__ in (_ArrayKey, int)]
     return places[-1] - places[0] >= len(places)
 
 
@@ -161,7 +161,7 @@ def _without_ellipsis(entries: Sequence[Any], ndim: int) -> list[Any]:
     if len(at) > 1:
         raise _fault("two ellipses, expected at most one")
     consuming = [e for e in entries if e is not None and e is not Ellipsis]
-    used = sum([e.ndim if e.__class__ is _Array else 1 for e in consuming])
+    used = sum([e.ndim if e.__class__ is _ArrayKey else 1 for e in consuming])
     if used > ndim:
         raise _fault(f"{used} indices for {ndim} axes")
     rest = [slice(None)] * (ndim - used)
@@ -170,17 +170,17 @@ def _without_ellipsis(entries: Sequence[Any], ndim: int) -> list[Any]:
     return [*entries[: at[0]], *rest, *entries[at[0] + 1 :]]
 
 
-def _mixed(entries: list[Any], shape: Shape) -> tuple[Index, tuple[Selector, ...]]:
+def _split_mixed_key(entries: list[Any], shape: Shape) -> tuple[Index, tuple[Selector, ...]]:
     """The basic index and the selectors of a key with arrays, whose axes the index keeps."""
     index: list[Entry] = []
     selectors = []
     axis = out = 0
     for e in entries:
-        if e.__class__ is _Array:
+        if e.__class__ is _ArrayKey:
             # A mask without axes selects along a new one.
-            index += everything(_covered(e, axis, shape)) if e.ndim else [None]
+            index += everything(_covered_lengths(e, axis, shape)) if e.ndim else [None]
             axes = tuple(range(out, out + max(e.ndim, 1)))
-            array = e.array if e.is_mask else _checked(e.array, axis, shape[axis])
+            array = e.array if e.is_mask else _check_index(e.array, axis, shape[axis])
             selectors.append(Selector(axes, array, e.is_mask))
             axis, out = axis + e.ndim, out + len(axes)
         elif e is None:
@@ -192,15 +192,15 @@ def _mixed(entries: list[Any], shape: Shape) -> tuple[Index, tuple[Selector, ...
     return tuple(index), tuple(selectors)
 
 
-def _checked(i, axis: int, n: int):
+def _check_index(i, axis: int, n: int):
     """An index; one number of a program in writing is checked there, as an int is here."""
-    x = seen(i) if type(i) in TENSORS else i
+    x = as_seen_by_trace(i) if type(i) in TENSORS else i
     if len(i.shape) or not getattr(getattr(x, "_data", x), "staged", False):
         return i
     return within(x, -n, n, f"index: {{index}} is out of range for axis {axis} of length {n}")
 
 
-def _covered(e: _Array, axis: int, shape: Shape) -> tuple[int, ...]:
+def _covered_lengths(e: _ArrayKey, axis: int, shape: Shape) -> tuple[int, ...]:
     """The lengths of the axes an array stands for: a mask's own, or 0 where it has none."""
     lengths = tuple(shape[axis : axis + e.ndim])
     if e.is_mask:

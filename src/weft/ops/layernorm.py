@@ -11,7 +11,7 @@ from ..core.aval import Aval
 from ..core.op import Caller
 from ..errors import ShapeError
 from .axes import floating, real_only
-from .batching import aligned, spread
+from .batching import align_batch, spread
 from .elementwise import rsqrt
 from .normalise import (
     as_,
@@ -103,7 +103,7 @@ def _batch(call, size, mapped, args, static):
     ndim = len(x.shape)
     axes = tuple(range(ndim - len(w.shape) + mapped[1], ndim))
     y, _, variance = standardise(x, axes, *static)
-    w, b = (aligned(v, ndim) if m else v for v, m in ((w, mapped[1]), (b, mapped[2])))
+    w, b = (align_batch(v, ndim) if m else v for v, m in ((w, mapped[1]), (b, mapped[2])))
     return y * w + b, y, variance
 
 
@@ -154,7 +154,7 @@ def _gradient_batch(call, size, mapped, args, static):
     )
     w, ndim = args[3], len(y.shape)
     cut = ndim - len(w.shape) + mapped[3]
-    h = g * (aligned(w, ndim) if mapped[3] else w)
+    h = g * (align_batch(w, ndim) if mapped[3] else w)
     dx = as_(projection(h, y, tuple(range(cut, ndim)), True) * rsqrt(variance + eps), y)
     lead = tuple(range(1, cut))
     return dx, sum_(g * y, lead, False), sum_(g, lead, False)

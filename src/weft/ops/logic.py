@@ -2,14 +2,14 @@
 
 from ..core.op import Caller
 from .batching import pointwise
-from .rows import elementwise_shape, undifferentiated
+from .rows import elementwise_shape, row_without_derivative
 from .samples import elementwise as samples
 
 
 def _predicate(name: str, arity: int, sample, **row):
     """A row whose results are booleans."""
     shape = elementwise_shape(name, False, "bool")
-    return undifferentiated(
+    return row_without_derivative(
         name,
         shape=shape,
         arity=arity,
@@ -28,7 +28,7 @@ def _comparison(name: str, sample, doc: str):
 def _bitwise(name: str, sample, spell: tuple[str, ...] = (), integral: bool = False, **row):
     """A row on the bits of integers or booleans."""
     shape = elementwise_shape(name, False, integral=integral)
-    return undifferentiated(
+    return row_without_derivative(
         name,
         shape=shape,
         arity=2,
@@ -151,7 +151,7 @@ bitwise_right_shift: Caller = _bitwise(
     integral=True,
     doc="The bits of x moved down by y places: ⌊x/2ʸ⌋.\nbitwise_right_shift([8, -3], 1) = [4, -2]",
 )
-bitwise_invert: Caller = undifferentiated(
+bitwise_invert: Caller = row_without_derivative(
     "bitwise_invert",
     shape=elementwise_shape("bitwise_invert", False),
     spell=("bitwise_not", "invert"),

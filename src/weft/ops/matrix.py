@@ -116,7 +116,7 @@ def rows(x: Array, start: int, stop: int) -> Array:
     return narrow(x, len(x.shape) - 2, start, stop)
 
 
-def completed(q: Array, dq: Array) -> Array:
+def complete_basis_tangent(q: Array, dq: Array) -> Array:
     """The tangent of an orthonormal basis from that of its first vectors.
 
     The others, of which only the space counts, turn against those and not among themselves.
@@ -129,7 +129,7 @@ def completed(q: Array, dq: Array) -> Array:
 
 
 def for_first(q: Array, g: Array, k: int) -> Array:
-    """The transpose of `completed`: a cotangent of the whole basis as one of its first vectors."""
+    """The transpose of `complete_basis_tangent`: from the whole basis to its first vectors."""
     n = q.shape[-1]
     if n == k:
         return g
@@ -137,7 +137,7 @@ def for_first(q: Array, g: Array, k: int) -> Array:
     return columns(g, 0, k) - matmul(columns(q, k, n), against)
 
 
-def fitted(g: Array, x: Array | None) -> Array | None:
+def fit_cotangent(g: Array, x: Array | None) -> Array | None:
     """A cotangent for x, which may have been broadcast, or need none."""
     return None if x is None else unbroadcast(g, x.shape)
 

@@ -7,7 +7,7 @@ from .batching import Stacked
 from .contract import adjoint, matmul
 from .matrix import (
     columns,
-    fitted,
+    fit_cotangent,
     lapack,
     matrices,
     rows,
@@ -81,7 +81,7 @@ def _sylvester_push(tangents, x, a, b, q):
 
 def _sylvester_pull(g, x, a, b, q):
     g, x = sylvester(adjoint(a), adjoint(b), g), adjoint(x)
-    return fitted(-matmul(g, x), a), fitted(-matmul(x, g), b), fitted(g, q)
+    return fit_cotangent(-matmul(g, x), a), fit_cotangent(-matmul(x, g), b), fit_cotangent(g, q)
 
 
 # The X of AX + XB = Q.

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 from ..core import dtypes
-from ..core.aval import Aval, axes_in, reduced
+from ..core.aval import Aval, axes_in, reduced_shape
 from ..core.op import Caller
 from ..core.types import Array
 from ..errors import ShapeError
@@ -33,7 +33,7 @@ def _shape(name: str, statistics: int):
                 f"{name}: shape {x.shape} has no element along axes {axes}; give it at least one"
             )
         x = x.like(dtype=floating(x.dtype))
-        statistic = x.like(reduced(x.shape, axes, True), dtypes.canonical(dtype))
+        statistic = x.like(reduced_shape(x.shape, axes, True), dtypes.canonical(dtype))
         return (x, *(statistic,) * statistics)
 
     return shape

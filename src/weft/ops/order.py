@@ -17,7 +17,7 @@ from .elementwise import minimum, where
 from .index import as_array
 from .logic import isnan, less, less_equal, logical_and, logical_not, logical_or
 from .positions import index_like
-from .rows import general, undifferentiated
+from .rows import general, row_without_derivative
 from .samples import order as samples
 from .structural import reshape, squeeze
 
@@ -31,7 +31,7 @@ def _order_shape(name: str, dtype=None):
     return shape
 
 
-argsort: Caller = undifferentiated(
+argsort: Caller = row_without_derivative(
     "argsort", shape=_order_shape("argsort", dtypes.int64), batch=Along(), sample=samples("orders")
 )
 
@@ -58,7 +58,7 @@ sort: Caller = general(
 )
 
 
-def _routed(name: str, shape, axis_at: int, sample):
+def _routing_row(name: str, shape, axis_at: int, sample):
     """A row (values, indices) whose derivative goes to the indices it returns.
 
     `axis_at` says which of the static parameters is the axis.
@@ -100,8 +100,8 @@ def _running_shape(name: str):
 
 
 # Of equal elements the last one counts, as it would if the array ended there.
-cummax: Caller = _routed("cummax", _running_shape("cummax"), 0, samples("running"))
-cummin: Caller = _routed("cummin", _running_shape("cummin"), 0, samples("running"))
+cummax: Caller = _routing_row("cummax", _running_shape("cummax"), 0, samples("running"))
+cummin: Caller = _routing_row("cummin", _running_shape("cummin"), 0, samples("running"))
 
 
 def _topk_shape(x: Aval, k: int, axis: int, largest: bool):
@@ -114,7 +114,7 @@ def _topk_shape(x: Aval, k: int, axis: int, largest: bool):
     return _with_indices(x, (*x.shape[:axis], k, *x.shape[axis + 1 :]))
 
 
-topk: Caller = _routed("topk", _topk_shape, 1, samples("topk"))
+topk: Caller = _routing_row("topk", _topk_shape, 1, samples("topk"))
 
 
 def _found_shape(name: str):
@@ -128,8 +128,8 @@ def _found_shape(name: str):
     return shape
 
 
-_max_found = _routed("max_with_indices", _found_shape("max_with_indices"), 0, samples("found"))
-_min_found = _routed("min_with_indices", _found_shape("min_with_indices"), 0, samples("found"))
+_max_found = _routing_row("max_with_indices", _found_shape("max_with_indices"), 0, samples("found"))
+_min_found = _routing_row("min_with_indices", _found_shape("min_with_indices"), 0, samples("found"))
 
 
 def max_with_indices(x: Array, axis: int, keepdims: bool = False) -> tuple[Array, Array]:
@@ -183,7 +183,7 @@ def _batch_searchsorted(call, size, mapped, args, static):
     return reshape(passed, shape)
 
 
-searchsorted: Caller = undifferentiated(
+searchsorted: Caller = row_without_derivative(
     "searchsorted",
     shape=_searchsorted_shape,
     arity=2,

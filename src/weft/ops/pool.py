@@ -23,12 +23,12 @@ def _split(name: str, x: Aval, axes: int) -> tuple[tuple[int, ...], tuple[int, .
     return x.shape[: x.ndim - axes], x.shape[x.ndim - axes :]
 
 
-def _windowed(name: str, x: Aval, kernel, *how) -> Aval:
+def _pooled_aval(name: str, x: Aval, kernel, *how) -> Aval:
     lead, size = _split(name, x, len(kernel))
     return x.like((*lead, *counts_of(size, kernel, *how)), floating(x.dtype))
 
 
-def _unwindowed(name: str, y: Aval, kernel, *how) -> Aval:
+def _unpooled_aval(name: str, y: Aval, kernel, *how) -> Aval:
     lead, counts = _split(name, y, len(kernel))
     return y.like((*lead, *size_of(counts, kernel, *how)), floating(y.dtype))
 
@@ -41,19 +41,19 @@ def _fits(name: str, taps: Aval, shape) -> None:
 
 def _max_shape(x: Aval, kernel, *how):
     real_only("max_pool", x)
-    values = _windowed("max_pool", x, kernel, *how)
+    values = _pooled_aval("max_pool", x, kernel, *how)
     return values, values.like(dtype=tap_dtype(kernel))
 
 
 def _pick_shape(x: Aval, taps: Aval, kernel, *how) -> Aval:
-    y = _windowed("pool_pick", x, kernel, *how)
+    y = _pooled_aval("pool_pick", x, kernel, *how)
     _fits("pool_pick", taps, y.shape)
     return y
 
 
 def _put_shape(y: Aval, taps: Aval, kernel, *how) -> Aval:
     _fits("pool_put", taps, y.shape)
-    return _unwindowed("pool_put", y, kernel, *how)
+    return _unpooled_aval("pool_put", y, kernel, *how)
 
 
 def _in_front(call, size, mapped, args, static):
@@ -106,14 +106,14 @@ pool_put: Caller = linear(
 )
 
 
-def _undilated(kernel, stride, padding) -> tuple:
+def _dense_window(kernel, stride, padding) -> tuple:
     return kernel, stride, padding, (1,) * len(kernel)
 
 
 # The sum of each window's elements.
 sum_pool: Caller = linear(
     "sum_pool",
-    shape=lambda x, *how: _windowed("sum_pool", x, *_undilated(*how)),
+    shape=lambda x, *how: _pooled_aval("sum_pool", x, *_dense_window(*how)),
     transpose=[lambda g, x, *how: spread_pool(g, *how)],
     reads="",
     promote=(0,),
@@ -127,7 +127,7 @@ sum_pool: Caller = linear(
 # Zeros, with each window's number added to all its elements.
 spread_pool: Caller = linear(
     "spread_pool",
-    shape=lambda y, *how: _unwindowed("spread_pool", y, *_undilated(*how)),
+    shape=lambda y, *how: _unpooled_aval("spread_pool", y, *_dense_window(*how)),
     transpose=[lambda g, y, *how: sum_pool(g, *how)],
     reads="",
     promote=(0,),

@@ -17,7 +17,7 @@ from ..errors import DTypeError, IndexingError
 from ..graph.guard import WITHIN
 from .batching import pointwise
 from .logic import greater_equal, less, logical_and
-from .rows import undifferentiated
+from .rows import row_without_derivative
 from .samples import index as samples
 from .structural import reshape
 
@@ -72,7 +72,7 @@ def _ravel_shape(avals: list[Aval], sizes) -> Aval:
 
 
 # Indices of several axes as indices of those axes joined into one.
-ravel_index: Caller = undifferentiated(
+ravel_index: Caller = row_without_derivative(
     "ravel_index",
     compute=in_range("ravel_index", "index"),
     shape=_ravel_shape,

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from ..core import dtypes
-from ..core.aval import reduced
+from ..core.aval import reduced_shape
 from ..core.types import Array
 from ..core.value import TENSORS
 from ..errors import ArgumentError, ShapeError
@@ -40,7 +40,7 @@ def _sorted_together(name: str, x, axes):
     if not dtypes.is_inexact(dtype):
         x = cast(x, floating(dtype))
     rest = tuple(i for i in range(len(x.shape)) if i not in axes)
-    x = reshape(permute(x, (*rest, *axes)), (*reduced(x.shape, axes, False), n))
+    x = reshape(permute(x, (*rest, *axes)), (*reduced_shape(x.shape, axes, False), n))
     return sort(x, len(rest), False), len(rest), n
 
 
@@ -56,7 +56,7 @@ def median(x: Array, axes: tuple[int, ...], keepdims: bool = False) -> Array:
     if n % 2 == 0:
         y = (narrow(ordered, axis, n // 2 - 1, n // 2) + y) * 0.5
     y = _nan_if_any(y, ordered, axis, n)
-    return reshape(y, reduced(x.shape, axes, keepdims))
+    return reshape(y, reduced_shape(x.shape, axes, keepdims))
 
 
 def _position(q, n: int, method: str):
@@ -110,7 +110,7 @@ def quantile(
         known = ", ".join((*_PLOTTING, *_ROUNDING))
         raise ArgumentError(f"quantile: method {method!r}, expected one of {known}")
     ordered, axis, n = _sorted_together("quantile", x, axes)
-    shape = reduced(x.shape, axes, keepdims)
+    shape = reduced_shape(x.shape, axes, keepdims)
     if type(q) in TENSORS:
         return reshape(_quantiles_at(ordered, axis, n, q, method), (*q.shape, *shape))
     q = np.asarray(q, np.float64)
@@ -147,7 +147,7 @@ def interp(
             "the same length, at least 1"
         )
     if period is not None:
-        x, xp, fp = _unrolled(x, xp, fp, period)
+        x, xp, fp = _unroll_period(x, xp, fp, period)
     n = xp.shape[0]
     first, last = narrow(fp, 0, 0, 1), narrow(fp, 0, n - 1, n)
     y = _between(x, xp, fp, n) if n > 1 else _scalar(first)
@@ -168,7 +168,7 @@ def _between(x, xp, fp, n: int):
     return f0 + (f1 - f0) * where(zero, 1.0, (x - x0) / where(zero, 1.0, width))
 
 
-def _unrolled(x, xp, fp, period: float):
+def _unroll_period(x, xp, fp, period: float):
     """One period of the points, sorted, with a point of its neighbours at either end."""
     if period == 0:
         raise ArgumentError("interp: period = 0, expected another number")

@@ -24,7 +24,7 @@ def _parts(x: Array | None, count: int) -> list[Array]:
     return [narrow(x, axis, k * n, (k + 1) * n) for k in range(count)]
 
 
-def _joined(parts, like):
+def _join_parts(parts, like):
     """Parts side by side along the last axis, each first brought to one shape."""
     n = like.shape[-1] // len(parts)
     shape = (*like.shape[:-1], n)
@@ -32,7 +32,7 @@ def _joined(parts, like):
     return concat(full, len(shape) - 1)
 
 
-def _filled(t, like):
+def _fill_tangent(t, like):
     return t if tuple(t.shape) == tuple(like.shape) else broadcast_to(t, like.shape)
 
 
@@ -68,7 +68,7 @@ def _lstm_push(tangents, results, z, c):
     lit = tanh(c_new)
     tc_new = tf * c + f * _or_zero(tc) + ti * u + i * tu
     th = to * lit + o * (1.0 - lit * lit) * tc_new
-    return _filled(th, h), _filled(tc_new, c_new), _joined([ti, tf, tu, to], gates)
+    return _fill_tangent(th, h), _fill_tangent(tc_new, c_new), _join_parts([ti, tf, tu, to], gates)
 
 
 @on_demand
@@ -86,7 +86,7 @@ def _lstm_pull(gs, results, z, c):
         (gh * lit + eo) * (o - o * o),
     ]
     return (
-        lambda: unbroadcast(_joined(into, gates), z.shape),
+        lambda: unbroadcast(_join_parts(into, gates), z.shape),
         lambda: unbroadcast(dc * f, c.shape),
     )
 
@@ -124,7 +124,7 @@ def _gru_push(tangents, results, x, y, h):
     tr, tz = (xr + yr) * (r - r * r), (xz + yz) * (z - z * z)
     tn = (xn + tr * _parts(y, 3)[2] + r * yn) * (1.0 - n * n)
     moved = tn * (1.0 - z) + tz * (h - n) + z * _or_zero(th)
-    return _filled(moved, new), _joined([tr, tz, tn], gates)
+    return _fill_tangent(moved, new), _join_parts([tr, tz, tn], gates)
 
 
 @on_demand
@@ -139,8 +139,8 @@ def _gru_pull(gs, results, x, y, h):
     into_z = (g * (h - n) + ez) * (z - z * z)
     dh = broadcast_to(g * z, results[0].shape)
     return (
-        lambda: unbroadcast(_joined([into_r, into_z, into_n], gates), x.shape),
-        lambda: unbroadcast(_joined([into_r, into_z, into_n * r], gates), y.shape),
+        lambda: unbroadcast(_join_parts([into_r, into_z, into_n], gates), x.shape),
+        lambda: unbroadcast(_join_parts([into_r, into_z, into_n * r], gates), y.shape),
         lambda: unbroadcast(dh, h.shape),
     )
 

@@ -5,7 +5,7 @@ from math import inf, nan
 from math import prod as product
 
 from ..core import dtypes
-from ..core.aval import Aval, reduced
+from ..core.aval import Aval, reduced_shape
 from ..core.op import Caller
 from ..core.types import Array
 from .axes import (
@@ -14,13 +14,13 @@ from .axes import (
     floating,
     real_floating,
     reduction_shape,
-    restored,
+    restore_axes,
 )
-from .batching import Along, aligned, all_spread
+from .batching import Along, align_batch, all_spread
 from .complex_ import abs_, conj, real
 from .elementwise import exp, power_scalar, where
 from .logic import equal
-from .rows import general, linear, private, undifferentiated
+from .rows import general, linear, private, row_without_derivative
 from .samples import reduce as samples
 from .slicing import narrow
 from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
@@ -28,7 +28,7 @@ from .structural import broadcast_to, cast, concat, flip, permute, reshape, sum_
 
 def _mean_transpose(g, x, axes, keepdims):
     shape = x.shape
-    return broadcast_to(restored(g * _weight(shape, axes), shape, axes, keepdims), shape)
+    return broadcast_to(restore_axes(g * _weight(shape, axes), shape, axes, keepdims), shape)
 
 
 @lru_cache(maxsize=1024)
@@ -57,7 +57,7 @@ def _others(x, axes):
     rest = tuple(i for i in range(len(x.shape)) if i not in axes)
     order = (*rest, *axes)
     moved = permute(x, order)
-    joined = reshape(moved, (*reduced(x.shape, axes, False), count(x.shape, axes)))
+    joined = reshape(moved, (*reduced_shape(x.shape, axes, False), count(x.shape, axes)))
     back = tuple(sorted(range(len(order)), key=order.__getitem__))
     return permute(reshape(_others_along(joined, len(rest)), moved.shape), back)
 
@@ -84,7 +84,7 @@ def _prod_push(tangents, y, x, axes, keepdims):
 
 
 def _prod_pull(g, y, x, axes, keepdims):
-    g = restored(g, x.shape, axes, keepdims)
+    g = restore_axes(g, x.shape, axes, keepdims)
     if count(x.shape, axes) > 1:
         return (g * conj(_others(x, axes)),)
     return (broadcast_to(g, x.shape),)
@@ -94,7 +94,7 @@ prod: Caller = general(
     "prod",
     reads="x",
     compute=lambda xp, x, axes, keepdims: xp.product_over(x, axes, keepdims),
-    shape=reduction_shape("prod", dtypes.summed),
+    shape=reduction_shape("prod", dtypes.sum_dtype),
     push=_prod_push,
     pull=_prod_pull,
     arity=1,
@@ -108,7 +108,7 @@ prod: Caller = general(
 def _share_batch(call, size, mapped, args, static):
     """The extreme may be 0-d: it is aligned with x behind the batch axis."""
     x, y = all_spread(size, mapped, args)
-    return call(x, aligned(y, len(x.shape)), tuple(a + 1 for a in static[0]))
+    return call(x, align_batch(y, len(x.shape)), tuple(a + 1 for a in static[0]))
 
 
 # For each element its share in the extreme y over `axes`: one over the number of elements that
@@ -124,7 +124,7 @@ extreme_share: Caller = private(
 
 
 def _share(y, x, axes, keepdims):
-    return extreme_share(x, restored(y, x.shape, axes, keepdims), axes)
+    return extreme_share(x, restore_axes(y, x.shape, axes, keepdims), axes)
 
 
 def _extreme_push(tangents, y, x, axes, keepdims):
@@ -132,7 +132,7 @@ def _extreme_push(tangents, y, x, axes, keepdims):
 
 
 def _extreme_pull(g, y, x, axes, keepdims):
-    return (restored(g, x.shape, axes, keepdims) * _share(y, x, axes, keepdims),)
+    return (restore_axes(g, x.shape, axes, keepdims) * _share(y, x, axes, keepdims),)
 
 
 def _extreme(name: str, alias: str):
@@ -172,7 +172,7 @@ def _arg_batch(call, size, mapped, args, static):
 
 
 def _place(name: str):
-    return undifferentiated(
+    return row_without_derivative(
         name, shape=_arg_shape(name), batch=_arg_batch, sample=samples("arg_extremes")
     )
 
@@ -183,7 +183,9 @@ argmin: Caller = _place("argmin")
 
 def _truth(name: str, dtype=dtypes.bool_, folds: str = ""):
     shape = reduction_shape(name, lambda _: dtype)
-    return undifferentiated(name, shape=shape, folds=folds, batch=Along(), sample=samples("truths"))
+    return row_without_derivative(
+        name, shape=shape, folds=folds, batch=Along(), sample=samples("truths")
+    )
 
 
 any_: Caller = _truth("any", folds="any")
@@ -228,7 +230,7 @@ def _in_single(rule):
 
 def _norm_gradient(y, x, axes, keepdims, p, g):
     """g·(x/‖x‖)·|x/‖x‖|ᵖ⁻², and 0 where x or ‖x‖ is 0."""
-    inverse = pseudo_reciprocal(restored(y, x.shape, axes, keepdims))
+    inverse = pseudo_reciprocal(restore_axes(y, x.shape, axes, keepdims))
     if p == 2:
         return x * (g * inverse)
     unit = x * inverse
@@ -247,7 +249,7 @@ def _norm_push(tangents, y, x, axes, keepdims, p):
 
 @_in_single
 def _norm_pull(g, y, x, axes, keepdims, p):
-    g = restored(g, x.shape, axes, keepdims)
+    g = restore_axes(g, x.shape, axes, keepdims)
     return (_norm_gradient(y, x, axes, keepdims, p, g),)
 
 
@@ -294,13 +296,13 @@ def _var_push(tangents, y, x, axes, keepdims, correction):
 
 
 def _var_pull(g, y, x, axes, keepdims, correction):
-    g = restored(g, x.shape, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
+    g = restore_axes(g, x.shape, axes, keepdims) * (2 / _freedom(x.shape, axes, correction))
     return (g * _deviation(x, axes),)
 
 
 def _per_std(y, x, axes, keepdims, correction):
     """1/(y·(n - correction)), and 0 where y is 0."""
-    inverse = pseudo_reciprocal(restored(y, x.shape, axes, keepdims))
+    inverse = pseudo_reciprocal(restore_axes(y, x.shape, axes, keepdims))
     return inverse * (1 / _freedom(x.shape, axes, correction))
 
 
@@ -312,7 +314,7 @@ def _std_push(tangents, y, x, axes, keepdims, correction):
 
 @_in_single
 def _std_pull(g, y, x, axes, keepdims, correction):
-    g = restored(g, x.shape, axes, keepdims) * _per_std(y, x, axes, keepdims, correction)
+    g = restore_axes(g, x.shape, axes, keepdims) * _per_std(y, x, axes, keepdims, correction)
     return (_deviation(x, axes) * g,)
 
 
@@ -364,7 +366,7 @@ def _logsumexp_push(tangents, y, x, axes, keepdims):
 
 
 def _logsumexp_pull(g, y, x, axes, keepdims):
-    return (restored(g, x.shape, axes, keepdims) * conj(shares(x, axes)),)
+    return (restore_axes(g, x.shape, axes, keepdims) * conj(shares(x, axes)),)
 
 
 logsumexp: Caller = general(

@@ -34,7 +34,7 @@ def _pair(x, interleaved: bool):
     return slice_(x, (*lead, (0, half, 2))), slice_(x, (*lead, (1, half, 2)))
 
 
-def _unpaired(a, b, interleaved: bool):
+def _unpair(a, b, interleaved: bool):
     axis = len(a.shape) - 1
     if not interleaved:
         return concat([a, b], axis)

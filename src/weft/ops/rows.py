@@ -8,7 +8,17 @@ from typing import Any, TypeAlias, TypeVar
 from ..core import dtypes
 from ..core.aval import Aval, broadcast
 from ..core.call import caller
-from ..core.op import Caller, Derivative, Jvp, Linear, Op, Partials, Reads, enter, states_product
+from ..core.op import (
+    Caller,
+    Derivative,
+    Jvp,
+    LinearRule,
+    Op,
+    Partials,
+    Reads,
+    enter,
+    states_product,
+)
 from .batching import pointwise
 
 # A computation, a shape rule, or a part of a derivative.
@@ -18,7 +28,7 @@ F = TypeVar("F", bound=Formula)
 Transpose: TypeAlias = Formula | Sequence[Formula | None]
 
 
-def unbounded(partial: F) -> F:
+def mark_unbounded(partial: F) -> F:
     """Mark a partial that can be infinite: its product with a zero cotangent is zero."""
     partial.unbounded = True  # type: ignore[attr-defined]
     return partial
@@ -149,7 +159,7 @@ def linear(
     row.setdefault("promote", None if count is None else ())
     # What comes before the arguments, (g) or (g, i), has a parameter where y would have its own.
     flags = _flags_of_each(name, each, reads, lambda f: int(count is None))
-    return caller(enter(Op(name, compute, shape, Linear(each, joint, flags), count, **row)))
+    return caller(enter(Op(name, compute, shape, LinearRule(each, joint, flags), count, **row)))
 
 
 def general(
@@ -174,7 +184,7 @@ def general(
     return caller(enter(Op(name, compute, shape, rule, arity, **row)))
 
 
-def undifferentiated(
+def row_without_derivative(
     name: str, *, shape: Formula, arity: int | None = 1, compute: Formula | None = None, **row: Any
 ) -> Caller:
     """A row without a derivative: integer or boolean results, or none known."""

@@ -7,7 +7,7 @@ from ..core.op import Caller
 from . import rows
 from .complex_ import sign
 from .elementwise import exp, log, log1p, scalars_too
-from .rows import times, unbounded
+from .rows import mark_unbounded, times
 from .samples import special as samples
 from .samples.case import reals
 from .strong import strong_product, strong_quotient
@@ -36,14 +36,14 @@ erfc: Caller = elementwise(
 )
 erfcx: Caller = single(
     "erfcx",
-    [unbounded(lambda y, x: 2 * strong_product(x, y) - 2 / math.sqrt(math.pi))],
+    [mark_unbounded(lambda y, x: 2 * strong_product(x, y) - 2 / math.sqrt(math.pi))],
     floating=True,
     sample=reals((-2, 3)),
     doc="exp(x²)·erfc(x), without overflow.\nerfcx([0.0, 1.0]) ≈ [1.0, 0.4276]",
 )
 erfinv: Caller = single(
     "erfinv",
-    [unbounded(lambda y, x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
+    [mark_unbounded(lambda y, x: (math.sqrt(math.pi) / 2) * exp(strong_product(y, y)))],
     reads="y",
     floating=True,
     sample=samples("within_one"),
@@ -61,7 +61,7 @@ ndtr: Caller = single(
 log_ndtr: Caller = single(
     "log_ndtr",
     # φ(x)/Φ(x), which neither overflows nor cancels in this form.
-    [unbounded(lambda y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
+    [mark_unbounded(lambda y, x: math.sqrt(2 / math.pi) / erfcx(x * -math.sqrt(0.5)))],
     reads="x",
     floating=True,
     sample=samples("log_normal"),
@@ -69,7 +69,7 @@ log_ndtr: Caller = single(
 )
 ndtri: Caller = single(
     "ndtri",
-    [unbounded(lambda y, x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
+    [mark_unbounded(lambda y, x: math.sqrt(2 * math.pi) * exp(0.5 * strong_product(y, y)))],
     reads="y",
     floating=True,
     sample=samples("probabilities"),
@@ -78,7 +78,7 @@ ndtri: Caller = single(
 )
 logit: Caller = single(
     "logit",
-    [unbounded(times(lambda t, y, x: t / (x * (1 - x))))],
+    [mark_unbounded(times(lambda t, y, x: t / (x * (1 - x))))],
     reads="x",
     floating=True,
     sample=samples("probabilities"),
@@ -90,7 +90,7 @@ logit: Caller = single(
 
 xlogy: Caller = single(
     "xlogy",
-    [unbounded(lambda z, x, y: log(y)), unbounded(lambda z, x, y: strong_quotient(x, y))],
+    [mark_unbounded(lambda z, x, y: log(y)), mark_unbounded(lambda z, x, y: strong_quotient(x, y))],
     reads=("y", "x y"),
     floating=True,
     sample=samples("entropies"),
@@ -99,8 +99,8 @@ xlogy: Caller = single(
 xlog1py: Caller = single(
     "xlog1py",
     [
-        unbounded(lambda z, x, y: log1p(y)),
-        unbounded(lambda z, x, y: strong_quotient(x, 1 + y)),
+        mark_unbounded(lambda z, x, y: log1p(y)),
+        mark_unbounded(lambda z, x, y: strong_quotient(x, 1 + y)),
     ],
     reads=("y", "x y"),
     floating=True,
@@ -109,7 +109,7 @@ xlog1py: Caller = single(
 )
 entr: Caller = single(
     "entr",
-    [unbounded(lambda y, x: -1 - log(x))],
+    [mark_unbounded(lambda y, x: -1 - log(x))],
     reads="x",
     floating=True,
     sample=samples("positive"),
@@ -118,8 +118,8 @@ entr: Caller = single(
 rel_entr: Caller = single(
     "rel_entr",
     [
-        unbounded(lambda z, x, y: 1 + log(x / y)),
-        unbounded(lambda z, x, y: -strong_quotient(x, y)),
+        mark_unbounded(lambda z, x, y: 1 + log(x / y)),
+        mark_unbounded(lambda z, x, y: -strong_quotient(x, y)),
     ],
     reads="x y",
     floating=True,
@@ -130,8 +130,8 @@ rel_entr: Caller = single(
 kl_div: Caller = single(
     "kl_div",
     [
-        unbounded(lambda z, x, y: log(x / y)),
-        unbounded(lambda z, x, y: 1 - strong_quotient(x, y)),
+        mark_unbounded(lambda z, x, y: log(x / y)),
+        mark_unbounded(lambda z, x, y: 1 - strong_quotient(x, y)),
     ],
     reads="x y",
     floating=True,
@@ -145,7 +145,7 @@ kl_div: Caller = single(
 gammaln: Caller = scalars_too(
     single(
         "gammaln",
-        [unbounded(lambda y, x: digamma(x))],
+        [mark_unbounded(lambda y, x: digamma(x))],
         reads="x",
         floating=True,
         spell=("lgamma",),
@@ -155,7 +155,7 @@ gammaln: Caller = scalars_too(
 )
 digamma: Caller = single(
     "digamma",
-    [unbounded(lambda y, x: polygamma(1, x))],
+    [mark_unbounded(lambda y, x: polygamma(1, x))],
     reads="x",
     floating=True,
     spell=("psi",),
@@ -164,14 +164,14 @@ digamma: Caller = single(
 )
 polygamma: Caller = _private(
     "polygamma",
-    [None, unbounded(lambda y, n, x: polygamma(n + 1, x))],
+    [None, mark_unbounded(lambda y, n, x: polygamma(n + 1, x))],
     reads="n x",
     floating=True,
     sample=samples("polygammas"),
 )
 zeta: Caller = single(
     "zeta",
-    [None, unbounded(lambda y, x, q: -x * zeta(x + 1, q))],
+    [None, mark_unbounded(lambda y, x, q: -x * zeta(x + 1, q))],
     reads="x q",
     floating=True,
     sample=samples("zetas"),
@@ -180,7 +180,7 @@ zeta: Caller = single(
 )
 gamma: Caller = single(
     "gamma",
-    [unbounded(lambda y, x: strong_product(y, digamma(x)))],
+    [mark_unbounded(lambda y, x: strong_product(y, digamma(x)))],
     floating=True,
     sample=samples("factorials"),
     doc="Γ(x) = ∫₀^∞ tˣ⁻¹ e⁻ᵗ dt, which is (x − 1)! for whole numbers.\n"
@@ -190,8 +190,8 @@ betaln: Caller = scalars_too(
     single(
         "betaln",
         [
-            unbounded(lambda y, a, b: digamma(a) - digamma(a + b)),
-            unbounded(lambda y, a, b: digamma(b) - digamma(a + b)),
+            mark_unbounded(lambda y, a, b: digamma(a) - digamma(a + b)),
+            mark_unbounded(lambda y, a, b: digamma(b) - digamma(a + b)),
         ],
         reads="a b",
         floating=True,
@@ -203,8 +203,8 @@ betaln: Caller = scalars_too(
 beta: Caller = single(
     "beta",
     [
-        unbounded(lambda y, a, b: strong_product(y, digamma(a) - digamma(a + b))),
-        unbounded(lambda y, a, b: strong_product(y, digamma(b) - digamma(a + b))),
+        mark_unbounded(lambda y, a, b: strong_product(y, digamma(a) - digamma(a + b))),
+        mark_unbounded(lambda y, a, b: strong_product(y, digamma(b) - digamma(a + b))),
     ],
     floating=True,
     sample=samples("betas"),
@@ -218,7 +218,7 @@ def _gamma_density(a, x):
 
 gammainc: Caller = single(
     "gammainc",
-    [None, unbounded(lambda y, a, x: _gamma_density(a, x))],
+    [None, mark_unbounded(lambda y, a, x: _gamma_density(a, x))],
     reads="a x",
     floating=True,
     sample=samples("incomplete_gammas"),
@@ -227,7 +227,7 @@ gammainc: Caller = single(
 )
 gammaincc: Caller = single(
     "gammaincc",
-    [None, unbounded(lambda y, a, x: -_gamma_density(a, x))],
+    [None, mark_unbounded(lambda y, a, x: -_gamma_density(a, x))],
     reads="a x",
     floating=True,
     sample=samples("incomplete_gammas"),
@@ -239,7 +239,7 @@ betainc: Caller = single(
     [
         None,
         None,
-        unbounded(lambda y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))),
+        mark_unbounded(lambda y, a, b, x: exp(xlogy(a - 1, x) + xlog1py(b - 1, -x) - betaln(a, b))),
     ],
     reads="a b x",
     floating=True,
@@ -261,7 +261,7 @@ bessel_j: Caller = _private(
 )
 bessel_i: Caller = _private(
     "bessel_i",
-    [unbounded(lambda y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
+    [mark_unbounded(lambda y, x, n: 0.5 * (bessel_i(x, n - 1) + bessel_i(x, n + 1)))],
     reads="x",
     promote=(),
     sample=samples("of_order"),
@@ -290,7 +290,7 @@ j1: Caller = single(
 )
 i0: Caller = single(
     "i0",
-    [unbounded(lambda y, x: i1(x))],
+    [mark_unbounded(lambda y, x: i1(x))],
     reads="x",
     floating=True,
     sample=samples("with_zero"),
@@ -298,7 +298,7 @@ i0: Caller = single(
 )
 i1: Caller = single(
     "i1",
-    [unbounded(lambda y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
+    [mark_unbounded(lambda y, x: 0.5 * (i0(x) + bessel_i(x, 2)))],
     reads="x",
     floating=True,
     sample=samples("with_zero"),
@@ -320,7 +320,7 @@ i1e: Caller = single(
 )
 y0: Caller = single(
     "y0",
-    [unbounded(lambda y, x: -y1(x))],
+    [mark_unbounded(lambda y, x: -y1(x))],
     reads="x",
     floating=True,
     sample=samples("positive"),
@@ -329,7 +329,7 @@ y0: Caller = single(
 )
 y1: Caller = single(
     "y1",
-    [unbounded(lambda y, x: y0(x) - y / x)],
+    [mark_unbounded(lambda y, x: y0(x) - y / x)],
     floating=True,
     sample=samples("positive"),
     doc="The Bessel function Y₁(x) of the second kind; −∞ at 0, NaN below.\n"
@@ -337,7 +337,7 @@ y1: Caller = single(
 )
 k0: Caller = single(
     "k0",
-    [unbounded(lambda y, x: -k1(x))],
+    [mark_unbounded(lambda y, x: -k1(x))],
     reads="x",
     floating=True,
     sample=samples("positive"),
@@ -346,7 +346,7 @@ k0: Caller = single(
 )
 k1: Caller = single(
     "k1",
-    [unbounded(lambda y, x: -k0(x) - y / x)],
+    [mark_unbounded(lambda y, x: -k0(x) - y / x)],
     floating=True,
     sample=samples("positive"),
     doc="The modified Bessel function K₁(x) of the second kind; ∞ at 0, NaN below.\n"
@@ -354,14 +354,14 @@ k1: Caller = single(
 )
 k0e: Caller = single(
     "k0e",
-    [unbounded(lambda y, x: y - k1e(x))],
+    [mark_unbounded(lambda y, x: y - k1e(x))],
     floating=True,
     sample=samples("positive"),
     doc="eˣ·K₀(x), without underflow.\nk0e([1.0, 2.0]) ≈ [1.1445, 0.8416]",
 )
 k1e: Caller = single(
     "k1e",
-    [unbounded(lambda y, x: y - k0e(x) - y / x)],
+    [mark_unbounded(lambda y, x: y - k0e(x) - y / x)],
     floating=True,
     sample=samples("positive"),
     doc="eˣ·K₁(x), without underflow.\nk1e([1.0, 2.0]) ≈ [1.6362, 1.0335]",

@@ -24,9 +24,9 @@ from .contract import adjoint, matmul
 from .matrix import (
     as_row,
     columns,
-    completed,
+    complete_basis_tangent,
     diagonal_of,
-    fitted,
+    fit_cotangent,
     for_first,
     hermitian,
     lapack,
@@ -69,7 +69,7 @@ def _coupling_push(tangents, y, h, e, roundings):
 def _coupling_pull(g, y, h, e, roundings):
     g = coupling(adjoint(h), g, roundings)
     x = adjoint(y)
-    return fitted(matmul(g, x) - matmul(x, g), h), fitted(g, e)
+    return fit_cotangent(matmul(g, x) - matmul(x, g), h), fit_cotangent(g, e)
 
 
 # The X of XH − HX = E for an H that is diagonal up to blocks of equal elements, with zeros in
@@ -100,14 +100,14 @@ def _divided_push(tangents, y, z, h):
 
 def _divided_pull(g, y, z, h):
     g = divided(g, adjoint(h))
-    return fitted(g, z), fitted(-matmul(adjoint(y), g), h)
+    return fit_cotangent(g, z), fit_cotangent(-matmul(adjoint(y), g), h)
 
 
 # The X of XH = Z for such an H, with zeros in the columns of zero elements.
 divided: Caller = general(
     "divided",
     arity=2,
-    compute=lambda xp, z, h: xp.divided(z, h, _tie(xp, h, _HERMITIAN)),
+    compute=lambda xp, z, h: xp.divide(z, h, _tie(xp, h, _HERMITIAN)),
     promote=(0, 1),
     shape=lambda z, h: _beside_diagonal("divided", h, z),
     push=_divided_push,
@@ -246,7 +246,7 @@ def _svd_shape(a: Aval, full: bool) -> tuple[Aval, Aval, Aval]:
     return a.like((*batch, m, u)), s, a.like((*batch, vh, n))
 
 
-def _dilated(m):
+def _dilate(m):
     """[[0, M], [Mᴴ, 0]] in the basis where it is diagonal if M is: ±σ."""
     p, q = hermitian(m), (adjoint(m) - m) * 0.5
     last = len(m.shape) - 1
@@ -262,7 +262,7 @@ def _svd_push(tangents, y, a, full):
     else:
         du, dv, ds = _tall_svd_push(u1, v1, a, da)
     if full:
-        du, dv = completed(u, du), completed(v, dv)
+        du, dv = complete_basis_tangent(u, du), complete_basis_tangent(v, dv)
     return du, ds, adjoint(dv)
 
 
@@ -277,7 +277,7 @@ def _tall_svd_push(u, v, a, da):
         # where singular values are 0: `beside` is zero in value only.
         beside, out = av - matmul(u, h), dav - matmul(u, e)
         inner = e + matmul(adjoint(divided(out, h)), beside)
-    x = rows(coupling(_dilated(h), _dilated(inner), _HERMITIAN), 0, k)
+    x = rows(coupling(_dilate(h), _dilate(inner), _HERMITIAN), 0, k)
     same, opposite = columns(x, 0, k), columns(x, k, 2 * k)
     du, turn = matmul(u, same + opposite), same - opposite
     if beside is not None:
@@ -326,7 +326,7 @@ def _coupled_pull(h, g_left, g_turn):
     """From the cotangents of `same + opposite` and `same - opposite` to that of `inner`."""
     k, last = h.shape[-1], len(h.shape) - 1
     top = concat([total([*g_left, *g_turn]), total([*g_left, *(-x for x in g_turn)])], last)
-    x = coupling(_dilated(h), concat([top, top * 0.0], last - 1), _HERMITIAN)
+    x = coupling(_dilate(h), concat([top, top * 0.0], last - 1), _HERMITIAN)
     # The lower half is zero in value only, where singular values are 0.
     above, below = rows(x, 0, k), rows(x, k, 2 * k)
     p = columns(above, 0, k) - columns(below, k, 2 * k)

@@ -5,7 +5,7 @@ import math
 from ..core.backends import PYTHON_SCALARS
 from ..core.op import Caller
 from ..core.types import Array
-from .rows import private, times, unbounded
+from .rows import mark_unbounded, private, times
 from .samples import elementwise as samples
 
 
@@ -18,7 +18,7 @@ def over(t: Array, b: Array) -> Array:
 # zero by d, however infinite d may be.
 strong_product: Caller = private(
     "strong_product",
-    [unbounded(lambda y, g, d: d), unbounded(lambda y, g, d: g)],
+    [mark_unbounded(lambda y, g, d: d), mark_unbounded(lambda y, g, d: g)],
     reads=("d", "g"),
     cost="light",
     sample=samples.products,
@@ -28,8 +28,8 @@ strong_product: Caller = private(
 strong_quotient: Caller = private(
     "strong_quotient",
     [
-        unbounded(times(lambda t, y, a, b: over(t, b))),
-        unbounded(lambda y, a, b: -strong_quotient(y, b)),
+        mark_unbounded(times(lambda t, y, a, b: over(t, b))),
+        mark_unbounded(lambda y, a, b: -strong_quotient(y, b)),
     ],
     reads=("b", "y b"),
     floating=True,

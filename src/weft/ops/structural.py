@@ -6,12 +6,12 @@ from itertools import pairwise
 from math import prod
 
 from ..core import dtypes
-from ..core.aval import Aval, Shape, axes_in, axis_in, broadcast, reduced
+from ..core.aval import Aval, Shape, axes_in, axis_in, broadcast, reduced_shape
 from ..core.op import Caller
 from ..core.types import Array
 from ..core.value import TENSORS
 from ..errors import ArgumentError, AxisError, ShapeError
-from .batching import Along, Stated, aligned, pointwise
+from .batching import Along, Stated, align_batch, pointwise
 from .rows import linear, private
 from .samples import structural as samples
 from .slicing import along, narrow, slice_
@@ -118,7 +118,7 @@ def _broadcast_shape(x: Aval, shape) -> Aval:
 
 def _batch_broadcast(call, size, mapped, args, static):
     (x,), (shape,) = args, static
-    return call(aligned(x, 1 + len(shape)), (size, *shape))
+    return call(align_batch(x, 1 + len(shape)), (size, *shape))
 
 
 broadcast_to: Caller = linear(
@@ -135,13 +135,13 @@ broadcast_to: Caller = linear(
 
 def _sum_shape(x: Aval, axes, keepdims: bool) -> Aval:
     axes_in("sum", axes, x.ndim)
-    return x.like(reduced(x.shape, axes, keepdims), dtypes.summed(x.dtype))
+    return x.like(reduced_shape(x.shape, axes, keepdims), dtypes.sum_dtype(x.dtype))
 
 
 def _spread(g, x, axes, keepdims):
     shape = x.shape
     if not keepdims and len(axes) != len(shape):
-        g = reshape(g, reduced(shape, axes, True))
+        g = reshape(g, reduced_shape(shape, axes, True))
     return broadcast_to(g, shape)
 
 
@@ -211,7 +211,7 @@ def squeeze(x: Array, axes: tuple[int, ...]) -> Array:
                 f"squeeze: axis {a} of {tuple(shape)} has length {shape[a]}, expected 1; "
                 "select an element of it instead"
             )
-    return reshape(x, reduced(shape, axes, False))
+    return reshape(x, reduced_shape(shape, axes, False))
 
 
 def expand_dims(x: Array, axes: tuple[int, ...]) -> Array:
@@ -267,9 +267,9 @@ def _common(name: str, avals: list[Aval]) -> Aval:
 def _concat_shape(avals: list[Aval], axis: int, ends) -> Aval:
     first = _common("concat", avals)
     axis_in("concat", axis, first.ndim)
-    others = reduced(first.shape, (axis,), True)
+    others = reduced_shape(first.shape, (axis,), True)
     for a in avals:
-        if reduced(a.shape, (axis,), True) != others:
+        if reduced_shape(a.shape, (axis,), True) != others:
             raise ShapeError(
                 f"concat: {first.shape} and {a.shape} differ on an axis other than {axis}"
             )

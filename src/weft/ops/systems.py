@@ -10,8 +10,8 @@ from .axes import real_floating
 from .batching import Stacked, all_spread
 from .batching_linalg import RightSides
 from .contract import adjoint, matmul
-from .matrix import fitted, lapack, matrices, same_square, square, stacks
-from .rows import undifferentiated
+from .matrix import fit_cotangent, lapack, matrices, same_square, square, stacks
+from .rows import row_without_derivative
 from .samples import linalg as samples
 
 
@@ -62,7 +62,7 @@ def _solve_push(tangents, x, a, b):
 
 def _solve_pull(g, x, a, b):
     gb = solve_matrix(adjoint(a), g)
-    return fitted(-matmul(gb, adjoint(x)), a), fitted(gb, b)
+    return fit_cotangent(-matmul(gb, adjoint(x)), a), fit_cotangent(gb, b)
 
 
 solve_matrix: Caller = lapack(
@@ -90,7 +90,9 @@ def _triangular_push(tangents, x, a, b, lower, unit):
 
 def _triangular_pull(g, x, a, b, lower, unit):
     gb = solve_triangle(adjoint(a), g, not lower, unit)
-    return fitted(_triangle_of(lower, unit)(-matmul(gb, adjoint(x))), a), fitted(gb, b)
+    return fit_cotangent(_triangle_of(lower, unit)(-matmul(gb, adjoint(x))), a), fit_cotangent(
+        gb, b
+    )
 
 
 solve_triangle: Caller = lapack(
@@ -187,7 +189,7 @@ def _rank(xp, a, rtol):
     return xp.matrix_rank(xp.cast(a, dtypes.float32) if half else a, rtol)
 
 
-rank_within: Caller = undifferentiated(
+rank_within: Caller = row_without_derivative(
     "matrix_rank",
     arity=2,
     compute=_rank,

@@ -8,7 +8,7 @@ import numpy as np
 _LINE = 64
 
 
-def aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray[Any, Any]:
+def allocate_aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray[Any, Any]:
     """A new array whose elements are not set."""
     size = prod(shape) * dtype.itemsize
     memory = np.empty(size + _LINE, np.uint8)

@@ -18,7 +18,7 @@ from ..core.backends import BACKENDS
 from ..core.box import BOXED
 from ..core.numbers import plain
 from ..core.settings import current
-from ..core.value import TENSORS, seen, wrap
+from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..ops.elementwise import clip, maximum, sqrt, where
 from ..ops.structural import cast, sum_
 from ..transform.modes.gradient_map import GradientMap
@@ -35,7 +35,7 @@ Clipped: TypeAlias = "GradientMap | Module | list[Any] | Iterable[Tensor | tuple
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldGradient:
     """A gradient, the parameter it belongs to (if that is known), and how to replace it."""
 
     name: str
@@ -67,9 +67,9 @@ def clip_grad_norm(
     [0.6, 0.8]
     """
     check_limit("clip_grad_norm", "max_norm", max_norm)
-    held = gathered("clip_grad_norm", grads)
+    held = gather_gradients("clip_grad_norm", grads)
     if current.get().staging is not None:
-        return staged.limited(held, max_norm, plain(norm_type), error_if_nonfinite)
+        return staged.stage_clip_norm(held, max_norm, plain(norm_type), error_if_nonfinite)
     total = global_norm([h.grad for h in held], norm_type)
     if not isfinite(total) and error_if_nonfinite:
         raise errors.AnomalyError(_culprits(held, total, norm_type))
@@ -93,16 +93,16 @@ def clip_grads_with_norm(grads: Clipped, max_norm: float, total_norm: float) -> 
     """
     check_limit("clip_grads_with_norm", "max_norm", max_norm)
     if current.get().staging is not None:
-        held = gathered("clip_grads_with_norm", grads)
+        held = gather_gradients("clip_grads_with_norm", grads)
         staged.limit(held, max_norm, asarray(total_norm, dtype=dtypes.float64))
         return
-    _limit(gathered("clip_grads_with_norm", grads), max_norm, total_norm)
+    _limit(gather_gradients("clip_grads_with_norm", grads), max_norm, total_norm)
 
 
-def _limit(held: list[Held], max_norm: float, total: float) -> None:
+def _limit(held: list[HeldGradient], max_norm: float, total: float) -> None:
     if isfinite(total) and total > max_norm:
         for h in held:
-            h.replace(_scaled(h.grad, max_norm / total))
+            h.replace(_scale(h.grad, max_norm / total))
 
 
 def clip_grad_value(grads: Clipped, clip_value: float) -> None:
@@ -120,12 +120,12 @@ def clip_grad_value(grads: Clipped, clip_value: float) -> None:
     """
     check_limit("clip_grad_value", "clip_value", clip_value)
     clip_value = plain(clip_value)
-    for h in gathered("clip_grad_value", grads):
+    for h in gather_gradients("clip_grad_value", grads):
         if dtypes.is_complex(h.grad.dtype):
             raise errors.DTypeError(
                 f"clip_grad_value: {h.name} is {h.grad.dtype}, which has no order; clip by norm"
             )
-        h.replace(wrap(clip(seen(h.grad)._data, -clip_value, clip_value)))
+        h.replace(wrap(clip(as_seen_by_trace(h.grad)._data, -clip_value, clip_value)))
 
 
 def clip_grad_adaptive(
@@ -153,17 +153,17 @@ def clip_grad_adaptive(
     """
     check_limit("clip_grad_adaptive", "clip_factor", clip_factor)
     clip_factor, eps = plain(clip_factor), plain(eps)
-    held = gathered("clip_grad_adaptive", grads, params)
+    held = gather_gradients("clip_grad_adaptive", grads, params)
     for h in held:
         if h.param is None:
             raise errors.ArgumentError("clip_grad_adaptive: which parameters? Give params=")
-        grad = seen(h.grad)._data
+        grad = as_seen_by_trace(h.grad)._data
         with BACKENDS[type(grad)].quiet():
             length = _unit_norms(grad)
-            limit = maximum(_unit_norms(seen(h.param)._data), eps) * clip_factor
+            limit = maximum(_unit_norms(as_seen_by_trace(h.param)._data), eps) * clip_factor
             # Not where the length is NaN or infinite: such a gradient stays as it is.
             scale = where((length > limit) & (length < inf), limit / length, 1.0)
-            h.replace(_scaled(h.grad, scale))
+            h.replace(_scale(h.grad, scale))
 
 
 class GradientClipper:
@@ -254,8 +254,8 @@ def _power_sum(line, kind: float) -> float:
     return total
 
 
-def _scaled(g, factor):
-    raw = seen(g)._data
+def _scale(g, factor):
+    raw = as_seen_by_trace(g)._data
     scaled = raw * factor
     return wrap(scaled if scaled.dtype == raw.dtype else cast(scaled, g.dtype))
 
@@ -275,7 +275,7 @@ def check_limit(what: str, name: str, value: float) -> None:
         raise errors.ArgumentError(f"{what}: {name}={value}, expected a number ≥ 0")
 
 
-def _culprits(held: list[Held], total: float, norm_type: float) -> str:
+def _culprits(held: list[HeldGradient], total: float, norm_type: float) -> str:
     bad = [h.name for h in held if not isfinite(array_norm(h.grad._data, norm_type))]
     return (
         f"clip_grad_norm: the norm is {total}; not finite: {', '.join(bad[:10]) or 'their sum'}; "
@@ -286,7 +286,9 @@ def _culprits(held: list[Held], total: float, norm_type: float) -> str:
 # Reading gradients
 
 
-def gathered(what: str, grads: Any, params: "Iterable[Tensor] | None" = None) -> list[Held]:
+def gather_gradients(
+    what: str, grads: Any, params: "Iterable[Tensor] | None" = None
+) -> list[HeldGradient]:
     """The gradients in whatever form they come, each with how to replace it."""
     if isinstance(grads, GradientMap):
         held = _of_map(grads, params)
@@ -308,16 +310,16 @@ def gathered(what: str, grads: Any, params: "Iterable[Tensor] | None" = None) ->
     return held
 
 
-def _of_map(grads: GradientMap, params) -> list[Held]:
+def _of_map(grads: GradientMap, params) -> list[HeldGradient]:
     def replacing(key):
         return lambda g: grads.insert(key, g)
 
     owners = {p.id: p for p in params or ()}
-    return [Held(f"id {k}", g, owners.get(k), replacing(k)) for k, g in grads.items()]
+    return [HeldGradient(f"id {k}", g, owners.get(k), replacing(k)) for k, g in grads.items()]
 
 
-def _of_parameter(name: str, p) -> Held:
-    return Held(name, p.grad, p, lambda g: setattr(p, "grad", g))
+def _of_parameter(name: str, p) -> HeldGradient:
+    return HeldGradient(name, p.grad, p, lambda g: setattr(p, "grad", g))
 
 
 def _is_parameter(item) -> bool:
@@ -327,7 +329,7 @@ def _is_parameter(item) -> bool:
     )
 
 
-def _of_items(what: str, grads, params: list) -> list[Held]:
+def _of_items(what: str, grads, params: list) -> list[HeldGradient]:
     items = list(grads)
     held = []
     for i, item in enumerate(items):
@@ -344,15 +346,15 @@ def _of_items(what: str, grads, params: list) -> list[Held]:
     return held
 
 
-def _of_place(grads: list, i: int, params: list) -> Held:
+def _of_place(grads: list, i: int, params: list) -> HeldGradient:
     """A gradient, or a pair or triple that ends with one, in a list."""
     item = grads[i]
     if not isinstance(item, tuple):
         owner = params[i] if i < len(params) else None
-        return Held(str(i), item, owner, lambda g: grads.__setitem__(i, g))
+        return HeldGradient(str(i), item, owner, lambda g: grads.__setitem__(i, g))
     *rest, owner, g = item
 
     def replace(new):
         grads[i] = (*rest, owner, new)
 
-    return Held(str(rest[0] if rest else i), g, owner, replace)
+    return HeldGradient(str(rest[0] if rest else i), g, owner, replace)

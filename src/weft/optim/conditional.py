@@ -38,13 +38,13 @@ def condition_of(staging: Any) -> Condition | None:
     return inside[-1] if inside else None
 
 
-def chosen(staging: Any, new: Any, old: Any) -> Any:
+def choose_if_taken(staging: Any, new: Any, old: Any) -> Any:
     """What is there after a step: the old value, if the step is not taken."""
     condition = condition_of(staging)
     return new if condition is None else where(condition.flag, new, old)
 
 
-def counted(
+def count_if_taken(
     staging: Any, count: Callable[[], None], otherwise: Callable[[], None] | None = None
 ) -> Any:
     """What is done after a call, if the step was taken in it; else `otherwise`."""

@@ -13,9 +13,9 @@ from ..core.value import wrap
 from . import staged
 from .configs import Config
 from .optimizer import Optimizer
-from .parameters import Entry, Gradients, Params, check_parameter, named
+from .parameters import Gradients, ParameterEntry, Params, check_parameter, named_parameters
 from .rules import average
-from .state import like, taken
+from .state import like, take
 from .walk import Job, walk
 
 if TYPE_CHECKING:
@@ -55,10 +55,10 @@ class EMA:
     def __init__(self, params: Params = (), decay: float = 0.999):
         self.decay: float = _check_decay("EMA", decay)
         self.updates: int = 0
-        self._entries: dict[Any, Entry] = {}
+        self._entries: dict[Any, ParameterEntry] = {}
         self._averages: dict[str, Any] = {}
         self._kept: dict[str, Any] | None = None  # the parameters, while the averages are in use
-        for name, p in named(params):
+        for name, p in named_parameters(params):
             self.track(p, name)
 
     def track(
@@ -83,8 +83,8 @@ class EMA:
         slot = like(param._data)
         if start is not None:
             differences({key: slot}, {key: start}).refuse("EMA")
-        self._averages[key] = taken(wrap(param._data) if start is None else start, slot)
-        self._entries[param] = Entry(param, key, {})
+        self._averages[key] = take(wrap(param._data) if start is None else start, slot)
+        self._entries[param] = ParameterEntry(param, key, {})
 
     def __contains__(self, param: "Tensor") -> bool:
         return param in self._entries
@@ -104,7 +104,7 @@ class EMA:
         """
         self.refuse_swapped("update")
         self.decay = _check_decay("EMA", self.decay)
-        chosen = self._entries if params is None else [p for _, p in named(params)]
+        chosen = self._entries if params is None else [p for _, p in named_parameters(params)]
         entries = [self._entry(p) for p in chosen]
         staging = current.get().staging
         if staging is not None:
@@ -137,7 +137,7 @@ class EMA:
             self._kept = None
             return
         entries = list(self._entries.values())
-        self._kept = {e.key: _copied(e.param._data) for e in entries}
+        self._kept = {e.key: _copy(e.param._data) for e in entries}
         self._write(self._averages)
 
     @property
@@ -188,9 +188,9 @@ class EMA:
         >>> ema.average_of(p).tolist()
         [1.0]
         """
-        return wrap(_copied(self._averages[self._entry(param).key]))
+        return wrap(_copy(self._averages[self._entry(param).key]))
 
-    def _entry(self, param) -> Entry:
+    def _entry(self, param) -> ParameterEntry:
         if param not in self._entries:
             raise errors.MissingParameter("EMA: this parameter has no average; track() it first")
         return self._entries[param]
@@ -203,7 +203,7 @@ class EMA:
         >>> ema.state_dict()["decay"]
         0.5
         """
-        averages = {key: wrap(_copied(raw)) for key, raw in self._averages.items()}
+        averages = {key: wrap(_copy(raw)) for key, raw in self._averages.items()}
         return {"decay": self.decay, "updates": self.updates, "averages": averages}
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
@@ -227,10 +227,10 @@ class EMA:
         differences(slots, saved["averages"]).refuse("EMA.load_state_dict")
         self.decay = _check_decay("EMA", saved["decay"])
         self.updates = saved["updates"]
-        self._averages = {key: taken(t, slots[key]) for key, t in saved["averages"].items()}
+        self._averages = {key: take(t, slots[key]) for key, t in saved["averages"].items()}
 
 
-def _copied(raw):
+def _copy(raw):
     return BACKENDS[type(raw)].copy(raw)
 
 

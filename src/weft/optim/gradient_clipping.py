@@ -38,15 +38,15 @@ def clip_by_global_norm(grads: _Grads, max_norm: float) -> _Grads:
     [0.6, 0.8]
     """
     check_limit("clip_by_global_norm", "max_norm", max_norm)
-    listed = [g for g in _listed("clip_by_global_norm", grads) if g.size]
+    listed = [g for g in _list_gradients("clip_by_global_norm", grads) if g.size]
     if not listed:
-        return _mapped(grads, lambda g: g)
+        return _map_gradients(grads, lambda g: g)
     # Relative to the largest element, so that squares do not overflow.
     peak = reduce(maximum, [abs(g.detach()).max() for g in listed])
     peak = where((peak > 0) & isfinite(peak), peak, 1.0)
     total = reduce(add, [_squares(g / peak) for g in listed]).sqrt() * peak
     scale = where((total > max_norm) & isfinite(total), max_norm / total, 1.0)
-    return _mapped(grads, lambda g: (g * scale).to(g.dtype))
+    return _map_gradients(grads, lambda g: (g * scale).to(g.dtype))
 
 
 def clip_by_value(grads: _Grads, clip_value: float) -> _Grads:
@@ -61,8 +61,8 @@ def clip_by_value(grads: _Grads, clip_value: float) -> _Grads:
     [1.0, -0.5]
     """
     check_limit("clip_by_value", "clip_value", clip_value)
-    _listed("clip_by_value", grads)
-    return _mapped(grads, lambda g: g.clip(-clip_value, clip_value))
+    _list_gradients("clip_by_value", grads)
+    return _map_gradients(grads, lambda g: g.clip(-clip_value, clip_value))
 
 
 def _squares(g):
@@ -71,7 +71,7 @@ def _squares(g):
     return (g * g.conj()).real.sum() if dtypes.is_complex(g.dtype) else (g * g).sum()
 
 
-def _listed(what: str, grads) -> list:
+def _list_gradients(what: str, grads) -> list:
     """The gradients that are not missing."""
     if not isinstance(grads, list | tuple | GradientMap):
         raise errors.DTypeError(
@@ -88,7 +88,7 @@ def _values(grads) -> list:
     return grads.values() if isinstance(grads, GradientMap) else list(grads)
 
 
-def _mapped(grads: Any, f: "Callable[[Tensor], Tensor]") -> Any:
+def _map_gradients(grads: Any, f: "Callable[[Tensor], Tensor]") -> Any:
     """New gradients in a container like the old one; a tuple becomes a list."""
     if isinstance(grads, GradientMap):
         return GradientMap({key: f(g) for key, g in grads.items()})

@@ -8,7 +8,7 @@ from .. import errors
 from .configs import Config
 from .ema import EMAOptimizer
 from .optimizer import Optimizer
-from .parameters import Gradients, ParameterGroup, Params, named
+from .parameters import Gradients, ParameterGroup, Params, named_parameters
 
 _R = TypeVar("_R")
 
@@ -28,7 +28,7 @@ def by_pattern(params: Params, patterns: Mapping[str, Mapping[str, Any]]) -> lis
     >>> [group["params"][0][0] for group in groups]
     ['a.bias', 'a.weight']
     """
-    pairs: list[tuple[Any, Any]] = list(named(params))
+    pairs: list[tuple[Any, Any]] = list(named_parameters(params))
     if any(name is None for name, _ in pairs):
         raise errors.ArgumentError(
             "by_pattern: parameters without names; give (name, parameter) pairs or a module"

@@ -13,7 +13,7 @@ from ..transform.modes.backward import enable_grad
 from . import configs, state
 from .line_search import LineSearch, Trial
 from .optimizer import Optimizer
-from .parameters import Entry, Params, raw_gradient
+from .parameters import ParameterEntry, Params, raw_gradient
 from .walk import flat, working_dtype, write_flat
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class LBFGS(Optimizer):
         super().add_param_group(group)
         self.entries()
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ParameterEntry]:
         """The parameters of the one group; when they are others, the history begins anew."""
         found = super().entries()
         places = {e.param.device for e in found}
@@ -147,7 +147,7 @@ class LBFGS(Optimizer):
 
     # The parameters as one vector
 
-    def gathered(self, gradients: bool) -> Any:
+    def flatten(self, gradients: bool) -> Any:
         """All parameters, or all gradients, as one flat array of real numbers."""
         dtype = dtypes.promote_all([working_dtype(e.param.dtype) for e in self.entries()])
         parts = [self._line(e, gradients, dtype) for e in self.entries()]
@@ -213,16 +213,16 @@ class LBFGS(Optimizer):
             raise errors.ArgumentError(f"{what}: give the optimizer its parameters first")
         state.check_form(what, self, saved)
         own = dict(saved["state"].get("*", {}))
-        vector = state.like(self.gathered(False))
+        vector = state.like(self.flatten(False))
         table = state.like(
-            self.gathered(False), shape=(len(own.get("curvatures", ())), *vector.shape)
+            self.flatten(False), shape=(len(own.get("curvatures", ())), *vector.shape)
         )
         slots = {name: vector for name in _VECTORS if name in own}
         slots |= {name: table for name in _HISTORIES if table.shape[0]}
         numbers = {name: _empty()[name] for name in (*_NUMBERS, "curvatures")}
         differences(numbers | slots, own).refuse(what)
         super().load_state_dict({**saved, "state": {}})
-        taken = {n: state.taken(v, slots[n]) if n in slots else v for n, v in own.items()}
+        taken = {n: state.take(v, slots[n]) if n in slots else v for n, v in own.items()}
         taken |= {n: list(taken[n]) for n in (*_HISTORIES, "curvatures") if n in taken}
         self.memory = _empty() | taken
 
@@ -266,7 +266,7 @@ class _Run:
             self.first = loss
         self.evaluations += 1
         self.memory["func_evals"] += 1
-        return float(loss), self.optimizer.gathered(True)
+        return float(loss), self.optimizer.flatten(True)
 
     def minimise(self) -> None:
         """Steps until one of the limits or tolerances is reached."""
@@ -287,10 +287,10 @@ class _Run:
                 return
             last = iteration == options["max_iter"]
             m["t"] = self.move(t, slope, most - self.evaluations, last)
-            if last or self.evaluations >= most or self._settled(before):
+            if last or self.evaluations >= most or self._has_converged(before):
                 return
 
-    def _settled(self, before: float) -> bool:
+    def _has_converged(self, before: float) -> bool:
         """Whether the gradient, the step or the loss changed no more than tolerated."""
         small, m = self.options["tolerance_change"], self.memory
         return (
@@ -323,7 +323,7 @@ class _Run:
 
     def move(self, t: float, slope: float, left: int, last: bool) -> float:
         """Go along the direction, by t or as far as the line search says; returns how far."""
-        direction, start = self.memory["direction"], self.optimizer.gathered(False)
+        direction, start = self.memory["direction"], self.optimizer.flatten(False)
         if self.options["line_search_fn"] is None:
             self.optimizer.place(start + direction * t)
             if not last:

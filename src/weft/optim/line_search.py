@@ -83,7 +83,7 @@ class LineSearch:
         """Narrow a bracket until a trial satisfies both conditions."""
         low, slow = _lower(pair), False
         while self.trials <= limit and abs(pair[1].t - pair[0].t) * self.reach >= self.tolerance:
-            t, slow = _guarded(pair[0], pair[1], slow)
+            t, slow = _guarded_step(pair[0], pair[1], slow)
             new, high = self._try(t), 1 - low
             if self._rises(new) or new.loss >= pair[low].loss:
                 pair[high] = new
@@ -101,7 +101,7 @@ def _lower(pair: list[Trial]) -> int:
     return 0 if pair[0].loss <= pair[1].loss else 1
 
 
-def _guarded(a: Trial, b: Trial, slow: bool) -> tuple[float, bool]:
+def _guarded_step(a: Trial, b: Trial, slow: bool) -> tuple[float, bool]:
     """A trial step inside a bracket, kept off its ends; whether it came near one."""
     least, most = min(a.t, b.t), max(a.t, b.t)
     t, margin = cubic_minimum(a, b, least, most), 0.1 * (most - least)

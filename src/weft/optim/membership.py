@@ -5,11 +5,11 @@ from operator import is_
 from typing import Any, NamedTuple
 
 from .. import errors
-from .parameters import Entry, check_parameter, named
-from .state import checked
+from .parameters import ParameterEntry, check_parameter, named_parameters
+from .state import check_states
 
 
-class Grouped(NamedTuple):
+class GroupRecord(NamedTuple):
     """A group as it was last read.
 
     ratio  of the group's learning rate to the optimizer's, which `set_lr` keeps
@@ -20,7 +20,7 @@ class Grouped(NamedTuple):
     ratio: float
 
 
-def as_read(known: list[Grouped], groups: Any) -> bool:
+def as_read(known: list[GroupRecord], groups: Any) -> bool:
     """Whether the groups hold what they held when they were last read.
 
     Parameters are compared by identity: tensors compare by their values otherwise.
@@ -60,7 +60,7 @@ def regroup(optimizer: Any, groups: list[dict[str, Any]]) -> None:
     fits = [own or group for group, own in zip(groups, settings, strict=True)]
     order = {id(group): own for group, own in zip(groups, fits, strict=True)}
     saved = {key: waiting.pop(key) for key in came}
-    state |= checked(optimizer, came, saved, lambda e: order[id(e.group)])
+    state |= check_states(optimizer, came, saved, lambda e: order[id(e.group)])
     optimizer._entries = {e.param: e for e in entries}
     optimizer.state, optimizer._pending = state, waiting
     _settle(optimizer, groups, pairs, settings, ratios)
@@ -80,7 +80,7 @@ def _settle(optimizer, groups: list, pairs: list, settings: list, ratios: dict) 
         group["params"] = listed
     if groups is not optimizer.param_groups:
         optimizer.param_groups[:] = groups
-    optimizer._grouped = [Grouped(g, tuple(g["params"]), ratios[id(g)]) for g in groups]
+    optimizer._grouped = [GroupRecord(g, tuple(g["params"]), ratios[id(g)]) for g in groups]
     optimizer.grouping += 1
 
 
@@ -92,10 +92,10 @@ def _pairs(what: str, group) -> list[tuple[str | None, Any]]:
             f"{what}: a group of parameters is {came or 'empty'!s:.80}, expected a dict with "
             "'params'; add groups with add_param_group()"
         )
-    return named(group["params"])
+    return named_parameters(group["params"])
 
 
-def _entries(optimizer, groups: list, pairs: list) -> list[Entry]:
+def _entries(optimizer, groups: list, pairs: list) -> list[ParameterEntry]:
     """The entries of all groups' parameters; those in the group where they were stay."""
     what, found, keys, params = type(optimizer).__name__, [], set(), set()
     for group, held in zip(groups, pairs, strict=True):
@@ -111,7 +111,7 @@ def _entries(optimizer, groups: list, pairs: list) -> list[Entry]:
                 )
             optimizer._check_shape(key, p)
             same = old is not None and old.group is group and old.key == key
-            found.append(old if same else Entry(p, key, group, name))
+            found.append(old if same else ParameterEntry(p, key, group, name))
             keys.add(key)
             params.add(p)
     return found

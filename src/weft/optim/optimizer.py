@@ -13,14 +13,14 @@ from ..arrays.make import zeros_like
 from ..core import dispatch
 from ..core.backends import BACKENDS
 from ..core.settings import current
-from ..core.value import TENSORS, seen, wrap
+from ..core.value import TENSORS, as_seen_by_trace, wrap
 from ..transform.modes.backward import enable_grad
 from . import configs, staged, state
 from .configs import Config, checked_number
-from .membership import Grouped, as_read, regroup
+from .membership import GroupRecord, as_read, regroup
 from .parameters import (
-    Entry,
     Gradients,
+    ParameterEntry,
     Params,
     gradient_pairs,
     group_options,
@@ -99,8 +99,8 @@ class Optimizer:
         self.takes_more: bool = params is None  # whether steps may bring new parameters
         self.changed: list[Tensor] = []  # the parameters that the last step changed
         self.grouping: int = 0  # counts the changes of who belongs to which group
-        self._entries: dict[Any, Entry] = {}
-        self._grouped: list[Grouped] = []  # the groups as they were last read
+        self._entries: dict[Any, ParameterEntry] = {}
+        self._grouped: list[GroupRecord] = []  # the groups as they were last read
         self._pending: dict[str, dict[str, Any]] = {}  # loaded before the parameters came
         self._pending_group: dict[str, Any] = {}  # the settings that were loaded with them
         self._checked: dict[int, dict[str, Any]] = {}  # the settings of the groups by their ids
@@ -173,7 +173,7 @@ class Optimizer:
     def _check_shape(self, key: str, p: "Tensor") -> None:
         """Refuse parameters whose shape or dtype the rule does not take."""
 
-    def entries(self) -> list[Entry]:
+    def entries(self) -> list[ParameterEntry]:
         """The parameters with the keys of their states and their groups, in order."""
         self.read_groups()
         return list(self._entries.values())
@@ -183,7 +183,7 @@ class Optimizer:
         if not as_read(self._grouped, self.param_groups):
             regroup(self, self.param_groups)
 
-    def entry_of(self, param: "Tensor", name: str | None = None) -> Entry:
+    def entry_of(self, param: "Tensor", name: str | None = None) -> ParameterEntry:
         """The entry of a parameter, which is added if the optimizer was made without any."""
         self.read_groups()
         if type(param) in TENSORS and param in self._entries:
@@ -287,7 +287,7 @@ class Optimizer:
             return graph.update(f"{self._name}.apply_gradients", self.step, listed)
         self.step(of_variables(listed))
 
-    def _advance(self, pairs: list[tuple[Entry, Any]]) -> None:
+    def _advance(self, pairs: list[tuple[ParameterEntry, Any]]) -> None:
         staging = current.get().staging
         if staging is not None:
             staged.advance(self, pairs, staging)
@@ -320,7 +320,7 @@ class Optimizer:
         walk([self._job(entry, moved, g, {})])
         return wrap(raw - moved)
 
-    def _only_entry(self, what: str, grad: "Tensor") -> Entry:
+    def _only_entry(self, what: str, grad: "Tensor") -> ParameterEntry:
         if not self.entries():
             raw = grad._data
             zero = BACKENDS[type(raw)].full(grad.shape, 0, grad.dtype, grad.device)
@@ -337,9 +337,9 @@ class Optimizer:
             group["lr_scale"] = checked_number(self._name, "lr_scale", group["lr_scale"])
             given = {name: value for name, value in group.items() if name not in _OF_GROUPS}
             if given != self._checked.get(id(group)):
-                self._checked[id(group)] = self._settled(group, given)
+                self._checked[id(group)] = self._check_settings(group, given)
 
-    def _settled(self, group: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    def _check_settings(self, group: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         """The settings of a group, checked, and in the config's spelling from now on."""
         names = {field.name for field in fields(self.Config)}
         read = self.Config.read(given)
@@ -357,13 +357,13 @@ class Optimizer:
     # State
 
     def _job(
-        self, entry: Entry, p: Any, g: Any, shared: dict[tuple[Any, ...], dict[str, Any]]
+        self, entry: ParameterEntry, p: Any, g: Any, shared: dict[tuple[Any, ...], dict[str, Any]]
     ) -> Job:
         """The arrays and numbers of one parameter's step, in which its state advances.
 
         Parameters of a group that are equally far share their numbers, and are updated together.
         """
-        slots, every = self._fitted(entry, p)
+        slots, every = self._fit_slots(entry, p)
         own = self.state[entry.key]
         self.rescale(entry.group, own)
         own["step"] += 1
@@ -375,7 +375,9 @@ class Optimizer:
         columns = (p, g, *[own[name] for name in slots])
         return Job(rule, columns, shared[key], every, self.whole, self.traced)
 
-    def _fitted(self, entry: Entry, p: Any) -> tuple[dict[str, state.Slot], tuple[int, ...] | None]:
+    def _fit_slots(
+        self, entry: ParameterEntry, p: Any
+    ) -> tuple[dict[str, state.Slot], tuple[int, ...] | None]:
         """The slots of a parameter, whose state is made, or brought where the parameter is now."""
         like = (type(p), p.dtype, p.device, *[entry.group[name] for name in self.shaping])
         if entry.fitted is None or entry.fitted[0] != like or entry.key not in self.state:
@@ -388,7 +390,9 @@ class Optimizer:
             entry.fitted = like, slots, (1, 1, *every) if any(k > 1 for k in every) else None
         return entry.fitted[1:]
 
-    def _check_slots(self, entry: Entry, slots: dict[str, state.Slot], own: dict[str, Any]) -> None:
+    def _check_slots(
+        self, entry: ParameterEntry, slots: dict[str, state.Slot], own: dict[str, Any]
+    ) -> None:
         """Refuse settings that a state which has begun cannot follow."""
         for name, slot in slots.items():
             found = tuple(own[name].shape) if name in own else slot.shape
@@ -399,17 +403,17 @@ class Optimizer:
                     f"ask for {slot.shape} now; change them back, or begin anew with reset()"
                 )
 
-    def settle(self, entry: Entry) -> None:
+    def settle(self, entry: ParameterEntry) -> None:
         """Make a parameter's state, or bring it in line with the settings of its group."""
-        self._fitted(entry, entry.param._data)
+        self._fit_slots(entry, entry.param._data)
         self.rescale(entry.group, self.state[entry.key])
 
     def rescale(self, group: dict[str, Any], own: dict[str, Any]) -> None:
         """Bring the arrays of a state in line with settings that were changed."""
 
-    def fitting_gradient(self, entry: Entry, g: "Tensor") -> "Tensor":
+    def fitting_gradient(self, entry: ParameterEntry, g: "Tensor") -> "Tensor":
         """The gradient of a parameter, which it must fit, as a tensor."""
-        return wrap(raw_gradient(f"{self._name}.step", entry, seen(g)))
+        return wrap(raw_gradient(f"{self._name}.step", entry, as_seen_by_trace(g)))
 
     def keywords(self, rule: Callable[..., Any]) -> tuple[str, ...]:
         """The numbers a rule takes."""
@@ -419,7 +423,7 @@ class Optimizer:
         """The arrays of a parameter's state."""
         return {}
 
-    def upgraded(self, own: dict[str, Any]) -> dict[str, Any]:
+    def upgrade_state(self, own: dict[str, Any]) -> dict[str, Any]:
         """A parameter's saved state, where an earlier version may have saved it, as of this one."""
         return own
 
@@ -457,7 +461,7 @@ class Optimizer:
         >>> list(optimizer.state_dict()["state"])
         ['w']
         """
-        return state.dumped(self)
+        return state.dump(self)
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
         """Go on from a `state_dict`; an error lists what differs, and then nothing changes.

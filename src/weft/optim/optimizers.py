@@ -79,7 +79,7 @@ class SGD(Optimizer):
         own["momentum_step"] += bool(group["momentum"])
         return {**super().numbers(group, own), "t": own["momentum_step"]}
 
-    def upgraded(self, own: dict[str, Any]) -> dict[str, Any]:
+    def upgrade_state(self, own: dict[str, Any]) -> dict[str, Any]:
         begun = own.get("step", 0) if "momentum_buffer" in own else 0
         return {"momentum_step": begun, **own}
 

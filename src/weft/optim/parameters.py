@@ -64,7 +64,7 @@ class ParameterGroup:
 
 
 @dataclass(eq=False)
-class Entry:
+class ParameterEntry:
     """A parameter of an optimizer: the key of its state, its group, and what its state fits.
 
     name  the one that it was given; without one, the key is its position
@@ -77,7 +77,7 @@ class Entry:
     fitted: Any = None
 
 
-def named(params: Any) -> list[tuple[str | None, Any]]:
+def named_parameters(params: Any) -> list[tuple[str | None, Any]]:
     """(name or None, parameter) pairs of whatever holds parameters."""
     if hasattr(params, "named_parameters"):
         return list(params.named_parameters())
@@ -119,10 +119,10 @@ def groups_of(params: Any) -> list[Any]:
 def group_options(group: Any) -> tuple[list[tuple[str | None, Any]], dict[str, Any]]:
     """The named parameters of one group, and the options it sets."""
     if isinstance(group, ParameterGroup):
-        return named(group.params), group.options()
+        return named_parameters(group.params), group.options()
     if isinstance(group, Mapping) and "params" in group:
-        return named(group["params"]), {k: v for k, v in group.items() if k != "params"}
-    return named(group), {}
+        return named_parameters(group["params"]), {k: v for k, v in group.items() if k != "params"}
+    return named_parameters(group), {}
 
 
 def check_parameter(what: str, p: Any) -> None:
@@ -138,7 +138,7 @@ def check_parameter(what: str, p: Any) -> None:
         raise errors.DTypeError(f"{what}: a parameter of {p.dtype}, expected floating point")
 
 
-def raw_gradient(what: str, entry: Entry, g: Any) -> Any:
+def raw_gradient(what: str, entry: ParameterEntry, g: Any) -> Any:
     """The raw gradient of a parameter, which it must fit."""
     p = entry.param
     if type(g) in GROUND and type(g._data) is type(p._data):
@@ -161,7 +161,7 @@ def raw_gradient(what: str, entry: Entry, g: Any) -> Any:
     return BACKENDS[type(g._data)].cast(g._data, p.dtype) if real else g._data
 
 
-def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[Entry, Any]]:
+def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[ParameterEntry, Any]]:
     """(entry, gradient) of the parameters that have one, in whatever form gradients come."""
     what, entries = f"{type(optimizer).__name__}.step", optimizer.entries()
     if isinstance(grads, list | tuple) and all(isinstance(item, tuple) for item in grads):
@@ -183,7 +183,7 @@ def gradient_pairs(optimizer: Any, grads: Any) -> list[tuple[Entry, Any]]:
     return [(e, g) for e, g in found if g is not None]
 
 
-def _of_tuples(what: str, optimizer, grads) -> list[tuple[Entry, Any]]:
+def _of_tuples(what: str, optimizer, grads) -> list[tuple[ParameterEntry, Any]]:
     """(parameter, gradient) pairs and (id or name, parameter, gradient) triples."""
     if any(len(item) not in (2, 3) for item in grads):
         raise errors.ArgumentError(
@@ -209,7 +209,7 @@ def of_variables(pairs: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [(p.name, p.parameter, g) if isinstance(p, Variable) else (p, g) for p, g in pairs]
 
 
-def _of_names(what: str, entries, grads) -> list[tuple[Entry, Any]]:
+def _of_names(what: str, entries, grads) -> list[tuple[ParameterEntry, Any]]:
     keys = {e.key for e in entries}
     unknown = [str(k) for k in grads if k not in keys]
     if unknown:
@@ -219,7 +219,7 @@ def _of_names(what: str, entries, grads) -> list[tuple[Entry, Any]]:
     return [(e, grads.get(e.key)) for e in entries]
 
 
-def _of_list(what: str, entries, grads) -> list[tuple[Entry, Any]]:
+def _of_list(what: str, entries, grads) -> list[tuple[ParameterEntry, Any]]:
     if not isinstance(grads, list | tuple):
         raise errors.DTypeError(
             f"{what}: got a {type(grads).__name__}, expected nothing, a closure, a GradientMap, a "

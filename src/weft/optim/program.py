@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler.eager.flat import MOST, Flat
+from ..compiler.eager.flat import MOST, FlatKernel
 from ..core.aval import Aval
 from ..core.backends import KERNELS
 from ..ops.complex_ import sign
@@ -24,8 +24,8 @@ class Register:
     __slots__ = ("index", "program")
     __array_ufunc__ = None
 
-    def __init__(self, program: "Program", index: int):
-        self.program: Program = program
+    def __init__(self, program: "UpdateProgram", index: int):
+        self.program: UpdateProgram = program
         self.index: int = index
 
     def __neg__(self) -> "Register":
@@ -36,7 +36,7 @@ def _operator(row: str) -> Callable[..., Any]:
     return lambda self, other: self.program.emit(row, self, other)
 
 
-def _reflected(row: str) -> Callable[..., Any]:
+def _reflect(row: str) -> Callable[..., Any]:
     return lambda self, other: self.program.emit(row, other, self)
 
 
@@ -47,14 +47,14 @@ for _name, _row in {
     "truediv": "divide",
 }.items():
     setattr(Register, f"__{_name}__", _operator(_row))
-    setattr(Register, f"__r{_name}__", _reflected(_row))
+    setattr(Register, f"__r{_name}__", _reflect(_row))
 for _row in (sqrt, sign, maximum):
     KERNELS[_row.op][Register] = (
         lambda x, *others, name=_row.op.name: x.program.emit(name, x, *others)
     )  # fmt: skip
 
 
-class Program:
+class UpdateProgram:
     """What a rule makes of `columns` arrays (p, g and the state), written into p and the state.
 
     The rule's numbers are operands of the kernel, so that others need no other kernel.
@@ -100,7 +100,7 @@ def _compiled(
     dtype: np.dtype,
     emitted: tuple[tuple[str, tuple[int, ...]], ...],
     results: tuple[int, ...],
-) -> Flat:
+) -> FlatKernel:
     """The kernel of what a rule wrote; the numbers, which come after the columns, are −1, −2, …"""
     from ..compiler.eager.lowering import lower  # takes a while to load
 
@@ -113,4 +113,4 @@ def _compiled(
         return [b.emit("positive", values[i]) if i < columns else values[i] for i in results]
 
     avals = [Aval((MOST,), dtype, "cpu")] * columns + [Aval((), dtype, "cpu")] * numbers
-    return Flat(lower(avals, write))
+    return FlatKernel(lower(avals, write))

@@ -54,7 +54,7 @@ def boundaries(signed: bool) -> np.ndarray:
     return between
 
 
-def quantised(x: Array, signed: bool, block: int) -> tuple[Array, Array]:
+def quantise(x: Array, signed: bool, block: int) -> tuple[Array, Array]:
     """Codes of the elements of a flat array, and the scale of each block of them."""
     (n,) = x.shape
     count = -(-n // block)
@@ -68,7 +68,7 @@ def quantised(x: Array, signed: bool, block: int) -> tuple[Array, Array]:
     return narrow(reshape(codes, (count * block,)), 0, 0, n), reshape(scale, (count,))
 
 
-def dequantised(codes: Array, scale: Array, signed: bool, block: int) -> Array:
+def dequantise(codes: Array, scale: Array, signed: bool, block: int) -> Array:
     """The flat array that codes and scales stand for."""
     (n,), count = codes.shape, scale.shape[0]
     values = _looked_up(dynamic_table(signed), codes)
@@ -151,5 +151,5 @@ def adamw8bit(
 
 def _in_eight_bits(update: Callable[..., Arrays], state: Arrays, block: int) -> Arrays:
     m, m_scale, v, v_scale = state
-    p, m, v = update(dequantised(m, m_scale, True, block), dequantised(v, v_scale, False, block))
-    return p, *quantised(m, True, block), *quantised(v, False, block)
+    p, m, v = update(dequantise(m, m_scale, True, block), dequantise(v, v_scale, False, block))
+    return p, *quantise(m, True, block), *quantise(v, False, block)

@@ -7,10 +7,10 @@ import numpy as np
 from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.value import wrap
-from .clip import PIECE, Held, array_norm, common_norm
+from .clip import PIECE, HeldGradient, array_norm, common_norm
 
 
-def rescale(held: list[Held], factor: float) -> float:
+def rescale(held: list[HeldGradient], factor: float) -> float:
     """Replace gradients by their multiples; returns the norm that they then have.
 
     It is infinite or NaN exactly if one of the results is.
@@ -18,7 +18,7 @@ def rescale(held: list[Held], factor: float) -> float:
     norms, elsewhere = [], {}
     for h in held:
         if h.grad.device == "cpu":
-            scaled, norm = _scaled(h.grad._data, factor)
+            scaled, norm = _scale(h.grad._data, factor)
             h.replace(wrap(scaled))
             norms.append(norm)
         else:
@@ -31,7 +31,7 @@ def rescale(held: list[Held], factor: float) -> float:
     return common_norm(norms, 2.0)
 
 
-def _scaled(x, factor: float) -> tuple[np.ndarray, float]:
+def _scale(x, factor: float) -> tuple[np.ndarray, float]:
     """factor·x and its norm, piece by piece: squares are made of what is in the cache."""
     out = np.empty(x.shape, x.dtype)
     source, target = np.ascontiguousarray(x).reshape(-1), out.reshape(-1)

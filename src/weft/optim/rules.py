@@ -23,7 +23,7 @@ def sgd(
     nesterov: bool, weight_decay: float, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Gradient descent; b is the momentum, which begins with its first gradient, at t = 1."""
-    g = _penalised(p, g, weight_decay, maximize)
+    g = _penalise(p, g, weight_decay, maximize)
     if b is None:
         return (p - g * lr,)
     b = g if t == 1 else b * momentum + g * (1.0 - dampening)
@@ -35,7 +35,7 @@ def adam(
     beta2: float, eps: float, weight_decay: float, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adam; the decay is an L2 penalty. u is the largest v so far (AMSGrad)."""
-    g = _penalised(p, g, weight_decay, maximize)
+    g = _penalise(p, g, weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
     return _normalised_step(p, m, v, u, lr, eps, *averaging(beta1, beta2, t))
 
@@ -47,7 +47,7 @@ def adamw(
     """Adam with decoupled weight decay."""
     m, v = _moments(-g if maximize else g, m, v, beta1, beta2)
     scales = averaging(beta1, beta2, t if correct_bias else None)
-    return _normalised_step(_decayed(p, lr, weight_decay), m, v, u, lr, eps, *scales)
+    return _normalised_step(_decay(p, lr, weight_decay), m, v, u, lr, eps, *scales)
 
 
 def nadam(
@@ -56,12 +56,12 @@ def nadam(
     t: Number, mu_product: Number
 ) -> Arrays:  # fmt: skip
     """Adam with Nesterov momentum; `mu_product` is the product of all μ up to this step's."""
-    g = _penalised(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
+    g = _penalise(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
     now, following = (nadam_mu(beta1, momentum_decay, s) for s in (t, t + 1))
     ahead = g * (lr * (1.0 - now) / (1.0 - mu_product))
     behind = m * (lr * (1.0 - beta1) * following / (1.0 - mu_product * following))
-    p = _decayed(p, lr, weight_decay) if decoupled_weight_decay else p
+    p = _decay(p, lr, weight_decay) if decoupled_weight_decay else p
     return p - (ahead + behind) / (sqrt(v) * averaging(beta1, beta2, t)[1] ** 0.5 + eps), m, v
 
 
@@ -75,13 +75,13 @@ def radam(
     weight_decay: float, decoupled_weight_decay: bool, maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adam whose variance is rectified, and not used while it is not to be trusted."""
-    g = _penalised(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
+    g = _penalise(p, g, 0.0 if decoupled_weight_decay else weight_decay, maximize)
     m, v = _moments(g, m, v, beta1, beta2)
     scale1, scale2 = averaging(beta1, beta2, t)
     largest = 2.0 / (1.0 - beta2) - 1.0
     # The length of the moving average, approximately.
     length = largest - 2.0 * t * beta2**t / (1.0 - beta2**t)
-    p = _decayed(p, lr, weight_decay) if decoupled_weight_decay else p
+    p = _decay(p, lr, weight_decay) if decoupled_weight_decay else p
     if length <= 5.0:
         return p - m * (lr * scale1), m, v
     rectified = (length - 4.0) * (length - 2.0) * largest
@@ -96,7 +96,7 @@ def rmsprop(
     weight_decay: float, momentum: float, centered: bool, maximize: bool
 ) -> Arrays:  # fmt: skip
     """RMSprop; `more` holds the mean gradient where centred and the momentum where there is one."""
-    g = _penalised(p, g, weight_decay, maximize)
+    g = _penalise(p, g, weight_decay, maximize)
     v = v * alpha + g * g * (1.0 - alpha)
     kept, variance = [], v
     if centered:
@@ -115,7 +115,7 @@ def adagrad(
     maximize: bool, t: Number
 ) -> Arrays:  # fmt: skip
     """Adagrad; s is the sum of squared gradients."""
-    g = _penalised(p, g, weight_decay, maximize)
+    g = _penalise(p, g, weight_decay, maximize)
     s = s + g * g
     return p - g / (sqrt(s) + eps) * (lr / (1.0 + (t - 1) * lr_decay)), s
 
@@ -127,7 +127,7 @@ def lion(
     """Lion: the step is the sign of what the momentum would be with beta1."""
     g = -g if maximize else g
     step = sign(m * beta1 + g * (1.0 - beta1)) * lr
-    return _decayed(p, lr, weight_decay) - step, m * beta2 + g * (1.0 - beta2)
+    return _decay(p, lr, weight_decay) - step, m * beta2 + g * (1.0 - beta2)
 
 
 def average(s: Array, p: Array, *, decay: float) -> Arrays:
@@ -135,13 +135,13 @@ def average(s: Array, p: Array, *, decay: float) -> Arrays:
     return (s + (p - s) * (1.0 - decay),)
 
 
-def _penalised(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:
+def _penalise(p: Array, g: Array, weight_decay: float, maximize: bool) -> Array:
     """The gradient of the loss (or of its negative) with an L2 penalty."""
     g = -g if maximize else g
     return g + p * weight_decay if weight_decay else g
 
 
-def _decayed(p: Array, lr: Number, weight_decay: float) -> Array:
+def _decay(p: Array, lr: Number, weight_decay: float) -> Array:
     """The parameter after decoupled weight decay."""
     return p * (1.0 - lr * weight_decay) if weight_decay else p
 

@@ -18,8 +18,8 @@ from ..ops.elementwise import where
 from ..ops.reduce import amax
 from ..ops.structural import stack, sum_
 from ..transform.modes.backward import no_grad
-from .conditional import chosen, counted, refuse_second
-from .parameters import Entry
+from .conditional import choose_if_taken, count_if_taken, refuse_second
+from .parameters import ParameterEntry
 from .rules import average
 from .stamped import Stamps
 from .state import like
@@ -27,7 +27,7 @@ from .walk import working_dtype
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
-    from .clip import Held
+    from .clip import HeldGradient
 
 _MOVING = ("lr", "lr_scale")  # settings that are read at each call
 
@@ -41,7 +41,7 @@ class Together:
     the states since; `readings` counts how often that was so.
     """
 
-    def __init__(self, optimizer: Any, entries: list[Entry], ahead: int, staging: Any):
+    def __init__(self, optimizer: Any, entries: list[ParameterEntry], ahead: int, staging: Any):
         self.optimizer = optimizer
         self.entries = entries
         self.ahead = ahead
@@ -124,7 +124,7 @@ class Together:
 class Unbegun:
     """Forgets the states of parameters whose first step was left out."""
 
-    def __init__(self, optimizer: Any, entries: list[Entry]):
+    def __init__(self, optimizer: Any, entries: list[ParameterEntry]):
         self.optimizer = optimizer
         self.entries = entries
 
@@ -135,7 +135,7 @@ class Unbegun:
                 del state[e.key]
 
 
-def advance(optimizer: Any, pairs: list[tuple[Entry, Any]], staging: Any) -> None:
+def advance(optimizer: Any, pairs: list[tuple[ParameterEntry, Any]], staging: Any) -> None:
     """Write the step of these parameters down."""
     slots = staging.kept(optimizer, dict)  # what earlier steps of the program made of the state
     _depend_on_settings(optimizer, staging)
@@ -151,7 +151,7 @@ def advance(optimizer: Any, pairs: list[tuple[Entry, Any]], staging: Any) -> Non
         staging.preparing.append(together.prepare)
         staging.depends(f"{which} (step {ahead} of a call)", partial(getattr, together, "alike"))
         staging.before.append(together.settle)
-        staging.after.append(counted(staging, together.commit, Unbegun(optimizer, entries)))
+        staging.after.append(count_if_taken(staging, together.commit, Unbegun(optimizer, entries)))
         given = _hosts(optimizer, together.given, staging)
         gradients = {e.key: g for e, g in pairs}
         stamps = Stamps(staging)
@@ -230,9 +230,9 @@ def _guard_groups(optimizer, staging) -> None:
     staging.depends(label, partial(getattr, groups, "settings"))
 
 
-def _equally_far(optimizer, pairs, slots) -> list[list[Entry]]:
+def _equally_far(optimizer, pairs, slots) -> list[list[ParameterEntry]]:
     """The parameters of a step by their group and the numbers of their state."""
-    found: dict[tuple, list[Entry]] = {}
+    found: dict[tuple, list[ParameterEntry]] = {}
     for e, _ in pairs:
         have = optimizer.state.get(e.key, optimizer.started)
         far = tuple([have[name] for name in optimizer.started])
@@ -250,7 +250,7 @@ def _hosts(optimizer, given: dict[str, Any], staging) -> dict[str, Any]:
 
 
 def _update(
-    together: Together, entry: Entry, gradient, given: dict, slots: dict, stamps: Stamps
+    together: Together, entry: ParameterEntry, gradient, given: dict, slots: dict, stamps: Stamps
 ) -> None:
     optimizer, p, staging = together.optimizer, entry.param, stamps.staging
     if dtypes.is_complex(p.dtype):
@@ -268,13 +268,13 @@ def _update(
     work = working_dtype(p.dtype)
     columns = [x if x.dtype == dtypes.uint8 else x.to(work) for x in (value, g, *state)]
     new, *rest = stamps(rule, columns, hyper)
-    staging.assign(p, chosen(staging, new.to(p.dtype), value))
+    staging.assign(p, choose_if_taken(staging, new.to(p.dtype), value))
     for name, made, old in zip(names, rest, state, strict=True):
         place = slots[entry.key, name]
-        place.staged = chosen(staging, made.to(place.entered.aval.dtype), old)._data
+        place.staged = choose_if_taken(staging, made.to(place.entered.aval.dtype), old)._data
 
 
-def _slot(together: Together, entry: Entry, name: str, value, slots: dict, staging):
+def _slot(together: Together, entry: ParameterEntry, name: str, value, slots: dict, staging):
     """An array of a parameter's state, as it is at this point of the program."""
     optimizer = together.optimizer
     if (entry.key, name) not in slots:
@@ -288,7 +288,7 @@ def _slot(together: Together, entry: Entry, name: str, value, slots: dict, stagi
     return wrap(slots[entry.key, name].staged)
 
 
-class _Count:
+class _UpdateCount:
     """Counts an update of averages: once for each call, even if it is committed twice."""
 
     def __init__(self, ema):
@@ -302,7 +302,7 @@ class _Count:
             self.due, self.ema.updates = False, self.ema.updates + 1
 
 
-def follow(ema: Any, entries: list[Entry], staging: Any) -> None:
+def follow(ema: Any, entries: list[ParameterEntry], staging: Any) -> None:
     """Write down that averages follow their parameters."""
     name = staging.name_of(ema, "EMA")
     staging.depends(f"{name}'s decay", lambda: Exact(ema.decay))
@@ -316,19 +316,21 @@ def follow(ema: Any, entries: list[Entry], staging: Any) -> None:
             work = working_dtype(p.dtype)
             (made,) = average(wrap(place.staged).to(work), p.to(work), decay=ema.decay)
             made = made.to(place.entered.aval.dtype)
-            place.staged = chosen(staging, made, wrap(place.staged))._data
-    count = _Count(ema)
+            place.staged = choose_if_taken(staging, made, wrap(place.staged))._data
+    count = _UpdateCount(ema)
     staging.before.append(count.begin)
-    staging.after.append(counted(staging, count.commit))
+    staging.after.append(count_if_taken(staging, count.commit))
 
 
-def _average(ema, entry: Entry, staging):
+def _average(ema, entry: ParameterEntry, staging):
     slot = like(entry.param._data)
     kind = Aval(slot.shape, slot.dtype, slot.device)
     return staging.slot(f"the average of {entry.key!r}", kind, lambda: ema.raw(entry.key))
 
 
-def limited(held: "list[Held]", max_norm: float, norm_type: float, error_if_nonfinite: bool) -> Any:
+def stage_clip_norm(
+    held: "list[HeldGradient]", max_norm: float, norm_type: float, error_if_nonfinite: bool
+) -> Any:
     """`clip_grad_norm` written down; the norm is a tensor in double precision."""
     if error_if_nonfinite:
         refuse_staging("clip_grad_norm(error_if_nonfinite=True)", "look at the norm outside of it")
@@ -337,14 +339,14 @@ def limited(held: "list[Held]", max_norm: float, norm_type: float, error_if_nonf
     return total
 
 
-def limit(held: "list[Held]", max_norm: float, total: Any) -> None:
+def limit(held: "list[HeldGradient]", max_norm: float, total: Any) -> None:
     """Gradients whose common norm is known, limited by it."""
     with no_grad():
         factor = where((total > max_norm) & (total < inf), max_norm / total, 1.0)
         multiply(held, factor)
 
 
-def multiply(held: "list[Held]", factor: Any) -> list[Any]:
+def multiply(held: "list[HeldGradient]", factor: Any) -> list[Any]:
     """Multiply gradients by a number; returns them before they are rounded to half types."""
     made = []
     for h in held:
@@ -354,7 +356,7 @@ def multiply(held: "list[Held]", factor: Any) -> list[Any]:
     return made
 
 
-def rescaled(held: "list[Held]", factor: Any) -> Any:
+def stage_rescale(held: "list[HeldGradient]", factor: Any) -> Any:
     """`rescale` written down; the norm is a tensor in double precision."""
     with no_grad():
         return norm_of(multiply(held, factor))
@@ -367,13 +369,13 @@ def norm_of(gradients: "list[Tensor]", norm_type: float = 2.0) -> Any:
         return asarray(0.0, dtype=dtypes.float64)
     with no_grad():
         if norm_type == inf:
-            return _joined(amax, sizes)
+            return _reduce_all(amax, sizes)
         if norm_type == 2:
-            return _joined(sum_, [x * x for x in sizes]).sqrt()
-        return _joined(sum_, [x**norm_type for x in sizes]) ** (1.0 / norm_type)
+            return _reduce_all(sum_, [x * x for x in sizes]).sqrt()
+        return _reduce_all(sum_, [x**norm_type for x in sizes]) ** (1.0 / norm_type)
 
 
-def _joined(reduce: Callable[..., Any], arrays: list):
+def _reduce_all(reduce: Callable[..., Any], arrays: list):
     """All elements of all arrays reduced to one."""
     each = [reduce(x, tuple(range(x.ndim)), False) for x in arrays]
     return reduce(stack(each, 0), (0,), False)

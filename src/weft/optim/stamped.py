@@ -41,7 +41,7 @@ class Stamps:
         stamp = self._known.get(key)
         if stamp is not None:
             level = columns[0]._data.level
-            return [wrap(self.staging.value(level, i)) for i in self._stamped(stamp, operands)]
+            return [wrap(self.staging.value(level, i)) for i in self._stamp(stamp, operands)]
         start, entered = len(graph.equations), len(graph.inputs)
         made = list(rule(*columns, **settings))
         if len(graph.inputs) == entered and all(map(self._is_own, made)):
@@ -53,7 +53,7 @@ class Stamps:
         """Whether a tensor is a value of the program, of no transformation inside it."""
         return x._data.__class__ is Staged and x._data.staging is self.staging
 
-    def _stamped(self, stamp: _Stamp, operands: list[int]) -> list[int]:
+    def _stamp(self, stamp: _Stamp, operands: list[int]) -> list[int]:
         graph = self.staging.graph
         names = dict(zip(stamp.operands, operands, strict=True))
         for e in stamp.equations:

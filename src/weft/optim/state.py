@@ -14,7 +14,7 @@ from ..core import dtypes
 from ..core.backends import BACKENDS
 from ..core.differences import differences
 from ..core.value import TENSORS, wrap
-from .aligned import aligned
+from .aligned import allocate_aligned
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Slot:
         fill = complex(self.fill, self.fill) if dtypes.is_complex(self.dtype) else self.fill
         if self.device != "cpu":
             return namespace_for(self.device).full(self.shape, fill, self.dtype, self.device)
-        raw = aligned(self.shape, self.dtype)
+        raw = allocate_aligned(self.shape, self.dtype)
         raw.fill(fill)
         return raw
 
@@ -45,7 +45,7 @@ class Slot:
             return self.made()
         xp = BACKENDS[type(raw)]
         same = xp.device_of(raw) == self.device and xp.dtype_of(raw) == self.dtype
-        return raw if same and tuple(raw.shape) == self.shape else taken(wrap(raw), self)
+        return raw if same and tuple(raw.shape) == self.shape else take(wrap(raw), self)
 
 
 def like(p: Any, fill: float = 0.0, shape: tuple[int, ...] | None = None) -> Slot:
@@ -60,7 +60,7 @@ def real_size(p: Any) -> int:
     return prod(p.shape) * (2 if dtypes.is_complex(p.dtype) else 1)
 
 
-def dumped(optimizer: Any) -> dict[str, Any]:
+def dump(optimizer: Any) -> dict[str, Any]:
     """Copies of all state, as tensors and plain numbers."""
     groups = []
     entries = optimizer.entries()
@@ -70,7 +70,7 @@ def dumped(optimizer: Any) -> dict[str, Any]:
     saved = dict(optimizer._pending)
     for e in entries:
         if e.key in optimizer.state:
-            saved[e.key] = _dumped(optimizer, e)
+            saved[e.key] = _dump_entry(optimizer, e)
     return {
         "optimizer": type(optimizer).__name__,
         "config": asdict(optimizer.config),
@@ -80,19 +80,19 @@ def dumped(optimizer: Any) -> dict[str, Any]:
     }
 
 
-def _dumped(optimizer, entry) -> dict[str, Any]:
+def _dump_entry(optimizer, entry) -> dict[str, Any]:
     """One parameter's numbers, and its arrays: those that its settings ask for, which begin at its
     next step if they were asked for since the last, and those that they asked for before.
     """
     own, p = optimizer.state[entry.key], entry.param._data
     slots = optimizer.slots(entry.group, p)
     known = optimizer.slots(entry.group | optimizer.switched_on, p)
-    kept = {name: _copied(own[name]) for name in known if name in own}
+    kept = {name: _copy(own[name]) for name in known if name in own}
     begun = {name: wrap(slot.made()) for name, slot in slots.items() if name not in own}
     return {name: own[name] for name in optimizer.started} | kept | begun
 
 
-def _copied(raw):
+def _copy(raw):
     return wrap(BACKENDS[type(raw)].copy(raw))
 
 
@@ -116,7 +116,7 @@ def load(optimizer: Any, saved: Mapping[str, Any]) -> None:
     groups = _checked_groups(what, optimizer, saved["param_groups"])
     differences({k: 0 for k in entries}, {k: 0 for k in [*entries, *states]}).refuse(what)
     order = {id(g): settings for g, settings in zip(optimizer.param_groups, groups, strict=True)}
-    loaded = checked(optimizer, entries, states, lambda e: order[id(e.group)])
+    loaded = check_states(optimizer, entries, states, lambda e: order[id(e.group)])
     optimizer._config = config
     for group, settings in zip(optimizer.param_groups, groups, strict=True):
         group.update({k: v for k, v in settings.items() if k != "params"})
@@ -154,7 +154,7 @@ def _checked_groups(what: str, optimizer, saved) -> list[dict[str, Any]]:
     return list(saved)
 
 
-def checked(
+def check_states(
     optimizer: Any, entries: Any, states: Any, settings: Callable[..., Any]
 ) -> dict[str, dict[str, Any]]:
     """Saved states as raw arrays and numbers, if they fit the parameters.
@@ -165,7 +165,7 @@ def checked(
     expected, found, slots = {}, {}, {}
     for key, own in states.items():
         group, p = settings(entries[key]), entries[key].param._data
-        states[key] = own = optimizer.upgraded(own)
+        states[key] = own = optimizer.upgrade_state(own)
         known = optimizer.slots(group | optimizer.switched_on, p)
         asked = optimizer.slots(group, p)
         slots[key] = {name: s for name, s in known.items() if name in asked or name in own} | asked
@@ -173,11 +173,11 @@ def checked(
         found |= {f"{key}.{n}": v for n, v in own.items()}
     differences(expected, found).refuse(what)
     return {
-        key: {n: taken(v, slots[key].get(n)) for n, v in own.items()} for key, own in states.items()
+        key: {n: take(v, slots[key].get(n)) for n, v in own.items()} for key, own in states.items()
     }
 
 
-def taken(value: Any, slot: Slot | None) -> Any:
+def take(value: Any, slot: Slot | None) -> Any:
     """A number, or a copy of an array where and in which dtype the slot has it."""
     if slot is None:
         return value.item() if type(value) in TENSORS else value

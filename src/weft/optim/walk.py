@@ -15,7 +15,7 @@ import numpy as np
 from ..backend.shared.threads import PASS, share
 from ..core import dtypes
 from ..core.backends import BACKENDS
-from .program import Program
+from .program import UpdateProgram
 
 # Elements of a block: what a rule touches fits the CPU's caches; on an accelerator temporaries
 # stay at some 64 MiB.
@@ -70,7 +70,7 @@ def _dtype(job: Job, xp) -> np.dtype:
     return working_dtype(xp.dtype_of(job.columns[0]))
 
 
-def _written(columns: list) -> list:
+def _write_columns(columns: list) -> list:
     return [columns[0], *columns[2:]]
 
 
@@ -79,7 +79,7 @@ def _do_whole(job: Job) -> None:
     dtype = xp.raw_dtype(_dtype(job, xp))
     with xp.quiet():
         results = job.rule(*[_in(c, dtype, xp) for c in job.columns], **job.hyper)
-        for column, result in zip(_written(list(job.columns)), results, strict=True):
+        for column, result in zip(_write_columns(list(job.columns)), results, strict=True):
             xp.overwrite(column, result)
 
 
@@ -92,13 +92,13 @@ def _do_alike(jobs: list[Job]) -> None:
     first = jobs[0]
     xp = BACKENDS[type(first.columns[0])]
     device, dtype = xp.device_of(first.columns[0]), _dtype(first, xp)
-    flats = [_Flat(job, xp) for job in jobs]
+    flats = [_FlatJob(job, xp) for job in jobs]
     on_host = device in ("cpu", "torch")
     size = _HOST if on_host else _ACCELERATOR
     pieces = _pieces(flats, size, _SMALL_ON_HOST if on_host else _SMALL_ON_ACCELERATOR)
     total = sum(f.size for f in flats)
     if device == "cpu" and first.traced and total > _FOR_A_PROGRAM:
-        run: Callable[..., Any] = Program(first.rule, len(first.columns), dtype, first.hyper)
+        run: Callable[..., Any] = UpdateProgram(first.rule, len(first.columns), dtype, first.hyper)
     else:
         run = partial(_run_rule, first.rule, first.hyper, xp)
     raw_dtype = xp.raw_dtype(dtype)
@@ -109,11 +109,11 @@ def _do_alike(jobs: list[Job]) -> None:
 
 
 def _run_rule(rule: Callable[..., Any], hyper: dict, xp, columns: list) -> None:
-    for column, result in zip(_written(columns), rule(*columns, **hyper), strict=True):
+    for column, result in zip(_write_columns(columns), rule(*columns, **hyper), strict=True):
         xp.overwrite(column, result)
 
 
-class _Flat:
+class _FlatJob:
     """A job's arrays as flat arrays of real numbers, over the same memory where they can be."""
 
     def __init__(self, job: Job, xp):
@@ -153,7 +153,7 @@ def write_flat(x: Any, line: Any, xp: Any) -> None:
         xp.overwrite(x, line.reshape(tuple(x.shape)))
 
 
-def _pieces(flats: list[_Flat], size: int, small: int) -> list[list[list]]:
+def _pieces(flats: list[_FlatJob], size: int, small: int) -> list[list[list]]:
     """Blocks of about `size` elements: of one large parameter, or of several small ones."""
     pieces, joined, held = [], [], 0
     for job in flats:
@@ -180,9 +180,9 @@ def _do_piece(run: Callable[[list], None], dtype, xp, piece: list[list]) -> None
             columns = parts[0]
         run(columns)
         if len(parts) > 1:
-            _hand_back(_written(columns), [_written(p) for p in piece], xp)
+            _hand_back(_write_columns(columns), [_write_columns(p) for p in piece], xp)
             return
-        for column, result in zip(_written(piece[0]), _written(columns), strict=True):
+        for column, result in zip(_write_columns(piece[0]), _write_columns(columns), strict=True):
             if column is not result:
                 xp.overwrite(column, result)
 

@@ -88,20 +88,20 @@ def orthogonal(x: Array, coefficients: tuple[float, float, float], steps: int, e
     """x with its singular values moved towards 1 by Newton-Schulz iterations in bfloat16."""
     a, b, c = coefficients
     tall = x.shape[0] > x.shape[1]
-    x = _rounded(permute(x, (1, 0)) if tall else x)
-    x = cast(x / maximum(_rounded(_norm(x)), eps), dtypes.bfloat16)
+    x = _round(permute(x, (1, 0)) if tall else x)
+    x = cast(x / maximum(_round(_norm(x)), eps), dtypes.bfloat16)
     for _ in range(steps):
         gram = matmul(x, permute(x, (1, 0)))
-        x = _multiplied(x, a, _multiplied(gram, b, gram, gram, c), x, 1.0)
+        x = _multiply_add(x, a, _multiply_add(gram, b, gram, gram, c), x, 1.0)
     return permute(x, (1, 0)) if tall else x
 
 
-def _rounded(x: Array) -> Array:
+def _round(x: Array) -> Array:
     """float32 values that bfloat16 can hold."""
     return cast(cast(x, dtypes.bfloat16), dtypes.float32)
 
 
-def _multiplied(x: Array, beta: float, a: Array, b: Array, alpha: float) -> Array:
+def _multiply_add(x: Array, beta: float, a: Array, b: Array, alpha: float) -> Array:
     """beta·x + alpha·ab, rounded to bfloat16 only once, as PyTorch's kernel does it."""
     if type(x) in BACKENDS and BACKENDS[type(x)].name == "torch":
         return BACKENDS[type(x)].addmm(x, a, b, beta=beta, alpha=alpha)

@@ -8,11 +8,11 @@ import numpy as np
 from .. import errors
 from ..arrays.make import asarray
 from ..transform.jacobian.jacobians import hessian
-from .flat import Flat, array_of, host
+from .flat import FlatTree, array_of, host
 from .matrices import (
     given_hessian,
     given_jacobian,
-    planned,
+    plan_matrix,
     planned_jacobian,
     refuse_complex_steps,
 )
@@ -20,7 +20,7 @@ from .matrices import (
 NO_GRADIENT = ("nelder-mead", "powell", "cobyla", "cobyqa")
 
 
-def constraints_of(flat: Flat, given: Any, method: str) -> Any:
+def constraints_of(flat: FlatTree, given: Any, method: str) -> Any:
     """Constraints whose functions take what the objective takes, with exact derivatives."""
     from scipy.optimize import LinearConstraint, NonlinearConstraint
 
@@ -30,7 +30,7 @@ def constraints_of(flat: Flat, given: Any, method: str) -> Any:
     return [_constraint(flat, c, method) for c in ([given] if isinstance(given, kinds) else given)]
 
 
-def _constraint(flat: Flat, c, method: str):
+def _constraint(flat: FlatTree, c, method: str):
     from scipy.optimize import NonlinearConstraint
 
     if isinstance(c, dict):
@@ -43,13 +43,13 @@ def _constraint(flat: Flat, c, method: str):
     return _nonlinear(flat, c, _function(flat, c.fun, ()), jac, (), method)
 
 
-def _function(flat: Flat, f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+def _function(flat: FlatTree, f: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
     values = flat.function("minimize (constraint)", f, args)
     with flat.alone(values):
         return values
 
 
-def _of_dict(flat: Flat, c: dict, method: str):
+def _of_dict(flat: FlatTree, c: dict, method: str):
     from scipy.optimize import NonlinearConstraint
 
     kind = str(c.get("type")).lower()
@@ -69,7 +69,7 @@ def _of_dict(flat: Flat, c: dict, method: str):
     return made if slopes is None else made | {"jac": slopes}
 
 
-def _nonlinear(flat: Flat, c, f: Callable[..., Any], jac, args: tuple[Any, ...], method: str):
+def _nonlinear(flat: FlatTree, c, f: Callable[..., Any], jac, args: tuple[Any, ...], method: str):
     from scipy.optimize import BFGS, NonlinearConstraint
 
     hess = c.hess
@@ -92,7 +92,7 @@ def _nonlinear(flat: Flat, c, f: Callable[..., Any], jac, args: tuple[Any, ...],
     )
 
 
-def _slopes(flat: Flat, f: Callable[..., Any], jac, args: tuple[Any, ...], method: str):
+def _slopes(flat: FlatTree, f: Callable[..., Any], jac, args: tuple[Any, ...], method: str):
     """The Jacobian for a constraint; None where the method asks for none."""
     refuse_complex_steps("minimize (constraint)", jac)
     if callable(jac):
@@ -103,19 +103,19 @@ def _slopes(flat: Flat, f: Callable[..., Any], jac, args: tuple[Any, ...], metho
     return None if method in NO_GRADIENT else planned_jacobian(flat, f, sparse)
 
 
-def _curvature(flat: Flat, f: Callable[..., Any]) -> Callable[..., Any]:
+def _curvature(flat: FlatTree, f: Callable[..., Any]) -> Callable[..., Any]:
     """(x, v) ↦ the Hessian of Σ vᵢ fᵢ(x), which trust-constr adds to the objective's."""
     start = flat.tensor(flat.x0)
     multipliers = flat.tensor(np.ones(f(start).shape))
-    at = planned(hessian, lambda x, v: (f(x) * v).sum(), True, start, multipliers)
+    at = plan_matrix(hessian, lambda x, v: (f(x) * v).sum(), True, start, multipliers)
     return lambda x, v: at(flat.tensor(x), flat.tensor(v))
 
 
-def _given_curvature(flat: Flat, hess: Callable[..., Any]) -> Callable[..., Any]:
+def _given_curvature(flat: FlatTree, hess: Callable[..., Any]) -> Callable[..., Any]:
     return lambda x, v: given_hessian(flat, hess, (asarray(np.array(v)),))(x)
 
 
-def bounds_of(flat: Flat, given: Any) -> Any:
+def bounds_of(flat: FlatTree, given: Any) -> Any:
     """The bounds of `minimize`: SciPy's forms, or a (lower, upper) pair for each leaf of x0."""
     from scipy.optimize import Bounds
 
@@ -146,7 +146,7 @@ def _ends(pairs: list, shapes: list, side: int) -> np.ndarray:
     return np.concatenate(found)
 
 
-def box_of(flat: Flat, given: Any) -> Any:
+def box_of(flat: FlatTree, given: Any) -> Any:
     """The bounds of `least_squares`: (lower, upper), each a number or in the form of x0."""
     from scipy.optimize import Bounds
 

@@ -11,7 +11,7 @@ from ..arrays.tensor import Tensor
 from ..core import dtypes
 from ..transform.modes import trees
 from .constraints import box_of
-from .flat import Flat, array_of, host, refuse_bad_start, tensor_of
+from .flat import FlatTree, array_of, host, refuse_bad_start, tensor_of
 from .matrices import given_jacobian, planned_jacobian, refuse_complex_steps
 
 
@@ -54,7 +54,7 @@ def curve_fit(
     """
     from scipy.optimize import curve_fit as scipy_curve_fit
 
-    flat = Flat("curve_fit", np.atleast_1d(array_of(p0)))
+    flat = FlatTree("curve_fit", np.atleast_1d(array_of(p0)))
     refuse_complex_steps("curve_fit", jac)
     _refuse_omission(options)
     data = _Data(xdata, ydata, sigma)

@@ -17,7 +17,7 @@ from ..core.value import GROUND
 from ..transform.modes import trees
 
 
-class Flat:
+class FlatTree:
     """The structure of a start value: from a flat float64 vector to the tree and back.
 
     SciPy computes in float64 in host memory, and so does the function while it is being solved:
@@ -250,7 +250,7 @@ def array_of(x: Any) -> np.ndarray[Any, Any]:
     return host(asarray(x, dtype=dtypes.float64))
 
 
-def paired(what: str, result: Any) -> tuple[Any, ...]:
+def split_pair(what: str, result: Any) -> tuple[Any, ...]:
     """The (value, derivative) that a function returns with jac=True."""
     if not isinstance(result, tuple) or len(result) != 2:
         raise errors.ArgumentError(
@@ -259,7 +259,7 @@ def paired(what: str, result: Any) -> tuple[Any, ...]:
     return result
 
 
-def remembered(f: Callable[..., Any]) -> Callable[..., Any]:
+def remember_last(f: Callable[..., Any]) -> Callable[..., Any]:
     """f of SciPy's vector, which is not computed again at the place of the last call."""
     last: list = []
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from .. import errors
 from .constraints import box_of
-from .flat import Flat, host, paired, refuse_bad_start, remembered
+from .flat import FlatTree, host, refuse_bad_start, remember_last, split_pair
 from .matrices import given_jacobian, planned_jacobian, refuse_complex_steps
 from .report import callback_of, result_of
 
@@ -49,11 +49,11 @@ def least_squares(
     """
     from scipy.optimize import least_squares as scipy_least_squares
 
-    flat, args = Flat("least_squares", x0), args if isinstance(args, tuple) else (args,)
+    flat, args = FlatTree("least_squares", x0), args if isinstance(args, tuple) else (args,)
     refuse_complex_steps("least_squares", jac)
     residuals = flat.function("least_squares", f, args)
     with flat.alone(residuals):
-        values = remembered(lambda x: host(residuals(flat.tensor(x))))
+        values = remember_last(lambda x: host(residuals(flat.tensor(x))))
         refuse_bad_start("least_squares", values(flat.x0))
         if jac is None:
             sparse = method != "lm" and options.get("tr_solver") != "exact"
@@ -112,12 +112,12 @@ def root(
     """
     from scipy.optimize import root as scipy_root
 
-    flat, args = Flat("root", x0), args if isinstance(args, tuple) else (args,)
+    flat, args = FlatTree("root", x0), args if isinstance(args, tuple) else (args,)
     _refuse_transposed(options)
-    value = (lambda *a: paired("root", f(*a))[0]) if jac is True else f
+    value = (lambda *a: split_pair("root", f(*a))[0]) if jac is True else f
     residuals = flat.function("root", value, args)
     with flat.alone(residuals):
-        values = remembered(lambda x: host(residuals(flat.tensor(x))))
+        values = remember_last(lambda x: host(residuals(flat.tensor(x))))
         refuse_bad_start("root", values(flat.x0))
         _refuse_other_size(flat.size, values(flat.x0).size, method)
         if jac is True:

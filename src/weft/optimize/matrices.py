@@ -9,13 +9,13 @@ from .. import errors
 from ..arrays.tensor import Tensor
 from ..transform.jacobian.jacobians import hessian, jacobian
 from ..transform.modes.backward import no_grad
-from .flat import Flat, array_of, host
+from .flat import FlatTree, array_of, host
 
 MANY = 200  # unknowns; below, dense factorizations are as fast and more accurate
 SPARSE = 0.2  # of the entries; a fuller matrix is handed over dense
 
 
-def planned(
+def plan_matrix(
     transform: Callable[..., Any], f: Callable[..., Any], sparse: bool, *start: Tensor
 ) -> Callable[..., Any]:
     """The planned matrix of f as an array, or as a CSR array where that is allowed and pays.
@@ -28,11 +28,11 @@ def planned(
             plan = compressed.plan(*start, measure=False)
         m, n = plan.shape
         if plan.pattern is not None and plan.pattern.nnz < SPARSE * m * n:
-            return _unrecorded(compressed, lambda found: found.astype(np.float64))
-    return _unrecorded(transform(f), host)
+            return _without_recording(compressed, lambda found: found.astype(np.float64))
+    return _without_recording(transform(f), host)
 
 
-def _unrecorded(
+def _without_recording(
     derivative: Callable[..., Any], converted: Callable[..., Any]
 ) -> Callable[..., Any]:
     def at(*args: Tensor):
@@ -42,20 +42,20 @@ def _unrecorded(
     return at
 
 
-def planned_jacobian(flat: Flat, f: Callable[..., Any], sparse: bool) -> Callable[..., Any]:
+def planned_jacobian(flat: FlatTree, f: Callable[..., Any], sparse: bool) -> Callable[..., Any]:
     """x ↦ the Jacobian of f, a function of the flat tensor."""
-    at = planned(jacobian, f, sparse, flat.tensor(flat.x0))
+    at = plan_matrix(jacobian, f, sparse, flat.tensor(flat.x0))
     return lambda x: at(flat.tensor(x))
 
 
-def planned_hessian(flat: Flat, f: Callable[..., Any], sparse: bool) -> Callable[..., Any]:
+def planned_hessian(flat: FlatTree, f: Callable[..., Any], sparse: bool) -> Callable[..., Any]:
     """x ↦ the Hessian of f, a function of the flat tensor."""
-    at = planned(hessian, f, sparse, flat.tensor(flat.x0))
+    at = plan_matrix(hessian, f, sparse, flat.tensor(flat.x0))
     return lambda x: at(flat.tensor(x))
 
 
 def given_jacobian(
-    flat: Flat, jac: Callable[..., Any], args: tuple[Any, ...]
+    flat: FlatTree, jac: Callable[..., Any], args: tuple[Any, ...]
 ) -> Callable[..., Any]:
     """The user's own Jacobian, a function like the one it belongs to.
 
@@ -66,7 +66,7 @@ def given_jacobian(
 
 
 def given_hessian(
-    flat: Flat, hess: Callable[..., Any], args: tuple[Any, ...]
+    flat: FlatTree, hess: Callable[..., Any], args: tuple[Any, ...]
 ) -> Callable[..., Any]:
     """The user's own Hessian: a matrix, or a tree of trees of blocks, as `wf.hessian` gives it."""
 
@@ -80,7 +80,7 @@ def given_hessian(
     return at
 
 
-def jacobian_matrix(flat: Flat, found: Any) -> Any:
+def jacobian_matrix(flat: FlatTree, found: Any) -> Any:
     """What a user's function returned as a matrix with one column for each unknown."""
     if _is_matrix(found):
         return found
@@ -109,7 +109,7 @@ def _is_matrix(found) -> bool:
     return issparse(found) or isinstance(found, LinearOperator)
 
 
-def _columns(flat: Flat, block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+def _columns(flat: FlatTree, block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     lead = block.ndim - len(shape)
     if lead < 0 or block.shape[lead:] != shape:
         raise errors.ShapeError(

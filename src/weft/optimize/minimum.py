@@ -10,7 +10,7 @@ from ..transform.modes.backward import no_grad
 from ..transform.modes.functional import grad, value_and_grad
 from ..transform.modes.linearize import linearize
 from .constraints import NO_GRADIENT, bounds_of, constraints_of
-from .flat import Flat, host, paired, remembered
+from .flat import FlatTree, host, remember_last, split_pair
 from .matrices import given_hessian, planned_hessian, refuse_complex_steps
 from .report import callback_of, result_of
 
@@ -65,10 +65,10 @@ def minimize(
     """
     from scipy.optimize import minimize as scipy_minimize
 
-    flat, args = Flat("minimize", x0), args if isinstance(args, tuple) else (args,)
+    flat, args = FlatTree("minimize", x0), args if isinstance(args, tuple) else (args,)
     name = _OWN if callable(method) else (method or "").lower()
     refuse_complex_steps("minimize", jac, hess)
-    scalar = flat.scalar((lambda *a: paired("minimize", f(*a))[0]) if jac is True else f, args)
+    scalar = flat.scalar((lambda *a: split_pair("minimize", f(*a))[0]) if jac is True else f, args)
     with flat.alone(scalar):
         objective, slope = _objective(flat, f, args, jac, name)
         found = scipy_minimize(
@@ -87,7 +87,7 @@ def minimize(
 
 
 def _objective(
-    flat: Flat, f: Callable[..., Any], args: tuple[Any, ...], jac, name: str
+    flat: FlatTree, f: Callable[..., Any], args: tuple[Any, ...], jac, name: str
 ) -> tuple[Callable, Any]:
     """What SciPy is to minimize, and what it is to take for the gradient."""
     scalar = flat.scalar(f, args)
@@ -96,7 +96,7 @@ def _objective(
         return float(scalar(flat.tensor(x)).item())
 
     def with_own(x: np.ndarray):
-        y, slope = paired("minimize", f(flat.argument(x), *args))
+        y, slope = split_pair("minimize", f(flat.argument(x), *args))
         return float(flat.scalar(lambda _: y, ())(flat.tensor(x)).item()), _gradient(flat, slope)
 
     both = value_and_grad(scalar)
@@ -107,9 +107,9 @@ def _objective(
         return float(y.item()), host(slope)
 
     exact = jac is None or jac is False
-    objective, slope = remembered(value), None if exact else jac
+    objective, slope = remember_last(value), None if exact else jac
     if jac is True or (exact and name not in NO_GRADIENT):
-        objective, slope = remembered(with_own if jac is True else with_exact), True
+        objective, slope = remember_last(with_own if jac is True else with_exact), True
     elif callable(jac):
         slope = _given_gradient(flat, jac, args)
     _refuse_bad_start(objective(flat.x0))
@@ -117,12 +117,12 @@ def _objective(
 
 
 def _given_gradient(
-    flat: Flat, jac: Callable[..., Any], args: tuple[Any, ...]
+    flat: FlatTree, jac: Callable[..., Any], args: tuple[Any, ...]
 ) -> Callable[..., Any]:
     return lambda x: _gradient(flat, jac(flat.argument(x), *args))
 
 
-def _gradient(flat: Flat, given) -> np.ndarray:
+def _gradient(flat: FlatTree, given) -> np.ndarray:
     """The gradient that a user's function returned."""
     return flat.vector("the given gradient", given)
 
@@ -143,7 +143,12 @@ def _refuse_bad_start(at_start) -> None:
 
 
 def _second_order(
-    flat: Flat, scalar: Callable[..., Any], args: tuple[Any, ...], hess: Any, hessp: Any, name: str
+    flat: FlatTree,
+    scalar: Callable[..., Any],
+    args: tuple[Any, ...],
+    hess: Any,
+    hessp: Any,
+    name: str,
 ) -> dict:
     """The Hessian, or its products, as SciPy's arguments: the user's own, else what serves."""
     given: dict[str, Any] = {}
@@ -164,10 +169,10 @@ def _second_order(
     return given
 
 
-def _products(flat: Flat, scalar: Callable[..., Any]) -> Callable[..., Any]:
+def _products(flat: FlatTree, scalar: Callable[..., Any]) -> Callable[..., Any]:
     """(x, v) ↦ the Hessian times v; the gradient is traced once for all v at the same x."""
     slope = grad(scalar)
-    push_at = remembered(lambda x: linearize(slope, flat.tensor(x))[1])
+    push_at = remember_last(lambda x: linearize(slope, flat.tensor(x))[1])
 
     def product(x: np.ndarray, v: np.ndarray) -> np.ndarray:
         with no_grad():

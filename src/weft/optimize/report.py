@@ -4,16 +4,16 @@ from collections.abc import Callable
 from inspect import signature
 from typing import Any
 
-from .flat import Flat
+from .flat import FlatTree
 
 
-def result_of(flat: Flat, found: Any) -> Any:
+def result_of(flat: FlatTree, found: Any) -> Any:
     """SciPy's result with `x` in the form of the start."""
     found.x = flat.result(found.x)
     return found
 
 
-def callback_of(flat: Flat, callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
+def callback_of(flat: FlatTree, callback: Callable[..., Any] | None) -> Callable[..., Any] | None:
     """A callback with the signature that SciPy looks for, which gets x in the form of the start."""
     if callback is None:
         return None

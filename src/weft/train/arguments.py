@@ -7,7 +7,7 @@ from .. import errors
 from ..optim import EMA, LBFGS, EMAOptimizer, Optimizer
 from ..optim.clip import check_limit
 from ..optim.groups import AnyOptimizer
-from .plan import Plan
+from .plan import TrainingPlan
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -92,7 +92,7 @@ def bind(optimizer: AnyOptimizer, model: "Module") -> None:
         )
 
 
-def trained(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
+def trained_parameters(optimizer: AnyOptimizer) -> "list[tuple[str, Tensor]]":
     """(name, parameter) pairs of what an optimizer changes."""
     return [(entry.key, entry.param) for entry in _base(optimizer).entries()]
 
@@ -128,7 +128,7 @@ def check_schedule(schedule: Any) -> None:
         )
 
 
-def check_plan(plan: Plan, schedule: Any) -> None:
+def check_plan(plan: TrainingPlan, schedule: Any) -> None:
     """Refuse data that cannot be trained or validated on, and a run without an end."""
     _check_loader(plan.loader)
     _check_end(plan)
@@ -146,7 +146,7 @@ def _check_loader(loader) -> None:
         raise errors.ArgumentError("Trainer.fit: the loader has no batches")
 
 
-def _check_end(plan: Plan) -> None:
+def _check_end(plan: TrainingPlan) -> None:
     if plan.epochs is None and plan.steps is None:
         raise errors.ArgumentError("Trainer.fit: give epochs=, steps=, or both")
     for name in ("epochs", "steps"):
@@ -157,7 +157,7 @@ def _check_end(plan: Plan) -> None:
             )
 
 
-def _check_validation(plan: Plan, schedule) -> None:
+def _check_validation(plan: TrainingPlan, schedule) -> None:
     every, validation = plan.validate_every, plan.validation
     if every is not None:
         at_least_one("validate_every", every)

@@ -108,7 +108,7 @@ class Callback:
             )
 
 
-def named(callbacks: tuple[Callback, ...]) -> dict[str, Callback]:
+def name_callbacks(callbacks: tuple[Callback, ...]) -> dict[str, Callback]:
     """Callbacks by the name that their state is saved under: their class, numbered if need be."""
     found: dict[str, Callback] = {}
     for callback in callbacks:
@@ -126,7 +126,7 @@ class Callbacks:
     """All callbacks of a run as one, called in their order; their states by name."""
 
     def __init__(self, callbacks: tuple[Callback, ...]):
-        self.named: dict[str, Callback] = named(callbacks)
+        self.named: dict[str, Callback] = name_callbacks(callbacks)
 
     def call(self, moment: str, trainer: "Trainer", *args: Any) -> None:
         """Tell all of them."""

@@ -34,7 +34,7 @@ def collate(samples: list[Any]) -> Any:
     """
     places: set[str] = set()
     _find_devices(samples[0], places)
-    return _joined(samples, "sample", places.pop() if len(places) == 1 else None)
+    return _join_samples(samples, "sample", places.pop() if len(places) == 1 else None)
 
 
 def _find_devices(sample, found: set[str]) -> None:
@@ -49,7 +49,7 @@ def _find_devices(sample, found: set[str]) -> None:
             _find_devices(value, found)
 
 
-def placed(batch: Any, device: str | None) -> Any:
+def place_batch(batch: Any, device: str | None) -> Any:
     """A batch with its arrays on a device; None leaves it as it is.
 
     Dicts, tuples, named tuples, lists and dataclasses are gone through. What is no array stays.
@@ -63,36 +63,36 @@ def placed(batch: Any, device: str | None) -> Any:
     if isinstance(batch, Mapping):
         made = copy(batch)
         if isinstance(made, MutableMapping):
-            made.update({k: placed(v, device) for k, v in batch.items()})
+            made.update({k: place_batch(v, device) for k, v in batch.items()})
             return made
-        return {k: placed(v, device) for k, v in batch.items()}
+        return {k: place_batch(v, device) for k, v in batch.items()}
     if isinstance(batch, list | tuple):
-        parts = [placed(x, device) for x in batch]
+        parts = [place_batch(x, device) for x in batch]
         return type(batch)(*parts) if hasattr(batch, "_fields") else type(batch)(parts)
     if is_dataclass(batch) and not isinstance(batch, type):
         made = copy(batch)
         for field in fields(batch):
-            object.__setattr__(made, field.name, placed(getattr(batch, field.name), device))
+            object.__setattr__(made, field.name, place_batch(getattr(batch, field.name), device))
         return made
     return batch
 
 
-def _joined(samples: list, path: str, device: str | None) -> Any:
+def _join_samples(samples: list, path: str, device: str | None) -> Any:
     first = samples[0]
     if _is_array(first):
-        return _stacked(samples, path, device)
+        return _stack_samples(samples, path, device)
     if isinstance(first, _TEXT):
         _alike(samples, path, _TEXT)
         return list(samples)
     if isinstance(first, Mapping):
         _alike(samples, path, Mapping)
         _same(samples, path, "keys", list, lambda s: sorted(map(repr, s)))
-        return {k: _joined([s[k] for s in samples], f"{path}[{k!r}]", device) for k in first}
+        return {k: _join_samples([s[k] for s in samples], f"{path}[{k!r}]", device) for k in first}
     if isinstance(first, list | tuple):
         _alike(samples, path, (list, tuple))
         _same(samples, path, "length", len, len)
         columns = [[s[i] for s in samples] for i in range(len(first))]
-        parts = [_joined(c, f"{path}[{i}]", device) for i, c in enumerate(columns)]
+        parts = [_join_samples(c, f"{path}[{i}]", device) for i, c in enumerate(columns)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     raise errors.DTypeError(
         f"collate: {path} is of type {type(first).__name__}: expected tensors, arrays, numbers or "
@@ -104,7 +104,7 @@ def _is_array(x) -> bool:
     return type(x) in TENSORS or isinstance(x, np.ndarray | Number | np.generic) or is_torch(x)
 
 
-def _stacked(samples: list, path: str, device: str | None):
+def _stack_samples(samples: list, path: str, device: str | None):
     for i, s in enumerate(samples):
         if not _is_array(s):
             _refuse(path, "type", i, type(samples[0]).__name__, type(s).__name__)

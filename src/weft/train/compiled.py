@@ -17,7 +17,7 @@ from .step import Pairs, Stepper
 VARIANTS = 32
 
 
-def compiled(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
+def compile_part(name: str, f: Callable[..., Any]) -> Callable[..., Any]:
     """A part of training under a name of its own in messages."""
     part = partial(f)
     part.__name__ = name  # type: ignore[attr-defined]
@@ -37,7 +37,7 @@ class CompiledStepper(Stepper):
     def __post_init__(self) -> None:
         for name in ("gradient", "norm", "unscaled", "update"):
             part = getattr(self, f"_compute_{name}")
-            self._programs[name] = compiled(f"Trainer.{name}", part)
+            self._programs[name] = compile_part(f"Trainer.{name}", part)
 
     def _add_gradient(self, batch, share: float, means: Means) -> float:
         loss, metrics = self._programs["gradient"](batch, share * self.precision.factor())

@@ -18,7 +18,7 @@ from ..core.counter import Generator
 from ..core.differences import differences
 from ..core.settings import current
 from .collation import collate as stacked
-from .collation import placed
+from .collation import place_batch
 from .datasets import gatherer
 from .order import epoch_order, sample_streams
 
@@ -215,14 +215,14 @@ class DataLoader:
         [[0, 1], [2, 3]]
         """
         self._check_length()
-        return self._made(self._epoch, 0)
+        return self._make_batches(self._epoch, 0)
 
     def _batches(self, loads: int) -> Iterator[Any]:
         self._check_loads(loads)
         begin = self.next_state()
         epoch, position = begin["epoch"], begin["position"]
         self._continues, self._begun = False, max(self._begun, epoch + 1)
-        made: Any = self._made(epoch, position)
+        made: Any = self._make_batches(epoch, position)
         try:
             for batch in made:
                 self._check_loads(loads)
@@ -250,7 +250,7 @@ class DataLoader:
                 f"{self._samples} when the loader was made; make a new loader"
             )
 
-    def _made(self, epoch: int, position: int) -> Iterator[Any]:
+    def _make_batches(self, epoch: int, position: int) -> Iterator[Any]:
         """An epoch's batches from a position on, made here or by threads."""
         make = self._maker(epoch)
         numbers = range(position, len(self))
@@ -265,7 +265,7 @@ class DataLoader:
         plain = self.transform is None and self.collate is None
         gather = gatherer(self.dataset) if plain else None
         if gather is not None:
-            return lambda k, stopped: placed(gather(order[k * size : (k + 1) * size]), device)
+            return lambda k, stopped: place_batch(gather(order[k * size : (k + 1) * size]), device)
         dataset, transform, join = self.dataset, self.transform, self.collate or stacked
         streams = sample_streams(self.seed, epoch)
 
@@ -283,7 +283,7 @@ class DataLoader:
                 if stopped():
                     return None
                 samples.append(sample(i))
-            return placed(join(samples), device)
+            return place_batch(join(samples), device)
 
         return make
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from .. import errors
-from ..arrays.arguments import boxed
+from ..arrays.arguments import as_tensor
 from ..arrays.make import asarray
 from ..core.counter import Generator
-from .order import shuffled
+from .order import shuffle
 
 if TYPE_CHECKING:
     from ..arrays.tensor import Tensor
@@ -42,7 +42,7 @@ class TensorDataset:
     def __init__(self, *arrays: "ArrayLike"):
         if not arrays:
             raise errors.ArgumentError("TensorDataset: no arrays; give at least one")
-        self.tensors: tuple[Tensor, ...] = tuple([boxed(a) for a in arrays])
+        self.tensors: tuple[Tensor, ...] = tuple([as_tensor(a) for a in arrays])
         shapes = [t.shape for t in self.tensors]
         if () in shapes or len({shape[0] for shape in shapes}) > 1:
             raise errors.ShapeError(
@@ -129,7 +129,7 @@ def random_split(
     """
     n = len(dataset)
     counts = _counts(list(lengths), n)
-    order = shuffled(n, Generator(seed).fork("split"))
+    order = shuffle(n, Generator(seed).fork("split"))
     ends = np.cumsum(counts)
     return [
         Subset(dataset, order[end - count : end]) for count, end in zip(counts, ends, strict=True)

@@ -9,7 +9,7 @@ from ..backend.shared import variates
 from ..core.counter import Generator
 
 
-def shuffled(n: int, generator: Generator) -> np.ndarray[Any, Any]:
+def shuffle(n: int, generator: Generator) -> np.ndarray[Any, Any]:
     """The numbers 0 … n-1 in the random order of a fresh generator, on the CPU: one sort.
 
     The blocks are taken in any case: a replay of checkpointed code must not reach into this.
@@ -25,7 +25,7 @@ def epoch_order(n: int, seed: int, epoch: int) -> np.ndarray[Any, Any]:
     >>> epoch_order(5, seed=0, epoch=0).tolist(), epoch_order(5, seed=0, epoch=1).tolist()
     ([1, 2, 0, 4, 3], [1, 0, 2, 3, 4])
     """
-    return shuffled(n, Generator(seed).fork("order").fork(epoch))
+    return shuffle(n, Generator(seed).fork("order").fork(epoch))
 
 
 def sample_streams(seed: int, epoch: int) -> Generator:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """Data, and when to validate and to end; epochs and steps count from the run's beginning."""
 
     loader: "Loader"

@@ -42,7 +42,7 @@ class Precision:
         mode = PrecisionMode.FLOAT32 if self.mode is None else self.mode
         return autocast(mode, enabled=self.mode is not None)
 
-    def scaled(self, loss: "Tensor") -> "Tensor":
+    def scale_loss(self, loss: "Tensor") -> "Tensor":
         """The loss to begin the backward pass with."""
         if self.scaler is None:
             return loss

@@ -93,7 +93,7 @@ def _load_all(parts: dict[str, Any], states: dict[str, Any], saved: Checkpoint) 
     problems += _other_dtypes(parts["model"].state_dict(), saved.model_state)
     before = {}
     for name in [name for name in parts if name in states]:
-        before[name] = _copied(parts[name].state_dict())
+        before[name] = _copy(parts[name].state_dict())
         try:
             parts[name].load_state_dict(states[name])
         except errors.WeftError as e:
@@ -116,7 +116,7 @@ def _other_dtypes(own: dict[str, Any], saved: dict[str, Any]) -> list[str]:
     ]
 
 
-def _copied(state: dict[str, Any]) -> dict[str, Any]:
+def _copy(state: dict[str, Any]) -> dict[str, Any]:
     """A state whose tensors (a module shares them) do not change with their owner."""
     return {k: v.clone() if hasattr(v, "clone") else v for k, v in state.items()}
 
@@ -184,7 +184,7 @@ def check_directory(directory: Path, resume: Any, step: int) -> None:
 
 def weights(trainer: Any) -> dict[str, Any]:
     """Copies of the model's state and of its averages, if there are any."""
-    kept = {"model": _copied(trainer.model.state_dict())}
+    kept = {"model": _copy(trainer.model.state_dict())}
     if trainer.ema is not None:
         kept["ema"] = trainer.ema.state_dict()
     return kept

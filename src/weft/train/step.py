@@ -80,11 +80,11 @@ class Stepper:
             loss = self._add_gradient(batch, count / total, means)
             if not isfinite(loss):
                 which = f"batch {i + 1} of {len(batches)}: " if len(batches) > 1 else ""
-                return self._refused(buffers, means, nan, total, f"{which}the loss is {loss}")
+                return self._refuse(buffers, means, nan, total, f"{which}the loss is {loss}")
         pairs = self._pairs()
         norm = self._norm(pairs)
         if not isfinite(norm):
-            return self._refused(buffers, means, norm, total, _culprits(pairs, norm), True)
+            return self._refuse(buffers, means, norm, total, _culprits(pairs, norm), True)
         if lr is not None:
             self.optimizer.set_lr(lr)
         self._apply(pairs, norm)
@@ -102,7 +102,7 @@ class Stepper:
         value = loss.item()
         means.add({"loss": value, **metrics}, share)
         if isfinite(value):
-            self.precision.scaled(loss if share == 1 else loss * share).backward()
+            self.precision.scale_loss(loss if share == 1 else loss * share).backward()
         return value
 
     def _norm(self, pairs: Pairs) -> float:
@@ -123,7 +123,7 @@ class Stepper:
         if self.ema is not None:
             self.ema.update()
 
-    def _refused(self, buffers, means, norm, count, problem, gradient=False) -> Outcome:
+    def _refuse(self, buffers, means, norm, count, problem, gradient=False) -> Outcome:
         with no_grad():
             for buffer, before in zip(self.model.buffers(), buffers, strict=True):
                 copy_(buffer, before)

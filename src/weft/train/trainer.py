@@ -20,12 +20,12 @@ from ..optim import EMA
 from ..transform.modes.backward import enable_grad, no_grad
 from . import arguments, state
 from .callbacks import Callback, Callbacks
-from .collation import placed
+from .collation import place_batch
 from .cursor import Cursor, continues
 from .history import History
 from .interrupts import Interrupts
 from .objective import Means, Objective
-from .plan import Plan
+from .plan import TrainingPlan
 from .precision import Precision
 from .progress import progress_for
 from .step import Clip, Outcome, Stepper
@@ -148,7 +148,7 @@ class Trainer:
         shown = progress_for(progress, arguments.at_least_one("log_every", log_every))
         self.callbacks: Callbacks = Callbacks((*callbacks, *([shown] if shown else [])))
         self._objective = Objective(loss, count)
-        self._plan: Plan | Any = None  # what the last call of fit() was asked for
+        self._plan: TrainingPlan | Any = None  # what the last call of fit() was asked for
         self.cursor: Cursor | Any = None  # where the run is in its data
         self._saved: tuple[int, ...] | None = (
             None  # where the run was when it was last saved or loaded
@@ -273,7 +273,7 @@ class Trainer:
         >>> len(trainer.fit(wf.train.DataLoader(data, batch_size=2), epochs=3))
         6
         """
-        plan = Plan(loader, epochs, steps, validation, validate_every)
+        plan = TrainingPlan(loader, epochs, steps, validation, validate_every)
         arguments.check_plan(plan, self.schedule)
         arguments.bind(self.optimizer, self.model)  # either may have changed since
         self._plan, self.stopped = plan, None
@@ -312,14 +312,14 @@ class Trainer:
         self.total_steps = self._plan.last_step(self.step, at.epoch, at.position, self.accumulate)
         return saved is not None
 
-    def _run(self, plan: Plan, interrupts: Interrupts, resumed: bool) -> None:
+    def _run(self, plan: TrainingPlan, interrupts: Interrupts, resumed: bool) -> None:
         self.callbacks.call("on_fit_start", self)
         if not self.model.training:
             self.model.train()
         stepper = self._kind_of_step()(
             self.model,
             self.optimizer,
-            lambda: arguments.trained(self.optimizer),
+            lambda: arguments.trained_parameters(self.optimizer),
             self._objective,
             self._precision,
             self._clip,
@@ -357,7 +357,7 @@ class Trainer:
         while left := size - cursor.position:
             group = [next(batches) for _ in range(min(left, self.accumulate))]
             cursor.note()
-            self._take(stepper, [placed(batch, device) for batch in group])
+            self._take(stepper, [place_batch(batch, device) for batch in group])
             if interrupts.pending or (self._over() and cursor.position < size):
                 return
         cursor.end_epoch()
@@ -447,7 +447,7 @@ class Trainer:
         try:
             with no_grad(), ema.swapped() if averaged and ema is not None else nullcontext():
                 for batch in loader if whole is None else whole():
-                    batch = placed(batch, device)
+                    batch = place_batch(batch, device)
                     loss, metrics = self._evaluated(batch)
                     means.add({"loss": loss, **metrics}, self._objective.count(batch))
         finally:
@@ -470,9 +470,9 @@ class Trainer:
 
         if not self.compile:
             return evaluated
-        from .compiled import compiled
+        from .compiled import compile_part
 
-        return compiled("Trainer.evaluate", evaluated)
+        return compile_part("Trainer.evaluate", evaluated)
 
     # Saving
 

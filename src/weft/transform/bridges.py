@@ -156,7 +156,7 @@ def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     bridge = jax.custom_vjp(call)
 
     def backward(args, gs):
-        grads = iter(to_jax(_listed(_pullback(f, len(args))))(*args, *gs))
+        grads = iter(to_jax(_list_results(_pullback(f, len(args))))(*args, *gs))
         return tuple(
             next(grads) if dtypes.is_inexact(np.dtype(a.dtype)) else _no_tangent(jax, a)
             for a in args
@@ -173,7 +173,7 @@ def to_jax(f: Callable[..., Any]) -> Callable[..., Any]:
     return wrapped
 
 
-def _listed(f: Callable[..., Any]) -> Callable[..., Any]:
+def _list_results(f: Callable[..., Any]) -> Callable[..., Any]:
     def listed(*args):
         return tuple(f(*args))
 
@@ -184,7 +184,7 @@ def _no_tangent(jax, a):
     return np.zeros(a.shape, jax.dtypes.float0)
 
 
-def _probed(f: Callable[..., Any], args):
+def _probe(f: Callable[..., Any], args):
     """f on arbitrary numbers of the right shapes and dtypes."""
     rng = np.random.default_rng(0)
     numbers = [rng.uniform(0.5, 1.5, a.shape).astype(a.dtype) for a in args]
@@ -193,10 +193,10 @@ def _probed(f: Callable[..., Any], args):
 
 
 def _is_single(f: Callable[..., Any], args) -> bool:
-    return type(_probed(f, args)) in TENSORS
+    return type(_probe(f, args)) in TENSORS
 
 
 def _shapes(jax, f: Callable[..., Any], args) -> tuple:
-    out = _probed(f, args)
+    out = _probe(f, args)
     outs = _results(lambda: out, ())
     return tuple(jax.ShapeDtypeStruct(o.shape, o.dtype) for o in outs)

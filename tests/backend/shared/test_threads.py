@@ -41,7 +41,7 @@ def test_threads_of_a_library_that_is_loaded_soon_sleep(monkeypatch):
     monkeypatch.delenv(name, raising=False)
     blas.openblas.__wrapped__("scipy")
     with pytest.raises(OSError):
-        blas._loaded("no library")
+        blas._load("no library")
     assert name not in os.environ
     monkeypatch.setenv(name, "26")  # as a user may
     blas.openblas.__wrapped__("scipy")

@@ -14,9 +14,9 @@ import pytest
 
 from weft.compiler.cache import disk as caches
 from weft.compiler.cache.disk import Cache
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.native import objects
-from weft.compiler.native.machine import Target, host
+from weft.compiler.native.machine import Processor, host
 from weft.errors import CacheWarning
 from weft.graph.graph import Literal
 
@@ -289,7 +289,7 @@ def test_many_threads_at_once(folder):
 
 def test_keys_tell_programs_and_machines_apart():
     a, b = chain(10, "exp").steps[0].kernel, chain(11, "exp").steps[0].kernel
-    other = Target(host().cpu, "")
+    other = Processor(host().cpu, "")
     found = {
         objects.digest("kernels", ((a, ()),)),
         objects.digest("kernels", ((b, ()),)),
@@ -297,7 +297,7 @@ def test_keys_tell_programs_and_machines_apart():
         objects.digest("kernels", ((a, ()), (b, ()))),
         objects.digest("driver", ((a, ()),)),
         objects.digest("kernels", ((a, ()),), other),
-        objects.digest("kernels", ((a, ()),), Target("generic", host().features)),
+        objects.digest("kernels", ((a, ()),), Processor("generic", host().features)),
     }
     assert len(found) == 7
 
@@ -361,6 +361,6 @@ def test_a_cache_that_will_not_do_changes_nothing_else(monkeypatch, folder):
     monkeypatch.setenv("WEFT_CACHE_DIR", str(folder))
     x = np.linspace(0, 1, 33).astype(F32)
     with pytest.warns(CacheWarning):
-        (y,) = Executable(chain(33, "exp"))([x])
+        (y,) = NativeExecutable(chain(33, "exp"))([x])
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
     assert not list(folder.iterdir())

@@ -11,7 +11,7 @@ from weft.compiler import pipeline
 from weft.compiler.cache import schedules as stored
 from weft.compiler.cache.disk import cache
 from weft.compiler.cpu import routines
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.cpu.target import CPU
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import plan
@@ -73,7 +73,7 @@ def test_a_schedule_comes_back_as_it_was(f, monkeypatch):
     for n, x in first.constants.items():
         y = second.constants[n]
         assert (y.dtype, y.shape, y.tobytes()) == (x.dtype, x.shape, x.tobytes())
-    compare(Executable(second)([X, Y]), by_rows(graph, [X, Y]))
+    compare(NativeExecutable(second)([X, Y]), by_rows(graph, [X, Y]))
 
 
 def test_places_in_the_program_are_those_of_the_graph_that_asks():

@@ -8,7 +8,7 @@ import pytest
 from weft.backend.shared.blas import counts
 from weft.compiler.cpu import blas
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.emit.capsules import blas_function
 from weft.compiler.ir.schedule import GemmStep
 
@@ -56,7 +56,7 @@ def compare(m, n, k, batch=(), ta=False, tb=False, gap=0, alpha=1.0, beta=0.0, d
     expected = c.astype(F64)
     product = x.astype(F64) @ y.astype(F64)
     expected[..., :n] = alpha * product + (beta * expected[..., :n] if beta else 0)
-    (got,) = Executable(p.schedule(out))([a, b, c])
+    (got,) = NativeExecutable(p.schedule(out))([a, b, c])
     # |x|·|y| bounds the terms that are added up.
     bound = abs(alpha) * (abs(x).astype(F64) @ abs(y).astype(F64)) + 1
     rounding = np.finfo(dtype).eps * (k + 4)
@@ -91,7 +91,7 @@ def test_one_matrix_for_all_of_a_batch():
     ia, ib, out = p.buffer("input", 4, 3, 5), p.buffer("input", 5, 2), p.buffer("output", 4, 3, 2)
     batch = {"batch": (4,), "a_strides": (15,), "b_strides": (0,), "c_strides": (6,)}
     p.steps.append(GemmStep(ia, ib, out, 3, 2, 5, 5, 2, 2, **batch))
-    (got,) = Executable(p.schedule(out))([a, b])
+    (got,) = NativeExecutable(p.schedule(out))([a, b])
     np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-6)
 
 
@@ -114,7 +114,7 @@ def test_memory_that_was_not_set_is_not_read():
     p.row("copy", (nan,), out)
     p.product(a, b, out)
     x = np.eye(3, dtype=F32)
-    assert (Executable(p.schedule(out))([x, x])[0] == x).all()
+    assert (NativeExecutable(p.schedule(out))([x, x])[0] == x).all()
 
 
 SIZES = [
@@ -147,7 +147,7 @@ def test_the_same_bits_for_any_number_of_threads(size):
     p = Program()
     out = p.buffer("output", m, n)
     p.product(p.buffer("input", m, k), p.buffer("input", k, n), out)
-    run = Executable(p.schedule(out))
+    run = NativeExecutable(p.schedule(out))
     assert any(t.count > t.chunk for t in run.segments[0])
     found = []
     for width in (1, 2, 3):

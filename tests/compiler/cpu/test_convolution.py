@@ -16,7 +16,7 @@ from weft.compiler.cpu.routines.blocking import blocks_of
 from weft.compiler.cpu.routines.correlate import Correlation
 from weft.compiler.cpu.routines.depthwise import ChannelWeights
 from weft.compiler.cpu.routines.weigh import Weights
-from weft.compiler.cpu.routines.windows import Side, transposed
+from weft.compiler.cpu.routines.windows import Side, transposed_sides
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.ir.schedule import KernelStep, NativeStep
 from weft.compiler.ir.verify import MalformedSchedule, verify
@@ -398,7 +398,7 @@ def test_sides_of_a_transposed_convolution():
             if 0 <= i * stride + t * dilation - before < size:
                 seen[i * stride + t * dilation - before].add((i, t))
         found = {}
-        for side in transposed(count, size, taps, stride, dilation, before):
+        for side in transposed_sides(count, size, taps, stride, dilation, before):
             for u in range(side.count):
                 pairs = [(u + t * side.dilation - side.before, t) for t in range(side.taps)]
                 found[side.first + u * side.step] = {

@@ -8,9 +8,9 @@ import pytest
 import weft as wf
 import weft.nn.functional as F
 from weft.compiler.cpu import blas
-from weft.compiler.cpu.epilogues import fits, parts, tiled, verify_tiles
+from weft.compiler.cpu.epilogues import fits, fuse_epilogues, parts, verify_tiles
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.ir.schedule import GemmStep, GuardStep, KernelStep, TiledStep
 from weft.compiler.ir.verify import MalformedSchedule, verify
 from weft.compiler.memory import plan
@@ -31,7 +31,7 @@ def apart(f, *arrays, donated=None):
 
 
 def together(f, *arrays, donated=None):
-    schedule = tiled(apart(f, *arrays, donated=donated))
+    schedule = fuse_epilogues(apart(f, *arrays, donated=donated))
     verify(schedule)
     return schedule
 
@@ -60,11 +60,11 @@ def check(f, *arrays, count: int = 1, checked: bool = True) -> TiledStep | None:
     for width in (1, 2, 3):
         threads.gather(width)
         try:
-            runs.append(Executable(schedule, checked=checked)(arrays))
+            runs.append(NativeExecutable(schedule, checked=checked)(arrays))
         finally:
             threads.gather()
     compare(runs[0], want, 256)
-    separate = Executable(scheduled(graph))(arrays)
+    separate = NativeExecutable(scheduled(graph))(arrays)
     for run in runs:
         for got, first in zip(run, separate, strict=True):
             np.testing.assert_array_equal(got, first)
@@ -199,7 +199,7 @@ def test_random_products(small_tiles):
 
         graph, schedule = optimised(traced(f, a, b, c)), together(f, a, b, c)
         found += len(epilogues(schedule))
-        got = Executable(schedule, checked=True)([a, b, c])
+        got = NativeExecutable(schedule, checked=True)([a, b, c])
         compare(got, by_rows(graph, [a, b, c]), 512)
     assert found > 20
 
@@ -215,9 +215,9 @@ def test_a_kernel_does_not_pass_what_it_needs():
     p.product(a, b, c)
     p.row("exp", (x,), y)
     p.row("add", (c, y), z)
-    assert not epilogues(tiled(p.schedule(z)))
+    assert not epilogues(fuse_epilogues(p.schedule(z)))
     p.steps[0], p.steps[1] = p.steps[1], p.steps[0]
-    (step,) = epilogues(tiled(p.schedule(z)))
+    (step,) = epilogues(fuse_epilogues(p.schedule(z)))
     assert step.product.c == z, "nobody else reads the product: it lies in the result's memory"
 
 
@@ -235,7 +235,7 @@ def test_an_input_is_not_written_before_others_are_done_with_it(between):
         p.steps.append(GuardStep(flag, wf.errors.IndexingError, "out of range", (None, 0)))
     p.row("add", (c, x), y)
     outputs = (y, z) if between.startswith("reads") else (y,)
-    found = epilogues(tiled(p.schedule(*outputs)))
+    found = epilogues(fuse_epilogues(p.schedule(*outputs)))
     assert bool(found) == (between in ("nothing", "reads another"))
 
 
@@ -247,7 +247,7 @@ def test_factors_are_not_written_over():
     p.product(a, b, c)
     p.row("exp", (c,), y)
     schedule = p.schedule(y)
-    assert not epilogues(tiled(schedule))
+    assert not epilogues(fuse_epilogues(schedule))
     product, kernel = schedule.steps
     bad = replace(schedule, steps=(TiledStep(product, kernel, (4, 4)),))
     with pytest.raises(MalformedSchedule, match="writes over"):

@@ -11,9 +11,9 @@ import pytest
 from scipy import special
 
 from weft.compiler.cpu.emit_kernel import build, link, module_of, native
-from weft.compiler.cpu.loop_nest import nest_of, reused
-from weft.compiler.ir.kernel import Fold, Kernel, MalformedKernel, Operand, Result, Step, verify
-from weft.compiler.native.machine import Target, assembly, host
+from weft.compiler.cpu.loop_nest import find_reused, nest_of
+from weft.compiler.ir.kernel import FoldStep, Kernel, MalformedKernel, Operand, Result, Step, verify
+from weft.compiler.native.machine import Processor, assembly, host
 from weft.core import dtypes
 from weft.graph.graph import Literal
 
@@ -34,10 +34,10 @@ def line(n: int, *rows: str) -> Kernel:
 
 def softmax(m: int, n: int, dtype=F32) -> Kernel:
     steps = (
-        Fold("max", 0, dtype),
+        FoldStep("max", 0, dtype),
         step("subtract", 0, 1, dtype=dtype),
         step("exp", 2, dtype=dtype),
-        Fold("sum", 3, dtype),
+        FoldStep("sum", 3, dtype),
         step("divide", 3, 4, dtype=dtype),
     )
     return Kernel((m, n), (Operand(dtype, (n, 1)),), steps, (Result(5, (n, 1)),), (1,))
@@ -46,10 +46,10 @@ def softmax(m: int, n: int, dtype=F32) -> Kernel:
 def layer_norm(m: int, n: int) -> Kernel:
     """Mean and variance, the normalised rows, and both statistics as results too."""
     steps = (
-        Fold("mean", 0, F32),
+        FoldStep("mean", 0, F32),
         step("subtract", 0, 3),
         step("square", 4),
-        Fold("mean", 5, F32),
+        FoldStep("mean", 5, F32),
         step("add", 6, Literal(1e-5)),
         step("rsqrt", 7),
         step("multiply", 4, 8),
@@ -79,10 +79,10 @@ MALFORMED = {
     "an axis that is not there": replace(softmax(2, 3), folded=(2,)),
     "a fold without axes": replace(softmax(2, 3), folded=()),
     "an unknown fold": Kernel(
-        (4,), (Operand(F32, (1,)),), (Fold("median", 0, F32),), (Result(1, (0,)),), (0,)
+        (4,), (Operand(F32, (1,)),), (FoldStep("median", 0, F32),), (Result(1, (0,)),), (0,)
     ),
     "the maximum of nothing": Kernel(
-        (0,), (Operand(F32, (1,)),), (Fold("max", 0, F32),), (Result(1, (0,)),), (0,)
+        (0,), (Operand(F32, (1,)),), (FoldStep("max", 0, F32),), (Result(1, (0,)),), (0,)
     ),
     "a folded value that moves": replace(softmax(2, 3), results=(Result(1, (3, 1)),)),
 }
@@ -125,7 +125,7 @@ def test_axes_merge_and_lanes_lie_in_a_line():
     rows = nest_of(softmax(7, 100))
     assert (rows.count, rows.grain, rows.lane_folded) == (7, 1, True)
     columns = Kernel(
-        (50, 100), (Operand(F32, (100, 1)),), (Fold("sum", 0, F32),), (Result(1, (0, 1)),), (0,)
+        (50, 100), (Operand(F32, (100, 1)),), (FoldStep("sum", 0, F32),), (Result(1, (0, 1)),), (0,)
     )
     assert not nest_of(columns).lane_folded and nest_of(columns).lane.size == 100
 
@@ -147,9 +147,9 @@ def test_long_chains_have_four_registers_side_by_side():
 
 def test_only_what_is_slow_is_kept_between_sweeps():
     kernel = softmax(4, 100)
-    assert reused(kernel, nest_of(kernel)) == {3: 1}  # the exponential, not the difference
+    assert find_reused(kernel, nest_of(kernel)) == {3: 1}  # the exponential, not the difference
     long = softmax(4, 100_000)
-    assert reused(long, nest_of(long)) == {}
+    assert find_reused(long, nest_of(long)) == {}
 
 
 @pytest.mark.parametrize("n", [1, 3, 16, 50, 129, 1000, 5000])
@@ -184,14 +184,14 @@ def test_folds_of_every_dtype(kind, dtype):
         return
     out = dtypes.bool_ if kind in ("any", "all") else dtype
     if kind in ("sum", "prod"):
-        out = dtypes.summed(dtype)
+        out = dtypes.sum_dtype(dtype)
     for axis in (0, 1):
         y = np.empty(x.shape[1 - axis], out)
         moving = (0, 1) if axis == 0 else (1, 0)
         kernel = Kernel(
             x.shape,
             (Operand(dtype, (37, 1)),),
-            (Fold(kind, 0, out),),
+            (FoldStep(kind, 0, out),),
             (Result(1, moving),),
             (axis,),
         )
@@ -210,7 +210,7 @@ def test_folds_of_nothing_and_nan():
     x = np.empty((3, 0), np.float32)
     y = np.full(3, np.nan, np.float32)
     one = Kernel(
-        (3, 0), (Operand(F32, (0, 1)),), (Fold("sum", 0, F32),), (Result(1, (1, 0)),), (1,)
+        (3, 0), (Operand(F32, (0, 1)),), (FoldStep("sum", 0, F32),), (Result(1, (1, 0)),), (1,)
     )
     run(one, x, y)
     assert y.tolist() == [0, 0, 0]
@@ -219,7 +219,7 @@ def test_folds_of_nothing_and_nan():
             x = np.arange(40, dtype=np.float32)
             x[spot] = np.nan
             z = np.zeros((), np.float32)
-            fold = (Fold(kind, 0, F32),)
+            fold = (FoldStep(kind, 0, F32),)
             run(Kernel((40,), (Operand(F32, (1,)),), fold, (Result(1, (0,)),), (0,)), x, z)
             assert np.isnan(z)
 
@@ -230,7 +230,9 @@ def test_long_sums_with_infinities(ends):
     x[0], x[-1] = ends
     y = np.zeros((), np.float32)
     run(
-        Kernel((x.size,), (Operand(F32, (1,)),), (Fold("sum", 0, F32),), (Result(1, (0,)),), (0,)),
+        Kernel(
+            (x.size,), (Operand(F32, (1,)),), (FoldStep("sum", 0, F32),), (Result(1, (0,)),), (0,)
+        ),
         x,
         y,
     )
@@ -242,7 +244,9 @@ def test_long_sums_are_as_exact_as_pairwise_ones():
     x = np.random.default_rng(0).uniform(size=1 << 20).astype(np.float32)
     y = np.zeros((), np.float32)
     run(
-        Kernel((x.size,), (Operand(F32, (1,)),), (Fold("sum", 0, F32),), (Result(1, (0,)),), (0,)),
+        Kernel(
+            (x.size,), (Operand(F32, (1,)),), (FoldStep("sum", 0, F32),), (Result(1, (0,)),), (0,)
+        ),
         x,
         y,
     )
@@ -301,13 +305,13 @@ def test_images_can_be_kept_and_linked_again():
     np.testing.assert_array_equal(a, b)
 
 
-def narrower() -> Target:
+def narrower() -> Processor:
     """This machine without its widest registers."""
     features = ",".join(
         f"-{f[1:]}" if f.startswith(("+avx512", "+avx10")) else f
         for f in host().features.split(",")
     )
-    return Target("x86-64-v3", features)
+    return Processor("x86-64-v3", features)
 
 
 def by_both(row: str, x: np.ndarray) -> list[np.ndarray]:

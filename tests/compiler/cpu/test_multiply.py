@@ -20,7 +20,7 @@ import weft as wf
 from weft.compiler.cpu import blas
 from weft.compiler.cpu import own_products as multiply
 from weft.compiler.cpu.register_products import FEW, ROWS, TERMS
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.ir.schedule import GemmStep
 
 from ..programs import Program
@@ -214,7 +214,7 @@ def test_products_of_programs(monkeypatch, ours):
     symbol = blas.call_of(step, np.dtype(np.float32)).symbol
     assert symbol == ("weft_sgemm" if ours else "blas_sgemm")
     a, b = RNG.normal(size=(300, 200)), RNG.normal(size=(200, 256))
-    (got,) = Executable(schedule)([a.astype(np.float32), b.astype(np.float32)])
+    (got,) = NativeExecutable(schedule)([a.astype(np.float32), b.astype(np.float32)])
     np.testing.assert_allclose(got, a @ b, rtol=1e-5, atol=1e-4)
 
 

@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from weft.compiler.ir.kernel import Fold, Kernel, Operand, Result, Step
+from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.core import dtypes
 from weft.graph.graph import Literal
 
@@ -103,7 +103,7 @@ class Program:
         if name in ("sum", "prod"):
             self.add(Step("multiply", (i, Literal(0.01)), self.dtype), full * 0.01)
             i, full = len(self.values) - 1, np.broadcast_to(self.values[-1], self.shape)
-        self.add(Fold(name, i, self.dtype), FOLDS[name](full, axis=self.folded, keepdims=True))
+        self.add(FoldStep(name, i, self.dtype), FOLDS[name](full, axis=self.folded, keepdims=True))
 
     def kernel(self) -> tuple[Kernel, list[np.ndarray], list[np.ndarray]]:
         """The kernel, its arrays, and what its results should be."""

@@ -5,7 +5,7 @@ import pytest
 
 import weft as wf
 from weft.compiler.cpu.routines.draws import Below, Integers, Normal, Uniform
-from weft.core.counter import Draw, block_words
+from weft.core.counter import ReservedBlocks, block_words
 
 from ..routines import compared
 from ..schedules import call_routine
@@ -66,7 +66,7 @@ def test_words_are_philoxs():
     key, nonce, position = 0x0123456789ABCDEF, 0xFEDCBA9876543210, (1 << 32) - 5
     state, out = np.array([[key, position, nonce]], np.uint64), np.zeros((1, 40), np.float32)
     call_routine(Uniform(out.dtype, 1, 40, 0.0, 1.0, 1.0), [state, out])
-    blocks = [block_words(Draw(key, (nonce << 64) + position), 0, i) for i in range(10)]
+    blocks = [block_words(ReservedBlocks(key, (nonce << 64) + position), 0, i) for i in range(10)]
     want = [(w >> 8) * 2.0**-24 for block in blocks for w in block]
     np.testing.assert_array_equal(out[0], np.array(want, np.float32))
 

@@ -10,11 +10,11 @@ import pytest
 
 from weft import errors
 from weft.compiler.cpu.runtime import tasks
-from weft.compiler.cpu.runtime.executable import Executable
-from weft.compiler.ir.kernel import Fold, Kernel, MalformedKernel, Operand, Result, Step
+from weft.compiler.cpu.runtime.executable import NativeExecutable
+from weft.compiler.ir.kernel import FoldStep, Kernel, MalformedKernel, Operand, Result, Step
 from weft.compiler.ir.schedule import GuardStep, KernelStep, LibraryStep
 from weft.compiler.ir.verify import MalformedSchedule
-from weft.compiler.memory import Plan
+from weft.compiler.memory import MemoryPlan
 from weft.core.op import TABLE
 from weft.core.origin import origin
 from weft.graph.graph import Literal
@@ -29,14 +29,14 @@ def close(got, expected, dtype=F32):
 
 
 def test_kernels_in_a_row():
-    run = Executable(chain(100, "tanh", "exp", "square"))
+    run = NativeExecutable(chain(100, "tanh", "exp", "square"))
     (y,) = run([X])
     close(y, np.exp(np.tanh(X)) ** 2)
     assert y.flags.owndata and y.flags.writeable
 
 
 def test_results_are_new_at_each_call():
-    run = Executable(chain(100, "tanh"))
+    run = NativeExecutable(chain(100, "tanh"))
     (first,) = run([X])
     kept = first.copy()
     run([X + 1])
@@ -47,13 +47,13 @@ def test_numbers_without_axes():
     p = Program()
     x, y = p.buffer("input"), p.buffer("output")
     p.row("exp", (x,), y)
-    (got,) = Executable(p.schedule(y))([np.array(1.5, F32)])
+    (got,) = NativeExecutable(p.schedule(y))([np.array(1.5, F32)])
     assert got.shape == ()
     close(got, np.exp(F32.type(1.5)))
 
 
 def test_nothing_to_compute():
-    (y,) = Executable(chain(0, "tanh", "exp"))([np.empty(0, F32)])
+    (y,) = NativeExecutable(chain(0, "tanh", "exp"))([np.empty(0, F32)])
     assert y.shape == (0,) and y.dtype == F32
 
 
@@ -61,14 +61,14 @@ def test_a_program_without_steps_gives_back_its_inputs():
     p = Program()
     x = p.buffer("input", 3)
     a = np.zeros(3, F32)
-    (y,) = Executable(p.schedule(x))([a])
+    (y,) = NativeExecutable(p.schedule(x))([a])
     assert y is a
 
 
 def test_half_precision():
     dtype = np.dtype(ml_dtypes.bfloat16)
     x = X.astype(dtype)
-    (y,) = Executable(chain(100, "tanh", "square", dtype=dtype))([x])
+    (y,) = NativeExecutable(chain(100, "tanh", "square", dtype=dtype))([x])
     expected = np.tanh(x.astype(F32)).astype(dtype).astype(F32) ** 2
     np.testing.assert_allclose(y.astype(F32), expected, rtol=2**-7)
 
@@ -84,7 +84,7 @@ def test_views_as_operands_and_outputs():
     turned = p.view(y, (5, 4), (1, 5))
     part = p.view(y, (2, 5), (-10, 1), 15)
     a = np.random.default_rng(0).standard_normal((4, 5)).astype(F32)
-    whole, transposed, backwards = Executable(p.schedule(y, turned, part))([a])
+    whole, transposed, backwards = NativeExecutable(p.schedule(y, turned, part))([a])
     close(whole, np.exp(a))
     assert (transposed == whole.T).all() and (backwards == whole[3::-2]).all()
     assert np.shares_memory(whole, transposed)
@@ -93,7 +93,7 @@ def test_views_as_operands_and_outputs():
 def test_a_constant_that_is_a_result_is_a_copy():
     p = Program()
     value = np.arange(3.0, dtype=F32)
-    run = Executable(p.schedule(p.constant(value)))
+    run = NativeExecutable(p.schedule(p.constant(value)))
     (y,) = run([])
     y[:] = 7
     assert (run([])[0] == [0, 1, 2]).all() and (value == [0, 1, 2]).all()
@@ -104,7 +104,7 @@ def test_constants_are_copied_when_the_program_is_made():
     value = np.arange(3.0, dtype=F32)
     c, y = p.constant(value), p.buffer("output", 3)
     p.row("square", (c,), y)
-    run = Executable(p.schedule(y))
+    run = NativeExecutable(p.schedule(y))
     value[:] = 9
     assert (run([])[0] == [0, 1, 4]).all()
 
@@ -114,7 +114,7 @@ def test_outputs_in_any_order_and_twice():
     x, y, z = p.buffer("input", 100), p.buffer("output", 100), p.buffer("output", 100)
     p.row("exp", (x,), y)
     p.row("square", (x,), z)
-    a, b, c, d = Executable(p.schedule(z, y, z, x))([X])
+    a, b, c, d = NativeExecutable(p.schedule(z, y, z, x))([X])
     close(b, np.exp(X))
     assert a is c and d is X
     close(a, X**2)
@@ -123,13 +123,13 @@ def test_outputs_in_any_order_and_twice():
 def test_an_arena_that_is_too_small_is_refused():
     schedule = chain(100, "tanh", "exp")
     with pytest.raises(MalformedSchedule, match="b1 is at 0 of 64 bytes"):
-        Executable(schedule, Plan({1: 0}, 64, 64))
+        NativeExecutable(schedule, MemoryPlan({1: 0}, 64, 64))
     with pytest.raises(MalformedSchedule, match="b1 is at 3"):
-        Executable(schedule, Plan({1: 3}, 640, 640))
+        NativeExecutable(schedule, MemoryPlan({1: 3}, 640, 640))
 
 
 def test_memory_goes_with_the_program():
-    run = Executable(chain(1000, "tanh", "exp"))
+    run = NativeExecutable(chain(1000, "tanh", "exp"))
     run([np.zeros(1000, F32)])
     arena = weakref.ref(run._idle[0].arena)
     first = run._idle[0].first
@@ -165,7 +165,7 @@ ODD = {
 
 @pytest.mark.parametrize("kind", ODD)
 def test_inputs_that_have_to_be_copied(kind):
-    run = Executable(chain(100, "tanh"))
+    run = NativeExecutable(chain(100, "tanh"))
     x = ODD[kind](X)
     (y,) = run([x])
     close(y, np.tanh(X))
@@ -179,7 +179,7 @@ def test_inputs_that_have_to_be_copied(kind):
 def test_read_only_inputs_are_read():
     x = X.copy()
     x.flags.writeable = False
-    run = Executable(chain(100, "tanh"))
+    run = NativeExecutable(chain(100, "tanh"))
     close(run([x])[0], np.tanh(X))
     assert not run.copies
 
@@ -198,7 +198,7 @@ def test_read_only_inputs_are_read():
     ],
 )
 def test_inputs_that_do_not_fit(inputs, error, match):
-    run = Executable(chain(100, "tanh"))
+    run = NativeExecutable(chain(100, "tanh"))
     with pytest.raises(error, match=match):
         run(inputs)
     close(run([X])[0], np.tanh(X))
@@ -218,7 +218,7 @@ def update() -> Program:
 
 
 def test_donated_memory_is_written():
-    run = Executable(update().schedule(3))
+    run = NativeExecutable(update().schedule(3))
     p = X.copy()
     (new,) = run([p, X])
     assert new is p
@@ -231,13 +231,13 @@ def test_donated_memory_of_another_shape():
     new = p.buffer("output", 100, takes=old)
     p.row("exp", (old,), new)
     x = X.reshape(4, 25).copy()
-    (y,) = Executable(p.schedule(new))([x])
+    (y,) = NativeExecutable(p.schedule(new))([x])
     assert y.shape == (100,) and np.shares_memory(x, y)
     close(y, np.exp(X))
 
 
 def test_donated_memory_that_is_read_only_is_not_written():
-    run = Executable(update().schedule(3))
+    run = NativeExecutable(update().schedule(3))
     p = X.copy()
     p.flags.writeable = False
     (new,) = run([p, X])
@@ -247,7 +247,7 @@ def test_donated_memory_that_is_read_only_is_not_written():
 
 
 def test_an_input_in_donated_memory_is_copied_first():
-    run = Executable(update().schedule(3))
+    run = NativeExecutable(update().schedule(3))
     p = X.copy()
     (new,) = run([p, p])
     close(new, X * 0.5)
@@ -259,7 +259,7 @@ def test_an_input_in_donated_memory_is_copied_first():
 
 
 def test_neighbours_are_not_copied():
-    run = Executable(update().schedule(3))
+    run = NativeExecutable(update().schedule(3))
     wide = np.concatenate([X, X])
     run([wide[:100], wide[100:]])
     assert not run.copies
@@ -271,7 +271,7 @@ def test_two_inputs_that_are_written_may_not_share_memory():
     c, d = p.buffer("output", 100, takes=a), p.buffer("output", 100, takes=b)
     p.row("exp", (a,), c)
     p.row("square", (b,), d)
-    run = Executable(p.schedule(c, d))
+    run = NativeExecutable(p.schedule(c, d))
     x, y = X.copy(), X.copy()
     run([x, y])
     kept = x.copy()
@@ -291,7 +291,7 @@ def test_outputs_in_memory_that_is_brought():
     y, z = p.buffer("output", 100), p.buffer("output", 100)
     p.row("exp", (x,), y)
     p.row("square", (x,), z)
-    run = Executable(p.schedule(z, y, z))
+    run = NativeExecutable(p.schedule(z, y, z))
     room = np.zeros(100, F32)
     squares, powers, again = run([X], [room, np.zeros(100, F32)])
     assert powers is room and squares is again and squares is not room
@@ -320,7 +320,7 @@ READ_ONLY.flags.writeable = False
     ids=["size", "axes", "dtype", "strides", "part", "bytes", "kind", "read-only", "text"],
 )
 def test_memory_that_does_not_do_is_not_written(room):
-    run = Executable(chain(100, "tanh"))
+    run = NativeExecutable(chain(100, "tanh"))
     (y,) = run([X], [room])
     close(y, np.tanh(X))
     assert y is not room and y.flags.owndata
@@ -335,7 +335,7 @@ def test_which_outputs_are_written_when_nothing_can_fail_any_more(after_library)
     p.row("square", (0,), late)
     p.row("square", (0,), early)
     p.steps.insert(0, p.steps.pop())
-    run = Executable(p.schedule(early, 2, late, 0))
+    run = NativeExecutable(p.schedule(early, 2, late, 0))
     wanted = [None, None, None, None] if after_library else [None, (0, 4), (2, 5), None]
     assert [run.written_last(k) for k in range(4)] == wanted
 
@@ -354,7 +354,7 @@ def sorting() -> Program:
 
 def test_library_calls_between_segments():
     p = sorting()
-    run = Executable(p.schedule(3))
+    run = NativeExecutable(p.schedule(3))
     x = np.random.default_rng(0).standard_normal(100).astype(F32)
     close(run([x])[0], np.sort(-x) ** 2)
     told = run.explain()
@@ -369,7 +369,7 @@ def test_a_library_call_of_inputs_views_and_numbers_into_an_output():
     some = p.view(x, (3,), (2,), 1)
     inputs = (some, Literal(2.0))
     p.steps.append(LibraryStep(TABLE["multiply"], inputs, (), (y,), origin()))
-    (got,) = Executable(p.schedule(y))([np.arange(6.0)])
+    (got,) = NativeExecutable(p.schedule(y))([np.arange(6.0)])
     assert (got == [2, 6, 10]).all()
 
 
@@ -378,7 +378,7 @@ def test_errors_of_library_calls_name_the_line_of_the_operation():
     x, y = p.buffer("input", 2, 2, dtype=F64), p.buffer("output", 2, 2, dtype=F64)
     here = origin()
     p.steps.append(LibraryStep(TABLE["cholesky"], (x,), (False,), (y,), here))
-    run = Executable(p.schedule(y))
+    run = NativeExecutable(p.schedule(y))
     line = p.steps[0].line
     with pytest.raises(np.linalg.LinAlgError, match=rf"\(at {line}\)$"):
         run([-np.eye(2)])
@@ -394,7 +394,7 @@ def guarded(after_library: bool) -> Program:
     if after_library:
         p.steps.append(LibraryStep(TABLE["copy"], (x,), (), (copied,), origin()))
     p.row("greater", (x, 0.0), good)
-    fold = Fold("all", 0, np.dtype(bool))
+    fold = FoldStep("all", 0, np.dtype(bool))
     kernel = Kernel((5,), (Operand(np.dtype(bool), (1,)),), (fold,), (Result(1, (0,)),), (0,))
     p.steps.append(KernelStep(kernel, (good,), (flag,)))
     p.steps.append(GuardStep(flag, errors.IndexingError, "x must be positive", origin()))
@@ -405,7 +405,7 @@ def guarded(after_library: bool) -> Program:
 @pytest.mark.parametrize("after_library", [False, True])
 def test_guards(after_library):
     p = guarded(after_library)
-    run = Executable(p.schedule(2))
+    run = NativeExecutable(p.schedule(2))
     close(run([np.ones(5, F32)])[0], np.exp(np.ones(5, F32)))
     x = np.array([1, 2, -1, 3, 4], F32)
     with pytest.raises(IndexError, match=r"^x must be positive \(at test_runtime.py:\d+\)$"):
@@ -417,7 +417,7 @@ def test_what_is_behind_a_guard_is_not_done():
     p = guarded(False)
     y = p.buffer("output", 5, takes=0)
     p.row("exp", (0,), y)
-    run = Executable(p.schedule(2, y))
+    run = NativeExecutable(p.schedule(2, y))
     x = -np.ones(5, F32)
     with pytest.raises(IndexError):
         run([x])
@@ -431,13 +431,15 @@ def test_checked_kernels_compute_the_same():
     rng = np.random.default_rng(0)
     x = rng.standard_normal(100).astype(F32)
     schedule = chain(100, "tanh", "exp", "square")
-    assert (Executable(schedule, checked=True)([x])[0] == Executable(schedule)([x])[0]).all()
+    assert (
+        NativeExecutable(schedule, checked=True)([x])[0] == NativeExecutable(schedule)([x])[0]
+    ).all()
 
 
 def test_an_access_outside_is_reported(monkeypatch):
     """The verifier finds it first; here the native check is told a smaller extent."""
     monkeypatch.setattr(tasks, "extents_of", lambda schedule, step: ((0, 100), (0, 99)))
-    run = Executable(chain(100, "tanh"), checked=True)
+    run = NativeExecutable(chain(100, "tanh"), checked=True)
     with pytest.raises(MalformedKernel, match="array 1 was left"):
         run([X])
 
@@ -445,7 +447,7 @@ def test_an_access_outside_is_reported(monkeypatch):
 def test_the_environment_asks_for_checks(monkeypatch):
     for value, expected in (("1", True), ("0", False), ("", False)):
         monkeypatch.setenv("WEFT_CHECK_BOUNDS", value)
-        assert Executable(chain(10, "exp")).checked is expected
+        assert NativeExecutable(chain(10, "exp")).checked is expected
 
 
 def test_a_kernel_outside_its_buffers_is_refused():
@@ -455,13 +457,13 @@ def test_a_kernel_outside_its_buffers_is_refused():
     kernel = Kernel((11,), (Operand(F32, (1,)),), (step,), (Result(1, (1,)),))
     p.steps.append(KernelStep(kernel, (x,), (y,)))
     with pytest.raises(MalformedKernel, match="read from 0 to 11"):
-        Executable(p.schedule(y))
+        NativeExecutable(p.schedule(y))
 
 
 def test_many_callers_at_once():
     """Calls long enough to give Python's lock back: each has its own memory."""
     n = 40_000
-    run = Executable(chain(n, "tanh", "exp", "square", "tanh"))
+    run = NativeExecutable(chain(n, "tanh", "exp", "square", "tanh"))
 
     def call(seed: int) -> bool:
         x = np.full(n, seed / 100, F32)
@@ -480,7 +482,7 @@ def test_equal_kernels_are_compiled_once():
         made = p.buffer(role, 100)
         p.row("tanh", (last,), made)
         last = made
-    run = Executable(p.schedule(last))
+    run = NativeExecutable(p.schedule(last))
     assert len(run.code.addresses) == 1
     close(run([X])[0], np.tanh(np.tanh(np.tanh(X))))
 
@@ -489,4 +491,4 @@ def test_functions_from_scipy_are_linked():
     x = np.linspace(0.5, 3, 9)
     from scipy.special import gammaln
 
-    close(Executable(chain(9, "gammaln", dtype=F64))([x])[0], gammaln(x), F64)
+    close(NativeExecutable(chain(9, "gammaln", dtype=F64))([x])[0], gammaln(x), F64)

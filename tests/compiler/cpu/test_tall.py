@@ -5,7 +5,7 @@ import pytest
 
 import weft as wf
 from weft.compiler.cpu.passes.tall import FLOPS, PARTS, SIDE, TERMS, parts_of, tall
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.ir.schedule import GemmStep
 from weft.graph.verify import verify
 
@@ -66,7 +66,7 @@ def test_the_sum_of_its_parts(form, dtype):
     (product,) = [s for s in schedule.steps if isinstance(s, GemmStep)]
     assert product.batch == (parts_of(40, 50, 6000),) and product.k * product.batch[0] == 6000
     for checked in (False, True):
-        found = Executable(schedule, checked=checked)(arrays)
+        found = NativeExecutable(schedule, checked=checked)(arrays)
         compare(found, by_rows(graph, arrays))
 
 

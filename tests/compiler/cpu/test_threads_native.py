@@ -14,8 +14,8 @@ import pytest
 
 from weft.compiler.cpu.emit_kernel import native
 from weft.compiler.cpu.runtime import thread_pool as threads
-from weft.compiler.cpu.runtime.executable import Executable
-from weft.compiler.ir.kernel import Fold, Kernel, Operand, Result, Step
+from weft.compiler.cpu.runtime.executable import NativeExecutable
+from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.compiler.ir.schedule import KernelStep
 from weft.compiler.native.driver import driver
 from weft.compiler.native.thread_pool import Crew
@@ -265,7 +265,12 @@ def softmax(m: int, n: int) -> KernelStep:
     def step(row, *inputs):
         return Step(row, inputs, F32)
 
-    steps = (Fold("max", 0, F32), step("subtract", 0, 1), step("exp", 2), Fold("sum", 3, F32))
+    steps = (
+        FoldStep("max", 0, F32),
+        step("subtract", 0, 1),
+        step("exp", 2),
+        FoldStep("sum", 3, F32),
+    )
     steps = (*steps, step("divide", 3, 4))
     return Kernel((m, n), (Operand(F32, (n, 1)),), steps, (Result(5, (n, 1)),), (1,))
 
@@ -280,7 +285,7 @@ def model(m: int, n: int):
     p.row("tanh", (h,), a)
     p.row("exp", (a,), s)
     p.steps.append(KernelStep(softmax(m, n), (s,), (y,)))
-    fold = (Fold("sum", 0, F32),)
+    fold = (FoldStep("sum", 0, F32),)
     whole = Kernel((m * n,), (Operand(F32, (1,)),), fold, (Result(1, (0,)),), (0,))
     p.steps.append(KernelStep(whole, (y,), (total,)))
     return p.schedule(y, total)
@@ -292,7 +297,7 @@ def test_the_same_bits_for_any_number_of_threads(monkeypatch, size):
     rng = np.random.default_rng(0)
     x = rng.standard_normal((m, n)).astype(F32)
     w = (rng.standard_normal((n, n)) / n).astype(F32)
-    run = Executable(model(m, n))
+    run = NativeExecutable(model(m, n))
     assert "4 of them by threads" in " ".join(run.explain())
     found = set()
     for width in (1, 2, 3, 2, 1):

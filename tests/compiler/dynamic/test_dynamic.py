@@ -14,8 +14,8 @@ import weft.nn.functional as F
 from weft import errors
 from weft.compiler.dynamic import loops, moments, moves, products, rules, slices
 from weft.compiler.dynamic.lift import Lift
-from weft.compiler.dynamic.spans import Span, cut, joined, padded
-from weft.compiler.dynamic.traces import Traced
+from weft.compiler.dynamic.spans import Span, cut, pad_array, reshape_spans
+from weft.compiler.dynamic.traces import LengthTrace
 
 from .lengths import compare, generate
 from .lengths.programs import KERNEL, PROGRAMS, B, W
@@ -276,7 +276,7 @@ def _one_too_long(patch) -> None:
 
     def longer(self, span):
         actual = self.actual
-        self.actual = Traced(actual.length + 1, actual.graph)
+        self.actual = LengthTrace(actual.length + 1, actual.graph)
         try:
             return valid(self, span)
         finally:
@@ -325,7 +325,7 @@ def _flipped_as_it_is(patch) -> None:
 
 def _joined_anyhow(patch) -> None:
     def anyhow(spans, old, new):
-        made = joined(spans, old, new)
+        made = reshape_spans(spans, old, new)
         return made and tuple([s and Span(1, s.offset, s.factor) for s in made])
 
     patch.setattr(moves, "joined", anyhow)
@@ -619,18 +619,18 @@ def test_threads():
 def test_padding_is_cut_off_again(span):
     spans = (None, span)
     x = np.arange(2.0 * span.size(5)).reshape(2, -1) + 1
-    large = padded(x, spans, 5, 8)
+    large = pad_array(x, spans, 5, 8)
     assert large.shape == (2, span.size(8)) and large.sum() == x.sum()
     np.testing.assert_array_equal(cut(large, spans, 5, 8), x)
 
 
 def test_spans_of_reshapes():
-    assert joined((None, Span()), (3, 16), [Span(1, 0, 3)]) == (Span(3, 0, 1),)
-    assert joined((Span(), None), (16, 3), [Span(1, 0, 3)]) == (Span(1, 0, 3),)
-    assert joined((Span(3, 0, 1),), (48,), [3, Span()]) == (None, Span())
-    assert joined((Span(3, 0, 1),), (48,), [Span(), 3]) is None
-    assert joined((Span(), Span()), (16, 16), [Span(1, 0, 1), Span()]) == (Span(), Span())
-    assert joined((Span(), None, Span()), (16, 2, 16), [Span(), Span(1, 0, 2)]) == (
+    assert reshape_spans((None, Span()), (3, 16), [Span(1, 0, 3)]) == (Span(3, 0, 1),)
+    assert reshape_spans((Span(), None), (16, 3), [Span(1, 0, 3)]) == (Span(1, 0, 3),)
+    assert reshape_spans((Span(3, 0, 1),), (48,), [3, Span()]) == (None, Span())
+    assert reshape_spans((Span(3, 0, 1),), (48,), [Span(), 3]) is None
+    assert reshape_spans((Span(), Span()), (16, 16), [Span(1, 0, 1), Span()]) == (Span(), Span())
+    assert reshape_spans((Span(), None, Span()), (16, 2, 16), [Span(), Span(1, 0, 2)]) == (
         Span(),
         Span(2, 0, 1),
     )

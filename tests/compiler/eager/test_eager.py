@@ -11,7 +11,7 @@ from weft.backend.numpy import namespace as xp
 from weft.backend.numpy import neural as numpy_neural
 from weft.backend.shared import threads
 from weft.compiler.eager import kernels as eager
-from weft.compiler.eager.flat import Flat
+from weft.compiler.eager.flat import FlatKernel
 
 F, T = wf.nn.functional, torch.nn.functional
 rng = np.random.default_rng(0)
@@ -26,9 +26,11 @@ EXACT = {
 @pytest.fixture
 def made(monkeypatch):
     """The arrays that kernels were given."""
-    seen, run, over = [], eager._run, Flat.over
+    seen, run, over = [], eager._run, FlatKernel.over
     monkeypatch.setattr(eager, "_run", lambda *args: seen.append(args[1]) or run(*args))
-    monkeypatch.setattr(Flat, "over", lambda self, given: seen.append(given) or over(self, given))
+    monkeypatch.setattr(
+        FlatKernel, "over", lambda self, given: seen.append(given) or over(self, given)
+    )
     return seen
 
 

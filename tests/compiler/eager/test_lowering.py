@@ -5,7 +5,7 @@ import os
 import numpy as np
 import pytest
 
-from weft.compiler.eager.flat import MOST, Flat
+from weft.compiler.eager.flat import MOST, FlatKernel
 from weft.compiler.eager.lowering import lower
 from weft.core.aval import Aval
 
@@ -51,7 +51,7 @@ def test_kernels_of_random_graphs(run):
         return [values[i] for i in results]
 
     avals = [Aval((MOST,), dtype, "cpu")] * lines + [Aval((), dtype, "cpu")] * numbers
-    made = Flat(lower(avals, write))
+    made = FlatKernel(lower(avals, write))
     for size in (1, int(rng.integers(2, 200)), 1024):
         given = [rng.standard_normal(size).astype(dtype) for _ in range(lines)]
         given += [rng.standard_normal(1).astype(dtype) for _ in range(numbers)]

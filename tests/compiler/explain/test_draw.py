@@ -9,8 +9,8 @@ import pytest
 
 import weft as wf
 from weft import errors
-from weft.graph.layers import placed
-from weft.graph.picture import Box, Picture, Row, dot
+from weft.graph.layers import place_boxes
+from weft.graph.picture import Picture, PictureBox, PictureRow, dot
 from weft.graph.svg import svg
 
 F = wf.nn.functional
@@ -208,9 +208,9 @@ def random_picture(count: int, seed: int) -> Picture:
         reads = (
             tuple(set(rng.integers(max(0, k - 40), k, rng.integers(1, 4)).tolist())) if k else ()
         )
-        rows = [Row((k,), reads, f"v{k} = f({reads})", "f32[]")]
-        rows += [Row((), (), "x" * int(rng.integers(1, 30)))] * int(rng.integers(0, 6))
-        made.append(Box(f"box {k}", "kernel" if k else "input", rows))
+        rows = [PictureRow((k,), reads, f"v{k} = f({reads})", "f32[]")]
+        rows += [PictureRow((), (), "x" * int(rng.integers(1, 30)))] * int(rng.integers(0, 6))
+        made.append(PictureBox(f"box {k}", "kernel" if k else "input", rows))
     return Picture("random", made)
 
 
@@ -230,7 +230,7 @@ def test_hundreds_of_boxes_do_not_get_into_each_others_way(seed):
 
 def test_boxes_are_below_what_they_read():
     edges = [(0, 1), (1, 2), (0, 2), (3, 2), (2, 4)]
-    where = placed([(50.0, 20.0)] * 5, edges, {3})
+    where = place_boxes([(50.0, 20.0)] * 5, edges, {3})
     for a, b in edges:
         assert where.corners[a][1] + 20 < where.corners[b][1]
         assert where.edges[a, b][0][1] == where.corners[a][1] + 20
@@ -239,15 +239,15 @@ def test_boxes_are_below_what_they_read():
 
 
 def test_layers_do_not_grow_without_end():
-    where = placed([(200.0, 20.0)] * 101, [(0, k) for k in range(1, 101)])
+    where = place_boxes([(200.0, 20.0)] * 101, [(0, k) for k in range(1, 101)])
     assert where.width < 5000 and len({y for _, y in where.corners}) > 5
 
 
 def test_chains_are_drawn_straight():
-    where = placed([(50.0, 20.0)] * 6, [(k, k + 1) for k in range(5)])
+    where = place_boxes([(50.0, 20.0)] * 6, [(k, k + 1) for k in range(5)])
     assert len({x for x, _ in where.corners}) == 1
 
 
 def test_what_goes_in_a_circle_is_refused():
     with pytest.raises(AssertionError, match="in a circle"):
-        placed([(1.0, 1.0)] * 2, [(0, 1), (1, 0)])
+        place_boxes([(1.0, 1.0)] * 2, [(0, 1), (1, 0)])

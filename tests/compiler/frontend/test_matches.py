@@ -14,7 +14,7 @@ import pytest
 
 import weft as wf
 from weft.compiler.compiled import Compiled
-from weft.compiler.frontend.variant import Program
+from weft.compiler.frontend.variant import Variant
 from weft.core.value import Value
 
 from . import test_changed_between_steps as steps
@@ -63,7 +63,7 @@ def parts_of(x):
 @pytest.fixture
 def compared(monkeypatch):
     """Look around every comparison; what they gave."""
-    matches, gave = Program.matches, []
+    matches, gave = Variant.matches, []
 
     def checked(self, call):
         both = self, call
@@ -74,7 +74,7 @@ def compared(monkeypatch):
             assert written_down(both) == before
         return gave[-1]
 
-    monkeypatch.setattr(Program, "matches", checked)
+    monkeypatch.setattr(Variant, "matches", checked)
     return gave
 
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.compiler.frontend.fresh import Made
+from weft.compiler.frontend.fresh import FreshObjects
 from weft.errors import StagingError
 
 ROUNDS = 3000 if os.environ.get("WEFT_SOAK") else 120
@@ -245,6 +245,6 @@ def test_what_an_object_from_outside_holds_is_from_outside(last):
 
 def test_what_is_held_by_the_held_is_not_fresh():
     keeper = Plain([1])
-    made = Made([({1}, keeper, keeper.held)], {})
+    made = FreshObjects([({1}, keeper, keeper.held)], {})
     assert {type(x) for x in made.fresh.values()} == {tuple, set}
     assert id(keeper.held) in made.others and id(keeper.held) not in made.shared

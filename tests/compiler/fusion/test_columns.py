@@ -8,7 +8,7 @@ import weft as wf
 from weft.compiler.cpu.emit_kernel import native
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.fusion.column_folds import LARGE, SHORT, by_rows
-from weft.compiler.ir.kernel import Fold, Kernel, MalformedKernel, Operand, Result, Step, verify
+from weft.compiler.ir.kernel import FoldStep, Kernel, MalformedKernel, Operand, Result, Step, verify
 from weft.compiler.ir.schedule import KernelStep
 from weft.core import dtypes
 
@@ -37,7 +37,7 @@ def centred(n: int, columns: int, piece: int, folded: bool) -> Kernel:
     """x·w, less its mean over the row if that is folded; all of it, and the sums of two columns."""
     steps = [Step("multiply", (0, 1), F32)]
     if folded:
-        steps += [Fold("mean", 2, F32), Step("subtract", (2, 3), F32)]
+        steps += [FoldStep("mean", 2, F32), Step("subtract", (2, 3), F32)]
     value, rows = 1 + len(steps), (columns, 1)
     return Kernel(
         (n, columns),
@@ -119,7 +119,7 @@ def test_long_columns_are_summed_up_by_rows(name, shape, dtype):
 
 def test_short_or_narrow_columns_are_not():
     def folded(rows: int, columns: int, kind: str = "sum", gap: int = 0) -> Kernel:
-        operand, fold = Operand(F32, (1, columns + gap)), Fold(kind, 0, F32)
+        operand, fold = Operand(F32, (1, columns + gap)), FoldStep(kind, 0, F32)
         return Kernel((columns, rows), (operand,), (fold,), (Result(1, (1, 0)),), (1,))
 
     def first(*given) -> tuple[int, ...] | None:

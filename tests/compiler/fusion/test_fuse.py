@@ -9,7 +9,7 @@ from tests import test_fuzz
 from tests.table.rows import EXEMPT, cases, load
 
 import weft as wf
-from weft.compiler.ir.kernel import Fold
+from weft.compiler.ir.kernel import FoldStep
 from weft.compiler.ir.schedule import GemmStep, GuardStep, KernelStep, LibraryStep
 from weft.core.call import caller
 from weft.transform.modes.trace import trace_of
@@ -167,7 +167,7 @@ def test_a_long_program_of_arrays_is_several_kernels():
 def test_softmax_is_one_kernel_of_three_sweeps():
     (step,) = kernels(of(lambda x: wf.softmax(x * 2, -1), X))
     assert step.kernel.sweeps == 3
-    assert [s.kind for s in step.kernel.steps if isinstance(s, Fold)] == ["max", "sum"]
+    assert [s.kind for s in step.kernel.steps if isinstance(s, FoldStep)] == ["max", "sum"]
 
 
 def test_a_layer_norm_with_what_comes_before_and_after_is_one_kernel():

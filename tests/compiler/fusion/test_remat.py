@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.compiler.cpu.epilogues import tiled
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.epilogues import fuse_epilogues
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.cpu.target import CPU
 from weft.compiler.fusion import low_memory as lean
 from weft.compiler.fusion import remat
@@ -108,14 +108,16 @@ def test_the_plan_has_less(monkeypatch):
     assert placed.size <= plan(plain).size - 3 * rows.nbytes
     inputs = [rows, SCALE, WEIGHT]
     for checked in (False, True):
-        compare(Executable(schedule, placed, checked)(inputs), by_rows(graph, inputs), units=2048)
+        compare(
+            NativeExecutable(schedule, placed, checked)(inputs), by_rows(graph, inputs), units=2048
+        )
 
 
 def test_an_arena_that_does_not_shrink_is_as_it_was(monkeypatch):
     monkeypatch.setattr(lean, "LARGE", 0)
     monkeypatch.setattr(lean, "WORTH", 0.99)
     graph = prepared(deep, ROWS, SCALE, WEIGHT)
-    assert str(schedule_and_plan(graph, CPU, {})[0]) == str(tiled(scheduled(graph)))
+    assert str(schedule_and_plan(graph, CPU, {})[0]) == str(fuse_epilogues(scheduled(graph)))
 
 
 def cut_at(graph: Graph, at: int) -> tuple[set[int], set[int]]:

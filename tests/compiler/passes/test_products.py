@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import weft as wf
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.ir.schedule import GemmStep, KernelStep
 from weft.compiler.ir.verify import verify
 from weft.compiler.memory import plan
@@ -62,7 +62,7 @@ def test_what_stays(f):
     rows = {line.split("(")[0] for line in changed(f)}
     assert not rows & {"scaled_matmul", "accumulate"}
     graph = optimised(traced(f, *INPUTS), verify_graph)
-    compare(Executable(scheduled(graph))(INPUTS), by_rows(graph, INPUTS), units=256)
+    compare(NativeExecutable(scheduled(graph))(INPUTS), by_rows(graph, INPUTS), units=256)
 
 
 def total(a, b, c, d):
@@ -84,7 +84,9 @@ def test_a_sum_of_products_takes_one_array():
     assert {r for s in schedule.steps if isinstance(s, KernelStep) for r in s.rows} == {"tanh"}
     assert plan(schedule).size <= 2 * A.nbytes
     for checked in (False, True):
-        compare(Executable(schedule, checked=checked)(INPUTS), by_rows(graph, INPUTS), units=512)
+        compare(
+            NativeExecutable(schedule, checked=checked)(INPUTS), by_rows(graph, INPUTS), units=512
+        )
     compare(Machine(schedule, INPUTS).run(), by_rows(graph, INPUTS), units=512)
 
 
@@ -98,7 +100,7 @@ def test_vectors_and_batches(shapes):
     graph = traced(f, x, y, u, v)
     schedule = scheduled(optimised(graph, verify_graph))
     assert [s.beta for s in schedule.steps if isinstance(s, GemmStep)] == [0.0, 1.0, 1.0]
-    compare(Executable(schedule)([x, y, u, v]), by_rows(graph, [x, y, u, v]), units=256)
+    compare(NativeExecutable(schedule)([x, y, u, v]), by_rows(graph, [x, y, u, v]), units=256)
 
 
 def test_who_reads_a_sum_waits_for_all_of_it():
@@ -109,7 +111,7 @@ def test_who_reads_a_sum_waits_for_all_of_it():
     schedule = scheduled(optimised(graph))
     verify(schedule)
     assert sum(isinstance(s, GemmStep) and s.beta == 1.0 for s in schedule.steps) == 1
-    compare(Executable(schedule)(INPUTS), by_rows(graph, INPUTS), units=4096)
+    compare(NativeExecutable(schedule)(INPUTS), by_rows(graph, INPUTS), units=4096)
 
 
 def test_memory_that_is_given_away_is_not_written_too_early():
@@ -121,7 +123,7 @@ def test_memory_that_is_given_away_is_not_written_too_early():
     verify(schedule)
     given = [x.copy() for x in INPUTS]
     want = by_rows(graph, INPUTS)
-    compare(Executable(schedule)(given), want, units=512)
+    compare(NativeExecutable(schedule)(given), want, units=512)
     np.testing.assert_allclose(given[0], want[0], rtol=1e-4, atol=1e-4)
 
 

@@ -15,7 +15,7 @@ from weft.transform.jacobian.bicolouring import bicolouring
 from weft.transform.jacobian.colouring import column_colouring, row_colouring
 from weft.transform.jacobian.greedy_colouring import (
     Conflicts,
-    Lines,
+    SparseRows,
     first_fit,
     saturation,
     smallest_last,
@@ -224,7 +224,7 @@ def test_columns_that_are_only_met(seed):
     dense = rng.random(rng.integers(1, 12, 2)) < 0.4
     read = dense & (rng.random(dense.shape) < 0.5)
     met = dense & ~read & read.any(axis=0)
-    sides = [Lines(a.indptr, a.indices, a.shape[1]) for a in map(csr, (read, met))]
+    sides = [SparseRows(a.indptr, a.indices, a.shape[1]) for a in map(csr, (read, met))]
     conflicts = Conflicts(*sides, *(side.transposed() for side in sides))
     columns = np.flatnonzero(read.any(axis=0))
     peeled = smallest_last(conflicts.degrees, columns, dense.shape[1])

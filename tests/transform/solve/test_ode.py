@@ -8,7 +8,7 @@ from scipy.integrate import solve_ivp
 
 import weft as wf
 from weft import errors
-from weft.transform.solve.dormand_prince import Control, integrate
+from weft.transform.solve.dormand_prince import StepControl, integrate
 
 TIGHT = {"rtol": 1e-10, "atol": 1e-12}
 
@@ -142,7 +142,7 @@ def test_the_discrete_gradient_is_that_of_the_computed_solution():
     ends = [0.0]
 
     def f(k):
-        control = Control(0.05, 0.05, 100, (1,))
+        control = StepControl(0.05, 0.05, 100, (1,))
         return integrate(
             lambda y, t: -k * y,
             double([1.0]),

@@ -66,7 +66,7 @@ _END = {4: np.array(15, np.float32), 8: np.array(40.0)}
 _FLAT = {4: np.array(200, np.float32), 8: np.array(800.0)}
 
 
-def _rectified(x: Array) -> Array:
+def _rectify(x: Array) -> Array:
     # Beside a scalar NumPy's maximum is twice as slow as beside an array.
     return np.maximum(x, _zeros(x.shape, x.dtype))
 
@@ -117,7 +117,7 @@ def _tail(x: Array) -> tuple[Array, Array, Array]:
 def gelu(x: Array) -> Array:
     a, tail, _ = _tail(x)
     a *= tail
-    np.subtract(_rectified(x), a, a)
+    np.subtract(_rectify(x), a, a)
     return np.copysign(a, x, a)  # also of zeros
 
 
@@ -213,5 +213,5 @@ def softplus(x: Array) -> Array:
     y *= x.dtype.type(-1)
     np.exp(y, y)
     np.log1p(y, y)
-    y += _rectified(x)
+    y += _rectify(x)
     return y

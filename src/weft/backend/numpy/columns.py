@@ -16,13 +16,13 @@ import numpy as np
 
 from ..shared.window_sizes import counts_of
 from .types import Padding, Sizes
-from .windows import dealt, placed, residues
+from .windows import dealt, place_taps, residues
 
 # In so many tiles the rows of windows of a few large images are cut.
 _PIECES = 8
 
 
-class Tile(NamedTuple):
+class ImageTile(NamedTuple):
     """Some images, so many of them in one matrix, and some windows along the first axis."""
 
     image: int
@@ -38,7 +38,7 @@ class Tile(NamedTuple):
         return images // self.joined, self.last_row - self.row, self.joined
 
 
-def tiles_of(bands: "Bands", images: int, size: int, few: int, parts: int) -> list[Tile]:
+def tiles_of(bands: "Bands", images: int, size: int, few: int, parts: int) -> list[ImageTile]:
     """Tiles whose windows, all images together, are `size` at most; `parts` of them, or more.
 
     Images with fewer windows than `few` are joined.
@@ -53,13 +53,15 @@ def tiles_of(bands: "Bands", images: int, size: int, few: int, parts: int) -> li
         each = -(-count // -(-count // rows))
         starts = range(0, count, each)
         ends = [(r, min(r + each, count)) for r in starts]
-        return [Tile(i, i + 1, 1, *end) for i in range(images) for end in ends]
+        return [ImageTile(i, i + 1, 1, *end) for i in range(images) for end in ends]
     most = max(1, size // (count * row))
     joined = min(most, -(-few // (count * row)), max(images, 1))
     each = max(1, min(most // joined, -(-images // (parts * joined)))) * joined
     whole = images // joined * joined
-    tiles = [Tile(i, min(i + each, whole), joined, 0, count) for i in range(0, whole, each)]
-    return tiles if whole == images else [*tiles, Tile(whole, images, images - whole, 0, count)]
+    tiles = [ImageTile(i, min(i + each, whole), joined, 0, count) for i in range(0, whole, each)]
+    return (
+        tiles if whole == images else [*tiles, ImageTile(whole, images, images - whole, 0, count)]
+    )
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def bands_of(size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilati
     seen = []
     for place in product(*map(range, kernel[1:])):
         ends = zip(size[1:], place, stride[1:], padding[1:], dilation[1:], counts[1:], strict=True)
-        pairs = [placed(n, t * e, u, pad[0], p) for n, t, u, pad, e, p in ends]
+        pairs = [place_taps(n, t * e, u, pad[0], p) for n, t, u, pad, e, p in ends]
         seen.append((place, tuple([a for a, _ in pairs]), tuple([b for _, b in pairs])))
     bare = counts[1:] == size[1:] and prod(kernel[1:]) == prod(stride) == 1
     bare = bare and size[0] == counts[0] + reach and not any([a or b for a, b in padding])
@@ -129,7 +131,7 @@ class Columns:
         self.memory = {}
         self.all_taps = np.empty(0, dtype)
 
-    def lay(self, tile: Tile) -> list[np.ndarray]:
+    def lay(self, tile: ImageTile) -> list[np.ndarray]:
         """What the windows of a tile see: matrices (images, groups, lines, run) by taps."""
         bands, (count, rows, images) = self.bands, tile.shape
         step = images * bands.row
@@ -140,11 +142,11 @@ class Columns:
             x = self.x[tile.image : tile.last_image].reshape(*shape, prod(self.x.shape[2:]))
             planes = x[..., start : start + width]
         else:
-            planes = self._copied(tile).reshape(*shape, width)
+            planes = self._copy_tile(tile).reshape(*shape, width)
         seen = [planes[p, ..., far * step : far * step + run] for p, far in bands.taps]
-        return seen if self.apart or len(seen) == 1 else [self._joined(seen)]
+        return seen if self.apart or len(seen) == 1 else [self._join_taps(seen)]
 
-    def _copied(self, tile: Tile) -> np.ndarray:
+    def _copy_tile(self, tile: ImageTile) -> np.ndarray:
         bands, (count, rows, images) = self.bands, tile.shape
         rows, whole, kernel = rows + bands.reach, rows == bands.counts[0], bands.kernel[1:]
         if tile.shape not in self.memory:
@@ -166,7 +168,7 @@ class Columns:
                 plane[:, :, *place, inside, :, *targets] = x[:, :, lines, :, *others]
         return planes
 
-    def _joined(self, seen: list[np.ndarray]) -> np.ndarray:
+    def _join_taps(self, seen: list[np.ndarray]) -> np.ndarray:
         count, groups, lines, run = seen[0].shape
         shape = count, groups, len(seen), lines, run
         if self.all_taps.size < prod(shape):
@@ -193,7 +195,7 @@ class Results:
         self.is_laid = y.dtype == dtype and y.flags.c_contiguous
         self.memory = np.empty((2, 0), dtype)
 
-    def matrices(self, tile: Tile) -> tuple[np.ndarray, np.ndarray]:
+    def matrices(self, tile: ImageTile) -> tuple[np.ndarray, np.ndarray]:
         """A tile's matrices, in the results' own memory where they can be, and spare ones."""
         count, rows, images = tile.shape
         shape = count, *self.channels, rows * images * self.bands.row
@@ -206,7 +208,7 @@ class Results:
             made = whole[..., start : start + shape[-1]]
         return made, spare
 
-    def taken(self, tile: Tile) -> np.ndarray:
+    def taken(self, tile: ImageTile) -> np.ndarray:
         """A tile's matrices, with the results in them."""
         made, _ = self.matrices(tile)
         if not self.is_laid or tile.joined > 1:
@@ -214,13 +216,13 @@ class Results:
             made.reshape(place.shape)[...] = place
         return made
 
-    def give(self, made: np.ndarray, tile: Tile) -> None:
+    def give(self, made: np.ndarray, tile: ImageTile) -> None:
         """Have a tile's matrices in the results."""
         if not self.is_laid or tile.joined > 1:
             place = self._place(tile)
             place[...] = made.reshape(place.shape)
 
-    def _place(self, tile: Tile) -> np.ndarray:
+    def _place(self, tile: ImageTile) -> np.ndarray:
         part = self.y[tile.image : tile.last_image, :, tile.row : tile.last_row]
         return in_order(part, tile.joined)
 

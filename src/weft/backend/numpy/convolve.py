@@ -11,7 +11,7 @@ import numpy as np
 from ..shared import threads
 from ..shared.window_sizes import counts_of, kernel_of, size_of
 from . import depthwise as numpy_depthwise
-from .columns import Bands, Columns, Results, Tile, bands_of, tiles_of
+from .columns import Bands, Columns, ImageTile, Results, bands_of, tiles_of
 from .types import Array, Padding, Sizes
 from .windows import TILE_BYTES, parts_of, plan_of, wide
 
@@ -23,7 +23,7 @@ _SHORT = 40
 _CHUNKS = 8
 
 
-def _tiles(bands: Bands, apart: bool, x: Array, dtype: np.dtype, parts: int) -> list[Tile]:
+def _tiles(bands: Bands, apart: bool, x: Array, dtype: np.dtype, parts: int) -> list[ImageTile]:
     """How the work is cut up: `parts` tiles or more."""
     lines = x.shape[1] * prod(bands.kernel[1:])
     copied = lines * (len(bands.phases) + (0 if apart else bands.kernel[0]))
@@ -36,7 +36,7 @@ def _work(images: int, w: Array, bands: Bands) -> int:
     return 2 * images * w.size * prod(bands.counts)
 
 
-def _checked(x: Array, w_channels: int, o: int, groups: int) -> None:
+def _check(x: Array, w_channels: int, o: int, groups: int) -> None:
     if x.shape[1] != w_channels * groups or o % groups:
         raise ValueError("channels and groups do not fit")  # the row's shape rule says how
 
@@ -56,7 +56,7 @@ def convolution_biased(
     dilation: Sizes,
     groups: int,
 ) -> Array:
-    _checked(x, w.shape[1], w.shape[0], groups)
+    _check(x, w.shape[1], w.shape[0], groups)
     geometry = stride, padding, dilation
     counts = counts_of(x.shape[2:], w.shape[2:], *geometry)
     out = np.empty((x.shape[0], w.shape[0], *counts), np.result_type(x, w))
@@ -136,10 +136,10 @@ def convolution_transposed(
     The elements of one phase see the taps of that phase only: to them it is a convolution by
     steps of one, with these taps in the opposite order.
     """
-    _checked(y, w.shape[0] // groups, w.shape[0], groups)
+    _check(y, w.shape[0] // groups, w.shape[0], groups)
     geometry = tuple(y.shape[2:]), tuple(w.shape[2:]), stride, padding, dilation
     parts, complete = parts_of(*geometry)
-    turned = _turned(w, groups)
+    turned = _exchange_channels(w, groups)
     shape = y.shape[0], turned.shape[0], *size_of(*geometry)
     out = (np.empty if complete else np.zeros)(shape, np.result_type(y, w))
     ones = (1,) * len(stride)
@@ -149,7 +149,7 @@ def convolution_transposed(
     return out
 
 
-def _turned(w: Array, groups: int) -> np.ndarray:
+def _exchange_channels(w: Array, groups: int) -> np.ndarray:
     """The weights with their two kinds of channels exchanged in each group."""
     (o, c), kernel = w.shape[:2], w.shape[2:]
     apart = w.reshape(groups, o // groups, c, *kernel)
@@ -159,7 +159,7 @@ def _turned(w: Array, groups: int) -> np.ndarray:
 def convolution_weight(
     x: Array, y: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
 ) -> Array:
-    _checked(x, x.shape[1] // groups, y.shape[1], groups)
+    _check(x, x.shape[1] // groups, y.shape[1], groups)
     if x.shape[0] != y.shape[0]:
         raise ValueError("images do not fit")  # the row's shape rule says how
     geometry = stride, padding, dilation

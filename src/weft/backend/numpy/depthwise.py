@@ -7,23 +7,23 @@ import numpy as np
 
 from ..shared import threads
 from .types import Array
-from .windows import BLOCK_BYTES, Plan, Sheets, cells, cut, laid, wide
+from .windows import BLOCK_BYTES, Planes, WindowLayout, cells, cut, lay_runs, wide
 
 # Much work is cut in so many pieces at least, whoever does them, so that sums repeat.
 _PIECES = 8
 
 
-def convolve(x: Array, w: Array, b: Array | None, out: Array, plan: Plan) -> None:
+def convolve(x: Array, w: Array, b: Array | None, out: Array, plan: WindowLayout) -> None:
     """Write into `out`; the weights are (channels, 1, *kernel), b is None or a column."""
     dtype = wide(out.dtype)
     taps = w.reshape(len(w), len(plan.taps), 1).astype(dtype, copy=False)
 
     def worker():
-        sheets = _Sheets(plan, dtype)
+        sheets = _PlaneBlocks(plan, dtype)
 
         def do(block):
             images, channels = block
-            seen = sheets.laid(x[images, channels])
+            seen = sheets.lay_taps(x[images, channels])
             total = _sum(seen, taps[channels])
             if b is not None:
                 total += b[channels]
@@ -35,17 +35,17 @@ def convolve(x: Array, w: Array, b: Array | None, out: Array, plan: Plan) -> Non
     threads.share(_blocks(plan, x, dtype, work), worker, work)
 
 
-def weigh(x: Array, y: Array, w: Array, plan: Plan) -> None:
+def weigh(x: Array, y: Array, w: Array, plan: WindowLayout) -> None:
     """Write the weights that y gives rise to into w (channels, 1, *kernel)."""
     work = threads.PASS * len(x) * plan.run * w.size
     blocks = _blocks(plan, x, w.dtype, work)
     parts = [None] * len(blocks)
 
     def worker():
-        sheets = _Sheets(plan, w.dtype)
+        sheets = _PlaneBlocks(plan, w.dtype)
 
         def do(k):
-            seen, runs = sheets.laid(x[blocks[k]]), laid(y[blocks[k]], w.dtype, plan)
+            seen, runs = sheets.lay_taps(x[blocks[k]]), lay_runs(y[blocks[k]], w.dtype, plan)
             parts[k] = _products(seen, runs)
 
         return do
@@ -56,7 +56,7 @@ def weigh(x: Array, y: Array, w: Array, plan: Plan) -> None:
         total[channels] += part
 
 
-def _blocks(plan: Plan, x: Array, dtype: np.dtype, work: int) -> list[tuple[slice, slice]]:
+def _blocks(plan: WindowLayout, x: Array, dtype: np.dtype, work: int) -> list[tuple[slice, slice]]:
     """How the work is cut up: some images at a time, or some channels of one image."""
     # A plane, the sum and a term.
     fit = BLOCK_BYTES // (3 * dtype.itemsize * plan.run)
@@ -67,18 +67,18 @@ def _blocks(plan: Plan, x: Array, dtype: np.dtype, work: int) -> list[tuple[slic
     return [(slice(*i), slice(*c)) for c in channels for i in images]
 
 
-class _Sheets:
+class _PlaneBlocks:
     """Planes for blocks of several shapes, in memory that is used again."""
 
-    def __init__(self, plan: Plan, dtype: np.dtype):
+    def __init__(self, plan: WindowLayout, dtype: np.dtype):
         self.plan, self.dtype = plan, dtype
-        self.made: dict[tuple[int, int], Sheets] = {}
+        self.made: dict[tuple[int, int], Planes] = {}
 
-    def laid(self, x: np.ndarray) -> list[np.ndarray]:
+    def lay_taps(self, x: np.ndarray) -> list[np.ndarray]:
         """What each tap sees of a block."""
         size = x.shape[0], x.shape[1]
         if size not in self.made:
-            self.made[size] = Sheets(self.plan, *size, self.dtype)
+            self.made[size] = Planes(self.plan, *size, self.dtype)
         self.made[size].lay(x)
         return self.made[size].taps(len(x))
 

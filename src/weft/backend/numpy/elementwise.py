@@ -100,21 +100,21 @@ def round(x: Array) -> Array:
 
 def where(c: Array, a: Operand, b: Operand) -> Array:
     if getattr(c, "size", 0) < _LARGE:
-        return _chosen(c, a, b)
+        return _choose(c, a, b)
     dtype = _dtype_among((a, b)) if hasattr(a, "dtype") or hasattr(b, "dtype") else None
     if dtype is None or dtype.kind not in "fV" or c.dtype.kind != "b":
-        return _chosen(c, a, b)
+        return _choose(c, a, b)
     bits = _BITS[dtype.itemsize]
     mask = c.astype(bits)
     if _is_zero(a):
         mask -= 1
-        return _combined(np.bitwise_and, mask, b.view(bits)).view(dtype)
+        return _combine(np.bitwise_and, mask, b.view(bits)).view(dtype)
     np.negative(mask, mask)
     if _is_zero(b):
-        return _combined(np.bitwise_and, mask, a.view(bits)).view(dtype)
+        return _combine(np.bitwise_and, mask, a.view(bits)).view(dtype)
     a, b = np.asarray(a, dtype).view(bits), np.asarray(b, dtype).view(bits)
-    chosen = _combined(np.bitwise_and, np.bitwise_xor(a, b), mask)
-    return _combined(np.bitwise_xor, chosen, b).view(dtype)
+    chosen = _combine(np.bitwise_and, np.bitwise_xor(a, b), mask)
+    return _combine(np.bitwise_xor, chosen, b).view(dtype)
 
 
 def _is_zero(value: Operand) -> bool:
@@ -122,7 +122,7 @@ def _is_zero(value: Operand) -> bool:
     return value.__class__ in (int, float) and value == 0 and not np.signbit(value)
 
 
-def _combined(ufunc: np.ufunc, own: Array, other: Array) -> Array:
+def _combine(ufunc: np.ufunc, own: Array, other: Array) -> Array:
     """A ufunc of two arrays, in the memory of the first if the result has its shape."""
     return ufunc(own, other, own if own.shape == other.shape else None)
 
@@ -133,7 +133,7 @@ def _point(value: float, dtype: np.dtype) -> np.ndarray:
     return np.asarray(value, dtype)
 
 
-def _chosen(c: Array, a: Operand, b: Operand) -> Array:
+def _choose(c: Array, a: Operand, b: Operand) -> Array:
     if a.__class__ is np.ndarray:
         if b.__class__ is not np.ndarray:
             b = _beside(b, a.dtype)

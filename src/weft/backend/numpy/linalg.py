@@ -18,7 +18,7 @@ _SMALL = 4096
 # two Schur decompositions, of which LAPACK makes one at a time.
 _FEW_UNKNOWNS = 36
 
-_Arrangement = tuple[Shape, Axes, Axes, Shape]  # arguments of `_arranged`
+_Arrangement = tuple[Shape, Axes, Axes, Shape]  # arguments of `_arrange`
 _Plan = tuple[_Arrangement, _Arrangement, bool, Shape, Axes]
 
 
@@ -70,12 +70,12 @@ def einsum(operands: Sequence[Array], subscripts: str) -> Array:
     if plan is None:
         return np.einsum(subscripts, a, b)
     a_how, b_how, inner, shape, order = plan
-    a, b = _arranged(a, *a_how), _arranged(b, *b_how)
+    a, b = _arrange(a, *a_how), _arrange(b, *b_how)
     y = matmul(a, b) if inner else a * b
     return y.reshape(shape).transpose(order)
 
 
-def _arranged(x: Array, squeezed: Shape, lonely: Axes, order: Axes, shape: Shape) -> Array:
+def _arrange(x: Array, squeezed: Shape, lonely: Axes, order: Axes, shape: Shape) -> Array:
     x = x.reshape(squeezed)
     if lonely:
         x = x.sum(axis=lonely)
@@ -112,7 +112,7 @@ def _pair_plan(subscripts: str, a_shape: Shape, b_shape: Shape) -> _Plan | None:
 
 
 def _arrangement(sizes: dict[str, int], wanted: list[str], shape: Shape) -> _Arrangement:
-    """Arguments of `_arranged`: the sums over lonely labels, and the order of the others."""
+    """Arguments of `_arrange`: the sums over lonely labels, and the order of the others."""
     lonely = tuple(k for k, c in enumerate(sizes) if c not in wanted)
     left = [c for c in sizes if c in wanted]
     return tuple(sizes.values()), lonely, tuple(left.index(c) for c in wanted), shape
@@ -140,12 +140,12 @@ def lapack(f: Function) -> Function:
         try:
             return f(*args)
         except LinAlgError as e:
-            raise LinAlgError(explained(f.__name__, str(e))) from None
+            raise LinAlgError(explain_lapack(f.__name__, str(e))) from None
 
     return call  # type: ignore[return-value]
 
 
-def explained(name: str, reason: str) -> str:
+def explain_lapack(name: str, reason: str) -> str:
     """LAPACK's complaint with the operation's name and, if there is one, the way out."""
     if "ingular" in reason:
         return f"{name}: the matrix is singular (pinv and lstsq take such matrices)"
@@ -218,7 +218,7 @@ def triangular_solve(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     if not a.shape[-2] == a.shape[-1] == b.shape[-2]:
         raise ValueError("LAPACK would read beyond the arrays")  # the row's shape rule says why
     if math.prod(np.broadcast_shapes(a.shape[:-2], b.shape[:-2])) > a.shape[-1]:
-        return _substituted(a, b, lower, unit)
+        return _substitute(a, b, lower, unit)
     trtrs = getattr(routines, f"{_PREFIX[a.dtype.char]}trtrs")
 
     def one(a, b):
@@ -231,7 +231,7 @@ def triangular_solve(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     return _each(one, a, b, shape=b.shape[-2:])
 
 
-def _substituted(a: Array, b: Array, lower: bool, unit: bool) -> Array:
+def _substitute(a: Array, b: Array, lower: bool, unit: bool) -> Array:
     """Row after row, for all matrices of a batch at a time."""
     if not unit and (a.diagonal(0, -2, -1) == 0).any():
         raise LinAlgError("singular")

@@ -154,19 +154,19 @@ def layer_norm_gradient(
         h *= 1 / np.sqrt(rates[rows] + kind(eps))
 
     count = _each_block(y, 10, do)
-    dw, db = (_added([to[at] for at in range(count)], flat) for to in (to_w, to_b))
+    dw, db = (_add_parts([to[at] for at in range(count)], flat) for to in (to_w, to_b))
     lead = variance.shape[: variance.ndim - w.ndim]
     return dx.reshape((*lead, *w.shape)), dw.reshape(w.shape), db.reshape(w.shape)
 
 
-def _added(parts: list[Array], like: Array) -> Array:
+def _add_parts(parts: list[Array], like: Array) -> Array:
     total = np.zeros_like(like)
     for part in parts:
         total += part
     return total
 
 
-def swapped(x: Array) -> Array:
+def swap_last(x: Array) -> Array:
     """x with its last two axes exchanged."""
     return x.swapaxes(-1, -2)
 
@@ -240,7 +240,7 @@ def log_denominators(x: Array) -> tuple[Array, Array]:
     return top[:, 0], np.log(sum(e, (1,), False))
 
 
-def picked(x: Array, classes: Array) -> Array:
+def pick_classes(x: Array, classes: Array) -> Array:
     """x[k, classes[k]] for each line k."""
     return x[np.arange(len(x)), classes]
 

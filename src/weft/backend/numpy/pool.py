@@ -12,7 +12,7 @@ import numpy as np
 from ..shared import threads
 from ..shared.window_sizes import size_of, tap_dtype
 from .types import Array, Padding, Sizes
-from .windows import BLOCK_BYTES, Plan, Sheets, cells, cut, laid, plan_of, wide
+from .windows import BLOCK_BYTES, Planes, WindowLayout, cells, cut, lay_runs, plan_of, wide
 
 
 def _lines(x: Array, axes: int) -> np.ndarray:
@@ -28,7 +28,11 @@ def _lead(x: Array, axes: int) -> tuple[int, ...]:
 
 
 def _share(
-    plan: Plan, lines: int, dtype: np.dtype, fill: float, do: Callable[[Sheets, int, int], None]
+    plan: WindowLayout,
+    lines: int,
+    dtype: np.dtype,
+    fill: float,
+    do: Callable[[Planes, int, int], None],
 ) -> None:
     """Call do(sheets, first, last) for blocks of lines whose planes and runs fit the cache."""
     # Each tap is compared, chosen and written: some four passes.
@@ -37,7 +41,7 @@ def _share(
     each = max(1, min(fit, -(-lines // threads.parts(operations))))
 
     def worker():
-        sheets = Sheets(plan, min(each, lines), 1, dtype, fill)
+        sheets = Planes(plan, min(each, lines), 1, dtype, fill)
         return lambda block: do(sheets, *block)
 
     threads.share(cut(lines, each), worker, operations)
@@ -65,7 +69,7 @@ def max_pool(
     return values, numbers
 
 
-def _largest(sheets: Sheets, n: int, number: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def _largest(sheets: Planes, n: int, number: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """The largest elements and, of the taps that have them, the first ones: (n, 1, run)."""
     seen = sheets.taps(n)
     best = np.maximum(seen[0], seen[min(1, len(seen) - 1)])
@@ -81,7 +85,7 @@ def _largest(sheets: Sheets, n: int, number: np.dtype) -> tuple[np.ndarray, np.n
     return best, taps
 
 
-def _last_nan(sheets: Sheets, best: Array, taps: Array) -> np.ndarray:
+def _last_nan(sheets: Planes, best: Array, taps: Array) -> np.ndarray:
     """The taps, with the last NaN of windows that have one in place of the largest element."""
     for k, seen in enumerate(sheets.taps(len(best))):
         np.copyto(taps, taps.dtype.type(k), where=np.isnan(seen))
@@ -120,14 +124,14 @@ def pool_put(
     dtype = wide(y.dtype)
 
     def put(sheets, i, j):
-        _route(sheets, laid(y[i:j], dtype, plan), laid(taps[i:j], taps.dtype, plan))
+        _route(sheets, lay_runs(y[i:j], dtype, plan), lay_runs(taps[i:j], taps.dtype, plan))
         sheets.collect(into[i:j])
 
     _share(plan, len(y), dtype, 0, put)
     return out
 
 
-def _route(sheets: Sheets, runs: Array, taps: Array) -> None:
+def _route(sheets: Planes, runs: Array, taps: Array) -> None:
     """Put each window's number where its tap is; numbers that meet are added."""
     plan = sheets.plan
     apart = plan.plane == plan.counts  # no element is seen by two windows
@@ -182,7 +186,7 @@ def spread_pool(y: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Arr
     dtype = wide(y.dtype)
 
     def spread(sheets, i, j):
-        runs = laid(y[i:j], dtype, plan)
+        runs = lay_runs(y[i:j], dtype, plan)
         sheets.memory.fill(0)
         for place in sheets.taps(j - i):
             place += runs

@@ -63,10 +63,10 @@ def gradients(g: np.ndarray, x: np.ndarray, w: np.ndarray) -> tuple[np.ndarray, 
         np.add.reduce(part, 0, out=to_b[at])
 
     threads.share(range(len(pieces)), lambda: do, max(work, threads.ENOUGH))
-    return dx, _added(to_w), _added(to_b)
+    return dx, _add_parts(to_w), _add_parts(to_b)
 
 
-def _added(parts: list[np.ndarray]) -> np.ndarray:
+def _add_parts(parts: list[np.ndarray]) -> np.ndarray:
     """The sum of the parts, in order and in the memory of the first."""
     for part in parts[1:]:
         parts[0] += part
@@ -107,4 +107,4 @@ def _by_inner(a: Array, b: Array, pieces: list[slice], work: int) -> Array:
         np.dot(a[:, pieces[at]], b[pieces[at]], parts[at])
 
     threads.share(range(len(pieces)), lambda: do, max(work, threads.ENOUGH))
-    return _added(parts)
+    return _add_parts(parts)

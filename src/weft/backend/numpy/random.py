@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..shared.variates import Target
+from ..shared.variates import VariatesTarget
 from . import namespace as numpy_
 
 
@@ -11,9 +11,9 @@ def _order(keys: np.ndarray) -> np.ndarray:
 
 
 # 16384 blocks: a round's int64 temporaries, 128 KiB each, stay in the second-level cache.
-_CPU = Target(np, "cpu", numpy_.cast, np.sqrt, _order, chunk=16384, few=16)
+_CPU = VariatesTarget(np, "cpu", numpy_.cast, np.sqrt, _order, chunk=16384, few=16)
 
 
-def random_target(device: str) -> Target:
+def random_target(device: str) -> VariatesTarget:
     """How variates are made on this device."""
     return _CPU

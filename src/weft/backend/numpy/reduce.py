@@ -39,7 +39,7 @@ def _floating(fn: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
-def _accumulated(ufunc: np.ufunc, method: str) -> Callable[..., Array]:
+def _accumulate(ufunc: np.ufunc, method: str) -> Callable[..., Array]:
     """A ufunc's reduction or accumulation, with half types summed up in float32."""
     run = getattr(ufunc, method)
 
@@ -51,12 +51,12 @@ def _accumulated(ufunc: np.ufunc, method: str) -> Callable[..., Array]:
     return call
 
 
-_reduce_product = _accumulated(np.multiply, "reduce")
-_running_sum = _accumulated(np.add, "accumulate")
-_running_product = _accumulated(np.multiply, "accumulate")
+_reduce_product = _accumulate(np.multiply, "reduce")
+_running_sum = _accumulate(np.add, "accumulate")
+_running_product = _accumulate(np.multiply, "accumulate")
 
 
-def _ordered(x: Array) -> Array:
+def _as_comparable(x: Array) -> Array:
     """x in a dtype whose values NumPy compares as it should; ml_dtypes does not sort NaN."""
     if x.dtype.kind == "c":
         raise TypeError("complex numbers have no order")
@@ -93,13 +93,17 @@ def product_over(x: Array, axes: Axes, keepdims: bool) -> Array:
 def amax(x: Array, axes: Axes | int, keepdims: bool) -> Array:
     if x.dtype.kind == "f" and x.itemsize > 2:
         return _maximum.reduce(x, axes, None, None, keepdims)
-    return _maximum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
+    return _maximum.reduce(_as_comparable(x), axis=axes, keepdims=keepdims).astype(
+        x.dtype, copy=False
+    )
 
 
 def amin(x: Array, axes: Axes | int, keepdims: bool) -> Array:
     if x.dtype.kind == "f" and x.itemsize > 2:
         return _minimum.reduce(x, axes, None, None, keepdims)
-    return _minimum.reduce(_ordered(x), axis=axes, keepdims=keepdims).astype(x.dtype, copy=False)
+    return _minimum.reduce(_as_comparable(x), axis=axes, keepdims=keepdims).astype(
+        x.dtype, copy=False
+    )
 
 
 def extreme_share(x: Array, y: Array, axes: Axes) -> Array:
@@ -122,11 +126,11 @@ def _finite(x: Array) -> bool:
 
 
 def argmax(x: Array, axis: int, keepdims: bool) -> Array:
-    return np.argmax(_ordered(x), axis=axis, keepdims=keepdims)
+    return np.argmax(_as_comparable(x), axis=axis, keepdims=keepdims)
 
 
 def argmin(x: Array, axis: int, keepdims: bool) -> Array:
-    return np.argmin(_ordered(x), axis=axis, keepdims=keepdims)
+    return np.argmin(_as_comparable(x), axis=axis, keepdims=keepdims)
 
 
 def any(x: Array, axes: Axes, keepdims: bool) -> Array:
@@ -239,7 +243,7 @@ def _inner(x: Array, y: Array) -> Array:
 
 @_floating
 def _wide_softmax(x: Array, axis: int) -> Array:
-    return _softmax(_ordered(x), axis)
+    return _softmax(_as_comparable(x), axis)
 
 
 @_quiet
@@ -274,7 +278,7 @@ def _shares_of_infinities(x: Array, top: Array, axes: Axes) -> Array:
 @_floating
 @_quiet
 def log_softmax(x: Array, axis: int) -> Array:
-    x = _ordered(x)
+    x = _as_comparable(x)
     y = x - np.maximum.reduce(x, axis=axis, keepdims=True, initial=-inf)
     y -= np.log(np.add.reduce(np.exp(y), axis=axis, keepdims=True))
     return y
@@ -346,12 +350,12 @@ def cumprod(x: Array, axis: int) -> Array:
 @_floating
 @_quiet
 def logcumsumexp(x: Array, axis: int) -> Array:
-    return np.logaddexp.accumulate(_ordered(x), axis=axis)
+    return np.logaddexp.accumulate(_as_comparable(x), axis=axis)
 
 
 def _running_extreme(ufunc: np.ufunc, x: Array, axis: int) -> tuple[Array, Array]:
     """The running extreme with the index of its last occurrence; NaN, once met, stays."""
-    wide = _ordered(x)
+    wide = _as_comparable(x)
     y = ufunc.accumulate(wide, axis=axis)
     shape = [1] * x.ndim
     shape[axis] = x.shape[axis]
@@ -369,12 +373,12 @@ def cummin(x: Array, axis: int) -> tuple[Array, Array]:
 
 
 def sort(x: Array, axis: int, descending: bool) -> Array:
-    y = np.sort(_ordered(x), axis=axis).astype(x.dtype, copy=False)
+    y = np.sort(_as_comparable(x), axis=axis).astype(x.dtype, copy=False)
     return np.flip(y, axis) if descending else y
 
 
 def argsort(x: Array, axis: int, descending: bool) -> Array:
-    x = _ordered(x)
+    x = _as_comparable(x)
     if not descending:
         return np.argsort(x, axis=axis, kind="stable")
     # Reversed twice, so that equal elements keep their order.
@@ -406,7 +410,7 @@ def _topk_by_partition(x: Array, k: int, axis: int, largest: bool) -> Array:
 
 
 def topk(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
-    n, wide = x.shape[axis], _ordered(x)
+    n, wide = x.shape[axis], _as_comparable(x)
     if not 0 <= k <= n:
         raise ValueError(f"k = {k} of {n}")
     if 0 < k <= 8 and 64 < n and wide.dtype.kind == "f":
@@ -430,7 +434,9 @@ def min_with_indices(x: Array, axis: int) -> tuple[Array, Array]:
 
 
 def searchsorted(sequence: Array, x: Array, right: bool) -> Array:
-    return np.searchsorted(_ordered(sequence), _ordered(x), "right" if right else "left")
+    return np.searchsorted(
+        _as_comparable(sequence), _as_comparable(x), "right" if right else "left"
+    )
 
 
 def unique_values(x: Array) -> Array:

@@ -35,7 +35,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Plan:
+class WindowLayout:
     """The layout for one geometry.
 
     counts    windows along each axis
@@ -71,7 +71,9 @@ class Plan:
 
 
 @lru_cache(maxsize=512)
-def plan_of(size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes) -> Plan:
+def plan_of(
+    size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
+) -> WindowLayout:
     """The layout of windows of `kernel` elements over the last axes, which have this size."""
     counts = counts_of(size, kernel, stride, padding, dilation)
     reach = [d * (k - 1) // s for k, s, d in zip(kernel, stride, dilation, strict=True)]
@@ -85,7 +87,7 @@ def plan_of(size: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilatio
     idle = plane[1:] != counts[1:]
     complete = sum(_elements(phase.source, size) for phase in phases) == prod(size)
     taps = _taps(kernel, stride, dilation, plane)
-    return Plan(counts, plane, phases, taps, bare, idle, complete)
+    return WindowLayout(counts, plane, phases, taps, bare, idle, complete)
 
 
 def _elements(source: tuple[slice, ...], size: Sizes) -> int:
@@ -102,10 +104,10 @@ def dealt(
     n: int, k: int, s: int, padding: tuple[int, int], d: int, q: int
 ) -> list[tuple[slice, slice]]:
     """For each phase of an axis, the elements it takes and the places it puts them."""
-    return [placed(n, r, s, padding[0], q) for r in residues(k, s, d)]
+    return [place_taps(n, r, s, padding[0], q) for r in residues(k, s, d)]
 
 
-def placed(n: int, offset: int, s: int, before: int, q: int) -> tuple[slice, slice]:
+def place_taps(n: int, offset: int, s: int, before: int, q: int) -> tuple[slice, slice]:
     """Elements offset, offset + s, ... of a padded axis, q of them: which there are, and where."""
     first = max(0, -((offset - before) // s))  # the first place at or behind element 0
     last = max(first, min(q, (n - 1 + before - offset) // s + 1))
@@ -130,7 +132,7 @@ def _taps(
 
 
 @dataclass(frozen=True)
-class Part:
+class PhasePart:
     """Elements of one phase, seen from which the windows' taps in it are a convolution.
 
     source    the elements
@@ -147,14 +149,14 @@ class Part:
 @lru_cache(maxsize=512)
 def parts_of(
     counts: Sizes, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
-) -> tuple[tuple[Part, ...], bool]:
+) -> tuple[tuple[PhasePart, ...], bool]:
     """The phases of the array under the windows, and whether they are all of it."""
     size = size_of(counts, kernel, stride, padding, dilation)
     axes = zip(size, counts, kernel, stride, padding, dilation, strict=True)
     parts, total = [], 0
     for chosen in product(*[_parts(*axis) for axis in axes]):
         source, taps, pads, steps = zip(*chosen, strict=True)
-        parts.append(Part(source, taps, pads, steps))
+        parts.append(PhasePart(source, taps, pads, steps))
         total += _elements(source, size)
     return tuple(parts), total == prod(size)
 
@@ -189,14 +191,14 @@ def cut(total: int, each: int) -> list[tuple[int, int]]:
     return [(a, min(a + each, total)) for a in range(0, total, each)]
 
 
-def cells(run: np.ndarray, plan: Plan) -> np.ndarray:
+def cells(run: np.ndarray, plan: WindowLayout) -> np.ndarray:
     """(..., length) as rows of windows, without idle places."""
     rows = run.reshape(*run.shape[:-1], run.shape[-1] // plan.row, *plan.plane[1:])
     used: tuple[Any, ...] = (..., *[slice(0, p) for p in plan.counts[1:]])
     return rows[used] if plan.idle else rows
 
 
-def laid(y: np.ndarray, dtype: np.dtype, plan: Plan) -> np.ndarray:
+def lay_runs(y: np.ndarray, dtype: np.dtype, plan: WindowLayout) -> np.ndarray:
     """Results (n, c, *counts) as runs (n, c, run), with zeros in idle places."""
     if not plan.idle:
         return np.ascontiguousarray(y, dtype).reshape(*y.shape[:2], plan.run)
@@ -205,16 +207,18 @@ def laid(y: np.ndarray, dtype: np.dtype, plan: Plan) -> np.ndarray:
     return runs
 
 
-class Sheets:
+class Planes:
     """Planes for some arrays, in one memory: (phases, arrays, channels, *plane)."""
 
-    plan: Plan
+    plan: WindowLayout
     channels: int
     apart: int
     memory: np.ndarray
     planes: np.ndarray
 
-    def __init__(self, plan: Plan, arrays: int, channels: int, dtype: np.dtype, fill: float = 0):
+    def __init__(
+        self, plan: WindowLayout, arrays: int, channels: int, dtype: np.dtype, fill: float = 0
+    ):
         self.plan, self.channels = plan, channels
         self.apart = arrays * channels * plan.area  # from one phase to the next
         size = len(plan.phases) * self.apart

@@ -36,7 +36,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Tile:
+class AttentionTile:
     """Which elements of the batch, groups of heads, queries and keys are dealt with together."""
 
     batch: Span
@@ -44,8 +44,8 @@ class Tile:
     rows: Span
     columns: Span = (0, 0)
 
-    def across(self, columns: Span) -> "Tile":
-        return Tile(self.batch, self.groups, self.rows, columns)
+    def across(self, columns: Span) -> "AttentionTile":
+        return AttentionTile(self.batch, self.groups, self.rows, columns)
 
 
 def _cut(x: Raw, *spans: Span) -> Raw:
@@ -60,7 +60,7 @@ def _spans(n: int, step: int) -> Iterator[Span]:
         yield start, min(start + step, n)
 
 
-class Problem:
+class AttentionProblem:
     """One call: arrays as (batch, groups, heads of a group, length, width), and how to tile."""
 
     xp: ModuleType
@@ -114,13 +114,13 @@ class Problem:
 
     def five(self, x: Raw) -> Raw:
         """(…, heads or groups, T, D) in the accumulator's dtype, with five axes."""
-        x = self._led(x)
+        x = self._join_batch(x)
         dtype = self.xp.dtype_of(x)
         if dtypes.is_inexact(dtype) and dtype != self.wide:
             x = self.xp.cast(x, self.wide)
         return x.reshape((x.shape[0], self.groups, x.shape[1] // self.groups, *x.shape[2:]))
 
-    def _led(self, x: Raw) -> Raw:
+    def _join_batch(self, x: Raw) -> Raw:
         """x with the axes before its last three joined into the batch."""
         if tuple(x.shape[:-3]) != self.lead:
             x = self.xp.broadcast_to(x, (*self.lead, *x.shape[-3:]))
@@ -128,7 +128,7 @@ class Problem:
 
     def _five_mask(self, mask: Raw) -> Raw:
         alone = prod(mask.shape[:-3]) == 1
-        x = mask.reshape((1, *mask.shape[-3:])) if alone else self._led(mask)
+        x = mask.reshape((1, *mask.shape[-3:])) if alone else self._join_batch(mask)
         if self.own != self.wide and dtypes.is_inexact(self.xp.dtype_of(x)):
             x = self.xp.cast(x, self.wide)
         shared = x.shape[1] == 1
@@ -151,9 +151,9 @@ class Problem:
         every_group = list(_spans(self.groups, self.some_groups))
         return [(b, g) for b in _spans(self.size, self.some) for g in every_group]
 
-    def tiles(self, part: tuple[Span, Span]) -> list[Tile]:
+    def tiles(self, part: tuple[Span, Span]) -> list[AttentionTile]:
         """A part's queries, with all of their keys."""
-        return [Tile(*part, rows) for rows in _spans(self.queries, self.down)]
+        return [AttentionTile(*part, rows) for rows in _spans(self.queries, self.down)]
 
     def each(self, pieces: list[Any], do: Callable[[Any], None], products: int) -> None:
         """Do every piece; NumPy's threads share them."""
@@ -165,24 +165,24 @@ class Problem:
             for piece in pieces:
                 do(piece)
 
-    def columns(self, tile: Tile) -> Iterator[Span]:
+    def columns(self, tile: AttentionTile) -> Iterator[Span]:
         """The keys that some query of a tile sees."""
         seen = min(self.keys, tile.rows[1]) if self.causal else self.keys
         yield from _spans(seen, self.across)
 
-    def of_queries(self, x: Raw, tile: Tile) -> Raw:
+    def of_queries(self, x: Raw, tile: AttentionTile) -> Raw:
         """A part of an array of one vector a query."""
         (a, b), (c, d), (i, j) = tile.batch, tile.groups, tile.rows
         return x[a:b, c:d, :, i:j]
 
-    def of_keys(self, x: Raw, tile: Tile) -> Raw:
+    def of_keys(self, x: Raw, tile: AttentionTile) -> Raw:
         (a, b), (c, d), (i, j) = tile.batch, tile.groups, tile.columns
         return x[a:b, c:d, :, i:j]
 
-    def of_mask(self, x: Raw, tile: Tile) -> Raw:
+    def of_mask(self, x: Raw, tile: AttentionTile) -> Raw:
         return _cut(x, tile.batch, tile.groups, (0, x.shape[2]), tile.rows, tile.columns)
 
-    def scores(self, q: Raw, k: Raw, tile: Tile) -> Raw:
+    def scores(self, q: Raw, k: Raw, tile: AttentionTile) -> Raw:
         """The scores of a tile for queries that are scaled, -∞ where a key is not seen."""
         xp = self.xp
         s = xp.matmul(q, xp.swapped(k))
@@ -199,12 +199,12 @@ class Problem:
             xp.fill_where(corner, xp.later(corner, j + first - i), -inf)
         return s
 
-    def kept(self, tile: Tile) -> Raw:
+    def kept(self, tile: AttentionTile) -> Raw:
         """Which of a tile's weights are kept, as factors 0 and 1/(1 - p)."""
         bits = dropout_bits(self.xp, self.seeds_of(tile), tile.rows, tile.columns, self.p)
         return self.xp.cast(bits, self.wide) * (1 / (1 - self.p))
 
-    def seeds_of(self, tile: Tile) -> Raw:
+    def seeds_of(self, tile: AttentionTile) -> Raw:
         return _cut(self.seeds, tile.batch, tile.groups)
 
     def zeros(self, heads: int, length: int, width: int) -> Raw:
@@ -240,18 +240,18 @@ def attend(
     dtype: np.dtype,
 ) -> tuple[Raw, Raw]:
     """softmax(scale·q·kᵀ + mask)·v, and the logarithms of the softmax' denominators."""
-    it = Problem(xp, q, k, v, mask, seeds, causal, scale, p)
+    it = AttentionProblem(xp, q, k, v, mask, seeds, causal, scale, p)
     out = it.zeros(it.heads, it.queries, v.shape[-1])
     lse = xp.full(tuple(out.shape[:-1]), 0, it.wide, it.device)
 
-    def do(tile: Tile) -> None:
+    def do(tile: AttentionTile) -> None:
         _attend_tile(it, tile, it.of_queries(out, tile), it.of_queries(lse, tile))
 
     it.each([tile for part in it.parts() for tile in it.tiles(part)], do, 1)
     return it.shaped(out, it.heads), it.shaped(lse, it.heads, dtype)
 
 
-def _attend_tile(it: Problem, tile: Tile, out: Raw, lse: Raw) -> None:
+def _attend_tile(it: AttentionProblem, tile: AttentionTile, out: Raw, lse: Raw) -> None:
     xp = it.xp
     q = it.of_queries(it.q, tile) * it.scale
     top = total = mixed = None
@@ -280,7 +280,7 @@ def _attend_tile(it: Problem, tile: Tile, out: Raw, lse: Raw) -> None:
     lse[...] = (xp.log_or_minus_inf(total) + xp.where(top == -inf, 0.0, top))[..., 0]
 
 
-class Backward(Problem):
+class AttentionBackward(AttentionProblem):
     """A call to be differentiated: also its results, and the cotangents of them."""
 
     g: Raw
@@ -314,7 +314,7 @@ class Backward(Problem):
 
         By the last columns the products are scores less their lse, and slopes less their mean δ.
         """
-        xp, every = self.xp, Tile(*part, (0, self.queries), (0, self.keys))
+        xp, every = self.xp, AttentionTile(*part, (0, self.queries), (0, self.keys))
         q, g, out, lse = (self.of_queries(x, every) for x in (self.q, self.g, self.out, self.lse))
         k, v = (self.of_keys(x, every) for x in (self.k, self.v))
         delta = xp.row_dots(g, out)[..., None]
@@ -326,7 +326,7 @@ class Backward(Problem):
         pairs = (q * self.scale, -lse), (k, ones), (g * times, delta * -times), (v, ones)
         return tuple(xp.concatenate(pair, 4) for pair in pairs)
 
-    def weights(self, factors: tuple[Raw, ...], tile: Tile) -> tuple[Raw, Raw]:
+    def weights(self, factors: tuple[Raw, ...], tile: AttentionTile) -> tuple[Raw, Raw]:
         """The weights of a tile that dropout kept, and `times` the scores' cotangents."""
         xp, (q, k, g, v) = self.xp, _within(factors, tile)
         w = self.scores(q, k, tile)
@@ -343,7 +343,7 @@ class Backward(Problem):
         return w * factor, ds
 
 
-def _within(factors: tuple[Raw, ...], tile: Tile) -> list[Raw]:
+def _within(factors: tuple[Raw, ...], tile: AttentionTile) -> list[Raw]:
     """What a tile has of its part's arrays, of queries and keys in turns."""
     (i, j), (k, n) = tile.rows, tile.columns
     return [x[..., i:j, :] if at % 2 == 0 else x[..., k:n, :] for at, x in enumerate(factors)]
@@ -351,16 +351,22 @@ def _within(factors: tuple[Raw, ...], tile: Tile) -> list[Raw]:
 
 def attend_gradient(xp: ModuleType, *args: Any) -> tuple[Raw, Raw, Raw]:
     """The cotangents of queries, keys and values."""
-    it = Backward(xp, *args)
+    it = AttentionBackward(xp, *args)
     dq = it.zeros(it.heads, it.queries, it.q.shape[-1])
     dk, dv = (it.zeros(it.groups, it.keys, x.shape[-1]) for x in (it.k, it.v))
     it.each(it.parts(), lambda part: _part_gradient(it, part, dq, dk, dv), 3)
     return it.shaped(dq, it.heads), it.shaped(dk, it.groups), it.shaped(dv, it.groups)
 
 
-def _part_gradient(it: Backward, part: tuple[Span, Span], dq: Raw, dk: Raw, dv: Raw) -> None:
+def _part_gradient(
+    it: AttentionBackward, part: tuple[Span, Span], dq: Raw, dk: Raw, dv: Raw
+) -> None:
     """Adds up in memory without gaps, and puts the sums where they belong."""
-    xp, factors, every = it.xp, it.factors(part, it.scale), Tile(*part, (0, 0), (0, it.keys))
+    xp, factors, every = (
+        it.xp,
+        it.factors(part, it.scale),
+        AttentionTile(*part, (0, 0), (0, it.keys)),
+    )
     to_k, to_v = (xp.zeros_like(x[..., :-1]) for x in factors[1::2])
     for tile in it.tiles(part):
         to_q = None
@@ -385,7 +391,7 @@ def _over_group(xp: ModuleType, x: Raw) -> Raw:
 
 def attend_mask_gradient(xp: ModuleType, *args: Any) -> Raw:
     """The cotangent of a mask of numbers, in its shape."""
-    it = Backward(xp, *args)
+    it = AttentionBackward(xp, *args)
     mask = args[7]
     total = xp.full(tuple(it.mask.shape), 0, it.wide, it.device)
     for part in it.parts():

@@ -29,13 +29,13 @@ def openblas(package: str) -> CDLL | None:
     ending = _ENDINGS[package]
     folder = os.path.join(os.path.dirname(np.__file__), os.pardir, f"{package}.libs")
     for path in glob(os.path.join(folder, f"libscipy_openblas{ending}-*")):
-        library = _loaded(path)
+        library = _load(path)
         if hasattr(library, f"scipy_openblas_set_num_threads{ending}"):
             return library
     return None
 
 
-def _loaded(path: str) -> CDLL:
+def _load(path: str) -> CDLL:
     """An OpenBLAS whose threads soon sleep, unless it was there before or the user said otherwise.
 
     The cores on which they would look out are those that compiled programs are about to use.
@@ -67,11 +67,11 @@ def available() -> int:
     """
     found = counts("numpy")
     if found is None:
-        return 1 if _shared else _allowed()
+        return 1 if _shared else _allowed_threads()
     return _before if _pins and not _shared else found[0]()
 
 
-def _allowed() -> int:
+def _allowed_threads() -> int:
     affinity = getattr(os, "sched_getaffinity", None)
     cores = len(affinity(0)) if affinity else os.cpu_count() or 1
     asked = os.environ.get("OMP_NUM_THREADS", "")

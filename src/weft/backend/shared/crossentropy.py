@@ -20,7 +20,7 @@ def _shape_of(x: Raw) -> tuple[int, ...]:
     return () if type(x) in PYTHON_SCALARS else tuple(x.shape)
 
 
-class Lines:
+class LogitLines:
     """The logits as lines, cut into chunks that are copied in the accumulator's dtype."""
 
     xp: ModuleType
@@ -55,9 +55,9 @@ class Lines:
         return x.reshape((self.count,))
 
     def wide_line(self, x: Raw) -> Raw:
-        return x if type(x) in PYTHON_SCALARS else self.widened(self.line(x))
+        return x if type(x) in PYTHON_SCALARS else self.widen(self.line(x))
 
-    def widened(self, x: Raw) -> Raw:
+    def widen(self, x: Raw) -> Raw:
         return x if self.xp.dtype_of(x) == self.wide else self.xp.cast(x, self.wide)
 
     def each(self, do: Callable[[slice], None], passes: int) -> None:
@@ -73,7 +73,7 @@ class Lines:
 
     def moved(self, rows: slice, by: Raw) -> Raw:
         """A chunk of logits less a number for each line, in memory of its own."""
-        return self.widened(self.x[rows]) - by[rows, None]
+        return self.widen(self.x[rows]) - by[rows, None]
 
     def empty(self) -> Raw:
         return self.xp.empty((self.count,), self.wide, self.device)
@@ -87,30 +87,30 @@ def cross_entropy(
     xp: ModuleType, x: Raw, classes: Raw, smoothing: float, dtype: np.dtype
 ) -> tuple[Raw, Raw, Raw]:
     """lse - (1 - s)·x[class] - s·mean(x) for each line, lse and its rest."""
-    it = Lines(xp, x, classes)
+    it = LogitLines(xp, x, classes)
     classes = xp.checked_classes(it.line(classes), it.n)
     loss, lse, rest = it.empty(), it.empty(), it.empty()
 
     def do(rows: slice) -> None:
-        part = it.widened(it.x[rows])
+        part = it.widen(it.x[rows])
         top, log = xp.log_denominators(part)
         chosen = (xp.picked(part, classes[rows]) - top) * (1 - smoothing)
         if smoothing:
             chosen += xp.sum(part - top[:, None], (1,), False) * (smoothing / it.n)
         loss[rows] = log - chosen
-        lse[rows], rest[rows] = _rounded(top, log)
+        lse[rows], rest[rows] = _round_with_rest(top, log)
 
     it.each(do, 4)
     return it.shaped(loss), it.shaped(lse, dtype=dtype), it.shaped(rest, dtype=dtype)
 
 
-def _rounded(top: Raw, log: Raw) -> tuple[Raw, Raw]:
+def _round_with_rest(top: Raw, log: Raw) -> tuple[Raw, Raw]:
     """top + log as it is rounded, and what that leaves of it."""
     lse = top + log
     return lse, log - (lse - top)
 
 
-def _shares(it: Lines, rows: slice, lse: Raw, rest: Raw, weight: Raw) -> Raw:
+def _shares(it: LogitLines, rows: slice, lse: Raw, rest: Raw, weight: Raw) -> Raw:
     """weight·softmax of a chunk, exact zeros where the weight is zero."""
     part = it.moved(rows, lse)
     it.xp.exp_into(part)
@@ -123,7 +123,7 @@ def cross_entropy_gradient(
     xp: ModuleType, g: Raw, h: Raw, lse: Raw, rest: Raw, x: Raw, classes: Raw, smoothing: float
 ) -> Raw:
     """(g + h)·softmax(x) - g·((1 - s)·one_hot(class) + s/n)."""
-    it = Lines(xp, x, g, h, lse, rest, classes)
+    it = LogitLines(xp, x, g, h, lse, rest, classes)
     classes = xp.checked_classes(it.line(classes), it.n)
     g, h, lse, rest = map(it.wide_line, (g, h, lse, rest))
     weight = g + h
@@ -142,14 +142,14 @@ def cross_entropy_gradient(
 
 def soft_cross_entropy(xp: ModuleType, x: Raw, q: Raw, dtype: np.dtype) -> tuple[Raw, Raw, Raw]:
     """Σ q·(lse - x) for each line, lse and its rest; what q gives no weight adds nothing."""
-    it = Lines(xp, x, q[..., 0])
+    it = LogitLines(xp, x, q[..., 0])
     q = it.table(q)
     loss, lse, rest = it.empty(), it.empty(), it.empty()
 
     def do(rows: slice) -> None:
-        top, log = xp.log_denominators(it.widened(it.x[rows]))
-        lse[rows], rest[rows] = _rounded(top, log)
-        part, weights = it.moved(rows, lse), it.widened(q[rows])
+        top, log = xp.log_denominators(it.widen(it.x[rows]))
+        lse[rows], rest[rows] = _round_with_rest(top, log)
+        part, weights = it.moved(rows, lse), it.widen(q[rows])
         part -= rest[rows, None]
         part *= weights
         loss[rows] = -xp.sum(xp.zero_where_zero(part, weights), (1,), False)
@@ -162,15 +162,15 @@ def soft_cross_entropy_gradient(
     xp: ModuleType, g: Raw, h: Raw, lse: Raw, rest: Raw, x: Raw, q: Raw
 ) -> Raw:
     """(g·Σq + h)·softmax(x) - g·q."""
-    it = Lines(xp, x, q[..., 0], g, h, lse, rest)
+    it = LogitLines(xp, x, q[..., 0], g, h, lse, rest)
     q = it.table(q)
     g, h, lse, rest = map(it.wide_line, (g, h, lse, rest))
-    weight = g * xp.sum(it.widened(q), (1,), False) + h
+    weight = g * xp.sum(it.widen(q), (1,), False) + h
     out = xp.empty((it.count, it.n), it.own, it.device)
 
     def do(rows: slice) -> None:
         part = _shares(it, rows, lse, rest, weight)
-        part -= g[rows, None] * it.widened(q[rows])
+        part -= g[rows, None] * it.widen(q[rows])
         out[rows] = part
 
     it.each(do, 6)

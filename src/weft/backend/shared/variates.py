@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from ...core import dtypes
-from ...core.counter import MASK, WORD, WORDS_PER_BLOCK, Draw, block_words, high_low
+from ...core.counter import MASK, WORD, WORDS_PER_BLOCK, ReservedBlocks, block_words, high_low
 from .types import Raw, Shape, Words
 
 
 @dataclass(frozen=True)
-class Target:
+class VariatesTarget:
     """Where variates are made: the array library, its device, and how to cut the work."""
 
     xp: ModuleType
@@ -31,7 +31,7 @@ class Target:
     few: int  # up to this many blocks Python's integers are faster than arrays
 
 
-def words(at: Target, draw: Draw, start: int, blocks: int) -> Words:
+def words(at: VariatesTarget, draw: ReservedBlocks, start: int, blocks: int) -> Words:
     """Four int64 arrays: the words of `blocks` blocks."""
     if 0 < blocks <= at.few:
         rows = [block_words(draw, start, i) for i in range(blocks)]
@@ -41,7 +41,11 @@ def words(at: Target, draw: Draw, start: int, blocks: int) -> Words:
 
 
 def fill(
-    at: Target, draw: Draw, shape: Shape, per_block: int, transform: Callable[[Words], Raw]
+    at: VariatesTarget,
+    draw: ReservedBlocks,
+    shape: Shape,
+    per_block: int,
+    transform: Callable[[Words], Raw],
 ) -> Raw:
     """An array of variates; transform turns the words of n blocks into n·per_block of them."""
     count = prod(shape)
@@ -57,7 +61,7 @@ def fill(
     return out
 
 
-def _side_by_side(at: Target, columns: Sequence[Raw], dtype: Any) -> Raw:
+def _side_by_side(at: VariatesTarget, columns: Sequence[Raw], dtype: Any) -> Raw:
     """The columns as the last axis of one array: the variates of a block are neighbours."""
     out = at.xp.empty((*columns[0].shape, len(columns)), dtype=dtype, device=at.device)
     for j, column in enumerate(columns):
@@ -66,7 +70,13 @@ def _side_by_side(at: Target, columns: Sequence[Raw], dtype: Any) -> Raw:
 
 
 def uniform(
-    at: Target, draw: Draw, shape: Shape, dtype: np.dtype, low: float, high: float, last: float
+    at: VariatesTarget,
+    draw: ReservedBlocks,
+    shape: Shape,
+    dtype: np.dtype,
+    low: float,
+    high: float,
+    last: float,
 ) -> Raw:
     """Uniform in [low, high), for which `last` is the largest value below high.
 
@@ -78,7 +88,9 @@ def uniform(
 
     def transform(w):
         if double:
-            u = _side_by_side(at, [_joined(w[0], w[1], 53), _joined(w[2], w[3], 53)], xp.float64)
+            u = _side_by_side(
+                at, [_join_words(w[0], w[1], 53), _join_words(w[2], w[3], 53)], xp.float64
+            )
             u *= 2.0**-53
         else:
             u = _side_by_side(at, [plane >> 8 for plane in w], xp.float32)
@@ -87,7 +99,7 @@ def uniform(
             u *= high - low
             u += low
             u = xp.clip(u, None, last)
-        return at.cast(u, dtype) if dtype in dtypes.HALF else _paired(xp, u, dtype)
+        return at.cast(u, dtype) if dtype in dtypes.HALF else _pair_variates(xp, u, dtype)
 
     return fill(at, draw, shape, WORDS_PER_BLOCK // words_per(dtype), transform)
 
@@ -97,12 +109,12 @@ def words_per(dtype: np.dtype) -> int:
     return max(1, dtype.itemsize // 4)
 
 
-def _joined(low: Raw, high: Raw, bits: int) -> Raw:
+def _join_words(low: Raw, high: Raw, bits: int) -> Raw:
     """The top `bits` bits of the 64-bit number high·2³² + low."""
     return (high << (bits - 32)) | (low >> (64 - bits))
 
 
-def _paired(xp: ModuleType, x: Raw, dtype: np.dtype) -> Raw:
+def _pair_variates(xp: ModuleType, x: Raw, dtype: np.dtype) -> Raw:
     return x.view(getattr(xp, dtype.name)) if dtype in dtypes.COMPLEX else x
 
 
@@ -172,7 +184,14 @@ FORMATS: dict[str, Format] = {f.real: f for f in (_SINGLE, _DOUBLE)}
 MINUS_TWO_LOG_2 = -1.3862943611198906
 
 
-def normal(at: Target, draw: Draw, shape: Shape, dtype: np.dtype, mean: complex, std: float) -> Raw:
+def normal(
+    at: VariatesTarget,
+    draw: ReservedBlocks,
+    shape: Shape,
+    dtype: np.dtype,
+    mean: complex,
+    std: float,
+) -> Raw:
     """Normal with this mean and E|x - mean|² = std², by Box and Muller's transform.
 
     A point on a half circle of radius √(-2 log u), with a random sign: both coordinates are
@@ -190,7 +209,7 @@ def normal(at: Target, draw: Draw, shape: Shape, dtype: np.dtype, mean: complex,
         z = _side_by_side(at, [x * _sine(1.0 - abs(angle), fmt), x * _sine(angle, fmt)], x.dtype)
         if scale != 1.0:
             z *= scale
-        z = _paired(at.xp, z, dtype)
+        z = _pair_variates(at.xp, z, dtype)
         if mean:
             z += mean
         return at.cast(z, dtype) if dtype in dtypes.HALF else z
@@ -198,11 +217,11 @@ def normal(at: Target, draw: Draw, shape: Shape, dtype: np.dtype, mean: complex,
     return fill(at, draw, shape, WORDS_PER_BLOCK // words_per(dtype), transform)
 
 
-def _polar(at: Target, fmt: Format, w: Words) -> tuple[Raw, Raw, Raw]:
+def _polar(at: VariatesTarget, fmt: Format, w: Words) -> tuple[Raw, Raw, Raw]:
     """Per point: an integer in [0, 2^radius), an odd one in (0, 2^(fraction+1)), a sign ±1."""
     w0, w1, w2, w3 = w
     if fmt is _DOUBLE:
-        radius, angle, sign = [_joined(w0, w1, 53)], [_joined(w2, w3, 52)], [w2 & 1]
+        radius, angle, sign = [_join_words(w0, w1, 53)], [_join_words(w2, w3, 52)], [w2 & 1]
     else:
         radius, angle, sign = [w0, w2], [w1 >> 9, w3 >> 9], [w1 & 1, w3 & 1]
     real = getattr(at.xp, fmt.real)
@@ -214,7 +233,7 @@ def _polar(at: Target, fmt: Format, w: Words) -> tuple[Raw, Raw, Raw]:
     return radius, angle, sign
 
 
-def _radii(at: Target, fmt: Format, k: Raw) -> Raw:
+def _radii(at: VariatesTarget, fmt: Format, k: Raw) -> Raw:
     """√(-2 log u) for u = (k + ½)/2^radius; takes k's memory.
 
     k + ½ = m·2^e with m in [√½, √2), and log m = 2 artanh((m-1)/(m+1)).
@@ -254,7 +273,9 @@ def _polynomial(x: Raw, coefficients: tuple[float, ...]) -> Raw:
     return out
 
 
-def integers(at: Target, draw: Draw, shape: Shape, dtype: np.dtype, low: int, n: int) -> Raw:
+def integers(
+    at: VariatesTarget, draw: ReservedBlocks, shape: Shape, dtype: np.dtype, low: int, n: int
+) -> Raw:
     """low + ⌊x·n/2^b⌋, with x of b = 64 random bits for n < 2³², else of 128.
 
     A value's probability differs from 1/n by less than 2⁻ᵇ, a relative bias of n/2ᵇ < 2⁻³²: there
@@ -267,9 +288,9 @@ def integers(at: Target, draw: Draw, shape: Shape, dtype: np.dtype, low: int, n:
 
     def transform(w):
         if wide:
-            out = _whole(_scaled(w, digits), 0)
+            out = _whole(_multiply_high(w, digits), 0)
         else:
-            pair = [_scaled(w[i : i + 2], digits)[0] for i in (0, 2)]
+            pair = [_multiply_high(w[i : i + 2], digits)[0] for i in (0, 2)]
             out = _side_by_side(at, pair, at.xp.int64)
         out += low
         return at.cast(out, dtype)
@@ -282,7 +303,7 @@ def words_per_integer(n: int) -> int:
     return 2 if n < WORD else 4
 
 
-def _scaled(limbs: Words, digits: list[int]) -> list[Raw]:
+def _multiply_high(limbs: Words, digits: list[int]) -> list[Raw]:
     """The words of ⌊x·n/2^b⌋, lowest first, for b-bit x and n given by their words."""
     columns: list[Any] = [0] * (len(limbs) + len(digits) + 1)
     for i, limb in enumerate(limbs):
@@ -301,12 +322,12 @@ def _whole(w: Words, i: int) -> Raw:
     return w[i] | (w[i + 1] << 32)
 
 
-def bits(at: Target, draw: Draw, shape: Shape) -> Raw:
+def bits(at: VariatesTarget, draw: ReservedBlocks, shape: Shape) -> Raw:
     """Random words, as int64."""
     return fill(at, draw, shape, 4, lambda w: _side_by_side(at, w, at.xp.int64))
 
 
-def below(at: Target, draw: Draw, shape: Shape, threshold: int | Raw) -> Raw:
+def below(at: VariatesTarget, draw: ReservedBlocks, shape: Shape, threshold: int | Raw) -> Raw:
     """True with probability threshold/2³², for a number or a float64 array that fits the shape."""
     if not isinstance(threshold, int):
         return bits(at, draw, shape) < threshold
@@ -317,7 +338,7 @@ def below(at: Target, draw: Draw, shape: Shape, threshold: int | Raw) -> Raw:
     return fill(at, draw, shape, 4, transform)
 
 
-def order(at: Target, draw: Draw, n: int) -> Raw:
+def order(at: VariatesTarget, draw: ReservedBlocks, n: int) -> Raw:
     """A permutation of 0 … n-1: the stable order of n 64-bit keys, as int64.
 
     Two keys are equal, and then in their old order, with probability below n²/2⁶⁵.

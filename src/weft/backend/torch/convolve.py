@@ -22,7 +22,7 @@ _WEIGHT: dict[int, Callable[..., Array]] = {
 _HALF = (torch.float16, torch.bfloat16)
 
 
-def widened(kernel: Function) -> Function:
+def in_float32(kernel: Function) -> Function:
     """A kernel that computes half precision in float32 on the CPU, as the GPU does inside."""
 
     def compute(*args):
@@ -56,7 +56,7 @@ def _as_matmul(kernel: Function) -> Function:
 
 def _bilinear(kernel: Function) -> Function:
     """A product of real arrays for complex ones, and for half precision."""
-    real = widened(_as_matmul(kernel))
+    real = in_float32(_as_matmul(kernel))
 
     def compute(a, b, *how):
         if not a.is_complex() and not b.is_complex():
@@ -72,7 +72,7 @@ def _bilinear(kernel: Function) -> Function:
     return compute  # type: ignore[return-value]
 
 
-def padded(x: Array, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Array:
+def pad(x: Array, padding: Sequence[tuple[int, int]], value: float = 0.0) -> Array:
     """x with (before, behind) elements more, or fewer, on its last axes."""
     if not any([a or b for a, b in padding]):
         return x
@@ -84,10 +84,10 @@ def _split(x: Array, padding: Padding) -> tuple[Array, list[int]]:
     """x and the padding that torch's kernels add on both sides of it."""
     if all([a == b >= 0 for a, b in padding]):
         return x, [a for a, _ in padding]
-    return padded(x, padding), [0] * len(padding)
+    return pad(x, padding), [0] * len(padding)
 
 
-def _checked(x: Array, padding: Padding, groups: int) -> None:
+def _check(x: Array, padding: Padding, groups: int) -> None:
     if x.ndim != len(padding) + 2 or groups < 1:
         raise ValueError("the number of axes does not fit")  # the row's shape rule says how
 
@@ -96,7 +96,7 @@ def _checked(x: Array, padding: Padding, groups: int) -> None:
 def convolution(
     x: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
 ) -> Array:
-    _checked(x, padding, groups)
+    _check(x, padding, groups)
     if not x.numel() or not w.numel():
         counts = counts_of(x.shape[2:], w.shape[2:], stride, padding, dilation)
         return x.new_zeros((x.shape[0], w.shape[0], *counts))
@@ -115,7 +115,7 @@ def convolution_biased(
 def convolution_transposed(
     y: Array, w: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
 ) -> Array:
-    _checked(y, padding, groups)
+    _check(y, padding, groups)
     if not y.numel() or not w.numel():
         size = size_of(y.shape[2:], w.shape[2:], stride, padding, dilation)
         return y.new_zeros((y.shape[0], w.shape[1] * groups, *size))
@@ -123,14 +123,14 @@ def convolution_transposed(
         sides = [a for a, _ in padding]
         return _TRANSPOSED[len(stride)](y, w, None, stride, sides, 0, groups, dilation)
     x = _TRANSPOSED[len(stride)](y, w, None, stride, 0, 0, groups, dilation)
-    return padded(x, [(-a, -b) for a, b in padding])
+    return pad(x, [(-a, -b) for a, b in padding])
 
 
 @_bilinear
 def convolution_weight(
     x: Array, y: Array, stride: Sizes, padding: Padding, dilation: Sizes, groups: int
 ) -> Array:
-    _checked(x, padding, groups)
+    _check(x, padding, groups)
     kernel = kernel_of(x.shape[2:], y.shape[2:], stride, padding, dilation)
     shape = (y.shape[1], x.shape[1] // groups, *kernel)
     if not x.numel() or not y.numel():

@@ -52,7 +52,7 @@ def lapack(f: Function) -> Function:
             return f(*args)
         except linalg.LinAlgError as e:  # pyright: ignore[reportPrivateImportUsage]
             name = f.__name__.removeprefix("linalg_")
-            raise LinAlgError(numpy_linalg.explained(name, str(e))) from None
+            raise LinAlgError(numpy_linalg.explain_lapack(name, str(e))) from None
 
     return call  # type: ignore[return-value]
 

@@ -116,7 +116,7 @@ def _last(x: Array, w: Array) -> tuple[int, ...]:
     return tuple(range(x.ndim - w.ndim, x.ndim))
 
 
-def swapped(x: Array) -> Array:
+def swap_last(x: Array) -> Array:
     """x with its last two axes exchanged."""
     return x.transpose(-1, -2)
 
@@ -165,7 +165,7 @@ def attention(
     kernels = _native(q, k, v, mask, causal, p)
     if kernels is None:
         return shared.attend(torch_, q, k, v, mask, seeds, causal, scale, p, dtype)
-    joined = _joined(q, q), _joined(k, q), _joined(v, q)
+    joined = _join_heads(q, q), _join_heads(k, q), _join_heads(v, q)
     out, lse = kernels.forward(*joined, causal, scale)
     lead = q.shape[:-3]
     lse = lse.reshape((*lead, *lse.shape[1:])).to(torch_.raw_dtype(dtype))
@@ -192,19 +192,19 @@ def attention_gradient(
         return shared.attend_gradient(torch_, *args)
     wide = torch.float32 if q.dtype in _HALF else q.dtype
     lse = lse.reshape((-1, *lse.shape[-2:])).to(wide)
-    joined = [_joined(x, q) for x in (g, q, k, v, out)]
+    joined = [_join_heads(x, q) for x in (g, q, k, v, out)]
     found = kernels.backward(*joined, lse, causal, scale)  # type: ignore[call-arg, arg-type]
-    return tuple(_regrouped(d, x).reshape(x.shape) for d, x in zip(found, (q, k, v), strict=True))
+    return tuple(_sum_groups(d, x).reshape(x.shape) for d, x in zip(found, (q, k, v), strict=True))
 
 
-def _joined(x: Array, q: Array) -> Array:
+def _join_heads(x: Array, q: Array) -> Array:
     """x as (batch, heads, length, width), with the heads of q."""
     x = x.reshape((-1, *x.shape[-3:]))
     groups = q.shape[-3] // x.shape[-3]
     return x if groups == 1 else x.repeat_interleave(groups, 1)
 
 
-def _regrouped(d: Array, x: Array) -> Array:
+def _sum_groups(d: Array, x: Array) -> Array:
     """The sum of what came to the copies of x that its groups of heads have got."""
     groups = d.shape[1] // x.shape[-3]
     return d if groups == 1 else d.unflatten(1, (x.shape[-3], groups)).sum(2)
@@ -309,7 +309,7 @@ def log_denominators(x: Array) -> tuple[Array, Array]:
     return top, -torch.log_softmax(x, 1).gather(1, place[:, None])[:, 0]
 
 
-def picked(x: Array, classes: Array) -> Array:
+def pick_classes(x: Array, classes: Array) -> Array:
     """x[k, classes[k]] for each line k."""
     return x.gather(1, classes[:, None])[:, 0]
 

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional
 
 from ..shared.window_sizes import counts_of, size_of, tap_dtype
-from .convolve import padded, widened
+from .convolve import in_float32, pad
 from .types import Array, Function, Padding, Sizes
 
 _LARGEST = {1: functional.max_pool1d, 2: functional.max_pool2d, 3: functional.max_pool3d}
@@ -23,7 +23,7 @@ def _lines(x: Array, axes: int) -> Array:
     return x.reshape(prod(x.shape[:k]), 1, *x.shape[k:])
 
 
-def _checked(x: Array, axes: int) -> tuple[int, ...]:
+def _check(x: Array, axes: int) -> tuple[int, ...]:
     """The axes in front."""
     if x.ndim < axes:
         raise ValueError("too few axes")  # the row's shape rule says so
@@ -63,8 +63,8 @@ def _to_places(taps: Array, size: Sizes, kernel: Sizes, stride: Sizes, dilation:
 def max_pool(
     x: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
 ) -> tuple[Array, Array]:
-    lead = _checked(x, len(kernel))
-    wide = padded(_lines(x, len(kernel)), padding, -torch.inf)
+    lead = _check(x, len(kernel))
+    wide = pad(_lines(x, len(kernel)), padding, -torch.inf)
     size = tuple(wide.shape[2:])
     counts = _counts(size, kernel, stride, dilation)
     if not x.numel():
@@ -84,8 +84,8 @@ def pool_pick(
     x: Array, taps: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
 ) -> Array:
     axes = len(kernel)
-    lead = _checked(x, axes)
-    wide = padded(_lines(x, axes), padding)
+    lead = _check(x, axes)
+    wide = pad(_lines(x, axes), padding)
     size = tuple(wide.shape[2:])
     if tuple(taps.shape) != (*lead, *_counts(size, kernel, stride, dilation)):
         raise ValueError("taps do not fit")  # the row's shape rule says how
@@ -99,7 +99,7 @@ def pool_put(
     y: Array, taps: Array, kernel: Sizes, stride: Sizes, padding: Padding, dilation: Sizes
 ) -> Array:
     axes = len(kernel)
-    lead = _checked(y, axes)
+    lead = _check(y, axes)
     if taps.shape != y.shape:
         raise ValueError("taps do not fit")  # the row's shape rule says how
     counts = tuple(y.shape[len(lead) :])
@@ -110,12 +110,12 @@ def pool_put(
     out = torch.zeros((n, prod(size)), dtype=summed, device=y.device)
     out.scatter_add_(1, places.reshape(n, count), y.reshape(n, count).to(summed))
     wide = out.to(y.dtype).reshape(*lead, *size)
-    return padded(wide, [(-a, -b) for a, b in padding])
+    return pad(wide, [(-a, -b) for a, b in padding])
 
 
 def _by_parts(kernel: Function) -> Function:
     """A linear kernel of real arrays for complex ones, and for half precision."""
-    real = widened(kernel)
+    real = in_float32(kernel)
 
     def compute(x, *how):
         if not x.is_complex():
@@ -133,8 +133,8 @@ def _in_space(kernel: Sizes, stride: Sizes) -> tuple[tuple[int, ...], tuple[int,
 
 @_by_parts
 def sum_pool(x: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Array:
-    lead, axes = _checked(x, len(kernel)), len(kernel)
-    wide = padded(_lines(x, axes), padding)
+    lead, axes = _check(x, len(kernel)), len(kernel)
+    wide = pad(_lines(x, axes), padding)
     counts = _counts(tuple(wide.shape[2:]), kernel, stride, (1,) * axes)
     if not x.numel():
         return x.new_zeros((*lead, *counts))
@@ -145,7 +145,7 @@ def sum_pool(x: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Array:
 
 @_by_parts
 def spread_pool(y: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Array:
-    lead, axes = _checked(y, len(kernel)), len(kernel)
+    lead, axes = _check(y, len(kernel)), len(kernel)
     counts = tuple(y.shape[len(lead) :])
     size = size_of(counts, kernel, stride, ((0, 0),) * axes, (1,) * axes)
     if not y.numel():
@@ -155,4 +155,4 @@ def spread_pool(y: Array, kernel: Sizes, stride: Sizes, padding: Padding) -> Arr
     like = y.new_empty((prod(lead), 1, *missing, *size))
     how = *_in_space(kernel, stride), (0, 0, 0), False, True, 1
     wide = torch.ops.aten.avg_pool3d_backward(space, like, *how)
-    return padded(wide.reshape(*lead, *size), [(-a, -b) for a, b in padding])
+    return pad(wide.reshape(*lead, *size), [(-a, -b) for a, b in padding])

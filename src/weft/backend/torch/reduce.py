@@ -29,7 +29,7 @@ def _floating(fn: Function) -> Function:
     return call  # type: ignore[return-value]
 
 
-def _accumulated(fn: Function) -> Function:
+def _accumulate(fn: Function) -> Function:
     """`fn`, with half types in float32, integers in 64 bits and unsigned ones kept so."""
 
     @wraps(fn)
@@ -58,7 +58,7 @@ def _comparable(x: Array) -> Array:
     return x.to(torch.uint8) if x.dtype == torch.bool else x
 
 
-def _restored(y: Array, dtype: torch.dtype) -> Array:
+def _restore(y: Array, dtype: torch.dtype) -> Array:
     """What `_comparable` made of an array of `dtype`, turned back."""
     if dtype == torch.uint64:
         return (y ^ _INT64_MIN).view(torch.uint64)
@@ -85,7 +85,7 @@ def std(x: Array, axes: Axes, keepdims: bool, correction: float) -> Array:
     return torch.sqrt(var(x, axes, keepdims, correction))
 
 
-@_accumulated
+@_accumulate
 def product_over(x: Array, axes: Axes, keepdims: bool) -> Array:
     if not x.is_floating_point() and not x.is_complex():
         x = x.to(torch.int64)
@@ -97,7 +97,7 @@ def product_over(x: Array, axes: Axes, keepdims: bool) -> Array:
 def _extreme(fn: Callable[..., Array], x: Array, axes: Axes, keepdims: bool) -> Array:
     if not axes:  # to torch, no axes are all of them
         return x.clone()
-    return _restored(fn(_comparable(x), axes, keepdim=keepdims), x.dtype)
+    return _restore(fn(_comparable(x), axes, keepdim=keepdims), x.dtype)
 
 
 def amax(x: Array, axes: Axes, keepdims: bool) -> Array:
@@ -170,12 +170,12 @@ def log_softmax_product(t: Array, y: Array, axis: int) -> Array:
     return torch.ops.aten._log_softmax_backward_data(t, y, axis, y.dtype)
 
 
-@_accumulated
+@_accumulate
 def cumsum(x: Array, axis: int) -> Array:
     return torch.cumsum(x, axis)
 
 
-@_accumulated
+@_accumulate
 def cumprod(x: Array, axis: int) -> Array:
     return torch.cumprod(x, axis)
 
@@ -187,16 +187,16 @@ def logcumsumexp(x: Array, axis: int) -> Array:
 
 def cummax(x: Array, axis: int) -> tuple[Array, Array]:
     y, index = torch.cummax(_comparable(x), axis)
-    return _restored(y, x.dtype), index
+    return _restore(y, x.dtype), index
 
 
 def cummin(x: Array, axis: int) -> tuple[Array, Array]:
     y, index = torch.cummin(_comparable(x), axis)
-    return _restored(y, x.dtype), index
+    return _restore(y, x.dtype), index
 
 
 def sort(x: Array, axis: int, descending: bool) -> Array:
-    return _restored(torch.sort(_comparable(x), axis, descending)[0], x.dtype)
+    return _restore(torch.sort(_comparable(x), axis, descending)[0], x.dtype)
 
 
 def argsort(x: Array, axis: int, descending: bool) -> Array:
@@ -205,17 +205,17 @@ def argsort(x: Array, axis: int, descending: bool) -> Array:
 
 def topk(x: Array, k: int, axis: int, largest: bool) -> tuple[Array, Array]:
     y, index = torch.topk(_comparable(x), k, axis, largest)
-    return _restored(y, x.dtype), index
+    return _restore(y, x.dtype), index
 
 
 def max_with_indices(x: Array, axis: int) -> tuple[Array, Array]:
     y, index = torch.max(_comparable(x), axis, keepdim=True)
-    return _restored(y, x.dtype), index
+    return _restore(y, x.dtype), index
 
 
 def min_with_indices(x: Array, axis: int) -> tuple[Array, Array]:
     y, index = torch.min(_comparable(x), axis, keepdim=True)
-    return _restored(y, x.dtype), index
+    return _restore(y, x.dtype), index
 
 
 def searchsorted(sequence: Array, x: Array, right: bool) -> Array:
@@ -232,7 +232,7 @@ def unique_all(x: Array) -> tuple[Array, Array, Array, Array]:
     values, inverse, counts = torch.unique(flat, return_inverse=True, return_counts=True)
     where = torch.arange(len(flat), device=x.device)
     first = torch.full_like(counts, len(flat)).scatter_reduce(0, inverse, where, "amin")
-    return _restored(values, x.dtype), first, inverse.reshape(x.shape), counts
+    return _restore(values, x.dtype), first, inverse.reshape(x.shape), counts
 
 
 def bincount(x: Array, length: int) -> Array:

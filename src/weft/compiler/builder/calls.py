@@ -11,7 +11,7 @@ from ...core.dtypes import is_inexact
 from ...core.origin import Origin, written_at
 from ...core.settings import changed
 from ...core.value import TENSORS
-from .trees import leaves, mapped
+from .trees import leaves, map_tree
 from .values import Placeholder, Value, Variable
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class GraphCall:
     """A function applied to values of a graph.
 
     foreign  whether the function is the user's own, with lines of its own
@@ -41,7 +41,7 @@ class Call:
 
     def compute(self, replay: "Replay") -> Any:
         """The results, for one set of inputs."""
-        args, kwargs = mapped(replay.known, self.args), mapped(replay.known, self.kwargs)
+        args, kwargs = map_tree(replay.known, self.args), map_tree(replay.known, self.kwargs)
         with written_at(None if self.foreign else self.origin):
             return self.function(*args, **kwargs)
 
@@ -60,11 +60,11 @@ replaying: ContextVar["Replay | None"] = ContextVar("weft_replaying", default=No
 
 
 @dataclass(frozen=True, eq=False)
-class Gradients(Call):
+class GradientsCall(GraphCall):
     """The gradients of targets with respect to sources; args are the three lists."""
 
     def compute(self, replay: "Replay") -> Any:
-        targets, sources, seeds = mapped(replay.known, self.args)
+        targets, sources, seeds = map_tree(replay.known, self.args)
         with written_at(self.origin):
             return replay.tape.gradient(targets, sources, seeds)
 
@@ -105,7 +105,7 @@ class Replay:
     tape: Any  # a `wf.GradientTape`, which is not below this layer
     watched: set[Value] | None
     given: dict[Placeholder, Tensor] = field(default_factory=dict)
-    results: dict[Call, list[Any]] = field(default_factory=dict)
+    results: dict[GraphCall, list[Any]] = field(default_factory=dict)
 
     def feed(self, placeholder: Placeholder, tensor: Tensor) -> None:
         """Give a placeholder its tensor."""
@@ -123,7 +123,7 @@ class Replay:
             self.compute(x.call)
         return self.results[x.call][x.position]
 
-    def compute(self, call: Call) -> Any:
+    def compute(self, call: GraphCall) -> Any:
         """Run a call, and keep its results."""
         token = replaying.set(self)
         try:
@@ -147,9 +147,9 @@ class Replay:
         return x
 
 
-def needed(fetched: Iterable[Value]) -> list[Call]:
+def needed_calls(fetched: Iterable[Value]) -> list[GraphCall]:
     """The calls that values take, in the order that they were written."""
-    found: dict[Call, None] = {}
+    found: dict[GraphCall, None] = {}
     todo = [v.call for v in fetched if v.call is not None]
     while todo:
         call = todo.pop()

@@ -14,9 +14,9 @@ from ...core.value import TENSORS
 from ...graph.graph import Graph as Program
 from ..compiled import Compiled
 from ..explain.report import Text, Texts
-from .calls import Gradients, Replay, Update, needed
+from .calls import GradientsCall, Replay, Update, needed_calls
 from .names import public
-from .trees import leaves, mapped
+from .trees import leaves, map_tree
 from .values import GraphTensor, Placeholder, Sizes, Value, Variable
 
 if TYPE_CHECKING:
@@ -35,24 +35,24 @@ class GraphFunction:
 
     def __init__(self, graph: "Graph", fetches: Any, max_variants: int):
         self._graph, self._fetches = graph, fetches
-        found = [_checked(graph, x) for x in leaves(fetches)]
+        found = [_check_fetch(graph, x) for x in leaves(fetches)]
         self._updates = _in_order([x for x in found if isinstance(x, Update)])
         values = [x for x in found if isinstance(x, Value)]
         values += [v for u in self._updates for v in (*u.values, u.result) if v is not None]
-        self._calls = needed(values)
+        self._calls = needed_calls(values)
         self._watched, read = set(), [*values, *[v for c in self._calls for v in c.operands]]
-        self._gradients = [c for c in self._calls if isinstance(c, Gradients)]
+        self._gradients = [c for c in self._calls if isinstance(c, GradientsCall)]
         for call in self._gradients:
             self._watched |= {v for v in leaves(call.args[1]) if isinstance(v, Value)}
         self._names = {p.name for p in graph.placeholders}
         self.placeholders = [p for p in graph.placeholders if any(p is v for v in read)]
-        self._compiled = Compiled(self._named(), (), (), max_variants)
+        self._compiled = Compiled(self._name_function(), (), (), max_variants)
 
-    def _named(self) -> Callable[..., Any]:
+    def _name_function(self) -> Callable[..., Any]:
         """The function to compile, under the graph's name and with its placeholders' names."""
 
         def run(*tensors):
-            return self._traced(tensors)
+            return self._replay_calls(tensors)
 
         run.__name__ = run.__qualname__ = self._graph.name
         kind = Parameter.POSITIONAL_ONLY
@@ -60,7 +60,7 @@ class GraphFunction:
         run.__signature__ = Signature(names)  # type: ignore[attr-defined]
         return run
 
-    def _traced(self, tensors: tuple[Tensor, ...]) -> Any:
+    def _replay_calls(self, tensors: tuple[Tensor, ...]) -> Any:
         """What is compiled: the graph's calls, then the changes of variables."""
         tape = public().GradientTape(persistent=True)
         replay = Replay(self._graph, tape, self._watched)
@@ -69,16 +69,16 @@ class GraphFunction:
                 replay.feed(p, x)
             for call in self._calls:
                 replay.compute(call)
-            fetched = mapped(lambda x: _fetched(replay, x), self._fetches)
+            fetched = map_tree(lambda x: _fetch(replay, x), self._fetches)
             for update in self._updates:
                 update.make(replay)
         return fetched
 
     def __call__(self, feeds: Feeds | None = None, /, **named: Any) -> Any:
-        given = named if feeds is None else self._merged(feeds, named)
+        given = named if feeds is None else self._merge_feeds(feeds, named)
         return self._compiled(*self._tensors(given))
 
-    def _merged(self, feeds: Feeds, named: dict[str, Any]) -> dict[str, Any]:
+    def _merge_feeds(self, feeds: Feeds, named: dict[str, Any]) -> dict[str, Any]:
         """All that was given, by the names of placeholders."""
         if not isinstance(feeds, Mapping):
             raise errors.DTypeError(
@@ -146,7 +146,7 @@ def _argument(name: str) -> str:
     return name if name.isidentifier() else f"p{abs(hash(name))}"
 
 
-def _checked(graph: "Graph", x: Any) -> Value | Update | None:
+def _check_fetch(graph: "Graph", x: Any) -> Value | Update | None:
     if x is None or (isinstance(x, Value | Update) and x.graph is graph):
         return x
     if isinstance(x, Value | Update):
@@ -171,7 +171,7 @@ def _in_order(updates: list[Update]) -> list[Update]:
     return made
 
 
-def _fetched(replay: Replay, x: Any) -> Any:
+def _fetch(replay: Replay, x: Any) -> Any:
     """What a run gives for something that is fetched: values as they are before changes."""
     if isinstance(x, Update):
         x = x.result

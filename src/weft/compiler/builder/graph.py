@@ -16,12 +16,12 @@ from ...core import dtypes
 from ...core.aval import integer_in
 from ...core.origin import origin
 from ...core.value import TENSORS
-from ...graph.picture import drawn
-from .calls import Call, Gradients, Update, replaying
+from ...graph.picture import draw
+from .calls import GradientsCall, GraphCall, Update, replaying
 from .names import SECTIONS, Section, functions, unknown
 from .picture import picture_of, text_of
-from .probe import SIZES, Probe
-from .trees import leaves, mapped
+from .probe import SIZES, ShapeProbe
+from .trees import leaves, map_tree
 from .values import GraphNumber, GraphTensor, Placeholder, Sizes, Value, Variable
 
 if TYPE_CHECKING:
@@ -58,9 +58,9 @@ class Graph:
         self.name = name
         self.placeholders: list[Placeholder] = []
         self.variables: list[Variable] = []
-        self.calls: list[Call] = []
-        self.made: dict[Call, list[Value]] = {}  # the values of each call
-        self._probes = [Probe(self, size) for size in SIZES]
+        self.calls: list[GraphCall] = []
+        self.made: dict[GraphCall, list[Value]] = {}  # the values of each call
+        self._probes = [ShapeProbe(self, size) for size in SIZES]
 
     # What goes in
 
@@ -134,7 +134,7 @@ class Graph:
         [2.0, 4.0]
         """
         held = tensor(value, dtype=dtype)
-        return self._written(Call(len(self.calls), "constant", lambda: held, (), {}, origin()))
+        return self._written(GraphCall(len(self.calls), "constant", lambda: held, (), {}, origin()))
 
     def _check_name(self, what: str, name: object) -> None:
         if not isinstance(name, str) or not name:
@@ -158,8 +158,8 @@ class Graph:
         kwargs = kwargs or {}
         replay = replaying.get()
         if replay is not None and replay.graph is self:
-            return function(*mapped(replay.known, args), **mapped(replay.known, kwargs))
-        return self._record(Call, name, function, args, kwargs)
+            return function(*map_tree(replay.known, args), **map_tree(replay.known, kwargs))
+        return self._record(GraphCall, name, function, args, kwargs)
 
     def known(self, value: GraphTensor) -> Tensor:
         """The tensor of a value, in a function that a call was given."""
@@ -170,7 +170,7 @@ class Graph:
 
     def _record(
         self,
-        kind: type[Call],
+        kind: type[GraphCall],
         name: str,
         function: Any,
         args: tuple[Any, ...],
@@ -179,11 +179,11 @@ class Graph:
     ) -> Any:
         for x in leaves((args, kwargs)):
             self._check_operand(name, x)
-        args, kwargs = mapped(_kept, args), mapped(_kept, kwargs)
+        args, kwargs = map_tree(_keep_argument, args), map_tree(_keep_argument, kwargs)
         number = len(self.calls)
         return self._written(kind(number, name, function, args, kwargs, origin(), foreign))
 
-    def _written(self, call: Call) -> Any:
+    def _written(self, call: GraphCall) -> Any:
         """A call as part of the graph, once it is known what it makes of which shapes."""
         try:
             first, second = [probe.compute(call) for probe in self._probes]
@@ -213,7 +213,7 @@ class Graph:
                 "give it to a placeholder here"
             )
 
-    def _values(self, call: Call, first: Any, second: Any) -> Any:
+    def _values(self, call: GraphCall, first: Any, second: Any) -> Any:
         """The results of a call as values, from what they are at two sizes."""
         ones, others = list(leaves(first)), list(leaves(second))
         if len(ones) != len(others):
@@ -222,9 +222,9 @@ class Graph:
                 "runs"
             )
         made = iter([self._value(call, k, a, b) for k, (a, b) in enumerate(zip(ones, others))])  # noqa: B905
-        return mapped(lambda _: next(made), first)
+        return map_tree(lambda _: next(made), first)
 
-    def _value(self, call: Call, position: int, a: Any, b: Any) -> Any:
+    def _value(self, call: GraphCall, position: int, a: Any, b: Any) -> Any:
         if a.__class__ in TENSORS:
             if len(a.shape) != len(b.shape):
                 raise errors.StagingError(
@@ -252,7 +252,7 @@ class Graph:
         if not callable(function):
             raise errors.DTypeError(f"call: got a {type(function).__name__}, expected a function")
         name = getattr(function, "__name__", type(function).__name__)
-        return self._record(Call, name, function, args, kwargs, foreign=True)
+        return self._record(GraphCall, name, function, args, kwargs, foreign=True)
 
     def length(self, x: GraphTensor, axis: int = 0) -> "int | GraphNumber":
         """The size of x along an axis: a number, or what stands for it if it differs.
@@ -307,7 +307,7 @@ class Graph:
             seeds = [seeds]
         if seeds is not None:
             seeds = [s if isinstance(s, Value) else self.constant(s) for s in seeds]
-        found = self._record(Gradients, "gradients", None, (listed, wanted, seeds), {})
+        found = self._record(GradientsCall, "gradients", None, (listed, wanted, seeds), {})
         return found if many else found[0]
 
     # What is changed
@@ -332,7 +332,7 @@ class Graph:
         self._check_operand("assign", variable)
         self._check_operand("assign", value)
         value = value if isinstance(value, GraphTensor) else self.constant(value, variable.dtype)
-        fitted = self.record("assign", _fitted, (value, variable.dtype, variable.shape))
+        fitted = self.record("assign", _fit_value, (value, variable.dtype, variable.shape))
         parameter = variable.parameter
         return Update(
             self,
@@ -404,7 +404,7 @@ class Graph:
         >>> g.draw(format="dot").startswith("digraph")
         True
         """
-        return drawn(picture_of(self), path, format)
+        return draw(picture_of(self), path, format)
 
     def __str__(self) -> str:
         return text_of(self)
@@ -510,12 +510,12 @@ def _sizes(name: str, shape: Any) -> Sizes:
     return tuple(made)
 
 
-def _kept(x: Any) -> Any:
+def _keep_argument(x: Any) -> Any:
     """An argument as the graph keeps it: an array may be changed by others later."""
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
-def _fitted(x: Tensor, dtype: np.dtype, shape: Sizes) -> Tensor:
+def _fit_value(x: Tensor, dtype: np.dtype, shape: Sizes) -> Tensor:
     """A value that is to be a variable's."""
     if x.shape != shape:
         raise errors.ShapeError(f"assign: a value of shape {x.shape} for a variable of {shape}")

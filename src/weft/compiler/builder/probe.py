@@ -7,10 +7,10 @@ from ...core.box import Level
 from ...core.settings import changed
 from ...core.value import wrap
 from ...graph.staged import Staged
-from ..frontend.capture import Capture, Draws
-from ..frontend.inputs import Argument
+from ..frontend.capture import Capture, CapturedDraws
 from ..frontend.inputs import Call as Arguments
-from .calls import Call, Replay
+from ..frontend.inputs import TensorArgument
+from .calls import GraphCall, Replay
 from .names import public
 from .values import Placeholder
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 SIZES = (720, 1440)
 
 
-class Probe:
+class ShapeProbe:
     """A graph's program, as far as it is built, for one size of all unknown dimensions."""
 
     def __init__(self, graph: "Graph", size: int):
@@ -35,7 +35,7 @@ class Probe:
         return changed(
             staging=self.capture,
             levels=(self.level,),
-            draws=Draws(self.capture),
+            draws=CapturedDraws(self.capture),
             tapes=(),
             saved_hooks=None,
             autocast=None,
@@ -46,15 +46,15 @@ class Probe:
     def enter(self, placeholder: Placeholder) -> None:
         """Make a placeholder known."""
         shape = tuple([self.size if n is None else n for n in placeholder.shape])
-        place = self.capture.enter(Aval(shape, placeholder.dtype), Argument, 0)
+        place = self.capture.enter(Aval(shape, placeholder.dtype), TensorArgument, 0)
         with self._settings():
             self.replay.feed(placeholder, wrap(place.staged))
 
-    def compute(self, call: Call) -> Any:
+    def compute(self, call: GraphCall) -> Any:
         """The results of a call: tensors without values."""
         with self._settings():
             return self.replay.compute(call)
 
-    def forget(self, call: Call) -> None:
+    def forget(self, call: GraphCall) -> None:
         """Take a call back."""
         self.replay.results.pop(call, None)

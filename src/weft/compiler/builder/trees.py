@@ -4,17 +4,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def mapped(f: Callable[[Any], Any], tree: Any) -> Any:
+def map_tree(f: Callable[[Any], Any], tree: Any) -> Any:
     """The same tree with f of everything in it."""
     if isinstance(tree, dict):
-        return {key: mapped(f, value) for key, value in tree.items()}
+        return {key: map_tree(f, value) for key, value in tree.items()}
     if isinstance(tree, slice):
-        return slice(mapped(f, tree.start), mapped(f, tree.stop), mapped(f, tree.step))
+        return slice(map_tree(f, tree.start), map_tree(f, tree.stop), map_tree(f, tree.step))
     if isinstance(tree, tuple):
-        parts = [mapped(f, x) for x in tree]
+        parts = [map_tree(f, x) for x in tree]
         return type(tree)(*parts) if hasattr(tree, "_fields") else tuple(parts)
     if isinstance(tree, list):
-        return [mapped(f, x) for x in tree]
+        return [map_tree(f, x) for x in tree]
     return f(tree)
 
 

@@ -16,7 +16,7 @@ from ...core.settings import changed
 
 if TYPE_CHECKING:
     from ...arrays.types import ArrayLike
-    from .calls import Call, Update
+    from .calls import GraphCall, Update
     from .graph import Graph
 
 # Methods of tensors that values of a graph do not have: they write into memory, or make tensors.
@@ -33,7 +33,7 @@ class Value:
     """Something that a graph computes: number `position` among the results of a call."""
 
     graph: "Graph"
-    call: "Call"
+    call: "GraphCall"
     position: int
 
     __array_ufunc__ = None  # NumPy leaves `array * value` to the value
@@ -95,7 +95,7 @@ class Value:
 
         def __invert__(self) -> Any: ...
 
-    def __init__(self, graph: "Graph", call: "Call", position: int):
+    def __init__(self, graph: "Graph", call: "GraphCall", position: int):
         self.graph, self.call, self.position = graph, call, position
 
     @property
@@ -138,7 +138,9 @@ class GraphTensor(Value):
     shape   with None for a size that differs between runs; `x.length(axis)` stands for that
     """
 
-    def __init__(self, graph: "Graph", call: "Call", position: int, shape: Sizes, dtype: np.dtype):
+    def __init__(
+        self, graph: "Graph", call: "GraphCall", position: int, shape: Sizes, dtype: np.dtype
+    ):
         super().__init__(graph, call, position)
         self.shape: Sizes = shape
         self.dtype: np.dtype = dtype

@@ -35,7 +35,7 @@ class Cache:
 
     def fetch(self, key: str) -> bytes | None:
         """What was stored under a key; None if that is gone or damaged."""
-        if self.folder is None or not self._trusted(self.folder):
+        if self.folder is None or not self._is_trusted(self.folder):
             return None
         path = self._path(key)
         try:
@@ -56,7 +56,7 @@ class Cache:
             return
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not self._trusted(self.folder):
+            if not self._is_trusted(self.folder):
                 return
             _write(self.folder, self._path(key), _digest(key, data) + data)
             self._make_room(len(data) + _DIGEST)
@@ -68,7 +68,7 @@ class Cache:
             raise ValueError(f"{key!r} is no key")
         return self.folder / (key + _SUFFIX)
 
-    def _trusted(self, folder: Path) -> bool:
+    def _is_trusted(self, folder: Path) -> bool:
         """Whether nobody else can have put something there; a directory to come is."""
         try:
             found = folder.stat()

@@ -18,7 +18,7 @@ from ...core import dtypes
 
 def digest(kind: str, content: tuple[Any, ...]) -> str:
     """The key of something that this compiler has made."""
-    text = spelled((kind, content, dtypes.default_float(), *_compiler()))
+    text = spell_value((kind, content, dtypes.default_float(), *_compiler()))
     return sha256(text.encode()).hexdigest()
 
 
@@ -52,18 +52,18 @@ def _files(folder: str) -> Iterator[tuple[str, int, int]]:
                 yield entry.path, found.st_size, found.st_mtime_ns
 
 
-def spelled(value: Any) -> str:
+def spell_value(value: Any) -> str:
     """A text that is the same in every process, and different for different values."""
     kind = type(value)
     if kind in _PLAIN:
         return repr(value)
     if kind is tuple:
-        return f"({','.join([spelled(x) for x in value])})"
+        return f"({','.join([spell_value(x) for x in value])})"
     if isinstance(value, np.dtype):
         return _dtype_text(value)
     if not is_dataclass(kind):
         raise TypeError(f"a {kind.__name__} in a program that is to be stored: {value!r}")
-    inside = ",".join([spelled(x) for x in _parts(kind)(value)])
+    inside = ",".join([spell_value(x) for x in _parts(kind)(value)])
     return f"{kind.__module__}.{kind.__name__}({inside})"
 
 

@@ -25,8 +25,8 @@ from ...core.origin import Origin
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
 from ...graph.structured import Structured, structure_of
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step
-from ..ir.scalar_program import Constant, Line, Load
+from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step
+from ..ir.scalar_program import Constant, Load, ScalarProgram
 from ..ir.schedule import (
     Buffer,
     GemmStep,
@@ -37,19 +37,19 @@ from ..ir.schedule import (
     Schedule,
     TiledStep,
 )
-from ..memory import Plan
+from ..memory import MemoryPlan
 from .disk import cache
-from .keys import digest, spelled
+from .keys import digest, spell_value
 
 # The packages and modules in which targets have the dataclasses of their routines.
 ROUTINES: set[str] = set()
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
-_CLASSES = (Kernel, Operand, Result, Step, Fold, Literal, Buffer, Line, Load, Constant)
+_CLASSES = (Kernel, Operand, Result, Step, FoldStep, Literal, Buffer, ScalarProgram, Load, Constant)
 _STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 
-def known() -> dict[str, type]:
+def known_types() -> dict[str, type]:
     """The dataclasses that entries are made of, by their names: ours, and those of the routines."""
     return _known(frozenset(ROUTINES))
 
@@ -73,17 +73,17 @@ def fetch(key: str | None) -> bytes | None:
     return None if key is None else cache().fetch(key)
 
 
-def read(graph: Graph, kept: bytes) -> tuple[Schedule, Plan]:
+def read(graph: Graph, kept: bytes) -> tuple[Schedule, MemoryPlan]:
     """The schedule of a graph, and its plan, as they were kept."""
     return _Reader(graph).entry(json.loads(kept))
 
 
-def keep(graph: Graph, key: str | None, schedule: Schedule, placed: Plan) -> None:
+def keep(graph: Graph, key: str | None, schedule: Schedule, placed: MemoryPlan) -> None:
     """Put a schedule and its plan under a key, if they can be written down."""
     if key is None:
         return
     try:
-        entry = _Writer(graph).entry(schedule, placed)
+        entry = _EntryWriter(graph).entry(schedule, placed)
     except Unwritable:
         return
     cache().store(key, json.dumps(entry, separators=(",", ":")).encode())
@@ -100,13 +100,13 @@ def key_of(graph: Graph, donated: Mapping[int, int], target: tuple[Any, ...]) ->
     if cache().folder is None:
         return None
     try:
-        whole = _Texts().graph(graph)
+        whole = _GraphTexts().graph(graph)
     except (Unwritable, TypeError):
         return None
     return digest("schedule", (whole, tuple(sorted(donated.items())), target))
 
 
-class _Texts:
+class _GraphTexts:
     """Parts of a graph as text; what is met again is remembered."""
 
     def __init__(self):
@@ -132,13 +132,13 @@ class _Texts:
             return f"{e.outputs}={e.op.name}({e.inputs};{self.structure(structure)}"
         if (TABLE.get(e.op.name) is not e.op and e.op is not WITHIN) or e.op.foreign:
             raise Unwritable(f"the row {e.op.name} is not of the table")
-        inputs = [str(i) if i.__class__ is int else spelled(i) for i in e.inputs]
-        return f"{e.outputs}={e.op.name}({','.join(inputs)};{e.static and spelled(e.static)}"
+        inputs = [str(i) if i.__class__ is int else spell_value(i) for i in e.inputs]
+        return f"{e.outputs}={e.op.name}({','.join(inputs)};{e.static and spell_value(e.static)}"
 
     def aval(self, a: Aval) -> str:
         text = self._avals.get(id(a))
         if text is None:
-            text = self._avals[id(a)] = f"{a.shape}{spelled(a.dtype)}{a.device}"
+            text = self._avals[id(a)] = f"{a.shape}{spell_value(a.dtype)}{a.device}"
             self._held.append(a)
         return text
 
@@ -159,7 +159,7 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
-class _Writer:
+class _EntryWriter:
     """Values as what JSON holds; kernels and dtypes once each."""
 
     def __init__(self, graph: Graph):
@@ -167,7 +167,7 @@ class _Writer:
         self._places = {e.origin: k for k, e in reversed(list(enumerate(graph.equations)))}
         self._kernels: dict[Kernel, int] = {}
 
-    def entry(self, schedule: Schedule, placed: Plan) -> dict[str, Any]:
+    def entry(self, schedule: Schedule, placed: MemoryPlan) -> dict[str, Any]:
         steps = [self.value(s) for s in schedule.steps]
         return {
             "buffers": [self.value(b) for b in schedule.buffers],
@@ -195,7 +195,7 @@ class _Writer:
             return {"row": name}
         if isinstance(x, type) and operator.is_(getattr(errors, name, None), x):
             return {"error": name}
-        if operator.is_(known().get(kind.__name__), kind):
+        if operator.is_(known_types().get(kind.__name__), kind):
             return {kind.__name__: self._fields(x)}
         raise Unwritable(f"a {kind.__name__}: {x!r}")
 
@@ -232,7 +232,7 @@ class _Writer:
 
 
 class _Reader:
-    """What `_Writer` wrote, as values again."""
+    """What `_EntryWriter` wrote, as values again."""
 
     def __init__(self, graph: Graph):
         self._graph = graph
@@ -243,10 +243,10 @@ class _Reader:
             "dtype": lru_cache(dtypes.canonical),  # a dtype's name takes NumPy a while
             "row": lambda name: TABLE[name],
             "error": lambda name: getattr(errors, name),
-            **{name: self._maker(kind) for name, kind in known().items()},
+            **{name: self._maker(kind) for name, kind in known_types().items()},
         }
 
-    def entry(self, found: dict[str, Any]) -> tuple[Schedule, Plan]:
+    def entry(self, found: dict[str, Any]) -> tuple[Schedule, MemoryPlan]:
         make = self._makers["Kernel"]
         self._kernels = [make(k) for k in found["kernels"]]
         inputs, outputs = map(tuple, found["ends"])
@@ -258,7 +258,7 @@ class _Reader:
             {n: self._constant(*rest) for n, *rest in found["constants"]},
         )
         offsets, size, least = found["plan"]
-        return schedule, Plan({n: at for n, at in offsets}, size, least)
+        return schedule, MemoryPlan({n: at for n, at in offsets}, size, least)
 
     def value(self, x: Any) -> Any:
         kind = x.__class__

@@ -16,8 +16,8 @@ from ..ir.schedule import GemmStep
 from ..native.driver import driver
 from ..native.entry import Quiet
 from ..native.objects import BLAS, place_of
-from ..native.products import Product, VectorProduct
-from ..native.words import Words, address, words
+from ..native.products import ProductRecord, VectorProduct
+from ..native.words import WordArray, address, words
 from .own_products import able, own_name
 
 # Multiplications and additions from which on a product is cut, and those that a tile may have
@@ -34,7 +34,7 @@ _LARGEST = 2**31 - 1
 
 
 @lru_cache(maxsize=1)
-def quiet() -> Words | None:
+def quiet() -> WordArray | None:
     """The words by which native code keeps BLAS to one thread; None: that cannot be told."""
     found = counts("scipy")
     if found is None:
@@ -56,7 +56,7 @@ _PATIENCE = 1.0
 _closed = False
 
 
-def _native(name: str, memory: Words) -> None:
+def _native(name: str, memory: WordArray) -> None:
     CFUNCTYPE(None, c_void_p)(driver().addresses[name])(address(memory))
 
 
@@ -149,7 +149,7 @@ class BlasCall:
     symbol: str
     places: tuple[int, int, int]
     record: tuple[int, ...]
-    offsets: Words
+    offsets: WordArray
     count: int
 
 
@@ -169,23 +169,25 @@ def call_of(step: GemmStep, dtype: np.dtype, tile: tuple[int, int] | None = None
     own = own_name(rows, columns, step.k, step.transpose_b, dtype)
     symbol = own or f"{BLAS}{_LETTER[dtype]}gemm"
     fields = {
-        **{Product.M: step.m, Product.N: step.n, Product.K: step.k},
-        **{Product.ROWS: rows, Product.COLUMNS: columns},
-        **dict(zip((Product.LDA, Product.LDB, Product.LDC), leading, strict=True)),
-        Product.TRANSPOSE_A: ord("T" if step.transpose_a else "N"),
-        Product.TRANSPOSE_B: ord("T" if step.transpose_b else "N"),
-        Product.ALPHA: _bits(step.alpha, dtype),
-        Product.BETA: _bits(step.beta, dtype),
-        Product.A_STEP: item * (1 if step.transpose_a else leading[0]),
-        Product.B_STEP: item * (leading[1] if step.transpose_b else 1),
-        Product.C_STEP: item * leading[2],
-        Product.ITEM: item,
-        Product.FUNCTION: place_of(symbol),
-        **{Product.TILES_DOWN: down, Product.TILES_ACROSS: across},
+        **{ProductRecord.M: step.m, ProductRecord.N: step.n, ProductRecord.K: step.k},
+        **{ProductRecord.ROWS: rows, ProductRecord.COLUMNS: columns},
+        **dict(
+            zip((ProductRecord.LDA, ProductRecord.LDB, ProductRecord.LDC), leading, strict=True)
+        ),
+        ProductRecord.TRANSPOSE_A: ord("T" if step.transpose_a else "N"),
+        ProductRecord.TRANSPOSE_B: ord("T" if step.transpose_b else "N"),
+        ProductRecord.ALPHA: _bits(step.alpha, dtype),
+        ProductRecord.BETA: _bits(step.beta, dtype),
+        ProductRecord.A_STEP: item * (1 if step.transpose_a else leading[0]),
+        ProductRecord.B_STEP: item * (leading[1] if step.transpose_b else 1),
+        ProductRecord.C_STEP: item * leading[2],
+        ProductRecord.ITEM: item,
+        ProductRecord.FUNCTION: place_of(symbol),
+        **{ProductRecord.TILES_DOWN: down, ProductRecord.TILES_ACROSS: across},
     }
     strides = (step.a_strides, step.b_strides, step.c_strides)
     offsets = _offsets(step.batch, strides, item)
-    record = _record(fields, Product.SIZE, offsets)
+    record = _record(fields, ProductRecord.SIZE, offsets)
     function, places = driver().addresses["weft_product"], (step.a, step.b, step.c)
     return BlasCall(function, symbol, places, record, offsets, prod(tiles(step, tile)))
 
@@ -225,13 +227,13 @@ def _vector_call(step: GemmStep, dtype: np.dtype, leading: list[int]) -> BlasCal
     return BlasCall(function, symbol, places, record, offsets, prod(step.batch) * across)
 
 
-def _record(fields: dict, size: int, offsets: Words) -> tuple[int, ...]:
+def _record(fields: dict, size: int, offsets: WordArray) -> tuple[int, ...]:
     """The words of a product; those that are not given are 0."""
-    known = {Product.OFFSETS: address(offsets), **fields}
+    known = {ProductRecord.OFFSETS: address(offsets), **fields}
     return tuple([known.get(at, 0) for at in range(size)])
 
 
-def _offsets(batch: tuple[int, ...], strides: tuple, item: int) -> Words:
+def _offsets(batch: tuple[int, ...], strides: tuple, item: int) -> WordArray:
     """For each index of the batch, how many bytes three arrays are from their first element."""
     offsets = words(3 * prod(batch))
     for j, steps in enumerate(strides):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ...graph.graph import Equation, Graph, Literal
 from ..emit.convert import SUPPORTED
-from ..emit.scalar import MIXED, Number, has_emitter, unsupported, working_dtype
+from ..emit.scalar import MIXED, TypedValue, has_emitter, unsupported, working_dtype
 from ..ir.routine import Routine
 from ..ir.views import View
 from .routines.table import MAKERS, routine_of
@@ -17,7 +17,7 @@ class Computes:
 
     def supports(self, graph: Graph, e: Equation) -> str:
         out = graph.avals[e.outputs[0]]
-        reason = _unsupported([*[graph.avals[i] for i in e.inputs if isinstance(i, int)], out])
+        reason = _why_unsupported([*[graph.avals[i] for i in e.inputs if isinstance(i, int)], out])
         if reason or e.op.folds or e.op.moves == "parts":
             return reason
         if not has_emitter(e.op.name):
@@ -28,7 +28,7 @@ class Computes:
         return routine_of(graph, views, e) if e.op.name in MAKERS else None
 
 
-def _unsupported(avals) -> str:
+def _why_unsupported(avals) -> str:
     for a in avals:
         if a.dtype not in SUPPORTED:
             return f"kernels do not hold {a.dtype}"
@@ -42,7 +42,7 @@ def _no_emitter(graph: Graph, e: Equation, dtype: np.dtype) -> str:
     operands = [_operand(graph, i) for i in e.inputs]
     if any(isinstance(x, complex) or x is None for x in operands):
         return "a number is complex"
-    if all(not isinstance(x, Number) for x in operands):
+    if all(not isinstance(x, TypedValue) for x in operands):
         return "its operands are Python's numbers"
     if e.op.name in MIXED:
         return ""
@@ -50,4 +50,4 @@ def _no_emitter(graph: Graph, e: Equation, dtype: np.dtype) -> str:
 
 
 def _operand(graph: Graph, i):
-    return i.value if isinstance(i, Literal) else Number(None, graph.avals[i].dtype)  # type: ignore[arg-type]
+    return i.value if isinstance(i, Literal) else TypedValue(None, graph.avals[i].dtype)  # type: ignore[arg-type]

@@ -22,7 +22,7 @@ from ..ir.schedule import (
     TiledStep,
 )
 from . import blas
-from .routines.routine import written
+from .routines.routine import as_native_routine
 
 # A piece takes at least so long, since handing one over takes a microsecond; there are at most so
 # many, and as many for each processor.
@@ -51,7 +51,7 @@ def may_end(schedule: Schedule, step: ScheduleStep) -> bool:
     if isinstance(step, GuardStep | LibraryStep):
         return True
     if isinstance(step, NativeStep):
-        return step.routine.endless or written(step.routine).cost >= LONG
+        return step.routine.endless or as_native_routine(step.routine).cost >= LONG
     if isinstance(step, KernelStep):
         return work(step.kernel) >= LONG
     product = step.product if isinstance(step, TiledStep) else step

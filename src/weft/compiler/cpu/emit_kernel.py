@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..emit.code import Module
+from ..emit.code import LLModule
 from ..emit.elementary import PREFIX, address_of
 from ..ir.kernel import Kernel, MalformedKernel, verify
-from ..native.machine import Target, compiled, host, load
+from ..native.machine import Processor, compile_module, host, load
 from .loop_nest import Nest
 from .loops import Extents, lower
 
@@ -30,7 +30,7 @@ class Image:
 
 
 @dataclass(frozen=True)
-class Native:
+class LoadedKernel:
     """A loaded kernel: `call(pointers, begin, end)` computes the units from begin to end.
 
     `begin` and `end` are multiples of `grain`, or `end` is `count`; pieces of the work may be done
@@ -55,29 +55,29 @@ class Native:
 
 
 def module_of(
-    kernel: Kernel, target: Target | None = None, extents: Extents = ()
-) -> tuple[Module, Nest]:
+    kernel: Kernel, target: Processor | None = None, extents: Extents = ()
+) -> tuple[LLModule, Nest]:
     """LLVM's language for a kernel, and how its loops are nested."""
     verify(kernel)
-    module = Module((target or host()).attributes)
+    module = LLModule((target or host()).attributes)
     return module, lower(kernel, module, ENTRY, extents)
 
 
-def build(kernel: Kernel, target: Target | None = None, extents: Extents = ()) -> Image:
+def build(kernel: Kernel, target: Processor | None = None, extents: Extents = ()) -> Image:
     """Compile a kernel; with `extents`, one that checks every access (see `lower`)."""
     module, nest = module_of(kernel, target, extents)
     symbols = tuple(sorted(module.symbols))
-    return Image(compiled(module, target), symbols, nest.count, nest.grain, bool(extents))
+    return Image(compile_module(module, target), symbols, nest.count, nest.grain, bool(extents))
 
 
-def link(image: Image) -> Native:
+def link(image: Image) -> LoadedKernel:
     """Load a compiled kernel."""
     known = [s for s in image.symbols if s.startswith(PREFIX)]
     symbols = {s: address_of(s.removeprefix(PREFIX)) for s in known}
     loaded = load(image.data, [ENTRY], symbols)
-    return Native(image, _PROTOTYPE(loaded.addresses[ENTRY]), loaded)
+    return LoadedKernel(image, _PROTOTYPE(loaded.addresses[ENTRY]), loaded)
 
 
-def native(kernel: Kernel, target: Target | None = None, extents: Extents = ()) -> Native:
+def native(kernel: Kernel, target: Processor | None = None, extents: Extents = ()) -> LoadedKernel:
     """Compile a kernel and load it."""
     return link(build(kernel, target, extents))

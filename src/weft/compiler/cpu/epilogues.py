@@ -20,7 +20,7 @@ from ..ir.schedule import (
     row_major,
     step_text,
 )
-from ..ir.tiles import Part, parts
+from ..ir.tiles import TileKernel, parts
 from ..ir.verify import MalformedSchedule
 from ..memory import in_place
 from . import blas
@@ -31,7 +31,7 @@ from .loop_nest import nest_of
 # -- which steps become one ----------------------------------------------------------------------
 
 
-def tiled(schedule: Schedule) -> Schedule:
+def fuse_epilogues(schedule: Schedule) -> Schedule:
     """The same schedule, with products and the kernels that read them first as one step each.
 
     A product that would have to wait for its kernel is left alone: what it is made of would have to
@@ -41,7 +41,7 @@ def tiled(schedule: Schedule) -> Schedule:
     while at < len(steps):
         reader = _reader(schedule, steps, at)
         if reader is not None:
-            made = _fitted(schedule, steps[at], steps[reader])
+            made = _fit_epilogue(schedule, steps[at], steps[reader])
             if made is not None and _may_rise(schedule, made.then, steps[at + 1 : reader]):
                 del steps[reader]
                 steps[at] = made
@@ -60,7 +60,9 @@ def _reader(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int |
     return None
 
 
-def _fitted(schedule: Schedule, product: ScheduleStep, step: ScheduleStep) -> TiledStep | None:
+def _fit_epilogue(
+    schedule: Schedule, product: ScheduleStep, step: ScheduleStep
+) -> TiledStep | None:
     """A product and a kernel as one step; None where the kernel does not go tile by tile."""
     assert isinstance(product, GemmStep) and isinstance(step, KernelStep)
     own = schedule.buffers[product.c]
@@ -167,7 +169,7 @@ def fits(step: TiledStep) -> bool:
     return all(_in_order(step, part.kernel, k) for part, k in _readings(step))
 
 
-def _readings(step: TiledStep) -> list[tuple[Part, int]]:
+def _readings(step: TiledStep) -> list[tuple[TileKernel, int]]:
     """The kernels, with the numbers of the operands that are the product."""
     numbers = [k for k, i in enumerate(step.then.operands) if i == step.product.c]
     return [(part, k) for part in parts(step) for k in numbers]

@@ -4,20 +4,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..cache.disk import cache
-from ..emit.code import Module
+from ..emit.code import LLModule
 from ..ir.kernel import Kernel
 from ..native.machine import Loaded, host
-from ..native.objects import digest, link, packed
+from ..native.objects import digest, link, pack_object
 from .loops import Extents, lower
-from .routines.routine import Routine
+from .routines.routine import NativeRoutine
 
 # A kernel, and the extents of its arrays if its accesses are to be checked; or a routine, and
 # whether it is to check them.
-Checked = tuple[Kernel, Extents] | tuple[Routine, bool]
+Checked = tuple[Kernel, Extents] | tuple[NativeRoutine, bool]
 
 
 @dataclass(frozen=True)
-class Functions:
+class NativeFunctions:
     """Native functions by what they compute, and how they were come by."""
 
     addresses: dict[Checked, int]
@@ -25,11 +25,11 @@ class Functions:
     loaded: Loaded | None
 
 
-def functions_of(kernels: Iterable[Checked]) -> Functions:
+def functions_of(kernels: Iterable[Checked]) -> NativeFunctions:
     """A native function for each different kernel or routine, all in one object."""
     names = {k: f"kernel{i}" for i, k in enumerate(dict.fromkeys(kernels))}
     if not names:
-        return Functions({}, False, None)
+        return NativeFunctions({}, False, None)
     key = digest("kernels", tuple(names))
     found = cache().fetch(key)
     image = found or _image(names)
@@ -37,15 +37,15 @@ def functions_of(kernels: Iterable[Checked]) -> Functions:
         cache().store(key, image)
     loaded = link(image, list(names.values()))
     made = {k: loaded.addresses[name] for k, name in names.items()}
-    return Functions(made, found is not None, loaded)
+    return NativeFunctions(made, found is not None, loaded)
 
 
 def _image(names: dict[Checked, str]) -> bytes:
-    module = Module(host().attributes)
+    module = LLModule(host().attributes)
     for (work, checks), name in names.items():
-        if isinstance(work, Routine):
+        if isinstance(work, NativeRoutine):
             work.write(module, name, bool(checks))
         else:
             assert isinstance(checks, tuple)
             lower(work, module, name, checks)
-    return packed(module)
+    return pack_object(module)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..emit.code import Code, Value, lanes_of
+from ..emit.code import Code, LLValue, lanes_of
 from ..emit.control import WORD
 from ..emit.lanes_in_memory import first, splat
 from ..native.machine import host
@@ -35,12 +35,12 @@ def _register() -> int:
     return 64 if host().has("avx512f") else 32
 
 
-def carried(
+def loop_carrying(
     code: Code,
-    count: int | Value,
-    values: Sequence[Value],
-    body: Callable[[Value, list[Value]], Sequence[Value]],
-) -> list[Value]:
+    count: int | LLValue,
+    values: Sequence[LLValue],
+    body: Callable[[LLValue, list[LLValue]], Sequence[LLValue]],
+) -> list[LLValue]:
     """values = body(i, values) for i below count, which is at least 1; what they are then."""
     if isinstance(count, int) and count == 1:
         return list(body(code.constant(WORD, 0), list(values)))
@@ -62,33 +62,33 @@ def carried(
     return made
 
 
-def fused(a: Value, b: Value, c: Value) -> Value:
+def multiply_add(a: LLValue, b: LLValue, c: LLValue) -> LLValue:
     """a·b + c, rounded once."""
     return a.intrinsic("fma", b, c)
 
 
-def broadcast(code: Code, pointer: Value, element: str, lanes: int) -> Value:
+def broadcast(code: Code, pointer: LLValue, element: str, lanes: int) -> LLValue:
     """One number from memory, in all lanes."""
     one = lanes_of(element)
     return splat(code.load(one, pointer, one.width // 8), lanes)
 
 
-def least(a: Value, b: Value | int) -> Value:
+def least(a: LLValue, b: LLValue | int) -> LLValue:
     """The smaller one of two integers."""
     return (a < b).choose(a, a.same(b))
 
 
-def within(code: Code, start: Value, step: int, lanes: int, limit: Value) -> Value:
+def within(code: Code, start: LLValue, step: int, lanes: int, limit: LLValue) -> LLValue:
     """In which lanes 0 ≤ start + step · lane < limit; both fit 31 bits."""
     kind = lanes_of(_INDEX, lanes)
     steps = ", ".join(f"{_INDEX} {step * k}" for k in range(lanes))
-    places = splat(start.cast("trunc", _INDEX), lanes) + Value(code, kind, f"<{steps}>")
+    places = splat(start.cast("trunc", _INDEX), lanes) + LLValue(code, kind, f"<{steps}>")
     return places.compare("lt", splat(limit.cast("trunc", _INDEX), lanes), signed=False)
 
 
 def masked_load(
-    code: Code, pointer: Value, element: str, lanes: int, mask: Value, rest: float = 0
-) -> Value:
+    code: Code, pointer: LLValue, element: str, lanes: int, mask: LLValue, rest: float = 0
+) -> LLValue:
     """The lanes of a mask, and a number in the others."""
     kind = lanes_of(element, lanes)
     align = code.constant(lanes_of("i32"), kind.width // 8)
@@ -96,7 +96,7 @@ def masked_load(
     return code.call(name, kind, [pointer, align, mask, code.constant(kind, rest)])
 
 
-def load(code: Code, pointer: Value, element: str, lanes: int, count: int) -> Value:
+def load(code: Code, pointer: LLValue, element: str, lanes: int, count: int) -> LLValue:
     """The first `count` of `lanes` elements in a line; zeros in the others."""
     if count == lanes:
         kind = lanes_of(element, lanes)
@@ -104,7 +104,7 @@ def load(code: Code, pointer: Value, element: str, lanes: int, count: int) -> Va
     return masked_load(code, pointer, element, lanes, first(code, lanes, count))
 
 
-def shuffled(a: Value, b: Value, picks: Sequence[int]) -> Value:
+def shuffle(a: LLValue, b: LLValue, picks: Sequence[int]) -> LLValue:
     """Lanes of a, and behind those of b, by their numbers."""
     code, kind = a.code, lanes_of(a.type.element, len(picks))
     chosen = ", ".join(f"i32 {k}" for k in picks)
@@ -113,16 +113,16 @@ def shuffled(a: Value, b: Value, picks: Sequence[int]) -> Value:
     return code.emit(kind, text)
 
 
-def joined(parts: Sequence[Value]) -> Value:
+def join_vectors(parts: Sequence[LLValue]) -> LLValue:
     """Vectors one behind the other; a power of two of them."""
     while len(parts) > 1:
         n = parts[0].type.lanes
         pairs = zip(parts[::2], parts[1::2], strict=True)
-        parts = [shuffled(a, b, range(2 * n)) for a, b in pairs]
+        parts = [shuffle(a, b, range(2 * n)) for a, b in pairs]
     return parts[0]
 
 
-def turned(rows: Sequence[Value]) -> list[Value]:
+def transpose_lanes(rows: Sequence[LLValue]) -> list[LLValue]:
     """A square of lanes with rows and columns exchanged: in each stage, blocks twice as large."""
     made, n = list(rows), len(rows)
     step = 1
@@ -133,6 +133,6 @@ def turned(rows: Sequence[Value]) -> list[Value]:
             a, b = made[i], made[i | step]
             low = [k if not k & step else n + (k ^ step) for k in range(n)]
             high = [k ^ step if not k & step else n + k for k in range(n)]
-            made[i], made[i | step] = shuffled(a, b, low), shuffled(a, b, high)
+            made[i], made[i | step] = shuffle(a, b, low), shuffle(a, b, high)
         step *= 2
     return made

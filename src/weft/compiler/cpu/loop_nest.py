@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir.kernel import Fold, Kernel, Step, moving
+from ..ir.kernel import FoldStep, Kernel, Step, moving
 
 # Bytes of a vector register; narrower machines take two or four for one.
 REGISTER = 64
@@ -85,8 +85,8 @@ def nest_of(kernel: Kernel) -> Nest:
         kept, folds, lane, lane_folded = [axes[0]], [], axes[1], bool(kernel.folded)
     else:
         used = [(axis, a in kernel.folded) for a, axis in enumerate(axes) if axis.size != 1]
-        kept = _merged([axis for axis, folded in used if not folded])
-        folds = _merged([axis for axis, folded in used if folded])
+        kept = _merge_axes([axis for axis, folded in used if not folded])
+        folds = _merge_axes([axis for axis, folded in used if folded])
         lane, lane_folded = _lane(kernel, kept, folds)
     kept = [a for a in kept if a is not lane]
     folds = [a for a in folds if a is not lane]
@@ -105,7 +105,7 @@ def fitting(lanes: int, size: int) -> int:
     return lanes
 
 
-def _merged(axes: list[Axis]) -> list[Axis]:
+def _merge_axes(axes: list[Axis]) -> list[Axis]:
     """Axes from the widest steps to the narrowest, neighbours that are one line merged."""
     axes = sorted(axes, key=lambda a: -sum(map(abs, a.strides)))
     made: list[Axis] = []
@@ -132,7 +132,7 @@ def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bo
     often = [sum(i in values for values in swept) for i in range(base)] + [1] * len(kernel.results)
     rows = [kernel.steps[i - base] for values in swept for i in values if i >= base]
     work = sum(1 if isinstance(s, Step) and s.is_light else _HEAVY for s in rows)
-    count = sum(isinstance(s, Fold) for s in kernel.steps)
+    count = sum(isinstance(s, FoldStep) for s in kernel.steps)
 
     def cost(axis: Axis, folded: bool) -> float:
         """Roughly, in instructions for a register's elements."""
@@ -182,7 +182,7 @@ def _spread(kernel: Kernel, k: int, lane: Axis) -> int:
 LINES = 1 << 18
 
 
-def reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
+def find_reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
     """The values that a later sweep reads again instead of computing them, and their first sweep.
 
     Those that take more than an instruction or two, and only where a fold is over one line.

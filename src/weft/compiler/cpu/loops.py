@@ -10,20 +10,20 @@ from dataclasses import replace
 from typing import Any
 
 from ...graph.graph import Literal
-from ..emit.code import Code, Module, Value, lanes_of
-from ..emit.convert import cast, held
+from ..emit.code import Code, LLModule, LLValue, lanes_of
+from ..emit.convert import cast, register_type
 from ..emit.folds import Accumulator, accumulator_of, identity, join
 from ..emit.lanes_in_memory import splat
-from ..emit.scalar import Number, check_dtypes, emit
-from ..ir.kernel import Fold, Kernel, Step
-from .loop_nest import Nest, fitting, nest_of, reused
-from .walk import INDEX, Extents, Place, Walk
+from ..emit.scalar import TypedValue, check_dtypes, emit
+from ..ir.kernel import FoldStep, Kernel, Step
+from .loop_nest import Nest, find_reused, fitting, nest_of
+from .walk import INDEX, ArrayWalk, Extents, LoopPoint
 
 # So many terms are added one after the other; then their sum joins the others'.
 RUN = 128
 
 
-def lower(kernel: Kernel, module: Module, name: str, extents: Extents = ()) -> Nest:
+def lower(kernel: Kernel, module: LLModule, name: str, extents: Extents = ()) -> Nest:
     """Write the function of a kernel into a module.
 
     With `extents`, as `verify` takes them, every access is checked when it happens, and so are
@@ -38,13 +38,13 @@ def lower(kernel: Kernel, module: Module, name: str, extents: Extents = ()) -> N
     words = [code.address(record, i, "ptr") for i in range(count + 1)]
     pointers = [code.load(lanes_of("ptr"), w, 8) for w in words[:count]]
     if _has_sites(kernel):
-        _Writer(code, kernel, nest, extents, pointers, words[count], begin, end).write()
+        _LoopEmitter(code, kernel, nest, extents, pointers, words[count], begin, end).write()
     code.do("ret void")
     return nest
 
 
-def inlined(
-    kernel: Kernel, code: Code, pointers: Sequence[Value], verdict: Value, extents: Extents = ()
+def emit_inline(
+    kernel: Kernel, code: Code, pointers: Sequence[LLValue], verdict: LLValue, extents: Extents = ()
 ) -> None:
     """Write all units of a kernel where a function is that returns nothing.
 
@@ -54,23 +54,23 @@ def inlined(
     nest = nest_of(kernel)
     if _has_sites(kernel):
         ends = (code.constant(INDEX, 0), code.constant(INDEX, nest.count))
-        _Writer(code, kernel, nest, extents, pointers, verdict, *ends).write()
+        _LoopEmitter(code, kernel, nest, extents, pointers, verdict, *ends).write()
 
 
 def _has_sites(kernel: Kernel) -> bool:
     return all(n for a, n in enumerate(kernel.domain) if a not in kernel.folded)
 
 
-class _Writer(Walk):
+class _LoopEmitter(ArrayWalk):
     """A function that is being written, and what is known at the place where it is."""
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self.hoisted: dict[int, Value] = {}  # repeated along the lanes: loaded before them
-        self.fixed: dict[int, Value] = {}  # known once for each fold
-        self.spread: dict[int, Value] = {}  # the same, in all lanes
+        self.hoisted: dict[int, LLValue] = {}  # repeated along the lanes: loaded before them
+        self.fixed: dict[int, LLValue] = {}  # known once for each fold
+        self.spread: dict[int, LLValue] = {}  # the same, in all lanes
         self.current, self.lanes = 0, self.nest.lanes  # the sweep that is written, and its lanes
-        again = reused(self.kernel, self.nest)
+        again = find_reused(self.kernel, self.nest)
         self.kept = {i: (k, self._scratch(i)) for i, k in again.items()}
 
     # -- loops --------------------------------------------------------------------------------
@@ -81,19 +81,19 @@ class _Writer(Walk):
             whole = (self.end.modulo(grain, True) | self.begin.modulo(grain, True)).equals(0)
             last = self.begin.modulo(grain, True).equals(0) & self.end.equals(count)
             self.require((whole | last) & (self.begin >= 0) & (self.end <= count), -1)
-        start = Place((None,) * len(self.pointers))
+        start = LoopPoint((None,) * len(self.pointers))
         if self.nest.outer or self.nest.by_lanes:
             self._outer(0, start)
         else:  # one unit in all: it is done if it is asked for
             self.loop(self.begin, self.end, 1, lambda _: self.site(start))
 
-    def _outer(self, depth: int, place: Place) -> None:
+    def _outer(self, depth: int, place: LoopPoint) -> None:
         nest = self.nest
         if depth < len(nest.outer):
             axis = nest.outer[depth]
             ends = (self.begin, self.end) if depth == 0 else (0, axis.size)
 
-            def turn(i: Value) -> None:
+            def turn(i: LLValue) -> None:
                 if depth == 0 and self.kernel.piece:
                     self._open(place, i)
                 self._outer(depth + 1, self.moved(place, axis, i))
@@ -105,16 +105,16 @@ class _Writer(Walk):
         else:
             self._along_lanes(place)
 
-    def _open(self, place: Place, row: Value) -> None:
+    def _open(self, place: LoopPoint, row: LLValue) -> None:
         """Let the folds of columns begin where row is the first of a piece."""
         code, nest = self.code, self.nest
-        self.piece = row.divided(self.kernel.piece, False)
+        self.piece = row.divide(self.kernel.piece, False)
         first, after = code.label(), code.label()
         code.go_if(row.modulo(self.kernel.piece, False).equals(0), first, after, rarely=True)
         code.start(first)
         at, lanes, size = self.moved(place, nest.outer[0], row), nest.lanes, nest.lane.size
 
-        def clear(i: Value, count: int) -> None:
+        def clear(i: LLValue, count: int) -> None:
             for r, x in enumerate(self.kernel.results):
                 if not x.over_rows:
                     continue
@@ -127,17 +127,17 @@ class _Writer(Walk):
         code.go(after)
         code.start(after)
 
-    def _along_lanes(self, place: Place) -> None:
+    def _along_lanes(self, place: LoopPoint) -> None:
         """A site for each register of a line that is kept, and one for what is left over."""
         nest, lane = self.nest, self.nest.lane
         rest = lane.size % nest.lanes
         whole = lane.size - rest
         self._hoist(place, nest.lanes)
 
-        def vector(i: Value) -> None:
+        def vector(i: LLValue) -> None:
             self.site(replace(self.moved(place, lane, i), count=nest.lanes))
 
-        def last(_: Value) -> None:
+        def last(_: LLValue) -> None:
             i = self.code.constant(INDEX, whole)
             self._hoist(place, fitting(nest.lanes, rest))
             self.site(replace(self.moved(place, lane, i), count=rest))
@@ -154,7 +154,7 @@ class _Writer(Walk):
         if rest:  # at most one turn, when the last unit is asked for
             self.loop(self.code.constant(INDEX, whole), self.end, lane.size, last)
 
-    def _hoist(self, place: Place, lanes: int) -> None:
+    def _hoist(self, place: LoopPoint, lanes: int) -> None:
         """Load what moves neither along the lanes nor along folded axes, for so many lanes."""
         self.lanes = lanes
         axes = (self.nest.lane, *self.nest.folds)
@@ -166,7 +166,7 @@ class _Writer(Walk):
 
     # -- one site: all sweeps over the folded axes at one place of the others -----------------
 
-    def site(self, place: Place) -> None:
+    def site(self, place: LoopPoint) -> None:
         kernel = self.kernel
         self.fixed = dict(self.hoisted)
         self._settle(-1, place)
@@ -178,7 +178,7 @@ class _Writer(Walk):
                 if kernel.settled[kernel.results[r].value] % 2:
                     self.store(r, place, self.fixed[kernel.results[r].value])
 
-    def _settle(self, depth: int, place: Place) -> None:
+    def _settle(self, depth: int, place: LoopPoint) -> None:
         """What is known from here on, once for each fold; the folds themselves are there."""
         lanes = 1 if self.nest.lane_folded else self.lanes
         for i in sorted(self.kernel.live):
@@ -188,7 +188,7 @@ class _Writer(Walk):
                 else:
                     self.fixed[i] = self.step(i, lambda j: self.fixed[j])
 
-    def _sweep(self, k: int, place: Place) -> None:
+    def _sweep(self, k: int, place: LoopPoint) -> None:
         """Pass over the folded axes: what is stored in this sweep, and its folds."""
         settled = self.kernel.settled
         self.current = k
@@ -200,19 +200,19 @@ class _Writer(Walk):
             self.spread = {i: splat(v, self.lanes) for i, v in self.fixed.items()}
             self._passes(0, place, made, results)
         for a in made:
-            self.fixed[a.number] = a.finished(self.nest.lane_folded, self.kernel.terms)
+            self.fixed[a.number] = a.finish(self.nest.lane_folded, self.kernel.terms)
 
     def _accumulator(self, i: int) -> Accumulator:
         fold = self.kernel.steps[i - self.first_step]
-        assert isinstance(fold, Fold)
+        assert isinstance(fold, FoldStep)
         many = self.nest.terms(self.current) > 2 * RUN
         return accumulator_of(self.code, i, fold, self.lanes, many)
 
     def _folds_in(self, i: int, k: int) -> bool:
         step = self.kernel.steps[i - self.first_step] if i >= self.first_step else None
-        return isinstance(step, Fold) and self.kernel.settled[i] == 2 * k + 1
+        return isinstance(step, FoldStep) and self.kernel.settled[i] == 2 * k + 1
 
-    def _passes(self, depth: int, place: Place, made: list, results: list[int]) -> None:
+    def _passes(self, depth: int, place: LoopPoint, made: list, results: list[int]) -> None:
         """The loops over folded axes; the innermost one in runs."""
         nest = self.nest
         inner = depth == len(nest.folds) - (not nest.lane_folded)
@@ -231,13 +231,13 @@ class _Writer(Walk):
         else:
             self.body(place, made, results)
 
-    def _line(self, place: Place, made: list, results: list[int]) -> None:
+    def _line(self, place: LoopPoint, made: list, results: list[int]) -> None:
         """A pass along folded lanes."""
         lane, lanes = self.nest.lane, self.lanes
         rest = lane.size % lanes
         whole = lane.size - rest
 
-        def vector(i: Value) -> None:
+        def vector(i: LLValue) -> None:
             at = replace(self.moved(place, lane, i), count=lanes, index=i)
             self.body(at, made, results)
 
@@ -248,7 +248,7 @@ class _Writer(Walk):
             self.body(at, made, results)
             join(made)
 
-    def _runs(self, stop: int, step: int, made: list, turn: Callable[[Value], None]) -> None:
+    def _runs(self, stop: int, step: int, made: list, turn: Callable[[LLValue], None]) -> None:
         """A loop in runs, after each of which the accumulators join the totals."""
         run = RUN * step
         if stop <= 2 * run or all(a.total is None for a in made):
@@ -256,8 +256,8 @@ class _Writer(Walk):
             join(made)
             return
 
-        def one(i: Value) -> None:
-            end = self.indexed("add", i, run)
+        def one(i: LLValue) -> None:
+            end = self.index_arithmetic("add", i, run)
             self.loop(i, (end < stop).choose(end, end.same(stop)), step, turn)
             join(made)
 
@@ -265,11 +265,11 @@ class _Writer(Walk):
 
     # -- the steps at one place ---------------------------------------------------------------
 
-    def body(self, place: Place, made: list[Accumulator], results: list[int]) -> None:
+    def body(self, place: LoopPoint, made: list[Accumulator], results: list[int]) -> None:
         """Everything that this sweep computes for one register of elements."""
-        known: dict[int, Value] = {}
+        known: dict[int, LLValue] = {}
 
-        def get(i: int) -> Value:
+        def get(i: int) -> LLValue:
             if i not in known:
                 known[i] = self._moving(i, place, get)
             return known[i]
@@ -281,7 +281,7 @@ class _Writer(Walk):
         for r, value in zip(results, values, strict=True):
             self.store(r, place, value)
 
-    def _moving(self, i: int, place: Place, get: Callable[[int], Value]) -> Value:
+    def _moving(self, i: int, place: LoopPoint, get: Callable[[int], LLValue]) -> LLValue:
         if i in self.spread:
             return self.spread[i]
         if i < self.first_step:
@@ -289,7 +289,7 @@ class _Writer(Walk):
         if i not in self.kept:
             return self.step(i, get)
         sweep, scratch = self.kept[i]
-        kind = held(self.kernel.dtypes[i], self.lanes)
+        kind = register_type(self.kernel.dtypes[i], self.lanes)
         assert place.index is not None
         at = self.code.address(scratch, place.index, kind.element)
         align = min(64, kind.lanes * kind.width // 8)
@@ -299,17 +299,19 @@ class _Writer(Walk):
         self.code.store(value, at, align)
         return value
 
-    def _scratch(self, i: int) -> Value:
+    def _scratch(self, i: int) -> LLValue:
         """Memory for a line of values that a later sweep needs again."""
         lanes = max(self.nest.sweeps)
-        return self.code.local(held(self.kernel.dtypes[i], lanes), -(-self.nest.lane.size // lanes))
+        return self.code.local(
+            register_type(self.kernel.dtypes[i], lanes), -(-self.nest.lane.size // lanes)
+        )
 
-    def step(self, i: int, get: Callable[[int], Value]) -> Value:
+    def step(self, i: int, get: Callable[[int], LLValue]) -> LLValue:
         """A step, of values that `get` gives."""
         step = self.kernel.steps[i - self.first_step]
         assert isinstance(step, Step)
         known = self.kernel.dtypes
         operands = [
-            j.value if isinstance(j, Literal) else Number(get(j), known[j]) for j in step.inputs
+            j.value if isinstance(j, Literal) else TypedValue(get(j), known[j]) for j in step.inputs
         ]
         return emit(self.code, step.row, operands, step.static, step.dtype)

@@ -5,9 +5,9 @@ from functools import lru_cache
 import numpy as np
 
 from ..cache.disk import cache
-from ..emit.code import Module
+from ..emit.code import LLModule
 from ..native.machine import Loaded, host
-from ..native.objects import PROVIDERS, digest, link, packed
+from ..native.objects import PROVIDERS, digest, link, pack_object
 from .register_products import PAIR, REGISTER, write_multiply
 
 # The functions, by their names.
@@ -37,18 +37,18 @@ def own_name(m: int, n: int, k: int, turned_b: bool, dtype: np.dtype) -> str | N
 
 def own_function(name: str) -> int:
     """The address of a function."""
-    return _loaded(name).addresses[name]
+    return _load(name).addresses[name]
 
 
 @lru_cache(maxsize=2)
-def _loaded(name: str) -> Loaded:
+def _load(name: str) -> Loaded:
     """A function in memory, for as long as the process lives."""
     key = digest("multiply", (name,))
     image = cache().fetch(key)
     if image is None:
-        module = Module(host().attributes)
+        module = LLModule(host().attributes)
         write_multiply(module, ELEMENTS[name])
-        image = packed(module)
+        image = pack_object(module)
         cache().store(key, image)
     return link(image, [name])
 

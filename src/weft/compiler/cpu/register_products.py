@@ -9,10 +9,18 @@ depend on how large c is, or of what it is a part.
 
 from functools import partial
 
-from ..emit.code import Module, Value, lanes_of
+from ..emit.code import LLModule, LLValue, lanes_of
 from ..emit.control import HALF_WORD, POINTER, WORD, each, invoke, leave, when
 from ..emit.lanes_in_memory import splat
-from .lanes import broadcast, carried, fused, least, masked_load, turned, within
+from .lanes import (
+    broadcast,
+    least,
+    loop_carrying,
+    masked_load,
+    multiply_add,
+    transpose_lanes,
+    within,
+)
 
 BYTES = {"float": 4, "double": 8}
 LETTER = {"float": "s", "double": "d"}
@@ -26,20 +34,20 @@ FEW = 256
 TERMS, WIDE = 256, 2048
 
 
-def write_multiply(module: Module, element: str) -> str:
+def write_multiply(module: LLModule, element: str) -> str:
     """c ← α·op(a)·op(b) + β·c; the name of the function.
 
     It has the arguments of `gemm`, which stores by columns what we store by rows: first what says
     how b lies, then a; the numbers of columns, rows, terms; α, b, a, β, c, each matrix with the
     distance of its rows. All are pointers, to 32-bit integers and numbers.
     """
-    return _Writer(module, element).write()
+    return _ProductEmitter(module, element).write()
 
 
-class _Writer:
+class _ProductEmitter:
     """The functions for numbers of one kind."""
 
-    def __init__(self, module: Module, element: str):
+    def __init__(self, module: LLModule, element: str):
         self.module, self.element, self.item = module, element, BYTES[element]
         self.lanes = REGISTER // self.item
         self.panel = PAIR * self.lanes
@@ -58,7 +66,7 @@ class _Writer:
         rows = code.local(self.one, ROWS[0] * self.row)
         few = across_b.equals(0) & (m <= FEW)
 
-        def some_rows(count: int, block: tuple, top: Value) -> None:
+        def some_rows(count: int, block: tuple, top: LLValue) -> None:
             left, first, columns, terms, scale, *right = block
             source = self._at(a, top, first, lda, across_a)
             given = [source, lda, across_a, code.constant(WORD, count), terms, rows]
@@ -67,7 +75,7 @@ class _Writer:
             given = [rows, *right, target, ldc, columns, terms, alpha, scale]
             invoke(code, self._once(self._write_strip, count), "void", given)
 
-        def block(left: Value, first: Value) -> None:
+        def block(left: LLValue, first: LLValue) -> None:
             columns, terms = least(n - left, self.columns), least(k - first, TERMS)
             source = self._at(b, first, left, ldb, across_b)
             given = [source, ldb, across_b, columns, terms, panels]
@@ -90,7 +98,7 @@ class _Writer:
                 )
                 done = end
 
-        def blocks(left: Value) -> None:
+        def blocks(left: LLValue) -> None:
             each(code, 0, k, partial(block, left), TERMS)
 
         each(code, 0, n, blocks, self.columns)
@@ -101,7 +109,9 @@ class _Writer:
         """A function that is written when first asked for."""
         return self.module.once((write.__name__, self.element, *more), lambda _: write(*more))
 
-    def _at(self, base: Value, row: Value, column: Value, leading: Value, across: Value) -> Value:
+    def _at(
+        self, base: LLValue, row: LLValue, column: LLValue, leading: LLValue, across: LLValue
+    ) -> LLValue:
         """An element of op(x)."""
         far = across.equals(0).choose(row * leading + column, column * leading + row)
         return base.code.address(base, far, self.element)
@@ -113,20 +123,20 @@ class _Writer:
         code = self.module.function("void", [POINTER, WORD, WORD, WORD, WORD, POINTER])
         b, ldb, across, columns, terms, to = code.parameters
 
-        def register(left: Value) -> None:
+        def register(left: LLValue) -> None:
             panel = left - left.modulo(self.panel, False)
             target = code.address(to, panel * TERMS + (left - panel), self.element)
             mask = self._mask(columns - left)
 
             def straight() -> None:
-                def term(t: Value) -> None:
+                def term(t: LLValue) -> None:
                     x = self._load(code.address(b, t * ldb + left, self.element), mask)
                     code.store(x, code.address(target, t * self.panel, self.element), REGISTER)
 
                 each(code, 0, terms, term)
 
             def turn() -> None:
-                def square(t: Value) -> None:
+                def square(t: LLValue) -> None:
                     source = code.address(b, left * ldb + t, self.element)
                     found = self._square(source, ldb, columns - left, terms - t)
                     for r, x in enumerate(found):  # blocks of terms are a multiple of registers
@@ -148,11 +158,11 @@ class _Writer:
         a, lda, across, count, terms, to = code.parameters
 
         def straight() -> None:
-            def row(r: Value) -> None:
+            def row(r: LLValue) -> None:
                 source = code.address(a, r * lda, self.element)
                 target = code.address(to, r * self.row, self.element)
 
-                def register(t: Value) -> None:
+                def register(t: LLValue) -> None:
                     x = self._load(code.address(source, t, self.element), self._mask(terms - t))
                     code.store(x, code.address(target, t, self.element), REGISTER)
 
@@ -161,8 +171,8 @@ class _Writer:
             each(code, 0, count, row)
 
         def turn() -> None:
-            def square(t: Value) -> None:
-                def some(first: Value) -> None:
+            def square(t: LLValue) -> None:
+                def some(first: LLValue) -> None:
                     source = code.address(a, t * lda + first, self.element)
                     target = code.address(to, first * self.row + t, self.element)
                     for r, x in enumerate(self._square(source, lda, terms - t, count - first)):
@@ -177,15 +187,19 @@ class _Writer:
         leave(code)
         return code.name
 
-    def _row(self, base: Value, r: int) -> Value:
+    def _row(self, base: LLValue, r: int) -> LLValue:
         return base.code.address(base, r * self.row, self.element)
 
-    def _square(self, source: Value, leading: Value, rows: Value, columns: Value) -> list[Value]:
+    def _square(
+        self, source: LLValue, leading: LLValue, rows: LLValue, columns: LLValue
+    ) -> list[LLValue]:
         """A square of lanes, turned; zeros where there are no rows or columns any more."""
         code = source.code
         mask, none = self._mask(columns), self._mask(code.constant(WORD, 0))
         places = [code.address(source, leading * r, self.element) for r in range(self.lanes)]
-        return turned([self._load(p, (rows > r).choose(mask, none)) for r, p in enumerate(places)])
+        return transpose_lanes(
+            [self._load(p, (rows > r).choose(mask, none)) for r, p in enumerate(places)]
+        )
 
     # -- sums --------------------------------------------------------------------------------------
 
@@ -200,10 +214,10 @@ class _Writer:
         fresh = beta.equals(0.0)
         alpha, beta = splat(alpha, self.lanes), splat(beta, self.lanes)
 
-        def panel(left: Value) -> None:
+        def panel(left: LLValue) -> None:
             right = code.address(b, left * along, self.element)
 
-            def term(t: Value, sums: list[Value]) -> list[Value]:
+            def term(t: LLValue, sums: list[LLValue]) -> list[LLValue]:
                 pair = [
                     code.load(self.kind, self._register(right, t * down, i), self.item)
                     for i in range(PAIR)
@@ -211,14 +225,14 @@ class _Writer:
                 column, made = code.address(a, t, self.element), []
                 for r in range(rows):
                     x = broadcast(code, self._row(column, r), self.element, self.lanes)
-                    made += [fused(x, y, sums[PAIR * r + i]) for i, y in enumerate(pair)]
+                    made += [multiply_add(x, y, sums[PAIR * r + i]) for i, y in enumerate(pair)]
                 return made
 
             target, room = code.address(c, left, self.element), columns - left
             cut = room < self.panel  # a part of a panel is made beside, and copied
             place, step = cut.choose(beside, target), cut.choose(ldc.same(self.panel), ldc)
             when(cut, lambda: self._copy(rows, room, target, ldc, beside, ldc.same(self.panel)))
-            sums = carried(code, terms, [code.constant(self.kind, 0.0)] * (PAIR * rows), term)
+            sums = loop_carrying(code, terms, [code.constant(self.kind, 0.0)] * (PAIR * rows), term)
             places = [self._register(place, step * r, i) for r in range(rows) for i in range(PAIR)]
 
             def put() -> None:
@@ -228,7 +242,7 @@ class _Writer:
             def add() -> None:
                 for s, at in zip(sums, places, strict=True):
                     old = code.load(self.kind, at, self.item)
-                    code.store(fused(s, alpha, old * beta), at, self.item)
+                    code.store(multiply_add(s, alpha, old * beta), at, self.item)
 
             _either(fresh, put, add)
             when(cut, lambda: self._copy(rows, room, beside, ldc.same(self.panel), target, ldc))
@@ -238,47 +252,49 @@ class _Writer:
         leave(code)
         return code.name
 
-    def _copy(self, rows: int, columns: Value, a: Value, lda: Value, b: Value, ldb: Value) -> None:
+    def _copy(
+        self, rows: int, columns: LLValue, a: LLValue, lda: LLValue, b: LLValue, ldb: LLValue
+    ) -> None:
         """The first columns of a panel, from a to b."""
         code = columns.code
         masks = [self._mask(columns - i * self.lanes) for i in range(PAIR)]
 
-        def row(r: Value) -> None:
+        def row(r: LLValue) -> None:
             for i, mask in enumerate(masks):
                 x = self._load(self._register(a, r * lda, i), mask)
                 self._store(x, self._register(b, r * ldb, i), mask)
 
         each(code, 0, rows, row)
 
-    def _register(self, base: Value, at: Value, i: int) -> Value:
+    def _register(self, base: LLValue, at: LLValue, i: int) -> LLValue:
         """Where register i of a row is."""
         return base.code.address(base, at + i * self.lanes, self.element)
 
     # -- lanes -------------------------------------------------------------------------------------
 
-    def _mask(self, count: Value) -> Value:
+    def _mask(self, count: LLValue) -> LLValue:
         """The first lanes, as many as there are."""
         zero = count.same(0)
         return within(count.code, zero, 1, self.lanes, (count > 0).choose(count, zero))
 
-    def _load(self, place: Value, mask: Value) -> Value:
+    def _load(self, place: LLValue, mask: LLValue) -> LLValue:
         return masked_load(place.code, place, self.element, self.lanes, mask)
 
-    def _store(self, x: Value, place: Value, mask: Value) -> None:
+    def _store(self, x: LLValue, place: LLValue, mask: LLValue) -> None:
         align = place.code.constant(HALF_WORD, self.item)
         name = f"llvm.masked.store.{x.type.mangled}.p0"
         invoke(place.code, name, "void", [x, place, align, mask])
 
 
-def _integer(pointer: Value) -> Value:
+def _integer(pointer: LLValue) -> LLValue:
     return pointer.code.load(HALF_WORD, pointer, 4).cast("sext", "i64")
 
 
-def _is_turned(letter: Value) -> Value:
+def _is_turned(letter: LLValue) -> LLValue:
     """1 if a letter says that rows are stored as columns, else 0."""
     return letter.code.load(lanes_of("i8"), letter, 1).equals(ord("T")).cast("zext", "i64")
 
 
-def _either(condition: Value, yes, no) -> None:
+def _either(condition: LLValue, yes, no) -> None:
     when(condition, yes)
     when(condition ^ True, no)

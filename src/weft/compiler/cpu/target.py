@@ -8,7 +8,7 @@ from ..cache import schedules
 from ..ir.kernel import Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import GemmStep, Schedule
-from ..memory import ALIGNMENT, Plan
+from ..memory import ALIGNMENT, MemoryPlan
 from ..native.objects import machine_key
 from ..target import Passes
 from . import routines
@@ -16,10 +16,10 @@ from .blas import tile_rule
 from .computes import Computes
 from .costs import LONG, product_cost
 from .costs import work as kernel_cost
-from .epilogues import tiled
+from .epilogues import fuse_epilogues
 from .passes import PASSES
-from .routines.routine import written
-from .runtime.executable import Executable
+from .routines.routine import as_native_routine
+from .runtime.executable import NativeExecutable
 
 
 class Cpu(Computes):
@@ -36,13 +36,15 @@ class Cpu(Computes):
         if isinstance(work, GemmStep):
             assert dtype is not None
             return product_cost(work, dtype) >= LONG
-        return (kernel_cost(work) if isinstance(work, Kernel) else written(work).cost) >= LONG
+        return (
+            kernel_cost(work) if isinstance(work, Kernel) else as_native_routine(work).cost
+        ) >= LONG
 
     def tune(self, schedule: Schedule) -> Schedule:
-        return tiled(schedule)
+        return fuse_epilogues(schedule)
 
-    def build(self, schedule: Schedule, plan: Plan) -> Executable:
-        return Executable(schedule, plan)
+    def build(self, schedule: Schedule, plan: MemoryPlan) -> NativeExecutable:
+        return NativeExecutable(schedule, plan)
 
 
 schedules.ROUTINES.add(routines.__name__)

@@ -7,7 +7,7 @@ of the result are as many rows and vectors as registers hold. The order of each 
 from dataclasses import dataclass
 
 from ..emit.arithmetic import fma
-from ..emit.code import Code, Module, Value, lanes_of
+from ..emit.code import Code, LLModule, LLValue, lanes_of
 from ..emit.control import POINTER, WORD, each, invoke, leave, when
 from ..emit.lanes_in_memory import splat
 from ..native.machine import host
@@ -36,7 +36,7 @@ def pieces(width: int, lanes: int) -> list[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PanelLayout:
     """Steps in elements: of a from row to row and from term to term, of rows of b and of c."""
 
     row: int
@@ -49,13 +49,13 @@ class Layout:
 def product(
     code: Code,
     element: str,
-    how: Layout,
+    how: PanelLayout,
     width: int,
-    a: Value,
-    b: Value,
-    c: Value,
-    m: Value,
-    k: Value | int,
+    a: LLValue,
+    b: LLValue,
+    c: LLValue,
+    m: LLValue,
+    k: LLValue | int,
 ) -> None:
     """c (+)= a·b for m rows and a known width, of k terms."""
     lanes = lanes_for(element)
@@ -68,19 +68,19 @@ def product(
 def padded_product(
     code: Code,
     element: str,
-    how: Layout,
-    a: Value,
-    b: Value,
-    c: Value,
-    m: Value,
-    n: Value,
-    k: Value | int,
+    how: PanelLayout,
+    a: LLValue,
+    b: LLValue,
+    c: LLValue,
+    m: LLValue,
+    n: LLValue,
+    k: LLValue | int,
 ) -> None:
     """c (+)= a·b where n, a multiple of a vector's lanes, is known only then."""
     lanes = lanes_for(element)
     whole = n - n.modulo(2 * lanes, False)
 
-    def pair(at: Value) -> None:
+    def pair(at: LLValue) -> None:
         here = code.address(b, at, element), code.address(c, at, element)
         _panel(code, element, how, 2 * lanes, (a, *here, m, k))
 
@@ -93,7 +93,7 @@ def padded_product(
     when(whole < n, last)
 
 
-def _panel(code: Code, element: str, how: Layout, width: int, args: tuple) -> None:
+def _panel(code: Code, element: str, how: PanelLayout, width: int, args: tuple) -> None:
     """Columns that registers hold, by a function of the module."""
     key = ("panel", element, how, width)
     name = code.module.once(key, lambda m: _write_panel(m, element, how, width))
@@ -102,12 +102,12 @@ def _panel(code: Code, element: str, how: Layout, width: int, args: tuple) -> No
     invoke(code, name, "void", [a, b, c, m, k])
 
 
-def _write_panel(module: Module, element: str, how: Layout, width: int) -> str:
+def _write_panel(module: LLModule, element: str, how: PanelLayout, width: int) -> str:
     code = module.function("void", [POINTER, POINTER, POINTER, WORD, WORD])
     a, b, c, m, k = code.parameters
     rows = rows_at_once()
     whole = m - m.modulo(rows, False)
-    block = _Block(code, element, how, width)
+    block = _PanelEmitter(code, element, how, width)
     each(code, 0, whole, lambda i: block.write(rows, i, a, b, c, k), rows)
     each(code, whole, m, lambda i: block.write(1, i, a, b, c, k))
     leave(code)
@@ -115,15 +115,15 @@ def _write_panel(module: Module, element: str, how: Layout, width: int) -> str:
 
 
 @dataclass(frozen=True)
-class _Block:
+class _PanelEmitter:
     """Writes the code of some rows of a panel."""
 
     code: Code
     element: str
-    how: Layout
+    how: PanelLayout
     width: int
 
-    def write(self, rows: int, i: Value, a: Value, b: Value, c: Value, k: Value) -> None:
+    def write(self, rows: int, i: LLValue, a: LLValue, b: LLValue, c: LLValue, k: LLValue) -> None:
         code, element, how, item = self.code, self.element, self.how, BYTES_OF[self.element]
         cut = pieces(self.width, lanes_for(element))
         kinds = [lanes_of(element, count) for _, count in cut]
@@ -138,7 +138,7 @@ class _Block:
                 start = code.load(kind, place, item) if how.adds else code.constant(kind, 0.0)
                 code.store(start, cell, 64)
 
-        def term(t: Value) -> None:
+        def term(t: LLValue) -> None:
             row = code.address(b, t * how.b, element)
             right = [
                 code.load(kind, code.address(row, at, element), item)

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from ..emit.code import Code, Value, lanes_of
-from ..emit.convert import stored
-from ..emit.folds import combined
+from ..emit.code import Code, LLValue, lanes_of
+from ..emit.convert import memory_type
+from ..emit.folds import combine
 from ..emit.lanes_in_memory import read, write
 from ..ir.kernel import Kernel
 from .loop_nest import Axis, Nest
@@ -16,35 +16,35 @@ INDEX = lanes_of("i64")
 
 
 @dataclass(frozen=True)
-class Place:
+class LoopPoint:
     """A point of the loops: the offset of each array (None: 0), and how many lanes count.
 
     `index` is how far along folded lanes it is.
     """
 
-    offsets: tuple[Value | None, ...]
+    offsets: tuple[LLValue | None, ...]
     count: int = 1
-    index: Value | None = None
+    index: LLValue | None = None
 
 
 Extents = tuple[tuple[int, int], ...]
 
 
-class Walk:
+class ArrayWalk:
     """A function over a kernel's arrays that is being written."""
 
     code: Code
     kernel: Kernel
     nest: Nest
     extents: Extents
-    pointers: Sequence[Value]
-    verdict: Value
-    begin: Value
-    end: Value
+    pointers: Sequence[LLValue]
+    verdict: LLValue
+    begin: LLValue
+    end: LLValue
     first_step: int
     # Where columns are folded: the axis of rows, and the number of the piece of them.
     rows: Axis | None
-    piece: Value
+    piece: LLValue
 
     def __init__(
         self,
@@ -52,10 +52,10 @@ class Walk:
         kernel: Kernel,
         nest: Nest,
         extents: Extents,
-        pointers: Sequence[Value],
-        verdict: Value,
-        begin: Value,
-        end: Value,
+        pointers: Sequence[LLValue],
+        verdict: LLValue,
+        begin: LLValue,
+        end: LLValue,
     ):
         self.code, self.kernel, self.nest, self.extents = code, kernel, nest, extents
         self.pointers, self.verdict, self.begin, self.end = pointers, verdict, begin, end
@@ -63,7 +63,7 @@ class Walk:
         self.rows, self.piece = nest.outer[0] if nest.piece else None, begin
 
     def loop(
-        self, start: Value | int, stop: Value | int, step: int, body: Callable[[Value], None]
+        self, start: LLValue | int, stop: LLValue | int, step: int, body: Callable[[LLValue], None]
     ) -> None:
         """body(index) for start, start + step, … below stop; no loop around a single turn."""
         code = self.code
@@ -83,25 +83,25 @@ class Walk:
         code.go_if(following < stop, inside, after)
         code.start(after)
 
-    def moved(self, place: Place, axis: Axis, index: Value) -> Place:
+    def moved(self, place: LoopPoint, axis: Axis, index: LLValue) -> LoopPoint:
         """The place so many steps along an axis."""
         made = []
         for i, (offset, stride) in enumerate(zip(place.offsets, axis.strides, strict=True)):
             if stride and index.name != "0":
                 at = self.piece if axis is self.rows and self._is_over_rows(i) else index
-                by = at if stride == 1 else self.indexed("mul", at, stride)
-                offset = by if offset is None else self.indexed("add", offset, by)
+                by = at if stride == 1 else self.index_arithmetic("mul", at, stride)
+                offset = by if offset is None else self.index_arithmetic("add", offset, by)
             made.append(offset)
         return replace(place, offsets=tuple(made))
 
-    def indexed(self, verb: str, a: Value, b: Value | int) -> Value:
+    def index_arithmetic(self, verb: str, a: LLValue, b: LLValue | int) -> LLValue:
         return self.code.emit(INDEX, f"{verb} nsw i64 {a}, {b}")
 
     def _is_over_rows(self, i: int) -> bool:
         """Whether array i is one of columns that are folded."""
         return i >= self.first_step and bool(self.kernel.results[i - self.first_step].over_rows)
 
-    def require(self, condition: Value, number: int) -> None:
+    def require(self, condition: LLValue, number: int) -> None:
         """Give up unless a condition holds."""
         code = self.code
         bad, good = code.label(), code.label()
@@ -112,7 +112,7 @@ class Walk:
         code.do("ret void")
         code.start(good)
 
-    def operand(self, i: int, place: Place, lanes: int) -> Value:
+    def operand(self, i: int, place: LoopPoint, lanes: int) -> LLValue:
         """An operand's elements at a place."""
         dtype = self.kernel.operands[i].dtype
         stride = self.nest.lane.strides[i] if lanes > 1 else 0
@@ -120,17 +120,17 @@ class Walk:
         pointer = self._pointer(i, place, dtype, (count - 1) * stride)
         return read(self.code, pointer, dtype, lanes, stride, count)
 
-    def store(self, r: int, place: Place, value: Value, afresh: bool = False) -> None:
+    def store(self, r: int, place: LoopPoint, value: LLValue, afresh: bool = False) -> None:
         """Elements of a result at a place; folds of columns go on with what is there."""
         i, result = self.first_step + r, self.kernel.results[r]
         dtype, stride = self.kernel.dtypes[result.value], self.nest.lane.strides[i]
         pointer = self._pointer(i, place, dtype, (place.count - 1) * stride)
         if result.over_rows and not afresh:
             there = read(self.code, pointer, dtype, value.type.lanes, stride, place.count)
-            value = combined(result.over_rows, there, value, dtype)
+            value = combine(result.over_rows, there, value, dtype)
         write(self.code, value, pointer, dtype, stride, place.count)
 
-    def _pointer(self, i: int, place: Place, dtype: np.dtype, span: int) -> Value:
+    def _pointer(self, i: int, place: LoopPoint, dtype: np.dtype, span: int) -> LLValue:
         """Where array i is at a place; its lanes reach as far as `span`."""
         offset = place.offsets[i]
         if self.extents:
@@ -139,4 +139,4 @@ class Walk:
             self.require((at + min(span, 0) >= -before) & (at + max(span, 0) < behind), i + 1)
         if offset is None:
             return self.pointers[i]
-        return self.code.address(self.pointers[i], offset, stored(dtype).element)
+        return self.code.address(self.pointers[i], offset, memory_type(dtype).element)

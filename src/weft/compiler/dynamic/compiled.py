@@ -6,13 +6,13 @@ from typing import Any
 
 from ... import errors
 from ..compiled import Compiled, P, R, once
-from ..explain.report import Made
+from ..explain.report import VariantRecord
 from ..frontend.arguments import CallKey, Taken, difference
 from ..frontend.effects import Before
 from ..frontend.trace import trace
-from ..frontend.variant import Program
+from ..frontend.variant import Variant
 from .share import Allow, Sized, Template
-from .spec import Dynamic, Sizes, resized
+from .spec import DynamicAxes, Sizes, resize_call
 from .traces import Differs
 
 
@@ -34,7 +34,7 @@ class DynamicCompiled(Compiled[P, R]):
     ):
         super().__init__(f, static_argnums, static_argnames, max_variants)
         self._options = (*self._options, dynamic, buckets)
-        self._dynamic = Dynamic(f, dynamic, buckets)
+        self._dynamic = DynamicAxes(f, dynamic, buckets)
         self._parameters = self._dynamic.names
         self._templates: dict[CallKey, list[Template]] = {}
         self._latest_large: CallKey | None = None
@@ -44,7 +44,7 @@ class DynamicCompiled(Compiled[P, R]):
             kwargs = self._dynamic.with_valid(args, kwargs)  # type: ignore[assignment]
         return super().__call__(*args, **kwargs)
 
-    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Program:
+    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Variant:
         sizes = self._dynamic.sizes(taken)
         if not sizes.length:
             raise errors.ShapeError(
@@ -54,7 +54,7 @@ class DynamicCompiled(Compiled[P, R]):
         bucket, began = self._dynamic.bucket(sizes.length), perf_counter()
         before = Before(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
-        large = (*resized(taken, sizes, bucket).key, key[-1])
+        large = (*resize_call(taken, sizes, bucket).key, key[-1])
         reasons: list[str] = []  # why there is new native code; none, if there is not
 
         def allow(reason: str) -> None:
@@ -62,7 +62,7 @@ class DynamicCompiled(Compiled[P, R]):
             if self._made:
                 self._check_room(reasons[0], None)
 
-        own = self._shared(Sized(sizes.length, program), taken, sizes, large, allow)
+        own = self._share_native_code(Sized(sizes.length, program), taken, sizes, large, allow)
         program.once, traced = once(before.report()), perf_counter() - began
         if not reasons:
             program.prepare(taken.call)
@@ -71,8 +71,8 @@ class DynamicCompiled(Compiled[P, R]):
         program.begin(taken.call)
         self._latest_large = large
         reason = reasons[0] if self._made or own else ""
-        notes = () if own else (self._told(bucket),)
-        self._note(Made(program, key if own else large, reason, traced, notes))
+        notes = () if own else (self._describe_bucket(bucket),)
+        self._note(VariantRecord(program, key if own else large, reason, traced, notes))
         return program
 
     def _other(self, large: CallKey, length: int) -> str:
@@ -82,12 +82,14 @@ class DynamicCompiled(Compiled[P, R]):
             return f"what else depends on the length, at length {length}"
         return difference(latest, large, self._parameters)
 
-    def _told(self, bucket: int) -> str:
+    def _describe_bucket(self, bucket: int) -> str:
         """What programs of a bucket are for, in words."""
         axes = [f"{name!r} axis {', '.join(map(str, a))}" for name, a in self._dynamic.axes.items()]
         return f"for calls of up to {bucket} along {'; '.join(axes)}"
 
-    def _shared(self, of: Sized, taken: Taken, sizes: Sizes, large: CallKey, allow: Allow) -> bool:
+    def _share_native_code(
+        self, of: Sized, taken: Taken, sizes: Sizes, large: CallKey, allow: Allow
+    ) -> bool:
         """Give a program native code of its bucket; whether it keeps to its own."""
         templates, why = self._templates.setdefault(large, []), ""
         for template in templates:
@@ -129,7 +131,9 @@ class DynamicCompiled(Compiled[P, R]):
         if length == of.length:
             return of
         try:
-            return Sized(length, trace(self.name, self.__wrapped__, resized(taken, sizes, length)))
+            return Sized(
+                length, trace(self.name, self.__wrapped__, resize_call(taken, sizes, length))
+            )
         except errors.WeftError as e:
             raise errors.PaddingError(
                 f"compile: {self.name} is called with length {of.length}, and cannot be written "

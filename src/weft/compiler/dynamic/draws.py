@@ -4,12 +4,12 @@ from math import prod
 
 import numpy as np
 
-from .lift import At, Lift, Made
+from .lift import Lift, LiftedEquation, Made
 from .rules import rule
 
 
 @rule("draw_uniform", "draw_normal", "draw_integers", "draw_below")
-def _draw(lift: Lift, at: At) -> Made:
+def _draw(lift: Lift, at: LiftedEquation) -> Made:
     """A stream is drawn from in the order of the call's elements, and goes on in the padding."""
     (state,), (_, *how) = at.e.inputs, at.e.static
     if at.small.static[1:] != at.e.static[1:] or at.actual.static[1:] != at.e.static[1:]:
@@ -27,7 +27,7 @@ def _draw(lift: Lift, at: At) -> Made:
     return [(lift.emit("take", flat, _places(lift, at, shape), 0, spans=spans), spans)]
 
 
-def _places(lift: Lift, at: At, shape) -> int:
+def _places(lift: Lift, at: LiftedEquation, shape) -> int:
     """Where each element lies in what a call draws; padding anywhere."""
     own, total = lift.actual.graph.avals[at.e.outputs[0]].shape, None
     for axis, n in enumerate(shape):

@@ -10,11 +10,11 @@ from ...core.aval import Aval
 from ...core.op import Op
 from ...graph.graph import Equation, Graph, Literal
 from ..passes.rewriting import Builder, Operand
-from .spans import Span, Spans, is_ragged, padded, span_between
-from .traces import Differs, Traced, Varying, check_alike
+from .spans import Span, Spans, is_ragged, pad_array, span_between
+from .traces import Differs, LengthTrace, Varying, check_alike
 
 
-class At(NamedTuple):
+class LiftedEquation(NamedTuple):
     """One equation at three lengths.
 
     e       at the bucket's, with the operands of the lifted program
@@ -38,7 +38,7 @@ class At(NamedTuple):
 
 # Values of the lifted program with their spans.
 Made = list[tuple[int, Spans]]
-Rule = Callable[["Lift", At], Made]
+Rule = Callable[["Lift", LiftedEquation], Made]
 
 
 class Lifted(NamedTuple):
@@ -67,13 +67,13 @@ class Lift:
     step     of such a loop along the dynamic axis: whether a step is a call's own
     """
 
-    small: Traced
-    large: Traced
-    actual: Traced
+    small: LengthTrace
+    large: LengthTrace
+    actual: LengthTrace
     builder: Builder
     graph: Graph
 
-    def __init__(self, name: str, traced: Sequence[Traced], varying: Varying):
+    def __init__(self, name: str, traced: Sequence[LengthTrace], varying: Varying):
         self.name = name
         self.small, self.large, self.actual = traced
         self.varying = varying
@@ -97,7 +97,10 @@ class Lift:
     # -- the whole -------------------------------------------------------------------------------
 
     def run(
-        self, inputs: list[Spans], rule_of: Callable[["Lift", At], Rule], zeros: bool = False
+        self,
+        inputs: list[Spans],
+        rule_of: Callable[["Lift", LiftedEquation], Rule],
+        zeros: bool = False,
     ) -> Lifted:
         """Write it. Raises `Differs`, or `errors.PaddingError` where it would not be right.
 
@@ -117,7 +120,7 @@ class Lift:
         for k, (e, *others) in enumerate(zip(*[g.equations for g in graphs], strict=True)):
             self._write(k, e, others[0], others[1], rule_of, renamed)
         outputs = [renamed.get(i, i) for i in self.large.graph.outputs]
-        lifted = self.builder.finished(outputs)
+        lifted = self.builder.finish(outputs)
         values = {
             i: self.spans[renamed.get(i, i)]
             for i in range(len(self.large.graph.avals))
@@ -139,7 +142,7 @@ class Lift:
         )
         self.builder.at(large.origin)
         self._settle(inputs)
-        at = At(large._replace(inputs=inputs), small, actual)
+        at = LiftedEquation(large._replace(inputs=inputs), small, actual)
         made = rule_of(self, at)(self, at)
         for i, (j, spans) in zip(large.outputs, made, strict=True):
             self.spans[j] = spans
@@ -179,13 +182,13 @@ class Lift:
         self._check_sizes(i, spans)
         if all(map(_is_uniform, (mine, small, actual))):
             number = self.number(np.asarray(actual.flat[0]))
-            return self.repeated(number, mine.shape, spans)
+            return self.repeat_number(number, mine.shape, spans)
         if any([s is not None and not s.plain for s in spans]):
             self.refuse(
                 f"a constant of shape {mine.shape} joins axes with the dynamic one",
                 "make it with an axis for the length alone, and reshape it afterwards",
             )
-        return self.number(padded(actual, spans, self.actual.length, self.large.length), spans)
+        return self.number(pad_array(actual, spans, self.actual.length, self.large.length), spans)
 
     # -- what rules ask for ----------------------------------------------------------------------
 
@@ -217,7 +220,7 @@ class Lift:
             found.append(s)
         return tuple(found)
 
-    def repeated(self, x: int, shape: tuple[int, ...], spans: Spans) -> int:
+    def repeat_number(self, x: int, shape: tuple[int, ...], spans: Spans) -> int:
         """An array of one number."""
         made = self.emit("broadcast_to", x, shape, spans=spans)
         self.uniform.add(made)
@@ -253,7 +256,9 @@ class Lift:
         self.spans[i] = spans
         return i
 
-    def keep(self, at: At, spans: list[Spans], inputs: Iterable[Operand] | None = None) -> Made:
+    def keep(
+        self, at: LiftedEquation, spans: list[Spans], inputs: Iterable[Operand] | None = None
+    ) -> Made:
         """The equation as it is, or with other operands."""
         e = at.e if inputs is None else at.e._replace(inputs=tuple(inputs))
         self.builder.append(e)
@@ -313,7 +318,7 @@ class Lift:
         spans = tuple([span if a == axis else None for a in range(ndim)])
         return self.emit("reshape", valid, shape, spans=spans)
 
-    def masked(self, x: Operand, fill: float, axes: Iterable[int] | None = None) -> Operand:
+    def mask_padding(self, x: Operand, fill: float, axes: Iterable[int] | None = None) -> Operand:
         """x with `fill` in the padding along these axes; along all, if none are given."""
         if isinstance(x, Literal):
             return x
@@ -335,7 +340,7 @@ class Lift:
 
     def index(self, i: Operand) -> Operand:
         """Indices that are right for the padding, too: zeros."""
-        i = self.masked(i, 0)
+        i = self.mask_padding(i, 0)
         if not self.padding or isinstance(i, Literal):
             return i
         if self.step is None:
@@ -377,7 +382,7 @@ def _like(fill, dtype: np.dtype):
     return bool(fill) if dtype.kind == "b" else int(fill) if dtype.kind in "iu" else fill
 
 
-def ragged(lift: Lift, at: At) -> bool:
+def ragged(lift: Lift, at: LiftedEquation) -> bool:
     """Whether an equation has anything to do with the length."""
     return any([is_ragged(lift.of(x)) for x in at.e.inputs]) or any(
         [lift.small.graph.avals[i].shape != lift.large.graph.avals[i].shape for i in at.e.outputs]

@@ -7,13 +7,13 @@ from ...core.dtypes import bool_
 from ...graph.graph import Equation, Graph
 from ...graph.structured import Loop, Structured, row
 from ..passes.rewriting import Operand
-from .lift import At, Lift, Lifted, Made
-from .rules import MASK, rule_of, structured
+from .lift import Lift, Lifted, LiftedEquation, Made
+from .rules import MASK, rule_of, structure_rule
 from .spans import Spans, is_ragged
-from .traces import Traced, Varying
+from .traces import LengthTrace, Varying
 
 
-def _inside(lift: Lift, at: At, name: str, stepped: bool = False) -> Lift:
+def _inside(lift: Lift, at: LiftedEquation, name: str, stepped: bool = False) -> Lift:
     """The lift of a body.
 
     stepped  whether steps of it are padding, which a flag says
@@ -21,7 +21,7 @@ def _inside(lift: Lift, at: At, name: str, stepped: bool = False) -> Lift:
     graphs = [getattr(e.static[0], name) for e in (at.small, at.e, at.actual)]
     lengths = [t.length for t in (lift.small, lift.large, lift.actual)]
     varying = lift.varying.inside.setdefault((at.e.outputs, name), Varying())
-    traced = [Traced(n, g) for n, g in zip(lengths, graphs, strict=True)]
+    traced = [LengthTrace(n, g) for n, g in zip(lengths, graphs, strict=True)]
     made = Lift(lift.name, traced, varying)
     made.padding = stepped or lift.padding
     if stepped:
@@ -35,8 +35,12 @@ def _outside(lift: Lift, lifted: Lifted) -> list[int]:
     return [lift.number(x, s) for x, s in zip(lifted.numbers, lifted.added, strict=True)]
 
 
-def _written(
-    lift: Lift, at: At, structure: Structured, operands: list[Operand], spans: list[Spans]
+def _emit_structure(
+    lift: Lift,
+    at: LiftedEquation,
+    structure: Structured,
+    operands: list[Operand],
+    spans: list[Spans],
 ) -> Made:
     """The equation with another structure."""
     op = at.e.op
@@ -47,8 +51,8 @@ def _written(
     return list(zip(e.outputs, spans, strict=True))
 
 
-@structured("cond")
-def _cond(lift: Lift, at: At) -> Made:
+@structure_rule("cond")
+def _cond(lift: Lift, at: LiftedEquation) -> Made:
     """Both branches get what the other one needs, too."""
     flag, *operands = at.e.inputs
     if is_ragged(lift.of(flag)):
@@ -64,11 +68,11 @@ def _cond(lift: Lift, at: At) -> Made:
         mine = graph.inputs[len(operands) :]
         graph.inputs[len(operands) :] = [*mine, *unread] if k else [*unread, *mine]
     branch = replace(at.e.static[0], yes=yes.graph, no=no.graph)
-    return _written(lift, at, branch, [flag, *operands, *more], yes.outputs)
+    return _emit_structure(lift, at, branch, [flag, *operands, *more], yes.outputs)
 
 
-@structured("while")
-def _while(lift: Lift, at: At) -> Made:
+@structure_rule("while")
+def _while(lift: Lift, at: LiftedEquation) -> Made:
     operands, loop = at.e.inputs, at.e.static[0]
     if lift.padding or any([is_ragged(lift.of(x)) for x in operands]):
         lift.refuse(
@@ -81,11 +85,11 @@ def _while(lift: Lift, at: At) -> Made:
         lift.refuse("computes with a number that depends on the length", "pass valid.sum() to it")
     made = replace(loop, test=test.graph, body=body.graph)
     fixed: list[Spans] = [(None,) * lift.aval(i).ndim for i in at.e.outputs]
-    return _written(lift, at, made, list(operands), fixed)
+    return _emit_structure(lift, at, made, list(operands), fixed)
 
 
-@structured("scan")
-def _scan(lift: Lift, at: At) -> Made:
+@structure_rule("scan")
+def _scan(lift: Lift, at: LiftedEquation) -> Made:
     """A loop along the dynamic axis keeps its carries as they are in steps that are padding."""
     loops = [e.static[0] for e in (at.small, at.e, at.actual)]
     large: Loop = loops[1]
@@ -101,14 +105,14 @@ def _scan(lift: Lift, at: At) -> Made:
         lift.refuse("has carries whose padding lies in other places after a step", MASK)
     flags = []
     if span is not None:
-        xs = [lift.masked(x, 0, [0]) for x in xs]
+        xs = [lift.mask_padding(x, 0, [0]) for x in xs]
         flags = [lift.valid(span)]
         _keep_carries(inside, body.graph, large)
     more = _outside(lift, body)
     made = replace(large, body=body.graph, xs=large.xs + len(flags))
     operands = [*carries, *xs, *flags, *constants, *more]
     stacked = [(span, *s) for s in body.outputs[large.carries :]]
-    return _written(lift, at, made, operands, [*body.outputs[: large.carries], *stacked])
+    return _emit_structure(lift, at, made, operands, [*body.outputs[: large.carries], *stacked])
 
 
 def _keep_carries(inside: Lift, body: Graph, loop: Loop) -> None:

@@ -6,8 +6,8 @@ import numpy as np
 
 from ...core import dtypes
 from ...graph.graph import Literal
-from .lift import At, Lift, Made
-from .rules import cast, gone_over, merged, reduced_spans, rule, same_static
+from .lift import Lift, LiftedEquation, Made
+from .rules import cast, gone_over, merge_spans, reduced_spans, rule, same_static
 from .spans import Spans
 
 
@@ -25,14 +25,14 @@ def _wide(dtype: np.dtype) -> np.dtype:
 def _over(lift: Lift, x: int, axes, keepdims: bool, by: float) -> int:
     """The sum over axes of what is the call's own, divided by a number."""
     spans = reduced_spans(lift.of(x), axes, keepdims)
-    own = lift.masked(x, 0, gone_over(lift, x, axes))
+    own = lift.mask_padding(x, 0, gone_over(lift, x, axes))
     total = lift.emit("sum", own, axes, keepdims, spans=spans)
     number = lift.number(np.asarray(by, lift.aval(total).dtype))
     return lift.emit("divide", total, number, spans=spans)
 
 
 def _with(lift: Lift, row: str, a, b) -> int:
-    return lift.emit(row, a, b, spans=merged(lift, [lift.of(a), lift.of(b)]))
+    return lift.emit(row, a, b, spans=merge_spans(lift, [lift.of(a), lift.of(b)]))
 
 
 def _mean(lift: Lift, x: int, axes) -> int:
@@ -41,7 +41,7 @@ def _mean(lift: Lift, x: int, axes) -> int:
 
 
 @rule("mean", "var", "std")
-def _moment(lift: Lift, at: At) -> Made:
+def _moment(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
     if not gone_over(lift, x, axes):
@@ -71,7 +71,7 @@ def _per_root(lift: Lift, x: int, square: int, eps: float) -> int:
 
 
 @rule("standardise", "root_mean_square")
-def _standardise(lift: Lift, at: At) -> Made:
+def _standardise(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes, eps, dtype) = at.e.inputs, at.e.static
     spans = lift.of(x)
@@ -89,10 +89,10 @@ def _standardise(lift: Lift, at: At) -> Made:
 
 
 @rule("projection")
-def _projection(lift: Lift, at: At) -> Made:
+def _projection(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (g, y), (axes, centred) = at.e.inputs, at.e.static
-    spans = merged(lift, [lift.of(g), lift.of(y)])
+    spans = merge_spans(lift, [lift.of(g), lift.of(y)])
     if not gone_over(lift, y, axes) and not gone_over(lift, g, axes):
         return lift.keep(at, [spans])
     out = lift.aval(at.e.outputs[0]).dtype

@@ -6,23 +6,23 @@ from typing import Any
 
 import numpy as np
 
-from .lift import At, Lift, Made
-from .rules import merged, rule, same_static
-from .spans import Span, joined
+from .lift import Lift, LiftedEquation, Made
+from .rules import merge_spans, rule, same_static
+from .spans import Span, reshape_spans
 from .traces import Differs
 
 APART = "keep the dynamic axis apart, or in front of what it is joined with"
 
 
 @rule("reshape")
-def _reshape(lift: Lift, at: At) -> Made:
+def _reshape(lift: Lift, at: LiftedEquation) -> Made:
     (x,), out = at.e.inputs, at.e.outputs[0]
     shape, grown = lift.large.graph.avals[out].shape, lift.grown(out)
     if x in lift.uniform:
         lift.uniform.add(out)
         return lift.keep(at, [grown])
     new = [n if s is None else s for n, s in zip(shape, grown, strict=True)]
-    spans = joined(lift.of(x), lift.aval(x).shape, new)
+    spans = reshape_spans(lift.of(x), lift.aval(x).shape, new)
     if spans is None:
         lift.refuse(
             f"of {lift.aval(x).shape} to {shape} takes the dynamic axis apart, or joins two", APART
@@ -31,14 +31,14 @@ def _reshape(lift: Lift, at: At) -> Made:
 
 
 @rule("permute")
-def _permute(lift: Lift, at: At) -> Made:
+def _permute(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes,) = at.e.inputs, at.e.static
     return lift.keep(at, [tuple([lift.of(x)[a] for a in axes])])
 
 
 @rule("broadcast_to")
-def _broadcast(lift: Lift, at: At) -> Made:
+def _broadcast(lift: Lift, at: LiftedEquation) -> Made:
     (x,), out = at.e.inputs, at.e.outputs[0]
     if lift.is_uniform(x):
         lift.uniform.add(out)
@@ -52,14 +52,14 @@ def _broadcast(lift: Lift, at: At) -> Made:
 
 
 @rule("stack")
-def _stack(lift: Lift, at: At) -> Made:
+def _stack(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
-    spans, axis = merged(lift, [lift.of(x) for x in at.e.inputs]), at.e.static[0]
+    spans, axis = merge_spans(lift, [lift.of(x) for x in at.e.inputs]), at.e.static[0]
     return lift.keep(at, [(*spans[:axis], None, *spans[axis:])])
 
 
 @rule("tril", "triu")
-def _triangle(lift: Lift, at: At) -> Made:
+def _triangle(lift: Lift, at: LiftedEquation) -> Made:
     """What is kept depends on the positions, which padding does not change."""
     same_static(lift, at)
     (x,) = at.e.inputs
@@ -69,11 +69,11 @@ def _triangle(lift: Lift, at: At) -> Made:
 
 
 @rule("concat")
-def _concat(lift: Lift, at: At) -> Made:
+def _concat(lift: Lift, at: LiftedEquation) -> Made:
     axis = at.e.static[0]
     spans = [lift.of(x) for x in at.e.inputs]
     found = [(k, span) for k, s in enumerate(spans) if (span := s[axis]) is not None]
-    others = merged(lift, [(*s[:axis], None, *s[axis + 1 :]) for s in spans])
+    others = merge_spans(lift, [(*s[:axis], None, *s[axis + 1 :]) for s in spans])
     if not found:
         same_static(lift, at)
         return lift.keep(at, [others])
@@ -87,11 +87,11 @@ def _concat(lift: Lift, at: At) -> Made:
     if after:  # what comes behind the dynamic one is behind its padding here
         lift.spans[made] = kept
         end, last = before + own.size(lift.actual.length), before + own.size(lift.large.length)
-        made = taken(lift, made, np.r_[:end, last : last + after], axis, new)
+        made = take_positions(lift, made, np.r_[:end, last : last + after], axis, new)
     return [(made, kept)]
 
 
-def taken(lift: Lift, x: int, places: Any, axis: int, span: Span | None) -> int:
+def take_positions(lift: Lift, x: int, places: Any, axis: int, span: Span | None) -> int:
     """What lies at these positions of an axis, which has this span afterwards."""
     size = len(places) if span is None else span.size(lift.large.length)
     spans = (*lift.spans[x][:axis], span, *lift.spans[x][axis + 1 :])
@@ -104,11 +104,11 @@ def _along(lift: Lift, x: int, axis: int, order: Callable[[np.ndarray], np.ndarr
     if span is None or not span.plain:
         lift.refuse("goes along an axis that joins others with the dynamic one", APART)
     places = order(np.arange(span.size(lift.actual.length)))
-    return taken(lift, x, places, axis, span)
+    return take_positions(lift, x, places, axis, span)
 
 
 @rule("flip")
-def _flip(lift: Lift, at: At) -> Made:
+def _flip(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes,) = at.e.inputs, at.e.static
     spans = lift.of(x)
@@ -120,7 +120,7 @@ def _flip(lift: Lift, at: At) -> Made:
 
 
 @rule("roll")
-def _roll(lift: Lift, at: At) -> Made:
+def _roll(lift: Lift, at: LiftedEquation) -> Made:
     (x,), (shifts, axes) = at.e.inputs, at.actual.static
     spans, fixed = lift.of(x), dict(zip(at.e.static[1], at.e.static[0], strict=True))
     if axes != at.e.static[1]:
@@ -136,7 +136,7 @@ def _roll(lift: Lift, at: At) -> Made:
 
 
 @rule("pad")
-def _pad(lift: Lift, at: At) -> Made:
+def _pad(lift: Lift, at: LiftedEquation) -> Made:
     """The margin behind the dynamic axis begins in the padding, which gets its value."""
     same_static(lift, at)
     (x,), (widths, value) = at.e.inputs, at.e.static
@@ -149,4 +149,4 @@ def _pad(lift: Lift, at: At) -> Made:
             lift.refuse("goes along an axis that joins others with the dynamic one", APART)
         spans[a] = Span(1, s.offset + sum(widths[a]), 1)
         grown.append(a)
-    return lift.keep(at, [tuple(spans)], [lift.masked(x, value, grown)])
+    return lift.keep(at, [tuple(spans)], [lift.mask_padding(x, value, grown)])

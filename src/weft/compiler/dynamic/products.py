@@ -5,14 +5,14 @@ from typing import Any
 
 from ...core import dtypes
 from ...graph.graph import Literal
-from .lift import At, Lift, Made
-from .rules import MASK, merged, rule, same_static
+from .lift import Lift, LiftedEquation, Made
+from .rules import MASK, merge_spans, rule, same_static
 from .spans import Spans, is_ragged
 
 _WEIGHTS = "keep the weights' shapes the same at all lengths"
 
 
-def _fixed(lift: Lift, *operands) -> None:
+def _refuse_dynamic_weights(lift: Lift, *operands) -> None:
     """Refuse weights with a dynamic axis."""
     if any([is_ragged(lift.of(x)) for x in operands]):
         lift.refuse("has weights of dynamic length", _WEIGHTS)
@@ -30,20 +30,20 @@ def _only_lead(lift: Lift, x, core: int) -> Spans:
 
 
 @rule("matmul")
-def _matmul(lift: Lift, at: At) -> Made:
+def _matmul(lift: Lift, at: LiftedEquation) -> Made:
     a, b = at.e.inputs
     left, right = lift.of(a), lift.of(b)
     inner = len(right) - 2 if len(right) > 1 else 0
-    merged(lift, [left[-1:], right[inner : inner + 1]])
-    lead = merged(lift, [left[:-2], right[:-2]])
+    merge_spans(lift, [left[-1:], right[inner : inner + 1]])
+    lead = merge_spans(lift, [left[:-2], right[:-2]])
     rows = left[-2:-1] if len(left) > 1 else ()
     columns = right[-1:] if len(right) > 1 else ()
-    given = [lift.masked(a, 0, [len(left) - 1]), lift.masked(b, 0, [inner])]
+    given = [lift.mask_padding(a, 0, [len(left) - 1]), lift.mask_padding(b, 0, [inner])]
     return lift.keep(at, [(*lead, *rows, *columns)], given)
 
 
 @rule("einsum")
-def _einsum(lift: Lift, at: At) -> Made:
+def _einsum(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     terms, out = at.e.static[0].split("->")
     spans = {}
@@ -52,51 +52,52 @@ def _einsum(lift: Lift, at: At) -> Made:
         given: list[tuple[Any, ...]] = [
             (lift.of(x)[term.index(label)],) for term, x in pairs if label in term
         ]
-        spans[label] = merged(lift, given)[0]
+        spans[label] = merge_spans(lift, given)[0]
     masked = [
-        lift.masked(x, 0, [k for k, c in enumerate(term) if c not in out]) for term, x in pairs
+        lift.mask_padding(x, 0, [k for k, c in enumerate(term) if c not in out])
+        for term, x in pairs
     ]
     return lift.keep(at, [tuple([spans[c] for c in out])], masked)
 
 
 @rule("linear")
-def _linear(lift: Lift, at: At) -> Made:
+def _linear(lift: Lift, at: LiftedEquation) -> Made:
     x, w, b = at.e.inputs
-    _fixed(lift, w, b)
+    _refuse_dynamic_weights(lift, w, b)
     return lift.keep(at, [(*_only_lead(lift, x, 1), None)])
 
 
 @rule("linear_gradient")
-def _linear_gradient(lift: Lift, at: At) -> Made:
+def _linear_gradient(lift: Lift, at: LiftedEquation) -> Made:
     g, x, w = at.e.inputs
-    _fixed(lift, w)
-    lead = merged(lift, [_only_lead(lift, g, 1), _only_lead(lift, x, 1)])
+    _refuse_dynamic_weights(lift, w)
+    lead = merge_spans(lift, [_only_lead(lift, g, 1), _only_lead(lift, x, 1)])
     made = [(*lead, None), (None, None), (None,)]
-    return lift.keep(at, made, [lift.masked(g, 0), lift.masked(x, 0), w])
+    return lift.keep(at, made, [lift.mask_padding(g, 0), lift.mask_padding(x, 0), w])
 
 
 # -- normalisation, losses, cells: each line by itself ---------------------------------------------
 
 
 @rule("layer_norm")
-def _layer_norm(lift: Lift, at: At) -> Made:
+def _layer_norm(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     x, w, b = at.e.inputs
-    _fixed(lift, w, b)
+    _refuse_dynamic_weights(lift, w, b)
     core = lift.aval(w).ndim
     spans = (*_only_lead(lift, x, core), *(None,) * core)
     return lift.keep(at, [spans] * 3)
 
 
 @rule("layer_norm_gradient")
-def _layer_norm_gradient(lift: Lift, at: At) -> Made:
+def _layer_norm_gradient(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     g, y, variance, w = at.e.inputs
-    _fixed(lift, w)
+    _refuse_dynamic_weights(lift, w)
     core = lift.aval(w).ndim
-    lead = merged(lift, [_only_lead(lift, v, core) for v in (g, y, variance)])
+    lead = merge_spans(lift, [_only_lead(lift, v, core) for v in (g, y, variance)])
     flat = (None,) * core
-    given = [lift.masked(g, 0), lift.masked(y, 0), variance, w]
+    given = [lift.mask_padding(g, 0), lift.mask_padding(y, 0), variance, w]
     return lift.keep(at, [(*lead, *flat), flat, flat], given)
 
 
@@ -114,7 +115,7 @@ _LINES = {
 
 
 @rule(*_LINES)
-def _lines(lift: Lift, at: At) -> Made:
+def _lines(lift: Lift, at: LiftedEquation) -> Made:
     """Rows that treat each line by itself; indices in the padding must be some that there are."""
     same_static(lift, at)
     cores, indices = _LINES[at.name]
@@ -122,7 +123,7 @@ def _lines(lift: Lift, at: At) -> Made:
         () if isinstance(x, Literal) else _only_lead(lift, x, core)
         for x, core in zip(at.e.inputs, cores, strict=True)
     ]
-    lead = merged(lift, leads)
+    lead = merge_spans(lift, leads)
     given = [lift.index(x) if k in indices else x for k, x in enumerate(at.e.inputs)]
     made = [(*lead, *(None,) * (lift.aval(i).ndim - len(lead))) for i in at.e.outputs]
     return lift.keep(at, made, given)
@@ -131,7 +132,7 @@ def _lines(lift: Lift, at: At) -> Made:
 # -- windows ---------------------------------------------------------------------------------------
 
 
-def _slid(lift: Lift, at: At, x, y: int) -> tuple:
+def _slid(lift: Lift, at: LiftedEquation, x, y: int) -> tuple:
     """An operand with zeros in its padding, and the spans of the sizes that windows leave.
 
     Windows that move by one see zeros behind an axis, as they do where it is padded.
@@ -144,16 +145,16 @@ def _slid(lift: Lift, at: At, x, y: int) -> tuple:
             "use a stride of 1 there",
         )
     sizes = [t.graph.avals[y].shape for t in (lift.small, lift.large)]
-    return lift.masked(x, 0, along), tuple(
+    return lift.mask_padding(x, 0, along), tuple(
         [lift.between(sizes[0][a], sizes[1][a]) for a in range(2, len(spans))]
     )
 
 
 @rule("convolution", "convolution_transposed", "convolution_biased")
-def _convolution(lift: Lift, at: At) -> Made:
+def _convolution(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     x, *weights = at.e.inputs
-    _fixed(lift, *weights)
+    _refuse_dynamic_weights(lift, *weights)
     images, channels = lift.of(x)[:2]
     if channels is not None:
         lift.refuse("has channels of dynamic length", _WEIGHTS)
@@ -162,30 +163,30 @@ def _convolution(lift: Lift, at: At) -> Made:
 
 
 @rule("convolution_weight")
-def _convolution_weight(lift: Lift, at: At) -> Made:
+def _convolution_weight(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     x, y = at.e.inputs
     if lift.of(x)[1] is not None or lift.of(y)[1] is not None:
         lift.refuse("has channels of dynamic length", _WEIGHTS)
-    merged(lift, [lift.of(x)[:1], lift.of(y)[:1]])
+    merge_spans(lift, [lift.of(x)[:1], lift.of(y)[:1]])
     (given, _), (other, _) = (_slid(lift, at, v, at.e.outputs[0]) for v in (x, y))
     flat = (None,) * len(lift.of(x))
-    return lift.keep(at, [flat], [lift.masked(given, 0), lift.masked(other, 0)])
+    return lift.keep(at, [flat], [lift.mask_padding(given, 0), lift.mask_padding(other, 0)])
 
 
 @rule("max_pool", "pool_pick", "pool_put", "sum_pool", "spread_pool")
-def _pool(lift: Lift, at: At) -> Made:
+def _pool(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     core, x = len(at.e.static[0]), at.e.inputs[0]
-    lead = merged(lift, [_only_lead(lift, v, core) for v in at.e.inputs])
-    given = [x, *[lift.masked(v, 0) for v in at.e.inputs[1:]]]
+    lead = merge_spans(lift, [_only_lead(lift, v, core) for v in at.e.inputs])
+    given = [x, *[lift.mask_padding(v, 0) for v in at.e.inputs[1:]]]
     return lift.keep(at, [(*lead, *(None,) * core) for _ in at.e.outputs], given)
 
 
 # -- attention -------------------------------------------------------------------------------------
 
 
-def _seen(lift: Lift, q, k, mask, causal: bool):
+def _mask_keys(lift: Lift, q, k, mask, causal: bool):
     """The mask, in which padding among the keys is not seen."""
     rows, keys = lift.of(q)[-2], lift.of(k)[-2]
     if keys is None:
@@ -197,7 +198,7 @@ def _seen(lift: Lift, q, k, mask, causal: bool):
     valid = lift.mask(keys, 2, 3)
     if isinstance(mask, Literal):
         return valid
-    spans = merged(lift, [lift.of(mask), (None, None, keys)])
+    spans = merge_spans(lift, [lift.of(mask), (None, None, keys)])
     if dtypes.is_inexact(lift.aval(mask).dtype):
         return lift.emit("where", valid, mask, Literal(-inf), spans=spans)
     return lift.emit("logical_and", valid, mask, spans=spans)
@@ -205,7 +206,7 @@ def _seen(lift: Lift, q, k, mask, causal: bool):
 
 def _heads(lift: Lift, operands, cores) -> Spans:
     """The spans of the axes before queries or keys; heads are always as many."""
-    return merged(
+    return merge_spans(
         lift,
         [
             lift.of(x)[: len(lift.of(x)) - core]
@@ -225,28 +226,32 @@ def _check_attention(lift: Lift, q, k, v, p) -> None:
 
 
 @rule("attention")
-def _attention(lift: Lift, at: At) -> Made:
+def _attention(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (q, k, v, mask, seeds), (causal, _, p, _) = at.e.inputs, at.e.static
     _check_attention(lift, q, k, v, p)
-    mask = _seen(lift, q, k, mask, causal)
+    mask = _mask_keys(lift, q, k, mask, causal)
     lead = _heads(lift, (q, k, v, mask), (2, 2, 2, 2))
     rows = lift.of(q)[-2]
-    given = [q, lift.masked(k, 0, [len(lift.of(k)) - 2]), lift.masked(v, 0, [len(lift.of(v)) - 2])]
+    given = [
+        q,
+        lift.mask_padding(k, 0, [len(lift.of(k)) - 2]),
+        lift.mask_padding(v, 0, [len(lift.of(v)) - 2]),
+    ]
     return lift.keep(at, [(*lead, rows, None), (*lead, rows)], [*given, mask, seeds])
 
 
 @rule("attention_gradient")
-def _attention_gradient(lift: Lift, at: At) -> Made:
+def _attention_gradient(lift: Lift, at: LiftedEquation) -> Made:
     """Queries in the padding have cotangents of zero, so they give nothing to keys and values."""
     same_static(lift, at)
     (g, h, out, lse, q, k, v, mask, seeds), (causal, _, p) = at.e.inputs, at.e.static
     _check_attention(lift, q, k, v, p)
-    mask = _seen(lift, q, k, mask, causal)
+    mask = _mask_keys(lift, q, k, mask, causal)
     operands = (g, h, out, lse, q, k, v, mask)
     lead = _heads(lift, operands, (2, 1, 2, 1, 2, 2, 2, 2))
     given = [
-        x if isinstance(x, Literal) else lift.masked(x, 0, [len(lift.of(x)) - core])
+        x if isinstance(x, Literal) else lift.mask_padding(x, 0, [len(lift.of(x)) - core])
         for x, core in zip(operands[:7], (2, 1, 2, 1, 2, 2, 2), strict=True)
     ]
     made = [(*lead, lift.of(x)[-2], None) for x in (q, k, v)]

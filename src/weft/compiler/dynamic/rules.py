@@ -18,7 +18,7 @@ from ...graph.structured import structure_of
 from ...graph.unrecorded import UNRECORDED
 from ...ops.batching import Along, Pointwise
 from ..passes.rewriting import Operand
-from .lift import At, Lift, Made, Rule, ragged
+from .lift import Lift, LiftedEquation, Made, Rule, ragged
 from .spans import Span, Spans, is_ragged
 from .traces import Differs
 
@@ -37,7 +37,7 @@ def rule(*names: str) -> Callable[[Rule], Rule]:
     return enter
 
 
-def structured(name: str) -> Callable[[Rule], Rule]:
+def structure_rule(name: str) -> Callable[[Rule], Rule]:
     """Enter the rule of a loop or a branch."""
 
     def enter(f: Rule) -> Rule:
@@ -50,7 +50,7 @@ def structured(name: str) -> Callable[[Rule], Rule]:
 _STRUCTURED: dict[str, Rule] = {}
 
 
-def rule_of(lift: Lift, at: At) -> Rule:
+def rule_of(lift: Lift, at: LiftedEquation) -> Rule:
     """The rule of an equation."""
     if structure_of(at.e) is not None:
         return _STRUCTURED[at.name]
@@ -71,32 +71,32 @@ def rule_of(lift: Lift, at: At) -> Rule:
 _named: dict[str, Rule] = {}  # of rows that are not in the table
 
 
-def _apart(lift: Lift, at: At) -> Made:
+def _apart(lift: Lift, at: LiftedEquation) -> Made:
     """What has nothing to do with the length."""
     same_static(lift, at)
     return lift.keep(at, [(None,) * lift.aval(i).ndim for i in at.e.outputs])
 
 
-def _unknown(lift: Lift, at: At) -> Made:
+def _unknown(lift: Lift, at: LiftedEquation) -> Made:
     lift.refuse(
         "gets or makes an axis of dynamic length, and nothing is known of what padding does there",
         MASK,
     )
 
 
-def same_static(lift: Lift, at: At) -> None:
+def same_static(lift: Lift, at: LiftedEquation) -> None:
     """Refuse parameters of a row that depend on the length."""
     if at.small.static == at.e.static != at.actual.static:
         raise Differs(f"{at.name} at {at.e.line} has other parameters")
     if not at.fixed:
         lift.refuse(
-            f"has a parameter that depends on the length: {_shown(at.small.static)} at length "
-            f"{lift.small.length}, {_shown(at.e.static)} at {lift.large.length}",
+            f"has a parameter that depends on the length: {_describe_static(at.small.static)} at "
+            f"length {lift.small.length}, {_describe_static(at.e.static)} at {lift.large.length}",
             "give it a number that is the same at all lengths",
         )
 
 
-def _shown(static: tuple) -> str:
+def _describe_static(static: tuple) -> str:
     text = ", ".join(map(repr, static))
     return text if len(text) < 80 else text[:77] + "…"
 
@@ -104,7 +104,7 @@ def _shown(static: tuple) -> str:
 # -- by element ----------------------------------------------------------------------------------
 
 
-def merged(lift: Lift, given: list[Spans]) -> Spans:
+def merge_spans(lift: Lift, given: list[Spans]) -> Spans:
     """The spans of arrays that are broadcast to each other."""
     ndim = max(map(len, given), default=0)
     out: list[Span | None] = []
@@ -119,10 +119,10 @@ def merged(lift: Lift, given: list[Spans]) -> Spans:
     return tuple(out)
 
 
-def by_element(lift: Lift, at: At) -> Made:
+def by_element(lift: Lift, at: LiftedEquation) -> Made:
     """Rows that broadcast: padding stays where it is."""
     same_static(lift, at)
-    spans, given = merged(lift, [lift.of(x) for x in at.e.inputs]), list(at.e.inputs)
+    spans, given = merge_spans(lift, [lift.of(x) for x in at.e.inputs]), list(at.e.inputs)
     if at.name == "pow" and lift.aval(given[1]).dtype.kind in "iu":  # no negative powers
         given[1] = lift.index(given[1])
     if all([lift.is_uniform(x) for x in at.e.inputs]):
@@ -138,7 +138,7 @@ for _name in ("where", "gate", "sign_product"):
 
 
 @rule("one_hot")
-def _one_hot(lift: Lift, at: At) -> Made:
+def _one_hot(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (i,) = at.e.inputs
     return lift.keep(at, [(*lift.of(i), None)], [lift.index(i)])
@@ -192,7 +192,7 @@ _IDENTITIES: dict[str, Callable[[np.dtype], float]] = {
 
 
 @rule(*_IDENTITIES)
-def _reduction(lift: Lift, at: At) -> Made:
+def _reduction(lift: Lift, at: LiftedEquation) -> Made:
     """Padding is replaced by what changes nothing in the reduction."""
     same_static(lift, at)
     (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
@@ -202,7 +202,7 @@ def _reduction(lift: Lift, at: At) -> Made:
     if over and at.name == "logsumexp" and not dtypes.is_inexact(dtype):
         lift.refuse(f"of {dtype} takes the padding in", "cast it to a float first")
     spans = reduced_spans(lift.of(x), axes, keepdims)
-    return lift.keep(at, [spans], [lift.masked(x, _IDENTITIES[at.name](dtype), over)])
+    return lift.keep(at, [spans], [lift.mask_padding(x, _IDENTITIES[at.name](dtype), over)])
 
 
 def cast(lift: Lift, x: int, dtype: np.dtype) -> int:
@@ -213,11 +213,11 @@ def cast(lift: Lift, x: int, dtype: np.dtype) -> int:
 
 
 @rule("extreme_share")
-def _extreme_share(lift: Lift, at: At) -> Made:
+def _extreme_share(lift: Lift, at: LiftedEquation) -> Made:
     """One over the number of elements that attain an extreme, counted among the call's own."""
     same_static(lift, at)
     (x, y), (axes,) = at.e.inputs, at.e.static
-    spans = merged(lift, [lift.of(x), lift.of(y)])
+    spans = merge_spans(lift, [lift.of(x), lift.of(y)])
     over = gone_over(lift, x, axes)
     if not over:
         return lift.keep(at, [spans])
@@ -227,13 +227,13 @@ def _extreme_share(lift: Lift, at: At) -> Made:
         nans = [lift.emit("isnan", v, spans=lift.of(v)) for v in (x, y)]
         both = lift.emit("logical_and", *nans, spans=spans)
         attains = lift.emit("logical_or", attains, both, spans=spans)
-    share = lift.masked(cast(lift, attains, dtype), 0, over)
+    share = lift.mask_padding(cast(lift, attains, dtype), 0, over)
     total = lift.emit("sum", share, axes, True, spans=reduced_spans(spans, axes, True))
     return [(lift.emit("divide", share, total, spans=spans), spans)]
 
 
 @rule("argmax", "argmin")
-def _place(lift: Lift, at: At) -> Made:
+def _place(lift: Lift, at: LiftedEquation) -> Made:
     """The first of equal ones is found, and padding comes last."""
     same_static(lift, at)
     (x,), (axis, keepdims) = at.e.inputs, at.e.static
@@ -242,18 +242,20 @@ def _place(lift: Lift, at: At) -> Made:
         lift.refuse("without an axis counts the padding in", "give an axis")
     _plain(lift, x, over)
     fill = (least if at.name == "argmax" else greatest)(lift.aval(x).dtype)
-    return lift.keep(at, [reduced_spans(lift.of(x), axis, keepdims)], [lift.masked(x, fill, over)])
+    return lift.keep(
+        at, [reduced_spans(lift.of(x), axis, keepdims)], [lift.mask_padding(x, fill, over)]
+    )
 
 
 @rule("max_with_indices", "min_with_indices")
-def _extreme_and_place(lift: Lift, at: At) -> Made:
+def _extreme_and_place(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axis, *_) = at.e.inputs, at.e.static
     over = gone_over(lift, x, axis)
     _plain(lift, x, over)
     fill = (least if at.name == "max_with_indices" else greatest)(lift.aval(x).dtype)
     spans = reduced_spans(lift.of(x), axis, lift.aval(at.e.outputs[0]).ndim == len(lift.of(x)))
-    return lift.keep(at, [spans, spans], [lift.masked(x, fill, over)])
+    return lift.keep(at, [spans, spans], [lift.mask_padding(x, fill, over)])
 
 
 def _plain(lift: Lift, x, over: list[int]) -> None:
@@ -270,29 +272,29 @@ def _plain(lift: Lift, x, over: list[int]) -> None:
 
 
 @rule("softmax", "log_softmax", "shares")
-def _softmax(lift: Lift, at: At) -> Made:
+def _softmax(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes, *_) = at.e.inputs, at.e.static
     over = gone_over(lift, x, axes)
     if over and not dtypes.is_inexact(lift.aval(x).dtype):
         x = cast(lift, x, lift.aval(at.e.outputs[0]).dtype)
-    return lift.keep(at, [lift.of(x)], [lift.masked(x, -inf, over)])
+    return lift.keep(at, [lift.of(x)], [lift.mask_padding(x, -inf, over)])
 
 
 @rule("softmax_product", "log_softmax_product")
-def _softmax_product(lift: Lift, at: At) -> Made:
+def _softmax_product(lift: Lift, at: LiftedEquation) -> Made:
     """Both have a sum of products with t, which is zero in the padding."""
     same_static(lift, at)
     (t, y), (axis, *_) = at.e.inputs, at.e.static
-    spans = merged(lift, [lift.of(t), lift.of(y)])
-    t = lift.masked(t, 0, gone_over(lift, t, axis))
+    spans = merge_spans(lift, [lift.of(t), lift.of(y)])
+    t = lift.mask_padding(t, 0, gone_over(lift, t, axis))
     if at.name == "softmax_product":
-        y = lift.masked(y, 0, gone_over(lift, y, axis))
+        y = lift.mask_padding(y, 0, gone_over(lift, y, axis))
     return lift.keep(at, [spans], [t, y])
 
 
 @rule("cumsum", "cumprod", "logcumsumexp", "cummax", "cummin", "linear_recurrence")
-def _running(lift: Lift, at: At) -> Made:
+def _running(lift: Lift, at: LiftedEquation) -> Made:
     """What comes later, as padding does, has no part in a result."""
     same_static(lift, at)
     axis = at.e.static[0]
@@ -302,8 +304,8 @@ def _running(lift: Lift, at: At) -> Made:
         over = gone_over(lift, x, axis)
         _plain(lift, x, over)
         fill = fills.get(at.name)
-        given.append(x if fill is None else lift.masked(x, fill, over))
-    spans = merged(lift, [lift.of(x) for x in given])
+        given.append(x if fill is None else lift.mask_padding(x, fill, over))
+    spans = merge_spans(lift, [lift.of(x) for x in given])
     return lift.keep(at, [spans for _ in at.e.outputs], given)
 
 
@@ -311,7 +313,7 @@ def _running(lift: Lift, at: At) -> Made:
 _KEEPS_AXES = ("sort", "argsort", "fftn", "ifftn")
 
 
-def _beside(lift: Lift, at: At) -> Made:
+def _beside(lift: Lift, at: LiftedEquation) -> Made:
     """Rows that treat each line along their axes by itself; none of these may be dynamic."""
     same_static(lift, at)
     batch: Along = at.e.op.batch  # type: ignore[assignment]
@@ -319,12 +321,12 @@ def _beside(lift: Lift, at: At) -> Made:
     for x in at.e.inputs:
         if gone_over(lift, x, axes):
             lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
-    spans = merged(lift, [lift.of(x) for x in at.e.inputs])
+    spans = merge_spans(lift, [lift.of(x) for x in at.e.inputs])
     return lift.keep(at, [spans for _ in at.e.outputs])
 
 
 @rule("topk")
-def _topk(lift: Lift, at: At) -> Made:
+def _topk(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), axis = at.e.inputs, at.e.static[1]
     if gone_over(lift, x, axis):
@@ -333,7 +335,7 @@ def _topk(lift: Lift, at: At) -> Made:
 
 
 @rule("searchsorted")
-def _searchsorted(lift: Lift, at: At) -> Made:
+def _searchsorted(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     sequence, x = at.e.inputs
     if is_ragged(lift.of(sequence)):
@@ -341,12 +343,12 @@ def _searchsorted(lift: Lift, at: At) -> Made:
     return lift.keep(at, [lift.of(x)])
 
 
-def _guard(lift: Lift, at: At) -> Made:
+def _guard(lift: Lift, at: LiftedEquation) -> Made:
     """A value that is believed if a flag is true, which the rules of other rows have made right."""
     x, flag, *seen = at.e.inputs
     if not at.fixed:  # an index of the dynamic axis, whose length the message would name
         return [(lift.emit(GUARD, x, flag, OUTSIDE, spans=lift.of(x)), lift.of(x))]
-    given = [lift.masked(v, at.e.static[1]) for v in seen]
+    given = [lift.mask_padding(v, at.e.static[1]) for v in seen]
     return lift.keep(at, [lift.of(x)], [x, flag, *given])
 
 

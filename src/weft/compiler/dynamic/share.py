@@ -10,14 +10,14 @@ import numpy as np
 from ...graph.graph import Graph, Literal
 from ...graph.structured import STRUCTURED
 from ..frontend.derivative import Derivative
-from ..frontend.variant import Program
+from ..frontend.variant import Variant
 from ..pipeline import build
 from ..target import Arrays, Ending, Executable
-from ..timing import timed
+from ..timing import time_stages
 from .lift import Lift, Lifted
-from .spans import Span, Spans, cut, is_ragged, padded
+from .spans import Span, Spans, cut, is_ragged, pad_array
 from .table import rule_of
-from .traces import Differs, Traced, Varying
+from .traces import Differs, LengthTrace, Varying
 
 # Asked before there is new native code, with a reason if there is one; raises if there may be none.
 Allow = Callable[[str], None]
@@ -35,8 +35,8 @@ class Padded:
     def __init__(self, made: Callable[[], Executable], lifted: Lifted, length: int, bucket: int):
         self._made, self.length, self.bucket = made, length, bucket
         self._numbers = lifted.numbers
-        self._inputs = _ragged(lifted.inputs)
-        self._outputs = _ragged(lifted.outputs)
+        self._inputs = _ragged_inputs(lifted.inputs)
+        self._outputs = _ragged_inputs(lifted.outputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._made(), name)
@@ -48,11 +48,11 @@ class Padded:
         """The outputs of a call: arguments are padded, results cut to their length."""
         given = [*arrays, *self._numbers]
         for k, spans in self._inputs:
-            given[k] = padded(given[k], spans, self.length, self.bucket)
+            given[k] = pad_array(given[k], spans, self.length, self.bucket)
         run = self._made().run
         if ending is None:
             return self.cut(run(given, room))
-        return run(given, room, _Cut(self, ending))
+        return run(given, room, _CutOutputs(self, ending))
 
     def cut(self, made: list[np.ndarray]) -> list[np.ndarray]:
         """Outputs without their padding."""
@@ -62,11 +62,11 @@ class Padded:
         return made
 
 
-def _ragged(spans: list[Spans]) -> list[tuple[int, Spans]]:
+def _ragged_inputs(spans: list[Spans]) -> list[tuple[int, Spans]]:
     return [(k, s) for k, s in enumerate(spans) if is_ragged(s)]
 
 
-class _Cut:
+class _CutOutputs:
     """What follows a call, given the outputs without their padding."""
 
     def __init__(self, padded: Padded, ending: Ending):
@@ -98,7 +98,7 @@ class Template:
 
     def lifted(self, of: "Sized") -> Lifted:
         """The program of a length with the bucket's shapes."""
-        graphs = [Traced(s.length, s.program.graph) for s in (self.small, self.large, of)]
+        graphs = [LengthTrace(s.length, s.program.graph) for s in (self.small, self.large, of)]
         return Lift(self.name, graphs, self._varying).run(self.inputs, rule_of, zeros=True)
 
     def fit(self, of: "Sized", allow: Allow) -> None:
@@ -108,16 +108,16 @@ class Template:
             raise Differs("other results are differentiated")
         lifted = self.lifted(of)
         pulled = None if derivative is None else self._pulled_back(of, lifted)
-        key = (spelled(lifted.graph), tuple(sorted(program.donated.items())))
+        key = (graph_key(lifted.graph), tuple(sorted(program.donated.items())))
         if key not in self._programs:
             allow("")
-            self._programs[key] = _Once(partial(_compiled, program, lifted.graph))
+            self._programs[key] = _Once(partial(_build, program, lifted.graph))
         # What `Executable` asks for besides, `Padded` has by `__getattr__`.
         program.executable = Padded(  # type: ignore[assignment]
             self._programs[key], lifted, of.length, self.large.length
         )
         if derivative is not None and pulled is not None:
-            key, make = spelled(pulled.graph), partial(build, pulled.graph, {}, derivative.target)
+            key, make = graph_key(pulled.graph), partial(build, pulled.graph, {}, derivative.target)
             native = self._pullbacks.setdefault(key, _Once(make))
             derivative.executable = Padded(  # type: ignore[assignment]
                 native, pulled, of.length, self.large.length
@@ -128,13 +128,13 @@ class Template:
         of_all = (self.small, self.large, of)
         derivatives: list[Any] = [s.program.derivative for s in of_all]
         graphs = [d.graph for d in derivatives]
-        traced = [Traced(s.length, g) for s, g in zip(of_all, graphs, strict=True)]
+        traced = [LengthTrace(s.length, g) for s, g in zip(of_all, graphs, strict=True)]
         inputs = _pulled_spans(self.large.program, lifted)
         return Lift(self.name, traced, self._pulled).run(inputs, rule_of, zeros=True)
 
 
-def _compiled(program: Program, graph: Graph) -> Executable:
-    with timed() as program.times:
+def _build(program: Variant, graph: Graph) -> Executable:
+    with time_stages() as program.times:
         return build(graph, program.donated, program.target)
 
 
@@ -155,7 +155,7 @@ class Sized(NamedTuple):
     """A program of calls of one length."""
 
     length: int
-    program: Program
+    program: Variant
 
 
 def _input_spans(small: Sized, large: Sized) -> list[Spans]:
@@ -173,7 +173,7 @@ def _input_spans(small: Sized, large: Sized) -> list[Spans]:
     return found
 
 
-def _pulled_spans(program: Program, lifted: Lifted) -> list[Spans]:
+def _pulled_spans(program: Variant, lifted: Lifted) -> list[Spans]:
     """The spans of what a pull-back gets: values of the function, and cotangents of its results."""
     derivative: Derivative = program.derivative  # type: ignore[assignment]
     results = [program.graph.outputs[k] for k in derivative.results]
@@ -181,7 +181,7 @@ def _pulled_spans(program: Program, lifted: Lifted) -> list[Spans]:
     return [lifted.values[i] for i in (*saved, *results)]
 
 
-def spelled(graph: Graph) -> Hashable:
+def graph_key(graph: Graph) -> Hashable:
     """A graph as a key: equal ones compute the same."""
     equations = [
         (id(e.op), tuple(map(_operand, e.inputs)), tuple(map(_static, e.static)), e.outputs)
@@ -211,4 +211,4 @@ def _static(s) -> Any:
     if not isinstance(s, STRUCTURED):
         return repr(s)
     parts = [getattr(s, f.name) for f in fields(s)]
-    return type(s).__name__, tuple(spelled(p) if isinstance(p, Graph) else p for p in parts)
+    return type(s).__name__, tuple(graph_key(p) if isinstance(p, Graph) else p for p in parts)

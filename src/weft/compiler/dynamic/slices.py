@@ -5,16 +5,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..passes.rewriting import Operand
-from .lift import At, Lift, Made
-from .moves import APART, taken
-from .rules import merged, rule
+from .lift import Lift, LiftedEquation, Made
+from .moves import APART, take_positions
+from .rules import merge_spans, rule
 from .spans import Span, Spans
 from .traces import Differs
 
 Three = tuple[Any, ...]  # at the bucket's length, the one compared with and the call's
 
 
-class Part(NamedTuple):
+class SlicePart(NamedTuple):
     """What a slice takes of one axis.
 
     entry  of the basic index at the bucket's length: a position, or (start, count, step)
@@ -36,7 +36,9 @@ class Part(NamedTuple):
         return self.entry.__class__ is int
 
 
-def _parts(lift: Lift, at: At, spans: Spans, sizes: list[Three]) -> list[Part | None]:
+def _parts(
+    lift: Lift, at: LiftedEquation, spans: Spans, sizes: list[Three]
+) -> list[SlicePart | None]:
     """The basic index, entry by entry; None for a new axis.
 
     spans  of the axes that it is an index of
@@ -53,22 +55,22 @@ def _parts(lift: Lift, at: At, spans: Spans, sizes: list[Three]) -> list[Part | 
     ]
 
 
-def _part(lift: Lift, entries: Three, span: Span | None, sizes: Three) -> Part:
+def _part(lift: Lift, entries: Three, span: Span | None, sizes: Three) -> SlicePart:
     large, small, actual = entries
     if is_whole(entries, sizes):
-        return Part(large, sizes[0], span, whole=True)
+        return SlicePart(large, sizes[0], span, whole=True)
     if span is not None and span.outer != 1:
         lift.refuse("takes a part of an axis that joins others with the dynamic one", APART)
     if large.__class__ is int:
         same = large == small == actual
-        return Part(large, sizes[0], moved=None if same else np.asarray(actual))
+        return SlicePart(large, sizes[0], moved=None if same else np.asarray(actual))
     left = lift.between(small[1], large[1])
     count = large[1] if left is None else left.size(lift.actual.length)
     if actual[1] != count:
         raise Differs(f"a slice of {actual[1]} elements, where {count} were to be expected")
     begins = {(start, step) for start, _, step in entries}
     places = None if len(begins) == 1 else actual[0] + actual[2] * np.arange(count)
-    return Part(large, sizes[0], left, moved=places)
+    return SlicePart(large, sizes[0], left, moved=places)
 
 
 def is_whole(entries: Three, sizes: Three) -> bool:
@@ -87,12 +89,12 @@ def _sizes(lift: Lift, x: int) -> list[Three]:
 
 
 @rule("slice_")
-def _slice(lift: Lift, at: At) -> Made:
+def _slice(lift: Lift, at: LiftedEquation) -> Made:
     (x,), spans = at.e.inputs, lift.of(at.e.inputs[0])
     parts = _parts(lift, at, spans, _sizes(lift, x))
     old = iter(spans)
     kept: list[Span | None] = []  # the spans after what does not depend on the length
-    moved: list[tuple[int, Part]] = []
+    moved: list[tuple[int, SlicePart]] = []
     for p in parts:
         before = None if p is None else next(old)
         if p is not None and p.moved is not None:
@@ -104,11 +106,11 @@ def _slice(lift: Lift, at: At) -> Made:
         return lift.keep(at, [tuple(kept)])
     x = lift.emit("slice_", x, _direct(parts), spans=tuple(kept))
     for k, p in reversed(moved):
-        x = _without(lift, x, p, k) if p.gone else taken(lift, x, p.moved, k, p.span)
+        x = _without(lift, x, p, k) if p.gone else take_positions(lift, x, p.moved, k, p.span)
     return [(x, lift.spans[x])]
 
 
-def _direct(parts: list[Part | None]) -> tuple:
+def _direct(parts: list[SlicePart | None]) -> tuple:
     """The basic index without what depends on the length."""
     return tuple(
         [
@@ -118,30 +120,30 @@ def _direct(parts: list[Part | None]) -> tuple:
     )
 
 
-def _without(lift: Lift, x: int, p: Part, axis: int) -> int:
+def _without(lift: Lift, x: int, p: SlicePart, axis: int) -> int:
     """What lies at one position of an axis."""
     spans = (*lift.spans[x][:axis], *lift.spans[x][axis + 1 :])
     return lift.emit("take", x, lift.number(p.moved), axis, spans=spans)
 
 
 @rule("unslice")
-def _unslice(lift: Lift, at: At) -> Made:
+def _unslice(lift: Lift, at: LiftedEquation) -> Made:
     """The transpose of a slice: padding of what is put there is zero first."""
     (x,), shapes = at.e.inputs, [e.static[1] for e in (at.e, at.small, at.actual)]
     sizes = list(zip(*shapes, strict=True))
     spans = _spans_around(lift, at, lift.of(x), sizes)
     parts = _parts(lift, at, spans, sizes)
-    put, axis, around = lift.masked(x, 0), 0, iter(spans)
+    put, axis, around = lift.mask_padding(x, 0), 0, iter(spans)
     for p in parts:
         span = None if p is None else next(around)
         if p is not None and p.moved is not None:
-            put = _scattered(lift, put, p, axis, span)
+            put = _scatter(lift, put, p, axis, span)
         axis += p is None or not p.gone or p.moved is not None
     made = lift.emit("unslice", put, _direct(parts), tuple(shapes[0]), spans=spans)
     return [(made, spans)]
 
 
-def _spans_around(lift: Lift, at: At, given: Spans, sizes: list[Three]) -> Spans:
+def _spans_around(lift: Lift, at: LiftedEquation, given: Spans, sizes: list[Three]) -> Spans:
     """The spans of the array that a slice is put into: its own, where it is all of an axis."""
     entries = list(zip(*[e.static[0] for e in (at.e, at.small, at.actual)], strict=False))
     own, axes, found = iter(given), iter(sizes), []
@@ -153,7 +155,7 @@ def _spans_around(lift: Lift, at: At, given: Spans, sizes: list[Three]) -> Spans
     return tuple(found)
 
 
-def _scattered(lift: Lift, x: Operand, p: Part, axis: int, span: Span | None) -> int:
+def _scatter(lift: Lift, x: Operand, p: SlicePart, axis: int, span: Span | None) -> int:
     """x put at positions that depend on the length, along a new axis or along one that it has."""
     old = lift.of(x)
     if p.gone:
@@ -164,7 +166,7 @@ def _scattered(lift: Lift, x: Operand, p: Part, axis: int, span: Span | None) ->
 
 
 @rule("slice_set")
-def _slice_set(lift: Lift, at: At) -> Made:
+def _slice_set(lift: Lift, at: LiftedEquation) -> Made:
     """Writing a part: all of the dynamic axis, or positions that are the same at all lengths."""
     x, v = at.e.inputs
     parts = _parts(lift, at, lift.of(x), _sizes(lift, x))
@@ -172,5 +174,5 @@ def _slice_set(lift: Lift, at: At) -> Made:
         if p is not None and (p.moved is not None or (p.span is not None and not p.whole)):
             lift.refuse("writes to places that depend on the length", "use wf.where")
     places = tuple([None if p is None else p.span for p in parts if p is None or not p.gone])
-    merged(lift, [places, lift.of(v)])
+    merge_spans(lift, [places, lift.of(v)])
     return lift.keep(at, [lift.of(x)])

@@ -60,7 +60,7 @@ def _own(shape: tuple[int, ...], spans: Spans, length: int) -> tuple[slice, ...]
     return tuple(parts)
 
 
-def padded(array: np.ndarray, spans: Spans, length: int, bucket: int) -> np.ndarray:
+def pad_array(array: np.ndarray, spans: Spans, length: int, bucket: int) -> np.ndarray:
     """The array with zeros behind each span, as long as for the bucket's length."""
     if length == bucket:
         return array
@@ -80,7 +80,7 @@ def cut(array: np.ndarray, spans: Spans, length: int, bucket: int) -> np.ndarray
     return own if own.shape == shape else own.reshape(shape).copy()
 
 
-def joined(spans: Spans, old: tuple[int, ...], new: list[int | Span]) -> Spans | None:
+def reshape_spans(spans: Spans, old: tuple[int, ...], new: list[int | Span]) -> Spans | None:
     """The spans of an array that is reshaped; None where a span would be torn apart.
 
     old  the shape before

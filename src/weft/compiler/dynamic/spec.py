@@ -12,7 +12,7 @@ from ... import errors
 from ...core.aval import Shape
 from ...core.node import Leaf
 from ...core.value import wrap
-from ..frontend.arguments import SAME, TENSOR, Taken, is_whole, named
+from ..frontend.arguments import SAME, TENSOR, Taken, argument_name, is_whole
 from ..frontend.inputs import Call
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class Sizes(NamedTuple):
     axes: dict[int, tuple[int, ...]]
 
 
-class Dynamic:
+class DynamicAxes:
     """The arguments of a function that have a length of their own at each call.
 
     axes     by the names of arguments, their axes of that length
@@ -100,7 +100,7 @@ class Dynamic:
                 continue
             position = count if kind[0] == TENSOR else kind[1]
             count += kind[0] == TENSOR
-            name = named(names[path[0]], self.names)
+            name = argument_name(names[path[0]], self.names)
             axes = (0,) if name == VALID and self.valid else self.axes.get(name, ())
             own = self._own(name, taken.call.tensors[position].shape, axes, lengths)
             if kind[0] == SAME and own != found[position]:
@@ -169,10 +169,10 @@ def _checked_buckets(buckets: Sequence[int]) -> tuple[int, ...]:
 # -- calls of another length -----------------------------------------------------------------------
 
 
-def resized(taken: Taken, sizes: Sizes, length: int) -> Taken:
+def resize_call(taken: Taken, sizes: Sizes, length: int) -> Taken:
     """A call like this one of another length; its values do not matter."""
     call, kinds, count = taken.call, [], 0
-    tensors = [_resized(x, sizes.axes.get(k, ()), length) for k, x in enumerate(call.tensors)]
+    tensors = [_resize(x, sizes.axes.get(k, ()), length) for k, x in enumerate(call.tensors)]
     for kind in taken.kinds:
         if kind[0] == TENSOR:
             kind = (TENSOR, tensors[count].shape, *kind[2:])
@@ -182,7 +182,7 @@ def resized(taken: Taken, sizes: Sizes, length: int) -> Taken:
     return Taken(new, tuple(kinds), taken.rebuild, taken.structure, taken.leaves, taken.statics)
 
 
-def _resized(x: "Tensor", axes: tuple[int, ...], length: int) -> "Tensor":
+def _resize(x: "Tensor", axes: tuple[int, ...], length: int) -> "Tensor":
     """A tensor like x with its dynamic axes of another length, which wants what x wants."""
     if not axes:
         return x

@@ -20,7 +20,7 @@ class Varying:
     inside: dict[tuple[tuple[int, ...], str], "Varying"] = field(default_factory=dict)
 
 
-class Traced(NamedTuple):
+class LengthTrace(NamedTuple):
     """A function written down at some length."""
 
     length: int

@@ -11,7 +11,7 @@ from ..ir.kernel import Kernel
 MOST = 1 << 40
 
 
-class Flat:
+class FlatKernel:
     """A compiled kernel of arrays that lie in lines.
 
     Arrays are given as operands, then results; a result may be written over an operand. An operand

@@ -17,10 +17,10 @@ from ...core.aval import Aval
 from ...core.dtypes import float32, float64
 from ...graph.graph import Literal
 from ..cpu.runtime.stack import require
-from .flat import MOST, Flat
+from .flat import MOST, FlatKernel
 
 if TYPE_CHECKING:
-    from ..cpu.emit_kernel import Native
+    from ..cpu.emit_kernel import LoadedKernel
 
 ACTIVATIONS = (
     *("gelu", "gelu_slope", "gelu_tanh", "gelu_tanh_slope", "silu", "silu_slope", "softplus"),
@@ -38,7 +38,7 @@ def _fits(*arrays: np.ndarray) -> bool:
     return arrays[0].size >= LARGE and dtype in _DTYPES and all(a.dtype is dtype for a in arrays)
 
 
-def _run(native: "Native", arrays: Sequence[np.ndarray], units: int, step: int) -> None:
+def _run(native: "LoadedKernel", arrays: Sequence[np.ndarray], units: int, step: int) -> None:
     """The units of a kernel over contiguous arrays, `step` of them at a time."""
     pointers = (c_void_p * (len(arrays) + 1))(*[a.ctypes.data for a in arrays])
     place = addressof(pointers)
@@ -74,17 +74,17 @@ def _activation(row: str, kernel: Unary) -> Unary:
 
 
 @lru_cache(maxsize=256)
-def _by_element(row: str, dtype: np.dtype) -> Flat:
+def _by_element(row: str, dtype: np.dtype) -> FlatKernel:
     """A row of one array of any length."""
     from .lowering import lower  # takes a while to load, and few programs get here
 
-    return Flat(lower([Aval((MOST,), dtype, "cpu")], lambda b, x: [b.emit(row, x)]))
+    return FlatKernel(lower([Aval((MOST,), dtype, "cpu")], lambda b, x: [b.emit(row, x)]))
 
 
 @lru_cache(maxsize=256)
 def _by_lines(
     write: Callable[..., Sequence[int]], n: int, dtype: np.dtype, eps: float, *operands: str
-) -> "Native":
+) -> "LoadedKernel":
     """A kernel that folds lines of n elements, whose units are the lines.
 
     Operands by what they have: "lines", one number for "each" line, or one line.

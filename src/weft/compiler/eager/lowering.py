@@ -9,7 +9,7 @@ import numpy as np
 from ...core.aval import Aval
 from ...graph.graph import Equation, Graph
 from .. import pipeline
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step, Strides, renumber
+from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, Strides, renumber
 from ..ir.schedule import KernelStep, Schedule
 from ..ir.views import View
 from ..memory import ALIGNMENT
@@ -45,7 +45,7 @@ def lower(avals: Sequence[Aval], write: Callable[..., Sequence[int]]) -> Kernel:
     """
     builder = Builder(Graph(list(avals), list(range(len(avals)))))
     builder.at((lower.__code__, 0))
-    graph = builder.finished([*write(builder, *builder.graph.inputs)])
+    graph = builder.finish([*write(builder, *builder.graph.inputs)])
     schedule, _ = pipeline.lower_anew(graph, {}, AsWritten())  # sooner than the disk has it
     return _as_one(schedule)
 
@@ -59,7 +59,7 @@ def _as_one(schedule: Schedule) -> Kernel:
     made = [step for step in schedule.steps if isinstance(step, KernelStep)]
     assert len(made) == len(schedule.steps), "something is no kernel"
     first, accesses = made[0].kernel, dict[int, Strides]()
-    steps: list[Step | Fold] = []
+    steps: list[Step | FoldStep] = []
     for step in made:
         kernel = step.kernel
         assert (kernel.domain, kernel.folded) == (first.domain, first.folded), "several kernels"

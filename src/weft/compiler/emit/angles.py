@@ -2,8 +2,8 @@
 
 import math
 
-from .arithmetic import fma, horner, root, signed, size
-from .code import Value
+from .arithmetic import copy_sign, fma, horner, root, size
+from .code import LLValue
 
 # (atan t − t)/t³ in powers of t² for |t| ≤ tan π/8: errors 6.6e-10 and 1.2e-18.
 _ATAN = {
@@ -60,7 +60,7 @@ _QUARTER = {
 _EIGHTH = math.sqrt(2) - 1  # tan π/8
 
 
-def _angle(a: Value, b: Value) -> Value:
+def _angle(a: LLValue, b: LLValue) -> LLValue:
     """atan a/b for a, b ≥ 0, by one division: a/b, (a − b)/(a + b) or −b/a."""
     high, low = _QUARTER[a.type.element]
     middle, steep = a > b * _EIGHTH, a * _EIGHTH > b
@@ -74,14 +74,14 @@ def _angle(a: Value, b: Value) -> Value:
     return base + (t + (curve + rest))
 
 
-def atan(x: Value) -> Value:
+def atan(x: LLValue) -> LLValue:
     a = size(x)
     top = math.inf
     y = _angle(a, x.same(1.0))
-    return signed(a.equals(top).choose(x.same(math.pi / 2), y), x)
+    return copy_sign(a.equals(top).choose(x.same(math.pi / 2), y), x)
 
 
-def atan2(y: Value, x: Value) -> Value:
+def atan2(y: LLValue, x: LLValue) -> LLValue:
     """The angle of (x, y), with C99's values at zeros and infinities."""
     element = x.type.element
     a, b = size(y), size(x)
@@ -100,10 +100,10 @@ def atan2(y: Value, x: Value) -> Value:
     high, low = _QUARTER[element]
     behind = (x.bits < 0).choose((4 * high - angle) + 4 * low, angle)
     spoilt = x.compare("uno", y)
-    return spoilt.choose(x + y, signed(behind, y))
+    return spoilt.choose(x + y, copy_sign(behind, y))
 
 
-def _halved(x: Value) -> tuple[Value, Value, Value, Value]:
+def _reduce_arcsine(x: LLValue) -> tuple[LLValue, LLValue, LLValue, LLValue]:
     """Whether |x| > ½, t = |x| or √((1 − |x|)/2), what rounding took from t, and asin t − t."""
     a = size(x)
     outer = a > 0.5
@@ -116,19 +116,19 @@ def _halved(x: Value) -> tuple[Value, Value, Value, Value]:
     return outer, t, low, curve
 
 
-def asin(x: Value) -> Value:
+def asin(x: LLValue) -> LLValue:
     """π/2 − 2·asin √((1 − a)/2) for a = |x| beyond ½."""
-    outer, t, low, curve = _halved(x)
+    outer, t, low, curve = _reduce_arcsine(x)
     high, rest = _QUARTER[x.type.element]
     far = (2 * high - (t + t)) - ((curve + low) * 2.0 - 2 * rest)
-    return signed(outer.choose(far, t + curve), x)
+    return copy_sign(outer.choose(far, t + curve), x)
 
 
-def acos(x: Value) -> Value:
-    outer, t, low, curve = _halved(x)
+def acos(x: LLValue) -> LLValue:
+    outer, t, low, curve = _reduce_arcsine(x)
     high, rest = _QUARTER[x.type.element]
     arc = t + (curve + low)
     left = 4 * high - ((arc + arc) - 4 * rest)
-    inner = signed(arc, x)
+    inner = copy_sign(arc, x)
     near = 2 * high - (inner - 2 * rest)
     return outer.choose((x < 0.0).choose(left, arc + arc), near)

@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Sequence
 
-from .code import Module, Type, Value, lanes_of
+from .code import LLModule, LLValue, Type, lanes_of
 
 
-def fma(a: Value, b: Value | float, c: Value | float) -> Value:
+def fma(a: LLValue, b: LLValue | float, c: LLValue | float) -> LLValue:
     """a·b + c, rounded once."""
     return a.intrinsic("fma", b, c)
 
 
-def horner(x: Value, coefficients: Sequence[float]) -> Value:
+def horner(x: LLValue, coefficients: Sequence[float]) -> LLValue:
     """c₀ + c₁x + … by nested products; coefficients from the constant one up."""
     y = x.same(coefficients[-1])
     for c in reversed(coefficients[:-1]):
@@ -18,44 +18,44 @@ def horner(x: Value, coefficients: Sequence[float]) -> Value:
     return y
 
 
-def smaller(a: Value, b: Value | float) -> Value:
+def smaller(a: LLValue, b: LLValue | float) -> LLValue:
     """b where b < a, else a: NaN in `a` stays, one in `b` does not count."""
     b = a.same(b)
     return (b < a).choose(b, a)
 
 
-def larger(a: Value, b: Value | float) -> Value:
+def larger(a: LLValue, b: LLValue | float) -> LLValue:
     """b where b > a, else a: NaN in `a` stays, one in `b` does not count."""
     b = a.same(b)
     return (b > a).choose(b, a)
 
 
-def size(x: Value) -> Value:
+def size(x: LLValue) -> LLValue:
     """|x| of a float."""
     return x.intrinsic("fabs")
 
 
-def signed(x: Value, by: Value) -> Value:
+def copy_sign(x: LLValue, by: LLValue) -> LLValue:
     """|x| with the sign of `by`."""
     return x.intrinsic("copysign", by)
 
 
-def root(x: Value) -> Value:
+def root(x: LLValue) -> LLValue:
     """√x, correctly rounded."""
     return x.intrinsic("sqrt")
 
 
-def widened(x: Value) -> Value:
+def widen(x: LLValue) -> LLValue:
     """float32 as float64."""
     return x.cast("fpext", "double")
 
 
-def narrowed(x: Value) -> Value:
+def narrow(x: LLValue) -> LLValue:
     """float64 as float32, rounded to the nearest."""
     return x.cast("fptrunc", "float")
 
 
-def anywhere(mask: Value) -> Value:
+def anywhere(mask: LLValue) -> LLValue:
     """Whether a condition holds in any lane."""
     if mask.type.lanes == 1:
         return mask
@@ -64,7 +64,7 @@ def anywhere(mask: Value) -> Value:
     return whole.compare("ne", 0)
 
 
-def rarely(mask: Value, usual: Value, other: Callable[[], Value]) -> Value:
+def rarely(mask: LLValue, usual: LLValue, other: Callable[[], LLValue]) -> LLValue:
     """`usual`, but `other()` in the lanes of the mask; computed only if there are such lanes."""
     code = mask.code
     before, slow, after = code.block, code.label(), code.label()
@@ -80,7 +80,7 @@ def rarely(mask: Value, usual: Value, other: Callable[[], Value]) -> Value:
     return joined.value
 
 
-def by_lanes(symbol: str, args: Sequence[Value]) -> Value:
+def by_lanes(symbol: str, args: Sequence[LLValue]) -> LLValue:
     """A C function of one number each, called for every lane in turn."""
     kind = args[0].type
     code = args[0].code
@@ -93,7 +93,7 @@ def by_lanes(symbol: str, args: Sequence[Value]) -> Value:
     return code.emit(kind, f"call {kind.text} @{name}({inside})")
 
 
-def _lane_loop(module: Module, symbol: str, kind: Type, one: Type, count: int) -> str:
+def _lane_loop(module: LLModule, symbol: str, kind: Type, one: Type, count: int) -> str:
     """A function that keeps its arguments in memory and goes through the lanes."""
     code = module.function(kind.text, [kind] * count)
     code.result = kind.text

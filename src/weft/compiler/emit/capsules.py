@@ -13,7 +13,7 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 
 @lru_cache(maxsize=None)
-def exported(module: str, name: str) -> tuple[str, int] | None:
+def find_export(module: str, name: str) -> tuple[str, int] | None:
     """A function's signature and address; None for one that is not there."""
     capsule = import_module(module).__pyx_capi__.get(name)
     if capsule is None:
@@ -31,7 +31,7 @@ def blas_function(name: str) -> int:
     function = getattr(openblas("scipy"), f"scipy_{name}_", None)
     if function is not None:
         return ctypes.cast(function, ctypes.c_void_p).value or 0
-    found = exported("scipy.linalg.cython_blas", name)
+    found = find_export("scipy.linalg.cython_blas", name)
     if found is None:
         raise LookupError(f"SciPy's BLAS has no function {name}")
     return found[1]

@@ -7,7 +7,7 @@ lane, for the vectors in which such a number occurs.
 import math
 
 from .arithmetic import by_lanes, fma, horner, rarely, size
-from .code import Value
+from .code import LLValue
 from .exponentials import nearest
 
 # n·π/2 is exact to the last digit of r up to here.
@@ -79,7 +79,7 @@ _TAN = {
 }
 
 
-def _reduced(x: Value) -> tuple[Value, Value, Value]:
+def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     """r, what rounding took from it, and n."""
     n, k = nearest(x, 2 / math.pi)
     first, second, third = _HALF_PI[x.type.element]
@@ -92,26 +92,26 @@ def _reduced(x: Value) -> tuple[Value, Value, Value]:
     return r, fma(n, -third, low - fma(n, second, -step)), k
 
 
-def _sine(r: Value, low: Value, z: Value) -> Value:
+def _sine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
     return r + fma(r * z, horner(z, _SIN[r.type.element]), low)
 
 
-def _cosine(r: Value, low: Value, z: Value) -> Value:
+def _cosine(r: LLValue, low: LLValue, z: LLValue) -> LLValue:
     tail = fma(z * z, horner(z, _COS[r.type.element]), -(r * low))
     half = z * 0.5
     w = 1.0 - half
     return w + (((1.0 - w) - half) + tail)
 
 
-def _beyond(x: Value, y: Value, name: str) -> Value:
+def _beyond(x: LLValue, y: LLValue, name: str) -> LLValue:
     """y, but the C library's value where x is too large."""
     symbol = name + ("f" if x.type.element == "float" else "")
     return rarely(size(x) > LIMIT[x.type.element], y, lambda: by_lanes(symbol, [x]))
 
 
-def _wave(x: Value, name: str, turn: int) -> Value:
+def _wave(x: LLValue, name: str, turn: int) -> LLValue:
     """sin(x + turn·π/2)."""
-    r, low, k = _reduced(x)
+    r, low, k = _reduce_angle(x)
     k = k + turn if turn else k
     z = r * r
     odd = (k & 1).compare("ne", 0)
@@ -120,17 +120,17 @@ def _wave(x: Value, name: str, turn: int) -> Value:
     return _beyond(x, y, name)
 
 
-def sin(x: Value) -> Value:
+def sin(x: LLValue) -> LLValue:
     return x.equals(0.0).choose(x, _wave(x, "sin", 0))
 
 
-def cos(x: Value) -> Value:
+def cos(x: LLValue) -> LLValue:
     return _wave(x, "cos", 1)
 
 
-def tan(x: Value) -> Value:
+def tan(x: LLValue) -> LLValue:
     """tan r, or −1/tan r after an odd number of quarter turns."""
-    r, low, k = _reduced(x)
+    r, low, k = _reduce_angle(x)
     z = r * r
     curve = r * z * horner(z, _TAN[x.type.element])
     t = r + (curve + fma(low, z, low))

@@ -50,11 +50,11 @@ class Type:
 
 def lanes_of(element: str, lanes: int = 1) -> Type:
     """The type with this element and so many lanes."""
-    return _made(element, lanes)
+    return _make_type(element, lanes)
 
 
 @lru_cache(maxsize=None)
-def _made(element: str, lanes: int) -> Type:
+def _make_type(element: str, lanes: int) -> Type:
     return Type(element, lanes)
 
 
@@ -66,7 +66,7 @@ def _literal(element: str, text: str) -> str:
     return "0x" + struct.pack(">d", value).hex().upper()
 
 
-class Value:
+class LLValue:
     """A value of a function that is being written."""
 
     code: "Code"
@@ -81,82 +81,82 @@ class Value:
     def __str__(self) -> str:
         return self.name
 
-    def same(self, value: "Value | float") -> "Value":
+    def same(self, value: "LLValue | float") -> "LLValue":
         """A number as a constant of this type; values pass."""
-        if isinstance(value, Value):
+        if isinstance(value, LLValue):
             return value
         return self.code.constant(self.type, value)
 
-    def _two(self, op: str, other: "Value | float", flipped: bool = False) -> "Value":
+    def _two(self, op: str, other: "LLValue | float", flipped: bool = False) -> "LLValue":
         a, b = self, self.same(other)
         if flipped:
             a, b = b, a
         return self.code.emit(self.type, f"{op} {self.type.text} {a.name}, {b.name}")
 
-    def __add__(self, other: "Value | float") -> "Value":
+    def __add__(self, other: "LLValue | float") -> "LLValue":
         return self._two("fadd" if self.type.is_float else "add", other)
 
     __radd__ = __add__
 
-    def __sub__(self, other: "Value | float") -> "Value":
+    def __sub__(self, other: "LLValue | float") -> "LLValue":
         return self._two("fsub" if self.type.is_float else "sub", other)
 
-    def __rsub__(self, other: "Value | float") -> "Value":
+    def __rsub__(self, other: "LLValue | float") -> "LLValue":
         return self._two("fsub" if self.type.is_float else "sub", other, True)
 
-    def __mul__(self, other: "Value | float") -> "Value":
+    def __mul__(self, other: "LLValue | float") -> "LLValue":
         return self._two("fmul" if self.type.is_float else "mul", other)
 
     __rmul__ = __mul__
 
-    def joined(self, verb: str, other: "Value | float") -> "Value":
+    def joined(self, verb: str, other: "LLValue | float") -> "LLValue":
         """A sum or product of floats that may be one instruction with a product that is added."""
         flag = " contract" if self.type.is_float else ""
         return self._two(f"f{verb}{flag}" if self.type.is_float else verb, other)
 
-    def __truediv__(self, other: "Value | float") -> "Value":
+    def __truediv__(self, other: "LLValue | float") -> "LLValue":
         return self._two("fdiv", other)
 
-    def __rtruediv__(self, other: "Value | float") -> "Value":
+    def __rtruediv__(self, other: "LLValue | float") -> "LLValue":
         return self._two("fdiv", other, True)
 
-    def __and__(self, other: "Value | float") -> "Value":
+    def __and__(self, other: "LLValue | float") -> "LLValue":
         return self._two("and", other)
 
-    def __or__(self, other: "Value | float") -> "Value":
+    def __or__(self, other: "LLValue | float") -> "LLValue":
         return self._two("or", other)
 
-    def __xor__(self, other: "Value | float") -> "Value":
+    def __xor__(self, other: "LLValue | float") -> "LLValue":
         return self._two("xor", other)
 
-    def __lshift__(self, other: "Value | float") -> "Value":
+    def __lshift__(self, other: "LLValue | float") -> "LLValue":
         return self._two("shl", other)
 
-    def __rshift__(self, other: "Value | float") -> "Value":
+    def __rshift__(self, other: "LLValue | float") -> "LLValue":
         """The arithmetic shift."""
         return self._two("ashr", other)
 
-    def logical_shift(self, other: "Value | float") -> "Value":
+    def logical_shift(self, other: "LLValue | float") -> "LLValue":
         """The shift to the right that fills with zeros."""
         return self._two("lshr", other)
 
-    def divided(self, other: "Value | float", signed: bool) -> "Value":
+    def divide(self, other: "LLValue | float", signed: bool) -> "LLValue":
         """The quotient of integers, towards zero."""
         return self._two("sdiv" if signed else "udiv", other)
 
-    def modulo(self, other: "Value | float", signed: bool) -> "Value":
+    def modulo(self, other: "LLValue | float", signed: bool) -> "LLValue":
         """The remainder of `divided`."""
         return self._two("srem" if signed else "urem", other)
 
-    def __neg__(self) -> "Value":
+    def __neg__(self) -> "LLValue":
         if self.type.is_float:
             return self.code.emit(self.type, f"fneg {self.type.text} {self.name}")
         return 0 - self
 
-    def __invert__(self) -> "Value":
+    def __invert__(self) -> "LLValue":
         return self ^ -1
 
-    def compare(self, predicate: str, other: "Value | float", signed: bool = True) -> "Value":
+    def compare(self, predicate: str, other: "LLValue | float", signed: bool = True) -> "LLValue":
         """`eq ne lt le gt ge` (ordered, but for ne) or LLVM's own `uno` and the like."""
         if self.type.is_float:
             verb = "fcmp " + (
@@ -171,32 +171,32 @@ class Value:
         kind = self.type.of("i1")
         return self.code.emit(kind, f"{verb} {self.type.text} {self.name}, {other.name}")
 
-    def __lt__(self, other: "Value | float") -> "Value":
+    def __lt__(self, other: "LLValue | float") -> "LLValue":
         return self.compare("lt", other)
 
-    def __le__(self, other: "Value | float") -> "Value":
+    def __le__(self, other: "LLValue | float") -> "LLValue":
         return self.compare("le", other)
 
-    def __gt__(self, other: "Value | float") -> "Value":
+    def __gt__(self, other: "LLValue | float") -> "LLValue":
         return self.compare("gt", other)
 
-    def __ge__(self, other: "Value | float") -> "Value":
+    def __ge__(self, other: "LLValue | float") -> "LLValue":
         return self.compare("ge", other)
 
-    def equals(self, other: "Value | float") -> "Value":
+    def equals(self, other: "LLValue | float") -> "LLValue":
         return self.compare("eq", other)
 
-    def is_nan(self) -> "Value":
+    def is_nan(self) -> "LLValue":
         return self.compare("uno", self)
 
-    def choose(self, yes: "Value | float", no: "Value | float") -> "Value":
+    def choose(self, yes: "LLValue | float", no: "LLValue | float") -> "LLValue":
         """`yes` where this is true, else `no`; one of them may be a number."""
-        like = yes if yes.__class__ is Value else no
+        like = yes if yes.__class__ is LLValue else no
         yes, no, kind = like.same(yes), like.same(no), like.type  # type: ignore[union-attr]
         condition = f"select {self.type.text} {self.name}"
         return self.code.emit(kind, f"{condition}, {kind.text} {yes.name}, {kind.text} {no.name}")
 
-    def cast(self, verb: str, element: str) -> "Value":
+    def cast(self, verb: str, element: str) -> "LLValue":
         """By LLVM's conversion of that name."""
         kind = self.type.of(element)
         if kind is self.type:
@@ -204,15 +204,15 @@ class Value:
         return self.code.emit(kind, f"{verb} {self.type.text} {self.name} to {kind.text}")
 
     @property
-    def bits(self) -> "Value":
+    def bits(self) -> "LLValue":
         """The same bits as an integer."""
         return self.cast("bitcast", INTEGER_OF[self.type.element])
 
-    def as_float(self, element: str) -> "Value":
+    def as_float(self, element: str) -> "LLValue":
         """The float that has these bits."""
         return self.cast("bitcast", element)
 
-    def intrinsic(self, name: str, *more: "Value | float") -> "Value":
+    def intrinsic(self, name: str, *more: "LLValue | float") -> "LLValue":
         """An intrinsic whose arguments and result are all of this type."""
         args = [self, *map(self.same, more)]
         return self.code.call(f"llvm.{name}.{self.type.mangled}", self.type, args)
@@ -221,18 +221,18 @@ class Value:
 class Phi:
     """A value that depends on the block it is reached from; `add` as the blocks get known."""
 
-    value: Value
+    value: LLValue
 
-    def __init__(self, value: Value, line: int):
+    def __init__(self, value: LLValue, line: int):
         self.value, self._line, self._ways = value, line, []
 
-    def add(self, value: Value, block: str) -> None:
+    def add(self, value: LLValue, block: str) -> None:
         self._ways.append(f"[ {value.name}, %{block} ]")
         code, kind = self.value.code, self.value.type
         code.lines[self._line] = f"  {self.value.name} = phi {kind.text} {', '.join(self._ways)}"
 
 
-class Module:
+class LLModule:
     """Functions that are compiled together, and what they ask of the world."""
 
     def __init__(self, attributes: str = ""):
@@ -252,7 +252,7 @@ class Module:
             self.exports.append(public)
         return code
 
-    def once(self, key: tuple[Hashable, ...], make: Callable[["Module"], str]) -> str:
+    def once(self, key: tuple[Hashable, ...], make: Callable[["LLModule"], str]) -> str:
         """The name of a function that is written when first asked for."""
         if key not in self._made:
             self._made[key] = make(self)
@@ -261,7 +261,7 @@ class Module:
     def data(self, content: bytes) -> str:
         """The name of bytes that nobody writes to."""
 
-        def make(module: "Module") -> str:
+        def make(module: "LLModule") -> str:
             name = f"data{len(module._made)}"
             text = "".join([f"\\{byte:02X}" for byte in content])
             kind = f"private unnamed_addr constant [{len(content)} x i8]"
@@ -298,41 +298,41 @@ class Module:
 class Code:
     """A function that is being written, at the end of its current block."""
 
-    module: Module
+    module: LLModule
     name: str
     result: str
     public: bool
     lines: list[str]
     block: str
-    parameters: list[Value]
+    parameters: list[LLValue]
 
     def __init__(
-        self, module: Module, name: str, result: str, parameters: Sequence[Type], public: bool
+        self, module: LLModule, name: str, result: str, parameters: Sequence[Type], public: bool
     ):
         self.module, self.name, self.result, self.public = module, name, result, public
         self.lines = []
         self.block = "entry"
         self._count = 0
-        self.parameters = [Value(self, kind, self._fresh()) for kind in parameters]
+        self.parameters = [LLValue(self, kind, self._fresh()) for kind in parameters]
         self._entry: list[str] = []
-        self._hidden: dict[str, Value] = {}
+        self._hidden: dict[str, LLValue] = {}
 
     def _fresh(self) -> str:
         self._count += 1
         return f"%v{self._count}"
 
-    def emit(self, kind: Type, text: str) -> Value:
+    def emit(self, kind: Type, text: str) -> LLValue:
         """A new value by an instruction."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
-        return Value(self, kind, name)
+        return LLValue(self, kind, name)
 
     def do(self, text: str) -> None:
         """An instruction without a value."""
         self.lines.append(f"  {text}")
 
-    def constant(self, kind: Type, value: float | int | bool) -> Value:
+    def constant(self, kind: Type, value: float | int | bool) -> LLValue:
         """A number, in every lane."""
         if kind.element == "i1":
             text = "true" if value else "false"
@@ -340,9 +340,9 @@ class Code:
             text = _literal(kind.element, repr(float(value) if kind.is_float else int(value)))
         if kind.lanes > 1:
             text = f"splat ({kind.element} {text})"
-        return Value(self, kind, text)
+        return LLValue(self, kind, text)
 
-    def call(self, name: str, result: Type, args: Sequence[Value]) -> Value:
+    def call(self, name: str, result: Type, args: Sequence[LLValue]) -> LLValue:
         """A call of an intrinsic, a symbol or a function of this module."""
         self.module.declare(name, result, [a.type for a in args])
         inside = ", ".join(f"{a.type.text} {a.name}" for a in args)
@@ -363,23 +363,23 @@ class Code:
     def go(self, label: str) -> None:
         self.do(f"br label %{label}")
 
-    def go_if(self, condition: Value, yes: str, no: str, rarely: bool = False) -> None:
+    def go_if(self, condition: LLValue, yes: str, no: str, rarely: bool = False) -> None:
         """Branch; `rarely` says that the condition is almost never true."""
         weights = ', !prof !{!"branch_weights", i32 1, i32 100000}' if rarely else ""
         self.do(f"br i1 {condition.name}, label %{yes}, label %{no}{weights}")
 
     def phi(self, kind: Type) -> Phi:
-        value = Value(self, kind, self._fresh())
+        value = LLValue(self, kind, self._fresh())
         self.lines.append("")
         return Phi(value, len(self.lines) - 1)
 
-    def local(self, kind: Type, count: int = 1) -> Value:
+    def local(self, kind: Type, count: int = 1) -> LLValue:
         """Memory of this call."""
         name = self._fresh()
         self._entry.append(f"  {name} = alloca [{count} x {kind.text}], align 64")
-        return Value(self, lanes_of("ptr"), name)
+        return LLValue(self, lanes_of("ptr"), name)
 
-    def hidden(self, kind: Type, value: int) -> Value:
+    def hide_constant(self, kind: Type, value: int) -> LLValue:
         """A number that LLVM does not know: it makes something slow of some constants."""
         key = f"{kind.text} {value}"
         if key not in self._hidden:
@@ -389,21 +389,21 @@ class Code:
                 f"  store volatile {key}, ptr {place}",
                 f"  {name} = load volatile {kind.text}, ptr {place}",
             ]
-            self._hidden[key] = Value(self, kind, name)
+            self._hidden[key] = LLValue(self, kind, name)
         return self._hidden[key]
 
     # -- memory -------------------------------------------------------------------------------
 
-    def address(self, base: Value, index: Value | int, element: str) -> Value:
+    def address(self, base: LLValue, index: LLValue | int, element: str) -> LLValue:
         """base + index, counted in elements."""
         shown = f"i64 {index}"
         text = f"getelementptr {element}, ptr {base.name}, {shown}"
         return self.emit(lanes_of("ptr"), text)
 
-    def load(self, kind: Type, pointer: Value, align: int) -> Value:
+    def load(self, kind: Type, pointer: LLValue, align: int) -> LLValue:
         return self.emit(kind, f"load {kind.text}, ptr {pointer.name}, align {align}")
 
-    def store(self, value: Value, pointer: Value, align: int) -> None:
+    def store(self, value: LLValue, pointer: LLValue, align: int) -> None:
         self.do(f"store {value.type.text} {value.name}, ptr {pointer.name}, align {align}")
 
     def text(self, attributes: str) -> str:

@@ -2,41 +2,45 @@
 
 from collections.abc import Callable, Sequence
 
-from .code import Code, Value, lanes_of
+from .code import Code, LLValue, lanes_of
 
 WORD, HALF_WORD, POINTER = lanes_of("i64"), lanes_of("i32"), lanes_of("ptr")
 BYTES = 8  # of a word and of a pointer
 
 
-def _ended(code: Code) -> bool:
+def _has_ended(code: Code) -> bool:
     """Whether the current block has its last instruction."""
     return bool(code.lines) and code.lines[-1].startswith(("  ret", "  br", "  unreachable"))
 
 
-def when(condition: Value, body: Callable[[], object], rarely: bool = False) -> None:
+def when(condition: LLValue, body: Callable[[], object], rarely: bool = False) -> None:
     """body(), if a condition holds; it may return from the function."""
     code = condition.code
     inside, after = code.label(), code.label()
     code.go_if(condition, inside, after, rarely)
     code.start(inside)
     body()
-    if not _ended(code):
+    if not _has_ended(code):
         code.go(after)
     code.start(after)
 
 
-def leave_if(condition: Value, result: Value | None = None) -> None:
+def leave_if(condition: LLValue, result: LLValue | None = None) -> None:
     """Return from the function, if a condition holds."""
     when(condition, lambda: leave(condition.code, result))
 
 
-def leave(code: Code, result: Value | None = None) -> None:
+def leave(code: Code, result: LLValue | None = None) -> None:
     """Return from the function."""
     code.do("ret void" if result is None else f"ret {result.type.text} {result.name}")
 
 
 def each(
-    code: Code, start: Value | int, stop: Value | int, body: Callable[[Value], None], step: int = 1
+    code: Code,
+    start: LLValue | int,
+    stop: LLValue | int,
+    body: Callable[[LLValue], None],
+    step: int = 1,
 ) -> None:
     """body(i) for start ≤ i < stop, by steps."""
     stop = code.constant(WORD, stop) if isinstance(stop, int) else stop
@@ -59,66 +63,66 @@ def forever(code: Code, body: Callable[[str], None]) -> None:
     code.go(inside)
     code.start(inside)
     body(after)
-    if not _ended(code):
+    if not _has_ended(code):
         code.go(inside)
     code.start(after)
 
 
-def nothing(code: Code) -> Value:
+def nothing(code: Code) -> LLValue:
     """The null pointer."""
-    return Value(code, POINTER, "null")
+    return LLValue(code, POINTER, "null")
 
 
-def address(base: Value, words: Value | int) -> Value:
+def address(base: LLValue, words: LLValue | int) -> LLValue:
     """So many words behind a pointer."""
     return base.code.address(base, words, "i64")
 
 
-def behind(base: Value, count: Value | int) -> Value:
+def behind(base: LLValue, count: LLValue | int) -> LLValue:
     """So many bytes behind a pointer."""
     return base.code.address(base, count, "i8")
 
 
-def word(base: Value, at: Value | int) -> Value:
+def word(base: LLValue, at: LLValue | int) -> LLValue:
     """The integer so many words behind a pointer."""
     return base.code.load(WORD, address(base, at), BYTES)
 
 
-def pointer(base: Value, at: Value | int) -> Value:
+def pointer(base: LLValue, at: LLValue | int) -> LLValue:
     """The pointer so many words behind a pointer."""
     return base.code.load(POINTER, address(base, at), BYTES)
 
 
-def put(value: Value, base: Value, at: Value | int) -> None:
+def put(value: LLValue, base: LLValue, at: LLValue | int) -> None:
     """Write a word or a pointer, so many words behind a pointer."""
     base.code.store(value, address(base, at), BYTES)
 
 
-def seen(base: Value, at: int, order: str = "acquire") -> Value:
+def load_atomic(base: LLValue, at: int, order: str = "acquire") -> LLValue:
     """A word that other threads write."""
     place = address(base, at)
     return base.code.emit(WORD, f"load atomic i64, ptr {place.name} {order}, align 8")
 
 
-def publish(value: Value, base: Value, at: int, order: str = "release") -> None:
+def publish(value: LLValue, base: LLValue, at: int, order: str = "release") -> None:
     """Write a word that other threads read."""
     place = address(base, at)
     base.code.do(f"store atomic i64 {value.name}, ptr {place.name} {order}, align 8")
 
 
-def swap(value: Value, base: Value, at: int) -> Value:
+def swap(value: LLValue, base: LLValue, at: int) -> LLValue:
     """Write a word, and what it was before."""
     place = address(base, at)
     return base.code.emit(WORD, f"atomicrmw xchg ptr {place.name}, i64 {value.name} seq_cst")
 
 
-def increase(base: Value, at: int, by: Value | int) -> Value:
+def increase(base: LLValue, at: int, by: LLValue | int) -> LLValue:
     """Add to a word, and what it was before."""
     place = address(base, at)
     return base.code.emit(WORD, f"atomicrmw add ptr {place.name}, i64 {by} seq_cst")
 
 
-def replace_if(base: Value, at: int, old: Value, new: Value) -> Value:
+def replace_if(base: LLValue, at: int, old: LLValue, new: LLValue) -> LLValue:
     """Write a word if it is still the old one; whether it was."""
     code, place = base.code, address(base, at)
     pair = code.label()
@@ -126,22 +130,22 @@ def replace_if(base: Value, at: int, old: Value, new: Value) -> Value:
     return code.emit(lanes_of("i1"), f"extractvalue {{ i64, i1 }} %{pair}, 1")
 
 
-def invoke(code: Code, name: str, result: str, args: Sequence[Value]) -> Value:
+def invoke(code: Code, name: str, result: str, args: Sequence[LLValue]) -> LLValue:
     """Call a function of this module, or one elsewhere that does more than compute a value."""
     code.module.declare(name, result, [a.type for a in args], pure=False)
-    return _called(code, f"@{name}", result, args)
+    return _call(code, f"@{name}", result, args)
 
 
-def invoke_at(target: Value, result: str, args: Sequence[Value]) -> Value:
+def invoke_at(target: LLValue, result: str, args: Sequence[LLValue]) -> LLValue:
     """Call the function that a pointer is of."""
-    return _called(target.code, target.name, result, args)
+    return _call(target.code, target.name, result, args)
 
 
-def _called(code: Code, target: str, result: str, args: Sequence[Value]) -> Value:
+def _call(code: Code, target: str, result: str, args: Sequence[LLValue]) -> LLValue:
     inside = ", ".join(f"{a.type.text} {a.name}" for a in args)
     if result == "void":
         code.do(f"call void {target}({inside})")
-        return Value(code, WORD, "poison")
+        return LLValue(code, WORD, "poison")
     return code.emit(lanes_of(result), f"call {result} {target}({inside})")
 
 

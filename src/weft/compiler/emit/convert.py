@@ -7,7 +7,7 @@ does not fit an integer, is what its C code gives on x86.
 import numpy as np
 
 from ...core import dtypes
-from .code import Type, Value, lanes_of
+from .code import LLValue, Type, lanes_of
 
 _HELD = {
     dtypes.bool_: "i1",
@@ -21,17 +21,17 @@ _STORED = {**_HELD, dtypes.bool_: "i8", dtypes.float16: "half", dtypes.bfloat16:
 SUPPORTED: tuple[np.dtype, ...] = tuple(_HELD)
 
 
-def held(dtype: np.dtype, lanes: int = 1) -> Type:
+def register_type(dtype: np.dtype, lanes: int = 1) -> Type:
     """The type of a dtype in registers."""
     return lanes_of(_HELD[dtype], lanes)
 
 
-def stored(dtype: np.dtype, lanes: int = 1) -> Type:
+def memory_type(dtype: np.dtype, lanes: int = 1) -> Type:
     """The type of a dtype in memory."""
     return lanes_of(_STORED[dtype], lanes)
 
 
-def from_memory(value: Value, dtype: np.dtype) -> Value:
+def from_memory(value: LLValue, dtype: np.dtype) -> LLValue:
     """What was loaded, as it is held."""
     if dtype == dtypes.bool_:
         return value.compare("ne", 0)
@@ -42,7 +42,7 @@ def from_memory(value: Value, dtype: np.dtype) -> Value:
     return value
 
 
-def to_memory(value: Value, dtype: np.dtype) -> Value:
+def to_memory(value: LLValue, dtype: np.dtype) -> LLValue:
     """What is held, as it is stored; half types were rounded when they were made."""
     if dtype == dtypes.bool_:
         return value.cast("zext", "i8")
@@ -53,7 +53,7 @@ def to_memory(value: Value, dtype: np.dtype) -> Value:
     return value
 
 
-def rounded(value: Value, dtype: np.dtype) -> Value:
+def round_to_half(value: LLValue, dtype: np.dtype) -> LLValue:
     """A float32 value to the nearest of a half type, ties to even; others pass."""
     if dtype == dtypes.float16:
         return value.cast("fptrunc", "half").cast("fpext", "float")
@@ -72,7 +72,7 @@ def is_signed(dtype: np.dtype) -> bool:
     return dtype in dtypes.SIGNED
 
 
-def cast(value: Value, source: np.dtype, target: np.dtype) -> Value:
+def cast(value: LLValue, source: np.dtype, target: np.dtype) -> LLValue:
     """A value of one dtype as another, as NumPy's `astype` does it."""
     if source == target:
         return value
@@ -83,32 +83,32 @@ def cast(value: Value, source: np.dtype, target: np.dtype) -> Value:
     if is_float(target):
         return _integer_to_float(value, source, target)
     verb = "zext" if source == dtypes.bool_ or not is_signed(source) else "sext"
-    wider = held(target).width > value.type.width
+    wider = register_type(target).width > value.type.width
     return value.cast(verb if wider else "trunc", _HELD[target])
 
 
-def _integer_to_float(value: Value, source: np.dtype, target: np.dtype) -> Value:
+def _integer_to_float(value: LLValue, source: np.dtype, target: np.dtype) -> LLValue:
     verb = "sitofp" if is_signed(source) else "uitofp"
     exact = source.itemsize <= 2
     if target == dtypes.float64 or target == dtypes.float32 or exact:
-        return rounded(value.cast(verb, _HELD[target]), target)
+        return round_to_half(value.cast(verb, _HELD[target]), target)
     # A half type from wide integers: NumPy goes through float32 or float64, and so does this.
     return cast(value.cast(verb, "double"), dtypes.float64, target)
 
 
-def _from_float(value: Value, source: np.dtype, target: np.dtype) -> Value:
+def _from_float(value: LLValue, source: np.dtype, target: np.dtype) -> LLValue:
     if not is_float(target):
         return _to_integer(value, target)
     if target == dtypes.float64:
         return value.cast("fpext", "double")
     if source != dtypes.float64:
-        return rounded(value, target)
+        return round_to_half(value, target)
     if target == dtypes.float16:
-        return rounded(_to_odd(value), target)
-    return rounded(value.cast("fptrunc", "float"), target)
+        return round_to_half(_to_odd(value), target)
+    return round_to_half(value.cast("fptrunc", "float"), target)
 
 
-def _to_odd(value: Value) -> Value:
+def _to_odd(value: LLValue) -> LLValue:
     """float64 to float32 with an odd last bit unless exact: rounding again then rounds once."""
     near = value.cast("fptrunc", "float")
     back = near.cast("fpext", "double")
@@ -119,19 +119,19 @@ def _to_odd(value: Value) -> Value:
     return inexact.choose(bits | 1, bits).as_float("float")
 
 
-def _to_integer(value: Value, target: np.dtype) -> Value:
+def _to_integer(value: LLValue, target: np.dtype) -> LLValue:
     """Towards zero; what does not fit is the most negative number of the width converted to."""
     element = _HELD[target]
     if target == dtypes.uint64:
         high = value >= 2.0**63
-        low = _truncated(high.choose(value - 2.0**63, value), "i64")
+        low = _truncate(high.choose(value - 2.0**63, value), "i64")
         return high.choose(low ^ -(2**63), low)
     wide = "i64" if target in (dtypes.int64, dtypes.uint32) else "i32"
-    whole = _truncated(value, wide)
+    whole = _truncate(value, wide)
     return whole if wide == element else whole.cast("trunc", element)
 
 
-def _truncated(value: Value, element: str) -> Value:
+def _truncate(value: LLValue, element: str) -> LLValue:
     bound = 2.0 ** (int(element[1:]) - 1)
     fits = (value >= -bound) & (value < bound)
     whole = fits.choose(value, value.same(0.0)).cast("fptosi", element)

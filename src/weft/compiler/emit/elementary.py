@@ -7,28 +7,28 @@ libm's, or SciPy's in float64.
 from collections.abc import Callable
 
 from .angles import acos, asin, atan, atan2
-from .arithmetic import by_lanes, narrowed, root, widened
-from .capsules import exported
+from .arithmetic import by_lanes, narrow, root, widen
+from .capsules import find_export
 from .circular import cos, sin, tan
-from .code import Value
+from .code import LLValue
 from .error_functions import erf, erfc, erfcx, gelu, gelu_slope, log_ndtr, ndtr
 from .exponentials import cosh, exp, exp2, expit, expm1, sinh, tanh
 from .logarithms import acosh, asinh, atanh, log, log1p, log2, log10, logaddexp, softplus
 from .powers import cbrt, hypot, power
 
 
-def wide(function: Callable[..., Value]) -> Callable[..., Value]:
+def wide(function: Callable[..., LLValue]) -> Callable[..., LLValue]:
     """A function that is computed in float64 for float32 too."""
 
-    def call(*args: Value) -> Value:
+    def call(*args: LLValue) -> LLValue:
         if args[0].type.element == "double":
             return function(*args)
-        return narrowed(function(*map(widened, args)))
+        return narrow(function(*map(widen, args)))
 
     return call
 
 
-ELEMENTARY: dict[str, Callable[..., Value]] = {
+ELEMENTARY: dict[str, Callable[..., LLValue]] = {
     "exp": exp,
     "exp2": exp2,
     "expm1": expm1,
@@ -83,7 +83,7 @@ LIBRARY = {
 PREFIX = "scipy_"
 
 
-def _library(symbol: str) -> Callable[..., Value]:
+def _library(symbol: str) -> Callable[..., LLValue]:
     return wide(lambda *args: by_lanes(PREFIX + symbol, args))
 
 
@@ -93,7 +93,7 @@ ELEMENTARY |= {row: _library(symbol) for row, (symbol, _) in LIBRARY.items()}
 def address_of(name: str) -> int:
     """Where SciPy's C function of this name is, for float64 arguments."""
     for key in (name, f"__pyx_fuse_1{name}", f"__pyx_fuse_0{name}"):
-        found = exported("scipy.special.cython_special", key)
+        found = find_export("scipy.special.cython_special", key)
         if found and found[0].startswith("double (double"):
             return found[1]
     raise LookupError(f"SciPy has no C function {name} of float64 numbers")

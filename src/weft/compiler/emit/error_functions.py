@@ -6,9 +6,9 @@ kept in two numbers, since the exponential would multiply its rounding error.
 
 import math
 
-from .arithmetic import fma, horner, larger, narrowed, signed, size, widened
-from .code import Value
-from .exponentials import clamped, exp, scaled, small_growth
+from .arithmetic import copy_sign, fma, horner, larger, narrow, size, widen
+from .code import LLValue
+from .exponentials import clamp_exponent, exp, scale_by_power, small_growth
 from .logarithms import log, log1p
 
 # erf x/x in powers of x² for |x| ≤ 1, less 1: errors 1.2e-9 and 1.3e-19.
@@ -91,7 +91,7 @@ _LOG = (
 )
 
 
-def scaled_tail(a: Value, below: Value | None = None) -> Value:
+def scaled_tail(a: LLValue, below: LLValue | None = None) -> LLValue:
     """e^(a²)·erfc a for 0 ≤ a ≤ 27.5, or ≤ 10 in float32; `below` is what rounding took from a."""
     element = a.type.element
     k = _K[element]
@@ -115,56 +115,56 @@ def scaled_tail(a: Value, below: Value | None = None) -> Value:
     return fma(p, v, fma(p, rest, low * v))
 
 
-def _any_scaled_tail(a: Value) -> Value:
+def _any_scaled_tail(a: LLValue) -> LLValue:
     """`scaled_tail` of float64 without an upper limit: far out, seven terms of its series."""
     t = 0.5 / (a * a)
     series = horner(t, (1.0, -1.0, 3.0, -15.0, 105.0, -945.0, 10395.0, -135135.0))
     far = series * ((1 / math.sqrt(math.pi)) / a)
-    return (a > 26.0).choose(far, scaled_tail(_capped(a, 26.0)))
+    return (a > 26.0).choose(far, scaled_tail(_cap(a, 26.0)))
 
 
-def times_exp(y: Value, high: Value, low: Value) -> Value:
+def times_exp(y: LLValue, high: LLValue, low: LLValue) -> LLValue:
     """y·e^(high + low), for a low part so small that its square does not count."""
-    t, n, k = small_growth(clamped(high))
-    return scaled(fma(y, t + fma(low, t, low), y), n, k)
+    t, n, k = small_growth(clamp_exponent(high))
+    return scale_by_power(fma(y, t + fma(low, t, low), y), n, k)
 
 
-def _tail(a: Value) -> Value:
+def _tail(a: LLValue) -> LLValue:
     """erfc a for a ≥ 0."""
     square = a * a
     return times_exp(scaled_tail(a), -square, fma(-a, a, square))
 
 
-def _near(x: Value) -> Value:
+def _near(x: LLValue) -> LLValue:
     z = x * x
     return fma(x, horner(z, _NEAR[x.type.element]), x)
 
 
-def erf(x: Value) -> Value:
+def erf(x: LLValue) -> LLValue:
     a = size(x)
     if x.type.element == "float":
         a = (a > 4.0).choose(x.same(4.0), a)
         far = 1.0 - exp(horner(a, _LOG))
     else:
-        far = 1.0 - _tail(_capped(a, 6.0))
-    return (a < 1.0).choose(_near(x), signed(x.is_nan().choose(x, far), x))
+        far = 1.0 - _tail(_cap(a, 6.0))
+    return (a < 1.0).choose(_near(x), copy_sign(x.is_nan().choose(x, far), x))
 
 
-def _capped(a: Value, top: float) -> Value:
+def _cap(a: LLValue, top: float) -> LLValue:
     return (a > top).choose(a.same(top), a)
 
 
-def erfc(x: Value) -> Value:
+def erfc(x: LLValue) -> LLValue:
     if x.type.element == "float":
-        return narrowed(erfc(widened(x)))
-    a = _capped(size(x), 28.0)
+        return narrow(erfc(widen(x)))
+    a = _cap(size(x), 28.0)
     tail = _tail(a)
     return (a < 0.5).choose(1.0 - _near(x), (x < 0.0).choose(2.0 - tail, tail))
 
 
-def erfcx(x: Value) -> Value:
+def erfcx(x: LLValue) -> LLValue:
     if x.type.element == "float":
-        return narrowed(erfcx(widened(x)))
+        return narrow(erfcx(widen(x)))
     y = _any_scaled_tail(size(x))
     x = larger(x, -27.0)
     square = x * x
@@ -176,7 +176,7 @@ def erfcx(x: Value) -> Value:
 _ROOT_HALF = (0.7071067811865476, -4.833646656726457e-17)
 
 
-def _normal_tail(a: Value) -> Value:
+def _normal_tail(a: LLValue) -> LLValue:
     """Φ(−a) for a ≥ 0."""
     half = a * 0.5
     square = a * half
@@ -186,16 +186,16 @@ def _normal_tail(a: Value) -> Value:
     return times_exp(y, -square, fma(-a, half, square))
 
 
-def ndtr(x: Value) -> Value:
+def ndtr(x: LLValue) -> LLValue:
     """Φ(x), the normal distribution function."""
     if x.type.element == "float":
-        return narrowed(ndtr(widened(x)))
+        return narrow(ndtr(widen(x)))
     return _normal(x, 39.0)
 
 
-def _normal(x: Value, limit: float) -> Value:
+def _normal(x: LLValue, limit: float) -> LLValue:
     """Φ(x): in the middle from erf, beyond from the tail, which is nothing from the limit on."""
-    a = _capped(size(x), limit)
+    a = _cap(size(x), limit)
     tail = _normal_tail(a)
     y = (x > 0.0).choose(1.0 - tail, tail)
     if x.type.element == "float":
@@ -204,13 +204,13 @@ def _normal(x: Value, limit: float) -> Value:
     return (a < 0.8).choose(middle, y)
 
 
-def log_ndtr(x: Value) -> Value:
+def log_ndtr(x: LLValue) -> LLValue:
     """log Φ(x): far to the left from the scaled tail, which does not underflow."""
     if x.type.element == "float":
-        return narrowed(log_ndtr(widened(x)))
+        return narrow(log_ndtr(widen(x)))
     a = size(x)
     left = log(_any_scaled_tail(a * math.sqrt(0.5)) * 0.5) - a * a * 0.5
-    right = log1p(-_normal_tail(_capped(a, 39.0)))
+    right = log1p(-_normal_tail(_cap(a, 39.0)))
     return (x < -1.0).choose(left, (x > 0.0).choose(right, log(_normal(x, 39.0))))
 
 
@@ -219,17 +219,17 @@ _END = {"float": 14.4, "double": 39.0}
 _SLOPE_END = {"float": 15.0, "double": 39.5}
 
 
-def gelu(x: Value) -> Value:
+def gelu(x: LLValue) -> LLValue:
     """xΦ(x)."""
     end = _END[x.type.element]
     return larger(x, -end) * _normal(x, end)
 
 
-def gelu_slope(x: Value) -> Value:
+def gelu_slope(x: LLValue) -> LLValue:
     """Φ(x) + xφ(x)."""
     end = _SLOPE_END[x.type.element]
-    a = _capped(size(x), end)
+    a = _cap(size(x), end)
     half = a * 0.5
     square = a * half
     factor = a * (1 / math.sqrt(2 * math.pi))
-    return _normal(x, end) + signed(times_exp(factor, -square, fma(-a, half, square)), x)
+    return _normal(x, end) + copy_sign(times_exp(factor, -square, fma(-a, half, square)), x)

@@ -7,8 +7,8 @@ theirs alone, relative to the function.
 import math
 
 from . import wide
-from .arithmetic import fma, horner, larger, signed, size, smaller
-from .code import Value
+from .arithmetic import copy_sign, fma, horner, larger, size, smaller
+from .code import LLValue
 
 # 1.5·2^p: added to a small number, its last bits are that number, rounded half to even.
 MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
@@ -75,47 +75,47 @@ _P2 = {
 }
 
 
-def nearest(x: Value, factor: float) -> tuple[Value, Value]:
+def nearest(x: LLValue, factor: float) -> tuple[LLValue, LLValue]:
     """x·factor rounded to a whole number, as a float and as an integer of the same width."""
     element = x.type.element
     shifted = fma(x, factor, MAGIC[element])
     return shifted - MAGIC[element], shifted.bits - _MAGIC_BITS[element]
 
 
-def power_of_two(k: Value, element: str) -> Value:
+def power_of_two(k: LLValue, element: str) -> LLValue:
     """2ᵏ for an integer k within the range of normal numbers."""
     return ((k + BIAS[element]) << FRACTION[element]).as_float(element)
 
 
-def scaled(y: Value, n: Value, k: Value) -> Value:
+def scale_by_power(y: LLValue, n: LLValue, k: LLValue) -> LLValue:
     """y·2ⁿ, rounded once also where it is denormal; k is n as an integer."""
     if wide.available(y):
-        return wide.scaled(y, n)
+        return wide.scale_by_power(y, n)
     element = y.type.element
     half = k >> 1
     # The first product is exact.
     return y * power_of_two(half, element) * power_of_two(k - half, element)
 
 
-def clamped(x: Value) -> Value:
+def clamp_exponent(x: LLValue) -> LLValue:
     """x within the range in which eˣ is neither zero nor infinite; NaN stays."""
     low, high = _RANGE[x.type.element]
     return larger(smaller(x, high), low)
 
 
-def reduced(x: Value) -> tuple[Value, Value, Value]:
+def reduce_argument(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     """r, and k as a float and as an integer, in x = k·ln 2 + r with |r| ≤ ½ ln 2."""
     n, k = nearest(x, math.log2(math.e))
     high, low = LN2[x.type.element]
     return fma(n, -low, fma(n, -high, x)), n, k
 
 
-def growth(r: Value) -> Value:
+def growth(r: LLValue) -> LLValue:
     """eʳ − 1 for a reduced r."""
     return fma(r * r, horner(r, _Q[r.type.element]), r)
 
 
-def small_growth(x: Value) -> tuple[Value, Value, Value]:
+def small_growth(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
     """eʳ − 1, and k twice, in x = k·ln 2 + r, with what rounding takes from r."""
     n, k = nearest(x, math.log2(math.e))
     high, low = LN2[x.type.element]
@@ -125,27 +125,27 @@ def small_growth(x: Value) -> tuple[Value, Value, Value]:
     return r + fma(r * r, horner(r, _Q[x.type.element]), rest), n, k
 
 
-def exp(x: Value) -> Value:
-    r, n, k = reduced(clamped(x))
-    return scaled(growth(r) + 1.0, n, k)
+def exp(x: LLValue) -> LLValue:
+    r, n, k = reduce_argument(clamp_exponent(x))
+    return scale_by_power(growth(r) + 1.0, n, k)
 
 
-def half_exp(x: Value) -> Value:
+def half_exp(x: LLValue) -> LLValue:
     """½eˣ, which is finite a little beyond where eˣ is."""
-    r, n, k = reduced(clamped(x))
-    return scaled(growth(r) + 1.0, n - 1.0, k - 1)
+    r, n, k = reduce_argument(clamp_exponent(x))
+    return scale_by_power(growth(r) + 1.0, n - 1.0, k - 1)
 
 
-def exp2(x: Value) -> Value:
+def exp2(x: LLValue) -> LLValue:
     element = x.type.element
     bound = 2.0 * BIAS[element]
     x = larger(smaller(x, bound), -bound)
     n, k = nearest(x, 1.0)
     r = x - n
-    return scaled(fma(r, horner(r, _P2[element]), 1.0), n, k)
+    return scale_by_power(fma(r, horner(r, _P2[element]), 1.0), n, k)
 
 
-def expm1(x: Value) -> Value:
+def expm1(x: LLValue) -> LLValue:
     """2ᵏ(eʳ − 1) + (2ᵏ − 1), half of it first, so that 2ᵏ does not overflow before the sum does."""
     element = x.type.element
     g, _, k = small_growth(larger(smaller(x, _TOP[element]), _FLAT[element]))
@@ -154,7 +154,7 @@ def expm1(x: Value) -> Value:
     return x.equals(0.0).choose(x, y + y)
 
 
-def falling(a: Value) -> Value:
+def falling(a: LLValue) -> LLValue:
     """e⁻ᵃ − 1 for a ≥ 0."""
     element = a.type.element
     g, _, k = small_growth(larger(-a, _FLAT[element]))
@@ -162,14 +162,14 @@ def falling(a: Value) -> Value:
     return fma(scale, g, scale - 1.0)
 
 
-def tanh(x: Value) -> Value:
+def tanh(x: LLValue) -> LLValue:
     """(1 − e⁻²ᵃ)/(1 + e⁻²ᵃ) of a = |x|."""
     a = size(x)
     d = falling(a + a)
-    return signed(quotient(d, 2.0, d), x)
+    return copy_sign(quotient(d, 2.0, d), x)
 
 
-def quotient(n: Value, a: float, b: Value) -> Value:
+def quotient(n: LLValue, a: float, b: LLValue) -> LLValue:
     """n/(a + b) for a sum between 1 and 2, with what the sum and the quotient rounded away."""
     t = b + a
     quick = t.type.element == "float" and wide.available(t)
@@ -180,7 +180,7 @@ def quotient(n: Value, a: float, b: Value) -> Value:
     return fma(rest, inverse, q)
 
 
-def expit(x: Value) -> Value:
+def expit(x: LLValue) -> LLValue:
     """1/(1 + e⁻ˣ); from e^−|x|, so that neither end overflows or loses denormal results."""
     e = exp(-size(x))
     return quotient((x < 0.0).choose(e, x.same(1.0)), 1.0, e)
@@ -207,15 +207,15 @@ _SINH = {
 }
 
 
-def sinh(x: Value) -> Value:
+def sinh(x: LLValue) -> LLValue:
     """From ½eᵃ beyond 1, by a polynomial up to there."""
     a = size(x)
     e = half_exp(a)
     square = x * x
     near = fma(x * square, horner(square, _SINH[x.type.element]), x)
-    return (a > 1.0).choose(signed(e - 0.25 / e, x), near)
+    return (a > 1.0).choose(copy_sign(e - 0.25 / e, x), near)
 
 
-def cosh(x: Value) -> Value:
+def cosh(x: LLValue) -> LLValue:
     e = half_exp(size(x))
     return e + 0.25 / e

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from ...core import dtypes
-from ..ir.kernel import Fold
-from .code import Code, Value, lanes_of
-from .convert import held, is_float, is_signed, rounded
+from ..ir.kernel import FoldStep
+from .code import Code, LLValue, lanes_of
+from .convert import is_float, is_signed, register_type, round_to_half
 from .lanes_in_memory import unknown_first
 
 
@@ -17,7 +17,7 @@ def accumulating(kind: str, dtype: np.dtype) -> np.dtype:
     return dtypes.accumulator(dtype) if kind in ("sum", "prod", "mean") else dtype
 
 
-def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> Value:
+def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> LLValue:
     """What changes nothing."""
     top: float | int = math.inf
     low: float | int = -math.inf
@@ -28,10 +28,10 @@ def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> Value:
     if dtype in dtypes.UNSIGNED:
         top = -1
     number = {"sum": 0, "mean": 0, "prod": 1, "max": low, "min": top, "any": 0, "all": 1}
-    return code.constant(held(dtype, lanes), number[kind])
+    return code.constant(register_type(dtype, lanes), number[kind])
 
 
-def combined(kind: str, a: Value, b: Value, dtype: np.dtype) -> Value:
+def combine(kind: str, a: LLValue, b: LLValue, dtype: np.dtype) -> LLValue:
     """Two partial results as one; NaN stays in a maximum or minimum."""
     if kind in ("sum", "mean"):
         return a.joined("add", b)
@@ -47,7 +47,7 @@ def combined(kind: str, a: Value, b: Value, dtype: np.dtype) -> Value:
     return b.is_nan().choose(b, y) if is_float(dtype) else y
 
 
-def across(kind: str, value: Value, dtype: np.dtype) -> Value:
+def across(kind: str, value: LLValue, dtype: np.dtype) -> LLValue:
     """The lanes of a partial result as one number: halves are combined until one is left."""
     code, lanes = value.code, value.type.lanes
     while lanes > 1:
@@ -61,7 +61,7 @@ def across(kind: str, value: Value, dtype: np.dtype) -> Value:
             if lanes == 1:
                 text = f"extractelement {whole.text} {value.name}, i32 {start}"
             parts.append(code.emit(half, text))
-        value = combined(kind, parts[0], parts[1], dtype)
+        value = combine(kind, parts[0], parts[1], dtype)
     return value
 
 
@@ -75,30 +75,30 @@ class Accumulator:
     """
 
     number: int
-    fold: Fold
+    fold: FoldStep
     dtype: np.dtype
     lanes: int
-    run: Value
-    total: Value | None = None
-    lost: Value | None = None
+    run: LLValue
+    total: LLValue | None = None
+    lost: LLValue | None = None
 
-    def read(self, cell: Value) -> Value:
-        return cell.code.load(held(self.dtype, self.lanes), cell, 64)
+    def read(self, cell: LLValue) -> LLValue:
+        return cell.code.load(register_type(self.dtype, self.lanes), cell, 64)
 
-    def add(self, value: Value, count: int) -> None:
+    def add(self, value: LLValue, count: int) -> None:
         """Another term in each of the first `count` lanes."""
         code, kind = value.code, self.fold.kind
         if count < self.lanes:
-            value = self._counted(value, count)
-        code.store(combined(kind, self.read(self.run), value, self.dtype), self.run, 64)
+            value = self._neutral_where_idle(value, count)
+        code.store(combine(kind, self.read(self.run), value, self.dtype), self.run, 64)
 
-    def _counted(self, value: Value, count: int) -> Value:
+    def _neutral_where_idle(self, value: LLValue, count: int) -> LLValue:
         """What changes nothing in the lanes that do not count."""
         code, lanes = value.code, self.lanes
         counts = unknown_first(code, lanes, count)
         return counts.choose(value, identity(code, self.fold.kind, self.dtype, lanes))
 
-    def finished(self, across_lanes: bool, terms: int) -> Value:
+    def finish(self, across_lanes: bool, terms: int) -> LLValue:
         """The result: one number, or one in each lane."""
         value = self.read(self.total or self.run)
         if self.lost is not None:  # NaN beside an infinite total
@@ -108,14 +108,14 @@ class Accumulator:
             value = across(self.fold.kind, value, self.dtype)
         if self.fold.kind == "mean":
             value = value / float(terms)
-        return rounded(value, self.fold.dtype)
+        return round_to_half(value, self.fold.dtype)
 
 
-def accumulator_of(code: Code, number: int, fold: Fold, lanes: int, many: bool) -> Accumulator:
+def accumulator_of(code: Code, number: int, fold: FoldStep, lanes: int, many: bool) -> Accumulator:
     """A fold that begins; sums of many floats are made of runs."""
     dtype = accumulating(fold.kind, fold.dtype)
     runs = many and fold.kind in ("sum", "mean") and is_float(dtype)
-    cells = [code.local(held(dtype, lanes)) for _ in range(3 if runs else 1)]
+    cells = [code.local(register_type(dtype, lanes)) for _ in range(3 if runs else 1)]
     for cell in cells:
         code.store(identity(code, fold.kind, dtype, lanes), cell, 64)
     return Accumulator(number, fold, dtype, lanes, *cells)

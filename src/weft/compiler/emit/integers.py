@@ -6,11 +6,11 @@ nothing here is left to LLVM's undefined behaviour.
 
 from collections.abc import Callable
 
-from .code import Value
+from .code import LLValue
 from .powers import by_whole
 
 
-def _guarded(a: Value, b: Value, signs: bool) -> tuple[Value, Value]:
+def _guard_divisor(a: LLValue, b: LLValue, signs: bool) -> tuple[LLValue, LLValue]:
     """A divisor that does not trap, and where it stands for zero.
 
     The least number divided by −1, which traps as well, is 0 − a.
@@ -20,9 +20,9 @@ def _guarded(a: Value, b: Value, signs: bool) -> tuple[Value, Value]:
     return bad.choose(b.same(1), b), none
 
 
-def floor_divide(a: Value, b: Value, signs: bool) -> Value:
-    safe, none = _guarded(a, b, signs)
-    q = a.divided(safe, signs)
+def floor_divide(a: LLValue, b: LLValue, signs: bool) -> LLValue:
+    safe, none = _guard_divisor(a, b, signs)
+    q = a.divide(safe, signs)
     if signs:
         r = a - q * safe
         crossed = r.compare("ne", 0) & ((r < 0) ^ (safe < 0))
@@ -31,9 +31,9 @@ def floor_divide(a: Value, b: Value, signs: bool) -> Value:
     return none.choose(a.same(0), q)
 
 
-def remainder(a: Value, b: Value, signs: bool) -> Value:
+def remainder(a: LLValue, b: LLValue, signs: bool) -> LLValue:
     """Of a division by 0 or −1 it is zero, as of one by the 1 in their place."""
-    safe, _ = _guarded(a, b, signs)
+    safe, _ = _guard_divisor(a, b, signs)
     r = a.modulo(safe, signs)
     if signs:
         crossed = r.compare("ne", 0) & ((r < 0) ^ (safe < 0))
@@ -41,38 +41,38 @@ def remainder(a: Value, b: Value, signs: bool) -> Value:
     return r
 
 
-def _maximum(a: Value, b: Value, signs: bool) -> Value:
+def _maximum(a: LLValue, b: LLValue, signs: bool) -> LLValue:
     return b.compare("gt", a, signs).choose(b, a)
 
 
-def _minimum(a: Value, b: Value, signs: bool) -> Value:
+def _minimum(a: LLValue, b: LLValue, signs: bool) -> LLValue:
     return b.compare("lt", a, signs).choose(b, a)
 
 
-def clip(x: Value, signs: bool, lo: int | None, hi: int | None) -> Value:
+def clip(x: LLValue, signs: bool, lo: int | None, hi: int | None) -> LLValue:
     if lo is not None:
         x = _maximum(x, x.same(_within(x, signs, lo)), signs)
     return x if hi is None else _minimum(x, x.same(_within(x, signs, hi)), signs)
 
 
-def _within(x: Value, signs: bool, bound: int) -> int:
+def _within(x: LLValue, signs: bool, bound: int) -> int:
     """A bound that the type can hold."""
     top = 2 ** (x.type.width - signs)
     return min(max(bound, -top if signs else 0), top - 1)
 
 
-def sign(x: Value, signs: bool) -> Value:
+def sign(x: LLValue, signs: bool) -> LLValue:
     y = x.compare("ne", 0).choose(x.same(1), x.same(0))
     return (x < 0).choose(x.same(-1), y) if signs else y
 
 
-def _left(a: Value, b: Value, signs: bool) -> Value:
+def _shift_left(a: LLValue, b: LLValue, signs: bool) -> LLValue:
     """A shift by a negative number is taken for one by a huge one, as NumPy does."""
     inside = b.compare("lt", a.type.width, signed=False)
     return inside.choose(a << inside.choose(b, b.same(0)), a.same(0))
 
 
-def _right(a: Value, b: Value, signs: bool) -> Value:
+def _right(a: LLValue, b: LLValue, signs: bool) -> LLValue:
     inside = b.compare("lt", a.type.width, signed=False)
     by = inside.choose(b, b.same(a.type.width - 1))
     if signs:
@@ -80,11 +80,11 @@ def _right(a: Value, b: Value, signs: bool) -> Value:
     return inside.choose(a.logical_shift(by), a.same(0))
 
 
-def _compare(word: str) -> Callable[..., Value]:
+def _compare(word: str) -> Callable[..., LLValue]:
     return lambda a, b, signs: a.compare(word, b, signs)
 
 
-def _plain(function: Callable[..., Value]) -> Callable[..., Value]:
+def _plain(function: Callable[..., LLValue]) -> Callable[..., LLValue]:
     """An emitter that does not ask for signs; they follow the values."""
     count = function.__code__.co_argcount
     return lambda *args: function(*args[:count])
@@ -99,7 +99,7 @@ COMPARISONS = {
     "greater_equal": _compare("ge"),
 }
 _same = _plain(lambda x: x)
-EMITTERS: dict[str, Callable[..., Value]] = {
+EMITTERS: dict[str, Callable[..., LLValue]] = {
     **COMPARISONS,
     "add": _plain(lambda a, b: a + b),
     "subtract": _plain(lambda a, b: a - b),
@@ -128,12 +128,12 @@ EMITTERS: dict[str, Callable[..., Value]] = {
     "bitwise_and": _plain(lambda a, b: a & b),
     "bitwise_or": _plain(lambda a, b: a | b),
     "bitwise_xor": _plain(lambda a, b: a ^ b),
-    "bitwise_left_shift": _left,
+    "bitwise_left_shift": _shift_left,
     "bitwise_right_shift": _right,
     "bitwise_invert": _plain(lambda x: ~x),
 }
 # What NumPy makes of booleans; the rows that it refuses are not here.
-BOOLEAN: dict[str, Callable[..., Value]] = {
+BOOLEAN: dict[str, Callable[..., LLValue]] = {
     **{name: COMPARISONS[name] for name in ("equal", "not_equal")},
     "less": lambda a, b, signs: ~a & b,
     "less_equal": lambda a, b, signs: ~a | b,

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from .code import Code, Value, lanes_of
-from .convert import from_memory, stored, to_memory
+from .code import Code, LLValue, lanes_of
+from .convert import from_memory, memory_type, to_memory
 
 
-def splat(value: Value, lanes: int) -> Value:
+def splat(value: LLValue, lanes: int) -> LLValue:
     """One number in every lane; a value that has them passes."""
     kind = value.type
     if kind.lanes == lanes:
@@ -17,13 +17,13 @@ def splat(value: Value, lanes: int) -> Value:
     return code.emit(wide, f"shufflevector {wide.text} {one.name}, {wide.text} poison, {zeros}")
 
 
-def first(code: Code, lanes: int, count: int) -> Value:
+def first(code: Code, lanes: int, count: int) -> LLValue:
     """A mask of the first `count` lanes."""
     bits = ", ".join("i1 true" if i < count else "i1 false" for i in range(lanes))
-    return Value(code, lanes_of("i1", lanes), f"<{bits}>")
+    return LLValue(code, lanes_of("i1", lanes), f"<{bits}>")
 
 
-def unknown_first(code: Code, lanes: int, count: int) -> Value:
+def unknown_first(code: Code, lanes: int, count: int) -> LLValue:
     """The same, where the processor has masks of bits, as one that LLVM does not know.
 
     Of zeros by a known mask it makes an expansion, which takes eighty cycles; and of a load by one
@@ -32,17 +32,17 @@ def unknown_first(code: Code, lanes: int, count: int) -> Value:
     mask = first(code, lanes, count)
     if not code.module.wide or lanes not in (8, 16, 32, 64):
         return mask
-    bits = code.hidden(lanes_of(f"i{lanes}"), (1 << count) - 1)
+    bits = code.hide_constant(lanes_of(f"i{lanes}"), (1 << count) - 1)
     return code.emit(mask.type, f"bitcast {bits.type.text} {bits.name} to {mask.type.text}")
 
 
-def numbered(code: Code, lanes: int, stride: int) -> Value:
+def lane_numbers(code: Code, lanes: int, stride: int) -> LLValue:
     """0, stride, 2·stride, …"""
     places = ", ".join(f"i64 {i * stride}" for i in range(lanes))
-    return Value(code, lanes_of("i64", lanes), f"<{places}>")
+    return LLValue(code, lanes_of("i64", lanes), f"<{places}>")
 
 
-def _reversed(value: Value) -> Value:
+def _reverse_lanes(value: LLValue) -> LLValue:
     kind = value.type
     picks = ", ".join(f"i32 {i}" for i in reversed(range(kind.lanes)))
     mask = f"<{kind.lanes} x i32> <{picks}>"
@@ -50,29 +50,31 @@ def _reversed(value: Value) -> Value:
     return value.code.emit(kind, text)
 
 
-def _places(code: Code, pointer: Value, element: str, lanes: int, stride: int) -> Value:
+def _places(code: Code, pointer: LLValue, element: str, lanes: int, stride: int) -> LLValue:
     kind = lanes_of("ptr", lanes)
-    steps = numbered(code, lanes, stride)
+    steps = lane_numbers(code, lanes, stride)
     text = f"getelementptr {element}, ptr {pointer.name}, {steps.type.text} {steps.name}"
     return code.emit(kind, text)
 
 
-def read(code: Code, pointer: Value, dtype: np.dtype, lanes: int, stride: int, count: int) -> Value:
+def read(
+    code: Code, pointer: LLValue, dtype: np.dtype, lanes: int, stride: int, count: int
+) -> LLValue:
     """The first `count` of `lanes` elements that lie `stride` apart; zeros in the others."""
-    one = stored(dtype)
+    one = memory_type(dtype)
     align = max(one.width // 8, 1)
     if lanes == 1:
         return from_memory(code.load(one, pointer, align), dtype)
     if stride == 0:
         return splat(from_memory(code.load(one, pointer, align), dtype), lanes)
-    kind = stored(dtype, lanes)
+    kind = memory_type(dtype, lanes)
     if count == lanes and stride == 1:
         return from_memory(code.load(kind, pointer, align), dtype)
     if count == lanes and stride == -1:
         start = code.address(pointer, 1 - lanes, one.element)
-        return from_memory(_reversed(code.load(kind, start, align)), dtype)
+        return from_memory(_reverse_lanes(code.load(kind, start, align)), dtype)
     mask = unknown_first(code, lanes, count) if count == 1 else first(code, lanes, count)
-    rest = Value(code, kind, "zeroinitializer")
+    rest = LLValue(code, kind, "zeroinitializer")
     name, place = f"llvm.masked.load.{kind.mangled}.p0", pointer
     if stride != 1:
         name = f"llvm.masked.gather.{kind.mangled}.v{lanes}p0"
@@ -82,17 +84,17 @@ def read(code: Code, pointer: Value, dtype: np.dtype, lanes: int, stride: int, c
 
 
 def write(
-    code: Code, value: Value, pointer: Value, dtype: np.dtype, stride: int, count: int
+    code: Code, value: LLValue, pointer: LLValue, dtype: np.dtype, stride: int, count: int
 ) -> None:
     """The first `count` lanes of a value, to elements that lie `stride` apart."""
     value = to_memory(value, dtype)
-    one, lanes = stored(dtype), value.type.lanes
+    one, lanes = memory_type(dtype), value.type.lanes
     align = max(one.width // 8, 1)
     if lanes == 1 or (count == lanes and stride == 1):
         code.store(value, pointer, align)
         return
     if count == lanes and stride == -1:
-        code.store(_reversed(value), code.address(pointer, 1 - lanes, one.element), align)
+        code.store(_reverse_lanes(value), code.address(pointer, 1 - lanes, one.element), align)
         return
     mask, unit = first(code, lanes, count), code.constant(lanes_of("i32"), align)
     name, place = f"llvm.masked.store.{value.type.mangled}.p0", pointer

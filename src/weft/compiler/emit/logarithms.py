@@ -4,7 +4,7 @@ import math
 
 from . import wide
 from .arithmetic import fma, horner, larger, size
-from .code import Value
+from .code import LLValue
 from .exponentials import BIAS, FRACTION, LN2, exp
 
 _NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
@@ -50,7 +50,7 @@ _LOG10_2 = {
 }
 
 
-def parted(x: Value) -> tuple[Value, Value]:
+def split_exponent(x: LLValue) -> tuple[LLValue, LLValue]:
     """e (as a float) and m for x > 0, denormal or not; anything for other x."""
     element = x.type.element
     if _is_wide(x):
@@ -61,11 +61,11 @@ def parted(x: Value) -> tuple[Value, Value]:
     return number(low.choose(e - _LIFT[element], e), x), m
 
 
-def _is_wide(x: Value) -> bool:
+def _is_wide(x: LLValue) -> bool:
     return x.type.element == "float" and wide.available(x)
 
 
-def parted_normal(x: Value) -> tuple[Value, Value]:
+def parted_normal(x: LLValue) -> tuple[LLValue, LLValue]:
     """e and m for normal x > 0."""
     element = x.type.element
     bits = x.bits
@@ -73,65 +73,65 @@ def parted_normal(x: Value) -> tuple[Value, Value]:
     return e, (bits - (e << FRACTION[element])).as_float(element)
 
 
-def _single(f: Value, low: Value | None) -> Value:
+def _single(f: LLValue, low: LLValue | None) -> LLValue:
     """log(1 + f) − f, plus `low`."""
     z = f * f
     y = f * z * horner(f, _P)
     return fma(z, -0.5, y if low is None else y + low)
 
 
-def _double(f: Value, low: Value | None) -> Value:
+def _double(f: LLValue, low: LLValue | None) -> LLValue:
     s, half = f / (f + 2.0), f * f * 0.5
     z = s * s
     y = s * (half + z * horner(z, _R))
     return (y if low is None else y + low) - half
 
 
-def remainder(f: Value, low: Value | None = None) -> Value:
+def remainder(f: LLValue, low: LLValue | None = None) -> LLValue:
     """log(1 + f) − f + low, for a small low."""
     return (_single if f.type.element == "float" else _double)(f, low)
 
 
-def guarded(y: Value, x: Value) -> Value:
+def guard_logarithm(y: LLValue, x: LLValue) -> LLValue:
     """y = log x, with what it is at 0, below, at infinity and at NaN."""
     beyond = x.equals(0.0).choose(x.same(-math.inf), x.same(math.nan))
     return (x <= 0.0).choose(beyond, (x < math.inf).choose(y, x))
 
 
-def number(e: Value, like: Value) -> Value:
+def number(e: LLValue, like: LLValue) -> LLValue:
     """An integer as a float."""
     return e.cast("sitofp", like.type.element)
 
 
-def log(x: Value) -> Value:
-    n, m = parted(x)
+def log(x: LLValue) -> LLValue:
+    n, m = split_exponent(x)
     high, low = _LN2[x.type.element]
     f = m - 1.0
     y = fma(n, high, f + remainder(f, n * low))
     # Where instructions part it, the exponent of zero is −∞, and what is negative is NaN.
-    return y if _is_wide(x) else guarded(y, x)
+    return y if _is_wide(x) else guard_logarithm(y, x)
 
 
-def _in_base(x: Value, factor: tuple[float, float], step: tuple[float, float]) -> Value:
+def _in_base(x: LLValue, factor: tuple[float, float], step: tuple[float, float]) -> LLValue:
     """log x·factor, with `step` = ln 2·factor; both as sums of two numbers."""
-    n, m = parted(x)
+    n, m = split_exponent(x)
     f = m - 1.0
     rest = remainder(f)
     y = f + rest
     # What the sum rounded away, and the second half of the factor.
     tail = fma(y, factor[1], ((f - y) + rest) * factor[0])
-    return guarded(fma(n, step[0], fma(y, factor[0], fma(n, step[1], tail))), x)
+    return guard_logarithm(fma(n, step[0], fma(y, factor[0], fma(n, step[1], tail))), x)
 
 
-def log2(x: Value) -> Value:
+def log2(x: LLValue) -> LLValue:
     return _in_base(x, _LOG2E[x.type.element], (1.0, 0.0))
 
 
-def log10(x: Value) -> Value:
+def log10(x: LLValue) -> LLValue:
     return _in_base(x, _LOG10E[x.type.element], _LOG10_2[x.type.element])
 
 
-def log1p(x: Value) -> Value:
+def log1p(x: LLValue) -> LLValue:
     """log u for u = 1 + x rounded, and what the rounding took, divided by u."""
     element = x.type.element
     u = x + 1.0
@@ -143,16 +143,16 @@ def log1p(x: Value) -> Value:
     shift = (larger(-e + BIAS[element], 0) << FRACTION[element]).as_float(element)
     low = lost * shift * fma(f, fma(f, 0.8, -1.0), 1.0)
     high, tail = _LN2[element]
-    y = guarded(fma(n, high, f + remainder(f, fma(n, tail, low))), u)
+    y = guard_logarithm(fma(n, high, f + remainder(f, fma(n, tail, low))), u)
     return x.equals(0.0).choose(x, y)
 
 
-def softplus(x: Value) -> Value:
+def softplus(x: LLValue) -> LLValue:
     """log(1 + eˣ) without overflow."""
     return larger(x, 0.0) + log1p(exp(-size(x)))
 
 
-def logaddexp(a: Value, b: Value) -> Value:
+def logaddexp(a: LLValue, b: LLValue) -> LLValue:
     """log(eᵃ + eᵇ); of equal infinities, that infinity."""
     top = larger(a, b)
     y = top + log1p(exp(-size(a - b)))
@@ -161,7 +161,7 @@ def logaddexp(a: Value, b: Value) -> Value:
     return b.is_nan().choose(b, y)
 
 
-def asinh(x: Value) -> Value:
+def asinh(x: LLValue) -> LLValue:
     """log(a + √(a² + 1)) of a = |x|, near zero without cancellation."""
     a = size(x)
     square = a * a
@@ -169,14 +169,14 @@ def asinh(x: Value) -> Value:
     return _far(a, near).intrinsic("copysign", x)
 
 
-def _far(a: Value, near: Value) -> Value:
+def _far(a: LLValue, near: LLValue) -> LLValue:
     """log1p(near), and log 2a for a so large that its square overflows or swallows a 1."""
     far = a > 2.0**60
     y = log1p(far.choose(a, near))
     return y + far.choose(y.same(math.log(2)), y.same(0.0))
 
 
-def acosh(x: Value) -> Value:
+def acosh(x: LLValue) -> LLValue:
     t = x - 1.0
     side = fma(t, t, t + t).intrinsic("sqrt")
     near = t + side
@@ -186,6 +186,6 @@ def acosh(x: Value) -> Value:
     return (x < 1.0).choose(x.same(math.nan), y)
 
 
-def atanh(x: Value) -> Value:
+def atanh(x: LLValue) -> LLValue:
     a = size(x)
     return (log1p((a + a) / (1.0 - a)) * 0.5).intrinsic("copysign", x)

@@ -1,6 +1,6 @@
 """Philox4x32-10 (Salmon, Moraes, Dror and Shaw, SC11) in lanes: a block of four words in each."""
 
-from .code import Code, Value, lanes_of
+from .code import Code, LLValue, lanes_of
 from .lanes_in_memory import splat
 
 LANES = 16
@@ -9,44 +9,44 @@ _INCREMENTS = (0x9E3779B9, 0xBB67AE85)
 _ROUNDS = 10
 
 
-def halves(x: Value) -> tuple[Value, Value]:
+def halves(x: LLValue) -> tuple[LLValue, LLValue]:
     """The low and the high word of 64-bit numbers."""
     return x.cast("trunc", "i32"), x.logical_shift(32).cast("trunc", "i32")
 
 
-def _product(x: Value, by: int) -> tuple[Value, Value]:
+def _product(x: LLValue, by: int) -> tuple[LLValue, LLValue]:
     """The high and the low word of a product."""
     whole = x.cast("zext", "i64") * by
     low, high = halves(whole)
     return high, low
 
 
-def philox(key: tuple[Value, Value], counter: list[Value]) -> list[Value]:
+def philox(key: tuple[LLValue, LLValue], counter: list[LLValue]) -> list[LLValue]:
     """The four words of the blocks with these counters, lowest words first."""
     k0, k1 = key
     c0, c1, c2, c3 = counter
     for r in range(_ROUNDS):
         high0, low0 = _product(c0, _MULTIPLIERS[0])
         high1, low1 = _product(c2, _MULTIPLIERS[1])
-        steps = [_wrapped(r * w) for w in _INCREMENTS]
+        steps = [_wrap(r * w) for w in _INCREMENTS]
         c0, c1 = high1 ^ c1 ^ (k0 + steps[0]), low1
         c2, c3 = high0 ^ c3 ^ (k1 + steps[1]), low0
     return [c0, c1, c2, c3]
 
 
-def _wrapped(x: int) -> int:
+def _wrap(x: int) -> int:
     """A word as LLVM writes it, with a sign."""
     x &= 0xFFFFFFFF
     return x - (1 << 32) if x >> 31 else x
 
 
-def from_zero(code: Code, lanes: int = LANES) -> Value:
+def from_zero(code: Code, lanes: int = LANES) -> LLValue:
     """0, 1, 2, … as 64-bit numbers."""
     numbers = ", ".join(f"i64 {i}" for i in range(lanes))
-    return Value(code, lanes_of("i64", lanes), f"<{numbers}>")
+    return LLValue(code, lanes_of("i64", lanes), f"<{numbers}>")
 
 
-def stream_words(key: Value, position: Value, nonce: Value) -> list[Value]:
+def stream_words(key: LLValue, position: LLValue, nonce: LLValue) -> list[LLValue]:
     """The words of a stream's blocks from a position on, a block in each lane."""
     code = key.code
     place = splat(position, LANES) + from_zero(code)
@@ -55,7 +55,7 @@ def stream_words(key: Value, position: Value, nonce: Value) -> list[Value]:
     return philox((k0, k1), counter)
 
 
-def side_by_side(columns: list[Value]) -> Value:
+def side_by_side(columns: list[LLValue]) -> LLValue:
     """What lanes of two or four values hold, lane by lane next to each other."""
     while len(columns) > 1:
         half = len(columns) // 2
@@ -64,7 +64,7 @@ def side_by_side(columns: list[Value]) -> Value:
     return columns[0]
 
 
-def _alternating(a: Value, b: Value) -> Value:
+def _alternating(a: LLValue, b: LLValue) -> LLValue:
     kind, code = a.type, a.code
     picks = ", ".join(f"i32 {i}, i32 {i + kind.lanes}" for i in range(kind.lanes))
     mask = f"<{2 * kind.lanes} x i32> <{picks}>"

@@ -2,9 +2,9 @@
 
 import math
 
-from .arithmetic import by_lanes, fma, horner, larger, narrowed, root, size, smaller, widened
-from .code import Value
-from .exponentials import nearest, scaled
+from .arithmetic import by_lanes, fma, horner, larger, narrow, root, size, smaller, widen
+from .code import LLValue
+from .exponentials import nearest, scale_by_power
 from .logarithms import number, parted_normal
 
 # 2ʳ = 1 + rP for |r| ≤ ½, error 4.8e-11, and log₂ m = s·A(s²) with s = (m − 1)/(m + 1), error
@@ -28,14 +28,14 @@ _A = (
 )
 
 
-def power(x: Value, y: Value) -> Value:
+def power(x: LLValue, y: LLValue) -> LLValue:
     """xʸ as C99 has it; float64's is the C library's."""
     if x.type.element == "double":
         return by_lanes("pow", [x, y])
-    return narrowed(_wide_power(widened(x), widened(y)))
+    return narrow(_wide_power(widen(x), widen(y)))
 
 
-def _wide_power(x: Value, y: Value) -> Value:
+def _wide_power(x: LLValue, y: LLValue) -> LLValue:
     """xʸ for float64 numbers that are float32's, to more digits than float32 has."""
     a = size(x)
     e, m = parted_normal(a)
@@ -47,11 +47,11 @@ def _wide_power(x: Value, y: Value) -> Value:
     bounded = larger((t > 300.0).choose(t.same(300.0), t), -300.0)
     n, k = nearest(bounded, 1.0)
     r = bounded - n
-    z = scaled(fma(r, horner(r, _P), 1.0), n, k)
-    return _settled(x, y, x.is_nan().choose(x, z))
+    z = scale_by_power(fma(r, horner(r, _P), 1.0), n, k)
+    return _settle_special_cases(x, y, x.is_nan().choose(x, z))
 
 
-def _settled(x: Value, y: Value, z: Value) -> Value:
+def _settle_special_cases(x: LLValue, y: LLValue, z: LLValue) -> LLValue:
     """The sign of a power, and the powers that hold whatever the other argument is."""
     half = y * 0.5
     whole = y.intrinsic("floor").equals(y)
@@ -64,7 +64,7 @@ def _settled(x: Value, y: Value, z: Value) -> Value:
     return one.choose(x.same(1.0), z)
 
 
-def by_whole(x: Value, n: int) -> Value:
+def by_whole(x: LLValue, n: int) -> LLValue:
     """xⁿ for a whole n ≥ 0, by repeated squares."""
     y, factor = None, x
     while n:
@@ -75,18 +75,18 @@ def by_whole(x: Value, n: int) -> Value:
     return x.same(1) if y is None else y
 
 
-def hypot(a: Value, b: Value) -> Value:
+def hypot(a: LLValue, b: LLValue) -> LLValue:
     """√(a² + b²) without overflow or underflow; infinite beside NaN."""
     if a.type.element == "float":
-        wide = [widened(v) for v in (a, b)]
-        y = narrowed(root(fma(wide[0], wide[0], wide[1] * wide[1])))
+        wide = [widen(v) for v in (a, b)]
+        y = narrow(root(fma(wide[0], wide[0], wide[1] * wide[1])))
     else:
         y = _wide_hypot(size(a), size(b))
     infinite = size(a).equals(math.inf) | size(b).equals(math.inf)
     return infinite.choose(a.same(math.inf), y)
 
 
-def _wide_hypot(a: Value, b: Value) -> Value:
+def _wide_hypot(a: LLValue, b: LLValue) -> LLValue:
     top, low = larger(a, b), (a < b).choose(a, b)
     # The exponent of the larger one, taken away from both.
     e = smaller(larger(top.bits.logical_shift(52), 1), 2045)
@@ -110,10 +110,10 @@ _CBRT = (
 )
 
 
-def cbrt(x: Value) -> Value:
+def cbrt(x: LLValue) -> LLValue:
     """∛x: a third of the exponent, a polynomial, two steps of Newton's."""
     if x.type.element == "float":
-        return narrowed(cbrt(widened(x)))
+        return narrow(cbrt(widen(x)))
     a = size(x)
     low = a < 2.0**-1022
     a = low.choose(a * 2.0**54, a)
@@ -131,7 +131,7 @@ def cbrt(x: Value) -> Value:
 _THIRD = 0x2A9F7893 << 32
 
 
-def _newton(a: Value, t: Value) -> Value:
+def _newton(a: LLValue, t: LLValue) -> LLValue:
     """t − (t³ − a)/(3t²), with t² in full."""
     square = t * t
     low = fma(t, t, -square)

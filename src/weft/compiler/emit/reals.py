@@ -3,47 +3,47 @@
 import math
 from collections.abc import Callable
 
-from .arithmetic import fma, larger, signed, size, smaller
-from .code import Value
+from .arithmetic import copy_sign, fma, larger, size, smaller
+from .code import LLValue
 from .elementary import ELEMENTARY, wide
 from .exponentials import expit
 from .logarithms import log, log1p
 from .powers import by_whole, power
 
 
-def maximum(a: Value, b: Value) -> Value:
+def maximum(a: LLValue, b: LLValue) -> LLValue:
     """The larger one; NaN if either is."""
     y = (b > a).choose(b, a)
     return b.is_nan().choose(b, y)
 
 
-def minimum(a: Value, b: Value) -> Value:
+def minimum(a: LLValue, b: LLValue) -> LLValue:
     """The smaller one; NaN if either is."""
     y = (b < a).choose(b, a)
     return b.is_nan().choose(b, y)
 
 
-def strong_product(g: Value, d: Value) -> Value:
+def strong_product(g: LLValue, d: LLValue) -> LLValue:
     """g·d, and zero where either is."""
     none = g.same(0.0)
     product = d.compare("ne", 0.0).choose(g * d, none)
     return g.compare("ne", 0.0).choose(product, none)
 
 
-def strong_quotient(a: Value, b: Value) -> Value:
+def strong_quotient(a: LLValue, b: LLValue) -> LLValue:
     """a/b, and zero where a is, whatever b may be."""
     return a.equals(0.0).choose(a.same(0.0), a / b)
 
 
-def remainder(a: Value, b: Value) -> Value:
+def remainder(a: LLValue, b: LLValue) -> LLValue:
     """a − b·⌊a/b⌋ with the sign of b, as Python has it."""
     r = a.code.emit(a.type, f"frem {a.type.text} {a.name}, {b.name}")
     crossed = r.compare("ne", 0.0) & ((r < 0.0) ^ (b < 0.0))
     r = crossed.choose(r + b, r)
-    return r.equals(0.0).choose(signed(r, b), r)
+    return r.equals(0.0).choose(copy_sign(r, b), r)
 
 
-def floor_divide(a: Value, b: Value) -> Value:
+def floor_divide(a: LLValue, b: LLValue) -> LLValue:
     """⌊a/b⌋; where something is infinite the plain quotient, as the Array API has it."""
     r = a.code.emit(a.type, f"frem {a.type.text} {a.name}, {b.name}")
     quotient = (a - r) / b
@@ -52,18 +52,18 @@ def floor_divide(a: Value, b: Value) -> Value:
     down = quotient.intrinsic("floor")
     down = (quotient - down > 0.5).choose(down + 1.0, down)
     plain = a / b
-    down = quotient.equals(0.0).choose(signed(a.same(0.0), plain), down)
+    down = quotient.equals(0.0).choose(copy_sign(a.same(0.0), plain), down)
     special = b.equals(0.0) | size(a).equals(math.inf) | size(b).equals(math.inf)
     return special.choose(plain, down)
 
 
-def sign(x: Value) -> Value:
+def sign(x: LLValue) -> LLValue:
     one, zero = x.same(1.0), x.same(0.0)
     y = (x > 0.0).choose(one, (x < 0.0).choose(x.same(-1.0), zero))
     return x.is_nan().choose(x, y)
 
 
-def power_scalar(x: Value, n: int | float) -> Value:
+def power_scalar(x: LLValue, n: int | float) -> LLValue:
     """xⁿ; products where NumPy's kernel has them, and for all small whole n."""
     if n == 0.5:
         return x.intrinsic("sqrt")
@@ -76,7 +76,7 @@ def power_scalar(x: Value, n: int | float) -> Value:
     return power(x, x.same(n))
 
 
-def clip(x: Value, lo: float | None, hi: float | None) -> Value:
+def clip(x: LLValue, lo: float | None, hi: float | None) -> LLValue:
     """x between bounds; NaN stays, also of a bound, and an upper bound below the lower one wins."""
     if any([bound is not None and math.isnan(bound) for bound in (lo, hi)]):
         return x.same(math.nan)
@@ -85,19 +85,19 @@ def clip(x: Value, lo: float | None, hi: float | None) -> Value:
     return x if hi is None else (x > hi).choose(x.same(hi), x)
 
 
-def tie_share(a: Value, b: Value) -> Value:
+def tie_share(a: LLValue, b: LLValue) -> LLValue:
     """1 where a > b, ½ where they are equal, else 0."""
     tied = a.equals(b).choose(a.same(0.5), a.same(0.0))
     return (a > b).choose(a.same(1.0), tied)
 
 
-def nextafter(a: Value, b: Value) -> Value:
+def nextafter(a: LLValue, b: LLValue) -> LLValue:
     """The neighbour of a in the direction of b."""
     bits = a.bits
     away = (b > a) ^ (bits < 0)
     stepped = away.choose(bits + 1, bits - 1).as_float(a.type.element)
     smallest = (bits.same(1)).as_float(a.type.element)
-    stepped = a.equals(0.0).choose(signed(smallest, b), stepped)
+    stepped = a.equals(0.0).choose(copy_sign(smallest, b), stepped)
     y = a.equals(b).choose(b, stepped)
     return a.compare("uno", b).choose(a + b, y)
 
@@ -107,13 +107,13 @@ _ROOT, _CUBIC = math.sqrt(2 / math.pi), 0.044715
 _FLAT = 800.0
 
 
-def gelu_tanh(x: Value) -> Value:
+def gelu_tanh(x: LLValue) -> LLValue:
     """½x(1 + tanh u) with u = √(2/π)(x + 0.044715x³), as x·expit 2u."""
     x = larger(x, -_FLAT)
     return x * expit(x * fma(x * x, 2 * _ROOT * _CUBIC, 2 * _ROOT))
 
 
-def gelu_tanh_slope(x: Value) -> Value:
+def gelu_tanh_slope(x: LLValue) -> LLValue:
     x = larger(smaller(x, _FLAT), -_FLAT)
     square = x * x
     s = expit(x * fma(square, 2 * _ROOT * _CUBIC, 2 * _ROOT))
@@ -121,13 +121,13 @@ def gelu_tanh_slope(x: Value) -> Value:
     return s * fma(du, 1.0 - s, 1.0)
 
 
-def silu_slope(x: Value) -> Value:
+def silu_slope(x: LLValue) -> LLValue:
     x = larger(smaller(x, _FLAT), -_FLAT)
     s = expit(x)
     return s * fma(x, 1.0 - s, 1.0)
 
 
-def logit(x: Value) -> Value:
+def logit(x: LLValue) -> LLValue:
     """log(x/(1 − x)); near ½, where the quotient is near 1, without cancellation."""
     middle = (x > 0.3) & (x < 0.65)
     t = (x - 0.5) * 2.0
@@ -135,58 +135,58 @@ def logit(x: Value) -> Value:
     return middle.choose(near, log(x / (1.0 - x)))
 
 
-def _by_log(x: Value, y: Value, function: Callable[[Value], Value]) -> Value:
+def _by_log(x: LLValue, y: LLValue, function: Callable[[LLValue], LLValue]) -> LLValue:
     """x·function(y), and zero where x is zero and y no NaN."""
     return (x.equals(0.0) & ~y.is_nan()).choose(x.same(0.0), x * function(y))
 
 
-def entr(x: Value) -> Value:
+def entr(x: LLValue) -> LLValue:
     y = x.equals(0.0).choose(x.same(0.0), -(x * log(x)))
     return (x < 0.0).choose(x.same(-math.inf), y)
 
 
-def _log_quotient(x: Value, y: Value) -> Value:
+def _log_quotient(x: LLValue, y: LLValue) -> LLValue:
     """log(x/y) of positive numbers, near 1 and beyond the range of quotients too."""
     q = x / y
     normal = ((q > 1e-300) & (q < 1e300)).choose(log(q), log(x) - log(y))
     return ((q > 0.5) & (q < 2.0)).choose(log1p((x - y) / y), normal)
 
 
-def rel_entr(x: Value, y: Value) -> Value:
+def rel_entr(x: LLValue, y: LLValue) -> LLValue:
     inside = (x > 0.0) & (y > 0.0)
     edge = (x.equals(0.0) & (y >= 0.0)).choose(x.same(0.0), x.same(math.inf))
     z = inside.choose(x * _log_quotient(x, y), edge)
     return x.compare("uno", y).choose(x + y, z)
 
 
-def kl_div(x: Value, y: Value) -> Value:
+def kl_div(x: LLValue, y: LLValue) -> LLValue:
     inside = (x > 0.0) & (y > 0.0)
     edge = (x.equals(0.0) & (y >= 0.0)).choose(y, x.same(math.inf))
     z = inside.choose(x * log(x / y) - x + y, edge)
     return x.compare("uno", y).choose(x + y, z)
 
 
-def sinc(x: Value) -> Value:
+def sinc(x: LLValue) -> LLValue:
     """sin πx/πx."""
     t = x * math.pi
     return x.equals(0.0).choose(x.same(1.0), ELEMENTARY["sin"](t) / t)
 
 
-def angle(x: Value) -> Value:
+def angle(x: LLValue) -> LLValue:
     """0 or π, by the sign."""
     y = (x.bits < 0).choose(x.same(math.pi), x.same(0.0))
     return x.is_nan().choose(x, y)
 
 
-def _compare(word: str) -> Callable[[Value, Value], Value]:
+def _compare(word: str) -> Callable[[LLValue, LLValue], LLValue]:
     return lambda a, b: a.compare(word, b)
 
 
-def _intrinsic(name: str) -> Callable[[Value], Value]:
+def _intrinsic(name: str) -> Callable[[LLValue], LLValue]:
     return lambda x: x.intrinsic(name)
 
 
-EMITTERS: dict[str, Callable[..., Value]] = {
+EMITTERS: dict[str, Callable[..., LLValue]] = {
     **ELEMENTARY,
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
@@ -209,7 +209,7 @@ EMITTERS: dict[str, Callable[..., Value]] = {
     "abs": size,
     "sign": sign,
     "sign_product": lambda t, x, _size: t * sign(x),
-    "copysign": signed,
+    "copysign": copy_sign,
     "nextafter": nextafter,
     "angle": angle,
     "maximum": maximum,

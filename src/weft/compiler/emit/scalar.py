@@ -9,8 +9,8 @@ import numpy as np
 from ...core import dtypes
 from ...core.op import TABLE, Op
 from ...errors import WeftError
-from .code import Code, Value
-from .convert import SUPPORTED, cast, held, is_float, is_signed, rounded
+from .code import Code, LLValue
+from .convert import SUPPORTED, cast, is_float, is_signed, register_type, round_to_half
 from .integers import BOOLEAN
 from .integers import EMITTERS as INTEGER
 from .reals import EMITTERS as REAL
@@ -21,49 +21,49 @@ class NotSupported(WeftError, NotImplementedError):
 
 
 @dataclass(frozen=True)
-class Number:
+class TypedValue:
     """A value in registers and the dtype that it has."""
 
-    value: Value
+    value: LLValue
     dtype: np.dtype
 
 
-Operand = Number | Any  # a value in registers, or a Python scalar
+Operand = TypedValue | Any  # a value in registers, or a Python scalar
 Static = tuple[Any, ...]  # a row's parameters
 
 
-def _truth(x: Number) -> Value:
+def _truth(x: TypedValue) -> LLValue:
     return cast(x.value, x.dtype, dtypes.bool_)
 
 
-def _where(numbers: Sequence[Number], static: Static, dtype: np.dtype) -> Value:
+def _where(numbers: Sequence[TypedValue], static: Static, dtype: np.dtype) -> LLValue:
     condition, a, b = numbers
     a, b = (cast(n.value, n.dtype, dtype) for n in (a, b))
     return _truth(condition).choose(a, b)
 
 
-def _masked(numbers: Sequence[Number], static: Static, dtype: np.dtype) -> Value:
+def _mask(numbers: Sequence[TypedValue], static: Static, dtype: np.dtype) -> LLValue:
     """x·mask, times a scale if there is one."""
     x, mask = numbers
     if not is_float(dtype):
-        return _truth(mask).choose(x.value, Value(x.value.code, x.value.type, "zeroinitializer"))
+        return _truth(mask).choose(x.value, LLValue(x.value.code, x.value.type, "zeroinitializer"))
     y = x.value * _truth(mask).choose(x.value.same(1.0), x.value.same(0.0))
-    return rounded(y * static[0], dtype) if static else y
+    return round_to_half(y * static[0], dtype) if static else y
 
 
-def _pass(numbers: Sequence[Number], static: Static, dtype: np.dtype) -> Value:
+def _pass(numbers: Sequence[TypedValue], static: Static, dtype: np.dtype) -> LLValue:
     return cast(numbers[0].value, numbers[0].dtype, dtype)
 
 
-def _logical(combine: Callable[..., Value]) -> Callable[..., Value]:
+def _logical(combine: Callable[..., LLValue]) -> Callable[..., LLValue]:
     return lambda numbers, static, dtype: combine(*map(_truth, numbers))
 
 
 # Rows whose operands are not all of one dtype: (numbers, static, dtype) → value.
-MIXED: dict[str, Callable[..., Value]] = {
+MIXED: dict[str, Callable[..., LLValue]] = {
     "where": _where,
-    "gate": _masked,
-    "masked_scale": _masked,
+    "gate": _mask,
+    "masked_scale": _mask,
     "logical_and": _logical(lambda a, b: a & b),
     "logical_or": _logical(lambda a, b: a | b),
     "logical_xor": _logical(lambda a, b: a ^ b),
@@ -106,23 +106,23 @@ def has_emitter(row: str) -> bool:
 
 def emit(
     code: Code, row: str, operands: Sequence[Operand], static: Static, dtype: np.dtype
-) -> Value:
+) -> LLValue:
     """A row of numbers and Python scalars, in the lanes that the numbers have."""
     op = TABLE[row]
-    lanes = next((n.value.type.lanes for n in operands if isinstance(n, Number)), 1)
+    lanes = next((n.value.type.lanes for n in operands if isinstance(n, TypedValue)), 1)
     if not has_emitter(row):
         raise NotSupported(f"{row}: kernels do not compute it: {WITHOUT.get(row, 'no emitter')}")
     if row in MIXED:
-        own = [n.dtype if isinstance(n, Number) else dtype for n in operands]
+        own = [n.dtype if isinstance(n, TypedValue) else dtype for n in operands]
         if row == "where":
-            own[0] = own[0] if isinstance(operands[0], Number) else dtypes.bool_
+            own[0] = own[0] if isinstance(operands[0], TypedValue) else dtypes.bool_
         numbers = [_number(code, n, d, lanes) for n, d in zip(operands, own, strict=True)]
         return MIXED[row](numbers, static, dtype)
     working = working_dtype(op, operands, dtype)
     values = [_number(code, n, working, lanes).value for n in operands]
-    y = _computed(row, values, static, working)
+    y = _compute(row, values, static, working)
     made = dtypes.bool_ if y.type.element == "i1" else working
-    return rounded(y, dtype) if made == dtype else cast(y, made, dtype)
+    return round_to_half(y, dtype) if made == dtype else cast(y, made, dtype)
 
 
 def unsupported(row: str, static: Static, working: np.dtype) -> str:
@@ -140,11 +140,11 @@ def _is_count(n: Any) -> bool:
     return type(n) is int and n >= 0
 
 
-def _table(working: np.dtype) -> dict[str, Callable[..., Value]]:
+def _table(working: np.dtype) -> dict[str, Callable[..., LLValue]]:
     return REAL if is_float(working) else BOOLEAN if working == dtypes.bool_ else INTEGER
 
 
-def _computed(row: str, values: list[Value], static: Static, working: np.dtype) -> Value:
+def _compute(row: str, values: list[LLValue], static: Static, working: np.dtype) -> LLValue:
     reason = unsupported(row, static, working)
     if reason:
         raise NotSupported(f"{row}: {reason}")
@@ -155,23 +155,23 @@ def _computed(row: str, values: list[Value], static: Static, working: np.dtype) 
     return _table(working)[row](*values, is_signed(working), *static)
 
 
-def _number(code: Code, operand: Operand, dtype: np.dtype, lanes: int) -> Number:
+def _number(code: Code, operand: Operand, dtype: np.dtype, lanes: int) -> TypedValue:
     """An operand in a dtype; a Python scalar in every lane."""
-    if isinstance(operand, Number):
-        return Number(cast(operand.value, operand.dtype, dtype), dtype)
+    if isinstance(operand, TypedValue):
+        return TypedValue(cast(operand.value, operand.dtype, dtype), dtype)
     if dtype in dtypes.HALF:
         operand = float(np.asarray(operand).astype(dtype))
-    return Number(code.constant(held(dtype, lanes), operand), dtype)
+    return TypedValue(code.constant(register_type(dtype, lanes), operand), dtype)
 
 
 def working_dtype(op: Op, operands: Sequence[Operand], dtype: np.dtype) -> np.dtype:
     """The dtype in which a row's operands meet."""
-    numbers = [n.dtype for n in operands if isinstance(n, Number)]
+    numbers = [n.dtype for n in operands if isinstance(n, TypedValue)]
     if not op.recast and op.promote != ():
         return dtype
     working = dtypes.promote_all(numbers) if numbers else dtype
     for n in operands:
-        if not isinstance(n, Number):
+        if not isinstance(n, TypedValue):
             working = dtypes.with_scalar(working, n)
     if op.floating and not dtypes.is_inexact(working):
         return dtypes.default_float()

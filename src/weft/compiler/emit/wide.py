@@ -5,7 +5,7 @@ Other processors do without them; the exponents that these give have the same bi
 
 from collections.abc import Callable
 
-from .code import Value, lanes_of
+from .code import LLValue, lanes_of
 
 # Bits of the narrowest and of the widest registers.
 LEAST, REGISTER = 128, 512
@@ -16,32 +16,32 @@ _CURRENT = 4
 _THREE_QUARTERS = 0b1011
 
 
-def available(x: Value) -> bool:
+def available(x: LLValue) -> bool:
     """Whether these instructions can be used for a value."""
     return x.code.module.wide and x.type.element in _NAMES
 
 
-def scaled(y: Value, n: Value) -> Value:
+def scale_by_power(y: LLValue, n: LLValue) -> LLValue:
     """y·2ⁿ for a float n that is whole, rounded once."""
     return _by_registers(lambda a, b: _call("scalef", [a, b]), y, n)
 
 
-def exponent(x: Value) -> Value:
+def exponent(x: LLValue) -> LLValue:
     """⌊log₂|x|⌋ as a float: of zero −∞, of what is infinite ∞, of NaN NaN."""
     return _by_registers(lambda a: _call("getexp", [a]), x)
 
 
-def mantissa(x: Value) -> Value:
+def mantissa(x: LLValue) -> LLValue:
     """x/2ⁿ between ¾ and 3/2: of ±0 and ∞ it is ±1, of NaN and what is negative NaN."""
     return _by_registers(lambda a: _call("getmant", [a], _THREE_QUARTERS), x)
 
 
-def reciprocal(x: Value) -> Value:
+def reciprocal(x: LLValue) -> LLValue:
     """1/x to within 2⁻¹⁴."""
     return _by_registers(lambda a: _call("rcp14", [a]), x)
 
 
-def _call(name: str, values: list[Value], choice: int | None = None) -> Value:
+def _call(name: str, values: list[LLValue], choice: int | None = None) -> LLValue:
     """An intrinsic of one register."""
     kind, code = values[0].type, values[0].code
     bits = kind.lanes * kind.width
@@ -49,14 +49,14 @@ def _call(name: str, values: list[Value], choice: int | None = None) -> Value:
     args = list(values)
     if choice is not None:
         args.append(code.constant(lanes_of("i32"), choice))
-    args += [Value(code, kind, "zeroinitializer"), code.constant(mask, -1)]
+    args += [LLValue(code, kind, "zeroinitializer"), code.constant(mask, -1)]
     if bits == REGISTER and name != "rcp14":
         args.append(code.constant(lanes_of("i32"), _CURRENT))
     name = name if name == "rcp14" else f"mask.{name}"
     return code.call(f"llvm.x86.avx512.{name}.{_NAMES[kind.element]}.{bits}", kind, args)
 
 
-def _by_registers(f: Callable[..., Value], *values: Value) -> Value:
+def _by_registers(f: Callable[..., LLValue], *values: LLValue) -> LLValue:
     """f of each register of some values."""
     kind = values[0].type
     least = LEAST // kind.width
@@ -66,14 +66,14 @@ def _by_registers(f: Callable[..., Value], *values: Value) -> Value:
         return f(*values)
     half = kind.lanes // 2
     parts = [_by_registers(f, *(_part(v, start, half) for v in values)) for start in (0, half)]
-    return _joined(parts[0], parts[1])
+    return _join_lanes(parts[0], parts[1])
 
 
 def _picks(start: int, count: int) -> str:
     return f"<{count} x i32> <{', '.join(f'i32 {start + i}' for i in range(count))}>"
 
 
-def _part(value: Value, start: int, count: int) -> Value:
+def _part(value: LLValue, start: int, count: int) -> LLValue:
     """Some neighbouring lanes; those beyond the last are anything."""
     kind, made = value.type, lanes_of(value.type.element, count)
     if kind.lanes == 1:
@@ -86,7 +86,7 @@ def _part(value: Value, start: int, count: int) -> Value:
     return value.code.emit(made, text)
 
 
-def _joined(a: Value, b: Value) -> Value:
+def _join_lanes(a: LLValue, b: LLValue) -> LLValue:
     """The lanes of one value, then those of another."""
     kind, lanes = a.type, 2 * a.type.lanes
     text = f"shufflevector {kind.text} {a.name}, {kind.text} {b.name}, {_picks(0, lanes)}"

@@ -6,33 +6,33 @@ from os import PathLike
 
 from ...graph.graph import Graph
 from ...graph.picture import (
-    Box,
     Picture,
+    PictureBox,
     bodies_of,
     body_rows,
-    drawn,
+    draw,
     inputs_of,
     picture_of,
     row_of,
     sources,
     with_inputs,
 )
-from ..fusion.classify import Kind
+from ..fusion.classify import UnitKind
 from ..fusion.groups import Grouping, Unit
 from ..ir.views import views_of
 from ..pipeline import current_target
 from ..target import optimise
 
 _KINDS = {
-    Kind.PRODUCT: "product",
-    Kind.NATIVE: "routine",
-    Kind.LIBRARY: "library",
-    Kind.GUARD: "check",
+    UnitKind.PRODUCT: "product",
+    UnitKind.NATIVE: "routine",
+    UnitKind.LIBRARY: "library",
+    UnitKind.GUARD: "check",
 }
 
 
 @dataclass
-class Traced(Graph):
+class TracedGraph(Graph):
     """A program as it was written down, which can be drawn as it runs.
 
     names  of the inputs, by their indices
@@ -42,7 +42,7 @@ class Traced(Graph):
     names: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, graph: Graph, title: str, names: list[str]) -> "Traced":
+    def of(cls, graph: Graph, title: str, names: list[str]) -> "TracedGraph":
         """A graph with the names of its inputs."""
         parts = (graph.avals, graph.inputs, graph.constants, graph.equations, graph.outputs)
         return cls(*parts, title, dict(zip(graph.inputs, names, strict=True)))
@@ -58,18 +58,18 @@ class Traced(Graph):
                    as it was written, before the compiler's passes
         """
         made = picture_of_kernels(self) if optimised else picture_of(self, self.title, self.names)
-        return drawn(made, path, format)
+        return draw(made, path, format)
 
 
-def picture_of_kernels(traced: Traced) -> Picture:
+def picture_of_kernels(traced: TracedGraph) -> Picture:
     """What runs: a box for each kernel, product, routine and library call."""
     target = current_target()
     graph = optimise(traced, target.passes)
     views = views_of(graph)
     grouping = Grouping(graph, views, target)
-    boxes: dict[int, Box] = {}
+    boxes: dict[int, PictureBox] = {}
     for u, unit in grouping.units.items():
-        boxes[u] = Box(_title(graph, grouping, unit), _KINDS.get(unit.kind, "kernel"))
+        boxes[u] = PictureBox(_title(graph, grouping, unit), _KINDS.get(unit.kind, "kernel"))
         for k in sorted(unit.equations):
             e = graph.equations[k]
             again = grouping.unit_of[e.outputs[0]] != u
@@ -93,7 +93,7 @@ def picture_of_kernels(traced: Traced) -> Picture:
     return Picture(title, _in_order([*arguments.values(), *with_inputs(boxes.values(), local)]))
 
 
-def _in_order(boxes: list[Box]) -> list[Box]:
+def _in_order(boxes: list[PictureBox]) -> list[PictureBox]:
     """Boxes without those that nothing is in, rows that look at others behind them."""
     for box in boxes:
         made: set[int] = set()
@@ -111,7 +111,7 @@ def _title(graph: Graph, grouping: Grouping, unit: Unit) -> str:
     """What a unit is, and the user's lines that it comes from."""
     lines = list(dict.fromkeys(graph.equations[k].line for k in sorted(unit.equations)))
     where = ", ".join(lines[:2]) + (f" and {len(lines) - 2} more" if len(lines) > 2 else "")
-    if unit.kind is Kind.LIBRARY:
+    if unit.kind is UnitKind.LIBRARY:
         (k, *_) = unit.equations
         return f"library call: {grouping.reasons.get(k, '')} · {where}"
     if unit.group is not None:
@@ -120,5 +120,9 @@ def _title(graph: Graph, grouping: Grouping, unit: Unit) -> str:
         return f"kernel {sizes}{folded} · {where}"
     if bodies_of(graph.equations[unit.equations[0]]):
         return f"{graph.equations[unit.equations[0]].op.name} · {where}"
-    words = {Kind.PRODUCT: "matrix product", Kind.NATIVE: "routine", Kind.GUARD: "check"}
+    words = {
+        UnitKind.PRODUCT: "matrix product",
+        UnitKind.NATIVE: "routine",
+        UnitKind.GUARD: "check",
+    }
     return f"{words.get(unit.kind, 'copies')} · {where}"

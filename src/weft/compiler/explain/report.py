@@ -8,10 +8,10 @@ from typing import Any
 
 from ...core.origin import line_of
 from ...graph.graph import Literal
-from ...graph.picture import short_dtype, shortened
-from ..frontend.arguments import described, named
-from ..frontend.variant import Program
-from ..ir.kernel import Fold, Kernel
+from ...graph.picture import short_dtype, shorten
+from ..frontend.arguments import argument_name, describe_kind
+from ..frontend.variant import Variant
+from ..ir.kernel import FoldStep, Kernel
 from ..ir.routine import Routine
 from ..ir.schedule import (
     GemmStep,
@@ -32,13 +32,13 @@ _SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power"
 
 
 @dataclass(frozen=True)
-class Made:
+class VariantRecord:
     """A program, the kind of calls that it is for, why it was made, and how long writing took.
 
     notes  what else there is to say about it
     """
 
-    program: Program
+    program: Variant
     key: tuple[Any, ...]
     reason: str
     traced: float
@@ -65,7 +65,11 @@ class Texts(list[str]):
 
 
 def report(
-    name: str, most: int, programs: Sequence[Made], parameters: tuple[str, ...], verbose: bool
+    name: str,
+    most: int,
+    programs: Sequence[VariantRecord],
+    parameters: tuple[str, ...],
+    verbose: bool,
 ) -> str:
     """All programs of a function in words."""
     lines = [f"{name}: {len(programs)} of at most {most} programs"]
@@ -81,15 +85,16 @@ def _arguments(key: tuple[Any, ...], parameters: tuple[str, ...]) -> str:
     told = []
     for path, kind in zip(structure.paths(), kinds, strict=True):
         first, *rest = path
-        name = named(names[first], parameters)
-        told.append(f"{name}{''.join(f'[{p!r}]' for p in rest)}: {described(kind)}")
+        name = argument_name(names[first], parameters)
+        told.append(f"{name}{''.join(f'[{p!r}]' for p in rest)}: {describe_kind(kind)}")
     told += [
-        f"{named(n, parameters)}: {shortened(repr(value[-1]), 24)} (static)" for n, value in static
+        f"{argument_name(n, parameters)}: {shorten(repr(value[-1]), 24)} (static)"
+        for n, value in static
     ]
-    return shortened(", ".join(told) or "no arguments", 240)
+    return shorten(", ".join(told) or "no arguments", 240)
 
 
-def _program(made: Made, verbose: bool) -> Iterator[str]:
+def _program(made: VariantRecord, verbose: bool) -> Iterator[str]:
     program, run = made.program, made.program.executable
     if made.reason:
         yield f"made because of {made.reason}"
@@ -102,10 +107,10 @@ def _program(made: Made, verbose: bool) -> Iterator[str]:
         yield f"{label:{wide}}  {text}"
     for step in [s for s in run.schedule.steps if isinstance(s, LibraryStep)]:
         yield f"library call {step.op.name} at {step.line}: {step.reason}"
-    yield from _listed(run, verbose)
+    yield from _list_steps(run, verbose)
 
 
-def _times(made: Made) -> str:
+def _times(made: VariantRecord) -> str:
     times = {"trace": made.traced, **made.program.times}
     told = ", ".join(f"{name} {1e3 * t:.1f}" for name, t in times.items())
     native = "loaded from the cache" if made.program.executable.from_disk else "compiled"
@@ -125,17 +130,17 @@ def _plural(kind: str, n: int) -> str:
     return word if n == 1 else f"{word}s"
 
 
-def _facts(program: Program, verbose: bool) -> Iterator[tuple[str, str]]:
+def _facts(program: Variant, verbose: bool) -> Iterator[tuple[str, str]]:
     """What goes in, what is changed, memory, threads, and what it is built on."""
     run = program.executable
-    yield "reads", counted([p.kind for p in program.places]) or "nothing"
+    yield "reads", count_kinds([p.kind for p in program.places]) or "nothing"
     changed = [p.kind for p in program.places if p.changed]
     if changed:
         donated = sum(p.donated for p in program.places)
         where = (
             "" if not donated else " in place" if donated == len(changed) else " (some in place)"
         )
-        yield "changes", counted(changed) + where
+        yield "changes", count_kinds(changed) + where
     yield "memory", _memory(run)
     yield from run.facts()
     if program.derivative is not None:
@@ -144,7 +149,7 @@ def _facts(program: Program, verbose: bool) -> Iterator[tuple[str, str]]:
         yield "copied", f"{program.places[i].label} at {c.count} calls: {c.reason}"
     held = [*map(str, program.guards), *program.watch.lines()]
     for line in held if verbose else held[:6]:
-        yield "holds for", line if verbose else shortened(line, 110)
+        yield "holds for", line if verbose else shorten(line, 110)
     if len(held) > 6 and not verbose:
         yield "", f"and {len(held) - 6} more: explain(verbose=True)"
 
@@ -168,7 +173,7 @@ def _bytes(n: int) -> str:
     return f"{n} bytes"
 
 
-def counted(kinds: Iterable[str]) -> str:
+def count_kinds(kinds: Iterable[str]) -> str:
     """Things by their kinds: "2 arguments, 3 numbers"."""
     return ", ".join(f"{n} {kind}" for kind, n in Counter(kinds).items())
 
@@ -185,7 +190,7 @@ def kind_of(step: ScheduleStep) -> str:
     return names.get(type(step)) or type(step).__name__.removesuffix("Step").lower()
 
 
-def _listed(run: Executable, verbose: bool) -> Iterator[str]:
+def _list_steps(run: Executable, verbose: bool) -> Iterator[str]:
     steps = run.schedule.steps
     shown = steps if verbose else steps[:MOST]
     table = [(str(k), kind_of(s), sizes_of(s), _lines_of(s), _what(s)) for k, s in enumerate(shown)]
@@ -216,10 +221,10 @@ def sizes_of(step: ScheduleStep) -> str:
 def _what(step: ScheduleStep) -> str:
     """What a step does, in a line."""
     if isinstance(step, KernelStep):
-        rows = [f"fold {s.kind}" if isinstance(s, Fold) else s.row for s in step.kernel.steps]
-        return shortened(", ".join(_runs(rows)), 76) or "copy"
+        rows = [f"fold {s.kind}" if isinstance(s, FoldStep) else s.row for s in step.kernel.steps]
+        return shorten(", ".join(_runs(rows)), 76) or "copy"
     if isinstance(step, NativeStep):
-        return shortened(routine_text(step.routine), 76)
+        return shorten(routine_text(step.routine), 76)
     if isinstance(step, LibraryStep):
         return f"{step.op.name}: {step.reason}"
     if isinstance(step, GuardStep):
@@ -229,7 +234,7 @@ def _what(step: ScheduleStep) -> str:
         return ", ".join([*flags, *(["added to c"] if step.beta else [])])
     if isinstance(step, TiledStep):
         told = [part for part in (_what(step.product), f"then {_what(step.then)}") if part]
-        return shortened(", ".join(told), 76)
+        return shorten(", ".join(told), 76)
     return ""
 
 
@@ -315,7 +320,7 @@ def _kernel(schedule: Schedule, step: KernelStep) -> Iterator[str]:
 def expression(kernel: Kernel, k: int, names: list[str]) -> str:
     """Step k of a kernel as a formula."""
     s = kernel.steps[k]
-    if isinstance(s, Fold):
+    if isinstance(s, FoldStep):
         return f"{s.kind} of {names[s.value]}"
     given: list[Any] = [repr(i.value) if isinstance(i, Literal) else names[i] for i in s.inputs]
     if s.row in _SIGNS and len(given) == 2:

@@ -5,7 +5,7 @@ from typing import Any
 
 from ... import errors
 from ...graph.graph import Graph
-from ..memory import Plan
+from ..memory import MemoryPlan
 from ..pipeline import stages
 from ..target import Target
 from .report import kernels_text
@@ -21,17 +21,17 @@ def after_stage(graph: Graph, donated: Mapping[int, int], target: Target, stage:
         )
     for name, made in stages(graph, donated, target):
         if name == stage:
-            return _told(stage, made)
+            return _describe(stage, made)
     raise AssertionError(stage)
 
 
-def _told(stage: str, made: Any) -> str:
+def _describe(stage: str, made: Any) -> str:
     if stage == "memory":
         return _plan_text(made)
     return str(kernels_text(made.schedule) if stage == "build" else made)
 
 
-def _plan_text(plan: Plan) -> str:
+def _plan_text(plan: MemoryPlan) -> str:
     """Where each buffer lies in the arena."""
     lines = [f"arena of {plan.size} bytes, {plan.least} of them alive at once"]
     places = sorted(plan.offsets.items(), key=lambda place: place[1])

@@ -18,11 +18,11 @@ from ...core.exact import Exact
 from ...core.node import Leaf, Severed
 from ...core.settings import Settings
 from ...core.value import GROUND, TENSORS
-from .containers import CONTAINERS, Copies, Path, is_whole, sharing
+from .containers import CONTAINERS, ContainerCopies, Path, is_whole, sharing
 from .inputs import Call
 
 if TYPE_CHECKING:
-    from .variant import Program
+    from .variant import Variant
 
 Kind = tuple[Any, ...]  # (TENSOR, …), (SAME, position), (NUMBER,) or (STATIC, type, value)
 # What tells calls apart: the structure of the arguments and the kinds of their leaves; behind them
@@ -38,7 +38,7 @@ class Taken:
 
     call: Call
     kinds: tuple[Kind, ...]  # by leaf
-    rebuild: Callable[[Copies], tuple[tuple[Any, ...], dict[str, Any]]]
+    rebuild: Callable[[ContainerCopies], tuple[tuple[Any, ...], dict[str, Any]]]
     structure: Any
     leaves: list[Any]
     statics: list[Any]  # objects that the key may name by identity only
@@ -59,17 +59,17 @@ class Quick:
     __slots__ = ("direct", "floats", "kinds", "program", "settings")
     settings: Settings
     kinds: tuple[Any, ...]  # (shape, dtype) of a tensor, None of a number
-    program: "Program"
+    program: "Variant"
     floats: np.dtype
     direct: Callable[[list[ndarray]], Any] | None
 
-    def __init__(self, settings: Settings, kinds: tuple[Any, ...], program: "Program"):
+    def __init__(self, settings: Settings, kinds: tuple[Any, ...], program: "Variant"):
         self.settings, self.kinds, self.program = settings, kinds, program
         self.floats = dtypes.default_float()
         self.direct = None if None in kinds else program.direct()
 
     @classmethod
-    def of(cls, settings: Settings, taken: Taken, program: "Program") -> "Quick | None":
+    def of(cls, settings: Settings, taken: Taken, program: "Variant") -> "Quick | None":
         """What recognises such calls; None where that takes a closer look."""
         names, structure, static, orders, _ = taken.structure
         flat = is_flat(structure)
@@ -154,7 +154,7 @@ def take_apart(
     call.arrays = [k for k, x in enumerate(tensors) if x is not call.tensors[k]]
     given = tuple((name, _hashable(name, value, statics)) for name, value in fixed.items())
 
-    def rebuild(copies: Copies) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def rebuild(copies: ContainerCopies) -> tuple[tuple[Any, ...], dict[str, Any]]:
         values = {name: copies.copy(x, (name,)) for name, x in moving.items()} | fixed
         positional = tuple([values[i] for i in range(len(args))])
         return positional, {name: values[name] for name in kwargs}
@@ -243,14 +243,14 @@ def difference(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> 
         if was != now:
             first, *rest = paths[k]
             where = label((structure[0][first], *rest), parameters)
-            return f"{where}: {described(was)} became {described(now)}"
+            return f"{where}: {describe_kind(was)} became {describe_kind(now)}"
     for name, was, now in zip(_SETTINGS, was_settings, settings, strict=True):
         if was != now:
             return f"{name}: {was!r} became {now!r}"
     return "nothing"
 
 
-def lengthened(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str | None:
+def find_lengthened(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str | None:
     """The arguments with an axis of another length, as `compile(dynamic=…)` takes them.
 
     None if there are none, or if something else differs.
@@ -265,14 +265,16 @@ def lengthened(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> 
         if was[0] != TENSOR or now[0] != TENSOR or was[2:] != now[2:] or len(was[1]) != len(now[1]):
             return None
         axes = [k for k, (m, n) in enumerate(zip(was[1], now[1], strict=True)) if m != n]
-        found[named(structure[0][path[0]], parameters)] = axes[0] if len(axes) == 1 else (*axes,)
+        found[argument_name(structure[0][path[0]], parameters)] = (
+            axes[0] if len(axes) == 1 else (*axes,)
+        )
     return repr(found) if found else None
 
 
 def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
     """How the containers, the names or the static arguments of two calls differ."""
     if old[0] != new[0]:
-        return f"other arguments: {_spelled(old[0])} became {_spelled(new[0])}"
+        return f"other arguments: {_spell_names(old[0])} became {_spell_names(new[0])}"
     for k, what in ((1, "the structure of the arguments"), (3, "the order of keys")):
         if old[k] != new[k]:
             return f"{what}: {old[k]} became {new[k]}"
@@ -280,12 +282,12 @@ def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
         return "which containers among the arguments are one object"
     given = [[name for name, _ in s[2]] for s in (old, new)]
     if given[0] != given[1]:
-        return f"other static arguments: {_spelled(given[0])} became {_spelled(given[1])}"
+        return f"other static arguments: {_spell_names(given[0])} became {_spell_names(given[1])}"
     changed = [
         (n, was, now) for (n, was), (_, now) in zip(old[2], new[2], strict=True) if was != now
     ]
     name, was, now = changed[0]
-    return f"static argument {named(name, parameters)!r}: {was[-1]!r} became {now[-1]!r}"
+    return f"static argument {argument_name(name, parameters)!r}: {was[-1]!r} became {now[-1]!r}"
 
 
 def positional_names(f: Callable[..., Any]) -> tuple[str, ...]:
@@ -301,19 +303,19 @@ def positional_names(f: Callable[..., Any]) -> tuple[str, ...]:
 def label(path: Path, parameters: tuple[str, ...]) -> str:
     """A place in an argument, in words: `argument 'c'['h']`."""
     first, *rest = path
-    return f"argument {named(first, parameters)!r}{''.join([f'[{p!r}]' for p in rest])}"
+    return f"argument {argument_name(first, parameters)!r}{''.join([f'[{p!r}]' for p in rest])}"
 
 
-def named(argument: Any, parameters: tuple[str, ...]) -> Any:
+def argument_name(argument: Any, parameters: tuple[str, ...]) -> Any:
     """The name of an argument that was given by its position or by name."""
     return parameters[argument] if argument in range(len(parameters)) else argument
 
 
-def _spelled(names) -> str:
+def _spell_names(names) -> str:
     return ", ".join(map(repr, names)) or "none"
 
 
-def described(kind: Kind) -> str:
+def describe_kind(kind: Kind) -> str:
     """The kind of an argument, in words."""
     if kind[0] == TENSOR:
         _, shape, dtype, device, tracking = kind

@@ -17,17 +17,27 @@ from ...core.dtypes import default_float, is_inexact, uint64
 from ...core.node import Leaf, Node, Severed
 from ...core.settings import current
 from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
-from ...graph.staged import Staged, Staging, refreshed
+from ...graph.staged import Staged, Staging, read_again
 from ...ops.draws import behind
 from .draws import LoopDraws, Stream, streams_of
 from .guards import Fixed, Guard, Having
 from .host_scalars import Host
-from .inputs import Call, Captured, Gradient, Keeper, Now, Number, Place, Slot, Words
+from .inputs import (
+    Call,
+    Captured,
+    DrawWords,
+    Gradient,
+    HostNumber,
+    InputSource,
+    Keeper,
+    Now,
+    StateArray,
+)
 from .reachable.frames import Ran
 from .records import Records
 
 T = TypeVar("T")
-AnyPlace = TypeVar("AnyPlace", bound=Place)
+AnyPlace = TypeVar("AnyPlace", bound=InputSource)
 
 
 class StagedTensor(Tensor):
@@ -57,7 +67,7 @@ def _replaying() -> bool:
     return draws is not None and draws.again
 
 
-class Draws:
+class CapturedDraws:
     """Stands in for generators: each draw is an input of the program."""
 
     def __init__(self, capture: "Capture"):
@@ -75,7 +85,7 @@ class Draws:
             state = self.state(generator)
             self.move(generator, behind(state, words))
             return self.draw_of(state)
-        place = self.capture.enter(Aval((3,), uint64), Words, generator, words)
+        place = self.capture.enter(Aval((3,), uint64), DrawWords, generator, words)
         return StagedDraw(place.staged)
 
     def state(self, generator: Generator) -> Tensor:
@@ -115,20 +125,20 @@ class Capture(Staging):
         # By identity: (as given, as in the program).
         self.arguments: dict[int, tuple[Tensor, Any]] = {}
         self.same: dict[int, Tensor] = {}  # arguments that the function finds by itself as well
-        self.places: list[Place] = []  # in the order of the graph's inputs
+        self.places: list[InputSource] = []  # in the order of the graph's inputs
         self._decided: dict[str, Guard] = {}
         self._fixed: dict[str, Fixed] = {}
         self.preparing: list[Callable[[], None]] = []  # reads numbers that guards compare
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
         # (Where from, the tensor now).
-        self.gradients: dict[Leaf, tuple[Place | None, Tensor | None]] = {}
+        self.gradients: dict[Leaf, tuple[InputSource | None, Tensor | None]] = {}
         self.overwritten: set[int] = set()  # tensors of the program that were written into
         self._tensors: dict[int, Captured] = {}
         self._made: dict[int, Tensor] = {}
         self._constants: dict[int, tuple[Any, Staged]] = {}  # raw arrays, by identity
         self.raws: dict[int, Any] = {}  # arrays that are made in the function
-        self._numbers: dict[tuple[str, np.dtype], Number] = {}
+        self._numbers: dict[tuple[str, np.dtype], HostNumber] = {}
         self._names: dict[str, int] = {}
         self._kept: dict[Any, tuple[Any, Any]] = {}
 
@@ -171,7 +181,7 @@ class Capture(Staging):
         dtype = default_float() if dtype is None else dtype
         place = self._numbers.get((host.label, dtype))
         if place is None:
-            place = self.enter(Aval((), dtype), Number, host)
+            place = self.enter(Aval((), dtype), HostNumber, host)
             self._numbers[host.label, dtype] = place
         return wrap(place.staged)
 
@@ -190,7 +200,7 @@ class Capture(Staging):
             _refuse_node(tensor)
             place = self.enter(aval_of(tensor), Captured, tensor)
             self._tensors[id(tensor)] = place
-        place.staged = refreshed(place.staged)
+        place.staged = read_again(place.staged)
         return wrap(place.staged, place.node)
 
     def _argument(self, tensor: Tensor) -> Tensor:
@@ -295,7 +305,7 @@ class Capture(Staging):
         position = self.leaves[leaf]
         return lambda call: call.tensors[position]._node
 
-    def _given_gradient(self, leaf: Leaf) -> tuple[Place | None, Tensor | None]:
+    def _given_gradient(self, leaf: Leaf) -> tuple[InputSource | None, Tensor | None]:
         find = self.found_at(leaf)
         self._depend_on_hooks(leaf)
         if leaf in self.leaves:
@@ -342,7 +352,7 @@ class Capture(Staging):
 
     def host(self, label: str, read: Callable[[], Any]) -> Host:
         """A number that `read` gives at each call."""
-        return Host(self, self._numbered(label), read)
+        return Host(self, self._number_name(label), read)
 
     def depends(self, label: str, decide: Callable[[], Any], *known: Any) -> Any:
         """What `decide` says now (or is known to say); calls must find it to say the same."""
@@ -369,9 +379,9 @@ class Capture(Staging):
 
     def name_of(self, owner: object, name: str) -> str:
         """A name for an object that no other one has in this program."""
-        return self.kept((id(owner), name), lambda: self._numbered(name), owner)
+        return self.kept((id(owner), name), lambda: self._number_name(name), owner)
 
-    def _numbered(self, name: str) -> str:
+    def _number_name(self, name: str) -> str:
         n = self._names[name] = self._names.get(name, 0) + 1
         return name if n == 1 else f"{name}#{n}"
 
@@ -388,12 +398,12 @@ class Capture(Staging):
         aval: Aval,
         get: Callable[[], np.ndarray],
         keeper: Keeper | None = None,
-    ) -> Slot:
+    ) -> StateArray:
         """An array that somebody keeps, and which the program may change.
 
         keeper  whose `readings` counts when the array may be another one; None: it may always be
         """
-        return self.enter(aval, Slot, label, get, keeper)
+        return self.enter(aval, StateArray, label, get, keeper)
 
     def records(self) -> Records:
         """Where somebody writes down what calls find unchanged, for native code to compare."""

@@ -12,7 +12,7 @@ from typing import Any
 import optree
 
 from ...core.value import TENSORS
-from ...graph.picture import shortened
+from ...graph.picture import shorten
 from .records import MISSING
 
 # Whether one object or two equal ones: of these nobody can care.
@@ -69,7 +69,7 @@ class Copy:
         return changed
 
 
-class Copies:
+class ContainerCopies:
     """Arguments with other leaves, each container of the caller's copied once."""
 
     def __init__(self, leaves: list[Any]):
@@ -142,7 +142,7 @@ def _how(was, now) -> str | None:
         return "was deleted"
     if was.__class__ in CONSTANTS and now.__class__ in CONSTANTS:
         same = was.__class__ is now.__class__ and repr(was) == repr(now)
-        told = f"was {shortened(repr(was), 24)} and is {shortened(repr(now), 24)}"
+        told = f"was {shorten(repr(was), 24)} and is {shorten(repr(now), 24)}"
         return None if same else told
     kind = "a tensor" if now.__class__ in TENSORS else f"a {type(now).__name__}"
     return f"was given {kind}"

@@ -140,7 +140,7 @@ def _inner_hooks(node, g):
     return g if node.__class__ is Leaf else dispatch.above.visit(node, g)
 
 
-def derived(capture: Capture, tracked: dict[int, Any]) -> Derivative:
+def derive_pull_back(capture: Capture, tracked: dict[int, Any]) -> Derivative:
     """The pull-back of a program in writing, by the differentiated among its outputs."""
     graph, capture.settled = capture.graph, True
     end = len(graph.equations)
@@ -156,8 +156,8 @@ def derived(capture: Capture, tracked: dict[int, Any]) -> Derivative:
     parents, ends = _parents(capture, found)
     pulled = Graph(graph.avals, [], {}, graph.equations[end:], ends)
     del graph.equations[end:]
-    kept = _needed(graph, pulled, set(entered))
-    names = _named(graph, kept)
+    kept = _values_needed(graph, pulled, set(entered))
+    names = _name_values(graph, kept)
     pulled.inputs = [*[i for i in kept if i not in graph.constants], *entered]
     pulled.constants = {i: graph.constants[i] for i in kept if i in graph.constants}
     rule = Jvp(_push, _pull, _keep)
@@ -172,11 +172,14 @@ def derived(capture: Capture, tracked: dict[int, Any]) -> Derivative:
         tracked=tuple(range(several)),
         several=True,
     )
-    of, mark = _reached(list(found), list(tracked.values())), marks_behind(list(tracked.values()))
+    of, mark = (
+        _results_of_leaves(list(found), list(tracked.values())),
+        marks_behind(list(tracked.values())),
+    )
     return Derivative(list(tracked), parents, of, names, pulled, op, severed=mark)
 
 
-def _reached(leaves: list[Leaf], results: list) -> list[set[int]]:
+def _results_of_leaves(leaves: list[Leaf], results: list) -> list[set[int]]:
     """For each leaf, which of the results were computed from it."""
     found: dict[Leaf, set[int]] = {leaf: set() for leaf in leaves}
     for k, x in enumerate(results):
@@ -199,14 +202,14 @@ def _parents(capture: Capture, found: dict[Leaf, Staged]):
     return parents, [cotangent.index for cotangent in found.values()]
 
 
-def _needed(graph: Graph, pulled: Graph, seeds: set[int]) -> list[int]:
+def _values_needed(graph: Graph, pulled: Graph, seeds: set[int]) -> list[int]:
     """The values of the function that its pull-back reads, in their order."""
     made = {i for e in pulled.equations for i in e.outputs} | seeds
     used = {i for e in pulled.equations for i in e.inputs if i.__class__ is not Literal}
     return sorted((used | set(pulled.outputs)) - made)
 
 
-def _named(graph: Graph, kept: list[int]) -> list[tuple[str, int]]:
+def _name_values(graph: Graph, kept: list[int]) -> list[tuple[str, int]]:
     """Each value as an input of the program, or as an output, which it may become now."""
     inputs = {i: k for k, i in enumerate(graph.inputs)}
     named = []

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...core.aval import Aval
-from ...core.counter import Draw, Generator
+from ...core.counter import Generator, ReservedBlocks
 from ...core.dtypes import uint64
 from ...errors import StagingError
 from ...graph.staged import Staged
-from .inputs import Call, Changeable, Words, state_of
+from .inputs import Call, Changeable, DrawWords, state_of
 
 if TYPE_CHECKING:
     from .capture import Capture
@@ -34,7 +34,7 @@ class Reserved:
     starts: list[tuple[int, int, int]]
     ends: list[tuple[int, int, int]]
 
-    def __init__(self, places: list[Words]):
+    def __init__(self, places: list[DrawWords]):
         self.generators = list({id(p.generator): p.generator for p in places}.values())
         self.starts = [g.here() for g in self.generators]
         self.ends = self.starts
@@ -49,7 +49,7 @@ class Reserved:
             g.rewind(start, end)
 
 
-class StepWords(Words):
+class StepWords(DrawWords):
     """The keys and counters of one draw of a loop's body."""
 
     label: str
@@ -74,7 +74,7 @@ class StepWords(Words):
         self.values.append(super().read(call))
 
 
-class Stream(Words, Changeable):
+class Stream(DrawWords, Changeable):
     """A stream that a program draws from nobody knows how often: how far it is, before and after.
 
     More is reserved than a program can draw, and given back after the call.
@@ -83,7 +83,7 @@ class Stream(Words, Changeable):
     def __init__(self, staged: Staged, generator: Generator):
         super().__init__(staged, generator, _AHEAD)
         self.label = "a random stream"
-        self._begun: dict[int, Draw] = {}  # by threads
+        self._begun: dict[int, ReservedBlocks] = {}  # by threads
 
     def read(self, call: Call) -> np.ndarray:
         draw = self._begun[get_ident()] = self.generator.reserve(self.words)

@@ -14,14 +14,14 @@ from typing import Any, NamedTuple
 from ...core.origin import is_internal
 from ...core.value import TENSORS
 from ...errors import SideEffectWarning
-from ...graph.picture import shortened
-from .arguments import label, named, positional_names
-from .containers import CONSTANTS, Copies
+from ...graph.picture import shorten
+from .arguments import argument_name, label, positional_names
+from .containers import CONSTANTS, ContainerCopies
 from .reachable.frames import MayRun, User
 from .reachable.leaves import Content
 from .reachable.links import Table
-from .reachable.parts import Entry, Item, Variable
-from .reachable.walk import Walk
+from .reachable.parts import ItemKey, ReadEntry, VariableName
+from .reachable.walk import ReadWalk
 from .records import ANY, MISSING
 
 _REMEDY = (
@@ -37,7 +37,7 @@ _LOST = (
 class Change(NamedTuple):
     """A place that holds something else than before."""
 
-    place: Entry
+    place: ReadEntry
     was: Any
     now: Any
 
@@ -51,7 +51,7 @@ class Before:
         known = -1
         while len(self._ran.user) > known:  # the functions that were found name more
             known = len(self._ran.user)
-            self._walk = Walk(self._ran, set(), roots, lenient=True)
+            self._walk = ReadWalk(self._ran, set(), roots, lenient=True)
 
     def report(self) -> list[str]:
         """Warn of what is not as it was; the places that are new, of which nobody is warned."""
@@ -74,17 +74,17 @@ class Before:
         for held, key, value, number in links.names:
             now = held.get(key, MISSING)
             if now is not value:
-                place = Variable(key) if number == 0 else key
-                yield Change(Entry(number, place, None), value, now)
+                place = VariableName(key) if number == 0 else key
+                yield Change(ReadEntry(number, place, None), value, now)
         for w in links.words:
             now = self._now(w)
             if now is not w.value:
-                yield Change(Entry(w.number, w.key, None), w.value, now)
+                yield Change(ReadEntry(w.number, w.key, None), w.value, now)
         yield from self._changed_contents()
 
     def _now(self, word) -> Any:
         """What a cell or a slot holds now."""
-        name = "cell_contents" if type(word.key) is Variable else word.key
+        name = "cell_contents" if type(word.key) is VariableName else word.key
         try:
             now = getattr(word.held, name)
         except (AttributeError, ValueError):  # it is empty
@@ -99,7 +99,7 @@ class Before:
         for key in [*before, *new]:
             was, now = before.get(key, MISSING), held.get(key, MISSING)
             if was is not now and was is not ANY:
-                yield Change(Entry(number, key if attributes else Item(key), None), was, now)
+                yield Change(ReadEntry(number, key if attributes else ItemKey(key), None), was, now)
 
     def _changed_contents(self) -> Iterator[Change]:
         links = self._walk.links
@@ -107,20 +107,22 @@ class Before:
         given = [(x.read(), x.value, x.number, x.key) for x in links.contents]
         for now, was, number, key in (*lists, *given):
             if len(now) != len(was) or any(a is not b for a, b in zip(now, was, strict=True)):
-                place = self._walk.place(number) if key is None else Entry(number, key, None)
+                place = self._walk.place(number) if key is None else ReadEntry(number, key, None)
                 yield Change(place, was if key is None else was[0], now if key is None else now[0])
         for x in links.others:
             if x.read() != x.value:
-                yield Change(Entry(x.number, x.key, None), x.value, x.read())
+                yield Change(ReadEntry(x.number, x.key, None), x.value, x.read())
 
 
-def report_copies(name: str, f: Callable[..., Any], copies: Copies, users: list[User]) -> None:
+def report_copies(
+    name: str, f: Callable[..., Any], copies: ContainerCopies, users: list[User]
+) -> None:
     """Warn of what a traced function has done to its copies of containers among the arguments."""
     for path, how in copies.changes():
         parameters = positional_names(f)
         where = label(path, parameters)
         text = f"{name}: {where} {how}. {_LOST}"
-        _warn(text, users, str(named(path[0], parameters)))
+        _warn(text, users, str(argument_name(path[0], parameters)))
 
 
 def _warn(text: str, users: list[User], name: str) -> None:
@@ -151,7 +153,7 @@ def _how(change: Change) -> str | None:
         return None
     if type(was) is type(now) and (was == now or was != was):
         return None
-    return f"was {shortened(repr(was), 24)} and is {shortened(repr(now), 24)}"
+    return f"was {shorten(repr(was), 24)} and is {shorten(repr(now), 24)}"
 
 
 _STORES = ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "DELETE_GLOBAL", "DELETE_ATTR")

@@ -22,7 +22,7 @@ _MOST = 100_000  # objects that are looked at; what lies further is taken for so
 _CLOSED = (type, ModuleType, CodeType, FrameType, FunctionType, BuiltinFunctionType)
 
 
-class Made:
+class FreshObjects:
     """What is held by the result in a box alone.
 
     noted   a dict whose references do not count
@@ -36,12 +36,12 @@ class Made:
     shared: set[int]
 
     def __init__(self, box: list[Any], noted: dict[Any, Any]):
-        nodes, edges, held, kept = _counted(box, noted)
+        nodes, edges, held, kept = _count_references(box, noted)
         if kept:  # perhaps by what the function has dropped, and Python has yet to collect
             nodes.clear()  # which holds it, too
             kept.clear()
             _collect()
-            nodes, edges, held, kept = _counted(box, noted)
+            nodes, edges, held, kept = _count_references(box, noted)
         self.fresh = {id(x): x for x in nodes[2:]}
         self._leave_out([*kept, *[x for x in nodes[2:] if id(x) not in edges]], edges)
         self.others = {id(x): x for x in nodes[2:] if id(x) not in self.fresh}
@@ -56,7 +56,7 @@ class Made:
                 lost += [self.fresh[to] for to in edges.get(id(x), ()) if to in self.fresh]
 
 
-def _counted(box: list, noted: dict) -> tuple[list, dict, dict, list]:
+def _count_references(box: list, noted: dict) -> tuple[list, dict, dict, list]:
     """The objects that these lead to; what refers to what; how often; what others hold as well."""
     nodes, edges = _graph([box, noted])
     inside = Counter([to for targets in edges.values() for to in targets])
@@ -110,12 +110,12 @@ class Original:
     given    by identity, the containers that stand for the caller's, with their positions
     """
 
-    def __init__(self, name: str, objects: list[Any], made: Made, given: dict[int, int]):
+    def __init__(self, name: str, objects: list[Any], made: FreshObjects, given: dict[int, int]):
         self._name, self._same = name, made.others
         self._given = {k: at for k, at in given.items() if k in self._same}
-        self._objects = self._copied(objects, self._same)
+        self._objects = self._copy_objects(objects, self._same)
 
-    def _copied(self, objects: list[Any], same: dict[int, Any]) -> list[Any]:
+    def _copy_objects(self, objects: list[Any], same: dict[int, Any]) -> list[Any]:
         """Copies of the objects; what two of them share, their copies share."""
         try:
             return copy.deepcopy(objects, dict(same))
@@ -131,6 +131,6 @@ class Original:
         """The object of this call; those of a call are taken in order."""
         if position == 0:
             given = {k: call.containers[at] for k, at in self._given.items()}
-            self._call = self._copied(self._objects, self._same | given)
+            self._call = self._copy_objects(self._objects, self._same | given)
         made, self._call[position] = self._call[position], None
         return made

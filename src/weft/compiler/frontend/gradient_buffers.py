@@ -17,7 +17,7 @@ import numpy as np
 from ...core.node import Leaf
 from ...core.value import RESULT, wrap
 from ..native.builtin import gathering, keeping
-from ..native.words import Words, words
+from ..native.words import WordArray, words
 from ..target import Executable
 from .inputs import Call
 from .records import fields_of_tensors
@@ -40,7 +40,7 @@ class Replaced:
     node: Any
 
 
-class Gradients:
+class GradientBuffers:
     """Takes gradients over after a call, and finds memory for them before it."""
 
     def __init__(self, replaced: Sequence[Replaced], executable: Executable):
@@ -92,7 +92,7 @@ class Gradients:
             r.find(call).held = wrap(raws[r.position], r.node)
 
 
-def _records(whose: Sequence[Replaced | None]) -> Words:
+def _records(whose: Sequence[Replaced | None]) -> WordArray:
     """Where native code finds the gradients that these arrays can replace."""
     at = fields_of_tensors()
     numbers = [len(whose), id(RESULT[0]), at["_data"], at["_node"], at["_share"], id(None)]

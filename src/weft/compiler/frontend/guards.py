@@ -23,13 +23,13 @@ class Guard:
 
     def broken(self) -> str:
         """How Python decides otherwise now."""
-        return f"{self.label}: was {_shown(self.value)}, is {_shown(self.decide())}"
+        return f"{self.label}: was {_describe(self.value)}, is {_describe(self.decide())}"
 
     def __str__(self) -> str:
-        return f"{self.label}: {_shown(self.value)}"
+        return f"{self.label}: {_describe(self.value)}"
 
 
-def _shown(value) -> str:
+def _describe(value) -> str:
     """A value in words: of a list of equal ones, one."""
     if isinstance(value, list) and value and all([v == value[0] for v in value]):
         return repr(value[0])

@@ -39,29 +39,29 @@ class Host:
     def __init__(self, staging: "Capture", label: str, read: Callable[[], Any]):
         self.staging, self.label, self.read = staging, label, read
 
-    def decided(self, what: str, decide: Callable[[Any], Any]) -> Any:
+    def decide(self, what: str, decide: Callable[[Any], Any]) -> Any:
         """What follows from the value now; another answer at a call makes another program."""
         read = self.read
         return self.staging.depends(f"{what} of {self.label}", lambda: decide(read()))
 
     def __bool__(self) -> bool:
-        return self.decided("the truth", bool)
+        return self.decide("the truth", bool)
 
     def __float__(self) -> float:
         return float(self.__weft_value__())
 
     def __int__(self) -> int:
-        return self.decided("the integer part", int)
+        return self.decide("the integer part", int)
 
     def __index__(self) -> int:
-        return self.decided("the index", operator.index)
+        return self.decide("the index", operator.index)
 
     def __round__(self, digits: int | None = None) -> float:
-        self.decided(f"the value rounded to {digits}", lambda v: Exact(round(v, digits)))
+        self.decide(f"the value rounded to {digits}", lambda v: Exact(round(v, digits)))
         return round(self.read(), digits)
 
     def __trunc__(self) -> int:
-        return self.decided("the integer part", int)
+        return self.decide("the integer part", int)
 
     def __hash__(self) -> int:
         return hash(self.__weft_value__())
@@ -85,11 +85,11 @@ class Host:
     def __class__(self) -> type:  # type: ignore[override]
         """What `isinstance` sees: the number's own class, unless it is this package that asks."""
         asking = sys._getframe(1).f_code.co_filename
-        return Host if asking.startswith(_PACKAGE) else self.decided("the type", type)
+        return Host if asking.startswith(_PACKAGE) else self.decide("the type", type)
 
     def __weft_value__(self) -> Any:
         """The number now, for what is made for one value; another one makes another program."""
-        self.decided("the value", Exact)
+        self.decide("the value", Exact)
         return self.read()
 
     def __weft_number__(self, dtype: np.dtype | None) -> Tensor:
@@ -169,10 +169,10 @@ def _compare(name: str, sign: str) -> Callable:
     def compared(self: Host, other):
         if type(other) is Host:
             its = other.read
-            return self.decided(f"({sign} {other.label})", lambda v: function(v, its()))
+            return self.decide(f"({sign} {other.label})", lambda v: function(v, its()))
         if type(other) not in PYTHON_SCALARS:
             return NotImplemented
-        return self.decided(f"({sign} {other!r})", lambda v: function(v, other))
+        return self.decide(f"({sign} {other!r})", lambda v: function(v, other))
 
     return compared
 

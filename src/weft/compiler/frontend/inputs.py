@@ -10,7 +10,7 @@ import numpy as np
 from ...arrays.inplace import own_memory
 from ...arrays.tensor import Tensor
 from ...core.backends import BACKENDS
-from ...core.counter import POSITIONS, Draw, Generator
+from ...core.counter import POSITIONS, Generator, ReservedBlocks
 from ...core.node import Leaf, Node, Severed
 from ...core.origin import here
 from ...graph.staged import Staged
@@ -48,7 +48,7 @@ class Now:
         return self.call.tensors[position]._node
 
 
-class Place(ABC):
+class InputSource(ABC):
     """Where an input of a program comes from at each call, and a changed value goes."""
 
     kind: str
@@ -78,7 +78,7 @@ class Place(ABC):
         """The raw value now."""
 
 
-class Changeable(Place):
+class Changeable(InputSource):
     """A place whose value a program may change."""
 
     @abstractmethod
@@ -93,7 +93,7 @@ def _overwrite(tensor: Tensor, raw: np.ndarray, rebinds: bool) -> None:
         BACKENDS[np.ndarray].overwrite(own_memory(tensor), raw)
 
 
-class Argument(Changeable):
+class TensorArgument(Changeable):
     """A tensor among the arguments."""
 
     kind = "arguments"
@@ -139,7 +139,7 @@ class Captured(Changeable):
         _overwrite(self.tensor, raw, self.rebinds)
 
 
-class Gradient(Place):
+class Gradient(InputSource):
     """The `.grad` of a leaf: of a captured tensor, or of an argument."""
 
     kind = "gradients"
@@ -161,7 +161,7 @@ class Keeper(Protocol):
     readings: int
 
 
-class Slot(Changeable):
+class StateArray(Changeable):
     """An array that somebody else keeps: an optimizer's moment."""
 
     kind = "arrays of state"
@@ -188,7 +188,7 @@ class Slot(Changeable):
             BACKENDS[np.ndarray].overwrite(memory, raw)
 
 
-class Number(Place):
+class HostNumber(InputSource):
     """A Python number of each call."""
 
     kind = "numbers"
@@ -204,7 +204,7 @@ class Number(Place):
         return np.asarray(self.compute(), self.dtype)
 
 
-class Words(Place):
+class DrawWords(InputSource):
     """The key and the first counter of a draw of random numbers."""
 
     kind = "draws of random numbers"
@@ -220,7 +220,7 @@ class Words(Place):
         return state_of(self.generator.reserve(self.words))
 
 
-def state_of(draw: Draw) -> np.ndarray:
+def state_of(draw: ReservedBlocks) -> np.ndarray:
     """A draw as rows take it: key, position and nonce."""
     nonce, position = divmod(draw.counter, POSITIONS)
     return np.array([draw.key, position, nonce], np.uint64)

@@ -10,7 +10,7 @@ from ...core.value import Value
 from ..native.builtin import counting, watching
 from ..native.layout import UnknownLayout
 from ..native.watch import Record
-from ..native.words import Words, address, words
+from ..native.words import WordArray, address, words
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "nothing"})()
 ANY: Any = type("Any", (), {})()  # a value that does not count
@@ -61,7 +61,7 @@ class Records:
         self._alive += [key, dicts]
 
     @cached_property
-    def _words(self) -> Words:
+    def _words(self) -> WordArray:
         """All of it, as native code reads it."""
         records = words(len(self._numbers) + 1, self._alive)
         records[: len(self._numbers)] = self._numbers
@@ -85,7 +85,7 @@ class Records:
         return counting(records)
 
 
-class Bound:
+class BoundTensors:
     """Whether tensors have the arrays, the nodes and the hooks they had when they were taken."""
 
     holds: Callable[[], bool]

@@ -12,7 +12,7 @@ import optree
 from ... import errors
 from ...core.value import TENSORS
 from .containers import CONSTANTS, CONTAINERS, is_whole
-from .fresh import Made
+from .fresh import FreshObjects
 from .host_scalars import Host
 
 Build = Callable[[list[Any]], Any]
@@ -37,19 +37,19 @@ class Opened:
     ):
         self.structure, self.holding, self._ends = structure, holding, ends
         self.leaves = []
-        self._known: dict[int, Place] = {}
+        self._known: dict[int, ResultLeaf] = {}
         self._tops = [self._place(x) for x in tops]
 
-    def _place(self, x) -> "Place":
+    def _place(self, x) -> "ResultLeaf":
         if id(x) in self._known:
             return self._known[id(x)]
         found = _parts(x) if id(x) in self.holding else None
         if found is None:
             self.leaves.append(x)
-            return Place(len(self.leaves) - 1)
+            return ResultLeaf(len(self.leaves) - 1)
         parts, build = found
         tops, structure = optree.tree_flatten(parts, is_leaf=self._ends)
-        made = Place(0, build, structure, [self._place(part) for part in tops])
+        made = ResultLeaf(0, build, structure, [self._place(part) for part in tops])
         self._known[id(x)] = made
         return made
 
@@ -60,13 +60,13 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Place:
+class ResultLeaf:
     """A leaf, by its position; or what is built of a tree below."""
 
     position: int
     build: Build | None = None
     structure: Any = None
-    below: list["Place"] = field(default_factory=list)
+    below: list["ResultLeaf"] = field(default_factory=list)
 
     def made(self, leaves: list[Any], built: dict[int, Any]) -> Any:
         """What stands here, of these leaves."""
@@ -79,7 +79,7 @@ class Place:
 
 
 def flatten(
-    name: str, out: Any, own: Callable[[Any], bool], made: Made, given: Container[int]
+    name: str, out: Any, own: Callable[[Any], bool], made: FreshObjects, given: Container[int]
 ) -> tuple[list[Any], optree.PyTreeSpec | Opened]:
     """The leaves of what a function returns, and what has `unflatten` for others like them.
 
@@ -129,7 +129,7 @@ class _Search:
             return False
         if id(x) in above:
             return False  # found already
-        inside, above = list(_held(x)), (*above, id(x))
+        inside, above = list(_held_objects(x)), (*above, id(x))
         if not any([self.finds(v, above) for v in inside]):
             return False
         if id(x) not in self._given:
@@ -146,7 +146,7 @@ class _Search:
         self.holding.add(id(x))
 
 
-def _held(x) -> Iterator[Any]:
+def _held_objects(x) -> Iterator[Any]:
     """What an object holds, as far as Python tells."""
     if isinstance(x, dict):
         yield from x.values()
@@ -200,7 +200,7 @@ def _parts(x: Any) -> tuple[Any, Build] | None:
     if make is None:
         return None
     attributes = _attributes(x)
-    build = partial(_attributed, cls, list(attributes), make)
+    build = partial(_rebuild_object, cls, list(attributes), make)
     return [items, *attributes.values()], build
 
 
@@ -243,7 +243,7 @@ def _filled_dict(keys: list, factory, cls: type, items: list) -> Any:
     return made
 
 
-def _attributed(cls: type, names: list[str], make: Callable, parts: list) -> Any:
+def _rebuild_object(cls: type, names: list[str], make: Callable, parts: list) -> Any:
     """An object whose constructor is not called: it is what it was when the function made it."""
     items, *values = parts
     made = make(cls, items)

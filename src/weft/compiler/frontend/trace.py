@@ -12,26 +12,26 @@ from ... import errors
 from ...core.box import Level
 from ...core.node import Leaf, Node, Severed
 from ...core.op import TABLE
-from ...core.recording import kept, record
+from ...core.recording import record, values_to_save
 from ...core.settings import changed
 from ...core.value import GROUND, TENSORS, aval_of, wrap
-from ...graph.staged import Staged, leaked, refreshed
+from ...graph.staged import Staged, leak_error, read_again
 from .arguments import NUMBER, SAME, SEVERED, TENSOR, Taken
-from .capture import Capture, Draws, gradient_node
-from .containers import Copies
-from .derivative import derived
+from .capture import Capture, CapturedDraws, gradient_node
+from .containers import ContainerCopies
+from .derivative import derive_pull_back
 from .effects import report_copies
-from .fresh import Made, Original
+from .fresh import FreshObjects, Original
 from .gradient_buffers import Replaced
 from .host_scalars import Host
-from .inputs import Argument, Call, Captured, Changeable, Now, Slot
+from .inputs import Call, Captured, Changeable, Now, StateArray, TensorArgument
 from .reachable.frames import watched_frames
-from .reachable.watch import Watch
+from .reachable.watch import ReadWatch
 from .results import PLAIN, flatten
 from .severed import at_call, mark_argument
 from .variant import (
-    Program,
     Returned,
+    Variant,
     rebuilder,
     returned_argument,
     returned_container,
@@ -42,21 +42,21 @@ from .variant import (
 )
 
 
-def trace(name: str, f: Callable[..., Any], taken: Taken) -> Program:
+def trace(name: str, f: Callable[..., Any], taken: Taken) -> Variant:
     """The program of f for calls like this one. Nothing outside is changed.
 
     Where functions that are not written in Python refuse what stands for a number of each call, the
     program is made for the values of the numbers.
     """
     try:
-        return _traced(name, f, taken, exact=False)
+        return _trace(name, f, taken, exact=False)
     except TypeError as e:
         if not taken.call.numbers or isinstance(e, errors.WeftError):
             raise
-    return _traced(name, f, taken, exact=True)
+    return _trace(name, f, taken, exact=True)
 
 
-def _traced(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Program:
+def _trace(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Variant:
     """The program of f.
 
     exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
@@ -64,30 +64,30 @@ def _traced(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Prog
     """
     capture = Capture(name, taken.call)
     level = Level(Staged, capture.tag, trace=capture)
-    draws = Draws(capture)
+    draws = CapturedDraws(capture)
     try:
         with changed(staging=capture, levels=(level,), draws=draws, tapes=(), saved_hooks=None):
-            leaves, arguments = _entered(capture, taken, exact)
-            copies = Copies(leaves)
+            leaves, arguments = _enter_arguments(capture, taken, exact)
+            copies = ContainerCopies(leaves)
             args, kwargs = taken.rebuild(copies)
             with watched_frames(name) as ran:
                 capture.reads = ran
                 box = [f(*args, **kwargs)]
-            program = _finished(capture, box, arguments, copies)
+            program = _finish(capture, box, arguments, copies)
     finally:
         capture.closed = True
     if ran.asks_types and taken.call.numbers and not exact:
-        return _traced(name, f, taken, exact=True)
+        return _trace(name, f, taken, exact=True)
     report_copies(name, f, copies, ran.user)
-    program.watch = Watch(ran, program.found(), f, taken.statics)
+    program.watch = ReadWatch(ran, program.found(), f, taken.statics)
     return program
 
 
-class _Argument:
+class _TracedArgument:
     """A tensor among the arguments: the place that it comes from, and what f has in hand."""
 
     def __init__(self, capture: Capture, position: int, x, tracking: str):
-        self.place = capture.enter(aval_of(x), Argument, position)
+        self.place = capture.enter(aval_of(x), TensorArgument, position)
         self.tensor = wrap(self.place.staged)
         if tracking and tracking != SEVERED:
             self.tensor._grad = None
@@ -105,18 +105,20 @@ class _Argument:
 def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
     """What a computed argument comes with: it is no leaf to the function, as it is none outside."""
     row = TABLE["alias"]
-    node = record(row, staged, (leaf,), kept(row, (leaf,), staged, [staged], ()), ())
+    node = record(row, staged, (leaf,), values_to_save(row, (leaf,), staged, [staged], ()), ())
     node.code, node.lasti = outside.code, outside.lasti
     return node
 
 
-def _entered(capture: Capture, taken: Taken, exact: bool) -> tuple[list, list[_Argument]]:
+def _enter_arguments(
+    capture: Capture, taken: Taken, exact: bool
+) -> tuple[list, list[_TracedArgument]]:
     """The leaves of the arguments as f gets them."""
     tensors, numbers = iter(taken.call.tensors), 0
     leaves, arguments = [], []
     for kind, static in zip(taken.kinds, taken.leaves, strict=True):
         if kind[0] == TENSOR:
-            arguments.append(_Argument(capture, len(arguments), next(tensors), kind[-1]))
+            arguments.append(_TracedArgument(capture, len(arguments), next(tensors), kind[-1]))
             leaves.append(arguments[-1].tensor)
         elif kind[0] == SAME:
             leaves.append(arguments[kind[1]].tensor)
@@ -145,22 +147,24 @@ class _Outputs:
         return len(self.graph.outputs) - 1
 
 
-def _finished(capture: Capture, box: list, arguments: list[_Argument], copies: Copies) -> Program:
-    outputs, fresh, given = _Outputs(capture), Made(box, capture.raws), copies.unchanged()
+def _finish(
+    capture: Capture, box: list, arguments: list[_TracedArgument], copies: ContainerCopies
+) -> Variant:
+    outputs, fresh, given = _Outputs(capture), FreshObjects(box, capture.raws), copies.unchanged()
     leaves, structure = flatten(capture.name, box[0], capture.makes, fresh, given)
     which, leaves = _each_once(leaves)
     objects = _objects(capture, leaves, fresh, given)
     made = [
-        objects.get(id(leaf)) or _returned(capture, outputs, leaf, arguments) for leaf in leaves
+        objects.get(id(leaf)) or _return_leaf(capture, outputs, leaf, arguments) for leaf in leaves
     ]
     writes = _changed_places(capture, outputs)
     writes += _changed_arguments(capture, outputs, arguments)
     replaced = _changed_gradients(capture, outputs)
     graph = capture.graph
-    derivative = derived(capture, outputs.tracked) if outputs.tracked else None
+    derivative = derive_pull_back(capture, outputs.tracked) if outputs.tracked else None
     if derivative is not None:
         derivative.overwritten = _overwritten(capture, derivative.kept)
-    return Program(
+    return Variant(
         graph=graph,
         places=capture.places,
         writes=writes,
@@ -181,7 +185,7 @@ def _finished(capture: Capture, box: list, arguments: list[_Argument], copies: C
 def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:
     """What the pull-back needs, and a call writes into; None if there is no such thing."""
     for p in [capture.places[k] for kind, k in kept if kind == "input"]:
-        if p.donated or (isinstance(p, Argument) and p.changed and not p.rebinds):
+        if p.donated or (isinstance(p, TensorArgument) and p.changed and not p.rebinds):
             return p.label
     return None
 
@@ -199,7 +203,7 @@ def _each_once(leaves: list) -> tuple[list[int], list]:
 
 
 def _objects(
-    capture: Capture, leaves: list, made: Made, given: dict[int, int]
+    capture: Capture, leaves: list, made: FreshObjects, given: dict[int, int]
 ) -> dict[int, Returned]:
     """By identity, the leaves that are the caller's containers, and those that are copied."""
     own = [x for x in leaves if x.__class__ not in TENSORS and id(x) in made.fresh]
@@ -210,7 +214,9 @@ def _objects(
     return returned | {k: returned_container(at) for k, at in given.items()}
 
 
-def _returned(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]) -> Returned:
+def _return_leaf(
+    capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
+) -> Returned:
     """How a leaf of the function's result is made at each call."""
     if type(x) is Host:
         return returned_number(x.read)
@@ -235,9 +241,9 @@ def _returned(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]
             "which has ended; return what the transformation gives"
         )
     if x._data.staging is not capture:
-        raise leaked(x._data)
+        raise leak_error(x._data)
     position = outputs.position(x._data)
-    node = _freed(x._node) or x._node
+    node = _free_node(x._node) or x._node
     if isinstance(node, Leaf) or (isinstance(node, Node) and node.parents is not None):
         outputs.tracked[position] = x
         node = None
@@ -245,7 +251,7 @@ def _returned(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]
     return returned_tensor(position, node)
 
 
-def _freed(node) -> Node | None:
+def _free_node(node) -> Node | None:
     """A node of a graph that a backward pass has freed, so that another one cannot be."""
     seen, waiting = set(), [node]
     while waiting:
@@ -259,11 +265,13 @@ def _freed(node) -> Node | None:
     return None
 
 
-def _returned_map(capture: Capture, outputs: _Outputs, x, arguments: list[_Argument]) -> Returned:
+def _returned_map(
+    capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
+) -> Returned:
     """A `GradientMap`, whose ids of arguments are those of each call's."""
     ids, gradients, make = x.parts()
     tracked = len(outputs.tracked)
-    parts = [_returned(capture, outputs, g, arguments) for g in gradients]
+    parts = [_return_leaf(capture, outputs, g, arguments) for g in gradients]
     if len(outputs.tracked) != tracked:
         raise errors.StagingError(
             f"compile: {capture.name} returns a GradientMap whose gradients can be differentiated; "
@@ -282,14 +290,14 @@ def _changed_places(capture: Capture, outputs: _Outputs) -> list:
     writes = []
     for k, p in enumerate(capture.places):
         if isinstance(p, Captured):
-            p.staged = refreshed(p.staged)
+            p.staged = read_again(p.staged)
         if not isinstance(p, Changeable) or not p.changed:
             continue
         if isinstance(p, Captured):
             _check_node(p)
         position = outputs.position(p.staged)
         writes.append((position, p.write))
-        if isinstance(p, Captured | Slot) and not p.rebinds:
+        if isinstance(p, Captured | StateArray) and not p.rebinds:
             p.donated = True
             outputs.donated[position] = k
     return writes
@@ -303,13 +311,15 @@ def _check_node(p) -> None:
         )
 
 
-def _changed_arguments(capture: Capture, outputs: _Outputs, arguments: list[_Argument]) -> list:
+def _changed_arguments(
+    capture: Capture, outputs: _Outputs, arguments: list[_TracedArgument]
+) -> list:
     writes = []
     for a in arguments:
         if a.leaf.__class__ is Node and a.leaf.extra is not None and a.leaf.extra.retains:
             capture.after.append(partial(_retain_gradient, capture.now, a.place.position))
         own = a.tensor._data
-        a.place.staged, a.place.node = refreshed(own), a.tensor._node
+        a.place.staged, a.place.node = read_again(own), a.tensor._node
         if not a.place.changed:
             continue
         _check_node(a.place)

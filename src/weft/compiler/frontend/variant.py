@@ -17,16 +17,27 @@ from ...core.value import RESULT, aval_of, wrap
 from ...graph.graph import Graph
 from ..pipeline import build, current_target
 from ..target import Executable, Target
-from ..timing import timed
+from ..timing import time_stages
 from .arguments import is_flat
 from .derivative import Derivative
 from .draws import Reserved
 from .fresh import Original
-from .gradient_buffers import Gradients, Replaced
+from .gradient_buffers import GradientBuffers, Replaced
 from .guards import Guard, hooks_of
-from .inputs import Argument, Call, Captured, Gradient, Keeper, Now, Number, Place, Slot, Words
-from .reachable.watch import Watch
-from .records import Bound
+from .inputs import (
+    Call,
+    Captured,
+    DrawWords,
+    Gradient,
+    HostNumber,
+    InputSource,
+    Keeper,
+    Now,
+    StateArray,
+    TensorArgument,
+)
+from .reachable.watch import ReadWatch
+from .records import BoundTensors
 from .results import Build, Opened
 from .severed import at_call
 
@@ -66,10 +77,10 @@ class Returned:
 
 
 @dataclass(slots=True)
-class _Ending:
+class _CallEnding:
     """What follows the native code of a call."""
 
-    program: "Program"
+    program: "Variant"
     call: Call
     values: list[np.ndarray]
     room: list[np.ndarray] | None
@@ -82,7 +93,7 @@ class _Ending:
 
 
 @dataclass(slots=True)
-class _Kept:
+class _KeeperArrays:
     """Arrays of one keeper's, which are read again when he has counted on."""
 
     keeper: Keeper
@@ -97,7 +108,7 @@ class _Kept:
 
 
 @dataclass
-class Program:
+class Variant:
     """What is run for calls of one kind.
 
     places   where each input of the graph comes from
@@ -116,7 +127,7 @@ class Program:
     """
 
     graph: Graph
-    places: list[Place]
+    places: list[InputSource]
     writes: list[tuple[int, Write]]
     replaced: list[Replaced]
     donated: dict[int, int]
@@ -127,7 +138,7 @@ class Program:
     before: list[Callable[[], None]]
     after: list[Callable[[], None]]
     now: Now
-    watch: Watch = field(init=False)  # set when it is known which tensors it reads
+    watch: ReadWatch = field(init=False)  # set when it is known which tensors it reads
     same: dict[int, Tensor] = field(default_factory=dict)
     derivative: Derivative | None = None
     once: str = ""
@@ -137,38 +148,40 @@ class Program:
         placed = list(enumerate(self.places))
         self._captured = [(k, p) for k, p in placed if isinstance(p, Captured)]
         self.times: dict[str, float] = {}  # seconds that its native code took, by stages
-        self._bound = Bound([p.tensor for _, p in self._captured])
+        self._bound = BoundTensors([p.tensor for _, p in self._captured])
         self._hooks = [hooks_of(p.tensor._node) for _, p in self._captured]
         self._owners: set[int] = set()  # of the memory that calls write into
         self._stamp: Callable[[], None]  # notes that they do
         self._values: list[Any] = [None] * len(self.places)
-        self._arguments = [(k, p.position) for k, p in placed if isinstance(p, Argument)]
-        slots = [(k, p) for k, p in placed if isinstance(p, Slot)]
+        self._arguments = [(k, p.position) for k, p in placed if isinstance(p, TensorArgument)]
+        slots = [(k, p) for k, p in placed if isinstance(p, StateArray)]
         self._slots = [(k, p.get) for k, p in slots if p.keeper is None]
         kept = {id(p.keeper): p.keeper for _, p in slots if p.keeper is not None}
         self._kept = [
-            _Kept(keeper, [(k, p.get) for k, p in slots if p.keeper is keeper])
+            _KeeperArrays(keeper, [(k, p.get) for k, p in slots if p.keeper is keeper])
             for keeper in kept.values()
         ]
-        self._others = [(k, p) for k, p in placed if isinstance(p, Gradient | Number | Words)]
-        self._words = [p for p in self.places if isinstance(p, Words)]
+        self._others = [
+            (k, p) for k, p in placed if isinstance(p, Gradient | HostNumber | DrawWords)
+        ]
+        self._words = [p for p in self.places if isinstance(p, DrawWords)]
         self._given = [w for w in self.writes if w[0] not in self.donated]
         self._found = {id(p.tensor) for _, p in self._captured}
         self._changes = bool(self.writes or self.replaced or self.after)
         self._decisions = [(g.decide, g.value) for g in self.guards]
         self._overwritten = [
-            p for _, p in placed if isinstance(p, Argument) and p.changed and not p.rebinds
+            p for _, p in placed if isinstance(p, TensorArgument) and p.changed and not p.rebinds
         ]
 
     @cached_property
     def executable(self) -> Executable:
         """The native code, made when it is first asked for."""
-        with timed() as self.times:
+        with time_stages() as self.times:
             return build(self.graph, self.donated, self.target)
 
     @cached_property
-    def _gradients(self) -> Gradients | None:
-        return Gradients(self.replaced, self.executable) if self.replaced else None
+    def _gradients(self) -> GradientBuffers | None:
+        return GradientBuffers(self.replaced, self.executable) if self.replaced else None
 
     def begin(self, call: Call) -> None:
         """Compile it, and take hold of what the first call reads."""
@@ -195,7 +208,7 @@ class Program:
         for decide, value in self._decisions:
             if not decide() == value:
                 return False
-        return not (self._changes or self.same) or self._met(call) is None
+        return not (self._changes or self.same) or self._overlap_with_arguments(call) is None
 
     def renew(self, call: Call) -> str | None:
         """Take hold of other objects that are alike; why the program does not fit, if so."""
@@ -206,9 +219,9 @@ class Program:
         for g in self.guards:
             if not g.matches():
                 return g.broken()
-        return self._met(call)
+        return self._overlap_with_arguments(call)
 
-    def _met(self, call: Call) -> str | None:
+    def _overlap_with_arguments(self, call: Call) -> str | None:
         """Whether arguments are other found tensors than before, or meet what is changed."""
         for position, tensor in self.same.items():
             if call.tensors[position] is not tensor:
@@ -229,7 +242,7 @@ class Program:
 
     def _refuse_arrays(self, call: Call) -> None:
         for p in self.places:
-            if isinstance(p, Argument) and p.changed and p.position in call.arrays:
+            if isinstance(p, TensorArgument) and p.changed and p.position in call.arrays:
                 raise errors.StagingError(
                     f"compile: the function changes {p.label}, which is an array of another "
                     "library; pass a tensor, wf.tensor(array)"
@@ -244,7 +257,7 @@ class Program:
         for label, written in changed:
             for name, t in (*given, *found):
                 if t is not written and np.shares_memory(written._data, t._data):
-                    raise _shared(label, name)
+                    raise _shared_memory_error(label, name)
 
     def _bind(self) -> str | None:
         """Take hold of the memory of captured tensors, if they are what they were."""
@@ -268,39 +281,39 @@ class Program:
         for p in changed:
             if numpy_.frozen(p.tensor._data):
                 p.tensor._data = numpy_.copy(p.tensor._data)
-        self._owners = {versions.watched(p.tensor._data) for p in changed}
+        self._owners = {versions.watch_memory(p.tensor._data) for p in changed}
         self._stamp = versions.Shared(self._owners).stamp
         seen = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:
                 if other is not p and seen[id(other)] == seen[id(p)]:
                     if np.shares_memory(p.tensor._data, other.tensor._data):
-                        raise _shared(p.label, other.label)
+                        raise _shared_memory_error(p.label, other.label)
 
     # Calls
 
     def __call__(self, call: Call) -> Any:
         if not self._words:
-            return self._called(call, self._gathered)
+            return self._call(call, self._gather_inputs)
         reserved = Reserved(self._words)
 
         def gathered(call: Call) -> list[np.ndarray]:
-            values = self._gathered(call)
+            values = self._gather_inputs(call)
             reserved.end()
             return values
 
         try:
-            return self._called(call, gathered)
+            return self._call(call, gathered)
         except BaseException:
             reserved.give_back()
             raise
 
-    def _called(self, call: Call, gathered: Callable[[Call], list[np.ndarray]]) -> Any:
+    def _call(self, call: Call, gathered: Callable[[Call], list[np.ndarray]]) -> Any:
         for begin in self.before:
             begin()
         values, gradients, run = gathered(call), self._gradients, self.executable
         room = None if gradients is None else gradients.room()
-        ending = _Ending(self, call, values, room)
+        ending = _CallEnding(self, call, values, room)
         return run.run(values, room, ending) if self._changes else ending.finish(run.run(values))
 
     def finish(self, call: Call, values: list[np.ndarray], raws: list[np.ndarray]) -> Any:
@@ -375,7 +388,7 @@ class Program:
 
         return call
 
-    def _gathered(self, call: Call) -> list[np.ndarray]:
+    def _gather_inputs(self, call: Call) -> list[np.ndarray]:
         """The inputs' arrays; those that are written into are marked as overwritten now."""
         for kept in self._kept:
             kept.read(self._values)
@@ -399,7 +412,7 @@ class Program:
         }
 
 
-def _shared(changed: str, other: str) -> errors.StagingError:
+def _shared_memory_error(changed: str, other: str) -> errors.StagingError:
     return errors.StagingError(
         f"compile: {changed} is changed in place and shares its memory with {other}; give one of "
         "them a copy (.clone())"
@@ -413,7 +426,7 @@ def returned_tensor(position: int, node: Node | Leaf | Severed | None) -> Return
     return Returned(lambda call, raws: wrap(raws[position], node), position)
 
 
-def returned_argument(place: Argument) -> Returned:
+def returned_argument(place: TensorArgument) -> Returned:
     """An argument that the function gives back."""
     return Returned(lambda call, raws: call.tensors[place.position])
 

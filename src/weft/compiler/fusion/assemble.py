@@ -11,7 +11,7 @@ from ...errors import IndexingError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import WITHIN
 from ..ir.gemm import gemm
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step
+from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from ..ir.routine import Routine
 from ..ir.schedule import (
     Buffer,
@@ -28,25 +28,27 @@ from ..ir.views import LOOKS, View, views_of
 from ..memory import in_place
 from ..target import Lowering
 from .canonical import canonical
-from .classify import Kind
+from .classify import UnitKind
 from .column_folds import by_rows
 from .domain import STILL, Axes, Group
 from .groups import Grouping, Unit
-from .joined_folds import joined
-from .order import Peak, Work, ordered, peak_of
+from .joined_folds import join_column_folds
+from .order import Peak, Work, order_units, peak_of
 from .softmax import by_products
-from .two_stage_folds import staged
+from .two_stage_folds import split_stages
 
 # What may raise an error: a check, and whatever a library finds fault with.
-FAILING = (Kind.GUARD, Kind.LIBRARY)
+FAILING = (UnitKind.GUARD, UnitKind.LIBRARY)
 
 
-def scheduled(graph: Graph, target: Lowering, donated: Mapping[int, int] | None = None) -> Schedule:
+def schedule_graph(
+    graph: Graph, target: Lowering, donated: Mapping[int, int] | None = None
+) -> Schedule:
     """The schedule of a graph that has been through the passes of a target.
 
     donated   the position of an output to that of the input whose memory it may take
     """
-    return joined(Assembly(graph, target, donated or {}).schedule())
+    return join_column_folds(Assembly(graph, target, donated or {}).schedule())
 
 
 class Assembly:
@@ -81,7 +83,7 @@ class Assembly:
         for u, roots in self.read.items():
             for root in roots:
                 self.readers.setdefault(root, set()).add(u)
-        self.fused = {u: self._fused(unit, unit.group) for u, unit in units if unit.group}
+        self.fused = {u: self._fuse_group(unit, unit.group) for u, unit in units if unit.group}
         self.donors: dict[int, int] = {}  # by outputs: the inputs whose memory they take
         self.late: dict[int, int] = {}  # the same, for those that are copied there at the end
         self.open = {u for u, unit in units if donated and self._is_open(unit)}
@@ -92,7 +94,7 @@ class Assembly:
         for k, n in donated.items():
             self._donate(views[graph.outputs[k]].root, graph.inputs[n])
         self.works = {u: self._work(u, unit) for u, unit in grouping.units.items()}
-        self.order = ordered(self.works, frozenset(self.outputs))
+        self.order = order_units(self.works, frozenset(self.outputs))
 
     # -- buffers -------------------------------------------------------------------------------
 
@@ -114,9 +116,11 @@ class Assembly:
             n = self._own(root, "constant")
             self.constants[n] = np.asarray(self.graph.constants[root], order="C")
             return n
-        return self._own(root, "output" if root in self.outputs else "scratch", self._taken(root))
+        return self._own(
+            root, "output" if root in self.outputs else "scratch", self._donated_input(root)
+        )
 
-    def _taken(self, root: int) -> int | None:
+    def _donated_input(self, root: int) -> int | None:
         donor = self.donors.get(root)
         return None if donor is None else self.root(donor)
 
@@ -156,7 +160,7 @@ class Assembly:
         steps: list[ScheduleStep] = []
         for u in self.order:
             steps += self._steps(u, self.grouping.units[u])
-        steps += [self._brought(root, donor) for root, donor in self.late.items()]
+        steps += [self._copy_to_donor(root, donor) for root, donor in self.late.items()]
         outputs = [self._output(self.views[i]) for i in self.graph.outputs]
         inputs = tuple(self.root(i) for i in self.graph.inputs)
         return Schedule(tuple(self.buffers), inputs, tuple(outputs), tuple(steps), self.constants)
@@ -182,7 +186,7 @@ class Assembly:
 
     def _is_open(self, unit: Unit) -> bool:
         """Whether a unit may fail, or never end."""
-        if unit.kind is not Kind.NATIVE:
+        if unit.kind is not UnitKind.NATIVE:
             return unit.kind in FAILING
         routine = self._routine(self.graph.equations[unit.equations[0]])
         return routine.endless
@@ -192,9 +196,9 @@ class Assembly:
         if unit.group is not None:
             return self.target.takes_long(self.fused[u][0])
         e = self.graph.equations[unit.equations[0]]
-        if unit.kind is Kind.NATIVE:
+        if unit.kind is UnitKind.NATIVE:
             return self.target.takes_long(self._routine(e))
-        if unit.kind is Kind.PRODUCT:
+        if unit.kind is UnitKind.PRODUCT:
             a, b = (self.views[i] for i in arrays(e)[-2:])
             dtype = self.graph.avals[e.outputs[0]].dtype
             return self.target.takes_long(gemm(e, a, b, (0, 0, 0)), dtype)
@@ -215,16 +219,16 @@ class Assembly:
     def _work(self, u: int, unit: Unit) -> Work:
         equations = [self.graph.equations[k] for k in unit.equations]
         own = {i for e in equations for i in e.outputs}
-        kept = own if unit.group is None else set(self.grouping.stored(unit))
+        kept = own if unit.group is None else set(self.grouping.stored_values(unit))
         sizes = {i: self.graph.avals[i] for i in kept if self.views[i].root == i}
         return Work(
             frozenset(self.grouping.order.needs[u]),
             frozenset(self.read[u] - own),
             {i: prod(a.shape) * a.dtype.itemsize for i, a in sizes.items()},
-            unit.kind is Kind.GUARD,
+            unit.kind is UnitKind.GUARD,
         )
 
-    def _brought(self, root: int, donor: int) -> KernelStep:
+    def _copy_to_donor(self, root: int, donor: int) -> KernelStep:
         """The copy of a result to the input whose memory it is to have."""
         source = self.root(root)
         own = self.buffers[source]
@@ -248,14 +252,14 @@ class Assembly:
         if unit.group is not None:
             return self._kernels(u, unit)
         e = self.graph.equations[unit.equations[0]]
-        if unit.kind is Kind.PRODUCT:
+        if unit.kind is UnitKind.PRODUCT:
             a, b, c = (self.views[i] for i in (*arrays(e)[-2:], *e.outputs))
             return [gemm(e, a, b, (self.view(a), self.view(b), self.view(c)))]
-        if unit.kind is Kind.PARTS:
+        if unit.kind is UnitKind.PARTS:
             return list(self._parts(e))
-        if unit.kind is Kind.NATIVE:
+        if unit.kind is UnitKind.NATIVE:
             return [self._native(e)]
-        if unit.kind is Kind.GUARD:
+        if unit.kind is UnitKind.GUARD:
             flag = self.view(self.views[e.inputs[1]])
             message, *others = e.static
             if e.op is WITHIN:
@@ -287,27 +291,27 @@ class Assembly:
         """Copies of the parts into views of the whole."""
         whole: Any = self.views[e.outputs[0]]
         if e.op.name == "unslice":
-            yield self._filled(e, whole, 0)
-            yield self._copied(e, e.inputs[0], LOOKS["slice_"](whole, e.static[0]))
+            yield self._fill_step(e, whole, 0)
+            yield self._copy_step(e, e.inputs[0], LOOKS["slice_"](whole, e.static[0]))
         elif e.op.name == "pad":
             sizes = self.graph.avals[e.inputs[0]].shape
             inner = [(a, n, 1) for (a, _), n in zip(e.static[0], sizes, strict=True)]
-            yield self._filled(e, whole, e.static[1])
-            yield self._copied(e, e.inputs[0], LOOKS["slice_"](whole, inner))
+            yield self._fill_step(e, whole, e.static[1])
+            yield self._copy_step(e, e.inputs[0], LOOKS["slice_"](whole, inner))
         elif e.op.name == "slice_set":
             target = LOOKS["slice_"](whole, e.static[0])
-            yield self._copied(e, e.inputs[0], whole)
-            yield self._copied(e, e.inputs[1], target)
+            yield self._copy_step(e, e.inputs[0], whole)
+            yield self._copy_step(e, e.inputs[1], target)
         elif e.op.name == "stack":
             for k, x in enumerate(e.inputs):
-                yield self._copied(e, x, LOOKS["slice_"](whole, _at(whole, e.static[0], k)))
+                yield self._copy_step(e, x, LOOKS["slice_"](whole, _at(whole, e.static[0], k)))
         else:
             axis, ends = e.static
             for x, start, end in zip(e.inputs, (0, *ends), ends, strict=False):
                 entry = (start, end - start, 1)
-                yield self._copied(e, x, LOOKS["slice_"](whole, _at(whole, axis, entry)))
+                yield self._copy_step(e, x, LOOKS["slice_"](whole, _at(whole, axis, entry)))
 
-    def _copied(self, e: Equation, x: int, target: Any) -> KernelStep:
+    def _copy_step(self, e: Equation, x: int, target: Any) -> KernelStep:
         source: Any = LOOKS["broadcast_to"](self.views[x], target.shape)
         kernel = Kernel(
             target.shape,
@@ -319,7 +323,7 @@ class Assembly:
             canonical(kernel), (self.view(self.views[x]),), (self.view(target),), (e.origin,)
         )
 
-    def _filled(self, e: Equation, whole: View, value) -> KernelStep:
+    def _fill_step(self, e: Equation, whole: View, value) -> KernelStep:
         """One number everywhere."""
         dtype = self.graph.avals[whole.root].dtype
         operand = Operand(dtype, (0,) * len(whole.shape))
@@ -334,7 +338,7 @@ class Assembly:
         kernel, reads, stored = self.fused[u]
         origins = tuple(dict.fromkeys(self.graph.equations[k].origin for k in unit.equations))
         operands, results = tuple(map(self.view, reads)), tuple(map(self.root, stored))
-        stages = staged(kernel) or by_rows(kernel)
+        stages = split_stages(kernel) or by_rows(kernel)
         if stages is None:
             return [KernelStep(kernel, operands, results, origins)]
         lines = tuple(self._line(stages.length, dtype) for dtype in stages.lines)
@@ -365,7 +369,7 @@ class Assembly:
         self.buffers.append(Buffer((n,), dtype, "scratch", (1,)))
         return len(self.buffers) - 1
 
-    def _fused(self, unit: Unit, group: Group) -> tuple[Kernel, list[View], list[int]]:
+    def _fuse_group(self, unit: Unit, group: Group) -> tuple[Kernel, list[View], list[int]]:
         """The kernel of a group, what it reads in the order of first use, and what it stores."""
         equations = [self.graph.equations[k] for k in unit.equations]
         reads: dict[tuple, tuple[View, Operand]] = {}
@@ -375,7 +379,7 @@ class Assembly:
                     key, read = self._read(group, e, x)
                     reads.setdefault(key, read)
         number = {key: n for n, key in enumerate(reads)}
-        steps: list[Step | Fold] = []
+        steps: list[Step | FoldStep] = []
         made: dict[int, int] = {}
 
         def value(e: Equation, x):
@@ -388,7 +392,7 @@ class Assembly:
         for e in equations:
             self._step(e, [value(e, x) for x in e.inputs], steps, len(reads))
             made[e.outputs[0]] = len(reads) + len(steps) - 1
-        stored = self.grouping.stored(unit)
+        stored = self.grouping.stored_values(unit)
         results = tuple(
             Result(made[x], _strides(group, group.values[x], self.views[x].strides)) for x in stored
         )
@@ -411,7 +415,7 @@ class Assembly:
         if kind in ("any", "all") and self.graph.avals[e.inputs[0]].dtype != dtypes.bool_:
             steps.append(Step("cast", (x,), dtypes.bool_, (dtypes.bool_,)))
             x = first + len(steps) - 1
-        steps.append(Fold(kind, x, dtype))
+        steps.append(FoldStep(kind, x, dtype))
 
 
 def _strides(group: Group, axes: Axes, strides: tuple[int, ...]) -> tuple[int, ...]:

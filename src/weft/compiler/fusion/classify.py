@@ -8,7 +8,7 @@ from ..ir.views import View
 from ..target import Computing
 
 
-class Kind(Enum):
+class UnitKind(Enum):
     """What an equation becomes."""
 
     POINT = "elementwise, in a kernel"
@@ -23,26 +23,28 @@ class Kind(Enum):
 
 def kind_of(
     graph: Graph, views: dict[int, View], e: Equation, target: Computing
-) -> tuple[Kind, str]:
+) -> tuple[UnitKind, str]:
     """What an equation becomes; and of a library call, why."""
     avals = [graph.avals[i] for i in e.inputs if not isinstance(i, Literal)]
     if e.op.name == "guard":
-        return Kind.GUARD, ""
+        return UnitKind.GUARD, ""
     if e.op.name == ACCUMULATE:
-        return Kind.PRODUCT, ""
+        return UnitKind.PRODUCT, ""
     if views[e.outputs[0]].root != e.outputs[0]:
-        return Kind.VIEW, ""
+        return UnitKind.VIEW, ""
     if len(avals) == len(e.inputs) and is_product(e, avals):
-        return Kind.PRODUCT, ""
+        return UnitKind.PRODUCT, ""
     routine = target.routine(graph, views, e)
     if routine is not None:
-        return (Kind.LIBRARY, routine) if isinstance(routine, str) else (Kind.NATIVE, "")
+        return (UnitKind.LIBRARY, routine) if isinstance(routine, str) else (UnitKind.NATIVE, "")
     reason = target.supports(graph, e)
     if reason:
-        return Kind.LIBRARY, reason
+        return UnitKind.LIBRARY, reason
     if e.op.folds:
-        return (Kind.FOLD, "") if _folds(avals[0], e) else (Kind.LIBRARY, "a fold of nothing")
-    return _parts(graph, e) if e.op.moves == "parts" else (Kind.POINT, "")
+        return (
+            (UnitKind.FOLD, "") if _folds(avals[0], e) else (UnitKind.LIBRARY, "a fold of nothing")
+        )
+    return _parts(graph, e) if e.op.moves == "parts" else (UnitKind.POINT, "")
 
 
 def _folds(x, e: Equation) -> bool:
@@ -50,8 +52,8 @@ def _folds(x, e: Equation) -> bool:
     return any(n != 1 for n in sizes) and not (0 in sizes and e.op.folds in ("max", "min"))
 
 
-def _parts(graph: Graph, e: Equation) -> tuple[Kind, str]:
+def _parts(graph: Graph, e: Equation) -> tuple[UnitKind, str]:
     """Parts that have the dtype of the whole are copied by kernels."""
     own = graph.avals[e.outputs[0]].dtype
     plain = all(not isinstance(i, Literal) and graph.avals[i].dtype == own for i in e.inputs)
-    return (Kind.PARTS, "") if plain else (Kind.LIBRARY, "its parts are of several dtypes")
+    return (UnitKind.PARTS, "") if plain else (UnitKind.LIBRARY, "its parts are of several dtypes")

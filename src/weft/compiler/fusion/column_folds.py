@@ -7,8 +7,8 @@ stage folds those lines. The pieces depend on the lengths alone.
 
 from dataclasses import replace
 
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step, Strides, renumber
-from .two_stage_folds import Stages, is_fold, line_dtype, mean, needed
+from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, Strides, renumber
+from .two_stage_folds import Stages, is_fold, line_dtype, mean, needed_values
 
 # Columns longer than this are folded by rows, from so many elements on.
 SHORT, LARGE = 64, 1 << 15
@@ -50,12 +50,12 @@ def _fits(kernel: Kernel) -> bool:
         and rows * columns >= LARGE
         and max(kernel.settled[i] for i in kernel.live) == 1
         and all(kernel.settled[_fold(kernel, i).value] == 0 for i in folds)
-        and all(abs(strides[0]) < 2 for strides in _walked(kernel))
+        and all(abs(strides[0]) < 2 for strides in _walk_strides(kernel))
         and (columns >= NARROW // 4 or _together(kernel) > 1)
     )
 
 
-def _walked(kernel: Kernel) -> list[Strides]:
+def _walk_strides(kernel: Kernel) -> list[Strides]:
     """The strides of everything that is read, and of what is stored of all rows."""
     stored = [r.strides for r in kernel.results if kernel.settled[r.value] == 0]
     return [o.strides for o in kernel.operands] + stored
@@ -64,26 +64,26 @@ def _walked(kernel: Kernel) -> list[Strides]:
 def _together(kernel: Kernel) -> int:
     """How many rows are taken as one."""
     columns, rows = kernel.domain
-    lines = all(strides in ((1, columns), (0, 0)) for strides in _walked(kernel))
+    lines = all(strides in ((1, columns), (0, 0)) for strides in _walk_strides(kernel))
     if columns >= NARROW or not lines:
         return 1
     able = [n for n in range(-(-4 * NARROW // columns), WIDE // columns + 1) if rows % n == 0]
     return min(able, default=1)
 
 
-def _fold(kernel: Kernel, i: int) -> Fold:
+def _fold(kernel: Kernel, i: int) -> FoldStep:
     fold = kernel.steps[i - len(kernel.operands)]
-    assert isinstance(fold, Fold)
+    assert isinstance(fold, FoldStep)
     return fold
 
 
 def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list[int]) -> Kernel:
     """The steps up to the folds, row by row; their results, and a line of each fold."""
     base, (columns, rows) = len(kernel.operands), kernel.domain
-    steps: list[Step | Fold] = []
+    steps: list[Step | FoldStep] = []
     number = {i: i for i in range(base)}
 
-    def put(step: Step | Fold) -> int:
+    def put(step: Step | FoldStep) -> int:
         steps.append(step)
         return base + len(steps) - 1
 
@@ -91,7 +91,7 @@ def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list
         return strides[1] * times, strides[0]
 
     terms = [_fold(kernel, i).value for i in folds]
-    wanted = needed(kernel, terms + [kernel.results[k].value for k in whole])
+    wanted = needed_values(kernel, terms + [kernel.results[k].value for k in whole])
     for i in sorted(wanted):
         if i >= base:
             step = kernel.steps[i - base]
@@ -112,16 +112,16 @@ def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list
 def _second(kernel: Kernel, pieces: int, times: int, folds: list[int], others: list[int]):
     """The folds of the lines, and the steps of folds; which operands those need."""
     base, columns = len(kernel.operands), kernel.domain[0]
-    wanted = needed(kernel, [kernel.results[k].value for k in others])
+    wanted = needed_values(kernel, [kernel.results[k].value for k in others])
     taken = tuple([i for i in range(base) if i in wanted])
     number = {i: len(folds) + n for n, i in enumerate(taken)}
     operands = [Operand(line_dtype(kernel, i), (1, columns)) for i in folds]
     operands += [
         replace(o, strides=(o.strides[0], 0)) for o in map(kernel.operands.__getitem__, taken)
     ]
-    steps: list[Step | Fold] = []
+    steps: list[Step | FoldStep] = []
 
-    def put(step: Step | Fold) -> int:
+    def put(step: Step | FoldStep) -> int:
         steps.append(step)
         return len(operands) + len(steps) - 1
 

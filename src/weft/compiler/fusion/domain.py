@@ -57,15 +57,15 @@ def without_ones(axes: Axes, old: tuple[int, ...], new: tuple[int, ...]) -> Axes
     return tuple(STILL if n == 1 else next(rest) for n in new)
 
 
-def renamed(axes: Axes, pairs: dict[int, int]) -> Axes:
+def rename_axes(axes: Axes, pairs: dict[int, int]) -> Axes:
     return tuple(STILL if a == STILL else pairs[a] for a in axes)
 
 
-def mapped(axes: frozenset[int], pairs: dict[int, int]) -> frozenset[int]:
+def map_axes(axes: frozenset[int], pairs: dict[int, int]) -> frozenset[int]:
     return frozenset(pairs[a] for a in axes)
 
 
-def completed(target: Group, other: Group, pairs: dict[int, int]) -> dict[int, int] | None:
+def complete_pairs(target: Group, other: Group, pairs: dict[int, int]) -> dict[int, int] | None:
     """Each axis of a group with one of another, as its folds and lengths demand; None if not so."""
     pairs = dict(pairs)
     for a, n in enumerate(other.domain):
@@ -82,6 +82,6 @@ def completed(target: Group, other: Group, pairs: dict[int, int]) -> dict[int, i
             pairs[a] = free[0]
     lengths = all(other.domain[a] == target.domain[b] for a, b in pairs.items())
     distinct = len(set(pairs.values())) == len(pairs)
-    folds = mapped(other.folded, pairs)
+    folds = map_axes(other.folded, pairs)
     same = not other.folded or not target.folded or folds == target.folded
     return pairs if lengths and distinct and same else None

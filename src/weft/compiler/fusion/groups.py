@@ -15,8 +15,8 @@ from ..ir.gemm import ACCUMULATE
 from ..ir.views import View
 from ..target import Computing
 from .alignment import Alignment
-from .classify import Kind, kind_of
-from .domain import STILL, Axes, Fit, Group, agree, completed, mapped, renamed
+from .classify import UnitKind, kind_of
+from .domain import STILL, Axes, Fit, Group, agree, complete_pairs, map_axes, rename_axes
 from .precedence import Precedence
 
 # A group has at most so many equations: LLVM's time grows faster than its kernels' loops. Numbers
@@ -37,7 +37,7 @@ REPEATED = 1 << 10
 class Unit:
     """What is computed together: a group, or one equation by itself."""
 
-    kind: Kind
+    kind: UnitKind
     equations: list[int]
     group: Group | None = None
 
@@ -63,14 +63,14 @@ class Grouping(Alignment):
 
     def _place(self, k: int, e: Equation) -> None:
         kind, reason = kind_of(self.graph, self.views, e, self._target)
-        if kind is Kind.VIEW:
+        if kind is UnitKind.VIEW:
             return
         if reason:
             self.reasons[k] = reason
-        if kind in (Kind.POINT, Kind.FOLD) and self._join(k, e, kind):
+        if kind in (UnitKind.POINT, UnitKind.FOLD) and self._join(k, e, kind):
             return
-        group = self._started(e, kind) if kind in (Kind.POINT, Kind.FOLD) else None
-        self.units[k] = Unit(kind if group is None else Kind.POINT, [k], group)
+        group = self._start_group(e, kind) if kind in (UnitKind.POINT, UnitKind.FOLD) else None
+        self.units[k] = Unit(kind if group is None else UnitKind.POINT, [k], group)
         self.order.add(k)
         self._enter(k, k, e)
 
@@ -94,13 +94,13 @@ class Grouping(Alignment):
         """The unit that computes what a value is a view of."""
         return self.unit_of.get(self.views[x].root)
 
-    def _started(self, e: Equation, kind: Kind) -> Group:
+    def _start_group(self, e: Equation, kind: UnitKind) -> Group:
         """A group of one equation."""
-        x = e.outputs[0] if kind is Kind.POINT else e.inputs[0]
+        x = e.outputs[0] if kind is UnitKind.POINT else e.inputs[0]
         group = Group([n for n in self.graph.avals[x].shape if n != 1])
         count = iter(range(len(group.domain)))
         axes = tuple(STILL if n == 1 else next(count) for n in self.graph.avals[x].shape)
-        fit = Fit(axes) if kind is Kind.POINT else self._fold_fit(group, e, axes)
+        fit = Fit(axes) if kind is UnitKind.POINT else self._fold_fit(group, e, axes)
         assert fit is not None, "an equation fits a group of its own"
         self._put(group, e, fit)
         return group
@@ -110,14 +110,14 @@ class Grouping(Alignment):
         group.folded = group.folded if fit.folded is None else fit.folded
         group.values[e.outputs[0]] = fit.axes
         if group.folded:
-            self._note(group, [e] if fit.folded is None else self._made(group.values))
+            self._note(group, [e] if fit.folded is None else self._makers_of(group.values))
         for x in self.uses.arrays(e):
             if self.axes_in(group, x) is None:
                 group.reads.setdefault(x, self.operand_axes(group, e, x))
 
     # -- joining -------------------------------------------------------------------------------
 
-    def _join(self, k: int, e: Equation, kind: Kind) -> bool:
+    def _join(self, k: int, e: Equation, kind: UnitKind) -> bool:
         """Put an equation into a group of one of its operands, and join the others' to it."""
         owners = [u for u in self._producers(e) if self.units[u].group is not None]
         for u in sorted(owners, key=lambda u: (-self._volume(u), -u)):
@@ -139,9 +139,9 @@ class Grouping(Alignment):
     def _volume(self, u: int) -> int:
         return prod(self._group(u).domain)
 
-    def _fit(self, u: int, e: Equation, kind: Kind) -> Fit | None:
+    def _fit(self, u: int, e: Equation, kind: UnitKind) -> Fit | None:
         group = self._group(u)
-        if kind is Kind.FOLD:
+        if kind is UnitKind.FOLD:
             axes = self.axes_in(group, e.inputs[0])
             return None if axes is None else self._fold_fit(group, e, axes)
         return self._point_fit(group, e)
@@ -193,7 +193,7 @@ class Grouping(Alignment):
             return False
         return group.folded <= have or not group.folded & have
 
-    def stored(self, unit: Unit) -> list[int]:
+    def stored_values(self, unit: Unit) -> list[int]:
         """The values of a group that others read."""
         assert unit.group is not None
         inside = set(unit.equations)
@@ -220,12 +220,12 @@ class Grouping(Alignment):
         if not self._divides(trial, fit):
             return False
         # What held of the group's other values holds now, too, unless its folds are new.
-        fresh = [e] if folded == group.folded else self._made(trial.values)
+        fresh = [e] if folded == group.folded else self._makers_of(trial.values)
         self._note(trial, fresh)
         equations = {*self.units[u].equations, k}
         return self._walks_well(trial, equations) and self._moves(trial, equations, fresh)
 
-    def _made(self, values: Iterable[int]) -> list[Equation]:
+    def _makers_of(self, values: Iterable[int]) -> list[Equation]:
         """The equations that make values, in order."""
         return [self.graph.equations[k] for k in sorted([self.uses.made_by[x] for x in values])]
 
@@ -306,16 +306,16 @@ class Grouping(Alignment):
     def _merge(self, u: int, w: int, known: dict[int, int]) -> bool:
         """Put group w into group u, its axes as `known` says and as their lengths demand."""
         target, other = self._group(u), self._group(w)
-        pairs = completed(target, other, known)
+        pairs = complete_pairs(target, other, known)
         if pairs is None or not self.order.joinable(u, w):
             return False
         equations = {*self.units[u].equations, *self.units[w].equations}
-        moved = {x: renamed(a, pairs) for x, a in other.values.items()}
-        trial = Group(target.domain, target.folded | mapped(other.folded, pairs))
+        moved = {x: rename_axes(a, pairs) for x, a in other.values.items()}
+        trial = Group(target.domain, target.folded | map_axes(other.folded, pairs))
         trial.values = {**moved, **target.values}
         if len(equations) > _most(trial) or not self._is_whole(trial, equations):
             return False
-        trial.reads = {x: renamed(a, pairs) for x, a in other.reads.items()} | target.reads
+        trial.reads = {x: rename_axes(a, pairs) for x, a in other.reads.items()} | target.reads
         trial.reads = {x: a for x, a in trial.reads.items() if self.axes_in(trial, x) is None}
         if any(self._maker(x) in (u, w) for x in trial.reads):
             return False
@@ -334,7 +334,7 @@ class Grouping(Alignment):
                 found = self.axes_in(trial, x)
                 if found is None or self.axes_in(group, x) is not None:
                     continue
-                if found != renamed(self.operand_axes(group, e, x), pairs):
+                if found != rename_axes(self.operand_axes(group, e, x), pairs):
                     return False
         return True
 
@@ -348,7 +348,7 @@ class Grouping(Alignment):
         lines = prod(group.domain[a] for a in group.kept)
         if lines < FEW and prod(group.domain) > LARGE:
             return False
-        fresh = self._made(group.values)
+        fresh = self._makers_of(group.values)
         self._note(group, fresh)
         return self._walks_well(group, equations) and self._moves(group, equations, fresh)
 

@@ -14,7 +14,7 @@ from ..ir.kernel import Kernel, in_rows, renumber
 from ..ir.schedule import KernelStep, Schedule, ScheduleStep
 
 
-def joined(schedule: Schedule) -> Schedule:
+def join_column_folds(schedule: Schedule) -> Schedule:
     """The same schedule, with sums of columns in the kernels that go over the same rows."""
     steps = list(schedule.steps)
     at = 0
@@ -40,13 +40,13 @@ def _host(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int | N
     assert isinstance(step, KernelStep)
     if any(schedule.buffers[i].takes is not None for i in step.results):
         return None
-    read = {schedule.storage(step.operands[n]) for n in _used(step.kernel)}
+    read = {schedule.storage(step.operands[n]) for n in _used_values(step.kernel)}
     for k in range(at - 1, -1, -1):
         other = steps[k]
         written = {schedule.storage(i) for i in other.writes}
         if isinstance(other, KernelStep) and _alike(other.kernel, step.kernel):
-            shared = _shared(_by_rows(other, step), step)
-            apart = {schedule.storage(step.operands[n]) for n in _used(step.kernel, shared)}
+            shared = _shared_operands(_by_rows(other, step), step)
+            apart = {schedule.storage(step.operands[n]) for n in _used_values(step.kernel, shared)}
             if any(_whole(step.kernel, n) for n in shared) and not apart & written:
                 return k
         if read & written:
@@ -68,20 +68,20 @@ def _by_rows(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
     return replace(host, kernel=in_rows(host.kernel, (rows, columns)))
 
 
-def _used(kernel: Kernel, but: Sequence[int] = ()) -> list[int]:
+def _used_values(kernel: Kernel, but: Sequence[int] = ()) -> list[int]:
     return [n for n in range(len(kernel.operands)) if n in kernel.live and n not in but]
 
 
-def _shared(host: KernelStep, step: KernelStep) -> list[int]:
+def _shared_operands(host: KernelStep, step: KernelStep) -> list[int]:
     """The operands of a sum that its host has too, or makes."""
-    return [n for n in _used(step.kernel) if _found(host, step, n) >= 0]
+    return [n for n in _used_values(step.kernel) if _find_in_host(host, step, n) >= 0]
 
 
 def _whole(kernel: Kernel, n: int) -> bool:
     return all(kernel.operands[n].strides)
 
 
-def _found(host: KernelStep, step: KernelStep, n: int) -> int:
+def _find_in_host(host: KernelStep, step: KernelStep, n: int) -> int:
     """The host's value that is operand n of a sum; −1 if there is none."""
     buffer, strides = step.operands[n], step.kernel.operands[n].strides
     for i, r in zip(host.results, host.kernel.results, strict=True):
@@ -96,11 +96,13 @@ def _found(host: KernelStep, step: KernelStep, n: int) -> int:
 def _together(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
     """A kernel with the steps and results of two."""
     assert isinstance(host, KernelStep) and isinstance(step, KernelStep)
-    new = [n for n in _used(step.kernel) if _found(host, step, n) < 0]
+    new = [n for n in _used_values(step.kernel) if _find_in_host(host, step, n) < 0]
     base, more = len(host.kernel.operands), len(new)
     ours = {i: i if i < base else i + more for i in range(base + len(host.kernel.steps))}
     theirs = {n: base + k for k, n in enumerate(new)}
-    theirs |= {n: ours[_found(host, step, n)] for n in _used(step.kernel) if n not in theirs}
+    theirs |= {
+        n: ours[_find_in_host(host, step, n)] for n in _used_values(step.kernel) if n not in theirs
+    }
     behind, own = len(ours) + more, len(step.kernel.operands)
     theirs |= {own + k: behind + k for k in range(len(step.kernel.steps))}
     kernel = Kernel(

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 from ...graph.graph import Graph
 from ..ir.schedule import Schedule
-from ..memory import Plan, plan
+from ..memory import MemoryPlan, plan
 from ..target import Lowering
 from .assemble import Assembly
-from .joined_folds import joined
+from .joined_folds import join_column_folds
 from .remat import remat
 
 # Bytes of an arena from which on less is looked for, the share that must be gained, and how often.
@@ -16,13 +16,13 @@ LARGE, WORTH, ROUNDS = 1 << 20, 0.01, 4
 
 def schedule_and_plan(
     graph: Graph, target: Lowering, donated: Mapping[int, int]
-) -> tuple[Schedule, Plan]:
+) -> tuple[Schedule, MemoryPlan]:
     """The schedule of a graph that has been through the passes, and its memory plan.
 
     donated   the position of an output to that of the input whose memory it may take
     """
     made = Assembly(graph, target, donated)
-    schedule, placed = _planned(made)
+    schedule, placed = _plan(made)
     switch = False
     for _ in range(ROUNDS):
         if placed.size < LARGE:
@@ -30,23 +30,23 @@ def schedule_and_plan(
         peak, late = made.peak()
         graph = remat(made.graph, peak.alive, late, switch)
         other = None if graph is made.graph else Assembly(graph, target, donated)
-        tried = None if other is None else _planned(other)
+        tried = None if other is None else _plan(other)
         if other is not None and tried is not None and tried[1].size <= placed.size * (1 - WORTH):
             made, (schedule, placed) = other, tried
         elif switch:
             break
         else:
             switch = True
-    return _tuned(schedule, placed, target)
+    return _tune(schedule, placed, target)
 
 
-def _tuned(schedule: Schedule, placed: Plan, target: Lowering) -> tuple[Schedule, Plan]:
+def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Schedule, MemoryPlan]:
     """The same as the target runs it best, unless that takes more memory."""
     made = target.tune(schedule)
     planned = plan(made, target.alignment)
     return (made, planned) if planned.size <= placed.size * (1 + WORTH) else (schedule, placed)
 
 
-def _planned(made: Assembly) -> tuple[Schedule, Plan]:
-    schedule = joined(made.schedule())
+def _plan(made: Assembly) -> tuple[Schedule, MemoryPlan]:
+    schedule = join_column_folds(made.schedule())
     return schedule, plan(schedule, made.target.alignment)

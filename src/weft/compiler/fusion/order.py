@@ -43,7 +43,7 @@ def peak_of(works: Mapping[int, Work], order: Sequence[int], kept: frozenset[int
     return Peak(max(nbytes, 0), alive, frozenset(order[worst + 1 :]))
 
 
-def ordered(works: Mapping[int, Work], kept: frozenset[int] = frozenset()) -> list[int]:
+def order_units(works: Mapping[int, Work], kept: frozenset[int] = frozenset()) -> list[int]:
     """The units' numbers in an order that keeps little alive.
 
     Of the units that could be next, a check is first, then the one that frees most beyond what it

@@ -150,29 +150,29 @@ class _Again:
             e = self.graph.equations[k]
             for x in _arrays(e):
                 if self.views[x].root in own:
-                    self._seen(x, names, made)
+                    self._repeat_view(x, names, made)
                 elif x not in names:
                     names[x] = self._new(x)
                     made.append(Equation(LATER, (x, signal), (), (names[x],), e.origin))
             names[e.outputs[0]] = self._new(e.outputs[0])
-            made.append(self._copied(e, names))
+            made.append(self._copy_equation(e, names))
         for k in readers:
             before = self.inserted.setdefault(k, []) if k != readers[0] else made
             mine = {v: names[v]}
             for x in _arrays(self.graph.equations[k]):
                 if self.views[x].root == v:
-                    self._seen(x, mine, before)
+                    self._repeat_view(x, mine, before)
                     self.renamed.setdefault(k, {})[x] = mine[x]
 
-    def _seen(self, x: int, names: dict[int, int], made: list[Equation]) -> None:
+    def _repeat_view(self, x: int, names: dict[int, int], made: list[Equation]) -> None:
         """The second name of a view, by the same looks at what it is of."""
         if x not in names:
             e = self.graph.equations[self.made_by[x]]
-            self._seen(e.inputs[0], names, made)
+            self._repeat_view(e.inputs[0], names, made)
             names[x] = self._new(x)
-            made.append(self._copied(e, names))
+            made.append(self._copy_equation(e, names))
 
-    def _copied(self, e: Equation, names: dict[int, int]) -> Equation:
+    def _copy_equation(self, e: Equation, names: dict[int, int]) -> Equation:
         inputs = tuple([i if isinstance(i, Literal) else names.get(i, i) for i in e.inputs])
         return e._replace(inputs=inputs, outputs=tuple([names[i] for i in e.outputs]))
 

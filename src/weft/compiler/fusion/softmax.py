@@ -8,7 +8,7 @@ both are a product with its reciprocal, which is computed once for each row.
 from dataclasses import replace
 
 from ...graph.graph import Literal
-from ..ir.kernel import Fold, Kernel, Step, renumber
+from ..ir.kernel import FoldStep, Kernel, Step, renumber
 
 
 def by_products(kernel: Kernel) -> Kernel:
@@ -19,9 +19,9 @@ def by_products(kernel: Kernel) -> Kernel:
     base = len(kernel.operands)
     number = {i: i for i in range(base)}
     inverses: dict[int, int] = {}  # by the sums
-    steps: list[Step | Fold] = []
+    steps: list[Step | FoldStep] = []
 
-    def put(step: Step | Fold) -> int:
+    def put(step: Step | FoldStep) -> int:
         steps.append(step)
         return base + len(steps) - 1
 
@@ -51,7 +51,7 @@ def _step(kernel: Kernel, i: object, *rows: str) -> Step | None:
 def _terms(kernel: Kernel, total: int) -> int:
     """What a fold is of."""
     fold = kernel.steps[total - len(kernel.operands)]
-    assert isinstance(fold, Fold)
+    assert isinstance(fold, FoldStep)
     return fold.value
 
 
@@ -60,7 +60,11 @@ def _share(kernel: Kernel, i: int) -> int | None:
     step = _step(kernel, i, "divide", "exp")
     if step is None:
         return None
-    total = _divided(kernel, step) if step.row == "divide" else _normalised(kernel, step)
+    total = (
+        _match_division(kernel, step)
+        if step.row == "divide"
+        else _match_normalisation(kernel, step)
+    )
     if total is None:
         return None
     same = {kernel.dtypes[i], kernel.dtypes[total], kernel.dtypes[_terms(kernel, total)]}
@@ -72,18 +76,18 @@ def _sum_of_exponentials(kernel: Kernel, i: object) -> int | None:
     if isinstance(i, Literal) or not isinstance(i, int) or i < len(kernel.operands):
         return None
     fold = kernel.steps[i - len(kernel.operands)]
-    if not isinstance(fold, Fold) or fold.kind != "sum":
+    if not isinstance(fold, FoldStep) or fold.kind != "sum":
         return None
     return None if _step(kernel, fold.value, "exp") is None else i
 
 
-def _divided(kernel: Kernel, step: Step) -> int | None:
+def _match_division(kernel: Kernel, step: Step) -> int | None:
     """e/Σe."""
     total = _sum_of_exponentials(kernel, step.inputs[1])
     return total if total is not None and step.inputs[0] == _terms(kernel, total) else None
 
 
-def _normalised(kernel: Kernel, step: Step) -> int | None:
+def _match_normalisation(kernel: Kernel, step: Step) -> int | None:
     """exp(x − l − r) with l = log Σ exp(x − m) + m, and r = log Σ exp(x − m) − (l − m)."""
     whole = _step(kernel, step.inputs[0], "subtract")
     difference = None if whole is None else _step(kernel, whole.inputs[0], "subtract")
@@ -96,7 +100,7 @@ def _normalised(kernel: Kernel, step: Step) -> int | None:
         total = _total(kernel, logarithm)
         if (
             total is not None
-            and _shifted(kernel, total) == (difference.inputs[0], top)
+            and _match_shift(kernel, total) == (difference.inputs[0], top)
             and (rest.inputs[0], back.inputs) == (logarithm, (difference.inputs[1], top))
         ):
             return total
@@ -109,7 +113,7 @@ def _total(kernel: Kernel, i: object) -> int | None:
     return None if logarithm is None else _sum_of_exponentials(kernel, logarithm.inputs[0])
 
 
-def _shifted(kernel: Kernel, total: int) -> tuple | None:
+def _match_shift(kernel: Kernel, total: int) -> tuple | None:
     """x and m in Σ exp(x − m)."""
     exponential = _step(kernel, _terms(kernel, total), "exp")
     assert exponential is not None

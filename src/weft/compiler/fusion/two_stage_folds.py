@@ -13,7 +13,7 @@ import numpy as np
 
 from ...core import dtypes
 from ...graph.graph import Literal
-from ..ir.kernel import Fold, Kernel, Operand, Result, Step, renumber
+from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, renumber
 from .canonical import canonical
 
 # Elements from which on it pays, the least that a piece has, and how many pieces there are.
@@ -42,7 +42,7 @@ class Stages:
     behind: int = 0
 
 
-def staged(kernel: Kernel) -> Stages | None:
+def split_stages(kernel: Kernel) -> Stages | None:
     """The stages of a kernel; None if it is done in one."""
     axes = range(len(kernel.domain))
     if not kernel.folded or set(kernel.folded) != set(axes) or prod(kernel.domain) < LARGE:
@@ -72,7 +72,7 @@ def staged(kernel: Kernel) -> Stages | None:
 def is_fold(kernel: Kernel, i: int) -> bool:
     """Whether a value of a kernel is folded."""
     base = len(kernel.operands)
-    return i >= base and isinstance(kernel.steps[i - base], Fold)
+    return i >= base and isinstance(kernel.steps[i - base], FoldStep)
 
 
 def _pieces(kernel: Kernel) -> int | None:
@@ -87,7 +87,7 @@ def line_dtype(kernel: Kernel, i: int) -> np.dtype:
     """What the folds of pieces are kept in: half types would be rounded twice."""
     dtype = kernel.dtypes[i]
     fold = kernel.steps[i - len(kernel.operands)]
-    wide = isinstance(fold, Fold) and fold.kind in ("sum", "prod", "mean")
+    wide = isinstance(fold, FoldStep) and fold.kind in ("sum", "prod", "mean")
     return dtypes.accumulator(dtype) if wide else dtype
 
 
@@ -110,7 +110,7 @@ def _first(
     steps = list(kernel.steps)
     for i in folds:
         fold = steps[i - base]
-        assert isinstance(fold, Fold)
+        assert isinstance(fold, FoldStep)
         kind = "sum" if left and fold.kind == "mean" else fold.kind
         steps[i - base] = replace(fold, kind=kind, dtype=line_dtype(kernel, i))
     results = [Result(kernel.results[k].value, cut(kernel.results[k].strides)) for k in whole]
@@ -134,14 +134,14 @@ def _up_to(kernel: Kernel, steps: list, folds: list[int], whole: list[int]) -> t
 def _second(kernel: Kernel, length: int, folds: list[int], others: list[int], even: bool):
     """The folds of the lines, and the steps of folded values; which operands those need."""
     base = len(kernel.operands)
-    wanted = needed(kernel, [kernel.results[k].value for k in others])
+    wanted = needed_values(kernel, [kernel.results[k].value for k in others])
     taken = tuple(i for i in range(base) if i in wanted)
     number = {i: len(folds) + n for n, i in enumerate(taken)}
     operands = [Operand(line_dtype(kernel, i), (1,)) for i in folds]
     operands += [replace(kernel.operands[i], strides=(0,)) for i in taken]
-    steps: list[Step | Fold] = []
+    steps: list[Step | FoldStep] = []
 
-    def put(step: Step | Fold) -> int:
+    def put(step: Step | FoldStep) -> int:
         steps.append(step)
         return len(operands) + len(steps) - 1
 
@@ -158,10 +158,10 @@ def _second(kernel: Kernel, length: int, folds: list[int], others: list[int], ev
 
 
 def mean(
-    put: Callable[[Step | Fold], int], line: int, fold: Fold, dtype: np.dtype, terms: int
+    put: Callable[[Step | FoldStep], int], line: int, fold: FoldStep, dtype: np.dtype, terms: int
 ) -> int:
     """A sum or mean of a line of sums, in the dtype that a fold has."""
-    total = put(Fold("sum", line, dtype))
+    total = put(FoldStep("sum", line, dtype))
     if fold.kind == "mean":
         total = put(Step("divide", (total, Literal(float(terms))), dtype))
     if fold.dtype != dtype:
@@ -169,7 +169,7 @@ def mean(
     return total
 
 
-def needed(kernel: Kernel, values: list[int]) -> set[int]:
+def needed_values(kernel: Kernel, values: list[int]) -> set[int]:
     """The values that some values are computed from, not going beyond folds."""
     base, found, todo = len(kernel.operands), set(), list(values)
     while todo:

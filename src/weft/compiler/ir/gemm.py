@@ -46,7 +46,7 @@ def _matrices(v: View, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return ((1, *v.shape), (0, *v.strides)) if side == 0 else ((*v.shape, 1), (*v.strides, 0))
 
 
-def _stored(shape: tuple[int, ...], strides: tuple[int, ...]) -> _Matrix | None:
+def _readable_layout(shape: tuple[int, ...], strides: tuple[int, ...]) -> _Matrix | None:
     """How a product reads the matrices over the last two axes; None if it cannot."""
     (rows, columns), (down, along) = shape[-2:], strides[-2:]
     if (along == 1 or columns == 1) and (down >= columns or rows == 1):
@@ -58,17 +58,17 @@ def _stored(shape: tuple[int, ...], strides: tuple[int, ...]) -> _Matrix | None:
 
 def readable(v: View, side: int) -> bool:
     """Whether a product can read an operand where it lies."""
-    return _stored(*_matrices(v, side)) is not None
+    return _readable_layout(*_matrices(v, side)) is not None
 
 
 def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmStep:
     """The step of a product whose operands are readable; the result has memory of its own."""
     (a_shape, a_strides), (b_shape, b_strides) = _matrices(a, 0), _matrices(b, 1)
-    left, right = _stored(a_shape, a_strides), _stored(b_shape, b_strides)
+    left, right = _readable_layout(a_shape, a_strides), _readable_layout(b_shape, b_strides)
     assert left is not None and right is not None, "copies come before"
     m, k, n = a_shape[-2], a_shape[-1], b_shape[-1]
     batch = _broadcast(a_shape[:-2], b_shape[:-2])
-    axes = _Batch(
+    axes = _BatchAxes(
         batch,
         _spread(a_shape[:-2], a_strides[:-2], batch),
         _spread(b_shape[:-2], b_strides[:-2], batch),
@@ -80,7 +80,7 @@ def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmSt
             leading = axes.a[0] if m == 1 else left.leading
             if leading >= k:
                 left = _Matrix(False, leading)
-                m, axes = m * axes.sizes[0], _Batch((), (), (), ())
+                m, axes = m * axes.sizes[0], _BatchAxes((), (), (), ())
     return GemmStep(
         *buffers,
         m=m,
@@ -102,7 +102,7 @@ def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmSt
 
 
 @dataclass(frozen=True)
-class _Batch:
+class _BatchAxes:
     """The axes of a batch, with the strides of a, b and c."""
 
     sizes: tuple[int, ...]
@@ -110,7 +110,7 @@ class _Batch:
     b: tuple[int, ...]
     c: tuple[int, ...]
 
-    def merged(self) -> "_Batch":
+    def merged(self) -> "_BatchAxes":
         """Neighbouring axes that are one line in all arrays as one axis; those of 1 left out."""
         made: list[list[int]] = []
         for axis in zip(self.sizes, self.a, self.b, self.c, strict=True):
@@ -121,7 +121,7 @@ class _Batch:
             else:
                 made.append(list(axis))
         columns = zip(*made, strict=True) if made else ((), (), (), ())
-        return _Batch(*map(tuple, columns))
+        return _BatchAxes(*map(tuple, columns))
 
 
 def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:

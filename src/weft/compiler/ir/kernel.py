@@ -1,9 +1,9 @@
 """Kernel: one loop nest as data, from arrays in memory to arrays in memory.
 
 Every element of `domain` computes the same steps. An operand or result says by how many elements
-each axis moves it: 0 repeats it along that axis. `Fold` steps add up (or otherwise combine) a value
-over the `folded` axes; what is computed from folded values alone is computed once for each fold,
-and the steps that need one beside unfolded values make another sweep over the folded axes.
+each axis moves it: 0 repeats it along that axis. A `FoldStep` adds up (or otherwise combines) a
+value over the `folded` axes; what is computed from folded values alone is computed once for each
+fold, and steps that need one beside unfolded values make another sweep over the folded axes.
 
 A kernel over rows can also fold its columns: pieces of `piece` rows have a line of folds each.
 """
@@ -67,7 +67,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Fold:
+class FoldStep:
     """A value combined over the folded axes."""
 
     kind: str
@@ -78,12 +78,12 @@ class Fold:
 @overload
 def renumber(step: Step, number: Mapping[int, int]) -> Step: ...
 @overload
-def renumber(step: Fold, number: Mapping[int, int]) -> Fold: ...
+def renumber(step: FoldStep, number: Mapping[int, int]) -> FoldStep: ...
 @overload
-def renumber(step: Step | Fold, number: Mapping[int, int]) -> Step | Fold: ...
-def renumber(step: Step | Fold, number: Mapping[int, int]) -> Step | Fold:
+def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldStep: ...
+def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldStep:
     """The same step of values that have other numbers in another kernel."""
-    if isinstance(step, Fold):
+    if isinstance(step, FoldStep):
         return replace(step, value=number[step.value])
     inputs = [i if isinstance(i, Literal) else number[i] for i in step.inputs]
     return replace(step, inputs=tuple(inputs))
@@ -107,7 +107,7 @@ class Kernel:
 
     domain: tuple[int, ...]
     operands: tuple[Operand, ...]
-    steps: tuple[Step | Fold, ...]
+    steps: tuple[Step | FoldStep, ...]
     results: tuple[Result, ...]
     folded: tuple[int, ...] = ()
     piece: int = 0
@@ -138,7 +138,7 @@ class Kernel:
             fixed = bool(self.folded) and not any(v.strides[a] for a in self.folded)
             depths.append(-1 if fixed else 0)
         for s in self.steps:
-            if isinstance(s, Fold):
+            if isinstance(s, FoldStep):
                 depths.append(2 * ((depths[s.value] + 1) // 2) + 1)
                 continue
             inputs = [depths[i] for i in s.inputs if not isinstance(i, Literal)]
@@ -159,7 +159,7 @@ class Kernel:
             i = todo.pop()
             if i not in live and i >= base:
                 step = self.steps[i - base]
-                inputs = (step.value,) if isinstance(step, Fold) else step.inputs
+                inputs = (step.value,) if isinstance(step, FoldStep) else step.inputs
                 todo += [j for j in inputs if not isinstance(j, Literal)]
             live.add(i)
         return frozenset(live)
@@ -189,7 +189,7 @@ def moving(kernel: Kernel, k: int) -> set[int]:
     base, settled = len(kernel.operands), kernel.settled
     todo = [r.value for r in kernel.results if settled[r.value] == 2 * k]
     for i, step in enumerate(kernel.steps, base):
-        if isinstance(step, Fold) and settled[i] == 2 * k + 1 and i in kernel.live:
+        if isinstance(step, FoldStep) and settled[i] == 2 * k + 1 and i in kernel.live:
             todo.append(step.value)
     found: set[int] = set()
     while todo:
@@ -222,7 +222,7 @@ def verify(kernel: Kernel, extents: tuple[tuple[int, int], ...] = ()) -> None:
         raise MalformedKernel(f"{len(extents)} extents for {len(accesses)} arrays")
     idle = any(size == 0 and a not in kernel.folded for a, size in enumerate(kernel.domain))
     for i, (access, extent) in enumerate(zip(accesses, () if idle else extents, strict=False)):
-        low, high = reach(_walked(kernel, access), access.strides)
+        low, high = reach(_walk_domain(kernel, access), access.strides)
         if -low > extent[0] or high > extent[1]:
             raise MalformedKernel(f"array {i} is read from {low} to {high}, it has {extent}")
 
@@ -243,7 +243,7 @@ def _check(kernel: Kernel) -> None:
         raise MalformedKernel(f"pieces of {kernel.piece} rows for {kernel.results}")
 
 
-def _walked(kernel: Kernel, access: Operand | Result) -> tuple[int, ...]:
+def _walk_domain(kernel: Kernel, access: Operand | Result) -> tuple[int, ...]:
     """The domain over which an access moves."""
     if isinstance(access, Result) and access.over_rows:
         return (-(-kernel.domain[0] // kernel.piece), *kernel.domain[1:])
@@ -274,8 +274,8 @@ def _check_access(kernel: Kernel, what: str, dtype: np.dtype, strides: Strides) 
         raise MalformedKernel(f"{what} is {dtype!r}")
 
 
-def _check_step(kernel: Kernel, number: int, step: Step | Fold) -> None:
-    if isinstance(step, Fold):
+def _check_step(kernel: Kernel, number: int, step: Step | FoldStep) -> None:
+    if isinstance(step, FoldStep):
         _check_fold(kernel, number, step)
         return
     if step.row not in TABLE:
@@ -291,7 +291,7 @@ def _check_step(kernel: Kernel, number: int, step: Step | Fold) -> None:
             raise MalformedKernel(f"{step.row} uses v{i} before it is known")
 
 
-def _check_fold(kernel: Kernel, number: int, fold: Fold) -> None:
+def _check_fold(kernel: Kernel, number: int, fold: FoldStep) -> None:
     if not 0 <= fold.value < number:
         raise MalformedKernel(f"v{number} folds v{fold.value} before it is known")
     if fold.kind not in FOLDS or not kernel.folded:

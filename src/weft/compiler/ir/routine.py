@@ -12,7 +12,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class Array:
+class RoutineArray:
     """What a routine reads or writes of a buffer: elements that are `strides` apart."""
 
     dtype: np.dtype
@@ -35,9 +35,9 @@ def line(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(0 if n == 1 else prod(shape[a + 1 :]) for a, n in enumerate(shape))
 
 
-def array(dtype: np.dtype, shape: tuple[int, ...]) -> Array:
+def array(dtype: np.dtype, shape: tuple[int, ...]) -> RoutineArray:
     """An array that is laid out row by row."""
-    return Array(dtype, tuple(shape), line(tuple(shape)))
+    return RoutineArray(dtype, tuple(shape), line(tuple(shape)))
 
 
 class Routine(ABC):
@@ -47,16 +47,16 @@ class Routine(ABC):
 
     @property
     @abstractmethod
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         """The arrays that are read, in the order of the record."""
 
     @property
     @abstractmethod
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         """The arrays that are written, behind them."""
 
     @property
-    def scratch(self) -> tuple[Array, ...]:
+    def scratch(self) -> tuple[RoutineArray, ...]:
         """Memory that it needs until it is done, behind the results."""
         return ()
 

@@ -1,9 +1,9 @@
-"""Straight lines: small arrays as numbers, each element a value of its own.
+"""Scalar programs: small arrays as numbers, each element a value of its own.
 
-A `Line` says which elements are loaded, what is computed of them one number after the other, and
-where the numbers go. It is written by running equations on arrays of numbers' names: a transpose or
-a stack moves names about, an elementwise row becomes a step for each element, sums and products of
-matrices become additions and multiplications.
+A `ScalarProgram` says which elements are loaded, what is computed of them one number after the
+other, and where the numbers go. It is written by running equations on arrays of numbers' names: a
+transpose or a stack moves names about, an elementwise row becomes a step for each element, sums and
+products of matrices become additions and multiplications.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -52,7 +52,7 @@ Written = Load | Constant | Step  # what a line has
 
 
 @dataclass(frozen=True)
-class Line:
+class ScalarProgram:
     """Values are numbered in the order in which they are known; results name one per element."""
 
     operands: tuple[Typed, ...]
@@ -65,7 +65,7 @@ class Line:
         return sum(isinstance(v, Step) for v in self.values)
 
 
-def computed(line: Line, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def compute_line(line: ScalarProgram, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The results by NumPy's kernels, number by number."""
     known: list[Any] = []
     for v in line.values:
@@ -98,7 +98,7 @@ def _by_numpy(row: str, given: list[Any], static: tuple[Any, ...], dtype: np.dty
 STRIDED = ("strides", "parts")
 
 
-class Writer:
+class ScalarProgramBuilder:
     """A line that is being written. Names of numbers count from 1; 0 is a hole."""
 
     def __init__(self, graph: Graph):
@@ -133,7 +133,7 @@ class Writer:
         """The name of a row of numbers."""
         known = [self.number(x) is not None for x in inputs]
         if all(known):
-            given = [self._given(x) for x in inputs]
+            given = [self._give(x) for x in inputs]
             return self.constant(_by_numpy(row, given, static, dtype), dtype)
         simpler = SIMPLER.get(row)
         if simpler is not None and (True in known or len(known) == 1):
@@ -147,7 +147,7 @@ class Writer:
             name = self._name(key, Step(row, operands, dtype, static))
         return name
 
-    def _given(self, x: Name) -> Any:
+    def _give(self, x: Name) -> Any:
         if isinstance(x, Literal):
             return x.value
         v = self.values[x - 1]
@@ -159,10 +159,10 @@ class Writer:
     def names(self, x: int) -> np.ndarray:
         """The names of the elements of one of the graph's values."""
         if x not in self.arrays:
-            self.arrays[x] = self._entered(x)
+            self.arrays[x] = self._enter(x)
         return self.arrays[x]
 
-    def _entered(self, x: int) -> np.ndarray:
+    def _enter(self, x: int) -> np.ndarray:
         aval = self.graph.avals[x]
         if x in self.graph.constants:
             value = np.asarray(self.graph.constants[x])
@@ -178,16 +178,16 @@ class Writer:
         out = self.graph.avals[e.outputs[0]]
         operands: list[Any] = [x if isinstance(x, Literal) else self.names(x) for x in e.inputs]
         if e.op.moves in STRIDED:
-            made = self._moved(e, operands, out.dtype)
+            made = self._move(e, operands, out.dtype)
         elif e.op.folds:
-            made = self._folded(e, operands[0], out.dtype)
+            made = self._fold(e, operands[0], out.dtype)
         elif e.op.name == "matmul":
             made = self._product(operands[0], operands[1], out.dtype)
         else:
             made = self._pointwise(e, operands, out)
         self.arrays[e.outputs[0]] = made.reshape(out.shape)
 
-    def _moved(self, e: Equation, operands: list[Any], dtype: np.dtype) -> np.ndarray:
+    def _move(self, e: Equation, operands: list[Any], dtype: np.dtype) -> np.ndarray:
         static, fill = e.static, 0
         if e.op.name == "pad":
             static, fill = (e.static[0], 0, *e.static[2:]), e.static[1]
@@ -207,7 +207,7 @@ class Writer:
         made = [self.step(e.op.name, x, out.dtype, *e.static) for x in zip(*spread, strict=True)]
         return np.array(made, np.int64)
 
-    def _folded(self, e: Equation, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    def _fold(self, e: Equation, x: np.ndarray, dtype: np.dtype) -> np.ndarray:
         axes = tuple(e.static[0])
         kept = [a for a in range(x.ndim) if a not in axes]
         terms = x.transpose((*kept, *axes)).reshape(int(np.prod([x.shape[a] for a in kept])), -1)
@@ -247,9 +247,9 @@ class Writer:
         """Σ xₖ·yₖ. What is multiplied by a constant 0 stays, since it may be infinite."""
         first = self.step("multiply", [x[0], y[0]], dtype)
         pairs = zip(x[1:], y[1:], strict=True)
-        return reduce(lambda total, p: self._added(p[0], p[1], total, dtype), pairs, first)
+        return reduce(lambda total, p: self._multiply_add(p[0], p[1], total, dtype), pairs, first)
 
-    def _added(self, x: int, y: int, total: int, dtype: np.dtype) -> int:
+    def _multiply_add(self, x: int, y: int, total: int, dtype: np.dtype) -> int:
         """x·y + total."""
         known = [self.number(v) for v in (x, y)]
         if None not in known or 1 in known or -1 in known:
@@ -267,7 +267,7 @@ class Writer:
 
     # -- the end -------------------------------------------------------------------------------
 
-    def line(self, outputs: Sequence[int]) -> tuple[Line, list[int]]:
+    def line(self, outputs: Sequence[int]) -> tuple[ScalarProgram, list[int]]:
         """What these values of the graph need, and the values that are its operands."""
         wanted = [(self.names(i).reshape(-1) - 1).tolist() for i in outputs]
         live, todo = set(), [k for names in wanted for k in names]
@@ -280,7 +280,7 @@ class Writer:
         order = sorted(live)
         new = {k: n for n, k in enumerate(order)}
         read = sorted({v.operand for k in order if isinstance(v := self.values[k], Load)})
-        values = tuple(_renumbered(self.values[k], new, read) for k in order)
+        values = tuple(_renumber(self.values[k], new, read) for k in order)
         avals = self.graph.avals
         results = tuple(
             ((avals[i].shape, avals[i].dtype), tuple(new[k] for k in names))
@@ -288,10 +288,10 @@ class Writer:
         )
         sources = [self.operands[n] for n in read]
         operands = tuple((avals[i].shape, avals[i].dtype) for i in sources)
-        return Line(operands, values, results), sources
+        return ScalarProgram(operands, values, results), sources
 
 
-def _renumbered(v: Written, new: dict[int, int], read: list[int]) -> Written:
+def _renumber(v: Written, new: dict[int, int], read: list[int]) -> Written:
     if isinstance(v, Load):
         return Load(read.index(v.operand), v.index, v.dtype)
     return v if isinstance(v, Constant) else renumber(v, new)
@@ -300,38 +300,38 @@ def _renumbered(v: Written, new: dict[int, int], read: list[int]) -> Written:
 # -- identities of numbers, as in the pass `algebra` -----------------------------------------
 
 
-def _is(w: Writer, x: Name, number: float) -> bool:
+def _is(w: ScalarProgramBuilder, x: Name, number: float) -> bool:
     v = w.number(x)
     return v is not None and v == number and copysign(1, v) == copysign(1, number)
 
 
-def _multiplied(w: Writer, x: Name, y: Name) -> Name | None:
+def _multiply(w: ScalarProgramBuilder, x: Name, y: Name) -> Name | None:
     return y if _is(w, x, 1) else x if _is(w, y, 1) else None
 
 
-def _added(w: Writer, x: Name, y: Name) -> Name | None:
+def _add(w: ScalarProgramBuilder, x: Name, y: Name) -> Name | None:
     return y if _is(w, x, -0.0) else x if _is(w, y, -0.0) else None
 
 
-def _chosen(w: Writer, condition: Name, x: Name, y: Name) -> Name | None:
+def _choose(w: ScalarProgramBuilder, condition: Name, x: Name, y: Name) -> Name | None:
     flag = w.number(condition)
     return None if flag is None else x if flag else y
 
 
-def _second_if(number: float) -> Callable[[Writer, Name, Name], Name | None]:
+def _second_if(number: float) -> Callable[[ScalarProgramBuilder, Name, Name], Name | None]:
     return lambda w, x, y: x if _is(w, y, number) else None
 
 
-def _same(w: Writer, x: Name, *static: Any) -> Name:
+def _same(w: ScalarProgramBuilder, x: Name, *static: Any) -> Name:
     return x
 
 
 # What a row of these numbers is, if that is one of them; of another dtype it does not count.
 SIMPLER: dict[str, Callable[..., Name | None]] = {
-    "multiply": _multiplied,
-    "add": _added,
+    "multiply": _multiply,
+    "add": _add,
     "subtract": _second_if(0.0),
     "divide": _second_if(1),
-    "where": _chosen,
+    "where": _choose,
     **dict.fromkeys(("cast", "positive", "conj", "real", "copy", "alias", "detach"), _same),
 }

@@ -16,7 +16,7 @@ import numpy as np
 from ...core.op import Op
 from ...core.origin import Origin, line_of
 from ...graph.graph import Literal
-from .kernel import Fold, Kernel
+from .kernel import FoldStep, Kernel
 from .routine import Routine
 
 GEMM_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
@@ -96,7 +96,7 @@ class KernelStep(_Arrays):
     @property
     def rows(self) -> tuple[str, ...]:
         """The rows that it computes, folds among them."""
-        return tuple(s.kind if isinstance(s, Fold) else s.row for s in self.kernel.steps)
+        return tuple(s.kind if isinstance(s, FoldStep) else s.row for s in self.kernel.steps)
 
 
 @dataclass(frozen=True)
@@ -143,14 +143,24 @@ class GemmStep:
     def accesses(self) -> tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]:
         """For a, b and c: the buffer, the sizes of batch and stored matrix, and their strides."""
         rows = (
-            (self.a, self._stored(self.m, self.k, self.transpose_a), self.lda, self.a_strides),
-            (self.b, self._stored(self.k, self.n, self.transpose_b), self.ldb, self.b_strides),
+            (
+                self.a,
+                self._stored_shape(self.m, self.k, self.transpose_a),
+                self.lda,
+                self.a_strides,
+            ),
+            (
+                self.b,
+                self._stored_shape(self.k, self.n, self.transpose_b),
+                self.ldb,
+                self.b_strides,
+            ),
             (self.c, (self.m, self.n), self.ldc, self.c_strides),
         )
         return tuple((i, (*self.batch, *size), (*s, ld, 1)) for i, size, ld, s in rows)
 
     @staticmethod
-    def _stored(rows: int, columns: int, transposed: bool) -> tuple[int, int]:
+    def _stored_shape(rows: int, columns: int, transposed: bool) -> tuple[int, int]:
         return (columns, rows) if transposed else (rows, columns)
 
 
@@ -321,7 +331,7 @@ def kernel_text(step: KernelStep) -> str:
     made = []
     for s in kernel.steps:
         names.append(f"t{len(names) - len(step.operands)}")
-        if isinstance(s, Fold):
+        if isinstance(s, FoldStep):
             made.append(f"{names[-1]} = fold {s.kind}({names[s.value]})")
             continue
         inputs = [repr(i.value) if isinstance(i, Literal) else names[i] for i in s.inputs]

@@ -9,7 +9,7 @@ from .schedule import TiledStep
 
 
 @dataclass(frozen=True)
-class Part:
+class TileKernel:
     """The kernel of a column of tiles: each pointer is `shifts` elements behind the whole's."""
 
     kernel: Kernel
@@ -17,15 +17,15 @@ class Part:
 
 
 @lru_cache(maxsize=1024)
-def parts(step: TiledStep) -> tuple[Part, ...]:
+def parts(step: TiledStep) -> tuple[TileKernel, ...]:
     """The kernels over columns of tiles, from left to right."""
     kernel, n, width = step.then.kernel, step.product.n, step.tile[1]
     if width >= n:
-        return (Part(kernel, (0,) * (len(kernel.operands) + len(kernel.results))),)
+        return (TileKernel(kernel, (0,) * (len(kernel.operands) + len(kernel.results))),)
     whole = in_rows(kernel, (prod(step.product.batch) * step.product.m, n))
     accesses: tuple[Operand | Result, ...] = (*whole.operands, *whole.results)
     return tuple(
-        Part(
+        TileKernel(
             replace(whole, domain=(whole.domain[0], min(width, n - left))),
             tuple(left * x.strides[1] for x in accesses),
         )

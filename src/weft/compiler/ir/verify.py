@@ -18,7 +18,7 @@ from .schedule import (
     kernel_text,
     step_text,
 )
-from .tiles import Part, parts
+from .tiles import TileKernel, parts
 
 ROLES = ("input", "constant", "output", "scratch")
 
@@ -124,7 +124,7 @@ def _check_step(schedule: Schedule, step: ScheduleStep) -> None:
         _check_library(schedule, step)
 
 
-def _check_kernel(schedule: Schedule, step: KernelStep, part: Part | None = None) -> None:
+def _check_kernel(schedule: Schedule, step: KernelStep, part: TileKernel | None = None) -> None:
     """A kernel and its buffers; of an epilogue, over one column of tiles."""
     kernel = step.kernel if part is None else part.kernel
     places = (*step.operands, *step.results)

@@ -31,7 +31,7 @@ def views_of(graph: Graph) -> dict[int, View]:
     for i in (*graph.inputs, *graph.constants):
         found[i] = own(graph, i)
     for e in graph.equations:
-        view = seen(found, e)
+        view = as_view(found, e)
         for i in e.outputs:
             found[i] = view or own(graph, i)
     return found
@@ -58,7 +58,7 @@ def own(graph: Graph, i: int) -> View:
     return View(i, shape, row_major(shape))
 
 
-def seen(known: dict[int, View], e: Equation) -> View | None:
+def as_view(known: dict[int, View], e: Equation) -> View | None:
     """The result of an equation as a view of its operand; None if it needs memory."""
     look = LOOKS.get(e.op.name)
     if look is None or isinstance(e.inputs[0], Literal):
@@ -66,7 +66,7 @@ def seen(known: dict[int, View], e: Equation) -> View | None:
     return look(known[e.inputs[0]], *e.static)
 
 
-def _permuted(v: View, axes: Shape) -> View:
+def _permute(v: View, axes: Shape) -> View:
     return replace(
         v, shape=tuple(v.shape[a] for a in axes), strides=tuple(v.strides[a] for a in axes)
     )
@@ -79,7 +79,7 @@ def _spread(v: View, shape: Shape) -> View:
     return replace(v, shape=tuple(shape), strides=((0,) * new + tuple(strides)))
 
 
-def _sliced(v: View, index: tuple[int | tuple[int, int, int] | None, ...]) -> View:
+def _slice(v: View, index: tuple[int | tuple[int, int, int] | None, ...]) -> View:
     shape, strides, offset, axis = [], [], v.offset, 0
     for p in index:
         if p is None:
@@ -98,7 +98,7 @@ def _sliced(v: View, index: tuple[int | tuple[int, int, int] | None, ...]) -> Vi
     return View(v.root, tuple(shape), tuple(strides), offset if prod(shape) else 0)
 
 
-def _flipped(v: View, axes: Shape) -> View:
+def _flip(v: View, axes: Shape) -> View:
     if not prod(v.shape):
         return v
     strides, offset = list(v.strides), v.offset
@@ -108,7 +108,7 @@ def _flipped(v: View, axes: Shape) -> View:
     return replace(v, strides=tuple(strides), offset=offset)
 
 
-def _reshaped(v: View, shape: Shape) -> View | None:
+def _reshape(v: View, shape: Shape) -> View | None:
     """Axes joined where they lie in one line, and split; None if they do not."""
     shape = tuple(shape)
     if not prod(shape):
@@ -149,10 +149,10 @@ def _same(v: View, *_static: Any) -> View:
 
 
 LOOKS: dict[str, Callable[..., View | None]] = {
-    "permute": _permuted,
+    "permute": _permute,
     "broadcast_to": _spread,
-    "slice_": _sliced,
-    "flip": _flipped,
-    "reshape": _reshaped,
+    "slice_": _slice,
+    "flip": _flip,
+    "reshape": _reshape,
     **dict.fromkeys(("alias", "detach", "guard", "later", "accumulate"), _same),
 }

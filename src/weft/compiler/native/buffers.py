@@ -11,7 +11,7 @@ place is there. `weft_kept` tells of a list of outputs whether they are the grad
 
 from enum import IntEnum
 
-from ..emit.code import Module, Value
+from ..emit.code import LLModule, LLValue
 from ..emit.control import (
     POINTER,
     WORD,
@@ -42,7 +42,7 @@ class Room(IntEnum):
     SIZE = 6
 
 
-def write_room(module: Module) -> None:
+def write_room(module: LLModule) -> None:
     """The function `weft_room`."""
     alone = _write_alone(module)
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_room")
@@ -54,7 +54,7 @@ def write_room(module: Module) -> None:
     items, complete = pointer(behind(made, ITEMS), 0), code.local(WORD)
     code.store(code.constant(WORD, 1), complete, 8)
 
-    def take(i: Value) -> None:
+    def take(i: LLValue) -> None:
         entry = _entry(head, i)
         array = invoke(code, alone, "ptr", [head, entry])
         held = array.equals(nothing(code))
@@ -70,7 +70,7 @@ def write_room(module: Module) -> None:
     leave(code, made)
 
 
-def write_kept(module: Module) -> None:
+def write_kept(module: LLModule) -> None:
     """The function `weft_kept`."""
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_kept")
     itself, arguments, _ = code.parameters
@@ -80,11 +80,11 @@ def write_kept(module: Module) -> None:
     def differs() -> None:
         leave(code, invoke(code, "PyBool_FromLong", "ptr", [code.constant(WORD, 0)]))
 
-    def compare(i: Value) -> None:
+    def compare(i: LLValue) -> None:
         place = pointer(_entry(head, i), 0)
         when(place.compare("ne", nothing(code)), lambda: held(_entry(head, i), place))
 
-    def held(entry: Value, place: Value) -> None:
+    def held(entry: LLValue, place: LLValue) -> None:
         gradient = pointer(place, 0)
         when(gradient.equals(nothing(code)), differs)
         for at, expected in (
@@ -98,11 +98,11 @@ def write_kept(module: Module) -> None:
     leave(code, invoke(code, "PyBool_FromLong", "ptr", [code.constant(WORD, 1)]))
 
 
-def _entry(head: Value, i: Value) -> Value:
+def _entry(head: LLValue, i: LLValue) -> LLValue:
     return address(head, i + i + i + Room.SIZE)
 
 
-def _write_alone(module: Module) -> str:
+def _write_alone(module: LLModule) -> str:
     """A function of the head and an entry: the array, or null."""
     code = module.function("ptr", [POINTER, POINTER])
     head, entry = code.parameters

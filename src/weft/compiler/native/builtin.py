@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import Any
 
 from .driver import driver
-from .words import Words, words
+from .words import WordArray, words
 
 _FASTCALL = 0x80  # METH_FASTCALL: function(self, arguments, how many)
 
@@ -31,27 +31,27 @@ _new = pythonapi.PyCFunction_NewEx
 _new.restype, _new.argtypes = py_object, [c_void_p, py_object, py_object]
 
 
-def builtin(frame: Words) -> Callable[..., int]:
+def builtin(frame: WordArray) -> Callable[..., int]:
     """The steps of a frame (`llvm.entry`) as a function of the arrays that it binds."""
     return _new(addressof(_definition("weft_call")), frame, None)
 
 
-def watching(records: Words) -> Callable[[], bool]:
+def watching(records: WordArray) -> Callable[[], bool]:
     """Whether all places hold what the records (`llvm.watch`) say."""
     return _new(addressof(_definition("weft_watch")), records, None)
 
 
-def gathering(records: Words) -> Callable[[], list[Any]]:
+def gathering(records: WordArray) -> Callable[[], list[Any]]:
     """The arrays of gradients that nobody holds, and whether these are all (`llvm.room`)."""
     return _new(addressof(_definition("weft_room")), records, None)
 
 
-def keeping(records: Words) -> Callable[[list[Any]], bool]:
+def keeping(records: WordArray) -> Callable[[list[Any]], bool]:
     """Whether the gradients are these outputs already (`llvm.room`)."""
     return _new(addressof(_definition("weft_kept")), records, None)
 
 
-def counting(records: Words) -> Callable[[Any, Any], bool]:
+def counting(records: WordArray) -> Callable[[Any, Any], bool]:
     """Write a value under a key of the dicts that are in the records (`llvm.watch`)."""
     return _new(addressof(_definition("weft_count")), records, None)
 

@@ -6,12 +6,12 @@ from time import CLOCK_MONOTONIC
 import llvmlite.binding as llvm
 
 from ..cache.disk import cache
-from ..emit.code import Module
+from ..emit.code import LLModule
 from . import layout
 from .buffers import write_kept, write_room
 from .entry import write_entry
 from .machine import Loaded, host
-from .objects import PROVIDERS, digest, link, packed
+from .objects import PROVIDERS, digest, link, pack_object
 from .pick import write_pick
 from .products import write_product, write_tiles, write_vector_product
 from .profile import write_profile
@@ -27,9 +27,9 @@ EXPORTS = [
 ]
 
 
-def module_of_driver() -> Module:
+def module_of_driver() -> LLModule:
     """LLVM's language for these functions."""
-    module = Module(host().attributes)
+    module = LLModule(host().attributes)
     triple = llvm.get_process_triple()
     write_signals(module, CLOCK_MONOTONIC)
     write_crew(module, triple.partition("-")[0], "linux" in triple)
@@ -53,7 +53,7 @@ def driver() -> Loaded:
     key = digest("driver", (layout.TYPE, layout.DATA, layout.VERSION))
     image = cache().fetch(key)
     if image is None:
-        image = packed(module_of_driver(), quickly=True)
+        image = pack_object(module_of_driver(), quickly=True)
         cache().store(key, image)
     return link(image, EXPORTS)
 

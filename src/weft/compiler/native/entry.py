@@ -12,7 +12,7 @@ then what the call raises.
 from enum import IntEnum
 from functools import partial
 
-from ..emit.code import Module, Value, lanes_of
+from ..emit.code import LLModule, LLValue, lanes_of
 from ..emit.control import (
     HALF_WORD,
     POINTER,
@@ -34,7 +34,7 @@ from ..emit.control import (
     word,
 )
 from .layout import DATA, DESCR, DIMENSIONS, FLAGS, NDIM, TYPE
-from .signals import Watch
+from .signals import WatchWords
 
 
 class Frame(IntEnum):
@@ -60,7 +60,7 @@ class Frame(IntEnum):
     SIZE = 17
 
 
-class Check(IntEnum):
+class ArgumentCheck(IntEnum):
     """What an argument has to be."""
 
     DESCR = 0
@@ -80,7 +80,7 @@ class Binding(IntEnum):
     SIZE = 3
 
 
-class Task(IntEnum):
+class StepTask(IntEnum):
     """A step: function(arrays, begin, end) over `count` units, by threads if more than `chunk`.
 
     Without a function it is a guard: the first of its arrays is a flag. A step with a watch can be
@@ -107,7 +107,7 @@ class Quiet(IntEnum):
     SIZE = 5
 
 
-def write_entry(module: Module) -> None:
+def write_entry(module: LLModule) -> None:
     """The functions `weft_call`, `weft_lock`, `weft_unlock`."""
     _write_locks(module)
     check, apart = _write_check(module), _write_apart(module, _write_overlap(module))
@@ -116,7 +116,7 @@ def write_entry(module: Module) -> None:
     itself, arguments, count = code.parameters
     frame = code.load(POINTER, behind(itself, DATA), 8)
 
-    def result(value: Value) -> None:
+    def result(value: LLValue) -> None:
         leave(code, invoke(code, "PyLong_FromLongLong", "ptr", [value]))
 
     wrong = count.compare("ne", word(frame, Frame.ARGUMENTS))
@@ -130,18 +130,18 @@ def write_entry(module: Module) -> None:
     looks = word(frame, Frame.LOOKS).compare("ne", 0)
     when(looks, lambda: invoke(code, "weft_begin", "void", [watch]))
 
-    def done(verdict: Value) -> None:
+    def done(verdict: LLValue) -> None:
         fine = verdict.equals(0)
         when(fine, lambda: put(code.constant(WORD, 1), pointer(frame, Frame.FINISHED), 0))
-        stopped = looks & word(watch, Watch.STOPPED).compare("ne", 0)
+        stopped = looks & word(watch, WatchWords.STOPPED).compare("ne", 0)
         when(stopped, lambda: leave(code, nothing(code)), rarely=True)
         result(verdict)
 
     def released() -> None:
         state = invoke(code, "PyEval_SaveThread", "ptr", [])
-        put(state, watch, Watch.STATE)
+        put(state, watch, WatchWords.STATE)
         verdict = invoke(code, run, "i64", [frame])
-        put(code.constant(WORD, 0), watch, Watch.STATE)
+        put(code.constant(WORD, 0), watch, WatchWords.STATE)
         invoke(code, "PyEval_RestoreThread", "void", [state])
         done(verdict)
 
@@ -149,26 +149,28 @@ def write_entry(module: Module) -> None:
     done(invoke(code, run, "i64", [frame]))
 
 
-def _write_check(module: Module) -> str:
+def _write_check(module: LLModule) -> str:
     """check(frame, arguments): the first argument that is not what it has to be, from 1, or 0."""
     code = module.function("i64", [POINTER, POINTER])
     frame, arguments = code.parameters
     checks, kind = pointer(frame, Frame.CHECKS), pointer(frame, Frame.TYPE)
 
-    def one(i: Value) -> None:
+    def one(i: LLValue) -> None:
         argument = pointer(arguments, i)
-        check = address(checks, i * Check.SIZE.value)
+        check = address(checks, i * ArgumentCheck.SIZE.value)
         refused = i + 1
         leave_if(code.load(POINTER, behind(argument, TYPE), 8).compare("ne", kind), refused)
         descr = code.load(POINTER, behind(argument, DESCR), 8)
-        other = descr.compare("ne", pointer(check, Check.DESCR))
+        other = descr.compare("ne", pointer(check, ArgumentCheck.DESCR))
         flags = code.load(HALF_WORD, behind(argument, FLAGS), 4).cast("zext", "i64")
-        needed = word(check, Check.FLAGS)
+        needed = word(check, ArgumentCheck.FLAGS)
         ndim = code.load(HALF_WORD, behind(argument, NDIM), 4).cast("zext", "i64")
-        bad = (flags & needed).compare("ne", needed) | ndim.compare("ne", word(check, Check.NDIM))
+        bad = (flags & needed).compare("ne", needed) | ndim.compare(
+            "ne", word(check, ArgumentCheck.NDIM)
+        )
         leave_if(other | bad, refused)
         sizes = code.load(POINTER, behind(argument, DIMENSIONS), 8)
-        wanted = pointer(check, Check.DIMENSIONS)
+        wanted = pointer(check, ArgumentCheck.DIMENSIONS)
         each(
             *(code, 0, ndim),
             lambda a: leave_if(word(sizes, a).compare("ne", word(wanted, a)), refused),
@@ -179,18 +181,18 @@ def _write_check(module: Module) -> str:
     return code.name
 
 
-def _start(arguments: Value, i: Value) -> Value:
+def _start(arguments: LLValue, i: LLValue) -> LLValue:
     """The address of an argument's data."""
     return arguments.code.load(WORD, behind(pointer(arguments, i), DATA), 8)
 
 
-def _write_apart(module: Module, overlap: str) -> str:
+def _write_apart(module: LLModule, overlap: str) -> str:
     """apart(frame, arguments): overlap(frame, arguments), unless all are where they were."""
     code = module.function("i64", [POINTER, POINTER])
     frame, arguments = code.parameters
     count, known = word(frame, Frame.COMPARED), pointer(frame, Frame.APART)
 
-    def compare(i: Value) -> None:
+    def compare(i: LLValue) -> None:
         def look() -> None:
             verdict = invoke(code, overlap, "i64", [frame, arguments])
             leave_if(verdict.compare("ne", 0), verdict)
@@ -204,22 +206,22 @@ def _write_apart(module: Module, overlap: str) -> str:
     return code.name
 
 
-def _write_overlap(module: Module) -> str:
+def _write_overlap(module: LLModule) -> str:
     """overlap(frame, arguments): the first that shares memory with a written one, or 0."""
     code = module.function("i64", [POINTER, POINTER])
     frame, arguments = code.parameters
     checks, writes = pointer(frame, Frame.CHECKS), pointer(frame, Frame.WRITES)
     count = word(frame, Frame.ARGUMENTS)
 
-    def ends(i: Value) -> tuple[Value, Value]:
+    def ends(i: LLValue) -> tuple[LLValue, LLValue]:
         start = _start(arguments, i)
-        return start, start + word(checks, i * Check.SIZE.value + Check.BYTES.value)
+        return start, start + word(checks, i * ArgumentCheck.SIZE.value + ArgumentCheck.BYTES.value)
 
-    def one(k: Value) -> None:
+    def one(k: LLValue) -> None:
         written = word(writes, k)
         start, stop = ends(written)
 
-        def beside(i: Value) -> None:
+        def beside(i: LLValue) -> None:
             first, last = ends(i)
             meet = first.compare("lt", stop, False) & start.compare("lt", last, False)
             leave_if(meet & i.compare("ne", written), count + 1 + i)
@@ -231,10 +233,10 @@ def _write_overlap(module: Module) -> str:
     return code.name
 
 
-def _bind(frame: Value, arguments: Value) -> None:
+def _bind(frame: LLValue, arguments: LLValue) -> None:
     code, places = frame.code, pointer(frame, Frame.PLACES)
 
-    def one(i: Value) -> None:
+    def one(i: LLValue) -> None:
         binding = address(places, i * Binding.SIZE.value)
         argument = pointer(arguments, word(binding, Binding.ARGUMENT))
         data = code.load(POINTER, behind(argument, DATA), 8)
@@ -243,7 +245,7 @@ def _bind(frame: Value, arguments: Value) -> None:
     each(code, 0, word(frame, Frame.BINDINGS), one)
 
 
-def _write_run(module: Module) -> str:
+def _write_run(module: LLModule) -> str:
     """run(frame): the tasks, with BLAS kept to one thread where there are products."""
     hold, drop, tasks = _write_hold(module), _write_drop(module), _write_tasks(module)
     code = module.function("i64", [POINTER])
@@ -257,7 +259,7 @@ def _write_run(module: Module) -> str:
     return code.name
 
 
-def _write_tasks(module: Module) -> str:
+def _write_tasks(module: LLModule) -> str:
     """tasks(frame): one after the other; 0, or −2 − i where it ends at task i.
 
     That is a guard that says no, or the task behind which a signal's handler raised an exception.
@@ -266,12 +268,12 @@ def _write_tasks(module: Module) -> str:
     (frame,) = code.parameters
     crew, tasks = pointer(frame, Frame.CREW), pointer(frame, Frame.CODE)
 
-    def one(i: Value) -> None:
-        task = address(tasks, i * Task.SIZE.value)
-        function, arrays = pointer(task, Task.FUNCTION), pointer(task, Task.ARRAYS)
-        count, chunk = word(task, Task.COUNT), word(task, Task.CHUNK)
+    def one(i: LLValue) -> None:
+        task = address(tasks, i * StepTask.SIZE.value)
+        function, arrays = pointer(task, StepTask.FUNCTION), pointer(task, StepTask.ARRAYS)
+        count, chunk = word(task, StepTask.COUNT), word(task, StepTask.CHUNK)
         guard, call, whole, shared, after = (code.label() for _ in range(5))
-        code.go_if(word(task, Task.FUNCTION).equals(0), guard, call)
+        code.go_if(word(task, StepTask.FUNCTION).equals(0), guard, call)
         code.start(guard)
         flag = code.load(lanes_of("i8"), pointer(arrays, 0), 1)
         leave_if(flag.equals(0), -2 - i)
@@ -282,17 +284,17 @@ def _write_tasks(module: Module) -> str:
         invoke_at(function, "void", [arrays, code.constant(WORD, 0), count])
         code.go(after)
         code.start(shared)
-        watch = pointer(task, Task.WATCH)
+        watch = pointer(task, StepTask.WATCH)
         invoke(code, "weft_share", "i64", [crew, function, arrays, count, chunk, watch])
         code.go(after)
         code.start(after)
-        when(word(task, Task.LOOK).compare("ne", 0), lambda: look(i, task), rarely=True)
+        when(word(task, StepTask.LOOK).compare("ne", 0), lambda: look(i, task), rarely=True)
 
-    def look(i: Value, task: Value) -> None:
-        watch = pointer(task, Task.WATCH)
+    def look(i: LLValue, task: LLValue) -> None:
+        watch = pointer(task, StepTask.WATCH)
 
         def stop() -> None:
-            put(i + 1, watch, Watch.STOPPED)
+            put(i + 1, watch, WatchWords.STOPPED)
             leave(code, -2 - i)
 
         when(invoke(code, "weft_look", "i64", [watch]).compare("ne", 0), stop, rarely=True)
@@ -302,7 +304,7 @@ def _write_tasks(module: Module) -> str:
     return code.name
 
 
-def _write_hold(module: Module) -> str:
+def _write_hold(module: LLModule) -> str:
     """hold(quiet): the first who needs it sets BLAS to one thread."""
     code = module.function("void", [POINTER])
     (quiet,) = code.parameters
@@ -321,7 +323,7 @@ def _write_hold(module: Module) -> str:
     return code.name
 
 
-def _write_drop(module: Module) -> str:
+def _write_drop(module: LLModule) -> str:
     """drop(quiet): the last puts back what was before."""
     code = module.function("void", [POINTER])
     (quiet,) = code.parameters
@@ -334,19 +336,19 @@ def _write_drop(module: Module) -> str:
     return code.name
 
 
-def _tell(quiet: Value, count: Value) -> None:
+def _tell(quiet: LLValue, count: LLValue) -> None:
     invoke_at(pointer(quiet, Quiet.TELL), "void", [count.cast("trunc", "i32")])
 
 
-def _lock(quiet: Value) -> None:
+def _lock(quiet: LLValue) -> None:
     invoke(quiet.code, "weft_lock", "void", [quiet])
 
 
-def _unlock(quiet: Value) -> None:
+def _unlock(quiet: LLValue) -> None:
     invoke(quiet.code, "weft_unlock", "void", [quiet])
 
 
-def _write_locks(module: Module) -> None:
+def _write_locks(module: LLModule) -> None:
     """weft_lock(quiet) and weft_unlock(quiet): nobody else asks BLAS or tells it in between."""
     code = module.function("void", [POINTER], "weft_lock")
     (quiet,) = code.parameters

@@ -8,7 +8,7 @@ from typing import Any
 
 import llvmlite.binding as llvm
 
-from ..emit.code import Module
+from ..emit.code import LLModule
 
 # LLVM's global context is one for all threads.
 _LOCK = RLock()
@@ -16,7 +16,7 @@ _NAMES = count()
 
 
 @dataclass(frozen=True)
-class Target:
+class Processor:
     """A processor: its name and features, as LLVM spells them."""
 
     cpu: str
@@ -34,13 +34,13 @@ class Target:
 
 
 @lru_cache(maxsize=1)
-def host() -> Target:
+def host() -> Processor:
     """The processor that runs this program."""
-    return Target(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
+    return Processor(llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten())
 
 
 @lru_cache(maxsize=None)
-def _machine(target: Target, level: int = 3) -> llvm.TargetMachine:
+def _machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
     """LLVM's code generator for a processor, at a level of optimisation."""
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
@@ -49,7 +49,7 @@ def _machine(target: Target, level: int = 3) -> llvm.TargetMachine:
     )
 
 
-def _parsed(module: Module, machine: llvm.TargetMachine) -> llvm.ModuleRef:
+def _parse(module: LLModule, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     """The module as LLVM holds it, verified."""
     parsed = llvm.parse_assembly(str(module))
     parsed.triple = machine.triple
@@ -58,14 +58,14 @@ def _parsed(module: Module, machine: llvm.TargetMachine) -> llvm.ModuleRef:
     return parsed
 
 
-def _optimised(module: Module, target: Target) -> llvm.ModuleRef:
+def _optimise(module: LLModule, target: Processor) -> llvm.ModuleRef:
     """The module after a few of LLVM's passes.
 
     Loops are written with their lanes, blocks and accumulators, so of the pipeline for level 3
     only these find anything to do; they take a sixth of its time and leave the same code.
     """
     machine = _machine(target)
-    parsed = _parsed(module, machine)
+    parsed = _parse(module, machine)
     tuning = llvm.create_pipeline_tuning_options(speed_level=3)
     builder = llvm.create_pass_builder(machine, tuning)
     passes = llvm.create_new_function_pass_manager()
@@ -80,21 +80,23 @@ def _optimised(module: Module, target: Target) -> llvm.ModuleRef:
     return parsed
 
 
-def compiled(module: Module, target: Target | None = None, quickly: bool = False) -> bytes:
+def compile_module(
+    module: LLModule, target: Processor | None = None, quickly: bool = False
+) -> bytes:
     """A module as an object file; `quickly` in a tenth of the time, the code as it is written."""
     target = target or host()
     with _LOCK:
         if quickly:
             machine = _machine(target, 0)
-            return machine.emit_object(_parsed(module, machine))
-        return _machine(target).emit_object(_optimised(module, target))
+            return machine.emit_object(_parse(module, machine))
+        return _machine(target).emit_object(_optimise(module, target))
 
 
-def assembly(module: Module, target: Target | None = None) -> str:
+def assembly(module: LLModule, target: Processor | None = None) -> str:
     """A module as the processor's assembly, to be read."""
     target = target or host()
     with _LOCK:
-        return _machine(target).emit_assembly(_optimised(module, target))
+        return _machine(target).emit_assembly(_optimise(module, target))
 
 
 # Objects that one linker loads.

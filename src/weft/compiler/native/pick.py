@@ -4,7 +4,7 @@
 them all, and gives a new one.
 """
 
-from ..emit.code import Module, Value
+from ..emit.code import LLModule, LLValue
 from ..emit.control import (
     POINTER,
     WORD,
@@ -21,7 +21,7 @@ from ..emit.control import (
 from .layout import DATA, ITEMS
 
 
-def write_pick(module: Module) -> None:
+def write_pick(module: LLModule) -> None:
     """The function `weft_pick`."""
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_pick")
     itself, arguments, _ = code.parameters
@@ -31,7 +31,7 @@ def write_pick(module: Module) -> None:
     leave_if(made.equals(nothing(code)), made)
     items = pointer(behind(made, ITEMS), 0)
 
-    def one(i: Value) -> None:
+    def one(i: LLValue) -> None:
         element = pointer(given, word(head, i + 1))
         invoke(code, "Py_IncRef", "void", [element])
         put(element, items, i)

@@ -6,7 +6,7 @@ number of threads. BLAS stores matrices by columns: it is asked for the transpos
 
 from enum import IntEnum
 
-from ..emit.code import Module, Value
+from ..emit.code import LLModule, LLValue
 from ..emit.control import (
     HALF_WORD,
     POINTER,
@@ -22,7 +22,7 @@ from ..emit.control import (
 )
 
 
-class Product(IntEnum):
+class ProductRecord(IntEnum):
     """The words of a product c ← α·op(a)·op(b) + β·c; distances are in bytes."""
 
     A = 0
@@ -51,35 +51,49 @@ class Product(IntEnum):
     SIZE = 23
 
 
-def write_product(module: Module) -> None:
+def write_product(module: LLModule) -> None:
     """weft_product(product, begin, end): the tiles from begin to end."""
     code = module.function("void", [POINTER, WORD, WORD], "weft_product")
     product, begin, end = code.parameters
-    down, across = word(product, Product.TILES_DOWN), word(product, Product.TILES_ACROSS)
-    sizes = {w: word(product, w) for w in (Product.M, Product.N, Product.ROWS, Product.COLUMNS)}
+    down, across = (
+        word(product, ProductRecord.TILES_DOWN),
+        word(product, ProductRecord.TILES_ACROSS),
+    )
+    sizes = {
+        w: word(product, w)
+        for w in (ProductRecord.M, ProductRecord.N, ProductRecord.ROWS, ProductRecord.COLUMNS)
+    }
     m, n = code.local(HALF_WORD), code.local(HALF_WORD)
-    fixed = {w: _narrow(product, w) for w in (Product.K, Product.LDA, Product.LDB, Product.LDC)}
+    fixed = {
+        w: _narrow(product, w)
+        for w in (ProductRecord.K, ProductRecord.LDA, ProductRecord.LDB, ProductRecord.LDC)
+    }
 
-    def tile(u: Value) -> None:
-        index = u.divided(down * across, True)
-        row = u.divided(across, True).modulo(down, True) * sizes[Product.ROWS]
-        column = u.modulo(across, True) * sizes[Product.COLUMNS]
-        code.store(_least(sizes[Product.M] - row, sizes[Product.ROWS]), m, 4)
-        code.store(_least(sizes[Product.N] - column, sizes[Product.COLUMNS]), n, 4)
-        offsets = address(pointer(product, Product.OFFSETS), index * 3)
+    def tile(u: LLValue) -> None:
+        index = u.divide(down * across, True)
+        row = u.divide(across, True).modulo(down, True) * sizes[ProductRecord.ROWS]
+        column = u.modulo(across, True) * sizes[ProductRecord.COLUMNS]
+        code.store(_least(sizes[ProductRecord.M] - row, sizes[ProductRecord.ROWS]), m, 4)
+        code.store(_least(sizes[ProductRecord.N] - column, sizes[ProductRecord.COLUMNS]), n, 4)
+        offsets = address(pointer(product, ProductRecord.OFFSETS), index * 3)
         far = (
-            word(offsets, 0) + row * word(product, Product.A_STEP),
-            word(offsets, 1) + column * word(product, Product.B_STEP),
+            word(offsets, 0) + row * word(product, ProductRecord.A_STEP),
+            word(offsets, 1) + column * word(product, ProductRecord.B_STEP),
             word(offsets, 2)
-            + (row * word(product, Product.C_STEP) + column * word(product, Product.ITEM)),
+            + (
+                row * word(product, ProductRecord.C_STEP)
+                + column * word(product, ProductRecord.ITEM)
+            ),
         )
-        first = (Product.A, Product.B, Product.C)
+        first = (ProductRecord.A, ProductRecord.B, ProductRecord.C)
         a, b, c = (behind(pointer(product, w), o) for w, o in zip(first, far, strict=True))
-        letters = [address(product, w) for w in (Product.TRANSPOSE_B, Product.TRANSPOSE_A)]
-        scales = [address(product, w) for w in (Product.ALPHA, Product.BETA)]
+        letters = [
+            address(product, w) for w in (ProductRecord.TRANSPOSE_B, ProductRecord.TRANSPOSE_A)
+        ]
+        scales = [address(product, w) for w in (ProductRecord.ALPHA, ProductRecord.BETA)]
         k, lda, ldb, ldc = fixed.values()
         called = [*letters, n, m, k, scales[0], b, ldb, a, lda, scales[1], c, ldc]
-        invoke_at(pointer(product, Product.FUNCTION), "void", called)
+        invoke_at(pointer(product, ProductRecord.FUNCTION), "void", called)
 
     each(code, begin, end, tile)
     leave(code)
@@ -91,27 +105,30 @@ class Tiled(IntEnum):
     Then come the kernels, one for each column of tiles: where the function is, and its record.
     """
 
-    MULTIPLY = Product.SIZE  # units of a kernel are rows of the result times this,
-    DIVIDE = Product.SIZE + 1  # divided by this
-    WORDS = Product.SIZE + 2  # of one kernel
-    KERNELS = Product.SIZE + 3
+    MULTIPLY = ProductRecord.SIZE  # units of a kernel are rows of the result times this,
+    DIVIDE = ProductRecord.SIZE + 1  # divided by this
+    WORDS = ProductRecord.SIZE + 2  # of one kernel
+    KERNELS = ProductRecord.SIZE + 3
 
 
-def write_tiles(module: Module) -> None:
+def write_tiles(module: LLModule) -> None:
     """weft_tiles(product, begin, end): the tiles from begin to end, each gone over at once."""
     code = module.function("void", [POINTER, WORD, WORD], "weft_tiles")
     product, begin, end = code.parameters
-    down, across = word(product, Product.TILES_DOWN), word(product, Product.TILES_ACROSS)
-    m, rows = word(product, Product.M), word(product, Product.ROWS)
+    down, across = (
+        word(product, ProductRecord.TILES_DOWN),
+        word(product, ProductRecord.TILES_ACROSS),
+    )
+    m, rows = word(product, ProductRecord.M), word(product, ProductRecord.ROWS)
     multiply, divide = word(product, Tiled.MULTIPLY), word(product, Tiled.DIVIDE)
 
-    def units(row: Value) -> Value:
-        return (row * multiply).divided(divide, True)
+    def units(row: LLValue) -> LLValue:
+        return (row * multiply).divide(divide, True)
 
-    def tile(u: Value) -> None:
+    def tile(u: LLValue) -> None:
         invoke(code, "weft_product", "void", [product, u, u + 1])
-        row = u.divided(across, True).modulo(down, True) * rows
-        above = u.divided(down * across, True) * m
+        row = u.divide(across, True).modulo(down, True) * rows
+        above = u.divide(down * across, True) * m
         below = row + rows
         below = (below < m).choose(below, m)
         column = u.modulo(across, True) * word(product, Tiled.WORDS)
@@ -146,7 +163,7 @@ class VectorProduct(IntEnum):
     SIZE = 17
 
 
-def write_vector_product(module: Module) -> None:
+def write_vector_product(module: LLModule) -> None:
     """weft_vector_product(product, begin, end): the tiles from begin to end."""
     code = module.function("void", [POINTER, WORD, WORD], "weft_vector_product")
     product, begin, end = code.parameters
@@ -158,10 +175,10 @@ def write_vector_product(module: Module) -> None:
     letter = address(product, VectorProduct.TRANSPOSE)
     transposed = word(product, VectorProduct.TRANSPOSE).equals(ord("T"))
 
-    def one(u: Value) -> None:
+    def one(u: LLValue) -> None:
         start = u.modulo(tiles, True) * tile
         code.store(_least(word(product, VectorProduct.COUNT) - start, tile), count, 4)
-        offsets = address(pointer(product, VectorProduct.OFFSETS), u.divided(tiles, True) * 3)
+        offsets = address(pointer(product, VectorProduct.OFFSETS), u.divide(tiles, True) * 3)
         far = (
             word(offsets, 0) + start * word(product, VectorProduct.A_STEP),
             word(offsets, 1),
@@ -178,7 +195,7 @@ def write_vector_product(module: Module) -> None:
     leave(code)
 
 
-def _narrow(product: Value, at: int) -> Value:
+def _narrow(product: LLValue, at: int) -> LLValue:
     """A word as one of the 32-bit integers that BLAS wants pointers to."""
     code = product.code
     cell = code.local(HALF_WORD)
@@ -186,5 +203,5 @@ def _narrow(product: Value, at: int) -> Value:
     return cell
 
 
-def _least(a: Value, b: Value) -> Value:
+def _least(a: LLValue, b: LLValue) -> LLValue:
     return (a < b).choose(a, b).cast("trunc", "i32")

@@ -9,7 +9,7 @@ the table: then it must stay what it is.
 
 from enum import IntEnum
 
-from ..emit.code import Module
+from ..emit.code import LLModule
 from ..emit.control import (
     HALF_WORD,
     POINTER,
@@ -43,7 +43,7 @@ class Profile(IntEnum):
     SIZE = 4
 
 
-def write_profile(module: Module) -> None:
+def write_profile(module: LLModule) -> None:
     """The function `weft_profile`."""
     tell = _write_tell(module)
     code = module.function("i32", [POINTER, POINTER, HALF_WORD, POINTER], "weft_profile")
@@ -68,7 +68,7 @@ def write_profile(module: Module) -> None:
     leave(code, code.constant(HALF_WORD, 0))
 
 
-def _write_tell(module: Module) -> str:
+def _write_tell(module: LLModule) -> str:
     """A function of the head, an address or null, the frame and the built-in function or null."""
     code = module.function("i32", [POINTER, POINTER, POINTER, POINTER])
     head, key, frame, argument = code.parameters

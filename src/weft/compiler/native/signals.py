@@ -8,7 +8,7 @@ so, and all code on the way back to Python returns without doing the rest.
 
 from enum import IntEnum
 
-from ..emit.code import Code, Module, Value
+from ..emit.code import Code, LLModule, LLValue
 from ..emit.control import (
     HALF_WORD,
     POINTER,
@@ -29,7 +29,7 @@ PERIOD = 20_000_000
 WORK = 100_000
 
 
-class Watch(IntEnum):
+class WatchWords(IntEnum):
     """The words of a watch."""
 
     FINISHED = 0  # whether the call has done all of its work
@@ -41,7 +41,7 @@ class Watch(IntEnum):
     SIZE = 6
 
 
-def write_signals(module: Module, clock: int) -> None:
+def write_signals(module: LLModule, clock: int) -> None:
     """The functions `weft_begin` and `weft_look`.
 
     clock  the system's number of a clock that only goes forward
@@ -49,13 +49,13 @@ def write_signals(module: Module, clock: int) -> None:
     now = _write_now(module, clock)
     code = module.function("void", [POINTER], "weft_begin")
     (watch,) = code.parameters
-    put(code.constant(WORD, 0), watch, Watch.STOPPED)
-    put(invoke(code, now, "i64", []) + PERIOD, watch, Watch.NEXT)
+    put(code.constant(WORD, 0), watch, WatchWords.STOPPED)
+    put(invoke(code, now, "i64", []) + PERIOD, watch, WatchWords.NEXT)
     leave(code)
     _write_look(module, now)
 
 
-def _write_now(module: Module, clock: int) -> str:
+def _write_now(module: LLModule, clock: int) -> str:
     """now(): nanoseconds of a clock that only goes forward."""
     code = module.function("i64", [])
     time = code.local(WORD, 2)
@@ -64,24 +64,24 @@ def _write_now(module: Module, clock: int) -> str:
     return code.name
 
 
-def _write_look(module: Module, now: str) -> None:
+def _write_look(module: LLModule, now: str) -> None:
     """weft_look(watch): whether the call has to end; without a watch it does not."""
     code = module.function("i64", [POINTER], "weft_look")
     (watch,) = code.parameters
     zero, one = code.constant(WORD, 0), code.constant(WORD, 1)
     leave_if(watch.cast("ptrtoint", "i64").equals(0), zero)
-    leave_if(word(watch, Watch.STOPPED).compare("ne", 0), one)
+    leave_if(word(watch, WatchWords.STOPPED).compare("ne", 0), one)
     time = invoke(code, now, "i64", [])
-    leave_if(time < word(watch, Watch.NEXT), zero)
-    put(time + PERIOD, watch, Watch.NEXT)
+    leave_if(time < word(watch, WatchWords.NEXT), zero)
+    put(time + PERIOD, watch, WatchWords.NEXT)
     here = invoke(code, "pthread_self", "i64", [])
-    leave_if(here.compare("ne", word(pointer(watch, Watch.MAIN), 0)), zero)
-    released = word(watch, Watch.STATE).compare("ne", 0)
-    state = pointer(watch, Watch.STATE)
+    leave_if(here.compare("ne", word(pointer(watch, WatchWords.MAIN), 0)), zero)
+    released = word(watch, WatchWords.STATE).compare("ne", 0)
+    state = pointer(watch, WatchWords.STATE)
     when(released, lambda: invoke(code, "PyEval_RestoreThread", "void", [state]))
     raised = invoke(code, "PyErr_CheckSignals", "i32", []).compare("ne", 0)
     when(released, lambda: invoke(code, "PyEval_SaveThread", "ptr", []))
-    when(raised, lambda: put(one, watch, Watch.STOPPED))
+    when(raised, lambda: put(one, watch, WatchWords.STOPPED))
     leave(code, raised.cast("zext", "i64"))
 
 
@@ -93,9 +93,9 @@ class Fuel:
     """
 
     code: Code
-    watch: Value
+    watch: LLValue
 
-    def __init__(self, code: Code, watch: Value):
+    def __init__(self, code: Code, watch: LLValue):
         self.code, self.watch = code, watch
         self._left = code.local(WORD)
         self._fill()
@@ -115,6 +115,6 @@ class Fuel:
 
         when(left < 0, look, rarely=True)
 
-    def leave_if_stopped(self, verdict: Value) -> None:
+    def leave_if_stopped(self, verdict: LLValue) -> None:
         """Return from the function, if a look has said that the call has to end."""
         when(verdict.compare("ne", 0), lambda: leave(self.code), rarely=True)

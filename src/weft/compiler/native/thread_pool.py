@@ -12,7 +12,7 @@ piece that was taken belongs to the description that was read before.
 
 from enum import IntEnum
 
-from ..emit.code import Code, Module, Value
+from ..emit.code import Code, LLModule, LLValue
 from ..emit.control import (
     HALF_WORD,
     POINTER,
@@ -25,12 +25,12 @@ from ..emit.control import (
     invoke_at,
     leave,
     leave_if,
+    load_atomic,
     nothing,
     pause,
     publish,
     put,
     replace_if,
-    seen,
     swap,
     when,
     word,
@@ -73,7 +73,7 @@ _PLACED = Crew.ASLEEP - Crew.THREADS
 _SET = Crew.SIZE - Crew.PROCESSORS
 
 
-def write_crew(module: Module, processor: str, linux: bool) -> None:
+def write_crew(module: LLModule, processor: str, linux: bool) -> None:
     """The functions `weft_share`, `weft_work`, `weft_wake`.
 
     linux  whether there are the system's functions by which threads are kept apart
@@ -84,11 +84,11 @@ def write_crew(module: Module, processor: str, linux: bool) -> None:
     _write_work(module, processor, linux, pieces)
 
 
-def _constant(code: Code, value: int) -> Value:
+def _constant(code: Code, value: int) -> LLValue:
     return code.constant(WORD, value)
 
 
-def _write_pieces(module: Module) -> str:
+def _write_pieces(module: LLModule) -> str:
     """pieces(crew, job, side, watch): take pieces of a job as long as there are any.
 
     From the front if side is 0, from the back if it is 1. If the watch says that the call has to
@@ -102,10 +102,10 @@ def _write_pieces(module: Module) -> str:
     code.store(_constant(code, 0), mine, 8)
 
     def take(out: str) -> None:
-        state = seen(crew, Crew.STATE)
+        state = load_atomic(crew, Crew.STATE)
         function, arrays = (_pointer(crew, at) for at in (Crew.FUNCTION, Crew.ARRAYS))
         sizes = (Crew.COUNT, Crew.CHUNK, Crew.PIECES)
-        count, chunk, pieces = (seen(crew, at, "monotonic") for at in sizes)
+        count, chunk, pieces = (load_atomic(crew, at, "monotonic") for at in sizes)
         front, back = state & ((1 << SIDE) - 1), (state & CLOSED).logical_shift(SIDE)
         none = (front + back).compare("ge", pieces)
         when(state.logical_shift(32).compare("ne", job) | none, lambda: code.go(out))
@@ -123,8 +123,8 @@ def _write_pieces(module: Module) -> str:
 
         when(taken, work)
 
-    def drop(out: str, pieces: Value) -> None:
-        state = seen(crew, Crew.STATE)
+    def drop(out: str, pieces: LLValue) -> None:
+        state = load_atomic(crew, Crew.STATE)
         left = pieces - (state & ((1 << SIDE) - 1)) - (state & CLOSED).logical_shift(SIDE)
 
         def count() -> None:
@@ -140,12 +140,12 @@ def _write_pieces(module: Module) -> str:
     return code.name
 
 
-def _pointer(crew: Value, at: int) -> Value:
+def _pointer(crew: LLValue, at: int) -> LLValue:
     """A pointer in the description of a job, which may be changing."""
-    return seen(crew, at, "monotonic").cast("inttoptr", "ptr")
+    return load_atomic(crew, at, "monotonic").cast("inttoptr", "ptr")
 
 
-def _write_wake(module: Module, linux: bool) -> None:
+def _write_wake(module: LLModule, linux: bool) -> None:
     """weft_wake(crew): call everybody who sleeps."""
     part = _write_part(module) if linux else ""
     code = module.function("void", [POINTER], "weft_wake")
@@ -159,7 +159,7 @@ def _write_wake(module: Module, linux: bool) -> None:
     leave(code)
 
 
-def _write_part(module: Module) -> str:
+def _write_part(module: LLModule) -> str:
     """part(crew): let the first workers that sleep wake on other processors than the caller's.
 
     On small machines Linux wakes a thread where it ran last, be another one computing there, and
@@ -176,7 +176,7 @@ def _write_part(module: Module) -> str:
     total, others = code.local(WORD), code.local(WORD, _SET)
     code.store(_constant(code, 0), total, 8)
 
-    def copy(k: Value) -> None:
+    def copy(k: LLValue) -> None:
         bits = word(able, k)
         put(bits, others, k)
         code.store(code.load(WORD, total, 8) + bits.intrinsic("ctpop"), total, 8)
@@ -186,7 +186,7 @@ def _write_part(module: Module) -> str:
     at = here.logical_shift(6)
     put(word(others, at) & ~(_constant(code, 1) << (here & 63)), others, at)
 
-    def place(k: Value) -> None:
+    def place(k: LLValue) -> None:
         number, state = word(crew, k + Crew.THREADS.value), k + Crew.ASLEEP.value
 
         def tell() -> None:
@@ -201,7 +201,7 @@ def _write_part(module: Module) -> str:
     return code.name
 
 
-def _write_share(module: Module, processor: str, take_pieces: str) -> None:
+def _write_share(module: LLModule, processor: str, take_pieces: str) -> None:
     """weft_share(crew, function, arrays, count, chunk, watch): all units, by whoever has time.
 
     The result says whether the call has to end, as `weft_look`'s does: then not all are done.
@@ -216,7 +216,7 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
         leave(code, zero)
 
     def alone() -> None:
-        def piece(k: Value) -> None:
+        def piece(k: LLValue) -> None:
             begin = k * chunk
             end = begin + chunk
             end = (end < count).choose(end, count)
@@ -224,15 +224,15 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
             verdict = invoke(code, "weft_look", "i64", [watch])
             leave_if(verdict.compare("ne", 0), verdict)
 
-        each(code, 0, (count + (chunk - 1)).divided(chunk, True), piece)
+        each(code, 0, (count + (chunk - 1)).divide(chunk, True), piece)
         leave(code, zero)
 
     when(count <= chunk, whole)
-    when(seen(crew, Crew.WIDTH) < 2, alone)
+    when(load_atomic(crew, Crew.WIDTH) < 2, alone)
     when(swap(one, crew, Crew.BUSY).compare("ne", 0), alone)
-    before = seen(crew, Crew.STATE)
+    before = load_atomic(crew, Crew.STATE)
     swap(before | CLOSED, crew, Crew.STATE)
-    pieces = (count + (chunk - 1)).divided(chunk, True)
+    pieces = (count + (chunk - 1)).divide(chunk, True)
     job = (before.logical_shift(32) + 1) & CLOSED
     places = {Crew.FUNCTION: function, Crew.ARRAYS: arrays}
     sizes = {Crew.COUNT: count, Crew.CHUNK: chunk, Crew.PIECES: pieces, Crew.DONE: zero}
@@ -241,7 +241,7 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
     for at, value in sizes.items():
         publish(value, crew, at, "monotonic")
     swap(job << 32, crew, Crew.STATE)
-    asleep = seen(crew, Crew.SLEEPERS, "seq_cst") > 0
+    asleep = load_atomic(crew, Crew.SLEEPERS, "seq_cst") > 0
     when(asleep, lambda: invoke(code, "weft_wake", "void", [crew]))
     invoke(code, take_pieces, "void", [crew, job, zero, watch])
 
@@ -250,8 +250,8 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
         invoke(code, "sched_yield", "i32", [])
 
     def look(out: str):
-        def turn(_: Value) -> None:
-            when(seen(crew, Crew.DONE).equals(pieces), lambda: code.go(out))
+        def turn(_: LLValue) -> None:
+            when(load_atomic(crew, Crew.DONE).equals(pieces), lambda: code.go(out))
             pause(code, processor)
 
         return turn
@@ -261,22 +261,22 @@ def _write_share(module: Module, processor: str, take_pieces: str) -> None:
     leave(code, invoke(code, "weft_look", "i64", [watch]))
 
 
-def _write_work(module: Module, processor: str, linux: bool, take_pieces: str) -> None:
+def _write_work(module: LLModule, processor: str, linux: bool, take_pieces: str) -> None:
     """weft_work(crew, number): take part in all jobs to come, until told to stop."""
     code = module.function("void", [POINTER, WORD], "weft_work")
     crew, number = code.parameters
     known, patience, woken = (code.local(WORD) for _ in range(3))
-    code.store(seen(crew, Crew.STATE).logical_shift(32), known, 8)
+    code.store(load_atomic(crew, Crew.STATE).logical_shift(32), known, 8)
     code.store(_constant(code, PATIENCE), patience, 8)
     code.store(_constant(code, 0), woken, 8)
 
-    def news() -> tuple[Value, Value]:
+    def news() -> tuple[LLValue, LLValue]:
         """The job under way, and whether it is another one than before."""
-        leave_if(seen(crew, Crew.STOP).compare("ne", 0))
-        job = seen(crew, Crew.STATE, "seq_cst").logical_shift(32)
+        leave_if(load_atomic(crew, Crew.STOP).compare("ne", 0))
+        job = load_atomic(crew, Crew.STATE, "seq_cst").logical_shift(32)
         return job, job.compare("ne", code.load(WORD, known, 8))
 
-    def look(_: Value) -> None:
+    def look(_: LLValue) -> None:
         job, other = news()
 
         def take_part() -> None:
@@ -284,7 +284,7 @@ def _write_work(module: Module, processor: str, linux: bool, take_pieces: str) -
             late = code.load(WORD, woken, 8).compare("ne", 0)
             code.store(late.choose(_constant(code, WOKEN), PATIENCE), patience, 8)
             code.store(_constant(code, 0), woken, 8)
-            wanted, side = number + 1 < seen(crew, Crew.WIDTH), (number & 1) ^ 1
+            wanted, side = number + 1 < load_atomic(crew, Crew.WIDTH), (number & 1) ^ 1
             called = [crew, job, side, nothing(code)]
             when(wanted, lambda: invoke(code, take_pieces, "void", called))
             code.go(again)
@@ -301,7 +301,7 @@ def _write_work(module: Module, processor: str, linux: bool, take_pieces: str) -
     code.go(again)
 
 
-def _sleep(code: Code, crew: Value, known: Value, number: Value | None) -> None:
+def _sleep(code: Code, crew: LLValue, known: LLValue, number: LLValue | None) -> None:
     """Until there is another job, or the end.
 
     number  of the worker, if it may be told where not to wake
@@ -314,8 +314,8 @@ def _sleep(code: Code, crew: Value, known: Value, number: Value | None) -> None:
         when(placed, lambda: put(_constant(code, 1), crew, number + Crew.ASLEEP.value))
 
     def wait(out: str) -> None:
-        job = seen(crew, Crew.STATE, "seq_cst").logical_shift(32)
-        stop = seen(crew, Crew.STOP).compare("ne", 0)
+        job = load_atomic(crew, Crew.STATE, "seq_cst").logical_shift(32)
+        stop = load_atomic(crew, Crew.STOP).compare("ne", 0)
         when(stop | job.compare("ne", code.load(WORD, known, 8)), lambda: code.go(out))
         invoke(code, "pthread_cond_wait", "i32", [condition, mutex])
 
@@ -326,7 +326,7 @@ def _sleep(code: Code, crew: Value, known: Value, number: Value | None) -> None:
     invoke(code, "pthread_mutex_unlock", "i32", [mutex])
 
 
-def _run_anywhere(crew: Value, state: Value) -> None:
+def _run_anywhere(crew: LLValue, state: LLValue) -> None:
     """What a worker that has woken up does if it was told where not to."""
     code = crew.code
 

@@ -13,7 +13,7 @@ say, it notes the new versions, so that the next look finds them as they were le
 from collections.abc import Callable
 from enum import IntEnum
 
-from ..emit.code import Code, Module, Value
+from ..emit.code import Code, LLModule, LLValue
 from ..emit.control import (
     POINTER,
     WORD,
@@ -43,7 +43,7 @@ class Record(IntEnum):
     ALIKE = 5  # key, how many, (dict, its version or 0) for those that have one object under it
 
 
-class Count(IntEnum):
+class DictCount(IntEnum):
     """The head of `weft_count`; then for each dict itself, and where its versions are noted."""
 
     DICTS = 0  # how many
@@ -51,7 +51,7 @@ class Count(IntEnum):
     SIZE = 2
 
 
-def write_watch(module: Module) -> None:
+def write_watch(module: LLModule) -> None:
     """The function `weft_watch`."""
     tests = {
         Record.TABLE: _write_table(module),
@@ -85,7 +85,7 @@ def _tell(code: Code, holds: int) -> None:
     leave(code, invoke(code, "PyBool_FromLong", "ptr", [code.constant(WORD, holds)]))
 
 
-def _test(module: Module, body: Callable[[Code, Value, Value], Value]) -> str:
+def _test(module: LLModule, body: Callable[[Code, LLValue, LLValue], LLValue]) -> str:
     """A function of a record: its words, or 0 if it does not hold."""
     code = module.function("i64", [POINTER])
     (record,) = code.parameters
@@ -93,8 +93,8 @@ def _test(module: Module, body: Callable[[Code, Value, Value], Value]) -> str:
     return code.name
 
 
-def _write_table(module: Module) -> str:
-    def body(code: Code, record: Value, wrong: Value) -> Value:
+def _write_table(module: LLModule) -> str:
+    def body(code: Code, record: LLValue, wrong: LLValue) -> LLValue:
         held, count = pointer(record, 1), word(record, 3)
         size = count + count + 4
         version = None if VERSION is None else _version(held)
@@ -104,7 +104,7 @@ def _write_table(module: Module) -> str:
         at, key, value = code.local(WORD), code.local(POINTER), code.local(POINTER)
         code.store(wrong, at, 8)
 
-        def one(i: Value) -> None:
+        def one(i: LLValue) -> None:
             found = invoke(code, "PyDict_Next", "i32", [held, at, key, value])
             leave_if(found.equals(0), wrong)
             expected = address(record, i + i + 4)
@@ -121,8 +121,8 @@ def _write_table(module: Module) -> str:
     return _test(module, body)
 
 
-def _write_name(module: Module) -> str:
-    def body(code: Code, record: Value, wrong: Value) -> Value:
+def _write_name(module: LLModule) -> str:
+    def body(code: Code, record: LLValue, wrong: LLValue) -> LLValue:
         arguments = [pointer(record, 1), pointer(record, 2)]
         found = invoke(code, "PyDict_GetItemWithError", "ptr", arguments)
         leave_if(found.compare("ne", pointer(record, 3)), wrong)
@@ -131,8 +131,8 @@ def _write_name(module: Module) -> str:
     return _test(module, body)
 
 
-def _write_list(module: Module) -> str:
-    def body(code: Code, record: Value, wrong: Value) -> Value:
+def _write_list(module: LLModule) -> str:
+    def body(code: Code, record: LLValue, wrong: LLValue) -> LLValue:
         held, count = pointer(record, 1), word(record, 2)
         leave_if(word(behind(held, SIZE), 0).compare("ne", count), wrong)
         items, expected = pointer(behind(held, ITEMS), 0), address(record, 3)
@@ -147,16 +147,16 @@ def _write_list(module: Module) -> str:
     return _test(module, body)
 
 
-def _write_word(module: Module) -> str:
-    def body(code: Code, record: Value, wrong: Value) -> Value:
+def _write_word(module: LLModule) -> str:
+    def body(code: Code, record: LLValue, wrong: LLValue) -> LLValue:
         leave_if(word(pointer(record, 1), 0).compare("ne", word(record, 2)), wrong)
         return code.constant(WORD, 3)
 
     return _test(module, body)
 
 
-def _write_alike(module: Module) -> str:
-    def body(code: Code, record: Value, wrong: Value) -> Value:
+def _write_alike(module: LLModule) -> str:
+    def body(code: Code, record: LLValue, wrong: LLValue) -> LLValue:
         key, count, dicts = pointer(record, 1), word(record, 2), address(record, 3)
         found, changed = code.local(POINTER), code.local(WORD)
         size = count + count + 3
@@ -169,7 +169,7 @@ def _write_alike(module: Module) -> str:
             leave_if(code.load(WORD, changed, 8).equals(0), size)
         code.store(nothing(code), found, 8)
 
-        def one(i: Value) -> None:
+        def one(i: LLValue) -> None:
             value = invoke(code, "PyDict_GetItemWithError", "ptr", [pointer(dicts, i + i), key])
             differs = value.compare("ne", code.load(POINTER, found, 8))
             leave_if(value.equals(nothing(code)) | (differs & i.compare("ne", 0)), wrong)
@@ -183,25 +183,25 @@ def _write_alike(module: Module) -> str:
     return _test(module, body)
 
 
-def _version(held: Value) -> Value:
+def _version(held: LLValue) -> LLValue:
     """The number that no change of a dict leaves as it was."""
     assert VERSION is not None
     return word(behind(held, VERSION), 0)
 
 
-def write_count(module: Module) -> None:
+def write_count(module: LLModule) -> None:
     """The function `weft_count`, of a key and a value."""
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_count")
     itself, arguments, _ = code.parameters
     head = code.load(POINTER, behind(itself, DATA), 8)
-    count, notes = word(head, Count.DICTS), word(head, Count.NOTES)
+    count, notes = word(head, DictCount.DICTS), word(head, DictCount.NOTES)
     known, failed = code.local(WORD), code.local(WORD)
     code.store(code.constant(WORD, 0), failed, 8)
 
-    def each_note(entry: Value, body: Callable[[Value], None]) -> None:
+    def each_note(entry: LLValue, body: Callable[[LLValue], None]) -> None:
         each(code, 1, notes + 1, lambda j: body(pointer(entry, j)))
 
-    def write(entry: Value) -> None:
+    def write(entry: LLValue) -> None:
         held = pointer(entry, 0)
         code.store(code.constant(WORD, 1), known, 8)
         if VERSION is not None:
@@ -216,15 +216,15 @@ def write_count(module: Module) -> None:
         if VERSION is not None:
             note_if_known(entry, _version(held))
 
-    def note_if_known(entry: Value, version: Value) -> None:
+    def note_if_known(entry: LLValue, version: LLValue) -> None:
         was = code.load(WORD, known, 8).compare("ne", 0)
         when(was, lambda: each_note(entry, lambda note: put(version, note, 0)))
 
-    def forget(entry: Value) -> None:
+    def forget(entry: LLValue) -> None:
         each_note(entry, lambda note: put(code.constant(WORD, 0), note, 0))
 
-    def each_entry(body: Callable[[Value], None]) -> None:
-        each(code, 0, count, lambda i: body(address(head, i * (notes + 1) + Count.SIZE)))
+    def each_entry(body: Callable[[LLValue], None]) -> None:
+        each(code, 0, count, lambda i: body(address(head, i * (notes + 1) + DictCount.SIZE)))
 
     each_entry(write)
     broken = code.load(WORD, failed, 8).compare("ne", 0)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ...core import dtypes
-from ...core.aval import reduced
+from ...core.aval import reduced_shape
 from ...graph.graph import Equation, Graph, Literal
 from .rewriting import Builder, Replacement, rewritten
 
@@ -212,7 +212,7 @@ def _reduction(b: Builder, e: Equation) -> Replacement:
     kept = tuple(a for a in axes if shape[a] != 1)
     if kept == tuple(axes) and axes:
         return None
-    target = reduced(shape, tuple(axes), keepdims)
+    target = reduced_shape(shape, tuple(axes), keepdims)
     y = b.emit(e.op, x, kept, True) if kept else x
     own = e.op.shape(b.aval(x), tuple(axes), keepdims).dtype
     y = y if b.dtype(y) == own else b.emit("cast", y, own)

@@ -32,14 +32,14 @@ def _narrow(b: Builder, x: int, axis: int, start: int, stop: int) -> int:
 @expands("tril")
 def _lower(b: Builder, x, k):
     rows, columns = b.shape(x)[-2:]
-    return _masked(b, x, np.tri(rows, columns, k, dtype=bool))
+    return _mask(b, x, np.tri(rows, columns, k, dtype=bool))
 
 
 @expands("triu")
 def _upper(b: Builder, x, k):
     rows, columns = b.shape(x)[-2:]
-    return _masked(b, x, ~np.tri(rows, columns, k - 1, dtype=bool))
+    return _mask(b, x, ~np.tri(rows, columns, k - 1, dtype=bool))
 
 
-def _masked(b: Builder, x: int, mask: np.ndarray):
+def _mask(b: Builder, x: int, mask: np.ndarray):
     return b.emit("where", b.constant(mask), x, Literal(0)) if mask.size <= MASK else None

@@ -30,7 +30,7 @@ Optimise = Callable[[Graph], Graph]
 
 
 @dataclass(frozen=True)
-class Check:
+class BodyCheck:
     """A guard of a body.
 
     flag   whether it holds
@@ -49,20 +49,22 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
 
     def rule(b: Builder, e: Equation) -> Replacement:
         structure, inputs, checks = _TREATED[type(e.static[0])](b, e, optimise)
-        outputs = made(b, structure, inputs)
+        outputs = emit_structure(b, structure, inputs)
         if not checks:
             return outputs
-        results, told = _parted(structure, outputs, len(e.outputs), checks)
+        results, told = _split_checks(structure, outputs, len(e.outputs), checks)
         for check in checks:
             flag = told.pop(0)
             index = None if check.index is None else told.pop(0)
-            results = [_guarded(b, x, flag, index, check) for x in results]
+            results = [_guard(b, x, flag, index, check) for x in results]
         return tuple(results)
 
     return rewritten(graph, rule, ROWS)
 
 
-def made(b: Builder, structure: Structured, inputs: tuple[Operand, ...]) -> tuple[int, ...]:
+def emit_structure(
+    b: Builder, structure: Structured, inputs: tuple[Operand, ...]
+) -> tuple[int, ...]:
     """The equation of a structure; its results."""
     count = len(structure.results(*map(b.aval, inputs)))
     op = row(type(structure), len(inputs), count, (), (None, None))  # type: ignore[arg-type]
@@ -70,12 +72,14 @@ def made(b: Builder, structure: Structured, inputs: tuple[Operand, ...]) -> tupl
     return out if isinstance(out, tuple) else (out,)
 
 
-def _count(checks: list[Check]) -> int:
+def _count(checks: list[BodyCheck]) -> int:
     """How many values the checks are."""
     return sum([1 if c.index is None else 2 for c in checks])
 
 
-def _parted(structure: Structured, outputs: tuple, kept: int, checks: list[Check]) -> tuple:
+def _split_checks(
+    structure: Structured, outputs: tuple, kept: int, checks: list[BodyCheck]
+) -> tuple:
     """The results, and what checks tell among them: that is behind the other carries."""
     if isinstance(structure, Branch):
         return list(outputs[:kept]), list(outputs[kept:])
@@ -84,34 +88,38 @@ def _parted(structure: Structured, outputs: tuple, kept: int, checks: list[Check
     return [*outputs[:first], *outputs[last:]], list(outputs[first:last])
 
 
-def _guarded(b: Builder, x: int, flag: int, index: int | None, check: Check) -> int:
+def _guard(b: Builder, x: int, flag: int, index: int | None, check: BodyCheck) -> int:
     new = b.graph.new(b.graph.avals[x])
     op, inputs = (GUARD, (x, flag)) if index is None else (WITHIN, (x, flag, index))
     b.append(Equation(op, inputs, check.said, (new,), check.origin))
     return new
 
 
-def _in_loop(b: Builder, e: Equation, optimise: Optimise) -> tuple[Loop, tuple, list[Check]]:
+def _in_loop(b: Builder, e: Equation, optimise: Optimise) -> tuple[Loop, tuple, list[BodyCheck]]:
     (loop,) = e.static
-    body, checks = _unguarded(optimise(loop.body))
+    body, checks = _remove_guards(optimise(loop.body))
     body = _carrying(body, checks, loop.carries)
     inputs = _with_true(b, e.inputs, loop.carries, checks)
     return replace(loop, body=body, carries=loop.carries + _count(checks), saved=0), inputs, checks
 
 
-def _in_repeat(b: Builder, e: Equation, optimise: Optimise) -> tuple[Repeat, tuple, list[Check]]:
+def _in_repeat(
+    b: Builder, e: Equation, optimise: Optimise
+) -> tuple[Repeat, tuple, list[BodyCheck]]:
     (repeat,) = e.static
-    body, checks = _unguarded(optimise(repeat.body))
+    body, checks = _remove_guards(optimise(repeat.body))
     n = repeat.carries
     body, test = _carrying(body, checks, n), optimise(repeat.test)
-    test = _tested(test, n, checks)
+    test = _test_with_checks(test, n, checks)
     inputs = _with_true(b, e.inputs, n, checks)
     return Repeat(test, body, n + _count(checks), repeat.most), inputs, checks
 
 
-def _in_branch(b: Builder, e: Equation, optimise: Optimise) -> tuple[Branch, tuple, list[Check]]:
+def _in_branch(
+    b: Builder, e: Equation, optimise: Optimise
+) -> tuple[Branch, tuple, list[BodyCheck]]:
     (branch,) = e.static
-    (yes, first), (no, second) = [_unguarded(optimise(g)) for g in branch.graphs]
+    (yes, first), (no, second) = [_remove_guards(optimise(g)) for g in branch.graphs]
     yes = _telling(yes, [(c, True) for c in first] + [(c, False) for c in second])
     no = _telling(no, [(c, False) for c in first] + [(c, True) for c in second])
     return Branch(yes, no), e.inputs, [*first, *second]
@@ -120,7 +128,7 @@ def _in_branch(b: Builder, e: Equation, optimise: Optimise) -> tuple[Branch, tup
 _TREATED: dict[type, Any] = {Loop: _in_loop, Repeat: _in_repeat, Branch: _in_branch}
 
 
-def _with_true(b: Builder, inputs: tuple, at: int, checks: list[Check]) -> tuple:
+def _with_true(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> tuple:
     """Operands with flags that are true and no index, behind the first carries."""
     begun = []
     for c in checks:
@@ -128,17 +136,17 @@ def _with_true(b: Builder, inputs: tuple, at: int, checks: list[Check]) -> tuple
     return (*inputs[:at], *begun, *inputs[at:])
 
 
-def _unguarded(graph: Graph) -> tuple[Graph, list[Check]]:
+def _remove_guards(graph: Graph) -> tuple[Graph, list[BodyCheck]]:
     """A body without its guards, and these."""
     if not any(e.op.name == "guard" for e in graph.equations):
         return graph, []
-    found: dict[int, Check] = {}
+    found: dict[int, BodyCheck] = {}
 
     def rule(b: Builder, e: Equation) -> Replacement:
         x, flag, *seen = e.inputs
         if flag not in found:
             index = _wrong(b, seen[0], e.static[-1]) if seen else None
-            found[flag] = Check(flag, index, e.static, e.origin)
+            found[flag] = BodyCheck(flag, index, e.static, e.origin)
         return (x,)
 
     graph = rewritten(graph, rule, {"guard"})
@@ -154,16 +162,16 @@ def _wrong(b: Builder, indices: int, n: int) -> int:
     return indices if b.dtype(indices) == int64 else b.emit("cast", indices, int64)
 
 
-def _copied(graph: Graph) -> Graph:
+def _copy_graph(graph: Graph) -> Graph:
     return Graph(
         *(list(graph.avals), list(graph.inputs), dict(graph.constants)),
         *(list(graph.equations), list(graph.outputs)),
     )
 
 
-def _carrying(graph: Graph, checks: list[Check], at: int) -> Graph:
+def _carrying(graph: Graph, checks: list[BodyCheck], at: int) -> Graph:
     """The body with carries for each check: whether it held so far, and the index if it did not."""
-    graph = _copied(graph)
+    graph = _copy_graph(graph)
     for c in checks:
         held, holds = graph.new(_FLAG), graph.new(_FLAG)
         graph.inputs.insert(at, held)
@@ -174,22 +182,22 @@ def _carrying(graph: Graph, checks: list[Check], at: int) -> Graph:
             before, after = graph.new(_INDEX), graph.new(_INDEX)
             graph.inputs.insert(at, before)
             graph.outputs.insert(at, after)
-            graph.equations.append(_written("where", (held, c.index, before), after))
+            graph.equations.append(_write_equation("where", (held, c.index, before), after))
             at += 1
     return graph
 
 
-def _written(row: str, inputs: tuple, out: int) -> Equation:
+def _write_equation(row: str, inputs: tuple, out: int) -> Equation:
     return Equation(TABLE[row], inputs, (), (out,), origin())
 
 
 def _and(a: int, b: int, out: int) -> Equation:
-    return _written("logical_and", (a, b), out)
+    return _write_equation("logical_and", (a, b), out)
 
 
-def _tested(graph: Graph, at: int, checks: list[Check]) -> Graph:
+def _test_with_checks(graph: Graph, at: int, checks: list[BodyCheck]) -> Graph:
     """The test of a loop that also ends where a check does not hold."""
-    graph = _copied(graph)
+    graph = _copy_graph(graph)
     for c in checks:
         held, both = graph.new(_FLAG), graph.new(_FLAG)
         graph.inputs.insert(at, held)
@@ -202,21 +210,21 @@ def _tested(graph: Graph, at: int, checks: list[Check]) -> Graph:
     return graph
 
 
-def _telling(graph: Graph, checks: list[tuple[Check, bool]]) -> Graph:
+def _telling(graph: Graph, checks: list[tuple[BodyCheck, bool]]) -> Graph:
     """A branch that also gives what its own checks tell, and of others that there is nothing."""
-    graph = _copied(graph)
+    graph = _copy_graph(graph)
     for c, own in checks:
-        flag = c.flag if own else _held(graph, _FLAG, _TRUE)
+        flag = c.flag if own else _literal(graph, _FLAG, _TRUE)
         graph.outputs.append(graph.new(_FLAG))
         graph.equations.append(_and(flag, flag, graph.outputs[-1]))
         if c.index is not None:
-            index = c.index if own else _held(graph, _INDEX, _ZERO)
+            index = c.index if own else _literal(graph, _INDEX, _ZERO)
             graph.outputs.append(graph.new(_INDEX))
-            graph.equations.append(_written("maximum", (index, index), graph.outputs[-1]))
+            graph.equations.append(_write_equation("maximum", (index, index), graph.outputs[-1]))
     return graph
 
 
-def _held(graph: Graph, aval: Aval, value: np.ndarray) -> int:
+def _literal(graph: Graph, aval: Aval, value: np.ndarray) -> int:
     i = graph.new(aval)
     graph.constants[i] = value
     return i

@@ -22,7 +22,7 @@ def _spread(b: Builder, parts: Sequence[int], shape: tuple[int, ...]) -> list[in
     return [p if b.shape(p) == shape else b.emit("broadcast_to", p, shape) for p in parts]
 
 
-def _joined(b: Builder, parts: Sequence[int], shape: tuple[int, ...]) -> int:
+def _join_parts(b: Builder, parts: Sequence[int], shape: tuple[int, ...]) -> int:
     """Parts of one shape side by side along the last axis."""
     n = shape[-1]
     ends = tuple(n * (k + 1) for k in range(len(parts)))
@@ -37,7 +37,7 @@ def _lstm_cell(b: Builder, z, c):
     u = b.emit("tanh", u)
     new = b.emit("add", b.emit("multiply", f, c), b.emit("multiply", i, u))
     h = b.emit("multiply", o, b.emit("tanh", new))
-    return h, new, _joined(b, [i, f, u, o], b.shape(new))
+    return h, new, _join_parts(b, [i, f, u, o], b.shape(new))
 
 
 @expands("gru_cell")
@@ -47,7 +47,7 @@ def _gru_cell(b: Builder, x, y, h):
     r, z = (b.emit("expit", b.emit("add", p, q)) for p, q in ((xr, yr), (xz, yz)))
     n = b.emit("tanh", b.emit("add", xn, b.emit("multiply", r, yn)))
     new = b.emit("add", n, b.emit("multiply", z, b.emit("subtract", h, n)))
-    return new, _joined(b, [r, z, n], b.shape(new))
+    return new, _join_parts(b, [r, z, n], b.shape(new))
 
 
 @expands("rotate")
@@ -64,6 +64,6 @@ def _rotate(b: Builder, x, turn, interleaved, back):
     second = b.emit(signs[1], b.emit("multiply", q, cosine), b.emit("multiply", p, sine))
     shape = b.shape(first)
     if not interleaved:
-        return _joined(b, [first, second], shape)
+        return _join_parts(b, [first, second], shape)
     together = b.emit("stack", [first, second], len(shape))
     return b.emit("reshape", together, (*shape[:-1], 2 * half))

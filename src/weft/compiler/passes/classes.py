@@ -8,7 +8,7 @@ from .indices import in_range
 from .rewriting import Builder
 
 
-def _checked(b: Builder, classes: int, n: int) -> int:
+def _guard_classes(b: Builder, classes: int, n: int) -> int:
     """The classes, guarded: each is from 0 to n − 1."""
     message = f"cross_entropy: class {{first}} of {n}; expected 0 to {n - 1}"
     return in_range(b, classes, 0, n, message)
@@ -33,7 +33,7 @@ def _cross_entropy(b: Builder, x, classes, smoothing, dtype):
     n = b.shape(x)[-1]
     if isinstance(classes, Literal) or n > np.iinfo(b.dtype(classes)).max:
         return None
-    x, classes = wide(b, x), _checked(b, classes, n)
+    x, classes = wide(b, x), _guard_classes(b, classes, n)
     axes = _last(b, x)
     top, shifted, log = log_total(b, x, axes, finite=False)
     chosen = b.emit("where", _is_class(b, classes, n), shifted, Literal(0.0))
@@ -43,10 +43,10 @@ def _cross_entropy(b: Builder, x, classes, smoothing, dtype):
         mean = b.emit("multiply", b.emit("sum", shifted, axes, True), Literal(smoothing / n))
         chosen = b.emit("add", chosen, mean)
     loss = b.emit("subtract", log, chosen)
-    return tuple([_without_last(b, y) for y in (loss, *_rounded(b, top, log))])
+    return tuple([_without_last(b, y) for y in (loss, *_round_with_rest(b, top, log))])
 
 
-def _rounded(b: Builder, top: int, log: int) -> tuple[int, int]:
+def _round_with_rest(b: Builder, top: int, log: int) -> tuple[int, int]:
     """top + log as it is rounded, and what that leaves of it."""
     lse = b.emit("add", log, top)
     return lse, b.emit("subtract", log, b.emit("subtract", lse, top))
@@ -72,7 +72,7 @@ def _cross_entropy_gradient(b: Builder, g, h, lse, rest, x, classes, smoothing):
     if isinstance(g, Literal) or n > np.iinfo(b.dtype(classes)).max:
         return None
     g, h, lse, rest, x = (wide(b, v) for v in (g, h, lse, rest, x))
-    classes = _checked(b, classes, n)
+    classes = _guard_classes(b, classes, n)
     part = _weighted_shares(b, x, lse, rest, _sum(b, g, h))
     if smoothing:
         even = b.emit("multiply", column(b, g), Literal(smoothing / n))
@@ -90,7 +90,7 @@ def _soft_cross_entropy(b: Builder, x, q, dtype):
     top, shifted, log = log_total(b, x, _last(b, x), finite=False)
     part = b.emit("strong_product", b.emit("subtract", shifted, log), q)
     loss = b.emit("negative", b.emit("sum", part, _last(b, part), True))
-    return tuple([_without_last(b, y) for y in (loss, *_rounded(b, top, log))])
+    return tuple([_without_last(b, y) for y in (loss, *_round_with_rest(b, top, log))])
 
 
 @expands("soft_cross_entropy_gradient")

@@ -53,8 +53,8 @@ def _einsum(b: Builder, e: Equation) -> Replacement:
     sizes = dict(zip(left, b.shape(x), strict=True))
     if any(sizes.setdefault(c, n) != n for c, n in zip(right, b.shape(y), strict=True)):
         return None  # an axis of length 1 is stretched
-    x, left = _summed(b, x, left, out + right)
-    y, right = _summed(b, y, right, out + left)
+    x, left = _sum_unused(b, x, left, out + right)
+    y, right = _sum_unused(b, y, right, out + left)
     batch = [c for c in out if c in left and c in right]
     rows = [c for c in out if c in left and c not in right]
     columns = [c for c in out if c in right and c not in left]
@@ -66,7 +66,7 @@ def _einsum(b: Builder, e: Equation) -> Replacement:
     return (b.emit("permute", z, tuple(order.index(k) for k in out)),)
 
 
-def _summed(b: Builder, x: int, term: str, needed: str) -> tuple[int, str]:
+def _sum_unused(b: Builder, x: int, term: str, needed: str) -> tuple[int, str]:
     """Without the axes whose labels nobody else needs."""
     axes = tuple(k for k, c in enumerate(term) if c not in needed)
     if not axes:

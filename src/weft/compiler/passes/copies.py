@@ -14,7 +14,7 @@ from ...core.op import TABLE
 from ...core.origin import origin
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import is_product, readable
-from ..ir.views import View, seen, viewer
+from ..ir.views import View, as_view, viewer
 from .rewriting import Builder, Replacement, rewritten
 
 Reads = Callable[[Equation, int, View], bool]
@@ -38,7 +38,7 @@ def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
         return isinstance(x, Literal) or reads(e, k, view(b, x))
 
     def rule(b: Builder, e: Equation) -> Replacement:
-        if e.op.name == "reshape" and seen({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
+        if e.op.name == "reshape" and as_view({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
             return (b.emit("reshape", b.emit("copy", e.inputs[0]), *e.static),)
         if is_product(e, [b.aval(x) for x in e.inputs]):  # which comes before a routine of its row
             return _gathered(b, e, [readable(view(b, x), k) for k, x in enumerate(e.inputs)])

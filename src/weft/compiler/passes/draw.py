@@ -5,11 +5,11 @@ import numpy as np
 from ...backend.shared import variates
 from ...core import dtypes
 from ...core.aval import Aval
-from ...core.counter import POSITIONS, Draw
+from ...core.counter import POSITIONS, ReservedBlocks
 from ...core.op import Op
 from ...graph.graph import Literal
 from .expand import expands
-from .guard import prepared
+from .guard import prepared_row
 from .rewriting import Builder
 
 
@@ -18,7 +18,7 @@ def _words(xp, state, shape, wide):
     lead, at = state.shape[:-1], xp.random_target("cpu")
     each = []
     for key, position, nonce in state.reshape((-1, 3)).tolist():
-        draw = Draw(key, nonce * POSITIONS + position)
+        draw = ReservedBlocks(key, nonce * POSITIONS + position)
         sizes = (*shape[:-1], 2 * shape[-1]) if wide else shape
         words = np.asarray(variates.bits(at, draw, sizes))
         each.append(words[..., ::2] | (words[..., 1::2] << 32) if wide else words)
@@ -48,4 +48,4 @@ def _below_each(b: Builder, state, threshold, shape):
 @expands("draw_order")
 def _order(b: Builder, state, n):
     words = b.emit(WORDS, state, (n,), True)
-    return b.emit(prepared("argsort"), words, len(b.shape(words)) - 1, False)
+    return b.emit(prepared_row("argsort"), words, len(b.shape(words)) - 1, False)

@@ -12,7 +12,7 @@ from math import inf, prod
 from typing import Any, TypeVar
 
 from ...core import dtypes
-from ...core.aval import reduced
+from ...core.aval import reduced_shape
 from ...graph.graph import Equation, Graph, Literal
 from .rewriting import Builder, Replacement, rewritten
 
@@ -43,7 +43,7 @@ def expand(graph: Graph, expansions: Mapping[str, Expansion] = EXPANSIONS) -> Gr
         if made is None:
             return None
         made = made if isinstance(made, tuple) else (made,)
-        return tuple(_typed(builder, x, a) for x, a in zip(made, avals, strict=True))
+        return tuple(_fit_aval(builder, x, a) for x, a in zip(made, avals, strict=True))
 
     return rewritten(graph, rule, expansions)
 
@@ -54,7 +54,7 @@ def _is_plain(b: Builder, e: Equation) -> bool:
     return all(not dtypes.is_complex(a.dtype) and prod(a.shape) for a in avals)
 
 
-def _typed(b: Builder, x: int, aval) -> int:
+def _fit_aval(b: Builder, x: int, aval) -> int:
     """x in the dtype and shape of what it replaces."""
     x = x if b.dtype(x) == aval.dtype else b.emit("cast", x, aval.dtype)
     return x if b.shape(x) == aval.shape else b.emit("broadcast_to", x, aval.shape)
@@ -79,9 +79,9 @@ def count(b: Builder, x: int, axes: Sequence[int]) -> int:
     return prod(b.shape(x)[a] for a in axes)
 
 
-def squeezed(b: Builder, y: int, axes: Sequence[int], keepdims: bool) -> int:
+def squeeze_axes(b: Builder, y: int, axes: Sequence[int], keepdims: bool) -> int:
     """A reduction that kept its axes, with or without them."""
-    return y if keepdims else b.emit("reshape", y, reduced(b.shape(y), tuple(axes), False))
+    return y if keepdims else b.emit("reshape", y, reduced_shape(b.shape(y), tuple(axes), False))
 
 
 # -- softmax and its kin ---------------------------------------------------------------------
@@ -127,7 +127,7 @@ def _logsumexp(b: Builder, x, axes, keepdims):
     if not axes:
         return None
     top, _, log = log_total(b, wide(b, x), axes, finite=True)
-    return squeezed(b, b.emit("add", log, top), axes, keepdims)
+    return squeeze_axes(b, b.emit("add", log, top), axes, keepdims)
 
 
 def log_total(b: Builder, x: int, axes: Sequence[int], finite: bool) -> tuple[int, int, int]:
@@ -166,7 +166,7 @@ def _variance(b: Builder, x, axes, keepdims, correction) -> int | None:
         return None
     d = b.emit("subtract", x, b.emit("mean", x, tuple(axes), True))
     total = b.emit("sum", b.emit("multiply", d, d), tuple(axes), True)
-    return squeezed(b, b.emit("divide", total, Literal(float(freedom))), axes, keepdims)
+    return squeeze_axes(b, b.emit("divide", total, Literal(float(freedom))), axes, keepdims)
 
 
 @expands("std")
@@ -181,7 +181,7 @@ def _norm(b: Builder, x, axes, keepdims, p):
         return None
     x = wide(b, x)
     total = b.emit("sum", b.emit("multiply", x, x), tuple(axes), True)
-    return squeezed(b, b.emit("sqrt", total), axes, keepdims)
+    return squeeze_axes(b, b.emit("sqrt", total), axes, keepdims)
 
 
 @expands("count_nonzero")

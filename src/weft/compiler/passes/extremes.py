@@ -8,7 +8,7 @@ from .expand import expands
 from .rewriting import Builder
 
 
-def _found(b: Builder, x: int, axis: int, row: str) -> tuple[int, int]:
+def _find_extreme(b: Builder, x: int, axis: int, row: str) -> tuple[int, int]:
     """The extreme along an axis and its first place, both with the axis; NaN is the extreme."""
     n, ndim = b.shape(x)[axis], len(b.shape(x))
     top = b.emit(row, x, (axis,), True)
@@ -29,7 +29,7 @@ def _along(b: Builder, x: int, axis: int | None, keepdims: bool, row: str) -> in
         kept = (*shape[:axis], *((1,) if keepdims else ()), *shape[axis + 1 :])
     if b.shape(x)[axis] >= 1 << 31:
         return None
-    _, places = _found(b, x, axis, row)
+    _, places = _find_extreme(b, x, axis, row)
     return places if b.shape(places) == kept else b.emit("reshape", places, kept)
 
 
@@ -45,9 +45,9 @@ def _argmin(b: Builder, x, axis, keepdims):
 
 @expands("max_with_indices")
 def _max_with_indices(b: Builder, x, axis):
-    return _found(b, x, axis, "amax") if b.shape(x)[axis] < 1 << 31 else None
+    return _find_extreme(b, x, axis, "amax") if b.shape(x)[axis] < 1 << 31 else None
 
 
 @expands("min_with_indices")
 def _min_with_indices(b: Builder, x, axis):
-    return _found(b, x, axis, "amin") if b.shape(x)[axis] < 1 << 31 else None
+    return _find_extreme(b, x, axis, "amin") if b.shape(x)[axis] < 1 << 31 else None

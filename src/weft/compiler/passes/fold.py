@@ -10,7 +10,7 @@ from ...core.backends import BACKENDS, KERNELS
 from ...core.dispatch import beside_bfloat16
 from ...errors import WeftError
 from ...graph.graph import Equation, Graph, Literal
-from ...graph.structured import nested
+from ...graph.structured import inner_graphs
 from .rewriting import Builder, Replacement, rewritten
 
 # A constant that would be larger than this, and than what it is made of, stays an equation.
@@ -31,16 +31,16 @@ def fold(graph: Graph) -> Graph:
         return graph
 
     def rule(builder: Builder, e: Equation) -> Replacement:
-        if builder.graph.constants.keys().isdisjoint(e.inputs) or any(nested(e.static)):
+        if builder.graph.constants.keys().isdisjoint(e.inputs) or any(inner_graphs(e.static)):
             return None
         made = tuple(graph.avals[i] for i in e.outputs)
-        known = [_known(builder, i) for i in e.inputs]
+        known = [_known_value(builder, i) for i in e.inputs]
         if e.op.name == "guard":  # one that fails does so when it is come to, if ever
             return (e.inputs[0],) if known[1] is not None and bool(known[1]) else None
         if any(isinstance(v, np.ndarray) for v in known) and not e.op.foreign:
             if all(v is not None for v in known) and not _grows(known, made):
                 try:
-                    return _computed(builder, e, known, made)
+                    return _compute(builder, e, known, made)
                 except WeftError:  # as with guards: it is an error of the call, if ever
                     return None
             return _with_numbers(builder, e, known, made)
@@ -49,7 +49,7 @@ def fold(graph: Graph) -> Graph:
     return rewritten(graph, rule)
 
 
-def _known(builder: Builder, i: "int | Literal") -> Any:
+def _known_value(builder: Builder, i: "int | Literal") -> Any:
     """A literal's number or a constant's array; None for what is computed."""
     return i.value if isinstance(i, Literal) else builder.graph.constants.get(i)
 
@@ -60,7 +60,7 @@ def _grows(known: list, made: tuple[Aval, ...]) -> bool:
     return size > max(LARGE, sum(v.nbytes for v in known if isinstance(v, np.ndarray)))
 
 
-def _computed(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[int, ...]:
+def _compute(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[int, ...]:
     """The results as constants, by the backend's kernel, in the dtype that the row says."""
     kernel, known = KERNELS[e.op][np.ndarray], list(beside_bfloat16(e.op, known))
     with BACKENDS[np.ndarray].quiet():

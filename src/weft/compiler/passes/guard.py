@@ -6,22 +6,22 @@ from functools import lru_cache
 from ...core.op import TABLE, Op
 from ...graph.guard import WITHIN
 
-__all__ = ["WITHIN", "checked"]
+__all__ = ["WITHIN", "checked_row"]
 
 
 @lru_cache(maxsize=None)
-def checked(row: str) -> Op:
+def checked_row(row: str) -> Op:
     """A row whose indices went through a guard: only that one becomes native code."""
-    return _named(row, f"checked_{row}")
+    return _with_name(row, f"checked_{row}")
 
 
 @lru_cache(maxsize=None)
-def prepared(row: str) -> Op:
+def prepared_row(row: str) -> Op:
     """A row whose operands are of the dtype in which it is computed."""
-    return _named(row, f"prepared_{row}")
+    return _with_name(row, f"prepared_{row}")
 
 
-def _named(row: str, name: str) -> Op:
+def _with_name(row: str, name: str) -> Op:
     op = TABLE[row]
     compute = op.compute or (lambda xp, *args: getattr(xp, row)(*args))
     return replace(op, name=name, compute=compute)

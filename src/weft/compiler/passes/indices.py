@@ -7,7 +7,7 @@ import numpy as np
 from ...core import dtypes
 from ...graph.graph import Literal
 from .expand import column, expands
-from .guard import WITHIN, checked
+from .guard import WITHIN, checked_row
 from .rewriting import Builder
 
 
@@ -48,29 +48,29 @@ def _from_either_end(b: Builder, called: str, i, n: int):
 def _take(b: Builder, x, i, axis):
     if isinstance(x, Literal) or isinstance(i, Literal):
         return None
-    return b.emit(checked("take"), x, _from_either_end(b, "take", i, b.shape(x)[axis]), axis)
+    return b.emit(checked_row("take"), x, _from_either_end(b, "take", i, b.shape(x)[axis]), axis)
 
 
 @expands("take_along_axis")
 def _take_along(b: Builder, x, i, axis):
     i = _from_either_end(b, "take_along_axis", i, b.shape(x)[axis])
-    return b.emit(checked("take_along_axis"), x, i, axis)
+    return b.emit(checked_row("take_along_axis"), x, i, axis)
 
 
 @expands("segment_sum")
 def _segment_sum(b: Builder, x, i, axis, size):
-    return _summed(b, "segment_sum", x, _from_either_end(b, "index", i, size), axis, size)
+    return _sum_at(b, "segment_sum", x, _from_either_end(b, "index", i, size), axis, size)
 
 
 @expands("scatter_sum")
 def _scatter_sum(b: Builder, x, i, axis, size):
-    return _summed(b, "scatter_sum", x, _from_either_end(b, "scatter_sum", i, size), axis, size)
+    return _sum_at(b, "scatter_sum", x, _from_either_end(b, "scatter_sum", i, size), axis, size)
 
 
-def _summed(b: Builder, row: str, x, i, axis: int, size: int):
+def _sum_at(b: Builder, row: str, x, i, axis: int, size: int):
     """Half types are added up in float32, as the backend does."""
     terms = b.emit("cast", x, dtypes.float32) if b.dtype(x) in dtypes.HALF else x
-    return b.emit(checked(row), terms, i, axis, size)
+    return b.emit(checked_row(row), terms, i, axis, size)
 
 
 @expands("index_put")
@@ -85,18 +85,18 @@ def _index_put(b: Builder, x, i, v, axis):
     whole = (*shape[:axis], *b.shape(i), *shape[axis + 1 :])
     if prod(b.shape(v)) != 1 and b.shape(v) != whole:
         v = b.emit("broadcast_to", v, whole)
-    return b.emit(checked("index_put"), x, i, v, axis)
+    return b.emit(checked_row("index_put"), x, i, v, axis)
 
 
 @expands("last_writes")
 def _last_writes(b: Builder, i, size):
-    return b.emit(checked("last_writes"), _from_either_end(b, "last_writes", i, size), size)
+    return b.emit(checked_row("last_writes"), _from_either_end(b, "last_writes", i, size), size)
 
 
 # -- places, computed elementwise ------------------------------------------------------------
 
 
-def _counted(b: Builder, called: str, i, n: int) -> int:
+def _count_from_start(b: Builder, called: str, i, n: int) -> int:
     """Indices as int64, all counted from the start."""
     i = b.emit("cast", _from_either_end(b, called, i, n), dtypes.int64)
     return b.emit("where", b.emit("less", i, Literal(0)), b.emit("add", i, Literal(n)), i)
@@ -108,7 +108,7 @@ def _ravel_index(b: Builder, arrays, sizes):
         return None
     total = None
     for i, n in zip(arrays, sizes, strict=True):
-        at = _counted(b, "index", i, n)
+        at = _count_from_start(b, "index", i, n)
         if total is not None:
             at = b.emit("add", b.emit("multiply", total, Literal(n)), at)
         total = at
@@ -119,7 +119,7 @@ def _ravel_index(b: Builder, arrays, sizes):
 def _along_positions(b: Builder, i, axis, shape, called):
     if isinstance(i, Literal):
         return None
-    total, stride = _counted(b, called, i, shape[axis]), 1
+    total, stride = _count_from_start(b, called, i, shape[axis]), 1
     own = b.shape(i)
     for a in reversed(range(len(shape))):
         if a == axis and stride != 1:

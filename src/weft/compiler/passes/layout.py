@@ -11,7 +11,7 @@ from functools import reduce
 from ...core import dtypes
 from ...core.op import Partials
 from ...graph.graph import Equation, Graph, Literal
-from .rejoin import rejoined
+from .rejoin import rejoin
 from .rewriting import Builder, Replacement, rewritten
 
 
@@ -62,10 +62,10 @@ def _product_transposed(b: Builder, e: Equation) -> Replacement:
     matrices = {len(b.shape(x)), len(b.shape(y))} == {n}
     if not matrices or n < 2 or axes != (*range(n - 2), n - 1, n - 2):
         return None
-    return (b.emit("matmul", transposed(b, y), transposed(b, x)),)
+    return (b.emit("matmul", transpose_last(b, y), transpose_last(b, x)),)
 
 
-def transposed(b: Builder, x: "int | Literal") -> int:
+def transpose_last(b: Builder, x: "int | Literal") -> int:
     """x with its last two axes exchanged; a transpose of a transpose is none."""
     n = len(b.shape(x))
     axes = (*range(n - 2), n - 1, n - 2)
@@ -93,11 +93,11 @@ def _parts_joined(b: Builder, e: Equation) -> Replacement:
     placed = [(p, _sum(b, entries[p])) for p in sorted(entries, key=_start)]
     if [p for p, _ in placed] == list(range(shape[axis])):
         parts = [x for _, x in placed]
-        whole = rejoined(b, parts, axis, True)
+        whole = rejoin(b, parts, axis, True)
         return (b.emit("stack", parts, axis) if whole is None else whole,)
     if any(isinstance(p, int) or p[2] != 1 for p, _ in placed):
         return None
-    return _concatenated(b, placed, axis, shape)
+    return _concatenate(b, placed, axis, shape)
 
 
 def _sum(b: Builder, parts: list) -> int:
@@ -117,7 +117,7 @@ def _takes_all_but(index, shape, axis: int) -> bool:
     ]
 
 
-def _concatenated(b: Builder, placed: list, axis: int, shape) -> Replacement:
+def _concatenate(b: Builder, placed: list, axis: int, shape) -> Replacement:
     ends, at = [], 0
     for (start, count, _), _ in placed:
         if start != at:
@@ -127,7 +127,7 @@ def _concatenated(b: Builder, placed: list, axis: int, shape) -> Replacement:
     parts = [x for _, x in placed]
     if at != shape[axis]:
         return None
-    whole = rejoined(b, parts, axis, False)
+    whole = rejoin(b, parts, axis, False)
     return (b.emit("concat", parts, axis, tuple(ends)) if whole is None else whole,)
 
 

@@ -15,7 +15,7 @@ from ...core.aval import Aval
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import Branch, Loop, Repeat, Structured, row
 from ..ir.views import LOOKS
-from .bodies import ROWS, made
+from .bodies import ROWS, emit_structure
 from .common import key_of
 from .rewriting import Builder, Operand, Replacement, rewritten
 
@@ -29,13 +29,13 @@ def loops(graph: Graph) -> Graph:
     """The graph with its loops and branches made smaller; their bodies are not rewritten yet."""
     if not any(e.op.name in ROWS for e in graph.equations):
         return graph
-    return pruned(saved(rewritten(pruned(graph), _smaller, ROWS)))
+    return prune(save_for_backward_loops(rewritten(prune(graph), _smaller, ROWS)))
 
 
 # -- what nobody needs ---------------------------------------------------------------------------
 
 
-def pruned(graph: Graph) -> Graph:
+def prune(graph: Graph) -> Graph:
     """The graph without what no output needs, also in its loops and branches."""
     live, kept = set(graph.outputs), []
     for e in reversed(graph.equations):
@@ -56,7 +56,7 @@ def _reads(graph: Graph) -> set[int]:
 
 def _only(graph: Graph, outputs: list[int]) -> Graph:
     """A body that gives some of its outputs."""
-    return pruned(
+    return prune(
         Graph(
             *(graph.avals, graph.inputs, graph.constants, graph.equations),
             [graph.outputs[k] for k in outputs],
@@ -93,7 +93,7 @@ def _trim_loop(e: Equation, live: set[int]) -> Equation:
 
 def _trim_repeat(e: Equation, live: set[int]) -> Equation:
     (repeat,) = e.static
-    n, test = repeat.carries, pruned(repeat.test)
+    n, test = repeat.carries, prune(repeat.test)
     wanted = {k for k, i in enumerate(e.outputs[:n]) if i in live}
     wanted |= {k for k in range(n) if test.inputs[k] in _reads(test)}
     while True:
@@ -137,9 +137,9 @@ def _smaller(b: Builder, e: Equation) -> Replacement:
         return _smaller_loop(b, e, structure)
     if isinstance(structure, Repeat):
         graphs, inputs = _sunk(b, structure.graphs, e.inputs, structure.carries)
-        return made(b, replace(structure, test=graphs[0], body=graphs[1]), tuple(inputs))
+        return emit_structure(b, replace(structure, test=graphs[0], body=graphs[1]), tuple(inputs))
     graphs, inputs = _sunk(b, structure.graphs, e.inputs[1:], 0)
-    return made(b, Branch(*graphs), (e.inputs[0], *inputs))
+    return emit_structure(b, Branch(*graphs), (e.inputs[0], *inputs))
 
 
 def _smaller_loop(b: Builder, e: Equation, loop: Loop) -> Replacement:
@@ -148,8 +148,8 @@ def _smaller_loop(b: Builder, e: Equation, loop: Loop) -> Replacement:
         return (*e.inputs[: loop.carries], *[b.constant(np.empty(a.shape, a.dtype)) for a in avals])
     loop, inputs, still = _without_still(loop, e.inputs)
     (body,), inputs = _sunk(b, (loop.body,), inputs, loop.carries + loop.xs)
-    loop, inputs = _hoisted(b, replace(loop, body=body), inputs)
-    outputs = iter(made(b, loop, tuple(inputs)))
+    loop, inputs = _hoist(b, replace(loop, body=body), inputs)
+    outputs = iter(emit_structure(b, loop, tuple(inputs)))
     return tuple([still[k] if k in still else next(outputs) for k in range(len(e.outputs))])
 
 
@@ -186,11 +186,11 @@ def _sunk(b: Builder, graphs: tuple, inputs, first: int) -> tuple[list[Graph], l
     for g in graphs:
         constants = {**g.constants, **{g.inputs[k]: v for k, v in known.items()}}
         renamed = {g.inputs[k]: g.inputs[j] for k, j in same.items()}
-        made.append(_renamed(g, renamed, [g.inputs[k] for k in kept], constants))
+        made.append(_rename(g, renamed, [g.inputs[k] for k in kept], constants))
     return made, [inputs[k] for k in kept]
 
 
-def _renamed(g: Graph, names: dict[int, int], inputs: list[int], constants: dict) -> Graph:
+def _rename(g: Graph, names: dict[int, int], inputs: list[int], constants: dict) -> Graph:
     if not names:
         return Graph(g.avals, inputs, constants, g.equations, g.outputs)
 
@@ -201,7 +201,7 @@ def _renamed(g: Graph, names: dict[int, int], inputs: list[int], constants: dict
     return Graph(g.avals, inputs, constants, equations, [names.get(i, i) for i in g.outputs])
 
 
-def _hoisted(b: Builder, loop: Loop, inputs: list) -> tuple[Loop, list]:
+def _hoist(b: Builder, loop: Loop, inputs: list) -> tuple[Loop, list]:
     """The loop with what is the same in each step computed before it."""
     body, first = loop.body, loop.carries + loop.xs
     outer = dict(zip(body.inputs[first:], inputs[first:], strict=True))
@@ -262,7 +262,7 @@ def _bytes(graph: Graph, values) -> int:
 # -- what the forward loop knows -----------------------------------------------------------------
 
 
-def saved(graph: Graph) -> Graph:
+def save_for_backward_loops(graph: Graph) -> Graph:
     """The graph with backward loops that read what forward loops have made."""
     equations = list(graph.equations)
     graph = replace(graph, avals=list(graph.avals), equations=equations)

@@ -14,7 +14,7 @@ from .rewriting import Builder, Replacement, rewritten
 
 def pooling(graph: Graph) -> Graph:
     """The graph with relu behind max_pool, and sums over windows' numbers."""
-    swapped, gated = _found(graph)
+    swapped, gated = _find_pools(graph)
     pooled: dict[int, int] = {}  # by taps, as they were: the largest elements before relu
 
     def rule(b: Builder, e: Equation) -> Replacement:
@@ -35,7 +35,7 @@ def pooling(graph: Graph) -> Graph:
 _PUT = {"sum"}
 
 
-def _found(graph: Graph) -> tuple[dict[int, int], set[int]]:
+def _find_pools(graph: Graph) -> tuple[dict[int, int], set[int]]:
     """By taps, the array before relu of pools that may be swapped; and what they gate.
 
     The latter are the results of `pool_put` and of the gates behind them.

@@ -41,7 +41,7 @@ def products(graph: Graph) -> Graph:
 
 
 def _rule(b: Builder, e: Equation) -> Replacement:
-    return _scaled(b, e) if e.op.name == "multiply" else _added(b, e)
+    return _scale_product(b, e) if e.op.name == "multiply" else _add_product(b, e)
 
 
 def _alone(b: Builder, x: "int | Literal", *rows: str) -> Equation | None:
@@ -55,7 +55,7 @@ def _alone(b: Builder, x: "int | Literal", *rows: str) -> Equation | None:
     return made if is_product(made, [b.aval(i) for i in made.inputs]) else None
 
 
-def _scaled(b: Builder, e: Equation) -> Replacement:
+def _scale_product(b: Builder, e: Equation) -> Replacement:
     """α·(a·b); not for 0, by which products are not multiplied: 0·∞ would be 0."""
     for x, number in (e.inputs, e.inputs[::-1]):
         made = _alone(b, x, *PRODUCTS)
@@ -67,7 +67,7 @@ def _scaled(b: Builder, e: Equation) -> Replacement:
     return None
 
 
-def _added(b: Builder, e: Equation) -> Replacement:
+def _add_product(b: Builder, e: Equation) -> Replacement:
     """x + α·a·b, where x is a product, or a sum of some."""
     for x, y in (e.inputs, e.inputs[::-1]):
         made, before = _alone(b, y, *PRODUCTS), _alone(b, x, *PRODUCTS, ACCUMULATE)

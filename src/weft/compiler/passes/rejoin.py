@@ -9,7 +9,7 @@ from .rewriting import Builder
 _LOOKS = ("slice_", "permute", "reshape")
 
 
-def rejoined(b: Builder, parts: Sequence[int], axis: int, stacked: bool) -> int | None:
+def rejoin(b: Builder, parts: Sequence[int], axis: int, stacked: bool) -> int | None:
     """The array that parts were cut from, if side by side they are all of it in its order."""
     root = _root(b, parts[0])
     if root is None or any(_root(b, p) != root for p in parts[1:]):

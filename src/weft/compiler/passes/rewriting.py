@@ -107,7 +107,7 @@ class Builder:
                 if self._uses is not None:
                     self._uses[after] += self._uses[before]
 
-    def finished(self, outputs: list[int]) -> Graph:
+    def finish(self, outputs: list[int]) -> Graph:
         self.graph.outputs = [self._renamed.get(i, i) for i in outputs]
         return self.graph
 
@@ -141,7 +141,7 @@ def rewritten(
         keep(e)
         for i in e.outputs:
             known[i] = e
-    return builder.finished(graph.outputs)
+    return builder.finish(graph.outputs)
 
 
 def _as_it_was(builder: Builder, e: Equation) -> Replacement:

@@ -2,7 +2,7 @@
 
 from ...core import dtypes
 from .expand import expands
-from .guard import prepared
+from .guard import prepared_row
 from .rewriting import Builder
 
 
@@ -14,35 +14,35 @@ def _wide(b: Builder, x: int, dtype=None) -> int:
 
 @expands("cumsum")
 def _cumsum(b: Builder, x, axis):
-    return b.emit(prepared("cumsum"), _wide(b, x, dtypes.summed(b.dtype(x))), axis)
+    return b.emit(prepared_row("cumsum"), _wide(b, x, dtypes.sum_dtype(b.dtype(x))), axis)
 
 
 @expands("cumprod")
 def _cumprod(b: Builder, x, axis):
-    return b.emit(prepared("cumprod"), _wide(b, x, dtypes.summed(b.dtype(x))), axis)
+    return b.emit(prepared_row("cumprod"), _wide(b, x, dtypes.sum_dtype(b.dtype(x))), axis)
 
 
 @expands("logcumsumexp")
 def _logcumsumexp(b: Builder, x, axis):
     dtype = b.dtype(x)
     dtype = dtype if dtypes.is_inexact(dtype) else dtypes.default_float()
-    return b.emit(prepared("logcumsumexp"), _wide(b, x, dtype), axis)
+    return b.emit(prepared_row("logcumsumexp"), _wide(b, x, dtype), axis)
 
 
 @expands("linear_recurrence")
 def _linear_recurrence(b: Builder, x, y, axis):
     dtype = dtypes.promote(b.dtype(x), b.dtype(y))
-    return b.emit(prepared("linear_recurrence"), _wide(b, x, dtype), _wide(b, y, dtype), axis)
+    return b.emit(prepared_row("linear_recurrence"), _wide(b, x, dtype), _wide(b, y, dtype), axis)
 
 
 @expands("cummax")
 def _cummax(b: Builder, x, axis):
-    return b.emit(prepared("cummax"), _wide(b, x), axis)
+    return b.emit(prepared_row("cummax"), _wide(b, x), axis)
 
 
 @expands("cummin")
 def _cummin(b: Builder, x, axis):
-    return b.emit(prepared("cummin"), _wide(b, x), axis)
+    return b.emit(prepared_row("cummin"), _wide(b, x), axis)
 
 
 # -- sorting ---------------------------------------------------------------------------------
@@ -65,17 +65,17 @@ def _back(b: Builder, x: int, order: tuple[int, ...] | None) -> int:
 @expands("sort")
 def _sort(b: Builder, x, axis, descending):
     x, back = _last(b, _wide(b, x), axis)
-    return _back(b, b.emit(prepared("sort"), x, len(b.shape(x)) - 1, descending), back)
+    return _back(b, b.emit(prepared_row("sort"), x, len(b.shape(x)) - 1, descending), back)
 
 
 @expands("argsort")
 def _argsort(b: Builder, x, axis, descending):
     x, back = _last(b, _wide(b, x), axis)
-    return _back(b, b.emit(prepared("argsort"), x, len(b.shape(x)) - 1, descending), back)
+    return _back(b, b.emit(prepared_row("argsort"), x, len(b.shape(x)) - 1, descending), back)
 
 
 @expands("topk")
 def _topk(b: Builder, x, k, axis, largest):
     x, back = _last(b, _wide(b, x), axis)
-    made = b.emit(prepared("topk"), x, k, len(b.shape(x)) - 1, largest)
+    made = b.emit(prepared_row("topk"), x, k, len(b.shape(x)) - 1, largest)
     return tuple(_back(b, y, back) for y in made)

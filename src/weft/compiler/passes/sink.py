@@ -25,7 +25,7 @@ def sink(graph: Graph) -> Graph:
         axes = _common_axes(b, e, shape)
         if axes is None:
             return None
-        inputs = [_turned(b, x, axes, shape) for x in e.inputs]
+        inputs = [_undo_permutation(b, x, axes, shape) for x in e.inputs]
         return (b.emit("permute", b.emit(e.op, *inputs, *e.static), axes),)
 
     return rewritten(graph, rule)
@@ -67,7 +67,9 @@ def _common_axes(b: Builder, e: Equation, shape: tuple[int, ...]) -> tuple[int, 
     return exchanged if found == {exchanged} else None
 
 
-def _turned(b: Builder, x: Operand, axes: tuple[int, ...], shape: tuple[int, ...]) -> Operand:
+def _undo_permutation(
+    b: Builder, x: Operand, axes: tuple[int, ...], shape: tuple[int, ...]
+) -> Operand:
     """An operand as it was before the permutation: what is repeated along axes is turned back."""
     if isinstance(x, Literal) or prod(b.shape(x)) == 1:
         return x

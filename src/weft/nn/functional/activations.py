@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ... import errors
 from ...arrays import activations as shared
-from ...arrays.arguments import axis_of, boxed
+from ...arrays.arguments import as_tensor, axis_of
 from ...core import dtypes
 from ...core.autocast import HALF, computed_in
 from ...ops import activate, reduce
@@ -33,7 +33,7 @@ def relu(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.relu([-1.0, 2.0]).tolist()
     [0.0, 2.0]
     """
-    return _relu(boxed(input))
+    return _relu(as_tensor(input))
 
 
 def relu6(input: ArrayLike) -> Tensor:
@@ -45,10 +45,10 @@ def relu6(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.relu6([-1.0, 2.0, 8.0]).tolist()
     [0.0, 2.0, 6.0]
     """
-    return _limited(boxed(input), 0.0, 6.0)
+    return _limit(as_tensor(input), 0.0, 6.0)
 
 
-def _limited(x, low: float, high: float):
+def _limit(x, low: float, high: float):
     """x limited to [low, high], flat at the limits: `clip` has the slope 1 there, PyTorch 0."""
     inside = logical_and(greater(x, low), less(x, high))
     return where(inside, x, clip(x, low, high).detach())
@@ -78,7 +78,7 @@ def prelu(input: ArrayLike, weight: ArrayLike) -> Tensor:
     >>> wf.nn.functional.prelu([[-2.0, -2.0, 3.0]], [0.5, 0.25, 0.5]).tolist()
     [[-1.0, -0.5, 3.0]]
     """
-    x, weight = boxed(input), boxed(weight)
+    x, weight = as_tensor(input), as_tensor(weight)
     channels = x.shape[1] if x.ndim > 1 else 1
     if weight.size not in (1, channels) or weight.ndim > 1:
         raise errors.ShapeError(
@@ -129,7 +129,7 @@ def celu(input: ArrayLike, alpha: float = 1.0) -> Tensor:
     """
     if not alpha:
         raise errors.ArgumentError("celu: alpha 0, by which x is divided; give another number")
-    x = boxed(input)
+    x = as_tensor(input)
     return where(greater(x, 0), x, alpha * expm1(clip(x, None, 0.0) / alpha))
 
 
@@ -170,7 +170,7 @@ def mish(input: ArrayLike) -> Tensor:
     >>> [round(v, 4) for v in wf.nn.functional.mish([0.0, 1.0]).tolist()]
     [0.0, 0.8651]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     z = clip(x, -1000.0, 40.0)  # so that no product with a derivative of 0 overflows
     return where(greater(x, 40.0), x, z * _tanh(activate.softplus(z)))
 
@@ -189,7 +189,7 @@ def softplus(input: ArrayLike, beta: float = 1.0, threshold: float | None = None
     """
     if not beta:
         raise errors.ArgumentError("softplus: beta 0, by which is divided; give another number")
-    x = boxed(input)
+    x = as_tensor(input)
     scaled = x if beta == 1 else x * beta
     y = activate.softplus(scaled)
     y = y if beta == 1 else y / beta
@@ -205,7 +205,7 @@ def softsign(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.softsign([-1.0, 3.0]).tolist()
     [-0.5, 0.75]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return x / (1 + abs_(x))
 
 
@@ -221,7 +221,7 @@ def hardtanh(input: ArrayLike, min_val: float = -1.0, max_val: float = 1.0) -> T
     """
     if not min_val <= max_val:
         raise errors.ArgumentError(f"hardtanh: min_val {min_val} is above max_val {max_val}")
-    return _limited(boxed(input), float(min_val), float(max_val))
+    return _limit(as_tensor(input), float(min_val), float(max_val))
 
 
 def hardsigmoid(input: ArrayLike) -> Tensor:
@@ -233,7 +233,7 @@ def hardsigmoid(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.hardsigmoid([-4.0, 0.0, 4.0]).tolist()
     [0.0, 0.5, 1.0]
     """
-    return _limited(boxed(input) + 3.0, 0.0, 6.0) / 6.0
+    return _limit(as_tensor(input) + 3.0, 0.0, 6.0) / 6.0
 
 
 def hardswish(input: ArrayLike) -> Tensor:
@@ -245,7 +245,7 @@ def hardswish(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.hardswish([0.0, 3.0, 4.0]).tolist()
     [0.0, 3.0, 4.0]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return x * hardsigmoid(x)
 
 
@@ -259,7 +259,7 @@ def hardshrink(input: ArrayLike, lambd: float = 0.5) -> Tensor:
     >>> wf.nn.functional.hardshrink([-1.0, 0.25, 2.0]).tolist()
     [-1.0, 0.0, 2.0]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return where(greater(abs_(x), lambd), x, 0.0)
 
 
@@ -275,7 +275,7 @@ def softshrink(input: ArrayLike, lambd: float = 0.5) -> Tensor:
     """
     if lambd < 0:
         raise errors.ArgumentError(f"softshrink: lambd {lambd}, expected 0 or more")
-    x = boxed(input)
+    x = as_tensor(input)
     return x - clip(x, -float(lambd), float(lambd))
 
 
@@ -288,7 +288,7 @@ def tanhshrink(input: ArrayLike) -> Tensor:
     >>> [round(v, 4) for v in wf.nn.functional.tanhshrink([0.0, 1.0]).tolist()]
     [0.0, 0.2384]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return x - _tanh(x)
 
 
@@ -303,7 +303,7 @@ def threshold(input: ArrayLike, threshold: float, value: float) -> Tensor:
     >>> wf.nn.functional.threshold([1.0, 2.0, 3.0], 1.5, -1.0).tolist()
     [-1.0, 2.0, 3.0]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return where(greater(x, threshold), x, float(value))
 
 
@@ -316,7 +316,7 @@ def sigmoid(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.sigmoid([0.0, 100.0]).tolist()
     [0.5, 1.0]
     """
-    return _expit(boxed(input))
+    return _expit(as_tensor(input))
 
 
 def tanh(input: ArrayLike) -> Tensor:
@@ -328,7 +328,7 @@ def tanh(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.tanh([0.0, 100.0]).tolist()
     [0.0, 1.0]
     """
-    return _tanh(boxed(input))
+    return _tanh(as_tensor(input))
 
 
 def logsigmoid(input: ArrayLike) -> Tensor:
@@ -340,7 +340,7 @@ def logsigmoid(input: ArrayLike) -> Tensor:
     >>> [round(v, 4) for v in wf.nn.functional.logsigmoid([0.0, -100.0]).tolist()]
     [-0.6931, -100.0]
     """
-    return -activate.softplus(-boxed(input))
+    return -activate.softplus(-as_tensor(input))
 
 
 def softmax(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
@@ -369,7 +369,7 @@ def softmin(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> 
     >>> [round(v, 4) for v in wf.nn.functional.softmin([0.0, 1.0]).tolist()]
     [0.7311, 0.2689]
     """
-    return softmax(-boxed(input), dim, dtype)
+    return softmax(-as_tensor(input), dim, dtype)
 
 
 def log_softmax(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None) -> Tensor:
@@ -388,7 +388,7 @@ def log_softmax(input: ArrayLike, dim: int = -1, dtype: DTypeLike | None = None)
 
 
 def _in(x, dtype):
-    x = boxed(x)
+    x = as_tensor(x)
     return x if dtype is None else cast(x, dtypes.canonical(dtype))
 
 
@@ -436,7 +436,7 @@ def swiglu(input: ArrayLike, dim: int = -1) -> Tensor:
 
 
 def _halves(name: str, x, dim: int):
-    x = boxed(x)
+    x = as_tensor(x)
     axis = axis_of(name, x, dim)
     if x.shape[axis] % 2:
         raise errors.ShapeError(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...arrays.make import asarray
 from ...core import dtypes
 from ...core.settings import exactly
@@ -51,7 +51,7 @@ def _averages(n: int, count: int) -> np.ndarray:
 
 
 def _adaptive_avg(name: str, axes: int, x, output_size):
-    x = boxed(x)
+    x = as_tensor(x)
     size, counts = _targets(name, x, output_size, axes)
     ndim = len(x.shape)
     wide = cast(x, dtypes.float32) if x.dtype in dtypes.HALF else x
@@ -63,12 +63,12 @@ def _adaptive_avg(name: str, axes: int, x, output_size):
     else:
         y = wide
         for k, (n, p) in enumerate(zip(size, counts, strict=True), ndim - axes):
-            y = _applied(_averages(n, p), y, k) if n != p else y
+            y = _apply_matrix(_averages(n, p), y, k) if n != p else y
     return cast(y, x.dtype) if wide is not x else y
 
 
 @exactly()  # the matrix is no layer: its entries stay what they are under autocast
-def _applied(matrix: np.ndarray, x, axis: int):
+def _apply_matrix(matrix: np.ndarray, x, axis: int):
     """A matrix times all lines of x along an axis."""
     lead, rest = tuple(x.shape[:axis]), tuple(x.shape[axis + 1 :])
     m = asarray(matrix, dtype=x.dtype, device=x.device)
@@ -79,7 +79,7 @@ def _applied(matrix: np.ndarray, x, axis: int):
 def _adaptive_max(
     name: str, axes: int, x: ArrayLike, output_size: OutputSize, return_indices: bool
 ) -> Any:
-    x = boxed(x)
+    x = as_tensor(x)
     size, counts = _targets(name, x, output_size, axes)
     lead = tuple(x.shape[: len(x.shape) - axes])
     if set(counts) == {1}:
@@ -214,7 +214,7 @@ def global_avg_pool(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.global_avg_pool([[[1.0, 3.0], [5.0, 5.0]]]).tolist()
     [[[2.0], [5.0]]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return _adaptive_avg("global_avg_pool", _spatial("global_avg_pool", x), x, 1)
 
 
@@ -227,5 +227,5 @@ def global_max_pool(input: ArrayLike) -> Tensor:
     >>> wf.nn.functional.global_max_pool([[[1.0, 3.0], [5.0, 4.0]]]).tolist()
     [[[3.0], [5.0]]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return _adaptive_max("global_max_pool", _spatial("global_max_pool", x), x, 1, False)

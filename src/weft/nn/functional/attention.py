@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ... import errors
-from ...arrays.arguments import boxed, boxed_beside
+from ...arrays.arguments import as_tensor, boxed_beside
 from ...arrays.make import asarray
 from ...arrays.random import randint, stream_for
 from ...core import dtypes
@@ -59,7 +59,7 @@ def scaled_dot_product_attention(
     >>> wf.nn.functional.scaled_dot_product_attention(q, k, [[[1.0], [3.0]]]).tolist()
     [[[2.0], [2.0]]]
     """
-    q, k, v = boxed(query), boxed(key), boxed(value)
+    q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     _check(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa)
     ndim, heads = max(x.ndim for x in (q, k, v)), _heads(q, k, v, enable_gqa)
     lead = broadcast(_NAME, q.shape[:-3], k.shape[:-3], v.shape[:-3])
@@ -193,7 +193,7 @@ def rotate(input: ArrayLike, table: ArrayLike, interleaved: bool = False) -> Ten
     >>> [round(v, 4) for v in wf.nn.functional.rotate([[1.0, 0.0], [1.0, 0.0]], table)[1].tolist()]
     [0.5403, 0.8415]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     table = boxed_beside(x, table)
     dim = table.shape[-1] if table.ndim else -1
     if not x.ndim or not 0 <= dim <= x.shape[-1] or dim % 2:
@@ -234,7 +234,7 @@ def rope(
     >>> y[0].tolist(), round(wf.norm(y[1]).item(), 4)
     ([1.0, 1.0, 1.0, 1.0], 2.0)
     """
-    x = boxed(input)
+    x = as_tensor(input)
     if x.ndim < 2:
         raise errors.ShapeError(f"rope: input of shape {x.shape}; expected (…, T, D)")
     dim = x.shape[-1] if dim is None else dim

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ... import errors
-from ...arrays.arguments import boxed, boxed_beside
+from ...arrays.arguments import as_tensor, boxed_beside
 from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.autocast import SINGLE, computed_in
 from ...core.box import BOXED
 from ...core.settings import current
-from ...core.value import seen
+from ...core.value import as_seen_by_trace
 from ...ops.alignments import ctc
 from ...ops.along import take_along_axis
 from ...ops.crossentropy import cross_entropy as _by_class
@@ -23,7 +23,7 @@ from ...ops.index import take
 from ...ops.logic import equal, greater, isinf, less, logical_or, not_equal
 from ...ops.positions import index_like, within
 from ...ops.structural import broadcast_to, cast, concat, permute, reshape, stack, sum_
-from .losses import reduced
+from .losses import reduce_losses
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
@@ -58,7 +58,7 @@ def cross_entropy(
     >>> round(wf.nn.functional.cross_entropy([[0.0, 0.0], [100.0, 0.0]], [1, 0]).item(), 4)
     0.3466
     """
-    x = _classes_last("cross_entropy", boxed(input))
+    x = _classes_last("cross_entropy", as_tensor(input))
     t = boxed_beside(x, target)
     _check_smoothing(label_smoothing, reduction)
     if weight is not None:
@@ -69,11 +69,11 @@ def cross_entropy(
                 f"cross_entropy: ignore_index={ignore_index} with probabilities as targets, which "
                 "name no class; give them weight 0 instead"
             )
-        return _of_probabilities(x, t, boxed(input).shape, weight, reduction, label_smoothing)
+        return _of_probabilities(x, t, as_tensor(input).shape, weight, reduction, label_smoothing)
     _check_classes("cross_entropy", x, t)
     counts = not_equal(t, ignore_index)
     classes = where(counts, t, 0)
-    loss = _smoothed(x, classes, weight, label_smoothing)
+    loss = _smooth_losses(x, classes, weight, label_smoothing)
     share = None if weight is None else take(weight, classes, 0)
     return _over_counted("cross_entropy", loss, share, counts, reduction)
 
@@ -82,7 +82,7 @@ def _wide(x):
     return dtypes.accumulator(x.dtype if dtypes.is_inexact(x.dtype) else dtypes.default_float())
 
 
-def _smoothed(x, classes, weight, smoothing: float):
+def _smooth_losses(x, classes, weight, smoothing: float):
     """The loss of each line."""
     if weight is None:
         return _by_class(x, classes, float(smoothing), _wide(x))[0]
@@ -121,7 +121,7 @@ def _of_probabilities(x, q, shape, weight, reduction: str, smoothing: float):
     if weight is not None:
         q = q * weight
     loss = _by_distribution(x, q, _wide(x))[0]
-    return reduced("cross_entropy", loss, reduction)
+    return reduce_losses("cross_entropy", loss, reduction)
 
 
 def _check_smoothing(smoothing: float, reduction: str) -> None:
@@ -165,7 +165,7 @@ def _over_counted(name: str, loss, share, counts, reduction: str):
     """The losses that count, reduced; the mean by the sum of their shares."""
     loss = where(counts, loss, 0.0)
     if reduction != "mean":
-        return reduced(name, loss, reduction)
+        return reduce_losses(name, loss, reduction)
     share = counts if share is None else where(counts, share, 0.0)
     if loss.dtype in dtypes.HALF:  # which has no place for sums over many lines
         return cast(_mean_by(cast(loss, dtypes.float32), share), loss.dtype)
@@ -201,7 +201,7 @@ def nll_loss(
     >>> wf.nn.functional.nll_loss([[-1.0, -2.0], [-3.0, -4.0]], [0, 1]).item()
     2.5
     """
-    x = _classes_last("nll_loss", boxed(input))
+    x = _classes_last("nll_loss", as_tensor(input))
     t = boxed_beside(x, target)
     _check_classes("nll_loss", x, t)
     counts = not_equal(t, ignore_index)
@@ -261,7 +261,7 @@ def ctc_loss(
     >>> round(loss.exp().item(), 4)
     1.3333
     """
-    x = boxed(log_probs)
+    x = as_tensor(log_probs)
     alone = x.ndim == 2
     if x.ndim not in (2, 3):
         raise errors.ShapeError(f"ctc_loss: log_probs of shape {x.shape}; expected (T, N, C)")
@@ -271,7 +271,7 @@ def ctc_loss(
         )
     x = reshape(x, (1, *x.shape)) if alone else permute(x, (1, 0, 2))
     frames, counts = (_lengths(x, v) for v in (input_lengths, target_lengths))
-    labels = _padded(x, boxed_beside(x, targets), counts)
+    labels = _pad_labels(x, boxed_beside(x, targets), counts)
     _check_lengths(x, frames, counts, labels)
     known = less(index_like(x, np.arange(labels.shape[1])), reshape(counts, (x.shape[0], 1)))
     labels = where(known, labels, blank)
@@ -281,7 +281,7 @@ def ctc_loss(
         loss = where(isinf(loss), 0.0, loss)
     if reduction == "mean":
         loss = loss / cast(clip(counts, 1, None), loss.dtype)
-    return reduced("ctc_loss", reshape(loss, ()) if alone else loss, reduction)
+    return reduce_losses("ctc_loss", reshape(loss, ()) if alone else loss, reduction)
 
 
 def _lengths(x, value):
@@ -289,7 +289,7 @@ def _lengths(x, value):
     return reshape(cast(value, dtypes.int64), (value.size,))
 
 
-def _padded(x, labels, counts):
+def _pad_labels(x, labels, counts):
     """Labels as (N, L)."""
     if labels.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
         raise errors.DTypeError(f"ctc_loss: targets of dtype {labels.dtype}; expected integers")
@@ -298,7 +298,7 @@ def _padded(x, labels, counts):
         return labels
     if x.shape[0] == 1:
         return reshape(labels, (1, labels.size))
-    counts = seen(counts)
+    counts = as_seen_by_trace(counts)
     if counts.__class__ in BOXED or labels.__class__ in BOXED:
         raise errors.ShapeError(
             f"ctc_loss: targets of shape {labels.shape} inside a transformation; give (N, L)"
@@ -321,7 +321,7 @@ def _check_lengths(x, frames, counts, labels) -> None:
             f"ctc_loss: {n} sequences, {frames.shape[0]} input_lengths, {counts.shape[0]} "
             f"target_lengths, {labels.shape[0]} targets; expected one each"
         )
-    frames, counts, labels = map(seen, (frames, counts, labels))
+    frames, counts, labels = map(as_seen_by_trace, (frames, counts, labels))
     if any(v.__class__ in BOXED for v in (frames, counts, labels)):
         return
     frames, counts, labels = (as_numpy(v._data) for v in (frames, counts, labels))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal
 
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...core.autocast import HALF, computed_in
 from ...errors import ArgumentError, ShapeError
 from ...ops import convolve
@@ -55,7 +55,7 @@ def _weights(name: str, x, w, axes: int, groups: int, channels: int) -> None:
 
 
 def _bias(name: str, b, channels: int):
-    b = boxed(b)
+    b = as_tensor(b)
     if tuple(b.shape) != (channels,):
         raise ShapeError(
             f"{name}: a bias of shape {tuple(b.shape)}; expected ({channels},), one number for "
@@ -74,8 +74,8 @@ def _without(y, x, axes: int):
     return reshape(y, tuple(y.shape[1:])) if len(x.shape) == axes + 1 else y
 
 
-def _convolved(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation, groups):
-    x, w = boxed(x), boxed(w)
+def _convolve(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilation, groups):
+    x, w = as_tensor(x), as_tensor(w)
     channels: tuple[int, ...] = w.shape
     size = layout(name, x, axes)
     groups = each(name, "groups", groups, 1, 1)[0]
@@ -93,8 +93,8 @@ def _convolved(name: str, axes: int, x, w: Any, b: Any, stride, padding, dilatio
     return _without(y, x, axes)
 
 
-def _transposed(name: str, axes: int, x, w, b, stride, padding, more, groups, dilation):
-    x, w = boxed(x), boxed(w)
+def _convolve_transposed(name: str, axes: int, x, w, b, stride, padding, more, groups, dilation):
+    x, w = as_tensor(x), as_tensor(w)
     size = layout(name, x, axes)
     groups = each(name, "groups", groups, 1, 1)[0]
     stride = each(name, "stride", stride, axes, 1)
@@ -148,7 +148,7 @@ def conv1d(
     >>> wf.nn.functional.conv1d(x, [[[1.0, 10.0]]]).tolist()
     [[[21.0, 32.0, 43.0]]]
     """
-    return _convolved("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
+    return _convolve("conv1d", 1, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv2d(
@@ -175,7 +175,7 @@ def conv2d(
     >>> wf.nn.functional.conv2d(wf.ones((1, 3, 3)), wf.ones((1, 1, 2, 2))).tolist()
     [[[4.0, 4.0], [4.0, 4.0]]]
     """
-    return _convolved("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
+    return _convolve("conv2d", 2, input, weight, bias, stride, padding, dilation, groups)
 
 
 def conv3d(
@@ -202,7 +202,7 @@ def conv3d(
     >>> wf.nn.functional.conv3d(wf.ones((1, 2, 2, 2)), wf.ones((1, 1, 2, 2, 2))).tolist()
     [[[[8.0]]]]
     """
-    return _convolved("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
+    return _convolve("conv3d", 3, input, weight, bias, stride, padding, dilation, groups)
 
 
 @computed_in(HALF, "convolution_transposed")
@@ -231,7 +231,7 @@ def conv_transpose1d(
     [[1.0, 10.0, 2.0, 20.0]]
     """
     how = stride, padding, output_padding, groups, dilation
-    return _transposed("conv_transpose1d", 1, input, weight, bias, *how)
+    return _convolve_transposed("conv_transpose1d", 1, input, weight, bias, *how)
 
 
 @computed_in(HALF, "convolution_transposed")
@@ -259,7 +259,7 @@ def conv_transpose2d(
     [[[2.0, 2.0], [2.0, 2.0]]]
     """
     how = stride, padding, output_padding, groups, dilation
-    return _transposed("conv_transpose2d", 2, input, weight, bias, *how)
+    return _convolve_transposed("conv_transpose2d", 2, input, weight, bias, *how)
 
 
 @computed_in(HALF, "convolution_transposed")
@@ -287,4 +287,4 @@ def conv_transpose3d(
     [[[[1.0, 1.0], [1.0, 1.0]]]]
     """
     how = stride, padding, output_padding, groups, dilation
-    return _transposed("conv_transpose3d", 3, input, weight, bias, *how)
+    return _convolve_transposed("conv_transpose3d", 3, input, weight, bias, *how)

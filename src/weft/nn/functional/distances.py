@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 from typing import TYPE_CHECKING
 
-from ...arrays.arguments import axes_of, axis_of, boxed
+from ...arrays.arguments import as_tensor, axes_of, axis_of
 from ...core.autocast import SINGLE, computed_in
 from ...core.aval import broadcast
 from ...errors import ArgumentError
@@ -40,7 +40,7 @@ def normalize(
     >>> [round(v, 4) for v in wf.nn.functional.normalize([[3.0, 4.0]])[0].tolist()]
     [0.6, 0.8]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return x / clip(_length(x, p, axes_of("normalize", x, dim), True), float(eps), None)
 
 
@@ -56,7 +56,7 @@ def cosine_similarity(x1: ArrayLike, x2: ArrayLike, dim: int = 1, eps: float = 1
     >>> round(wf.nn.functional.cosine_similarity([[1.0, 0.0]], [[3.0, 4.0]]).item(), 4)
     0.6
     """
-    a, b = boxed(x1), boxed(x2)
+    a, b = as_tensor(x1), as_tensor(x2)
     shape = broadcast("cosine_similarity", a.shape, b.shape)
     wide = a if a.ndim >= b.ndim else b
     axis = axis_of("cosine_similarity", wide, dim)
@@ -89,5 +89,5 @@ def pairwise_distance(
     >>> wf.nn.functional.pairwise_distance([[0.0, 0.0]], [[3.0, 4.0]], eps=0.0).tolist()
     [5.0]
     """
-    d = boxed(x1) - boxed(x2) + float(eps)
+    d = as_tensor(x1) - as_tensor(x2) + float(eps)
     return _length(d, p, (d.ndim - 1,), keepdim)

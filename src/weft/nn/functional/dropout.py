@@ -6,7 +6,7 @@ from math import sqrt
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...arrays.random import bernoulli, stream_for
 from ...ops.activate import masked_scale
 from ...ops.elementwise import where
@@ -33,8 +33,8 @@ def dropout(
     >>> sorted(set(y.tolist())), 0.9 < y.mean().item() < 1.1
     ([0.0, 1.3333333730697632], True)
     """
-    x = boxed(input)
-    return _dropped("dropout", x, x.shape, p, training, generator)
+    x = as_tensor(input)
+    return _drop("dropout", x, x.shape, p, training, generator)
 
 
 def dropout1d(
@@ -92,15 +92,15 @@ def dropout3d(
 
 
 def _by_channel(name: str, input, axes: int, p, training, generator):
-    x = boxed(input)
+    x = as_tensor(input)
     if x.ndim not in (axes + 1, axes + 2):
         raise errors.ShapeError(
             f"{name}: input of shape {x.shape}; expected {axes + 1} axes, {axes + 2} with a batch"
         )
-    return _dropped(name, x, (*x.shape[:-axes], *(1,) * axes), p, training, generator)
+    return _drop(name, x, (*x.shape[:-axes], *(1,) * axes), p, training, generator)
 
 
-def _dropped(name: str, x, shape, p, training: bool, generator):
+def _drop(name: str, x, shape, p, training: bool, generator):
     if not _drops(name, p, training):
         return x
     mask = bernoulli(1 - p, shape, device=x.device, generator=stream_for(name, generator))
@@ -134,7 +134,7 @@ def alpha_dropout(
     >>> wf.nn.functional.alpha_dropout(x, 0.5, training=False) is x
     True
     """
-    x = boxed(input)
+    x = as_tensor(input)
     return _alpha_dropped("alpha_dropout", x, x.shape, p, training, generator)
 
 
@@ -153,7 +153,7 @@ def feature_alpha_dropout(
     >>> wf.nn.functional.feature_alpha_dropout(x, 0.5, training=True).shape
     (2, 3, 4)
     """
-    x = boxed(input)
+    x = as_tensor(input)
     if x.ndim < 2:
         raise errors.ShapeError(f"feature_alpha_dropout: input of shape {x.shape} has no channels")
     shape = (*x.shape[:2], *(1,) * (x.ndim - 2))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ... import errors
-from ...arrays.arguments import boxed, boxed_beside
+from ...arrays.arguments import as_tensor, boxed_beside
 from ...core import dtypes
 from ...core.settings import current
 from ...core.value import GROUND
@@ -34,15 +34,15 @@ def linear(input: ArrayLike, weight: ArrayLike, bias: ArrayLike | None = None) -
     >>> wf.nn.functional.linear([1.0, 2.0], [[3.0, 4.0]], [5.0]).tolist()
     [16.0]
     """
-    x, weight = boxed(input), boxed(weight)
+    x, weight = as_tensor(input), as_tensor(weight)
     if weight.ndim not in (1, 2) or not x.ndim or x.shape[-1] != weight.shape[-1]:
         raise errors.ShapeError(
             f"linear: input {x.shape} and weight {weight.shape}; expected (…, in) and (out, in)"
         )
     if bias is not None and weight.ndim == 2:
-        return affine(x, weight, boxed(bias))
+        return affine(x, weight, as_tensor(bias))
     y = matmul(x, mT(weight) if weight.ndim == 2 else weight)
-    return y if bias is None else y + boxed(bias)
+    return y if bias is None else y + as_tensor(bias)
 
 
 def embedding(input: ArrayLike, weight: ArrayLike, padding_idx: int | None = None) -> Tensor:
@@ -56,7 +56,7 @@ def embedding(input: ArrayLike, weight: ArrayLike, padding_idx: int | None = Non
     >>> wf.nn.functional.embedding([1, 0], [[1.0, 2.0], [3.0, 4.0]]).tolist()
     [[3.0, 4.0], [1.0, 2.0]]
     """
-    weight = boxed(weight)
+    weight = as_tensor(weight)
     i = boxed_beside(weight, input)
     if weight.ndim != 2:
         raise errors.ShapeError(
@@ -106,7 +106,7 @@ def one_hot(tensor: ArrayLike, num_classes: int = -1) -> Tensor:
     >>> wf.nn.functional.one_hot(wf.tensor([0, 2])).tolist()
     [[1, 0, 0], [0, 0, 1]]
     """
-    i = boxed(tensor)
+    i = as_tensor(tensor)
     if i.dtype not in dtypes.SIGNED + dtypes.UNSIGNED:
         raise errors.DTypeError(f"one_hot: got {i.dtype}, expected integer classes")
     if num_classes == -1:

@@ -10,7 +10,7 @@ from math import log, pi
 from typing import TYPE_CHECKING, Literal
 
 from ... import errors
-from ...arrays.arguments import boxed, boxed_beside
+from ...arrays.arguments import as_tensor, boxed_beside
 from ...core.autocast import SINGLE, computed_in
 from ...core.aval import broadcast
 from ...ops import activate
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ...arrays.types import ArrayLike, Reduction
 
 
-def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
+def reduce_losses(name: str, loss: Tensor, reduction: str) -> Tensor:
     """The losses' mean or sum, or all of them."""
     if reduction == "none":
         return loss
@@ -43,7 +43,7 @@ def reduced(name: str, loss: Tensor, reduction: str) -> Tensor:
 
 def _pair(name: str, input, target):
     """Input and target as tensors of one shape; a number as the target stands for all."""
-    x = boxed(input)
+    x = as_tensor(input)
     t = boxed_beside(x, target)
     if t.ndim and t.shape != x.shape:
         raise errors.ShapeError(
@@ -52,7 +52,7 @@ def _pair(name: str, input, target):
     return x, t
 
 
-def _weighed(name: str, loss, weight):
+def _times_weights(name: str, loss, weight):
     """Losses times weights, of which there is one each."""
     weight = boxed_beside(loss, weight)
     if weight.shape != loss.shape:
@@ -62,15 +62,17 @@ def _weighed(name: str, loss, weight):
     return loss * weight
 
 
-def _weighted(name: str, loss, weight, reduction: str):
+def _weighted_mean(name: str, loss, weight, reduction: str):
     """Losses times weights; their mean is divided by the sum of the weights."""
     if weight is None:
-        return reduced(name, loss, reduction)
-    loss = _weighed(name, loss, weight)
+        return reduce_losses(name, loss, reduction)
+    loss = _times_weights(name, loss, weight)
     if reduction != "mean":
-        return reduced(name, loss, reduction)
+        return reduce_losses(name, loss, reduction)
     # As means, which half precision has a place for where sums overflow.
-    return reduced(name, loss, "mean") / reduced(name, boxed_beside(loss, weight), "mean")
+    return reduce_losses(name, loss, "mean") / reduce_losses(
+        name, boxed_beside(loss, weight), "mean"
+    )
 
 
 @computed_in(SINGLE)
@@ -92,7 +94,7 @@ def mse_loss(
     5.0
     """
     x, t = _pair("mse_loss", input, target)
-    return _weighted("mse_loss", square(x - t), weight, reduction)
+    return _weighted_mean("mse_loss", square(x - t), weight, reduction)
 
 
 @computed_in(SINGLE)
@@ -114,7 +116,7 @@ def l1_loss(
     2.0
     """
     x, t = _pair("l1_loss", input, target)
-    return _weighted("l1_loss", abs_(x - t), weight, reduction)
+    return _weighted_mean("l1_loss", abs_(x - t), weight, reduction)
 
 
 @computed_in(SINGLE)
@@ -141,8 +143,8 @@ def huber_loss(
         raise errors.ArgumentError(f"huber_loss: delta {delta}, expected a positive number")
     x, t = _pair("huber_loss", input, target)
     loss = _huber(x - t, float(delta))
-    loss = loss if weight is None else _weighed("huber_loss", loss, weight)
-    return reduced("huber_loss", loss, reduction)
+    loss = loss if weight is None else _times_weights("huber_loss", loss, weight)
+    return reduce_losses("huber_loss", loss, reduction)
 
 
 def _huber(d, delta: float):
@@ -170,7 +172,7 @@ def smooth_l1_loss(
         raise errors.ArgumentError(f"smooth_l1_loss: beta {beta}, expected 0 or more")
     x, t = _pair("smooth_l1_loss", input, target)
     loss = _huber(x - t, float(beta)) / beta if beta else abs_(x - t)
-    return reduced("smooth_l1_loss", loss, reduction)
+    return reduce_losses("smooth_l1_loss", loss, reduction)
 
 
 @computed_in(SINGLE)
@@ -196,7 +198,7 @@ def binary_cross_entropy(
     """
     p, t = _pair("binary_cross_entropy", input, target)
     near, far = clip(_log_quietly(p), -100.0, None), clip(_log_quietly(1 - p), -100.0, None)
-    return _scaled("binary_cross_entropy", -(t * near + (1 - t) * far), weight, reduction)
+    return _mean_of_weighted("binary_cross_entropy", -(t * near + (1 - t) * far), weight, reduction)
 
 
 def _log_quietly(p):
@@ -205,11 +207,11 @@ def _log_quietly(p):
     return where(nothing, -1000.0, _log(where(nothing, 1.0, p)))
 
 
-def _scaled(name: str, loss, weight, reduction: str):
+def _mean_of_weighted(name: str, loss, weight, reduction: str):
     """Losses times weights that broadcast; the mean is over the number of losses."""
     if weight is not None:
         loss = loss * boxed_beside(loss, weight)
-    return reduced(name, loss, reduction)
+    return reduce_losses(name, loss, reduction)
 
 
 @computed_in(SINGLE)
@@ -240,7 +242,7 @@ def binary_cross_entropy_with_logits(
     else:
         share = 1 + (boxed_beside(x, pos_weight) - 1) * t
         loss = (1 - t) * x + share * activate.softplus(-x)
-    return _scaled(name, loss, weight, reduction)
+    return _mean_of_weighted(name, loss, weight, reduction)
 
 
 @computed_in(SINGLE)
@@ -272,8 +274,8 @@ def kl_div(
     else:
         loss = xlogy(t, t) - t * x
     if reduction != "batchmean":
-        return reduced("kl_div", loss, reduction)
-    return reduced("kl_div", loss, "sum") / (loss.shape[0] if loss.ndim else 1)
+        return reduce_losses("kl_div", loss, reduction)
+    return reduce_losses("kl_div", loss, "sum") / (loss.shape[0] if loss.ndim else 1)
 
 
 @computed_in(SINGLE)
@@ -292,7 +294,7 @@ def hinge_loss(
     [0.5, 1.5]
     """
     x, t = _pair("hinge_loss", input, target)
-    return reduced("hinge_loss", clip(margin - t * x, 0.0, None), reduction)
+    return reduce_losses("hinge_loss", clip(margin - t * x, 0.0, None), reduction)
 
 
 @computed_in(SINGLE)
@@ -313,7 +315,7 @@ def hinge_embedding_loss(
     x, t = _pair("hinge_embedding_loss", input, target)
     apart = where(not_equal(t, 1), clip(margin - x, 0.0, None), 0.0)
     loss = where(not_equal(t, -1), x, 0.0) + apart
-    return reduced("hinge_embedding_loss", loss, reduction)
+    return reduce_losses("hinge_embedding_loss", loss, reduction)
 
 
 @computed_in(SINGLE)
@@ -329,7 +331,7 @@ def soft_margin_loss(input: ArrayLike, target: ArrayLike, reduction: Reduction =
     0.6931
     """
     x, t = _pair("soft_margin_loss", input, target)
-    return reduced("soft_margin_loss", activate.softplus(-(t * x)), reduction)
+    return reduce_losses("soft_margin_loss", activate.softplus(-(t * x)), reduction)
 
 
 @computed_in(SINGLE)
@@ -353,7 +355,7 @@ def margin_ranking_loss(
     """
     a, b = _pair("margin_ranking_loss", input1, input2)
     _, t = _pair("margin_ranking_loss", a, target)
-    return reduced("margin_ranking_loss", clip(margin - t * (a - b), 0.0, None), reduction)
+    return reduce_losses("margin_ranking_loss", clip(margin - t * (a - b), 0.0, None), reduction)
 
 
 @computed_in(SINGLE)
@@ -388,7 +390,7 @@ def cosine_embedding_loss(
     cos = inner / _sqrt(sizes)
     loss = where(equal(t, 1), 1 - cos, 0.0)
     loss = loss + where(equal(t, -1), clip(cos - margin, 0.0, None), 0.0)
-    return reduced("cosine_embedding_loss", loss, reduction)
+    return reduce_losses("cosine_embedding_loss", loss, reduction)
 
 
 @computed_in(SINGLE)
@@ -424,7 +426,7 @@ def triplet_margin_loss(
     far = pairwise_distance(anchor, negative, p, eps)
     if swap:
         far = minimum(far, pairwise_distance(positive, negative, p, eps))
-    return reduced("triplet_margin_loss", clip(near - far + margin, 0.0, None), reduction)
+    return reduce_losses("triplet_margin_loss", clip(near - far + margin, 0.0, None), reduction)
 
 
 @computed_in(SINGLE)
@@ -456,7 +458,7 @@ def poisson_nll_loss(
         large = where(many, t, 1.0)
         stirling = large * _log(large) - large + 0.5 * _log(2 * pi * large)
         loss = loss + where(many, stirling, 0.0)
-    return reduced("poisson_nll_loss", loss, reduction)
+    return reduce_losses("poisson_nll_loss", loss, reduction)
 
 
 @computed_in(SINGLE)
@@ -494,4 +496,4 @@ def gaussian_nll_loss(
     loss = 0.5 * (_log(v) + square(x - t) / v)
     if full:
         loss = loss + 0.5 * log(2 * pi)
-    return reduced("gaussian_nll_loss", loss, reduction)
+    return reduce_losses("gaussian_nll_loss", loss, reduction)

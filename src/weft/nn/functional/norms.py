@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ... import errors
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...arrays.inplace import copy_
 from ...core import dtypes
 from ...core.box import BOXES
@@ -46,10 +46,10 @@ def layer_norm(
     >>> wf.nn.functional.layer_norm([[1.0, 3.0]], 2, eps=0.0).tolist()
     [[-1.0, 1.0]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     shape = _trailing("layer_norm", x, normalized_shape)
     if weight is not None and bias is not None:
-        w, b = boxed(weight), boxed(bias)
+        w, b = as_tensor(weight), as_tensor(bias)
         if w.shape == b.shape == shape and w.dtype == b.dtype == x.dtype:
             return _layer_norm(x, w, b, float(eps), _wide(x))[0]
     y = standardise(x, tuple(range(x.ndim - len(shape), x.ndim)), float(eps), _wide(x))[0]
@@ -73,7 +73,7 @@ def rms_norm(
     >>> wf.nn.functional.rms_norm([[3.0, 3.0, 3.0, -3.0]], 4, eps=0.0).tolist()
     [[1.0, 1.0, 1.0, -1.0]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     shape = _trailing("rms_norm", x, normalized_shape)
     if eps is None:
         eps = _unit(_wide(x))
@@ -113,7 +113,7 @@ def _affine(name: str, y, shape, weight, bias):
 def _fitting(name: str, y, shape, v):
     if v is None:
         return None
-    v = boxed(v)
+    v = as_tensor(v)
     if v.size != prod(shape) or v.ndim > len(shape):
         shown = tuple(n for n in shape if n != 1) or shape
         raise errors.ShapeError(
@@ -148,7 +148,7 @@ def group_norm(
     >>> wf.nn.functional.group_norm([[1.0, 3.0, 2.0, 6.0]], 2, eps=0.0).tolist()
     [[-1.0, 1.0, -1.0, 1.0]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     c = _channels("group_norm", x)
     if num_groups < 1 or c % num_groups:
         raise errors.ArgumentError(
@@ -189,7 +189,7 @@ def batch_norm(
     >>> wf.nn.functional.batch_norm(x, None, None, training=True, eps=0.0).tolist()
     [[-1.0], [1.0]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     c = _channels("batch_norm", x)
     wide = (c, *(1,) * (x.ndim - 2))
     if not training:
@@ -235,7 +235,7 @@ def instance_norm(
     >>> wf.nn.functional.instance_norm([[[1.0, 3.0], [2.0, 6.0]]], eps=0.0).tolist()
     [[[-1.0, 1.0], [-1.0, 1.0]]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     c = _channels("instance_norm", x)
     wide = (c, *(1,) * (x.ndim - 2))
     if not use_input_stats:

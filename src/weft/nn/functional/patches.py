@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from math import prod
 from typing import TYPE_CHECKING, Literal
 
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...core.aval import integer_in
 from ...errors import ArgumentError, ShapeError
 from ...ops import arrange
@@ -29,7 +29,7 @@ def pixel_shuffle(input: ArrayLike, upscale_factor: int) -> Tensor:
     >>> wf.nn.functional.pixel_shuffle([[[1.0]], [[2.0]], [[3.0]], [[4.0]]], 2).tolist()
     [[[1.0, 2.0], [3.0, 4.0]]]
     """
-    x, r = boxed(input), integer_in("pixel_shuffle", "upscale_factor", upscale_factor)
+    x, r = as_tensor(input), integer_in("pixel_shuffle", "upscale_factor", upscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-3] % (r * r):
         raise ShapeError(
             f"pixel_shuffle: an input of shape {tuple(x.shape)} by {r}; expected (..., C·{r}², H, "
@@ -52,7 +52,7 @@ def pixel_unshuffle(input: ArrayLike, downscale_factor: int) -> Tensor:
     >>> wf.nn.functional.pixel_unshuffle([[[1.0, 2.0], [3.0, 4.0]]], 2).tolist()
     [[[1.0]], [[2.0]], [[3.0]], [[4.0]]]
     """
-    x, r = boxed(input), integer_in("pixel_unshuffle", "downscale_factor", downscale_factor)
+    x, r = as_tensor(input), integer_in("pixel_unshuffle", "downscale_factor", downscale_factor)
     if len(x.shape) < 3 or r < 1 or x.shape[-1] % r or x.shape[-2] % r:
         raise ShapeError(
             f"pixel_unshuffle: an input of shape {tuple(x.shape)} by {r}; expected (..., C, H·{r}, "
@@ -88,7 +88,7 @@ def pad(
     >>> wf.nn.functional.pad([[1.0, 2.0]], (1, 2)).tolist()
     [[0.0, 1.0, 2.0, 0.0, 0.0]]
     """
-    x, given = boxed(input), [integer_in("pad", "pad", p) for p in pad]
+    x, given = as_tensor(input), [integer_in("pad", "pad", p) for p in pad]
     if len(given) % 2 or len(given) > 2 * len(x.shape):
         raise ArgumentError(
             f"pad: {len(given)} widths for the shape {tuple(x.shape)}; give (before, behind) for "
@@ -97,18 +97,18 @@ def pad(
     pairs = list(zip(given[::2], given[1::2], strict=True))[::-1]
     pairs = [(0, 0)] * (len(x.shape) - len(pairs)) + pairs
     if mode == "constant":
-        return _padded(x, pairs, 0.0 if value is None else value)
+        return _pad(x, pairs, 0.0 if value is None else value)
     if mode not in _MODES or value is not None:
         raise ArgumentError(
             f"pad: mode {mode!r}{'' if value is None else ' with a value'}; expected 'constant', "
             "or without a value 'reflect', 'replicate' or 'circular'"
         )
     for n, widths in zip(x.shape, pairs, strict=True):
-        _shown(n, widths, mode)
+        _check_widths(n, widths, mode)
     return arrange.pad_by(x, tuple(pairs), _MODES[mode])
 
 
-def _shown(n: int, widths: tuple[int, int], mode: str) -> None:
+def _check_widths(n: int, widths: tuple[int, int], mode: str) -> None:
     """Refuse to show more of an axis beyond its ends than it has."""
     most = {"reflect": n - 1, "circular": n}.get(mode, max(widths))
     if min(widths) < 0 or max(widths) > max(most, 0):
@@ -117,7 +117,7 @@ def _shown(n: int, widths: tuple[int, int], mode: str) -> None:
         )
 
 
-def _padded(x, pairs, value):
+def _pad(x, pairs, value):
     ends = zip(x.shape, pairs, strict=True)
     kept = [(max(0, -a), n + min(a, 0) + min(b, 0)) for n, (a, b) in ends]
     if any(count < 0 for _, count in kept):
@@ -170,7 +170,7 @@ def unfold(
     >>> wf.nn.functional.unfold([[[[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]]], 2).tolist()
     [[[1.0, 2.0], [2.0, 3.0], [4.0, 5.0], [5.0, 6.0]]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     if len(x.shape) not in (3, 4):
         raise ShapeError(f"unfold: an input of shape {tuple(x.shape)}; expected (N, C, H, W)")
     if len(x.shape) == 3:
@@ -206,7 +206,7 @@ def fold(
     >>> wf.nn.functional.fold(columns, (2, 3), 2).tolist()
     [[[[1.0, 2.0, 1.0], [1.0, 2.0, 1.0]]]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     if len(x.shape) == 2:
         y = fold(reshape(x, (1, *x.shape)), output_size, kernel_size, dilation, padding, stride)
         return reshape(y, tuple(y.shape[1:]))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...arrays.make import asarray
 from ...core import dtypes
 from ...core.aval import integer_in
@@ -64,7 +64,7 @@ def indices_of(
 def _max_pool(
     name: str, axes: int, x: ArrayLike, kernel, stride, padding, dilation, ceil_mode, return_indices
 ) -> Any:
-    x = boxed(x)
+    x = as_tensor(x)
     size = layout(name, x, axes)
     how = _geometry(name, size, kernel, stride, padding, dilation, ceil_mode)
     y, taps = pool.max_pool(x, *how)
@@ -176,7 +176,7 @@ def _mean(total, counts: list[np.ndarray]):
 
 
 def _avg_pool(name, axes, x, kernel, stride, padding, ceil_mode, include, divisor):
-    x = boxed(x)
+    x = as_tensor(x)
     size = layout(name, x, axes)
     kernel, stride, pads, _ = _geometry(name, size, kernel, stride, padding, 1, ceil_mode)
     if divisor is not None and integer_in(name, "divisor_override", divisor) == 0:

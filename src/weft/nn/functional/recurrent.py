@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ... import errors
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...core.autocast import HALF, computed_in
 from ...ops.contract import matmul
 from ...ops.elementwise import relu as _relu
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Kind:
+class CellKind:
     """A recurrent network: (x's gates, state, W_hhᵀ, b_hh) -> state, a tuple of tensors."""
 
     name: str
@@ -58,10 +58,10 @@ def _simple_step(activation: Callable[..., Any]):
     return step
 
 
-_LSTM = Kind("lstm", 4, 2, _lstm_step)
-_GRU = Kind("gru", 3, 1, _gru_step)
-_TANH = Kind("rnn_tanh", 1, 1, _simple_step(_tanh))
-_RELU = Kind("rnn_relu", 1, 1, _simple_step(_relu))
+_LSTM = CellKind("lstm", 4, 2, _lstm_step)
+_GRU = CellKind("gru", 3, 1, _gru_step)
+_TANH = CellKind("rnn_tanh", 1, 1, _simple_step(_tanh))
+_RELU = CellKind("rnn_relu", 1, 1, _simple_step(_relu))
 
 
 @computed_in(HALF, "lstm_cell")
@@ -312,20 +312,29 @@ def rnn_relu_cell(
     return _one_step(_RELU, input, (hx,), w_ih, w_hh, b_ih, b_hh)[0]
 
 
-def _one_step(kind: Kind, x, state, w_ih, w_hh, b_ih, b_hh):
-    x, state = boxed(x), tuple(boxed(s) for s in state)
-    w_hh = boxed(w_hh)
-    _check_weights(kind, 0, boxed(w_ih), w_hh, x.shape[-1])
-    b_hh = None if b_hh is None else boxed(b_hh)
+def _one_step(kind: CellKind, x, state, w_ih, w_hh, b_ih, b_hh):
+    x, state = as_tensor(x), tuple(as_tensor(s) for s in state)
+    w_hh = as_tensor(w_hh)
+    _check_weights(kind, 0, as_tensor(w_ih), w_hh, x.shape[-1])
+    b_hh = None if b_hh is None else as_tensor(b_hh)
     return kind.step(linear(x, w_ih, b_ih), state, mT(w_hh), b_hh)
 
 
 def _run(
-    kind: Kind, x, state, params, has_biases, num_layers, dropout, train, bidirectional, batch_first
+    kind: CellKind,
+    x,
+    state,
+    params,
+    has_biases,
+    num_layers,
+    dropout,
+    train,
+    bidirectional,
+    batch_first,
 ):
-    x, state = boxed(x), tuple(boxed(s) for s in state)
+    x, state = as_tensor(x), tuple(as_tensor(s) for s in state)
     directions, alone = 1 + bool(bidirectional), x.ndim == 2
-    weights = _grouped(kind, params, has_biases, num_layers * directions)
+    weights = _group_weights(kind, params, has_biases, num_layers * directions)
     if alone:
         x, batch_first = reshape(x, (x.shape[0], 1, x.shape[1])), False
         state = tuple(reshape(s, (s.shape[0], 1, *s.shape[1:])) for s in state)
@@ -350,7 +359,7 @@ def _run(
     return permute(x, (1, 0, 2)) if batch_first else x, *last
 
 
-def _pass(kind: Kind, x, start: tuple, weights, reverse: bool):
+def _pass(kind: CellKind, x, start: tuple, weights, reverse: bool):
     """One direction of one layer: the last state, and the outputs."""
     w_ih, w_hh, b_ih, b_hh = weights
     recurrent = mT(w_hh)
@@ -366,9 +375,9 @@ def _pass(kind: Kind, x, start: tuple, weights, reverse: bool):
     return scan(step, start, gates, reverse=reverse)
 
 
-def _grouped(kind: Kind, params, has_biases: bool, passes: int) -> list[tuple]:
+def _group_weights(kind: CellKind, params, has_biases: bool, passes: int) -> list[tuple]:
     """(W_ih, W_hh, b_ih, b_hh) of each direction of each layer."""
-    params, each = [boxed(p) for p in params], 4 if has_biases else 2
+    params, each = [as_tensor(p) for p in params], 4 if has_biases else 2
     if len(params) != each * passes:
         raise errors.ArgumentError(
             f"{kind.name}: {len(params)} parameters, expected {each} for each of {passes} passes "
@@ -378,7 +387,7 @@ def _grouped(kind: Kind, params, has_biases: bool, passes: int) -> list[tuple]:
     return [(*g, *(None,) * (4 - each)) for g in groups]
 
 
-def _check(kind: Kind, x, state: tuple, weights: list[tuple]) -> None:
+def _check(kind: CellKind, x, state: tuple, weights: list[tuple]) -> None:
     if x.ndim != 3 or not x.shape[0]:
         raise errors.ShapeError(
             f"{kind.name}: input of shape {x.shape}; expected (T, N, in) with T ≥ 1, or (N, T, in) "
@@ -398,7 +407,7 @@ def _check(kind: Kind, x, state: tuple, weights: list[tuple]) -> None:
         _check_weights(kind, k + per_layer, w_ih, w_hh, w_ih.shape[-1])
 
 
-def _check_weights(kind: Kind, k: int, w_ih, w_hh, width: int) -> None:
+def _check_weights(kind: CellKind, k: int, w_ih, w_hh, width: int) -> None:
     hidden = w_hh.shape[-1]
     if w_ih.shape != (kind.gates * hidden, width) or w_hh.shape != (kind.gates * hidden, hidden):
         raise errors.ShapeError(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from ...arrays.arguments import boxed
+from ...arrays.arguments import as_tensor
 from ...arrays.make import asarray
 from ...core import dtypes
 from ...errors import ArgumentError, ShapeError
@@ -60,7 +60,7 @@ def _nearest(n: int, m: int, scale: float | None, exact: bool) -> np.ndarray:
     return np.minimum((at * ratio).astype(np.int64), n - 1)
 
 
-def _picked(x, axis: int, m: int, scale: float | None, exact: bool):
+def _pick(x, axis: int, m: int, scale: float | None, exact: bool):
     n = x.shape[axis]
     source = _nearest(n, m, scale, exact)
     if m % n == 0 and np.array_equal(source, np.arange(m) * n // m):
@@ -68,7 +68,7 @@ def _picked(x, axis: int, m: int, scale: float | None, exact: bool):
     return take(x, index_like(x, source), axis)
 
 
-def _blended(x, axis: int, m: int, scale: float | None, align: bool):
+def _blend(x, axis: int, m: int, scale: float | None, align: bool):
     """x interpolated linearly along an axis."""
     n = x.shape[axis]
     if align:
@@ -107,7 +107,7 @@ def interpolate(
     >>> wf.nn.functional.interpolate(x, 3, mode="linear", align_corners=True).tolist()
     [[[0.0, 0.5, 1.0]]]
     """
-    x = boxed(input)
+    x = as_tensor(input)
     axes = len(x.shape) - 2
     if axes not in (1, 2, 3):
         raise ShapeError(
@@ -127,17 +127,17 @@ def interpolate(
     target, scales = _new_size(tuple(x.shape[2:]), size, scale_factor, recompute_scale_factor)
     if mode == "area":
         return _AREA[axes](x, target)
-    return _resampled(x, target, scales, mode, bool(align_corners))
+    return _resample(x, target, scales, mode, bool(align_corners))
 
 
-def _resampled(x, target: Sizes, scales: list, mode: str, align: bool):
+def _resample(x, target: Sizes, scales: list, mode: str, align: bool):
     wide = cast(x, dtypes.float32) if x.dtype in dtypes.HALF and mode in _LINEAR else x
     y = wide
     for axis, (m, scale) in enumerate(zip(target, scales, strict=True), 2):
         if mode in _LINEAR:
-            y = _blended(y, axis, m, scale, align)
+            y = _blend(y, axis, m, scale, align)
         else:
-            y = _picked(y, axis, m, scale, mode == "nearest-exact")
+            y = _pick(y, axis, m, scale, mode == "nearest-exact")
     return cast(y, x.dtype) if wide is not x else y
 
 

@@ -23,7 +23,7 @@ def _index(i) -> np.ndarray:
     return np.asarray(i, np.int64)
 
 
-def _taken(shape, i, axis) -> tuple[int, ...]:
+def _taken_shape(shape, i, axis) -> tuple[int, ...]:
     return (*shape[:axis], *i.shape, *shape[axis + 1 :])
 
 
@@ -39,14 +39,14 @@ def takes(rng: Rng) -> Cases:
 def segment_sums(rng: Rng) -> Cases:
     for k, (shape, i, axis) in enumerate(_TAKES):
         i = _index(i)
-        x = draw(rng, _taken(shape, i, axis), complex_=k == 1)
+        x = draw(rng, _taken_shape(shape, i, axis), complex_=k == 1)
         yield Case((x, i), (axis, shape[axis]), f"{i.tolist()} into {shape} on axis {axis}")
 
 
 def index_puts(rng: Rng) -> Cases:
     for k, (shape, i, axis) in enumerate(_TAKES):
         i = _index(i)
-        v = draw(rng, _taken(shape, i, axis), complex_=k == 1)
+        v = draw(rng, _taken_shape(shape, i, axis), complex_=k == 1)
         label = f"{i.tolist()} of {shape} on axis {axis}"
         yield Case((draw(rng, shape, complex_=k == 1), i, v), (axis,), label)
     i = _index([1, 0, 1])

@@ -97,17 +97,17 @@ def slices(rng: Rng) -> Cases:
     yield Case((np.arange(6).reshape(2, 3),), ((1, (2, 3, -1)),), "integers")
 
 
-def _taken(index) -> tuple[int, ...]:
+def _taken_shape(index) -> tuple[int, ...]:
     return tuple(1 if p is None else p[1] for p in index if type(p) is not int)
 
 
 def unslices(rng: Rng) -> Cases:
-    yield from over(*((_taken(index), index, shape) for shape, index in _SLICES))(rng)
+    yield from over(*((_taken_shape(index), index, shape) for shape, index in _SLICES))(rng)
 
 
 def slice_sets(rng: Rng) -> Cases:
     for shape, index in _SLICES:
-        x, v = draw(rng, shape), draw(rng, _taken(index))
+        x, v = draw(rng, shape), draw(rng, _taken_shape(index))
         yield Case((x, v), (index,), f"{shape} {index}")
     x, v = draw(rng, (2, 3), True), draw(rng, (3,), True)
     yield Case((x, v), (((0, 2, 1), (2, 3, -1)),), "complex, spread over rows")

@@ -10,7 +10,7 @@ from ... import errors
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core import dtypes
-from .differences import Comparison, Problem, problem_of
+from .differences import CheckProblem, Comparison, problem_of
 from .ridders import Estimate
 
 MODES = {"fwd": "forward mode", "rev": "reverse mode"}
@@ -49,32 +49,35 @@ def check_grads(
         _check(problem_of("check_grads", f, args), order, modes, ())
 
 
-def _check(problem: Problem, order: int, modes: tuple[str, ...], path: tuple[str, ...]) -> None:
+def _check(
+    problem: CheckProblem, order: int, modes: tuple[str, ...], path: tuple[str, ...]
+) -> None:
     estimate = problem.estimate()
     for mode in modes:
-        confirmed(problem, estimate, mode, path)
+        compare_mode(problem, estimate, mode, path)
     if order > 1:
         for mode in modes:
-            _check(problem.derived(mode), order - 1, modes, (mode, *path))
+            _check(problem.derivative_problem(mode), order - 1, modes, (mode, *path))
 
 
-def confirmed(
-    problem: Problem, estimate: Estimate, mode: str, path: tuple[str, ...] = ()
+def compare_mode(
+    problem: CheckProblem, estimate: Estimate, mode: str, path: tuple[str, ...] = ()
 ) -> Comparison:
     """A mode's Jacobian beside the differences; raises where they disagree."""
     compared = problem.compare(mode, estimate)
     if not compared.holds:
         way = " over ".join(MODES[m] for m in (mode, *path))
-        raise _contradicted(problem, compared, way)
+        raise _contradiction(problem, compared, way)
     return compared
 
 
-def _contradicted(problem: Problem, compared: Comparison, way: str):
+def _contradiction(problem: CheckProblem, compared: Comparison, way: str):
     i, j = at = compared.worst
     k, out_index, out_part = problem.range.place(i)
     n, index, part = problem.domain.place(j)
     analytical, numerical = compared.analytical[at], compared.numerical[at]
-    where = f"{problem.names[n]}{_indexed(index)}{part} → result {k}{_indexed(out_index)}{out_part}"
+    element = f"{problem.names[n]}{_index_text(index)}{part}"
+    where = f"{element} → result {k}{_index_text(out_index)}{out_part}"
     numbers = f"analytical {analytical:.9g}, numerical {numerical:.9g} ± {compared.allowed[at]:.1e}"
     if compared.resolved:
         wrong = int(compared.wrong.sum())
@@ -88,7 +91,7 @@ def _contradicted(problem: Problem, compared: Comparison, way: str):
     return error
 
 
-def _indexed(index: tuple[int, ...]) -> str:
+def _index_text(index: tuple[int, ...]) -> str:
     return f"[{', '.join(map(str, index))}]" if index else ""
 
 
@@ -135,7 +138,7 @@ class NumericalChecker:
         >>> wf.NumericalChecker().check_gradient_central(wf.sin, wf.tensor([0.5, 1.0])).is_valid
         True
         """
-        return _validated("check_gradient_central", f, x, one_sided=False)
+        return _validate("check_gradient_central", f, x, one_sided=False)
 
     def check_gradient_forward(self, f: Callable[..., Any], x: Any) -> ValidationResult:
         """∂f/∂x by reverse mode beside differences between x and x + h: at a domain's edge.
@@ -147,10 +150,10 @@ class NumericalChecker:
         >>> wf.NumericalChecker().check_gradient_forward(wf.sin, wf.tensor([0.5, 1.0])).is_valid
         True
         """
-        return _validated("check_gradient_forward", f, x, one_sided=True)
+        return _validate("check_gradient_forward", f, x, one_sided=True)
 
 
-def _validated(what: str, f: Callable[..., Any], x, one_sided: bool) -> ValidationResult:
+def _validate(what: str, f: Callable[..., Any], x, one_sided: bool) -> ValidationResult:
     with np.errstate(all="ignore"):
         problem = problem_of(what, f, (x,), one_sided)
         if len(problem.domain.avals) != 1 or len(problem.range.avals) != 1:

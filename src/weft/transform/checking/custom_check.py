@@ -17,8 +17,8 @@ from ..custom.custom_op import CustomOp
 from ..custom.linear_map import disagreement, nonlinearity
 from ..custom.rows import pull_map, push_map
 from ..modes.vmap import vmap
-from .check import MODES, confirmed
-from .differences import Problem, is_inexact, problem_of, wide
+from .check import MODES, compare_mode
+from .differences import CheckProblem, is_inexact, problem_of, wide
 from .ridders import EPS, Estimate, size_of
 
 
@@ -106,11 +106,11 @@ def _check_rules(what: str, app: Application, inputs: list, findings: dict) -> N
         findings["vjp and jvp"] = "adjoint"
 
 
-def _check_mode(problem: Problem, estimate: Estimate, mode: str, derived: str | None) -> str:
+def _check_mode(problem: CheckProblem, estimate: Estimate, mode: str, derived: str | None) -> str:
     if derived is None:
-        return f"error at most {confirmed(problem, estimate, mode).error.max(initial=0.0):.1e}"
+        return f"error at most {compare_mode(problem, estimate, mode).error.max(initial=0.0):.1e}"
     try:
-        found = confirmed(problem, estimate, mode)
+        found = compare_mode(problem, estimate, mode)
     except errors.NotDifferentiable as e:
         return f"not there: {e.message}"
     return f"error at most {found.error.max(initial=0.0):.1e}, derived from {derived}"

@@ -56,7 +56,7 @@ class Comparison:
         return tuple(map(int, np.unravel_index(excess.argmax(), excess.shape)))
 
 
-class Problem:
+class CheckProblem:
     """A function of tensors in float64, as a function of one real vector, at a point."""
 
     what: str
@@ -99,12 +99,12 @@ class Problem:
 
     def value(self, x: np.ndarray) -> np.ndarray[Any, Any]:
         """f in coordinates."""
-        return _defined(self.range, lambda: self.f(*self.domain.unpack(x)))
+        return _coordinates_or_nan(self.range, lambda: self.f(*self.domain.unpack(x)))
 
-    def pushed(self, x: np.ndarray, v: np.ndarray) -> np.ndarray[Any, Any]:
+    def push(self, x: np.ndarray, v: np.ndarray) -> np.ndarray[Any, Any]:
         """J·v by forward mode."""
         xs, vs = tuple(self.domain.unpack(x)), tuple(self.domain.unpack(v))
-        return _defined(self.range, lambda: jvp(self.f, xs, vs)[1])
+        return _coordinates_or_nan(self.range, lambda: jvp(self.f, xs, vs)[1])
 
     def _pulled(self, x: np.ndarray, us) -> list:
         """Jᵀ·u by reverse mode, for each u."""
@@ -129,15 +129,18 @@ class Problem:
     def jacobian(self, mode: str) -> tuple[np.ndarray, float]:
         """The Jacobian by a mode in the same units, and the size of its rounding errors."""
         if mode == "fwd":
-            columns = [self.pushed(self.x, d) for d in np.diag(self.scale)]
+            columns = [self.push(self.x, d) for d in np.diag(self.scale)]
             found = np.array(columns).reshape(self.x.size, self.range.size).T
-            noise = self._noise(lambda x: self.pushed(x, self.v))
+            noise = self._noise(lambda x: self.push(x, self.v))
         else:
             rows = [self.domain.pack(c) for c in self._pulled(self.x, np.eye(self.range.size))]
             found = np.array(rows).reshape(self.range.size, self.x.size) * self.scale
 
             def gradient(x):
-                return _defined(self.domain, lambda: self._pulled(x, [self.u])[0]) * self.scale
+                return (
+                    _coordinates_or_nan(self.domain, lambda: self._pulled(x, [self.u])[0])
+                    * self.scale
+                )
 
             noise = self._noise(gradient)
         return found, float(noise.max(initial=0.0)) + UNITS * EPS * size_of(found)
@@ -152,7 +155,7 @@ class Problem:
         h = self.scale
         return Comparison(found / h, estimate.value / h, allowed / h, resolved)
 
-    def derived(self, mode: str) -> "Problem":
+    def derivative_problem(self, mode: str) -> "CheckProblem":
         """The function's own derivative as a problem; its (co)tangent depends on the point too."""
         f, tangents, seeds = self.f, self.domain.unpack(self.v), self.range.unpack(self.u)
         bend_x, bend_y = 1 / (1 + size_of(self.x)), 1 / (1 + self.size)
@@ -166,10 +169,10 @@ class Problem:
             return list(pull([u + bend_y * y for u, y in zip(seeds, ys, strict=True)]))
 
         chosen = forward if mode == "fwd" else reverse
-        return Problem(self.what, chosen, self.domain.unpack(self.x), self.names)
+        return CheckProblem(self.what, chosen, self.domain.unpack(self.x), self.names)
 
 
-def _defined(space: Coordinates, f: Callable[..., Any]) -> np.ndarray:
+def _coordinates_or_nan(space: Coordinates, f: Callable[..., Any]) -> np.ndarray:
     """The coordinates of f(); NaN where a factorisation says that it does not exist."""
     try:
         return space.pack(f())
@@ -183,7 +186,9 @@ def _bent(size: int, seed: int) -> np.ndarray:
     return magnitude * np.where(np.arange(size) % 3 == 1, -1.0, 1.0)
 
 
-def problem_of(what: str, f: Callable[..., Any], args: Any, one_sided: bool = False) -> Problem:
+def problem_of(
+    what: str, f: Callable[..., Any], args: Any, one_sided: bool = False
+) -> CheckProblem:
     """f at arguments, as a function of those leaves that are floating-point numbers."""
     import optree  # imported at first use: `import weft` stays quick
 
@@ -200,7 +205,7 @@ def problem_of(what: str, f: Callable[..., Any], args: Any, one_sided: bool = Fa
         return _results(what, f(*optree.tree_unflatten(structure, full)))
 
     names = [f"argument {p[0]}" + "".join(f"[{k!r}]" for k in p[1:]) for p in paths]
-    return Problem(what, flat, xs, [names[i] for i in moving], one_sided)
+    return CheckProblem(what, flat, xs, [names[i] for i in moving], one_sided)
 
 
 def is_inexact(leaf: Any) -> bool:

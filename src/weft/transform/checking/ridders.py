@@ -108,7 +108,7 @@ def spread(
     return worst + eps * np.abs(base)
 
 
-def pooled(noise: np.ndarray) -> np.ndarray[Any, Any]:
+def pool_noise(noise: np.ndarray) -> np.ndarray[Any, Any]:
     """The largest entry everywhere: sums and factorisations mix the errors of all elements."""
     finite = noise[np.isfinite(noise)]
     return np.full(noise.shape, finite.max(initial=0.0))
@@ -135,4 +135,4 @@ def noise_around(
     step, sides = (np.abs(step), (1.0, 2.0)) if one_sided else (step, (-1.0, 1.0))
     away = (1.0,) if one_sided else (-1.0, 1.0)
     points = [x, *(x + step * t * rng.choice(away, x.shape) for t in (1.0, 0.2, 0.04))]
-    return UNITS * pooled(np.fmax.reduce([spread(f, p, eps, rng, sides) for p in points]))
+    return UNITS * pool_noise(np.fmax.reduce([spread(f, p, eps, rng, sides) for p in points]))

@@ -54,7 +54,7 @@ def values_in(saved: tuple[Any, ...]) -> Iterator[Any]:
             yield v
 
 
-def reached(out: Any, start: int) -> set[Leaf | Node]:
+def nodes_behind(out: Any, start: int) -> set[Leaf | Node]:
     """The nodes and leaves behind a function's results, as far back as the time `start`."""
     seen: set[Leaf | Node] = set()
     stack = [node for x in _tensors(out) for node in nodes_in(x)]
@@ -79,9 +79,9 @@ def _tensors(out) -> Iterator[Tensor]:
             yield from _tensors([getattr(leaf, f.name) for f in fields(leaf)])
 
 
-def made(out: Any, start: int) -> list[Node]:
+def saving_nodes(out: Any, start: int) -> list[Node]:
     """The nodes behind a function's results that were made since and have saved, oldest first."""
-    nodes = [n for n in reached(out, start) if isinstance(n, Node)]
+    nodes = [n for n in nodes_behind(out, start) if isinstance(n, Node)]
     return sorted((n for n in nodes if any(True for _ in values_in(n.saved or ()))), key=_age)
 
 
@@ -91,5 +91,5 @@ def _age(node: Node) -> int:
 
 def saved_since(out: Any, start: int) -> dict[Any, Any]:
     """The bytes that are saved behind a function's results since `start`, by piece of memory."""
-    raws = [ground(a) for n in made(out, start) for a in arrays_in(n.saved)]
+    raws = [ground(a) for n in saving_nodes(out, start) for a in arrays_in(n.saved)]
     return {(xp := BACKENDS[type(raw)]).owner(raw): xp.nbytes(raw) for raw in raws}

@@ -25,7 +25,7 @@ from ...core.recording import Packed
 from ...core.settings import changed, current
 from ...core.value import TENSORS, wrap
 from ..modes import trees
-from .lineage import made, nodes_in, on_nodes, reached, values_in
+from .lineage import nodes_behind, nodes_in, on_nodes, saving_nodes, values_in
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -73,7 +73,7 @@ def _run(f: Callable[..., Any], args: tuple, kwargs: dict):
     # A trace keeps every value as it is: there would be nothing to save.
     if not settings.grad or any([level.trace is not None for level in settings.levels]):
         return f(*args, **kwargs)
-    return _Call(f, args, kwargs).first(args, kwargs)
+    return _CheckpointedCall(f, args, kwargs).first(args, kwargs)
 
 
 def replaying() -> bool:
@@ -105,7 +105,7 @@ class _Repeated:
 
     again = True
 
-    def __init__(self, call: "_Call"):
+    def __init__(self, call: "_CheckpointedCall"):
         self._call, self._rest = call, iter(call.drawn)
 
     def __call__(self, generator, words: int):
@@ -120,12 +120,12 @@ class _Repeated:
             raise self._call.differs(f"left out {left} of its draws of random numbers")
 
 
-class _Place:
+class _SavedPlace:
     """Where a value was that a call saved: empty until the call is replayed."""
 
     __slots__ = ("call", "filled", "nodes", "value")
 
-    def __init__(self, call: "_Call", value):
+    def __init__(self, call: "_CheckpointedCall", value):
         self.call, self.nodes = call, tuple(nodes_in(value))
         self.value, self.filled = None, 0
 
@@ -147,11 +147,11 @@ class _Place:
         return (*here, *self.call.memory()) if self.call.first_place() is self else here
 
 
-def _recalled(place: _Place):
+def _recall(place: _SavedPlace):
     return wrap(place.take())
 
 
-_recalled.replays = True  # type: ignore[attr-defined]
+_recall.replays = True  # type: ignore[attr-defined]
 
 
 class _Input:
@@ -186,11 +186,11 @@ class _Input:
     def value(self):
         if self._unpack is not None:
             return wrap(self._unpack(self.kept)._data, self._node)
-        raw = self.kept.take() if self.kept.__class__ is _Place else self.kept
+        raw = self.kept.take() if self.kept.__class__ is _SavedPlace else self.kept
         return wrap(raw, self._node) if raw.__class__ in BACKENDS else raw
 
 
-class _Call:
+class _CheckpointedCall:
     """One call of a checkpointed function: how to run it again, and the places to fill."""
 
     def __init__(self, f: Callable[..., Any], args: tuple, kwargs: dict):
@@ -204,7 +204,7 @@ class _Call:
         self._inner: list[ref] = []
         self._outlived: list[ref] = []
         self._began, self._ended = next(ids), 0  # on the clock of node ids
-        self.outer: _Call | None = None  # the checkpoint that keeps for this one
+        self.outer: _CheckpointedCall | None = None  # the checkpoint that keeps for this one
 
     @property
     def line(self) -> str:
@@ -214,18 +214,18 @@ class _Call:
         """The call itself."""
         with changed(saved_hooks=None, draws=_Logged(self.drawn, self._settings.draws)):
             out = self._f(*args, **kwargs)
-        self._empty(made(out, self._began))
+        self._empty(saving_nodes(out, self._began))
         self._ended = next(ids)
         return out
 
     def _empty(self, nodes: list[Node]) -> None:
         """Let the saved values go, and those that inner checkpoints have kept for this one."""
         inner, raws = _calls(nodes), []
-        for node in _unpacked(nodes):
+        for node in _own_nodes(nodes):
             raws += [weak for v in values_in(node.saved) if (weak := _weak(ground(v))) is not None]
             node.saved = _with_places(self, node.saved)
             node.extra = node.extra or Extra()
-            node.extra.unpack = _recalled
+            node.extra.unpack = _recall
             self._nodes.append(ref(node))
             self._ops.append(node.op)
         for call in inner:
@@ -233,18 +233,18 @@ class _Call:
             call.hand_over(self)
         self._outlived = [weak for weak in raws if weak() is not None]
 
-    def hand_over(self, outer: "_Call") -> None:
+    def hand_over(self, outer: "_CheckpointedCall") -> None:
         """Leave the inputs to a checkpoint around this one, which can make them again."""
         self.outer = outer
         for given in self.inputs:
             if given.is_own:
-                given.kept = _Place(outer, given.kept)
+                given.kept = _SavedPlace(outer, given.kept)
 
-    def fill_inputs(self, again: "_Call") -> None:
+    def fill_inputs(self, again: "_CheckpointedCall") -> None:
         if len(again.inputs) != len(self.inputs):
             raise self.differs(f"got {len(again.inputs)} arguments, not {len(self.inputs)}")
         for given, value in zip(self.inputs, again.inputs, strict=True):
-            if given.kept.__class__ is _Place:
+            if given.kept.__class__ is _SavedPlace:
                 given.kept.fill(value.kept)
 
     def replay(self) -> None:
@@ -256,10 +256,10 @@ class _Call:
         draws, start = _Repeated(self), next(ids)
         token = current.set(replace(self._settings, saved_hooks=None, draws=draws))
         try:
-            with _watched(self._settings.tapes):
+            with _keep_watching(self._settings.tapes):
                 out = self._f(*args, **kwargs)
             draws.finish()
-            nodes = made(out, start)
+            nodes = saving_nodes(out, start)
             self._refuse_overwritten_leaves(out, start)
             self._fill(nodes)
         except Exception as e:
@@ -269,7 +269,7 @@ class _Call:
             current.reset(token)
 
     def _fill(self, nodes: list[Node]) -> None:
-        own, inner = _unpacked(nodes), _calls(nodes)
+        own, inner = _own_nodes(nodes), _calls(nodes)
         for op, weak, again in zip_longest(self._ops, self._nodes, own):
             node: Any = weak and weak()
             if again is None or again.op is not op or not _alike(node, again):
@@ -296,45 +296,45 @@ class _Call:
     def _refuse_overwritten_leaves(self, out, start: int) -> None:
         """Of what f found by itself, what can be differentiated by is known in the end."""
         if versions.latest < self._ended:
-            leaves = [n.tensor and n.tensor() for n in reached(out, start) if type(n) is Leaf]
+            leaves = [n.tensor and n.tensor() for n in nodes_behind(out, start) if type(n) is Leaf]
             raws = [ground(t) for t in leaves if t is not None]
             _refuse_stamped(raws, self._ended, self, start)
 
     def memory(self) -> list:
         return [given.memory for given in self.inputs]
 
-    def first_place(self) -> _Place | None:
+    def first_place(self) -> _SavedPlace | None:
         """One place that is still there, which speaks for the call."""
         nodes = (weak() for weak in self._nodes)
         own = (v.handle for n in nodes if n is not None for v in values_in(n.saved or ()))
         calls = (weak() for weak in self._inner)
         inner = (k.kept for c in calls if c is not None for k in c.inputs)
-        return next((p for p in chain(own, inner) if p.__class__ is _Place), None)
+        return next((p for p in chain(own, inner) if p.__class__ is _SavedPlace), None)
 
 
-def _with_places(call: _Call, saved):
+def _with_places(call: _CheckpointedCall, saved):
     """What a node saved, with empty places for the values."""
     if type(saved) is tuple:
         return tuple([_with_places(call, v) for v in saved])
     if saved is None or type(saved) in PYTHON_SCALARS:
         return saved
-    return Packed(_Place(call, saved))
+    return Packed(_SavedPlace(call, saved))
 
 
 def _weak(raw):
     return ref(raw) if type(raw).__weakrefoffset__ else None  # NumPy's scalars cannot
 
 
-def _unpacked(nodes: list[Node]) -> list[Node]:
+def _own_nodes(nodes: list[Node]) -> list[Node]:
     """Without those whose values are in the custody of an inner checkpoint or of hooks."""
     return [n for n in nodes if n.extra is None or n.extra.unpack is None]
 
 
-def _calls(nodes: list[Node]) -> list[_Call]:
+def _calls(nodes: list[Node]) -> list[_CheckpointedCall]:
     """The outermost of the checkpoints that the values of these nodes belong to."""
-    found: dict[_Call, None] = {}
+    found: dict[_CheckpointedCall, None] = {}
     for node in nodes:
-        if node.extra is not None and node.extra.unpack is _recalled:
+        if node.extra is not None and node.extra.unpack is _recall:
             call = next(values_in(node.saved)).handle.call
             while call.outer is not None:
                 call = call.outer
@@ -352,13 +352,13 @@ def _alike(node: Node | None, again: Node) -> bool:
 
 def _difference(op, node: Node | None, again: Node | None) -> str:
     """In words, what the replay did in place of what had been done."""
-    had = _described(node) if node is not None else "nothing more" if op is None else op.name
+    had = _describe(node) if node is not None else "nothing more" if op is None else op.name
     if again is None:
         return f"did not do {had}"
-    return f"did {_described(again)}, where it had done {had}"
+    return f"did {_describe(again)}, where it had done {had}"
 
 
-def _described(node: Node) -> str:
+def _describe(node: Node) -> str:
     count = sum(1 for _ in values_in(node.saved or ()))
     return (
         f"{node.name} (at {node.line}), {node.dtype} of shape {tuple(node.shape)}, saving {count}"
@@ -366,7 +366,7 @@ def _described(node: Node) -> str:
 
 
 @contextmanager
-def _watched(tapes: tuple):
+def _keep_watching(tapes: tuple):
     """What these tapes watch is tracked, also after the end of their blocks."""
     again = []
     for weak, leaf in chain.from_iterable([tape._leaves.values() for tape in tapes]):
@@ -381,7 +381,9 @@ def _watched(tapes: tuple):
             tensor._node = None
 
 
-def _refuse_stamped(raws, since: int, call: _Call, until: float = float("-inf")) -> None:
+def _refuse_stamped(
+    raws, since: int, call: _CheckpointedCall, until: float = float("-inf")
+) -> None:
     """Raise if memory was overwritten after the one time (and before the other)."""
     if versions.latest >= since:
         return

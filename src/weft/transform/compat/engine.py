@@ -12,7 +12,7 @@ from ..modes.inspect import clear_tape, graph_of, memory_stats
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
     from ...arrays.types import ArrayLike, Device
-    from ..modes.backward import Block
+    from ..modes.backward import SettingsBlock
     from ..modes.gradient_map import GradientMap
     from ..modes.inspect import Entry, MemoryStats
 
@@ -29,8 +29,8 @@ class AutogradContext:
     False
     """
 
-    no_grad: staticmethod[[], Block] = staticmethod(no_grad)
-    enable_grad: staticmethod[[], Block] = staticmethod(enable_grad)
+    no_grad: staticmethod[[], SettingsBlock] = staticmethod(no_grad)
+    enable_grad: staticmethod[[], SettingsBlock] = staticmethod(enable_grad)
     clear: staticmethod[[], None] = staticmethod(clear_tape)
     memory_stats: staticmethod[[], MemoryStats] = staticmethod(memory_stats)
     device: str

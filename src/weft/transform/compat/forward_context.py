@@ -9,7 +9,7 @@ from ...arrays.tensor import Tensor
 from ...core.box import Level, Loose, innermost
 from ...core.settings import changed, current
 from ...core.value import wrap
-from ..modes.dual import Dual, held, matching_tangent
+from ..modes.dual import Dual, matching_tangent, unwrap_if_plain
 
 
 class ForwardADContext:
@@ -51,7 +51,7 @@ class ForwardADContext:
         """
         value = asarray(value)
         tangent = matching_tangent("dual", value, asarray(tangent))
-        return wrap(Dual(self._tag(), held(value), held(tangent)))
+        return wrap(Dual(self._tag(), unwrap_if_plain(value), unwrap_if_plain(tangent)))
 
     def __enter__(self) -> "ForwardADContext":
         block = changed(levels=(*current.get().levels, Level(Dual, self._tag())))

@@ -16,12 +16,12 @@ from ...core.box import BOXES, Level, refuse_inner
 from ...core.dispatch import apply
 from ...core.recording import inexact
 from ...core.settings import changed, current
-from ...core.value import TENSORS, seen, wrap
+from ...core.value import TENSORS, as_seen_by_trace, wrap
 from ...graph.graph import Graph
 from ...graph.staged import Staged
-from ...graph.structured import Inner, Structured, replayed, row
+from ...graph.structured import Inner, Structured, replay_body, row
 from ...ops.batching import spread
-from ..modes.dual import held, released
+from ..modes.dual import to_tensor, unwrap_if_plain
 from ..modes.functional import jvp
 from ..modes.vmap import vmap
 from .body_draws import NoDraws
@@ -57,7 +57,7 @@ class _Inside:
         return a
 
 
-def traced(
+def trace_body(
     f: Callable[[list[Tensor]], Sequence[Array]],
     avals: list[Aval],
     branch: bool = False,
@@ -76,7 +76,7 @@ def traced(
     with changed(levels=(*settings.levels, level), staging=staging, draws=drawn):
         for y in f(given):
             refuse_inner("a body", y, inner.tag)
-            inner.graph.outputs.append(inner.of(seen(y))._data.index)
+            inner.graph.outputs.append(inner.of(as_seen_by_trace(y))._data.index)
     inner.closed = True
     return inner
 
@@ -85,7 +85,7 @@ def kind_of(x: Array) -> Aval:
     return Aval(tuple(x.shape), x.dtype, x.device)
 
 
-def applied(
+def apply_structure(
     structure: Structured, operands: list[Array], rules: tuple[Jvp, Callable[..., Any]]
 ) -> tuple[Array, ...]:
     """The equation of a structure; its results."""
@@ -101,7 +101,7 @@ def floats(xs: Sequence[Array]) -> list[int]:
 
 
 def tensors(xs: Sequence[Array | None]) -> list[Any]:
-    return [None if x is None else released(x) for x in xs]
+    return [None if x is None else to_tensor(x) for x in xs]
 
 
 def like_them(made: list[Any], others: Sequence[Array]) -> list[Array | None]:
@@ -111,7 +111,7 @@ def like_them(made: list[Any], others: Sequence[Array]) -> list[Array | None]:
     return [None if y is None else y._data for y in made]
 
 
-def reached(graph: Graph, inputs: Sequence[bool]) -> list[bool]:
+def reached_outputs(graph: Graph, inputs: Sequence[bool]) -> list[bool]:
     """Which outputs depend on the inputs that are marked."""
     marked = {i for i, on in zip(graph.inputs, inputs, strict=True) if on}
     for e in graph.equations:
@@ -121,10 +121,10 @@ def reached(graph: Graph, inputs: Sequence[bool]) -> list[bool]:
 
 
 def zeros_of(a: Aval) -> Tensor:
-    return seen(zeros(a.shape, dtype=a.dtype, device=a.device))
+    return as_seen_by_trace(zeros(a.shape, dtype=a.dtype, device=a.device))
 
 
-def substituted(
+def substitute(
     values: Sequence[Array], picked: Sequence[int], others: Sequence[Array]
 ) -> list[Array]:
     """The values, with others in some places."""
@@ -134,7 +134,7 @@ def substituted(
     return whole
 
 
-def joined(inners: list[Inner], first: int) -> list[Array]:
+def join_captured(inners: list[Inner], first: int) -> list[Array]:
     """What several bodies take from outside, which they all get behind their `first` inputs."""
     captured = {key: outer for inner in inners for key, (outer, _) in inner.captured.items()}
     for inner in inners:
@@ -147,31 +147,31 @@ def joined(inners: list[Inner], first: int) -> list[Array]:
     return list(captured.values())
 
 
-def pushed(
+def push_body(
     body: Graph, here: list[Tensor], picked: list[int], given: list[Tensor], made: list[int]
 ) -> tuple[list[Tensor], list[Tensor]]:
     """A body's results at `here`, and the tangents of those in `made`."""
 
     def forward(*moved):
-        out = replayed(body, substituted(here, picked, moved))
+        out = replay_body(body, substitute(here, picked, moved))
         return tuple([out[k] for k in made]), out
 
     ys, ds, out = jvp(forward, tuple([here[k] for k in picked]), tuple(given), has_aux=True)
     out = list(out)
     for k, y in zip(made, ys, strict=True):
         out[k] = y
-    return out, [narrowed(d, y.dtype) for d, y in zip(ds, ys, strict=True)]
+    return out, [narrow_tangent(d, y.dtype) for d, y in zip(ds, ys, strict=True)]
 
 
-def narrowed(x: Tensor, dtype: DTypeLike) -> Tensor:
+def narrow_tangent(x: Tensor, dtype: DTypeLike) -> Tensor:
     """A tangent in the dtype of its value: rules widen bfloat16 beside Python's numbers."""
     return x if x is None or x.dtype == dtype else x.to(dtype)
 
 
-def settled(body: Graph, inputs: list[bool], n: int) -> list[bool]:
+def settle_batched(body: Graph, inputs: list[bool], n: int) -> list[bool]:
     """Which inputs differ over a batch in the end: carries take it on from step to step."""
     while True:
-        after = reached(body, inputs)[:n]
+        after = reached_outputs(body, inputs)[:n]
         carries = [a or b for a, b in zip(inputs[:n], after, strict=True)]
         if carries == inputs[:n]:
             return inputs
@@ -183,7 +183,7 @@ def spread_out(
 ) -> list[Tensor]:
     """The values, with a batch axis where one is wanted."""
     return [
-        released(spread(held(x), size)) if want and not had else x
+        to_tensor(spread(unwrap_if_plain(x), size)) if want and not had else x
         for x, want, had in zip(xs, wanted, have, strict=False)
     ]
 
@@ -196,6 +196,6 @@ def mapped_body(
     made = tuple([0 if on else None for on in outputs])
 
     def over(values: list[Tensor]) -> list[Tensor]:
-        return list(vmap(lambda *xs: tuple(replayed(graph, list(xs))), axes, made)(*values))
+        return list(vmap(lambda *xs: tuple(replay_body(graph, list(xs))), axes, made)(*values))
 
     return over

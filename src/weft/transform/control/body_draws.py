@@ -88,7 +88,7 @@ def streams(enter: Callable[..., Any]) -> "Streams | NoDraws":
     return Streams(settings.draws, enter)
 
 
-class Draws:
+class BodyDraws:
     """Stands in for generators in the body of a loop: a draw is one more array to go along."""
 
     again: bool = False
@@ -99,9 +99,9 @@ class Draws:
         self.inputs: list[int] = []
 
     def __call__(self, generator: Generator, words: int) -> Any:
-        return self._entered(self._outside(generator, words))
+        return self._enter_step(self._outside(generator, words))
 
-    def _entered(self, draw):
+    def _enter_step(self, draw):
         """The draw of one step, of a draw that has a state for each."""
         states = wrap(draw.state)
         one = self._inner.input(self._inner.tag, Aval(states.shape[1:], states.dtype))
@@ -118,11 +118,11 @@ class _Within:
 
     again: bool = False
 
-    def __init__(self, around: Draws, outside: Any):
+    def __init__(self, around: BodyDraws, outside: Any):
         self._around, self._outside = around, outside
 
     def __call__(self, generator: Generator, words: int) -> Any:
-        return self._around._entered(self._outside(generator, words))
+        return self._around._enter_step(self._outside(generator, words))
 
     def along(self, length: int, reverse: bool) -> "_Within":
         return _Within(self._around, self._outside.along(length, reverse))

@@ -13,7 +13,7 @@ from ...core.origin import line_of
 from ..modes import trees
 
 
-class Form:
+class TreeForm:
     """The structure of a tree, and the shapes and dtypes of its tensors."""
 
     structure: Any  # optree's
@@ -26,7 +26,8 @@ class Form:
     def difference(self, leaves: list[Tensor], tree: Any, name: str) -> str:
         """How another tree differs, in words; nothing where it does not."""
         if (structure := structure_of(tree)) != self.structure:
-            return f"{name} was {spelled(self.structure)} and became {spelled(structure)}"
+            was, now = spell_structure(self.structure), spell_structure(structure)
+            return f"{name} was {was} and became {now}"
         for k, (had, x) in enumerate(zip(self.kinds, leaves, strict=True)):
             if (got := _kind(x)) != had:
                 path = "".join(f"[{key!r}]" for key in self.structure.paths()[k])
@@ -41,7 +42,7 @@ def structure_of(tree: Any) -> Any:
     return optree.tree_structure(tree)
 
 
-def spelled(structure: Any) -> str:
+def spell_structure(structure: Any) -> str:
     """`PyTreeSpec((*, *))` as (tensor, tensor)."""
     return str(structure)[len("PyTreeSpec(") : -1].replace("*", "tensor")
 
@@ -50,14 +51,14 @@ def _kind(x: Tensor) -> tuple[Shape, np.dtype]:
     return x.shape, x.dtype
 
 
-def named(f: Callable[..., Any]) -> str:
+def describe_function(f: Callable[..., Any]) -> str:
     """A function and the line it starts on, for messages."""
     code = getattr(unwrap(f), "__code__", None)
     name = getattr(f, "__name__", type(f).__name__)
     return name if code is None else f"{name} ({line_of(code, -1)})"
 
 
-class Body:
+class LoopBody:
     """A step as a function of flat carries and elements, whose results are checked."""
 
     results: trees.Rebuild  # of the ys; known after the first step
@@ -66,13 +67,13 @@ class Body:
         self,
         what: str,
         f: Callable[..., Any],
-        form: Form,
+        form: TreeForm,
         rebuild_carry: trees.Rebuild,
         rebuild: trees.Rebuild,
     ):
         self._what, self._f, self._form = what, f, form
         self._rebuild_carry, self._rebuild = rebuild_carry, rebuild
-        self._form_of_y: Form | None = None
+        self._form_of_y: TreeForm | None = None
 
     def __call__(
         self, carry: list[Tensor], x: Iterable[Tensor]
@@ -80,18 +81,18 @@ class Body:
         out = self._f(self._rebuild_carry(carry), self._rebuild(list(x)))
         if not isinstance(out, tuple | list) or len(out) != 2:
             raise errors.ArgumentError(
-                f"{self._what}: {named(self._f)} must return (carry, y), it returned "
+                f"{self._what}: {describe_function(self._f)} must return (carry, y), it returned "
                 f"{type(out).__name__}"
             )
         carry, _ = trees.tensors(self._what, out[0])
         ys, rebuild = trees.tensors(self._what, out[1])
         self._check(self._form, carry, out[0], "carry")
         if self._form_of_y is None:
-            self._form_of_y, self.results = Form(ys, out[1]), rebuild
+            self._form_of_y, self.results = TreeForm(ys, out[1]), rebuild
         self._check(self._form_of_y, ys, out[1], "y")
         return carry, ys
 
-    def _check(self, form: Form, leaves: list[Tensor], tree: Any, name: str) -> None:
+    def _check(self, form: TreeForm, leaves: list[Tensor], tree: Any, name: str) -> None:
         difference = form.difference(leaves, tree, name)
         if difference:
             raise changed_form(self._what, self._f, difference)
@@ -99,6 +100,6 @@ class Body:
 
 def changed_form(what: str, f: Callable[..., Any], difference: str) -> errors.ShapeError:
     return errors.ShapeError(
-        f"{what}: in {named(f)} {difference}; every step must give the same structure, shapes "
-        "and dtypes (cast with .to(), or start with what the steps make)"
+        f"{what}: in {describe_function(f)} {difference}; every step must give the same structure, "
+        "shapes and dtypes (cast with .to(), or start with what the steps make)"
     )

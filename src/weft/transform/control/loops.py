@@ -16,7 +16,7 @@ from ...core.box import BOXES, ground
 from ...core.call import caller
 from ...core.node import ids
 from ...core.settings import current
-from ...core.value import TENSORS, seen
+from ...core.value import TENSORS, as_seen_by_trace
 from ...graph.guard import GUARD
 from ...ops.elementwise import where
 from ...ops.logic import logical_and, not_equal
@@ -27,7 +27,7 @@ from ..modes import trees
 from ..modes.batch import Batch
 from ..modes.vmap import vmap
 from . import staged_cond, staged_scan, staged_while
-from .forms import Body, Form, changed_form, named
+from .forms import LoopBody, TreeForm, changed_form, describe_function
 from .staged_cond import where_taken
 
 # A scan is divided by default where so many steps save so many bytes. A step that is run twice
@@ -70,11 +70,11 @@ def _scan(what: str, f: Callable[..., Any], init, xs, length, reverse: bool, seg
     carry, rebuild_carry = trees.tensors(what, init)
     elements, rebuild = trees.tensors(what, xs)
     steps = _length(what, elements, length)
-    body = Body(what, f, Form(carry, init), rebuild_carry, rebuild)
+    body = LoopBody(what, f, TreeForm(carry, init), rebuild_carry, rebuild)
     if current.get().staging is not None:
-        carry, ys = _staged(body, carry, elements, steps, reverse, segments)
+        carry, ys = _stage_loop(body, carry, elements, steps, reverse, segments)
     elif steps:
-        carry, ys = _divided(body, carry, elements, steps, reverse, segments)
+        carry, ys = _run_in_segments(body, carry, elements, steps, reverse, segments)
         ys = [stack(list(y), 0) for y in zip(*ys, strict=True)]
     else:  # a batch of none has the results' shapes
         run: Callable[..., Any] = vmap(lambda _, *x: body(carry, x)[1])
@@ -98,13 +98,13 @@ def _length(what: str, elements: list, length: int | None) -> int:
     return lengths.pop()
 
 
-def _divided(body: Body, carry: list, xs: list, steps: int, reverse: bool, segments):
+def _run_in_segments(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool, segments):
     """All steps, in checkpointed stretches where that is asked for, or worth its while."""
     if segments is None and steps >= MANY and current.get().grad:
         return _divided_if_large(body, carry, xs, steps, reverse)
     if segments is None or segments == "none":
         return _stretch(body, carry, xs, steps, reverse)
-    segments = min(_checked(segments), steps)
+    segments = min(_check_segments(segments), steps)
     ends = [(k + 1) * steps // segments for k in range(segments)]
     cut = [_pieces(x, ends) for x in xs]
     ys: list = [None] * segments
@@ -115,7 +115,7 @@ def _divided(body: Body, carry: list, xs: list, steps: int, reverse: bool, segme
     return carry, [y for part in ys for y in part]
 
 
-def _divided_if_large(body: Body, carry: list, xs: list, steps: int, reverse: bool):
+def _divided_if_large(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
     """The steps in stretches if all of them would save much, as the third one shows.
 
     What the second has saved too is the same for all; the first may begin with constants.
@@ -131,11 +131,11 @@ def _divided_if_large(body: Body, carry: list, xs: list, steps: int, reverse: bo
         anew = sum(size for owner, size in saved.items() if owner not in before)
         ys, before = ys + y, saved
     others = isqrt(steps) if anew * steps >= LARGE else "none"
-    carry, more = _divided(body, carry, rest, steps - 3, reverse, others)
+    carry, more = _run_in_segments(body, carry, rest, steps - 3, reverse, others)
     return carry, more + ys[::-1] if reverse else ys + more
 
 
-def _stretch(body: Body, carry: list, xs: list, steps: int, reverse: bool):
+def _stretch(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool):
     """Steps one after another: the last carry, and every step's results in the order of xs."""
     cut = [_elements(x, steps) for x in xs]
     ys: list = [None] * steps
@@ -144,7 +144,7 @@ def _stretch(body: Body, carry: list, xs: list, steps: int, reverse: bool):
     return carry, ys
 
 
-def _staged(body: Body, carry: list, xs: list, steps: int, reverse: bool, segments):
+def _stage_loop(body: LoopBody, carry: list, xs: list, steps: int, reverse: bool, segments):
     """All steps as one equation of the program that is being written down.
 
     In stretches it is a loop of loops: a backward pass keeps what the steps of the outer one begin
@@ -183,10 +183,10 @@ def _segments(carry: list, steps: int, segments) -> int:
     if segments is None:
         saved = steps * sum([prod(c.shape) * c.dtype.itemsize for c in carry])
         return isqrt(steps) if steps >= MANY and saved >= LARGE else 1
-    return min(_checked(segments), steps)
+    return min(_check_segments(segments), steps)
 
 
-def _checked(segments) -> int:
+def _check_segments(segments) -> int:
     if not isinstance(segments, int) or segments < 1:
         raise errors.ArgumentError(
             f"scan: segments={segments!r}, expected a positive integer, 'none' or None"
@@ -267,7 +267,7 @@ def while_loop(
     (243.0, 405.0)
     """
     carry, rebuild = trees.tensors("while_loop", init)
-    form, going, steps = Form(carry, init), True, 0
+    form, going, steps = TreeForm(carry, init), True, 0
     if current.get().staging is not None:
         first = _predicate("while_loop", cond(rebuild(carry)))
         if first.__class__ is not bool:
@@ -275,7 +275,8 @@ def while_loop(
     while _any(going := _both(going, _predicate("while_loop", cond(rebuild(carry))))):
         if steps == max_steps:
             raise errors.LoopLimit(
-                f"while_loop: {named(cond)} still holds after max_steps={max_steps} steps"
+                f"while_loop: {describe_function(cond)} still holds after "
+                f"max_steps={max_steps} steps"
             )
         with nullcontext() if going is True else _quiet():
             out = body(rebuild(carry if going is True else where_taken(going, carry)))
@@ -283,13 +284,13 @@ def while_loop(
         difference = form.difference(found, out, "carry")
         if difference:
             raise changed_form("while_loop", body, difference)
-        carry = found if going is True else _chosen(going, found, carry)
+        carry = found if going is True else _choose(going, found, carry)
         steps += 1
     return rebuild(carry)
 
 
 def _staged_while(
-    cond: Callable[..., Any], body: Callable[..., Any], carry: list, rebuild, form: Form, most
+    cond: Callable[..., Any], body: Callable[..., Any], carry: list, rebuild, form: TreeForm, most
 ) -> list:
     """The loop as one equation of the program that is being written down."""
 
@@ -308,7 +309,7 @@ def _staged_while(
     carry, ended = staged_while.while_loop(test, step, carry, most)
     if most is None:
         return carry
-    message = f"while_loop: {named(cond)} still holds after max_steps={most} steps"
+    message = f"while_loop: {describe_function(cond)} still holds after max_steps={most} steps"
     return [caller(GUARD)(x, ended, message, errors.LoopLimit) for x in carry]
 
 
@@ -342,8 +343,8 @@ def cond(
         no = false_fn(*rebuild(where_taken(~taken, leaves)))
     found, put = trees.tensors("cond", yes)
     others, _ = trees.tensors("cond", no)
-    _check_alike(true_fn, false_fn, Form(found, yes).difference(others, no, "the result"))
-    return put(_chosen(taken, found, others))
+    _check_alike(true_fn, false_fn, TreeForm(found, yes).difference(others, no, "the result"))
+    return put(_choose(taken, found, others))
 
 
 def _staged_cond(taken, true_fn: Callable[..., Any], false_fn: Callable[..., Any], operands: tuple):
@@ -353,7 +354,7 @@ def _staged_cond(taken, true_fn: Callable[..., Any], false_fn: Callable[..., Any
     def branch(f: Callable[..., Any]) -> list:
         out = f(*operands)
         leaves, put = trees.tensors("cond", out)
-        forms.append((Form(leaves, out), put))
+        forms.append((TreeForm(leaves, out), put))
         if len(forms) == 2:
             difference = forms[0][0].difference(leaves, out, "the result")
             _check_alike(true_fn, false_fn, difference)
@@ -368,9 +369,9 @@ def _check_alike(
 ) -> None:
     if difference:
         raise errors.ShapeError(
-            f"cond: {difference} between {named(true_fn)} and {named(false_fn)}; where the "
-            "predicate is batched or not known yet, both must give the same structure, shapes and "
-            "dtypes"
+            f"cond: {difference} between {describe_function(true_fn)} and "
+            f"{describe_function(false_fn)}; where the predicate is batched or not known yet, both "
+            "must give the same structure, shapes and dtypes"
         )
 
 
@@ -378,7 +379,7 @@ def _predicate(what: str, p):
     """A truth value: a bool, or a tensor where it differs over a batch or is not known yet."""
     if type(p) in PYTHON_SCALARS:
         return bool(p)
-    p = seen(asarray(p))
+    p = as_seen_by_trace(asarray(p))
     if p.shape:
         raise errors.ShapeError(
             f"{what}: a predicate of shape {p.shape}, expected one truth value: reduce it with "
@@ -418,5 +419,5 @@ def _quiet():
     return BACKENDS[ndarray].quiet()
 
 
-def _chosen(taken, found: list, others: list) -> list:
+def _choose(taken, found: list, others: list) -> list:
     return [where(taken, x, y) for x, y in zip(found, others, strict=True)]

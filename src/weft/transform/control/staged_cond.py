@@ -9,21 +9,21 @@ from ...core.recording import inexact
 from ...core.settings import current
 from ...core.value import TENSORS
 from ...graph.graph import Graph
-from ...graph.structured import Branch, Inner, replayed
+from ...graph.structured import Branch, Inner, replay_body
 from ...ops.elementwise import where
-from ..modes.dual import held
+from ..modes.dual import unwrap_if_plain
 from ..modes.functional import vjp
 from ..modes.vmap import vmap
 from .bodies import (
-    applied,
+    apply_structure,
     floats,
-    joined,
+    join_captured,
     like_them,
     mapped_body,
-    pushed,
-    substituted,
+    push_body,
+    substitute,
     tensors,
-    traced,
+    trace_body,
 )
 from .body_draws import streams
 
@@ -42,13 +42,13 @@ def cond(
     def body(f: Callable[[], list[Tensor]]) -> Callable[[Any], list[Tensor]]:
         return lambda _: f()
 
-    inners = [traced(body(f), [], branch=True, draws=draws) for f in (yes, no)]
+    inners = [trace_body(body(f), [], branch=True, draws=draws) for f in (yes, no)]
     moved = [g for g, _, _ in ({**drawn[0].begun, **drawn[1].begun}).values()]
     for inner, there in zip(inners, drawn, strict=True):
         inner.graph.outputs += [inner.of(there.state(g))._data.index for g in moved]
-    captured = joined(inners, 0)
+    captured = join_captured(inners, 0)
     branch = Branch(inners[0].graph, inners[1].graph)
-    out = list(applied(branch, [taken, *captured], _COND))
+    out = list(apply_structure(branch, [taken, *captured], _COND))
     count = len(out) - len(moved)
     for g, state in zip(moved, out[count:], strict=True):
         outside.move(g, state)
@@ -67,7 +67,7 @@ def _pull_cond(g, y, *args):
 
         def back(graph: Graph) -> list:
             def forward(*moved):
-                out = replayed(graph, substituted(values, picked, moved))
+                out = replay_body(graph, substitute(values, picked, moved))
                 return tuple([out[k] for k in given])
 
             _, pull = vjp(forward, *[values[k] for k in picked])
@@ -92,7 +92,7 @@ def _push_cond(tangents, y, *args):
     made = floats([branch.yes.avals[i] for i in branch.yes.outputs])
 
     def ahead(graph: Graph) -> list:
-        return list(pushed(graph, values, picked, [moved[k] for k in picked], made)[1])
+        return list(push_body(graph, values, picked, [moved[k] for k in picked], made)[1])
 
     out = cond(taken, lambda: ahead(branch.yes), lambda: ahead(branch.no))
     found = dict(zip(made, out, strict=True))
@@ -108,22 +108,24 @@ def _batch_cond(call, size, mapped, args, static):
     every = [True] * len(branch.yes.outputs)
     if mapped[0]:
         axes = tuple([0 if on else None for on in mapped])
-        made = vmap(lambda p, *xs: tuple(chosen(p, branch, list(xs))), axes)(taken, *values)
+        made = vmap(lambda p, *xs: tuple(choose_elements(p, branch, list(xs))), axes)(
+            taken, *values
+        )
     else:
         over = [mapped_body(g, mapped[1:], every) for g in branch.graphs]
         made = cond(taken, lambda: over[0](values), lambda: over[1](values))
-    made = [held(y) for y in made]
+    made = [unwrap_if_plain(y) for y in made]
     return tuple(made) if len(made) > 1 else made[0]
 
 
-def chosen(taken: Tensor, branch: Branch, values: list[Tensor]) -> list[Tensor]:
+def choose_elements(taken: Tensor, branch: Branch, values: list[Tensor]) -> list[Tensor]:
     """Both branches, and of each element the result of its own.
 
     Where a branch is not taken no cotangent comes back through its operands: it would be zero,
     but products in the branch may make NaN of it.
     """
-    yes = replayed(branch.yes, where_taken(taken, values))
-    no = replayed(branch.no, where_taken(~taken, values))
+    yes = replay_body(branch.yes, where_taken(taken, values))
+    no = replay_body(branch.no, where_taken(~taken, values))
     return [where(taken, a, b) for a, b in zip(yes, no, strict=True)]
 
 

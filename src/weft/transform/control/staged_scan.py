@@ -14,26 +14,26 @@ from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.aval import Aval
 from ...core.op import Jvp
-from ...core.value import seen
-from ...graph.structured import Inner, Loop, replayed
-from ..modes.dual import held
+from ...core.value import as_seen_by_trace
+from ...graph.structured import Inner, Loop, replay_body
+from ..modes.dual import unwrap_if_plain
 from ..modes.functional import vjp
 from .bodies import (
-    applied,
+    apply_structure,
     kind_of,
     like_them,
     mapped_body,
-    narrowed,
-    pushed,
-    reached,
-    settled,
+    narrow_tangent,
+    push_body,
+    reached_outputs,
+    settle_batched,
     spread_out,
-    substituted,
+    substitute,
     tensors,
-    traced,
+    trace_body,
     zeros_of,
 )
-from .body_draws import Draws, draws_along
+from .body_draws import BodyDraws, draws_along
 
 Values = list[Tensor]
 Step = Callable[[Values, Values], tuple[Values, Values]]  # (carry, x) to (carry, y)
@@ -50,19 +50,19 @@ def scan(f: Step, carry: Values, xs: Values, length: int, reverse: bool) -> tupl
     slices = [Aval(x.shape[1:], x.dtype, x.device) for x in xs]
     outside, drawn = draws_along(length, reverse), []
 
-    def draws(inner: Inner) -> Draws:
-        drawn.append(Draws(inner, outside))
+    def draws(inner: Inner) -> BodyDraws:
+        drawn.append(BodyDraws(inner, outside))
         return drawn[0]
 
-    inner = traced(step, [*map(kind_of, carry), *slices], draws=draws)
+    inner = trace_body(step, [*map(kind_of, carry), *slices], draws=draws)
     if not inner.graph.inputs:  # the same at each step: an operand says where it is written
-        inner.of(seen(zeros(())))
+        inner.of(as_seen_by_trace(zeros(())))
     states = drawn[0]
     rest = [i for i in inner.graph.inputs[count:] if i not in states.inputs]
     inner.graph.inputs = [*inner.graph.inputs[:count], *states.inputs, *rest]
     xs = [*xs, *states.arrays]
     loop = Loop(inner.graph, n, len(xs), length, reverse, saved=n)
-    out = applied(loop, [*carry, *xs, *inner.taken()], _SCAN)
+    out = apply_structure(loop, [*carry, *xs, *inner.taken()], _SCAN)
     return list(out[:n]), list(out[n : len(out) - n])
 
 
@@ -97,7 +97,7 @@ def _pulled_back(loop: Loop, gs: list, carries, xs, constants, asked: list[bool]
         here = [*slices[: n + loop.xs], *constants]
 
         def forward(*moved):
-            out = replayed(body, substituted(here, picked, moved))
+            out = replay_body(body, substitute(here, picked, moved))
             return tuple([out[k] for k in (*state, *given)])
 
         _, pull = vjp(forward, *[here[k] for k in picked])
@@ -122,7 +122,7 @@ def _push_scan(tangents, y, *args):
     n, m = loop.carries, loop.carries + loop.xs
     kinds = [loop.body.avals[i] for i in loop.body.inputs]
     values = tensors(args)
-    moved = [narrowed(x, a.dtype) for x, a in zip(tensors(tangents), kinds, strict=True)]
+    moved = [narrow_tangent(x, a.dtype) for x, a in zip(tensors(tangents), kinds, strict=True)]
     state = [k for k in range(n) if dtypes.is_inexact(kinds[k].dtype)]
     along = [k for k in range(n, m) if moved[k] is not None]
     fixed = [k for k in range(m, len(kinds)) if moved[k] is not None]
@@ -132,7 +132,7 @@ def _push_scan(tangents, y, *args):
     def ahead(carry: list, slices: list) -> tuple[list, list]:
         here = [*carry[:n], *slices[: loop.xs], *values[m:]]
         given = [*carry[n:], *slices[loop.xs :], *[moved[k] for k in fixed]]
-        ys, ds = pushed(loop.body, here, [*state, *along, *fixed], given, made)
+        ys, ds = push_body(loop.body, here, [*state, *along, *fixed], given, made)
         ahead_of = dict(zip(made, ds, strict=True))
         return (
             [*ys[:n], *[ahead_of[k] for k in state]],
@@ -152,10 +152,10 @@ def _batch_scan(call, size, mapped, args, static):
     """The loop over a batch: the steps are mapped, as far as they differ over it."""
     (loop,) = static
     n, m = loop.carries, loop.carries + loop.xs
-    values, inputs = tensors(args), settled(loop.body, list(mapped), n)
+    values, inputs = tensors(args), settle_batched(loop.body, list(mapped), n)
     carry = spread_out(values[:n], inputs, mapped, size)
     xs = [moveaxis(x, 1, 0) if on else x for x, on in zip(values[n:m], inputs[n:m], strict=True)]
-    outputs = [*inputs[:n], *reached(loop.body, inputs)[n:]]
+    outputs = [*inputs[:n], *reached_outputs(loop.body, inputs)[n:]]
     over = mapped_body(loop.body, inputs, outputs)
 
     def step(carry: list, slices: list) -> tuple[list, list]:
@@ -164,7 +164,9 @@ def _batch_scan(call, size, mapped, args, static):
 
     after, ys = scan(step, carry, xs, loop.length, loop.reverse)
     ys = [moveaxis(y, 0, 1) if on else y for y, on in zip(ys, outputs[n:], strict=True)]
-    made = [held(y) for y in spread_out([*after, *ys], [True] * len(outputs), outputs, size)]
+    made = [
+        unwrap_if_plain(y) for y in spread_out([*after, *ys], [True] * len(outputs), outputs, size)
+    ]
     return tuple(made) if len(made) > 1 else made[0]
 
 

@@ -9,27 +9,27 @@ from ...core.op import Jvp
 from ...core.settings import current
 from ...core.value import wrap
 from ...graph.graph import Graph
-from ...graph.structured import Inner, Repeat, replayed
+from ...graph.structured import Inner, Repeat, replay_body
 from ...ops.batching import spread
 from ...ops.elementwise import where
 from ...ops.reduce import any_
-from ..modes.dual import held, released
+from ..modes.dual import to_tensor, unwrap_if_plain
 from ..modes.functional import vjp
 from ..modes.vmap import vmap
 from .bodies import (
-    applied,
+    apply_structure,
     floats,
-    joined,
+    join_captured,
     kind_of,
     like_them,
     mapped_body,
-    pushed,
-    reached,
-    settled,
+    push_body,
+    reached_outputs,
+    settle_batched,
     spread_out,
-    substituted,
+    substitute,
     tensors,
-    traced,
+    trace_body,
     zeros_of,
 )
 from .body_draws import streams
@@ -54,12 +54,12 @@ def while_loop(
         drawn.append(streams(lambda state: wrap(inner.input(inner.tag, kind_of(state)))))
         return drawn[0]
 
-    inners = [traced(lambda c: [test(c)], kinds), traced(body, kinds, draws=draws)]
+    inners = [trace_body(lambda c: [test(c)], kinds), trace_body(body, kinds, draws=draws)]
     begun = list(drawn[0].begun.values())
     _carry_streams(inners[0].graph, inners[1].graph, n, drawn[0], begun)
-    captured = joined(inners, n + len(begun))
+    captured = join_captured(inners, n + len(begun))
     repeat = Repeat(inners[0].graph, inners[1].graph, n + len(begun), most)
-    *after, ended = applied(repeat, [*carry, *[s for _, s, _ in begun], *captured], _WHILE)
+    *after, ended = apply_structure(repeat, [*carry, *[s for _, s, _ in begun], *captured], _WHILE)
     for (g, _, _), state in zip(begun, after[n:], strict=True):
         outside.move(g, state)
     return after[:n], ended
@@ -90,8 +90,8 @@ def _pull_while(g, y, *args):
         picked = [k for k in floats(values) if asked[k]]
 
         def forward(*moved):
-            whole = substituted(values, picked, moved)
-            after = _stepped(repeat, whole[:n], whole[n:])
+            whole = substitute(values, picked, moved)
+            after = _run_steps(repeat, whole[:n], whole[n:])
             return tuple([after[k] for k in given])
 
         _, pull = vjp(forward, *[values[k] for k in picked])
@@ -105,12 +105,14 @@ def _pull_while(g, y, *args):
 _pull_while.on_demand = True  # type: ignore[attr-defined]
 
 
-def _stepped(repeat: Repeat, carry: list, constants: list) -> list:
+def _run_steps(repeat: Repeat, carry: list, constants: list) -> list:
     """The last carry, by a loop of a known length."""
 
     def step(carry: list, _: list) -> tuple[list, list]:
-        going = replayed(repeat.test, [*carry, *constants])[0]
-        return cond(going, lambda: replayed(repeat.body, [*carry, *constants]), lambda: carry), []
+        going = replay_body(repeat.test, [*carry, *constants])[0]
+        return cond(
+            going, lambda: replay_body(repeat.body, [*carry, *constants]), lambda: carry
+        ), []
 
     assert repeat.most is not None
     return scan(step, carry, [], repeat.most, False)[0]
@@ -125,11 +127,11 @@ def _push_while(tangents, y, *args):
     def ahead(carry: list) -> list:
         here = [*carry[:n], *values[n:]]
         given = [*carry[n:], *[moved[k] for k in fixed]]
-        ys, ds = pushed(repeat.body, here, [*state, *fixed], given, state)
+        ys, ds = push_body(repeat.body, here, [*state, *fixed], given, state)
         return [*ys, *ds]
 
     def test(carry: list):
-        return replayed(repeat.test, [*carry[:n], *values[n:]])[0]
+        return replay_body(repeat.test, [*carry[:n], *values[n:]])[0]
 
     start = [zeros_of(kind_of(values[k])) if moved[k] is None else moved[k] for k in state]
     after, _ = while_loop(test, ahead, [*values[:n], *start], repeat.most)
@@ -141,8 +143,8 @@ def _batch_while(call, size, mapped, args, static):
     """Until the test fails for all of a batch; those that are done keep their carry."""
     (repeat,) = static
     values, n = tensors(args), repeat.carries
-    inputs = settled(repeat.body, list(mapped), n)
-    while (differs := reached(repeat.test, inputs)[0]) and not all(inputs[:n]):
+    inputs = settle_batched(repeat.body, list(mapped), n)
+    while (differs := reached_outputs(repeat.test, inputs)[0]) and not all(inputs[:n]):
         inputs = [*[True] * n, *inputs[n:]]
     carry = spread_out(values[:n], inputs, mapped, size)
     test = mapped_body(repeat.test, inputs, [differs])
@@ -157,7 +159,7 @@ def _batch_while(call, size, mapped, args, static):
         on = going(carry)
 
         def one(p, *xs):
-            out = replayed(repeat.body, where_taken(p, list(xs)))
+            out = replay_body(repeat.body, where_taken(p, list(xs)))
             return tuple([where(p, a, b) for a, b in zip(out, xs, strict=False)])
 
         axes = (0, *[0 if mark else None for mark in inputs])
@@ -168,8 +170,11 @@ def _batch_while(call, size, mapped, args, static):
         return any_(on, (0,), False) if differs else on
 
     after, ended = while_loop(any_going, step, carry, repeat.most)
-    made = [*spread_out(after, [True] * n, inputs, size), released(spread(held(ended), size))]
-    return tuple([held(x) for x in made])
+    made = [
+        *spread_out(after, [True] * n, inputs, size),
+        to_tensor(spread(unwrap_if_plain(ended), size)),
+    ]
+    return tuple([unwrap_if_plain(x) for x in made])
 
 
 _WHILE = (Jvp(_push_while, _pull_while), _batch_while)

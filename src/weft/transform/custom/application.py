@@ -15,7 +15,7 @@ from ...core.aval import Aval
 from ...core.backends import PYTHON_SCALARS
 from ...core.value import TENSORS, aval_of
 from ..modes.vmap import vmap
-from .signature import Functions, Rule
+from .signature import CustomFunctions, Rule
 
 # Values of a call as rules get them: tensors; avals of what was not kept, None for what is zero.
 Values = list[Any]
@@ -27,13 +27,13 @@ class Application:
     It is the static parameter of a row, and so what a recorded call knows about its operation.
     """
 
-    functions: Functions
+    functions: CustomFunctions
     params: dict[str, Any]
     verified: set[Any]
     several: bool  # whether `forward` returned a tuple
 
     def __init__(
-        self, functions: Functions, params: dict[str, Any], verified: set[Any] | None = None
+        self, functions: CustomFunctions, params: dict[str, Any], verified: set[Any] | None = None
     ):
         self.functions, self.params = functions, params
         self.verified = set() if verified is None else verified
@@ -81,15 +81,15 @@ class Application:
     def jvp(self, tangents: Values, inputs: Values, outputs: Values) -> Values:
         """The outputs' tangents by the user's rule, None for those that are zero."""
         rule: Rule = self.functions.jvp  # type: ignore[assignment]
-        out = rule(tangents, *self._seen(inputs, outputs), **self.params)
+        out = rule(tangents, *self._values_for_rule(inputs, outputs), **self.params)
         moved = list(out) if isinstance(out, tuple | list) else [out]
         if len(moved) != len(outputs):
             raise errors.ArgumentError(
-                f"{self.functions.name}: its {rule} gave {counted(len(moved), 'tangent')} for "
-                f"{counted(len(outputs), 'result')}"
+                f"{self.functions.name}: its {rule} gave {count_noun(len(moved), 'tangent')} for "
+                f"{count_noun(len(outputs), 'result')}"
             )
         return [
-            self._fitted(rule, t, y, k, tangents)
+            self._fit_derivative(rule, t, y, k, tangents)
             for k, (t, y) in enumerate(zip(moved, outputs, strict=True))
         ]
 
@@ -97,25 +97,26 @@ class Application:
         """The inputs' cotangents by the user's rule, None for those that are zero."""
         rule: Rule = self.functions.vjp  # type: ignore[assignment]
         g = tuple(cotangents) if self.several else cotangents[0]
-        out = rule(g, *self._seen(inputs, outputs), **self.params)
+        out = rule(g, *self._values_for_rule(inputs, outputs), **self.params)
         pulled = list(out) if isinstance(out, tuple | list) else [out]
         if len(pulled) != len(inputs):
             raise errors.ArgumentError(
-                f"{self.functions.name}: its {rule} gave {counted(len(pulled), 'cotangent')} for "
-                f"{counted(len(inputs), 'input')}; return one for each, None where there is none"
+                f"{self.functions.name}: its {rule} gave {count_noun(len(pulled), 'cotangent')} "
+                f"for {count_noun(len(inputs), 'input')}; return one for each, None where there is "
+                "none"
             )
         return [
-            self._fitted(rule, c, x, i, cotangents)
+            self._fit_derivative(rule, c, x, i, cotangents)
             for i, (c, x) in enumerate(zip(pulled, inputs, strict=True))
         ]
 
-    def _seen(self, inputs: Values, outputs: Values) -> tuple[Values, Any]:
+    def _values_for_rule(self, inputs: Values, outputs: Values) -> tuple[Values, Any]:
         """The values as a rule gets them: what was not kept is None."""
         xs = [x if type(x) in TENSORS else None for x in inputs]
         ys = [y if type(y) in TENSORS else None for y in outputs]
         return xs, tuple(ys) if self.several else ys[0]
 
-    def _fitted(
+    def _fit_derivative(
         self, rule: Rule, value: Any, of: Any, position: int, like: Values
     ) -> Tensor | None:
         """A (co)tangent, if it is one of its value; None for what has no derivative."""
@@ -211,7 +212,7 @@ class Batched:
 
         given, axes = [values[i] for i in there], [mapped[i] for i in there]
         loop = self.root.functions.batch == "loop"
-        found = iter((self._looped if loop else self._together)(what, one, given, axes))
+        found = iter((self._loop if loop else self._together)(what, one, given, axes))
         if len(set(absent)) > 1:
             raise errors.ArgumentError(
                 f"{self.root.functions.name}: its {what} gave None for some elements of the "
@@ -219,7 +220,7 @@ class Batched:
             )
         return [None if missing else next(found) for missing in absent[0]]
 
-    def _looped(
+    def _loop(
         self, what: str, one: Callable[..., Any], given: Values, mapped: list[bool]
     ) -> Values:
         if not self.size:
@@ -253,7 +254,7 @@ class Batched:
         sizes = tuple(b.size for b in chain)
         flags = [tuple(b.mapped[i] for b in chain) for i in range(len(inputs))]
         root = self.root
-        given = [_merged(x, sizes, f) for x, f in zip(inputs, flags, strict=True)]
+        given = [_merge_batches(x, sizes, f) for x, f in zip(inputs, flags, strict=True)]
         batch: Callable[..., Any] = root.functions.batch  # type: ignore[assignment]
         out = batch(given, [any(f) for f in flags], **root.params)
         root.several = isinstance(out, tuple | list)
@@ -268,7 +269,7 @@ class Batched:
         return [reshape(r, (*sizes, *r.shape[1:])) for r in results]
 
 
-def _merged(x: Tensor, sizes: tuple[int, ...], mapped: tuple[bool, ...]) -> Tensor:
+def _merge_batches(x: Tensor, sizes: tuple[int, ...], mapped: tuple[bool, ...]) -> Tensor:
     """x with one axis in place of the batches' axes; as it is where it has none."""
     if not any(mapped) or len(sizes) == 1:
         return x
@@ -287,6 +288,6 @@ def differentiable(x: Tensor | Aval) -> bool:
     return dtypes.is_inexact(aval(x).dtype)
 
 
-def counted(n: int, noun: str) -> str:
+def count_noun(n: int, noun: str) -> str:
     """`1 input`, `2 inputs`."""
     return f"{n} {noun}" + "s" * (n != 1)

@@ -8,8 +8,8 @@ from inspect import Parameter, signature
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from ... import errors
-from .rows import applied
-from .signature import Functions, Rule, checked_batch
+from .rows import apply_custom
+from .signature import CustomFunctions, Rule, checked_batch
 
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,16 +67,16 @@ class CustomOp(ABC):
     def __call__(self, *inputs: Any, **params: Any) -> Any:
         """The operation on tensors and numbers; keywords are constants that all rules get."""
         state = vars(self).setdefault("_state", {})
-        return applied(self._functions(), state, inputs, self._params(inputs, params))
+        return apply_custom(self._functions(), state, inputs, self._params(inputs, params))
 
     def _params(self, inputs, params: dict) -> dict:
         """The keywords of a call, with those that were left out."""
         return params
 
-    def _functions(self) -> Functions:
+    def _functions(self) -> CustomFunctions:
         vjp, jvp = (None if r is None else r.bound(self) for r in self._rules)
         batch = checked_batch(self.batch)
-        return Functions(type(self).__name__, self.forward, vjp, jvp, batch, in_class=True)
+        return CustomFunctions(type(self).__name__, self.forward, vjp, jvp, batch, in_class=True)
 
 
 def _method_rule(cls: type, kind: str, name: str) -> Rule | None:
@@ -105,7 +105,7 @@ class FunctionOp(CustomOp, Generic[P]):
             for kind, rule in (("vjp", vjp), ("jvp", jvp))
         )
         name = getattr(f, "__name__", type(f).__name__)
-        self._current = Functions(name, self.forward, pull, push, checked_batch(batch))
+        self._current = CustomFunctions(name, self.forward, pull, push, checked_batch(batch))
 
     def forward(self, inputs: Any, **params: Any) -> Any:
         return self._f(*inputs, **params)
@@ -134,7 +134,7 @@ class FunctionOp(CustomOp, Generic[P]):
         vars(self).pop("_state", None)  # what was found out about the operation before
         return rule
 
-    def _functions(self) -> Functions:
+    def _functions(self) -> CustomFunctions:
         return self._current
 
 

@@ -11,12 +11,12 @@ from ...arrays.tensor import Tensor
 from ...backend.device import as_numpy
 from ...core import dtypes
 from ...core.aval import Aval
-from ...core.box import ground, raised
+from ...core.box import ground, raise_to_level
 from ...core.node import Leaf, Node
 from ...core.settings import changed, current
 from ...core.value import aval_of, wrap
 from ...ops.complex_ import abs_, conj, real
-from ..modes.dual import held, released
+from ..modes.dual import to_tensor, unwrap_if_plain
 from ..modes.paths import within
 from ..modes.reverse import sweep
 
@@ -26,7 +26,7 @@ LinearMap = Callable[[list[Any]], Sequence[Any]]
 LEFT, RIGHT = 0.75, -1.25
 
 
-def transposed(
+def transpose_map(
     linear: LinearMap, domain: list[Aval], cotangents: list[Any], met: list[Any]
 ) -> list[Any]:
     """Lᵀ applied to one cotangent (or None) for each result of L, by a sweep through L's code.
@@ -36,7 +36,7 @@ def transposed(
     The transpose of a linear map does not depend on where it is taken: zeros serve.
     """
     with changed(grad=True, anomaly=False, saved_hooks=None):
-        at = [wrap(raised(_zeros(a)._data, met)) for a in domain]
+        at = [wrap(raise_to_level(_zeros(a)._data, met)) for a in domain]
         for t in at:
             t._node = Leaf(tuple(t._data.shape), t._data.dtype, None, False)
         results = linear(at)
@@ -44,13 +44,13 @@ def transposed(
     seeds: dict[Any, Any] = {}
     for y, g in zip(results, cotangents, strict=True):
         if y is not None and g is not None and y._node.__class__ in (Leaf, Node):
-            g = released(g)
+            g = to_tensor(g)
             seeds[y._node] = seeds[y._node] + g if y._node in seeds else g
     useful, outside = within(seeds, set(goals))
     # Somebody outside may want to differentiate the result, by the cotangents too.
     traced = outside or any(g.requires_grad for g in seeds.values())
     record = current.get().grad and traced
-    seeds = {n: g if record else held(g) for n, g in seeds.items() if n in useful}
+    seeds = {n: g if record else unwrap_if_plain(g) for n, g in seeds.items() if n in useful}
     found = sweep(seeds, record=record, retain=record, useful=useful, goals=set(goals))
     return [found.get(n) for n in goals]
 
@@ -100,7 +100,7 @@ def disagreement(linear: LinearMap, transpose: LinearMap, domain: list[Aval]) ->
 def _products(left, right) -> list[Tensor]:
     """The terms of the real inner product of two lists of tensors."""
     return [
-        real(conj(released(x)) * released(y))
+        real(conj(to_tensor(x)) * to_tensor(y))
         for x, y in _pairs(left, right)
         if x is not None and y is not None
     ]

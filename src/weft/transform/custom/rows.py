@@ -22,15 +22,15 @@ from ...core.settings import changed, current
 from ...core.value import HIGHER, TENSORS, aval_of, wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
-from ..modes.dual import held, released
+from ..modes.dual import to_tensor, unwrap_if_plain
 from .application import Application, Batched, Values, aval, differentiable
-from .linear_map import LinearMap, disagreement, nonlinearity, transposed
-from .signature import Functions
+from .linear_map import LinearMap, disagreement, nonlinearity, transpose_map
+from .signature import CustomFunctions
 from .staged_calls import LOOKS, forward_called, forward_inlined, rule_called
 
 
 @dataclass(frozen=True)
-class Form:
+class ResultForm:
     """How many results there are, and which of them carry a derivative."""
 
     outputs: int = 1
@@ -40,13 +40,13 @@ class Form:
 class OtherForm(errors.ArgumentError):
     """`forward` returned another number of results, or others in floating point, than before."""
 
-    def __init__(self, name: str, form: Form):
+    def __init__(self, name: str, form: ResultForm):
         self.form = form
         super().__init__(f"{name}: its forward now returns {form.outputs} results of other kinds")
 
 
 @lru_cache(maxsize=None)
-def row(name: str, arity: int, form: Form, reads: tuple[bool, bool] | None) -> Op:
+def row(name: str, arity: int, form: ResultForm, reads: tuple[bool, bool] | None) -> Op:
     """The row of all custom operations of a name, a number of inputs and a form.
 
     reads  whether the pull-back looks at the inputs and at the output; None: no derivative
@@ -56,7 +56,7 @@ def row(name: str, arity: int, form: Form, reads: tuple[bool, bool] | None) -> O
     return Op(
         name=name,
         compute=lambda xp, *args: _compute(form, args[:-1], args[-1]),
-        shape=lambda *args: _inferred(form, args[-1]),
+        shape=lambda *args: _infer_avals(form, args[-1]),
         rule=None if reads is None else _rule(form, *reads),
         arity=arity,
         static=True,
@@ -67,11 +67,11 @@ def row(name: str, arity: int, form: Form, reads: tuple[bool, bool] | None) -> O
             *args, Batched(static[0], size, tuple(mapped))
         ),
         foreign=True,
-        stage=lambda operands, static: _staged(name, arity, form, reads, operands, static[0]),
+        stage=lambda operands, static: _stage(name, arity, form, reads, operands, static[0]),
     )
 
 
-def _staged(name: str, arity: int, form: Form, reads, operands: list, app):
+def _stage(name: str, arity: int, form: ResultForm, reads, operands: list, app):
     """The operation in a program: what `forward` does, or a call of it."""
     # In a body that is differentiated by running it again, an equation keeps the rules.
     again = any([x.staging.replayed for x in operands if getattr(x, "staged", False)])
@@ -80,21 +80,21 @@ def _staged(name: str, arity: int, form: Form, reads, operands: list, app):
         op = row(name, arity, form, reads)
         made = forward_called(op, operands, app, lambda raws: _compute(form, raws, app))
     else:
-        found = Form(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
+        found = ResultForm(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
         if found != form:
             raise OtherForm(name, found)
         made = tuple([_constant(app.root, y, staged=True) for y in outs])
     return made[0] if form.outputs == 1 else made
 
 
-def _inferred(form: Form, app):
+def _infer_avals(form: ResultForm, app):
     """The avals of the results, which only the user's function knows: after it has run."""
     if not app.avals:
         return None
     return app.avals[0] if form.outputs == 1 else app.avals
 
 
-def _rule(form: Form, reads_inputs: bool, reads_output: bool) -> Jvp:
+def _rule(form: ResultForm, reads_inputs: bool, reads_output: bool) -> Jvp:
     """The rule of a row, whose pull-back may read its inputs, its output, or neither."""
     # The zero cotangent of a result that nobody used is shaped like it.
     several = form.outputs > 1
@@ -105,7 +105,7 @@ def _rule(form: Form, reads_inputs: bool, reads_output: bool) -> Jvp:
     )
 
 
-def _compute(form: Form, raws: tuple, app):
+def _compute(form: ResultForm, raws: tuple, app):
     root = app.root
     memo, root.memo = root.memo, None
     if memo is not None and all(a is b for a, b in zip(memo[0], raws, strict=True)):
@@ -114,7 +114,7 @@ def _compute(form: Form, raws: tuple, app):
         inputs = [wrap(BACKENDS[type(r)].frozen_view(r)) for r in raws]
         with _up_to(0):
             outs = [_constant(root, y) for y in app.values(inputs)]
-    found = Form(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
+    found = ResultForm(len(outs), tuple(k for k, r in enumerate(outs) if inexact(r)))
     if found != form:
         root.memo = raws, outs
         raise OtherForm(root.functions.name, found)
@@ -134,47 +134,49 @@ def _constant(root: Application, y: Tensor, staged: bool = False):
     return y._data
 
 
-def _push(form: Form, tangents: tuple, y, args: tuple):
+def _push(form: ResultForm, tangents: tuple, y, args: tuple):
     *inputs, app = args
     outputs = [y] if form.outputs == 1 else list(y)
-    ts = [None if t is None else released(t) for t in tangents]
-    found = _moved(app, form, "jvp", ts, list(map(released, inputs)), list(map(released, outputs)))
+    ts = [None if t is None else to_tensor(t) for t in tangents]
+    found = _move_derivative(
+        app, form, "jvp", ts, list(map(to_tensor, inputs)), list(map(to_tensor, outputs))
+    )
     found = _as_given(found, (*tangents, *outputs, *inputs))
     return found[0] if form.outputs == 1 else tuple(found)
 
 
-def _pull(form: Form, g, y, args: tuple) -> list:
+def _pull(form: ResultForm, g, y, args: tuple) -> list:
     *saved, app = args
     gs = [g] if form.outputs == 1 else g
     outputs = [y] if form.outputs == 1 else list(y)
     device = aval_of(next(c for c in gs if c is not None)).device
-    xs = [_known(v, device) for v in saved]
+    xs = [_saved_tensor(v, device) for v in saved]
     # An output that was not kept is shaped like its cotangent; of several, all are kept.
-    ys = [aval_of(c) if v is None else released(v) for v, c in zip(outputs, gs, strict=True)]
+    ys = [aval_of(c) if v is None else to_tensor(v) for v, c in zip(outputs, gs, strict=True)]
     cs = [
-        released(c) if c is not None else _zero(ys[k]) if k in form.tracked else None
+        to_tensor(c) if c is not None else _zero(ys[k]) if k in form.tracked else None
         for k, c in enumerate(gs)
     ]
-    found = _moved(app, form, "vjp", cs, xs, ys)
+    found = _move_derivative(app, form, "vjp", cs, xs, ys)
     given = (*gs, *outputs, *saved)
     if any([v.__class__ in HIGHER for v in given]):
         return _as_given(found, given)
     # A plain pass: what a rule reads besides its arguments is a constant.
-    return [None if c is None else released(c)._data for c in found]
+    return [None if c is None else to_tensor(c)._data for c in found]
 
 
 def _as_given(found: list, given: tuple) -> list:
     """Tensors if there were tensors among what was given, else what they hold."""
     if any([type(v) in TENSORS for v in given]):
-        return [None if t is None else released(t) for t in found]
-    return [None if t is None else held(released(t)) for t in found]
+        return [None if t is None else to_tensor(t) for t in found]
+    return [None if t is None else unwrap_if_plain(to_tensor(t)) for t in found]
 
 
-def _known(value, device):
+def _saved_tensor(value, device):
     """A saved value as a tensor; of what was not kept, as far as it is known."""
     if isinstance(value, Leaf | Node):
         return Aval(tuple(value.shape), dtypes.canonical(value.dtype), device)
-    return None if value is None else released(value)
+    return None if value is None else to_tensor(value)
 
 
 def _zero(y) -> Tensor:
@@ -182,7 +184,9 @@ def _zero(y) -> Tensor:
     return zeros(a.shape, dtype=a.dtype, device=a.device)
 
 
-def _moved(app, form: Form, kind: str, moved: list, inputs: list, outputs: list) -> list:
+def _move_derivative(
+    app, form: ResultForm, kind: str, moved: list, inputs: list, outputs: list
+) -> list:
     """(Co)tangents through the rule of that kind, or through the transpose of the other one."""
     met = [v for v in (*moved, *inputs, *outputs) if type(v) in TENSORS]
     top = max(met, key=level_of)
@@ -191,7 +195,7 @@ def _moved(app, form: Form, kind: str, moved: list, inputs: list, outputs: list)
             return _one_by_one(app, form, kind, top._data, (moved, inputs, outputs))
     with _up_to(level_of(top)):
         if getattr(app.root.functions, kind) is not None:
-            return _stated(app, kind, moved, inputs, outputs, top)
+            return _call_rule(app, kind, moved, inputs, outputs, top)
         derived = _derived_push if kind == "jvp" else _derived_pull
         return derived(app, form, moved, inputs, outputs, met)
 
@@ -203,7 +207,7 @@ def _up_to(tag: float):
     return nullcontext() if levels == running else changed(levels=levels)
 
 
-def _one_by_one(app, form: Form, kind: str, batch: Batch, values: tuple) -> list:
+def _one_by_one(app, form: ResultForm, kind: str, batch: Batch, values: tuple) -> list:
     """The rule on each element of the batch that the values stand for."""
 
     def opened(v):
@@ -212,19 +216,19 @@ def _one_by_one(app, form: Form, kind: str, batch: Batch, values: tuple) -> list
         raw = v._data
         at_level = isinstance(raw, Batch) and raw.level == batch.level
         if at_level and raw.mapped:
-            return released(raw.data)
-        return released(spread(raw.data if at_level else held(v), batch.size))
+            return to_tensor(raw.data)
+        return to_tensor(spread(raw.data if at_level else unwrap_if_plain(v), batch.size))
 
     moved, inputs, outputs = ([opened(v) for v in vs] for vs in values)
     whole = Batched(app, batch.size, (True,) * len(inputs))
-    found = _moved(whole, form, kind, moved, inputs, outputs)
+    found = _move_derivative(whole, form, kind, moved, inputs, outputs)
     return [
-        None if r is None else wrap(Batch(batch.level, held(released(r)), batch.size))
+        None if r is None else wrap(Batch(batch.level, unwrap_if_plain(to_tensor(r)), batch.size))
         for r in found
     ]
 
 
-def _stated(app, kind: str, moved: list, inputs: list, outputs: list, top: Tensor) -> list:
+def _call_rule(app, kind: str, moved: list, inputs: list, outputs: list, top: Tensor) -> list:
     """The user's rule; what it says to values that are more than arrays is explained."""
     try:
         return getattr(app, kind)(moved, inputs, outputs)
@@ -237,10 +241,10 @@ def _stated(app, kind: str, moved: list, inputs: list, outputs: list, top: Tenso
         plain = not any([type(v) in TENSORS and v.requires_grad for v in values])
         if level_of(top) == 0 and plain:
             raise
-        raise _closed(app.root, kind, isinstance(top._data, Batch), e) from e
+        raise _close_over(app.root, kind, isinstance(top._data, Batch), e) from e
 
 
-def _closed(root: Application, kind: str, in_batch: bool, e: errors.InterchangeError):
+def _close_over(root: Application, kind: str, in_batch: bool, e: errors.InterchangeError):
     told = f"{root.functions.name}: its {getattr(root.functions, kind)} leaves wf's functions"
     if in_batch:
         return errors.BatchingError(
@@ -263,7 +267,7 @@ def pull_map(
     """Cotangents of the outputs that carry a derivative to those of the inputs that do."""
 
     def pulled(us):
-        found = app.vjp(_placed(us, tracked, len(outputs)), inputs, outputs)
+        found = app.vjp(_place_values(us, tracked, len(outputs)), inputs, outputs)
         return [found[i] for i in moving]
 
     return pulled
@@ -279,13 +283,13 @@ def push_map(
     """Tangents of the inputs that carry a derivative to those of the outputs that do."""
 
     def pushed(ts):
-        found = app.jvp(_placed(ts, moving, len(inputs)), inputs, outputs)
+        found = app.jvp(_place_values(ts, moving, len(inputs)), inputs, outputs)
         return [found[k] for k in tracked]
 
     return pushed
 
 
-def _placed(values: Values, positions: Iterable[int], length: int) -> Values:
+def _place_values(values: Values, positions: Iterable[int], length: int) -> Values:
     """A list with the values at their positions, None elsewhere."""
     full: Values = [None] * length
     for i, v in zip(positions, values, strict=True):
@@ -293,33 +297,39 @@ def _placed(values: Values, positions: Iterable[int], length: int) -> Values:
     return full
 
 
-def _derived_push(app, form: Form, tangents, inputs, outputs, met) -> list:
+def _derived_push(app, form: ResultForm, tangents, inputs, outputs, met) -> list:
     """The push-forward as the transpose of the pull-back."""
     moving = [i for i, t in enumerate(tangents) if t is not None]
     pulled = pull_map(app, form.tracked, moving, inputs, outputs)
     domain = [aval(outputs[k]) for k in form.tracked]
     moved = _through(app, "vjp", pulled, domain, [tangents[i] for i in moving], met)
-    return _placed(moved, form.tracked, len(outputs))
+    return _place_values(moved, form.tracked, len(outputs))
 
 
-def _derived_pull(app, form: Form, cotangents, inputs, outputs, met) -> list:
+def _derived_pull(app, form: ResultForm, cotangents, inputs, outputs, met) -> list:
     """The pull-back as the transpose of the push-forward."""
     moving = [i for i, x in enumerate(inputs) if x is not None and differentiable(x)]
     pushed = push_map(app, form.tracked, moving, inputs, outputs)
     domain = [aval(inputs[i]) for i in moving]
     pulled = _through(app, "jvp", pushed, domain, [cotangents[k] for k in form.tracked], met)
-    return _placed(pulled, moving, len(inputs))
+    return _place_values(pulled, moving, len(inputs))
 
 
 def _through(app, given: str, linear: LinearMap, domain: list, cotangents: list, met: list) -> list:
     """The transpose of a rule; once for each kind of values the rule is tested to be linear."""
     root = app.root
-    key = (given, app.depth, tuple(domain), tuple(_kind(c) for c in cotangents), _fixed(root))
+    key = (
+        given,
+        app.depth,
+        tuple(domain),
+        tuple(_kind(c) for c in cotangents),
+        _fixed_keywords(root),
+    )
     try:
         if key not in root.verified:
             _verify(root, given, linear, domain, met)
             root.verified.add(key)
-        return transposed(linear, domain, cotangents, met)
+        return transpose_map(linear, domain, cotangents, met)
     except errors.InterchangeError as e:
         raise _underivable(root, given, f"leaves wf's functions ({e.message})") from e
 
@@ -328,7 +338,7 @@ def _kind(c):
     return None if c is None else aval(c)
 
 
-def _fixed(root: Application) -> tuple:
+def _fixed_keywords(root: Application) -> tuple:
     """The keywords of a call, which may decide whether a rule is linear."""
     plain = (*PYTHON_SCALARS, str)
     given = sorted(root.params.items())
@@ -344,7 +354,7 @@ def _verify(root: Application, given: str, linear: LinearMap, domain: list, met:
     if why is not None:
         moved = "cotangent" if given == "vjp" else "tangents"
         raise _underivable(root, given, f"is not linear in its {moved}: {why}")
-    why = disagreement(linear, lambda w: transposed(linear, domain, w, met), domain)
+    why = disagreement(linear, lambda w: transpose_map(linear, domain, w, met), domain)
     if why is not None:
         raise _underivable(root, given, f"cuts its own derivative (detach, no_grad): {why}")
 
@@ -359,8 +369,8 @@ def _underivable(root: Application, given: str, why: str) -> errors.NotDifferent
     )
 
 
-def applied(
-    functions: Functions,
+def apply_custom(
+    functions: CustomFunctions,
     state: dict[str, Any],
     inputs: tuple[Any, ...],
     params: dict[str, Any],
@@ -368,7 +378,7 @@ def applied(
     """The operation's value, recorded as one step. `state` is what calls remember."""
     tensors = _inputs(functions, inputs)
     app = Application(functions, _constants(functions, params), state.setdefault("verified", set()))
-    form = state.get("form", Form())
+    form = state.get("form", ResultForm())
     try:
         out = apply(row(functions.name, len(tensors), form, functions.reads), tensors, (app,))
     except OtherForm as other:
@@ -379,7 +389,7 @@ def applied(
     return (out,) if app.several and form.outputs == 1 else out
 
 
-def _constants(functions: Functions, params: dict[str, Any]) -> dict[str, Any]:
+def _constants(functions: CustomFunctions, params: dict[str, Any]) -> dict[str, Any]:
     """The keywords of a call, which are constants to it."""
     for k, v in params.items():
         if type(v) in TENSORS and (v.requires_grad or v.__class__ in BOXED):
@@ -390,7 +400,7 @@ def _constants(functions: Functions, params: dict[str, Any]) -> dict[str, Any]:
     return params
 
 
-def _inputs(functions: Functions, inputs: tuple) -> list[Tensor]:
+def _inputs(functions: CustomFunctions, inputs: tuple) -> list[Tensor]:
     if not inputs:
         raise errors.ArgumentError(f"{functions.name}: called without an input")
     near = next((x for x in inputs if type(x) in TENSORS), None)
@@ -402,11 +412,11 @@ def _inputs(functions: Functions, inputs: tuple) -> list[Tensor]:
             own = dtypes.with_scalar(near.dtype, x)
             out.append(asarray(x, dtype=own, device=near.device))
         else:
-            out.append(_adopted(functions, i, x))
+            out.append(_adopt(functions, i, x))
     return out
 
 
-def _adopted(functions: Functions, i: int, x) -> Tensor:
+def _adopt(functions: CustomFunctions, i: int, x) -> Tensor:
     try:
         return asarray(x)
     except errors.DTypeError:

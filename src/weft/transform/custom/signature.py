@@ -57,7 +57,7 @@ class Rule:
 
 
 @dataclass(frozen=True)
-class Functions:
+class CustomFunctions:
     """A custom operation's functions, however they were given.
 
     forward(inputs, **keywords), the two rules, and `batch`: None, "loop" or

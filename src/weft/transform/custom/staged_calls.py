@@ -15,8 +15,8 @@ from ...core.op import Op
 from ...core.recording import inexact
 from ...core.settings import changed, current
 from ...core.types import Raw
-from ...core.value import TENSORS, aval_of, seen, wrap
-from ..modes.dual import released
+from ...core.value import TENSORS, as_seen_by_trace, aval_of, wrap
+from ..modes.dual import to_tensor
 from .application import Application, Batched, Values
 
 # What a function says that looks at values.
@@ -29,7 +29,7 @@ def forward_inlined(app: Application | Batched, operands: list[Raw]) -> list[Any
     before = None if reads is None else reads.position()
     try:
         with changed(grad=False):
-            return [seen(y) for y in app.values([released(x) for x in operands])]
+            return [as_seen_by_trace(y) for y in app.values([to_tensor(x) for x in operands])]
     except LOOKS:
         if reads is not None:
             reads.return_to(before)  # it will be called at each call, and read what it reads then
@@ -75,14 +75,16 @@ def rule_called(
     """An equation that calls a rule (`jvp` or `vjp`) of a custom operation."""
     given = [moved, inputs, outputs]
     flat = [x for xs in given for x in xs]
-    known = [_known(x) for x in flat]
-    operands = [seen(x)._data for x, here in zip(flat, known, strict=True) if here]
+    known = [_is_known(x) for x in flat]
+    operands = [as_seen_by_trace(x)._data for x, here in zip(flat, known, strict=True) if here]
     staging, level = _program(operands)
     # A cotangent for each input in floating point, or a tangent for each such output.
     wanted = inputs if kind == "vjp" else outputs
     found = [k for k, x in enumerate(wanted) if x is not None and inexact_like(x)]
     avals = tuple([_aval(wanted[k]) for k in found])
-    plan = _Plan(app, kind, tuple(map(len, given)), tuple(known), tuple(found), avals, tuple(flat))
+    plan = _RuleCall(
+        app, kind, tuple(map(len, given)), tuple(known), tuple(found), avals, tuple(flat)
+    )
     op = _row(app.root.functions.name, kind, len(operands), len(found))
     indices = staging.emit(op, tuple([staging.index_of(x) for x in operands]), (plan,), avals)
     made: Values = [None] * len(wanted)
@@ -91,7 +93,7 @@ def rule_called(
     return made
 
 
-def _known(x) -> bool:
+def _is_known(x) -> bool:
     return type(x) in TENSORS
 
 
@@ -104,7 +106,7 @@ def _aval(x) -> Aval:
     return x if isinstance(x, Aval) else aval_of(x)
 
 
-class _Plan:
+class _RuleCall:
     """How the arguments of a rule are put together, and which of its results are wanted."""
 
     def __init__(self, app, kind, lengths, known, found, avals, flat):
@@ -124,7 +126,7 @@ class _Plan:
     def _result(value, a: Aval) -> np.ndarray:
         if value is None:
             return np.zeros(a.shape, a.dtype)
-        return np.asarray(released(value)._data).astype(a.dtype, copy=False)
+        return np.asarray(to_tensor(value)._data).astype(a.dtype, copy=False)
 
     def __repr__(self) -> str:
         return f"<{self.kind}>"

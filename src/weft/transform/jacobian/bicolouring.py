@@ -10,8 +10,8 @@ of two rows and two columns there are three, or a vertex without one.
 import numpy as np
 
 from .colouring import Colouring, Csr, column_colouring, row_colouring, structure
-from .greedy_colouring import Lines, column_colours
-from .readers import chosen, unmixed
+from .greedy_colouring import SparseRows, column_colours
+from .readers import choose_readers, find_unmixed
 
 
 def bicolouring(pattern: Csr) -> Colouring:
@@ -41,7 +41,7 @@ def bicolouring(pattern: Csr) -> Colouring:
     for first in (0, 1):
         forward = _shared_out(lines, first, enough)
         if forward is not None:
-            best = min(best, _coloured(pattern.shape, lines, forward), key=_count)
+            best = min(best, _colour(pattern.shape, lines, forward), key=_count)
     return best
 
 
@@ -49,7 +49,7 @@ def _count(colouring: Colouring) -> int:
     return colouring.count
 
 
-def _coloured(shape: tuple[int, int], lines: Lines, forward: np.ndarray) -> Colouring:
+def _colour(shape: tuple[int, int], lines: SparseRows, forward: np.ndarray) -> Colouring:
     """The colouring for a way to share out the entries."""
     rows, columns = lines.rows, lines.indices
     by_column = np.argsort(columns, kind="stable")
@@ -57,9 +57,9 @@ def _coloured(shape: tuple[int, int], lines: Lines, forward: np.ndarray) -> Colo
     of_rows = _colours(lines.transposed(), rows[by_column], ~forward[by_column])
     count = int(of_columns.max(initial=0))
     of_rows = np.where(of_rows > 0, of_rows + count, 0)  # the colours of both sides in one list
-    one = np.where(unmixed(rows, of_columns[columns]), of_columns[columns], 0)
-    other = np.where(unmixed(columns, of_rows[rows]), of_rows[rows], 0)
-    renamed, first = chosen(one, other, max(count, int(of_rows.max(initial=0))))
+    one = np.where(find_unmixed(rows, of_columns[columns]), of_columns[columns], 0)
+    other = np.where(find_unmixed(columns, of_rows[rows]), of_rows[rows], 0)
+    renamed, first = choose_readers(one, other, max(count, int(of_rows.max(initial=0))))
     count = int(renamed[: count + 1].max())
     of_columns, of_rows = renamed[of_columns], np.maximum(renamed[of_rows] - count, 0)
     at_row = (of_columns[columns] - 1) * shape[0] + rows
@@ -68,14 +68,14 @@ def _coloured(shape: tuple[int, int], lines: Lines, forward: np.ndarray) -> Colo
     return Colouring("bicolouring", shape, of_columns, of_rows, gather)
 
 
-def _colours(lines: Lines, columns: np.ndarray, read: np.ndarray) -> np.ndarray:
+def _colours(lines: SparseRows, columns: np.ndarray, read: np.ndarray) -> np.ndarray:
     """Colours for the columns of the entries that are read."""
     seeded = np.zeros(lines.width, bool)
     seeded[columns[read]] = True
     return column_colours(lines.where(read), lines.where(~read & seeded[columns]))
 
 
-def _shared_out(lines: Lines, first: int, enough: int) -> np.ndarray | None:
+def _shared_out(lines: SparseRows, first: int, enough: int) -> np.ndarray | None:
     """Which entries forward sweeps read; None if that takes `enough` sweeps or more.
 
     Rows with at most a entries left, and columns with at most b, are peeled off. What is left in
@@ -85,7 +85,7 @@ def _shared_out(lines: Lines, first: int, enough: int) -> np.ndarray | None:
     is preferred.
     """
     height = lines.indptr.size - 1
-    across = Lines(lines.indptr, lines.indices + height, height + lines.width)
+    across = SparseRows(lines.indptr, lines.indices + height, height + lines.width)
     neighbours = across.lists + lines.transposed().lists
     left = [len(near) for near in neighbours]
     gone = [0] * len(left)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from ... import errors
-from .greedy_colouring import Lines, column_colours
+from .greedy_colouring import SparseRows, column_colours
 
 if TYPE_CHECKING:
     from ...arrays.types import DTypeLike
@@ -133,7 +133,7 @@ def row_colouring(pattern: Csr) -> Colouring:
     return Colouring("row", pattern.shape, _none(pattern.shape[1]), colours, gather)
 
 
-def structure(name: str, pattern: Csr) -> Lines:
+def structure(name: str, pattern: Csr) -> SparseRows:
     """The structure of a CSR pattern in which no entry is stored twice."""
     if getattr(pattern, "format", None) != "csr":
         raise errors.ArgumentError(
@@ -145,7 +145,7 @@ def structure(name: str, pattern: Csr) -> Lines:
             f"{name}: the pattern stores entries twice or out of order; call "
             f"pattern.sum_duplicates() first"
         )
-    return Lines(pattern.indptr, pattern.indices, pattern.shape[1])
+    return SparseRows(pattern.indptr, pattern.indices, pattern.shape[1])
 
 
 def _none(size: int) -> np.ndarray:

@@ -18,7 +18,7 @@ def is_installed() -> bool:
     return bool(_installed)
 
 
-def compiled(f: Callable[..., R]) -> Callable[..., R]:
+def compile_later(f: Callable[..., R]) -> Callable[..., R]:
     """A function in native code, made when it is first called."""
     return _installed[0](f)
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...core.dtypes import is_complex
 from ...graph.graph import Equation, Literal
 from ...graph.symbol import Trace
-from ..modes.trace import carried
+from ..modes.trace import differentiable_outputs
 
 V = TypeVar("V", bound=Hashable)
 _MOST_EQUATIONS = 20_000  # beyond this the search would cost more than it can save
@@ -29,7 +29,7 @@ def narrowest_cut(trace: Trace, equations: list[Equation]) -> tuple[list[int], i
     arcs = []
     for e in equations:
         moving = [i for i in set(e.inputs) if i.__class__ is not Literal and i in sizes]
-        for o in carried(trace, e):
+        for o in differentiable_outputs(trace, e):
             sizes[o] = _capacity(trace, o)
             arcs += [(i, o) for i in moving]
     cut = minimum_cut(sizes, arcs, trace.inputs, [i for i in trace.outputs if i in sizes])
@@ -48,7 +48,7 @@ def separates(trace: Trace, equations: list[Equation], cut: Iterable[int]) -> bo
     beyond = set(trace.inputs) - cut
     for e in equations:
         if not beyond.isdisjoint(e.inputs):
-            beyond.update(set(carried(trace, e)) - cut)
+            beyond.update(set(differentiable_outputs(trace, e)) - cut)
     return beyond.isdisjoint(trace.outputs)
 
 
@@ -71,11 +71,11 @@ def minimum_cut(
     tail, head, capacity = map(np.array, zip(*through, strict=True))
     network = csr_array((capacity.astype(np.int32), (tail, head)), (sink + 1, sink + 1))
     flow = maximum_flow(network, source, sink).flow
-    reached = _reached(network - flow, source)
+    reached = _reachable(network - flow, source)
     return [v for v, k in number.items() if reached[2 * k] and not reached[2 * k + 1]]
 
 
-def _reached(residual, source: int) -> np.ndarray:
+def _reachable(residual, source: int) -> np.ndarray:
     """Which vertices can be reached from the source through arcs with capacity left."""
     from scipy.sparse.csgraph import breadth_first_order
 

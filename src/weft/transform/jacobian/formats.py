@@ -19,7 +19,7 @@ from .seeds import Seeds
 from .sweeps import Sweeper
 
 
-class Layout:
+class JacobianLayout:
     """How a flat Jacobian is cut into blocks: the trees of results and arguments."""
 
     outputs: list[Aval]
@@ -36,14 +36,14 @@ class Layout:
         self.put_outputs, self.put_inputs, self.single = traced.rebuild, rebuild_inputs, single
         self.aux = None
 
-    def formed(self, format: str, plan: Plan, found: Tensor) -> Any:
+    def in_format(self, format: str, plan: Plan, found: Tensor) -> Any:
         """The Jacobian in the format that was asked for."""
         if format == "dense":
-            matrix = self._filled(plan, found) if plan.compressed else found
+            matrix = self._fill(plan, found) if plan.compressed else found
             return self._blocks(matrix)
         return _sparse(format, plan, found)
 
-    def _filled(self, plan: Plan, entries: Tensor) -> Tensor:
+    def _fill(self, plan: Plan, entries: Tensor) -> Tensor:
         m, n = plan.shape
         rows = np.repeat(np.arange(m), np.diff(plan.pattern.indptr))
         places = rows.astype(np.int64) * n + plan.pattern.indices
@@ -94,7 +94,7 @@ def _sparse(format: str, plan: Plan, found: Tensor):
     return matrix if format == "csr" else coo_array(matrix)
 
 
-def operator_of(s: Sweeper, layout: Layout) -> Any:
+def operator_of(s: Sweeper, layout: JacobianLayout) -> Any:
     """J as a SciPy `LinearOperator`: matvec by a forward sweep, rmatvec by a reverse sweep."""
     from scipy.sparse.linalg import LinearOperator
 

@@ -26,7 +26,7 @@ _PASSES = 3  # of recolouring; more were not seen to help
 
 
 @dataclass(frozen=True)
-class Lines:
+class SparseRows:
     """A structure, row by row: the columns of row i are `indices[indptr[i] : indptr[i + 1]]`."""
 
     indptr: np.ndarray
@@ -41,14 +41,14 @@ class Lines:
     def rows(self) -> np.ndarray[Any, Any]:
         return np.repeat(np.arange(self.indptr.size - 1), self.counts)
 
-    def where(self, kept: np.ndarray) -> "Lines":
+    def where(self, kept: np.ndarray) -> "SparseRows":
         """The entries that are kept, by a mask over the entries."""
         before = np.concatenate([[0], np.cumsum(kept)])
-        return Lines(before[self.indptr], self.indices[kept], self.width)
+        return SparseRows(before[self.indptr], self.indices[kept], self.width)
 
-    def transposed(self) -> "Lines":
+    def transposed(self) -> "SparseRows":
         columns = self.matrix.tocsc()
-        return Lines(columns.indptr, columns.indices, self.indptr.size - 1)
+        return SparseRows(columns.indptr, columns.indices, self.indptr.size - 1)
 
     @cached_property
     def lists(self) -> list[list[int]]:
@@ -68,10 +68,10 @@ class Lines:
 class Conflicts:
     """The entries that are read and those only met, by row and by column."""
 
-    read: Lines
-    met: Lines
-    read_in: Lines
-    met_in: Lines
+    read: SparseRows
+    met: SparseRows
+    read_in: SparseRows
+    met_in: SparseRows
 
     def degrees(self, alive: np.ndarray) -> np.ndarray[Any, Any]:
         """A bound on how many other columns each is in conflict with, counted row by row."""
@@ -84,7 +84,7 @@ class Conflicts:
         return int(read @ (read + 2 * met))
 
 
-def column_colours(read: Lines, met: Lines | None = None) -> np.ndarray[Any, Any]:
+def column_colours(read: SparseRows, met: SparseRows | None = None) -> np.ndarray[Any, Any]:
     """Colours 1, 2, … for the columns that are read, 0 for the others; the fewest of some tries."""
     bound = int(read.counts.max(initial=0))
     columns = np.flatnonzero(np.bincount(read.indices, minlength=read.width))
@@ -101,7 +101,7 @@ def column_colours(read: Lines, met: Lines | None = None) -> np.ndarray[Any, Any
             best = colours
         if best.max() == bound:
             return best
-    return _recoloured(conflicts, columns, best, bound)  # type: ignore[arg-type]
+    return _recolour(conflicts, columns, best, bound)  # type: ignore[arg-type]
 
 
 def _attempts(conflicts: Conflicts, columns: np.ndarray):
@@ -202,7 +202,7 @@ def _neighbours(conflicts: Conflicts):
     return near
 
 
-def _recoloured(conflicts: Conflicts, columns, colours: np.ndarray, bound: int) -> np.ndarray:
+def _recolour(conflicts: Conflicts, columns, colours: np.ndarray, bound: int) -> np.ndarray:
     """First fit again, whole colours at a time, the smallest first: never more colours.
 
     Culberson, Iterated greedy graph coloring and the difficulty landscape, 1992.

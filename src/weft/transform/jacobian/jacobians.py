@@ -16,12 +16,12 @@ from ...arrays.tensor import Tensor
 from ...core import dtypes
 from ...core.settings import exactly
 from ..modes import trees
-from ..modes.dual import released
-from ..modes.functional import _chosen, grad, jvp
+from ..modes.dual import to_tensor
+from ..modes.functional import _positions, grad, jvp
 from ..modes.trace import Traced, trace_of
 from ..modes.vmap import vmap
 from .compiler import following
-from .formats import Layout, operator_of
+from .formats import JacobianLayout, operator_of
 from .plan import Plan, make_plan
 from .plan_check import check_plan, check_projection, refuse_verification, signature
 from .scheduling import SchedulerConfig
@@ -70,12 +70,12 @@ class _Planned:
         return self.argnums, self.mode, sparse, self.config, self.memory_limit, self.symmetric
 
     def __call__(self, *args, **kwargs):
-        sweeper, layout = self._traced(args, kwargs)
+        sweeper, layout = self._trace(args, kwargs)
         with exactly():
             found = self._found(sweeper, layout)
         return (found, layout.aux) if self.has_aux else found
 
-    def _found(self, sweeper: Sweeper, layout: Layout):
+    def _found(self, sweeper: Sweeper, layout: JacobianLayout):
         if self.format == "operator":
             return operator_of(sweeper, layout)
         plan = self._plan(sweeper)
@@ -83,19 +83,19 @@ class _Planned:
         if self.verify:
             refuse_verification(self.name, found)
             check_projection(self.name, sweeper, plan, found)
-        return layout.formed(self.format, plan, found)
+        return layout.in_format(self.format, plan, found)
 
     def plan(self, *args, measure: bool = True, **kwargs) -> Plan:
         """The plan for these arguments, every candidate timed."""
-        sweeper, _ = self._traced(args, kwargs)
+        sweeper, _ = self._trace(args, kwargs)
         with exactly():
             plan = self._make(sweeper, measure)
             known = self._plans.get(signature(sweeper.trace), plan)
             plan.code = known.native.told(sweeper)
             return plan
 
-    def _traced(self, args, kwargs) -> tuple[Sweeper, Layout]:
-        picked = _chosen(self.name, self.argnums, args)
+    def _trace(self, args, kwargs) -> tuple[Sweeper, JacobianLayout]:
+        picked = _positions(self.name, self.argnums, args)
         chosen = tuple(args[i] for i in picked)
         leaves, rebuild = trees.arguments(self.name, chosen, (args, kwargs))
         trees.differentiable(self.name, leaves)
@@ -120,7 +120,7 @@ class _Planned:
             )
         traced = trace_of(self.name, inner, leaves, rebuild)
         _check_results(self.name, traced)
-        layout = Layout(traced, rebuild, isinstance(self.argnums, int))
+        layout = JacobianLayout(traced, rebuild, isinstance(self.argnums, int))
         layout.aux = _from_trace(traced, beside[0]) if beside else None
         return Sweeper(traced, self.memory_limit), layout
 
@@ -178,7 +178,7 @@ def _from_trace(traced: Traced, tree):
     leaves, rebuild = trees.flatten(tree)
     return rebuild(
         [
-            released(x._data.inner)
+            to_tensor(x._data.inner)
             if isinstance(x, Tensor) and getattr(x._data, "trace", None) is traced.trace
             else x
             for x in leaves

@@ -20,7 +20,7 @@ from ...core.value import TENSORS, wrap
 from ...graph.graph import Equation, Literal
 from ...graph.symbol import Trace
 from ..modes.trace import Traced
-from .compiler import compiled, is_installed
+from .compiler import compile_later, is_installed
 from .sweeps import Structure, Sweeper
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ _MOST_PROGRAMS = 8  # of one plan: literals that are others each time
 
 
 @dataclass
-class _Program:
+class _SweepProgram:
     """The sweeps for one set of literals: how often they were asked for, and their code."""
 
     calls: int = 0
@@ -42,7 +42,7 @@ class _Program:
 
 
 @dataclass
-class Native:
+class NativePlan:
     """The native code of one plan.
 
     price   after so many calls it is compiled
@@ -51,7 +51,7 @@ class Native:
 
     price: int
     reason: str = ""
-    programs: dict[tuple[Literal, ...], _Program] = field(default_factory=dict)
+    programs: dict[tuple[Literal, ...], _SweepProgram] = field(default_factory=dict)
 
     def told(self, s: Sweeper) -> str:
         """What becomes of calls like this one, in words."""
@@ -70,16 +70,16 @@ class Native:
         if program is None:
             if len(self.programs) >= _MOST_PROGRAMS:
                 self.programs.pop(next(iter(self.programs)), None)
-            program = self.programs[key] = _Program()
+            program = self.programs[key] = _SweepProgram()
         program.calls += 1
         if program.code is None and program.calls <= self.price:
             return None
-        return self._computed(program, s, plan)
+        return self._compute(program, s, plan)
 
-    def _computed(self, program: _Program, s: Sweeper, plan: "Plan") -> Tensor | None:
+    def _compute(self, program: _SweepProgram, s: Sweeper, plan: "Plan") -> Tensor | None:
         read = (*s.trace.inputs, *s.trace.constants)
         if program.code is None:
-            program.code = compiled(_sweeps(s, plan.chosen, plan.structure, read))
+            program.code = compile_later(_sweeps(s, plan.chosen, plan.structure, read))
         try:
             return program.code(*[wrap(_raw(s.trace.values[i])) for i in read])
         except (errors.StagingError, errors.VariantsExhausted) as e:
@@ -87,7 +87,7 @@ class Native:
             return None
 
 
-def native_of(s: Sweeper, sweeps: int, seconds: float) -> Native:
+def native_of(s: Sweeper, sweeps: int, seconds: float) -> NativePlan:
     """What to do about a plan of so many sweeps, which take about so long."""
     equations = s.trace.equations
     price = int((_COMPILING + _PER_EQUATION * len(equations)) / max(seconds, 1e-6)) + 1
@@ -100,7 +100,7 @@ def native_of(s: Sweeper, sweeps: int, seconds: float) -> Native:
     else:
         own = [e.op.name for e in equations if e.op.foreign or not _is_plain(e.static)]
         reason = f"{own[0]} has parameters that may change from call to call" if own else ""
-    return Native(price, reason)
+    return NativePlan(price, reason)
 
 
 def _is_plain(static) -> bool:

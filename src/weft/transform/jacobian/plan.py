@@ -15,7 +15,7 @@ from . import sweeps
 from .bicolouring import bicolouring
 from .colouring import Colouring, Csr, column_colouring, row_colouring
 from .cut import narrowest_cut
-from .native import Native, native_of
+from .native import NativePlan, native_of
 from .scheduling import SchedulerConfig, SchedulingStrategy
 from .seeds import Seeds, identity
 from .sparsity import Dense, jacobian_pattern
@@ -61,7 +61,7 @@ def _dense(kind: str, forward: int, reverse: int, cut=()) -> Candidate:
     return Candidate(kind, forward, reverse, cut=tuple(cut), seeds=(identity(forward or reverse),))
 
 
-def _coloured(kind: str, colouring: Colouring) -> Candidate:
+def _coloured_candidate(kind: str, colouring: Colouring) -> Candidate:
     """A plan that seeds the groups of a colouring."""
     seeds = Seeds(colouring.column_seeds(np.float32)), Seeds(colouring.row_seeds(np.float32))
     return Candidate(kind, colouring.forward, colouring.reverse, colouring=colouring, seeds=seeds)
@@ -87,7 +87,7 @@ class Plan:
     chunk: int = 0
     structure: Structure | None = None
     notes: list[str] = field(default_factory=list)
-    native: Native | None = None
+    native: NativePlan | None = None
     code: str = ""  # what becomes of it in native code, in words
 
     @property
@@ -163,16 +163,16 @@ def make_plan(
     found = [_dense("forward", n, 0), _dense("reverse", 0, m)]
     worth = min(m, n) > _SMALL or kinds is not None
     if sparse or (worth and {"columns", "rows", "both", "star"} & set(allowed)):
-        coloured = _compressed(s, plan, symmetric and _is_gradient(s), allowed)
+        coloured = _compressed_candidates(s, plan, symmetric and _is_gradient(s), allowed)
         limit = max(m, n) if kinds else _WORTH_COMPRESSING * min(m, n)
         found += [c for c in coloured if c.forward + c.reverse <= limit]
     if "mixed" in allowed and worth:
-        found += _mixed(s, plan, kinds)
+        found += _mixed_candidates(s, plan, kinds)
     found = [c for c in found if c.kind in allowed] or found[:1]
     if not found:
         raise errors.ArgumentError(f"jacobian: none of the plans {allowed} fits this function")
-    found = _estimated(s, found)
-    found = _timed(s, found) if measure else found
+    found = _estimate(s, found)
+    found = _time(s, found) if measure else found
     plan.candidates = found
     plan.chosen = min(found, key=lambda c: c.estimate)
     plan.why = _why(plan, config, kinds)
@@ -181,7 +181,7 @@ def make_plan(
     return plan
 
 
-def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candidate]:
+def _compressed_candidates(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candidate]:
     """The plans that use sparsity."""
     m, n = plan.shape
     try:
@@ -199,14 +199,14 @@ def _compressed(s: Sweeper, plan: Plan, symmetric: bool, allowed) -> list[Candid
     for kind, way in ways.items():
         if kind in allowed or (kind == "star" and "columns" in allowed):
             colouring = way(pattern)
-            found.append(_coloured(kind, colouring))
+            found.append(_coloured_candidate(kind, colouring))
     fewest = min((c.forward + c.reverse for c in found), default=min(m, n))
     if symmetric:
         return [c for c in found if c.kind == "star" or c.forward < found[0].forward]
     if "both" in allowed and not symmetric and fewest > 3:
         colouring = bicolouring(pattern)
         if colouring.count < fewest and colouring.kind == "bicolouring":
-            found.append(_coloured("both", colouring))
+            found.append(_coloured_candidate("both", colouring))
     return found
 
 
@@ -228,7 +228,7 @@ def _symmetric(pattern):
     return united
 
 
-def _mixed(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
+def _mixed_candidates(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
     """The plan that cuts the function at its narrowest place, where that is narrow."""
     cut, size = narrowest_cut(s.trace, s.equations)
     plan.cut = size
@@ -237,7 +237,7 @@ def _mixed(s: Sweeper, plan: Plan, kinds) -> list[Candidate]:
     return [_dense("mixed", size, size, cut)]
 
 
-def _estimated(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
+def _estimate(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
     """Each candidate with its cost, from the equations alone: the same choice in every run.
 
     The scale was measured once: a sweep costs a fixed time for each equation, and each seed the
@@ -275,7 +275,7 @@ def _clock(run: Callable[[], Tensor]) -> float:
     return perf_counter() - start
 
 
-def _timed(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
+def _time(s: Sweeper, found: list[Candidate]) -> list[Candidate]:
     """The candidates that are not too slow for that, timed; the choice does not depend on it."""
     return [
         replace(c, measured=min(_clock(partial(c.run, s)) for _ in range(3)))

@@ -75,12 +75,12 @@ def check_plan(name: str, s: Sweeper, plan: Plan) -> None:
     """
     chosen = plan.chosen
     if chosen.kind == "mixed" and not separates(s.trace, s.equations, chosen.cut):
-        raise _broken(name, plan, "a way from the inputs to the results does not meet its cut")
+        raise _plan_error(name, plan, "a way from the inputs to the results does not meet its cut")
     if chosen.colouring is not None and not recovers(chosen.colouring, plan.pattern):
-        raise _broken(name, plan, "its sweeps do not hold every entry unmixed")
+        raise _plan_error(name, plan, "its sweeps do not hold every entry unmixed")
 
 
-def _broken(name: str, plan: Plan, why: str) -> errors.PlanError:
+def _plan_error(name: str, plan: Plan, why: str) -> errors.PlanError:
     return errors.PlanError(
         f"{name}: the {plan.chosen.kind} plan is wrong: {why}. This is a defect of Weft, please "
         "report it; mode='forward' and mode='reverse' do without"
@@ -120,11 +120,11 @@ def _excess(s: Sweeper, plan: Plan, found: Tensor) -> Tensor:
     v = np.random.default_rng(0).uniform(0.5, 1.5, (1, n)).astype(np.float32)
     expected = s.forward(Seeds(v), s.trace.inputs, s.trace.outputs)[0].detach().to("float64")
     terms = found.to("float64") * _over_columns(plan, v[0], found)
-    scale = _summed(plan, abs(terms)) + abs(expected)
+    scale = _sum_rows(plan, abs(terms)) + abs(expected)
     eps = 100 * _precision(s) * (n + len(s.equations) + 10)
     # Entries may cancel to nothing inside the function: rounding there is of the size of one.
     allowed = eps * (scale + maximum(where(isfinite(scale), scale, 0.0).max(), 1.0))
-    return abs(_summed(plan, terms) - expected) / allowed
+    return abs(_sum_rows(plan, terms) - expected) / allowed
 
 
 def _over_columns(plan: Plan, v: np.ndarray, like: Tensor) -> Tensor:
@@ -133,7 +133,7 @@ def _over_columns(plan: Plan, v: np.ndarray, like: Tensor) -> Tensor:
     return asarray(wide, dtype="float64", device=like.device)
 
 
-def _summed(plan: Plan, terms: Tensor) -> Tensor:
+def _sum_rows(plan: Plan, terms: Tensor) -> Tensor:
     """The sum of each row."""
     if not plan.compressed:
         return terms.sum(-1)

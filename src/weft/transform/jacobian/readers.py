@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 
-def unmixed(lines: np.ndarray, colours: np.ndarray) -> np.ndarray[Any, Any]:
+def find_unmixed(lines: np.ndarray, colours: np.ndarray) -> np.ndarray[Any, Any]:
     """Which entries are the only one of their colour in their line; colour 0 is none."""
     keys = lines * (colours.max(initial=0) + 1) + colours
     _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
     return (counts[inverse] == 1) & (colours > 0)
 
 
-def chosen(one: np.ndarray, other: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+def choose_readers(one: np.ndarray, other: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """New names for the colours, 0 for those dropped; which entries are read through `one`.
 
     one, other  the colours through which each entry can be read; 0: it cannot

@@ -34,13 +34,13 @@ class Seeds:
         key = (rows, at, aval)
         if key in self._kept:
             return self._kept[key]
-        made = self._made(rows, at, aval)
+        made = self._make(rows, at, aval)
         if made is None or self._bytes + made.nbytes <= _KEPT_BYTES:
             self._kept[key] = made
             self._bytes += 0 if made is None else made.nbytes
         return made
 
-    def _made(self, rows: tuple[int, int], at: int, aval: Aval) -> Raw | None:
+    def _make(self, rows: tuple[int, int], at: int, aval: Aval) -> Raw | None:
         first, last = rows
         size = prod(aval.shape)
         if self.matrix is not None:

@@ -13,7 +13,7 @@ import numpy as np
 from ...backend.device import as_numpy
 from ...core.box import Box
 from ...core.call import caller
-from ...core.op import MOVES, Jvp, Linear, Partials
+from ...core.op import MOVES, Jvp, LinearRule, Partials
 from ...core.value import TENSORS
 from ...graph.graph import Equation, Literal
 from ...graph.staged import Staged
@@ -51,7 +51,7 @@ def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float) -> C
     patterns = input_patterns(trace, sizes)
     n = sum(sizes)
     for e in equations:
-        for i, pattern in zip(e.outputs, _propagated(trace, e, patterns, n), strict=True):
+        for i, pattern in zip(e.outputs, _propagate(trace, e, patterns, n), strict=True):
             if pattern is None:
                 continue
             if pattern.nnz > limit * prod(pattern.shape) and pattern.nnz > 50_000:
@@ -67,7 +67,7 @@ def jacobian_pattern(trace: Trace, equations: list[Equation], limit: float) -> C
     return whole
 
 
-def _propagated(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
+def _propagate(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
     """The patterns of an equation's results."""
     shapes = [trace.avals[i].shape for i in e.outputs]
     given = [None if i.__class__ is Literal else patterns.get(i) for i in e.inputs]
@@ -81,18 +81,18 @@ def _propagated(trace: Trace, e: Equation, patterns: dict, n: int) -> list:
     if isinstance(batch, Pointwise):
         return [_pointwise(given, in_shapes, s) for s in shapes]
     if e.op.moves in MOVES:
-        return [_moved(trace, e, given, shapes[0])]
+        return [_move_pattern(trace, e, given, shapes[0])]
     if e.op.moves == "sums":
-        return [_summed(trace, e, given, shapes[0])]
+        return [_sum_pattern(trace, e, given, shapes[0])]
     if e.op.name in ("einsum", "matmul", "linear"):
-        return [_contracted(e, given, in_shapes, shapes[0])]
+        return [_contract_pattern(e, given, in_shapes, shapes[0])]
     if isinstance(batch, Along) and len(set(in_shapes)) == 1:
         axes = _named_axes(batch, e.static)
         return [_union([_along(p, in_shapes[0], axes, s) for p in given]) for s in shapes]
     if isinstance(batch, Stacked):
-        return [_stacked(given, in_shapes, batch.core, s) for s in shapes]
+        return [_stack_pattern(given, in_shapes, batch.core, s) for s in shapes]
     everything: Any = _union(
-        [_grouped(p, np.zeros(p.shape[0], int), 1) for p in given if p is not None]
+        [_unite_rows(p, np.zeros(p.shape[0], int), 1) for p in given if p is not None]
     )
     return [everything[np.zeros(prod(s), int)] for s in shapes]
 
@@ -110,7 +110,7 @@ def _union(patterns: list):
     return total
 
 
-def _grouped(pattern, group: np.ndarray, count: int):
+def _unite_rows(pattern, group: np.ndarray, count: int):
     """Rows that belong together, united: row i goes into row group[i]."""
     from scipy.sparse import csr_array
 
@@ -132,7 +132,7 @@ def _pointwise(given, in_shapes, shape):
     return _union(parts)
 
 
-def _moved(trace: Trace, e: Equation, given, shape):
+def _move_pattern(trace: Trace, e: Equation, given, shape):
     """The row itself, applied to the places of its elements (0: a constant), tells who goes where.
 
     Places are counted over all operands, so that one call serves rows with several of them.
@@ -179,22 +179,22 @@ def _indices(value) -> np.ndarray:
 def _carries(e: Equation) -> list[bool]:
     """Which operands of a linear row carry a derivative; the others are indices."""
     rule = e.op.rule
-    assert isinstance(rule, Linear | Jvp)
+    assert isinstance(rule, LinearRule | Jvp)
     if isinstance(rule, Jvp) or e.op.arity is None:
         return [True] * len(e.inputs)
     return [t is not None for t in rule.transpose]
 
 
-def _summed(trace: Trace, e: Equation, given, shape):
+def _sum_pattern(trace: Trace, e: Equation, given, shape):
     """The transpose, applied to the places of the results, tells where each element is added."""
     rule = e.op.rule
-    assert isinstance(rule, Linear) and rule.transpose[0] is not None
+    assert isinstance(rule, LinearRule) and rule.transpose[0] is not None
     values = operands(trace, e)
     stand_in = np.empty(_shape(trace, e, 0))
     rest = [_indices(v) for v in values[1:]]
     places = rule.transpose[0](1.0 + _places(shape), stand_in, *rest, *e.static)
     group = np.asarray(places).astype(np.int64).ravel()
-    return _grouped(given[0], group, prod(shape) + 1)[1:]
+    return _unite_rows(given[0], group, prod(shape) + 1)[1:]
 
 
 def _named_axes(batch: Along, static) -> tuple[int, ...]:
@@ -204,7 +204,7 @@ def _named_axes(batch: Along, static) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _collapsed(shape, axes) -> tuple[np.ndarray, int]:
+def _number_fibres(shape, axes) -> tuple[np.ndarray, int]:
     """For each element the number of its fibre along the axes, and how many fibres there are."""
     kept = tuple(1 if a in axes else s for a, s in enumerate(shape))
     return np.broadcast_to(_places(kept), shape).ravel(), prod(kept)
@@ -214,14 +214,14 @@ def _along(pattern, in_shape, axes, shape):
     """Each element of a fibre along the axes, or the fibre's one result, depends on all of it."""
     if pattern is None:
         return None
-    group, count = _collapsed(in_shape, axes)
-    united = _grouped(pattern, group, count)
+    group, count = _number_fibres(in_shape, axes)
+    united = _unite_rows(pattern, group, count)
     if len(shape) == len(in_shape):
-        return united[_collapsed(shape, axes)[0]]
+        return united[_number_fibres(shape, axes)[0]]
     return united[np.repeat(np.arange(count), prod(shape) // max(count, 1))]
 
 
-def _stacked(given, in_shapes, core, shape):
+def _stack_pattern(given, in_shapes, core, shape):
     """Each element depends on all elements of the operands' matrices at its place in the stack."""
     stacks = [s[: len(s) - c] for s, c in zip(in_shapes, core, strict=True)]
     stack = np.broadcast_shapes(*stacks)
@@ -231,11 +231,11 @@ def _stacked(given, in_shapes, core, shape):
         if p is not None:
             group, count = np.arange(prod(s)) // max(prod(s[len(lead) :]), 1), prod(lead)
             place = np.broadcast_to(_places(lead), stack).ravel()
-            parts.append(_grouped(p, group, count)[np.repeat(place, per)])
+            parts.append(_unite_rows(p, group, count)[np.repeat(place, per)])
     return _union(parts)
 
 
-def _contracted(e: Equation, given, in_shapes, shape):
+def _contract_pattern(e: Equation, given, in_shapes, shape):
     """Sums of products: labels that the result lacks are united over, the others broadcast."""
     labels, out = _labels(e, in_shapes, shape)
     sizes = {}
@@ -249,7 +249,7 @@ def _contracted(e: Equation, given, in_shapes, shape):
         kept = [label for label in dict.fromkeys(ls) if label in out]
         small = tuple(s[ls.index(label)] for label in kept)
         group = _at_labels(_places(small), kept, ls, s)
-        united = _grouped(p, group, prod(small)) if len(kept) < len(ls) else p[np.argsort(group)]
+        united = _unite_rows(p, group, prod(small)) if len(kept) < len(ls) else p[np.argsort(group)]
         parts.append(united[_at_labels(_places(small), kept, out, shape)])
     return _union(parts)
 

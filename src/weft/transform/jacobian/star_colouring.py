@@ -14,8 +14,8 @@ import numpy as np
 
 from ... import errors
 from .colouring import Colouring, Csr, structure
-from .greedy_colouring import Lines, column_colours, smallest_last
-from .readers import chosen, unmixed
+from .greedy_colouring import SparseRows, column_colours, smallest_last
+from .readers import choose_readers, find_unmixed
 
 _LARGE = 2**17  # entries; a colouring of as many takes about 0.1 s
 
@@ -41,9 +41,9 @@ def star_colouring(pattern: Csr) -> Colouring:
     _check_symmetric(lines, pattern.shape)
     rows, columns = lines.rows, lines.indices
     colours = _fewest(lines, rows != columns)
-    one = np.where(unmixed(rows, colours[columns]), colours[columns], 0)
-    other = np.where(unmixed(columns, colours[rows]), colours[rows], 0)
-    renamed, first = chosen(one, other, int(colours.max(initial=0)))
+    one = np.where(find_unmixed(rows, colours[columns]), colours[columns], 0)
+    other = np.where(find_unmixed(columns, colours[rows]), colours[rows], 0)
+    renamed, first = choose_readers(one, other, int(colours.max(initial=0)))
     colours = renamed[colours]
     at_row = (colours[columns] - 1) * pattern.shape[0] + rows
     at_column = (colours[rows] - 1) * pattern.shape[0] + columns
@@ -51,7 +51,7 @@ def star_colouring(pattern: Csr) -> Colouring:
     return Colouring("star", pattern.shape, colours, np.zeros_like(colours), gather)
 
 
-def _check_symmetric(lines: Lines, shape: tuple[int, int]) -> None:
+def _check_symmetric(lines: SparseRows, shape: tuple[int, int]) -> None:
     mirrored = lines.transposed() if shape[0] == shape[1] else None
     if mirrored is None or not (
         np.array_equal(mirrored.indptr, lines.indptr)
@@ -63,7 +63,7 @@ def _check_symmetric(lines: Lines, shape: tuple[int, int]) -> None:
         )
 
 
-def _fewest(lines: Lines, off_diagonal: np.ndarray) -> np.ndarray:
+def _fewest(lines: SparseRows, off_diagonal: np.ndarray) -> np.ndarray:
     """The colouring with the fewest colours of some tries; 0 where a row has no entry."""
     graph = lines.where(off_diagonal)
     occupied = np.flatnonzero(lines.counts)
@@ -78,14 +78,14 @@ def _fewest(lines: Lines, off_diagonal: np.ndarray) -> np.ndarray:
     return best
 
 
-def _attempts(graph: Lines, vertices: np.ndarray):
+def _attempts(graph: SparseRows, vertices: np.ndarray):
     yield first_fit(graph, vertices)
     yield first_fit(graph, smallest_last(graph.matrix.dot, vertices, graph.width))
     if graph.indices.size <= _LARGE:
         yield first_fit(graph, vertices[np.argsort(-graph.counts[vertices], kind="stable")])
 
 
-def first_fit(graph: Lines, order: np.ndarray) -> np.ndarray[Any, Any]:
+def first_fit(graph: SparseRows, order: np.ndarray) -> np.ndarray[Any, Any]:
     """Each vertex in turn gets the smallest colour that closes no path of two colours.
 
     Of each vertex we keep, as sets: the colours around it, those around it twice (it is the hub

@@ -19,7 +19,7 @@ from ...ops.batching import spread
 from ...ops.index import take
 from ...ops.positions import index_like
 from ..modes.batch import Batch
-from ..modes.dual import released
+from ..modes.dual import to_tensor
 from ..modes.trace import Reverse, Traced, active, forward
 from .seeds import Seeds
 
@@ -81,13 +81,13 @@ class Sweeper:
 
         The starts are independent variables, also where one is computed from another.
         """
-        return self._chunked(seeds, starts, ends, self._forward_once)
+        return self._sweep_chunks(seeds, starts, ends, self._forward_once)
 
     def reverse(self, seeds: Seeds, starts: Any, ends: Any) -> Tensor:
         """Jᵀ·s for each seed s, from the values `starts` back to `ends`, which are inputs."""
-        return self._chunked(seeds, starts, ends, self._reverse_once)
+        return self._sweep_chunks(seeds, starts, ends, self._reverse_once)
 
-    def _chunked(self, seeds: Seeds, starts, ends, once) -> Tensor:
+    def _sweep_chunks(self, seeds: Seeds, starts, ends, once) -> Tensor:
         parts = []
         for first in range(0, seeds.count, self.chunk):
             rows = (first, min(first + self.chunk, seeds.count))
@@ -96,7 +96,7 @@ class Sweeper:
                 boxes = self._boxes(level.tag, seeds, rows, starts)
                 units = self._units(seeds, rows, starts)
                 found = once(boxes, starts, ends, units)
-            parts.append(self._joined(level.tag, rows[1] - rows[0], found, ends))
+            parts.append(self._join_rows(level.tag, rows[1] - rows[0], found, ends))
         if not parts:
             return zeros((0, self.size(ends)), dtype=self.dtype(ends), device=self.device(ends))
         return parts[0] if len(parts) == 1 else concat(parts, axis=0)
@@ -133,7 +133,7 @@ class Sweeper:
                 boxes[i] = Batch(tag, piece, rows[1] - rows[0])
         return boxes
 
-    def _joined(self, tag: float, count: int, found: list, ends) -> Tensor:
+    def _join_rows(self, tag: float, count: int, found: list, ends) -> Tensor:
         """The derivatives of all ends, one row for each seed."""
         parts = []
         for i, c in zip(ends, found, strict=True):
@@ -145,7 +145,7 @@ class Sweeper:
             raw = c._data if isinstance(c, Tensor) else c
             at_level = raw.__class__ is Batch and raw.level == tag
             c = raw.data if at_level and raw.mapped else spread(raw.data if at_level else c, count)
-            parts.append(reshape(released(c), flat))
+            parts.append(reshape(to_tensor(c), flat))
         return parts[0] if len(parts) == 1 else concat(parts, axis=1)
 
 

@@ -15,7 +15,7 @@ from ...core.settings import changed, current
 from ...core.value import wrap
 from ...ops.batching import spread
 from ..modes.batch import Batch
-from ..modes.dual import released
+from ..modes.dual import to_tensor
 from ..modes.paths import Vertex, reaching
 from ..modes.reverse import sweep
 from .cut import ENDLESS, minimum_cut
@@ -73,8 +73,8 @@ def _rows(tag: float, count: int, c) -> Tensor:
     """A cotangent with its batch axis in front."""
     raw = c._data if isinstance(c, Tensor) else c
     if raw.__class__ is Batch and raw.level == tag:
-        return released(raw.data if raw.mapped else spread(raw.data, count))
-    return released(spread(c, count))
+        return to_tensor(raw.data if raw.mapped else spread(raw.data, count))
+    return to_tensor(spread(c, count))
 
 
 def forward_sweeps(target: Vertex, ends: list[Vertex], like: Tensor, record: bool) -> Tensor:

@@ -13,7 +13,7 @@ from ...core.box import nodes_below
 from ...core.dispatch import above
 from ...core.node import Extra, Leaf, Node, Severed
 from ...core.origin import origin
-from ...core.settings import Block, changed, current
+from ...core.settings import SettingsBlock, changed, current
 from ...core.value import TENSORS, wrap
 from .gradient_map import GradientMap
 from .paths import not_recorded
@@ -169,10 +169,10 @@ def visit(node: Any, g: Array) -> Array:
     for hook in list(node.extra.hooks.values()):
         changed_to = hook(t)
         if changed_to is not None and changed_to is not t:
-            t = _copied(_checked(node, changed_to))
+            t = _copy(_check_cotangent(node, changed_to))
     if node.extra.retains:
         kept = node.extra.grad
-        node.extra.grad = _copied(t) if kept is None else kept + t
+        node.extra.grad = _copy(t) if kept is None else kept + t
     if t._data is given:
         return g
     return t._data if raw else wrap(t._data, t._node)
@@ -184,12 +184,12 @@ def _severed_at(node) -> Severed:
     return Severed(made, None, "record that pass, by create_graph=True or a persistent tape")
 
 
-def _copied(t):
+def _copy(t):
     """The same value on the same node in memory of its own."""
     return wrap(BACKENDS[type(t._data)].copy(t._data), t._node)
 
 
-def _checked(node, g):
+def _check_cotangent(node, g):
     if type(g) not in TENSORS or g.shape != tuple(node.shape):
         got = getattr(g, "shape", type(g).__name__)
         raise errors.ShapeError(
@@ -262,7 +262,7 @@ def _extra_of(x, what: str) -> Extra:
     return node.extra
 
 
-def no_grad() -> Block:
+def no_grad() -> SettingsBlock:
     """A block (or decorated function) in which nothing is recorded.
 
     >>> import weft as wf
@@ -271,10 +271,10 @@ def no_grad() -> Block:
     ...     (x * 2.0).requires_grad
     False
     """
-    return Block(grad=False)
+    return SettingsBlock(grad=False)
 
 
-def enable_grad() -> Block:
+def enable_grad() -> SettingsBlock:
     """A block inside `no_grad()` in which operations are recorded again.
 
     >>> import weft as wf
@@ -283,7 +283,7 @@ def enable_grad() -> Block:
     ...     (x * 2.0).requires_grad
     True
     """
-    return Block(grad=True)
+    return SettingsBlock(grad=True)
 
 
 def is_grad_enabled() -> bool:

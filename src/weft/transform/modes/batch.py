@@ -103,6 +103,6 @@ class BatchTensor(Tensor):
 install_level(Batch, BatchTensor)
 
 
-def batched(level: float, x: Array, size: int) -> Batch:
+def batch_in_front(level: float, x: Array, size: int) -> Batch:
     """A value with its batch axis in front, at the level."""
     return Batch(level, x._data if x.__class__ in TENSORS and x._node is None else x, size)

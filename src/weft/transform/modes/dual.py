@@ -16,7 +16,7 @@ from ...core.box import (
     constant,
     level_of,
     loose_levels,
-    raised,
+    raise_to_level,
 )
 from ...core.call import caller
 from ...core.dtypes import bfloat16
@@ -65,9 +65,9 @@ class Dual(Box):
             # An infinite partial is no warning, as in a reverse sweep.
             dy = NAMESPACE.quietly(push, op, y, primals, tuple(tangents), static)
         if op.outputs == 1:
-            return cls(level, y, _narrowed(dy, y))
+            return cls(level, y, _narrow(dy, y))
         return tuple(
-            cls(level, v, _narrowed(dy[k], v) if k in op.tracked else None) if inexact(v) else v
+            cls(level, v, _narrow(dy[k], v) if k in op.tracked else None) if inexact(v) else v
             for k, v in enumerate(y)
         )
 
@@ -83,8 +83,8 @@ class Dual(Box):
         return primal.stopped() if isinstance(primal, Box) else raw_of(primal)
 
     def text(self) -> str:
-        tangent = "zero" if self.tangent is None else repr(released(self.tangent))
-        return f"DualTensor({released(self.primal)!r}, tangent={tangent})"
+        tangent = "zero" if self.tangent is None else repr(to_tensor(self.tangent))
+        return f"DualTensor({to_tensor(self.primal)!r}, tangent={tangent})"
 
     def refuse(self, use: str) -> None:
         if self.tangent is None or use in GLANCES:
@@ -97,7 +97,7 @@ class Dual(Box):
         )
 
 
-def _narrowed(t: Raw | None, y: Raw) -> Raw | None:
+def _narrow(t: Raw | None, y: Raw) -> Raw | None:
     """A tangent in the dtype of its value: in rules NumPy widens bfloat16 beside Python floats."""
     if t is None or y.dtype is not bfloat16 or t.dtype is bfloat16:
         return t
@@ -109,12 +109,12 @@ def raw_of(x: Array) -> Raw:
     return x.detach()._data if x.__class__ in TENSORS else x
 
 
-def held(x: Tensor) -> Raw:
+def unwrap_if_plain(x: Tensor) -> Raw:
     """What goes into a box: the raw value, or the tensor itself if its history matters."""
     return x._data if x._node is None else x
 
 
-def released(value: Array) -> Tensor:
+def to_tensor(value: Array) -> Tensor:
     """What comes out of a box, as a tensor; NumPy answers 0-d questions with scalars."""
     return value if value.__class__ in TENSORS else wrap(BACKENDS[value.__class__].whole(value))
 
@@ -143,8 +143,8 @@ class DualTensor(Tensor):
         if tangent is not None:
             tangent = matching_tangent("DualTensor", value, asarray(tangent))
         below = loose_levels(value) | loose_levels(tangent)
-        held_tangent = None if tangent is None else held(tangent)
-        return wrap(Dual(Loose(below), held(value), held_tangent))
+        held_tangent = None if tangent is None else unwrap_if_plain(tangent)
+        return wrap(Dual(Loose(below), unwrap_if_plain(value), held_tangent))
 
     @property
     def value(self) -> Tensor:
@@ -162,7 +162,7 @@ class DualTensor(Tensor):
 
 def _beside(part, other) -> Tensor:
     """One part of a dual, a dual itself if the other part is one."""
-    return released(raised(part, [other]) if level_of(part) < level_of(other) else part)
+    return to_tensor(raise_to_level(part, [other]) if level_of(part) < level_of(other) else part)
 
 
 install_level(Dual, DualTensor)
@@ -189,12 +189,12 @@ def matching_tangent(what: str, value: Tensor, tangent: Tensor) -> Tensor:
 def primal_of(x: Tensor, level: float) -> Tensor:
     """x one level down."""
     raw = x._data
-    return released(raw.primal) if raw.__class__ is Dual and raw.level == level else x
+    return to_tensor(raw.primal) if raw.__class__ is Dual and raw.level == level else x
 
 
 def tangent_of(x: Tensor, level: float) -> Tensor:
     """The tangent of x at a level; zeros if it has none there."""
     raw = x._data
     if raw.__class__ is Dual and raw.level == level and raw.tangent is not None:
-        return released(raw.tangent)
+        return to_tensor(raw.tangent)
     return zeros_like(primal_of(x, level).detach())

@@ -19,7 +19,7 @@ from ...core.value import TENSORS, wrap
 from ...ops.structural import alias
 from . import trees
 from .backward import no_graph, visit
-from .dual import Dual, held, matching_tangent, primal_of, released, tangent_of
+from .dual import Dual, matching_tangent, primal_of, tangent_of, to_tensor, unwrap_if_plain
 from .paths import within
 from .reverse import sweep
 
@@ -36,7 +36,7 @@ def _fresh(x: Tensor) -> Tensor:
     """
     level = innermost()
     if level is not None and level_of(x) < level.tag:
-        x = wrap(level.kind.lift(level, held(x)))
+        x = wrap(level.kind.lift(level, unwrap_if_plain(x)))
     if x._node is None or x._node.__class__ is Severed:
         x = wrap(x._data)
         x._node = Leaf(x._data.shape, x._data.dtype, None, False)
@@ -44,7 +44,7 @@ def _fresh(x: Tensor) -> Tensor:
     return alias(x)
 
 
-def _chosen(what: str, argnums, args: tuple) -> tuple[int, ...]:
+def _positions(what: str, argnums, args: tuple) -> tuple[int, ...]:
     """The positions that `argnums` names, all of which must be there."""
     picked = tuple(argnums) if isinstance(argnums, list | tuple) else (argnums,)
     picked = tuple([int(i) if isinstance(i, Integral) else i for i in picked])
@@ -78,8 +78,8 @@ class _Recorded:
             for i, part in zip(picked, self.rebuild_inputs(self.inputs), strict=True):
                 args[i] = part
             out = f(*args, **kwargs)
-        out, self.aux = _parted(what, out, self._value) if has_aux else (out, None)
-        self.outputs, self.rebuild_outputs = trees.returned(what, out)
+        out, self.aux = _split_aux(what, out, self._value) if has_aux else (out, None)
+        self.outputs, self.rebuild_outputs = trees.flatten_result(what, out)
         if self.inputs:
             self._refuse_levels_above()
 
@@ -93,7 +93,7 @@ class _Recorded:
                     "its result is one, too; return its .value or its .tangent, or use wf.jvp"
                 )
 
-    def pulled(self, seeds: list, retain: bool) -> list:
+    def pull(self, seeds: list, retain: bool) -> list:
         """The inputs' cotangents for the outputs'."""
         start: dict = {}
         for y, g in zip(self.outputs, seeds, strict=True):
@@ -117,7 +117,7 @@ class _Recorded:
         )
         cotangents = [found.get(n) for n in goals]
         return [
-            zeros_like(_lowered(x)) if c is None else released(c)
+            zeros_like(_lower(x)) if c is None else to_tensor(c)
             for x, c in zip(self.inputs, cotangents, strict=True)
         ]
 
@@ -137,7 +137,7 @@ class _Recorded:
         return within([y._node], set(self.goals), refuse=False)[1]
 
 
-def _parted(what: str, out, seen: Callable[..., Any]):
+def _split_aux(what: str, out, seen: Callable[..., Any]):
     """(result, aux) of a function with `has_aux`, the tensors of aux as seen from outside."""
     if not isinstance(out, tuple) or len(out) != 2:
         raise errors.ArgumentError(f"{what}: with has_aux=True return (result, aux)")
@@ -146,7 +146,7 @@ def _parted(what: str, out, seen: Callable[..., Any]):
     return result, put([seen(a) if a.__class__ in TENSORS else a for a in leaves])
 
 
-def _lowered(x: Tensor) -> Tensor:
+def _lower(x: Tensor) -> Tensor:
     return wrap(x._data)
 
 
@@ -167,10 +167,10 @@ def value_and_grad(
 
     @wraps(f)
     def both(*args: P.args, **kwargs: P.kwargs) -> tuple[Any, Any]:
-        run = _Recorded("grad", f, args, kwargs, _chosen("grad", argnums, args), has_aux)
+        run = _Recorded("grad", f, args, kwargs, _positions("grad", argnums, args), has_aux)
         loss = _scalar(run)
         value = run.values()
-        grads = run.rebuild_inputs(run.pulled([ones_like(_lowered(loss))], retain=has_aux))
+        grads = run.rebuild_inputs(run.pull([ones_like(_lower(loss))], retain=has_aux))
         grads = grads[0] if isinstance(argnums, int) else grads
         return ((value, run.aux), grads) if has_aux else (value, grads)
 
@@ -248,7 +248,7 @@ def vjp(f: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             )
         trees.same_structure("vjp (results and cotangents)", result, cotangents)
         seeds = [_matching_seed(y, g) for y, g in zip(run.outputs, seeds, strict=True)]
-        return run.rebuild_inputs(run.pulled(seeds, retain=True))
+        return run.rebuild_inputs(run.pull(seeds, retain=True))
 
     return (result, pull, run.aux) if has_aux else (result, pull)
 
@@ -297,18 +297,18 @@ def jvp(
     trees.differentiable("jvp", values)
     with Tag("jvp") as tag:
         duals = [
-            wrap(Dual(tag, held(x), held(matching_tangent("jvp", x, t))))
+            wrap(Dual(tag, unwrap_if_plain(x), unwrap_if_plain(matching_tangent("jvp", x, t))))
             for x, t in zip(values, directions, strict=True)
         ]
         with changed(levels=(*current.get().levels, Level(Dual, tag))):
             out = f(*rebuild(duals))
-        return _unpacked(out, tag, has_aux)
+        return _unpack_duals(out, tag, has_aux)
 
 
-def _unpacked(out, tag: float, has_aux: bool):
+def _unpack_duals(out, tag: float, has_aux: bool):
     """(result, derivative), or with aux: what a function of duals has returned."""
-    out, aux = _parted("jvp", out, lambda a: primal_of(a, tag)) if has_aux else (out, None)
-    outputs, put = trees.returned("jvp", out)
+    out, aux = _split_aux("jvp", out, lambda a: primal_of(a, tag)) if has_aux else (out, None)
+    outputs, put = trees.flatten_result("jvp", out)
     for y in outputs:
         refuse_inner("jvp", y, tag)
     result = put([primal_of(y, tag) for y in outputs])

@@ -16,7 +16,7 @@ from ...core.op import Partials
 from ...core.recording import Packed, is_pick
 from ...core.types import Raw
 from ...core.value import TENSORS
-from .paths import freed
+from .paths import freed_error
 
 if TYPE_CHECKING:
     from ...arrays.tensor import Tensor
@@ -147,19 +147,19 @@ def explain_grad(loss: Tensor, x: Tensor) -> str:
     >>> print(wf.explain_grad((x.detach() * 2).sum(), x))
     nothing was recorded for the loss: ...
     """
-    broken = _unrecorded(loss, x)
+    broken = _why_unrecorded(loss, x)
     if broken:
         return broken
     nodes = _ancestors(loss)
     gone = next((n for n in nodes if n.__class__ is Node and n.parents is None), None)
     if gone is not None:
-        return str(freed(gone))
+        return str(freed_error(gone))
     if x._node not in nodes:
-        return _disconnected(nodes)
+        return _why_disconnected(nodes)
     return _path(loss, x)
 
 
-def _unrecorded(loss, x) -> str:
+def _why_unrecorded(loss, x) -> str:
     if x._node is None or x._node.__class__ is Severed:
         return (
             "x does not require a gradient: make it with requires_grad=True (or tape.watch(x)) "
@@ -178,7 +178,7 @@ def _unrecorded(loss, x) -> str:
     return ""
 
 
-def _disconnected(nodes: set) -> str:
+def _why_disconnected(nodes: set) -> str:
     """x is not among the ancestors: show where the graph takes in constants."""
     ends = [
         f"  {n.name} (at {n.line}) took argument {i} as a constant"

@@ -8,7 +8,7 @@ from ...arrays.make import zeros
 from ...core.box import ground
 from ...core.value import aval_of
 from . import trees
-from .dual import held, matching_tangent, released
+from .dual import matching_tangent, to_tensor, unwrap_if_plain
 from .trace import Traced, active, forward, trace_of
 
 
@@ -35,13 +35,13 @@ def linearize(f: Callable[..., Any], *primals: Any) -> tuple[Any, Callable[..., 
                 f"linearize: {len(directions)} tangents for {len(leaves)} arguments"
             )
         moving = {
-            i: held(matching_tangent("linearize", x, t))
+            i: unwrap_if_plain(matching_tangent("linearize", x, t))
             for i, x, t in zip(traced.inputs, leaves, directions, strict=True)
         }
         found = forward(traced.trace, equations, moving, traced.inputs, traced.outputs)
         return traced.rebuild(
             [
-                _zeros(traced, i) if t is None else released(t)
+                _zeros(traced, i) if t is None else to_tensor(t)
                 for i, t in zip(traced.outputs, found, strict=True)
             ]
         )

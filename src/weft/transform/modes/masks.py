@@ -11,7 +11,7 @@ from typing import Any
 
 from ...core.backends import BACKENDS
 from ...core.node import Leaf, Node
-from ...core.op import MOVES, Jvp, Linear, Op, Partials
+from ...core.op import MOVES, Jvp, LinearRule, Op, Partials
 from ...core.types import Array
 from ...core.value import HIGHER
 from ...ops.batching import pointwise
@@ -32,21 +32,21 @@ class Masked:
         self.g, self.open = g, open
 
 
-def closed(c: Array, open: Array) -> Array:
+def close_mask(c: Array, open: Array) -> Array:
     """c, with an exact zero wherever the mask is false."""
     if c.__class__ in HIGHER or open.__class__ in HIGHER:
         return where(open, c, 0)
     return BACKENDS[c.__class__].zero_where_zero(c, open)
 
 
-def _fitted(open, shape):
+def _fit_mask(open, shape):
     """The mask of a cotangent that is summed over the axes along which it was broadcast."""
     return open if open.shape == shape else not_equal(unbroadcast(open, shape), 0)
 
 
 def _part(c, open, parent):
     """What goes to a parent; a leaf needs no mask."""
-    return c if parent.__class__ is Leaf else Masked(c, _fitted(open, tuple(parent.shape)))
+    return c if parent.__class__ is Leaf else Masked(c, _fit_mask(open, tuple(parent.shape)))
 
 
 _pull_where = pull_linear(where.op.rule)  # type: ignore[arg-type]  # it is Linear
@@ -82,7 +82,7 @@ def _pull_partials(rule: Partials) -> Pull:
             if c is None:  # the derivative is zero
                 c = zero_cotangent(p, g)
             elif not constant:
-                c = closed(c, open)
+                c = close_mask(c, open)
             found.append(_part(c if c.shape == p.shape else unbroadcast(c, p.shape), open, p))
         return found
 
@@ -106,7 +106,7 @@ def _pull_closed(plain):
         (c,), (p,) = plain(parents, node, g, saved), parents
         if p is None:
             return (None,)
-        return (_part(zero_cotangent(p, g) if c is None else closed(c, open), open, p),)
+        return (_part(zero_cotangent(p, g) if c is None else close_mask(c, open), open, p),)
 
     return pull
 
@@ -142,14 +142,14 @@ def masked_pull(op: Op, plain: Pull) -> Pull:
         return _pull_moves(plain)
     if isinstance(rule, Partials):
         return _pull_partials(rule)
-    if op.batch is pointwise and isinstance(rule, Linear):
+    if op.batch is pointwise and isinstance(rule, LinearRule):
         return _pull_pointwise(plain)
     if op.batch is pointwise and isinstance(rule, Jvp) and op.arity == 1:
         return _pull_closed(plain)
     return lambda parents, node, g, saved, open: plain(parents, node, g, saved)
 
 
-def joined(masks: dict[Leaf | Node, Array], node: Leaf | Node, c: Array | Masked) -> Array:
+def join_mask(masks: dict[Leaf | Node, Array], node: Leaf | Node, c: Array | Masked) -> Array:
     """A further cotangent of a node, without its mask: the masks of all are joined in `masks`.
 
     One without a mask ends it.

@@ -27,7 +27,7 @@ def reaching(starts: Iterable[Any], goals: set[Vertex]) -> tuple[set[Vertex], se
         elif node not in seen:
             seen.add(node)
             if node.parents is None:
-                raise freed(node)
+                raise freed_error(node)
             if node.extra is not None:
                 _refuse_severed(node, goals)
             stack.append((node, True))
@@ -60,7 +60,7 @@ def within(
         elif node not in seen:
             seen.add(node)
             if node.parents is None:
-                raise freed(node)
+                raise freed_error(node)
             if refuse and node.extra is not None:
                 _refuse_severed(node, goals)
             stack.append((node, True))
@@ -84,7 +84,7 @@ def not_recorded(mark: Severed, node: Node | None = None) -> errors.GradientNotR
     )
 
 
-def freed(node: Node) -> errors.GraphFreed:
+def freed_error(node: Node) -> errors.GraphFreed:
     return errors.GraphFreed(
         f"the graph through {node.name} (at {node.line}) was freed by an earlier backward pass; "
         "pass retain_graph=True to that pass (or make the tape persistent=True)"

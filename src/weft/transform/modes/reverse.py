@@ -7,11 +7,11 @@ from typing import Any
 from ... import errors
 from ...core import versions
 from ...core.backends import BACKENDS, PYTHON_SCALARS
-from ...core.box import BOXED, raised
+from ...core.box import BOXED, raise_to_level
 from ...core.dispatch import above
 from ...core.dtypes import bfloat16
 from ...core.node import Leaf, Node
-from ...core.op import ByRow, Jvp, Linear, Op, Partials
+from ...core.op import ByRow, Jvp, LinearRule, Op, Partials
 from ...core.recording import Packed, is_pick, pick
 from ...core.settings import changed, current
 from ...core.types import Array
@@ -19,8 +19,8 @@ from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.elementwise import where
 from ...ops.slicing import slice_
 from . import rules
-from .masks import BLANK, Masked, joined, masked_pull, pull_where
-from .paths import Vertex, freed, reaching
+from .masks import BLANK, Masked, join_mask, masked_pull, pull_where
+from .paths import Vertex, freed_error, reaching
 from .rules import Patch, Picked, zero_cotangent
 
 # Cotangents that are no arrays.
@@ -36,7 +36,7 @@ def _narrowing(pull):
 
     def narrowed(parents, node, g, saved):
         found = zip(pull(parents, node, g, saved), parents, strict=True)
-        return [c if c.__class__ in HIGHER else _narrowed(c, p) for c, p in found]
+        return [c if c.__class__ in HIGHER else _narrow(c, p) for c, p in found]
 
     return narrowed
 
@@ -51,10 +51,10 @@ def _pull_by(op: Op):
         return pull_where
     if isinstance(rule, Partials):
         return rules.pull_partials(rule)
-    if isinstance(rule, Linear):
+    if isinstance(rule, LinearRule):
         return rules.pull_variadic(rule) if op.arity is None else rules.pull_linear(rule)
     if isinstance(rule, Jvp):
-        return rules.pull_stated(rule) if rule.pull is not None else _transposed
+        return rules.pull_stated(rule) if rule.pull is not None else _pull_by_transpose
     return rules.refuse
 
 
@@ -129,18 +129,18 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
         g = pending.pop(node)
         parents = node.parents
         if parents is None:
-            raise freed(node)
+            raise freed_error(node)
         open = None if masks is None else masks.pop(node, None)
         try:
             if plain and open is None and node.extra is None and node.id < versions.latest:
                 cotangents = PULLS[node.op](parents, node, g, node.saved)
             else:
-                parents, cotangents = _pulled(node, g, open, reached, *asked)
+                parents, cotangents = _pull(node, g, open, reached, *asked)
         except errors.NotDeterministic as e:
             e.add_note(f"in the backward pass of {node.name} (at {node.line})")
             raise
         if node.dtype is bfloat16 and not record:
-            cotangents = [_narrowed(c, p) for c, p in zip(cotangents, parents, strict=True)]
+            cotangents = [_narrow(c, p) for c, p in zip(cotangents, parents, strict=True)]
         for p, c in zip(parents, cotangents):  # noqa: B905  (as many; asking takes as long again)
             if p is None:
                 continue
@@ -148,7 +148,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
             have = found.get(p)
             if have is not None:
                 if c is not None:
-                    found[p] = _added(p, have, c, record, owned, masks)
+                    found[p] = _add(p, have, c, record, owned, masks)
                 continue
             if c is None:  # connected, with derivative zero
                 if node.op.several:
@@ -159,7 +159,7 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                     masks = {} if masks is None else masks
                     masks[p], c = c.open, c.g
                 else:
-                    c = _started(p, c, owned)
+                    c = _start_slices(p, c, owned)
             found[p] = c
             if found is pending:
                 if following is None:
@@ -171,10 +171,10 @@ def _carry(pending: dict, record, retain, useful, goals, on_node, beyond) -> dic
                     heappush(heap, (p.id, p))
         if not retain:
             node.parents = node.saved = None
-    return reached if on_node is None else _visited(reached, on_node)
+    return reached if on_node is None else _visit_leaves(reached, on_node)
 
 
-def _pulled(node: Node, g, open, reached, record, useful, goals, on_node, beyond, anomaly):
+def _pull(node: Node, g, open, reached, record, useful, goals, on_node, beyond, anomaly):
     """A node's parents and their cotangents, where somebody looks at them on their way.
 
     open  the mask of where g may differ from zero
@@ -199,14 +199,14 @@ def _pulled(node: Node, g, open, reached, record, useful, goals, on_node, beyond
     return parents, cotangents
 
 
-def _added(p, have, c, record: bool, owned: set, masks: dict | None):
+def _add(p, have, c, record: bool, owned: set, masks: dict | None):
     """The cotangent that p has, with one more."""
     if masks is not None or c.__class__ is Masked:
-        c = joined(masks or {}, p, c)
+        c = join_mask(masks or {}, p, c)
     if record or c.__class__ is Picked:
         return _sum(have, c)
     if c.__class__ is Patch:
-        return _patched(p, have, c, owned)
+        return _patch_slice(p, have, c, owned)
     if p in owned and c.__class__ is have.__class__:
         have += c
         return have
@@ -214,7 +214,7 @@ def _added(p, have, c, record: bool, owned: set, masks: dict | None):
     return have + c
 
 
-def _visited(reached: dict, on_node) -> dict:
+def _visit_leaves(reached: dict, on_node) -> dict:
     """What reached the leaves, as their hooks leave it."""
     for leaf in reached:
         if leaf.extra is not None and leaf.__class__ is Leaf:
@@ -243,10 +243,10 @@ def _sum(have, c):
     return have
 
 
-def _narrowed(c, p):
+def _narrow(c, p):
     """c in the dtype of its parent: NumPy widens bfloat16 beside a Python scalar in a rule."""
     if c.__class__ is Masked:
-        return Masked(_narrowed(c.g, p), c.open)
+        return Masked(_narrow(c.g, p), c.open)
     if c is None or p is None or c.__class__ in _PARTS or c.dtype == p.dtype:
         return c
     if c.__class__ in BOXED:
@@ -254,7 +254,7 @@ def _narrowed(c, p):
     return BACKENDS[c.__class__].cast(c, p.dtype)
 
 
-def _patched(node: Node, have, c: Patch, owned: set):
+def _patch_slice(node: Node, have, c: Patch, owned: set):
     """have with a slice's cotangent added, in the sweep's own memory."""
     if have.__class__ in HIGHER:
         return have + c.whole(node.shape)
@@ -265,7 +265,7 @@ def _patched(node: Node, have, c: Patch, owned: set):
     return have
 
 
-def _started(node: Node, c: Any, owned: set[Vertex]) -> Any:
+def _start_slices(node: Node, c: Any, owned: set[Vertex]) -> Any:
     """The first cotangent of a slice, or of one of several outputs."""
     if c.__class__ is Patch:
         owned.add(node)
@@ -280,22 +280,22 @@ def _values(node: Node, record: bool) -> tuple[Any, ...]:
     saved = node.saved
     unpack = None if node.extra is None else node.extra.unpack
     if unpack is not None:
-        saved = tuple(_unpacked(unpack, s) for s in saved)
+        saved = tuple(_unpack(unpack, s) for s in saved)
     # Replayed values are younger than their nodes: who replays them checks them.
     if versions.latest < node.id and not getattr(unpack, "replays", False):
         versions.check(node, saved)
-    return _boxed(node, saved) if record else saved
+    return _box_saved(node, saved) if record else saved
 
 
-def _unpacked(unpack, value):
+def _unpack(unpack, value):
     if type(value) is tuple:
-        return tuple(_unpacked(unpack, v) for v in value)
+        return tuple(_unpack(unpack, v) for v in value)
     if value.__class__ is not Packed:
         return value
     return unpack(value.handle)._data
 
 
-def _boxed(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
+def _box_saved(node: Node, saved: tuple[Any, ...]) -> tuple[Any, ...]:
     """The saved raw arrays as tensors connected to the graph, for a recorded sweep."""
     if getattr(node.op.rule, "keep", None) is not None:
         return tuple(_box(s, None) for s in saved)
@@ -315,7 +315,7 @@ def _box(value, node):
     return wrap(value, node)
 
 
-def _transposed(
+def _pull_by_transpose(
     parents: rules.Parents, node: Any, g: Array, saved: tuple[Any, ...]
 ) -> list[Array | None]:
     """The pull-back as the transpose of the push-forward, found by sweeping that.
@@ -337,7 +337,7 @@ def _transposed(
             if p is not None:
                 zeros = xp.full(tuple(p.shape), 0, p.dtype, xp.device_of(like))
                 # The push-forward is recorded on the level where it is computed.
-                t = wrap(raised(zeros, met))
+                t = wrap(raise_to_level(zeros, met))
                 t._node = leaf = Leaf(p.shape, p.dtype, None, False)
             tangents.append(t)
             leaves.append(leaf)

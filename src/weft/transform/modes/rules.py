@@ -9,7 +9,7 @@ from ...core.backends import BACKENDS, PYTHON_SCALARS
 from ...core.call import caller
 from ...core.dtypes import RAW_COMPLEX as COMPLEX
 from ...core.node import Leaf, Node
-from ...core.op import Jvp, Linear, Op, Partials, states_product
+from ...core.op import Jvp, LinearRule, Op, Partials, states_product
 from ...core.types import Array, Raw, Static
 from ...core.value import HIGHER, TENSORS, wrap
 from ...ops.complex_ import conj, real
@@ -153,7 +153,7 @@ def pull_partials(rule: Partials) -> Pull:
 
     def pull(parents, node, g, saved):
         return [
-            None if p is None else _fitted(t(node, g, saved), p)
+            None if p is None else _unbroadcast(t(node, g, saved), p)
             for t, p in zip(terms, parents, strict=True)
         ]
 
@@ -229,7 +229,7 @@ def _pull_pair(left, right):
     return pull
 
 
-def _fitted(c, parent):
+def _unbroadcast(c, parent):
     """A cotangent summed over the axes along which its argument was broadcast."""
     return c if c is None or c.shape == parent.shape else unbroadcast(c, parent.shape)
 
@@ -252,7 +252,7 @@ def _is_complex(x) -> bool:
     return raw.dtype in COMPLEX
 
 
-def pull_linear(rule: Linear) -> Pull:
+def pull_linear(rule: LinearRule) -> Pull:
     """The pull-back of a row with a transpose for each argument."""
     if len(rule.transpose) == 1 and rule.transpose[0] is not None:
         return _pull_one_linear(rule.transpose[0])
@@ -289,7 +289,7 @@ def _pull_one_linear(transpose):
     return pull
 
 
-def pull_variadic(rule: Linear) -> Pull:
+def pull_variadic(rule: LinearRule) -> Pull:
     """The pull-back of a row with any number of arguments."""
     transpose: Callable[..., Any] = rule.transpose[0]  # type: ignore[assignment]
 
@@ -320,10 +320,10 @@ def pull_stated(rule: Jvp) -> Pull:
         y, *args = saved
         return stated(g, y, *_stand_ins(node, args), *node.static)
 
-    return _wanted(pull) if getattr(stated, "on_demand", False) else pull
+    return _only_wanted(pull) if getattr(stated, "on_demand", False) else pull
 
 
-def _wanted(pull: Pull) -> Pull:
+def _only_wanted(pull: Pull) -> Pull:
     """A pull-back of which some cotangents are functions, called only for those who ask.
 
     It may also be a function as a whole, of who asks.
@@ -356,7 +356,7 @@ def push(
             if t is not None
         ]
         return _total([t for t in terms if t is not None], y)
-    if isinstance(rule, Linear):
+    if isinstance(rule, LinearRule):
         call = caller(op)
         _refuse_left_out(op, rule.transpose, tangents)
         if rule.joint:
@@ -386,7 +386,7 @@ def _refuse_left_out(op: Op, derivatives, tangents) -> None:
                 raise _underivable(f"{op.name} by argument {i}")
 
 
-def _joint_tangents(rule: Linear, args, tangents) -> list:
+def _joint_tangents(rule: LinearRule, args, tangents) -> list:
     """The tangents, zeros for the absent ones, and index arguments as they are."""
     given = rule.transpose if len(rule.transpose) == len(args) else rule.transpose * len(args)
     return [

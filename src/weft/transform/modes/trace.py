@@ -12,7 +12,7 @@ from ...core.backends import BACKENDS
 from ...core.box import Level, Tag, ground
 from ...core.node import Leaf, Node, ids
 from ...core.op import Partials
-from ...core.recording import inexact, kept, pick
+from ...core.recording import inexact, pick, values_to_save
 from ...core.settings import changed, current, exactly
 from ...core.types import Array, Raw
 from ...core.value import install_level, wrap
@@ -20,7 +20,7 @@ from ...graph.graph import Equation, Literal
 from ...graph.symbol import Symbol, Trace
 from ...ops.structural import permute
 from . import trees
-from .dual import held, released
+from .dual import to_tensor, unwrap_if_plain
 from .reverse import sweep
 from .rules import push
 
@@ -51,7 +51,7 @@ class Traced:
 
     def value(self) -> Any:
         """The function's result."""
-        return self.rebuild([released(self.trace.values[i]) for i in self.outputs])
+        return self.rebuild([to_tensor(self.trace.values[i]) for i in self.outputs])
 
 
 def trace_of(
@@ -63,16 +63,16 @@ def trace_of(
         level = Level(Symbol, tag, trace=trace)
         symbols = []
         for x in leaves:
-            i = trace.enter(held(x))
+            i = trace.enter(unwrap_if_plain(x))
             trace.inputs.append(i)
             symbols.append(wrap(Symbol(tag, trace, i)))
         with changed(levels=(*current.get().levels, level)):
             out = f(*rebuild(symbols))
-            outputs, put = trees.returned(what, out)
+            outputs, put = trees.flatten_result(what, out)
         for y in outputs:
             raw = y._data
             at_level = raw.__class__ is Symbol and raw.level == tag
-            trace.outputs.append(raw.index if at_level else trace.constant(held(y)))
+            trace.outputs.append(raw.index if at_level else trace.constant(unwrap_if_plain(y)))
     return Traced(trace, put)
 
 
@@ -100,7 +100,7 @@ def passes_on(e: Equation, moving: list[bool]) -> bool:
     return any(moving)
 
 
-def carried(trace: Trace, e: Equation) -> list[int]:
+def differentiable_outputs(trace: Trace, e: Equation) -> list[int]:
     """The results of an equation that a derivative can reach: those that are no integers."""
     return [e.outputs[k] for k in e.op.tracked if inexact(trace.values[e.outputs[k]])]
 
@@ -115,7 +115,7 @@ def active(trace: Trace, starts: Iterable[int]) -> list[Equation]:
         moving = [i.__class__ is not Literal and i in reached for i in e.inputs]
         if not passes_on(e, moving):
             continue
-        results = carried(trace, e)
+        results = differentiable_outputs(trace, e)
         if not results:
             continue
         if e.op.rule is None:
@@ -197,7 +197,7 @@ class Reverse:
         y = result(trace, e)
         n = Node()
         n.op, n.parents, n.static = e.op, parents, e.static
-        n.saved = kept(e.op, parents, y, operands(trace, e), e.static)
+        n.saved = values_to_save(e.op, parents, y, operands(trace, e), e.static)
         n.id, n.thread, n.extra = next(ids), 0, None
         n.code, n.lasti = e.origin
         if e.op.outputs == 1:

@@ -9,7 +9,7 @@ from ... import errors
 from ...arrays.make import asarray
 from ...arrays.tensor import Tensor
 from ...core import dtypes
-from ...core.value import TENSORS, seen
+from ...core.value import TENSORS, as_seen_by_trace
 
 Rebuild = Callable[[list[Any]], Any]  # leaves to a tree
 
@@ -66,7 +66,7 @@ def precision(*several: Any) -> np.dtype | None:
 def tensor(what: str, leaf: Any, fix: str = "") -> Tensor:
     """A leaf as a tensor."""
     if leaf.__class__ in TENSORS:
-        return seen(leaf)
+        return as_seen_by_trace(leaf)
     if hasattr(leaf, "staging"):  # a number of each call of a function that is being compiled
         return leaf.staging.lifted([leaf])[0]
     try:
@@ -78,7 +78,7 @@ def tensor(what: str, leaf: Any, fix: str = "") -> Tensor:
         ) from None
 
 
-def returned(what: str, tree: Any) -> tuple[list[Tensor], Rebuild]:
+def flatten_result(what: str, tree: Any) -> tuple[list[Tensor], Rebuild]:
     """The leaves of a function's result, which must be tensors or numbers."""
     refuse_none(what, tree)
     return tensors(what, tree, "; return others beside the result, with has_aux=True")

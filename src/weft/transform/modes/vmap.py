@@ -13,8 +13,8 @@ from ...core.settings import changed, current
 from ...core.value import wrap
 from ...ops.batching import spread
 from . import trees
-from .batch import Batch, batched
-from .dual import held, released
+from .batch import Batch, batch_in_front
+from .dual import to_tensor, unwrap_if_plain
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,17 +47,17 @@ def vmap(f: Callable[P, R], in_axes: Any = 0, out_axes: Any = 0) -> Callable[P, 
             )
         sizes: dict[int, str] = {}
         fronted = [
-            trees.map_prefix(lambda a, x: _fronted(a, x, sizes), axis, arg)
+            trees.map_prefix(lambda a, x: _move_to_front(a, x, sizes), axis, arg)
             for axis, arg in zip(axes, args, strict=True)
         ]
-        keywords = trees.map_prefix(lambda a, x: _fronted(a, x, sizes), 0, kwargs)
+        keywords = trees.map_prefix(lambda a, x: _move_to_front(a, x, sizes), 0, kwargs)
         size = _one_size(sizes)
         with Tag("vmap") as tag:
-            fronted = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, fronted)
-            keywords = trees.map_prefix(lambda _, x: _boxed(tag, x, size), None, keywords)
+            fronted = trees.map_prefix(lambda _, x: _box(tag, x, size), None, fronted)
+            keywords = trees.map_prefix(lambda _, x: _box(tag, x, size), None, keywords)
             with changed(levels=(*current.get().levels, Level(Batch, tag, size))):
                 out = run(*fronted, **keywords)
-            return _gathered(out, out_axes, tag, size)
+            return _gather(out, out_axes, tag, size)
 
     return mapped
 
@@ -71,7 +71,7 @@ class _Mapped:
         self.x = x
 
 
-def _fronted(axis, x, sizes: dict):
+def _move_to_front(axis, x, sizes: dict):
     if axis is None:
         return x
     x = trees.tensor("vmap", x)
@@ -98,17 +98,17 @@ def _one_size(sizes: dict) -> int:
     return next(iter(sizes))
 
 
-def _boxed(tag: float, x, size: int):
-    return wrap(batched(tag, x.x, size)) if x.__class__ is _Mapped else x
+def _box(tag: float, x, size: int):
+    return wrap(batch_in_front(tag, x.x, size)) if x.__class__ is _Mapped else x
 
 
-def _gathered(out, out_axes, tag: float, size: int):
+def _gather(out, out_axes, tag: float, size: int):
     def one(axis, y):
         y = trees.tensor("vmap", y)
         refuse_inner("vmap", y, tag)
         raw = y._data
         at_level = raw.__class__ is Batch and raw.level == tag
-        value = released(raw.data) if at_level else y
+        value = to_tensor(raw.data) if at_level else y
         is_mapped = at_level and raw.mapped
         if axis is None:
             if is_mapped:
@@ -116,7 +116,7 @@ def _gathered(out, out_axes, tag: float, size: int):
                     "vmap: out_axes=None for a result that differs over the batch; give it an axis"
                 )
             return value
-        value = value if is_mapped else released(spread(held(value), size))
+        value = value if is_mapped else to_tensor(spread(unwrap_if_plain(value), size))
         if not -value.ndim <= axis < value.ndim:
             raise errors.AxisError(
                 f"vmap: out_axes={axis} for a result of shape {value.shape}, the batch in front"

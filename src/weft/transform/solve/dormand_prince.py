@@ -51,7 +51,7 @@ PROPORTIONAL, INTEGRAL = 0.7 / 5, 0.4 / 5
 
 
 @dataclass(frozen=True)
-class Control:
+class StepControl:
     """How accurate the steps have to be.
 
     groups  how many elements of the vector belong together: the error is the largest of the
@@ -67,7 +67,7 @@ class Control:
 
 
 @dataclass
-class Step:
+class OdeStep:
     """One step from y at offset `at` from the first time, with the slopes of all stages."""
 
     at: float
@@ -121,7 +121,7 @@ def integrate(
     field: Callable[..., Any],
     y0: Tensor,
     ts: Tensor,
-    control: Control,
+    control: StepControl,
     watch: Callable[..., Any] | None = None,
 ) -> Tensor:
     """The solution of dy/dt = field(y, t) at the times ts, y0 being that at the first: a matrix.
@@ -155,7 +155,7 @@ def integrate(
 
 
 def chosen_steps(
-    field: Callable[..., Any], y0: Tensor, ts: Tensor, control: Control
+    field: Callable[..., Any], y0: Tensor, ts: Tensor, control: StepControl
 ) -> list[tuple[float, float]]:
     """Where the steps of a solution begin, as offsets from the first time, and their lengths."""
     with changed(grad=False), BACKENDS[np.ndarray].quiet():
@@ -183,7 +183,7 @@ def made_again(
 
 
 def _steps(
-    field: Callable[..., Any], y: Tensor, first: Tensor, times: list[float], control: Control
+    field: Callable[..., Any], y: Tensor, first: Tensor, times: list[float], control: StepControl
 ):
     """The accepted steps, from the first to the last time."""
     span = times[-1] - times[0]
@@ -223,10 +223,10 @@ def _attempt(
     for node, weights in zip(NODES[1:], STAGES[1:], strict=True):
         end = _sum([y, *slopes], [1.0, *[h * w for w in weights]])
         slopes.append(field(end, first + (at + node * h)))
-    return Step(at, h, y, end, slopes)
+    return OdeStep(at, h, y, end, slopes)
 
 
-def _error(step: Step, control: Control) -> float:
+def _error(step: OdeStep, control: StepControl) -> float:
     """The step's error beside what is allowed; infinity if anything is not finite."""
     with changed(grad=False):
         slopes = [k.detach() for k in step.slopes]
@@ -235,7 +235,7 @@ def _error(step: Step, control: Control) -> float:
         return _norm(error, sizes, control)
 
 
-def _norm(error: Tensor, sizes: Tensor, control: Control) -> float:
+def _norm(error: Tensor, sizes: Tensor, control: StepControl) -> float:
     """The largest root mean square of a group, in any element of a batch."""
     ratio = as_numpy(ground(error / (control.atol + control.rtol * sizes)))
     squares = np.square(ratio.reshape(-1, max(1, error.shape[0])).astype(np.float64))
@@ -249,7 +249,9 @@ def _norm(error: Tensor, sizes: Tensor, control: Control) -> float:
     return worst**0.5
 
 
-def _first_length(field, y: Tensor, first: Tensor, slope: Tensor, span: float, control: Control):
+def _first_length(
+    field, y: Tensor, first: Tensor, slope: Tensor, span: float, control: StepControl
+):
     """A first step, by how fast the solution and its slope change."""
     with changed(grad=False):
         y, slope = y.detach(), slope.detach()

@@ -27,7 +27,7 @@ from ..modes.functional import grad, jvp
 from ..modes.trace import trace_of
 from . import solvers
 from .packing import Packing, pack
-from .replay import Program, closed
+from .replay import PureProgram, close_trace
 from .solution import equilibrium
 
 __all__ = ["argmin", "fixed_point", "root"]
@@ -66,10 +66,10 @@ def root(
     >>> sqrt(a).item(), wf.grad(sqrt)(a).item(), wf.grad(wf.grad(sqrt))(a).item()
     (2.0, 0.25, -0.03125)
     """
-    task = _Task("implicit.root", Packing("implicit.root", x0), tol)
+    task = _SolverCall("implicit.root", Packing("implicit.root", x0), tol)
 
     def residual(x: Tensor, args) -> Tensor:
-        leaves, _ = trees.returned(task.what, f(task.packing.tree(x), *args))
+        leaves, _ = trees.flatten_result(task.what, f(task.packing.tree(x), *args))
         r = pack(leaves, task.packing.dtype)
         if r.shape != x.shape:
             raise errors.ShapeError(
@@ -81,7 +81,7 @@ def root(
     def solution(x: Tensor, args):
         return solvers.newton(lambda x: residual(x, args), x, task.tolerance, max_steps)
 
-    return task.solved(residual, solution, solver, f, args)
+    return task.differentiable_solution(residual, solution, solver, f, args)
 
 
 def fixed_point(
@@ -109,7 +109,7 @@ def fixed_point(
     >>> round(x.item(), 10)
     0.7390851332
     """
-    task = _Task("implicit.fixed_point", Packing("implicit.fixed_point", x0), tol)
+    task = _SolverCall("implicit.fixed_point", Packing("implicit.fixed_point", x0), tol)
 
     def mapped(x: Tensor, args) -> Tensor:
         return task.packing.vector(g(task.packing.tree(x), *args), "g(x)")
@@ -117,7 +117,9 @@ def fixed_point(
     def solution(x: Tensor, args):
         return solvers.anderson(lambda x: mapped(x, args), x, task.tolerance, max_steps)
 
-    return task.solved(lambda x, args: mapped(x, args) - x, solution, solver, g, args)
+    return task.differentiable_solution(
+        lambda x, args: mapped(x, args) - x, solution, solver, g, args
+    )
 
 
 def argmin(
@@ -145,10 +147,10 @@ def argmin(
     >>> ridge(wf.tensor(1.0)).item(), wf.grad(ridge)(wf.tensor(1.0)).item()
     (1.5, -0.75)
     """
-    task = _Task("implicit.argmin", Packing("implicit.argmin", x0), tol)
+    task = _SolverCall("implicit.argmin", Packing("implicit.argmin", x0), tol)
 
     def value(x: Tensor, args) -> Tensor:
-        leaves, _ = trees.returned(task.what, f(task.packing.tree(x), *args))
+        leaves, _ = trees.flatten_result(task.what, f(task.packing.tree(x), *args))
         if len(leaves) != 1 or leaves[0].size != 1:
             got = ", ".join(str(y.shape) for y in leaves)
             raise errors.NonScalarBackward(
@@ -160,14 +162,16 @@ def argmin(
         objective = _of(value, args)
         return solvers.newton_minimum(objective, x, task.tolerance, max_steps)
 
-    return task.solved(lambda x, args: grad(_of(value, args))(x), solution, solver, f, args)
+    return task.differentiable_solution(
+        lambda x, args: grad(_of(value, args))(x), solution, solver, f, args
+    )
 
 
 def _of(value: Callable[..., Any], args) -> Callable[..., Any]:
     return lambda x: value(x, args)
 
 
-class _Task:
+class _SolverCall:
     """One call of a solver: the form of the unknown, and what counts as solved."""
 
     def __init__(self, what: str, packing: Packing, tol: float | None):
@@ -180,7 +184,7 @@ class _Task:
             return self._tol
         return solvers.rounding(self.packing.dtype) ** 0.75
 
-    def solved(
+    def differentiable_solution(
         self,
         residual: Callable[..., Any],
         solution: Callable[..., Any],
@@ -189,7 +193,7 @@ class _Task:
         args: tuple,
     ):
         """The solution as a differentiable function of all that the residual reads."""
-        constant = _stopped(args)
+        constant = _stop_gradients(args)
         x0 = pack([x.detach() for x in self.packing.start], self.packing.dtype)
         with changed(grad=False), BACKENDS[ndarray].quiet():
             if solver is None:
@@ -197,12 +201,12 @@ class _Task:
                 x = self._checked(x, good, size)
             else:
                 tree = solver(lambda x: f(x, *constant), self.packing.tree(x0))
-                x = self.packing.vector(_stopped(tree), "the solver's result")
+                x = self.packing.vector(_stop_gradients(tree), "the solver's result")
                 if self._tol is not None:
                     size = solvers.size(residual(x, constant).detach())
                     x = self._checked(x, size <= self._tol, size)
         traced = trace_of(self.what, lambda x: residual(x, args), [x], lambda leaves: leaves)
-        program, found = closed(traced, here_only=True)
+        program, found = close_trace(traced, here_only=True)
         problem = Equilibrium(self.what, self._line, program)
         return self.packing.tree(equilibrium([x, *found], problem))
 
@@ -234,7 +238,7 @@ class _Task:
             )
 
 
-def _stopped(tree):
+def _stop_gradients(tree):
     """The same tree with its tensors unconnected."""
     leaves, rebuild = trees.flatten(tree)
     return rebuild([x.detach() if x.__class__ in TENSORS else x for x in leaves])
@@ -246,7 +250,7 @@ class Equilibrium:
 
     what: str
     line: str
-    residual: Program
+    residual: PureProgram
 
     def push(self, tangents: list[Tensor | None], y: Tensor, args: list[Tensor]) -> Tensor:
         """−(∂r/∂x)⁻¹ (∂r/∂θ) dθ."""

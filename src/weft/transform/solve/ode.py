@@ -30,9 +30,9 @@ from ..modes.functional import jvp, vjp
 from ..modes.trace import trace_of
 from ..modes.vmap import vmap
 from . import staged_ode
-from .dormand_prince import Control, chosen_steps, integrate, made_again
+from .dormand_prince import StepControl, chosen_steps, integrate, made_again
 from .packing import Packing, numbers, pack, unpack
-from .replay import Program, closed
+from .replay import PureProgram, close_trace
 from .solution import trajectory
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def odeint(
     packing = Packing("odeint", y0, beside=(ts, args))
     start = pack(packing.start, packing.dtype)
     ts = _times(ts, start)
-    control = Control(float(rtol), float(atol), max_steps, packing.sizes)
+    control = StepControl(float(rtol), float(atol), max_steps, packing.sizes)
 
     def field(y: Tensor, t: Tensor, args: tuple) -> Tensor:
         return packing.vector(f(packing.tree(y), t, *args), "f(y, t)")
@@ -122,12 +122,12 @@ def _times(ts, y: Tensor) -> Tensor:
 
 
 def _by_adjoint(
-    field: Callable[..., Any], start: Tensor, ts: Tensor, args: tuple, control: Control
+    field: Callable[..., Any], start: Tensor, ts: Tensor, args: tuple, control: StepControl
 ):
     """The solution as one step of the recorded program: what f reads becomes an argument."""
     first = ts[0].to(start.dtype)
     traced = trace_of("odeint", lambda y, t: field(y, t, args), [start, first], lambda xs: xs)
-    program, others = closed(traced)
+    program, others = close_trace(traced)
     constants = [v.detach() for v in others]
     leaves, rebuild = trees.flatten(args)
     stopped = rebuild([x.detach() if x.__class__ in TENSORS else x for x in leaves])
@@ -175,7 +175,7 @@ def may_move(x: Array) -> bool:
 class Field:
     """The user's right-hand side."""
 
-    program: Program
+    program: PureProgram
 
     def __call__(self, y: Tensor, t: Tensor, others: list[Tensor]) -> Tensor:
         return self.program(y, t, *others)[0]
@@ -234,7 +234,7 @@ class Flow:
     """
 
     field: "AnyField"
-    control: Control
+    control: StepControl
     wanted: tuple[bool, ...]
 
     def solve(self, y0: Tensor, ts: Tensor, others: list[Tensor]) -> Tensor:
@@ -316,8 +316,8 @@ class Flow:
         if any([staged_ode.may_move(v) for v in (ys, ts, aq, *others)]):
             end = flow.solve(concat([ys[1], aq], 0), stack([ts[1], ts[0]], 0), others)[1]
             return end[ys.shape[1] :]
-        forwards = staged_ode.Problem(lambda y, t: self.field(y, t, others), self.control)
-        backwards = staged_ode.Problem(lambda y, t: flow.field(y, t, others), flow.control)
+        forwards = staged_ode.OdeProblem(lambda y, t: self.field(y, t, others), self.control)
+        backwards = staged_ode.OdeProblem(lambda y, t: flow.field(y, t, others), flow.control)
         return staged_ode.carried_back(forwards, backwards, ys, ts, aq)
 
     def pull(self, g: Tensor, ys: Tensor, args: list[Tensor]) -> list[Tensor | None]:
@@ -349,7 +349,7 @@ class Flow:
         return found
 
 
-def flow_of(field: AnyField, control: Control, others: list[Tensor]) -> Flow:
+def flow_of(field: AnyField, control: StepControl, others: list[Tensor]) -> Flow:
     """The flow of a field that reads these values."""
     return Flow(field, control, tuple([may_move(v) for v in others]))
 

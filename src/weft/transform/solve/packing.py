@@ -81,7 +81,7 @@ class Packing:
         """A tree of the same structure, shapes and kinds of numbers as one vector."""
         if tree.__class__ in (list, tuple) and self._tree.__class__ in TENSORS:
             tree = asarray(tree)
-        leaves, _ = trees.returned(self._what, tree)
+        leaves, _ = trees.flatten_result(self._what, tree)
         if tree.__class__ not in TENSORS or self._tree.__class__ not in TENSORS:
             trees.same_structure(f"{self._what}: {name}", self._tree, tree)
         for a, x in zip(self.avals, leaves, strict=True):

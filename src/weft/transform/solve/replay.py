@@ -8,12 +8,12 @@ from ...core.call import caller
 from ...core.recording import inexact
 from ...graph.graph import Equation, Literal
 from ...graph.symbol import Trace
-from ..modes.dual import released
+from ..modes.dual import to_tensor
 from ..modes.trace import Traced, passes_on
 
 
 @dataclass(frozen=True)
-class Program:
+class PureProgram:
     """A function's equations as a pure function of all that they depend on.
 
     inputs  the values that it is a function of: the function's own arguments, and behind them
@@ -35,7 +35,7 @@ class Program:
         return [known[i] for i in self.outputs]
 
 
-def closed(traced: Traced, here_only: bool = False) -> tuple[Program, list[Tensor]]:
+def close_trace(traced: Traced, here_only: bool = False) -> tuple[PureProgram, list[Tensor]]:
     """The program of a trace, and the values that it depends on beside its arguments.
 
     here_only  the program will be run where it was traced and nowhere else, for its derivatives:
@@ -51,8 +51,8 @@ def closed(traced: Traced, here_only: bool = False) -> tuple[Program, list[Tenso
         wanted.update([i for i in e.inputs if i.__class__ is not Literal])
     made = {i for e in chosen for i in e.outputs}
     found = sorted(wanted - made - set(trace.inputs))
-    program = Program((*trace.inputs, *found), tuple(reversed(chosen)), tuple(trace.outputs))
-    return program, [released(trace.values[i]) for i in found]
+    program = PureProgram((*trace.inputs, *found), tuple(reversed(chosen)), tuple(trace.outputs))
+    return program, [to_tensor(trace.values[i]) for i in found]
 
 
 def _carrying(trace: Trace) -> set[int]:

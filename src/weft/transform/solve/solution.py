@@ -21,7 +21,7 @@ from ...core.settings import changed, current
 from ...core.value import TENSORS
 from ...ops.batching import spread
 from ...ops.structural import sum_
-from ..modes.dual import held, released
+from ..modes.dual import to_tensor, unwrap_if_plain
 from ..modes.vmap import vmap
 
 
@@ -59,7 +59,7 @@ def _push(tangents, y, *rest):
     *args, problem = rest
     given = (*tangents, y, *args)
     with _at_level(given):
-        out = problem.push(_released(tangents), released(y), _released(args))
+        out = problem.push(_release(tangents), to_tensor(y), _release(args))
     return _like(given, out)
 
 
@@ -67,12 +67,12 @@ def _pull(g, y, *rest):
     *args, problem = rest
     given = (g, y, *args)
     with _at_level(given):
-        out = problem.pull(released(g), released(y), _released(args))
+        out = problem.pull(to_tensor(g), to_tensor(y), _release(args))
     return [None if c is None else _like(given, c) for c in out]
 
 
-def _released(values) -> list:
-    return [None if v is None else released(v) for v in values]
+def _release(values) -> list:
+    return [None if v is None else to_tensor(v) for v in values]
 
 
 def _at_level(given):
@@ -92,7 +92,7 @@ def _at_level(given):
 
 def _like(given, out):
     """A tensor if there was one among what was given, else what it holds."""
-    return out if any([type(v) in TENSORS for v in given]) else held(out)
+    return out if any([type(v) in TENSORS for v in given]) else unwrap_if_plain(out)
 
 
 def _batch(call, size, mapped, args, static):
@@ -113,12 +113,12 @@ def _row(name: str, rule: Jvp):
         rule=rule,
         arity=None,
         batch=_batch,
-        stage=_staged,
+        stage=_stage,
     )
     return caller(op)
 
 
-def _staged(operands: list, static: tuple):
+def _stage(operands: list, static: tuple):
     """In a program that is being written down there is nothing to do for the value."""
     found, boxes = operands[0], [x for x in operands if getattr(x, "staged", False)]
     return found if any([x is found for x in boxes]) else boxes[0].beside(found)

@@ -110,7 +110,7 @@ def _descend(evaluate: Callable, direction: Callable, x0: Tensor, tol: float, ma
     def body(state):
         x, value, r, step, _, _ = state
         full_step, slope, sound = direction(x, r)
-        part, value, r = _searched(stopped, x, full_step, slope, value, r)
+        part, value, r = _line_search(stopped, x, full_step, slope, value, r)
         x = x + part * full_step
         fine = max(tol, 4 * rounding(x.dtype))
         good = (size(r) == 0) | (sound & (size(full_step) <= fine * size(x)))
@@ -123,7 +123,9 @@ def _descend(evaluate: Callable, direction: Callable, x0: Tensor, tol: float, ma
     return x, good | (size(r) <= tol), size(r)
 
 
-def _searched(evaluate: Callable, x: Tensor, step: Tensor, slope: Tensor, value: Tensor, r: Tensor):
+def _line_search(
+    evaluate: Callable, x: Tensor, step: Tensor, slope: Tensor, value: Tensor, r: Tensor
+):
     """The largest of 1, ½, ¼ … of a step that decreases the value, and what it evaluates to.
 
     0 if none does; a value that is not a number is no decrease. Near a minimum a decrease is lost
@@ -169,7 +171,7 @@ def anderson(g: Callable, x0: Tensor, tol: float, max_steps: int) -> Found:
 
     def body(state):
         ys, rs, _, r, step = state
-        x = mixed(rs) @ ys
+        x = mixing_weights(rs) @ ys
         y, now = evaluate(x)
         grew = ~(size(now) <= GROWTH * size(r))
         ys = where(grew, filled(y), concat([ys[1:], expand_dims(y, 0)]))
@@ -182,7 +184,7 @@ def anderson(g: Callable, x0: Tensor, tol: float, max_steps: int) -> Found:
     return x, small(x, r), size(r)
 
 
-def mixed(rs: Tensor) -> Tensor:
+def mixing_weights(rs: Tensor) -> Tensor:
     """The weights, adding up to one, with which rows add up to the least vector."""
     products = rs @ rs.T
     largest = products.max()

@@ -30,12 +30,12 @@ from .dormand_prince import (
     SAFETY,
     SHRINK,
     STAGES,
-    Control,
+    StepControl,
     dense_weights,
 )
 
 
-def integrate(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> Tensor:
+def integrate(field: Callable, y0: Tensor, ts: Tensor, control: StepControl) -> Tensor:
     """The solution of dy/dt = field(y, t) at the times ts, y0 being that at the first: a matrix."""
     first = ts[0].to(y0.dtype)
     offsets = ts.to(dtypes.float64)
@@ -43,7 +43,7 @@ def integrate(field: Callable, y0: Tensor, ts: Tensor, control: Control) -> Tens
     slope = field(y0, first)
     moves = any([may_move(x) for x in (y0, ts, slope)])
     with changed(grad=False):
-        start, begun = _checked(y0.detach(), slope.detach(), offsets.detach())
+        start, begun = _check_start(y0.detach(), slope.detach(), offsets.detach())
 
         def still(y: Tensor, t: Tensor) -> Tensor:
             return field(y, t).detach()
@@ -60,31 +60,31 @@ def may_move(x: Tensor) -> bool:
     return x._node is not None or (x._data.__class__ in BOXES and not x._data.staged)
 
 
-def _guarded(x: Tensor, flag: Tensor, message: str, error) -> Tensor:
+def _guard(x: Tensor, flag: Tensor, message: str, error) -> Tensor:
     return caller(GUARD)(x, flag, message, error)
 
 
-def _checked(y: Tensor, slope: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
+def _check_start(y: Tensor, slope: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     """The start and its slope, if the times are in order and the slope is finite."""
     rises = offsets[1:] - offsets[:-1]
     ordered = ((rises >= 0).all() | (rises <= 0).all()) & (abs(offsets) < inf).all()
     message = "odeint: ts must be finite, and either increase or decrease"
-    y = _guarded(y, ordered, message, errors.ArgumentError)
+    y = _guard(y, ordered, message, errors.ArgumentError)
     finite = (abs(slope) < inf).all()
     message = "odeint: dy/dt is not finite at the start; check y0 and f there"
-    return y, _guarded(slope, finite, message, errors.ConvergenceError)
+    return y, _guard(slope, finite, message, errors.ConvergenceError)
 
 
 def _attempt(field: Callable, y: Tensor, first: Tensor, slope: Tensor, at, h) -> list[Tensor]:
     """The slopes of all stages, then where the step ends."""
     slopes, end, length = [slope], y, h.to(y.dtype)
     for node, weights in zip(NODES[1:], STAGES[1:], strict=True):
-        end = y + length * _combined(slopes, weights)
+        end = y + length * _combine(slopes, weights)
         slopes.append(field(end, first + (at + node * h).to(first.dtype)))
     return [*slopes, end]
 
 
-def _combined(values: list[Tensor], weights) -> Tensor:
+def _combine(values: list[Tensor], weights) -> Tensor:
     terms = [v * w for v, w in zip(values, weights, strict=True) if w != 0]
     return reduce(lambda a, b: a + b, terms)
 
@@ -95,7 +95,7 @@ def _within(y: Tensor, slopes: list[Tensor], h: Tensor, part: Tensor) -> Tensor:
     return y + h.to(y.dtype) * (weights @ stack(slopes, 0))
 
 
-def _placed(found: Tensor, reached, part: Tensor, here: Callable) -> tuple[Tensor, Tensor]:
+def _place_solution(found: Tensor, reached, part: Tensor, here: Callable) -> tuple[Tensor, Tensor]:
     """The solution at the times that a step has come to, and whether they were reached."""
     now = (part <= 1) & ~reached
 
@@ -108,7 +108,7 @@ def _placed(found: Tensor, reached, part: Tensor, here: Callable) -> tuple[Tenso
 class _Chosen:
     """The loop that finds the steps."""
 
-    def __init__(self, field: Callable, y, slope, first, offsets, control: Control):
+    def __init__(self, field: Callable, y, slope, first, offsets, control: StepControl):
         self.field, self.first, self.offsets, self.control = field, first, offsets, control
         self.span, self.y, self.slope = offsets[-1], y, slope
 
@@ -147,7 +147,7 @@ class _Chosen:
         count, found = end["count"], end["found"]
         for ok, said in ((~end["tiny"], tiny), (end["reached"].all(), message)):
             error = errors.ConvergenceError
-            count, found = (_guarded(x, ok, said, error) for x in (count, found))
+            count, found = (_guard(x, ok, said, error) for x in (count, found))
         return count, end["lengths"], found
 
     def _step(self, c: dict) -> dict:
@@ -159,13 +159,13 @@ class _Chosen:
         tiny = abs(h) <= 4 * 2.220446049250313e-16 * size
         *slopes, end = _attempt(self.field, c["y"], self.first, c["slope"], c["at"], h)
         length = h.to(end.dtype)
-        wrong = _combined(slopes, ERROR) * length
+        wrong = _combine(slopes, ERROR) * length
         error = _norm(wrong, maximum(abs(c["y"]), abs(end)), self.control)
         ok = (error <= 1) & ~tiny
 
         def accepted(c: dict) -> dict:
             part = (self.offsets - c["at"]) / h
-            found, reached = _placed(
+            found, reached = _place_solution(
                 c["found"], c["reached"], part, lambda: _within(c["y"], slopes, h, part)
             )
             growth = SAFETY * maximum(error, 1e-10) ** -PROPORTIONAL * c["before"] ** INTEGRAL
@@ -208,7 +208,7 @@ def _number(value: float) -> Tensor:
     return asarray(value, dtype=dtypes.float64)
 
 
-def _norm(error: Tensor, sizes: Tensor, control: Control) -> Tensor:
+def _norm(error: Tensor, sizes: Tensor, control: StepControl) -> Tensor:
     """The largest root mean square of a group; infinity if anything is not finite."""
     ratio = (error / (control.atol + control.rtol * sizes)).to(dtypes.float64)
     squares, worst, at = abs(ratio) ** 2, _number(0.0), 0
@@ -220,7 +220,7 @@ def _norm(error: Tensor, sizes: Tensor, control: Control) -> Tensor:
 
 
 def _made_again(
-    field: Callable, y: Tensor, slope: Tensor, first, offsets, count, lengths, control: Control
+    field: Callable, y: Tensor, slope: Tensor, first, offsets, count, lengths, control: StepControl
 ) -> Tensor:
     """The solution by steps of these lengths, to be differentiated."""
     start = y + (offsets.to(y.dtype)).reshape((-1, 1)) * slope  # right at the first time
@@ -230,7 +230,7 @@ def _made_again(
         h = lengths[c["k"]]
         *slopes, end = _attempt(field, c["y"], first, c["slope"], c["at"], h)
         part = (offsets - c["at"]) / h
-        found, reached = _placed(
+        found, reached = _place_solution(
             c["found"],
             c["reached"],
             part.detach(),
@@ -257,15 +257,15 @@ def _made_again(
 
 
 @dataclass(frozen=True)
-class Problem:
+class OdeProblem:
     """A right-hand side (y, t) and how accurately it is to be solved."""
 
     field: Callable
-    control: Control
+    control: StepControl
 
 
 def carried_back(
-    forwards: Problem, backwards: Problem, ys: Tensor, ts: Tensor, aq: Tensor
+    forwards: OdeProblem, backwards: OdeProblem, ys: Tensor, ts: Tensor, aq: Tensor
 ) -> Tensor:
     """What solves `backwards` beside y, at the first of two times, from what it is at the second.
 
@@ -275,7 +275,7 @@ def carried_back(
     first, field = ts[0].to(ys.dtype), forwards.field
     span = ts[1].to(dtypes.float64) - ts[0].to(dtypes.float64)
     offsets = stack([_number(0.0), span], 0)
-    start, slope = _checked(ys[0], field(ys[0], first), offsets)
+    start, slope = _check_start(ys[0], field(ys[0], first), offsets)
     chosen = _Chosen(field, start, slope, first, offsets, forwards.control)
     count, lengths, _ = chosen.run()
     room = isqrt(forwards.control.max_steps) + 1
@@ -295,7 +295,7 @@ def carried_back(
     return while_loop(lambda c: c["k"] >= 0, between, carry)["aq"]
 
 
-def _stepwise(problem: Problem, ts: Tensor, begins, times, count, end: dict) -> Tensor:
+def _stepwise(problem: OdeProblem, ts: Tensor, begins, times, count, end: dict) -> Tensor:
     """What solves the problem beside y, from step to step backwards."""
     n, origin = begins.shape[1], ts[0].to(dtypes.float64)
 

@@ -229,7 +229,7 @@ class GradientTape:
         wanted = list(sources) if many else [sources]
         self._refuse_without_block("gradient")
         with self._repeatably():
-            found = self._scaled_gradients(_listed(targets), wanted, output_gradients)
+            found = self._scaled_gradients(_list_targets(targets), wanted, output_gradients)
         if not self._persistent:
             self._consumed_at = origin()
         if unconnected == "zero":
@@ -291,7 +291,7 @@ class GradientTape:
         if not self._persistent:
             self._consumed_at = origin()
         matrix = matrix.reshape((*target.shape, *source.shape))
-        return matrix if record else wrap(matrix._data, _severed(leaves | {end}))
+        return matrix if record else wrap(matrix._data, _severed_mark(leaves | {end}))
 
     @property
     def loss_scale(self) -> float:
@@ -330,7 +330,7 @@ class GradientTape:
         )
         if record:
             return [reached.get(n) for n in goals]
-        return _detached([reached.get(n) for n in goals], leaves | wanted)
+        return _detach([reached.get(n) for n in goals], leaves | wanted)
 
     def _records(self, leaves) -> bool:
         """Whether somebody else may still want to differentiate the gradient."""
@@ -385,7 +385,7 @@ def _at_work(config):
     """A `DeterministicConfig` with its random streams."""
     if config is None:
         return None
-    from ...arrays.determinism import begun
+    from ...arrays.determinism import begin
     from ...core.determinism import DeterministicConfig
 
     if not isinstance(config, DeterministicConfig):
@@ -393,10 +393,10 @@ def _at_work(config):
             f"GradientTape: deterministic is a {type(config).__name__}, expected a "
             "wf.DeterministicConfig"
         )
-    return begun(config)
+    return begin(config)
 
 
-def _listed(targets) -> list:
+def _list_targets(targets) -> list:
     targets = list(targets) if isinstance(targets, list | tuple) else [targets]
     for t in targets:
         if type(t) not in TENSORS:
@@ -427,7 +427,7 @@ def _refuse_from_below(targets, sources: set) -> None:
 
 def _seeds(targets, nodes, output_gradients, scale: float) -> dict:
     """The starting cotangents by node; targets that were not recorded have none."""
-    given = [None] * len(targets) if output_gradients is None else _listed(output_gradients)
+    given = [None] * len(targets) if output_gradients is None else _list_targets(output_gradients)
     if len(given) != len(targets):
         raise errors.ArgumentError(
             f"gradient: {len(given)} output_gradients for {len(targets)} targets"
@@ -444,14 +444,14 @@ def _seeds(targets, nodes, output_gradients, scale: float) -> dict:
     return seeds
 
 
-def _severed(of) -> Severed:
+def _severed_mark(of) -> Severed:
     """The mark of a derivative by a tape that recorded nothing of it."""
     return Severed(origin(), {-n.id for n in of}, _REMEDY)
 
 
-def _detached(raws, of) -> list:
+def _detach(raws, of) -> list:
     """Tensors that share no memory, marked as gradients, by `of`, without a graph."""
-    mark = _severed(of)
+    mark = _severed_mark(of)
     return [None if r is None else wrap(BACKENDS[type(r)].copy(r), mark) for r in raws]
 
 

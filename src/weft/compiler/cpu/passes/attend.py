@@ -15,7 +15,7 @@ from ...passes.rewriting import Builder
 from ..routines.heads import NATIVE
 
 
-def _swapped(axes: int, at: int) -> tuple[int, ...]:
+def _swap_axes(axes: int, at: int) -> tuple[int, ...]:
     """All axes, with two neighbours exchanged."""
     order = list(range(axes))
     order[at], order[at + 1] = order[at + 1], order[at]
@@ -129,7 +129,7 @@ def _attention_gradient(b: Builder, g, h, out, lse, q, k, v, mask, seeds, causal
 
 def _by_heads(b: Builder, x: int) -> int:
     n = len(b.shape(x))
-    return b.emit("permute", x, _swapped(n, n - 3))
+    return b.emit("permute", x, _swap_axes(n, n - 3))
 
 
 def _alike(b: Builder, g, h, out, lse, q) -> bool:

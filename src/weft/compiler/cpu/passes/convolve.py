@@ -61,7 +61,7 @@ def _rule(b: Builder, e: Equation) -> Replacement:
     elif e.op.name in ("sum_pool", "spread_pool") and not half:
         made = (_fold if e.op.name == "sum_pool" else _spread)(b, e.inputs[0], *e.static)
     else:
-        made = b.emit(e.op, *_widened(b, e), *e.static) if half else None
+        made = b.emit(e.op, *_widen_operands(b, e), *e.static) if half else None
     if made is None:
         return None
     made = made if isinstance(made, tuple) else (made,)
@@ -73,7 +73,7 @@ def _wider(aval: Aval) -> Aval:
     return aval.like(dtype=dtypes.float32) if aval.dtype in dtypes.HALF else aval
 
 
-def _widened(b: Builder, e: Equation) -> list[int]:
+def _widen_operands(b: Builder, e: Equation) -> list[int]:
     """The operands, those of half types in float32."""
     return [b.emit("cast", x, dtypes.float32) if b.dtype(x) in dtypes.HALF else x for x in e.inputs]
 
@@ -89,7 +89,7 @@ def _weight(b: Builder, e: Equation, x: Aval, y: Aval) -> int | None:
     made = e.op.shape(x, y, *e.static)
     if isinstance(weights_of(x, y, made, *e.static), str):
         return None
-    parts = b.emit(PARTS, *_widened(b, e), *e.static, made.shape)
+    parts = b.emit(PARTS, *_widen_operands(b, e), *e.static, made.shape)
     parts = b.emit("sum", parts, (0,), False)
     groups, ins, taps, padded = b.shape(parts)
     outs = made.shape[0] // groups

@@ -15,8 +15,8 @@ from ....core.aval import Aval
 from ....core.op import Op
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.convert import SUPPORTED
-from ...fusion.classify import Kind, kind_of
-from ...ir.scalar_program import STRIDED, Line, Writer, computed
+from ...fusion.classify import UnitKind, kind_of
+from ...ir.scalar_program import STRIDED, ScalarProgram, ScalarProgramBuilder, compute_line
 from ...ir.views import LOOKS, View, views_of
 from ..computes import Computes
 
@@ -35,11 +35,11 @@ LANES = 8
 def line_op(results: int) -> Op:
     """The operation of a line; it is no row of the table, since no user's program has it."""
 
-    def compute(xp, operands, line: Line):
-        made = computed(line, operands)
+    def compute(xp, operands, line: ScalarProgram):
+        made = compute_line(line, operands)
         return made[0] if results == 1 else made
 
-    def shape(avals, line: Line):
+    def shape(avals, line: ScalarProgram):
         made = tuple(Aval(shape, dtype) for (shape, dtype), _ in line.results)
         return made[0] if results == 1 else made
 
@@ -82,8 +82,8 @@ def _is_small(graph: Graph, views: dict[int, View], e: Equation) -> bool:
         return len({a.dtype for a in avals}) == 1
     if e.op.folds:
         logical = avals[0].dtype == np.bool_ and e.op.folds not in ("any", "all", "sum")
-        return not logical and kind_of(graph, views, e, _CPU)[0] is Kind.FOLD
-    if kind_of(graph, views, e, _CPU)[0] is not Kind.POINT:
+        return not logical and kind_of(graph, views, e, _CPU)[0] is UnitKind.FOLD
+    if kind_of(graph, views, e, _CPU)[0] is not UnitKind.POINT:
         return False
     return e.op.cost == "light" or prod(avals[-1].shape) <= COSTLY
 
@@ -224,7 +224,7 @@ def _readers(graph: Graph) -> dict[int, set[int]]:
 
 def _line(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equation]:
     """The equation of a part's line."""
-    writer, inside = Writer(graph), set(part)
+    writer, inside = ScalarProgramBuilder(graph), set(part)
     for k in part:
         writer.write(graph.equations[k])
     own = [i for k in part for i in graph.equations[k].outputs]

@@ -5,12 +5,12 @@ from math import prod
 
 from ....core import dtypes
 from ....graph.graph import Literal
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import behind, each
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from .gather import Indexed, index_at, move
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 from .scatter import Scattered, by_blocks, element, fill_zeros
 
 _EACH = 2.0  # nanoseconds for an element
@@ -21,12 +21,12 @@ class TakeAlong(Indexed):
     """out[a, j, c] = x[a, i[a, j, c], c]."""
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         x = array(self.dtype, (self.lead, self.n, self.row))
         return x, array(self.index, (self.lead, self.indices, self.row))
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.lead, self.indices, self.row)),)
 
     @property
@@ -42,15 +42,15 @@ class TakeAlong(Indexed):
     def cost(self) -> float:
         return _EACH * self.count * self.line
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         (x, _, out), item, code = b.arrays, self.dtype.itemsize, b.code
 
-        def unit(u: Value) -> None:
-            a = u if self.row == 1 else u.divided(self.indices, False)
+        def unit(u: LLValue) -> None:
+            a = u if self.row == 1 else u.divide(self.indices, False)
             source = behind(x, a * (self.n * self.row * item))
             first = u * self.line
 
-            def one(c: Value) -> None:
+            def one(c: LLValue) -> None:
                 at = index_at(b, 1, self.index, first + c, self.n)
                 at = at if self.row == 1 else at * self.row + c
                 move(code, behind(out, (first + c) * item), behind(source, at * item), item)
@@ -65,7 +65,7 @@ class ScatterSum(Scattered):
     """Zeros, and out[a, i[a, j, c], c] += x[a, j, c] for j in order."""
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         shape = (self.lead, self.indices, self.row)
         return array(self.dtype, shape), array(self.index, shape)
 
@@ -73,21 +73,21 @@ class ScatterSum(Scattered):
     def cost(self) -> float:
         return _EACH * self.lead * self.row * (self.indices + 0.1 * self.n)
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         code, (x, _, out), item = b.code, b.arrays, self.dtype.itemsize
         real, row = dtypes.to_real(self.dtype), self.row
         kind = lanes_of(element(real), 2 if self.dtype in dtypes.COMPLEX else 1)
 
-        def do(a: Value, start: Value, width: int) -> None:
+        def do(a: LLValue, start: LLValue, width: int) -> None:
             source, target = a * (self.indices * row) + start, a * (self.n * row) + start
 
-            def clear(s: Value) -> None:
+            def clear(s: LLValue) -> None:
                 fill_zeros(code, behind(out, (target + s * row) * item), width * item)
 
             each(code, 0, self.n, clear)
 
-            def add(j: Value) -> None:
-                def one(c: Value) -> None:
+            def add(j: LLValue) -> None:
+                def one(c: LLValue) -> None:
                     k = source + j * row + c
                     to = target + index_at(b, 1, self.index, k, self.n) * row + c
                     place = behind(out, to * item)
@@ -103,7 +103,7 @@ class ScatterSum(Scattered):
 
 
 @native("checked_take_along_axis", "checked_scatter_sum")
-def _along(graph, views, e) -> Routine | str:
+def _along(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
     x, i = (graph.avals[k] for k in e.inputs)

@@ -11,36 +11,36 @@ from math import inf
 
 from ....core import dtypes
 from ....graph.graph import Equation, Graph
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.exponentials import exp
 from ...emit.folds import across
 from ...emit.lanes_in_memory import splat
 from ...emit.logarithms import log
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from ...ir.views import View
-from ..tiles import Layout, padded_product, pieces, product
+from ..tiles import PanelLayout, padded_product, pieces, product
 from .heads import Heads, Mask, heads_of, in_lines, mask_of, seeds_of, spread
 from .registry import native
-from .routine import STACK, Body, Routine
+from .routine import STACK, NativeRoutine, RoutineBody
 from .scatter import fill_zeros
 from .weights import (
     BLOCKS,
     ROWS,
-    Writer,
-    joined,
+    AttentionEmitter,
     least,
     most,
-    padded,
+    ravel,
+    round_up_to_lanes,
     start_of,
-    unravelled,
+    unravel,
 )
 
 SPAN = 256  # queries of a unit, at most
 
 
 @dataclass(frozen=True)
-class Attention(Routine):
+class Attention(NativeRoutine):
     """softmax(scale·q·kᵀ + mask)·v as (…, queries, heads, depth), and logarithms of the sums."""
 
     it: Heads
@@ -51,22 +51,22 @@ class Attention(Routine):
     seeds: tuple[int, ...] | None = None  # strides of the batch and heads
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         it, given = self.it, []
         for strides, heads, length, width in (
             (self.q, it.heads, it.queries, it.width),
             (self.k, it.groups, it.keys, it.width),
             (self.v, it.groups, it.keys, it.depth),
         ):
-            given.append(Array(it.dtype, (*it.lead, heads, length, width), (*strides, 1)))
+            given.append(RoutineArray(it.dtype, (*it.lead, heads, length, width), (*strides, 1)))
         if self.mask is not None:
-            given.append(Array(self.mask.dtype, self.mask.shape, self.mask.strides))
+            given.append(RoutineArray(self.mask.dtype, self.mask.shape, self.mask.strides))
         if self.seeds is not None:
-            given.append(Array(dtypes.int64, (*it.lead, it.heads), self.seeds))
+            given.append(RoutineArray(dtypes.int64, (*it.lead, it.heads), self.seeds))
         return tuple(given)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         it = self.it
         out = array(it.dtype, (*it.lead, it.queries, it.heads, it.depth))
         return out, array(it.dtype, (*it.lead, it.heads, it.queries))
@@ -99,14 +99,14 @@ class Attention(Routine):
     def cost(self) -> float:
         return self.it.cost(2.0)
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         _Forward(self, b).write()
 
 
-class _Forward(Writer):
+class _Forward(AttentionEmitter):
     """The code of a forward pass; what is known of the unit it is in are attributes."""
 
-    def __init__(self, routine: Attention, b: Body):
+    def __init__(self, routine: Attention, b: RoutineBody):
         super().__init__(b, routine.it, routine.block, routine.mask)
         self.routine, self.span = routine, routine.span
         self.turned_keys = self.local(self.block * self.it.width)
@@ -118,10 +118,10 @@ class _Forward(Writer):
     def write(self) -> None:
         each(self.code, self.b.begin, self.b.end, self._unit)
 
-    def _unit(self, u: Value) -> None:
+    def _unit(self, u: LLValue) -> None:
         it, routine, code = self.it, self.routine, self.code
-        *lead, head, span = unravelled(u, (*it.lead, it.heads, -(-it.queries // self.span)))
-        group = head.divided(it.heads // it.groups, False)
+        *lead, head, span = unravel(u, (*it.lead, it.heads, -(-it.queries // self.span)))
+        group = head.divide(it.heads // it.groups, False)
         q, k, v, *rest = self.b.arrays
         self.first = span * self.span
         self.rows = least(it.queries - self.first, self.span)
@@ -135,7 +135,7 @@ class _Forward(Writer):
         limit = code.constant(WORD, it.keys)
         limit = least(self.first + self.rows, limit) if it.causal else limit
         each(code, 0, limit, lambda j: self._block(j, least(limit - j, self.block)), self.block)
-        at = joined(lead, it.lead) if lead else code.constant(WORD, 0)
+        at = ravel(lead, it.lead) if lead else code.constant(WORD, 0)
         place = (at * it.queries + self.first) * it.heads + head
         self._divide(self.at(rest[-2], place * it.depth))
         self._logarithms(self.at(rest[-1], (at * it.heads + head) * it.queries + self.first))
@@ -144,14 +144,14 @@ class _Forward(Writer):
         code = self.code
         low = code.constant(self.vector, -inf)
 
-        def clear(i: Value) -> None:
+        def clear(i: LLValue) -> None:
             code.store(low, self.at(self.tops, i), self.item)
             code.store(low.same(0.0), self.at(self.totals, i), self.item)
 
         self.over(self.rows, clear)
         fill_zeros(code, self.mixed, self.rows * (self.it.depth * self.item))
 
-    def _block(self, j: Value, count: Value) -> None:
+    def _block(self, j: LLValue, count: LLValue) -> None:
         """Keys from j on, for all queries of the span."""
         code, step = self.code, self.routine.k[-1]
         self.turned(self.turned_keys, self.at(self.keys, j * step), step, count, self.it.width)
@@ -161,27 +161,29 @@ class _Forward(Writer):
             start = start - start.modulo(ROWS, False)
         each(code, start, self.rows, lambda i: self._tile(i, j, count), ROWS)
 
-    def _tile(self, i: Value, j: Value, count: Value) -> None:
+    def _tile(self, i: LLValue, j: LLValue, count: LLValue) -> None:
         code, it, routine = self.code, self.it, self.routine
         rows, ahead = least(self.rows - i, ROWS), self.first + i - j
         seen = self.seen(ahead, rows, count)
-        wide = padded(seen, self.lanes)
-        how = Layout(routine.q[-1], 1, self.block, self.block, False)
+        wide = round_up_to_lanes(seen, self.lanes)
+        how = PanelLayout(routine.q[-1], 1, self.block, self.block, False)
         queries = self.at(self.queries, i * routine.q[-1])
         args = (queries, self.turned_keys, self.scores, rows, wide)
         padded_product(code, self.element, how, *args, it.width)
         each(code, 0, rows, lambda r: self._row(i, r, ahead, seen, wide, j))
-        how = Layout(self.block, 1, routine.v[-1], it.depth)
+        how = PanelLayout(self.block, 1, routine.v[-1], it.depth)
         values, mixed = self.at(self.values, j * routine.v[-1]), self.at(self.mixed, i * it.depth)
         product(code, self.element, how, it.depth, self.scores, values, mixed, rows, seen)
 
-    def _row(self, i: Value, r: Value, ahead: Value, seen: Value, wide: Value, j: Value) -> None:
+    def _row(
+        self, i: LLValue, r: LLValue, ahead: LLValue, seen: LLValue, wide: LLValue, j: LLValue
+    ) -> None:
         """One query's scores become weights, and its sum and result go on."""
         code, line, at = self.code, self.at(self.scores, r * self.block), i + r
         columns, query = self.columns(ahead, r, seen), self.first + at
         peak = self.cell(-inf)
 
-        def find(c: Value) -> None:
+        def find(c: LLValue) -> None:
             s = self.score(line, c, columns, query, j)
             code.store(s, self.at(line, c), self.item)
             top = code.load(self.vector, peak, 64)
@@ -194,7 +196,7 @@ class _Forward(Writer):
         shift = top.equals(-inf).choose(top.same(0.0), top)
         sums, many = self.cell(0.0), splat(shift, self.lanes)
 
-        def weigh(c: Value) -> None:
+        def weigh(c: LLValue) -> None:
             w = exp(code.load(self.vector, self.at(line, c), self.item) - many)
             factor = self.factor(c)
             code.store(w if factor is None else w * factor, self.at(line, c), self.item)
@@ -207,7 +209,7 @@ class _Forward(Writer):
         self.store(self.load(self.totals, at) + total, self.totals, at)
         self.store(top, self.tops, at)
 
-    def _fade(self, at: Value, by: Value) -> None:
+    def _fade(self, at: LLValue, by: LLValue) -> None:
         """What was added up so far, relative to the new top."""
         code = self.code
         self.store(self.load(self.totals, at) * by, self.totals, at)
@@ -216,11 +218,11 @@ class _Forward(Writer):
             x = code.load(kind, self.at(self.mixed, place), self.item)
             code.store(x * splat(by, count), self.at(self.mixed, place), self.item)
 
-    def _divide(self, out: Value) -> None:
+    def _divide(self, out: LLValue) -> None:
         """The results, by the sums of their weights."""
         code, it = self.code, self.it
 
-        def row(i: Value) -> None:
+        def row(i: LLValue) -> None:
             total = self.load(self.totals, i)
             whole = total.equals(0.0).choose(total.same(1.0), total)
             for start, count in pieces(it.depth, self.lanes):
@@ -231,10 +233,10 @@ class _Forward(Writer):
 
         each(code, 0, self.rows, row)
 
-    def _logarithms(self, lse: Value) -> None:
+    def _logarithms(self, lse: LLValue) -> None:
         code = self.code
 
-        def some(i: Value) -> None:
+        def some(i: LLValue) -> None:
             total = code.load(self.vector, self.at(self.totals, i), self.item)
             top = code.load(self.vector, self.at(self.tops, i), self.item)
             shift = top.equals(-inf).choose(top.same(0.0), top)
@@ -245,7 +247,7 @@ class _Forward(Writer):
 
 
 @native("attention_by_positions", strided=in_lines)
-def _attention(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str:
+def _attention(graph: Graph, views: Mapping[int, View], e: Equation) -> NativeRoutine | str:
     q, k, v, mask, seeds = e.inputs
     lead = graph.avals[e.outputs[1]].shape[:-2]
     it = heads_of(graph, (q, k, v), lead, e.static)

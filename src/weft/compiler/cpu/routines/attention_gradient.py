@@ -11,24 +11,33 @@ from math import inf
 
 from ....core import dtypes
 from ....graph.graph import Equation, Graph, Literal
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
 from ...emit.exponentials import exp
 from ...emit.folds import across
 from ...emit.lanes_in_memory import splat
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from ...ir.views import View
-from ..tiles import Layout, padded_product, pieces, product
+from ..tiles import PanelLayout, padded_product, pieces, product
 from .gather import move
 from .heads import Heads, Mask, heads_of, in_lines, mask_of, seeds_of, spread
 from .registry import native
-from .routine import STACK, Body, Routine
+from .routine import STACK, NativeRoutine, RoutineBody
 from .scatter import fill_zeros
-from .weights import BLOCKS, ROWS, Writer, joined, least, padded, start_of, unravelled
+from .weights import (
+    BLOCKS,
+    ROWS,
+    AttentionEmitter,
+    least,
+    ravel,
+    round_up_to_lanes,
+    start_of,
+    unravel,
+)
 
 
 @dataclass(frozen=True)
-class AttentionGradient(Routine):
+class AttentionGradient(NativeRoutine):
     """The cotangents of queries, keys and values from g, and h, those of result and logarithms.
 
     Results are (…, length, heads, width) each; if `together`, the parts of one array
@@ -48,7 +57,7 @@ class AttentionGradient(Routine):
     together: bool
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         it = self.it
         of_queries = (*it.lead, it.heads, it.queries)
         of_keys = (*it.lead, it.groups, it.keys)
@@ -62,18 +71,18 @@ class AttentionGradient(Routine):
             (self.v, of_keys, it.depth),
         ]
         found = [
-            Array(it.dtype, (*shape, n) if n else shape, (*strides, 1) if n else strides)
+            RoutineArray(it.dtype, (*shape, n) if n else shape, (*strides, 1) if n else strides)
             for strides, shape, n in given
             if strides is not None
         ]
         if self.mask is not None:
-            found.append(Array(self.mask.dtype, self.mask.shape, self.mask.strides))
+            found.append(RoutineArray(self.mask.dtype, self.mask.shape, self.mask.strides))
         if self.seeds is not None:
-            found.append(Array(dtypes.int64, (*it.lead, it.heads), self.seeds))
+            found.append(RoutineArray(dtypes.int64, (*it.lead, it.heads), self.seeds))
         return tuple(found)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         it = self.it
         if self.together:
             return (array(it.dtype, (*it.lead, it.queries, 3, it.heads, it.width)),)
@@ -103,14 +112,14 @@ class AttentionGradient(Routine):
     def cost(self) -> float:
         return self.it.cost(5.0)
 
-    def body(self, b: Body) -> None:
-        _Backward(self, b).write()
+    def body(self, b: RoutineBody) -> None:
+        _BackwardEmitter(self, b).write()
 
 
-class _Backward(Writer):
+class _BackwardEmitter(AttentionEmitter):
     """The code of a backward pass; what is known of the unit it is in are attributes."""
 
-    def __init__(self, routine: AttentionGradient, b: Body):
+    def __init__(self, routine: AttentionGradient, b: RoutineBody):
         super().__init__(b, routine.it, routine.block, routine.mask)
         it, self.routine = routine.it, routine
         self.turned_keys = self.local(self.block * it.width)
@@ -128,27 +137,27 @@ class _Backward(Writer):
     def write(self) -> None:
         each(self.code, self.b.begin, self.b.end, self._unit)
 
-    def _unit(self, u: Value) -> None:
+    def _unit(self, u: LLValue) -> None:
         it, code = self.it, self.code
-        *self.lead, self.group = unravelled(u, (*it.lead, it.groups))
-        self.batch = joined(self.lead, it.lead) if self.lead else code.constant(WORD, 0)
+        *self.lead, self.group = unravel(u, (*it.lead, it.groups))
+        self.batch = ravel(self.lead, it.lead) if self.lead else code.constant(WORD, 0)
         self.keys, self.values = (self._place(x, self.group) for x in ("k", "v"))
         per_group = it.heads // it.groups
         self.first_head = self.group * per_group
 
-        def clear(n: Value) -> None:
-            head, i = self.first_head + n.divided(it.queries, False), n.modulo(it.queries, False)
+        def clear(n: LLValue) -> None:
+            head, i = self.first_head + n.divide(it.queries, False), n.modulo(it.queries, False)
             fill_zeros(code, self._target(0, i, head), it.width * self.item)
 
         each(code, 0, per_group * it.queries, clear)
         each(code, 0, it.keys, self._block, self.block)
 
-    def _place(self, name: str, head: Value) -> Value:
+    def _place(self, name: str, head: LLValue) -> LLValue:
         """Where a head begins."""
         strides = getattr(self.routine, name)
         return start_of([*self.lead, head], self.bases[name], strides[:-1], self.element)
 
-    def _target(self, which: int, row: Value, head: Value) -> Value:
+    def _target(self, which: int, row: LLValue, head: LLValue) -> LLValue:
         """A row of one of the results."""
         it = self.it
         length = it.queries if which == 0 else it.keys
@@ -164,7 +173,7 @@ class _Backward(Writer):
         """From one query's gradient to the next."""
         return self.it.heads * self.it.width * (3 if self.routine.together else 1)
 
-    def _block(self, j: Value) -> None:
+    def _block(self, j: LLValue) -> None:
         it, code, routine = self.it, self.code, self.routine
         count = least(it.keys - j, self.block)
         self.block_keys = self.at(self.keys, j * routine.k[-1])
@@ -177,13 +186,13 @@ class _Backward(Writer):
         if it.causal:  # queries before the block see none of it
             start = least(j, it.queries)
 
-        def head(n: Value) -> None:
+        def head(n: LLValue) -> None:
             self._head(self.first_head + n)
             each(code, start, it.queries, lambda i: self._tile(i, j, count), ROWS)
 
         each(code, 0, it.heads // it.groups, head)
 
-        def put(r: Value) -> None:
+        def put(r: LLValue) -> None:
             pairs = (1, self.to_keys, it.width), (2, self.to_values, it.depth)
             for which, source, width in pairs:
                 target = self._target(which, j + r, self.group)
@@ -191,7 +200,7 @@ class _Backward(Writer):
 
         each(code, 0, count, put)
 
-    def _head(self, head: Value) -> None:
+    def _head(self, head: LLValue) -> None:
         """Find what belongs to a head."""
         self.head = head
         self.starts = {x: self._place(x, head) for x in self.bases if x not in "kv"}
@@ -199,32 +208,34 @@ class _Backward(Writer):
         last = self.b.arrays[len(self.routine.operands) - 1]
         self.find_seed(last, [*self.lead, head], self.routine.seeds)
 
-    def _tile(self, i: Value, j: Value, count: Value) -> None:
+    def _tile(self, i: LLValue, j: LLValue, count: LLValue) -> None:
         """Queries from i on by keys from j on."""
         it, code, routine, block = self.it, self.code, self.routine, self.block
         rows, ahead = least(it.queries - i, ROWS), i - j
         seen = self.seen(ahead, rows, count)
-        wide = padded(seen, self.lanes)
+        wide = round_up_to_lanes(seen, self.lanes)
         queries = self.at(self.starts["q"], i * routine.q[-1])
         g = self.at(self.starts["g"], i * routine.g[-1])
-        how = Layout(routine.q[-1], 1, block, block, False)
+        how = PanelLayout(routine.q[-1], 1, block, block, False)
         args = (queries, self.turned_keys, self.weights, rows, wide)
         padded_product(code, self.element, how, *args, it.width)
-        how = Layout(routine.g[-1], 1, block, block, False)
+        how = PanelLayout(routine.g[-1], 1, block, block, False)
         args = (g, self.turned_values, self.slopes, rows, wide)
         padded_product(code, self.element, how, *args, it.depth)
         each(code, 0, rows, lambda r: self._row(i, r, ahead, seen, wide, j))
-        how = Layout(1, block, routine.g[-1], it.depth)
+        how = PanelLayout(1, block, routine.g[-1], it.depth)
         args = (self.weights, g, self.to_values, seen, rows)
         product(code, self.element, how, it.depth, *args)
-        how = Layout(1, block, routine.q[-1], it.width)
+        how = PanelLayout(1, block, routine.q[-1], it.width)
         args = (self.slopes, queries, self.to_keys, seen, rows)
         product(code, self.element, how, it.width, *args)
-        how = Layout(block, 1, routine.k[-1], self.query_step)
+        how = PanelLayout(block, 1, routine.k[-1], self.query_step)
         args = (self.slopes, self.block_keys, self._target(0, i, self.head), rows, seen)
         product(code, self.element, how, it.width, *args)
 
-    def _row(self, i: Value, r: Value, ahead: Value, seen: Value, wide: Value, j: Value) -> None:
+    def _row(
+        self, i: LLValue, r: LLValue, ahead: LLValue, seen: LLValue, wide: LLValue, j: LLValue
+    ) -> None:
         """One query's weights, and the cotangents of its scores times the scale."""
         code, at = self.code, i + r
         line, slope = (self.at(x, r * self.block) for x in (self.weights, self.slopes))
@@ -234,7 +245,7 @@ class _Backward(Writer):
         shift = splat(lse.equals(-inf).choose(lse.same(inf), lse), self.lanes)
         mean = splat(self._mean(at), self.lanes)
 
-        def some(c: Value) -> None:
+        def some(c: LLValue) -> None:
             w, factor = exp(self.score(line, c, columns, at, j) - shift), self.factor(c)
             code.store(w if factor is None else w * factor, self.at(line, c), self.item)
             place = self.at(slope, c)
@@ -245,7 +256,7 @@ class _Backward(Writer):
         self.drop(at, j, wide)
         self.over(wide, some)
 
-    def _mean(self, at: Value) -> Value:
+    def _mean(self, at: LLValue) -> LLValue:
         """g·out, less h."""
         code, routine = self.code, self.routine
         g = self.at(self.starts["g"], at * routine.g[-1])
@@ -254,13 +265,13 @@ class _Backward(Writer):
         for start, count in pieces(self.it.depth, self.lanes):
             kind = lanes_of(self.element, count)
             x, y = (code.load(kind, self.at(p, start), self.item) for p in (g, out))
-            total = self._joined(total, x * y)
+            total = self._join_sums(total, x * y)
         assert total is not None
         if routine.h is None:
             return total
         return total - self.load(self.starts["h"], at * routine.h[-1])
 
-    def _joined(self, total: Value | None, part: Value) -> Value:
+    def _join_sums(self, total: LLValue | None, part: LLValue) -> LLValue:
         """A sum, and the lanes of another part of it."""
         kind, code = part.type, self.code
         if kind.lanes & (kind.lanes - 1):  # no power of two: zeros beside it
@@ -281,7 +292,7 @@ def _taste(e: Equation, position: int, view: View) -> bool:
 
 
 @native("attention_gradient_by_positions", "attention_gradient_together", strided=_taste)
-def _gradient(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str:
+def _gradient(graph: Graph, views: Mapping[int, View], e: Equation) -> NativeRoutine | str:
     g, h, out, lse, q, k, v, mask, seeds = e.inputs
     together = e.op.name == "attention_gradient_together"
     lead = graph.avals[e.outputs[0]].shape[: -4 if together else -3]

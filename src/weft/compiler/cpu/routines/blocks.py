@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ....graph.graph import Graph
-from ...emit.code import Code, Value
+from ...emit.code import Code, LLValue
 from ...emit.control import POINTER, WORD, behind, invoke, nothing, put
 from ...ir.kernel import Kernel, Step
 from ...ir.schedule import (
@@ -26,17 +26,17 @@ from ...ir.schedule import (
     TiledStep,
     lies_in_rows,
 )
-from ...memory import plan, rounded
-from ...native.products import Product as ProductFields
+from ...memory import plan, round_up
+from ...native.products import ProductRecord as ProductFields
 from ...native.products import VectorProduct as VectorFields
 from ..blas import BlasCall, call_of, is_vector
 from ..costs import chunk_of, product_cost, work
 from ..loop_nest import nest_of
-from ..loops import inlined, lower
+from ..loops import emit_inline, lower
 from ..runtime.tasks import extents_of
 from ..walk import Extents
 from .gather import move
-from .routine import Body, Routine, written
+from .routine import NativeRoutine, RoutineBody, as_native_routine
 from .straight import Straight
 
 # The numbers of pointers that are not arrays of the record.
@@ -51,7 +51,7 @@ _CALL, _PRODUCT = 5.0, 50.0
 
 
 @dataclass(frozen=True)
-class Place:
+class BufferPlace:
     """Where an array begins: so many bytes behind a pointer, and with each step so many more.
 
     pointer  an array of the record, or one of BEFORE and AFTER (the carries of a step), SCRATCH
@@ -62,12 +62,12 @@ class Place:
     offset: int = 0
     stride: int = 0
 
-    def behind(self, count: int) -> "Place":
+    def behind(self, count: int) -> "BufferPlace":
         return replace(self, offset=self.offset + count) if count else self
 
 
 @dataclass(frozen=True)
-class Product:
+class BlockProduct:
     """A product of matrices: the words that `blas.call_of` has for it, but for addresses.
 
     function  of the driver, and `blas` BLAS's, or ours, whose address is word `at`
@@ -90,11 +90,11 @@ class Move:
 
 
 @dataclass(frozen=True)
-class Call:
+class BlockCall:
     """What is computed at one time, where its arrays are, and its units, in all and of a piece."""
 
-    work: "Kernel | Product | Move | Routine"
-    places: tuple[Place, ...]
+    work: "Kernel | BlockProduct | Move | NativeRoutine"
+    places: tuple[BufferPlace, ...]
     extents: Extents = ()
     count: int = 1
     chunk: int = 1
@@ -109,7 +109,7 @@ class Call:
 class Block:
     """Calls in order; constants by their bytes, as hexadecimal digits."""
 
-    calls: tuple[Call, ...]
+    calls: tuple[BlockCall, ...]
     constants: tuple[str, ...]
     scratch: int
     cost: float
@@ -117,53 +117,56 @@ class Block:
 
     def told(self) -> list[str]:
         """What is computed, a line for each call, and more for loops and branches in it."""
-        return [line for c in self.calls for line in _told(c.work)]
+        return [line for c in self.calls for line in _describe(c.work)]
 
     @property
     def endless(self) -> bool:
         """Whether something in it is a loop that only ends by itself."""
-        return any(isinstance(c.work, Routine) and c.work.endless for c in self.calls)
+        return any(isinstance(c.work, NativeRoutine) and c.work.endless for c in self.calls)
 
     @property
     def multiplies(self) -> bool:
         """Whether something in it calls BLAS."""
         return any(
-            isinstance(c.work, Product) or (isinstance(c.work, Routine) and c.work.multiplies)
+            isinstance(c.work, BlockProduct)
+            or (isinstance(c.work, NativeRoutine) and c.work.multiplies)
             for c in self.calls
         )
 
 
-def _told(work: "Kernel | Product | Move | Routine") -> list[str]:
+def _describe(work: "Kernel | BlockProduct | Move | NativeRoutine") -> list[str]:
     if isinstance(work, Kernel):
         rows = [s.row if isinstance(s, Step) else f"fold {s.kind}" for s in work.steps]
         return [f"kernel {'×'.join(map(str, work.domain)) or '1'}: {', '.join(rows) or 'copy'}"]
     if isinstance(work, Move):
         return [f"copy of {work.nbytes} bytes"]
-    if isinstance(work, Product):
+    if isinstance(work, BlockProduct):
         *left, k, n = work.sizes
         return [f"product {'×'.join(map(str, (*left, k)))} · {k}×{n}"]
     title, *inside = work.told() or [type(work).__name__]
     return [title, *[f"  {line}" for line in inside]]
 
 
-def block_of(graph: Graph, inputs: list[Place], outputs: list[Place], scratch: int) -> Block | str:
+def block_of(
+    graph: Graph, inputs: list[BufferPlace], outputs: list[BufferPlace], scratch: int
+) -> Block | str:
     """The block of a graph that has been through the passes; otherwise why there is none.
 
     inputs, outputs  where they are
     scratch          how many bytes of that memory are somebody else's
     """
-    from ...fusion.assemble import scheduled  # which asks for routines
+    from ...fusion.assemble import schedule_graph  # which asks for routines
     from ..target import CPU
 
-    schedule = scheduled(graph, CPU)
+    schedule = schedule_graph(graph, CPU)
     memory = plan(schedule)
-    begin = rounded(scratch)
+    begin = round_up(scratch)
     roots = dict(zip(schedule.inputs, inputs, strict=True))
     roots |= zip(map(schedule.storage, schedule.outputs), outputs, strict=True)
-    roots |= {i: Place(SCRATCH, begin + at) for i, at in memory.offsets.items()}
-    roots |= {i: Place(CONSTANT - k) for k, i in enumerate(schedule.constants)}
+    roots |= {i: BufferPlace(SCRATCH, begin + at) for i, at in memory.offsets.items()}
+    roots |= {i: BufferPlace(CONSTANT - k) for k, i in enumerate(schedule.constants)}
 
-    def place(i: int) -> Place:
+    def place(i: int) -> BufferPlace:
         b = schedule.buffers[i]
         return roots[schedule.storage(i)].behind(b.offset * b.dtype.itemsize)
 
@@ -178,36 +181,36 @@ def block_of(graph: Graph, inputs: list[Place], outputs: list[Place], scratch: i
         calls.append(call)
         cost += own
         shared += own if call.shared else 0.0
-        if isinstance(call.work, Routine):
+        if isinstance(call.work, NativeRoutine):
             shared += call.work.shared
     constants = tuple(np.ascontiguousarray(v).tobytes().hex() for v in schedule.constants.values())
     return Block(tuple(calls), constants, begin + memory.size, cost, shared)
 
 
 def _call(
-    schedule: Schedule, s: KernelStep | GemmStep | NativeStep, place: Callable[[int], Place]
-) -> tuple[Call, float]:
+    schedule: Schedule, s: KernelStep | GemmStep | NativeStep, place: Callable[[int], BufferPlace]
+) -> tuple[BlockCall, float]:
     """A step, and about how many nanoseconds it takes."""
     if isinstance(s, GemmStep):
         dtype = schedule.buffers[s.c].dtype
         call, cost = call_of(s, dtype), product_cost(s, dtype)
         made = _product(s, call)
         units = call.count, chunk_of(call.count, 1, cost)
-        return Call(made, tuple(map(place, call.places)), (), *units), _PRODUCT + cost
+        return BlockCall(made, tuple(map(place, call.places)), (), *units), _PRODUCT + cost
     places = tuple(map(place, (*s.operands, *s.results)))
     if isinstance(s, NativeStep):
-        routine = written(s.routine)
+        routine = as_native_routine(s.routine)
         units = routine.count, chunk_of(routine.count, routine.grain, routine.cost)
-        return Call(routine, places, (), *units), _CALL + routine.cost
-    cost, copied = work(s.kernel), _moved(s.kernel)
+        return BlockCall(routine, places, (), *units), _CALL + routine.cost
+    cost, copied = work(s.kernel), _plain_copy(s.kernel)
     if copied is not None:
-        return Call(copied, places), cost
+        return BlockCall(copied, places), cost
     nest = nest_of(s.kernel)
     units = nest.count, chunk_of(nest.count, nest.grain, cost)
-    return Call(s.kernel, places, extents_of(schedule, s), *units), _CALL + cost
+    return BlockCall(s.kernel, places, extents_of(schedule, s), *units), _CALL + cost
 
 
-def _moved(kernel: Kernel) -> Move | None:
+def _plain_copy(kernel: Kernel) -> Move | None:
     """A kernel that does nothing but copy an array as it lies."""
     if len(kernel.operands) != 1 or len(kernel.results) != 1 or kernel.folded:
         return None
@@ -219,11 +222,11 @@ def _moved(kernel: Kernel) -> Move | None:
     return Move(prod(kernel.domain) * operand.dtype.itemsize)
 
 
-def _product(s: GemmStep, call: BlasCall) -> Product:
+def _product(s: GemmStep, call: BlasCall) -> BlockProduct:
     vector = is_vector(s)
     at = VectorFields.FUNCTION if vector else ProductFields.FUNCTION
     words = [0 if k in (ProductFields.OFFSETS, at) else w for k, w in enumerate(call.record)]
-    return Product(
+    return BlockProduct(
         (*s.batch, s.m, s.k, s.n),
         "weft_vector_product" if vector else "weft_product",
         call.symbol,
@@ -239,7 +242,7 @@ def _product(s: GemmStep, call: BlasCall) -> Product:
 class _Late(Sequence):
     """Pointers that are written where they are asked for."""
 
-    def __init__(self, pointer: Callable[[Place], Value], places: tuple[Place, ...]):
+    def __init__(self, pointer: Callable[[BufferPlace], LLValue], places: tuple[BufferPlace, ...]):
         self._pointer, self._places = pointer, places
 
     def __len__(self) -> int:
@@ -249,27 +252,27 @@ class _Late(Sequence):
         return self._pointer(self._places[index])
 
 
-class Writing:
+class BlockEmitter:
     """Blocks that are being written into the function of a routine.
 
     base   the pointers that are no arrays of the record, by their numbers
     step   how many strides an array has been gone along
     """
 
-    b: Body
+    b: RoutineBody
     code: Code
 
-    def __init__(self, b: Body, scratch: Value):
+    def __init__(self, b: RoutineBody, scratch: LLValue):
         self.b, self.code = b, b.code
-        self.base: dict[int, Value] = {SCRATCH: scratch}
-        self.step: Value | None = None
-        self._cell: Value | None = None
+        self.base: dict[int, LLValue] = {SCRATCH: scratch}
+        self.step: LLValue | None = None
+        self._cell: LLValue | None = None
 
     def write(self, block: Block) -> None:
         """All calls, where the function is."""
         for k, digits in enumerate(block.constants):
             name = self.code.module.data(bytes.fromhex(digits))
-            self.base[CONSTANT - k] = Value(self.code, POINTER, f"@{name}")
+            self.base[CONSTANT - k] = LLValue(self.code, POINTER, f"@{name}")
         few = sum(isinstance(c.work, Kernel) for c in block.calls) <= FEW
         for c in block.calls:
             # Of single numbers there are many, each of which is read once: its address, too.
@@ -279,29 +282,31 @@ class Writing:
             late = _Late(self._pointer, c.places)
             self._call(c, late if single and not c.shared and few else list(late), few)
 
-    def _call(self, c: Call, arrays: Sequence[Value], few: bool) -> None:
+    def _call(self, c: BlockCall, arrays: Sequence[LLValue], few: bool) -> None:
         code, work = self.code, c.work
         if isinstance(work, Move):
             move(code, arrays[1], arrays[0], work.nbytes)
-        elif isinstance(work, Product):
+        elif isinstance(work, BlockProduct):
             self._product(c, work, arrays)
-        elif isinstance(work, Routine) and not c.shared and (work.inside or work.cost < BRIEF):
+        elif (
+            isinstance(work, NativeRoutine) and not c.shared and (work.inside or work.cost < BRIEF)
+        ):
             begin, end = (code.constant(WORD, n) for n in (0, work.count))
-            work.body(Body(code, arrays, begin, end, self.b.verdict, self.b.fuel))
+            work.body(RoutineBody(code, arrays, begin, end, self.b.verdict, self.b.fuel))
         elif isinstance(work, Kernel) and few and not c.shared:
-            inlined(work, code, arrays, self._verdict(), self._extents(c))
+            emit_inline(work, code, arrays, self._verdict(), self._extents(c))
         else:
             self._function(c, arrays)
 
-    def _extents(self, c: Call) -> Extents:
+    def _extents(self, c: BlockCall) -> Extents:
         return c.extents if self.b.verdict is not None else ()
 
-    def _pointer(self, p: Place) -> Value:
+    def _pointer(self, p: BufferPlace) -> LLValue:
         at = self.b.arrays[p.pointer] if p.pointer >= 0 else self.base[p.pointer]
         at = behind(at, p.offset) if p.offset else at
         return behind(at, self.step * p.stride) if p.stride and self.step else at
 
-    def _verdict(self) -> Value:
+    def _verdict(self) -> LLValue:
         """Where the address is for those who leave an array."""
         if self._cell is None:
             self._cell = self.code.local(POINTER)
@@ -309,14 +314,14 @@ class Writing:
             put(self.b.verdict, self._cell, 0)
         return self._cell
 
-    def _function(self, c: Call, arrays: Sequence[Value]) -> None:
+    def _function(self, c: BlockCall, arrays: Sequence[LLValue]) -> None:
         """Something as a function, whose record is on the stack."""
         code, module = self.code, self.code.module
         name = f"{code.name}_{len(module.exports)}"
         if isinstance(c.work, Kernel):
             lower(c.work, module, name, self._extents(c))
         else:
-            assert isinstance(c.work, Routine)
+            assert isinstance(c.work, NativeRoutine)
             c.work.write(module, name, self.b.verdict is not None)
         record = code.local(POINTER, len(arrays) + 1)
         for i, pointer in enumerate(arrays):
@@ -325,7 +330,7 @@ class Writing:
             put(self.b.verdict, record, len(arrays))
         self._units(name, record, c)
 
-    def _product(self, c: Call, product: Product, arrays: Sequence[Value]) -> None:
+    def _product(self, c: BlockCall, product: BlockProduct, arrays: Sequence[LLValue]) -> None:
         """A product by the driver's function, whose record is on the stack."""
         code, module = self.code, self.code.module
         record = code.local(WORD, len(product.words))
@@ -334,14 +339,14 @@ class Writing:
             put(pointer, record, i)
         put(self._data(product.offsets), record, ProductFields.OFFSETS)
         module.declare(product.blas, "void", [POINTER], pure=False)
-        put(Value(code, POINTER, f"@{product.blas}"), record, product.at)
+        put(LLValue(code, POINTER, f"@{product.blas}"), record, product.at)
         self._units(product.function, record, c)
 
-    def _data(self, words: tuple[int, ...]) -> Value:
+    def _data(self, words: tuple[int, ...]) -> LLValue:
         content = np.array(words, np.int64).tobytes()
-        return Value(self.code, POINTER, f"@{self.code.module.data(content)}")
+        return LLValue(self.code, POINTER, f"@{self.code.module.data(content)}")
 
-    def _units(self, name: str, record: Value, c: Call) -> None:
+    def _units(self, name: str, record: LLValue, c: BlockCall) -> None:
         """All units of a function, by threads if there are several pieces."""
         code, module = self.code, self.code.module
         count = code.constant(WORD, c.count)
@@ -349,8 +354,8 @@ class Writing:
             invoke(code, name, "void", [record, code.constant(WORD, 0), count])
             return
         module.declare(name, "void", [POINTER, WORD, WORD], pure=False)
-        crew = Value(code, POINTER, f"@{module.elsewhere('weft_crew')}")
-        function = Value(code, POINTER, f"@{name}")
+        crew = LLValue(code, POINTER, f"@{module.elsewhere('weft_crew')}")
+        function = LLValue(code, POINTER, f"@{name}")
         chunk, fuel = code.constant(WORD, c.chunk), self.b.fuel
         watch = nothing(code) if fuel is None else fuel.watch
         called = [crew, function, record, count, chunk, watch]

@@ -10,14 +10,14 @@ import numpy as np
 from ....core.aval import Aval
 from ....graph.graph import Literal
 from ....graph.structured import Branch, Loop, Repeat
-from ...emit.code import Module, Value, lanes_of
+from ...emit.code import LLModule, LLValue, lanes_of
 from ...emit.control import POINTER, WORD, behind, leave, pointer, when
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from ...native.signals import Fuel
-from .blocks import AFTER, BEFORE, SCRATCH, Block, Place, Writing, block_of
+from .blocks import AFTER, BEFORE, SCRATCH, Block, BlockEmitter, BufferPlace, block_of
 from .gather import move
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 
 _BYTE = np.dtype(np.uint8)
 # How many steps a loop that ends by itself is taken to have, for its cost.
@@ -26,11 +26,11 @@ _SUPPOSED = 16
 _LONG = 1e6
 
 
-def _bytes(a: Array) -> int:
+def _bytes(a: RoutineArray) -> int:
     return a.size * a.dtype.itemsize
 
 
-def _line(arrays: tuple[Array, ...]) -> tuple[tuple[int, ...], int]:
+def _line(arrays: tuple[RoutineArray, ...]) -> tuple[tuple[int, ...], int]:
     """Where arrays begin that lie one after the other from cache line to cache line."""
     offsets, at = [], 0
     for a in arrays:
@@ -46,7 +46,7 @@ class _Reloaded(Sequence):
     end, for which there are no registers.
     """
 
-    def __init__(self, record: Value, count: int):
+    def __init__(self, record: LLValue, count: int):
         self._record, self._count = record, count
 
     def __len__(self) -> int:
@@ -56,7 +56,7 @@ class _Reloaded(Sequence):
         return pointer(self._record, range(self._count)[index])
 
 
-class Control(Routine):
+class ControlRoutine(NativeRoutine):
     """What loops and branches have in common.
 
     Their record has one more word, behind that for checks: the watch of the call.
@@ -68,43 +68,43 @@ class Control(Routine):
     def count(self) -> int:
         return 1
 
-    def look(self, b: Body, cost: float) -> None:
+    def look(self, b: RoutineBody, cost: float) -> None:
         """Look for signals between the steps of a long loop, each of which takes `cost`."""
         if b.fuel is not None and (self.endless or self.cost >= _LONG):
             b.fuel.spend(cost)
 
-    def write(self, module: Module, name: str, checked: bool = False) -> None:
+    def write(self, module: LLModule, name: str, checked: bool = False) -> None:
         code = module.function("void", [POINTER, WORD, WORD], name)
         record, begin, end = code.parameters
         number = len(self.operands) + len(self.results) + len(self.scratch)
         verdict = pointer(record, number) if checked else None
         fuel = Fuel(code, pointer(record, number + 1))
-        self.body(Body(code, _Reloaded(record, number), begin, end, verdict, fuel))
+        self.body(RoutineBody(code, _Reloaded(record, number), begin, end, verdict, fuel))
         leave(code)
 
 
 @dataclass(frozen=True)
-class Scanning(Control):
+class Scanning(ControlRoutine):
     """A loop of `length` steps; carries are in one of two rooms, and are made in the other."""
 
     noun = "loop"
-    carries: tuple[Array, ...]
-    others: tuple[Array, ...]
-    ys: tuple[Array, ...]
+    carries: tuple[RoutineArray, ...]
+    others: tuple[RoutineArray, ...]
+    ys: tuple[RoutineArray, ...]
     length: int
     reverse: bool
     block: Block
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return (*self.carries, *self.others)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (*self.carries, *self.ys)
 
     @property
-    def scratch(self) -> tuple[Array, ...]:
+    def scratch(self) -> tuple[RoutineArray, ...]:
         return (array(_BYTE, (max(self.block.scratch, 1),)),)
 
     @property
@@ -127,8 +127,8 @@ class Scanning(Control):
         way = ", from the last" if self.reverse else ""
         return [f"scan of {self.length} steps{way}", *self.block.told()]
 
-    def body(self, b: Body) -> None:
-        writing = Writing(b, b.arrays[-1])
+    def body(self, b: RoutineBody) -> None:
+        writing = BlockEmitter(b, b.arrays[-1])
 
         def steps(room: "_Rooms") -> None:
             self.look(b, self.block.cost)
@@ -144,14 +144,14 @@ class Scanning(Control):
 class _Rooms:
     """The carries of a loop, and the loop: they begin as operands, and end as results."""
 
-    def __init__(self, b: Body, carries: tuple[Array, ...], results: int):
+    def __init__(self, b: RoutineBody, carries: tuple[RoutineArray, ...], results: int):
         self.b, self.carries = b, carries
         self.offsets, self.size = _line(carries)
         self.first_result = results
         self.before = self.after = b.arrays[-1]
         self.count = b.code.constant(WORD, 0)
 
-    def loop(self, goes_on: Callable[[Value], Value], step: Callable[["_Rooms"], None]) -> None:
+    def loop(self, goes_on: Callable[[LLValue], LLValue], step: Callable[["_Rooms"], None]) -> None:
         """step(self) as long as goes_on(how many there were)."""
         code, scratch = self.b.code, self.b.arrays[-1]
         for k, (a, at) in enumerate(zip(self.carries, self.offsets, strict=True)):
@@ -177,27 +177,27 @@ class _Rooms:
 
 
 @dataclass(frozen=True)
-class Repeating(Control):
+class Repeating(ControlRoutine):
     """A loop that ends when its test says so, or after `most` steps; and whether the test did."""
 
     noun = "loop"
-    carries: tuple[Array, ...]
-    others: tuple[Array, ...]
+    carries: tuple[RoutineArray, ...]
+    others: tuple[RoutineArray, ...]
     most: int | None
     flag: int  # where in the scratch memory the test's result is
     test: Block
     step: Block
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return (*self.carries, *self.others)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (*self.carries, array(np.dtype(np.bool_), ()))
 
     @property
-    def scratch(self) -> tuple[Array, ...]:
+    def scratch(self) -> tuple[RoutineArray, ...]:
         return (array(_BYTE, (max(self.test.scratch, self.step.scratch),)),)
 
     @property
@@ -224,12 +224,12 @@ class Repeating(Control):
             *("do", *[f"  {line}" for line in self.step.told()]),
         ]
 
-    def body(self, b: Body) -> None:
-        code, writing = b.code, Writing(b, b.arrays[-1])
+    def body(self, b: RoutineBody) -> None:
+        code, writing = b.code, BlockEmitter(b, b.arrays[-1])
         rooms = _Rooms(b, self.carries, len(self.operands))
         byte = lanes_of("i8")
 
-        def goes_on(i: Value) -> Value:
+        def goes_on(i: LLValue) -> LLValue:
             writing.base |= {BEFORE: rooms.before, AFTER: rooms.after}
             writing.write(self.test)
             going = code.load(byte, behind(b.arrays[-1], self.flag), 1)
@@ -246,25 +246,25 @@ class Repeating(Control):
 
 
 @dataclass(frozen=True)
-class Branching(Control):
+class Branching(ControlRoutine):
     """One of two blocks, as the first operand says."""
 
     noun = "branch"
-    given: tuple[Array, ...]
-    made: tuple[Array, ...]
+    given: tuple[RoutineArray, ...]
+    made: tuple[RoutineArray, ...]
     yes: Block
     no: Block
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return (array(np.dtype(np.bool_), ()), *self.given)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return self.made
 
     @property
-    def scratch(self) -> tuple[Array, ...]:
+    def scratch(self) -> tuple[RoutineArray, ...]:
         return (array(_BYTE, (max(self.yes.scratch, self.no.scratch, 1),)),)
 
     @property
@@ -289,11 +289,11 @@ class Branching(Control):
             *("else", *[f"  {line}" for line in self.no.told()]),
         ]
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         code = b.code
         taken = code.load(lanes_of("i8"), b.arrays[0], 1).compare("ne", 0)
-        when(taken, lambda: Writing(b, b.arrays[-1]).write(self.yes))
-        when(taken ^ True, lambda: Writing(b, b.arrays[-1]).write(self.no))
+        when(taken, lambda: BlockEmitter(b, b.arrays[-1]).write(self.yes))
+        when(taken ^ True, lambda: BlockEmitter(b, b.arrays[-1]).write(self.no))
 
 
 # -- from equations ------------------------------------------------------------------------------
@@ -302,40 +302,40 @@ class Branching(Control):
 _MADE: WeakKeyDictionary = WeakKeyDictionary()
 
 
-def _array(a: Aval) -> Array:
+def _array(a: Aval) -> RoutineArray:
     return array(a.dtype, a.shape)
 
 
-def _known(structure, make: Callable[[], Routine | str]) -> Routine | str:
+def _make_if_native(structure, make: Callable[[], NativeRoutine | str]) -> NativeRoutine | str:
     if structure not in _MADE:
         _MADE[structure] = make()
     return _MADE[structure]
 
 
-def _room(carries: tuple[Array, ...], pointer: int) -> list[Place]:
-    return [Place(pointer, at) for at in _line(carries)[0]]
+def _room(carries: tuple[RoutineArray, ...], pointer: int) -> list[BufferPlace]:
+    return [BufferPlace(pointer, at) for at in _line(carries)[0]]
 
 
 @native("scan")
-def _scan(graph, views, e) -> Routine | str:
+def _scan(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (loop,) = e.static
-    return _known(loop, lambda: _scanning(loop, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(loop, lambda: _scanning(loop, *[graph.avals[i] for i in e.inputs]))
 
 
-def _scanning(loop: Loop, *avals: Aval) -> Routine | str:
+def _scanning(loop: Loop, *avals: Aval) -> NativeRoutine | str:
     given, made = [_array(a) for a in avals], [_array(a) for a in loop.results(*avals)]
     n, m = loop.carries, loop.carries + loop.xs
     carries = tuple(given[:n])
 
-    def stepped(k: int, a: Array) -> Place:
-        return Place(k, 0, _bytes(a) // max(loop.length, 1))
+    def stepped(k: int, a: RoutineArray) -> BufferPlace:
+        return BufferPlace(k, 0, _bytes(a) // max(loop.length, 1))
 
     inputs = [
         *_room(carries, BEFORE),
         *(stepped(k, given[k]) for k in range(n, m)),
-        *map(Place, range(m, len(given))),
+        *map(BufferPlace, range(m, len(given))),
     ]
     ys = [stepped(len(given) + k, made[k]) for k in range(n, len(made))]
     block = block_of(loop.body, inputs, [*_room(carries, AFTER), *ys], 2 * _line(carries)[1])
@@ -346,19 +346,19 @@ def _scanning(loop: Loop, *avals: Aval) -> Routine | str:
 
 
 @native("while")
-def _while(graph, views, e) -> Routine | str:
+def _while(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (repeat,) = e.static
-    return _known(repeat, lambda: _repeating(repeat, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(repeat, lambda: _repeating(repeat, *[graph.avals[i] for i in e.inputs]))
 
 
-def _repeating(repeat: Repeat, *avals: Aval) -> Routine | str:
+def _repeating(repeat: Repeat, *avals: Aval) -> NativeRoutine | str:
     given, n = [_array(a) for a in avals], repeat.carries
     carries = tuple(given[:n])
-    inputs = [*_room(carries, BEFORE), *map(Place, range(n, len(given)))]
+    inputs = [*_room(carries, BEFORE), *map(BufferPlace, range(n, len(given)))]
     flag = 2 * _line(carries)[1]
-    test = block_of(repeat.test, inputs, [Place(SCRATCH, flag)], flag + 1)
+    test = block_of(repeat.test, inputs, [BufferPlace(SCRATCH, flag)], flag + 1)
     step = block_of(repeat.body, inputs, _room(carries, AFTER), flag + 1)
     for block in (test, step):
         if isinstance(block, str):
@@ -368,17 +368,17 @@ def _repeating(repeat: Repeat, *avals: Aval) -> Routine | str:
 
 
 @native("cond")
-def _cond(graph, views, e) -> Routine | str:
+def _cond(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (branch,) = e.static
-    return _known(branch, lambda: _branching(branch, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(branch, lambda: _branching(branch, *[graph.avals[i] for i in e.inputs]))
 
 
-def _branching(branch: Branch, *avals: Aval) -> Routine | str:
+def _branching(branch: Branch, *avals: Aval) -> NativeRoutine | str:
     given, made = [_array(a) for a in avals], [_array(a) for a in branch.results(*avals)]
-    inputs = [Place(k) for k in range(1, len(given))]
-    outputs = [Place(len(given) + k) for k in range(len(made))]
+    inputs = [BufferPlace(k) for k in range(1, len(given))]
+    outputs = [BufferPlace(len(given) + k) for k in range(len(made))]
     blocks = [block_of(g, inputs, outputs, 0) for g in branch.graphs]
     for block in blocks:
         if isinstance(block, str):

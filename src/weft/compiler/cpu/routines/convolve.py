@@ -12,9 +12,9 @@ from .correlate import Correlation, Part
 from .depthwise import ChannelWeights
 from .items import cut_of
 from .registry import native
-from .routine import Routine
+from .routine import NativeRoutine
 from .weigh import MOST_TAPS, Weights
-from .windows import Side, transposed
+from .windows import Side, transposed_sides
 
 T = TypeVar("T")
 _LARGEST = 2**30  # rows are indexed by 32 bits
@@ -40,7 +40,7 @@ def both(values: Sequence[T], missing: T) -> tuple[T, T]:
 
 
 @native("convolution", "convolution_biased")
-def _convolution(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str:
+def _convolution(graph: Graph, views: Mapping[int, View], e: Equation) -> NativeRoutine | str:
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
     avals = [graph.avals[x] for x in e.inputs]
@@ -74,7 +74,9 @@ def _is_pointwise(
 
 
 @native("convolution_transposed")
-def _transposed(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str:
+def _transposed_routine(
+    graph: Graph, views: Mapping[int, View], e: Equation
+) -> NativeRoutine | str:
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
     avals = [graph.avals[x] for x in e.inputs]
@@ -92,7 +94,7 @@ def _transposed(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine
         *(counts, size, kernel, both(stride, 1), both(dilation, 1), both(padding, (0, 0))),
         strict=True,
     )
-    rows, columns = (transposed(p, n, k, s, d, a) for p, n, k, s, d, (a, _) in hows)
+    rows, columns = (transposed_sides(p, n, k, s, d, a) for p, n, k, s, d, (a, _) in hows)
     parts: tuple[Part, ...] = tuple((r, c) for r in rows for c in columns)
     return _fitting(
         Correlation(
@@ -102,8 +104,8 @@ def _transposed(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine
     )
 
 
-def _fitting(routine: Correlation) -> Routine | str:
-    if any(routine.tried(part) is None for part in routine.parts):
+def _fitting(routine: Correlation) -> NativeRoutine | str:
+    if any(routine.try_tiles(part) is None for part in routine.parts):
         return "its windows are too large"
     return routine
 
@@ -141,7 +143,7 @@ def weights_of(
 
 
 @native("convolution_weight")
-def _weight(graph, views, e) -> Routine | str:
+def _weight(graph, views, e) -> NativeRoutine | str:
     """What the expansion in parts left: why it did."""
     avals = [graph.avals[i] for i in (*e.inputs, *e.outputs)]
     made = weights_of(*avals, *e.static)
@@ -149,7 +151,7 @@ def _weight(graph, views, e) -> Routine | str:
 
 
 @native("convolution_parts")
-def _parts(graph, views, e) -> Routine | str:
+def _parts(graph, views, e) -> NativeRoutine | str:
     x, y = (graph.avals[i] for i in e.inputs)
     *static, made = e.static
     return weights_of(x, y, x.like(made), *static)

@@ -12,14 +12,23 @@ from math import prod
 
 import numpy as np
 
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import read, write
-from ...ir.routine import Array, array
-from ..lanes import ELEMENT, accumulators, broadcast, carried, fused, least, load, widest
+from ...ir.routine import RoutineArray, array
+from ..lanes import (
+    ELEMENT,
+    accumulators,
+    broadcast,
+    least,
+    load,
+    loop_carrying,
+    multiply_add,
+    widest,
+)
 from .blocking import Blocks, Tiles, blocks_of, tiles_of
-from .packing import Rows, copy_rows
-from .routine import Body, Routine
+from .packing import PlaneRows, copy_rows
+from .routine import NativeRoutine, RoutineBody
 from .windows import Side
 
 Part = tuple[Side, Side]
@@ -30,7 +39,7 @@ _TAPS, _TURN = 12, 8
 
 
 @dataclass(frozen=True)
-class Correlation(Routine):
+class Correlation(NativeRoutine):
     """out[n, g, m] = bias[g, m] + Σ over r and taps of w[g, m, r] · x[n, g, r].
 
     size     rows and columns of x; `made` of the results, `kernel` of the weights
@@ -51,7 +60,7 @@ class Correlation(Routine):
     parts: tuple[Part, ...]
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         g, m, r = self.groups, self.outs, self.ins
         lead = (g * r, m) if self.turned else (g * m, r)
         x = array(self.dtype, (self.images, g * r, *self.size))
@@ -59,7 +68,7 @@ class Correlation(Routine):
         return x, array(self.dtype, (*lead, *self.kernel)), *bias
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.images, self.groups * self.outs, *self.made)),)
 
     @property
@@ -79,21 +88,21 @@ class Correlation(Routine):
 
     def tiles(self, part: Part) -> Tiles:
         """How a part is cut up."""
-        tiles = self.tried(part)
+        tiles = self.try_tiles(part)
         assert tiles is not None, "`tried` was asked first"
         return tiles
 
-    def tried(self, part: Part) -> Tiles | None:
+    def try_tiles(self, part: Part) -> Tiles | None:
         """The same, or None if no tile fits the stack."""
         others, item = self.images * self.groups, self.dtype.itemsize
         return tiles_of(part, self.blocks(part), self.outs, self.ins, others, item)
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         start, plans = 0, [self.tiles(part) for part in self.parts]
         room = max((t.channels * t.area for t in plans if t.copied), default=0)
         copy = b.code.local(lanes_of(ELEMENT[self.dtype]), room) if room else None
         for part in self.parts:
-            writer = _Writer(b, self, part, copy)
+            writer = _CorrelationEmitter(b, self, part, copy)
             units = units_of(self, writer.tiles)
             low = (b.begin < start).choose(b.begin.same(start), b.begin)
             each(b.code, low - start, least(b.end, start + units) - start, writer.unit)
@@ -106,7 +115,7 @@ def units_of(routine: Correlation, tiles: Tiles) -> int:
 
 
 @dataclass(frozen=True)
-class _Tile:
+class _OutputTile:
     """A tile that is being computed: where it starts, and its elements.
 
     plane    its image and group, counted together
@@ -114,33 +123,33 @@ class _Tile:
     first    the first of the channels that are summed up, and `channels` how many
     """
 
-    plane: Value
-    group: Value
-    row: Value
-    rows: Value
-    column: Value
-    last_row: Value
-    last_column: Value
-    x: Value | None = None
-    first: Value | None = None
-    channels: Value | None = None
+    plane: LLValue
+    group: LLValue
+    row: LLValue
+    rows: LLValue
+    column: LLValue
+    last_row: LLValue
+    last_column: LLValue
+    x: LLValue | None = None
+    first: LLValue | None = None
+    channels: LLValue | None = None
 
 
 @dataclass(frozen=True)
-class _Block:
+class _RegisterBlock:
     """Results in registers: channels from `out` on, and (row, register, lanes) from a corner on."""
 
-    out: Value
+    out: LLValue
     outs: int
-    row: Value
-    column: Value
+    row: LLValue
+    column: LLValue
     cells: tuple[tuple[int, int, int], ...]
 
 
-class _Writer:
+class _CorrelationEmitter:
     """The code of one part of a correlation."""
 
-    def __init__(self, b: Body, routine: Correlation, part: Part, copy: Value | None):
+    def __init__(self, b: RoutineBody, routine: Correlation, part: Part, copy: LLValue | None):
         self.b, self.code, self.routine = b, b.code, routine
         self.down, self.across = part
         self.blocks, self.tiles = routine.blocks(part), routine.tiles(part)
@@ -152,17 +161,17 @@ class _Writer:
         self.out_step, self.in_step = steps
         self.copy = copy if self.tiles.copied else None
 
-    def _word(self, n: int) -> Value:
+    def _word(self, n: int) -> LLValue:
         return self.code.constant(WORD, n)
 
     # -- a tile --------------------------------------------------------------------------------
 
-    def unit(self, u: Value) -> None:
+    def unit(self, u: LLValue) -> None:
         tiles, routine = self.tiles, self.routine
-        across, u = u.modulo(tiles.across, False), u.divided(tiles.across, False)
-        down, plane = u.modulo(tiles.down, False), u.divided(tiles.down, False)
+        across, u = u.modulo(tiles.across, False), u.divide(tiles.across, False)
+        down, plane = u.modulo(tiles.down, False), u.divide(tiles.down, False)
         row = down * tiles.rows
-        tile = _Tile(
+        tile = _OutputTile(
             *(plane, plane.modulo(routine.groups, False)),
             *(row, least(self.down.count - row, tiles.rows)),
             across * (tiles.vectors * self.blocks.lanes),
@@ -172,15 +181,15 @@ class _Writer:
         if not self.taps or several > 1:  # the sums are kept in the results meanwhile
             self._results(tile, True)
 
-        def channels(k: Value) -> None:
+        def channels(k: LLValue) -> None:
             first = k * tiles.channels
             count = least(routine.ins - first, tiles.channels)
-            self._results(self._laid(tile, first, count), several == 1)
+            self._results(self._lay_tile(tile, first, count), several == 1)
 
         if self.taps:
             each(self.code, 0, self._word(several), channels)
 
-    def _laid(self, tile: _Tile, first: Value, count: Value) -> _Tile:
+    def _lay_tile(self, tile: _OutputTile, first: LLValue, count: LLValue) -> _OutputTile:
         """The tile with the elements of some channels, copied or where they are."""
         down, across, (height, width) = self.down, self.across, self.routine.size
         plane = tile.plane * self.routine.ins + first
@@ -190,38 +199,38 @@ class _Writer:
             x = self.code.address(self.x, (plane * height + row) * width + column, self.element)
         else:
             x, planes = self.copy, self.routine.images * self.routine.groups * self.routine.ins
-            rows = Rows(
+            rows = PlaneRows(
                 *(0, self.element, planes, self.routine.size, self.blocks.lanes),
                 *(across.stride, tuple(across.residues), self.tiles.pitch),
             )
             span = down.span(self.tiles.rows)
             copy_rows(self.b, rows, x, self.tiles.area, (plane, count), (row, span), column)
         places = (tile.plane, tile.group, tile.row, tile.rows, tile.column)
-        return _Tile(*places, tile.last_row, tile.last_column, x, first, count)
+        return _OutputTile(*places, tile.last_row, tile.last_column, x, first, count)
 
     # -- from a tile to blocks -----------------------------------------------------------------
 
-    def _results(self, tile: _Tile, fresh: bool) -> None:
+    def _results(self, tile: _OutputTile, fresh: bool) -> None:
         """All blocks of a tile, by rows; `fresh`: nothing has been summed up before."""
         block, rest = self.blocks.rows, self.down.count % self.blocks.rows
 
-        def rows(i: Value) -> None:
+        def rows(i: LLValue) -> None:
             self._columns(tile, i * block, block, fresh)
 
-        each(self.code, 0, tile.rows.divided(block, False), rows)
+        each(self.code, 0, tile.rows.divide(block, False), rows)
         if rest:
             last = tile.rows - rest
             when(tile.last_row, lambda: self._columns(tile, last, rest, fresh))
 
-    def _columns(self, tile: _Tile, row: Value, rows: int, fresh: bool) -> None:
+    def _columns(self, tile: _OutputTile, row: LLValue, rows: int, fresh: bool) -> None:
         """The blocks of some rows: those of whole registers, and in the last tile the rest."""
         lanes, block = self.blocks.lanes, self.blocks.across
         vectors, partial = -(-self.across.count // lanes), self.across.count % lanes
         rest = vectors % block or (block if partial else 0)
         whole = vectors - rest  # registers before the rest
-        here = least(whole - tile.column.divided(lanes, False), self.tiles.vectors)
+        here = least(whole - tile.column.divide(lanes, False), self.tiles.vectors)
 
-        def columns(j: Value) -> None:
+        def columns(j: LLValue) -> None:
             cells = [(r, v, lanes) for r in range(rows) for v in range(block)]
             self._channels(tile, row, j * (block * lanes), tuple(cells), fresh)
 
@@ -232,34 +241,38 @@ class _Writer:
             self._channels(tile, row, start, tuple(cells), fresh)
 
         if whole:
-            each(self.code, 0, here.divided(block, True), columns)
+            each(self.code, 0, here.divide(block, True), columns)
         if rest:
             when(tile.last_column, last)
 
-    def _channels(self, tile: _Tile, row: Value, column: Value, cells: tuple, fresh: bool) -> None:
+    def _channels(
+        self, tile: _OutputTile, row: LLValue, column: LLValue, cells: tuple, fresh: bool
+    ) -> None:
         block = self.blocks.outs
         whole, rest = divmod(self.routine.outs, block)
 
-        def outs(k: Value) -> None:
-            self._block(tile, _Block(k * block, block, row, column, cells), fresh)
+        def outs(k: LLValue) -> None:
+            self._block(tile, _RegisterBlock(k * block, block, row, column, cells), fresh)
 
         if whole:
             each(self.code, 0, self._word(whole), outs)
         if rest:
-            self._block(tile, _Block(self._word(whole * block), rest, row, column, cells), fresh)
+            self._block(
+                tile, _RegisterBlock(self._word(whole * block), rest, row, column, cells), fresh
+            )
 
     # -- a block -------------------------------------------------------------------------------
 
-    def _block(self, tile: _Tile, block: _Block, fresh: bool) -> None:
+    def _block(self, tile: _OutputTile, block: _RegisterBlock, fresh: bool) -> None:
         places = self._places(tile, block)
         sums = self._begun(tile, block, places, fresh)
         if tile.x is not None:
-            sums = self._summed(tile, block, sums)
+            sums = self._sum_taps(tile, block, sums)
         pairs = zip(sums, places, block.cells * block.outs, strict=True)
         for value, place, (_, _, count) in pairs:
             write(self.code, value, place, self.routine.dtype, self.across.step, count)
 
-    def _places(self, tile: _Tile, block: _Block) -> list[Value]:
+    def _places(self, tile: _OutputTile, block: _RegisterBlock) -> list[LLValue]:
         """Where results are: by channels, and by cells in each."""
         down, across, (height, width) = self.down, self.across, self.routine.made
         plane = tile.plane * self.routine.outs + block.out
@@ -280,7 +293,9 @@ class _Writer:
         base = self.code.address(self.out, start, self.element)
         return [self.code.address(base, o, self.element) for o in far]
 
-    def _begun(self, tile: _Tile, block: _Block, places: list[Value], fresh: bool) -> list[Value]:
+    def _begun(
+        self, tile: _OutputTile, block: _RegisterBlock, places: list[LLValue], fresh: bool
+    ) -> list[LLValue]:
         """What the sums start from: the results so far, the bias or zeros."""
         code, lanes, across = self.code, self.blocks.lanes, self.across
         if not fresh:
@@ -297,7 +312,9 @@ class _Writer:
             found += [one] * len(block.cells)
         return found
 
-    def _summed(self, tile: _Tile, block: _Block, sums: list[Value]) -> list[Value]:
+    def _sum_taps(
+        self, tile: _OutputTile, block: _RegisterBlock, sums: list[LLValue]
+    ) -> list[LLValue]:
         """The sums over channels and taps."""
         code, down, tiles = self.code, self.down, self.tiles
         assert tile.x is not None and tile.first is not None and tile.channels is not None
@@ -306,22 +323,22 @@ class _Writer:
         w = self._weights(tile, block)
         kernel = self.routine.kernel[1]
 
-        def channel(_: Value, values: list[Value]) -> list[Value]:
+        def channel(_: LLValue, values: list[LLValue]) -> list[LLValue]:
             x, w, *sums = values
 
-            def row(_: Value, values: list[Value]) -> list[Value]:
+            def row(_: LLValue, values: list[LLValue]) -> list[LLValue]:
                 x, w, *sums = values
                 made = self._taps(block, x, w, sums)
                 x = code.address(x, down.dilation * tiles.width, self.element)
                 return [x, code.address(w, down.tap_step * kernel, self.element), *made]
 
-            _, _, *made = carried(code, down.taps, [x, w, *sums], row)
+            _, _, *made = loop_carrying(code, down.taps, [x, w, *sums], row)
             x = code.address(x, tiles.area, self.element)
             return [x, code.address(w, self.in_step, self.element), *made]
 
-        return carried(code, tile.channels, [x, w, *sums], channel)[2:]
+        return loop_carrying(code, tile.channels, [x, w, *sums], channel)[2:]
 
-    def _weights(self, tile: _Tile, block: _Block) -> Value:
+    def _weights(self, tile: _OutputTile, block: _RegisterBlock) -> LLValue:
         """The weight of a block's first channel and tap, of the first channel that is summed up."""
         routine, sides = self.routine, (self.down, self.across)
         assert tile.first is not None and tile.channels is not None
@@ -336,24 +353,28 @@ class _Writer:
         self.b.require((start + low >= 0) & (top < routine.operands[1].size), 1)
         return self.code.address(self.w, start, self.element)
 
-    def _taps(self, block: _Block, x: Value, w: Value, sums: list[Value]) -> list[Value]:
+    def _taps(
+        self, block: _RegisterBlock, x: LLValue, w: LLValue, sums: list[LLValue]
+    ) -> list[LLValue]:
         """The taps of one row: written one by one, or some of them in each turn of a loop."""
         code, across, taps = self.code, self.across, self.across.taps
         if taps <= _TAPS:
             return self._some(block, x, w, sums, taps)
         turn = -(-_TURN // across.period) * across.period
 
-        def several(_: Value, values: list[Value]) -> list[Value]:
+        def several(_: LLValue, values: list[LLValue]) -> list[LLValue]:
             x, w, *sums = values
             made = self._some(block, x, w, sums, turn)
             x = code.address(x, turn * across.dilation // across.stride, self.element)
             return [x, code.address(w, turn * across.tap_step, self.element), *made]
 
         if taps >= turn:
-            x, w, *sums = carried(code, taps // turn, [x, w, *sums], several)
+            x, w, *sums = loop_carrying(code, taps // turn, [x, w, *sums], several)
         return self._some(block, x, w, sums, taps % turn)
 
-    def _some(self, block: _Block, x: Value, w: Value, sums: list, taps: int) -> list[Value]:
+    def _some(
+        self, block: _RegisterBlock, x: LLValue, w: LLValue, sums: list, taps: int
+    ) -> list[LLValue]:
         """Taps one by one; the first one sees x."""
         code, lanes, across, made = self.code, self.blocks.lanes, self.across, list(sums)
         for t in range(taps):
@@ -371,5 +392,5 @@ class _Writer:
                 weight = broadcast(code, code.address(w, at, self.element), self.element, lanes)
                 for k, value in enumerate(seen):
                     i = m * len(seen) + k
-                    made[i] = fused(weight, value, made[i])
+                    made[i] = multiply_add(weight, value, made[i])
         return made

@@ -9,30 +9,30 @@ from math import prod
 
 import numpy as np
 
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from ..lanes import (
     ELEMENT,
     accumulators,
-    carried,
-    fused,
     lanes_along,
     least,
     load,
-    shuffled,
+    loop_carrying,
+    multiply_add,
+    shuffle,
 )
 from .blocking import Blocks, Tiles, tiles_of
 from .items import PARTS
-from .packing import Rows, copy_rows
-from .routine import Body, Routine
+from .packing import PlaneRows, copy_rows
+from .routine import NativeRoutine, RoutineBody
 from .windows import Side
 
 _RATE = {4: 12.0, 8: 6.0}  # multiplications and additions in a nanosecond
 
 
 @dataclass(frozen=True)
-class ChannelWeights(Routine):
+class ChannelWeights(NativeRoutine):
     """made[part, c, 0, tap, 0] = Σ over its positions p of y[n, c, p] · x[n, c, p and tap]."""
 
     dtype: np.dtype
@@ -41,13 +41,13 @@ class ChannelWeights(Routine):
     sides: tuple[Side, Side]
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         lead = self.images, self.channels
         x = array(self.dtype, (*lead, *(s.size for s in self.sides)))
         return x, array(self.dtype, (*lead, *(s.count for s in self.sides)))
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.parts, self.channels, 1, self.taps, 1)),)
 
     @property
@@ -80,14 +80,14 @@ class ChannelWeights(Routine):
         tiles = tiles_of(self.sides, blocks, 1, 1, many, item)
         return tiles if tiles is not None and tiles.across == 1 else None
 
-    def body(self, b: Body) -> None:
-        each(b.code, b.begin, b.end, _Writer(b, self).unit)
+    def body(self, b: RoutineBody) -> None:
+        each(b.code, b.begin, b.end, _DepthwiseEmitter(b, self).unit)
 
 
-class _Writer:
+class _DepthwiseEmitter:
     """The code of the routine."""
 
-    def __init__(self, b: Body, routine: ChannelWeights):
+    def __init__(self, b: RoutineBody, routine: ChannelWeights):
         tiles = routine.tiles
         assert tiles is not None, "`tiles` was asked first"
         self.b, self.code, self.routine, self.tiles = b, b.code, routine, tiles
@@ -99,23 +99,23 @@ class _Writer:
         self.sums = self.code.local(self.kind, routine.taps)
         self.copy = self.code.local(lanes_of(self.element), tiles.area) if tiles.copied else None
 
-    def _at(self, base: Value, offset: Value | int) -> Value:
+    def _at(self, base: LLValue, offset: LLValue | int) -> LLValue:
         return self.code.address(base, offset, self.element)
 
-    def _word(self, n: int) -> Value:
+    def _word(self, n: int) -> LLValue:
         return self.code.constant(WORD, n)
 
-    def unit(self, u: Value) -> None:
+    def unit(self, u: LLValue) -> None:
         """All taps of one channel, for the images of a part."""
         routine, code = self.routine, self.code
-        channel, part = u.modulo(routine.channels, False), u.divided(routine.channels, False)
+        channel, part = u.modulo(routine.channels, False), u.divide(routine.channels, False)
         size = self.item * self.lanes
         for t in range(routine.taps):
             code.store(code.constant(self.kind, 0.0), self._at(self.sums, t * self.lanes), size)
-        first = (part * routine.images).divided(routine.parts, False)
-        last = ((part + 1) * routine.images).divided(routine.parts, False)
+        first = (part * routine.images).divide(routine.parts, False)
+        last = ((part + 1) * routine.images).divide(routine.parts, False)
 
-        def image(n: Value) -> None:
+        def image(n: LLValue) -> None:
             plane = n * routine.channels + channel
             each(code, 0, self._word(self.tiles.down), lambda k: self._tile(plane, k))
 
@@ -124,9 +124,9 @@ class _Writer:
         target = self._at(self.out, u * routine.taps)
         for t in range(routine.taps):
             found = code.load(self.kind, self._at(self.sums, t * self.lanes), size)
-            code.store(_added(found), self._at(target, t), self.item)
+            code.store(_add_lanes(found), self._at(target, t), self.item)
 
-    def _tile(self, plane: Value, k: Value) -> None:
+    def _tile(self, plane: LLValue, k: LLValue) -> None:
         """What some rows of a plane add to the sums."""
         down, across, tiles = self.down, self.across, self.tiles
         row = k * tiles.rows
@@ -139,14 +139,14 @@ class _Writer:
         for low in range(0, self.routine.taps, room):
             self._taps(x, y, rows, range(low, min(low + room, self.routine.taps)))
 
-    def _elements(self, plane: Value, row: Value) -> Value:
+    def _elements(self, plane: LLValue, row: LLValue) -> LLValue:
         """The elements that the first window of a tile sees."""
         down, across, tiles = self.down, self.across, self.tiles
         top, size = row * down.stride - down.before, (down.size, across.size)
         if self.copy is None:
             return self._at(self.x, (plane * size[0] + top) * size[1] - across.before)
         planes = self.routine.images * self.routine.channels
-        how = Rows(
+        how = PlaneRows(
             *(0, self.element, planes, size, self.lanes),
             *(across.stride, tuple(across.residues), tiles.pitch),
         )
@@ -154,33 +154,35 @@ class _Writer:
         copy_rows(self.b, how, self.copy, tiles.area, (plane, self._word(1)), lines, left)
         return self.copy
 
-    def _taps(self, x: Value, y: Value, rows: Value, taps: range) -> None:
+    def _taps(self, x: LLValue, y: LLValue, rows: LLValue, taps: range) -> None:
         """Some taps at all positions of a tile."""
         code, size = self.code, self.item * self.lanes
         places = [self._at(self.sums, t * self.lanes) for t in taps]
         whole, rest = divmod(self.across.count, self.lanes)
 
-        def vector(_: Value, values: list[Value]) -> list[Value]:
+        def vector(_: LLValue, values: list[LLValue]) -> list[LLValue]:
             x, y, *sums = values
             made = self._position(x, y, sums, taps, self.lanes)
             return [self._at(x, self.lanes), self._at(y, self.lanes), *made]
 
-        def row(_: Value, values: list[Value]) -> list[Value]:
+        def row(_: LLValue, values: list[LLValue]) -> list[LLValue]:
             x, y, *sums = values
             end, behind = x, y
             if whole:
-                end, behind, *sums = carried(code, whole, [x, y, *sums], vector)
+                end, behind, *sums = loop_carrying(code, whole, [x, y, *sums], vector)
             if rest:
                 sums = self._position(end, behind, sums, taps, rest)
             x = self._at(x, self.down.stride * self.tiles.width)
             return [x, self._at(y, self.across.count), *sums]
 
         sums = [code.load(self.kind, p, size) for p in places]
-        _, _, *sums = carried(code, rows, [x, y, *sums], row)
+        _, _, *sums = loop_carrying(code, rows, [x, y, *sums], row)
         for value, place in zip(sums, places, strict=True):
             code.store(value, place, size)
 
-    def _position(self, x: Value, y: Value, sums: list, taps: range, count: int) -> list[Value]:
+    def _position(
+        self, x: LLValue, y: LLValue, sums: list, taps: range, count: int
+    ) -> list[LLValue]:
         """A register of positions, of which `count` are there."""
         code, made = self.code, []
         value = load(code, y, self.element, self.lanes, count)
@@ -190,15 +192,17 @@ class _Writer:
             phase = self.across.residues.index(far % self.across.stride)
             at = i * self.down.dilation * self.tiles.width + phase * self.tiles.pitch
             seen = self._at(x, at + far // self.across.stride)
-            made.append(fused(load(code, seen, self.element, self.lanes, count), value, total))
+            made.append(
+                multiply_add(load(code, seen, self.element, self.lanes, count), value, total)
+            )
         return made
 
 
-def _added(value: Value) -> Value:
+def _add_lanes(value: LLValue) -> LLValue:
     """The sum of all lanes, by halves."""
     while value.type.lanes > 2:
         half = value.type.lanes // 2
-        value = shuffled(value, value, range(half)) + shuffled(value, value, range(half, 2 * half))
+        value = shuffle(value, value, range(half)) + shuffle(value, value, range(half, 2 * half))
     code, kind = value.code, value.type
     one, other = (
         code.emit(lanes_of(kind.element), f"extractelement {kind.text} {value.name}, i32 {k}")

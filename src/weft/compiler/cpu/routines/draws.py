@@ -15,20 +15,20 @@ from ....core import dtypes
 from ....core.counter import WORD as WORDS
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.arithmetic import root, size
-from ...emit.code import Value
+from ...emit.code import LLValue
 from ...emit.control import behind, each, when, word
-from ...emit.convert import cast, rounded, stored, to_memory
+from ...emit.convert import cast, memory_type, round_to_half, to_memory
 from ...emit.philox import LANES, side_by_side, stream_words
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from .gather import move
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 
 _BLOCK = 5.0  # nanoseconds
 
 
 @dataclass(frozen=True)
-class Draw(Routine):
+class Draw(NativeRoutine):
     """`size` variates of a dtype for each of some streams, (key, position, nonce) each."""
 
     dtype: np.dtype
@@ -36,11 +36,11 @@ class Draw(Routine):
     size: int
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return (array(np.dtype(np.uint64), (self.streams, 3)),)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.streams, self.size)),)
 
     @property
@@ -49,7 +49,7 @@ class Draw(Routine):
         """How many variates the four words of a block make."""
 
     @abstractmethod
-    def variates(self, words: list[Value]) -> Value:
+    def variates(self, words: list[LLValue]) -> LLValue:
         """Variates of the words of sixteen blocks, as they are held."""
 
     @property
@@ -65,14 +65,14 @@ class Draw(Routine):
     def cost(self) -> float:
         return _BLOCK * LANES * self.count
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         code, (states, out) = b.code, b.arrays
         item, some = self.dtype.itemsize, LANES * self.per_block
-        kind = stored(self.dtype, some)
+        kind = memory_type(self.dtype, some)
         last, rest = code.local(kind), self.size % some
 
-        def unit(u: Value) -> None:
-            stream = u.divided(self.groups, False)
+        def unit(u: LLValue) -> None:
+            stream = u.divide(self.groups, False)
             group = u.modulo(self.groups, False)
             state = behind(states, stream * 24)
             key, position, nonce = (word(state, i) for i in range(3))
@@ -94,7 +94,7 @@ class Draw(Routine):
         each(code, b.begin, b.end, unit)
 
 
-def _joined(low: Value, high: Value, bits: int) -> Value:
+def _join_words(low: LLValue, high: LLValue, bits: int) -> LLValue:
     """The top bits of 64-bit numbers given by their words, as such numbers."""
     low, high = low.cast("zext", "i64"), high.cast("zext", "i64")
     return (high << (bits - 32)) | low.logical_shift(64 - bits)
@@ -110,7 +110,7 @@ class Words(Draw):
     def per_block(self) -> int:
         return 2 if self.wide else 4
 
-    def variates(self, words: list[Value]) -> Value:
+    def variates(self, words: list[LLValue]) -> LLValue:
         w0, w1, w2, w3 = (w.cast("zext", "i64") for w in words)
         return side_by_side([w0 | (w1 << 32), w2 | (w3 << 32)] if self.wide else [w0, w1, w2, w3])
 
@@ -125,7 +125,7 @@ class Below(Draw):
     def per_block(self) -> int:
         return 4
 
-    def variates(self, words: list[Value]) -> Value:
+    def variates(self, words: list[LLValue]) -> LLValue:
         flat = side_by_side(words)
         if self.threshold >= WORDS:
             return flat.code.constant(flat.type.of("i1"), True)
@@ -150,17 +150,17 @@ class Uniform(Float):
     high: float
     last: float
 
-    def variates(self, words: list[Value]) -> Value:
+    def variates(self, words: list[LLValue]) -> LLValue:
         w0, w1, w2, w3 = words
         if self.dtype == dtypes.float64:
-            whole = side_by_side([_joined(w0, w1, 53), _joined(w2, w3, 53)])
+            whole = side_by_side([_join_words(w0, w1, 53), _join_words(w2, w3, 53)])
             u = whole.cast("uitofp", "double") * 2.0**-53
         else:
             u = side_by_side(words).logical_shift(8).cast("uitofp", "float") * 2.0**-24
         if (self.low, self.high) != (0.0, 1.0) or self.dtype in dtypes.HALF:
             u = u * (self.high - self.low) + self.low
             u = (u > self.last).choose(u.same(self.last), u)
-        return rounded(u, self.dtype)
+        return round_to_half(u, self.dtype)
 
 
 @dataclass(frozen=True)
@@ -170,11 +170,11 @@ class Normal(Float):
     mean: float
     std: float
 
-    def variates(self, words: list[Value]) -> Value:
+    def variates(self, words: list[LLValue]) -> LLValue:
         w0, w1, w2, w3 = words
         if self.dtype == dtypes.float64:
             fmt = FORMATS["float64"]
-            radius, angle, sign = _joined(w0, w1, 53), _joined(w2, w3, 52), w2 & 1
+            radius, angle, sign = _join_words(w0, w1, 53), _join_words(w2, w3, 52), w2 & 1
             points = [_point(fmt, "double", radius, angle, sign)]
         else:
             fmt = FORMATS["float32"]
@@ -185,10 +185,12 @@ class Normal(Float):
             z = z * self.std
         if self.mean:
             z = z + self.mean
-        return rounded(z, self.dtype)
+        return round_to_half(z, self.dtype)
 
 
-def _point(fmt: Format, element: str, radius: Value, angle: Value, sign: Value) -> list[Value]:
+def _point(
+    fmt: Format, element: str, radius: LLValue, angle: LLValue, sign: LLValue
+) -> list[LLValue]:
     """Both coordinates of points with these random bits."""
     k, angle, sign = (x.cast("uitofp", element) for x in (radius, angle, sign))
     angle, sign = angle * 2.0 + 1.0, sign * -2.0 + 1.0
@@ -197,7 +199,7 @@ def _point(fmt: Format, element: str, radius: Value, angle: Value, sign: Value) 
     return [x * _sine(fmt, 1.0 - size(angle)), x * _sine(fmt, angle)]
 
 
-def _radii(fmt: Format, k: Value) -> Value:
+def _radii(fmt: Format, k: LLValue) -> LLValue:
     """√(−2 log u) for u = (k + ½)/2^radius."""
     k = k + 0.5
     bits = k.bits
@@ -209,11 +211,11 @@ def _radii(fmt: Format, k: Value) -> Value:
     return root(s + whole)
 
 
-def _sine(fmt: Format, t: Value) -> Value:
+def _sine(fmt: Format, t: LLValue) -> LLValue:
     return _polynomial(t * t, fmt.sine) * t
 
 
-def _polynomial(x: Value, coefficients: tuple[float, ...]) -> Value:
+def _polynomial(x: LLValue, coefficients: tuple[float, ...]) -> LLValue:
     """Horner's rule, a rounding after each operation."""
     *rest, last = coefficients
     y = x * last
@@ -233,18 +235,18 @@ class Integers(Draw):
     def per_block(self) -> int:
         return 2 if self.n < WORDS else 1
 
-    def variates(self, words: list[Value]) -> Value:
+    def variates(self, words: list[LLValue]) -> LLValue:
         limbs = [w.cast("zext", "i64") for w in words]
         if self.n < WORDS:
-            whole = side_by_side([_scaled(limbs[i : i + 2], [self.n])[0] for i in (0, 2)])
+            whole = side_by_side([_multiply_high(limbs[i : i + 2], [self.n])[0] for i in (0, 2)])
         else:
             digits = [self.n & (WORDS - 1), self.n >> 32 & (WORDS - 1), self.n >> 64]
-            low, high, *_ = _scaled(limbs, digits)
+            low, high, *_ = _multiply_high(limbs, digits)
             whole = low | (high << 32)
         return cast(whole + self.low, np.dtype(np.int64), self.dtype)
 
 
-def _scaled(limbs: list[Value], digits: list[int]) -> list[Value]:
+def _multiply_high(limbs: list[LLValue], digits: list[int]) -> list[LLValue]:
     """The words of ⌊x·n/2ᵇ⌋, lowest first, for b-bit x and n given by their words."""
     columns = [limbs[0].same(0) for _ in range(len(limbs) + len(digits) + 1)]
     for i, limb in enumerate(limbs):
@@ -277,19 +279,19 @@ _NOTHING = "there is nothing to draw"
 
 
 @native("draw_words")
-def _words(graph, views, e) -> Routine | str:
+def _words(graph, views, e) -> NativeRoutine | str:
     sizes, (_, wide) = _sizes(graph, e), e.static
     return Words(dtypes.int64, *sizes, wide) if sizes else _NOTHING
 
 
 @native("draw_below")
-def _below(graph, views, e) -> Routine | str:
+def _below(graph, views, e) -> NativeRoutine | str:
     sizes, (_, threshold) = _sizes(graph, e), e.static
     return Below(dtypes.bool_, *sizes, int(threshold)) if sizes else _NOTHING
 
 
 @native("draw_uniform")
-def _uniform(graph, views, e) -> Routine | str:
+def _uniform(graph, views, e) -> NativeRoutine | str:
     _, dtype, *bounds = e.static
     dtype, sizes = dtypes.canonical(dtype), _sizes(graph, e)
     if dtype not in _REAL:
@@ -299,7 +301,7 @@ def _uniform(graph, views, e) -> Routine | str:
 
 
 @native("draw_normal")
-def _normal(graph, views, e) -> Routine | str:
+def _normal(graph, views, e) -> NativeRoutine | str:
     _, dtype, mean, std = e.static
     dtype, sizes = dtypes.canonical(dtype), _sizes(graph, e)
     if dtype not in _REAL or isinstance(mean, complex):
@@ -308,7 +310,7 @@ def _normal(graph, views, e) -> Routine | str:
 
 
 @native("draw_integers")
-def _integers(graph, views, e) -> Routine | str:
+def _integers(graph, views, e) -> NativeRoutine | str:
     _, dtype, low, n = e.static
     dtype, sizes = dtypes.canonical(dtype), _sizes(graph, e)
     low = (int(low) + 2**63) % 2**64 - 2**63

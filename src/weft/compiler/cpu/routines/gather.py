@@ -10,16 +10,16 @@ import numpy as np
 
 from ....core import dtypes
 from ....graph.graph import Literal
-from ...emit.code import Code, Value, lanes_of
+from ...emit.code import Code, LLValue, lanes_of
 from ...emit.control import behind, each
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 
 _BYTE, _ROW = 0.1, 2.0  # nanoseconds, for each byte that is moved and for each index
 
 
-def index_at(b: Body, number: int, dtype: np.dtype, k: Value, n: int) -> Value:
+def index_at(b: RoutineBody, number: int, dtype: np.dtype, k: LLValue, n: int) -> LLValue:
     """Element k of an array of indices of an axis of length n, from 0 to n − 1."""
     code, kind = b.code, lanes_of(f"i{8 * dtype.itemsize}")
     raw = code.load(kind, code.address(b.arrays[number], k, kind.element), dtype.itemsize)
@@ -29,7 +29,7 @@ def index_at(b: Body, number: int, dtype: np.dtype, k: Value, n: int) -> Value:
     return i.compare("lt", n, signed=False).choose(i, i.same(n - 1))
 
 
-def move(code: Code, target: Value, source: Value, nbytes: int) -> None:
+def move(code: Code, target: LLValue, source: LLValue, nbytes: int) -> None:
     """Copy so many bytes that do not overlap."""
     code.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
     code.do(
@@ -39,7 +39,7 @@ def move(code: Code, target: Value, source: Value, nbytes: int) -> None:
 
 
 @dataclass(frozen=True)
-class Indexed(Routine):
+class Indexed(NativeRoutine):
     """What picks along the middle one of three axes, (lead, n, row), by so many indices."""
 
     dtype: np.dtype
@@ -55,12 +55,12 @@ class Take(Indexed):
     """out[a, k, …] = x[a, i[k], …], with `row` elements for each index."""
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         x = array(self.dtype, (self.lead, self.n, self.row))
         return x, array(self.index, (self.indices,))
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.lead, self.indices, self.row)),)
 
     @property
@@ -71,22 +71,22 @@ class Take(Indexed):
     def cost(self) -> float:
         return self.count * (_ROW + _BYTE * self.row * self.dtype.itemsize)
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         x, _, out = b.arrays
         nbytes = self.row * self.dtype.itemsize
 
-        def unit(u: Value) -> None:
+        def unit(u: LLValue) -> None:
             k = u if self.lead == 1 else u.modulo(self.indices, False)
             at = index_at(b, 1, self.index, k, self.n)
             if self.lead > 1:
-                at = u.divided(self.indices, False) * self.n + at
+                at = u.divide(self.indices, False) * self.n + at
             move(b.code, behind(out, u * nbytes), behind(x, at * nbytes), nbytes)
 
         each(b.code, b.begin, b.end, unit)
 
 
 @native("checked_take")
-def _take(graph, views, e) -> Routine | str:
+def _take(graph, views, e) -> NativeRoutine | str:
     x, i = e.inputs
     if isinstance(x, Literal) or isinstance(i, Literal):
         return "its operands are Python's numbers"

@@ -16,7 +16,7 @@ PARTS, _POSITIONS = 16, 64
 
 
 @dataclass(frozen=True)
-class Cut:
+class WorkCut:
     """How the work is cut up: rows and columns of an item, channels of its results.
 
     lanes   of a register, and `vectors` registers of sums for each tap
@@ -37,7 +37,7 @@ class Cut:
         return -(-self.columns // self.lanes) * self.lanes
 
 
-def padded(outs: int, dtype: np.dtype) -> int:
+def pad_channels(outs: int, dtype: np.dtype) -> int:
     """So many channels in whole registers."""
     lanes = lanes_along(outs, dtype)
     return -(-outs // lanes) * lanes
@@ -46,11 +46,11 @@ def padded(outs: int, dtype: np.dtype) -> int:
 @lru_cache(maxsize=512)
 def cut_of(
     sides: tuple[Side, Side], outs: int, ins: int, images: int, dtype: np.dtype
-) -> Cut | None:
+) -> WorkCut | None:
     """How the work is cut up; None if not even one row fits the stack."""
     down, across = sides
     item, lanes = dtype.itemsize, lanes_along(outs, dtype)
-    whole, copied = padded(outs, dtype), not all(s.inside for s in sides)
+    whole, copied = pad_channels(outs, dtype), not all(s.inside for s in sides)
     columns, block = across.count, whole
 
     def turned_bytes(rows: int) -> int:
@@ -78,7 +78,7 @@ def cut_of(
             columns = -(-columns // (2 * lanes)) * lanes
     size = _plane(down, across, rows, columns, lanes) if copied else (0, 0)
     vectors = 2 if block // lanes % 2 == 0 else min(block // lanes, 3)
-    return Cut(lanes, vectors, rows, columns, block, *size)
+    return WorkCut(lanes, vectors, rows, columns, block, *size)
 
 
 def _few(images: int, down: Side, across: Side, rows: int, columns: int) -> bool:

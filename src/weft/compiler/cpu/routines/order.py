@@ -11,12 +11,12 @@ import numpy as np
 
 from ....core import dtypes
 from ....graph.graph import Literal
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each, forever, when
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from .gather import move
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 from .scatter import element
 
 # Longer lines are the backend's; so are values alone, which it sorts by vectors, unless they are
@@ -29,7 +29,7 @@ _STEP = 2.5  # nanoseconds
 
 
 @dataclass(frozen=True)
-class Order(Routine):
+class Order(NativeRoutine):
     """The first k of each line of n in order: the elements, where they were, or both."""
 
     dtype: np.dtype
@@ -41,11 +41,11 @@ class Order(Routine):
     places: bool
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.lines, self.n)),)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         shape = (self.lines, self.k)
         made = [array(self.dtype, shape)] if self.values else []
         return (*made, array(dtypes.int64, shape)) if self.places else tuple(made)
@@ -74,15 +74,15 @@ class Order(Routine):
         """The LLVM type of both."""
         return f"i{2 * self.bits}"
 
-    def body(self, b: Body) -> None:
-        line = _Line(self, b)
+    def body(self, b: RoutineBody) -> None:
+        line = _LineEmitter(self, b)
         each(b.code, b.begin, b.end, line.write)
 
 
-class _Line:
+class _LineEmitter:
     """The code for one line."""
 
-    def __init__(self, routine: Order, b: Body):
+    def __init__(self, routine: Order, b: RoutineBody):
         self.routine, self.b, self.code = routine, b, b.code
         self.kind, self.align = lanes_of(routine.number), routine.bits // 4
         # One more than there are: merging looks at the one behind the end, and leaves it.
@@ -90,16 +90,16 @@ class _Line:
         self.numbers, self.spare = (b.code.local(self.kind, room) for _ in range(2))
         self.left, self.right = b.code.local(WORD), b.code.local(WORD)
 
-    def at(self, base: Value, i: Value) -> Value:
+    def at(self, base: LLValue, i: LLValue) -> LLValue:
         return self.code.address(base, i, self.kind.element)
 
-    def load(self, base: Value, i: Value) -> Value:
+    def load(self, base: LLValue, i: LLValue) -> LLValue:
         return self.code.load(self.kind, self.at(base, i), self.align)
 
-    def store(self, x: Value, base: Value, i: Value) -> None:
+    def store(self, x: LLValue, base: LLValue, i: LLValue) -> None:
         self.code.store(x, self.at(base, i), self.align)
 
-    def write(self, u: Value) -> None:
+    def write(self, u: LLValue) -> None:
         r, code = self.routine, self.code
         source = code.address(self.b.arrays[0], u * r.n, element(r.dtype))
         if r.chooses:
@@ -114,7 +114,7 @@ class _Line:
             here, there, width = there, here, 2 * width
         each(code, 0, r.k, lambda t: self._put(u, t, source, here))
 
-    def _number(self, source: Value, t: Value) -> Value:
+    def _number(self, source: LLValue, t: LLValue) -> LLValue:
         """The number of element t."""
         r, code = self.routine, self.code
         name = element(r.dtype)
@@ -125,7 +125,7 @@ class _Line:
         high = key.cast("zext", f"i{r.bits}").cast("zext", r.number)
         return (high << r.bits) | low.cast("zext", r.number)
 
-    def _sort_run(self, start: Value) -> None:
+    def _sort_run(self, start: LLValue) -> None:
         """Insert elements one by one into what is sorted."""
         code, r = self.code, self.routine
         end = start + _RUN
@@ -135,20 +135,20 @@ class _Line:
             lambda i: self._insert(self.load(self.numbers, i), start, i),
         )
 
-    def _choose(self, source: Value) -> None:
+    def _choose(self, source: LLValue) -> None:
         """The first k in order; of the others, those that are before the last of these get in."""
         code, k = self.code, self.routine.k
         none, last = code.constant(WORD, 0), code.constant(WORD, k - 1)
         each(code, 0, k, lambda t: self._insert(self._number(source, t), none, t))
 
-        def look(t: Value) -> None:
+        def look(t: LLValue) -> None:
             x = self._number(source, t)
             better = x.compare("lt", self.load(self.numbers, last), signed=False)
             when(better, lambda: self._insert(x, none, last))
 
         each(code, k, self.routine.n, look)
 
-    def _insert(self, x: Value, start: Value, end: Value) -> None:
+    def _insert(self, x: LLValue, start: LLValue, end: LLValue) -> None:
         """Put a number between those from start to end that are sorted; the one at end is lost."""
         code = self.code
         code.store(end, self.left, 8)
@@ -164,18 +164,18 @@ class _Line:
         forever(code, shift)
         self.store(x, self.numbers, code.load(WORD, self.left, 8))
 
-    def _merge_all(self, here: Value, there: Value, width: int) -> None:
+    def _merge_all(self, here: LLValue, there: LLValue, width: int) -> None:
         """Pairs of sorted neighbours of that width as one each."""
         code, n = self.code, self.routine.n
 
-        def pair(start: Value) -> None:
+        def pair(start: LLValue) -> None:
             middle, end = (
                 ((start + far) < n).choose(start + far, start.same(n)) for far in (width, 2 * width)
             )
             code.store(start, self.left, 8)
             code.store(middle, self.right, 8)
 
-            def one(o: Value) -> None:
+            def one(o: LLValue) -> None:
                 i, j = code.load(WORD, self.left, 8), code.load(WORD, self.right, 8)
                 x, y = self.load(here, i), self.load(here, j)
                 first = (i < middle) & ((j >= end) | x.compare("lt", y, signed=False))
@@ -188,7 +188,7 @@ class _Line:
 
         each(code, 0, n, pair, 2 * width)
 
-    def _put(self, u: Value, t: Value, source: Value, here: Value) -> None:
+    def _put(self, u: LLValue, t: LLValue, source: LLValue, here: LLValue) -> None:
         r, code = self.routine, self.code
         low = self.load(here, t).cast("trunc", f"i{r.bits}")
         place = low if r.bits == 64 else low.cast("zext", "i64")
@@ -201,7 +201,7 @@ class _Line:
             code.store(place, code.address(self.b.arrays[-1], at, "i64"), 8)
 
 
-def _key(x: Value, dtype: np.dtype) -> Value:
+def _key(x: LLValue, dtype: np.dtype) -> LLValue:
     """An integer without a sign that is in the order of the values."""
     if dtype not in dtypes.REAL:
         return x ^ -(1 << (8 * dtype.itemsize - 1)) if dtype in dtypes.SIGNED else x
@@ -212,7 +212,7 @@ def _key(x: Value, dtype: np.dtype) -> Value:
 
 
 @native("prepared_sort", "prepared_argsort", "prepared_topk")
-def _order(graph, views, e) -> Routine | str:
+def _order(graph, views, e) -> NativeRoutine | str:
     (x,) = e.inputs
     if isinstance(x, Literal) or 0 in graph.avals[e.outputs[0]].shape:
         return "there is nothing to sort"

@@ -2,17 +2,17 @@
 
 from dataclasses import dataclass
 
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
-from ..lanes import joined, masked_load, shuffled, within
-from .routine import Body, require_lanes
+from ..lanes import join_vectors, masked_load, shuffle, within
+from .routine import RoutineBody, require_lanes
 
 # Up to here elements of a residue are picked from registers; by wider steps they are gathered.
 _STEPS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
-class Rows:
+class PlaneRows:
     """Rows of planes (rows, columns) that lie one behind the other, from anywhere on.
 
     number    of the array among the routine's, `planes` how many there are
@@ -33,13 +33,13 @@ class Rows:
 
 
 def copy_rows(
-    b: Body,
-    how: Rows,
-    target: Value,
+    b: RoutineBody,
+    how: PlaneRows,
+    target: LLValue,
     area: int,
-    planes: tuple[Value, Value],
-    rows: tuple[Value, int],
-    column: Value,
+    planes: tuple[LLValue, LLValue],
+    rows: tuple[LLValue, int],
+    column: LLValue,
 ) -> None:
     """Copy rows of planes to planes that are `area` elements apart.
 
@@ -52,8 +52,8 @@ def copy_rows(
     item = lanes_of(how.element).width // 8
     pitch = how.pitch * len(how.residues)
 
-    def one(k: Value) -> None:
-        def line(i: Value) -> None:
+    def one(k: LLValue) -> None:
+        def line(i: LLValue) -> None:
             at = row + i
             there = at.compare("lt", height, signed=False)
             limit = there.choose(at.same(width), 0)
@@ -66,16 +66,24 @@ def copy_rows(
     each(code, 0, count, one)
 
 
-def _line(b: Body, how: Rows, start: Value, column: Value, limit: Value, into: Value, item: int):
+def _line(
+    b: RoutineBody,
+    how: PlaneRows,
+    start: LLValue,
+    column: LLValue,
+    limit: LLValue,
+    into: LLValue,
+    item: int,
+):
     """One row: registers of every residue."""
     code, lanes, s = b.code, how.lanes, how.stride
     for v in range(how.pitch // lanes):
         place = column + v * lanes * s
         if s in _STEPS:
             parts = [_read(b, how, start, place + j * lanes, 1, limit) for j in range(s)]
-            both = joined(parts)
+            both = join_vectors(parts)
             made = [
-                both if s == 1 else shuffled(both, both, [k * s + r for k in range(lanes)])
+                both if s == 1 else shuffle(both, both, [k * s + r for k in range(lanes)])
                 for r in how.residues
             ]
         else:
@@ -84,7 +92,9 @@ def _line(b: Body, how: Rows, start: Value, column: Value, limit: Value, into: V
             code.store(value, code.address(into, k * how.pitch + v * lanes, how.element), item)
 
 
-def _read(b: Body, how: Rows, start: Value, place: Value, step: int, limit: Value) -> Value:
+def _read(
+    b: RoutineBody, how: PlaneRows, start: LLValue, place: LLValue, step: int, limit: LLValue
+) -> LLValue:
     """Lanes of a row from `place` on, `step` apart, where they are below the limit."""
     code, lanes = b.code, how.lanes
     mask = within(code, place, step, lanes, limit)

@@ -10,12 +10,12 @@ from math import inf, prod
 
 import numpy as np
 
-from ...emit.code import Code, Value, lanes_of
+from ...emit.code import Code, LLValue, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import first, write
-from ...ir.routine import Array, array
-from ..lanes import ELEMENT, joined, lanes_along, masked_load, shuffled, within
-from .routine import Body, Routine, require_lanes
+from ...ir.routine import RoutineArray, array
+from ..lanes import ELEMENT, join_vectors, lanes_along, masked_load, shuffle, within
+from .routine import NativeRoutine, RoutineBody, require_lanes
 from .windows import Side
 
 # Steps of windows by which elements are picked from registers; by others they are gathered.
@@ -24,10 +24,10 @@ _TAP = 0.05  # nanoseconds for one tap of one window
 _NUMBER = {np.dtype(np.uint8): "i8", np.dtype(np.int64): "i64"}
 
 
-class Rows:
+class LaneRows:
     """Rows of one of a routine's arrays, planes by planes, read by lanes."""
 
-    b: Body
+    b: RoutineBody
     code: Code
     number: int
     element: str
@@ -35,20 +35,22 @@ class Rows:
     width: int
     planes: int
 
-    def __init__(self, b: Body, number: int, element: str, size: tuple[int, int], planes: int):
+    def __init__(
+        self, b: RoutineBody, number: int, element: str, size: tuple[int, int], planes: int
+    ):
         self.b, self.code, self.number, self.element = b, b.code, number, element
         self.height, self.width, self.planes = *size, planes
 
     def lanes(
         self,
-        plane: Value,
-        row: Value,
-        column: Value,
+        plane: LLValue,
+        row: LLValue,
+        column: LLValue,
         lanes: int,
         step: int,
         safe: bool,
         rest: float = 0.0,
-    ) -> Value:
+    ) -> LLValue:
         """Elements `step` apart from a place on; `rest` where none are. `safe`: all are there."""
         code, width = self.code, self.width
         start = (plane * self.height + row) * width
@@ -72,7 +74,7 @@ class Rows:
         align = code.constant(lanes_of("i32"), kind.width // 8)
         return code.call(name, kind, [places, align, mask, code.constant(kind, rest)])
 
-    def place(self, plane: Value, row: Value, column: Value, count: int) -> Value:
+    def place(self, plane: LLValue, row: LLValue, column: LLValue, count: int) -> LLValue:
         """Where so many elements are to be written, one after the other or apart."""
         at = (plane * self.height + row) * self.width + column
         size = self.planes * self.height * self.width
@@ -81,7 +83,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Pool(Routine):
+class Pool(NativeRoutine):
     """Windows reduced to one number: `max` (and its tap), `sum`, or `pick`: what is at a tap.
 
     planes  the arrays that windows slide over, one behind the other
@@ -95,17 +97,17 @@ class Pool(Routine):
     sides: tuple[Side, Side]
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         x = array(self.dtype, (self.planes, *(s.size for s in self.sides)))
         return (x, self._taps) if self.kind == "pick" else (x,)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         y = array(self.dtype, (self.planes, *(s.count for s in self.sides)))
         return (y, self._taps) if self.kind == "max" else (y,)
 
     @property
-    def _taps(self) -> Array:
+    def _taps(self) -> RoutineArray:
         return array(self.number, (self.planes, *(s.count for s in self.sides)))
 
     @property
@@ -117,7 +119,7 @@ class Pool(Routine):
         each = prod(s.count * s.taps for s in self.sides) + prod(s.size for s in self.sides)
         return _TAP * self.planes * each * self.dtype.itemsize / 4
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         writer = _Windows(b, self)
         each(b.code, b.begin, b.end, writer.row)
 
@@ -125,32 +127,32 @@ class Pool(Routine):
 class _Windows:
     """The code of `Pool`."""
 
-    def __init__(self, b: Body, routine: Pool):
+    def __init__(self, b: RoutineBody, routine: Pool):
         self.b, self.code, self.routine = b, b.code, routine
         self.down, self.across = routine.sides
         self.element, self.number = ELEMENT[routine.dtype], _NUMBER[routine.number]
         self.lanes = lanes_along(self.across.count, routine.dtype)
         counts = (self.down.count, self.across.count)
         planes, last = routine.planes, len(b.arrays) - 1
-        self.x = Rows(b, 0, self.element, (self.down.size, self.across.size), planes)
-        self.y = Rows(b, last - (routine.kind == "max"), self.element, counts, planes)
-        self.taps = Rows(b, 1 if routine.kind == "pick" else last, self.number, counts, planes)
+        self.x = LaneRows(b, 0, self.element, (self.down.size, self.across.size), planes)
+        self.y = LaneRows(b, last - (routine.kind == "max"), self.element, counts, planes)
+        self.taps = LaneRows(b, 1 if routine.kind == "pick" else last, self.number, counts, planes)
 
-    def row(self, u: Value) -> None:
-        plane, row = u.divided(self.down.count, False), u.modulo(self.down.count, False)
+    def row(self, u: LLValue) -> None:
+        plane, row = u.divide(self.down.count, False), u.modulo(self.down.count, False)
         whole, rest = divmod(self.across.count, self.lanes)
 
-        def windows(v: Value) -> None:
+        def windows(v: LLValue) -> None:
             self._windows(plane, row, v * self.lanes, self.lanes)
 
         each(self.code, 0, self.code.constant(WORD, whole), windows)
         if rest:
             self._windows(plane, row, self.code.constant(WORD, whole * self.lanes), rest)
 
-    def _windows(self, plane: Value, row: Value, column: Value, count: int) -> None:
+    def _windows(self, plane: LLValue, row: LLValue, column: LLValue, count: int) -> None:
         """A register of windows, `count` of which are there."""
         routine = self.routine
-        seen = list(self._seen(plane, row, column, count))
+        seen = list(self._read_taps(plane, row, column, count))
         if routine.kind == "max":
             made, taps = self._largest(seen)
             self._put(self.taps, taps, routine.number, plane, row, column, count)
@@ -159,13 +161,13 @@ class _Windows:
             for value in seen[1:]:
                 made = made + value
         else:
-            made = self._picked(seen, plane, row, column, count)
+            made = self._pick(seen, plane, row, column, count)
         self._put(self.y, made, routine.dtype, plane, row, column, count)
 
-    def _put(self, rows: Rows, value: Value, dtype, plane, row, column, count: int) -> None:
+    def _put(self, rows: LaneRows, value: LLValue, dtype, plane, row, column, count: int) -> None:
         write(self.code, value, rows.place(plane, row, column, count), dtype, 1, count)
 
-    def _largest(self, seen: list[Value]) -> tuple[Value, Value]:
+    def _largest(self, seen: list[LLValue]) -> tuple[LLValue, LLValue]:
         """The largest elements and their taps: the first of equal ones, and the last NaN."""
         best = seen[0]
         number = lanes_of(self.number, self.lanes)
@@ -176,20 +178,20 @@ class _Windows:
             taps = larger.choose(self.code.constant(number, k), taps)
         return best, taps
 
-    def _picked(self, seen: list[Value], plane, row, column, count: int) -> Value:
+    def _pick(self, seen: list[LLValue], plane, row, column, count: int) -> LLValue:
         taps = self.taps.lanes(plane, row, column, self.lanes, 1, count == self.lanes)
         made = self.code.constant(seen[0].type, 0.0)
         for k, value in enumerate(seen):
             made = taps.equals(k).choose(value, made)
         return made
 
-    def _seen(self, plane: Value, row: Value, column: Value, count: int):
+    def _read_taps(self, plane: LLValue, row: LLValue, column: LLValue, count: int):
         """What each tap sees, in order."""
         s, lanes, across = self.across.stride, self.lanes, self.across
         rest = -inf if self.routine.kind == "max" else 0.0
         for i in range(self.down.taps):
             at = row * self.down.stride + (i * self.down.dilation - self.down.before)
-            blocks: dict[int, Value] = {}
+            blocks: dict[int, LLValue] = {}
             for j in range(across.taps):
                 far, part = divmod(j * across.dilation - across.before, s)
                 if s not in _PICKED:
@@ -200,7 +202,7 @@ class _Windows:
                 if far not in blocks:
                     safe = self.down.inside and count == lanes and self._is_there(far)
                     start = (column + far) * s
-                    blocks[far] = joined(
+                    blocks[far] = join_vectors(
                         [
                             self.x.lanes(plane, at, start + k * lanes, lanes, 1, safe, rest)
                             for k in range(s)
@@ -208,7 +210,7 @@ class _Windows:
                     )
                 both = blocks[far]
                 picks = [k * s + part for k in range(lanes)]
-                yield both if s == 1 else shuffled(both, both, picks)
+                yield both if s == 1 else shuffle(both, both, picks)
 
     def _is_there(self, far: int) -> bool:
         """Whether whole registers of windows see nothing outside, so far from their places."""
@@ -217,7 +219,7 @@ class _Windows:
 
 
 @dataclass(frozen=True)
-class Unpool(Routine):
+class Unpool(NativeRoutine):
     """Zeros, with each window's number added to its elements: at its tap (`put`), or `spread`.
 
     rows, columns  the elements along each axis, by residues: sides that see windows
@@ -235,13 +237,13 @@ class Unpool(Routine):
     width: int
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         y = array(self.dtype, (self.planes, *self.counts))
         taps = array(self.number, (self.planes, *self.counts))
         return (y, taps) if self.kind == "put" else (y,)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.planes, *self.size)),)
 
     @property
@@ -259,46 +261,46 @@ class Unpool(Routine):
         each = prod(taps) + prod(self.size)
         return 2 * _TAP * self.planes * each * self.dtype.itemsize / 4
 
-    def body(self, b: Body) -> None:
-        each(b.code, b.begin, b.end, _Elements(b, self).unit)
+    def body(self, b: RoutineBody) -> None:
+        each(b.code, b.begin, b.end, _UnpoolEmitter(b, self).unit)
 
 
-class _Elements:
+class _UnpoolEmitter:
     """The code of `Unpool`."""
 
-    def __init__(self, b: Body, routine: Unpool):
+    def __init__(self, b: RoutineBody, routine: Unpool):
         self.b, self.code, self.routine = b, b.code, routine
         self.element, self.number = ELEMENT[routine.dtype], _NUMBER[routine.number]
         self.most = max(side.count for side in routine.columns)
         self.lanes = lanes_along(self.most, routine.dtype)
         planes = routine.planes
-        self.y = Rows(b, 0, self.element, routine.counts, planes)
-        self.taps = Rows(b, 1, self.number, routine.counts, planes)
-        self.x = Rows(b, len(b.arrays) - 1, self.element, routine.size, planes)
+        self.y = LaneRows(b, 0, self.element, routine.counts, planes)
+        self.taps = LaneRows(b, 1, self.number, routine.counts, planes)
+        self.x = LaneRows(b, len(b.arrays) - 1, self.element, routine.size, planes)
 
-    def unit(self, u: Value) -> None:
+    def unit(self, u: LLValue) -> None:
         turns = self.routine.turns
-        plane, turn = u.divided(turns, False), u.modulo(turns, False)
+        plane, turn = u.divide(turns, False), u.modulo(turns, False)
         for side in self.routine.rows:
             when(turn < side.count, partial(self._row, plane, turn, side))
 
-    def _row(self, plane: Value, turn: Value, down: Side) -> None:
+    def _row(self, plane: LLValue, turn: LLValue, down: Side) -> None:
         """One row of the array: registers of elements of each residue."""
         least = min(side.count for side in self.routine.columns)
         whole, lanes = least // self.lanes, self.lanes
 
-        def cells(v: Value) -> None:
+        def cells(v: LLValue) -> None:
             self._cells(plane, turn, down, v * lanes, None)
 
         each(self.code, 0, self.code.constant(WORD, whole), cells)
         for start in range(whole * lanes, self.most, lanes):
             self._cells(plane, turn, down, self.code.constant(WORD, start), start)
 
-    def _cells(self, plane: Value, turn: Value, down: Side, column: Value, start) -> None:
+    def _cells(self, plane: LLValue, turn: LLValue, down: Side, column: LLValue, start) -> None:
         """Elements of all residues; from the static `start` on, not all of them are there."""
         row = turn * down.step + down.first
         sides = sorted(self.routine.columns, key=lambda side: side.first)
-        made = [self._gathered(plane, turn, column, down, side, start is None) for side in sides]
+        made = [self._sum_windows(plane, turn, column, down, side, start is None) for side in sides]
         step, lanes = sides[0].step, self.lanes
         if len(sides) == step and step in _PICKED:
             width = self.routine.size[1]
@@ -316,13 +318,13 @@ class _Elements:
                 place = self.x.place(plane, row, column * step + side.first, span)
                 write(self.code, value, place, self.routine.dtype, step, count)
 
-    def _gathered(
-        self, plane: Value, turn: Value, column: Value, down: Side, across: Side, whole: bool
-    ) -> Value:
+    def _sum_windows(
+        self, plane: LLValue, turn: LLValue, column: LLValue, down: Side, across: Side, whole: bool
+    ) -> LLValue:
         """The sum over the windows of some elements, in the order of their taps."""
         lanes, code = self.lanes, self.code
         kind = lanes_of(self.element, lanes)
-        total: Value | None = None
+        total: LLValue | None = None
         several = down.taps * across.taps > 1
         safe = whole and down.inside and across.inside
         for i in reversed(range(down.taps)):
@@ -341,11 +343,11 @@ class _Elements:
         return code.constant(kind, 0.0) if total is None else total
 
 
-def _alternating(parts: list[Value]) -> list[Value]:
+def _alternating(parts: list[LLValue]) -> list[LLValue]:
     """The first lanes of all parts, then the second ones, …, in as many registers."""
     if len(parts) == 1:
         return parts
     lanes, n = parts[0].type.lanes, len(parts)
-    both = joined(parts)
+    both = join_vectors(parts)
     order = [(k % n) * lanes + k // n for k in range(n * lanes)]
-    return [shuffled(both, both, order[k * lanes : (k + 1) * lanes]) for k in range(n)]
+    return [shuffle(both, both, order[k * lanes : (k + 1) * lanes]) for k in range(n)]

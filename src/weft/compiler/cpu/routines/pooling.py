@@ -10,8 +10,8 @@ from ..lanes import ELEMENT
 from .convolve import both
 from .pool import Pool, Unpool
 from .registry import native
-from .routine import Routine
-from .windows import Side, transposed
+from .routine import NativeRoutine
+from .windows import Side, transposed_sides
 
 _MOST_TAPS = 256
 _LARGEST = 2**30  # rows are indexed by 32 bits
@@ -19,7 +19,7 @@ _KINDS = {"max_pool": "max", "sum_pool": "sum", "pool_pick": "pick"}
 _UNDONE = {"pool_put": "put", "spread_pool": "spread"}
 
 
-def _refused(graph, e) -> str:
+def _why_refused(graph, e) -> str:
     """Why no routine computes an equation; empty if one does."""
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
@@ -55,8 +55,8 @@ def _planes(aval, axes: int) -> tuple[int, tuple[int, int]]:
 
 
 @native(*_KINDS)
-def _pool(graph, views, e) -> Routine | str:
-    reason = _refused(graph, e)
+def _pool(graph, views, e) -> NativeRoutine | str:
+    reason = _why_refused(graph, e)
     if reason:
         return reason
     axes, (kernel, stride, padding, dilation) = len(e.static[0]), _how(e)
@@ -70,8 +70,8 @@ def _pool(graph, views, e) -> Routine | str:
 
 
 @native(*_UNDONE)
-def _unpool(graph, views, e) -> Routine | str:
-    reason = _refused(graph, e)
+def _unpool(graph, views, e) -> NativeRoutine | str:
+    reason = _why_refused(graph, e)
     if reason:
         return reason
     axes, (kernel, stride, padding, dilation) = len(e.static[0]), _how(e)
@@ -79,7 +79,7 @@ def _unpool(graph, views, e) -> Routine | str:
     planes, counts = _planes(y, axes)
     _, size = _planes(graph.avals[e.outputs[0]], axes)
     hows = zip(counts, size, kernel, stride, dilation, padding, strict=True)
-    rows, columns = (tuple(transposed(p, n, k, s, d, a)) for p, n, k, s, d, (a, _) in hows)
+    rows, columns = (tuple(transposed_sides(p, n, k, s, d, a)) for p, n, k, s, d, (a, _) in hows)
     number: np.dtype = tap_dtype(e.static[0])
     how = (planes, size, counts, rows, columns, kernel[1])
     return Unpool(_UNDONE[e.op.name], y.dtype, number, *how)

@@ -5,10 +5,10 @@ from typing import TypeVar
 
 from ....graph.graph import Equation, Graph, Literal
 from ...ir.views import View
-from .routine import Routine
+from .routine import NativeRoutine
 
 # From an equation and its operands as they lie in memory: the routine, or why there is none.
-Maker = Callable[[Graph, Mapping[int, View], Equation], Routine | str]
+Maker = Callable[[Graph, Mapping[int, View], Equation], NativeRoutine | str]
 MAKERS: dict[str, Maker] = {}
 # By rows: whether an operand may lie as a view does. Others are copied first if not contiguous.
 Taste = Callable[[Equation, int, View], bool]
@@ -38,7 +38,7 @@ def readable(e: Equation, position: int, view: View) -> bool:
     return view.contiguous if taste is None else taste(e, position, view)
 
 
-def routine_of(graph: Graph, views: Mapping[int, View], e: Equation) -> Routine | str:
+def routine_of(graph: Graph, views: Mapping[int, View], e: Equation) -> NativeRoutine | str:
     """The routine that computes an equation; otherwise why there is none."""
     maker = MAKERS.get(e.op.name)
     if maker is None:

@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ...emit.code import Code, Module, Value, lanes_of
+from ...emit.code import Code, LLModule, LLValue, lanes_of
 from ...emit.control import POINTER, WORD, leave, pointer, put, when
 from ...emit.lanes_in_memory import splat
 from ...ir import routine
@@ -19,7 +19,7 @@ STACK = 512 << 10
 
 
 @dataclass(frozen=True)
-class Body:
+class RoutineBody:
     """The function that is being written: pointers to the first elements, and its units.
 
     `verdict` is where a checking function reports that it left an array, `fuel` how loops look for
@@ -27,13 +27,13 @@ class Body:
     """
 
     code: Code
-    arrays: Sequence[Value]
-    begin: Value
-    end: Value
-    verdict: Value | None
+    arrays: Sequence[LLValue]
+    begin: LLValue
+    end: LLValue
+    verdict: LLValue | None
     fuel: Fuel | None = None
 
-    def require(self, condition: Value, number: int) -> None:
+    def require(self, condition: LLValue, number: int) -> None:
         """If accesses are checked: give up, unless array `number` is not left."""
         cell = self.verdict
         if cell is None:
@@ -46,7 +46,7 @@ class Body:
         when(condition ^ True, give_up, rarely=True)
 
 
-class Routine(routine.Routine):
+class NativeRoutine(routine.Routine):
     """A routine that writes its code in LLVM's language."""
 
     inside = False  # whether it is written into the routine that it is a part of
@@ -77,33 +77,35 @@ class Routine(routine.Routine):
         return False
 
     @abstractmethod
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         """Write the code for the units from begin to end; control must reach its end."""
 
-    def write(self, module: Module, name: str, checked: bool = False) -> None:
+    def write(self, module: LLModule, name: str, checked: bool = False) -> None:
         """Write the function `name(record, begin, end)` into a module."""
         code = module.function("void", [POINTER, WORD, WORD], name)
         record, begin, end = code.parameters
         number = len(self.operands) + len(self.results) + len(self.scratch)
         arrays = tuple(pointer(record, i) for i in range(number))
         verdict = pointer(record, number) if checked else None
-        self.body(Body(code, arrays, begin, end, verdict))
+        self.body(RoutineBody(code, arrays, begin, end, verdict))
         leave(code)
 
 
-def written(work: routine.Routine) -> Routine:
+def as_native_routine(work: routine.Routine) -> NativeRoutine:
     """A step's routine as what it is here: one that writes its code."""
-    assert isinstance(work, Routine), work
+    assert isinstance(work, NativeRoutine), work
     return work
 
 
-def require_lanes(b: Body, number: int, at: Value, step: int, mask: Value, size: int) -> None:
+def require_lanes(
+    b: RoutineBody, number: int, at: LLValue, step: int, mask: LLValue, size: int
+) -> None:
     """If accesses are checked: the lanes of a mask, `step` apart from `at` on, are in the array."""
     if b.verdict is None:
         return
     lanes, code = mask.type.lanes, b.code
     steps = ", ".join(f"i64 {step * k}" for k in range(lanes))
-    places = splat(at, lanes) + Value(code, lanes_of("i64", lanes), f"<{steps}>")
+    places = splat(at, lanes) + LLValue(code, lanes_of("i64", lanes), f"<{steps}>")
     good = places.compare("lt", size, signed=False) | (mask ^ True)
     bits = code.emit(lanes_of(f"i{lanes}"), f"bitcast {good.type.text} {good.name} to i{lanes}")
     b.require(bits.equals(-1), number)

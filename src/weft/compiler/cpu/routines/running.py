@@ -11,13 +11,13 @@ import numpy as np
 
 from ....core import dtypes
 from ....graph.graph import Literal
-from ...emit.code import Type, Value, lanes_of
+from ...emit.code import LLValue, Type, lanes_of
 from ...emit.control import WORD, each
 from ...emit.lanes_in_memory import splat
 from ...emit.logarithms import logaddexp
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 from .scatter import blocks, by_blocks, element
 
 _EACH = {"logcumsumexp": 20.0, "cummax": 3.0, "cummin": 3.0}
@@ -25,7 +25,7 @@ _LANES = 16
 
 
 @dataclass(frozen=True)
-class Running(Routine):
+class Running(NativeRoutine):
     """y[a, t, c] from y[a, t − 1, c] and x[a, t, c], or several of those; extremes with indices."""
 
     kind: str
@@ -35,11 +35,11 @@ class Running(Routine):
     row: int
 
     @property
-    def _array(self) -> Array:
+    def _array(self) -> RoutineArray:
         return array(self.dtype, (self.lead, self.n, self.row))
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return (self._array,) * (2 if self.kind == "linear_recurrence" else 1)
 
     @property
@@ -47,7 +47,7 @@ class Running(Routine):
         return self.kind in ("cummax", "cummin")
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         if not self.has_indices:
             return (self._array,)
         return self._array, array(dtypes.int64, (self.lead, self.n, self.row))
@@ -60,30 +60,30 @@ class Running(Routine):
     def cost(self) -> float:
         return _EACH.get(self.kind, 1.0) * self.lead * self.n * self.row
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         if self.kind == "cumsum" and self.row == 1 and self.dtype in dtypes.REAL:
             each(b.code, b.begin, b.end, lambda u: self._scan(b, u * self.n))
             return
         by_blocks(b, self.row, lambda a, start, width: self._block(b, a, start, width))
 
-    def _block(self, b: Body, a: Value, start: Value, width: int) -> None:
+    def _block(self, b: RoutineBody, a: LLValue, start: LLValue, width: int) -> None:
         """Lines side by side in lanes; those of logarithms, which want whole registers, alone."""
         if self.kind != "logcumsumexp":
             self._lines(b, a, start, width)
             return
         each(b.code, 0, width, lambda c: self._lines(b, a, start + c, 1))
 
-    def _lines(self, b: Body, a: Value, start: Value, width: int) -> None:
+    def _lines(self, b: RoutineBody, a: LLValue, start: LLValue, width: int) -> None:
         """Lines side by side, all of them from the beginning to the end."""
         code, kind = b.code, lanes_of(element(self.dtype), width)
         first = a * (self.n * self.row) + start
         given, made = b.arrays[: len(self.operands)], b.arrays[len(self.operands) :]
         carry, places = code.local(kind), code.local(lanes_of("i64", width))
 
-        def read(array: Value, at: Value) -> Value:
+        def read(array: LLValue, at: LLValue) -> LLValue:
             return code.load(kind, code.address(array, at, kind.element), self.dtype.itemsize)
 
-        def write(at: Value, y: Value, index: Value | None) -> None:
+        def write(at: LLValue, y: LLValue, index: LLValue | None) -> None:
             code.store(y, code.address(made[0], at, kind.element), self.dtype.itemsize)
             code.store(y, carry, 64)
             if index is not None:
@@ -93,11 +93,11 @@ class Running(Routine):
         none = code.constant(lanes_of("i64", width), 0) if self.has_indices else None
         write(first, read(given[-1], first), none)
 
-        def step(t: Value) -> None:
+        def step(t: LLValue) -> None:
             at = first + t * self.row
             before, x = code.load(kind, carry, 64), [read(g, at) for g in given]
             if not self.has_indices:
-                write(at, self._combined(before, x), None)
+                write(at, self._combine(before, x), None)
                 return
             taken = self._is_taken(before, x[0])
             index = code.load(lanes_of("i64", width), places, 64)
@@ -105,7 +105,7 @@ class Running(Routine):
 
         each(code, 1, self.n, step)
 
-    def _combined(self, before: Value, x: list[Value]) -> Value:
+    def _combine(self, before: LLValue, x: list[LLValue]) -> LLValue:
         if self.kind == "cumsum":
             return before + x[0]
         if self.kind == "cumprod":
@@ -114,13 +114,13 @@ class Running(Routine):
             return x[1] + x[0] * before
         return logaddexp(before, x[0])
 
-    def _is_taken(self, before: Value, x: Value) -> Value:
+    def _is_taken(self, before: LLValue, x: LLValue) -> LLValue:
         """Whether x is the extreme from here on: NaN always is, and nothing is beyond it."""
         signed = self.dtype in dtypes.SIGNED
         better = x.compare("ge" if self.kind == "cummax" else "le", before, signed)
         return better | x.is_nan() if self.dtype in dtypes.REAL else better
 
-    def _scan(self, b: Body, first: Value) -> None:
+    def _scan(self, b: RoutineBody, first: LLValue) -> None:
         """Running sums of one line."""
         code, (x, out), item = b.code, b.arrays, self.dtype.itemsize
         name = element(self.dtype)
@@ -128,10 +128,10 @@ class Running(Routine):
         # What is added to nothing keeps its sign if that is −0.
         code.store(code.constant(lanes_of(name), -0.0), total, 64)
 
-        def some(t: Value, width: int) -> None:
+        def some(t: LLValue, width: int) -> None:
             kind = lanes_of(name, width)
             y = code.load(kind, code.address(x, first + t, name), item)
-            y = _doubled(y) + splat(code.load(lanes_of(name), total, 64), width)
+            y = _prefix_sums(y) + splat(code.load(lanes_of(name), total, 64), width)
             code.store(y, code.address(out, first + t, name), item)
             code.store(_last(y), total, 64)
 
@@ -140,7 +140,7 @@ class Running(Routine):
             some(code.constant(WORD, whole), self.n - whole)
 
 
-def _last(y: Value) -> Value:
+def _last(y: LLValue) -> LLValue:
     kind: Type = y.type
     if kind.lanes == 1:
         return y
@@ -148,7 +148,7 @@ def _last(y: Value) -> Value:
     return y.code.emit(lanes_of(kind.element), text)
 
 
-def _doubled(y: Value) -> Value:
+def _prefix_sums(y: LLValue) -> LLValue:
     """Running sums of lanes: with the neighbour, then with the one two before, and so on."""
     lanes, far = y.type.lanes, 1
     none = y.same(-0.0)
@@ -164,7 +164,7 @@ _ROWS = ("cumsum", "cumprod", "linear_recurrence", "logcumsumexp", "cummax", "cu
 
 
 @native(*(f"prepared_{row}" for row in _ROWS))
-def _running(graph, views, e) -> Routine | str:
+def _running(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
     out, axis = graph.avals[e.outputs[0]], e.static[0]

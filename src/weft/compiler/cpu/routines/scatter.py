@@ -12,12 +12,12 @@ import numpy as np
 
 from ....core import dtypes
 from ....graph.graph import Literal
-from ...emit.code import Code, Value, lanes_of
+from ...emit.code import Code, LLValue, lanes_of
 from ...emit.control import WORD, behind, each, when
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from .gather import Indexed, index_at, move
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 
 _BYTE, _ROW, _LOOK = 0.1, 2.0, 0.7  # nanoseconds
 # Elements of a row that one unit writes: two lines of cache, and four for float64.
@@ -32,7 +32,7 @@ def element(dtype: np.dtype) -> str:
     return floats.get(dtype) or f"i{8 * dtype.itemsize}"
 
 
-def fill_zeros(code: Code, target: Value, nbytes: Value | int) -> None:
+def fill_zeros(code: Code, target: LLValue, nbytes: LLValue | int) -> None:
     """Zeros in so many bytes."""
     code.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
     code.do(f"call void @llvm.memset.p0.i64(ptr {target.name}, i8 0, i64 {nbytes}, i1 false)")
@@ -43,12 +43,12 @@ def blocks(row: int) -> int:
     return -(-row // BLOCK)
 
 
-def by_blocks(b: Body, row: int, do: Callable[[Value, Value, int], None]) -> None:
+def by_blocks(b: RoutineBody, row: int, do: Callable[[LLValue, LLValue, int], None]) -> None:
     """do(a, start, width) for each unit: the leading index, and a block of the row."""
     code, many = b.code, blocks(row)
 
-    def unit(u: Value) -> None:
-        a = u if many == 1 else u.divided(many, False)
+    def unit(u: LLValue) -> None:
+        a = u if many == 1 else u.divide(many, False)
         block = code.constant(WORD, 0) if many == 1 else u.modulo(many, False)
         rest = row % BLOCK
         if many > 1 or not rest:
@@ -66,7 +66,7 @@ class Scattered(Indexed):
     """What writes along the middle axis, a unit for each block of a row."""
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.lead, self.n, self.row)),)
 
     @property
@@ -79,7 +79,7 @@ class SegmentSum(Scattered):
     """Zeros, and out[a, i[k], …] += x[a, k, …] for k in order; complex numbers are two floats."""
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         x = array(self.dtype, (self.lead, self.indices, self.row))
         return x, array(self.index, (self.indices,))
 
@@ -111,20 +111,20 @@ class SegmentSum(Scattered):
         moved = rows * (_ROW + _BYTE * self.row * self.dtype.itemsize)
         return moved + looks + 0.5 * _BYTE * zeros
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         if self.ranges:
             each(b.code, b.begin, b.end, lambda u: self._range(b, u))
             return
         by_blocks(b, self.parts[1], lambda a, start, width: self._block(b, a, start, width))
 
-    def _block(self, b: Body, a: Value, start: Value, width: int) -> None:
+    def _block(self, b: RoutineBody, a: LLValue, start: LLValue, width: int) -> None:
         """Some columns of all places."""
         code, (x, _, out), (dtype, row) = b.code, b.arrays, self.parts
         item = dtype.itemsize
         source = behind(x, (a * (self.indices * row) + start) * item)
         target = behind(out, (a * (self.n * row) + start) * item)
 
-        def clear(s: Value) -> None:
+        def clear(s: LLValue) -> None:
             fill_zeros(code, behind(target, s * (row * item)), width * item)
 
         if width == row:
@@ -132,30 +132,30 @@ class SegmentSum(Scattered):
         else:
             each(code, 0, self.n, clear)
 
-        def one(k: Value) -> None:
+        def one(k: LLValue) -> None:
             place = behind(target, index_at(b, 1, self.index, k, self.n) * (row * item))
             self._add(code, place, behind(source, k * (row * item)), width)
 
         each(code, 0, self.indices, one)
 
-    def _range(self, b: Body, u: Value) -> None:
+    def _range(self, b: RoutineBody, u: LLValue) -> None:
         """All columns of some places."""
         code, (x, _, out), (dtype, row) = b.code, b.arrays, self.parts
         item, step = dtype.itemsize, -(-self.n // self.ranges)
-        a, low = u.divided(self.ranges, False), u.modulo(self.ranges, False) * step
+        a, low = u.divide(self.ranges, False), u.modulo(self.ranges, False) * step
         size = (low.same(self.n) - low < step).choose(low.same(self.n) - low, low.same(step))
         size = (size < 0).choose(size.same(0), size)
         target = behind(out, (a * self.n + low) * (row * item))
         fill_zeros(code, target, size * (row * item))
 
-        def one(k: Value) -> None:
+        def one(k: LLValue) -> None:
             at = index_at(b, 1, self.index, k, self.n) - low
 
             def put() -> None:
                 source = behind(x, (a * self.indices + k) * (row * item))
                 place, whole = behind(target, at * (row * item)), row - row % BLOCK
 
-                def some(c: Value, width: int) -> None:
+                def some(c: LLValue, width: int) -> None:
                     self._add(code, behind(place, c * item), behind(source, c * item), width)
 
                 each(code, 0, whole, lambda c: some(c, BLOCK), BLOCK)
@@ -166,7 +166,7 @@ class SegmentSum(Scattered):
 
         each(code, 0, self.indices, one)
 
-    def _add(self, code: Code, place: Value, source: Value, width: int) -> None:
+    def _add(self, code: Code, place: LLValue, source: LLValue, width: int) -> None:
         dtype, _ = self.parts
         kind, item = lanes_of(element(dtype), width), dtype.itemsize
         total = code.load(kind, place, item) + code.load(kind, source, item)
@@ -174,7 +174,7 @@ class SegmentSum(Scattered):
 
 
 @native("checked_segment_sum")
-def _segment_sum(graph, views, e) -> Routine | str:
+def _segment_sum(graph, views, e) -> NativeRoutine | str:
     x, i = e.inputs
     if isinstance(x, Literal) or isinstance(i, Literal):
         return "its operands are Python's numbers"
@@ -194,7 +194,7 @@ class IndexPut(Scattered):
     one: bool
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         x = array(self.dtype, (self.lead, self.n, self.row))
         v = (1,) if self.one else (self.lead, self.indices, self.row)
         return x, array(self.index, (self.indices,)), array(self.dtype, v)
@@ -204,15 +204,15 @@ class IndexPut(Scattered):
         nbytes = self.lead * self.row * self.dtype.itemsize
         return self.lead * self.indices * _ROW + _BYTE * nbytes * (self.n + self.indices)
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         code, (x, _, v, out), row = b.code, b.arrays, self.row
         item = self.dtype.itemsize
 
-        def do(a: Value, start: Value, width: int) -> None:
+        def do(a: LLValue, start: LLValue, width: int) -> None:
             first = (a * (self.n * row) + start) * item
             old, target = behind(x, first), behind(out, first)
 
-            def copy(s: Value) -> None:
+            def copy(s: LLValue) -> None:
                 at = s * (row * item)
                 move(code, behind(target, at), behind(old, at), width * item)
 
@@ -222,7 +222,7 @@ class IndexPut(Scattered):
                 each(code, 0, self.n, copy)
             source = v if self.one else behind(v, (a * (self.indices * row) + start) * item)
 
-            def put(k: Value) -> None:
+            def put(k: LLValue) -> None:
                 place = behind(target, index_at(b, 1, self.index, k, self.n) * (row * item))
                 if not self.one:
                     move(code, place, behind(source, k * (row * item)), width * item)
@@ -235,7 +235,7 @@ class IndexPut(Scattered):
 
 
 @native("checked_index_put")
-def _index_put(graph, views, e) -> Routine | str:
+def _index_put(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(x, Literal) for x in e.inputs):
         return "its operands are Python's numbers"
     (x, i, v), (axis,) = e.inputs, e.static
@@ -253,7 +253,7 @@ def _index_put(graph, views, e) -> Routine | str:
 
 
 @dataclass(frozen=True)
-class LastWrites(Routine):
+class LastWrites(NativeRoutine):
     """For each index of an axis of length n, whether none after it is the same."""
 
     index: np.dtype
@@ -261,15 +261,15 @@ class LastWrites(Routine):
     indices: int
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         return (array(self.index, (self.indices,)),)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(dtypes.bool_, (self.indices,)),)
 
     @property
-    def scratch(self) -> tuple[Array, ...]:
+    def scratch(self) -> tuple[RoutineArray, ...]:
         return (array(np.dtype(np.int64), (self.n,)),)
 
     @property
@@ -280,18 +280,18 @@ class LastWrites(Routine):
     def cost(self) -> float:
         return 2.0 * self.indices
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         """The places of indices that did not come are read by nobody."""
         code, (_, out, last) = b.code, b.arrays
 
-        def place(k: Value) -> Value:
+        def place(k: LLValue) -> LLValue:
             return code.address(last, index_at(b, 0, self.index, k, self.n), "i64")
 
-        def compare(k: Value) -> None:
+        def compare(k: LLValue) -> None:
             same = code.load(WORD, place(k), 8).equals(k)
             code.store(same.cast("zext", "i8"), code.address(out, k, "i8"), 1)
 
-        def all_of_it(_: Value) -> None:
+        def all_of_it(_: LLValue) -> None:
             each(code, 0, self.indices, lambda k: code.store(k, place(k), 8))
             each(code, 0, self.indices, compare)
 
@@ -299,7 +299,7 @@ class LastWrites(Routine):
 
 
 @native("checked_last_writes")
-def _last_writes(graph, views, e) -> Routine | str:
+def _last_writes(graph, views, e) -> NativeRoutine | str:
     (i,), (size,) = e.inputs, e.static
     if isinstance(i, Literal) or 0 in (*graph.avals[i].shape, size):
         return "there are no indices"

@@ -13,16 +13,16 @@ import numpy as np
 from ....core.op import TABLE
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.arithmetic import fma
-from ...emit.code import Code, Value, lanes_of
-from ...emit.convert import held, is_float, rounded, stored
+from ...emit.code import Code, LLValue, lanes_of
+from ...emit.convert import is_float, memory_type, register_type, round_to_half
 from ...emit.lanes_in_memory import read, write
-from ...emit.scalar import Number, emit
+from ...emit.scalar import TypedValue, emit
 from ...ir.kernel import Step
-from ...ir.routine import Array, array
-from ...ir.scalar_program import FMA, Constant, Line, Load
+from ...ir.routine import RoutineArray, array
+from ...ir.scalar_program import FMA, Constant, Load, ScalarProgram
 from ...ir.views import View
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 
 # Of one number: a light row, another one, a load or store; in nanoseconds.
 _STEP, _HEAVY, _MOVED = 0.4, 4.0, 0.3
@@ -32,19 +32,19 @@ _LANES = 8
 
 
 @dataclass(frozen=True)
-class Straight(Routine):
+class Straight(NativeRoutine):
     """A line, and how its operands lie in memory."""
 
-    line: Line
+    line: ScalarProgram
     strides: tuple[tuple[int, ...], ...]
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         pairs = zip(self.line.operands, self.strides, strict=True)
-        return tuple(Array(dtype, shape, strides) for (shape, dtype), strides in pairs)
+        return tuple(RoutineArray(dtype, shape, strides) for (shape, dtype), strides in pairs)
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return tuple(array(dtype, shape) for (shape, dtype), _ in self.line.results)
 
     @property
@@ -59,8 +59,8 @@ class Straight(Routine):
         heavy = sum(is_heavy(s.row) for s in steps)
         return _MOVED * moved + _STEP * (len(steps) - heavy) + _HEAVY * heavy
 
-    def body(self, b: Body) -> None:
-        writing = _Writing(b, self)
+    def body(self, b: RoutineBody) -> None:
+        writing = _ScalarEmitter(b, self)
         for batch in _batches(self.line):
             writing.compute(batch)
         writing.store()
@@ -71,7 +71,7 @@ def is_heavy(row: str) -> bool:
     return row not in _SHORT and TABLE[row].cost == "heavy"
 
 
-def _batches(line: Line) -> Iterator[list[int]]:
+def _batches(line: ScalarProgram) -> Iterator[list[int]]:
     """The values in an order in which they can be computed, those side by side that go together.
 
     Heavy steps of one row wait until all of those are known that no other heavy step stands before.
@@ -92,7 +92,7 @@ def _batches(line: Line) -> Iterator[list[int]]:
             yield from _side_by_side(line, values)
 
 
-def _side_by_side(line: Line, values: list[int]) -> Iterator[list[int]]:
+def _side_by_side(line: ScalarProgram, values: list[int]) -> Iterator[list[int]]:
     """Steps of one row with operands of the same dtypes, up to a vector of them."""
     alike: dict[tuple, list[int]] = {}
     for k in values:
@@ -105,13 +105,13 @@ def _side_by_side(line: Line, values: list[int]) -> Iterator[list[int]]:
             yield same[first : first + _LANES]
 
 
-class _Writing:
+class _ScalarEmitter:
     """The function of a line, and the numbers that it has by now."""
 
-    def __init__(self, b: Body, routine: Straight):
+    def __init__(self, b: RoutineBody, routine: Straight):
         self.body, self.code = b, b.code
         self.line, self.operands = routine.line, routine.operands
-        self.known: dict[int, Value] = {}
+        self.known: dict[int, LLValue] = {}
 
     def compute(self, batch: Sequence[int]) -> None:
         """Values that are computed by the same instructions."""
@@ -121,12 +121,12 @@ class _Writing:
         elif isinstance(v, Load):
             self.known[batch[0]] = self._load(v)
         elif isinstance(v, Constant):
-            self.known[batch[0]] = self.code.constant(held(v.dtype), v.value)
+            self.known[batch[0]] = self.code.constant(register_type(v.dtype), v.value)
         else:
             operands = [i if isinstance(i, Literal) else self.known[i] for i in v.inputs]
             self.known[batch[0]] = self._step(v, operands)
 
-    def _load(self, v: Load) -> Value:
+    def _load(self, v: Load) -> LLValue:
         array, index, offset = self.operands[v.operand], v.index, 0
         for n, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
             index, along = divmod(index, n)
@@ -135,15 +135,15 @@ class _Writing:
         pointer = self.code.address(self.body.arrays[v.operand], offset, element)
         return read(self.code, pointer, v.dtype, 1, 0, 1)
 
-    def _step(self, s: Step, operands: Sequence["Value | Literal"]) -> Value:
+    def _step(self, s: Step, operands: Sequence["LLValue | Literal"]) -> LLValue:
         numbers: list[Any] = [
-            x.value if isinstance(x, Literal) else Number(x, self._dtype(i))
+            x.value if isinstance(x, Literal) else TypedValue(x, self._dtype(i))
             for i, x in zip(s.inputs, operands, strict=True)
         ]
         if s.row != FMA:
             return emit(self.code, s.row, numbers, s.static, s.dtype)
         x, y, z = (n.value for n in numbers)
-        return rounded(fma(x, y, z), s.dtype) if is_float(s.dtype) else x * y + z
+        return round_to_half(fma(x, y, z), s.dtype) if is_float(s.dtype) else x * y + z
 
     def _dtype(self, x: "int | Literal") -> np.dtype:
         assert isinstance(x, int)
@@ -154,16 +154,16 @@ class _Writing:
         first = self.line.values[batch[0]]
         assert isinstance(first, Step)
         lanes = 1 << (len(batch) - 1).bit_length()
-        operands: list[Value | Literal] = []
+        operands: list[LLValue | Literal] = []
         for place, x in enumerate(first.inputs):
             if isinstance(x, Literal):
                 operands.append(x)
                 continue
             own: Any = [self.line.values[k].inputs[place] for k in batch]  # type: ignore[union-attr]
-            operands.append(packed(self.code, [self.known[i] for i in own], lanes))
+            operands.append(pack_lanes(self.code, [self.known[i] for i in own], lanes))
         made = self._step(first, operands)
         for lane, k in enumerate(batch):
-            self.known[k] = extracted(made, lane)
+            self.known[k] = extract_lane(made, lane)
 
     def store(self) -> None:
         """Every result, element by element."""
@@ -177,13 +177,13 @@ class _Writing:
 
 def held_in_memory(dtype: np.dtype) -> str:
     """LLVM's name of a dtype's elements in memory."""
-    return stored(dtype).element
+    return memory_type(dtype).element
 
 
-def packed(code: Code, values: Sequence[Value], lanes: int) -> Value:
+def pack_lanes(code: Code, values: Sequence[LLValue], lanes: int) -> LLValue:
     """Numbers side by side; the last one again where lanes are left over."""
     kind = lanes_of(values[0].type.element, lanes)
-    made = Value(code, kind, "poison")
+    made = LLValue(code, kind, "poison")
     for lane in range(lanes):
         x = values[min(lane, len(values) - 1)]
         text = f"insertelement {kind.text} {made.name}, {x.type.text} {x.name}, i32 {lane}"
@@ -191,7 +191,7 @@ def packed(code: Code, values: Sequence[Value], lanes: int) -> Value:
     return made
 
 
-def extracted(value: Value, lane: int) -> Value:
+def extract_lane(value: LLValue, lane: int) -> LLValue:
     """The number in a lane."""
     kind = lanes_of(value.type.element)
     return value.code.emit(kind, f"extractelement {value.type.text} {value.name}, i32 {lane}")

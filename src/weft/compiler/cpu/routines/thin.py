@@ -11,14 +11,14 @@ import numpy as np
 
 from ....graph.graph import Equation, Graph
 from ...emit.arithmetic import fma
-from ...emit.code import Value
+from ...emit.code import LLValue
 from ...emit.control import WORD, each, when
-from ...emit.convert import stored
+from ...emit.convert import memory_type
 from ...emit.lanes_in_memory import read, splat, write
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from ...ir.views import View
 from .registry import native
-from .routine import Body, Routine
+from .routine import NativeRoutine, RoutineBody
 
 _WRITTEN, _MULTIPLIED = 0.1, 0.02  # nanoseconds of an element of eight bytes
 _KEPT = 16  # numbers of the left matrix that are kept in registers
@@ -26,7 +26,7 @@ PAGE = 4096  # bytes, by which processors compare addresses first
 
 
 @dataclass(frozen=True)
-class Thin(Routine):
+class Thin(NativeRoutine):
     """c[i, j] = Σₖ a[i, k]·b[k, j]; elements of b's rows lie in a line."""
 
     dtype: np.dtype
@@ -37,12 +37,12 @@ class Thin(Routine):
     b_row: int
 
     @property
-    def operands(self) -> tuple[Array, ...]:
-        a = Array(self.dtype, (self.m, self.k), self.a_strides)
-        return a, Array(self.dtype, (self.k, self.n), (self.b_row, 1))
+    def operands(self) -> tuple[RoutineArray, ...]:
+        a = RoutineArray(self.dtype, (self.m, self.k), self.a_strides)
+        return a, RoutineArray(self.dtype, (self.k, self.n), (self.b_row, 1))
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         return (array(self.dtype, (self.m, self.n)),)
 
     @property
@@ -60,12 +60,12 @@ class Thin(Routine):
         each_ = (_WRITTEN + _MULTIPLIED * self.k) * self.dtype.itemsize / 8
         return self.m * self.n * each_
 
-    def body(self, b: Body) -> None:
+    def body(self, b: RoutineBody) -> None:
         code, lanes = b.code, 64 // self.dtype.itemsize
         a, right, c = b.arrays
-        element = stored(self.dtype).element
+        element = memory_type(self.dtype).element
 
-        def unit(u: Value) -> None:
+        def unit(u: LLValue) -> None:
             first = u * self.rows
             kept = [[number(first + r, k) for k in range(self.k)] for r in range(self.rows)]
             start, step, count = _way(code.address(c, first * self.n, element), right, self)
@@ -78,12 +78,12 @@ class Thin(Routine):
             when((count * lanes).compare("ne", self.n), ends)
             each(code, 0, count, lambda t: columns(kept, first, start + t * step))
 
-        def number(i: Value, k: int) -> Value:
+        def number(i: LLValue, k: int) -> LLValue:
             down, along = self.a_strides
             place = code.address(a, i * down + k * along, element)
             return splat(read(code, place, self.dtype, 1, 0, 1), lanes)
 
-        def columns(kept: list[list[Value]], first: Value, j: Value) -> None:
+        def columns(kept: list[list[LLValue]], first: LLValue, j: LLValue) -> None:
             """Some rows of the result at a register's columns."""
             lines = [
                 read(
@@ -106,7 +106,7 @@ class Thin(Routine):
         each(code, b.begin, b.end, unit)
 
 
-def _way(row: Value, right: Value, thin: Thin) -> tuple[Value, Value, Value]:
+def _way(row: LLValue, right: LLValue, thin: Thin) -> tuple[LLValue, LLValue, LLValue]:
     """The columns of a row's registers: the first, the step to the next, and how many.
 
     They begin where cache lines do, since stores across two take longer. And they go backwards if
@@ -115,8 +115,8 @@ def _way(row: Value, right: Value, thin: Thin) -> tuple[Value, Value, Value]:
     """
     code, size = row.code, thin.dtype.itemsize
     place, lanes = row.cast("ptrtoint", "i64"), 64 // size
-    head = (-place & 63).divided(size, False)
-    count = (thin.n - head).divided(lanes, False)
+    head = (-place & 63).divide(size, False)
+    count = (thin.n - head).divide(lanes, False)
     behind = (place - right.cast("ptrtoint", "i64")) & (PAGE - 1)
     forth, back = code.constant(WORD, lanes), code.constant(WORD, -lanes)
     backwards = (behind - 1).compare("lt", PAGE // 2, False)

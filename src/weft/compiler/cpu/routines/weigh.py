@@ -13,23 +13,23 @@ from math import prod
 
 import numpy as np
 
-from ...emit.code import Value, lanes_of
+from ...emit.code import LLValue, lanes_of
 from ...emit.control import WORD, each
-from ...ir.routine import Array, array
+from ...ir.routine import RoutineArray, array
 from ..lanes import (
     ELEMENT,
     accumulators,
     broadcast,
-    carried,
-    fused,
     least,
+    loop_carrying,
     masked_load,
-    turned,
+    multiply_add,
+    transpose_lanes,
     within,
 )
-from .items import PARTS, Cut, cut_of, padded
-from .packing import Rows, copy_rows
-from .routine import Body, Routine
+from .items import PARTS, WorkCut, cut_of, pad_channels
+from .packing import PlaneRows, copy_rows
+from .routine import NativeRoutine, RoutineBody
 from .windows import Side
 
 # Taps that are written one by one.
@@ -38,7 +38,7 @@ _RATE = {4: 60.0, 8: 30.0}
 
 
 @dataclass(frozen=True)
-class Weights(Routine):
+class Weights(NativeRoutine):
     """made[part, g, c, tap, o] = Σ over its positions p of y[n, g, o, p] · x[n, g, c, p and tap].
 
     The last axis is padded to whole registers, and so is not more than `ceiling` of outs.
@@ -52,23 +52,23 @@ class Weights(Routine):
     sides: tuple[Side, Side]
 
     @property
-    def operands(self) -> tuple[Array, ...]:
+    def operands(self) -> tuple[RoutineArray, ...]:
         size, counts = [s.size for s in self.sides], [s.count for s in self.sides]
         x = array(self.dtype, (self.images, self.groups * self.ins, *size))
         return x, array(self.dtype, (self.images, self.groups * self.outs, *counts))
 
     @property
-    def results(self) -> tuple[Array, ...]:
+    def results(self) -> tuple[RoutineArray, ...]:
         taps = prod(s.taps for s in self.sides)
         return (array(self.dtype, (self.parts, self.groups, self.ins, taps, self.padded)),)
 
     @property
     def padded(self) -> int:
         """The channels of the results, in whole registers."""
-        return padded(self.outs, self.dtype)
+        return pad_channels(self.outs, self.dtype)
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> WorkCut:
         """How the work is cut up."""
         made = cut_of(self.sides, self.outs, self.ins, self.images, self.dtype)
         assert made is not None, "`cut_of` was asked first"
@@ -101,23 +101,23 @@ class Weights(Routine):
         products = self.images * self.groups * self.padded * self.ins * terms
         return 2 * products / _RATE[self.dtype.itemsize]
 
-    def body(self, b: Body) -> None:
-        each(b.code, b.begin, b.end, _Writer(b, self).unit)
+    def body(self, b: RoutineBody) -> None:
+        each(b.code, b.begin, b.end, _WeightsEmitter(b, self).unit)
 
 
 @dataclass(frozen=True)
-class _Item:
+class _WeightItem:
     """Positions that are added up: how many, and the elements that the first one sees."""
 
-    rows: Value
-    columns: Value
-    x: Value
+    rows: LLValue
+    columns: LLValue
+    x: LLValue
 
 
-class _Writer:
+class _WeightsEmitter:
     """The code of the routine."""
 
-    def __init__(self, b: Body, routine: Weights):
+    def __init__(self, b: RoutineBody, routine: Weights):
         self.b, self.code, self.routine, self.cut = b, b.code, routine, routine.cut
         self.x, self.y, self.out = b.arrays
         self.down, self.across = routine.sides
@@ -130,70 +130,74 @@ class _Writer:
         self.width = cut.width if self.copy is not None else self.across.size
         self.area = cut.area if self.copy is not None else self.down.size * self.across.size
 
-    def _at(self, base: Value, offset: Value | int) -> Value:
+    def _at(self, base: LLValue, offset: LLValue | int) -> LLValue:
         return self.code.address(base, offset, self.element)
 
-    def _word(self, n: int) -> Value:
+    def _word(self, n: int) -> LLValue:
         return self.code.constant(WORD, n)
 
-    def unit(self, u: Value) -> None:
+    def unit(self, u: LLValue) -> None:
         """One part of one group and block of channels."""
         routine, cut = self.routine, self.cut
-        block, u = u.modulo(routine.blocks, False), u.divided(routine.blocks, False)
-        group, part = u.modulo(routine.groups, False), u.divided(routine.groups, False)
+        block, u = u.modulo(routine.blocks, False), u.divide(routine.blocks, False)
+        group, part = u.modulo(routine.groups, False), u.divide(routine.groups, False)
         channel = block * cut.outs
         outs = least(routine.padded - channel, cut.outs)
         size = routine.ins * self.taps * routine.padded
         start = (part * routine.groups + group) * size + channel
         self.b.require((start >= 0) & (start < routine.results[0].size), 2)
         target = self._at(self.out, start)
-        self._cleared(target, outs)
+        self._clear_weights(target, outs)
         items = routine.images * prod(routine.items)
-        first = (part * items).divided(routine.parts, False)
-        last = ((part + 1) * items).divided(routine.parts, False)
-        each(self.code, first, last, lambda i: self._added(i, group, channel, outs, target))
+        first = (part * items).divide(routine.parts, False)
+        last = ((part + 1) * items).divide(routine.parts, False)
+        each(self.code, first, last, lambda i: self._add_item(i, group, channel, outs, target))
 
-    def _cleared(self, target: Value, outs: Value) -> None:
+    def _clear_weights(self, target: LLValue, outs: LLValue) -> None:
         """Zeros in the weights of a unit."""
         kind = lanes_of(self.element, self.cut.lanes)
         zero = self.code.constant(kind, 0.0)
 
-        def line(k: Value) -> None:
+        def line(k: LLValue) -> None:
             row = self._at(target, k * self.routine.padded)
 
-            def register(v: Value) -> None:
+            def register(v: LLValue) -> None:
                 self.code.store(zero, self._at(row, v * self.cut.lanes), self.item)
 
-            each(self.code, 0, outs.divided(self.cut.lanes, False), register)
+            each(self.code, 0, outs.divide(self.cut.lanes, False), register)
 
         each(self.code, 0, self._word(self.routine.ins * self.taps), line)
 
-    def _added(self, i: Value, group: Value, channel: Value, outs: Value, target: Value) -> None:
+    def _add_item(
+        self, i: LLValue, group: LLValue, channel: LLValue, outs: LLValue, target: LLValue
+    ) -> None:
         """One item: its results turned, its elements copied, and what they add to the weights."""
         routine, cut, (down, across) = self.routine, self.cut, self.routine.items
-        column, i = i.modulo(across, False) * cut.columns, i.divided(across, False)
-        row, image = i.modulo(down, False) * cut.rows, i.divided(down, False)
+        column, i = i.modulo(across, False) * cut.columns, i.divide(across, False)
+        row, image = i.modulo(down, False) * cut.rows, i.divide(down, False)
         rows = least(self.down.count - row, cut.rows)
         columns = least(self.across.count - column, cut.columns)
         plane = image * routine.groups + group
         self._turn(plane, channel, outs, (row, rows), (column, columns))
         x = self._elements(plane, row, column)
-        self._sums(_Item(rows, columns, x), outs, target)
+        self._sums(_WeightItem(rows, columns, x), outs, target)
 
     # -- results, channels behind positions ----------------------------------------------------
 
-    def _turn(self, plane: Value, channel: Value, outs: Value, rows: tuple, columns: tuple) -> None:
+    def _turn(
+        self, plane: LLValue, channel: LLValue, outs: LLValue, rows: tuple, columns: tuple
+    ) -> None:
         """The results of an item as (row, column, channel), in squares of lanes."""
         cut, lanes = self.cut, self.cut.lanes
         height, width = self.down.count, self.across.count
         (row, many), (column, wide) = rows, columns
 
-        def line(r: Value) -> None:
+        def line(r: LLValue) -> None:
             into = self._at(self.turned, r * (cut.padded * cut.outs))
 
-            def square(k: Value) -> None:
+            def square(k: LLValue) -> None:
                 o = k.modulo(cut.outs // lanes, False) * lanes
-                c = k.divided(cut.outs // lanes, False) * lanes
+                c = k.divide(cut.outs // lanes, False) * lanes
                 mask = within(self.code, c, 1, lanes, wide)
                 found = []
                 for j in range(lanes):
@@ -201,7 +205,7 @@ class _Writer:
                     one = there.choose(self._word(-1), 0).cast("trunc", "i1")
                     at = ((plane * self.routine.outs + channel + o + j) * height + row + r) * width
                     found.append(self._results(at + column + c, mask, one))
-                for j, value in enumerate(turned(found)):
+                for j, value in enumerate(transpose_lanes(found)):
                     place = self._at(into, (c + j) * cut.outs + o)
                     self.code.store(value, place, self.item)
 
@@ -210,7 +214,7 @@ class _Writer:
 
         each(self.code, 0, many, line)
 
-    def _results(self, at: Value, mask: Value, there: Value) -> Value:
+    def _results(self, at: LLValue, mask: LLValue, there: LLValue) -> LLValue:
         code, lanes = self.code, self.cut.lanes
         kind = lanes_of("i1", lanes)
         none = code.emit(
@@ -225,7 +229,7 @@ class _Writer:
 
     # -- elements ------------------------------------------------------------------------------
 
-    def _elements(self, plane: Value, row: Value, column: Value) -> Value:
+    def _elements(self, plane: LLValue, row: LLValue, column: LLValue) -> LLValue:
         """The elements that an item's first position sees, of the first channel."""
         routine, cut = self.routine, self.cut
         first = plane * routine.ins
@@ -235,7 +239,7 @@ class _Writer:
             height, width = self.down.size, self.across.size
             return self._at(self.x, (first * height + top) * width + left)
         planes, size = routine.operands[0].shape, (self.down.size, self.across.size)
-        how = Rows(
+        how = PlaneRows(
             *(0, self.element, planes[0] * planes[1], size, cut.lanes, 1, (0,), cut.width),
         )
         every, span = self._word(routine.ins), self.down.span(cut.rows)
@@ -244,7 +248,7 @@ class _Writer:
 
     # -- sums ----------------------------------------------------------------------------------
 
-    def _sums(self, item: _Item, outs: Value, target: Value) -> None:
+    def _sums(self, item: _WeightItem, outs: LLValue, target: LLValue) -> None:
         """What an item adds to all weights: blocks of channels and taps, by registers of sums."""
         vectors, lanes = self.cut.vectors, self.cut.lanes
         room = accumulators() // vectors
@@ -252,26 +256,26 @@ class _Writer:
         runs = -(-self.taps // room)
         ends = [self.taps * k // runs for k in range(runs + 1)]
 
-        def several(o: Value) -> None:
+        def several(o: LLValue) -> None:
             for low, high in pairwise(ends):
                 self._by_channels(item, o * (vectors * lanes), vectors, (low, high), deep, target)
 
-        each(self.code, 0, outs.divided(vectors * lanes, False), several)
+        each(self.code, 0, outs.divide(vectors * lanes, False), several)
         if self.cut.outs // lanes % vectors or self.routine.padded % self.cut.outs:
-            whole = outs.divided(vectors * lanes, False) * vectors
+            whole = outs.divide(vectors * lanes, False) * vectors
 
-            def rest(o: Value) -> None:
+            def rest(o: LLValue) -> None:
                 for low, high in pairwise(ends):
                     self._by_channels(item, o * lanes, 1, (low, high), deep, target)
 
-            each(self.code, whole, outs.divided(lanes, False), rest)
+            each(self.code, whole, outs.divide(lanes, False), rest)
 
     def _by_channels(
-        self, item: _Item, out: Value, vectors: int, taps: tuple, deep: int, target: Value
+        self, item: _WeightItem, out: LLValue, vectors: int, taps: tuple, deep: int, target: LLValue
     ) -> None:
         whole, rest = divmod(self.routine.ins, deep)
 
-        def channels(k: Value) -> None:
+        def channels(k: LLValue) -> None:
             self._block(item, out, vectors, taps, k * deep, deep, target)
 
         each(self.code, 0, self._word(whole), channels)
@@ -279,7 +283,14 @@ class _Writer:
             self._block(item, out, vectors, taps, self._word(whole * deep), rest, target)
 
     def _block(
-        self, item: _Item, out: Value, vectors: int, taps: tuple, channel: Value, deep: int, target
+        self,
+        item: _WeightItem,
+        out: LLValue,
+        vectors: int,
+        taps: tuple,
+        channel: LLValue,
+        deep: int,
+        target,
     ) -> None:
         """The sums of a block over all positions, added to the weights."""
         code, lanes, cut = self.code, self.cut.lanes, self.cut
@@ -288,20 +299,20 @@ class _Writer:
         x = self._at(item.x, channel * self.area)
         y = self._at(self.turned, out)
 
-        def row(_: Value, values: list[Value]) -> list[Value]:
+        def row(_: LLValue, values: list[LLValue]) -> list[LLValue]:
             x, y, *sums = values
 
-            def column(_: Value, values: list[Value]) -> list[Value]:
+            def column(_: LLValue, values: list[LLValue]) -> list[LLValue]:
                 x, y, *sums = values
                 made = self._position(x, y, sums, seen, vectors)
                 return [self._at(x, self.across.stride), self._at(y, cut.outs), *made]
 
-            _, _, *made = carried(code, item.columns, [x, y, *sums], column)
+            _, _, *made = loop_carrying(code, item.columns, [x, y, *sums], column)
             x = self._at(x, self.down.stride * self.width)
             return [x, self._at(y, cut.padded * cut.outs), *made]
 
         sums = [code.constant(kind, 0.0)] * (len(seen) * vectors)
-        _, _, *sums = carried(code, item.rows, [x, y, *sums], row)
+        _, _, *sums = loop_carrying(code, item.rows, [x, y, *sums], row)
         base = self._at(target, channel * (self.taps * self.routine.padded) + out)
         for c in range(deep):
             for k, t in enumerate(range(*taps)):
@@ -316,12 +327,12 @@ class _Writer:
         row, column = divmod(t, self.across.taps)
         return row * self.down.dilation * self.width + column * self.across.dilation
 
-    def _position(self, x: Value, y: Value, sums: list, seen: list[int], vectors: int) -> list:
+    def _position(self, x: LLValue, y: LLValue, sums: list, seen: list[int], vectors: int) -> list:
         code, lanes, made = self.code, self.cut.lanes, list(sums)
         kind = lanes_of(self.element, lanes)
         found = [code.load(kind, self._at(y, v * lanes), self.item) for v in range(vectors)]
         for k, far in enumerate(seen):
             one = broadcast(code, self._at(x, far), self.element, lanes)
             for v, value in enumerate(found):
-                made[k * vectors + v] = fused(one, value, made[k * vectors + v])
+                made[k * vectors + v] = multiply_add(one, value, made[k * vectors + v])
         return made

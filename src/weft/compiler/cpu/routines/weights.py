@@ -4,35 +4,37 @@ from collections.abc import Callable
 from math import inf
 
 from ....core import dtypes
-from ...emit.code import Code, Type, Value, lanes_of
+from ...emit.code import Code, LLValue, Type, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import splat
 from ...emit.philox import LANES, from_zero, halves, philox, side_by_side
 from ..tiles import BYTES_OF
 from .heads import Heads, Mask
-from .routine import Body
+from .routine import RoutineBody
 from .scatter import fill_zeros
 
 ROWS = 32  # of a tile of queries
 BLOCKS = (256, 128, 64, 32)  # keys of a block
 
 
-def padded(n: Value, lanes: int) -> Value:
+def round_up_to_lanes(n: LLValue, lanes: int) -> LLValue:
     """n up to a multiple of a vector's lanes."""
     return (n + (lanes - 1)) & -lanes
 
 
-def least(a: Value, b: Value | int) -> Value:
+def least(a: LLValue, b: LLValue | int) -> LLValue:
     b = a.same(b)
     return (a < b).choose(a, b)
 
 
-def most(a: Value, b: Value | int) -> Value:
+def most(a: LLValue, b: LLValue | int) -> LLValue:
     b = a.same(b)
     return (a < b).choose(b, a)
 
 
-def start_of(index: list[Value], base: Value, strides: tuple[int, ...], element: str) -> Value:
+def start_of(
+    index: list[LLValue], base: LLValue, strides: tuple[int, ...], element: str
+) -> LLValue:
     """The place Σ index·stride elements behind a pointer."""
     far = None
     for i, s in zip(index, strides, strict=True):
@@ -41,16 +43,16 @@ def start_of(index: list[Value], base: Value, strides: tuple[int, ...], element:
     return base if far is None else base.code.address(base, far, element)
 
 
-def unravelled(u: Value, sizes: tuple[int, ...]) -> list[Value]:
+def unravel(u: LLValue, sizes: tuple[int, ...]) -> list[LLValue]:
     """An index of axes joined into one, as an index of each."""
     found = []
     for n in reversed(sizes):
         found.append(u.code.constant(WORD, 0) if n == 1 else u.modulo(n, False))
-        u = u if n == 1 else u.divided(n, False)
+        u = u if n == 1 else u.divide(n, False)
     return found[::-1]
 
 
-def joined(index: list[Value], sizes: tuple[int, ...]) -> Value:
+def ravel(index: list[LLValue], sizes: tuple[int, ...]) -> LLValue:
     """Indices of axes as an index of them joined into one."""
     at = index[0]
     for i, n in zip(index[1:], sizes[1:], strict=True):
@@ -58,10 +60,10 @@ def joined(index: list[Value], sizes: tuple[int, ...]) -> Value:
     return at
 
 
-class Writer:
+class AttentionEmitter:
     """What the forward and the backward pass share while their code is written."""
 
-    b: Body
+    b: RoutineBody
     code: Code
     it: Heads
     block: int
@@ -72,66 +74,70 @@ class Writer:
     number: Type
     vector: Type
     # Whether each weight of a line is kept: for as many keys as sixteen blocks of words.
-    kept: Value | None
+    kept: LLValue | None
 
-    def __init__(self, b: Body, it: Heads, block: int, mask: Mask | None):
+    def __init__(self, b: RoutineBody, it: Heads, block: int, mask: Mask | None):
         self.b, self.code, self.it, self.block, self.mask = b, b.code, it, block, mask
         self.element, self.item, self.lanes = it.element, BYTES_OF[it.element], it.lanes
         self.number, self.vector = lanes_of(self.element), lanes_of(self.element, self.lanes)
-        self.mask_at: Value | None = None
+        self.mask_at: LLValue | None = None
         self.kept = self.code.local(lanes_of("i8"), max(block, 4 * LANES)) if it.p else None
-        self.seed: tuple[Value, Value] | None = None
+        self.seed: tuple[LLValue, LLValue] | None = None
 
-    def at(self, base: Value, index: Value | int) -> Value:
+    def at(self, base: LLValue, index: LLValue | int) -> LLValue:
         return self.code.address(base, index, self.element)
 
-    def load(self, base: Value, index: Value | int) -> Value:
+    def load(self, base: LLValue, index: LLValue | int) -> LLValue:
         return self.code.load(self.number, self.at(base, index), self.item)
 
-    def store(self, value: Value, base: Value, index: Value | int) -> None:
+    def store(self, value: LLValue, base: LLValue, index: LLValue | int) -> None:
         self.code.store(value, self.at(base, index), self.item)
 
-    def local(self, count: int) -> Value:
+    def local(self, count: int) -> LLValue:
         return self.code.local(self.number, count)
 
-    def turned(self, target: Value, rows: Value, stride: int, count: Value, width: int) -> None:
+    def turned(
+        self, target: LLValue, rows: LLValue, stride: int, count: LLValue, width: int
+    ) -> None:
         """`count` rows as columns of a block, zeros in the columns behind them."""
         code, size = self.code, self.block * width * self.item
         when(count < self.block, lambda: fill_zeros(code, target, size))
 
-        def row(j: Value) -> None:
+        def row(j: LLValue) -> None:
             source, place = self.at(rows, j * stride), self.at(target, j)
 
-            def one(d: Value) -> None:
+            def one(d: LLValue) -> None:
                 self.store(self.load(source, d), place, d * self.block)
 
             each(code, 0, width, one)
 
         each(code, 0, count, row)
 
-    def seen(self, first: Value, rows: Value, count: Value) -> Value:
+    def seen(self, first: LLValue, rows: LLValue, count: LLValue) -> LLValue:
         """How many of a block's keys some of the queries see; `first` is query less key."""
         return least(count, first + rows) if self.it.causal else count
 
-    def columns(self, first: Value, row: Value, count: Value) -> Value:
+    def columns(self, first: LLValue, row: LLValue, count: LLValue) -> LLValue:
         """How many of a block's keys one query sees."""
         if not self.it.causal:
             return count
         return least(most(first + row + 1, 0), count)
 
-    def before(self, c: Value, columns: Value) -> Value:
+    def before(self, c: LLValue, columns: LLValue) -> LLValue:
         """In which lanes c, c + 1, … are below a number of columns."""
         numbers = ", ".join(f"i32 {i}" for i in range(self.lanes))
-        counting = Value(self.code, lanes_of("i32", self.lanes), f"<{numbers}>")
+        counting = LLValue(self.code, lanes_of("i32", self.lanes), f"<{numbers}>")
         return counting < splat((columns - c).cast("trunc", "i32"), self.lanes)
 
-    def place_mask(self, base: Value, index: list[Value]) -> None:
+    def place_mask(self, base: LLValue, index: list[LLValue]) -> None:
         """Find the part of the mask that is a head's."""
         if self.mask is not None:
             kind = "i8" if self.mask.dtype == dtypes.bool_ else self.element
             self.mask_at = start_of(index, base, self.mask.strides[:-2], kind)
 
-    def score(self, line: Value, c: Value, columns: Value, query: Value, key: Value) -> Value:
+    def score(
+        self, line: LLValue, c: LLValue, columns: LLValue, query: LLValue, key: LLValue
+    ) -> LLValue:
         """Scaled scores from column c on, −∞ where a key is not seen."""
         code = self.code
         s = code.load(self.vector, self.at(line, c), self.item) * self.it.scale
@@ -140,7 +146,9 @@ class Writer:
             s, valid = self._masked(s, valid, query, key + c)
         return valid.choose(s, s.same(-inf))
 
-    def _masked(self, s: Value, valid: Value, query: Value, key: Value) -> tuple[Value, Value]:
+    def _masked(
+        self, s: LLValue, valid: LLValue, query: LLValue, key: LLValue
+    ) -> tuple[LLValue, LLValue]:
         mask, place = self.mask, self.mask_at
         assert mask is not None and place is not None
         kind = "i8" if mask.dtype == dtypes.bool_ else self.element
@@ -150,21 +158,26 @@ class Writer:
         if mask.strides[-1] == 0:
             value = splat(code.load(lanes_of(kind), place, align), self.lanes)
         else:
-            name, rest = f"llvm.masked.load.{wide.mangled}.p0", Value(code, wide, "zeroinitializer")
+            name, rest = (
+                f"llvm.masked.load.{wide.mangled}.p0",
+                LLValue(code, wide, "zeroinitializer"),
+            )
             unit = code.constant(lanes_of("i32"), align)
             value = code.call(name, wide, [place, unit, valid, rest])
         if kind == "i8":
             return s, valid & value.compare("ne", 0)
         return s + value, valid
 
-    def find_seed(self, base: Value, index: list[Value], strides: tuple[int, ...] | None) -> None:
+    def find_seed(
+        self, base: LLValue, index: list[LLValue], strides: tuple[int, ...] | None
+    ) -> None:
         """Read the seed of a head."""
         if strides is not None:
             seed = self.code.load(WORD, start_of(index, base, strides, "i64"), 8)
             low, high = halves(seed)
             self.seed = splat(low, LANES), splat(high, LANES)
 
-    def drop(self, query: Value, key: Value, stop: Value) -> None:
+    def drop(self, query: LLValue, key: LLValue, stop: LLValue) -> None:
         """Find out which weights of a query and a block of keys are kept.
 
         A pair's word is a function of the seed, the query and the key, as in `backend.attention`.
@@ -175,7 +188,7 @@ class Writer:
         assert self.seed is not None
         seed, row = self.seed, splat(query.cast("trunc", "i32"), LANES)
 
-        def some(c: Value) -> None:
+        def some(c: LLValue) -> None:
             first = splat((key + c).logical_shift(2), LANES) + from_zero(code)
             blocks = first.cast("trunc", "i32")
             words = side_by_side(philox(seed, [blocks, row, row.same(0), row.same(0)]))
@@ -186,7 +199,7 @@ class Writer:
 
         each(code, 0, stop, some, 4 * LANES)
 
-    def factor(self, c: Value) -> Value | None:
+    def factor(self, c: LLValue) -> LLValue | None:
         """What dropout multiplies weights by from column c on; None without it."""
         if self.kept is None:
             return None
@@ -195,11 +208,11 @@ class Writer:
         many = self.code.constant(self.vector, 1 / (1 - self.it.p))
         return flags.choose(many, many.same(0.0))
 
-    def over(self, stop: Value, body: Callable[[Value], None]) -> None:
+    def over(self, stop: LLValue, body: Callable[[LLValue], None]) -> None:
         """body(c) for each vector of a line."""
         each(self.code, 0, stop, body, self.lanes)
 
-    def cell(self, start: float) -> Value:
+    def cell(self, start: float) -> LLValue:
         """A vector in memory that becomes a register."""
         cell = self.code.local(self.vector)
         self.code.store(self.code.constant(self.vector, start), cell, 64)

@@ -45,7 +45,7 @@ class Side:
         return (count - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
 
-def transposed(
+def transposed_sides(
     count: int, size: int, taps: int, stride: int, dilation: int, before: int
 ) -> list[Side]:
     """The sides of one axis of a transposed convolution, from `count` windows to `size` elements.

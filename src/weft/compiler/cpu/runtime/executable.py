@@ -19,16 +19,16 @@ from ...ir.schedule import (
     TiledStep,
 )
 from ...ir.verify import verify
-from ...memory import Plan, plan, verify_plan
+from ...memory import MemoryPlan, plan, verify_plan
 from ...native.builtin import picking
-from ...native.signals import Watch
-from ...native.words import aligned
+from ...native.signals import WatchWords
+from ...native.words import allocate_aligned
 from ...target import Arrays, Ending
 from ..epilogues import verify_tiles
-from ..functions import Functions, functions_of
+from ..functions import NativeFunctions, functions_of
 from . import stack
 from . import thread_pool as threads
-from .frame import Memory, shares
+from .frame import FrameMemory, shares
 from .tasks import Task, kernels_of, task_of
 
 _empty = np.empty
@@ -40,7 +40,7 @@ def checks_bounds() -> bool:
     return os.environ.get("WEFT_CHECK_BOUNDS", "") not in ("", "0")
 
 
-class Executable(Calling):
+class NativeExecutable(Calling):
     """A schedule in native code: a function from the inputs' arrays to the outputs'.
 
     memory   where scratch buffers lie; None: as `plan` places them
@@ -56,9 +56,9 @@ class Executable(Calling):
 
     schedule: Schedule
     checked: bool
-    plan: Plan
+    plan: MemoryPlan
     signature: Signature
-    code: Functions
+    code: NativeFunctions
     segments: list[list[Task]]
     library: list[LibraryStep]
     run: Callable[..., list[np.ndarray]]
@@ -66,7 +66,7 @@ class Executable(Calling):
     def __init__(
         self,
         schedule: Schedule,
-        memory: Plan | None = None,
+        memory: MemoryPlan | None = None,
         checked: bool | None = None,
     ):
         verify(schedule)
@@ -78,7 +78,7 @@ class Executable(Calling):
         self.code = functions_of(kernels_of(schedule, self.checked))
         self.segments, self.library = self._segments()
         self._constants = {i: _constant(x) for i, x in schedule.constants.items()}
-        self._idle: list[Memory] = [self._memory()]
+        self._idle: list[FrameMemory] = [self._memory()]
         self.run = self._runner()
 
     def __call__(self, arrays: Arrays, room: Arrays | None = None) -> list[np.ndarray]:
@@ -104,11 +104,11 @@ class Executable(Calling):
             except IndexError:  # calls that are under way have them all
                 memory = make()
             if ending is not None:
-                memory.watch[: Watch.STOPPED + 1] = 0
+                memory.watch[: WatchWords.STOPPED + 1] = 0
             try:
                 verdict = memory.first(*values)
                 if verdict:
-                    values = self._mended(memory, values, verdict)
+                    values = self._copy_and_retry(memory, values, verdict)
                 if library:
                     self._go_on(memory, values)
                 if checked:
@@ -123,7 +123,7 @@ class Executable(Calling):
 
         return run
 
-    def _outputs(self) -> Callable[[Memory, list[np.ndarray]], list[np.ndarray]]:
+    def _outputs(self) -> Callable[[FrameMemory, list[np.ndarray]], list[np.ndarray]]:
         """How the results are taken from the arrays that were bound."""
         outputs = self.schedule.outputs
         if all(self.is_bound(i) for i in outputs):
@@ -148,10 +148,10 @@ class Executable(Calling):
                 segments[-1].append(task_of(self.schedule, step, self.code, self.checked))
         return segments, library
 
-    def _memory(self) -> Memory:
+    def _memory(self) -> FrameMemory:
         schedule, constants = self.schedule, self._constants
         hold = (self.plan, constants, self.segments, self.code)
-        return Memory(schedule, self.signature, *hold, self._free())
+        return FrameMemory(schedule, self.signature, *hold, self._free())
 
     def _free(self) -> int:
         """How many native tasks come before the first one that writes into an input."""
@@ -164,7 +164,7 @@ class Executable(Calling):
 
     # -- calls -----------------------------------------------------------------------------------
 
-    def _go_on(self, memory: Memory, values: list[np.ndarray]) -> None:
+    def _go_on(self, memory: FrameMemory, values: list[np.ndarray]) -> None:
         """Library calls, and the native segment after each."""
         segments = zip(self.library, memory.others, self.segments[1:], strict=True)
         for step, call, tasks in segments:
@@ -176,15 +176,15 @@ class Executable(Calling):
                 np.copyto(memory.view(buffer, values), result)
             verdict = call()
             if verdict:
-                raise _refused(tasks[-2 - verdict], memory, values)
+                raise _guard_error(tasks[-2 - verdict], memory, values)
 
-    def _output(self, memory: Memory, buffer: int, values: list[np.ndarray]) -> np.ndarray:
+    def _output(self, memory: FrameMemory, buffer: int, values: list[np.ndarray]) -> np.ndarray:
         storage = self.schedule.storage(buffer)
         if storage in self._constants:
             return memory.view(buffer, values).copy()
         return memory.view(buffer, values)
 
-    def _report(self, memory: Memory) -> None:
+    def _report(self, memory: FrameMemory) -> None:
         """Raise for the first kernel that was about to leave an array."""
         tasks = [t for segment in self.segments for t in segment]
         for task, verdict in zip(tasks, memory.verdicts.tolist(), strict=True):
@@ -194,14 +194,16 @@ class Executable(Calling):
 
     # -- arguments that native code refused ------------------------------------------------------
 
-    def _mended(self, memory: Memory, values: list[np.ndarray], verdict: int) -> list[np.ndarray]:
+    def _copy_and_retry(
+        self, memory: FrameMemory, values: list[np.ndarray], verdict: int
+    ) -> list[np.ndarray]:
         """Copy what native code cannot read as it is, until it takes all, and run."""
         count = len(self.signature.buffers)
         if verdict == -1:
             self.check_count(len(values) - len(self.signature.fresh))
         while verdict:
             if verdict < 0:
-                raise _refused(self.segments[0][-2 - verdict], memory, values)
+                raise _guard_error(self.segments[0][-2 - verdict], memory, values)
             i = (verdict - 1) % count
             if i >= self.signature.inputs:  # memory that was brought, and does not do
                 values[i] = _empty(*self.fresh[i - self.signature.inputs])
@@ -255,7 +257,7 @@ class Executable(Calling):
 
 
 def _end(
-    ending: Ending | None, memory: Memory, outputs: Callable, values: list[np.ndarray]
+    ending: Ending | None, memory: FrameMemory, outputs: Callable, values: list[np.ndarray]
 ) -> None:
     """What there is to do when a call ends with an exception.
 
@@ -265,15 +267,15 @@ def _end(
     """
     if ending is None:
         return
-    if memory.watch[Watch.FINISHED]:
+    if memory.watch[WatchWords.FINISHED]:
         for _ in range(_AGAIN):
             try:
                 ending.finish(outputs(memory, values))
                 return
             except BaseException:
                 continue
-    elif memory.watch[Watch.STOPPED]:
-        ending.stop(int(memory.watch[Watch.STOPPED]) - 1)
+    elif memory.watch[WatchWords.STOPPED]:
+        ending.stop(int(memory.watch[WatchWords.STOPPED]) - 1)
 
 
 def _is_deep(step: ScheduleStep) -> bool:
@@ -286,12 +288,12 @@ def _is_deep(step: ScheduleStep) -> bool:
 def _constant(value) -> np.ndarray:
     """A constant's own copy, from the start of a cache line."""
     value = np.asarray(value)
-    memory = aligned(value.nbytes).view(value.dtype).reshape(value.shape)
+    memory = allocate_aligned(value.nbytes).view(value.dtype).reshape(value.shape)
     np.copyto(memory, value)
     return memory
 
 
-def _refused(task: Task, memory: Memory, values: list[np.ndarray]) -> Exception:
+def _guard_error(task: Task, memory: FrameMemory, values: list[np.ndarray]) -> Exception:
     """The error of a guard whose flag was false."""
     step = task.step
     assert isinstance(step, GuardStep)

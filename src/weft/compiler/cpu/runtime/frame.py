@@ -6,14 +6,14 @@ import numpy as np
 
 from ...calling import Signature, strided
 from ...ir.schedule import GemmStep, NativeStep, Schedule, TiledStep
-from ...memory import Plan
+from ...memory import MemoryPlan
 from ...native.builtin import builtin
 from ...native.entry import Binding, Frame
-from ...native.signals import Watch
-from ...native.words import Words, address, aligned, words
+from ...native.signals import WatchWords
+from ...native.words import WordArray, address, allocate_aligned, words
 from .. import blas
 from ..costs import SHARED
-from ..routines.routine import written
+from ..routines.routine import as_native_routine
 from . import thread_pool as threads
 from .tasks import Task
 
@@ -32,7 +32,7 @@ def shares(tasks: Sequence[Task]) -> bool:
 
 def _shared_inside(task: Task) -> float:
     """What a loop shares in its steps."""
-    return written(task.step.routine).shared if isinstance(task.step, NativeStep) else 0.0
+    return as_native_routine(task.step.routine).shared if isinstance(task.step, NativeStep) else 0.0
 
 
 def _looks(tasks: Sequence[Task]) -> list[bool]:
@@ -51,11 +51,11 @@ def _multiplies(task: Task) -> bool:
     """Whether a task calls BLAS."""
     step = task.step
     if isinstance(step, NativeStep):
-        return written(step.routine).multiplies
+        return as_native_routine(step.routine).multiplies
     return isinstance(step, GemmStep | TiledStep)
 
 
-class Memory:
+class FrameMemory:
     """One frame: an arena for scratch buffers, and a function for each segment of tasks.
 
     `first` takes the arrays of the signature, and binds them for all; the others take none. `code`
@@ -65,10 +65,10 @@ class Memory:
 
     schedule: Schedule
     constants: Mapping[int, np.ndarray]
-    plan: Plan
+    plan: MemoryPlan
     arena: np.ndarray
-    verdicts: Words
-    watch: Words
+    verdicts: WordArray
+    watch: WordArray
     first: Callable[..., int]
     others: list[Callable[..., int]]
 
@@ -76,14 +76,14 @@ class Memory:
         self,
         schedule: Schedule,
         signature: Signature,
-        plan: Plan,
+        plan: MemoryPlan,
         constants: Mapping[int, np.ndarray],
         segments: Sequence[Sequence[Task]],
         code: object,
         free: int,
     ):
         self.schedule, self.constants, self.plan = schedule, constants, plan
-        self.arena = aligned(plan.size)
+        self.arena = allocate_aligned(plan.size)
         self._starts = {i: address(c) for i, c in constants.items()}
         at = address(self.arena)
         self._starts |= {i: at + offset for i, offset in plan.offsets.items()}
@@ -91,8 +91,8 @@ class Memory:
         self._argument = signature.argument
         self._bindings: list[int] = []  # (place, argument, offset) in turn
         self._tasks, self._free = 0, free
-        self.watch = words(Watch.SIZE)
-        self.watch[Watch.MAIN] = threads.main()
+        self.watch = words(WatchWords.SIZE)
+        self.watch[WatchWords.MAIN] = threads.main()
         # Whatever an address has been taken of.
         self._hold: list[object] = [
             schedule,
@@ -104,7 +104,7 @@ class Memory:
             self.watch,
         ]
         parts = [self._segment(tasks) for tasks in segments]
-        parts[-1][Frame.FINISHED] = address(self.watch) + 8 * Watch.FINISHED
+        parts[-1][Frame.FINISHED] = address(self.watch) + 8 * WatchWords.FINISHED
         self._bind(parts[0], signature)
         self.first, *self.others = (builtin(part) for part in parts)
 
@@ -134,14 +134,14 @@ class Memory:
 
     # -- tables ----------------------------------------------------------------------------------
 
-    def _stored(self, values: Sequence[int]) -> int:
+    def _store_words(self, values: Sequence[int]) -> int:
         """The address of words, which are held from now on."""
         memory = words(len(values))
         memory[:] = values
         self._hold.append(memory)
         return address(memory)
 
-    def _segment(self, tasks: Sequence[Task]) -> Words:
+    def _segment(self, tasks: Sequence[Task]) -> WordArray:
         records, table = words(sum(len(t.record) for t in tasks)), []
         start, together, flat = address(records), shares(tasks), []
         free = max(self._free - self._tasks, 0)
@@ -157,10 +157,10 @@ class Memory:
         self._hold.append(records)
         part = words(Frame.SIZE, self._hold)
         part[Frame.CREW], part[Frame.TYPE] = threads.address(), id(np.ndarray)
-        part[Frame.STEPS], part[Frame.CODE] = len(tasks), self._stored(table)
+        part[Frame.STEPS], part[Frame.CODE] = len(tasks), self._store_words(table)
         part[Frame.RELEASE] = sum(t.cost for t in tasks) >= RELEASE or any(t.endless for t in tasks)
         part[Frame.WATCH], part[Frame.LOOKS] = address(self.watch), any(looks)
-        part[Frame.FINISHED] = address(self.watch) + 8 * Watch.PASSED
+        part[Frame.FINISHED] = address(self.watch) + 8 * WatchWords.PASSED
         products = any(_multiplies(t) for t in tasks)
         quiet = blas.quiet() if products else None  # SciPy is loaded only if it is needed
         if quiet is not None:
@@ -185,10 +185,10 @@ class Memory:
         self._tasks += 1
         return record
 
-    def _bind(self, part: Words, signature: Signature) -> None:
+    def _bind(self, part: WordArray, signature: Signature) -> None:
         """Write down what the first segment checks and binds."""
         buffers = [self.schedule.buffers[i] for i in signature.buffers]
-        sizes = self._stored([n for b in buffers for n in b.shape])
+        sizes = self._store_words([n for b in buffers for n in b.shape])
         checks: list[int] = []
         for i, b in enumerate(buffers):
             writes = i >= signature.inputs or i in signature.written
@@ -196,10 +196,10 @@ class Memory:
             flags |= _OWNED if i >= signature.inputs else 0
             checks += [id(b.dtype), len(b.shape), sizes, flags, b.nbytes]
             sizes += 8 * len(b.shape)
-        part[Frame.ARGUMENTS], part[Frame.CHECKS] = len(buffers), self._stored(checks)
+        part[Frame.ARGUMENTS], part[Frame.CHECKS] = len(buffers), self._store_words(checks)
         part[Frame.WRITTEN] = len(signature.written)
-        part[Frame.WRITES] = self._stored(signature.written)
+        part[Frame.WRITES] = self._store_words(signature.written)
         compared = signature.inputs if signature.written else 0  # what is fresh lies in nothing
-        part[Frame.COMPARED], part[Frame.APART] = compared, self._stored([0] * compared)
+        part[Frame.COMPARED], part[Frame.APART] = compared, self._store_words([0] * compared)
         part[Frame.BINDINGS] = len(self._bindings) // Binding.SIZE
-        part[Frame.PLACES] = self._stored(self._bindings)
+        part[Frame.PLACES] = self._store_words(self._bindings)

@@ -18,10 +18,10 @@ from ...native.driver import driver
 from .. import blas
 from ..costs import chunk_of, product_cost, work
 from ..epilogues import parts, units_of
-from ..functions import Checked, Functions
+from ..functions import Checked, NativeFunctions
 from ..loop_nest import nest_of
 from ..loops import Extents
-from ..routines.routine import written
+from ..routines.routine import as_native_routine
 
 NativeTask = KernelStep | GemmStep | TiledStep | NativeStep | GuardStep
 
@@ -93,7 +93,7 @@ def kernels_of(schedule: Schedule, checked: bool) -> list[Checked]:
         elif isinstance(s, TiledStep):
             found += _parts(schedule, s, checked)
         elif isinstance(s, NativeStep):
-            found.append((written(s.routine), checked))
+            found.append((as_native_routine(s.routine), checked))
     return found
 
 
@@ -105,12 +105,14 @@ def _parts(schedule: Schedule, step: TiledStep, checked: bool) -> list[Checked]:
     ]
 
 
-def task_of(schedule: Schedule, step: NativeTask, functions: Functions, checked: bool) -> Task:
+def task_of(
+    schedule: Schedule, step: NativeTask, functions: NativeFunctions, checked: bool
+) -> Task:
     """A step as a task."""
     if isinstance(step, GuardStep):
         return Task(step, 0, _pointers((step.flag,)), (0,), 1, 1, 0.0)
     if isinstance(step, TiledStep):
-        return _tiled(schedule, step, functions, checked)
+        return _tiled_task(schedule, step, functions, checked)
     if isinstance(step, GemmStep):
         return _product(schedule, step)
     if isinstance(step, NativeStep):
@@ -131,8 +133,8 @@ def _record(places: Sequence[int]) -> tuple[list[Pointer], tuple[int, ...]]:
     return _pointers(places), (0,) * (len(places) + 1)
 
 
-def _routine(step: NativeStep, functions: Functions, checked: bool) -> Task:
-    routine, places = written(step.routine), (*step.operands, *step.results)
+def _routine(step: NativeStep, functions: NativeFunctions, checked: bool) -> Task:
+    routine, places = as_native_routine(step.routine), (*step.operands, *step.results)
     chunk = chunk_of(routine.count, routine.grain, routine.cost)
     pointers, record = _record(places)
     return Task(
@@ -158,7 +160,9 @@ def _product(schedule: Schedule, step: GemmStep) -> Task:
     )
 
 
-def _tiled(schedule: Schedule, step: TiledStep, functions: Functions, checked: bool) -> Task:
+def _tiled_task(
+    schedule: Schedule, step: TiledStep, functions: NativeFunctions, checked: bool
+) -> Task:
     """A product's record, and behind it the kernels' functions and records."""
     product, then = step.product, step.then
     call = blas.call_of(product, schedule.buffers[product.c].dtype, step.tile)

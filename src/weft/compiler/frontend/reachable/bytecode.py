@@ -39,7 +39,7 @@ class Named:
 _known: WeakKeyDictionary[CodeType, Named] = WeakKeyDictionary()
 
 
-def named(code: CodeType) -> Named:
+def find_names(code: CodeType) -> Named:
     """What a code object can name; functions inside of it are codes of their own."""
     found = _known.get(code)
     if found is None:

@@ -18,7 +18,7 @@ import numpy as np
 from .... import errors
 from ....core.origin import is_internal, line_of
 from ....core.settings import current
-from .bytecode import named
+from .bytecode import find_names
 from .profile import Calls
 
 User = tuple[CodeType, dict[str, Any]]  # a code of the user's with its globals
@@ -81,8 +81,8 @@ class Ran:
             return False  # a custom operation is tried, which is called as it is at each call
         if whose in (USER, INSTALLED):
             self.user.append((code, frame.f_globals))
-            self.dynamic = self.dynamic or named(code).dynamic
-            self.asks_types = self.asks_types or "type" in named(code).globals
+            self.dynamic = self.dynamic or find_names(code).dynamic
+            self.asks_types = self.asks_types or "type" in find_names(code).globals
         elif whose == LIBRARY:
             self.library.update(code.co_names)
         self.codes[id(code)] = code
@@ -100,7 +100,7 @@ class Ran:
         if self.calls is not None:
             self.calls.forget()
 
-    def reached(self, f: FunctionType) -> None:
+    def note_function(self, f: FunctionType) -> None:
         """A function of the user's that a walk has come to."""
 
     def met(self, code: CodeType) -> bool:
@@ -121,7 +121,7 @@ class MayRun(Ran):
 
     changes = True
 
-    def reached(self, f: FunctionType) -> None:
+    def note_function(self, f: FunctionType) -> None:
         code = f.__code__
         for c in (code, *_inside(code)):
             if id(c) not in self.codes:
@@ -183,7 +183,7 @@ def watched_frames(name: str) -> Iterator[Ran]:
     if watcher.refused is not None:
         raise watcher.refused
     if states != _random_states():
-        raise _drawn(name)
+        raise _draw_error(name)
 
 
 # The world outside: clocks, files, other people's random numbers
@@ -291,7 +291,7 @@ def _random_states() -> list:
     return states
 
 
-def _drawn(name: str) -> errors.StagingError:
+def _draw_error(name: str) -> errors.StagingError:
     return errors.StagingError(
         f"compile: {name} draws from `random` or `np.random`, whose numbers would be drawn once, "
         f"when {name} is compiled. {_RANDOM}"

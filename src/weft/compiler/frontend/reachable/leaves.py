@@ -158,7 +158,7 @@ def _same_member(a: Enum, b: Enum) -> bool:
     return places[0] == places[1] and alike(a.value, b.value)
 
 
-def shown(x: Any) -> str:
+def describe_leaf(x: Any) -> str:
     """A leaf in words."""
     if x.__class__ is Seen:
         a, _ = x

@@ -35,7 +35,7 @@ class Name(NamedTuple):
     number: int
 
 
-class Elements(NamedTuple):
+class ListElements(NamedTuple):
     """The elements of a list."""
 
     held: list[Any]
@@ -77,7 +77,7 @@ class Links:
     def __init__(self):
         self.tables: list[Table] = []
         self.names: list[Name] = []
-        self.lists: list[Elements] = []
+        self.lists: list[ListElements] = []
         self.words: list[Word] = []
         self.contents: list[Given] = []
         self.others: list[Given] = []

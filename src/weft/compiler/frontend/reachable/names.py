@@ -22,7 +22,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from .bytecode import DYNAMIC, named
+from .bytecode import DYNAMIC, find_names
 from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of_code
 
 # The layers whose functions and objects hold functions and settings of the user's.
@@ -141,15 +141,17 @@ class Names:
 
     def __init__(self, ran: Ran):
         self._ran = ran
-        attributes = [named(code).attributes for code, _ in ran.user]
+        attributes = [find_names(code).attributes for code, _ in ran.user]
         if ran.changes:
-            attributes += [named(code).stores for code, _ in ran.user]
+            attributes += [find_names(code).stores for code, _ in ran.user]
         self._known = frozenset(ran.library).union(*attributes)
         self.user: frozenset[str] | None = None if ran.dynamic else self._known
         self._own: dict[type, frozenset[str]] = {}
         users = [c for c, variables in ran.user if owner_of_code(c, variables) == USER]
-        self.labels = sorted(_LABELS & frozenset().union(*[named(c).attributes for c in users]))
-        asked = [named(code).globals for code, _ in ran.user]
+        self.labels = sorted(
+            _LABELS & frozenset().union(*[find_names(c).attributes for c in users])
+        )
+        asked = [find_names(code).globals for code, _ in ran.user]
         self.identities = any(not _WHICH.isdisjoint(g) for g in (*asked, *attributes))
 
     def named(self, held: Mapping[str, Any]) -> Set[str]:

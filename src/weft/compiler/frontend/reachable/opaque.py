@@ -25,7 +25,7 @@ def is_cached(x: object) -> bool:
     return isinstance(x, functools._lru_cache_wrapper)
 
 
-def cleared(x: Any) -> int:
+def times_cleared(x: Any) -> int:
     """How often the results of such a function have been seen to be forgotten."""
     times, hits, misses = _seen.get(x, (0, 0, 0))
     now = x.cache_info()

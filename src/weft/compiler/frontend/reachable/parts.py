@@ -26,20 +26,20 @@ from ...native.layout import TYPE
 from ..records import ANY, MISSING, fields_of_functions, offset_of
 from .frames import INSTALLED, LIBRARY, USER, Ran, owner_of_code
 from .leaves import alike, is_array, is_plain
-from .links import Elements, Given, Links, Name, Table, Word
+from .links import Given, Links, ListElements, Name, Table, Word
 from .names import MADE, Names, owner_of_class, owner_of_module, slots_of
-from .opaque import cleared, is_cached
+from .opaque import is_cached, times_cleared
 
 _TABLE = 128  # the largest dict of attributes that is compared as a whole
 
 
-class Variable(str):
+class VariableName(str):
     """The name of a variable."""
 
     __slots__ = ()
 
 
-class Item(NamedTuple):
+class ItemKey(NamedTuple):
     """A key or a position in a container."""
 
     key: Any
@@ -56,20 +56,20 @@ class Object(NamedTuple):
     address: int = 0
 
 
-class Entry(NamedTuple):
+class ReadEntry(NamedTuple):
     """A place: whose it is, its key there (a str for an attribute), and what it holds."""
 
     owner: int
     key: Any
     value: Any
 
-    def equals(self, other: "Entry") -> bool:
+    def equals(self, other: "ReadEntry") -> bool:
         """Whether two places hold the same, by all that a program can see."""
         if self.owner != other.owner or type(self.key) is not type(other.key):
             return False
         same_key = (
             alike(self.key.key, other.key.key)
-            if type(self.key) is Item
+            if type(self.key) is ItemKey
             else (self.key == other.key)
         )
         if type(self.value) is Object or type(other.value) is Object:
@@ -101,7 +101,7 @@ class Parts:
             self._attributes(number, x.__dict__, self._names.user)
         elif isinstance(x, MethodType):
             self._meet(number, "__func__", x.__func__)
-            self._meet(number, Variable(type(x.__self__).__name__), x.__self__)
+            self._meet(number, VariableName(type(x.__self__).__name__), x.__self__)
         elif type(x) in _PARTS:
             for name in _PARTS[type(x)]:
                 self._part(number, x, name)
@@ -124,12 +124,12 @@ class Parts:
         if users and f.__code__ not in self._ran:
             return
         if users:
-            self._ran.reached(f)
+            self._ran.note_function(f)
             for name in FIELDS:
                 self._field(number, f, name)
         for name, cell in zip(f.__code__.co_freevars, f.__closure__ or (), strict=True):
             held = _content(cell)
-            variable = Variable(name)
+            variable = VariableName(name)
             self.links.words.append(Word(cell, object.__basicsize__, held, number, variable))
             if users or not isinstance(held, dict):  # tables of ours are caches
                 self._meet(number, variable, held)
@@ -178,14 +178,14 @@ class Parts:
         for name in sorted(names.globals):
             value = variables.get(name, MISSING)
             self.links.names.append(Name(variables, name, value, 0))
-            self._meet(0, Variable(name), value)
+            self._meet(0, VariableName(name), value)
             if isinstance(value, ModuleType) and not self._ran.changes:
                 self._library(name, value, names.attributes)
         for name in sorted(names.modules):
             for path in (name, f"{variables.get('__package__') or ''}.{name}"):
                 if path in sys.modules:
                     self.links.names.append(Name(sys.modules, path, sys.modules[path], 0))
-                    self._meet(0, Variable(path), sys.modules[path])
+                    self._meet(0, VariableName(path), sys.modules[path])
 
     def _library(self, label: str, module: ModuleType, names: frozenset[str]) -> None:
         """What a code names of somebody else's module: numbers, functions, classes, lists."""
@@ -195,7 +195,7 @@ class Parts:
             value = module.__dict__[name]
             if is_plain(value) or type(value) is list or callable(value):
                 self.links.names.append(Name(module.__dict__, name, value, 0))
-                self._meet(0, Variable(f"{label}.{name}"), value)
+                self._meet(0, VariableName(f"{label}.{name}"), value)
 
     def _container(self, number: int, x) -> bool:
         if isinstance(x, dict):
@@ -204,7 +204,7 @@ class Parts:
             items = list(_elements(x))
             self._items(number, items)
             if isinstance(x, list):
-                self.links.lists.append(Elements(x, items, number))
+                self.links.lists.append(ListElements(x, items, number))
         elif is_array(x):
             self._meet(number, "()", x.view(np.ndarray))
         elif isinstance(x, set | frozenset | deque | np.ndarray):
@@ -218,14 +218,14 @@ class Parts:
 
     def _items(self, number: int, items: Iterable) -> None:
         for k, value in enumerate(items):
-            self._meet(number, Item(k), value)
+            self._meet(number, ItemKey(k), value)
 
     def _table(self, number: int, x: dict) -> None:
         items = list(OrderedDict.items(x) if isinstance(x, OrderedDict) else dict.items(x))
         for k, (key, value) in enumerate(items):
             if not is_plain(key):
-                self._meet(number, Item(f"key {k}"), key)
-            self._meet(number, Item(key if is_plain(key) else f"value {k}"), value)
+                self._meet(number, ItemKey(f"key {k}"), key)
+            self._meet(number, ItemKey(key if is_plain(key) else f"value {k}"), value)
         self.links.tables.append(Table(x, list(dict.keys(x)), list(dict.values(x)), number))
         if isinstance(x, OrderedDict):  # it has an order of its own, which the dict does not know
             keys = tuple([k for k, _ in items])
@@ -262,8 +262,10 @@ class Parts:
             self.links.contents.append(Given(read, read(), number))
         elif is_cached(x):
             self._meet(number, "__wrapped__", x.__wrapped__)
-            self._meet(number, "cache_clear", cleared(x))
-            self.links.others.append(Given(partial(cleared, x), cleared(x), number, "cache_clear"))
+            self._meet(number, "cache_clear", times_cleared(x))
+            self.links.others.append(
+                Given(partial(times_cleared, x), times_cleared(x), number, "cache_clear")
+            )
         else:
             return False
         return True

@@ -22,30 +22,30 @@ import numpy as np
 
 from .... import errors
 from ..records import MISSING
-from .bytecode import named
+from .bytecode import find_names
 from .frames import Ran
 from .leaves import (
     Content,
     Found,
     Seen,
     content_of,
+    describe_leaf,
     facts_of,
     is_array,
     is_large,
     is_plain,
     is_tensor,
     refuse_large,
-    shown,
 )
 from .links import Given, Links, Name
 from .names import Names, has_attributes, is_closed, is_silent
 from .opaque import is_cached, names_in
-from .parts import FIELDS, Entry, Item, Object, Parts, Variable, dict_of
+from .parts import FIELDS, ItemKey, Object, Parts, ReadEntry, VariableName, dict_of
 
 MOST = 200_000  # entries
 
 
-class Walk(Parts):
+class ReadWalk(Parts):
     """One walk: its entries, and the links between what it met.
 
     ran    what ran while the function was traced
@@ -66,17 +66,17 @@ class Walk(Parts):
             self._go(roots)
 
     def _go(self, roots: list[tuple[str, Any]]) -> None:
-        self.entries: list[Entry] = []
+        self.entries: list[ReadEntry] = []
         self.links, self._names = Links(), Names(self._ran)
         self._objects: list[Any] = [None]  # by number, alive as long as the walk; 0 is the outside
         self._numbers: dict[int, int] = {}
         self._tensors: dict[int, int] = {}  # those that the program does not read
-        self._first: list[Entry | None] = [None]  # where each object was met first
+        self._first: list[ReadEntry | None] = [None]  # where each object was met first
         self._todo: deque[int] = deque()
         for label, root in roots:
-            self._meet(0, Variable(label), root)
+            self._meet(0, VariableName(label), root)
         for code, variables in self._ran.user:
-            self._variables(named(code), variables)
+            self._variables(find_names(code), variables)
         self._finish()
         self._meet_lost_functions()
         self._finish()
@@ -102,16 +102,16 @@ class Walk(Parts):
         lost = [c for c, _ in self._ran.user if c.co_freevars and id(c) not in known]
         for f in gc.get_referrers(*lost) if lost else ():
             if isinstance(f, FunctionType):
-                self._meet(0, Variable(f.__qualname__), f)
+                self._meet(0, VariableName(f.__qualname__), f)
 
     # Meeting values
 
     def _meet(self, whose: int, key, x) -> None:
         """A place holds x."""
-        entry = Entry(whose, key, None)
+        entry = ReadEntry(whose, key, None)
         self.entries.append(entry._replace(value=self._token(entry, x)))
 
-    def _token(self, entry: Entry, x):
+    def _token(self, entry: ReadEntry, x):
         """How x is compared."""
         if x is MISSING or (is_plain(x) and not self._names.beside(x)):
             self._names.meet(x)
@@ -135,15 +135,15 @@ class Walk(Parts):
         same = self._names.identities or getattr(type(x), "_walked", None) == () or is_cached(x)
         return Object(self._numbers[id(x)], type(x).__qualname__, id(x) if same else 0)
 
-    def _settings(self, entry: Entry, x) -> None:
+    def _settings(self, entry: ReadEntry, x) -> None:
         """Plain attributes that are named, of an object that is passed over: a logger's level."""
         held = (dict_of(x) or {}) if is_silent(x) else {}
         for name in sorted(self._names.named(held)):
             if is_plain(held[name]):
                 self.links.names.append(Name(held, name, held[name], entry.owner))
-                self._meet(entry.owner, Item(f"{entry.key}.{name}"), held[name])
+                self._meet(entry.owner, ItemKey(f"{entry.key}.{name}"), held[name])
 
-    def _array(self, entry: Entry, x):
+    def _array(self, entry: ReadEntry, x):
         if not self._lenient or not is_large(x):
             refuse_large(x, self.label(entry))
             content = content_of(x)
@@ -173,19 +173,19 @@ class Walk(Parts):
         """What was met as the object of that number."""
         return self._objects[number]
 
-    def place(self, number: int) -> Entry:
+    def place(self, number: int) -> ReadEntry:
         """Where an object was met first."""
-        return self._first[number] or Entry(0, Variable("it"), None)
+        return self._first[number] or ReadEntry(0, VariableName("it"), None)
 
     # In words
 
-    def label(self, entry: Entry) -> str:
+    def label(self, entry: ReadEntry) -> str:
         """The place in Python's words: `model.layers[0].p`."""
-        if type(entry.key) is Variable:
+        if type(entry.key) is VariableName:
             return str(entry.key)
         first = self._first[entry.owner]
         above = "" if first is None else self.label(first)
-        if type(entry.key) is Item:
+        if type(entry.key) is ItemKey:
             store, dot, name = above.rpartition(".")
             if name in _STORES:
                 return f"{store}{dot}{entry.key.key}"
@@ -196,28 +196,30 @@ class Walk(Parts):
         """The places that hold leaves: `model.layers[0].p = 0.1`."""
         leaves = [e for e in self.entries if type(e.value) is not Object and e.value is not MISSING]
         leaves = [e for e in leaves if e.key not in FIELDS or e.value is not None]
-        told = [f"{self.label(e)} = {shown(e.value)}" for e in leaves if not _is_given(e.value)]
+        told = [
+            f"{self.label(e)} = {describe_leaf(e.value)}" for e in leaves if not _is_given(e.value)
+        ]
         return list(dict.fromkeys(told))
 
-    def difference(self, now: "Walk") -> str | None:
+    def difference(self, now: "ReadWalk") -> str | None:
         """What another walk has met in another way; None if it has not."""
         for was, new in zip(self.entries, now.entries, strict=False):
             if not was.equals(new):
-                return self._told(was, new)
+                return self._describe_change(was, new)
         if len(self.entries) != len(now.entries):
             longer = max(self, now, key=lambda walk: len(walk.entries))
             at = min(len(self.entries), len(now.entries))
             return f"whether there is {longer.label(longer.entries[at])}"
         return None
 
-    def _told(self, was: Entry, now: Entry) -> str:
+    def _describe_change(self, was: ReadEntry, now: ReadEntry) -> str:
         label = self.label(was)
-        place = f"the variable {label!r}" if type(was.key) is Variable else label
+        place = f"the variable {label!r}" if type(was.key) is VariableName else label
         if was.owner != now.owner or was.key != now.key:
             return f"what {label} is"
         if type(was.value) is Found:
             return f"{place}: another tensor"
-        return f"{place}: was {_spelled(was.value)}, is {_spelled(now.value)}"
+        return f"{place}: was {_spell(was.value)}, is {_spell(now.value)}"
 
 
 _STORES = ("_modules", "_parameters", "_buffers")  # whose keys are attributes of a module
@@ -228,5 +230,5 @@ def _is_given(value) -> bool:
     return not (is_plain(value) or type(value) in (Content, Seen)) or type(value) is CodeType
 
 
-def _spelled(value) -> str:
-    return f"a {value.kind}" if type(value) is Object else shown(value)
+def _spell(value) -> str:
+    return f"a {value.kind}" if type(value) is Object else describe_leaf(value)

@@ -5,10 +5,10 @@ from typing import Any
 
 from ....core.value import Value
 from .frames import Ran
-from .walk import Walk
+from .walk import ReadWalk
 
 
-class Watch:
+class ReadWatch:
     """The values that a traced function could read, as they were when it was traced.
 
     ran       what ran while it was traced
@@ -25,12 +25,12 @@ class Watch:
         self._found = {id(t) for t in found}
         self._take(self._walk(objects), objects)
 
-    def _walk(self, objects: Sequence[Any]) -> Walk:
+    def _walk(self, objects: Sequence[Any]) -> ReadWalk:
         name = getattr(self._function, "__name__", type(self._function).__name__)
         arguments = [(f"argument {k}", x) for k, x in enumerate(objects)]
-        return Walk(self._ran, self._found, [(name, self._function), *arguments])
+        return ReadWalk(self._ran, self._found, [(name, self._function), *arguments])
 
-    def _take(self, walk: Walk, objects: Sequence[Any]) -> None:
+    def _take(self, walk: ReadWalk, objects: Sequence[Any]) -> None:
         self._last, self._objects = walk, objects
         self.places_match: Callable[[], bool] = walk.links.match
 
