@@ -20,7 +20,7 @@ import weft as wf
 from weft.compiler.native import machine as target
 if "elsewhere" in sys.argv:  # a processor with other features
     found = target.host()
-    other = target.Target(found.cpu, found.features + ",-fma4")
+    other = target.Processor(found.cpu, found.features + ",-fma4")
     for module in list(sys.modules.values()):
         if getattr(module, "host", None) is target.host and module is not target:
             module.host = lambda: other

@@ -315,8 +315,8 @@ def script(text: str, **environment: str) -> subprocess.CompletedProcess:
     """Run a program of its own, which uses the model above by two threads."""
     head = """
     import numpy as np, os, sys, time
-    from tests.compiler.cpu.test_threads_native import model, Executable, threads
-    run = Executable(model(400, 400))
+    from tests.compiler.cpu.test_threads_native import model, NativeExecutable, threads
+    run = NativeExecutable(model(400, 400))
     x = np.ones((400, 400), np.float32)
     w = np.ones((400, 400), np.float32) / 400
     expected = run([x, w])[0].copy()

@@ -69,7 +69,7 @@ class Ways:
         for strategy in STRATEGIES:
             self.found[f"tape, {strategy}"] = lambda point, s=strategy: self._taped(point, s)
         self.found["vmap"] = self._mapped(self._jacobian())
-        self.found["written down"] = self._staged_scale(self._jacobian())
+        self.found["written down"] = self._staged(self._jacobian())
         self.found["compiled"] = self._dense(wf.compile(self._jacobian()))
 
     def _jacobian(self, **options) -> Callable:
