@@ -1,6 +1,6 @@
 """Neural networks: modules, layers and losses, initial values, and what a model costs."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 
 from ..arrays.spellings import module_attribute as _module_attribute
 from . import functional, init
@@ -275,5 +275,5 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-if not _TYPE_CHECKING:  # checkers know the names
+if not _typing.TYPE_CHECKING:  # checkers know the names
     __getattr__ = _module_attribute("weft.nn", __all__)

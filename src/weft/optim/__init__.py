@@ -12,7 +12,7 @@
 True
 """
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 
 from ..arrays.spellings import module_attribute as _module_attribute
 from . import gradient_clipping, schedulers
@@ -131,5 +131,5 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-if not _TYPE_CHECKING:  # checkers know the names
+if not _typing.TYPE_CHECKING:  # checkers know the names
     __getattr__ = _module_attribute("weft.optim", __all__)

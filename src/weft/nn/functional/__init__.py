@@ -1,6 +1,6 @@
 """Neural operations as functions, under PyTorch's names."""
 
-from typing import TYPE_CHECKING as _TYPE_CHECKING
+import typing as _typing
 
 from ...arrays.spellings import module_attribute as _module_attribute
 from .activations import (
@@ -215,5 +215,5 @@ def __dir__() -> list[str]:
     return list(__all__)
 
 
-if not _TYPE_CHECKING:  # checkers know the names
+if not _typing.TYPE_CHECKING:  # checkers know the names
     __getattr__ = _module_attribute("weft.nn.functional", __all__)
