@@ -1,8 +1,8 @@
 """Algebra: identities that hold for every number, NaN, infinities and signed zeros included.
 
-x·1, x/1 and x − 0 are x; x + 0 is not (−0 + 0 is +0), but x + (−0) is, and so are both of integers.
-x·0 stays, since x may be infinite. Division by a power of two is multiplication, as long as both
-are normal numbers. A cast that loses nothing goes if another one follows.
+x·1, x/1 and x − 0 are x; x + 0 is not (−0 + 0 is +0), but x + (−0) is, and for integers so are
+both. x·0 stays, since x may be infinite. Division by a power of two becomes multiplication if both
+are normal numbers. A lossless cast is dropped if another cast follows.
 """
 
 import math
@@ -40,7 +40,7 @@ def _is(x, *numbers: float) -> bool:
 
 
 def _same(x) -> Replacement:
-    """An operand in the place of the result; a Python number cannot be."""
+    """Replace the result by an operand; a Python number cannot replace an array."""
     return None if isinstance(x, Literal) else (x,)
 
 
@@ -133,10 +133,10 @@ def _where(b: Builder, e: Equation) -> Replacement:
 
 
 def _itself(b: Builder, e: Equation) -> Replacement:
-    """What is the same value under another name; of complex numbers only some rows are."""
+    """Rows that return their operand; for complex numbers only some do."""
     (x,) = e.inputs
     if e.op.name == "positive" and b.dtype(x) == dtypes.bool_:
-        return None  # the backend refuses it
+        return None  # the backend rejects it
     real = not dtypes.is_complex(b.dtype(x))
     return (x,) if real or e.op.name in ("alias", "detach", "copy", "positive") else None
 
@@ -153,7 +153,7 @@ def _cast(b: Builder, e: Equation) -> Replacement:
 
 
 def _keeps(narrow: np.dtype, wide: np.dtype) -> bool:
-    """Whether every value of one dtype is a value of the other."""
+    """Whether every value of one dtype is representable in the other."""
     if narrow in dtypes.HALF:
         return wide in (dtypes.float32, dtypes.float64)
     if wide in dtypes.HALF or dtypes.is_complex(wide):

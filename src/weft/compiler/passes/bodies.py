@@ -1,9 +1,9 @@
-"""Bodies: the passes inside of loops and branches, and their checks made outside.
+"""Bodies: passes inside of loops and branches, with their guards hoisted outside.
 
-Native code in a body cannot raise: whether its guards held is one more carry (of a branch, one
-more result), and the guard is outside. An index that was wrong is another one, to be named in the
-error. Until then a loop computes with what it has; no access leaves an array whatever its indices
-are.
+Native code in a body cannot raise. Whether its guards held is an additional carry (for a branch, an
+additional result), and the guard itself is outside. The offending index is another carry, for the
+error message. Until the guard raises, the loop computes with what it has; no access leaves an
+array, whatever the indices are.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,8 @@ class BodyCheck:
     """A guard of a body.
 
     flag   whether it holds
-    index  the index that it names if it does not; None: it names none
-    said   what it says then, and `origin` where it was written
+    index  the index that the error names; None if it names none
+    said   the guard's static parameters; `origin` is its line in the user's program
     """
 
     flag: int
@@ -45,7 +45,7 @@ class BodyCheck:
 
 
 def bodies(graph: Graph, optimise: Optimise) -> Graph:
-    """The graph with its loops' and branches' bodies optimised, and guards outside of them."""
+    """Optimise the bodies of loops and branches, and hoist their guards."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
         structure, inputs, checks = _TREATED[type(e.static[0])](b, e, optimise)
@@ -65,7 +65,7 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
 def emit_structure(
     b: Builder, structure: Structured, inputs: tuple[Operand, ...]
 ) -> tuple[int, ...]:
-    """The equation of a structure; its results."""
+    """Emit the equation of a structure, and return its results."""
     count = len(structure.results(*map(b.aval, inputs)))
     op = row(type(structure), len(inputs), count, (), (None, None))  # type: ignore[arg-type]
     out = b.emit(op, *inputs, structure)
@@ -73,14 +73,14 @@ def emit_structure(
 
 
 def _count(checks: list[BodyCheck]) -> int:
-    """How many values the checks are."""
+    """How many values the checks add."""
     return sum([1 if c.index is None else 2 for c in checks])
 
 
 def _split_checks(
     structure: Structured, outputs: tuple, kept: int, checks: list[BodyCheck]
 ) -> tuple:
-    """The results, and what checks tell among them: that is behind the other carries."""
+    """The results without the checks' values, and those: they follow the other carries."""
     if isinstance(structure, Branch):
         return list(outputs[:kept]), list(outputs[kept:])
     last = structure.carries
@@ -129,7 +129,7 @@ _TREATED: dict[type, Any] = {Loop: _in_loop, Repeat: _in_repeat, Branch: _in_bra
 
 
 def _with_true(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> tuple:
-    """Operands with flags that are true and no index, behind the first carries."""
+    """Operands with initial flags (true) and indices (0), after the first carries."""
     begun = []
     for c in checks:
         begun += [b.constant(_TRUE), *([] if c.index is None else [b.constant(_ZERO)])]
@@ -137,7 +137,7 @@ def _with_true(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> t
 
 
 def _remove_guards(graph: Graph) -> tuple[Graph, list[BodyCheck]]:
-    """A body without its guards, and these."""
+    """A body without its guards, and the guards."""
     if not any(e.op.name == "guard" for e in graph.equations):
         return graph, []
     found: dict[int, BodyCheck] = {}
@@ -170,7 +170,7 @@ def _copy_graph(graph: Graph) -> Graph:
 
 
 def _carrying(graph: Graph, checks: list[BodyCheck], at: int) -> Graph:
-    """The body with carries for each check: whether it held so far, and the index if it did not."""
+    """The body with carries per check: whether it held so far, and the offending index."""
     graph = _copy_graph(graph)
     for c in checks:
         held, holds = graph.new(_FLAG), graph.new(_FLAG)
@@ -196,7 +196,7 @@ def _and(a: int, b: int, out: int) -> Equation:
 
 
 def _test_with_checks(graph: Graph, at: int, checks: list[BodyCheck]) -> Graph:
-    """The test of a loop that also ends where a check does not hold."""
+    """The test of a loop that also stops when a check fails."""
     graph = _copy_graph(graph)
     for c in checks:
         held, both = graph.new(_FLAG), graph.new(_FLAG)
@@ -211,7 +211,7 @@ def _test_with_checks(graph: Graph, at: int, checks: list[BodyCheck]) -> Graph:
 
 
 def _telling(graph: Graph, checks: list[tuple[BodyCheck, bool]]) -> Graph:
-    """A branch that also gives what its own checks tell, and of others that there is nothing."""
+    """A branch that also returns its own checks' values, and neutral values for the other's."""
     graph = _copy_graph(graph)
     for c, own in checks:
         flag = c.flag if own else _literal(graph, _FLAG, _TRUE)

@@ -1,4 +1,4 @@
-"""Common subexpressions: an equation that was computed before is not computed again."""
+"""Common subexpression elimination: equal equations are computed once."""
 
 from collections.abc import Hashable
 
@@ -10,7 +10,7 @@ from .rewriting import Builder, Replacement, rewritten
 
 
 def key_of(e: Equation) -> Hashable | None:
-    """What equal equations share; None for one whose parameters cannot be compared."""
+    """The key that equal equations share; None if the parameters cannot be compared."""
     key = e.op, e.inputs, e.static and exact(e.static)
     try:
         hash(key)
@@ -20,7 +20,7 @@ def key_of(e: Equation) -> Hashable | None:
 
 
 def common(graph: Graph) -> Graph:
-    """The graph with one equation in the place of equal ones, and one of equal constants."""
+    """The graph with one equation in place of equal ones, and one of equal constants."""
     found: dict[Hashable, tuple[int, ...]] = {}
 
     def rule(builder: Builder, e: Equation) -> Replacement:
@@ -36,7 +36,7 @@ def common(graph: Graph) -> Graph:
 
 
 def _merged_constants(graph: Graph) -> Graph:
-    """Constants of the same bytes, type and shape as one."""
+    """Merge constants with the same bytes, dtype and shape."""
     first: dict[tuple, int] = {}
     same: dict[int, int] = {}
     for i, value in graph.constants.items():
