@@ -56,10 +56,10 @@ def stream_words(key: LLValue, position: LLValue, nonce: LLValue) -> list[LLValu
 
 
 def side_by_side(columns: list[LLValue]) -> LLValue:
-    """What lanes of two or four values hold, lane by lane next to each other."""
+    """Interleave the lanes of two or four values."""
     while len(columns) > 1:
         half = len(columns) // 2
-        # The first with the one behind the middle, so that all end up in their order.
+        # The first with the one behind the middle, so that all end up in order.
         columns = [_alternating(columns[i], columns[i + half]) for i in range(half)]
     return columns[0]
 

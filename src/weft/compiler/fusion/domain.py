@@ -34,7 +34,7 @@ class Fit:
 
     axes: Axes
     grown: tuple[int, ...] = ()  # the lengths of axes that the domain gains
-    folded: frozenset[int] | None = None  # the folded axes that a fold adds to a group without any
+    folded: frozenset[int] | None = None  # the folded axes, if it is a fold
 
 
 def agree(axes: list[int], found: Axes) -> bool:

@@ -147,7 +147,7 @@ class Grouping(Alignment):
         return self._point_fit(group, e)
 
     def _fold_fit(self, group: Group, e: Equation, axes: Axes) -> Fit | None:
-        """Fit a fold of a value over the whole domain, along the axes of the group's other folds."""
+        """Fit a fold of a value over the whole domain; the group's folds share their axes."""
         over = frozenset(axes[a] for a in e.static[0] if axes[a] != STILL)
         whole = {a for a in axes if a != STILL}
         if whole != set(range(len(group.domain))) or not over:

@@ -169,7 +169,7 @@ class TiledStep:
     """A product and its epilogue: `then` reads each tile of the result as soon as it is computed.
 
     The kernel is that of the whole result, and reads it as buffer c; `tile` is the number of rows
-    and columns of a tile. The kernel runs tile by tile, so none of its lines may span two tiles.
+    and columns of a tile. Units of the kernel run tile by tile, so none may span two tiles.
     """
 
     product: GemmStep

@@ -1,4 +1,4 @@
-"""The native code that all programs share: calling, signals, threads, products, watching."""
+"""The native code that all programs share: calls, signals, threads, products, guards."""
 
 from functools import lru_cache
 from time import CLOCK_MONOTONIC
@@ -28,7 +28,7 @@ EXPORTS = [
 
 
 def module_of_driver() -> LLModule:
-    """LLVM's language for these functions."""
+    """The LLVM IR of these functions."""
     module = LLModule(host().attributes)
     triple = llvm.get_process_triple()
     write_signals(module, CLOCK_MONOTONIC)
@@ -48,7 +48,7 @@ def module_of_driver() -> LLModule:
 
 @lru_cache(maxsize=1)
 def driver() -> Loaded:
-    """The driver in memory, for as long as the process lives."""
+    """The driver, loaded for the lifetime of the process."""
     layout.verify_layout()
     key = digest("driver", (layout.TYPE, layout.DATA, layout.VERSION))
     image = cache().fetch(key)

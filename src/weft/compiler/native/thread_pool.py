@@ -1,13 +1,13 @@
-"""Threads that share the units of a kernel: native code for those who wait and for who calls.
+"""The thread pool's native code: workers and the caller share the units of a kernel.
 
-One job is under way at a time. Its pieces are taken one after the other, by whoever comes: half of
-the threads, the caller among them, begin at the front, the others at the back, and they meet
-wherever they do. So each goes over a stretch of its own, and over the same one in the next job,
-whose data its cache may still have. Who takes a piece counts up the word STATE: the number of the
-job in its high half, then 16 bits for those taken from the back and 16 for those from the front. A
-worker that comes late finds another number or no piece left, so nobody waits for it to come. While
-a job is being described its predecessor's low half is CLOSED, which no number of pieces reaches: a
-piece that was taken belongs to the description that was read before.
+One job runs at a time. Threads take its pieces one by one: half of them, the caller among them,
+from the front, the others from the back, until they meet. So each thread covers a contiguous range,
+and about the same one in the next job, whose data may still be in its cache. Taking a piece
+increments the word STATE: the job's number in its high half, then 16 bits that count the pieces
+taken from the back and 16 for those from the front. A late worker finds another number or no piece
+left, so nothing waits for it. While a job is being described, the low half of STATE is CLOSED,
+which no number of pieces reaches: a piece that was taken belongs to the description that was read
+before.
 """
 
 from enum import IntEnum
@@ -38,17 +38,17 @@ from ..emit.control import (
 
 # The low half of STATE; a job has fewer pieces than 16 bits count.
 CLOSED, SIDE = (1 << 32) - 1, 16
-# Looks at a word, some 20 ns each, before a worker goes to sleep, or a caller lets others run.
+# Spins, some 20 ns each, before a worker goes to sleep, or a caller yields.
 PATIENCE = 2000
-# And those of a worker that had to be woken, which takes it longer than many jobs: it waits for the
-# next one, since otherwise it would come too late to each.
+# And the spins of a worker that had to be woken, which takes longer than many jobs: it waits for
+# the next one, since otherwise it would come too late to each.
 WOKEN = 10 * PATIENCE
 
 
 class Crew(IntEnum):
-    """The words of a crew's memory; those that different threads write are 128 bytes apart."""
+    """The words of the pool's memory; words that different threads write are 128 bytes apart."""
 
-    BUSY = 0  # whether somebody has a job under way
+    BUSY = 0  # whether a job is running
     STATE = 16
     DONE = 32  # how many pieces are finished
     FUNCTION = 48  # the job: function(arrays, begin, end) on `count` units, `chunk` a piece
@@ -56,27 +56,27 @@ class Crew(IntEnum):
     COUNT = 50
     CHUNK = 51
     PIECES = 52
-    SLEEPERS = 64  # workers that have to be woken
-    WIDTH = 65  # how many threads may take part, the caller among them
+    SLEEPERS = 64  # workers that are asleep
+    WIDTH = 65  # how many threads may take part, the caller included
     STOP = 66
-    MAIN = 67  # the number of the main thread, which alone handles signals
-    MUTEX = 80  # POSIX's, with room to spare: 128 bytes each
+    MAIN = 67  # the id of the main thread, which alone handles signals
+    MUTEX = 80  # POSIX's mutex and condition, with room to spare: 128 bytes each
     CONDITION = 96
-    THREADS = 112  # the system's numbers of the first workers
-    ASLEEP = 120  # whether each of them is: 1, or 2 if it may not wake where the caller is
-    PROCESSORS = 128  # those that the caller may run on, a bit each
+    THREADS = 112  # the system's ids of the first workers
+    ASLEEP = 120  # whether each sleeps: 1, or 2 if it may not wake on the caller's processor
+    PROCESSORS = 128  # the processors that the caller may run on, a bit each
     SIZE = 144
 
 
-# Workers that are told where not to wake, and words of a set of processors.
+# Workers whose affinity is set while they sleep, and words of a processor set.
 _PLACED = Crew.ASLEEP - Crew.THREADS
 _SET = Crew.SIZE - Crew.PROCESSORS
 
 
 def write_crew(module: LLModule, processor: str, linux: bool) -> None:
-    """The functions `weft_share`, `weft_work`, `weft_wake`.
+    """Emit the functions `weft_share`, `weft_work`, `weft_wake`.
 
-    linux  whether there are the system's functions by which threads are kept apart
+    linux  whether the system has Linux's affinity functions
     """
     pieces = _write_pieces(module)
     _write_wake(module, linux)
@@ -89,10 +89,10 @@ def _constant(code: Code, value: int) -> LLValue:
 
 
 def _write_pieces(module: LLModule) -> str:
-    """pieces(crew, job, side, watch): take pieces of a job as long as there are any.
+    """Emit pieces(crew, job, side, watch): take pieces of a job as long as there are any.
 
-    From the front if side is 0, from the back if it is 1. If the watch says that the call has to
-    end, those that are left are taken, and not done.
+    From the front if side is 0, from the back if it is 1. If the watch says that the call must
+    stop, the remaining pieces are taken, but not run.
     """
     code = module.function("void", [POINTER, WORD, WORD, POINTER])
     crew, job, side, watch = code.parameters
@@ -146,7 +146,7 @@ def _pointer(crew: LLValue, at: int) -> LLValue:
 
 
 def _write_wake(module: LLModule, linux: bool) -> None:
-    """weft_wake(crew): call everybody who sleeps."""
+    """Emit weft_wake(crew): wake all sleeping workers."""
     part = _write_part(module) if linux else ""
     code = module.function("void", [POINTER], "weft_wake")
     (crew,) = code.parameters
@@ -160,11 +160,11 @@ def _write_wake(module: LLModule, linux: bool) -> None:
 
 
 def _write_part(module: LLModule) -> str:
-    """part(crew): let the first workers that sleep wake on other processors than the caller's.
+    """Emit part(crew): keep the first sleeping workers from waking on the caller's processor.
 
-    On small machines Linux wakes a thread where it ran last, be another one computing there, and
-    leaves both there for milliseconds: a job is then done by one at a time. A worker that is awake
-    may run everywhere again. Who calls has the mutex.
+    On small machines Linux wakes a thread where it ran last, even if another thread is running
+    there, and leaves both there for milliseconds: the job then runs on one processor. A worker that
+    is awake may run everywhere again. The caller holds the mutex.
     """
     code = module.function("void", [POINTER])
     (crew,) = code.parameters
@@ -202,9 +202,9 @@ def _write_part(module: LLModule) -> str:
 
 
 def _write_share(module: LLModule, processor: str, take_pieces: str) -> None:
-    """weft_share(crew, function, arrays, count, chunk, watch): all units, by whoever has time.
+    """Emit weft_share(crew, function, arrays, count, chunk, watch): run all units, by the pool.
 
-    The result says whether the call has to end, as `weft_look`'s does: then not all are done.
+    The result says whether the call must stop, as `weft_look`'s does: then not all units ran.
     """
     kinds = [POINTER, POINTER, POINTER, WORD, WORD, POINTER]
     code = module.function("i64", kinds, "weft_share")
@@ -262,7 +262,7 @@ def _write_share(module: LLModule, processor: str, take_pieces: str) -> None:
 
 
 def _write_work(module: LLModule, processor: str, linux: bool, take_pieces: str) -> None:
-    """weft_work(crew, number): take part in all jobs to come, until told to stop."""
+    """Emit weft_work(crew, number): take part in all jobs, until STOP is set."""
     code = module.function("void", [POINTER, WORD], "weft_work")
     crew, number = code.parameters
     known, patience, woken = (code.local(WORD) for _ in range(3))
@@ -271,7 +271,7 @@ def _write_work(module: LLModule, processor: str, linux: bool, take_pieces: str)
     code.store(_constant(code, 0), woken, 8)
 
     def news() -> tuple[LLValue, LLValue]:
-        """The job under way, and whether it is another one than before."""
+        """The current job, and whether it is a new one."""
         leave_if(load_atomic(crew, Crew.STOP).compare("ne", 0))
         job = load_atomic(crew, Crew.STATE, "seq_cst").logical_shift(32)
         return job, job.compare("ne", code.load(WORD, known, 8))
@@ -302,9 +302,9 @@ def _write_work(module: LLModule, processor: str, linux: bool, take_pieces: str)
 
 
 def _sleep(code: Code, crew: LLValue, known: LLValue, number: LLValue | None) -> None:
-    """Until there is another job, or the end.
+    """Sleep until there is another job, or STOP is set.
 
-    number  of the worker, if it may be told where not to wake
+    number  of the worker, if its affinity may be set
     """
     mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
     invoke(code, "pthread_mutex_lock", "i32", [mutex])
@@ -327,7 +327,7 @@ def _sleep(code: Code, crew: LLValue, known: LLValue, number: LLValue | None) ->
 
 
 def _run_anywhere(crew: LLValue, state: LLValue) -> None:
-    """What a worker that has woken up does if it was told where not to."""
+    """Reset the affinity of a worker that woke up, if it was set."""
     code = crew.code
 
     def restore() -> None:
