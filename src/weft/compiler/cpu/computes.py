@@ -1,4 +1,4 @@
-"""What the CPU computes by itself: which rows are kernels for which dtypes, and which routines."""
+"""What the CPU computes natively: which rows are kernels for which dtypes, and which routines."""
 
 from collections.abc import Mapping
 
@@ -13,7 +13,7 @@ from .routines.table import MAKERS, routine_of
 
 
 class Computes:
-    """Kernels in LLVM's language, and routines."""
+    """Kernels in LLVM IR, and routines."""
 
     def supports(self, graph: Graph, e: Equation) -> str:
         out = graph.avals[e.outputs[0]]

@@ -20,9 +20,9 @@ from .registry import native
 from .routine import NativeRoutine, RoutineBody
 
 _BYTE = np.dtype(np.uint8)
-# How many steps a loop that ends by itself is taken to have, for its cost.
+# The assumed number of steps of a `while` loop, for its cost.
 _SUPPOSED = 16
-# Nanoseconds from which on a loop looks for signals between its steps.
+# Nanoseconds from which on a loop polls for signals between its steps.
 _LONG = 1e6
 
 
@@ -31,7 +31,7 @@ def _bytes(a: RoutineArray) -> int:
 
 
 def _line(arrays: tuple[RoutineArray, ...]) -> tuple[tuple[int, ...], int]:
-    """Where arrays begin that lie one after the other from cache line to cache line."""
+    """Offsets of arrays that are stored in a row, each at a cache line; and the size of all."""
     offsets, at = [], 0
     for a in arrays:
         offsets.append(at)
@@ -40,10 +40,10 @@ def _line(arrays: tuple[RoutineArray, ...]) -> tuple[tuple[int, ...], int]:
 
 
 class _Reloaded(Sequence):
-    """The pointers of a record, read where they are asked for.
+    """The pointers of a record, loaded where they are used.
 
-    A loop over many arrays would otherwise keep all of their addresses from its beginning to its
-    end, for which there are no registers.
+    A loop over many arrays would otherwise keep all of their addresses live from its beginning to
+    its end, for which there are no registers.
     """
 
     def __init__(self, record: LLValue, count: int):
@@ -57,9 +57,9 @@ class _Reloaded(Sequence):
 
 
 class ControlRoutine(NativeRoutine):
-    """What loops and branches have in common.
+    """The base of loops and branches.
 
-    Their record has one more word, behind that for checks: the watch of the call.
+    Their record has one more word, after that for checks: the watch of the call.
     """
 
     inside = True
@@ -69,7 +69,7 @@ class ControlRoutine(NativeRoutine):
         return 1
 
     def look(self, b: RoutineBody, cost: float) -> None:
-        """Look for signals between the steps of a long loop, each of which takes `cost`."""
+        """Poll for signals between the steps of a long loop, each of which takes `cost`."""
         if b.fuel is not None and (self.endless or self.cost >= _LONG):
             b.fuel.spend(cost)
 
@@ -85,7 +85,7 @@ class ControlRoutine(NativeRoutine):
 
 @dataclass(frozen=True)
 class Scanning(ControlRoutine):
-    """A loop of `length` steps; carries are in one of two rooms, and are made in the other."""
+    """A loop of `length` steps; the carries are double-buffered."""
 
     noun = "loop"
     carries: tuple[RoutineArray, ...]
@@ -142,7 +142,7 @@ class Scanning(ControlRoutine):
 
 
 class _Rooms:
-    """The carries of a loop, and the loop: they begin as operands, and end as results."""
+    """The double buffer of a loop's carries: filled from the operands, copied to the results."""
 
     def __init__(self, b: RoutineBody, carries: tuple[RoutineArray, ...], results: int):
         self.b, self.carries = b, carries
@@ -152,7 +152,7 @@ class _Rooms:
         self.count = b.code.constant(WORD, 0)
 
     def loop(self, goes_on: Callable[[LLValue], LLValue], step: Callable[["_Rooms"], None]) -> None:
-        """step(self) as long as goes_on(how many there were)."""
+        """Emit the loop: step(self) as long as goes_on(number of steps so far)."""
         code, scratch = self.b.code, self.b.arrays[-1]
         for k, (a, at) in enumerate(zip(self.carries, self.offsets, strict=True)):
             move(code, behind(scratch, at), self.b.arrays[k], _bytes(a))
@@ -178,13 +178,13 @@ class _Rooms:
 
 @dataclass(frozen=True)
 class Repeating(ControlRoutine):
-    """A loop that ends when its test says so, or after `most` steps; and whether the test did."""
+    """A loop that ends when its test fails, or after `most` steps; also whether the test failed."""
 
     noun = "loop"
     carries: tuple[RoutineArray, ...]
     others: tuple[RoutineArray, ...]
     most: int | None
-    flag: int  # where in the scratch memory the test's result is
+    flag: int  # offset of the test's result in the scratch memory
     test: Block
     step: Block
 
@@ -247,7 +247,7 @@ class Repeating(ControlRoutine):
 
 @dataclass(frozen=True)
 class Branching(ControlRoutine):
-    """One of two blocks, as the first operand says."""
+    """One of two blocks, chosen by the first operand."""
 
     noun = "branch"
     given: tuple[RoutineArray, ...]
@@ -298,7 +298,7 @@ class Branching(ControlRoutine):
 
 # -- from equations ------------------------------------------------------------------------------
 
-# Routines by structures: who asks what an equation becomes asks several times.
+# Routines by structure: the routine of an equation is looked up several times.
 _MADE: WeakKeyDictionary = WeakKeyDictionary()
 
 

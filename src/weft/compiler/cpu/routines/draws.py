@@ -1,7 +1,7 @@
 """Random numbers: the words of a stream's blocks, and variates of them.
 
-The same operations in the same order as `backend.variates`, so that every bit is eager mode's. A
-unit is sixteen blocks.
+The same operations in the same order as `backend.variates`, so that every bit is equal to eager
+mode's. A unit is sixteen blocks.
 """
 
 from abc import abstractmethod
@@ -50,11 +50,11 @@ class Draw(NativeRoutine):
 
     @abstractmethod
     def variates(self, words: list[LLValue]) -> LLValue:
-        """Variates of the words of sixteen blocks, as they are held."""
+        """Variates of the words of sixteen blocks, in registers."""
 
     @property
     def groups(self) -> int:
-        """Units of a stream."""
+        """The number of units of a stream."""
         return -(-self.size // (LANES * self.per_block))
 
     @property
@@ -95,7 +95,7 @@ class Draw(NativeRoutine):
 
 
 def _join_words(low: LLValue, high: LLValue, bits: int) -> LLValue:
-    """The top bits of 64-bit numbers given by their words, as such numbers."""
+    """The top bits of 64-bit numbers given by their words."""
     low, high = low.cast("zext", "i64"), high.cast("zext", "i64")
     return (high << (bits - 32)) | low.logical_shift(64 - bits)
 
@@ -266,7 +266,7 @@ _REAL = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 
 
 def _sizes(graph: Graph, e: Equation) -> tuple[int, int] | None:
-    """How many streams, and how many numbers of each; None if there are none."""
+    """The number of streams, and of variates of each; None if there are none."""
     (state,) = e.inputs
     out = graph.avals[e.outputs[0]].shape
     if isinstance(state, Literal) or 0 in out:

@@ -1,7 +1,7 @@
-"""The crew: Python threads parked in native code, which share the units of large kernels.
+"""The thread pool: Python threads parked in native code, which share the units of large kernels.
 
-They wait for work without Python's lock, some ten microseconds awake and then asleep, and are sent
-home when the interpreter ends. A forked child starts without any.
+They wait for work without the GIL, some ten microseconds spinning and then asleep, and are stopped
+when the interpreter exits. A forked child starts without any.
 """
 
 import atexit
@@ -20,12 +20,12 @@ _libc = ctypes.CDLL(None)
 _crew = words(Crew.SIZE)
 _threads: list[Thread] = []
 _lock = Lock()
-_width = 1  # as in the crew's words
+_width = 1  # a copy of the pool's WIDTH
 _over = False
 
 
 def _clear() -> None:
-    """A crew of nobody, without work."""
+    """An empty pool, without a job."""
     _crew[:] = 0
     _crew[Crew.MAIN] = main_thread().ident
     _set_width(1)
@@ -40,22 +40,22 @@ def _set_width(count: int) -> None:
 
 
 def address() -> int:
-    """Where the crew's words are; the same for as long as the process lives."""
+    """The address of the pool's words; the same for the lifetime of the process."""
     return _crew.ctypes.data
 
 
 def main() -> int:
-    """Where the number of the main thread is."""
+    """The address of the main thread's id."""
     return address() + 8 * Crew.MAIN
 
 
 def width() -> int:
-    """How many threads share work now, the one that calls among them."""
+    """How many threads share work now, the caller included."""
     return _width
 
 
 def gather(count: int | None = None) -> None:
-    """From now on so many threads share work; None: as many as BLAS has been given."""
+    """Set how many threads share work; None: as many as BLAS may use."""
     count = blas.available() if count is None else count
     if count == _width or _over:
         return
@@ -79,7 +79,7 @@ def gather(count: int | None = None) -> None:
 
 
 def dismiss() -> None:
-    """Send everybody home: work is then done by who calls."""
+    """Stop all workers: the caller then does all work."""
     with _lock:
         _set_width(1)
         _crew[Crew.STOP] = 1
@@ -93,14 +93,14 @@ def dismiss() -> None:
 
 
 def _end() -> None:
-    """Native code goes away with the interpreter: nobody may be in it then."""
+    """Native code is unloaded with the interpreter: no thread may be in it then."""
     global _over
     _over = True
     dismiss()
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads, and none of their work."""
+    """A forked child has none of its parent's threads, and none of their jobs."""
     global _lock
     _lock = Lock()
     _threads.clear()
