@@ -211,7 +211,7 @@ def _call(
 
 
 def _plain_copy(kernel: Kernel) -> Move | None:
-    """Whether a kernel only copies an array as it lies."""
+    """The copy that a kernel amounts to; None if it does anything else."""
     if len(kernel.operands) != 1 or len(kernel.results) != 1 or kernel.folded:
         return None
     (operand,), (result,) = kernel.operands, kernel.results

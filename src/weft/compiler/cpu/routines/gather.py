@@ -20,7 +20,7 @@ _BYTE, _ROW = 0.1, 2.0  # nanoseconds, for each byte that is moved and for each 
 
 
 def index_at(b: RoutineBody, number: int, dtype: np.dtype, k: LLValue, n: int) -> LLValue:
-    """Element k of an array of indices of an axis of length n, clamped to 0 to n − 1."""
+    """Index k of an axis of length n: negative ones count from the end, others are clamped."""
     code, kind = b.code, lanes_of(f"i{8 * dtype.itemsize}")
     raw = code.load(kind, code.address(b.arrays[number], k, kind.element), dtype.itemsize)
     i = raw.cast("sext" if dtype in dtypes.SIGNED else "zext", "i64")

@@ -214,7 +214,7 @@ class _Windows:
                 yield both if s == 1 else shuffle(both, both, picks)
 
     def _is_there(self, far: int) -> bool:
-        """Whether whole registers of windows stay inside."""
+        """Whether whole registers of windows stay inside at an offset."""
         s, whole = self.across.stride, self.across.count // self.lanes * self.lanes
         return far >= 0 and (whole - 1 + far) * s + s - 1 < self.across.size
 

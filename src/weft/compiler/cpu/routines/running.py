@@ -67,7 +67,7 @@ class Running(NativeRoutine):
         by_blocks(b, self.row, lambda a, start, width: self._block(b, a, start, width))
 
     def _block(self, b: RoutineBody, a: LLValue, start: LLValue, width: int) -> None:
-        """Lines side by side in lanes; for logarithms only whole registers."""
+        """Lines side by side in lanes; logarithms, which fill registers, line by line."""
         if self.kind != "logcumsumexp":
             self._lines(b, a, start, width)
             return

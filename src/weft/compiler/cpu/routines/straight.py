@@ -74,7 +74,7 @@ def is_heavy(row: str) -> bool:
 def _batches(line: ScalarProgram) -> Iterator[list[int]]:
     """The values in a valid order, grouped into batches that are computed together.
 
-    Heavy steps of one row wait until all of those are known that depend on as many heavy steps.
+    Heavy steps of one depth (the heavy steps on the longest path to them) are grouped by row.
     """
     depth: list[int] = []  # heavy steps on the longest path to each value
     for v in line.values:
