@@ -321,12 +321,12 @@ import sys
 import numpy as np
 from tests.compiler.programs import chain
 import weft.compiler.native.machine as target
-from weft.compiler.cpu.runtime.executable import Executable
+from weft.compiler.cpu.runtime.executable import NativeExecutable
 if sys.argv[1] == "warm":
     def refuse(*args):
         raise AssertionError("LLVM was called")
     target._optimised = refuse
-run = Executable(chain(50, "tanh", "gammaln", "exp"))
+run = NativeExecutable(chain(50, "tanh", "gammaln", "exp"))
 assert run.code.from_disk == (sys.argv[1] == "warm")
 print(run([np.linspace(1, 2, 50).astype(np.float32)])[0].tobytes().hex())
 """

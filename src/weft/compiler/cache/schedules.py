@@ -51,11 +51,11 @@ _STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 def known_types() -> dict[str, type]:
     """The dataclasses that entries may hold, by name: the compiler's, and those of the routines."""
-    return _known(frozenset(ROUTINES))
+    return _load_types(frozenset(ROUTINES))
 
 
 @lru_cache(maxsize=8)
-def _known(packages: frozenset[str]) -> dict[str, type]:
+def _load_types(packages: frozenset[str]) -> dict[str, type]:
     found: dict[str, type] = {}
     for name, module in list(sys.modules.items()):
         if f"{name}.".startswith(tuple(f"{package}." for package in packages)):

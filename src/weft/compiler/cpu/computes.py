@@ -6,7 +6,7 @@ import numpy as np
 
 from ...graph.graph import Equation, Graph, Literal
 from ..emit.convert import SUPPORTED
-from ..emit.scalar import MIXED, TypedValue, has_emitter, unsupported, working_dtype
+from ..emit.scalar import MIXED, TypedValue, has_emitter, why_unsupported, working_dtype
 from ..ir.routine import Routine
 from ..ir.views import View
 from .routines.table import MAKERS, routine_of
@@ -46,7 +46,7 @@ def _no_emitter(graph: Graph, e: Equation, dtype: np.dtype) -> str:
         return "its operands are Python's numbers"
     if e.op.name in MIXED:
         return ""
-    return unsupported(e.op.name, e.static, working_dtype(e.op, operands, dtype))
+    return why_unsupported(e.op.name, e.static, working_dtype(e.op, operands, dtype))
 
 
 def _operand(graph: Graph, i):

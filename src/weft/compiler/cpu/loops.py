@@ -96,7 +96,7 @@ class _LoopEmitter(ArrayWalk):
             def turn(i: LLValue) -> None:
                 if depth == 0 and self.kernel.piece:
                     self._open(place, i)
-                self._outer(depth + 1, self.moved(place, axis, i))
+                self._outer(depth + 1, self.advance(place, axis, i))
 
             start, end = ends
             self.loop(start, end, 1, turn)
@@ -112,14 +112,16 @@ class _LoopEmitter(ArrayWalk):
         first, after = code.label(), code.label()
         code.go_if(row.modulo(self.kernel.piece, False).equals(0), first, after, rarely=True)
         code.start(first)
-        at, lanes, size = self.moved(place, nest.outer[0], row), nest.lanes, nest.lane.size
+        at, lanes, size = self.advance(place, nest.outer[0], row), nest.lanes, nest.lane.size
 
         def clear(i: LLValue, count: int) -> None:
             for r, x in enumerate(self.kernel.results):
                 if not x.over_rows:
                     continue
                 none = identity(code, x.over_rows, self.kernel.dtypes[x.value], lanes)
-                self.store(r, replace(self.moved(at, nest.lane, i), count=count), none, afresh=True)
+                self.store(
+                    r, replace(self.advance(at, nest.lane, i), count=count), none, afresh=True
+                )
 
         self.loop(0, size - size % lanes, lanes, lambda i: clear(i, lanes))
         if size % lanes:
@@ -135,12 +137,12 @@ class _LoopEmitter(ArrayWalk):
         self._hoist(place, nest.lanes)
 
         def vector(i: LLValue) -> None:
-            self.site(replace(self.moved(place, lane, i), count=nest.lanes))
+            self.site(replace(self.advance(place, lane, i), count=nest.lanes))
 
         def last(_: LLValue) -> None:
             i = self.code.constant(INDEX, whole)
             self._hoist(place, fitting(nest.lanes, rest))
-            self.site(replace(self.moved(place, lane, i), count=rest))
+            self.site(replace(self.advance(place, lane, i), count=rest))
 
         if not nest.by_lanes:
             self.loop(0, whole, nest.lanes, vector)
@@ -220,13 +222,13 @@ class _LoopEmitter(ArrayWalk):
             axis = nest.folds[depth]
             self.loop(
                 *(0, axis.size, 1),
-                lambda i: self._passes(depth + 1, self.moved(place, axis, i), made, results),
+                lambda i: self._passes(depth + 1, self.advance(place, axis, i), made, results),
             )
         elif nest.lane_folded:
             self._line(place, made, results)
         elif nest.folds:
             axis = nest.folds[depth]
-            turn = lambda i: self.body(self.moved(place, axis, i), made, results)  # noqa: E731
+            turn = lambda i: self.body(self.advance(place, axis, i), made, results)  # noqa: E731
             self._runs(axis.size, 1, made, turn)
         else:
             self.body(place, made, results)
@@ -238,13 +240,13 @@ class _LoopEmitter(ArrayWalk):
         whole = lane.size - rest
 
         def vector(i: LLValue) -> None:
-            at = replace(self.moved(place, lane, i), count=lanes, index=i)
+            at = replace(self.advance(place, lane, i), count=lanes, index=i)
             self.body(at, made, results)
 
         self._runs(whole, lanes, made, vector)
         if rest:
             i = self.code.constant(INDEX, whole)
-            at = replace(self.moved(place, lane, i), count=rest, index=i)
+            at = replace(self.advance(place, lane, i), count=rest, index=i)
             self.body(at, made, results)
             join(made)
 

@@ -83,7 +83,7 @@ class ArrayWalk:
         code.go_if(following < stop, inside, after)
         code.start(after)
 
-    def moved(self, place: LoopPoint, axis: Axis, index: LLValue) -> LoopPoint:
+    def advance(self, place: LoopPoint, axis: Axis, index: LLValue) -> LoopPoint:
         """The point `index` steps along an axis."""
         made = []
         for i, (offset, stride) in enumerate(zip(place.offsets, axis.strides, strict=True)):

@@ -109,7 +109,7 @@ class LLValue:
 
     __rmul__ = __mul__
 
-    def joined(self, verb: str, other: "LLValue | float") -> "LLValue":
+    def contractible(self, verb: str, other: "LLValue | float") -> "LLValue":
         """A sum or product of floats that LLVM may contract into a fused multiply-add."""
         flag = " contract" if self.type.is_float else ""
         return self._two(f"f{verb}{flag}" if self.type.is_float else verb, other)

@@ -9,10 +9,10 @@ from ...core import dtypes
 from ..ir.kernel import FoldStep
 from .code import Code, LLValue, lanes_of
 from .convert import is_float, is_signed, register_type, round_to_half
-from .lanes_in_memory import unknown_first
+from .lanes_in_memory import opaque_first
 
 
-def accumulating(kind: str, dtype: np.dtype) -> np.dtype:
+def accumulator_dtype(kind: str, dtype: np.dtype) -> np.dtype:
     """The dtype in which a fold with results of `dtype` accumulates."""
     return dtypes.accumulator(dtype) if kind in ("sum", "prod", "mean") else dtype
 
@@ -34,7 +34,7 @@ def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> LLValue:
 def combine(kind: str, a: LLValue, b: LLValue, dtype: np.dtype) -> LLValue:
     """Combine two partial results; NaN propagates in a maximum or minimum."""
     if kind in ("sum", "mean"):
-        return a.joined("add", b)
+        return a.contractible("add", b)
     if kind == "prod":
         return a * b
     if kind in ("any", "all"):
@@ -95,7 +95,7 @@ class Accumulator:
     def _neutral_where_idle(self, value: LLValue, count: int) -> LLValue:
         """The identity in the lanes that do not count."""
         code, lanes = value.code, self.lanes
-        counts = unknown_first(code, lanes, count)
+        counts = opaque_first(code, lanes, count)
         return counts.choose(value, identity(code, self.fold.kind, self.dtype, lanes))
 
     def finish(self, across_lanes: bool, terms: int) -> LLValue:
@@ -113,7 +113,7 @@ class Accumulator:
 
 def accumulator_of(code: Code, number: int, fold: FoldStep, lanes: int, many: bool) -> Accumulator:
     """A new accumulator; sums of many floats are made of runs."""
-    dtype = accumulating(fold.kind, fold.dtype)
+    dtype = accumulator_dtype(fold.kind, fold.dtype)
     runs = many and fold.kind in ("sum", "mean") and is_float(dtype)
     cells = [code.local(register_type(dtype, lanes)) for _ in range(3 if runs else 1)]
     for cell in cells:

@@ -23,7 +23,7 @@ def first(code: Code, lanes: int, count: int) -> LLValue:
     return LLValue(code, lanes_of("i1", lanes), f"<{bits}>")
 
 
-def unknown_first(code: Code, lanes: int, count: int) -> LLValue:
+def opaque_first(code: Code, lanes: int, count: int) -> LLValue:
     """The same, where the processor has mask registers, but opaque to LLVM.
 
     LLVM turns a zero-filling load under a known mask into an expansion, which takes eighty cycles;
@@ -73,7 +73,7 @@ def read(
     if count == lanes and stride == -1:
         start = code.address(pointer, 1 - lanes, one.element)
         return from_memory(_reverse_lanes(code.load(kind, start, align)), dtype)
-    mask = unknown_first(code, lanes, count) if count == 1 else first(code, lanes, count)
+    mask = opaque_first(code, lanes, count) if count == 1 else first(code, lanes, count)
     rest = LLValue(code, kind, "zeroinitializer")
     name, place = f"llvm.masked.load.{kind.mangled}.p0", pointer
     if stride != 1:

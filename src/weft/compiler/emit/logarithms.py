@@ -57,7 +57,7 @@ def split_exponent(x: LLValue) -> tuple[LLValue, LLValue]:
         m = wide.mantissa(x)
         return wide.exponent(x) - wide.exponent(m), m
     low = x < _NORMAL[element]
-    e, m = parted_normal(low.choose(x * 2.0 ** _LIFT[element], x))
+    e, m = split_normal(low.choose(x * 2.0 ** _LIFT[element], x))
     return number(low.choose(e - _LIFT[element], e), x), m
 
 
@@ -65,7 +65,7 @@ def _is_wide(x: LLValue) -> bool:
     return x.type.element == "float" and wide.available(x)
 
 
-def parted_normal(x: LLValue) -> tuple[LLValue, LLValue]:
+def split_normal(x: LLValue) -> tuple[LLValue, LLValue]:
     """e and m for normal x > 0."""
     element = x.type.element
     bits = x.bits
@@ -137,7 +137,7 @@ def log1p(x: LLValue) -> LLValue:
     u = x + 1.0
     b = u - 1.0
     lost = (x - b) + (1.0 - (u - b))
-    e, m = parted_normal(u)
+    e, m = split_normal(u)
     n, f = number(e, x), m - 1.0
     # lost·2⁻ᵉ/m; near m = 1, where it counts, the quotient is exact enough.
     shift = (larger(-e + BIAS[element], 0) << FRACTION[element]).as_float(element)

@@ -5,7 +5,7 @@ import math
 from .arithmetic import by_lanes, fma, horner, larger, narrow, root, size, smaller, widen
 from .code import LLValue
 from .exponentials import nearest, scale_by_power
-from .logarithms import number, parted_normal
+from .logarithms import number, split_normal
 
 # 2ʳ = 1 + rP for |r| ≤ ½, error 4.8e-11, and log₂ m = s·A(s²) with s = (m − 1)/(m + 1), error
 # 7.8e-14: float32's powers are computed in float64, where these are exact enough.
@@ -38,7 +38,7 @@ def power(x: LLValue, y: LLValue) -> LLValue:
 def _wide_power(x: LLValue, y: LLValue) -> LLValue:
     """xʸ in float64 for float32 arguments, to more digits than float32 has."""
     a = size(x)
-    e, m = parted_normal(a)
+    e, m = split_normal(a)
     s = (m - 1.0) / (m + 1.0)
     logarithm = fma(s, horner(s * s, _A), number(e, x))
     logarithm = a.equals(0.0).choose(x.same(-math.inf), logarithm)

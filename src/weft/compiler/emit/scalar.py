@@ -125,7 +125,7 @@ def emit(
     return round_to_half(y, dtype) if made == dtype else cast(y, made, dtype)
 
 
-def unsupported(row: str, static: Static, working: np.dtype) -> str:
+def why_unsupported(row: str, static: Static, working: np.dtype) -> str:
     """Why kernels do not compute a row in a dtype; empty if they do."""
     if row in _FINITE and not is_float(working):
         return ""
@@ -145,7 +145,7 @@ def _table(working: np.dtype) -> dict[str, Callable[..., LLValue]]:
 
 
 def _compute(row: str, values: list[LLValue], static: Static, working: np.dtype) -> LLValue:
-    reason = unsupported(row, static, working)
+    reason = why_unsupported(row, static, working)
     if reason:
         raise NotSupported(f"{row}: {reason}")
     if is_float(working):

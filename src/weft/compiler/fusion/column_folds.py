@@ -23,7 +23,7 @@ def by_rows(kernel: Kernel) -> Stages | None:
     """The stages of a kernel that folds columns; None if one stage is enough."""
     if len(kernel.domain) != 2 or kernel.folded != (1,) or not _fits(kernel):
         return None
-    times = _together(kernel)
+    times = _rows_joined(kernel)
     columns, rows = kernel.domain[0] * times, kernel.domain[1] // times
     piece = ROWS if rows > FEW else FEW_ROWS
     folds = [i for i in sorted(kernel.live) if is_fold(kernel, i)]
@@ -51,7 +51,7 @@ def _fits(kernel: Kernel) -> bool:
         and max(kernel.settled[i] for i in kernel.live) == 1
         and all(kernel.settled[_fold(kernel, i).value] == 0 for i in folds)
         and all(abs(strides[0]) < 2 for strides in _walk_strides(kernel))
-        and (columns >= NARROW // 4 or _together(kernel) > 1)
+        and (columns >= NARROW // 4 or _rows_joined(kernel) > 1)
     )
 
 
@@ -61,7 +61,7 @@ def _walk_strides(kernel: Kernel) -> list[Strides]:
     return [o.strides for o in kernel.operands] + stored
 
 
-def _together(kernel: Kernel) -> int:
+def _rows_joined(kernel: Kernel) -> int:
     """How many rows are joined into one."""
     columns, rows = kernel.domain
     lines = all(strides in ((1, columns), (0, 0)) for strides in _walk_strides(kernel))

@@ -25,7 +25,7 @@ def join_column_folds(schedule: Schedule) -> Schedule:
             at += 1
             continue
         del steps[at]
-        steps[host] = _together(_by_rows(steps[host], step), step)
+        steps[host] = _fuse(_by_rows(steps[host], step), step)
         steps[host] = _without(steps[host], _unread(schedule, steps, host))
     return replace(schedule, steps=tuple(steps))
 
@@ -93,7 +93,7 @@ def _find_in_host(host: KernelStep, step: KernelStep, n: int) -> int:
     return -1
 
 
-def _together(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
+def _fuse(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
     """One kernel with the steps and results of both."""
     assert isinstance(host, KernelStep) and isinstance(step, KernelStep)
     new = [n for n in _used_values(step.kernel) if _find_in_host(host, step, n) < 0]

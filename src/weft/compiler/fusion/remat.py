@@ -36,7 +36,7 @@ def remat(graph: Graph, alive: Container[int], late: Container[int], switch: boo
     late    the positions of the equations that run after it
     switch  whether values are also exchanged for their source
     """
-    again = _Again(graph, alive, late)
+    again = _Rematerialiser(graph, alive, late)
     by_source: dict[int, list[int]] = {}
     for v in sorted(again.readers, key=lambda v: (-again.size(v), v)):
         sources = again.sources(v)
@@ -49,10 +49,10 @@ def remat(graph: Graph, alive: Container[int], late: Container[int], switch: boo
         if sum(map(again.size, values)) >= WORTH * again.size(source):
             for v in values:
                 again.redo(v)
-    return again.written() if again.inserted else graph
+    return again.rewrite_graph() if again.inserted else graph
 
 
-class _Again:
+class _Rematerialiser:
     """Plans and inserts recomputation."""
 
     def __init__(self, graph: Graph, alive: Container[int], late: Container[int]):
@@ -179,7 +179,7 @@ class _Again:
         self.avals.append(self.graph.avals[x])
         return len(self.avals) - 1
 
-    def written(self) -> Graph:
+    def rewrite_graph(self) -> Graph:
         """The graph with the recomputation inserted."""
         equations: list[Equation] = []
         for k, e in enumerate(self.graph.equations):

@@ -73,7 +73,7 @@ def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmSt
         _spread(a_shape[:-2], a_strides[:-2], batch),
         _spread(b_shape[:-2], b_strides[:-2], batch),
         _dense(batch, m * n),
-    ).merged()
+    ).collapse()
     if len(axes.sizes) == 1 and not left.transposed and not axes.b[0]:
         # One matrix b for a whole batch whose rows are evenly spaced: a single product.
         if axes.a[0] == m * left.leading or m == 1:
@@ -110,7 +110,7 @@ class _BatchAxes:
     b: tuple[int, ...]
     c: tuple[int, ...]
 
-    def merged(self) -> "_BatchAxes":
+    def collapse(self) -> "_BatchAxes":
         """Collapse neighbouring axes that are contiguous in all arrays; drop axes of length 1."""
         made: list[list[int]] = []
         for axis in zip(self.sizes, self.a, self.b, self.c, strict=True):

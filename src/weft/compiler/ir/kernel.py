@@ -144,7 +144,7 @@ class Kernel:
                 depths.append(2 * ((depths[s.value] + 1) // 2) + 1)
                 continue
             inputs = [depths[i] for i in s.inputs if not isinstance(i, Literal)]
-            depths.append(_together(inputs) if self.folded else 0)
+            depths.append(_settled_depth(inputs) if self.folded else 0)
         return tuple(depths)
 
     @property
@@ -205,7 +205,7 @@ def moving(kernel: Kernel, k: int) -> set[int]:
     return found
 
 
-def _together(depths: list[int]) -> int:
+def _settled_depth(depths: list[int]) -> int:
     """The depth of a step whose inputs are settled at these depths."""
     top = max(depths, default=-1)
     moving = any(d % 2 == 0 for d in depths)

@@ -65,6 +65,6 @@ class Routine(ABC):
         """Whether its running time depends on values, and may be unbounded."""
         return False
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """What it does, a title and lines about what is inside; empty: its fields say that."""
         return []

@@ -48,7 +48,7 @@ class Constant:
         return self.text == "True" if self.dtype == dtypes.bool_ else kind(self.text)
 
 
-Written = Load | Constant | Step  # what a scalar program consists of
+ScalarValue = Load | Constant | Step  # what a scalar program consists of
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ScalarProgram:
     """Values are numbered in the order of computation; a result names one value per element."""
 
     operands: tuple[Typed, ...]
-    values: tuple[Written, ...]
+    values: tuple[ScalarValue, ...]
     results: tuple[tuple[Typed, tuple[int, ...]], ...]
 
     @property
@@ -65,7 +65,9 @@ class ScalarProgram:
         return sum(isinstance(v, Step) for v in self.values)
 
 
-def compute_line(line: ScalarProgram, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+def interpret_program(
+    line: ScalarProgram, operands: Sequence[np.ndarray]
+) -> tuple[np.ndarray, ...]:
     """Interpret a scalar program by NumPy's kernels, number by number."""
     known: list[Any] = []
     for v in line.values:
@@ -103,7 +105,7 @@ class ScalarProgramBuilder:
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.values: list[Written] = []
+        self.values: list[ScalarValue] = []
         self.operands: list[int] = []
         self.arrays: dict[int, np.ndarray] = {}  # names, by the graph's values
         self._names: dict[tuple[Hashable, ...], int] = {}
@@ -111,7 +113,7 @@ class ScalarProgramBuilder:
 
     # -- numbers -------------------------------------------------------------------------------
 
-    def _name(self, key: tuple[Hashable, ...], value: Written) -> int:
+    def _name(self, key: tuple[Hashable, ...], value: ScalarValue) -> int:
         if key not in self._names:
             self.values.append(value)
             self._names[key] = len(self.values)
@@ -267,7 +269,7 @@ class ScalarProgramBuilder:
 
     # -- the result ----------------------------------------------------------------------------
 
-    def line(self, outputs: Sequence[int]) -> tuple[ScalarProgram, list[int]]:
+    def finish(self, outputs: Sequence[int]) -> tuple[ScalarProgram, list[int]]:
         """The program of these values of the graph, and the values that are its operands."""
         wanted = [(self.names(i).reshape(-1) - 1).tolist() for i in outputs]
         live, todo = set(), [k for names in wanted for k in names]
@@ -291,7 +293,7 @@ class ScalarProgramBuilder:
         return ScalarProgram(operands, values, results), sources
 
 
-def _renumber(v: Written, new: dict[int, int], read: list[int]) -> Written:
+def _renumber(v: ScalarValue, new: dict[int, int], read: list[int]) -> ScalarValue:
     if isinstance(v, Load):
         return Load(read.index(v.operand), v.index, v.dtype)
     return v if isinstance(v, Constant) else renumber(v, new)

@@ -16,7 +16,7 @@ from .pick import write_pick
 from .products import write_product, write_tiles, write_vector_product
 from .profile import write_profile
 from .signals import write_signals
-from .thread_pool import write_crew
+from .thread_pool import write_thread_pool
 from .watch import write_count, write_watch
 
 EXPORTS = [
@@ -32,7 +32,7 @@ def module_of_driver() -> LLModule:
     module = LLModule(host().attributes)
     triple = llvm.get_process_triple()
     write_signals(module, CLOCK_MONOTONIC)
-    write_crew(module, triple.partition("-")[0], "linux" in triple)
+    write_thread_pool(module, triple.partition("-")[0], "linux" in triple)
     write_entry(module)
     write_product(module)
     write_tiles(module)

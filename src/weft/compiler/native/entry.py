@@ -40,7 +40,7 @@ from .signals import WatchWords
 class Frame(IntEnum):
     """The words of a frame: counts of records, and their addresses."""
 
-    CREW = 0
+    POOL = 0
     TYPE = 1  # NumPy's array type
     ARGUMENTS = 2
     CHECKS = 3
@@ -266,7 +266,7 @@ def _write_tasks(module: LLModule) -> str:
     """
     code = module.function("i64", [POINTER])
     (frame,) = code.parameters
-    crew, tasks = pointer(frame, Frame.CREW), pointer(frame, Frame.CODE)
+    pool, tasks = pointer(frame, Frame.POOL), pointer(frame, Frame.CODE)
 
     def one(i: LLValue) -> None:
         task = address(tasks, i * StepTask.SIZE.value)
@@ -285,7 +285,7 @@ def _write_tasks(module: LLModule) -> str:
         code.go(after)
         code.start(shared)
         watch = pointer(task, StepTask.WATCH)
-        invoke(code, "weft_share", "i64", [crew, function, arrays, count, chunk, watch])
+        invoke(code, "weft_share", "i64", [pool, function, arrays, count, chunk, watch])
         code.go(after)
         code.start(after)
         when(word(task, StepTask.LOOK).compare("ne", 0), lambda: look(i, task), rarely=True)

@@ -13,7 +13,7 @@ import numpy as np
 from ...core import dtypes
 from ...core.aval import reduced_shape
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 Rule = Callable[[Builder, Equation], Replacement]
 
@@ -29,7 +29,7 @@ def algebra(graph: Graph) -> Graph:
             return made
         return None
 
-    return rewritten(graph, rule, RULES)
+    return rewrite(graph, rule, RULES)
 
 
 def _is(x, *numbers: float) -> bool:
@@ -110,7 +110,7 @@ def _square(b: Builder, e: Equation) -> Replacement:
     return (b.emit("multiply", *e.inputs * 2),)
 
 
-def _undone(row: str) -> Rule:
+def _cancel(row: str) -> Rule:
     """f(f(x)) = x."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
@@ -226,10 +226,10 @@ RULES: dict[str, Rule] = {
     "divide": _divide,
     "power_scalar": _power,
     "square": _square,
-    "negative": _undone("negative"),
-    "logical_not": _undone("logical_not"),
-    "bitwise_invert": _undone("bitwise_invert"),
-    "flip": _undone("flip"),
+    "negative": _cancel("negative"),
+    "logical_not": _cancel("logical_not"),
+    "bitwise_invert": _cancel("bitwise_invert"),
+    "flip": _cancel("flip"),
     "maximum": _idempotent,
     "minimum": _idempotent,
     "where": _where,

@@ -20,7 +20,7 @@ from ...core.types import Static
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import GUARD, WITHIN
 from ...graph.structured import NAMES, Branch, Loop, Repeat, Structured, row
-from .rewriting import Builder, Operand, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewrite
 
 ROWS = frozenset(NAMES.values())
 _FLAG, _INDEX = Aval((), bool_), Aval((), int64)
@@ -59,7 +59,7 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
             results = [_guard(b, x, flag, index, check) for x in results]
         return tuple(results)
 
-    return rewritten(graph, rule, ROWS)
+    return rewrite(graph, rule, ROWS)
 
 
 def emit_structure(
@@ -98,8 +98,8 @@ def _guard(b: Builder, x: int, flag: int, index: int | None, check: BodyCheck) -
 def _in_loop(b: Builder, e: Equation, optimise: Optimise) -> tuple[Loop, tuple, list[BodyCheck]]:
     (loop,) = e.static
     body, checks = _remove_guards(optimise(loop.body))
-    body = _carrying(body, checks, loop.carries)
-    inputs = _with_true(b, e.inputs, loop.carries, checks)
+    body = _carry_checks(body, checks, loop.carries)
+    inputs = _initialise_checks(b, e.inputs, loop.carries, checks)
     return replace(loop, body=body, carries=loop.carries + _count(checks), saved=0), inputs, checks
 
 
@@ -109,9 +109,9 @@ def _in_repeat(
     (repeat,) = e.static
     body, checks = _remove_guards(optimise(repeat.body))
     n = repeat.carries
-    body, test = _carrying(body, checks, n), optimise(repeat.test)
+    body, test = _carry_checks(body, checks, n), optimise(repeat.test)
     test = _test_with_checks(test, n, checks)
-    inputs = _with_true(b, e.inputs, n, checks)
+    inputs = _initialise_checks(b, e.inputs, n, checks)
     return Repeat(test, body, n + _count(checks), repeat.most), inputs, checks
 
 
@@ -120,15 +120,15 @@ def _in_branch(
 ) -> tuple[Branch, tuple, list[BodyCheck]]:
     (branch,) = e.static
     (yes, first), (no, second) = [_remove_guards(optimise(g)) for g in branch.graphs]
-    yes = _telling(yes, [(c, True) for c in first] + [(c, False) for c in second])
-    no = _telling(no, [(c, False) for c in first] + [(c, True) for c in second])
+    yes = _return_checks(yes, [(c, True) for c in first] + [(c, False) for c in second])
+    no = _return_checks(no, [(c, False) for c in first] + [(c, True) for c in second])
     return Branch(yes, no), e.inputs, [*first, *second]
 
 
 _TREATED: dict[type, Any] = {Loop: _in_loop, Repeat: _in_repeat, Branch: _in_branch}
 
 
-def _with_true(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> tuple:
+def _initialise_checks(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> tuple:
     """Operands with initial flags (true) and indices (0), after the first carries."""
     begun = []
     for c in checks:
@@ -149,7 +149,7 @@ def _remove_guards(graph: Graph) -> tuple[Graph, list[BodyCheck]]:
             found[flag] = BodyCheck(flag, index, e.static, e.origin)
         return (x,)
 
-    graph = rewritten(graph, rule, {"guard"})
+    graph = rewrite(graph, rule, {"guard"})
     return graph, list(found.values())
 
 
@@ -169,7 +169,7 @@ def _copy_graph(graph: Graph) -> Graph:
     )
 
 
-def _carrying(graph: Graph, checks: list[BodyCheck], at: int) -> Graph:
+def _carry_checks(graph: Graph, checks: list[BodyCheck], at: int) -> Graph:
     """The body with carries per check: whether it held so far, and the offending index."""
     graph = _copy_graph(graph)
     for c in checks:
@@ -210,7 +210,7 @@ def _test_with_checks(graph: Graph, at: int, checks: list[BodyCheck]) -> Graph:
     return graph
 
 
-def _telling(graph: Graph, checks: list[tuple[BodyCheck, bool]]) -> Graph:
+def _return_checks(graph: Graph, checks: list[tuple[BodyCheck, bool]]) -> Graph:
     """A branch that also returns its own checks' values, and neutral values for the other's."""
     graph = _copy_graph(graph)
     for c, own in checks:

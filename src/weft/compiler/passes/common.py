@@ -6,7 +6,7 @@ import numpy as np
 
 from ...core.exact import exact
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def key_of(e: Equation) -> Hashable | None:
@@ -32,10 +32,10 @@ def common(graph: Graph) -> Graph:
         found[key] = e.outputs
         return None
 
-    return rewritten(_merged_constants(graph), rule)
+    return rewrite(_merge_constants(graph), rule)
 
 
-def _merged_constants(graph: Graph) -> Graph:
+def _merge_constants(graph: Graph) -> Graph:
     """Merge constants with the same bytes, dtype and shape."""
     first: dict[tuple, int] = {}
     same: dict[int, int] = {}

@@ -5,7 +5,7 @@ from math import prod
 
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.schedule import GEMM_DTYPES
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def contract(graph: Graph) -> Graph:
@@ -21,7 +21,7 @@ def contract(graph: Graph) -> Graph:
             return None
         return written(builder, e)
 
-    return rewritten(graph, rule, RULES)
+    return rewrite(graph, rule, RULES)
 
 
 def _linear(b: Builder, e: Equation) -> Replacement:

@@ -15,7 +15,7 @@ from ...core.origin import origin
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import is_product, readable
 from ..ir.views import View, as_view, viewer
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 Reads = Callable[[Equation, int, View], bool]
 
@@ -41,15 +41,15 @@ def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
         if e.op.name == "reshape" and as_view({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
             return (b.emit("reshape", b.emit("copy", e.inputs[0]), *e.static),)
         if is_product(e, [b.aval(x) for x in e.inputs]):  # which precedes a routine of its row
-            return _gathered(b, e, [readable(view(b, x), k) for k, x in enumerate(e.inputs)])
+            return _copy_operands(b, e, [readable(view(b, x), k) for k, x in enumerate(e.inputs)])
         if e.op.name in routines:
-            return _gathered(b, e, [lies(b, e, k) for k in range(len(e.inputs))])
+            return _copy_operands(b, e, [lies(b, e, k) for k in range(len(e.inputs))])
         return None
 
-    return rewritten(graph, rule, {"reshape", "matmul", *routines})
+    return rewrite(graph, rule, {"reshape", "matmul", *routines})
 
 
-def _gathered(b: Builder, e: Equation, fit: list[bool]) -> Replacement:
+def _copy_operands(b: Builder, e: Equation, fit: list[bool]) -> Replacement:
     """The equation with copies of the operands that it cannot read in place."""
     if all(fit):
         return None

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...core import dtypes
 from ...core.aval import reduced_shape
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 Expansion = Callable[..., Any]
 EXPANSIONS: dict[str, Expansion] = {}
@@ -45,7 +45,7 @@ def expand(graph: Graph, expansions: Mapping[str, Expansion] = EXPANSIONS) -> Gr
         made = made if isinstance(made, tuple) else (made,)
         return tuple(_fit_aval(builder, x, a) for x, a in zip(made, avals, strict=True))
 
-    return rewritten(graph, rule, expansions)
+    return rewrite(graph, rule, expansions)
 
 
 def _is_plain(b: Builder, e: Equation) -> bool:

@@ -11,7 +11,7 @@ from ...core.dispatch import beside_bfloat16
 from ...errors import WeftError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import inner_graphs
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 # A constant larger than this, and than its operands, stays an equation.
 LARGE = 1 << 16
@@ -46,7 +46,7 @@ def fold(graph: Graph) -> Graph:
             return _with_numbers(builder, e, known, made)
         return None
 
-    return rewritten(graph, rule)
+    return rewrite(graph, rule)
 
 
 def _known_value(builder: Builder, i: "int | Literal") -> Any:

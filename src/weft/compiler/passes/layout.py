@@ -12,20 +12,20 @@ from ...core import dtypes
 from ...core.op import Partials
 from ...graph.graph import Equation, Graph, Literal
 from .rejoin import rejoin
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def layout(graph: Graph) -> Graph:
     """The graph with fewer copies."""
-    rules = {"permute": _product_transposed, "add": _parts_joined}
+    rules = {"permute": _transpose_product, "add": _join_slices}
     spread = any(e.op.name == "broadcast_to" for e in graph.equations)
 
     def rule(builder: Builder, e: Equation) -> Replacement:
         special = rules.get(e.op.name)
         made = None if special is None else special(builder, e)
-        return _unspread(builder, e, graph) if made is None else made
+        return _drop_broadcasts(builder, e, graph) if made is None else made
 
-    return rewritten(graph, rule, None if spread else rules)
+    return rewrite(graph, rule, None if spread else rules)
 
 
 def broadcasts(e: Equation) -> bool:
@@ -37,7 +37,7 @@ def broadcasts(e: Equation) -> bool:
 BROADCASTING = frozenset(("where", "gate", "logical_and", "logical_or", "logical_xor"))
 
 
-def _unspread(b: Builder, e: Equation, graph: Graph) -> Replacement:
+def _drop_broadcasts(b: Builder, e: Equation, graph: Graph) -> Replacement:
     """An elementwise equation of the operands before broadcasting."""
     if not broadcasts(e) or e.op.name == "extreme_share":
         return None
@@ -52,7 +52,7 @@ def _unspread(b: Builder, e: Equation, graph: Graph) -> Replacement:
     return None if inputs == list(e.inputs) else (b.emit(e.op, *inputs, *e.static),)
 
 
-def _product_transposed(b: Builder, e: Equation) -> Replacement:
+def _transpose_product(b: Builder, e: Equation) -> Replacement:
     """(A·B)ᵀ = Bᵀ·Aᵀ, if nothing else reads A·B."""
     product = b.made_by(e.inputs[0], "matmul")
     if product is None or b.uses[e.inputs[0]] > 1:
@@ -78,7 +78,7 @@ def transpose_last(b: Builder, x: "int | Literal") -> int:
 # -- slices put into zeros, and summed -------------------------------------------------------
 
 
-def _parts_joined(b: Builder, e: Equation) -> Replacement:
+def _join_slices(b: Builder, e: Equation) -> Replacement:
     """A sum of `unslice`s that fill all of one axis, as a concatenation of their parts."""
     terms = _terms(b, e)
     if terms is None or dtypes.is_complex(b.dtype(terms[0].outputs[0])):

@@ -17,7 +17,7 @@ from ...graph.structured import Branch, Loop, Repeat, Structured, row
 from ..ir.views import LOOKS
 from .bodies import ROWS, emit_structure
 from .common import key_of
-from .rewriting import Builder, Operand, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewrite
 
 # Constants of up to this many bytes are copied into bodies.
 SMALL = 1 << 10
@@ -29,7 +29,7 @@ def loops(graph: Graph) -> Graph:
     """The graph with its loops and branches simplified; their bodies are not rewritten yet."""
     if not any(e.op.name in ROWS for e in graph.equations):
         return graph
-    return prune(save_for_backward_loops(rewritten(prune(graph), _smaller, ROWS)))
+    return prune(save_for_backward_loops(rewrite(prune(graph), _simplify, ROWS)))
 
 
 # -- pruning -------------------------------------------------------------------------------------
@@ -131,29 +131,29 @@ _TRIMMED: dict[type, Any] = {Loop: _trim_loop, Repeat: _trim_repeat, Branch: _tr
 # -- constants and invariants --------------------------------------------------------------------
 
 
-def _smaller(b: Builder, e: Equation) -> Replacement:
+def _simplify(b: Builder, e: Equation) -> Replacement:
     structure = e.static[0]
     if isinstance(structure, Loop):
-        return _smaller_loop(b, e, structure)
+        return _simplify_loop(b, e, structure)
     if isinstance(structure, Repeat):
-        graphs, inputs = _sunk(b, structure.graphs, e.inputs, structure.carries)
+        graphs, inputs = _embed_constants(b, structure.graphs, e.inputs, structure.carries)
         return emit_structure(b, replace(structure, test=graphs[0], body=graphs[1]), tuple(inputs))
-    graphs, inputs = _sunk(b, structure.graphs, e.inputs[1:], 0)
+    graphs, inputs = _embed_constants(b, structure.graphs, e.inputs[1:], 0)
     return emit_structure(b, Branch(*graphs), (e.inputs[0], *inputs))
 
 
-def _smaller_loop(b: Builder, e: Equation, loop: Loop) -> Replacement:
+def _simplify_loop(b: Builder, e: Equation, loop: Loop) -> Replacement:
     if loop.length == 0:
         avals = [b.graph.avals[i] for i in e.outputs[loop.carries :]]
         return (*e.inputs[: loop.carries], *[b.constant(np.empty(a.shape, a.dtype)) for a in avals])
-    loop, inputs, still = _without_still(loop, e.inputs)
-    (body,), inputs = _sunk(b, (loop.body,), inputs, loop.carries + loop.xs)
+    loop, inputs, still = _drop_constant_carries(loop, e.inputs)
+    (body,), inputs = _embed_constants(b, (loop.body,), inputs, loop.carries + loop.xs)
     loop, inputs = _hoist(b, replace(loop, body=body), inputs)
     outputs = iter(emit_structure(b, loop, tuple(inputs)))
     return tuple([still[k] if k in still else next(outputs) for k in range(len(e.outputs))])
 
 
-def _without_still(loop: Loop, inputs: tuple) -> tuple[Loop, tuple, dict[int, int]]:
+def _drop_constant_carries(loop: Loop, inputs: tuple) -> tuple[Loop, tuple, dict[int, int]]:
     """Turn carries that no step changes into constants; also returns them by position."""
     body, n = loop.body, loop.carries
     still = [k for k in range(n) if body.outputs[k] == body.inputs[k]]
@@ -169,7 +169,7 @@ def _without_still(loop: Loop, inputs: tuple) -> tuple[Loop, tuple, dict[int, in
     return loop, tuple(inputs[k] for k in (*rest, *still)), {k: inputs[k] for k in still}
 
 
-def _sunk(b: Builder, graphs: tuple, inputs, first: int) -> tuple[list[Graph], list]:
+def _embed_constants(b: Builder, graphs: tuple, inputs, first: int) -> tuple[list[Graph], list]:
     """Copy small constants into bodies; merge repeated outside operands."""
     kept, place, known = list(range(first)), {}, {}
     same: dict[int, int] = {}
@@ -205,7 +205,7 @@ def _hoist(b: Builder, loop: Loop, inputs: list) -> tuple[Loop, list]:
     """Hoist loop-invariant equations out of the loop."""
     body, first = loop.body, loop.carries + loop.xs
     outer = dict(zip(body.inputs[first:], inputs[first:], strict=True))
-    steady = _steady(body, set(outer))
+    steady = _find_invariants(body, set(outer))
     if not steady:
         return loop, inputs
     gone, given = {id(e) for e in steady}, []
@@ -232,7 +232,7 @@ def _outside(b: Builder, body: Graph, outer: dict[int, int], i):
     return outer[i]
 
 
-def _steady(body: Graph, outer: set[int]) -> list[Equation]:
+def _find_invariants(body: Graph, outer: set[int]) -> list[Equation]:
     """Loop-invariant equations, and the views that they need.
 
     A view alone stays, since it costs nothing in the body; so does a result larger than its
@@ -276,18 +276,20 @@ def save_for_backward_loops(graph: Graph) -> Graph:
         for k in sorted({made_by[i] for i in along if i in made_by}):
             forward = equations[k]
             if forward.static[0].length == loop.length and k < at:
-                equations[k], e = _reading(graph, forward, e)
+                equations[k], e = _save_shared_values(graph, forward, e)
                 made_by.update(dict.fromkeys(equations[k].outputs, k))
         equations[at] = e
         made_by.update(dict.fromkeys(e.outputs, at))
     return graph
 
 
-def _reading(graph: Graph, forward: Equation, back: Equation) -> tuple[Equation, Equation]:
+def _save_shared_values(
+    graph: Graph, forward: Equation, back: Equation
+) -> tuple[Equation, Equation]:
     """The two loops, with expensive values of the second saved by the first."""
     first, second = forward.static[0], back.static[0]
     same = _same_values(forward, back)
-    found = _worth(second.body, same)
+    found = _expensive_values(second.body, same)
     outputs = [*first.body.outputs]
     size = first.length * _bytes(second.body, found)
     if not found or size > ROOM:
@@ -342,7 +344,7 @@ def _content(v) -> tuple:
     return v.dtype, v.shape, v.tobytes()
 
 
-def _worth(body: Graph, same: dict[int, int]) -> list[int]:
+def _expensive_values(body: Graph, same: dict[int, int]) -> list[int]:
     """Results of expensive equations that the first loop has, and that the outputs need."""
     made_by = {i: e for e in body.equations for i in e.outputs}
     found, seen, todo = [], set(), list(body.outputs)

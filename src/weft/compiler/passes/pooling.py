@@ -9,7 +9,7 @@ into an array is the sum of the numbers.
 from collections import defaultdict
 
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def pooling(graph: Graph) -> Graph:
@@ -29,7 +29,7 @@ def pooling(graph: Graph) -> Graph:
             return (e.inputs[0],)
         return _sum(b, e) if e.op.name == "sum" else None
 
-    return rewritten(graph, rule, {"max_pool", "pool_put", "gate", "sum"} if swapped else _PUT)
+    return rewrite(graph, rule, {"max_pool", "pool_put", "gate", "sum"} if swapped else _PUT)
 
 
 _PUT = {"sum"}

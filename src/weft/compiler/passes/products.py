@@ -9,7 +9,7 @@ import math
 from ...core.op import TABLE, Op
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE, SCALED, is_product
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def _product(a, b, alpha: float = 1.0):
@@ -37,7 +37,7 @@ def products(graph: Graph) -> Graph:
     """The graph with scales and sums fused into products."""
     if not any(e.op.name == "matmul" for e in graph.equations):
         return graph
-    return rewritten(graph, _rule, ("multiply", "add"))
+    return rewrite(graph, _rule, ("multiply", "add"))
 
 
 def _rule(b: Builder, e: Equation) -> Replacement:

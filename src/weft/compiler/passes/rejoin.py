@@ -15,7 +15,7 @@ def rejoin(b: Builder, parts: Sequence[int], axis: int, stacked: bool) -> int | 
     if root is None or any(_root(b, p) != root for p in parts[1:]):
         return None
     view = viewer(b.graph, b.definitions)
-    whole = _together([view(p) for p in parts], axis, stacked)
+    whole = _join_views([view(p) for p in parts], axis, stacked)
     if whole is None or whole.root != root or whole.offset or not whole.contiguous:
         return None
     if prod(whole.shape) != prod(b.shape(root)):
@@ -31,7 +31,7 @@ def _root(b: Builder, x: int) -> int | None:
     return found
 
 
-def _together(parts: Sequence[View], axis: int, stacked: bool) -> View | None:
+def _join_views(parts: Sequence[View], axis: int, stacked: bool) -> View | None:
     """Adjacent views as one view; None if they are not adjacent."""
     if stacked:
         parts = [_with_axis(p, axis) for p in parts]

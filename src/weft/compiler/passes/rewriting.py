@@ -119,7 +119,7 @@ def _reads(graph: Graph) -> Counter[int]:
     return counts
 
 
-def rewritten(
+def rewrite(
     graph: Graph,
     rule: Callable[[Builder, Equation], Replacement],
     rows: Container[str] | None = None,

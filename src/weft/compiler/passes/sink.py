@@ -8,7 +8,7 @@ from math import prod
 
 from ...graph.graph import Equation, Graph, Literal
 from .layout import broadcasts
-from .rewriting import Builder, Operand, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewrite
 
 
 def sink(graph: Graph) -> Graph:
@@ -28,7 +28,7 @@ def sink(graph: Graph) -> Graph:
         inputs = [_undo_permutation(b, x, axes, shape) for x in e.inputs]
         return (b.emit("permute", b.emit(e.op, *inputs, *e.static), axes),)
 
-    return rewritten(graph, rule)
+    return rewrite(graph, rule)
 
 
 def _factors(graph: Graph) -> set[int]:

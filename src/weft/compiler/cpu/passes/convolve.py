@@ -11,7 +11,7 @@ from ....core import dtypes
 from ....core.aval import Aval
 from ....core.op import Op
 from ....graph.graph import Equation, Graph, Literal
-from ...passes.rewriting import Builder, Replacement, rewritten
+from ...passes.rewriting import Builder, Replacement, rewrite
 from ..routines.convolve import plain, weights_of
 
 _CONVOLUTIONS = {"convolution", "convolution_biased", "convolution_transposed"}
@@ -43,7 +43,7 @@ PARTS = Op(name="convolution_parts", compute=_parts, shape=_parts_shape, rule=No
 
 def windows(graph: Graph) -> Graph:
     """The graph with convolutions and pools as the routines take them."""
-    return rewritten(graph, _rule, _ROWS)
+    return rewrite(graph, _rule, _ROWS)
 
 
 def _rule(b: Builder, e: Equation) -> Replacement:

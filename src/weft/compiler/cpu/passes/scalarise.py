@@ -16,7 +16,7 @@ from ....core.op import Op
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.convert import SUPPORTED
 from ...fusion.classify import UnitKind, kind_of
-from ...ir.scalar_program import STRIDED, ScalarProgram, ScalarProgramBuilder, compute_line
+from ...ir.scalar_program import STRIDED, ScalarProgram, ScalarProgramBuilder, interpret_program
 from ...ir.views import LOOKS, View, views_of
 from ..computes import Computes
 
@@ -32,11 +32,11 @@ LANES = 8
 
 
 @lru_cache(maxsize=None)
-def line_op(results: int) -> Op:
+def program_op(results: int) -> Op:
     """The operation of a scalar program; not a row of the table: no user program has it."""
 
     def compute(xp, operands, line: ScalarProgram):
-        made = compute_line(line, operands)
+        made = interpret_program(line, operands)
         return made[0] if results == 1 else made
 
     def shape(avals, line: ScalarProgram):
@@ -60,7 +60,7 @@ def scalarise(graph: Graph) -> Graph:
         if _is_worth_it(graph, together)
         for part in _cut(graph, together)
     ]
-    return _with_lines(graph, chosen, small, stages) if chosen else graph
+    return _insert_programs(graph, chosen, small, stages) if chosen else graph
 
 
 # -- which equations -------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def _cut(graph: Graph, together: list[int]) -> Iterator[list[int]]:
 # -- building them ---------------------------------------------------------------------------
 
 
-def _with_lines(
+def _insert_programs(
     graph: Graph, chosen: list[list[int]], small: list[bool], stages: list[int]
 ) -> Graph:
     """The graph in the order of its stages, with scalar programs for the chosen parts."""
@@ -206,7 +206,7 @@ def _with_lines(
     order = sorted(range(len(graph.equations)), key=lambda k: (stages[k], small[k]))
     for k in order:
         if k in line_at:
-            made.equations += _line(graph, line_at[k], read)
+            made.equations += _program_equation(graph, line_at[k], read)
         elif k not in gone:
             made.equations.append(graph.equations[k])
     return made
@@ -222,7 +222,7 @@ def _readers(graph: Graph) -> dict[int, set[int]]:
     return found
 
 
-def _line(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equation]:
+def _program_equation(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equation]:
     """The equation of a part's scalar program."""
     writer, inside = ScalarProgramBuilder(graph), set(part)
     for k in part:
@@ -231,6 +231,6 @@ def _line(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equa
     outputs = [i for i in own if read.get(i, set()) - inside]
     if not outputs:
         return []
-    line, operands = writer.line(outputs)
+    line, operands = writer.finish(outputs)
     origin = graph.equations[part[-1]].origin
-    return [Equation(line_op(len(outputs)), tuple(operands), (line,), tuple(outputs), origin)]
+    return [Equation(program_op(len(outputs)), tuple(operands), (line,), tuple(outputs), origin)]

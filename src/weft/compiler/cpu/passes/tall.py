@@ -6,7 +6,7 @@ a batch, and are summed: the same bits for any number of threads.
 
 from ....graph.graph import Equation, Graph
 from ...ir.gemm import sizes_of
-from ...passes.rewriting import Builder, Replacement, rewritten
+from ...passes.rewriting import Builder, Replacement, rewrite
 
 # The longest side of the result; the least terms of a part, the least flops of a part,
 # and the most parts.
@@ -29,7 +29,7 @@ def tall(graph: Graph) -> Graph:
         right = b.emit("reshape", e.inputs[1], (parts, k // parts, n))
         return (b.emit("sum", b.emit("matmul", left, right), (0,), False),)
 
-    return rewritten(graph, rule, ("matmul",))
+    return rewrite(graph, rule, ("matmul",))
 
 
 def parts_of(m: int, n: int, k: int) -> int:

@@ -3,7 +3,7 @@
 from ....core.op import TABLE, Op
 from ....graph.graph import Equation, Graph
 from ...ir.gemm import sizes_of
-from ...passes.rewriting import Builder, Replacement, rewritten
+from ...passes.rewriting import Builder, Replacement, rewrite
 
 # The most multiplications per element of the result, the least elements of the result,
 # and the least length of its rows.
@@ -30,4 +30,4 @@ def thin(graph: Graph) -> Graph:
             return None
         return (b.emit(THIN, *e.inputs),)
 
-    return rewritten(graph, rule, ("matmul",))
+    return rewrite(graph, rule, ("matmul",))

@@ -101,10 +101,10 @@ class Attention(NativeRoutine):
         return self.it.cost(2.0)
 
     def body(self, b: RoutineBody) -> None:
-        _Forward(self, b).write()
+        _ForwardEmitter(self, b).write()
 
 
-class _Forward(AttentionEmitter):
+class _ForwardEmitter(AttentionEmitter):
     """Emits the forward pass; the state of the current unit is in attributes."""
 
     def __init__(self, routine: Attention, b: RoutineBody):
@@ -155,7 +155,9 @@ class _Forward(AttentionEmitter):
     def _block(self, j: LLValue, count: LLValue) -> None:
         """Keys from j on, for all queries of the span."""
         code, step = self.code, self.routine.k[-1]
-        self.turned(self.turned_keys, self.at(self.keys, j * step), step, count, self.it.width)
+        self.transpose_rows(
+            self.turned_keys, self.at(self.keys, j * step), step, count, self.it.width
+        )
         start = code.constant(WORD, 0)
         if self.it.causal:  # queries before the block attend to none of it
             start = most(j - self.first, 0)
@@ -165,7 +167,7 @@ class _Forward(AttentionEmitter):
     def _tile(self, i: LLValue, j: LLValue, count: LLValue) -> None:
         code, it, routine = self.code, self.it, self.routine
         rows, ahead = least(self.rows - i, ROWS), self.first + i - j
-        seen = self.seen(ahead, rows, count)
+        seen = self.visible_keys(ahead, rows, count)
         wide = round_up_to_lanes(seen, self.lanes)
         how = PanelLayout(routine.q[-1], 1, self.block, self.block, False)
         queries = self.at(self.queries, i * routine.q[-1])

@@ -178,8 +178,8 @@ class _BackwardEmitter(AttentionEmitter):
         count = least(it.keys - j, self.block)
         self.block_keys = self.at(self.keys, j * routine.k[-1])
         values = self.at(self.values, j * routine.v[-1])
-        self.turned(self.turned_keys, self.block_keys, routine.k[-1], count, it.width)
-        self.turned(self.turned_values, values, routine.v[-1], count, it.depth)
+        self.transpose_rows(self.turned_keys, self.block_keys, routine.k[-1], count, it.width)
+        self.transpose_rows(self.turned_values, values, routine.v[-1], count, it.depth)
         fill_zeros(code, self.to_keys, count * (it.width * self.item))
         fill_zeros(code, self.to_values, count * (it.depth * self.item))
         start = code.constant(WORD, 0)
@@ -212,7 +212,7 @@ class _BackwardEmitter(AttentionEmitter):
         """Queries from i on by keys from j on."""
         it, code, routine, block = self.it, self.code, self.routine, self.block
         rows, ahead = least(it.queries - i, ROWS), i - j
-        seen = self.seen(ahead, rows, count)
+        seen = self.visible_keys(ahead, rows, count)
         wide = round_up_to_lanes(seen, self.lanes)
         queries = self.at(self.starts["q"], i * routine.q[-1])
         g = self.at(self.starts["g"], i * routine.g[-1])
@@ -284,14 +284,14 @@ class _BackwardEmitter(AttentionEmitter):
         return one if total is None else total + one
 
 
-def _taste(e: Equation, position: int, view: View) -> bool:
+def _may_be_strided(e: Equation, position: int, view: View) -> bool:
     """h and the logarithms are read one by one; the mask follows the values."""
     if position in (1, 3):
         return True
     return in_lines(e, position - 4, view)
 
 
-@native("attention_gradient_by_positions", "attention_gradient_together", strided=_taste)
+@native("attention_gradient_by_positions", "attention_gradient_together", strided=_may_be_strided)
 def _gradient(graph: Graph, views: Mapping[int, View], e: Equation) -> NativeRoutine | str:
     g, h, out, lse, q, k, v, mask, seeds = e.inputs
     together = e.op.name == "attention_gradient_together"

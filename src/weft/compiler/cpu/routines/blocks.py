@@ -115,7 +115,7 @@ class Block:
     cost: float
     shared: float  # the cost of the calls that threads share
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """What is computed, a line for each call, and more for loops and branches in it."""
         return [line for c in self.calls for line in _describe(c.work)]
 
@@ -143,7 +143,7 @@ def _describe(work: "Kernel | BlockProduct | Move | NativeRoutine") -> list[str]
     if isinstance(work, BlockProduct):
         *left, k, n = work.sizes
         return [f"product {'×'.join(map(str, (*left, k)))} · {k}×{n}"]
-    title, *inside = work.told() or [type(work).__name__]
+    title, *inside = work.describe() or [type(work).__name__]
     return [title, *[f"  {line}" for line in inside]]
 
 
@@ -239,7 +239,7 @@ def _product(s: GemmStep, call: BlasCall) -> BlockProduct:
 # -- emitting ------------------------------------------------------------------------------------
 
 
-class _Late(Sequence):
+class _LazyPointers(Sequence):
     """Pointers that are emitted where they are used."""
 
     def __init__(self, pointer: Callable[[BufferPlace], LLValue], places: tuple[BufferPlace, ...]):
@@ -279,7 +279,7 @@ class BlockEmitter:
             single = isinstance(c.work, Straight) or (
                 isinstance(c.work, Kernel) and not c.work.domain
             )
-            late = _Late(self._pointer, c.places)
+            late = _LazyPointers(self._pointer, c.places)
             self._call(c, late if single and not c.shared and few else list(late), few)
 
     def _call(self, c: BlockCall, arrays: Sequence[LLValue], few: bool) -> None:
@@ -354,11 +354,11 @@ class BlockEmitter:
             invoke(code, name, "void", [record, code.constant(WORD, 0), count])
             return
         module.declare(name, "void", [POINTER, WORD, WORD], pure=False)
-        crew = LLValue(code, POINTER, f"@{module.elsewhere('weft_crew')}")
+        pool = LLValue(code, POINTER, f"@{module.elsewhere('weft_thread_pool')}")
         function = LLValue(code, POINTER, f"@{name}")
         chunk, fuel = code.constant(WORD, c.chunk), self.b.fuel
         watch = nothing(code) if fuel is None else fuel.watch
-        called = [crew, function, record, count, chunk, watch]
+        called = [pool, function, record, count, chunk, watch]
         stopped = invoke(code, "weft_share", "i64", called)
         if fuel is not None:
             fuel.leave_if_stopped(stopped)

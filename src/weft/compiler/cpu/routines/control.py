@@ -84,7 +84,7 @@ class ControlRoutine(NativeRoutine):
 
 
 @dataclass(frozen=True)
-class Scanning(ControlRoutine):
+class ScanRoutine(ControlRoutine):
     """A loop of `length` steps; the carries are double-buffered."""
 
     noun = "loop"
@@ -123,25 +123,25 @@ class Scanning(ControlRoutine):
     def endless(self) -> bool:
         return self.block.endless
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         way = ", from the last" if self.reverse else ""
-        return [f"scan of {self.length} steps{way}", *self.block.told()]
+        return [f"scan of {self.length} steps{way}", *self.block.describe()]
 
     def body(self, b: RoutineBody) -> None:
         writing = BlockEmitter(b, b.arrays[-1])
 
-        def steps(room: "_Rooms") -> None:
+        def steps(room: "_DoubleBuffer") -> None:
             self.look(b, self.block.cost)
             i = room.count
             writing.step = (self.length - 1) - i if self.reverse else i
             writing.base |= {BEFORE: room.before, AFTER: room.after}
             writing.write(self.block)
 
-        rooms = _Rooms(b, self.carries, len(self.operands))
+        rooms = _DoubleBuffer(b, self.carries, len(self.operands))
         rooms.loop(lambda i: i < self.length, steps)
 
 
-class _Rooms:
+class _DoubleBuffer:
     """The double buffer of a loop's carries: filled from the operands, copied to the results."""
 
     def __init__(self, b: RoutineBody, carries: tuple[RoutineArray, ...], results: int):
@@ -151,7 +151,9 @@ class _Rooms:
         self.before = self.after = b.arrays[-1]
         self.count = b.code.constant(WORD, 0)
 
-    def loop(self, goes_on: Callable[[LLValue], LLValue], step: Callable[["_Rooms"], None]) -> None:
+    def loop(
+        self, goes_on: Callable[[LLValue], LLValue], step: Callable[["_DoubleBuffer"], None]
+    ) -> None:
         """Emit the loop: step(self) as long as goes_on(number of steps so far)."""
         code, scratch = self.b.code, self.b.arrays[-1]
         for k, (a, at) in enumerate(zip(self.carries, self.offsets, strict=True)):
@@ -177,7 +179,7 @@ class _Rooms:
 
 
 @dataclass(frozen=True)
-class Repeating(ControlRoutine):
+class WhileRoutine(ControlRoutine):
     """A loop that ends when its test fails, or after `most` steps; also whether the test failed."""
 
     noun = "loop"
@@ -216,17 +218,17 @@ class Repeating(ControlRoutine):
     def endless(self) -> bool:
         return self.most is None or self.test.endless or self.step.endless
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         most = "" if self.most is None else f", at most {self.most} times"
         return [
             *(f"while_loop{most}", "as long as"),
-            *[f"  {line}" for line in self.test.told()],
-            *("do", *[f"  {line}" for line in self.step.told()]),
+            *[f"  {line}" for line in self.test.describe()],
+            *("do", *[f"  {line}" for line in self.step.describe()]),
         ]
 
     def body(self, b: RoutineBody) -> None:
         code, writing = b.code, BlockEmitter(b, b.arrays[-1])
-        rooms = _Rooms(b, self.carries, len(self.operands))
+        rooms = _DoubleBuffer(b, self.carries, len(self.operands))
         byte = lanes_of("i8")
 
         def goes_on(i: LLValue) -> LLValue:
@@ -238,7 +240,7 @@ class Repeating(ControlRoutine):
             go = going.compare("ne", 0)
             return go if self.most is None else go & (i < self.most)
 
-        def steps(_: "_Rooms") -> None:
+        def steps(_: "_DoubleBuffer") -> None:
             self.look(b, self.test.cost + self.step.cost)
             writing.write(self.step)
 
@@ -246,7 +248,7 @@ class Repeating(ControlRoutine):
 
 
 @dataclass(frozen=True)
-class Branching(ControlRoutine):
+class CondRoutine(ControlRoutine):
     """One of two blocks, chosen by the first operand."""
 
     noun = "branch"
@@ -283,10 +285,10 @@ class Branching(ControlRoutine):
     def endless(self) -> bool:
         return self.yes.endless or self.no.endless
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         return [
-            *("cond", "if it holds", *[f"  {line}" for line in self.yes.told()]),
-            *("else", *[f"  {line}" for line in self.no.told()]),
+            *("cond", "if it holds", *[f"  {line}" for line in self.yes.describe()]),
+            *("else", *[f"  {line}" for line in self.no.describe()]),
         ]
 
     def body(self, b: RoutineBody) -> None:
@@ -321,10 +323,10 @@ def _scan(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (loop,) = e.static
-    return _make_if_native(loop, lambda: _scanning(loop, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(loop, lambda: _scan_routine(loop, *[graph.avals[i] for i in e.inputs]))
 
 
-def _scanning(loop: Loop, *avals: Aval) -> NativeRoutine | str:
+def _scan_routine(loop: Loop, *avals: Aval) -> NativeRoutine | str:
     given, made = [_array(a) for a in avals], [_array(a) for a in loop.results(*avals)]
     n, m = loop.carries, loop.carries + loop.xs
     carries = tuple(given[:n])
@@ -342,7 +344,7 @@ def _scanning(loop: Loop, *avals: Aval) -> NativeRoutine | str:
     if isinstance(block, str):
         return block
     rest = (tuple(given[n:]), tuple(made[n:]), loop.length, loop.reverse, block)
-    return Scanning(carries, *rest)
+    return ScanRoutine(carries, *rest)
 
 
 @native("while")
@@ -364,7 +366,7 @@ def _repeating(repeat: Repeat, *avals: Aval) -> NativeRoutine | str:
         if isinstance(block, str):
             return block
     assert isinstance(test, Block) and isinstance(step, Block)
-    return Repeating(carries, tuple(given[n:]), repeat.most, flag, test, step)
+    return WhileRoutine(carries, tuple(given[n:]), repeat.most, flag, test, step)
 
 
 @native("cond")
@@ -385,4 +387,4 @@ def _branching(branch: Branch, *avals: Aval) -> NativeRoutine | str:
             return block
     yes, no = blocks
     assert isinstance(yes, Block) and isinstance(no, Block)
-    return Branching(tuple(given[1:]), tuple(made), yes, no)
+    return CondRoutine(tuple(given[1:]), tuple(made), yes, no)

@@ -265,7 +265,7 @@ class _CorrelationEmitter:
 
     def _block(self, tile: _OutputTile, block: _RegisterBlock, fresh: bool) -> None:
         places = self._places(tile, block)
-        sums = self._begun(tile, block, places, fresh)
+        sums = self._initial_sums(tile, block, places, fresh)
         if tile.x is not None:
             sums = self._sum_taps(tile, block, sums)
         pairs = zip(sums, places, block.cells * block.outs, strict=True)
@@ -293,7 +293,7 @@ class _CorrelationEmitter:
         base = self.code.address(self.out, start, self.element)
         return [self.code.address(base, o, self.element) for o in far]
 
-    def _begun(
+    def _initial_sums(
         self, tile: _OutputTile, block: _RegisterBlock, places: list[LLValue], fresh: bool
     ) -> list[LLValue]:
         """The initial sums: the results so far, the bias or zeros."""

@@ -121,11 +121,11 @@ class Pool(NativeRoutine):
         return _TAP * self.planes * each * self.dtype.itemsize / 4
 
     def body(self, b: RoutineBody) -> None:
-        writer = _Windows(b, self)
+        writer = _PoolEmitter(b, self)
         each(b.code, b.begin, b.end, writer.row)
 
 
-class _Windows:
+class _PoolEmitter:
     """Emits `Pool`."""
 
     def __init__(self, b: RoutineBody, routine: Pool):
@@ -306,7 +306,7 @@ class _UnpoolEmitter:
         if len(sides) == step and step in _PICKED:
             width = self.routine.size[1]
             left = lanes * step if start is None else min(width - start * step, lanes * step)
-            for k, value in enumerate(_alternating(made)):
+            for k, value in enumerate(_interleave(made)):
                 count = min(max(left - k * lanes, 0), lanes)
                 if count:
                     place = self.x.place(plane, row, column * step + k * lanes, count)
@@ -344,7 +344,7 @@ class _UnpoolEmitter:
         return code.constant(kind, 0.0) if total is None else total
 
 
-def _alternating(parts: list[LLValue]) -> list[LLValue]:
+def _interleave(parts: list[LLValue]) -> list[LLValue]:
     """Interleave parts: the first lanes of all, then the second ones, …, in as many registers."""
     if len(parts) == 1:
         return parts

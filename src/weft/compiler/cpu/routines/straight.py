@@ -117,7 +117,7 @@ class _ScalarEmitter:
         """Values that are computed by the same instructions."""
         v = self.line.values[batch[0]]
         if len(batch) > 1:
-            self._together(batch)
+            self._compute_packed(batch)
         elif isinstance(v, Load):
             self.known[batch[0]] = self._load(v)
         elif isinstance(v, Constant):
@@ -131,7 +131,7 @@ class _ScalarEmitter:
         for n, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
             index, along = divmod(index, n)
             offset += along * stride
-        element = held_in_memory(v.dtype)
+        element = memory_element(v.dtype)
         pointer = self.code.address(self.body.arrays[v.operand], offset, element)
         return read(self.code, pointer, v.dtype, 1, 0, 1)
 
@@ -149,7 +149,7 @@ class _ScalarEmitter:
         assert isinstance(x, int)
         return self.line.values[x].dtype
 
-    def _together(self, batch: Sequence[int]) -> None:
+    def _compute_packed(self, batch: Sequence[int]) -> None:
         """A step's operands packed into vectors, and the lanes of its result."""
         first = self.line.values[batch[0]]
         assert isinstance(first, Step)
@@ -170,12 +170,12 @@ class _ScalarEmitter:
         behind = len(self.line.operands)
         for n, ((_, dtype), names) in enumerate(self.line.results):
             for k, name in enumerate(names):
-                element = held_in_memory(dtype)
+                element = memory_element(dtype)
                 pointer = self.code.address(self.body.arrays[behind + n], k, element)
                 write(self.code, self.known[name], pointer, dtype, 1, 1)
 
 
-def held_in_memory(dtype: np.dtype) -> str:
+def memory_element(dtype: np.dtype) -> str:
     """LLVM's type of a dtype's elements in memory."""
     return memory_type(dtype).element
 

@@ -7,7 +7,7 @@ from ....core import dtypes
 from ...emit.code import Code, LLValue, Type, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import splat
-from ...emit.philox import LANES, from_zero, halves, philox, side_by_side
+from ...emit.philox import LANES, from_zero, halves, interleave, philox
 from ..tiles import BYTES_OF
 from .heads import Heads, Mask
 from .routine import RoutineBody
@@ -96,7 +96,7 @@ class AttentionEmitter:
     def local(self, count: int) -> LLValue:
         return self.code.local(self.number, count)
 
-    def turned(
+    def transpose_rows(
         self, target: LLValue, rows: LLValue, stride: int, count: LLValue, width: int
     ) -> None:
         """Transpose `count` rows into columns of a block, and zero the columns after them."""
@@ -113,7 +113,7 @@ class AttentionEmitter:
 
         each(code, 0, count, row)
 
-    def seen(self, first: LLValue, rows: LLValue, count: LLValue) -> LLValue:
+    def visible_keys(self, first: LLValue, rows: LLValue, count: LLValue) -> LLValue:
         """How many of a block's keys any of the queries attends to; `first` is query less key."""
         return least(count, first + rows) if self.it.causal else count
 
@@ -143,10 +143,10 @@ class AttentionEmitter:
         s = code.load(self.vector, self.at(line, c), self.item) * self.it.scale
         valid = self.before(c, columns)
         if self.mask is not None:
-            s, valid = self._masked(s, valid, query, key + c)
+            s, valid = self._apply_mask(s, valid, query, key + c)
         return valid.choose(s, s.same(-inf))
 
-    def _masked(
+    def _apply_mask(
         self, s: LLValue, valid: LLValue, query: LLValue, key: LLValue
     ) -> tuple[LLValue, LLValue]:
         mask, place = self.mask, self.mask_at
@@ -191,7 +191,7 @@ class AttentionEmitter:
         def some(c: LLValue) -> None:
             first = splat((key + c).logical_shift(2), LANES) + from_zero(code)
             blocks = first.cast("trunc", "i32")
-            words = side_by_side(philox(seed, [blocks, row, row.same(0), row.same(0)]))
+            words = interleave(philox(seed, [blocks, row, row.same(0), row.same(0)]))
             limit = round(self.it.p * 2**32)
             limit -= 1 << 32 if limit >> 31 else 0
             flags = words.compare("ge", limit, signed=False).cast("zext", "i8")

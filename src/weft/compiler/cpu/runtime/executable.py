@@ -89,7 +89,7 @@ class NativeExecutable(Calling):
         shapes, dtypes = zip(*self.fresh, strict=True) if self.fresh else ((), ())
         take, give_back, make = self._idle.pop, self._idle.append, self._memory
         sharing, library, checked = any(map(shares, self.segments)), self.library, self.checked
-        outputs, gather, inputs = self._outputs(), threads.gather, self.signature.inputs
+        outputs, gather, inputs = self._outputs(), threads.resize, self.signature.inputs
         plain = self.schedule.outputs == self.signature.fresh
         deep, require = any(map(_is_deep, self.schedule.steps)), stack.require
 

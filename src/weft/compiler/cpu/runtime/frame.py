@@ -156,7 +156,7 @@ class FrameMemory:
         records[:] = flat
         self._hold.append(records)
         part = words(Frame.SIZE, self._hold)
-        part[Frame.CREW], part[Frame.TYPE] = threads.address(), id(np.ndarray)
+        part[Frame.POOL], part[Frame.TYPE] = threads.address(), id(np.ndarray)
         part[Frame.STEPS], part[Frame.CODE] = len(tasks), self._store_words(table)
         part[Frame.RELEASE] = sum(t.cost for t in tasks) >= RELEASE or any(t.endless for t in tasks)
         part[Frame.WATCH], part[Frame.LOOKS] = address(self.watch), any(looks)
