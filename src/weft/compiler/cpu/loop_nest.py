@@ -94,11 +94,11 @@ def nest_of(kernel: Kernel) -> Nest:
     spreads = [_spread(kernel, k, lane) for k in range(kernel.sweeps)] or [1]
     if not lane_folded:
         spreads = [min(spreads)] * len(spreads)
-    lanes = tuple([fitting(width * n, lane.size) for n in spreads])
+    lanes = tuple([fit_lanes(width * n, lane.size) for n in spreads])
     return Nest(tuple(kept), tuple(folds), lane, lanes, lane_folded, kernel.piece)
 
 
-def fitting(lanes: int, size: int) -> int:
+def fit_lanes(lanes: int, size: int) -> int:
     """The lanes for a line: halved as long as they still hold all its elements."""
     while lanes > 1 and lanes // 2 >= size:
         lanes //= 2
@@ -136,7 +136,7 @@ def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bo
 
     def cost(axis: Axis, folded: bool) -> float:
         """Approximate instructions for a register's elements."""
-        lanes, size = fitting(width, axis.size), max(axis.size, 1)
+        lanes, size = fit_lanes(width, axis.size), max(axis.size, 1)
         registers = -(-size // lanes)
         moves = sum(n * _access(s, width) for n, s in zip(often, axis.strides, strict=True))
         across = count * _ACROSS / registers if folded else 0

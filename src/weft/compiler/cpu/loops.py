@@ -16,7 +16,7 @@ from ..emit.folds import Accumulator, accumulator_of, identity, join
 from ..emit.lanes_in_memory import splat
 from ..emit.scalar import TypedValue, check_dtypes, emit
 from ..ir.kernel import FoldStep, Kernel, Step
-from .loop_nest import Nest, find_reused, fitting, nest_of
+from .loop_nest import Nest, find_reused, fit_lanes, nest_of
 from .walk import INDEX, ArrayWalk, Extents, LoopPoint
 
 # Terms that are added one after the other, before their sum joins the total.
@@ -141,7 +141,7 @@ class _LoopEmitter(ArrayWalk):
 
         def last(_: LLValue) -> None:
             i = self.code.constant(INDEX, whole)
-            self._hoist(place, fitting(nest.lanes, rest))
+            self._hoist(place, fit_lanes(nest.lanes, rest))
             self.site(replace(self.advance(place, lane, i), count=rest))
 
         if not nest.by_lanes:

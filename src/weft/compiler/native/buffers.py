@@ -65,8 +65,8 @@ def write_room(module: LLModule) -> None:
         put(found, items, i)
 
     each(code, 0, count, take)
-    told = invoke(code, "PyBool_FromLong", "ptr", [code.load(WORD, complete, 8)])
-    put(told, items, count)
+    flag = invoke(code, "PyBool_FromLong", "ptr", [code.load(WORD, complete, 8)])
+    put(flag, items, count)
     leave(code, made)
 
 

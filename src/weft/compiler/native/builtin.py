@@ -36,27 +36,27 @@ def builtin(frame: WordArray) -> Callable[..., int]:
     return _new(addressof(_definition("weft_call")), frame, None)
 
 
-def watching(records: WordArray) -> Callable[[], bool]:
+def make_watch(records: WordArray) -> Callable[[], bool]:
     """Whether all places hold what the records (`native.watch`) say."""
     return _new(addressof(_definition("weft_watch")), records, None)
 
 
-def gathering(records: WordArray) -> Callable[[], list[Any]]:
+def make_buffer_finder(records: WordArray) -> Callable[[], list[Any]]:
     """The gradient arrays that nothing else references, and whether these are all of them."""
     return _new(addressof(_definition("weft_room")), records, None)
 
 
-def keeping(records: WordArray) -> Callable[[list[Any]], bool]:
+def make_kept_check(records: WordArray) -> Callable[[list[Any]], bool]:
     """Whether the gradients are these outputs already (`native.buffers`)."""
     return _new(addressof(_definition("weft_kept")), records, None)
 
 
-def counting(records: WordArray) -> Callable[[Any, Any], bool]:
+def make_counter(records: WordArray) -> Callable[[Any, Any], bool]:
     """Store a value under a key of the dicts in the records (`native.watch`)."""
     return _new(addressof(_definition("weft_count")), records, None)
 
 
-def picking(positions: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
+def make_picker(positions: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
     """The elements at these positions of a list."""
     records = words(1 + len(positions))
     records[:] = [len(positions), *positions]

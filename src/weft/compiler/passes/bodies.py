@@ -52,10 +52,10 @@ def bodies(graph: Graph, optimise: Optimise) -> Graph:
         outputs = emit_structure(b, structure, inputs)
         if not checks:
             return outputs
-        results, told = _split_checks(structure, outputs, len(e.outputs), checks)
+        results, values = _split_checks(structure, outputs, len(e.outputs), checks)
         for check in checks:
-            flag = told.pop(0)
-            index = None if check.index is None else told.pop(0)
+            flag = values.pop(0)
+            index = None if check.index is None else values.pop(0)
             results = [_guard(b, x, flag, index, check) for x in results]
         return tuple(results)
 

@@ -352,10 +352,12 @@ def _while(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (repeat,) = e.static
-    return _make_if_native(repeat, lambda: _repeating(repeat, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(
+        repeat, lambda: _while_routine(repeat, *[graph.avals[i] for i in e.inputs])
+    )
 
 
-def _repeating(repeat: Repeat, *avals: Aval) -> NativeRoutine | str:
+def _while_routine(repeat: Repeat, *avals: Aval) -> NativeRoutine | str:
     given, n = [_array(a) for a in avals], repeat.carries
     carries = tuple(given[:n])
     inputs = [*_room(carries, BEFORE), *map(BufferPlace, range(n, len(given)))]
@@ -374,10 +376,12 @@ def _cond(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (branch,) = e.static
-    return _make_if_native(branch, lambda: _branching(branch, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(
+        branch, lambda: _cond_routine(branch, *[graph.avals[i] for i in e.inputs])
+    )
 
 
-def _branching(branch: Branch, *avals: Aval) -> NativeRoutine | str:
+def _cond_routine(branch: Branch, *avals: Aval) -> NativeRoutine | str:
     given, made = [_array(a) for a in avals], [_array(a) for a in branch.results(*avals)]
     inputs = [BufferPlace(k) for k in range(1, len(given))]
     outputs = [BufferPlace(len(given) + k) for k in range(len(made))]

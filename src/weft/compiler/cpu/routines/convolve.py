@@ -57,7 +57,7 @@ def _convolution(graph: Graph, views: Mapping[int, View], e: Equation) -> Native
         strict=True,
     )
     part = tuple(Side(n, p, s, d, a, k) for n, p, s, d, (a, _), k in hows)
-    return _fitting(
+    return _refuse_large_windows(
         Correlation(
             *(x.dtype, x.shape[0], groups, w.shape[0] // groups, w.shape[1], size, counts),
             *(kernel, False, len(avals) == 3, (part,)),  # type: ignore[arg-type]
@@ -96,7 +96,7 @@ def _transposed_routine(
     )
     rows, columns = (transposed_sides(p, n, k, s, d, a) for p, n, k, s, d, (a, _) in hows)
     parts: tuple[Part, ...] = tuple((r, c) for r in rows for c in columns)
-    return _fitting(
+    return _refuse_large_windows(
         Correlation(
             *(y.dtype, y.shape[0], groups, w.shape[1], w.shape[0] // groups, counts, size),
             *(kernel, True, False, parts),
@@ -104,7 +104,7 @@ def _transposed_routine(
     )
 
 
-def _fitting(routine: Correlation) -> NativeRoutine | str:
+def _refuse_large_windows(routine: Correlation) -> NativeRoutine | str:
     if any(routine.try_tiles(part) is None for part in routine.parts):
         return "its windows are too large"
     return routine

@@ -20,7 +20,7 @@ from ...ir.schedule import (
 )
 from ...ir.verify import verify
 from ...memory import MemoryPlan, plan, verify_plan
-from ...native.builtin import picking
+from ...native.builtin import make_picker
 from ...native.signals import WatchWords
 from ...native.words import allocate_aligned
 from ...target import Arrays, Ending
@@ -130,7 +130,7 @@ class NativeExecutable(Calling):
             picks = [self.signature.argument[i] for i in outputs]
             if len(picks) < 2:
                 return lambda memory, values: [values[i] for i in picks]
-            pick = picking(picks)
+            pick = make_picker(picks)
             return lambda memory, values: pick(values)
         return lambda memory, values: [self._output(memory, i, values) for i in outputs]
 
