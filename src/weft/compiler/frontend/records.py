@@ -17,7 +17,7 @@ ANY: Any = type("Any", (), {})()  # a value that does not count
 
 
 class Records:
-    """Places and what each of them holds, by identity; all of it stays alive with `make_watch`.
+    """Places and what each of them holds, by identity; all of it stays alive with `watching`.
 
     any  stands for a value that does not count
     """

@@ -37,27 +37,27 @@ def builtin(frame: WordArray) -> Callable[..., int]:
 
 
 def make_watch(records: WordArray) -> Callable[[], bool]:
-    """Whether all places hold what the records (`native.watch`) say."""
+    """A function: whether all places hold what the records (`native.watch`) say."""
     return _new(addressof(_definition("weft_watch")), records, None)
 
 
 def make_buffer_finder(records: WordArray) -> Callable[[], list[Any]]:
-    """The gradient arrays that nothing else references, and whether these are all of them."""
+    """A function: the gradient arrays that nothing else references (`native.buffers`)."""
     return _new(addressof(_definition("weft_room")), records, None)
 
 
 def make_kept_check(records: WordArray) -> Callable[[list[Any]], bool]:
-    """Whether the gradients are these outputs already (`native.buffers`)."""
+    """A function: whether the gradients are these outputs already (`native.buffers`)."""
     return _new(addressof(_definition("weft_kept")), records, None)
 
 
 def make_counter(records: WordArray) -> Callable[[Any, Any], bool]:
-    """Store a value under a key of the dicts in the records (`native.watch`)."""
+    """A function that stores a value under a key of the dicts in the records (`native.watch`)."""
     return _new(addressof(_definition("weft_count")), records, None)
 
 
 def make_picker(positions: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
-    """The elements at these positions of a list."""
+    """A function from a list to its elements at these positions."""
     records = words(1 + len(positions))
     records[:] = [len(positions), *positions]
     return _new(addressof(_definition("weft_pick")), records, None)
