@@ -113,12 +113,12 @@ def shared_alike(compiled, arrays) -> int:
     run, before, found = compiled._last().executable, threads.width(), set()
     try:
         for width in (1, 2, 3):
-            threads.gather(width)
+            threads.resize(width)
             memory, made = run._memory(), [np.empty(s, d) for s, d in run.fresh]
             assert memory.first(*arrays, *made) == 0
             found.add(b"".join(m.tobytes() for m in made))
     finally:
-        threads.gather(before)
+        threads.resize(before)
     assert len(found) == 1
     tasks = run.segments[0]
     return sum(isinstance(t.step, NativeStep) and t.count > t.chunk for t in tasks)

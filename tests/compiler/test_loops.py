@@ -10,7 +10,7 @@ import weft as wf
 from weft import errors
 from weft.compiler.cache.schedules import key_of
 from weft.compiler.cpu.passes import PASSES
-from weft.compiler.cpu.routines.control import Branching, Repeating, Scanning
+from weft.compiler.cpu.routines.control import CondRoutine, ScanRoutine, WhileRoutine
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.cpu.target import CPU
 from weft.compiler.ir.schedule import LibraryStep, NativeStep
@@ -458,7 +458,7 @@ def test_a_gradient_is_two_loops_and_saves_what_it_needs():
     )
     f(t(C))
     forward, back = routines(f)
-    assert isinstance(forward, Scanning) and isinstance(back, Scanning)
+    assert isinstance(forward, ScanRoutine) and isinstance(back, ScanRoutine)
     assert (forward.length, forward.reverse) == (7, False) and (back.length, back.reverse) == (
         7,
         True,
@@ -535,8 +535,8 @@ def test_threads_share_large_bodies_and_make_the_same_bits():
         compiled(w, xs)
         assert max(r.shared for r in routines(compiled)) > 0
         with pytest.MonkeyPatch.context() as patch:
-            threads.gather(count)
-            patch.setattr(threads, "gather", lambda *_: None)
+            threads.resize(count)
+            patch.setattr(threads, "resize", lambda *_: None)
             assert threads.width() == count
             found.append([g.numpy().tobytes() for g in compiled(w, xs)])
     assert found[0] == found[1]
@@ -573,8 +573,8 @@ def test_reports_show_loops():
     )
     f(t(C))
     (branch,) = routines(f)
-    assert isinstance(branch, Branching)
-    assert isinstance(branch.yes.calls[0].work, Repeating)
+    assert isinstance(branch, CondRoutine)
+    assert isinstance(branch.yes.calls[0].work, WhileRoutine)
     text = str(f.kernels)
     for words in ("branch at test_loops.py", "while_loop", "scan of 7 steps", "product 1×4 · 4×4"):
         assert words in text

@@ -16,10 +16,10 @@ from ..programs import F32, F64, Program
 
 
 @pytest.fixture(autouse=True)
-def crew():
+def pool():
     before = threads.width()
     yield
-    threads.gather(before)
+    threads.resize(before)
 
 
 def stored(rng, rows: int, columns: int, batch, transposed: bool, gap: int, dtype):
@@ -151,7 +151,7 @@ def test_the_same_bits_for_any_number_of_threads(size):
     assert any(t.count > t.chunk for t in run.segments[0])
     found = []
     for width in (1, 2, 3):
-        threads.gather(width)
+        threads.resize(width)
         memory = run._memory()
         made = np.empty((m, n), F32)
         assert memory.first(a, b, made) == 0

@@ -58,11 +58,11 @@ def check(f, *arrays, count: int = 1, checked: bool = True) -> TiledStep | None:
     compare(Machine(schedule, arrays).run(), want, 256)
     runs = []
     for width in (1, 2, 3):
-        threads.gather(width)
+        threads.resize(width)
         try:
             runs.append(NativeExecutable(schedule, checked=checked)(arrays))
         finally:
-            threads.gather()
+            threads.resize()
     compare(runs[0], want, 256)
     separate = NativeExecutable(scheduled(graph))(arrays)
     for run in runs:

@@ -18,7 +18,7 @@ import pytest
 import weft as wf
 from weft.compiler.cpu.runtime import thread_pool as threads
 from weft.compiler.ir.verify import MalformedSchedule, verify
-from weft.compiler.native.thread_pool import Crew
+from weft.compiler.native.thread_pool import PoolWords
 
 from .interrupted import PURE, TRAINING
 
@@ -152,7 +152,7 @@ print(loop.is_alive())
 
 def test_workers_are_ready_for_the_next_job():
     before = threads.width()
-    threads.gather(2)
+    threads.resize(2)
     try:
         f = wf.compile(lambda x: wf.sin(wf.exp(-x * x)) + wf.softmax(x, 1))
         x = wf.tensor(np.random.default_rng(0).standard_normal((2000, 2000)).astype("float32"))
@@ -170,10 +170,10 @@ def test_workers_are_ready_for_the_next_job():
                         f(x)
         finally:
             signal.signal(signal.SIGALRM, old)
-        assert threads._crew[Crew.BUSY] == 0
+        assert threads._pool[PoolWords.BUSY] == 0
         np.testing.assert_array_equal(f(x).numpy(), wanted)
     finally:
-        threads.gather(before)
+        threads.resize(before)
 
 
 def test_loops_come_before_what_is_written_in_place():

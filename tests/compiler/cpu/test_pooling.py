@@ -22,10 +22,10 @@ F32, F64 = np.dtype(np.float32), np.dtype(np.float64)
 
 
 @pytest.fixture(autouse=True)
-def crew():
+def pool():
     before = threads.width()
     yield
-    threads.gather(before)
+    threads.resize(before)
 
 
 MAXIMA = {

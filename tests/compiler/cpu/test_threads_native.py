@@ -18,7 +18,7 @@ from weft.compiler.cpu.runtime.executable import NativeExecutable
 from weft.compiler.ir.kernel import FoldStep, Kernel, Operand, Result, Step
 from weft.compiler.ir.schedule import KernelStep
 from weft.compiler.native.driver import driver
-from weft.compiler.native.thread_pool import Crew
+from weft.compiler.native.thread_pool import PoolWords
 from weft.compiler.native.words import words
 from weft.graph.graph import Literal
 
@@ -28,10 +28,10 @@ _share = CFUNCTYPE(c_int64, c_void_p, c_void_p, c_void_p, c_int64, c_int64, c_vo
 
 
 @pytest.fixture(autouse=True)
-def crew():
+def pool():
     before = threads.width()
     yield
-    threads.gather(before)
+    threads.resize(before)
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def share(function, counts: np.ndarray, count: int, chunk: int) -> None:
 
 @pytest.mark.parametrize("width", [1, 2, 4])
 def test_every_unit_is_done_once(increment, width):
-    threads.gather(width)
+    threads.resize(width)
     rng = np.random.default_rng(width)
     counts = np.zeros(4096, np.int64)
     for turn in range(1, 1001):
@@ -62,8 +62,8 @@ def test_every_unit_is_done_once(increment, width):
 
 
 def test_callers_at_once_do_not_disturb_each_other(increment):
-    """One has the crew, the others do their work themselves."""
-    threads.gather(3)
+    """One has the pool, the others do their work themselves."""
+    threads.resize(3)
     lines = [np.zeros(4096, np.int64) for _ in range(3)]
 
     def call(line: np.ndarray) -> None:
@@ -76,15 +76,15 @@ def test_callers_at_once_do_not_disturb_each_other(increment):
     for caller in callers:
         caller.join()
     assert all((line == 300).all() for line in lines)
-    assert threads._crew[Crew.BUSY] == 0
+    assert threads._pool[PoolWords.BUSY] == 0
 
 
 def test_a_worker_that_sleeps_costs_nothing_and_wakes_up(increment):
-    threads.gather(2)
+    threads.resize(2)
     counts = np.zeros(4096, np.int64)
     share(increment, counts, 4096, 256)
     deadline = time.monotonic() + 10
-    while threads._crew[Crew.SLEEPERS] < len(threads._threads):
+    while threads._pool[PoolWords.SLEEPERS] < len(threads._threads):
         assert time.monotonic() < deadline
         time.sleep(0.001)
     before = time.process_time()
@@ -97,7 +97,7 @@ def test_a_worker_that_sleeps_costs_nothing_and_wakes_up(increment):
 
 def test_each_thread_has_a_stretch_of_its_own():
     """Who calls begins at the front, the other at the back; they meet wherever they do."""
-    threads.gather(2)
+    threads.resize(2)
     taken: dict[int, list[int]] = {}
 
     @CFUNCTYPE(None, c_void_p, c_int64, c_int64)
@@ -129,20 +129,20 @@ def workers() -> list[int]:
 def asleep() -> None:
     """Wait until all workers sleep."""
     end = time.monotonic() + 10
-    while threads._crew[Crew.SLEEPERS] < len(workers()) and time.monotonic() < end:
+    while threads._pool[PoolWords.SLEEPERS] < len(workers()) and time.monotonic() < end:
         time.sleep(0.001)
 
 
 @linux
 def test_a_worker_that_is_awake_may_run_everywhere(increment):
     """Waking it, the caller keeps it from its own processor, and only as long as it sleeps."""
-    threads.gather(3)
+    threads.resize(3)
     allowed, counts = os.sched_getaffinity(0), np.zeros(4096, np.int64)
     for turn in range(1, 21):
         asleep()
         share(increment, counts, 4096, 64)
         end = time.monotonic() + 10
-        states = threads._crew[Crew.ASLEEP : Crew.PROCESSORS]
+        states = threads._pool[PoolWords.ASLEEP : PoolWords.PROCESSORS]
         while (states == 2).any() and time.monotonic() < end:
             time.sleep(0.001)
         assert (counts == turn).all()
@@ -153,12 +153,12 @@ def test_a_worker_that_is_awake_may_run_everywhere(increment):
 @linux
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
 def test_a_worker_does_not_wake_where_the_caller_is():
-    """What the caller says before it wakes them; nobody sleeps in this crew."""
-    memory = words(Crew.SIZE)
+    """What the caller says before it wakes them; nobody sleeps in this pool."""
+    memory = words(PoolWords.SIZE)
     libc = CDLL(None)
     at = memory.ctypes.data
-    libc.pthread_mutex_init(c_void_p(at + 8 * Crew.MUTEX), None)
-    libc.pthread_cond_init(c_void_p(at + 8 * Crew.CONDITION), None)
+    libc.pthread_mutex_init(c_void_p(at + 8 * PoolWords.MUTEX), None)
+    libc.pthread_cond_init(c_void_p(at + 8 * PoolWords.CONDITION), None)
     ready, done = Event(), Event()
     found: list[int] = []
 
@@ -172,11 +172,11 @@ def test_a_worker_does_not_wake_where_the_caller_is():
     ready.wait()
     allowed = os.sched_getaffinity(0)
     try:
-        memory[Crew.THREADS], memory[Crew.ASLEEP] = found[0], 1
+        memory[PoolWords.THREADS], memory[PoolWords.ASLEEP] = found[0], 1
         CFUNCTYPE(None, c_void_p)(driver().addresses["weft_wake"])(at)
         others = os.sched_getaffinity(found[0])
-        assert memory[Crew.ASLEEP] == 2 and len(allowed - others) == 1 and others < allowed
-        memory[Crew.ASLEEP] = 0  # one that is awake is left alone
+        assert memory[PoolWords.ASLEEP] == 2 and len(allowed - others) == 1 and others < allowed
+        memory[PoolWords.ASLEEP] = 0  # one that is awake is left alone
         os.sched_setaffinity(found[0], allowed)
         CFUNCTYPE(None, c_void_p)(driver().addresses["weft_wake"])(at)
         assert os.sched_getaffinity(found[0]) == allowed
@@ -194,7 +194,7 @@ def test_one_processor_for_all():
         import numpy as np, time
         from weft.compiler.cpu.runtime import thread_pool as threads
         import weft as wf
-        threads.gather(3)
+        threads.resize(3)
         f = wf.compile(lambda x: wf.exp(x) + wf.tanh(x))
         x = wf.tensor(np.zeros(300_000, np.float32))
         for _ in range(5):
@@ -245,20 +245,20 @@ def test_a_thread_with_a_small_stack_is_refused():
 
 
 def test_threads_come_and_go(increment):
-    threads.gather(3)
+    threads.resize(3)
     assert len(threads._threads) >= 2 and threads.width() == 3
-    threads.dismiss()
+    threads.stop_workers()
     assert threads.width() == 1 and not threads._threads
     counts = np.zeros(4096, np.int64)
     share(increment, counts, 4096, 256)
-    threads.gather(2)
+    threads.resize(2)
     share(increment, counts, 4096, 256)
     assert (counts == 2).all()
 
 
 def test_no_threads_is_refused():
     with pytest.raises(ValueError, match="0 threads, expected at least 1"):
-        threads.gather(0)
+        threads.resize(0)
 
 
 def softmax(m: int, n: int) -> KernelStep:

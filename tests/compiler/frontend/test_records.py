@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from weft.compiler.frontend.records import Records
-from weft.compiler.native.builtin import picking
+from weft.compiler.native.builtin import make_picker
 
 KEPT, COUNTED = ("a", "b"), ("step", "product")
 
@@ -95,9 +95,9 @@ def test_a_dict_that_cannot_be_counted_in():
 def test_picking():
     values = [object() for _ in range(20)]
     positions = [3, 3, 19, 0]
-    pick = picking(positions)
+    pick = make_picker(positions)
     made = pick(values)
     assert all(x is values[i] for x, i in zip(made, positions, strict=True))
-    assert picking([])(values) == []
+    assert make_picker([])(values) == []
     made.append(1)  # a list like others
     del values, made

@@ -21,10 +21,10 @@ F32 = dtypes.float32
 
 
 @pytest.fixture(autouse=True)
-def crew():
+def pool():
     before = threads.width()
     yield
-    threads.gather(before)
+    threads.resize(before)
 
 
 def kernels_of(function) -> list[Kernel]:
@@ -210,7 +210,7 @@ def test_the_same_bits_for_any_number_of_threads():
 
     call, seen = wf.compile(f), []
     for width in (1, 2, 3):
-        threads.gather(width)
+        threads.resize(width)
         seen.append([np.asarray(a).copy() for a in call(*args)])
     for other in seen[1:]:
         for a, c in zip(seen[0], other, strict=True):

@@ -1,9 +1,9 @@
-"""Object code on disk: a private directory of entries that are whole or not there.
+"""Object code on disk: a private directory of entries that are whole or absent.
 
-An entry is a file named by its key: the digest of the key and of what follows, then that. It is
-written under another name and moved into place, so that processes never see half of one; what does
-not agree with its digest is thrown away. `WEFT_CACHE_DIR` names the directory, and if it is empty
-there is none.
+An entry is a file named by its key: a digest of the key and the data, then the data. It is written
+under a temporary name and renamed into place, so no process reads half an entry. An entry that
+disagrees with its digest is deleted. `WEFT_CACHE_DIR` names the directory; if it is empty, there is
+no cache.
 """
 
 import os
@@ -19,14 +19,14 @@ from pathlib import Path
 from ...errors import CacheWarning
 
 LIMIT = 256 << 20  # bytes of all entries
-_KEEP = 0.75  # of the limit, when the oldest entries are thrown away
-_STALE = 3600.0  # seconds after which an entry that is being written has been given up
+_KEEP = 0.75  # share of the limit down to which the oldest entries are deleted
+_STALE = 3600.0  # seconds after which an unfinished entry counts as abandoned
 _DIGEST = sha256().digest_size
 _SUFFIX, _UNFINISHED = ".object", ".part"
 
 
 class Cache:
-    """Entries in a directory, which is made when the first one is stored."""
+    """Entries in a directory, which is created when the first one is stored."""
 
     def __init__(self, folder: Path | None, limit: int = LIMIT):
         self.folder: Path | None = folder
@@ -34,7 +34,7 @@ class Cache:
         self._stored = limit  # bytes since the entries were last counted
 
     def fetch(self, key: str) -> bytes | None:
-        """What was stored under a key; None if that is gone or damaged."""
+        """The data stored under a key; None if it is missing or damaged."""
         if self.folder is None or not self._is_trusted(self.folder):
             return None
         path = self._path(key)
@@ -51,7 +51,7 @@ class Cache:
         return None
 
     def store(self, key: str, data: bytes) -> None:
-        """Keep data under a key; where that is impossible, say so once and go on without."""
+        """Store data under a key; where that is impossible, warn once and go on without a cache."""
         if self.folder is None:
             return
         try:
@@ -69,7 +69,7 @@ class Cache:
         return self.folder / (key + _SUFFIX)
 
     def _is_trusted(self, folder: Path) -> bool:
-        """Whether nobody else can have put something there; a directory to come is."""
+        """Whether no other user can have written there; a missing directory is trusted."""
         try:
             found = folder.stat()
         except FileNotFoundError:
@@ -88,14 +88,14 @@ class Cache:
         return False
 
     def _give_up(self, reason: str) -> None:
-        """Go on without a cache, and say why, once."""
+        """Disable the cache, and warn why, once."""
         folder, self.folder = self.folder, None
         warnings.warn(
             f"compiled code is not kept in {folder}: {reason}", CacheWarning, stacklevel=2
         )
 
     def _make_room(self, size: int) -> None:
-        """Throw the oldest entries away once there are too many; count them now and then only."""
+        """Delete the oldest entries once there are too many; they are counted now and then only."""
         self._stored += size
         if self._stored < self.limit // 8:
             return
@@ -112,7 +112,7 @@ class Cache:
 
 
 def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """When each file was last used, its size and its path; those that just went are left out."""
+    """Time of last use, size and path of each file; files deleted in the meantime are skipped."""
     for path in folder.iterdir():
         try:
             found = path.stat()
@@ -123,12 +123,12 @@ def _entries(folder: Path) -> Iterator[tuple[float, int, Path]]:
 
 
 def _digest(key: str, data: bytes) -> bytes:
-    """What tells an entry from a damaged one, and from one of another key."""
+    """The digest that detects a damaged entry, or one of another key."""
     return sha256(key.encode() + b"\0" + data).digest()
 
 
 def _read(path: Path) -> bytes | None:
-    """A file of this user's; None for anything else."""
+    """The contents of a file that this user owns; None for anything else."""
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     with open(handle, "rb") as file:
         found = os.fstat(handle)
@@ -149,8 +149,8 @@ def _write(folder: Path, path: Path, data: bytes) -> None:
 
 
 def _touch(path: Path) -> None:
-    """Note that an entry was used."""
-    with suppress(OSError):  # thrown away by another process just now, or on a read-only disk
+    """Mark an entry as used."""
+    with suppress(OSError):  # deleted by another process just now, or on a read-only disk
         os.utime(path)
 
 

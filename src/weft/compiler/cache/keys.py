@@ -1,4 +1,4 @@
-"""Keys of what is kept on disk: the content, the versions of the compiler, its source."""
+"""Keys of entries on disk: the content, the compiler's versions and its source."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from ...core import dtypes
 
 
 def digest(kind: str, content: tuple[Any, ...]) -> str:
-    """The key of something that this compiler has made."""
+    """The key of something that this compiler produced."""
     text = spell_value((kind, content, dtypes.default_float(), *_compiler()))
     return sha256(text.encode()).hexdigest()
 
@@ -26,14 +26,14 @@ def digest(kind: str, content: tuple[Any, ...]) -> str:
 def _compiler() -> tuple[str, ...]:
     """Versions, and the state of the source: of the compiler, and of the table that it reads.
 
-    A file is known by its path, its size and when it was written: by what Python itself goes when
-    it asks whether bytecode is of a source.
+    A file is identified by its path, size and modification time, as Python does to decide whether
+    bytecode is up to date.
     """
     source, package = sha256(), Path(__file__).parents[2]
     for layer in ("core", "graph", "backend", "ops", "compiler"):
         for path, size, written in sorted(_files(str(package / layer))):
             source.update(f"{path} {size} {written}\n".encode())
-    scipy = find_spec("scipy")  # asking for its version would load it
+    scipy = find_spec("scipy")  # importing it for its version would load it
     if scipy is not None and scipy.origin is not None:
         found = os.stat(scipy.origin)
         source.update(f"{scipy.origin} {found.st_size} {found.st_mtime_ns}".encode())
@@ -42,7 +42,7 @@ def _compiler() -> tuple[str, ...]:
 
 
 def _files(folder: str) -> Iterator[tuple[str, int, int]]:
-    """The source files below a folder: where each is, its bytes, and when it was written."""
+    """The source files below a folder: the path, size and modification time of each."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.is_dir():

@@ -1,8 +1,8 @@
-"""Schedules on disk: a graph's schedule and memory plan, written down under the graph's digest.
+"""Schedules on disk: a graph's schedule and memory plan, stored under the graph's digest.
 
 An entry is JSON: frozen dataclasses by the names of their classes, which are a fixed list, dtypes
-and rows by their names, places in the user's program by the equations that came from there. What
-cannot be written down so is made anew in each process.
+and rows by their names, lines of the user's program by the equations that came from there. A
+schedule that cannot be encoded so is computed anew in each process.
 """
 
 import json
@@ -41,7 +41,7 @@ from ..memory import MemoryPlan
 from .disk import cache
 from .keys import digest, spell_value
 
-# The packages and modules in which targets have the dataclasses of their routines.
+# The packages and modules that define the targets' routine dataclasses.
 ROUTINES: set[str] = set()
 # Bytes of constants that an entry may hold.
 CONSTANTS = 1 << 16
@@ -50,12 +50,12 @@ _STEPS = (KernelStep, GemmStep, TiledStep, NativeStep, LibraryStep, GuardStep)
 
 
 def known_types() -> dict[str, type]:
-    """The dataclasses that entries are made of, by their names: ours, and those of the routines."""
-    return _known(frozenset(ROUTINES))
+    """The dataclasses that entries may hold, by name: the compiler's, and those of the routines."""
+    return _load_types(frozenset(ROUTINES))
 
 
 @lru_cache(maxsize=8)
-def _known(packages: frozenset[str]) -> dict[str, type]:
+def _load_types(packages: frozenset[str]) -> dict[str, type]:
     found: dict[str, type] = {}
     for name, module in list(sys.modules.items()):
         if f"{name}.".startswith(tuple(f"{package}." for package in packages)):
@@ -65,21 +65,21 @@ def _known(packages: frozenset[str]) -> dict[str, type]:
 
 
 class Unwritable(TypeError):
-    """Something that an entry cannot hold."""
+    """Raised for a value that an entry cannot hold."""
 
 
 def fetch(key: str | None) -> bytes | None:
-    """What was kept under a key."""
+    """The entry stored under a key."""
     return None if key is None else cache().fetch(key)
 
 
 def read(graph: Graph, kept: bytes) -> tuple[Schedule, MemoryPlan]:
-    """The schedule of a graph, and its plan, as they were kept."""
+    """Decode the schedule of a graph, and its plan."""
     return _Reader(graph).entry(json.loads(kept))
 
 
 def keep(graph: Graph, key: str | None, schedule: Schedule, placed: MemoryPlan) -> None:
-    """Put a schedule and its plan under a key, if they can be written down."""
+    """Store a schedule and its plan under a key, if they can be encoded."""
     if key is None:
         return
     try:
@@ -93,7 +93,7 @@ def keep(graph: Graph, key: str | None, schedule: Schedule, placed: MemoryPlan) 
 
 
 def key_of(graph: Graph, donated: Mapping[int, int], target: tuple[Any, ...]) -> str | None:
-    """The digest of a graph; None for one with rows of the user's, or without a folder for it.
+    """The digest of a graph; None if it has rows of the user's, or there is no cache.
 
     target   the target's own key
     """
@@ -107,11 +107,11 @@ def key_of(graph: Graph, donated: Mapping[int, int], target: tuple[Any, ...]) ->
 
 
 class _GraphTexts:
-    """Parts of a graph as text; what is met again is remembered."""
+    """Parts of a graph as text, memoised by identity."""
 
     def __init__(self):
         self._avals: dict[int, str] = {}
-        self._held: list[Any] = []  # so that no identity is given twice
+        self._held: list[Any] = []  # keeps them alive, so that no identity is reused
 
     def graph(self, graph: Graph) -> str:
         """The digest of a graph."""
@@ -122,7 +122,7 @@ class _GraphTexts:
         return sha256("\n".join(lines).encode()).hexdigest()
 
     def structure(self, x: Structured) -> str:
-        """A loop or a branch: its bodies' digests, and its numbers."""
+        """A loop or a branch: the digests of its bodies, and its numbers."""
         parts = [getattr(x, name) for name in _names(type(x))]  # type: ignore[arg-type]
         return "".join([self.graph(p) if isinstance(p, Graph) else repr(p) for p in parts])
 
@@ -146,12 +146,12 @@ class _GraphTexts:
 def _constant_text(x: Any) -> str:
     if not isinstance(x, np.ndarray) or x.dtype.hasobject:
         raise Unwritable(f"a constant that is a {type(x).__name__}")
-    # Of what is repeated along an axis, as the ones are that a sum's gradient is, one is read.
+    # A broadcast constant (such as the ones in a sum's gradient) is read once per repeated axis.
     once = x[tuple([slice(0, 1) if step == 0 else slice(None) for step in x.strides])]
     return f"{x.dtype.name}{x.shape}{once.shape}{sha256(once.tobytes()).hexdigest()}"
 
 
-# -- writing ---------------------------------------------------------------------------------
+# -- encoding --------------------------------------------------------------------------------
 
 
 @lru_cache(maxsize=None)
@@ -160,7 +160,7 @@ def _names(kind: type) -> tuple[str, ...]:
 
 
 class _EntryWriter:
-    """Values as what JSON holds; kernels and dtypes once each."""
+    """Encodes values as JSON; each kernel and dtype is stored once."""
 
     def __init__(self, graph: Graph):
         self._graph = graph
@@ -214,7 +214,7 @@ class _EntryWriter:
         return self.value(x)
 
     def _constants(self, schedule: Schedule) -> list[Any]:
-        """(buffer, the graph's constant) or (buffer, dtype, shape, bytes) of each."""
+        """(buffer, the graph's constant) or (buffer, dtype, shape, bytes) of each constant."""
         own = {id(x): i for i, x in self._graph.constants.items()}
         entries, size = [], 0
         for n, x in schedule.constants.items():
@@ -228,11 +228,11 @@ class _EntryWriter:
         return entries
 
 
-# -- reading ---------------------------------------------------------------------------------
+# -- decoding --------------------------------------------------------------------------------
 
 
 class _Reader:
-    """What `_EntryWriter` wrote, as values again."""
+    """Decodes what `_EntryWriter` encoded."""
 
     def __init__(self, graph: Graph):
         self._graph = graph
@@ -240,7 +240,7 @@ class _Reader:
         self._makers: dict[str, Callable[[Any], Any]] = {
             "float": float.fromhex,
             "kernel": lambda n: self._kernels[n],
-            "dtype": lru_cache(dtypes.canonical),  # a dtype's name takes NumPy a while
+            "dtype": lru_cache(dtypes.canonical),  # NumPy takes a while to look up a dtype's name
             "row": lambda name: TABLE[name],
             "error": lambda name: getattr(errors, name),
             **{name: self._maker(kind) for name, kind in known_types().items()},
@@ -270,7 +270,7 @@ class _Reader:
         return x
 
     def _maker(self, kind: type) -> Callable[[list[Any]], Any]:
-        """From the fields of a dataclass to the value."""
+        """A function from the fields of a dataclass to the value."""
         names = _names(kind)
         place = names.index("origin") if "origin" in names else None
         places = names.index("origins") if "origins" in names else None

@@ -1,1 +1,1 @@
-"""The CPU as a target: loop nests, products, routines, and what runs them."""
+"""The CPU target: loop nests, products, routines, and the runtime."""

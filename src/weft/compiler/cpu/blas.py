@@ -1,4 +1,4 @@
-"""Products of matrices by BLAS: where SciPy's functions are, and a product as words for them."""
+"""Matrix products by BLAS: SciPy's functions, and the record of words that describes a product."""
 
 import os
 import struct
@@ -20,13 +20,13 @@ from ..native.products import ProductRecord, VectorProduct
 from ..native.words import WordArray, address, words
 from .own_products import able, own_name
 
-# Multiplications and additions from which on a product is cut, and those that a tile may have
-# before it is cut again while there is not one for each processor of the machine. From then on only
-# a tile with a long side is: what both halves pack costs BLAS 1 to 3 per cent at sides of 512, and
-# 10 at 256, the least; our code packs little, and is quickest at 512. Sides are multiples of 64.
+# Flops from which on a product is split into tiles, and flops up to which a tile is not split
+# again while there are fewer tiles than processors. After that only a tile with a long side is
+# split: packing both halves costs BLAS 1 to 3 per cent at sides of 512, and 10 at 256, the least;
+# our own code packs little, and is fastest at 512. Sides are multiples of 64.
 FIRST, AGAIN = 1 << 22, 1 << 26
 PROCESSORS = max(os.cpu_count() or 1, 2)
-VECTOR = 1 << 19  # of a tile of a product with a vector
+VECTOR = 1 << 19  # flops of a tile of a product with a vector
 SIDE, LEAST = 64, 256
 LONG = 512 if able() else 1024
 _LETTER = {np.dtype(np.float32): "s", np.dtype(np.float64): "d"}
@@ -35,7 +35,7 @@ _LARGEST = 2**31 - 1
 
 @lru_cache(maxsize=1)
 def quiet() -> WordArray | None:
-    """The words by which native code keeps BLAS to one thread; None: that cannot be told."""
+    """The words by which native code limits BLAS to one thread; None if BLAS cannot be limited."""
     found = counts("scipy")
     if found is None:
         return None
@@ -46,13 +46,13 @@ def quiet() -> WordArray | None:
     return memory
 
 
-# -- forks: OpenBLAS has locks, and who holds one is not there in the child -----------------------
+# -- forks: OpenBLAS has locks, and a thread that holds one does not exist in the child ------------
 
-# Seconds that a fork waits for products that are under way.
+# Seconds that a fork waits for running products.
 _PATIENCE = 1.0
 
 
-# Whether a fork is under way that keeps others from beginning.
+# Whether a fork is in progress, which keeps new products from starting.
 _closed = False
 
 
@@ -61,7 +61,7 @@ def _native(name: str, memory: WordArray) -> None:
 
 
 def _before_fork() -> None:
-    """Wait until nobody computes; from then on nobody begins."""
+    """Wait until no product is running, and keep new ones from starting."""
     global _closed
     memory = quiet() if quiet.cache_info().currsize else None
     if memory is None:
@@ -84,7 +84,7 @@ def _after_fork() -> None:
 
 
 def _in_child() -> None:
-    """Nobody computes here who did so in the parent."""
+    """Reset the state of products that ran in the parent."""
     memory, known = quiet() if _closed else None, counts("scipy")
     if memory is not None and known is not None and memory[Quiet.HOLDERS]:
         known[1](int(memory[Quiet.BEFORE]))
@@ -97,17 +97,17 @@ if hasattr(os, "register_at_fork"):
 
 
 def tile_rule() -> tuple[int, ...]:
-    """What `tile_of` goes by beside the sizes."""
+    """What `tile_of` depends on beside the sizes; part of cache keys."""
     return PROCESSORS, FIRST, AGAIN, SIDE, LEAST, LONG
 
 
 def tile_of(m: int, n: int, k: int, batch: int = 1) -> tuple[int, int]:
-    """Rows and columns of a tile.
+    """The rows and columns of a tile.
 
     A function of the sizes and the machine alone, never of the number of threads.
     """
     rows, columns = max(m, 1), max(n, 1)
-    if quiet() is None:  # BLAS has threads of its own, which nobody keeps still
+    if quiet() is None:  # BLAS has threads of its own, which cannot be limited
         return rows, columns
     while 2 * rows * columns * k > (FIRST if (rows, columns) == (m, n) else AGAIN):
         side, count = max(rows, columns), batch * -(-m // rows) * -(-n // columns)
@@ -126,13 +126,13 @@ def tile_sizes(step: GemmStep) -> tuple[int, int]:
 
 
 def tiles(step: GemmStep, tile: tuple[int, int] | None = None) -> tuple[int, int, int]:
-    """How many there are: in the batch, down, across."""
+    """The number of tiles: in the batch, down, across."""
     rows, columns = tile or tile_sizes(step)
     return prod(step.batch), -(-step.m // rows), -(-step.n // columns)
 
 
 def is_vector(step: GemmStep) -> bool:
-    """Whether one of the factors is a vector, for which BLAS has another function."""
+    """Whether one of the factors is a vector, for which BLAS has gemv."""
     return bool(step.k) and 1 in (step.m, step.n)
 
 
@@ -140,9 +140,9 @@ def is_vector(step: GemmStep) -> bool:
 class BlasCall:
     """Native code for `count` tiles, called as function(record, begin, end).
 
-    symbol   the name of the function that makes a tile: BLAS's, or ours
-    places   the buffers whose addresses are to be the first words of the record
-    offsets  memory that the record has the address of
+    symbol   the name of the function that computes a tile: BLAS's, or ours
+    places   the buffers whose addresses are the first words of the record
+    offsets  memory whose address is in the record
     """
 
     function: int
@@ -154,9 +154,9 @@ class BlasCall:
 
 
 def call_of(step: GemmStep, dtype: np.dtype, tile: tuple[int, int] | None = None) -> BlasCall:
-    """A product as BLAS is asked for it, or our own function; of a vector, by that for vectors.
+    """A product as calls of BLAS's gemm or gemv, or of our own function.
 
-    tile  how many rows and columns are asked for at a time; None: as `tile_sizes` says
+    tile  the rows and columns of one call; None: as `tile_sizes` says
     """
     leading = [max(ld, sizes[-1], 1) for ld, sizes in _leading(step)]
     if max(step.m, step.n, step.k, *leading) > _LARGEST:
@@ -193,9 +193,9 @@ def call_of(step: GemmStep, dtype: np.dtype, tile: tuple[int, int] | None = None
 
 
 def _vector_call(step: GemmStep, dtype: np.dtype, leading: list[int]) -> BlasCall:
-    """One of the factors is a vector; of both the right one is taken for it.
+    """A product with a vector as gemv; if both factors are vectors, the right one is the vector.
 
-    What is stored by rows is to BLAS the transposed matrix, stored by columns.
+    A matrix stored by rows is to BLAS the transposed matrix, stored by columns.
     """
     item, (lda, ldb, ldc) = dtype.itemsize, leading
     places = (step.a, step.b, step.c)
@@ -228,13 +228,13 @@ def _vector_call(step: GemmStep, dtype: np.dtype, leading: list[int]) -> BlasCal
 
 
 def _record(fields: dict, size: int, offsets: WordArray) -> tuple[int, ...]:
-    """The words of a product; those that are not given are 0."""
+    """The words of a product; missing fields are 0."""
     known = {ProductRecord.OFFSETS: address(offsets), **fields}
     return tuple([known.get(at, 0) for at in range(size)])
 
 
 def _offsets(batch: tuple[int, ...], strides: tuple, item: int) -> WordArray:
-    """For each index of the batch, how many bytes three arrays are from their first element."""
+    """For each index of the batch, the byte offsets of three arrays."""
     offsets = words(3 * prod(batch))
     for j, steps in enumerate(strides):
         far = np.zeros((), np.int64)
@@ -245,7 +245,7 @@ def _offsets(batch: tuple[int, ...], strides: tuple, item: int) -> WordArray:
 
 
 def _leading(step: GemmStep):
-    """How far apart rows are stored, and the stored sizes, of a, b and c."""
+    """The leading dimensions and stored sizes of a, b and c."""
     for (_, sizes, _), ld in zip(step.accesses(), (step.lda, step.ldb, step.ldc), strict=True):
         yield ld, sizes
 

@@ -1,4 +1,4 @@
-"""What the CPU computes by itself: which rows are kernels for which dtypes, and which routines."""
+"""What the CPU computes natively: which rows are kernels for which dtypes, and which routines."""
 
 from collections.abc import Mapping
 
@@ -6,14 +6,14 @@ import numpy as np
 
 from ...graph.graph import Equation, Graph, Literal
 from ..emit.convert import SUPPORTED
-from ..emit.scalar import MIXED, TypedValue, has_emitter, unsupported, working_dtype
+from ..emit.scalar import MIXED, TypedValue, has_emitter, why_unsupported, working_dtype
 from ..ir.routine import Routine
 from ..ir.views import View
 from .routines.table import MAKERS, routine_of
 
 
 class Computes:
-    """Kernels in LLVM's language, and routines."""
+    """Kernels in LLVM IR, and routines."""
 
     def supports(self, graph: Graph, e: Equation) -> str:
         out = graph.avals[e.outputs[0]]
@@ -46,7 +46,7 @@ def _no_emitter(graph: Graph, e: Equation, dtype: np.dtype) -> str:
         return "its operands are Python's numbers"
     if e.op.name in MIXED:
         return ""
-    return unsupported(e.op.name, e.static, working_dtype(e.op, operands, dtype))
+    return why_unsupported(e.op.name, e.static, working_dtype(e.op, operands, dtype))
 
 
 def _operand(graph: Graph, i):

@@ -1,7 +1,7 @@
-"""About how long steps take, in nanoseconds of one core, and into which pieces they are divided.
+"""The cost model: nanoseconds of a step on one core, and the size of its pieces.
 
-How many units make a piece is a function of the step and the machine alone: whoever takes a piece
-computes the same.
+The number of units in a piece is a function of the step and the machine alone: results do not
+depend on which thread takes a piece.
 """
 
 from collections.abc import Sequence
@@ -24,22 +24,22 @@ from ..ir.schedule import (
 from . import blas
 from .routines.routine import as_native_routine
 
-# A piece takes at least so long, since handing one over takes a microsecond; there are at most so
-# many, and as many for each processor.
+# A piece takes at least PIECE, since handing one over takes a microsecond; there are at most MOST,
+# a multiple of the processors.
 PIECE, MOST = 8_000, 256
-# More pieces than that where they would take longer than this: signals are looked for in between.
+# More pieces than that where one would take longer than this: signals are polled in between.
 LONGEST, PIECES = 2_000_000, 1 << 15
-# From how long on a step is one that a signal is to end: nothing is written in place before it.
+# From this long on a signal may interrupt a step: nothing is written in place before it.
 LONG = 20e6
-# From how much work on a step is shared at all: a worker that sleeps takes long to come.
+# From this much work on a step is shared at all: waking a worker takes long.
 SHARED = 20_000
 _BYTE, _LIGHT, _HEAVY = 0.05, 0.03, 0.5
-_FLOPS, _VECTOR = {4: 100.0, 8: 50.0}, 4  # a nanosecond, of BLAS; so many times slower
-_NARROW = 12.0  # products of so few rows or columns take twice as long
+_FLOPS, _VECTOR = {4: 100.0, 8: 50.0}, 4  # BLAS's flops per ns; gemv's slowdown
+_NARROW = 12.0  # products with this few rows or columns take twice as long
 
 
 def product_cost(step: GemmStep, dtype: np.dtype) -> float:
-    """About how long a product takes."""
+    """The approximate time of a product."""
     cost = step.flops / _FLOPS[dtype.itemsize]
     if 1 in (step.m, step.n):  # every element of a matrix is read for one multiplication
         return cost * _VECTOR
@@ -47,7 +47,7 @@ def product_cost(step: GemmStep, dtype: np.dtype) -> float:
 
 
 def may_end(schedule: Schedule, step: ScheduleStep) -> bool:
-    """Whether a call may end at a step: by an error, or since a signal does not wait for it."""
+    """Whether a call may end at a step: by an error, or interrupted by a signal."""
     if isinstance(step, GuardStep | LibraryStep):
         return True
     if isinstance(step, NativeStep):
@@ -60,7 +60,7 @@ def may_end(schedule: Schedule, step: ScheduleStep) -> bool:
 
 
 def chunk_of(count: int, grain: int, cost: float) -> int:
-    """The units of a piece."""
+    """The number of units in a piece."""
     if cost < SHARED:
         return max(count, 1)
     pieces = max(min(int(cost / PIECE), MOST), min(int(cost / LONGEST), PIECES))
@@ -70,7 +70,7 @@ def chunk_of(count: int, grain: int, cost: float) -> int:
 
 @lru_cache(maxsize=1024)
 def work(kernel: Kernel) -> float:
-    """About how long a kernel takes."""
+    """The approximate time of a kernel."""
     moved = sum(o.dtype.itemsize for o in kernel.operands if any(o.strides))
     moved += sum(kernel.dtypes[r.value].itemsize for r in kernel.results)
     steps: Sequence[Step] = [s for s in kernel.steps if isinstance(s, Step)]

@@ -1,4 +1,4 @@
-"""A kernel compiled and loaded: an object file, and the function in it."""
+"""Compile and load a single kernel: an object file, and the function in it."""
 
 from collections.abc import Sequence
 from ctypes import CFUNCTYPE, addressof, c_int64, c_void_p
@@ -20,7 +20,7 @@ _PROTOTYPE = CFUNCTYPE(None, c_void_p, c_int64, c_int64)
 
 @dataclass(frozen=True)
 class Image:
-    """A kernel as an object file, and what is needed to link and to call it."""
+    """A kernel as an object file, with what is needed to link and to call it."""
 
     data: bytes
     symbols: tuple[str, ...]
@@ -33,8 +33,8 @@ class Image:
 class LoadedKernel:
     """A loaded kernel: `call(pointers, begin, end)` computes the units from begin to end.
 
-    `begin` and `end` are multiples of `grain`, or `end` is `count`; pieces of the work may be done
-    in any order and at once.
+    `begin` and `end` are multiples of `grain`, or `end` is `count`; pieces of the work may run in
+    any order and concurrently.
     """
 
     image: Image
@@ -44,7 +44,7 @@ class LoadedKernel:
     def __call__(
         self, arrays: Sequence[np.ndarray], begin: int = 0, end: int | None = None
     ) -> None:
-        """The work, all of it unless units are given, on arrays: operands, then results."""
+        """Run all units, or some, on arrays: operands, then results."""
         verdict = c_int64(0)
         places = [*(a.ctypes.data for a in arrays), addressof(verdict)]
         pointers = (c_void_p * len(places))(*places)
@@ -57,7 +57,7 @@ class LoadedKernel:
 def module_of(
     kernel: Kernel, target: Processor | None = None, extents: Extents = ()
 ) -> tuple[LLModule, Nest]:
-    """LLVM's language for a kernel, and how its loops are nested."""
+    """The LLVM IR of a kernel, and its loop nest."""
     verify(kernel)
     module = LLModule((target or host()).attributes)
     return module, lower(kernel, module, ENTRY, extents)

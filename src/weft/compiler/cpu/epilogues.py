@@ -1,8 +1,8 @@
-"""Epilogues: kernels that go over the tiles of a product while those are still in the cache.
+"""Epilogues: kernels that process the tiles of a product while they are in the cache.
 
-A product is made tile by tile, and what follows it, a bias and an activation, say, or the sums of
-columns, reads the result once more. Where the units of such a kernel lie in tiles of the product,
-both are one step: who has made a tile does the kernel's units of it at once.
+A product is computed tile by tile, and its consumer, such as a bias and an activation, or column
+sums, reads the result once more. Where the units of that kernel lie within tiles of the product,
+both become one step: the thread that computed a tile runs the kernel's units of it at once.
 """
 
 from collections import Counter
@@ -28,14 +28,14 @@ from .blas import is_vector, tile_sizes, tiles
 from .costs import SHARED, may_end, work
 from .loop_nest import nest_of
 
-# -- which steps become one ----------------------------------------------------------------------
+# -- which steps fuse ----------------------------------------------------------------------------
 
 
 def fuse_epilogues(schedule: Schedule) -> Schedule:
-    """The same schedule, with products and the kernels that read them first as one step each.
+    """Fuse products with the kernels that read them first.
 
-    A product that would have to wait for its kernel is left alone: what it is made of would have to
-    be kept until then, and nothing was gained by it.
+    A product that would have to wait for its kernel is left alone: its operands would have to be
+    kept until then, and nothing would be gained.
     """
     steps, at = list(schedule.steps), 0
     while at < len(steps):
@@ -63,23 +63,23 @@ def _reader(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int |
 def _fit_epilogue(
     schedule: Schedule, product: ScheduleStep, step: ScheduleStep
 ) -> TiledStep | None:
-    """A product and a kernel as one step; None where the kernel does not go tile by tile."""
+    """A product and a kernel as one step; None if the kernel cannot run tile by tile."""
     assert isinstance(product, GemmStep) and isinstance(step, KernelStep)
     own = schedule.buffers[product.c]
     read = [i for i in step.operands if schedule.storage(i) == product.c]
     if is_vector(product) or own.base is not None or any(schedule.buffers[i].offset for i in read):
         return None
     if prod(tiles(product)) < blas.PROCESSORS and work(step.kernel) >= SHARED:
-        return None  # by itself the kernel is divided among more threads
+        return None  # on its own the kernel is divided among more threads
     if _memory(schedule, step.writes) & _memory(schedule, product.reads):
-        return None  # other tiles are made of what the kernel would write over
+        return None  # other tiles are computed from what the kernel would overwrite
     operands = [product.c if i in read else i for i in step.operands]
     made = TiledStep(product, replace(step, operands=tuple(operands)), tile_sizes(product))
     return made if fits(made) else None
 
 
 def _in_results(schedule: Schedule) -> Schedule:
-    """Products that only their kernels read in the memory of new results, where that fits."""
+    """Let products that only their epilogues read use the memory of new results, where possible."""
     users = Counter(i for step in schedule.steps for i in _storages(schedule, step))
     steps = [
         _in_result(schedule, step, users) if isinstance(step, TiledStep) else step
@@ -93,7 +93,7 @@ def _storages(schedule: Schedule, step: ScheduleStep) -> set[int]:
 
 
 def _in_result(schedule: Schedule, step: TiledStep, users: Mapping[int, int]) -> TiledStep:
-    """users  how many steps use each buffer that is no view"""
+    """users  how many steps use each root buffer"""
     c, then = step.product.c, step.then
     if schedule.buffers[c].role != "scratch" or users[c] > 1:
         return step
@@ -111,10 +111,10 @@ def _in_result(schedule: Schedule, step: TiledStep, users: Mapping[int, int]) ->
 
 
 def _may_rise(schedule: Schedule, step: KernelStep, between: Sequence[ScheduleStep]) -> bool:
-    """Whether a kernel may come before some steps.
+    """Whether a kernel may run before some steps.
 
-    A call that does not come to its end leaves its inputs as they were, so none is written before
-    what may end it.
+    A call that fails or is interrupted leaves its inputs unchanged, so none is overwritten before a
+    step that may end the call.
     """
     donated = any(schedule.buffers[i].takes is not None for i in step.writes)
     ending = donated and any(may_end(schedule, s) for s in between)
@@ -122,7 +122,7 @@ def _may_rise(schedule: Schedule, step: KernelStep, between: Sequence[ScheduleSt
 
 
 def _apart(schedule: Schedule, step: ScheduleStep, others: Iterable[ScheduleStep]) -> bool:
-    """Whether a step and others can change places: neither writes what the other one uses."""
+    """Whether a step commutes with others: neither writes what the other one uses."""
     read, written = _memory(schedule, step.reads), _memory(schedule, step.writes)
     for other in others:
         theirs = _memory(schedule, other.writes)
@@ -132,12 +132,12 @@ def _apart(schedule: Schedule, step: ScheduleStep, others: Iterable[ScheduleStep
 
 
 def _memory(schedule: Schedule, buffers: Iterable[int]) -> set[int]:
-    """The memory that buffers lie in; an output may have that of an input."""
+    """The memory that buffers lie in; an output may take that of an input."""
     storages = {schedule.storage(i) for i in buffers}
     return {i if (t := schedule.buffers[i].takes) is None else t for i in storages}
 
 
-# -- how a kernel is divided among tiles ---------------------------------------------------------
+# -- how a kernel maps to tiles ------------------------------------------------------------------
 
 
 def units_of(step: TiledStep) -> tuple[int, int]:
@@ -153,7 +153,7 @@ def _elements(step: TiledStep, kernel: Kernel) -> int:
 
 
 def fits(step: TiledStep) -> bool:
-    """Whether every unit of the kernels reads elements of one tile, and those in order."""
+    """Whether every unit of the kernels reads elements of one tile, and in order."""
     p, kernel = step.product, step.then.kernel
     dense = p.ldc == p.n and p.c_strides == row_major((*p.batch, p.m, p.n))[: len(p.batch)]
     if not dense:
@@ -176,9 +176,9 @@ def _readings(step: TiledStep) -> list[tuple[TileKernel, int]]:
 
 
 def _in_order(step: TiledStep, kernel: Kernel, operand: int) -> bool:
-    """Whether unit j reads elements j·w to (j + 1)·w − 1, and tiles begin where units may.
+    """Whether unit j reads elements j·w to (j + 1)·w − 1, and tiles start where units may.
 
-    All units reach equally far from where they begin, and the last one does not leave the array.
+    All units have the same extent, and the last one stays inside the array.
     """
     p, nest = step.product, nest_of(kernel)
     w, first = _elements(step, kernel), nest.outer[0] if nest.outer else nest.lane
@@ -192,7 +192,7 @@ def _in_order(step: TiledStep, kernel: Kernel, operand: int) -> bool:
 
 
 def verify_tiles(schedule: Schedule) -> None:
-    """Raise `MalformedSchedule` unless units of the kernels behind products lie in tiles."""
+    """Raise `MalformedSchedule` unless units of epilogues lie within tiles."""
     for step in schedule.steps:
         if isinstance(step, TiledStep) and not fits(step):
             raise MalformedSchedule(f"{step_text(step)}: units of the kernel do not lie in tiles")

@@ -11,14 +11,14 @@ from ..native.objects import digest, link, pack_object
 from .loops import Extents, lower
 from .routines.routine import NativeRoutine
 
-# A kernel, and the extents of its arrays if its accesses are to be checked; or a routine, and
-# whether it is to check them.
+# A kernel, and the extents of its arrays if its accesses are checked; or a routine, and
+# whether it checks them.
 Checked = tuple[Kernel, Extents] | tuple[NativeRoutine, bool]
 
 
 @dataclass(frozen=True)
 class NativeFunctions:
-    """Native functions by what they compute, and how they were come by."""
+    """Native functions by the kernel or routine that they compute, and their origin."""
 
     addresses: dict[Checked, int]
     from_disk: bool

@@ -1,4 +1,4 @@
-"""What routines write again and again: loops that carry values, lanes read under masks, turns."""
+"""Building blocks of routines: loops that carry values, masked loads, transposes of lanes."""
 
 from collections.abc import Callable, Sequence
 
@@ -14,12 +14,12 @@ _INDEX = "i32"
 
 
 def widest(dtype: np.dtype) -> int:
-    """How many lanes fill a register of this processor."""
+    """The lanes that fill a register of this processor."""
     return _register() // dtype.itemsize
 
 
 def lanes_along(count: int, dtype: np.dtype) -> int:
-    """The lanes for so many results in a line: no more than needed, if that is less than half."""
+    """The lanes for a line of results: no more than needed, if that is less than half."""
     lanes = widest(dtype)
     while lanes > 2 and lanes // 2 >= count:
         lanes //= 2
@@ -27,7 +27,7 @@ def lanes_along(count: int, dtype: np.dtype) -> int:
 
 
 def accumulators() -> int:
-    """How many registers hold sums while others hold what is multiplied."""
+    """How many registers hold sums while others hold factors."""
     return 24 if _register() == 64 else 12
 
 
@@ -41,7 +41,7 @@ def loop_carrying(
     values: Sequence[LLValue],
     body: Callable[[LLValue, list[LLValue]], Sequence[LLValue]],
 ) -> list[LLValue]:
-    """values = body(i, values) for i below count, which is at least 1; what they are then."""
+    """values = body(i, values) for i below count, which is at least 1; returns the last values."""
     if isinstance(count, int) and count == 1:
         return list(body(code.constant(WORD, 0), list(values)))
     stop = code.constant(WORD, count) if isinstance(count, int) else count
@@ -68,18 +68,18 @@ def multiply_add(a: LLValue, b: LLValue, c: LLValue) -> LLValue:
 
 
 def broadcast(code: Code, pointer: LLValue, element: str, lanes: int) -> LLValue:
-    """One number from memory, in all lanes."""
+    """One number from memory, broadcast to all lanes."""
     one = lanes_of(element)
     return splat(code.load(one, pointer, one.width // 8), lanes)
 
 
 def least(a: LLValue, b: LLValue | int) -> LLValue:
-    """The smaller one of two integers."""
+    """The smaller of two integers."""
     return (a < b).choose(a, a.same(b))
 
 
 def within(code: Code, start: LLValue, step: int, lanes: int, limit: LLValue) -> LLValue:
-    """In which lanes 0 ≤ start + step · lane < limit; both fit 31 bits."""
+    """The lanes in which 0 ≤ start + step · lane < limit; both fit 31 bits."""
     kind = lanes_of(_INDEX, lanes)
     steps = ", ".join(f"{_INDEX} {step * k}" for k in range(lanes))
     places = splat(start.cast("trunc", _INDEX), lanes) + LLValue(code, kind, f"<{steps}>")
@@ -89,7 +89,7 @@ def within(code: Code, start: LLValue, step: int, lanes: int, limit: LLValue) ->
 def masked_load(
     code: Code, pointer: LLValue, element: str, lanes: int, mask: LLValue, rest: float = 0
 ) -> LLValue:
-    """The lanes of a mask, and a number in the others."""
+    """Load the lanes of a mask; the others hold a number."""
     kind = lanes_of(element, lanes)
     align = code.constant(lanes_of("i32"), kind.width // 8)
     name = f"llvm.masked.load.{kind.mangled}.p0"
@@ -97,7 +97,7 @@ def masked_load(
 
 
 def load(code: Code, pointer: LLValue, element: str, lanes: int, count: int) -> LLValue:
-    """The first `count` of `lanes` elements in a line; zeros in the others."""
+    """Load the first `count` of `lanes` contiguous elements; zeros in the others."""
     if count == lanes:
         kind = lanes_of(element, lanes)
         return code.load(kind, pointer, kind.width // 8)
@@ -105,7 +105,7 @@ def load(code: Code, pointer: LLValue, element: str, lanes: int, count: int) -> 
 
 
 def shuffle(a: LLValue, b: LLValue, picks: Sequence[int]) -> LLValue:
-    """Lanes of a, and behind those of b, by their numbers."""
+    """Lanes of a and b concatenated, selected by number."""
     code, kind = a.code, lanes_of(a.type.element, len(picks))
     chosen = ", ".join(f"i32 {k}" for k in picks)
     mask = f"<{len(picks)} x i32> <{chosen}>"
@@ -114,7 +114,7 @@ def shuffle(a: LLValue, b: LLValue, picks: Sequence[int]) -> LLValue:
 
 
 def join_vectors(parts: Sequence[LLValue]) -> LLValue:
-    """Vectors one behind the other; a power of two of them."""
+    """Concatenate vectors; a power of two of them."""
     while len(parts) > 1:
         n = parts[0].type.lanes
         pairs = zip(parts[::2], parts[1::2], strict=True)
@@ -123,7 +123,7 @@ def join_vectors(parts: Sequence[LLValue]) -> LLValue:
 
 
 def transpose_lanes(rows: Sequence[LLValue]) -> list[LLValue]:
-    """A square of lanes with rows and columns exchanged: in each stage, blocks twice as large."""
+    """Transpose a square of lanes: each stage swaps blocks twice as large."""
     made, n = list(rows), len(rows)
     step = 1
     while step < n:

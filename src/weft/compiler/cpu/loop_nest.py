@@ -1,4 +1,4 @@
-"""The order of a kernel's loops: axes sorted, merged, and one of them chosen for the lanes."""
+"""Loop nests: a kernel's axes sorted, merged, and one of them vectorised."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -9,24 +9,24 @@ import numpy as np
 
 from ..ir.kernel import FoldStep, Kernel, Step, moving
 
-# Bytes of a vector register; narrower machines take two or four for one.
+# Bytes of a vector register; narrower machines use two or four for one.
 REGISTER = 64
-# So many registers go side by side: an accumulator waits for its last addition, and a long chain of
-# steps for its own beginning, while another register's steps can be done. A longer chain than the
-# processor looks ahead needs four.
+# Unrolling: an accumulator waits for its last addition, and a long chain of steps for its own
+# beginning, while the steps of other registers can run. A chain longer than the processor's
+# reorder window needs four.
 ACCUMULATORS, PAIR, FOUR = 4, 2, 4
-# From how many elements on that is worth the longer code; for four, in lines of so many.
+# Elements from which on unrolling is worth the longer code; for four, the least length of lines.
 MANY, LONG = 1 << 12, 1 << 16
-# So many rows that are not light are a longer chain. Of more than these, code for four takes LLVM
+# This many rows that are not light are a long chain. Beyond CHAINS, unrolling by four takes LLVM
 # longer than it gains: a millisecond and more for each row, for an eighth of the kernel's time.
 CHAIN, CHAINS = 4, 12
-# Instructions of a row that is not light, and of joining the lanes of a fold.
+# Instructions of a row that is not light, and of reducing the lanes of a fold.
 _HEAVY, _ACROSS = 15, 15
 
 
 @dataclass(frozen=True)
 class Axis:
-    """A loop: how long it is, and how far it moves each array."""
+    """A loop: its length, and its stride in each array."""
 
     size: int
     strides: tuple[int, ...]
@@ -34,11 +34,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Nest:
-    """Loops from the outside in: `outer`, then the lanes if they are kept, then `folds`.
+    """Loops from the outside in: `outer`, then the lanes if they are not folded, then `folds`.
 
-    sweeps   the lanes of each sweep; all alike, unless they are folded
-    count    how many units the work can be divided into: along the outermost loop
-    grain    the units of one piece are a multiple of this, or reach to the end
+    sweeps   the lanes of each sweep; all equal, unless the lanes are folded
+    count    the units into which the work can be divided: along the outermost loop
+    grain    the units of a piece are a multiple of this, or reach to the end
     """
 
     outer: tuple[Axis, ...]
@@ -65,7 +65,7 @@ class Nest:
         return 1 if self.lane_folded else self.lane.size
 
     def terms(self, sweep: int) -> int:
-        """How many terms of a fold meet in one lane."""
+        """How many terms of a fold are accumulated in one lane."""
         along = -(-self.lane.size // self.sweeps[sweep]) if self.lane_folded else 1
         return along * prod(a.size for a in self.folds)
 
@@ -76,12 +76,12 @@ class Nest:
 
 @lru_cache(maxsize=1024)
 def nest_of(kernel: Kernel) -> Nest:
-    """How the loops of a kernel are nested."""
+    """The loop nest of a kernel."""
     accesses: tuple[Any, ...] = (*kernel.operands, *kernel.results)
     axes = [
         Axis(size, tuple([x.strides[a] for x in accesses])) for a, size in enumerate(kernel.domain)
     ]
-    if kernel.piece:  # by rows, whose columns are folded
+    if kernel.piece:  # over rows, with columns folded
         kept, folds, lane, lane_folded = [axes[0]], [], axes[1], bool(kernel.folded)
     else:
         used = [(axis, a in kernel.folded) for a, axis in enumerate(axes) if axis.size != 1]
@@ -94,19 +94,19 @@ def nest_of(kernel: Kernel) -> Nest:
     spreads = [_spread(kernel, k, lane) for k in range(kernel.sweeps)] or [1]
     if not lane_folded:
         spreads = [min(spreads)] * len(spreads)
-    lanes = tuple([fitting(width * n, lane.size) for n in spreads])
+    lanes = tuple([fit_lanes(width * n, lane.size) for n in spreads])
     return Nest(tuple(kept), tuple(folds), lane, lanes, lane_folded, kernel.piece)
 
 
-def fitting(lanes: int, size: int) -> int:
-    """The lanes of a line of so many elements: half of them, and half again, if those do."""
+def fit_lanes(lanes: int, size: int) -> int:
+    """The lanes for a line: halved as long as they still hold all its elements."""
     while lanes > 1 and lanes // 2 >= size:
         lanes //= 2
     return lanes
 
 
 def _merge_axes(axes: list[Axis]) -> list[Axis]:
-    """Axes from the widest steps to the narrowest, neighbours that are one line merged."""
+    """Axes sorted from the widest strides to the narrowest, contiguous neighbours merged."""
     axes = sorted(axes, key=lambda a: -sum(map(abs, a.strides)))
     made: list[Axis] = []
     for axis in axes:
@@ -121,7 +121,7 @@ def _merge_axes(axes: list[Axis]) -> list[Axis]:
 
 
 def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bool]:
-    """The axis whose elements are best done side by side, and whether it is folded."""
+    """The axis to vectorise, and whether it is folded."""
     axes = [(axis, False) for axis in kept] + [(axis, True) for axis in folds]
     if not axes:
         return Axis(1, (0,) * (len(kernel.operands) + len(kernel.results))), False
@@ -135,8 +135,8 @@ def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bo
     count = sum(isinstance(s, FoldStep) for s in kernel.steps)
 
     def cost(axis: Axis, folded: bool) -> float:
-        """Roughly, in instructions for a register's elements."""
-        lanes, size = fitting(width, axis.size), max(axis.size, 1)
+        """Approximate instructions for a register's elements."""
+        lanes, size = fit_lanes(width, axis.size), max(axis.size, 1)
         registers = -(-size // lanes)
         moves = sum(n * _access(s, width) for n, s in zip(often, axis.strides, strict=True))
         across = count * _ACROSS / registers if folded else 0
@@ -146,12 +146,12 @@ def _lane(kernel: Kernel, kept: list[Axis], folds: list[Axis]) -> tuple[Axis, bo
 
 
 def _access(stride: int, width: int) -> float:
-    """What it takes to read or write a register: in a line, one number, or one by one."""
+    """The cost of loading or storing a register: contiguous, broadcast, or strided."""
     return 1.0 if abs(stride) == 1 else 0.25 if stride == 0 else 2.0 * width
 
 
 def _width(kernel: Kernel) -> int:
-    """Lanes that fill a register with the numbers that most steps are of."""
+    """The lanes that fill a register with numbers of the most frequent size."""
     sizes = [_itemsize(s.dtype) for s in kernel.steps if isinstance(s, Step)]
     if not sizes or set(sizes) == {1}:
         sizes = [_itemsize(d) for d in kernel.dtypes] or [4]
@@ -166,7 +166,7 @@ def _itemsize(dtype: np.dtype) -> int:
 
 
 def _spread(kernel: Kernel, k: int, lane: Axis) -> int:
-    """Registers side by side in sweep k: a few for light folds, and for long chains of steps."""
+    """The unrolling of sweep k: for light folds, and for long chains of steps."""
     if prod(kernel.domain) < MANY:
         return 1
     base = len(kernel.operands)
@@ -178,12 +178,12 @@ def _spread(kernel: Kernel, k: int, lane: Axis) -> int:
     return ACCUMULATORS if kernel.folded else 1
 
 
-# Lines up to so many bytes in all are kept on the stack between sweeps: a part of the second cache.
+# Bytes of lines that are kept on the stack between sweeps: a part of the second-level cache.
 LINES = 1 << 18
 
 
 def find_reused(kernel: Kernel, nest: Nest) -> dict[int, int]:
-    """The values that a later sweep reads again instead of computing them, and their first sweep.
+    """Values that a later sweep reads again instead of recomputing, with their first sweep.
 
     Those that take more than an instruction or two, and only where a fold is over one line.
     """

@@ -1,8 +1,8 @@
-"""From a kernel to a function `void(ptr *arrays, i64 begin, i64 end)`: loops around emitters.
+"""Lower a kernel to a function `void(ptr *arrays, i64 begin, i64 end)`: loops around emitters.
 
-Loops go over lanes, as many as fill a register; the lanes that are left over at the end of a line
-are computed under a constant mask. The order in which folds add up depends on the kernel alone,
-never on how its units are divided.
+Loops advance by lanes, as many as fill a register; the remainder of a line is computed under a
+constant mask. The order in which folds accumulate depends on the kernel alone, never on how its
+units are divided.
 """
 
 from collections.abc import Callable, Sequence
@@ -16,19 +16,19 @@ from ..emit.folds import Accumulator, accumulator_of, identity, join
 from ..emit.lanes_in_memory import splat
 from ..emit.scalar import TypedValue, check_dtypes, emit
 from ..ir.kernel import FoldStep, Kernel, Step
-from .loop_nest import Nest, find_reused, fitting, nest_of
+from .loop_nest import Nest, find_reused, fit_lanes, nest_of
 from .walk import INDEX, ArrayWalk, Extents, LoopPoint
 
-# So many terms are added one after the other; then their sum joins the others'.
+# Terms that are added one after the other, before their sum joins the total.
 RUN = 128
 
 
 def lower(kernel: Kernel, module: LLModule, name: str, extents: Extents = ()) -> Nest:
-    """Write the function of a kernel into a module.
+    """Emit the function of a kernel into a module.
 
-    With `extents`, as `verify` takes them, every access is checked when it happens, and so are
-    the units: the last of the pointers is then to an integer, which becomes the number of the first
-    array that is left, counted from 1, or −1 for the units, and the function returns.
+    With `extents`, as `verify` takes them, every access is checked when it happens, and so are the
+    units: the last pointer is then to an integer, which becomes the number of the first array that
+    an access leaves, counted from 1, or −1 for the units, and the function returns.
     """
     check_dtypes(kernel.dtypes)
     nest = nest_of(kernel)
@@ -46,9 +46,9 @@ def lower(kernel: Kernel, module: LLModule, name: str, extents: Extents = ()) ->
 def emit_inline(
     kernel: Kernel, code: Code, pointers: Sequence[LLValue], verdict: LLValue, extents: Extents = ()
 ) -> None:
-    """Write all units of a kernel where a function is that returns nothing.
+    """Emit all units of a kernel inside a function that returns nothing.
 
-    `verdict` is where the address is that `lower` has in its last pointer.
+    `verdict` points to the address that `lower` has in its last pointer.
     """
     check_dtypes(kernel.dtypes)
     nest = nest_of(kernel)
@@ -62,14 +62,14 @@ def _has_sites(kernel: Kernel) -> bool:
 
 
 class _LoopEmitter(ArrayWalk):
-    """A function that is being written, and what is known at the place where it is."""
+    """Emits the function of a kernel; holds the values known at the current point."""
 
     def __init__(self, *given: Any):
         super().__init__(*given)
-        self.hoisted: dict[int, LLValue] = {}  # repeated along the lanes: loaded before them
+        self.hoisted: dict[int, LLValue] = {}  # constant along the lanes: loaded before them
         self.fixed: dict[int, LLValue] = {}  # known once for each fold
-        self.spread: dict[int, LLValue] = {}  # the same, in all lanes
-        self.current, self.lanes = 0, self.nest.lanes  # the sweep that is written, and its lanes
+        self.spread: dict[int, LLValue] = {}  # the same, broadcast to all lanes
+        self.current, self.lanes = 0, self.nest.lanes  # the sweep that is emitted, and its lanes
         again = find_reused(self.kernel, self.nest)
         self.kept = {i: (k, self._scratch(i)) for i, k in again.items()}
 
@@ -84,7 +84,7 @@ class _LoopEmitter(ArrayWalk):
         start = LoopPoint((None,) * len(self.pointers))
         if self.nest.outer or self.nest.by_lanes:
             self._outer(0, start)
-        else:  # one unit in all: it is done if it is asked for
+        else:  # a single unit: runs if it is in the range
             self.loop(self.begin, self.end, 1, lambda _: self.site(start))
 
     def _outer(self, depth: int, place: LoopPoint) -> None:
@@ -96,7 +96,7 @@ class _LoopEmitter(ArrayWalk):
             def turn(i: LLValue) -> None:
                 if depth == 0 and self.kernel.piece:
                     self._open(place, i)
-                self._outer(depth + 1, self.moved(place, axis, i))
+                self._outer(depth + 1, self.advance(place, axis, i))
 
             start, end = ends
             self.loop(start, end, 1, turn)
@@ -106,20 +106,22 @@ class _LoopEmitter(ArrayWalk):
             self._along_lanes(place)
 
     def _open(self, place: LoopPoint, row: LLValue) -> None:
-        """Let the folds of columns begin where row is the first of a piece."""
+        """Initialise the folds of columns if `row` is the first of a piece."""
         code, nest = self.code, self.nest
         self.piece = row.divide(self.kernel.piece, False)
         first, after = code.label(), code.label()
         code.go_if(row.modulo(self.kernel.piece, False).equals(0), first, after, rarely=True)
         code.start(first)
-        at, lanes, size = self.moved(place, nest.outer[0], row), nest.lanes, nest.lane.size
+        at, lanes, size = self.advance(place, nest.outer[0], row), nest.lanes, nest.lane.size
 
         def clear(i: LLValue, count: int) -> None:
             for r, x in enumerate(self.kernel.results):
                 if not x.over_rows:
                     continue
                 none = identity(code, x.over_rows, self.kernel.dtypes[x.value], lanes)
-                self.store(r, replace(self.moved(at, nest.lane, i), count=count), none, afresh=True)
+                self.store(
+                    r, replace(self.advance(at, nest.lane, i), count=count), none, afresh=True
+                )
 
         self.loop(0, size - size % lanes, lanes, lambda i: clear(i, lanes))
         if size % lanes:
@@ -128,19 +130,19 @@ class _LoopEmitter(ArrayWalk):
         code.start(after)
 
     def _along_lanes(self, place: LoopPoint) -> None:
-        """A site for each register of a line that is kept, and one for what is left over."""
+        """A site for each register of an unfolded line, and one for the remainder."""
         nest, lane = self.nest, self.nest.lane
         rest = lane.size % nest.lanes
         whole = lane.size - rest
         self._hoist(place, nest.lanes)
 
         def vector(i: LLValue) -> None:
-            self.site(replace(self.moved(place, lane, i), count=nest.lanes))
+            self.site(replace(self.advance(place, lane, i), count=nest.lanes))
 
         def last(_: LLValue) -> None:
             i = self.code.constant(INDEX, whole)
-            self._hoist(place, fitting(nest.lanes, rest))
-            self.site(replace(self.moved(place, lane, i), count=rest))
+            self._hoist(place, fit_lanes(nest.lanes, rest))
+            self.site(replace(self.advance(place, lane, i), count=rest))
 
         if not nest.by_lanes:
             self.loop(0, whole, nest.lanes, vector)
@@ -151,11 +153,11 @@ class _LoopEmitter(ArrayWalk):
             limit = self.code.constant(INDEX, whole)
             stop = (self.end < limit).choose(self.end, limit) if rest else self.end
             self.loop(self.begin, stop, nest.lanes, vector)
-        if rest:  # at most one turn, when the last unit is asked for
+        if rest:  # at most one iteration, when the last unit is in the range
             self.loop(self.code.constant(INDEX, whole), self.end, lane.size, last)
 
     def _hoist(self, place: LoopPoint, lanes: int) -> None:
-        """Load what moves neither along the lanes nor along folded axes, for so many lanes."""
+        """Load the operands that are constant along the lanes and the folded axes, into `lanes`."""
         self.lanes = lanes
         axes = (self.nest.lane, *self.nest.folds)
         self.hoisted = {
@@ -164,7 +166,7 @@ class _LoopEmitter(ArrayWalk):
             if i in self.kernel.live and not any(a.strides[i] for a in axes)
         }
 
-    # -- one site: all sweeps over the folded axes at one place of the others -----------------
+    # -- one site: all sweeps over the folded axes at one point of the others -----------------
 
     def site(self, place: LoopPoint) -> None:
         kernel = self.kernel
@@ -179,7 +181,7 @@ class _LoopEmitter(ArrayWalk):
                     self.store(r, place, self.fixed[kernel.results[r].value])
 
     def _settle(self, depth: int, place: LoopPoint) -> None:
-        """What is known from here on, once for each fold; the folds themselves are there."""
+        """Compute the values that are known once per fold from this depth on, the folds aside."""
         lanes = 1 if self.nest.lane_folded else self.lanes
         for i in sorted(self.kernel.live):
             if self.kernel.settled[i] == depth and i not in self.fixed:
@@ -189,7 +191,7 @@ class _LoopEmitter(ArrayWalk):
                     self.fixed[i] = self.step(i, lambda j: self.fixed[j])
 
     def _sweep(self, k: int, place: LoopPoint) -> None:
-        """Pass over the folded axes: what is stored in this sweep, and its folds."""
+        """One sweep over the folded axes: its stored values, and its folds."""
         settled = self.kernel.settled
         self.current = k
         if self.nest.lane_folded:
@@ -220,36 +222,36 @@ class _LoopEmitter(ArrayWalk):
             axis = nest.folds[depth]
             self.loop(
                 *(0, axis.size, 1),
-                lambda i: self._passes(depth + 1, self.moved(place, axis, i), made, results),
+                lambda i: self._passes(depth + 1, self.advance(place, axis, i), made, results),
             )
         elif nest.lane_folded:
             self._line(place, made, results)
         elif nest.folds:
             axis = nest.folds[depth]
-            turn = lambda i: self.body(self.moved(place, axis, i), made, results)  # noqa: E731
+            turn = lambda i: self.body(self.advance(place, axis, i), made, results)  # noqa: E731
             self._runs(axis.size, 1, made, turn)
         else:
             self.body(place, made, results)
 
     def _line(self, place: LoopPoint, made: list, results: list[int]) -> None:
-        """A pass along folded lanes."""
+        """A loop along folded lanes."""
         lane, lanes = self.nest.lane, self.lanes
         rest = lane.size % lanes
         whole = lane.size - rest
 
         def vector(i: LLValue) -> None:
-            at = replace(self.moved(place, lane, i), count=lanes, index=i)
+            at = replace(self.advance(place, lane, i), count=lanes, index=i)
             self.body(at, made, results)
 
         self._runs(whole, lanes, made, vector)
         if rest:
             i = self.code.constant(INDEX, whole)
-            at = replace(self.moved(place, lane, i), count=rest, index=i)
+            at = replace(self.advance(place, lane, i), count=rest, index=i)
             self.body(at, made, results)
             join(made)
 
     def _runs(self, stop: int, step: int, made: list, turn: Callable[[LLValue], None]) -> None:
-        """A loop in runs, after each of which the accumulators join the totals."""
+        """A loop in runs; after each, the accumulators join the totals."""
         run = RUN * step
         if stop <= 2 * run or all(a.total is None for a in made):
             self.loop(0, stop, step, turn)
@@ -263,7 +265,7 @@ class _LoopEmitter(ArrayWalk):
 
         self.loop(0, stop, run, one)
 
-    # -- the steps at one place ---------------------------------------------------------------
+    # -- the steps at one point ---------------------------------------------------------------
 
     def body(self, place: LoopPoint, made: list[Accumulator], results: list[int]) -> None:
         """Everything that this sweep computes for one register of elements."""
@@ -300,14 +302,14 @@ class _LoopEmitter(ArrayWalk):
         return value
 
     def _scratch(self, i: int) -> LLValue:
-        """Memory for a line of values that a later sweep needs again."""
+        """Scratch memory for a line of values that a later sweep reads again."""
         lanes = max(self.nest.sweeps)
         return self.code.local(
             register_type(self.kernel.dtypes[i], lanes), -(-self.nest.lane.size // lanes)
         )
 
     def step(self, i: int, get: Callable[[int], LLValue]) -> LLValue:
-        """A step, of values that `get` gives."""
+        """Emit a step, of values that `get` returns."""
         step = self.kernel.steps[i - self.first_step]
         assert isinstance(step, Step)
         known = self.kernel.dtypes

@@ -1,4 +1,4 @@
-"""Products by code of our own, and which ones are quicker by it than by BLAS."""
+"""Matrix products by our own code, and when it is faster than BLAS."""
 
 from functools import lru_cache
 
@@ -13,21 +13,21 @@ from .register_products import PAIR, REGISTER, write_multiply
 # The functions, by their names.
 ELEMENTS = {"weft_sgemm": "float", "weft_dgemm": "double"}
 _NAMES = {np.dtype(np.float32): "weft_sgemm", np.dtype(np.float64): "weft_dgemm"}
-# OpenBLAS has another way for products of up to so many multiplications, unless b is turned. In
-# float64 there is little between the two, the one or the other quicker as the processor is.
+# OpenBLAS has another algorithm for products up to this many multiplications, unless b is
+# transposed. In float64 there is little difference; which one is faster depends on the processor.
 SMALL = 1_000_000
-# The least rows, and the share of the columns of panels that may be empty.
+# The least number of rows, and the largest share of empty columns in panels.
 LEAST, EMPTY = 8, 0.1
 
 
 @lru_cache(maxsize=1)
 def able() -> bool:
-    """Whether the processor has what the code is written for."""
+    """Whether the processor has the instructions that the code uses."""
     return all(map(host().has, ("avx512f", "avx512vl", "avx512bw", "avx512dq")))
 
 
 def own_name(m: int, n: int, k: int, turned_b: bool, dtype: np.dtype) -> str | None:
-    """The function for a product op(a)·op(b) of m×k and k×n; None where BLAS is quicker."""
+    """The function for a product op(a)·op(b) of m×k and k×n; None where BLAS is faster."""
     panel = PAIR * REGISTER // dtype.itemsize
     full = n >= (1 - EMPTY) * -(-n // panel) * panel
     large = m * n * k > SMALL and dtype.itemsize == 4
@@ -42,7 +42,7 @@ def own_function(name: str) -> int:
 
 @lru_cache(maxsize=2)
 def _load(name: str) -> Loaded:
-    """A function in memory, for as long as the process lives."""
+    """A function, loaded for the lifetime of the process."""
     key = digest("multiply", (name,))
     image = cache().fetch(key)
     if image is None:

@@ -1,10 +1,10 @@
-"""Native code for products of matrices on processors with AVX-512, in the place of BLAS's `gemm`.
+"""Matrix products on processors with AVX-512, in place of BLAS's `gemm`.
 
-Block by block, a part of op(b) is copied to the stack in panels of two registers a row, zeros
-behind its last column, and then, a dozen at a time, so are rows of op(a). A panel's two registers
-times a dozen numbers are added up in registers, and go to c when the terms of a block are all in.
-An element of c is added up in the order of its terms, blocks of `TERMS` each by itself: it does not
-depend on how large c is, or of what it is a part.
+Block by block, a part of op(b) is packed on the stack into panels of two registers a row, padded
+with zeros, and then, a dozen at a time, so are rows of op(a). The outer products of a panel's two
+registers and a dozen numbers accumulate in registers, and go to c when all terms of a block are in.
+An element of c is summed in the order of its terms, blocks of `TERMS` each by itself: it does not
+depend on the size of c, or on the whole that c is a part of.
 """
 
 from functools import partial
@@ -24,35 +24,35 @@ from .lanes import (
 
 BYTES = {"float": 4, "double": 8}
 LETTER = {"float": "s", "double": "d"}
-# Rows that are done at once; the last ones are cut into the smaller numbers.
+# Rows that are computed at once; the remaining rows are split into the smaller numbers.
 ROWS = (12, 4, 2, 1)
-# Bytes of a register, and registers of a row of a panel.
+# Bytes of a register, and registers in a row of a panel.
 REGISTER, PAIR = 64, 2
-# Up to so many rows of c, b is read where it lies.
+# Up to this many rows of c, b is read in place.
 FEW = 256
-# Terms of a block, and bytes of its rows: half a megabyte, which the second cache keeps.
+# Terms of a block, and bytes of its rows: half a megabyte, which fits the second-level cache.
 TERMS, WIDE = 256, 2048
 
 
 def write_multiply(module: LLModule, element: str) -> str:
-    """c ← α·op(a)·op(b) + β·c; the name of the function.
+    """Emit c ← α·op(a)·op(b) + β·c; returns the name of the function.
 
-    It has the arguments of `gemm`, which stores by columns what we store by rows: first what says
-    how b lies, then a; the numbers of columns, rows, terms; α, b, a, β, c, each matrix with the
-    distance of its rows. All are pointers, to 32-bit integers and numbers.
+    It has the arguments of `gemm`, which stores by columns what we store by rows: first the letters
+    that say whether b and a are transposed; then columns, rows, terms; α, b, a, β, c, each matrix
+    with its leading dimension. All are pointers, to 32-bit integers and numbers.
     """
     return _ProductEmitter(module, element).write()
 
 
 class _ProductEmitter:
-    """The functions for numbers of one kind."""
+    """Emits the functions for one element type."""
 
     def __init__(self, module: LLModule, element: str):
         self.module, self.element, self.item = module, element, BYTES[element]
         self.lanes = REGISTER // self.item
         self.panel = PAIR * self.lanes
         self.columns = WIDE // self.item
-        # From one row of a's copy to the next: not a power of two, or all would meet in the cache.
+        # Distance of rows in a's copy: not a power of two, or all would map to the same cache set.
         self.row = TERMS + self.lanes
         self.one, self.kind = lanes_of(element), lanes_of(element, self.lanes)
 
@@ -106,7 +106,7 @@ class _ProductEmitter:
         return code.name
 
     def _once(self, write, *more: int) -> str:
-        """A function that is written when first asked for."""
+        """A function that is emitted on first use."""
         return self.module.once((write.__name__, self.element, *more), lambda _: write(*more))
 
     def _at(
@@ -119,7 +119,7 @@ class _ProductEmitter:
     # -- copies ------------------------------------------------------------------------------------
 
     def _write_panels(self) -> str:
-        """panels(b, ldb, across, columns, terms, to): panel behind panel, each a row for a term."""
+        """panels(b, ldb, across, columns, terms, to): pack panels, each with a row per term."""
         code = self.module.function("void", [POINTER, WORD, WORD, WORD, WORD, POINTER])
         b, ldb, across, columns, terms, to = code.parameters
 
@@ -153,7 +153,7 @@ class _ProductEmitter:
         return code.name
 
     def _write_rows(self) -> str:
-        """rows(a, lda, across, count, terms, to): row by row, a fixed distance apart."""
+        """rows(a, lda, across, count, terms, to): pack rows, a fixed distance apart."""
         code = self.module.function("void", [POINTER, WORD, WORD, WORD, WORD, POINTER])
         a, lda, across, count, terms, to = code.parameters
 
@@ -193,7 +193,7 @@ class _ProductEmitter:
     def _square(
         self, source: LLValue, leading: LLValue, rows: LLValue, columns: LLValue
     ) -> list[LLValue]:
-        """A square of lanes, turned; zeros where there are no rows or columns any more."""
+        """A transposed square of lanes; zeros beyond the last row or column."""
         code = source.code
         mask, none = self._mask(columns), self._mask(code.constant(WORD, 0))
         places = [code.address(source, leading * r, self.element) for r in range(self.lanes)]
@@ -204,9 +204,9 @@ class _ProductEmitter:
     # -- sums --------------------------------------------------------------------------------------
 
     def _write_strip(self, rows: int) -> str:
-        """strip(rows of a, b, down, along, c, ldc, columns, terms, α, β): so many rows of c.
+        """strip(rows of a, b, down, along, c, ldc, columns, terms, α, β): some rows of c.
 
-        A term of b is `down` behind the one before, a panel `along` times its columns.
+        A term of b is `down` after the one before, a panel `along` times its columns.
         """
         kinds = [POINTER, POINTER, WORD, WORD, POINTER, WORD, WORD, WORD, self.one, self.one]
         code = self.module.function("void", kinds)
@@ -229,7 +229,7 @@ class _ProductEmitter:
                 return made
 
             target, room = code.address(c, left, self.element), columns - left
-            cut = room < self.panel  # a part of a panel is made beside, and copied
+            cut = room < self.panel  # part of a panel is computed in scratch, and copied
             place, step = cut.choose(beside, target), cut.choose(ldc.same(self.panel), ldc)
             when(cut, lambda: self._copy(rows, room, target, ldc, beside, ldc.same(self.panel)))
             sums = loop_carrying(code, terms, [code.constant(self.kind, 0.0)] * (PAIR * rows), term)
@@ -255,7 +255,7 @@ class _ProductEmitter:
     def _copy(
         self, rows: int, columns: LLValue, a: LLValue, lda: LLValue, b: LLValue, ldb: LLValue
     ) -> None:
-        """The first columns of a panel, from a to b."""
+        """Copy the first columns of a panel."""
         code = columns.code
         masks = [self._mask(columns - i * self.lanes) for i in range(PAIR)]
 
@@ -267,13 +267,13 @@ class _ProductEmitter:
         each(code, 0, rows, row)
 
     def _register(self, base: LLValue, at: LLValue, i: int) -> LLValue:
-        """Where register i of a row is."""
+        """The address of register i of a row."""
         return base.code.address(base, at + i * self.lanes, self.element)
 
     # -- lanes -------------------------------------------------------------------------------------
 
     def _mask(self, count: LLValue) -> LLValue:
-        """The first lanes, as many as there are."""
+        """A mask of the first lanes."""
         zero = count.same(0)
         return within(count.code, zero, 1, self.lanes, (count > 0).choose(count, zero))
 
@@ -291,7 +291,7 @@ def _integer(pointer: LLValue) -> LLValue:
 
 
 def _is_turned(letter: LLValue) -> LLValue:
-    """1 if a letter says that rows are stored as columns, else 0."""
+    """1 if a letter says that the matrix is transposed, else 0."""
     return letter.code.load(lanes_of("i8"), letter, 1).equals(ord("T")).cast("zext", "i64")
 
 

@@ -1,4 +1,4 @@
-"""The CPU as a target: LLVM for kernels and routines, BLAS and our own code for products."""
+"""The CPU target: LLVM for kernels and routines, BLAS and our own code for products."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ from .runtime.executable import NativeExecutable
 
 
 class Cpu(Computes):
-    """The processor at hand."""
+    """The host processor."""
 
     alignment: int = ALIGNMENT
     passes: Passes = PASSES

@@ -1,7 +1,7 @@
 """Products of small matrices in registers: tiles of the result are accumulated, then stored once.
 
-c[i, j] (+)= Σₖ a[i, k]·b[k, j], with rows of b and c that lie in a line; a may lie any way. Blocks
-of the result are as many rows and vectors as registers hold. The order of each sum is that of k.
+c[i, j] (+)= Σₖ a[i, k]·b[k, j], with contiguous rows of b and c; a may have any strides. Blocks of
+the result are as many rows and vectors as registers hold. The order of each sum is that of k.
 """
 
 from dataclasses import dataclass
@@ -21,23 +21,23 @@ def register() -> int:
 
 
 def lanes_for(element: str) -> int:
-    """How many numbers fill one."""
+    """The numbers that fill a register."""
     return register() // BYTES_OF[element]
 
 
 def rows_at_once() -> int:
-    """The rows of a block, which has two vectors in each: registers for all, and some to spare."""
+    """The rows of a block of two vectors each: registers for all, and some to spare."""
     return 8 if register() == 64 else 4
 
 
 def pieces(width: int, lanes: int) -> list[tuple[int, int]]:
-    """(start, count) of the vectors that a line of so many numbers is cut into."""
+    """(start, count) of the vectors that a line of numbers is split into."""
     return [(at, min(lanes, width - at)) for at in range(0, width, lanes)]
 
 
 @dataclass(frozen=True)
 class PanelLayout:
-    """Steps in elements: of a from row to row and from term to term, of rows of b and of c."""
+    """Strides in elements: of a from row to row and from term to term, of rows of b and of c."""
 
     row: int
     term: int
@@ -57,7 +57,7 @@ def product(
     m: LLValue,
     k: LLValue | int,
 ) -> None:
-    """c (+)= a·b for m rows and a known width, of k terms."""
+    """c (+)= a·b for m rows and a static width, of k terms."""
     lanes = lanes_for(element)
     cut = pieces(width, 2 * lanes)
     for at, count in cut:
@@ -76,7 +76,7 @@ def padded_product(
     n: LLValue,
     k: LLValue | int,
 ) -> None:
-    """c (+)= a·b where n, a multiple of a vector's lanes, is known only then."""
+    """c (+)= a·b where n, a multiple of a vector's lanes, is known at run time only."""
     lanes = lanes_for(element)
     whole = n - n.modulo(2 * lanes, False)
 
@@ -94,7 +94,7 @@ def padded_product(
 
 
 def _panel(code: Code, element: str, how: PanelLayout, width: int, args: tuple) -> None:
-    """Columns that registers hold, by a function of the module."""
+    """The columns that registers hold, by a function of the module."""
     key = ("panel", element, how, width)
     name = code.module.once(key, lambda m: _write_panel(m, element, how, width))
     a, b, c, m, k = args
@@ -116,7 +116,7 @@ def _write_panel(module: LLModule, element: str, how: PanelLayout, width: int) -
 
 @dataclass(frozen=True)
 class _PanelEmitter:
-    """Writes the code of some rows of a panel."""
+    """Emits some rows of a panel."""
 
     code: Code
     element: str

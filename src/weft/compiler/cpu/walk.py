@@ -1,4 +1,4 @@
-"""Walking over a kernel's arrays: loops, places in them, and the accesses at a place."""
+"""Walking a kernel's arrays: loops, points in them, and the accesses at a point."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -17,9 +17,9 @@ INDEX = lanes_of("i64")
 
 @dataclass(frozen=True)
 class LoopPoint:
-    """A point of the loops: the offset of each array (None: 0), and how many lanes count.
+    """A point of the loops: the offset of each array (None: 0), and how many lanes are valid.
 
-    `index` is how far along folded lanes it is.
+    `index` is the position along folded lanes.
     """
 
     offsets: tuple[LLValue | None, ...]
@@ -31,7 +31,7 @@ Extents = tuple[tuple[int, int], ...]
 
 
 class ArrayWalk:
-    """A function over a kernel's arrays that is being written."""
+    """Emits a function over a kernel's arrays."""
 
     code: Code
     kernel: Kernel
@@ -42,7 +42,7 @@ class ArrayWalk:
     begin: LLValue
     end: LLValue
     first_step: int
-    # Where columns are folded: the axis of rows, and the number of the piece of them.
+    # Where columns are folded: the axis of rows, and the number of the current piece.
     rows: Axis | None
     piece: LLValue
 
@@ -65,7 +65,7 @@ class ArrayWalk:
     def loop(
         self, start: LLValue | int, stop: LLValue | int, step: int, body: Callable[[LLValue], None]
     ) -> None:
-        """body(index) for start, start + step, … below stop; no loop around a single turn."""
+        """Emit body(index) for start, start + step, … below stop; a single turn has no loop."""
         code = self.code
         if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
             if stop > start:
@@ -83,8 +83,8 @@ class ArrayWalk:
         code.go_if(following < stop, inside, after)
         code.start(after)
 
-    def moved(self, place: LoopPoint, axis: Axis, index: LLValue) -> LoopPoint:
-        """The place so many steps along an axis."""
+    def advance(self, place: LoopPoint, axis: Axis, index: LLValue) -> LoopPoint:
+        """The point `index` steps along an axis."""
         made = []
         for i, (offset, stride) in enumerate(zip(place.offsets, axis.strides, strict=True)):
             if stride and index.name != "0":
@@ -98,11 +98,11 @@ class ArrayWalk:
         return self.code.emit(INDEX, f"{verb} nsw i64 {a}, {b}")
 
     def _is_over_rows(self, i: int) -> bool:
-        """Whether array i is one of columns that are folded."""
+        """Whether array i holds folds of columns."""
         return i >= self.first_step and bool(self.kernel.results[i - self.first_step].over_rows)
 
     def require(self, condition: LLValue, number: int) -> None:
-        """Give up unless a condition holds."""
+        """Return unless a condition holds."""
         code = self.code
         bad, good = code.label(), code.label()
         code.go_if(condition ^ True, bad, good, rarely=True)
@@ -113,7 +113,7 @@ class ArrayWalk:
         code.start(good)
 
     def operand(self, i: int, place: LoopPoint, lanes: int) -> LLValue:
-        """An operand's elements at a place."""
+        """An operand's elements at a point."""
         dtype = self.kernel.operands[i].dtype
         stride = self.nest.lane.strides[i] if lanes > 1 else 0
         count = min(place.count, lanes)
@@ -121,7 +121,7 @@ class ArrayWalk:
         return read(self.code, pointer, dtype, lanes, stride, count)
 
     def store(self, r: int, place: LoopPoint, value: LLValue, afresh: bool = False) -> None:
-        """Elements of a result at a place; folds of columns go on with what is there."""
+        """Store elements of a result at a point; folds of columns combine with what is there."""
         i, result = self.first_step + r, self.kernel.results[r]
         dtype, stride = self.kernel.dtypes[result.value], self.nest.lane.strides[i]
         pointer = self._pointer(i, place, dtype, (place.count - 1) * stride)
@@ -131,7 +131,7 @@ class ArrayWalk:
         write(self.code, value, pointer, dtype, stride, place.count)
 
     def _pointer(self, i: int, place: LoopPoint, dtype: np.dtype, span: int) -> LLValue:
-        """Where array i is at a place; its lanes reach as far as `span`."""
+        """The address of array i at a point; its lanes reach as far as `span`."""
         offset = place.offsets[i]
         if self.extents:
             at = self.code.constant(INDEX, 0) if offset is None else offset

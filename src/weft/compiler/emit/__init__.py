@@ -1,1 +1,1 @@
-"""Rows as LLVM's intermediate language, at any number of lanes."""
+"""Rows as LLVM IR, at any number of lanes."""

@@ -87,7 +87,7 @@ def atan2(y: LLValue, x: LLValue) -> LLValue:
     a, b = size(y), size(x)
     huge = {"float": 1e37, "double": 1e307}[element]
     tiny = {"float": 1e-30, "double": 1e-290}[element]
-    # Powers of two keep sums finite and quotients out of denormal numbers' reach.
+    # Scaling by powers of two keeps sums finite and quotients normal.
     large = (a > huge) | (b > huge)
     small = (a < tiny) & (b < tiny)
     scale = large.choose(a.same(2.0**-4), small.choose(a.same(2.0**64), a.same(1.0)))
@@ -104,7 +104,7 @@ def atan2(y: LLValue, x: LLValue) -> LLValue:
 
 
 def _reduce_arcsine(x: LLValue) -> tuple[LLValue, LLValue, LLValue, LLValue]:
-    """Whether |x| > ½, t = |x| or √((1 − |x|)/2), what rounding took from t, and asin t − t."""
+    """Whether |x| > ½, t = |x| or √((1 − |x|)/2), the rounding error of t, and asin t − t."""
     a = size(x)
     outer = a > 0.5
     z = outer.choose((1.0 - a) * 0.5, a * a)

@@ -1,4 +1,4 @@
-"""Arithmetic that no operator writes: one rounding, choices, rare cases, calls of C functions."""
+"""Arithmetic beyond operators: fused multiply-add, selection, rare cases, calls of C functions."""
 
 from collections.abc import Callable, Sequence
 
@@ -19,13 +19,13 @@ def horner(x: LLValue, coefficients: Sequence[float]) -> LLValue:
 
 
 def smaller(a: LLValue, b: LLValue | float) -> LLValue:
-    """b where b < a, else a: NaN in `a` stays, one in `b` does not count."""
+    """b where b < a, else a: NaN in `a` propagates, NaN in `b` is ignored."""
     b = a.same(b)
     return (b < a).choose(b, a)
 
 
 def larger(a: LLValue, b: LLValue | float) -> LLValue:
-    """b where b > a, else a: NaN in `a` stays, one in `b` does not count."""
+    """b where b > a, else a: NaN in `a` propagates, NaN in `b` is ignored."""
     b = a.same(b)
     return (b > a).choose(b, a)
 
@@ -65,7 +65,7 @@ def anywhere(mask: LLValue) -> LLValue:
 
 
 def rarely(mask: LLValue, usual: LLValue, other: Callable[[], LLValue]) -> LLValue:
-    """`usual`, but `other()` in the lanes of the mask; computed only if there are such lanes."""
+    """`usual`, but `other()` in the lanes of the mask; `other` runs only if any lane needs it."""
     code = mask.code
     before, slow, after = code.block, code.label(), code.label()
     code.go_if(anywhere(mask), slow, after, rarely=True)
@@ -81,7 +81,7 @@ def rarely(mask: LLValue, usual: LLValue, other: Callable[[], LLValue]) -> LLVal
 
 
 def by_lanes(symbol: str, args: Sequence[LLValue]) -> LLValue:
-    """A C function of one number each, called for every lane in turn."""
+    """A scalar C function, called for every lane in turn."""
     kind = args[0].type
     code = args[0].code
     one = lanes_of(kind.element)
@@ -94,7 +94,7 @@ def by_lanes(symbol: str, args: Sequence[LLValue]) -> LLValue:
 
 
 def _lane_loop(module: LLModule, symbol: str, kind: Type, one: Type, count: int) -> str:
-    """A function that keeps its arguments in memory and goes through the lanes."""
+    """Emit a function that keeps its arguments in memory and loops over the lanes."""
     code = module.function(kind.text, [kind] * count)
     code.result = kind.text
     buffers = [code.local(kind) for _ in range(count)]

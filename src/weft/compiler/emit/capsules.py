@@ -1,4 +1,4 @@
-"""C functions that others' modules export: SciPy's BLAS, and Cython's capsules."""
+"""C functions that other modules export: SciPy's BLAS, and Cython's capsules."""
 
 import ctypes
 from functools import lru_cache
@@ -14,7 +14,7 @@ _pointer.restype, _pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes
 
 @lru_cache(maxsize=None)
 def find_export(module: str, name: str) -> tuple[str, int] | None:
-    """A function's signature and address; None for one that is not there."""
+    """A function's signature and address; None if there is no such export."""
     capsule = import_module(module).__pyx_capi__.get(name)
     if capsule is None:
         return None
@@ -24,9 +24,9 @@ def find_export(module: str, name: str) -> tuple[str, int] | None:
 
 @lru_cache(maxsize=None)
 def blas_function(name: str) -> int:
-    """Where SciPy's BLAS function of this name is: Fortran's conventions, 32-bit integers.
+    """The address of SciPy's BLAS function: Fortran's conventions, 32-bit integers.
 
-    Its library is asked first, since importing `scipy.linalg` takes a tenth of a second.
+    The shared library is tried first, since importing `scipy.linalg` takes a tenth of a second.
     """
     function = getattr(openblas("scipy"), f"scipy_{name}_", None)
     if function is not None:

@@ -1,7 +1,7 @@
 """Circular functions: x = n·π/2 + r by three exact products, and polynomials in r.
 
-Beyond `LIMIT` the reduction would lose digits, and the C library's functions are called, lane by
-lane, for the vectors in which such a number occurs.
+Beyond `LIMIT` the reduction would lose digits; vectors that contain such a number call the C
+library lane by lane.
 """
 
 import math
@@ -80,13 +80,13 @@ _TAN = {
 
 
 def _reduce_angle(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
-    """r, what rounding took from it, and n."""
+    """r, its rounding error, and n."""
     n, k = nearest(x, 2 / math.pi)
     first, second, third = _HALF_PI[x.type.element]
     exact = fma(n, -first, x)
     step = n * second
     r = exact - step
-    # What this difference and that product rounded away, and the third number.
+    # The rounding errors of the difference and the product, and the third number.
     back = r - exact
     low = (exact - (r - back)) - (step + back)
     return r, fma(n, -third, low - fma(n, second, -step)), k

@@ -1,8 +1,8 @@
-"""Writing LLVM's language: typed values in static single assignment, all names generated.
+"""Emitting LLVM IR: typed values in static single assignment form, all names generated.
 
 A value has one or more lanes, and the same arithmetic works on either; Python numbers beside a
-value become constants of its type. Text, and not llvmlite's builder, which makes several objects
-for each instruction.
+value become constants of its type. The IR is text, since llvmlite's builder creates several objects
+per instruction.
 """
 
 import struct
@@ -16,7 +16,7 @@ WIDTH = {"i1": 1, "i8": 8, "i16": 16, "i32": 32, "i64": 64, "half": 16, "float":
 
 
 class Type:
-    """An LLVM type: an element and a number of lanes; made by `lanes_of`, compared by identity."""
+    """An LLVM type: an element and a number of lanes; from `lanes_of`, compared by identity."""
 
     element: str
     lanes: int
@@ -44,12 +44,12 @@ class Type:
         return element if self.lanes == 1 else f"v{self.lanes}{element}"
 
     def of(self, element: str) -> "Type":
-        """Another element in as many lanes."""
+        """The type with another element and as many lanes."""
         return lanes_of(element, self.lanes)
 
 
 def lanes_of(element: str, lanes: int = 1) -> Type:
-    """The type with this element and so many lanes."""
+    """The type with this element and number of lanes."""
     return _make_type(element, lanes)
 
 
@@ -67,7 +67,7 @@ def _literal(element: str, text: str) -> str:
 
 
 class LLValue:
-    """A value of a function that is being written."""
+    """A value of a function that is being emitted."""
 
     code: "Code"
     type: Type
@@ -82,7 +82,7 @@ class LLValue:
         return self.name
 
     def same(self, value: "LLValue | float") -> "LLValue":
-        """A number as a constant of this type; values pass."""
+        """A number as a constant of this type; values are returned unchanged."""
         if isinstance(value, LLValue):
             return value
         return self.code.constant(self.type, value)
@@ -109,8 +109,8 @@ class LLValue:
 
     __rmul__ = __mul__
 
-    def joined(self, verb: str, other: "LLValue | float") -> "LLValue":
-        """A sum or product of floats that may be one instruction with a product that is added."""
+    def contractible(self, verb: str, other: "LLValue | float") -> "LLValue":
+        """A sum or product of floats that LLVM may contract into a fused multiply-add."""
         flag = " contract" if self.type.is_float else ""
         return self._two(f"f{verb}{flag}" if self.type.is_float else verb, other)
 
@@ -145,7 +145,7 @@ class LLValue:
         return self._two("sdiv" if signed else "udiv", other)
 
     def modulo(self, other: "LLValue | float", signed: bool) -> "LLValue":
-        """The remainder of `divided`."""
+        """The remainder of `divide`."""
         return self._two("srem" if signed else "urem", other)
 
     def __neg__(self) -> "LLValue":
@@ -197,7 +197,7 @@ class LLValue:
         return self.code.emit(kind, f"{condition}, {kind.text} {yes.name}, {kind.text} {no.name}")
 
     def cast(self, verb: str, element: str) -> "LLValue":
-        """By LLVM's conversion of that name."""
+        """Convert by LLVM's instruction of that name."""
         kind = self.type.of(element)
         if kind is self.type:
             return self
@@ -219,7 +219,7 @@ class LLValue:
 
 
 class Phi:
-    """A value that depends on the block it is reached from; `add` as the blocks get known."""
+    """A value that depends on the predecessor block; `add` as the blocks become known."""
 
     value: LLValue
 
@@ -233,11 +233,11 @@ class Phi:
 
 
 class LLModule:
-    """Functions that are compiled together, and what they ask of the world."""
+    """Functions that are compiled together, and the symbols that they import."""
 
     def __init__(self, attributes: str = ""):
         self.attributes = attributes
-        self.wide: bool = '"prefer-vector-width"="512"' in attributes  # whether there is AVX-512
+        self.wide: bool = '"prefer-vector-width"="512"' in attributes  # AVX-512
         self._declared: dict[str, str] = {}
         self._functions: list[Code] = []
         self._made: dict[tuple[Hashable, ...], str] = {}
@@ -253,13 +253,13 @@ class LLModule:
         return code
 
     def once(self, key: tuple[Hashable, ...], make: Callable[["LLModule"], str]) -> str:
-        """The name of a function that is written when first asked for."""
+        """The name of a helper function, emitted on first use."""
         if key not in self._made:
             self._made[key] = make(self)
         return self._made[key]
 
     def data(self, content: bytes) -> str:
-        """The name of bytes that nobody writes to."""
+        """The name of constant bytes."""
 
         def make(module: "LLModule") -> str:
             name = f"data{len(module._made)}"
@@ -271,7 +271,7 @@ class LLModule:
         return self.once(("data", content), make)
 
     def elsewhere(self, name: str) -> str:
-        """The name of memory that somebody else has."""
+        """The name of external memory."""
         self._declared.setdefault(name, f"@{name} = external global i8")
         self.symbols.add(name)
         return name
@@ -279,9 +279,9 @@ class LLModule:
     def declare(
         self, name: str, result: Type | str, kinds: Sequence[Type | str], pure: bool = True
     ) -> None:
-        """Say that a function exists elsewhere; what is no intrinsic is a symbol to be found.
+        """Declare an external function; unless it is an intrinsic, its symbol is imported.
 
-        `pure`: it computes a value of its arguments, and that is all.
+        `pure`: it has no effect but its value, which depends on its arguments alone.
         """
         if name in self._declared or any(f.name == name for f in self._functions):
             return
@@ -296,7 +296,7 @@ class LLModule:
 
 
 class Code:
-    """A function that is being written, at the end of its current block."""
+    """A function that is being emitted, at the end of its current block."""
 
     module: LLModule
     name: str
@@ -322,14 +322,14 @@ class Code:
         return f"%v{self._count}"
 
     def emit(self, kind: Type, text: str) -> LLValue:
-        """A new value by an instruction."""
+        """Emit an instruction, and return its value."""
         self._count += 1
         name = f"%v{self._count}"
         self.lines.append(f"  {name} = {text}")
         return LLValue(self, kind, name)
 
     def do(self, text: str) -> None:
-        """An instruction without a value."""
+        """Emit an instruction without a value."""
         self.lines.append(f"  {text}")
 
     def constant(self, kind: Type, value: float | int | bool) -> LLValue:
@@ -351,12 +351,12 @@ class Code:
     # -- blocks -------------------------------------------------------------------------------
 
     def label(self) -> str:
-        """The name of a block to come."""
+        """The name of a block to be started later."""
         self._count += 1
         return f"b{self._count}"
 
     def start(self, label: str) -> None:
-        """Go on writing in a new block."""
+        """Start a new block, and continue there."""
         self.lines.append(f"{label}:")
         self.block = label
 
@@ -374,13 +374,13 @@ class Code:
         return Phi(value, len(self.lines) - 1)
 
     def local(self, kind: Type, count: int = 1) -> LLValue:
-        """Memory of this call."""
+        """Stack memory of this call."""
         name = self._fresh()
         self._entry.append(f"  {name} = alloca [{count} x {kind.text}], align 64")
         return LLValue(self, lanes_of("ptr"), name)
 
     def hide_constant(self, kind: Type, value: int) -> LLValue:
-        """A number that LLVM does not know: it makes something slow of some constants."""
+        """A number that LLVM cannot see: it generates slow code for some constants."""
         key = f"{kind.text} {value}"
         if key not in self._hidden:
             place, name = self._fresh(), self._fresh()
@@ -395,7 +395,7 @@ class Code:
     # -- memory -------------------------------------------------------------------------------
 
     def address(self, base: LLValue, index: LLValue | int, element: str) -> LLValue:
-        """base + index, counted in elements."""
+        """base + index, in elements."""
         shown = f"i64 {index}"
         text = f"getelementptr {element}, ptr {base.name}, {shown}"
         return self.emit(lanes_of("ptr"), text)

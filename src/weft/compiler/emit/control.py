@@ -1,20 +1,20 @@
-"""Native code that is no arithmetic: conditions, loops, words in memory, atomic ones, calls."""
+"""Control flow and memory in native code: conditions, loops, words, atomics, calls."""
 
 from collections.abc import Callable, Sequence
 
 from .code import Code, LLValue, lanes_of
 
 WORD, HALF_WORD, POINTER = lanes_of("i64"), lanes_of("i32"), lanes_of("ptr")
-BYTES = 8  # of a word and of a pointer
+BYTES = 8  # bytes of a word and of a pointer
 
 
 def _has_ended(code: Code) -> bool:
-    """Whether the current block has its last instruction."""
+    """Whether the current block has its terminator."""
     return bool(code.lines) and code.lines[-1].startswith(("  ret", "  br", "  unreachable"))
 
 
 def when(condition: LLValue, body: Callable[[], object], rarely: bool = False) -> None:
-    """body(), if a condition holds; it may return from the function."""
+    """Emit body() under a condition; it may return from the function."""
     code = condition.code
     inside, after = code.label(), code.label()
     code.go_if(condition, inside, after, rarely)
@@ -42,7 +42,7 @@ def each(
     body: Callable[[LLValue], None],
     step: int = 1,
 ) -> None:
-    """body(i) for start ≤ i < stop, by steps."""
+    """Emit body(i) for start ≤ i < stop, by steps."""
     stop = code.constant(WORD, stop) if isinstance(stop, int) else stop
     first = code.constant(WORD, start) if isinstance(start, int) else start
     inside, after, before = code.label(), code.label(), code.block
@@ -58,7 +58,7 @@ def each(
 
 
 def forever(code: Code, body: Callable[[str], None]) -> None:
-    """body(way out) again and again, until it goes to that label or returns."""
+    """Emit body(exit label) as an endless loop, until it branches to the label or returns."""
     inside, after = code.label(), code.label()
     code.go(inside)
     code.start(inside)
@@ -74,56 +74,56 @@ def nothing(code: Code) -> LLValue:
 
 
 def address(base: LLValue, words: LLValue | int) -> LLValue:
-    """So many words behind a pointer."""
+    """The pointer so many words after a pointer."""
     return base.code.address(base, words, "i64")
 
 
 def behind(base: LLValue, count: LLValue | int) -> LLValue:
-    """So many bytes behind a pointer."""
+    """The pointer so many bytes after a pointer."""
     return base.code.address(base, count, "i8")
 
 
 def word(base: LLValue, at: LLValue | int) -> LLValue:
-    """The integer so many words behind a pointer."""
+    """Load the integer so many words after a pointer."""
     return base.code.load(WORD, address(base, at), BYTES)
 
 
 def pointer(base: LLValue, at: LLValue | int) -> LLValue:
-    """The pointer so many words behind a pointer."""
+    """Load the pointer so many words after a pointer."""
     return base.code.load(POINTER, address(base, at), BYTES)
 
 
 def put(value: LLValue, base: LLValue, at: LLValue | int) -> None:
-    """Write a word or a pointer, so many words behind a pointer."""
+    """Store a word or a pointer, so many words after a pointer."""
     base.code.store(value, address(base, at), BYTES)
 
 
 def load_atomic(base: LLValue, at: int, order: str = "acquire") -> LLValue:
-    """A word that other threads write."""
+    """Load a word that other threads write (acquire)."""
     place = address(base, at)
     return base.code.emit(WORD, f"load atomic i64, ptr {place.name} {order}, align 8")
 
 
 def publish(value: LLValue, base: LLValue, at: int, order: str = "release") -> None:
-    """Write a word that other threads read."""
+    """Store a word that other threads read (release)."""
     place = address(base, at)
     base.code.do(f"store atomic i64 {value.name}, ptr {place.name} {order}, align 8")
 
 
 def swap(value: LLValue, base: LLValue, at: int) -> LLValue:
-    """Write a word, and what it was before."""
+    """Atomically store a word, and return the old one."""
     place = address(base, at)
     return base.code.emit(WORD, f"atomicrmw xchg ptr {place.name}, i64 {value.name} seq_cst")
 
 
 def increase(base: LLValue, at: int, by: LLValue | int) -> LLValue:
-    """Add to a word, and what it was before."""
+    """Atomically add to a word, and return the old one."""
     place = address(base, at)
     return base.code.emit(WORD, f"atomicrmw add ptr {place.name}, i64 {by} seq_cst")
 
 
 def replace_if(base: LLValue, at: int, old: LLValue, new: LLValue) -> LLValue:
-    """Write a word if it is still the old one; whether it was."""
+    """Atomically replace a word if it is still the old one; whether it was."""
     code, place = base.code, address(base, at)
     pair = code.label()
     code.do(f"%{pair} = cmpxchg ptr {place.name}, i64 {old.name}, i64 {new.name} acq_rel acquire")
@@ -131,13 +131,13 @@ def replace_if(base: LLValue, at: int, old: LLValue, new: LLValue) -> LLValue:
 
 
 def invoke(code: Code, name: str, result: str, args: Sequence[LLValue]) -> LLValue:
-    """Call a function of this module, or one elsewhere that does more than compute a value."""
+    """Call a function of this module, or an external one that has effects."""
     code.module.declare(name, result, [a.type for a in args], pure=False)
     return _call(code, f"@{name}", result, args)
 
 
 def invoke_at(target: LLValue, result: str, args: Sequence[LLValue]) -> LLValue:
-    """Call the function that a pointer is of."""
+    """Call a function through a pointer."""
     return _call(target.code, target.name, result, args)
 
 
@@ -149,12 +149,12 @@ def _call(code: Code, target: str, result: str, args: Sequence[LLValue]) -> LLVa
     return code.emit(lanes_of(result), f"call {result} {target}({inside})")
 
 
-# Intrinsics that tell a processor that a loop is waiting, and what they take.
+# The intrinsics of spin-wait hints, and their arguments.
 _WAITING = {"x86_64": ("llvm.x86.sse2.pause", ()), "aarch64": ("llvm.aarch64.isb", (15,))}
 
 
 def pause(code: Code, processor: str) -> None:
-    """Let the processor wait a little, where there is an instruction for it."""
+    """Emit a spin-wait hint, where the processor has one."""
     if processor in _WAITING:
         name, args = _WAITING[processor]
         invoke(code, name, "void", [code.constant(HALF_WORD, a) for a in args])

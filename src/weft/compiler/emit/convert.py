@@ -1,7 +1,7 @@
-"""Numbers in registers: how each dtype is held, read from memory and made from another.
+"""Numbers in registers: how each dtype is represented, loaded, stored and cast.
 
-Half types are held in float32, rounded; booleans in one bit. What NumPy leaves open, a float that
-does not fit an integer, is what its C code gives on x86.
+Half types are held in float32, rounded; booleans in one bit. What NumPy leaves undefined, a float
+that does not fit an integer, is what its C code gives on x86.
 """
 
 import numpy as np
@@ -32,7 +32,7 @@ def memory_type(dtype: np.dtype, lanes: int = 1) -> Type:
 
 
 def from_memory(value: LLValue, dtype: np.dtype) -> LLValue:
-    """What was loaded, as it is held."""
+    """From the memory representation to the register's."""
     if dtype == dtypes.bool_:
         return value.compare("ne", 0)
     if dtype == dtypes.float16:
@@ -43,7 +43,7 @@ def from_memory(value: LLValue, dtype: np.dtype) -> LLValue:
 
 
 def to_memory(value: LLValue, dtype: np.dtype) -> LLValue:
-    """What is held, as it is stored; half types were rounded when they were made."""
+    """From the register representation to the memory's; half types are rounded already."""
     if dtype == dtypes.bool_:
         return value.cast("zext", "i8")
     if dtype == dtypes.float16:
@@ -54,7 +54,7 @@ def to_memory(value: LLValue, dtype: np.dtype) -> LLValue:
 
 
 def round_to_half(value: LLValue, dtype: np.dtype) -> LLValue:
-    """A float32 value to the nearest of a half type, ties to even; others pass."""
+    """Round a float32 value to a half type, ties to even; other dtypes are returned unchanged."""
     if dtype == dtypes.float16:
         return value.cast("fptrunc", "half").cast("fpext", "float")
     if dtype != dtypes.bfloat16:
@@ -73,7 +73,7 @@ def is_signed(dtype: np.dtype) -> bool:
 
 
 def cast(value: LLValue, source: np.dtype, target: np.dtype) -> LLValue:
-    """A value of one dtype as another, as NumPy's `astype` does it."""
+    """A value of one dtype as another, like NumPy's `astype`."""
     if source == target:
         return value
     if target == dtypes.bool_:
@@ -120,7 +120,7 @@ def _to_odd(value: LLValue) -> LLValue:
 
 
 def _to_integer(value: LLValue, target: np.dtype) -> LLValue:
-    """Towards zero; what does not fit is the most negative number of the width converted to."""
+    """Truncate; what does not fit becomes the most negative number of the converted width."""
     element = _HELD[target]
     if target == dtypes.uint64:
         high = value >= 2.0**63

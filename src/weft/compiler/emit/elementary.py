@@ -18,7 +18,7 @@ from .powers import cbrt, hypot, power
 
 
 def wide(function: Callable[..., LLValue]) -> Callable[..., LLValue]:
-    """A function that is computed in float64 for float32 too."""
+    """A function that is computed in float64 for float32, too."""
 
     def call(*args: LLValue) -> LLValue:
         if args[0].type.element == "double":
@@ -91,7 +91,7 @@ ELEMENTARY |= {row: _library(symbol) for row, (symbol, _) in LIBRARY.items()}
 
 
 def address_of(name: str) -> int:
-    """Where SciPy's C function of this name is, for float64 arguments."""
+    """The address of SciPy's C function of this name, for float64 arguments."""
     for key in (name, f"__pyx_fuse_1{name}", f"__pyx_fuse_0{name}"):
         found = find_export("scipy.special.cython_special", key)
         if found and found[0].startswith("double (double"):

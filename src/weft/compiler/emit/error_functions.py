@@ -1,4 +1,4 @@
-"""The error function, the normal distribution and what is made of them.
+"""The error function, the normal distribution and functions derived from them.
 
 erfc a = e^(−a²)·X(a) for a ≥ 0, where the scaled X falls slowly from 1 to 1/(a√π); the square is
 kept in two numbers, since the exponential would multiply its rounding error.
@@ -92,14 +92,14 @@ _LOG = (
 
 
 def scaled_tail(a: LLValue, below: LLValue | None = None) -> LLValue:
-    """e^(a²)·erfc a for 0 ≤ a ≤ 27.5, or ≤ 10 in float32; `below` is what rounding took from a."""
+    """e^(a²)·erfc a for 0 ≤ a ≤ 27.5, or ≤ 10 in float32; `below` is the rounding error of a."""
     element = a.type.element
     k = _K[element]
     s = a + k
     v = 1.0 / s
-    if element == "float":  # which only gelu computes in: four units will do, in half the time
+    if element == "float":  # only gelu uses this: four units of error will do, in half the time
         return v * horner(fma(v, -2 * k, 1.0), _P[element])
-    # What the sum and the quotient rounded away, then what q and the polynomial's last step did.
+    # The rounding errors of the sum and the quotient, then of q and the polynomial's last step.
     lost = (s - k) - a
     rest = v * fma(v, lost if below is None else lost - below, fma(-v, s, 1.0))
     q = fma(v, -2 * k, 1.0)
@@ -124,7 +124,7 @@ def _any_scaled_tail(a: LLValue) -> LLValue:
 
 
 def times_exp(y: LLValue, high: LLValue, low: LLValue) -> LLValue:
-    """y·e^(high + low), for a low part so small that its square does not count."""
+    """y·e^(high + low), for a low part whose square is negligible."""
     t, n, k = small_growth(clamp_exponent(high))
     return scale_by_power(fma(y, t + fma(low, t, low), y), n, k)
 
@@ -194,7 +194,7 @@ def ndtr(x: LLValue) -> LLValue:
 
 
 def _normal(x: LLValue, limit: float) -> LLValue:
-    """Φ(x): in the middle from erf, beyond from the tail, which is nothing from the limit on."""
+    """Φ(x): in the middle from erf, beyond from the tail, which is zero from the limit on."""
     a = _cap(size(x), limit)
     tail = _normal_tail(a)
     y = (x > 0.0).choose(1.0 - tail, tail)

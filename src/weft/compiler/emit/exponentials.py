@@ -116,7 +116,7 @@ def growth(r: LLValue) -> LLValue:
 
 
 def small_growth(x: LLValue) -> tuple[LLValue, LLValue, LLValue]:
-    """eʳ − 1, and k twice, in x = k·ln 2 + r, with what rounding takes from r."""
+    """eʳ − 1, and k twice, in x = k·ln 2 + r, with the rounding error of r included."""
     n, k = nearest(x, math.log2(math.e))
     high, low = LN2[x.type.element]
     exact = fma(n, -high, x)
@@ -170,10 +170,10 @@ def tanh(x: LLValue) -> LLValue:
 
 
 def quotient(n: LLValue, a: float, b: LLValue) -> LLValue:
-    """n/(a + b) for a sum between 1 and 2, with what the sum and the quotient rounded away."""
+    """n/(a + b) for a sum between 1 and 2, corrected for the rounding of sum and quotient."""
     t = b + a
     quick = t.type.element == "float" and wide.available(t)
-    # 1/t to within 5 % is plenty for the rest of a quotient.
+    # 1/t to within 5 % is enough for the correction of a quotient.
     inverse = wide.reciprocal(t) if quick else fma(t, -0.5, 1.457)
     q = n * inverse if quick else n / t
     rest = fma(-q, t, n) - q * (b - (t - a))
@@ -208,7 +208,7 @@ _SINH = {
 
 
 def sinh(x: LLValue) -> LLValue:
-    """From ½eᵃ beyond 1, by a polynomial up to there."""
+    """From ½eᵃ beyond 1, by a polynomial up to 1."""
     a = size(x)
     e = half_exp(a)
     square = x * x

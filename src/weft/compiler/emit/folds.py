@@ -1,4 +1,4 @@
-"""Folds: what changes nothing, how partial results combine, and one that is under way."""
+"""Folds: identities, how partial results combine, and accumulators."""
 
 import math
 from dataclasses import dataclass
@@ -9,16 +9,16 @@ from ...core import dtypes
 from ..ir.kernel import FoldStep
 from .code import Code, LLValue, lanes_of
 from .convert import is_float, is_signed, register_type, round_to_half
-from .lanes_in_memory import unknown_first
+from .lanes_in_memory import opaque_first
 
 
-def accumulating(kind: str, dtype: np.dtype) -> np.dtype:
-    """The dtype in which a fold with results of `dtype` is made."""
+def accumulator_dtype(kind: str, dtype: np.dtype) -> np.dtype:
+    """The dtype in which a fold with results of `dtype` accumulates."""
     return dtypes.accumulator(dtype) if kind in ("sum", "prod", "mean") else dtype
 
 
 def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> LLValue:
-    """What changes nothing."""
+    """The identity element of a fold."""
     top: float | int = math.inf
     low: float | int = -math.inf
     if dtype == dtypes.bool_:
@@ -32,9 +32,9 @@ def identity(code: Code, kind: str, dtype: np.dtype, lanes: int) -> LLValue:
 
 
 def combine(kind: str, a: LLValue, b: LLValue, dtype: np.dtype) -> LLValue:
-    """Two partial results as one; NaN stays in a maximum or minimum."""
+    """Combine two partial results; NaN propagates in a maximum or minimum."""
     if kind in ("sum", "mean"):
-        return a.joined("add", b)
+        return a.contractible("add", b)
     if kind == "prod":
         return a * b
     if kind in ("any", "all"):
@@ -48,7 +48,7 @@ def combine(kind: str, a: LLValue, b: LLValue, dtype: np.dtype) -> LLValue:
 
 
 def across(kind: str, value: LLValue, dtype: np.dtype) -> LLValue:
-    """The lanes of a partial result as one number: halves are combined until one is left."""
+    """Reduce the lanes of a partial result to one number, by halves."""
     code, lanes = value.code, value.type.lanes
     while lanes > 1:
         lanes //= 2
@@ -67,11 +67,11 @@ def across(kind: str, value: LLValue, dtype: np.dtype) -> LLValue:
 
 @dataclass(frozen=True)
 class Accumulator:
-    """A fold that is under way, in memory that becomes registers.
+    """A fold in progress, in memory that LLVM promotes to registers.
 
     run     of the terms since the last join; of all, unless there are many
     total   of the runs before
-    lost    what rounding took from a total of floats
+    lost    the rounding error of a total of floats
     """
 
     number: int
@@ -86,16 +86,16 @@ class Accumulator:
         return cell.code.load(register_type(self.dtype, self.lanes), cell, 64)
 
     def add(self, value: LLValue, count: int) -> None:
-        """Another term in each of the first `count` lanes."""
+        """Add a term in each of the first `count` lanes."""
         code, kind = value.code, self.fold.kind
         if count < self.lanes:
             value = self._neutral_where_idle(value, count)
         code.store(combine(kind, self.read(self.run), value, self.dtype), self.run, 64)
 
     def _neutral_where_idle(self, value: LLValue, count: int) -> LLValue:
-        """What changes nothing in the lanes that do not count."""
+        """The identity in the lanes that do not count."""
         code, lanes = value.code, self.lanes
-        counts = unknown_first(code, lanes, count)
+        counts = opaque_first(code, lanes, count)
         return counts.choose(value, identity(code, self.fold.kind, self.dtype, lanes))
 
     def finish(self, across_lanes: bool, terms: int) -> LLValue:
@@ -112,8 +112,8 @@ class Accumulator:
 
 
 def accumulator_of(code: Code, number: int, fold: FoldStep, lanes: int, many: bool) -> Accumulator:
-    """A fold that begins; sums of many floats are made of runs."""
-    dtype = accumulating(fold.kind, fold.dtype)
+    """A new accumulator; sums of many floats are made of runs."""
+    dtype = accumulator_dtype(fold.kind, fold.dtype)
     runs = many and fold.kind in ("sum", "mean") and is_float(dtype)
     cells = [code.local(register_type(dtype, lanes)) for _ in range(3 if runs else 1)]
     for cell in cells:
@@ -122,7 +122,7 @@ def accumulator_of(code: Code, number: int, fold: FoldStep, lanes: int, many: bo
 
 
 def join(made: list[Accumulator]) -> None:
-    """Add the runs to the totals, and keep what is lost in that."""
+    """Add the runs to the totals, and accumulate the rounding errors."""
     for a in made:
         if a.total is None or a.lost is None:
             continue

@@ -1,7 +1,7 @@
 """Emitters of the rows on integers and booleans: (kind, value, …, *static) → value.
 
-Overflow wraps around, a division by zero gives zero, and a shift beyond the width shifts all out:
-nothing here is left to LLVM's undefined behaviour.
+Overflow wraps around, division by zero gives zero, and a shift beyond the width shifts out all
+bits: nothing is left to LLVM's undefined behaviour.
 """
 
 from collections.abc import Callable
@@ -11,7 +11,7 @@ from .powers import by_whole
 
 
 def _guard_divisor(a: LLValue, b: LLValue, signs: bool) -> tuple[LLValue, LLValue]:
-    """A divisor that does not trap, and where it stands for zero.
+    """A divisor that does not trap, and the lanes in which it replaces 0.
 
     The least number divided by −1, which traps as well, is 0 − a.
     """
@@ -32,7 +32,7 @@ def floor_divide(a: LLValue, b: LLValue, signs: bool) -> LLValue:
 
 
 def remainder(a: LLValue, b: LLValue, signs: bool) -> LLValue:
-    """Of a division by 0 or −1 it is zero, as of one by the 1 in their place."""
+    """The remainder of a division by 0 or −1 is zero, as by the 1 in their place."""
     safe, _ = _guard_divisor(a, b, signs)
     r = a.modulo(safe, signs)
     if signs:
@@ -56,7 +56,7 @@ def clip(x: LLValue, signs: bool, lo: int | None, hi: int | None) -> LLValue:
 
 
 def _within(x: LLValue, signs: bool, bound: int) -> int:
-    """A bound that the type can hold."""
+    """A bound clamped to the range of the type."""
     top = 2 ** (x.type.width - signs)
     return min(max(bound, -top if signs else 0), top - 1)
 
@@ -67,7 +67,7 @@ def sign(x: LLValue, signs: bool) -> LLValue:
 
 
 def _shift_left(a: LLValue, b: LLValue, signs: bool) -> LLValue:
-    """A shift by a negative number is taken for one by a huge one, as NumPy does."""
+    """A shift by a negative number counts as a huge one, as in NumPy."""
     inside = b.compare("lt", a.type.width, signed=False)
     return inside.choose(a << inside.choose(b, b.same(0)), a.same(0))
 
@@ -85,7 +85,7 @@ def _compare(word: str) -> Callable[..., LLValue]:
 
 
 def _plain(function: Callable[..., LLValue]) -> Callable[..., LLValue]:
-    """An emitter that does not ask for signs; they follow the values."""
+    """An emitter that ignores signedness."""
     count = function.__code__.co_argcount
     return lambda *args: function(*args[:count])
 
@@ -132,7 +132,7 @@ EMITTERS: dict[str, Callable[..., LLValue]] = {
     "bitwise_right_shift": _right,
     "bitwise_invert": _plain(lambda x: ~x),
 }
-# What NumPy makes of booleans; the rows that it refuses are not here.
+# Rows on booleans as NumPy computes them; the rows that it rejects are missing.
 BOOLEAN: dict[str, Callable[..., LLValue]] = {
     **{name: COMPARISONS[name] for name in ("equal", "not_equal")},
     "less": lambda a, b, signs: ~a & b,

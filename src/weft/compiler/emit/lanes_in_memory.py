@@ -1,4 +1,4 @@
-"""Reading and writing lanes of arrays: in a line, backwards, repeated or far apart."""
+"""Loading and storing lanes: contiguous, backwards, broadcast or strided."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from .convert import from_memory, memory_type, to_memory
 
 
 def splat(value: LLValue, lanes: int) -> LLValue:
-    """One number in every lane; a value that has them passes."""
+    """One number in every lane; a value with lanes is returned unchanged."""
     kind = value.type
     if kind.lanes == lanes:
         return value
@@ -23,11 +23,11 @@ def first(code: Code, lanes: int, count: int) -> LLValue:
     return LLValue(code, lanes_of("i1", lanes), f"<{bits}>")
 
 
-def unknown_first(code: Code, lanes: int, count: int) -> LLValue:
-    """The same, where the processor has masks of bits, as one that LLVM does not know.
+def opaque_first(code: Code, lanes: int, count: int) -> LLValue:
+    """The same, where the processor has mask registers, but opaque to LLVM.
 
-    Of zeros by a known mask it makes an expansion, which takes eighty cycles; and of a load by one
-    that has a single lane a loop in its own code generator, which does not end.
+    LLVM turns a zero-filling load under a known mask into an expansion, which takes eighty cycles;
+    and a load with a single known lane sends its code generator into an endless loop.
     """
     mask = first(code, lanes, count)
     if not code.module.wide or lanes not in (8, 16, 32, 64):
@@ -60,7 +60,7 @@ def _places(code: Code, pointer: LLValue, element: str, lanes: int, stride: int)
 def read(
     code: Code, pointer: LLValue, dtype: np.dtype, lanes: int, stride: int, count: int
 ) -> LLValue:
-    """The first `count` of `lanes` elements that lie `stride` apart; zeros in the others."""
+    """Load the first `count` of `lanes` elements that are `stride` apart; zeros in the others."""
     one = memory_type(dtype)
     align = max(one.width // 8, 1)
     if lanes == 1:
@@ -73,7 +73,7 @@ def read(
     if count == lanes and stride == -1:
         start = code.address(pointer, 1 - lanes, one.element)
         return from_memory(_reverse_lanes(code.load(kind, start, align)), dtype)
-    mask = unknown_first(code, lanes, count) if count == 1 else first(code, lanes, count)
+    mask = opaque_first(code, lanes, count) if count == 1 else first(code, lanes, count)
     rest = LLValue(code, kind, "zeroinitializer")
     name, place = f"llvm.masked.load.{kind.mangled}.p0", pointer
     if stride != 1:
@@ -86,7 +86,7 @@ def read(
 def write(
     code: Code, value: LLValue, pointer: LLValue, dtype: np.dtype, stride: int, count: int
 ) -> None:
-    """The first `count` lanes of a value, to elements that lie `stride` apart."""
+    """Store the first `count` lanes of a value to elements that are `stride` apart."""
     value = to_memory(value, dtype)
     one, lanes = memory_type(dtype), value.type.lanes
     align = max(one.width // 8, 1)

@@ -9,7 +9,7 @@ from .exponentials import BIAS, FRACTION, LN2, exp
 
 _NORMAL = {"float": 2.0**-126, "double": 2.0**-1022}
 _LIFT = {"float": 23, "double": 54}
-# The least m: ¾, where instructions part numbers too, and √½.
+# The least m: ¾, as the AVX-512 instructions split numbers, and √½.
 _LEAST = {"float": 0x3F400000, "double": 0x3FE6A09E667F3BCD}
 # ln 2 as the sum of two positive numbers.
 _LN2 = {"float": (0.6931471228599548, 5.769999868903688e-08), "double": LN2["double"]}
@@ -51,13 +51,13 @@ _LOG10_2 = {
 
 
 def split_exponent(x: LLValue) -> tuple[LLValue, LLValue]:
-    """e (as a float) and m for x > 0, denormal or not; anything for other x."""
+    """e (as a float) and m for x > 0, denormal or not; unspecified for other x."""
     element = x.type.element
     if _is_wide(x):
         m = wide.mantissa(x)
         return wide.exponent(x) - wide.exponent(m), m
     low = x < _NORMAL[element]
-    e, m = parted_normal(low.choose(x * 2.0 ** _LIFT[element], x))
+    e, m = split_normal(low.choose(x * 2.0 ** _LIFT[element], x))
     return number(low.choose(e - _LIFT[element], e), x), m
 
 
@@ -65,7 +65,7 @@ def _is_wide(x: LLValue) -> bool:
     return x.type.element == "float" and wide.available(x)
 
 
-def parted_normal(x: LLValue) -> tuple[LLValue, LLValue]:
+def split_normal(x: LLValue) -> tuple[LLValue, LLValue]:
     """e and m for normal x > 0."""
     element = x.type.element
     bits = x.bits
@@ -93,7 +93,7 @@ def remainder(f: LLValue, low: LLValue | None = None) -> LLValue:
 
 
 def guard_logarithm(y: LLValue, x: LLValue) -> LLValue:
-    """y = log x, with what it is at 0, below, at infinity and at NaN."""
+    """y = log x, corrected at 0, below, at infinity and at NaN."""
     beyond = x.equals(0.0).choose(x.same(-math.inf), x.same(math.nan))
     return (x <= 0.0).choose(beyond, (x < math.inf).choose(y, x))
 
@@ -108,7 +108,7 @@ def log(x: LLValue) -> LLValue:
     high, low = _LN2[x.type.element]
     f = m - 1.0
     y = fma(n, high, f + remainder(f, n * low))
-    # Where instructions part it, the exponent of zero is −∞, and what is negative is NaN.
+    # Where instructions split x, the exponent of zero is −∞, and a negative number gives NaN.
     return y if _is_wide(x) else guard_logarithm(y, x)
 
 
@@ -118,7 +118,7 @@ def _in_base(x: LLValue, factor: tuple[float, float], step: tuple[float, float])
     f = m - 1.0
     rest = remainder(f)
     y = f + rest
-    # What the sum rounded away, and the second half of the factor.
+    # The rounding error of the sum, and the second half of the factor.
     tail = fma(y, factor[1], ((f - y) + rest) * factor[0])
     return guard_logarithm(fma(n, step[0], fma(y, factor[0], fma(n, step[1], tail))), x)
 
@@ -132,12 +132,12 @@ def log10(x: LLValue) -> LLValue:
 
 
 def log1p(x: LLValue) -> LLValue:
-    """log u for u = 1 + x rounded, and what the rounding took, divided by u."""
+    """log u for u = 1 + x rounded, plus the rounding error divided by u."""
     element = x.type.element
     u = x + 1.0
     b = u - 1.0
     lost = (x - b) + (1.0 - (u - b))
-    e, m = parted_normal(u)
+    e, m = split_normal(u)
     n, f = number(e, x), m - 1.0
     # lost·2⁻ᵉ/m; near m = 1, where it counts, the quotient is exact enough.
     shift = (larger(-e + BIAS[element], 0) << FRACTION[element]).as_float(element)
@@ -153,7 +153,7 @@ def softplus(x: LLValue) -> LLValue:
 
 
 def logaddexp(a: LLValue, b: LLValue) -> LLValue:
-    """log(eᵃ + eᵇ); of equal infinities, that infinity."""
+    """log(eᵃ + eᵇ); equal infinities give that infinity."""
     top = larger(a, b)
     y = top + log1p(exp(-size(a - b)))
     equal = a.equals(b)
@@ -180,7 +180,7 @@ def acosh(x: LLValue) -> LLValue:
     t = x - 1.0
     side = fma(t, t, t + t).intrinsic("sqrt")
     near = t + side
-    # What the sum rounded away matters near 1, where `side` is the larger term.
+    # The rounding error of the sum matters near 1, where `side` is the larger term.
     lost = (t < 1.0).choose(t - (near - side), t.same(0.0))
     y = _far(x, near) + lost / (near + 1.0)
     return (x < 1.0).choose(x.same(math.nan), y)

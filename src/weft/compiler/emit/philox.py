@@ -55,16 +55,16 @@ def stream_words(key: LLValue, position: LLValue, nonce: LLValue) -> list[LLValu
     return philox((k0, k1), counter)
 
 
-def side_by_side(columns: list[LLValue]) -> LLValue:
-    """What lanes of two or four values hold, lane by lane next to each other."""
+def interleave(columns: list[LLValue]) -> LLValue:
+    """Interleave the lanes of two or four values."""
     while len(columns) > 1:
         half = len(columns) // 2
-        # The first with the one behind the middle, so that all end up in their order.
-        columns = [_alternating(columns[i], columns[i + half]) for i in range(half)]
+        # The first with the one behind the middle, so that all end up in order.
+        columns = [_interleave_pair(columns[i], columns[i + half]) for i in range(half)]
     return columns[0]
 
 
-def _alternating(a: LLValue, b: LLValue) -> LLValue:
+def _interleave_pair(a: LLValue, b: LLValue) -> LLValue:
     kind, code = a.type, a.code
     picks = ", ".join(f"i32 {i}, i32 {i + kind.lanes}" for i in range(kind.lanes))
     mask = f"<{2 * kind.lanes} x i32> <{picks}>"

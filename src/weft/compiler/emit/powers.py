@@ -1,11 +1,11 @@
-"""Powers and roots that are no single instruction."""
+"""Powers and roots beyond single instructions."""
 
 import math
 
 from .arithmetic import by_lanes, fma, horner, larger, narrow, root, size, smaller, widen
 from .code import LLValue
 from .exponentials import nearest, scale_by_power
-from .logarithms import number, parted_normal
+from .logarithms import number, split_normal
 
 # 2ʳ = 1 + rP for |r| ≤ ½, error 4.8e-11, and log₂ m = s·A(s²) with s = (m − 1)/(m + 1), error
 # 7.8e-14: float32's powers are computed in float64, where these are exact enough.
@@ -29,16 +29,16 @@ _A = (
 
 
 def power(x: LLValue, y: LLValue) -> LLValue:
-    """xʸ as C99 has it; float64's is the C library's."""
+    """xʸ as in C99; float64 calls the C library."""
     if x.type.element == "double":
         return by_lanes("pow", [x, y])
     return narrow(_wide_power(widen(x), widen(y)))
 
 
 def _wide_power(x: LLValue, y: LLValue) -> LLValue:
-    """xʸ for float64 numbers that are float32's, to more digits than float32 has."""
+    """xʸ in float64 for float32 arguments, to more digits than float32 has."""
     a = size(x)
-    e, m = parted_normal(a)
+    e, m = split_normal(a)
     s = (m - 1.0) / (m + 1.0)
     logarithm = fma(s, horner(s * s, _A), number(e, x))
     logarithm = a.equals(0.0).choose(x.same(-math.inf), logarithm)
@@ -52,7 +52,7 @@ def _wide_power(x: LLValue, y: LLValue) -> LLValue:
 
 
 def _settle_special_cases(x: LLValue, y: LLValue, z: LLValue) -> LLValue:
-    """The sign of a power, and the powers that hold whatever the other argument is."""
+    """The sign of a power, and the powers that do not depend on the other argument."""
     half = y * 0.5
     whole = y.intrinsic("floor").equals(y)
     odd = whole & half.intrinsic("floor").compare("ne", half)
@@ -65,7 +65,7 @@ def _settle_special_cases(x: LLValue, y: LLValue, z: LLValue) -> LLValue:
 
 
 def by_whole(x: LLValue, n: int) -> LLValue:
-    """xⁿ for a whole n ≥ 0, by repeated squares."""
+    """xⁿ for a whole n ≥ 0, by repeated squaring."""
     y, factor = None, x
     while n:
         if n & 1:
@@ -76,7 +76,7 @@ def by_whole(x: LLValue, n: int) -> LLValue:
 
 
 def hypot(a: LLValue, b: LLValue) -> LLValue:
-    """√(a² + b²) without overflow or underflow; infinite beside NaN."""
+    """√(a² + b²) without overflow or underflow; infinity wins over NaN."""
     if a.type.element == "float":
         wide = [widen(v) for v in (a, b)]
         y = narrow(root(fma(wide[0], wide[0], wide[1] * wide[1])))
@@ -88,13 +88,13 @@ def hypot(a: LLValue, b: LLValue) -> LLValue:
 
 def _wide_hypot(a: LLValue, b: LLValue) -> LLValue:
     top, low = larger(a, b), (a < b).choose(a, b)
-    # The exponent of the larger one, taken away from both.
+    # Both are divided by two to the exponent of the larger one.
     e = smaller(larger(top.bits.logical_shift(52), 1), 2045)
     scale = ((2046 - e) << 52).as_float("double")
     a, b = top * scale, low * scale
     square = a * a
     h = root(fma(b, b, square))
-    # One step of Newton's with the residual in full.
+    # One Newton step with an exact residual.
     rest = fma(-h, h, square) + fma(a, a, -square) + b * b
     h = h.equals(0.0).choose(h, h + rest / (h + h))
     return h * (e << 52).as_float("double")
@@ -111,13 +111,13 @@ _CBRT = (
 
 
 def cbrt(x: LLValue) -> LLValue:
-    """∛x: a third of the exponent, a polynomial, two steps of Newton's."""
+    """∛x: a third of the exponent, a polynomial, two Newton steps."""
     if x.type.element == "float":
         return narrow(cbrt(widen(x)))
     a = size(x)
     low = a < 2.0**-1022
     a = low.choose(a * 2.0**54, a)
-    # A third of the bits: their upper half by a product, as there is no division of lanes.
+    # A third of the bits: their upper half by a product, as vectors have no integer division.
     third = ((a.bits.logical_shift(32) * 0x55555556).logical_shift(32) << 32) + _THIRD
     t = third.as_float("double")
     r = t * t * (t / a)
@@ -132,7 +132,7 @@ _THIRD = 0x2A9F7893 << 32
 
 
 def _newton(a: LLValue, t: LLValue) -> LLValue:
-    """t − (t³ − a)/(3t²), with t² in full."""
+    """t − (t³ − a)/(3t²), with t² exact."""
     square = t * t
     low = fma(t, t, -square)
     rest = fma(-t, square, a) - t * low

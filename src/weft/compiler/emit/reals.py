@@ -12,31 +12,31 @@ from .powers import by_whole, power
 
 
 def maximum(a: LLValue, b: LLValue) -> LLValue:
-    """The larger one; NaN if either is."""
+    """The larger one; NaN if either is NaN."""
     y = (b > a).choose(b, a)
     return b.is_nan().choose(b, y)
 
 
 def minimum(a: LLValue, b: LLValue) -> LLValue:
-    """The smaller one; NaN if either is."""
+    """The smaller one; NaN if either is NaN."""
     y = (b < a).choose(b, a)
     return b.is_nan().choose(b, y)
 
 
 def strong_product(g: LLValue, d: LLValue) -> LLValue:
-    """g·d, and zero where either is."""
+    """g·d, and zero where either factor is zero."""
     none = g.same(0.0)
     product = d.compare("ne", 0.0).choose(g * d, none)
     return g.compare("ne", 0.0).choose(product, none)
 
 
 def strong_quotient(a: LLValue, b: LLValue) -> LLValue:
-    """a/b, and zero where a is, whatever b may be."""
+    """a/b, and zero where a is zero, whatever b is."""
     return a.equals(0.0).choose(a.same(0.0), a / b)
 
 
 def remainder(a: LLValue, b: LLValue) -> LLValue:
-    """a − b·⌊a/b⌋ with the sign of b, as Python has it."""
+    """a − b·⌊a/b⌋ with the sign of b, as in Python."""
     r = a.code.emit(a.type, f"frem {a.type.text} {a.name}, {b.name}")
     crossed = r.compare("ne", 0.0) & ((r < 0.0) ^ (b < 0.0))
     r = crossed.choose(r + b, r)
@@ -44,7 +44,7 @@ def remainder(a: LLValue, b: LLValue) -> LLValue:
 
 
 def floor_divide(a: LLValue, b: LLValue) -> LLValue:
-    """⌊a/b⌋; where something is infinite the plain quotient, as the Array API has it."""
+    """⌊a/b⌋; where an operand is infinite the plain quotient, as in the Array API."""
     r = a.code.emit(a.type, f"frem {a.type.text} {a.name}, {b.name}")
     quotient = (a - r) / b
     crossed = r.compare("ne", 0.0) & ((r < 0.0) ^ (b < 0.0))
@@ -64,7 +64,7 @@ def sign(x: LLValue) -> LLValue:
 
 
 def power_scalar(x: LLValue, n: int | float) -> LLValue:
-    """xⁿ; products where NumPy's kernel has them, and for all small whole n."""
+    """xⁿ; products where NumPy's kernel uses them, and for all small whole n."""
     if n == 0.5:
         return x.intrinsic("sqrt")
     if n in (-1, -2):
@@ -77,7 +77,7 @@ def power_scalar(x: LLValue, n: int | float) -> LLValue:
 
 
 def clip(x: LLValue, lo: float | None, hi: float | None) -> LLValue:
-    """x between bounds; NaN stays, also of a bound, and an upper bound below the lower one wins."""
+    """x clamped; NaN propagates, also from a bound, and an upper bound below the lower one wins."""
     if any([bound is not None and math.isnan(bound) for bound in (lo, hi)]):
         return x.same(math.nan)
     if lo is not None:
@@ -136,7 +136,7 @@ def logit(x: LLValue) -> LLValue:
 
 
 def _by_log(x: LLValue, y: LLValue, function: Callable[[LLValue], LLValue]) -> LLValue:
-    """x·function(y), and zero where x is zero and y no NaN."""
+    """x·function(y), and zero where x is zero and y is not NaN."""
     return (x.equals(0.0) & ~y.is_nan()).choose(x.same(0.0), x * function(y))
 
 
@@ -146,7 +146,7 @@ def entr(x: LLValue) -> LLValue:
 
 
 def _log_quotient(x: LLValue, y: LLValue) -> LLValue:
-    """log(x/y) of positive numbers, near 1 and beyond the range of quotients too."""
+    """log(x/y) of positive numbers, also near 1 and where the quotient overflows."""
     q = x / y
     normal = ((q > 1e-300) & (q < 1e300)).choose(log(q), log(x) - log(y))
     return ((q > 0.5) & (q < 2.0)).choose(log1p((x - y) / y), normal)
@@ -190,7 +190,7 @@ EMITTERS: dict[str, Callable[..., LLValue]] = {
     **ELEMENTARY,
     "add": lambda a, b: a + b,
     "subtract": lambda a, b: a - b,
-    "multiply": lambda a, b: a.joined("mul", b),
+    "multiply": lambda a, b: a.contractible("mul", b),
     "divide": lambda a, b: a / b,
     "strong_product": strong_product,
     "strong_quotient": strong_quotient,
@@ -198,7 +198,7 @@ EMITTERS: dict[str, Callable[..., LLValue]] = {
     "remainder": remainder,
     "negative": lambda x: -x,
     "positive": lambda x: x,
-    "square": lambda x: x.joined("mul", x),
+    "square": lambda x: x.contractible("mul", x),
     "reciprocal": lambda x: 1.0 / x,
     "rsqrt": lambda x: 1.0 / x.intrinsic("sqrt"),
     "power_scalar": power_scalar,

@@ -1,4 +1,4 @@
-"""From rows of the table to instructions: which emitter, on operands of which dtype."""
+"""From rows of the table to instructions: the emitter for a row and its operands' dtypes."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from .reals import EMITTERS as REAL
 
 
 class NotSupported(WeftError, NotImplementedError):
-    """A row or dtype that kernels do not compute; the backend's own kernel is called instead."""
+    """Raised for a row or dtype that kernels do not compute: the backend's own kernel runs."""
 
 
 @dataclass(frozen=True)
 class TypedValue:
-    """A value in registers and the dtype that it has."""
+    """A value in registers and its dtype."""
 
     value: LLValue
     dtype: np.dtype
@@ -43,7 +43,7 @@ def _where(numbers: Sequence[TypedValue], static: Static, dtype: np.dtype) -> LL
 
 
 def _mask(numbers: Sequence[TypedValue], static: Static, dtype: np.dtype) -> LLValue:
-    """x·mask, times a scale if there is one."""
+    """x·mask, times the scale if there is one."""
     x, mask = numbers
     if not is_float(dtype):
         return _truth(mask).choose(x.value, LLValue(x.value.code, x.value.type, "zeroinitializer"))
@@ -59,7 +59,7 @@ def _logical(combine: Callable[..., LLValue]) -> Callable[..., LLValue]:
     return lambda numbers, static, dtype: combine(*map(_truth, numbers))
 
 
-# Rows whose operands are not all of one dtype: (numbers, static, dtype) → value.
+# Rows whose operands have different dtypes: (numbers, static, dtype) → value.
 MIXED: dict[str, Callable[..., LLValue]] = {
     "where": _where,
     "gate": _mask,
@@ -91,7 +91,7 @@ WITHOUT: dict[str, str] = {
 
 
 def check_dtypes(found: Sequence[np.dtype]) -> None:
-    """Raise `NotSupported` for a dtype that kernels do not hold."""
+    """Raise `NotSupported` for a dtype that kernels cannot represent."""
     for d in found:
         if d not in SUPPORTED:
             raise NotSupported(
@@ -107,7 +107,7 @@ def has_emitter(row: str) -> bool:
 def emit(
     code: Code, row: str, operands: Sequence[Operand], static: Static, dtype: np.dtype
 ) -> LLValue:
-    """A row of numbers and Python scalars, in the lanes that the numbers have."""
+    """Emit a row of numbers and Python scalars, in the lanes of the numbers."""
     op = TABLE[row]
     lanes = next((n.value.type.lanes for n in operands if isinstance(n, TypedValue)), 1)
     if not has_emitter(row):
@@ -125,8 +125,8 @@ def emit(
     return round_to_half(y, dtype) if made == dtype else cast(y, made, dtype)
 
 
-def unsupported(row: str, static: Static, working: np.dtype) -> str:
-    """Why kernels do not compute a row of numbers of one dtype; empty if they do."""
+def why_unsupported(row: str, static: Static, working: np.dtype) -> str:
+    """Why kernels do not compute a row in a dtype; empty if they do."""
     if row in _FINITE and not is_float(working):
         return ""
     if row not in _table(working) or (row == "nextafter" and working in dtypes.HALF):
@@ -145,7 +145,7 @@ def _table(working: np.dtype) -> dict[str, Callable[..., LLValue]]:
 
 
 def _compute(row: str, values: list[LLValue], static: Static, working: np.dtype) -> LLValue:
-    reason = unsupported(row, static, working)
+    reason = why_unsupported(row, static, working)
     if reason:
         raise NotSupported(f"{row}: {reason}")
     if is_float(working):
@@ -156,7 +156,7 @@ def _compute(row: str, values: list[LLValue], static: Static, working: np.dtype)
 
 
 def _number(code: Code, operand: Operand, dtype: np.dtype, lanes: int) -> TypedValue:
-    """An operand in a dtype; a Python scalar in every lane."""
+    """An operand cast to a dtype; a Python scalar is broadcast."""
     if isinstance(operand, TypedValue):
         return TypedValue(cast(operand.value, operand.dtype, dtype), dtype)
     if dtype in dtypes.HALF:
@@ -165,7 +165,7 @@ def _number(code: Code, operand: Operand, dtype: np.dtype, lanes: int) -> TypedV
 
 
 def working_dtype(op: Op, operands: Sequence[Operand], dtype: np.dtype) -> np.dtype:
-    """The dtype in which a row's operands meet."""
+    """The dtype to which a row's operands are promoted."""
     numbers = [n.dtype for n in operands if isinstance(n, TypedValue)]
     if not op.recast and op.promote != ():
         return dtype

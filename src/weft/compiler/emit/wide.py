@@ -1,6 +1,6 @@
-"""Instructions of AVX-512 for what takes several elsewhere: exponents of floats, taken and given.
+"""AVX-512 instructions that extract and scale exponents; elsewhere that takes several.
 
-Other processors do without them; the exponents that these give have the same bits.
+Other processors do without them; the results have the same bits.
 """
 
 from collections.abc import Callable
@@ -10,29 +10,29 @@ from .code import LLValue, lanes_of
 # Bits of the narrowest and of the widest registers.
 LEAST, REGISTER = 128, 512
 _NAMES = {"float": "ps", "double": "pd"}
-# As it is, without a mask: to the nearest, exceptions unheard.
+# As is, without a mask: round to nearest, exceptions suppressed.
 _CURRENT = 4
-# Between ¾ and 3/2, and NaN of negative numbers.
+# Mantissa between ¾ and 3/2; NaN for negative numbers.
 _THREE_QUARTERS = 0b1011
 
 
 def available(x: LLValue) -> bool:
-    """Whether these instructions can be used for a value."""
+    """Whether these instructions are available for a value."""
     return x.code.module.wide and x.type.element in _NAMES
 
 
 def scale_by_power(y: LLValue, n: LLValue) -> LLValue:
-    """y·2ⁿ for a float n that is whole, rounded once."""
+    """y·2ⁿ for a whole float n, rounded once."""
     return _by_registers(lambda a, b: _call("scalef", [a, b]), y, n)
 
 
 def exponent(x: LLValue) -> LLValue:
-    """⌊log₂|x|⌋ as a float: of zero −∞, of what is infinite ∞, of NaN NaN."""
+    """⌊log₂|x|⌋ as a float: −∞ for zero, ∞ for infinities, NaN for NaN."""
     return _by_registers(lambda a: _call("getexp", [a]), x)
 
 
 def mantissa(x: LLValue) -> LLValue:
-    """x/2ⁿ between ¾ and 3/2: of ±0 and ∞ it is ±1, of NaN and what is negative NaN."""
+    """x/2ⁿ between ¾ and 3/2: ±1 for ±0 and ∞, NaN for NaN and negative numbers."""
     return _by_registers(lambda a: _call("getmant", [a], _THREE_QUARTERS), x)
 
 
@@ -42,7 +42,7 @@ def reciprocal(x: LLValue) -> LLValue:
 
 
 def _call(name: str, values: list[LLValue], choice: int | None = None) -> LLValue:
-    """An intrinsic of one register."""
+    """Call an intrinsic on one register."""
     kind, code = values[0].type, values[0].code
     bits = kind.lanes * kind.width
     mask = lanes_of(f"i{max(kind.lanes, 8)}")
@@ -57,10 +57,10 @@ def _call(name: str, values: list[LLValue], choice: int | None = None) -> LLValu
 
 
 def _by_registers(f: Callable[..., LLValue], *values: LLValue) -> LLValue:
-    """f of each register of some values."""
+    """Apply f to each register of some values."""
     kind = values[0].type
     least = LEAST // kind.width
-    if kind.lanes < least:  # some lanes that nobody asks for
+    if kind.lanes < least:  # some lanes are unused
         return _part(f(*(_part(v, 0, least) for v in values)), 0, kind.lanes)
     if kind.lanes * kind.width <= REGISTER:
         return f(*values)
@@ -74,7 +74,7 @@ def _picks(start: int, count: int) -> str:
 
 
 def _part(value: LLValue, start: int, count: int) -> LLValue:
-    """Some neighbouring lanes; those beyond the last are anything."""
+    """Some neighbouring lanes; those beyond the last are unspecified."""
     kind, made = value.type, lanes_of(value.type.element, count)
     if kind.lanes == 1:
         text = f"insertelement {made.text} poison, {kind.text} {value.name}, i32 0"

@@ -255,7 +255,7 @@ def _neighbours(rows: list[str]) -> list[tuple[str, int]]:
 
 def routine_text(routine: Routine) -> str:
     """A routine by what it says, or by its name and its short fields."""
-    told = routine.told()
+    told = routine.describe()
     if told:
         return told[0]
     fields = [
@@ -286,7 +286,7 @@ def kernels_text(schedule: Schedule) -> Texts:
             head, *lines = _kernel(schedule, step.then)
             made.append("\n".join([f"{head}, in tiles of {tile} of a product", *lines]))
         elif isinstance(step, NativeStep):
-            inside = step.routine.told()[1:]
+            inside = step.routine.describe()[1:]
             lines = [routine_text(step.routine), *[f"  {line}" for line in inside]]
             made.append("\n  ".join([f"{step.routine.noun}{_at(step)}", *lines]))
     return made

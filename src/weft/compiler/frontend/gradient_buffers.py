@@ -16,7 +16,7 @@ import numpy as np
 
 from ...core.node import Leaf
 from ...core.value import RESULT, wrap
-from ..native.builtin import gathering, keeping
+from ..native.builtin import make_buffer_finder, make_kept_check
 from ..native.words import WordArray, words
 from ..target import Executable
 from .inputs import Call
@@ -56,7 +56,7 @@ class GradientBuffers:
         self._arrays = executable.fresh
         self._new = [n for n in range(len(self._arrays)) if n not in whose]
         records = _records([whose.get(n) for n in range(len(self._arrays))])
-        self._old, self._are = gathering(records), keeping(records)
+        self._old, self._are = make_buffer_finder(records), make_kept_check(records)
         self._all = len(whose) == len(replaced)
 
     def room(self) -> list[np.ndarray]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...core.node import Extra, Leaf
 from ...core.value import Value
-from ..native.builtin import counting, watching
+from ..native.builtin import make_counter, make_watch
 from ..native.layout import UnknownLayout
 from ..native.watch import Record
 from ..native.words import WordArray, address, words
@@ -69,7 +69,7 @@ class Records:
 
     def watching(self) -> Callable[[], bool]:
         """Whether every place holds what it held, as native code."""
-        return watching(self._words)
+        return make_watch(self._words)
 
     def counting(self, dicts: Sequence[dict[Any, Any]]) -> Callable[[Any, Any], bool]:
         """What writes (key, value) into these dicts, which then still hold what they held.
@@ -82,7 +82,7 @@ class Records:
             numbers += (id(held), *[start + 8 * i for i in self._noted[id(held)]])
         records = words(len(numbers), (self._words, dicts))
         records[:] = numbers
-        return counting(records)
+        return make_counter(records)
 
 
 class BoundTensors:
@@ -102,7 +102,7 @@ class BoundTensors:
                 *(Record.WORD, 0, 0),
             )
         ]
-        self._plain = self.matches = watching(self._words)
+        self._plain = self.matches = make_watch(self._words)
 
     def take(self) -> list[Any]:
         """Take the tensors as they are now; their arrays."""

@@ -1,1 +1,1 @@
-"""From a graph to kernels: which equations become one loop nest, and in which order."""
+"""From a graph to kernels: which equations fuse into one loop nest, and in which order they run."""

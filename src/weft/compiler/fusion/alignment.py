@@ -1,4 +1,4 @@
-"""How the axes of values lie along the axes of a group's domain, views looked through."""
+"""How the axes of values map to the axes of a group's domain, through views."""
 
 from ...graph.graph import Equation, Graph
 from ..ir.uses import Uses
@@ -7,7 +7,7 @@ from .domain import STILL, Axes, Group, without_ones
 
 
 class Alignment:
-    """The values of a graph beside the groups that compute them."""
+    """The values of a graph, aligned with the groups that compute them."""
 
     graph: Graph
     views: dict[int, View]
@@ -17,7 +17,7 @@ class Alignment:
         self.graph, self.views, self.uses = graph, views, Uses(graph, views)
 
     def axes_in(self, group: Group, x: int) -> Axes | None:
-        """The axes of a value that is the group's, maybe seen through a view; None if it is not."""
+        """The domain axes of a value of the group, or of a view of one; None for other values."""
         if x in group.values:
             return group.values[x]
         e = self.uses.seen_through(x)
@@ -37,7 +37,7 @@ class Alignment:
         return x
 
     def operand_axes(self, group: Group, e: Equation, x: int) -> Axes:
-        """The axes along which an equation of the group reads a value from outside."""
+        """The domain axes along which an equation of the group reads a value from outside."""
         shape, out = self.graph.avals[x].shape, group.values[e.outputs[0]]
         if not e.op.folds:
             aligned = out[len(out) - len(shape) :] if shape else ()

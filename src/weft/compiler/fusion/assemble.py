@@ -37,22 +37,22 @@ from .order import Peak, Work, order_units, peak_of
 from .softmax import by_products
 from .two_stage_folds import split_stages
 
-# What may raise an error: a check, and whatever a library finds fault with.
+# Units that may raise an error: guards, and library calls.
 FAILING = (UnitKind.GUARD, UnitKind.LIBRARY)
 
 
 def schedule_graph(
     graph: Graph, target: Lowering, donated: Mapping[int, int] | None = None
 ) -> Schedule:
-    """The schedule of a graph that has been through the passes of a target.
+    """The schedule of a graph after the target's passes.
 
-    donated   the position of an output to that of the input whose memory it may take
+    donated   maps the position of an output to that of the input whose memory it may take
     """
     return join_column_folds(Assembly(graph, target, donated or {}).schedule())
 
 
 class Assembly:
-    """A schedule that is being put together."""
+    """A schedule under construction."""
 
     graph: Graph
     views: dict[int, View]
@@ -84,8 +84,8 @@ class Assembly:
             for root in roots:
                 self.readers.setdefault(root, set()).add(u)
         self.fused = {u: self._fuse_group(unit, unit.group) for u, unit in units if unit.group}
-        self.donors: dict[int, int] = {}  # by outputs: the inputs whose memory they take
-        self.late: dict[int, int] = {}  # the same, for those that are copied there at the end
+        self.donors: dict[int, int] = {}  # by outputs: the inputs whose memory they are written to
+        self.late: dict[int, int] = {}  # the same, for outputs that are copied there at the end
         self.open = {u for u, unit in units if donated and self._is_open(unit)}
         written = {grouping.unit_of[views[graph.outputs[k]].root] for k in donated}
         self.long = {
@@ -99,7 +99,7 @@ class Assembly:
     # -- buffers -------------------------------------------------------------------------------
 
     def _own(self, root: int, role: str, takes: int | None = None) -> int:
-        """The buffer of a value with memory of its own."""
+        """The buffer of a root."""
         aval = self.graph.avals[root]
         strides = row_major(aval.shape)
         self.buffers.append(Buffer(aval.shape, aval.dtype, role, strides, takes=takes))
@@ -107,7 +107,7 @@ class Assembly:
         return n
 
     def root(self, root: int) -> int:
-        """The buffer of a root, made when it is first needed."""
+        """The buffer of a root, created on first use."""
         shape = self.graph.avals[root].shape
         n = self.buffer_of.get((root, shape, row_major(shape), 0))
         if n is not None:
@@ -151,12 +151,12 @@ class Assembly:
     # -- steps ---------------------------------------------------------------------------------
 
     def peak(self) -> tuple[Peak, set[int]]:
-        """When most is alive, and the equations that come after that moment."""
+        """The moment of peak memory, and the equations that run after it."""
         found = peak_of(self.works, self.order, frozenset(self.outputs))
         return found, {k for u in found.later for k in self.grouping.units[u].equations}
 
     def schedule(self) -> Schedule:
-        """All of it."""
+        """Emit all steps, in order."""
         steps: list[ScheduleStep] = []
         for u in self.order:
             steps += self._steps(u, self.grouping.units[u])
@@ -166,17 +166,17 @@ class Assembly:
         return Schedule(tuple(self.buffers), inputs, tuple(outputs), tuple(steps), self.constants)
 
     def _donate(self, root: int, donor: int) -> None:
-        """Give an input's memory to an output: at once, or by a copy when all is done.
+        """Give an input's memory to an output: written in place, or copied there at the end.
 
-        Whatever may fail or never end comes before: a call that does not come to its end leaves all
-        inputs as they were. So does what takes long and can, since signals do not wait for it.
+        Every unit that may fail or never end runs first, so that a call that fails leaves all
+        inputs unchanged. So does every long unit that can, since a signal may interrupt it.
         """
         grouping, u = self.grouping, self.grouping.unit_of[root]
         precedes = grouping.order.precedes
         readers = self.readers.get(donor, set())
         earlier = (readers | self.open) - {u}
         early = u not in self.open and not any(precedes(u, w) for w in earlier)
-        early = early and root not in grouping.sums  # the first product would have to wait, too
+        early = early and root not in grouping.sums  # its first product would wait, too
         if not early or (u in readers and not self._may_replace(u, root, donor)):
             self.late[root] = donor
             self.outputs.discard(root)
@@ -192,7 +192,7 @@ class Assembly:
         return routine.endless
 
     def _is_long(self, u: int, unit: Unit) -> bool:
-        """Whether a unit takes so long that a signal is to end it."""
+        """Whether a unit takes so long that a signal may interrupt it."""
         if unit.group is not None:
             return self.target.takes_long(self.fused[u][0])
         e = self.graph.equations[unit.equations[0]]
@@ -229,7 +229,7 @@ class Assembly:
         )
 
     def _copy_to_donor(self, root: int, donor: int) -> KernelStep:
-        """The copy of a result to the input whose memory it is to have."""
+        """Copy a result to the donated input whose memory it takes."""
         source = self.root(root)
         own = self.buffers[source]
         target = Buffer(own.shape, own.dtype, "output", own.strides, takes=self.root(donor))
@@ -285,7 +285,7 @@ class Assembly:
         outputs = tuple(self.root(i) for i in e.outputs)
         return LibraryStep(e.op, inputs, e.static, outputs, e.origin, reason)
 
-    # -- arrays side by side -------------------------------------------------------------------
+    # -- concatenation -------------------------------------------------------------------------
 
     def _parts(self, e: Equation) -> Iterator[KernelStep]:
         """Copies of the parts into views of the whole."""
@@ -324,7 +324,7 @@ class Assembly:
         )
 
     def _fill_step(self, e: Equation, whole: View, value) -> KernelStep:
-        """One number everywhere."""
+        """Fill an array with one number."""
         dtype = self.graph.avals[whole.root].dtype
         operand = Operand(dtype, (0,) * len(whole.shape))
         kernel = Kernel(whole.shape, (operand,), (), (Result(0, whole.strides),))
@@ -356,7 +356,7 @@ class Assembly:
         return [*steps, KernelStep(stages.second, (*lines, *scalars), folded, origins)]
 
     def _behind(self, i: int, offset: int) -> int:
-        """The elements of a buffer from so many on."""
+        """A view of a buffer from an offset on."""
         b = self.buffers[i]
         if not offset:
             return i
@@ -365,12 +365,12 @@ class Assembly:
         return len(self.buffers) - 1
 
     def _line(self, n: int, dtype: np.dtype) -> int:
-        """Scratch memory of no value of the graph."""
+        """Scratch memory that holds no value of the graph."""
         self.buffers.append(Buffer((n,), dtype, "scratch", (1,)))
         return len(self.buffers) - 1
 
     def _fuse_group(self, unit: Unit, group: Group) -> tuple[Kernel, list[View], list[int]]:
-        """The kernel of a group, what it reads in the order of first use, and what it stores."""
+        """The kernel of a group, its operands in the order of first use, and its stored values."""
         equations = [self.graph.equations[k] for k in unit.equations]
         reads: dict[tuple, tuple[View, Operand]] = {}
         for e in equations:
@@ -419,7 +419,7 @@ class Assembly:
 
 
 def _strides(group: Group, axes: Axes, strides: tuple[int, ...]) -> tuple[int, ...]:
-    """By how much each axis of the domain moves a value."""
+    """The stride of a value along each axis of the domain."""
     made = [0] * len(group.domain)
     for a, s in zip(axes, strides, strict=True):
         if a != STILL:
@@ -428,6 +428,6 @@ def _strides(group: Group, axes: Axes, strides: tuple[int, ...]) -> tuple[int, .
 
 
 def _at(whole: View, axis: int, entry) -> tuple:
-    """The basic index that takes `entry` on one axis and all of the others."""
+    """The basic index that takes `entry` on one axis and everything on the others."""
     full = [(0, n, 1) for n in whole.shape]
     return (*full[:axis], entry, *full[axis + 1 :])

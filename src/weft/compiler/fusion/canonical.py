@@ -1,4 +1,4 @@
-"""Kernels of one form: those that walk over memory in the same way are equal."""
+"""Canonical kernels: kernels that access memory in the same way are equal."""
 
 from dataclasses import replace
 from typing import Any
@@ -7,10 +7,10 @@ from ..ir.kernel import Kernel
 
 
 def canonical(kernel: Kernel) -> Kernel:
-    """The same kernel with its axes sorted by their strides, and joined where they are one line.
+    """The same kernel with its axes sorted by stride, and collapsed where they are contiguous.
 
-    So a kernel does not tell the shapes of its arrays apart where they do not matter, and is
-    compiled once for all of them. One that folds columns is in that form.
+    So shapes that do not matter do not distinguish kernels, and one compilation serves them all. A
+    kernel that folds columns is canonical already.
     """
     if kernel.piece:
         return kernel

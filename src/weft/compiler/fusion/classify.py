@@ -1,4 +1,4 @@
-"""What becomes of each equation: part of a kernel, a matrix product, a view, a library call."""
+"""What each equation lowers to: part of a kernel, a matrix product, a view, a library call."""
 
 from enum import Enum
 
@@ -9,7 +9,7 @@ from ..target import Computing
 
 
 class UnitKind(Enum):
-    """What an equation becomes."""
+    """What an equation lowers to."""
 
     POINT = "elementwise, in a kernel"
     FOLD = "a fold, in a kernel"
@@ -24,7 +24,7 @@ class UnitKind(Enum):
 def kind_of(
     graph: Graph, views: dict[int, View], e: Equation, target: Computing
 ) -> tuple[UnitKind, str]:
-    """What an equation becomes; and of a library call, why."""
+    """What an equation lowers to; for a library call, also the reason."""
     avals = [graph.avals[i] for i in e.inputs if not isinstance(i, Literal)]
     if e.op.name == "guard":
         return UnitKind.GUARD, ""
@@ -53,7 +53,7 @@ def _folds(x, e: Equation) -> bool:
 
 
 def _parts(graph: Graph, e: Equation) -> tuple[UnitKind, str]:
-    """Parts that have the dtype of the whole are copied by kernels."""
+    """Concatenation: parts that have the dtype of the whole are copied by kernels."""
     own = graph.avals[e.outputs[0]].dtype
     plain = all(not isinstance(i, Literal) and graph.avals[i].dtype == own for i in e.inputs)
     return (UnitKind.PARTS, "") if plain else (UnitKind.LIBRARY, "its parts are of several dtypes")

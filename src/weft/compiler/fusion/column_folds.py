@@ -1,7 +1,7 @@
-"""Folds of long columns in two stages: along the rows, a few of them at a time, then the rest.
+"""Folds of long columns in two stages: over pieces of a few rows each, then over the pieces.
 
-Down a column, every step is to another line of memory, and what else is made of the same rows would
-have to be walked over in the same way. By rows, each piece of them has a line of folds; the second
+Down a column, every step touches another cache line, and a fused kernel of the same rows would have
+to walk them in the same way. By rows, each piece of rows has a line of partial folds; the second
 stage folds those lines. The pieces depend on the lengths alone.
 """
 
@@ -10,20 +10,20 @@ from dataclasses import replace
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, Strides, renumber
 from .two_stage_folds import Stages, is_fold, line_dtype, mean, needed_values
 
-# Columns longer than this are folded by rows, from so many elements on.
+# Columns longer than this are folded by rows, from this many elements on.
 SHORT, LARGE = 64, 1 << 15
-# Rows of a piece, and of one where there are few.
+# Rows of a piece, and of a piece where there are few rows.
 ROWS, FEW_ROWS, FEW = 64, 16, 1 << 10
-# Rows shorter than this are taken several at a time, if they follow each other in memory: up to so
+# Rows shorter than this are joined, if they are contiguous in memory: up to this
 # many elements.
 NARROW, WIDE = 32, 1 << 10
 
 
 def by_rows(kernel: Kernel) -> Stages | None:
-    """The stages of a kernel that folds columns; None if it is done in one."""
+    """The stages of a kernel that folds columns; None if one stage is enough."""
     if len(kernel.domain) != 2 or kernel.folded != (1,) or not _fits(kernel):
         return None
-    times = _together(kernel)
+    times = _rows_joined(kernel)
     columns, rows = kernel.domain[0] * times, kernel.domain[1] // times
     piece = ROWS if rows > FEW else FEW_ROWS
     folds = [i for i in sorted(kernel.live) if is_fold(kernel, i)]
@@ -51,18 +51,18 @@ def _fits(kernel: Kernel) -> bool:
         and max(kernel.settled[i] for i in kernel.live) == 1
         and all(kernel.settled[_fold(kernel, i).value] == 0 for i in folds)
         and all(abs(strides[0]) < 2 for strides in _walk_strides(kernel))
-        and (columns >= NARROW // 4 or _together(kernel) > 1)
+        and (columns >= NARROW // 4 or _rows_joined(kernel) > 1)
     )
 
 
 def _walk_strides(kernel: Kernel) -> list[Strides]:
-    """The strides of everything that is read, and of what is stored of all rows."""
+    """The strides of all operands, and of the results that are stored for every row."""
     stored = [r.strides for r in kernel.results if kernel.settled[r.value] == 0]
     return [o.strides for o in kernel.operands] + stored
 
 
-def _together(kernel: Kernel) -> int:
-    """How many rows are taken as one."""
+def _rows_joined(kernel: Kernel) -> int:
+    """How many rows are joined into one."""
     columns, rows = kernel.domain
     lines = all(strides in ((1, columns), (0, 0)) for strides in _walk_strides(kernel))
     if columns >= NARROW or not lines:
@@ -78,7 +78,7 @@ def _fold(kernel: Kernel, i: int) -> FoldStep:
 
 
 def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list[int]) -> Kernel:
-    """The steps up to the folds, row by row; their results, and a line of each fold."""
+    """The steps up to the folds, row by row; stores their results, and a line per fold."""
     base, (columns, rows) = len(kernel.operands), kernel.domain
     steps: list[Step | FoldStep] = []
     number = {i: i for i in range(base)}
@@ -110,7 +110,7 @@ def _first(kernel: Kernel, piece: int, times: int, folds: list[int], whole: list
 
 
 def _second(kernel: Kernel, pieces: int, times: int, folds: list[int], others: list[int]):
-    """The folds of the lines, and the steps of folds; which operands those need."""
+    """Fold the lines, then run the steps of folded values; also the operands that those need."""
     base, columns = len(kernel.operands), kernel.domain[0]
     wanted = needed_values(kernel, [kernel.results[k].value for k in others])
     taken = tuple([i for i in range(base) if i in wanted])

@@ -1,8 +1,8 @@
-"""A group's domain: to which of its axes the axes of each value belong."""
+"""A group's domain: the domain axis of each axis of each value."""
 
 from dataclasses import dataclass, field
 
-Axes = tuple[int, ...]  # of the domain, one for each axis of a value; STILL for those of length 1
+Axes = tuple[int, ...]  # domain axes, one for each axis of a value; STILL for axes of length 1
 STILL = -1
 
 
@@ -14,11 +14,11 @@ class Group:
     folded: frozenset[int] = frozenset()
     values: dict[int, Axes] = field(default_factory=dict)
     reads: dict[int, Axes] = field(default_factory=dict)  # values from outside
-    moving: set[int] = field(default_factory=set)  # values that change along the folded axes
-    inner: set[int] = field(default_factory=set)  # the last axes of values that have those axes
+    moving: set[int] = field(default_factory=set)  # values that vary along the folded axes
+    inner: set[int] = field(default_factory=set)  # last axes of values that have all folded axes
 
     def innermost(self, axes: Axes) -> int | None:
-        """The last axis of a value that has all folded ones; None for others."""
+        """The last axis of a value that has all folded axes; None for others."""
         if not self.folded <= {*axes}:
             return None
         return next(a for a in reversed(axes) if a != STILL)
@@ -30,15 +30,15 @@ class Group:
 
 @dataclass(frozen=True)
 class Fit:
-    """How an equation goes into a group."""
+    """How an equation fits into a group."""
 
     axes: Axes
-    grown: tuple[int, ...] = ()  # the lengths of axes that the domain gets
-    folded: frozenset[int] | None = None  # by which a fold's axes become known
+    grown: tuple[int, ...] = ()  # the lengths of axes that the domain gains
+    folded: frozenset[int] | None = None  # the folded axes, if it is a fold
 
 
 def agree(axes: list[int], found: Axes) -> bool:
-    """Write the axes of an operand into those of a result; False if they are not the same."""
+    """Merge the axes of an operand into those of a result; False if they disagree."""
     start = len(axes) - len(found)
     for i, a in enumerate(found, start):
         if a == STILL:
@@ -50,7 +50,7 @@ def agree(axes: list[int], found: Axes) -> bool:
 
 
 def without_ones(axes: Axes, old: tuple[int, ...], new: tuple[int, ...]) -> Axes | None:
-    """The axes after a reshape that adds or takes away axes of length 1; None after others."""
+    """The axes after a reshape that adds or removes axes of length 1; None after others."""
     if [n for n in old if n != 1] != [n for n in new if n != 1]:
         return None
     rest = iter([a for a, n in zip(axes, old, strict=True) if n != 1])
@@ -66,7 +66,7 @@ def map_axes(axes: frozenset[int], pairs: dict[int, int]) -> frozenset[int]:
 
 
 def complete_pairs(target: Group, other: Group, pairs: dict[int, int]) -> dict[int, int] | None:
-    """Each axis of a group with one of another, as its folds and lengths demand; None if not so."""
+    """Pair each axis of a group with one of another, by folds and lengths; None if impossible."""
     pairs = dict(pairs)
     for a, n in enumerate(other.domain):
         if a not in pairs:

@@ -1,9 +1,9 @@
-"""Groups: which equations of a graph become one kernel.
+"""Groups: which equations of a graph fuse into one kernel.
 
-A group has a domain; each of its values says to which axis of the domain each of its own axes
-belongs. All folds of a group are over the same axes, so that a softmax or a layer norm, whose
-values go from lines to numbers and back, is one group. Equations join the groups of their operands
-in order; nothing but cheap rows of smaller arrays is computed twice.
+A group has a domain; each axis of its values maps to an axis of the domain. All folds of a group
+are over the same axes, so a softmax or a layer norm, which reduces lines to numbers and broadcasts
+them back, is one group. Equations join the groups of their operands in program order; only cheap
+rows of smaller arrays are ever computed twice.
 """
 
 from collections.abc import Iterable
@@ -19,23 +19,23 @@ from .classify import UnitKind, kind_of
 from .domain import STILL, Axes, Fit, Group, agree, complete_pairs, map_axes, rename_axes
 from .precedence import Precedence
 
-# A group has at most so many equations: LLVM's time grows faster than its kernels' loops. Numbers
-# without axes go together by the thousand: a straight line without memory in between.
+# The most equations of a group: LLVM's time grows faster than its kernels' loops. Scalars
+# fuse by the thousand: they are straight-line code without memory in between.
 MOST, MOST_NUMBERS = 96, 4096
-# With fewer lines than this, lines of more than so many elements in all are not swept over twice:
-# the work could not be divided.
+# With fewer lines than FEW, more than LARGE elements are not swept over twice: too few lines
+# to divide among threads.
 FEW, LARGE = 16, 1 << 15
-# Columns up to this length are summed up while their array is made; longer ones would be walked
-# along with steps that are too wide.
+# Columns up to this length are summed while their array is computed; longer ones would be walked
+# with strides that are too wide.
 SHORT = 64
-# From how many elements on rows that are not light, and change along the last axis, are better
+# From this many elements on, rows that are not light, and vary along the last axis, are better
 # stored than computed again.
 REPEATED = 1 << 10
 
 
 @dataclass
 class Unit:
-    """What is computed together: a group, or one equation by itself."""
+    """What is computed together: a group, or a single equation."""
 
     kind: UnitKind
     equations: list[int]
@@ -43,7 +43,7 @@ class Unit:
 
 
 class Grouping(Alignment):
-    """The units of a graph, while equations are joined to them in order."""
+    """The units of a graph, built by joining equations in program order."""
 
     order: Precedence
 
@@ -54,7 +54,7 @@ class Grouping(Alignment):
         self.unit_of: dict[int, int] = {}  # by values
         self.order = Precedence()
         self.reasons: dict[int, str] = {}
-        self.sums: set[int] = set()  # values to which products are added
+        self.sums: set[int] = set()  # values that products accumulate into
         for k, e in enumerate(graph.equations):
             self._place(k, e)
         self._join_siblings()
@@ -75,27 +75,27 @@ class Grouping(Alignment):
         self._enter(k, k, e)
 
     def _enter(self, u: int, k: int, e: Equation) -> None:
-        """Equation k is in unit u from now on."""
+        """Add equation k to unit u."""
         for i in e.outputs:
             self.unit_of[i] = u
         self.order.wait(u, self._producers(e) - {u})
-        if e.op.name == ACCUMULATE:  # what reads that memory from now on reads the sum
+        if e.op.name == ACCUMULATE:  # later readers of that memory read the sum
             self.unit_of[self.views[e.outputs[0]].root] = u
             self.sums.add(self.views[e.outputs[0]].root)
 
     def _producers(self, e: Equation) -> set[int]:
-        """The units that an equation reads from, and whose checks it relies on."""
+        """The units that an equation reads from, and those of the guards it depends on."""
         operands = self.uses.arrays(e)
         operands = [*operands, *[y for x in operands for y in self.uses.signals(x)]]
         found = {u for x in operands if (u := self._maker(x)) is not None}
         return found.union(*[self.uses.guards(x) for x in operands])
 
     def _maker(self, x: int) -> int | None:
-        """The unit that computes what a value is a view of."""
+        """The unit that computes the root of a value."""
         return self.unit_of.get(self.views[x].root)
 
     def _start_group(self, e: Equation, kind: UnitKind) -> Group:
-        """A group of one equation."""
+        """Start a group with one equation."""
         x = e.outputs[0] if kind is UnitKind.POINT else e.inputs[0]
         group = Group([n for n in self.graph.avals[x].shape if n != 1])
         count = iter(range(len(group.domain)))
@@ -118,7 +118,7 @@ class Grouping(Alignment):
     # -- joining -------------------------------------------------------------------------------
 
     def _join(self, k: int, e: Equation, kind: UnitKind) -> bool:
-        """Put an equation into a group of one of its operands, and join the others' to it."""
+        """Add an equation to the group of an operand, then merge the others' groups into it."""
         owners = [u for u in self._producers(e) if self.units[u].group is not None]
         for u in sorted(owners, key=lambda u: (-self._volume(u), -u)):
             fit = self._fit(u, e, kind)
@@ -147,7 +147,7 @@ class Grouping(Alignment):
         return self._point_fit(group, e)
 
     def _fold_fit(self, group: Group, e: Equation, axes: Axes) -> Fit | None:
-        """A fold of a value of the whole domain, over the axes of the group's other folds."""
+        """Fit a fold of a value over the whole domain; the group's folds share their axes."""
         over = frozenset(axes[a] for a in e.static[0] if axes[a] != STILL)
         whole = {a for a in axes if a != STILL}
         if whole != set(range(len(group.domain))) or not over:
@@ -161,7 +161,7 @@ class Grouping(Alignment):
         return Fit(tuple(kept), folded=over)
 
     def _point_fit(self, group: Group, e: Equation) -> Fit | None:
-        """An elementwise equation: its axes are those of its operands in the group."""
+        """Fit an elementwise equation: its axes are those of its operands in the group."""
         shape = self.graph.avals[e.outputs[0]].shape
         axes = [STILL] * len(shape)
         known = [m for x in self.uses.arrays(e) if (m := self.axes_in(group, x)) is not None]
@@ -169,12 +169,12 @@ class Grouping(Alignment):
         for found in known:
             if not agree(axes, found):
                 return None
-        for found in hints:  # read before: where it was read then, if that goes
+        for found in hints:  # already an operand: read along the same axes, if possible
             tried = list(axes)
             if agree(tried, found):
                 axes = tried
         grown: list[int] = []
-        for i, n in reversed([*enumerate(shape)]):  # axes of one length keep their order
+        for i, n in reversed([*enumerate(shape)]):  # axes of equal length keep their order
             if n != 1 and axes[i] == STILL:
                 free = [a for a, m in enumerate(group.domain) if m == n and a not in axes]
                 axes[i] = free[-1] if free else STILL
@@ -185,7 +185,7 @@ class Grouping(Alignment):
         return Fit(tuple(axes), tuple(grown)) if self._covers(group, axes, grown) else None
 
     def _covers(self, group: Group, axes: list[int], grown: list[int]) -> bool:
-        """Whether a value has one element for each that the kernel computes of it."""
+        """Whether the kernel computes each element of a value exactly once."""
         have = {a for a in axes if a != STILL}
         if grown:
             return not group.folded
@@ -194,12 +194,12 @@ class Grouping(Alignment):
         return group.folded <= have or not group.folded & have
 
     def stored_values(self, unit: Unit) -> list[int]:
-        """The values of a group that others read."""
+        """The values of a group that are read outside of it."""
         assert unit.group is not None
         inside = set(unit.equations)
         return [x for x in sorted(unit.group.values) if not self.uses.only_in(x, inside)]
 
-    # -- what may be joined --------------------------------------------------------------------
+    # -- legality and profit -------------------------------------------------------------------
 
     def _allows(self, u: int, k: int, e: Equation, fit: Fit) -> bool:
         group = self._group(u)
@@ -207,9 +207,9 @@ class Grouping(Alignment):
             return False
         others = self._producers(e) - {u}
         if any(self.order.precedes(u, w) for w in others):
-            return False  # it needs something that comes after the group
+            return False  # it needs a result that comes after the group
         if any(self.axes_in(group, x) is None and self._maker(x) == u for x in self.uses.arrays(e)):
-            return False  # it reads a part of something in the group, say
+            return False  # it reads part of a value of the group, for example
         if fit.grown and not self._may_repeat(group, k):
             return False
         folded = group.folded if fit.folded is None else fit.folded
@@ -219,18 +219,18 @@ class Grouping(Alignment):
         trial.moving, trial.inner = {*group.moving}, {*group.inner}
         if not self._divides(trial, fit):
             return False
-        # What held of the group's other values holds now, too, unless its folds are new.
+        # The rules still hold for the group's other values, unless its folds are new.
         fresh = [e] if folded == group.folded else self._makers_of(trial.values)
         self._note(trial, fresh)
         equations = {*self.units[u].equations, k}
         return self._walks_well(trial, equations) and self._moves(trial, equations, fresh)
 
     def _makers_of(self, values: Iterable[int]) -> list[Equation]:
-        """The equations that make values, in order."""
+        """The equations that compute values, in program order."""
         return [self.graph.equations[k] for k in sorted([self.uses.made_by[x] for x in values])]
 
     def _note(self, group: Group, equations: list[Equation]) -> None:
-        """Write down what equations of a group with folds do along the folded axes."""
+        """Record how equations of a group with folds vary along the folded axes."""
         for e in equations:
             x, operands = e.outputs[0], self.uses.arrays(e)
             if not e.op.folds and any([self._moving(group, e, y) for y in operands]):
@@ -240,7 +240,7 @@ class Grouping(Alignment):
                 group.inner.add(last)
 
     def _may_repeat(self, group: Group, k: int) -> bool:
-        """Whether the group's values may be computed again along a new axis: cheap, used here."""
+        """Whether the group may be recomputed along a new axis: all light, and read only here."""
         for x in group.values:
             e = self.graph.equations[self.uses.made_by[x]]
             inside = {self.uses.made_by[y] for y in group.values} | {k}
@@ -249,13 +249,13 @@ class Grouping(Alignment):
         return True
 
     def _divides(self, group: Group, fit: Fit) -> bool:
-        """Whether there are lines enough for threads, where they are swept over again."""
+        """Whether there are enough lines to divide among threads, if they are swept over again."""
         lines = prod(group.domain[a] for a in group.kept)
         again = fit.folded is None and group.folded <= set(fit.axes)
         return not again or lines >= FEW or prod(group.domain) <= LARGE
 
     def _walks_well(self, group: Group, equations: set[int]) -> bool:
-        """Whether no array is made along long columns."""
+        """Whether no array is stored down long columns."""
         folded = group.folded
         if group.inner <= folded or prod([group.domain[a] for a in folded]) <= SHORT:
             return True
@@ -263,9 +263,9 @@ class Grouping(Alignment):
         return all(self.uses.only_in(x, equations) for x in whole)
 
     def _moves(self, group: Group, equations: set[int], fresh: list[Equation]) -> bool:
-        """Whether what is stored along folded axes is computed along them, of fresh equations.
+        """Whether every value of fresh equations stored along folded axes also varies along them.
 
-        A kernel computes what it reads with no stride along them once for each fold, and cannot
+        A kernel computes a value that is constant along the folded axes once per fold, and cannot
         store it more often.
         """
         for x in [e.outputs[0] for e in fresh]:
@@ -280,10 +280,10 @@ class Grouping(Alignment):
         pairs = zip(self.operand_axes(group, e, y), self.views[y].strides, strict=True)
         return any(a in group.folded and stride for a, stride in pairs)
 
-    # -- joining groups ------------------------------------------------------------------------
+    # -- merging groups ------------------------------------------------------------------------
 
     def _merge_operand(self, u: int, w: int, e: Equation) -> None:
-        """Join the group of another operand of an equation of group u, if that goes."""
+        """Merge the group of another operand of an equation of group u, if legal."""
         target, other = self._group(u), self._group(w)
         pairs: dict[int, int] = {}
         out = target.values[e.outputs[0]]
@@ -300,11 +300,11 @@ class Grouping(Alignment):
             self._merge(u, w, pairs)
 
     def _is_light(self, u: int) -> bool:
-        """Whether a group's rows take an instruction or two each."""
+        """Whether every row of a group takes an instruction or two."""
         return all(self.graph.equations[k].op.cost == "light" for k in self.units[u].equations)
 
     def _merge(self, u: int, w: int, known: dict[int, int]) -> bool:
-        """Put group w into group u, its axes as `known` says and as their lengths demand."""
+        """Merge group w into group u, pairing axes by `known` and by their lengths."""
         target, other = self._group(u), self._group(w)
         pairs = complete_pairs(target, other, known)
         if pairs is None or not self.order.joinable(u, w):
@@ -327,7 +327,7 @@ class Grouping(Alignment):
         return True
 
     def _meets(self, trial: Group, u: int, pairs: dict[int, int]) -> bool:
-        """Whether unit u reads what a joined group computes along the axes where that is."""
+        """Whether unit u reads the merged group's values along the axes of their computation."""
         group = self._group(u)
         for e in (self.graph.equations[k] for k in self.units[u].equations):
             for x in self.uses.arrays(e):
@@ -339,7 +339,7 @@ class Grouping(Alignment):
         return True
 
     def _is_whole(self, group: Group, equations: set[int]) -> bool:
-        """Whether what is stored of a joined group can be, and it is walked over well."""
+        """Whether a merged group can store its values, and walks memory well."""
         for x, axes in group.values.items():
             if not self._covers(group, list(axes), []) and not self.uses.only_in(x, equations):
                 return False
@@ -353,7 +353,7 @@ class Grouping(Alignment):
         return self._walks_well(group, equations) and self._moves(group, equations, fresh)
 
     def _absorb(self, u: int, w: int) -> None:
-        """Unit w is a part of unit u from now on."""
+        """Make unit w part of unit u."""
         gone = self.units.pop(w).equations
         self.units[u].equations = sorted({*self.units[u].equations, *gone})
         for k in gone:
@@ -361,7 +361,7 @@ class Grouping(Alignment):
         self.order.join(u, w)
 
     def _join_siblings(self) -> None:
-        """Groups that read all of a value over the same domain become one."""
+        """Merge groups that read all of a value over the same domain."""
         readers: dict[int, list[int]] = {}
         for u, unit in self.units.items():
             if unit.group is not None:
@@ -380,7 +380,7 @@ class Grouping(Alignment):
                     self._merge(u, w, pairs)
 
     def _alike(self, u: int, w: int, x: int) -> bool:
-        """Whether two groups that read x have one domain, and neither waits for the other."""
+        """Whether two groups that read x have the same domain, and neither depends on the other."""
         a, b = self._group(u), self._group(w)
         if x not in a.reads or x not in b.reads:
             return False

@@ -1,9 +1,9 @@
-"""Sums of columns that are made while the rows they are of are walked over anyway.
+"""Column sums fused into kernels that walk the same rows.
 
-A kernel that folds its rows (a layer norm, say, and what comes before and after it) cannot fold
-columns as well, and one that makes an array need not know of its rows. But the first stage of a sum
-of columns goes by rows; where both read or make the same array, they become one kernel, and an
-array that only the sum needs is never written.
+A kernel that folds its rows (a layer norm and its neighbours) cannot fold columns as well, and an
+elementwise kernel need not have rows at all. But the first stage of a column sum goes by rows:
+where both read or compute the same array, they become one kernel, and an array that only the sum
+needs is never stored.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from ..ir.schedule import KernelStep, Schedule, ScheduleStep
 
 
 def join_column_folds(schedule: Schedule) -> Schedule:
-    """The same schedule, with sums of columns in the kernels that go over the same rows."""
+    """Fuse column sums into kernels that walk the same rows."""
     steps = list(schedule.steps)
     at = 0
     while at < len(steps):
@@ -25,7 +25,7 @@ def join_column_folds(schedule: Schedule) -> Schedule:
             at += 1
             continue
         del steps[at]
-        steps[host] = _together(_by_rows(steps[host], step), step)
+        steps[host] = _fuse(_by_rows(steps[host], step), step)
         steps[host] = _without(steps[host], _unread(schedule, steps, host))
     return replace(schedule, steps=tuple(steps))
 
@@ -35,7 +35,7 @@ def _is_sum(step: ScheduleStep) -> bool:
 
 
 def _host(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int | None:
-    """The last kernel before a sum that it can be a part of."""
+    """The last kernel before a sum that the sum can be fused into."""
     step = steps[at]
     assert isinstance(step, KernelStep)
     if any(schedule.buffers[i].takes is not None for i in step.results):
@@ -55,14 +55,14 @@ def _host(schedule: Schedule, steps: Sequence[ScheduleStep], at: int) -> int | N
 
 
 def _alike(host: Kernel, kernel: Kernel) -> bool:
-    """Whether a kernel is over the rows of a sum, and in the same pieces if in any."""
+    """Whether a kernel walks the rows of a sum, and in the same pieces if it has pieces."""
     rows = host.domain == kernel.domain and host.folded in ((), (1,))
     line = host.domain == (prod(kernel.domain),) and not host.folded
     return (rows or line) and host.piece in (0, kernel.piece)
 
 
 def _by_rows(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
-    """A host whose domain is one line, over the rows of a sum."""
+    """A host over one contiguous axis, split into the rows of a sum."""
     assert isinstance(host, KernelStep) and isinstance(step, KernelStep)
     rows, columns = step.kernel.domain
     return replace(host, kernel=in_rows(host.kernel, (rows, columns)))
@@ -73,7 +73,7 @@ def _used_values(kernel: Kernel, but: Sequence[int] = ()) -> list[int]:
 
 
 def _shared_operands(host: KernelStep, step: KernelStep) -> list[int]:
-    """The operands of a sum that its host has too, or makes."""
+    """The operands of a sum that its host reads or computes."""
     return [n for n in _used_values(step.kernel) if _find_in_host(host, step, n) >= 0]
 
 
@@ -93,8 +93,8 @@ def _find_in_host(host: KernelStep, step: KernelStep, n: int) -> int:
     return -1
 
 
-def _together(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
-    """A kernel with the steps and results of two."""
+def _fuse(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
+    """One kernel with the steps and results of both."""
     assert isinstance(host, KernelStep) and isinstance(step, KernelStep)
     new = [n for n in _used_values(step.kernel) if _find_in_host(host, step, n) < 0]
     base, more = len(host.kernel.operands), len(new)
@@ -128,7 +128,7 @@ def _together(host: ScheduleStep, step: ScheduleStep) -> KernelStep:
 
 
 def _unread(schedule: Schedule, steps: Sequence[ScheduleStep], host: int) -> set[int]:
-    """The storages that a step writes and nobody reads."""
+    """The storage that a step writes and nothing reads."""
     wanted = {schedule.storage(i) for i in schedule.outputs}
     for step in steps:
         wanted |= {schedule.storage(i) for i in step.reads}
@@ -136,7 +136,7 @@ def _unread(schedule: Schedule, steps: Sequence[ScheduleStep], host: int) -> set
 
 
 def _without(step: ScheduleStep, storages: set[int]) -> ScheduleStep:
-    """A kernel without the results that are written there."""
+    """A kernel without the results that are written to these storages."""
     assert isinstance(step, KernelStep)
     pairs = zip(step.results, step.kernel.results, strict=True)
     kept = [(i, r) for i, r in pairs if i not in storages]

@@ -1,4 +1,4 @@
-"""Schedules that hold little: values are computed again where that lowers the plan's peak."""
+"""Rematerialise values where that lowers the peak of the memory plan."""
 
 from collections.abc import Mapping
 
@@ -10,16 +10,16 @@ from .assemble import Assembly
 from .joined_folds import join_column_folds
 from .remat import remat
 
-# Bytes of an arena from which on less is looked for, the share that must be gained, and how often.
+# Arena bytes from which on a lower peak is sought, the share to be saved, and the most rounds.
 LARGE, WORTH, ROUNDS = 1 << 20, 0.01, 4
 
 
 def schedule_and_plan(
     graph: Graph, target: Lowering, donated: Mapping[int, int]
 ) -> tuple[Schedule, MemoryPlan]:
-    """The schedule of a graph that has been through the passes, and its memory plan.
+    """The schedule and memory plan of a graph after the target's passes.
 
-    donated   the position of an output to that of the input whose memory it may take
+    donated   maps the position of an output to that of the input whose memory it may take
     """
     made = Assembly(graph, target, donated)
     schedule, placed = _plan(made)
@@ -41,7 +41,7 @@ def schedule_and_plan(
 
 
 def _tune(schedule: Schedule, placed: MemoryPlan, target: Lowering) -> tuple[Schedule, MemoryPlan]:
-    """The same as the target runs it best, unless that takes more memory."""
+    """Let the target tune a schedule, unless that takes more memory."""
     made = target.tune(schedule)
     planned = plan(made, target.alignment)
     return (made, planned) if planned.size <= placed.size * (1 + WORTH) else (schedule, placed)

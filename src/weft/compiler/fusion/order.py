@@ -1,4 +1,4 @@
-"""The order of units: each after what it needs, and memory freed before more is taken."""
+"""The order of units: each after its dependencies, freeing memory before allocating more."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Work:
-    """A unit as the order sees it: what must come first, what it reads, and the bytes it makes."""
+    """A unit as the ordering sees it: its dependencies, what it reads, the bytes it allocates."""
 
     needs: frozenset[int]
     reads: frozenset[int]
@@ -16,11 +16,11 @@ class Work:
 
 @dataclass(frozen=True)
 class Peak:
-    """The moment at which most is alive.
+    """The moment of peak memory.
 
-    nbytes  how much that is
-    alive   values that are made before and read after it
-    later   the units that come after it
+    nbytes  how much is alive
+    alive   values that are computed before and read after it
+    later   the units that run after it
     """
 
     nbytes: int
@@ -29,7 +29,7 @@ class Peak:
 
 
 def peak_of(works: Mapping[int, Work], order: Sequence[int], kept: frozenset[int]) -> Peak:
-    """When units in this order hold most; `kept` are values that stay anyway."""
+    """The peak of units in this order; `kept` are values that stay alive anyway."""
     last = {v: at for at, u in enumerate(order) for v in (*works[u].makes, *works[u].reads)}
     sizes: dict[int, int] = {}
     alive, nbytes = frozenset(), -1
@@ -44,10 +44,10 @@ def peak_of(works: Mapping[int, Work], order: Sequence[int], kept: frozenset[int
 
 
 def order_units(works: Mapping[int, Work], kept: frozenset[int] = frozenset()) -> list[int]:
-    """The units' numbers in an order that keeps little alive.
+    """The units' numbers in an order that keeps little memory alive.
 
-    Of the units that could be next, a check is first, then the one that frees most beyond what it
-    takes, then the one that came first in the program. `kept` are values that stay anyway.
+    Among the units that are ready, guards come first, then the unit that frees most beyond what it
+    allocates, then program order. `kept` are values that stay alive anyway.
     """
     sizes = {v: n for w in works.values() for v, n in w.makes.items() if v not in kept}
     left: dict[int, int] = {}

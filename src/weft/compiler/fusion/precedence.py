@@ -1,23 +1,23 @@
-"""Which units must come before which, while units are joined."""
+"""Dependencies between units, while units are merged."""
 
 
 class Precedence:
-    """A partial order of numbered units, kept closed: whatever comes before what comes before.
+    """A partial order of numbered units, kept transitively closed.
 
-    `needs` are the units that each one waits for itself; of the others there is a bit each.
+    `needs` are the direct dependencies of each unit; the closure is a bit set per unit.
     """
 
     def __init__(self):
         self.needs: dict[int, set[int]] = {}
         self._before: dict[int, int] = {}
-        self._followed = 0  # those that somebody waits for
+        self._followed = 0  # units that another one depends on
 
     def add(self, u: int) -> None:
-        """A new unit, which waits for nobody."""
+        """Add a unit without dependencies."""
         self.needs[u], self._before[u] = set(), 0
 
     def wait(self, u: int, others: set[int]) -> None:
-        """Unit u comes after others."""
+        """Make unit u depend on others."""
         self.needs[u] |= others
         earlier = 0
         for w in others:
@@ -43,7 +43,7 @@ class Precedence:
         )
 
     def join(self, u: int, w: int) -> None:
-        """Unit w is a part of unit u from now on."""
+        """Merge unit w into unit u."""
         self.needs[u] = (self.needs[u] | self.needs.pop(w)) - {u, w}
         earlier = (self._before[u] | self._before.pop(w)) & ~(1 << u | 1 << w)
         self._before[u] = earlier

@@ -1,11 +1,10 @@
-"""Rematerialisation: cheap values that are computed again late, in the place of being kept.
+"""Rematerialisation: cheap values are recomputed late instead of kept.
 
-What is kept between the forward and the backward pass takes memory at the worst moment. A value
-that a few light rows make of others that are there then anyway (a normalised array, scaled and
-shifted, say) is written down a second time for those who read it after that moment. Several values
-of one source (tanh x, as t·s and as 1 − t²) are made of that later, and it is kept in their place.
-`later(x, y)` is x, to be looked at when y has been computed: without it the second one would join
-the first.
+Values kept between the forward and the backward pass take memory at its peak. A value that a few
+light rows compute from others that are alive then anyway (a normalised array, scaled and shifted,
+say) is recomputed for its readers after the peak. Several values of one source (tanh x, as t·s and
+as 1 − t²) are recomputed from the source, which is kept instead. `later(x, y)` is x, available only
+once y has been computed: without it the copy would be fused with the original.
 """
 
 from collections.abc import Container
@@ -16,9 +15,9 @@ from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE
 from ..ir.views import View, views_of
 
-# Bytes of a value from which on it is worth a kernel, and rows that may be computed again for one.
+# Least bytes of a value that is worth a kernel, and the most rows to recompute for one.
 LEAST, MOST = 1 << 14, 8
-# So many times the bytes of a source must go for it to be kept.
+# A source is kept only if that frees this many times its bytes.
 WORTH = 1.5
 
 LATER = Op(
@@ -31,13 +30,13 @@ LATER = Op(
 
 
 def remat(graph: Graph, alive: Container[int], late: Container[int], switch: bool = False) -> Graph:
-    """The graph with light values computed again.
+    """The graph with light values recomputed.
 
-    alive   the values with memory of their own that are kept over the worst moment
-    late    the equations, by position, that come after it
-    switch  whether values are exchanged for their source, too
+    alive   the values with memory of their own that are kept across the peak
+    late    the positions of the equations that run after it
+    switch  whether values are also exchanged for their source
     """
-    again = _Again(graph, alive, late)
+    again = _Rematerialiser(graph, alive, late)
     by_source: dict[int, list[int]] = {}
     for v in sorted(again.readers, key=lambda v: (-again.size(v), v)):
         sources = again.sources(v)
@@ -50,11 +49,11 @@ def remat(graph: Graph, alive: Container[int], late: Container[int], switch: boo
         if sum(map(again.size, values)) >= WORTH * again.size(source):
             for v in values:
                 again.redo(v)
-    return again.written() if again.inserted else graph
+    return again.rewrite_graph() if again.inserted else graph
 
 
-class _Again:
-    """What is to be computed again."""
+class _Rematerialiser:
+    """Plans and inserts recomputation."""
 
     def __init__(self, graph: Graph, alive: Container[int], late: Container[int]):
         self.graph, self.late = graph, late
@@ -65,7 +64,7 @@ class _Again:
         self.readers = self._late_readers()
         self.redone: set[int] = set()
         self.avals = list(graph.avals)
-        # By positions: equations that come before, and other operands of an equation.
+        # By position: equations inserted before one, and its renamed operands.
         self.inserted: dict[int, list[Equation]] = {}
         self.renamed: dict[int, dict[int, int]] = {}
 
@@ -84,7 +83,7 @@ class _Again:
         return prod(aval.shape) * aval.dtype.itemsize
 
     def sources(self, v: int) -> frozenset[int] | None:
-        """What would have to be kept in the place of a value; None if it cannot be made of that."""
+        """The values that must be kept to recompute a value; None if it cannot be recomputed."""
         readers = self.readers[v]
         if self.size(v) < LEAST or self._signal(v, readers[0]) is None:
             return None
@@ -99,7 +98,7 @@ class _Again:
         return frozenset(x for x in operands - own if not self._is_there(x))
 
     def redo(self, v: int) -> None:
-        """Compute a value again for its late readers."""
+        """Recompute a value for its late readers."""
         readers = self.readers[v]
         signal = self._signal(v, readers[0])
         assert signal is not None
@@ -107,7 +106,7 @@ class _Again:
         self.redone.add(v)
 
     def _signal(self, v: int, reader: int) -> int | None:
-        """Another operand of the first reader, which is computed after the moment."""
+        """Another operand of the first reader, computed after the peak."""
         for x in _arrays(self.graph.equations[reader]):
             root = self.views[x].root
             if root != v and self.made_by.get(root, -1) in self.late:
@@ -115,11 +114,11 @@ class _Again:
         return None
 
     def _is_there(self, x: int) -> bool:
-        """Whether a value is there at the time anyway."""
+        """Whether a value is alive at the peak anyway."""
         return x not in self.made_by or (x in self.alive and x not in self.redone)
 
     def _chain(self, v: int) -> list[int]:
-        """The light equations that make a value of what is there at the time or heavy, in order."""
+        """The light equations from alive or heavy values to a value, in order."""
         found: set[int] = set()
         todo = [v]
         while todo and len(found) <= MOST:
@@ -134,7 +133,7 @@ class _Again:
         return sorted(found)
 
     def _is_guarded(self, x: int) -> bool:
-        """Whether a value is seen through a guard, which is not to be there twice."""
+        """Whether a value passed through a guard, which must not be duplicated."""
         while self.views[x].root != x:
             e = self.graph.equations[self.made_by[x]]
             if e.op.name == "guard":
@@ -144,7 +143,7 @@ class _Again:
 
     def _insert(self, v: int, chain: list[int], signal: int, readers: list[int]) -> None:
         made: list[Equation] = self.inserted.setdefault(readers[0], [])
-        names: dict[int, int] = {}  # second names, of roots and of views
+        names: dict[int, int] = {}  # names of the copies, of roots and of views
         own = {i for k in chain for i in self.graph.equations[k].outputs}
         for k in chain:
             e = self.graph.equations[k]
@@ -165,7 +164,7 @@ class _Again:
                     self.renamed.setdefault(k, {})[x] = mine[x]
 
     def _repeat_view(self, x: int, names: dict[int, int], made: list[Equation]) -> None:
-        """The second name of a view, by the same looks at what it is of."""
+        """Repeat a chain of views on the copy of its root."""
         if x not in names:
             e = self.graph.equations[self.made_by[x]]
             self._repeat_view(e.inputs[0], names, made)
@@ -180,8 +179,8 @@ class _Again:
         self.avals.append(self.graph.avals[x])
         return len(self.avals) - 1
 
-    def written(self) -> Graph:
-        """The graph with all of that."""
+    def rewrite_graph(self) -> Graph:
+        """The graph with the recomputation inserted."""
         equations: list[Equation] = []
         for k, e in enumerate(self.graph.equations):
             equations += self.inserted.get(k, ())

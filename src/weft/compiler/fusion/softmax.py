@@ -1,8 +1,8 @@
-"""Shares of a sum of exponentials, by the exponentials that are there already.
+"""Softmax by the exponentials that the kernel has already.
 
-A softmax divides each exponential by their sum; the gradient of a cross-entropy has the same shares
-as exp(x − l − r), where l + r is log-sum-exp x in two numbers. Where a kernel makes the sum itself,
-both are a product with its reciprocal, which is computed once for each row.
+A softmax divides each exponential by their sum; the gradient of a cross-entropy computes the same
+quotients as exp(x − l − r), where l + r is log-sum-exp x in two numbers. Where a kernel computes
+the sum itself, both become a product with its reciprocal, computed once per row.
 """
 
 from dataclasses import replace
@@ -12,7 +12,7 @@ from ..ir.kernel import FoldStep, Kernel, Step, renumber
 
 
 def by_products(kernel: Kernel) -> Kernel:
-    """The same kernel with shares as products."""
+    """The same kernel with quotients e/Σe as products with 1/Σe."""
     found = {i: f for i in range(len(kernel.dtypes)) if (f := _share(kernel, i)) is not None}
     if not found:
         return kernel
@@ -41,7 +41,7 @@ def by_products(kernel: Kernel) -> Kernel:
 
 
 def _step(kernel: Kernel, i: object, *rows: str) -> Step | None:
-    """The step that makes a value, if it is of one of these rows."""
+    """The step that computes a value, if it is of one of these rows."""
     if isinstance(i, Literal) or not isinstance(i, int) or i < len(kernel.operands):
         return None
     step = kernel.steps[i - len(kernel.operands)]
@@ -49,14 +49,14 @@ def _step(kernel: Kernel, i: object, *rows: str) -> Step | None:
 
 
 def _terms(kernel: Kernel, total: int) -> int:
-    """What a fold is of."""
+    """The value that a fold reduces."""
     fold = kernel.steps[total - len(kernel.operands)]
     assert isinstance(fold, FoldStep)
     return fold.value
 
 
 def _share(kernel: Kernel, i: int) -> int | None:
-    """The sum that value i is a share of, if it is one."""
+    """The sum whose quotient value i is, if it is one."""
     step = _step(kernel, i, "divide", "exp")
     if step is None:
         return None

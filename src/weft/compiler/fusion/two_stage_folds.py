@@ -1,8 +1,8 @@
-"""Folds of everything in two stages, so that threads can share the first.
+"""Full reductions in two stages, so that threads can share the first.
 
-A kernel that folds all of its axes is one unit of work. Where that is much, the first stage folds
-pieces, whose number depends on the lengths alone, and the second one what they give. What is left
-over behind pieces of one length is a kernel of its own.
+A kernel that folds all of its axes is one unit of work. If it is large, the first stage folds
+pieces, whose number depends on the lengths alone, and the second stage folds the partial results.
+The remainder behind pieces of equal length is a kernel of its own.
 """
 
 from collections.abc import Callable
@@ -16,19 +16,20 @@ from ...graph.graph import Literal
 from ..ir.kernel import FoldStep, Kernel, Operand, Result, Step, renumber
 from .canonical import canonical
 
-# Elements from which on it pays, the least that a piece has, and how many pieces there are.
+# Least elements, least elements of a piece, and numbers of pieces.
 LARGE, PIECE = 1 << 15, 1 << 8
 FEWEST, USUAL, MOST = 16, 1 << 8, 1 << 10
 
 
 @dataclass(frozen=True)
 class Stages:
-    """Two kernels in the place of one, or three.
+    """Two kernels in place of one, or three with a remainder.
 
     Buffers of the first: the operands, then `whole` of the results and a line for each of `lines`
-    (their dtypes). Of the second: those lines and `operands` of the operands, then the other
-    results, `folded`. `length` is how long the lines are. A `rest` has the buffers of the first,
-    all of them `behind` steps along the outermost axis, and the last elements of the lines.
+    (their dtypes). Buffers of the second: those lines and `operands` of the operands, then the
+    other results, `folded`. `length` is the length of the lines. `rest` has the buffers of the
+    first, all offset by `behind` steps along the outermost axis, and the last elements of the
+    lines.
     """
 
     first: Kernel
@@ -43,7 +44,7 @@ class Stages:
 
 
 def split_stages(kernel: Kernel) -> Stages | None:
-    """The stages of a kernel; None if it is done in one."""
+    """The stages of a kernel; None if one stage is enough."""
     axes = range(len(kernel.domain))
     if not kernel.folded or set(kernel.folded) != set(axes) or prod(kernel.domain) < LARGE:
         return None
@@ -70,13 +71,13 @@ def split_stages(kernel: Kernel) -> Stages | None:
 
 
 def is_fold(kernel: Kernel, i: int) -> bool:
-    """Whether a value of a kernel is folded."""
+    """Whether a value of a kernel is the result of a fold."""
     base = len(kernel.operands)
     return i >= base and isinstance(kernel.steps[i - base], FoldStep)
 
 
 def _pieces(kernel: Kernel) -> int | None:
-    """Into how many pieces the outermost axis is cut; it need not be a multiple of that."""
+    """The number of pieces of the outermost axis; it need not divide the length."""
     n, rest = kernel.domain[0], prod(kernel.domain[1:])
     able = [p for p in range(FEWEST, min(n, MOST) + 1) if n // p * rest >= PIECE]
     even = [p for p in able if n % p == 0]
@@ -84,7 +85,7 @@ def _pieces(kernel: Kernel) -> int | None:
 
 
 def line_dtype(kernel: Kernel, i: int) -> np.dtype:
-    """What the folds of pieces are kept in: half types would be rounded twice."""
+    """The dtype of partial folds: half types would be rounded twice."""
     dtype = kernel.dtypes[i]
     fold = kernel.steps[i - len(kernel.operands)]
     wide = isinstance(fold, FoldStep) and fold.kind in ("sum", "prod", "mean")
@@ -94,7 +95,7 @@ def line_dtype(kernel: Kernel, i: int) -> np.dtype:
 def _first(
     kernel: Kernel, pieces: int, folds: list[int], whole: list[int], rest: bool = False
 ) -> Kernel:
-    """The steps up to the folds, over pieces or the rest; their results, and a line of each fold.
+    """The steps up to the folds, over the pieces or the rest; their results, and a line per fold.
 
     Where there is a rest, sums take the place of means.
     """
@@ -126,13 +127,13 @@ def _first(
 
 
 def _up_to(kernel: Kernel, steps: list, folds: list[int], whole: list[int]) -> tuple:
-    """The steps without those after the last one that the first stage gives."""
+    """The steps up to the last one whose value the first stage stores."""
     last = max([*folds, *(kernel.results[k].value for k in whole)])
     return tuple(steps[: last + 1 - len(kernel.operands)])
 
 
 def _second(kernel: Kernel, length: int, folds: list[int], others: list[int], even: bool):
-    """The folds of the lines, and the steps of folded values; which operands those need."""
+    """Fold the lines, then run the steps of folded values; also the operands that those need."""
     base = len(kernel.operands)
     wanted = needed_values(kernel, [kernel.results[k].value for k in others])
     taken = tuple(i for i in range(base) if i in wanted)
@@ -160,7 +161,7 @@ def _second(kernel: Kernel, length: int, folds: list[int], others: list[int], ev
 def mean(
     put: Callable[[Step | FoldStep], int], line: int, fold: FoldStep, dtype: np.dtype, terms: int
 ) -> int:
-    """A sum or mean of a line of sums, in the dtype that a fold has."""
+    """A sum or mean of a line of sums, in the dtype of the fold."""
     total = put(FoldStep("sum", line, dtype))
     if fold.kind == "mean":
         total = put(Step("divide", (total, Literal(float(terms))), dtype))
@@ -170,7 +171,7 @@ def mean(
 
 
 def needed_values(kernel: Kernel, values: list[int]) -> set[int]:
-    """The values that some values are computed from, not going beyond folds."""
+    """The values that these depend on, stopping at folds."""
     base, found, todo = len(kernel.operands), set(), list(values)
     while todo:
         i = todo.pop()

@@ -1,4 +1,4 @@
-"""Matrix products as steps: transposes as flags, batches as strides."""
+"""Matrix products as steps: transposes become flags, batch axes become strides."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ROWS = ("matmul", SCALED, ACCUMULATE)
 
 
 def is_product(e: Equation, avals: Sequence[Aval]) -> bool:
-    """Whether an equation is a product of matrices that is a step."""
+    """Whether an equation is a matrix product that lowers to a `GemmStep`."""
     if e.op.name not in ROWS or any(isinstance(x, Literal) for x in e.inputs):
         return False
     a, b = avals[-2:]
@@ -24,7 +24,7 @@ def is_product(e: Equation, avals: Sequence[Aval]) -> bool:
 
 
 def sizes_of(e: Equation, avals: Sequence[Aval]) -> tuple[int, int, int] | None:
-    """Rows, terms and columns of a product of two matrices; None for what is none."""
+    """The m, k and n of a product of two matrices; None if the equation is not one."""
     if not is_product(e, avals) or [a.ndim for a in avals] != [2, 2]:
         return None
     m, k = avals[0].shape
@@ -33,14 +33,14 @@ def sizes_of(e: Equation, avals: Sequence[Aval]) -> tuple[int, int, int] | None:
 
 @dataclass(frozen=True)
 class _Matrix:
-    """Stored matrices: of how many elements the rows are apart, and whether they are columns."""
+    """Stored matrices: the leading dimension, and whether they are stored transposed."""
 
     transposed: bool
     leading: int
 
 
 def _matrices(v: View, side: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape and the strides of an operand; a vector is a row on the left, else a column."""
+    """The shape and strides of an operand; a vector is a row on the left, a column on the right."""
     if len(v.shape) > 1:
         return v.shape, v.strides
     return ((1, *v.shape), (0, *v.strides)) if side == 0 else ((*v.shape, 1), (*v.strides, 0))
@@ -57,12 +57,12 @@ def _readable_layout(shape: tuple[int, ...], strides: tuple[int, ...]) -> _Matri
 
 
 def readable(v: View, side: int) -> bool:
-    """Whether a product can read an operand where it lies."""
+    """Whether a product can read an operand in place, without a copy."""
     return _readable_layout(*_matrices(v, side)) is not None
 
 
 def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmStep:
-    """The step of a product whose operands are readable; the result has memory of its own."""
+    """The step of a product whose operands are readable; the result is a root, not a view."""
     (a_shape, a_strides), (b_shape, b_strides) = _matrices(a, 0), _matrices(b, 1)
     left, right = _readable_layout(a_shape, a_strides), _readable_layout(b_shape, b_strides)
     assert left is not None and right is not None, "copies come before"
@@ -73,9 +73,9 @@ def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmSt
         _spread(a_shape[:-2], a_strides[:-2], batch),
         _spread(b_shape[:-2], b_strides[:-2], batch),
         _dense(batch, m * n),
-    ).merged()
+    ).collapse()
     if len(axes.sizes) == 1 and not left.transposed and not axes.b[0]:
-        # One matrix for all of a batch whose rows lie in one line: a single product.
+        # One matrix b for a whole batch whose rows are evenly spaced: a single product.
         if axes.a[0] == m * left.leading or m == 1:
             leading = axes.a[0] if m == 1 else left.leading
             if leading >= k:
@@ -103,15 +103,15 @@ def gemm(e: Equation, a: View, b: View, buffers: tuple[int, int, int]) -> GemmSt
 
 @dataclass(frozen=True)
 class _BatchAxes:
-    """The axes of a batch, with the strides of a, b and c."""
+    """The batch axes, with the strides of a, b and c."""
 
     sizes: tuple[int, ...]
     a: tuple[int, ...]
     b: tuple[int, ...]
     c: tuple[int, ...]
 
-    def merged(self) -> "_BatchAxes":
-        """Neighbouring axes that are one line in all arrays as one axis; those of 1 left out."""
+    def collapse(self) -> "_BatchAxes":
+        """Collapse neighbouring axes that are contiguous in all arrays; drop axes of length 1."""
         made: list[list[int]] = []
         for axis in zip(self.sizes, self.a, self.b, self.c, strict=True):
             if axis[0] == 1:
@@ -131,7 +131,7 @@ def _broadcast(a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _spread(shape: Shape, strides: Strides, batch: Shape) -> Strides:
-    """Strides along the axes of the batch; 0 where an operand is repeated."""
+    """Strides along the batch axes; 0 where an operand is broadcast."""
     pad = len(batch) - len(shape)
     pairs = zip(shape, strides, batch[pad:], strict=True)
     return (0,) * pad + tuple(s if n == size else 0 for n, s, size in pairs)

@@ -1,11 +1,12 @@
 """Kernel: one loop nest as data, from arrays in memory to arrays in memory.
 
-Every element of `domain` computes the same steps. An operand or result says by how many elements
-each axis moves it: 0 repeats it along that axis. A `FoldStep` adds up (or otherwise combines) a
-value over the `folded` axes; what is computed from folded values alone is computed once for each
-fold, and steps that need one beside unfolded values make another sweep over the folded axes.
+Every element of `domain` computes the same steps. An operand or result has a stride, in elements,
+for each axis: 0 broadcasts it along that axis. A `FoldStep` reduces a value over the `folded` axes.
+Steps of folded values alone run once per fold; steps that combine a folded value with unfolded ones
+need another sweep over the folded axes.
 
-A kernel over rows can also fold its columns: pieces of `piece` rows have a line of folds each.
+A kernel over rows can also fold its columns: each piece of `piece` rows has its own line of partial
+folds.
 """
 
 from collections.abc import Mapping
@@ -23,18 +24,18 @@ from ...core.op import TABLE
 from ...graph.graph import Literal
 
 Strides = tuple[int, ...]
-# The kinds of folds, each with the row of two numbers that combines elements.
+# The kinds of folds, each with the binary row that combines two elements.
 FOLDS = {"sum": "add", "mean": "add", "prod": "multiply", "max": "maximum", "min": "minimum"}
 FOLDS |= {"any": "logical_or", "all": "logical_and"}
 
 
 class MalformedKernel(AssertionError):
-    """A kernel that breaks a rule; always a mistake of ours, never the user's."""
+    """A kernel that breaks a rule: always a bug of the compiler, never of the user."""
 
 
 @dataclass(frozen=True)
 class Operand:
-    """An array that is read: its first element is where its pointer points."""
+    """An array that is read; its pointer is the address of its first element."""
 
     dtype: np.dtype
     strides: Strides
@@ -44,7 +45,8 @@ class Operand:
 class Step:
     """A row of the table applied to values, by their numbers, and Python scalars.
 
-    Equal are those whose parameters are exactly: 0.0 and -0.0 are two, 1 and 1.0 too.
+    Steps are equal only if their parameters are identical: 0.0 and -0.0 differ, and so do 1 and
+    1.0.
     """
 
     row: str
@@ -54,7 +56,7 @@ class Step:
 
     @property
     def is_light(self) -> bool:
-        """Whether it takes an instruction or two: sums of such keep several accumulators busy."""
+        """Whether it takes an instruction or two: light sums keep several accumulators busy."""
         return TABLE[self.row].cost == "light"
 
     def __eq__(self, other: Any) -> bool:
@@ -68,7 +70,7 @@ class Step:
 
 @dataclass(frozen=True)
 class FoldStep:
-    """A value combined over the folded axes."""
+    """A value reduced over the folded axes."""
 
     kind: str
     value: int
@@ -82,7 +84,7 @@ def renumber(step: FoldStep, number: Mapping[int, int]) -> FoldStep: ...
 @overload
 def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldStep: ...
 def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldStep:
-    """The same step of values that have other numbers in another kernel."""
+    """The same step with its value numbers mapped to those of another kernel."""
     if isinstance(step, FoldStep):
         return replace(step, value=number[step.value])
     inputs = [i if isinstance(i, Literal) else number[i] for i in step.inputs]
@@ -91,9 +93,9 @@ def renumber(step: Step | FoldStep, number: Mapping[int, int]) -> Step | FoldSte
 
 @dataclass(frozen=True)
 class Result:
-    """A value that is written; one of folded values does not move along folded axes.
+    """A value that is stored; a folded value has stride 0 along folded axes.
 
-    One that is folded `over_rows`, by a kind of fold, moves from piece to piece.
+    A result that is folded `over_rows`, by a kind of fold, moves from piece to piece.
     """
 
     value: int
@@ -126,13 +128,13 @@ class Kernel:
 
     @cached_property
     def sound(self) -> bool:
-        """Whether every rule holds but those of memory: if not, `MalformedKernel` says which."""
+        """True if every rule but those of memory holds; raises `MalformedKernel` otherwise."""
         _check(self)
         return True
 
     @cached_property
     def settled(self) -> tuple[int, ...]:
-        """When each value is known: 2k in sweep k, 2k − 1 before it, once for all of the sweep."""
+        """The depth of each value: 2k per element of sweep k, 2k − 1 once per fold before it."""
         depths: list[int] = []
         for v in self.operands:
             fixed = bool(self.folded) and not any(v.strides[a] for a in self.folded)
@@ -142,7 +144,7 @@ class Kernel:
                 depths.append(2 * ((depths[s.value] + 1) // 2) + 1)
                 continue
             inputs = [depths[i] for i in s.inputs if not isinstance(i, Literal)]
-            depths.append(_together(inputs) if self.folded else 0)
+            depths.append(_settled_depth(inputs) if self.folded else 0)
         return tuple(depths)
 
     @property
@@ -152,7 +154,7 @@ class Kernel:
 
     @cached_property
     def live(self) -> frozenset[int]:
-        """The values that some result needs."""
+        """The values that some result depends on."""
         base, live = len(self.operands), set()
         todo = [r.value for r in self.results]
         while todo:
@@ -166,13 +168,13 @@ class Kernel:
 
     @property
     def sweeps(self) -> int:
-        """How often the folded axes are passed over."""
+        """How many passes over the folded axes the kernel makes."""
         stored = [self.settled[r.value] for r in self.results]
         return max((d // 2 + 1 for d in stored), default=0)
 
 
 def in_rows(kernel: Kernel, domain: tuple[int, int]) -> Kernel:
-    """A kernel over one line, over rows that lie one behind the other."""
+    """Split the one axis of a kernel into contiguous rows."""
     if kernel.domain == domain:
         return kernel
 
@@ -203,8 +205,8 @@ def moving(kernel: Kernel, k: int) -> set[int]:
     return found
 
 
-def _together(depths: list[int]) -> int:
-    """When a step of values that are settled at these depths is."""
+def _settled_depth(depths: list[int]) -> int:
+    """The depth of a step whose inputs are settled at these depths."""
     top = max(depths, default=-1)
     moving = any(d % 2 == 0 for d in depths)
     return top + 1 if moving and top % 2 else top
@@ -213,8 +215,8 @@ def _together(depths: list[int]) -> int:
 def verify(kernel: Kernel, extents: tuple[tuple[int, int], ...] = ()) -> None:
     """Raise `MalformedKernel` unless every rule holds.
 
-    `extents` says for each pointer how many elements of its array lie before and from it on;
-    where given, no access may be outside.
+    `extents` gives for each pointer how many elements of its array lie before it, and from it on;
+    if given, every access must stay inside.
     """
     assert kernel.sound
     accesses: tuple[Any, ...] = (*kernel.operands, *kernel.results)
@@ -244,17 +246,17 @@ def _check(kernel: Kernel) -> None:
 
 
 def _walk_domain(kernel: Kernel, access: Operand | Result) -> tuple[int, ...]:
-    """The domain over which an access moves."""
+    """The part of the domain over which an access moves."""
     if isinstance(access, Result) and access.over_rows:
         return (-(-kernel.domain[0] // kernel.piece), *kernel.domain[1:])
     return kernel.domain
 
 
 def reach(domain: tuple[int, ...], strides: Strides) -> tuple[int, int]:
-    """The lowest offset that is accessed, and one more than the highest; both 0 for none.
+    """The lowest offset accessed, and one more than the highest; both 0 if nothing is accessed.
 
-    What does not move along an axis is counted even if that axis is empty: where it is folded, the
-    value may be needed all the same.
+    An access that is constant along an axis counts even if that axis is empty: where the axis is
+    folded, the value may still be needed.
     """
     low, high = 0, 1
     for size, stride in zip(domain, strides, strict=True):
@@ -316,7 +318,7 @@ def _check_result(kernel: Kernel, i: int, r: Result) -> None:
 
 
 def _check_columns(kernel: Kernel, i: int, r: Result) -> None:
-    """Columns are folded of numbers along rows, one after the other."""
+    """Columns are folded over contiguous rows of real numbers."""
     rows = len(kernel.domain) == 2 and 0 not in kernel.folded and r.strides[1] == 1
     known = r.over_rows in FOLDS and r.over_rows != "mean"
     if not rows or not known or kernel.settled[r.value] % 2:

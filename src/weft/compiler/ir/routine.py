@@ -1,7 +1,7 @@
 """Routine: work that no kernel describes.
 
-A routine is a frozen dataclass of sizes, dtypes and flags, which says what it reads and writes; a
-target's routines also say how it is done.
+A routine is a frozen dataclass of sizes, dtypes and flags that declares what it reads and writes; a
+target's subclasses also emit it.
 """
 
 from abc import ABC, abstractmethod
@@ -13,7 +13,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class RoutineArray:
-    """What a routine reads or writes of a buffer: elements that are `strides` apart."""
+    """A strided array that a routine reads or writes, inside a buffer."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -21,27 +21,27 @@ class RoutineArray:
 
     @property
     def size(self) -> int:
-        """How many elements there are."""
+        """The number of elements."""
         return prod(self.shape)
 
     @property
     def contiguous(self) -> bool:
-        """Whether they lie one after the other, row by row."""
+        """Whether the elements are contiguous, row by row."""
         return self.strides == line(self.shape) or self.size == 0
 
 
 def line(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of rows that lie one after the other; 0 on axes of one element."""
+    """The strides of contiguous rows; 0 on axes of length 1."""
     return tuple(0 if n == 1 else prod(shape[a + 1 :]) for a, n in enumerate(shape))
 
 
 def array(dtype: np.dtype, shape: tuple[int, ...]) -> RoutineArray:
-    """An array that is laid out row by row."""
+    """A contiguous array, row by row."""
     return RoutineArray(dtype, tuple(shape), line(tuple(shape)))
 
 
 class Routine(ABC):
-    """What all routines have; subclasses are frozen dataclasses, equal if their code is."""
+    """The base of all routines; subclasses are frozen dataclasses, equal if their code is."""
 
     noun = "routine"  # what reports call it
 
@@ -53,18 +53,18 @@ class Routine(ABC):
     @property
     @abstractmethod
     def results(self) -> tuple[RoutineArray, ...]:
-        """The arrays that are written, behind them."""
+        """The arrays that are written; in the record they follow the operands."""
 
     @property
     def scratch(self) -> tuple[RoutineArray, ...]:
-        """Memory that it needs until it is done, behind the results."""
+        """Scratch memory for the time of the call; in the record it follows the results."""
         return ()
 
     @property
     def endless(self) -> bool:
-        """Whether nothing but its values says how long it takes."""
+        """Whether its running time depends on values, and may be unbounded."""
         return False
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """What it does, a title and lines about what is inside; empty: its fields say that."""
         return []

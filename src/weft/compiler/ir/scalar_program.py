@@ -1,9 +1,9 @@
-"""Scalar programs: small arrays as numbers, each element a value of its own.
+"""Scalar programs: small arrays unrolled into scalars, each element a value of its own.
 
-A `ScalarProgram` says which elements are loaded, what is computed of them one number after the
-other, and where the numbers go. It is written by running equations on arrays of numbers' names: a
-transpose or a stack moves names about, an elementwise row becomes a step for each element, sums and
-products of matrices become additions and multiplications.
+A `ScalarProgram` says which elements are loaded, which scalar steps run, and where the results are
+stored. `ScalarProgramBuilder` traces it by running equations on arrays of names: a transpose or a
+stack moves names, an elementwise row becomes one step per element, sums and matrix products become
+additions and multiplications.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -21,14 +21,14 @@ from ...core.op import TABLE
 from ...graph.graph import Equation, Graph, Literal
 from .kernel import FOLDS, Step, renumber
 
-FMA = "fma"  # x·y + z; no row of the table, rounded once where it is of floats
-Name = int | Literal  # of a number that is computed, or the number itself
+FMA = "fma"  # x·y + z: not a row of the table; floats are rounded once
+Name = int | Literal  # the name of a computed number, or the number itself
 Typed = tuple[tuple[int, ...], np.dtype]  # a shape and a dtype
 
 
 @dataclass(frozen=True)
 class Load:
-    """An element of an operand, counted row by row."""
+    """An element of an operand, by its row-major index."""
 
     operand: int
     index: int
@@ -37,7 +37,7 @@ class Load:
 
 @dataclass(frozen=True)
 class Constant:
-    """A number of a dtype, as Python writes it: so 0.0 is not -0.0, and NaN is NaN."""
+    """A number of a dtype, by its Python repr: so 0.0 is not -0.0, and NaN equals NaN."""
 
     text: str
     dtype: np.dtype
@@ -48,25 +48,27 @@ class Constant:
         return self.text == "True" if self.dtype == dtypes.bool_ else kind(self.text)
 
 
-Written = Load | Constant | Step  # what a line has
+ScalarValue = Load | Constant | Step  # what a scalar program consists of
 
 
 @dataclass(frozen=True)
 class ScalarProgram:
-    """Values are numbered in the order in which they are known; results name one per element."""
+    """Values are numbered in the order of computation; a result names one value per element."""
 
     operands: tuple[Typed, ...]
-    values: tuple[Written, ...]
+    values: tuple[ScalarValue, ...]
     results: tuple[tuple[Typed, tuple[int, ...]], ...]
 
     @property
     def steps(self) -> int:
-        """How many numbers are computed."""
+        """How many numbers are computed, loads and constants aside."""
         return sum(isinstance(v, Step) for v in self.values)
 
 
-def compute_line(line: ScalarProgram, operands: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The results by NumPy's kernels, number by number."""
+def interpret_program(
+    line: ScalarProgram, operands: Sequence[np.ndarray]
+) -> tuple[np.ndarray, ...]:
+    """Interpret a scalar program by NumPy's kernels, number by number."""
     known: list[Any] = []
     for v in line.values:
         if isinstance(v, Load):
@@ -91,19 +93,19 @@ def _by_numpy(row: str, given: list[Any], static: tuple[Any, ...], dtype: np.dty
         return np.asarray(numpy_.whole(KERNELS[TABLE[row]][np.ndarray](*given, *static)), dtype)
 
 
-# -- writing one -----------------------------------------------------------------------------
+# -- building one ----------------------------------------------------------------------------
 
-# The ways of moving elements of small arrays: other rows that move them stay steps of their own.
-# The kernels do it to names, too; where they put zeros, 0 is left.
+# The rows that move elements of small arrays; other rows that move elements stay steps.
+# Their kernels run on arrays of names, too; where they insert zeros, they leave name 0.
 STRIDED = ("strides", "parts")
 
 
 class ScalarProgramBuilder:
-    """A line that is being written. Names of numbers count from 1; 0 is a hole."""
+    """Traces a scalar program. Names of numbers count from 1; 0 is a hole."""
 
     def __init__(self, graph: Graph):
         self.graph = graph
-        self.values: list[Written] = []
+        self.values: list[ScalarValue] = []
         self.operands: list[int] = []
         self.arrays: dict[int, np.ndarray] = {}  # names, by the graph's values
         self._names: dict[tuple[Hashable, ...], int] = {}
@@ -111,14 +113,14 @@ class ScalarProgramBuilder:
 
     # -- numbers -------------------------------------------------------------------------------
 
-    def _name(self, key: tuple[Hashable, ...], value: Written) -> int:
+    def _name(self, key: tuple[Hashable, ...], value: ScalarValue) -> int:
         if key not in self._names:
             self.values.append(value)
             self._names[key] = len(self.values)
         return self._names[key]
 
     def constant(self, value: Any, dtype: np.dtype) -> int:
-        """The name of a number."""
+        """The name of a constant."""
         kind = float if dtypes.is_inexact(dtype) else bool if dtype == dtypes.bool_ else int
         made = kind(np.asarray(value).astype(dtype))
         name = self._name(("constant", repr(made), dtype), Constant(repr(made), dtype))
@@ -126,11 +128,11 @@ class ScalarProgramBuilder:
         return name
 
     def number(self, name: Name) -> float | int | None:
-        """The number that a name stands for; None if it is computed."""
+        """The constant that a name stands for; None if the name is computed."""
         return name.value if isinstance(name, Literal) else self._numbers.get(name)
 
     def step(self, row: str, inputs: Sequence[Name], dtype: np.dtype, *static: Any) -> int:
-        """The name of a row of numbers."""
+        """Append a row of numbers, and return its name."""
         known = [self.number(x) is not None for x in inputs]
         if all(known):
             given = [self._give(x) for x in inputs]
@@ -174,7 +176,7 @@ class ScalarProgramBuilder:
         return np.array(found, np.int64).reshape(aval.shape)
 
     def write(self, e: Equation) -> None:
-        """Run an equation on names."""
+        """Trace an equation by running it on names."""
         out = self.graph.avals[e.outputs[0]]
         operands: list[Any] = [x if isinstance(x, Literal) else self.names(x) for x in e.inputs]
         if e.op.moves in STRIDED:
@@ -221,7 +223,7 @@ class ScalarProgramBuilder:
         return np.array(made, np.int64)
 
     def _tree(self, row: str, terms: list[int], dtype: np.dtype) -> int:
-        """Terms combined two by two: short chains, and small errors."""
+        """Combine terms pairwise: short dependency chains, and small rounding errors."""
         while len(terms) > 1:
             pairs = zip(terms[::2], terms[1::2], strict=False)
             made = [self.step(row, pair, dtype) for pair in pairs]
@@ -244,7 +246,7 @@ class ScalarProgramBuilder:
         )
 
     def _dot(self, x: list[int], y: list[int], dtype: np.dtype) -> int:
-        """Σ xₖ·yₖ. What is multiplied by a constant 0 stays, since it may be infinite."""
+        """Σ xₖ·yₖ. Factors of a constant 0 are kept, since the other factor may be infinite."""
         first = self.step("multiply", [x[0], y[0]], dtype)
         pairs = zip(x[1:], y[1:], strict=True)
         return reduce(lambda total, p: self._multiply_add(p[0], p[1], total, dtype), pairs, first)
@@ -254,7 +256,7 @@ class ScalarProgramBuilder:
         known = [self.number(v) for v in (x, y)]
         if None not in known or 1 in known or -1 in known:
             return self.step("add", [self.step("multiply", [x, y], dtype), total], dtype)
-        if self.number(total) == 0:  # the sign of a zero in a sum of products is nobody's
+        if self.number(total) == 0:  # the sign of a zero in a sum of products is unspecified
             return self.step("multiply", [x, y], dtype)
         return self.step(FMA, [x, y, total], dtype)
 
@@ -265,10 +267,10 @@ class ScalarProgramBuilder:
         own = self.values[x - 1].dtype
         return x if own == dtype else self.step("cast", [x], dtype, dtype)
 
-    # -- the end -------------------------------------------------------------------------------
+    # -- the result ----------------------------------------------------------------------------
 
-    def line(self, outputs: Sequence[int]) -> tuple[ScalarProgram, list[int]]:
-        """What these values of the graph need, and the values that are its operands."""
+    def finish(self, outputs: Sequence[int]) -> tuple[ScalarProgram, list[int]]:
+        """The program of these values of the graph, and the values that are its operands."""
         wanted = [(self.names(i).reshape(-1) - 1).tolist() for i in outputs]
         live, todo = set(), [k for names in wanted for k in names]
         while todo:
@@ -291,7 +293,7 @@ class ScalarProgramBuilder:
         return ScalarProgram(operands, values, results), sources
 
 
-def _renumber(v: Written, new: dict[int, int], read: list[int]) -> Written:
+def _renumber(v: ScalarValue, new: dict[int, int], read: list[int]) -> ScalarValue:
     if isinstance(v, Load):
         return Load(read.index(v.operand), v.index, v.dtype)
     return v if isinstance(v, Constant) else renumber(v, new)
@@ -326,7 +328,7 @@ def _same(w: ScalarProgramBuilder, x: Name, *static: Any) -> Name:
     return x
 
 
-# What a row of these numbers is, if that is one of them; of another dtype it does not count.
+# Identities: the operand that a row reduces to, or None; one of another dtype does not count.
 SIMPLER: dict[str, Callable[..., Name | None]] = {
     "multiply": _multiply,
     "add": _add,

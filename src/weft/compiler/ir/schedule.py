@@ -1,8 +1,8 @@
-"""Schedule: a program as steps over buffers, every size and place in them known.
+"""Schedule: a program as steps over buffers, with every size and offset known.
 
-A buffer is memory of its own, laid out row by row, or a view: a base buffer with an offset and a
-stride for each axis, both counted in elements. Inputs are laid out row by row too. An output may
-take the memory of an input that was donated: nothing reads the input once the output is written.
+A buffer is a root, contiguous row by row, or a view: a root with an offset and a stride for each
+axis, both in elements. Inputs are contiguous, too. An output may take the memory of a donated
+input: nothing reads the input after the output is written.
 """
 
 from collections.abc import Iterator, Mapping
@@ -24,9 +24,9 @@ GEMM_DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory, or a view of a buffer that is no view itself; a view has its base's role.
+    """A root, or a view of a root; a view has its root's role.
 
-    `takes` is the input whose memory an output is written to; the sizes are the same.
+    `takes` is the input whose memory the output is written to; their sizes are equal.
     """
 
     shape: tuple[int, ...]
@@ -39,34 +39,34 @@ class Buffer:
 
     @property
     def size(self) -> int:
-        """How many elements it has."""
+        """The number of elements."""
         return prod(self.shape)
 
     @property
     def nbytes(self) -> int:
-        """How many bytes they take."""
+        """The size in bytes."""
         return self.size * self.dtype.itemsize
 
     @property
     def contiguous(self) -> bool:
-        """Whether its elements lie one after the other, row by row."""
+        """Whether its elements are contiguous, row by row."""
         return lies_in_rows(self.shape, self.strides)
 
 
 @lru_cache(maxsize=1024)
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The strides of an array that is laid out row by row."""
+    """The strides of a contiguous array, row by row."""
     return tuple(prod(shape[a + 1 :]) for a in range(len(shape)))
 
 
 def lies_in_rows(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
-    """Whether elements lie row by row; the stride of an axis of one element does not matter."""
+    """Whether elements are contiguous, row by row; the stride of an axis of length 1 is ignored."""
     pairs = zip(shape, strides, row_major(shape), strict=True)
     return 0 in shape or all(s == want for n, s, want in pairs if n != 1)
 
 
 class _Arrays:
-    """What a step with operands and results reads and writes."""
+    """The buffers that a step with operands and results reads and writes."""
 
     operands: tuple[int, ...]
     results: tuple[int, ...]
@@ -84,8 +84,8 @@ class _Arrays:
 class KernelStep(_Arrays):
     """A fused loop nest; the kernel's pointers are the first elements of these buffers.
 
-    How the arrays are walked over is said by the kernel's own strides. `origins` are the places in
-    the user's program that it came from.
+    The strides are the kernel's own. `origins` are the lines of the user's program that it came
+    from.
     """
 
     kernel: Kernel
@@ -95,7 +95,7 @@ class KernelStep(_Arrays):
 
     @property
     def rows(self) -> tuple[str, ...]:
-        """The rows that it computes, folds among them."""
+        """The rows that it computes, folds included."""
         return tuple(s.kind if isinstance(s, FoldStep) else s.row for s in self.kernel.steps)
 
 
@@ -103,9 +103,9 @@ class KernelStep(_Arrays):
 class GemmStep:
     """c ← α·op(a)·op(b) + β·c for every index of `batch`; matrices are stored by rows.
 
-    op(a) is m×k; a is stored as k×m if `transpose_a`, and `lda` is how many elements lie between
-    the starts of two stored rows. Index `i` of the batch starts at Σ i·strides in each buffer, on
-    top of the buffer's own offset: the pointer is of its first element, as in a kernel.
+    op(a) is m×k; a is stored as k×m if `transpose_a`, and `lda` is the distance in elements between
+    the starts of two stored rows. Index `i` of the batch starts at Σ i·strides in each buffer,
+    relative to the buffer's own offset: as in a kernel, the pointer is the first element's.
     """
 
     a: int
@@ -166,10 +166,10 @@ class GemmStep:
 
 @dataclass(frozen=True)
 class TiledStep:
-    """A product and its epilogue: `then` reads each tile of the result as soon as it is there.
+    """A product and its epilogue: `then` reads each tile of the result as soon as it is computed.
 
-    The kernel is that of the whole result, and reads it as buffer c; `tile` is how many rows and
-    columns a tile has. Units of the kernel are done tile by tile, so none may need two of them.
+    The kernel is that of the whole result, and reads it as buffer c; `tile` is the number of rows
+    and columns of a tile. Units of the kernel run tile by tile, so none may span two tiles.
     """
 
     product: GemmStep
@@ -187,15 +187,15 @@ class TiledStep:
 
     @property
     def origins(self) -> tuple[Origin, ...]:
-        """The places in the user's program that it came from."""
+        """The lines of the user's program that it came from."""
         return tuple(dict.fromkeys((*self.product.origins, *self.then.origins)))
 
 
 @dataclass(frozen=True)
 class NativeStep(_Arrays):
-    """A routine; its pointers are the first elements of these buffers.
+    """A call of a routine; its pointers are the first elements of these buffers.
 
-    How far it reaches from there is said by the routine. Its scratch memory is among the results.
+    The routine's own strides say how far it reaches. Its scratch memory is among the results.
     """
 
     routine: Routine
@@ -231,10 +231,10 @@ class LibraryStep:
 
 @dataclass(frozen=True)
 class GuardStep:
-    """Goes on if the flag (one bool) is true; raises `error(message)` for the line otherwise.
+    """Continues if the flag (one bool) is true; else raises `error(message)` for the user's line.
 
-    seen  the indices that it is about, if any, and from where to where right ones are: the error
-          names one that is not there, and they are looked at only then
+    seen  (buffer, low, high) of the indices that are checked, if any: they are read only on
+          failure, so that the error can name an index out of range
     """
 
     flag: int
@@ -266,7 +266,7 @@ class Schedule:
     constants: Mapping[int, Any] = field(default_factory=dict)
 
     def storage(self, i: int) -> int:
-        """The buffer whose memory buffer i is in."""
+        """The root buffer that holds the memory of buffer i."""
         base = self.buffers[i].base
         return i if base is None else base
 

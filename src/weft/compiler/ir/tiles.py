@@ -1,4 +1,4 @@
-"""The kernels behind a product, tile by tile."""
+"""Epilogue kernels, tile by tile."""
 
 from dataclasses import dataclass, replace
 from functools import lru_cache

@@ -1,18 +1,18 @@
-"""Who makes and who reads each value of a graph, views looked through."""
+"""Producers and readers of each value of a graph, through views."""
 
 from ...graph.graph import Equation, Graph, Literal
 from .views import View
 
-OUTPUT = -1  # among the readers of a value: the graph returns it
+OUTPUT = -1  # stands for a reader: the graph returns the value
 
 
 def arrays(e: Equation) -> list[int]:
-    """The operands of an equation that are no Python numbers."""
+    """The operands of an equation that are arrays, not Python numbers."""
     return [i for i in e.inputs if not isinstance(i, Literal)]
 
 
 class Uses:
-    """The equations of a graph by the values that they make and read."""
+    """The equations of a graph by the values that they produce and read."""
 
     graph: Graph
     views: dict[int, View]
@@ -23,7 +23,7 @@ class Uses:
         self.graph, self.views = graph, views
         self.made_by = {i: k for k, e in enumerate(graph.equations) for i in e.outputs}
         self.readers = {}
-        self._arrays: dict[int, list[int]] = {}  # by the first result
+        self._arrays: dict[int, list[int]] = {}  # by the first result of the equation
         rows = {e.op.name for e in graph.equations}
         self._guarded, self._delayed = "guard" in rows, "later" in rows
         for k, e in enumerate(graph.equations):
@@ -34,11 +34,11 @@ class Uses:
             self.readers.setdefault(i, []).append(OUTPUT)
 
     def arrays(self, e: Equation) -> list[int]:
-        """The operands of an equation of the graph that are no Python numbers."""
+        """The operands of an equation of the graph that are arrays, not Python numbers."""
         return self._arrays[e.outputs[0]]
 
     def seen_through(self, x: int) -> Equation | None:
-        """The equation by which a value is a view; None for one with memory of its own."""
+        """The equation that makes a value a view; None for a root."""
         k = self.made_by.get(x)
         return None if k is None or self.views[x].root == x else self.graph.equations[k]
 
@@ -55,7 +55,7 @@ class Uses:
         return True
 
     def guards(self, x: int) -> set[int]:
-        """The guards that a value has gone through, as equations."""
+        """The positions of the guard equations that a value has passed through."""
         found: set[int] = set()
         while self._guarded and (e := self.seen_through(x)) is not None:
             if e.op.name == "guard":
@@ -64,7 +64,7 @@ class Uses:
         return found
 
     def signals(self, x: int) -> set[int]:
-        """The values that must be computed before a value is looked at."""
+        """The values that must be computed before a value is read, by `later`."""
         found: set[int] = set()
         while self._delayed and (e := self.seen_through(x)) is not None:
             if e.op.name == "later":

@@ -1,4 +1,4 @@
-"""What holds for every schedule, checked before it is run and after each change in tests."""
+"""The rules of every schedule, checked before it runs and, in tests, after each change."""
 
 from ...core.aval import Aval, Shape
 from ...core.value import aval_of
@@ -24,15 +24,15 @@ ROLES = ("input", "constant", "output", "scratch")
 
 
 class MalformedSchedule(AssertionError):
-    """A schedule that breaks a rule; always a mistake of ours, never the user's."""
+    """A schedule that breaks a rule: always a bug of the compiler, never of the user."""
 
 
 def verify(schedule: Schedule) -> None:
     """Raise `MalformedSchedule` (or `MalformedKernel`) unless every rule holds.
 
-    Views lie inside their bases; every buffer is written before it is read; what is written is
-    scratch or an output, once, or parts of it; steps have the dtypes and sizes of their buffers;
-    no input is written before a step that may fail or never end.
+    Views lie inside their roots; every buffer is written before it is read; only scratch and
+    outputs are written, each part once; steps agree with their buffers in dtype and size; no input
+    is overwritten before a step that may fail or never end.
     """
     for i in range(len(schedule.buffers)):
         _check_buffer(schedule, i)
@@ -56,7 +56,7 @@ def verify(schedule: Schedule) -> None:
 
 
 def _check_order(schedule: Schedule) -> None:
-    """A call that does not come to its end leaves all inputs as they were."""
+    """A call that fails or is interrupted leaves all inputs unchanged."""
     wrote = None
     for step in schedule.steps:
         endless = isinstance(step, NativeStep) and step.routine.endless
@@ -90,7 +90,7 @@ def _check_buffer(schedule: Schedule, i: int) -> None:
 
 
 def _check_reach(schedule: Schedule, i: int, sizes: Shape, strides: Strides) -> None:
-    """An access to buffer i stays inside its memory."""
+    """Check that an access to buffer i stays inside its memory."""
     b, room = schedule.buffers[i], schedule.buffers[schedule.storage(i)].size
     low, high = (0, 0) if 0 in sizes else reach(sizes, strides)
     if b.offset + low < 0 or b.offset + high > room:
@@ -125,7 +125,7 @@ def _check_step(schedule: Schedule, step: ScheduleStep) -> None:
 
 
 def _check_kernel(schedule: Schedule, step: KernelStep, part: TileKernel | None = None) -> None:
-    """A kernel and its buffers; of an epilogue, over one column of tiles."""
+    """Check a kernel against its buffers; for an epilogue, over one column of tiles."""
     kernel = step.kernel if part is None else part.kernel
     places = (*step.operands, *step.results)
     shifts = (0,) * len(places) if part is None else part.shifts

@@ -1,4 +1,4 @@
-"""Views: which values of a graph are other values' memory, read with other strides."""
+"""Views: values of a graph that are other values' memory, read with other strides."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +13,7 @@ from .schedule import lies_in_rows, row_major
 
 @dataclass(frozen=True)
 class View:
-    """A value as it lies in the memory of `root`, which is laid out row by row."""
+    """A value as strides into `root`, which is contiguous row by row."""
 
     root: int
     shape: tuple[int, ...]
@@ -26,7 +26,7 @@ class View:
 
 
 def views_of(graph: Graph) -> dict[int, View]:
-    """Each value of a graph as a view; one that is memory of its own is its own root."""
+    """The view of each value of a graph; a value with memory of its own is its own root."""
     found: dict[int, View] = {}
     for i in (*graph.inputs, *graph.constants):
         found[i] = own(graph, i)
@@ -38,7 +38,7 @@ def views_of(graph: Graph) -> dict[int, View]:
 
 
 def viewer(graph: Graph, definitions: Mapping[int, Equation]) -> Callable[[int], View]:
-    """From a value to its view, looked up when it is asked for; `definitions` are by results."""
+    """A function from a value to its view, computed on demand; `definitions` are by results."""
     known: dict[int, View] = {}
 
     def view(x: int) -> View:
@@ -53,13 +53,13 @@ def viewer(graph: Graph, definitions: Mapping[int, Equation]) -> Callable[[int],
 
 
 def own(graph: Graph, i: int) -> View:
-    """A value with memory of its own."""
+    """The view of a root: the whole of its own memory."""
     shape = graph.avals[i].shape
     return View(i, shape, row_major(shape))
 
 
 def as_view(known: dict[int, View], e: Equation) -> View | None:
-    """The result of an equation as a view of its operand; None if it needs memory."""
+    """The result of an equation as a view of its operand; None if it needs memory of its own."""
     look = LOOKS.get(e.op.name)
     if look is None or isinstance(e.inputs[0], Literal):
         return None
@@ -109,7 +109,7 @@ def _flip(v: View, axes: Shape) -> View:
 
 
 def _reshape(v: View, shape: Shape) -> View | None:
-    """Axes joined where they lie in one line, and split; None if they do not."""
+    """Collapse axes that are contiguous, then split them; None if strides cannot express it."""
     shape = tuple(shape)
     if not prod(shape):
         return View(v.root, shape, row_major(shape))
@@ -127,7 +127,7 @@ def _reshape(v: View, shape: Shape) -> View | None:
 
 
 def _blocks(old: list[int], new: list[int]) -> list[tuple[tuple[int, ...], int]]:
-    """Runs of new axes, each with how many old axes have as many elements."""
+    """Runs of new axes, each with the number of old axes that hold as many elements."""
     found, i, j = [], 0, 0
     while i < len(new):
         start, count = j, 1

@@ -1,1 +1,1 @@
-"""Native code that every process has beside its programs: calls, threads, comparisons."""
+"""Native code that all programs of a process share: calls, threads, guards."""

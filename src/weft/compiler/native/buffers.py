@@ -1,12 +1,12 @@
-"""Native code that finds the arrays of gradients that nobody holds, to be written again.
+"""Native code that finds gradient arrays that nothing else references, to be overwritten.
 
 `self` is a NumPy array of words: a head (`Room`), then for each array the address of the place
 where a tensor keeps its gradient, or 0, the node that the gradient must have, and its position
 among a program's outputs.
 
-`weft_room` gives a list of the arrays, with None in the place of one that somebody holds, or that
-is not plain, or for which no place was given; and behind them whether every gradient that has a
-place is there. `weft_kept` tells of a list of outputs whether they are the gradients already.
+`weft_room` returns a list of the arrays, with None for one that is referenced elsewhere, is not
+plain, or has no place; and after them whether every gradient that has a place is there. `weft_kept`
+returns whether a list of outputs are the gradients already.
 """
 
 from enum import IntEnum
@@ -35,7 +35,7 @@ class Room(IntEnum):
 
     HOW_MANY = 0
     KIND = 1  # the class of gradients
-    ARRAY = 2  # where a tensor keeps its array, in bytes
+    ARRAY = 2  # offset in bytes of a tensor's array
     NODE = 3
     SHARE = 4
     NONE = 5  # Python's None
@@ -65,8 +65,8 @@ def write_room(module: LLModule) -> None:
         put(found, items, i)
 
     each(code, 0, count, take)
-    told = invoke(code, "PyBool_FromLong", "ptr", [code.load(WORD, complete, 8)])
-    put(told, items, count)
+    flag = invoke(code, "PyBool_FromLong", "ptr", [code.load(WORD, complete, 8)])
+    put(flag, items, count)
     leave(code, made)
 
 
@@ -103,7 +103,7 @@ def _entry(head: LLValue, i: LLValue) -> LLValue:
 
 
 def _write_alone(module: LLModule) -> str:
-    """A function of the head and an entry: the array, or null."""
+    """Emit a function of the head and an entry: the array, or null."""
     code = module.function("ptr", [POINTER, POINTER])
     head, entry = code.parameters
     place, held = pointer(entry, 0), nothing(code)

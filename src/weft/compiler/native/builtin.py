@@ -1,4 +1,4 @@
-"""Native code as a built-in function of Python's: a call takes 20 ns, through ctypes 300."""
+"""Native code as a built-in function of Python: a call takes 20 ns, through ctypes 300 ns."""
 
 from collections.abc import Callable, Sequence
 from ctypes import Structure, addressof, c_char_p, c_int, c_void_p, py_object, pythonapi
@@ -32,32 +32,32 @@ _new.restype, _new.argtypes = py_object, [c_void_p, py_object, py_object]
 
 
 def builtin(frame: WordArray) -> Callable[..., int]:
-    """The steps of a frame (`llvm.entry`) as a function of the arrays that it binds."""
+    """The steps of a frame (`native.entry`) as a function of the arrays that it binds."""
     return _new(addressof(_definition("weft_call")), frame, None)
 
 
-def watching(records: WordArray) -> Callable[[], bool]:
-    """Whether all places hold what the records (`llvm.watch`) say."""
+def make_watch(records: WordArray) -> Callable[[], bool]:
+    """A function: whether all places hold what the records (`native.watch`) say."""
     return _new(addressof(_definition("weft_watch")), records, None)
 
 
-def gathering(records: WordArray) -> Callable[[], list[Any]]:
-    """The arrays of gradients that nobody holds, and whether these are all (`llvm.room`)."""
+def make_buffer_finder(records: WordArray) -> Callable[[], list[Any]]:
+    """A function: the gradient arrays that nothing else references (`native.buffers`)."""
     return _new(addressof(_definition("weft_room")), records, None)
 
 
-def keeping(records: WordArray) -> Callable[[list[Any]], bool]:
-    """Whether the gradients are these outputs already (`llvm.room`)."""
+def make_kept_check(records: WordArray) -> Callable[[list[Any]], bool]:
+    """A function: whether the gradients are these outputs already (`native.buffers`)."""
     return _new(addressof(_definition("weft_kept")), records, None)
 
 
-def counting(records: WordArray) -> Callable[[Any, Any], bool]:
-    """Write a value under a key of the dicts that are in the records (`llvm.watch`)."""
+def make_counter(records: WordArray) -> Callable[[Any, Any], bool]:
+    """A function that stores a value under a key of the dicts in the records (`native.watch`)."""
     return _new(addressof(_definition("weft_count")), records, None)
 
 
-def picking(positions: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
-    """The elements at these positions of a list that has them."""
+def make_picker(positions: Sequence[int]) -> Callable[[list[Any]], list[Any]]:
+    """A function from a list to its elements at these positions."""
     records = words(1 + len(positions))
     records[:] = [len(positions), *positions]
     return _new(addressof(_definition("weft_pick")), records, None)

@@ -1,4 +1,4 @@
-"""The native code that all programs share: calling, signals, threads, products, watching."""
+"""The native code that all programs share: calls, signals, threads, products, guards."""
 
 from functools import lru_cache
 from time import CLOCK_MONOTONIC
@@ -16,7 +16,7 @@ from .pick import write_pick
 from .products import write_product, write_tiles, write_vector_product
 from .profile import write_profile
 from .signals import write_signals
-from .thread_pool import write_crew
+from .thread_pool import write_thread_pool
 from .watch import write_count, write_watch
 
 EXPORTS = [
@@ -28,11 +28,11 @@ EXPORTS = [
 
 
 def module_of_driver() -> LLModule:
-    """LLVM's language for these functions."""
+    """The LLVM IR of these functions."""
     module = LLModule(host().attributes)
     triple = llvm.get_process_triple()
     write_signals(module, CLOCK_MONOTONIC)
-    write_crew(module, triple.partition("-")[0], "linux" in triple)
+    write_thread_pool(module, triple.partition("-")[0], "linux" in triple)
     write_entry(module)
     write_product(module)
     write_tiles(module)
@@ -48,7 +48,7 @@ def module_of_driver() -> LLModule:
 
 @lru_cache(maxsize=1)
 def driver() -> Loaded:
-    """The driver in memory, for as long as the process lives."""
+    """The driver, loaded for the lifetime of the process."""
     layout.verify_layout()
     key = digest("driver", (layout.TYPE, layout.DATA, layout.VERSION))
     image = cache().fetch(key)

@@ -1,12 +1,12 @@
-"""Native code that Python calls as a built-in function: binding arrays, then the steps.
+"""The native entry point that Python calls as a built-in function: bind arrays, run the steps.
 
-`self` is a NumPy array of words, the frame, in which everything else is found. Arguments are
-NumPy arrays, each of which must be what its check says: the dtype's own object, sizes, flags.
-Then the addresses of their data go where steps look for them. The result is an integer: 0, or
-what is wrong: i + 1 for argument i, count + 1 + i if a written argument shares memory with argument
-i, −1 for another number of arguments, −2 − i if task i is a guard that found its flag false: the
-tasks behind it are not done. Nor are they once a signal's handler has raised an exception, which is
-then what the call raises.
+`self` is a NumPy array of words, the frame, from which everything else is reached. Arguments are
+NumPy arrays, each of which must pass its check: the very dtype object, sizes, flags. Then the
+addresses of their data are stored where steps read them. The result is an integer: 0 for success; i
++ 1 if argument i fails its check; count + 1 + i if a written argument shares memory with argument
+i; −1 for a wrong number of arguments; −2 − i if task i is a guard whose flag is false, and the
+tasks after it do not run. Nor do they once a signal handler has raised an exception, which the call
+then raises.
 """
 
 from enum import IntEnum
@@ -38,9 +38,9 @@ from .signals import WatchWords
 
 
 class Frame(IntEnum):
-    """The words of a frame: numbers of records, and where they are."""
+    """The words of a frame: counts of records, and their addresses."""
 
-    CREW = 0
+    POOL = 0
     TYPE = 1  # NumPy's array type
     ARGUMENTS = 2
     CHECKS = 3
@@ -50,29 +50,29 @@ class Frame(IntEnum):
     PLACES = 7
     STEPS = 8
     CODE = 9
-    RELEASE = 10  # whether Python's lock is given back meanwhile
+    RELEASE = 10  # whether the GIL is released meanwhile
     QUIET = 11  # 0, or the words that keep BLAS to one thread
-    COMPARED = 12  # arguments that may lie in written ones: the inputs, if any is written
-    APART = 13  # where they were when none did
+    COMPARED = 12  # arguments that may overlap written ones: the inputs, if any is written
+    APART = 13  # their addresses at the last call without overlap
     WATCH = 14  # the words of `watch`
-    LOOKS = 15  # whether signals are looked for meanwhile
-    FINISHED = 16  # where to note that all is done
+    LOOKS = 15  # whether signals are polled meanwhile
+    FINISHED = 16  # where to record that all tasks are done
     SIZE = 17
 
 
 class ArgumentCheck(IntEnum):
-    """What an argument has to be."""
+    """What an argument is checked for."""
 
     DESCR = 0
     NDIM = 1
-    DIMENSIONS = 2  # where its sizes are written
-    FLAGS = 3  # those it has to have
+    DIMENSIONS = 2  # address of its sizes
+    FLAGS = 3  # the sizes it must have
     BYTES = 4
     SIZE = 5
 
 
 class Binding(IntEnum):
-    """Where the address of an argument's element goes."""
+    """Where the address of an argument's element is stored."""
 
     PLACE = 0
     ARGUMENT = 1
@@ -84,31 +84,31 @@ class StepTask(IntEnum):
     """A step: function(arrays, begin, end) over `count` units, by threads if more than `chunk`.
 
     Without a function it is a guard: the first of its arrays is a flag. A step with a watch can be
-    left before it is done.
+    interrupted.
     """
 
     FUNCTION = 0
     ARRAYS = 1
     COUNT = 2
     CHUNK = 3
-    WATCH = 4  # 0: it is done as a whole
-    LOOK = 5  # whether signals are looked for behind it
+    WATCH = 4  # 0: not divided among threads
+    LOOK = 5  # whether signals are polled after it
     SIZE = 6
 
 
 class Quiet(IntEnum):
-    """Keeping BLAS to one thread while anybody computes here."""
+    """Limits BLAS to one thread while any native code multiplies."""
 
     LOCK = 0
     HOLDERS = 1
     BEFORE = 2
-    ASK = 3  # its functions that say and set the number
+    ASK = 3  # its functions that get and set the number of threads
     TELL = 4
     SIZE = 5
 
 
 def write_entry(module: LLModule) -> None:
-    """The functions `weft_call`, `weft_lock`, `weft_unlock`."""
+    """Emit the functions `weft_call`, `weft_lock`, `weft_unlock`."""
     _write_locks(module)
     check, apart = _write_check(module), _write_apart(module, _write_overlap(module))
     run = _write_run(module)
@@ -150,7 +150,7 @@ def write_entry(module: LLModule) -> None:
 
 
 def _write_check(module: LLModule) -> str:
-    """check(frame, arguments): the first argument that is not what it has to be, from 1, or 0."""
+    """check(frame, arguments): the first argument that fails its check, from 1, or 0."""
     code = module.function("i64", [POINTER, POINTER])
     frame, arguments = code.parameters
     checks, kind = pointer(frame, Frame.CHECKS), pointer(frame, Frame.TYPE)
@@ -187,7 +187,7 @@ def _start(arguments: LLValue, i: LLValue) -> LLValue:
 
 
 def _write_apart(module: LLModule, overlap: str) -> str:
-    """apart(frame, arguments): overlap(frame, arguments), unless all are where they were."""
+    """apart(frame, arguments): overlap(frame, arguments), unless no address has changed."""
     code = module.function("i64", [POINTER, POINTER])
     frame, arguments = code.parameters
     count, known = word(frame, Frame.COMPARED), pointer(frame, Frame.APART)
@@ -246,7 +246,7 @@ def _bind(frame: LLValue, arguments: LLValue) -> None:
 
 
 def _write_run(module: LLModule) -> str:
-    """run(frame): the tasks, with BLAS kept to one thread where there are products."""
+    """run(frame): the tasks, with BLAS limited to one thread if there are products."""
     hold, drop, tasks = _write_hold(module), _write_drop(module), _write_tasks(module)
     code = module.function("i64", [POINTER])
     (frame,) = code.parameters
@@ -260,13 +260,13 @@ def _write_run(module: LLModule) -> str:
 
 
 def _write_tasks(module: LLModule) -> str:
-    """tasks(frame): one after the other; 0, or −2 − i where it ends at task i.
+    """tasks(frame): run in order; 0, or −2 − i if it stops at task i.
 
-    That is a guard that says no, or the task behind which a signal's handler raised an exception.
+    That is a guard whose flag is false, or the task after which a signal handler raised.
     """
     code = module.function("i64", [POINTER])
     (frame,) = code.parameters
-    crew, tasks = pointer(frame, Frame.CREW), pointer(frame, Frame.CODE)
+    pool, tasks = pointer(frame, Frame.POOL), pointer(frame, Frame.CODE)
 
     def one(i: LLValue) -> None:
         task = address(tasks, i * StepTask.SIZE.value)
@@ -285,7 +285,7 @@ def _write_tasks(module: LLModule) -> str:
         code.go(after)
         code.start(shared)
         watch = pointer(task, StepTask.WATCH)
-        invoke(code, "weft_share", "i64", [crew, function, arrays, count, chunk, watch])
+        invoke(code, "weft_share", "i64", [pool, function, arrays, count, chunk, watch])
         code.go(after)
         code.start(after)
         when(word(task, StepTask.LOOK).compare("ne", 0), lambda: look(i, task), rarely=True)
@@ -305,7 +305,7 @@ def _write_tasks(module: LLModule) -> str:
 
 
 def _write_hold(module: LLModule) -> str:
-    """hold(quiet): the first who needs it sets BLAS to one thread."""
+    """hold(quiet): the first holder sets BLAS to one thread."""
     code = module.function("void", [POINTER])
     (quiet,) = code.parameters
     _lock(quiet)
@@ -324,7 +324,7 @@ def _write_hold(module: LLModule) -> str:
 
 
 def _write_drop(module: LLModule) -> str:
-    """drop(quiet): the last puts back what was before."""
+    """drop(quiet): the last holder restores the number of threads."""
     code = module.function("void", [POINTER])
     (quiet,) = code.parameters
     _lock(quiet)
@@ -349,7 +349,7 @@ def _unlock(quiet: LLValue) -> None:
 
 
 def _write_locks(module: LLModule) -> None:
-    """weft_lock(quiet) and weft_unlock(quiet): nobody else asks BLAS or tells it in between."""
+    """weft_lock(quiet) and weft_unlock(quiet): exclusive access to BLAS's number of threads."""
     code = module.function("void", [POINTER], "weft_lock")
     (quiet,) = code.parameters
     one = code.constant(WORD, 1)

@@ -1,6 +1,6 @@
-"""Where NumPy's array objects and Python's lists keep what native code reads of them, in bytes.
+"""Memory layout of NumPy's arrays and Python's lists and dicts, as byte offsets.
 
-The fields are those of `PyArrayObject_fields` in NumPy's C interface, behind the head of every
+The fields are those of `PyArrayObject_fields` in NumPy's C interface, after the head of every
 Python object, whose last field is the type. `verify_layout` compares with what Python says.
 """
 
@@ -13,20 +13,20 @@ import numpy as np
 
 HEAD = object.__basicsize__
 TYPE = HEAD - 8
-COUNT = TYPE - 8  # the references to an object
-SIZE, ITEMS = HEAD, HEAD + 8  # of a list: how many, and where they are
-# Of a dict, where a number is that no change leaves as it was (PEP 509), and since when it is not.
+COUNT = TYPE - 8  # the reference count of an object
+SIZE, ITEMS = HEAD, HEAD + 8  # of a list: its length and its items
+# Of a dict: its version tag, which every change renews (PEP 509); Python 3.13 dropped it.
 VERSION = HEAD + 8 if sys.version_info < (3, 13) else None
 DATA, NDIM, DIMENSIONS, STRIDES, _BASE, DESCR, FLAGS = (HEAD + 8 * i for i in range(7))
 
 
 class UnknownLayout(RuntimeError):
-    """A Python or NumPy whose array objects are not laid out as they are known."""
+    """A Python or NumPy whose objects have an unknown layout."""
 
 
 @lru_cache(maxsize=1)
 def verify_layout() -> None:
-    """Raise `UnknownLayout` unless arrays are laid out as this module says."""
+    """Raise `UnknownLayout` unless objects are laid out as this module says."""
     for sample in (np.zeros((3, 5, 2), np.float32)[1:, ::2], np.zeros(7, np.int16)):
         at, data = id(sample), sample.__array_interface__["data"][0]
         count = _word(at + COUNT)
@@ -47,7 +47,7 @@ def verify_layout() -> None:
         if VERSION is not None:
             fields["version of a dict"] = (_versions_count(), True)
         wrong = [name for name, (found, expected) in fields.items() if found != expected]
-        # A pointer is followed only where all around it is as expected.
+        # A pointer is dereferenced only if all fields around it are as expected.
         if wrong or _words(_word(at + DIMENSIONS), sample.ndim) != sample.shape:
             raise UnknownLayout(
                 f"array objects of NumPy {np.__version__} on Python {sys.version.split()[0]} are "
@@ -56,7 +56,7 @@ def verify_layout() -> None:
 
 
 def _versions_count() -> bool:
-    """Whether each change of a dict gives it a version that it did not have."""
+    """Whether each change of a dict gives it a new version tag."""
     assert VERSION is not None
     sample: dict[str, int] = {}
     seen = [_word(id(sample) + VERSION)] * 2

@@ -1,4 +1,4 @@
-"""The machine at hand: optimising LLVM's language for it, and loading the objects."""
+"""The host machine: optimise LLVM IR for it, and load the objects."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 
 from ..emit.code import LLModule
 
-# LLVM's global context is one for all threads.
+# LLVM's global context is shared by all threads.
 _LOCK = RLock()
 _NAMES = count()
 
@@ -28,7 +28,7 @@ class Processor:
 
     @property
     def attributes(self) -> str:
-        """What each function says about the processor that it is for."""
+        """The attributes that name a function's processor."""
         width = 512 if self.has("avx512vl") and self.has("avx512bw") else 256
         return f'"prefer-vector-width"="{width}" "min-legal-vector-width"="{width}"'
 
@@ -50,7 +50,7 @@ def _machine(target: Processor, level: int = 3) -> llvm.TargetMachine:
 
 
 def _parse(module: LLModule, machine: llvm.TargetMachine) -> llvm.ModuleRef:
-    """The module as LLVM holds it, verified."""
+    """The module parsed and verified by LLVM."""
     parsed = llvm.parse_assembly(str(module))
     parsed.triple = machine.triple
     parsed.data_layout = str(machine.target_data)
@@ -61,8 +61,8 @@ def _parse(module: LLModule, machine: llvm.TargetMachine) -> llvm.ModuleRef:
 def _optimise(module: LLModule, target: Processor) -> llvm.ModuleRef:
     """The module after a few of LLVM's passes.
 
-    Loops are written with their lanes, blocks and accumulators, so of the pipeline for level 3
-    only these find anything to do; they take a sixth of its time and leave the same code.
+    Kernels are emitted with their lanes, blocks and accumulators, so only these passes of the level
+    3 pipeline find anything to do; they take a sixth of its time and leave the same code.
     """
     machine = _machine(target)
     parsed = _parse(module, machine)
@@ -83,7 +83,7 @@ def _optimise(module: LLModule, target: Processor) -> llvm.ModuleRef:
 def compile_module(
     module: LLModule, target: Processor | None = None, quickly: bool = False
 ) -> bytes:
-    """A module as an object file; `quickly` in a tenth of the time, the code as it is written."""
+    """Compile a module to an object file; `quickly` skips optimisation: a tenth of the time."""
     target = target or host()
     with _LOCK:
         if quickly:
@@ -93,7 +93,7 @@ def compile_module(
 
 
 def assembly(module: LLModule, target: Processor | None = None) -> str:
-    """A module as the processor's assembly, to be read."""
+    """A module as the processor's assembly, for reading."""
     target = target or host()
     with _LOCK:
         return _machine(target).emit_assembly(_optimise(module, target))
@@ -104,11 +104,11 @@ _OBJECTS = 16
 
 
 class _Linkers:
-    """JITLink, which lays out an object in one piece: a new one after every few objects.
+    """JITLink, which lays out an object in one piece: a new linker after every few objects.
 
-    LLVM's older linker puts code and constants wherever there is room, and ends the process if they
-    are more than 2 GiB apart, which happens in processes with much memory. A linker keeps 10 kB of
-    each object that has gone, and takes long to make; it goes with the last of its objects.
+    LLVM's older linker puts code and constants wherever there is room, and aborts the process if
+    they are more than 2 GiB apart, which happens in processes with much memory. A linker keeps 10
+    kB of each unloaded object, and is slow to create; it is freed with the last of its objects.
     """
 
     def __init__(self):
@@ -116,7 +116,7 @@ class _Linkers:
         self._objects = 0
 
     def next(self) -> Any:
-        """The linker of the next object."""
+        """The linker for the next object."""
         if self._objects % _OBJECTS == 0:
             self._linker = llvm.create_lljit_compiler(_machine(host()), use_jit_link=True)
         self._objects += 1
@@ -135,7 +135,7 @@ class Loaded:
 
 
 def load(image: bytes, exports: list[str], symbols: dict[str, int]) -> Loaded:
-    """Link an object file: `exports` are its functions, `symbols` the addresses it asks for."""
+    """Link an object file: `exports` are its functions, `symbols` the addresses that it imports."""
     with _LOCK:
         builder = llvm.JITLibraryBuilder().add_object_img(image).add_current_process()
         for name in exports:

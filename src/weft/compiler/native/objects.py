@@ -1,4 +1,4 @@
-"""Object code: its key in the cache, packing it with the names that it asks for, linking it."""
+"""Object code: its cache key, packing it with the symbols that it imports, linking it."""
 
 import json
 from collections.abc import Callable
@@ -12,16 +12,16 @@ from ..emit.code import LLModule
 from ..emit.elementary import PREFIX, address_of
 from .machine import Loaded, Processor, compile_module, host, load
 
-# Before the names of BLAS's functions, which have Fortran's conventions and 32-bit integers.
+# Prefix of BLAS's functions, which have Fortran's conventions and 32-bit integers.
 BLAS = "blas_"
-# Before those of the driver, of our own products, and of the crew's memory.
+# Prefixes of the driver's functions, of our own products, and of the thread pool's memory.
 OWN = "weft_"
-# Who knows where functions and memory of ours are, by their symbols; None for others' symbols.
+# Functions from a symbol to the address of our function or memory; None for other symbols.
 PROVIDERS: list[Callable[[str], int | None]] = []
 
 
 def pack_object(module: LLModule, quickly: bool = False) -> bytes:
-    """An object file, and before it the names that it asks for."""
+    """An object file, preceded by the symbols that it imports."""
     head = json.dumps(sorted(module.symbols)).encode()
     return len(head).to_bytes(8, "little") + head + compile_module(module, quickly=quickly)
 
@@ -34,7 +34,7 @@ def link(image: bytes, exports: list[str]) -> Loaded:
 
 
 def place_of(symbol: str) -> int | None:
-    """Where a function that object code asks for is; None for one that the process has."""
+    """The address of an imported function; None for one that the process exports."""
     if symbol.startswith(PREFIX):
         return address_of(symbol.removeprefix(PREFIX))
     if symbol.startswith(OWN):
@@ -44,11 +44,11 @@ def place_of(symbol: str) -> int | None:
 
 
 def digest(kind: str, program: tuple[Any, ...], target: Processor | None = None) -> str:
-    """The key of a program's object code: the program, who compiles it, and what for."""
+    """The key of a program's object code: the program, the compiler and the processor."""
     return keys.digest(kind, (program, machine_key(target)))
 
 
 def machine_key(target: Processor | None = None) -> tuple[str, ...]:
-    """What tells a processor apart from others."""
+    """What distinguishes this processor from others."""
     target = target or host()
     return (llvm.get_process_triple(), target.cpu, target.features)

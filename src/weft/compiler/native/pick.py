@@ -1,7 +1,7 @@
 """Native code that picks elements of a list.
 
-`self` is a NumPy array of words: how many, then their positions. `weft_pick` takes a list that has
-them all, and gives a new one.
+`self` is a NumPy array of words: a count, then positions. `weft_pick` takes a list that has all of
+these positions, and returns a new one.
 """
 
 from ..emit.code import LLModule, LLValue
@@ -22,7 +22,7 @@ from .layout import DATA, ITEMS
 
 
 def write_pick(module: LLModule) -> None:
-    """The function `weft_pick`."""
+    """Emit the function `weft_pick`."""
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_pick")
     itself, arguments, _ = code.parameters
     head = code.load(POINTER, behind(itself, DATA), 8)

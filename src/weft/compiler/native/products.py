@@ -1,7 +1,7 @@
-"""Native code that hands products of matrices and vectors to BLAS, tile by tile of the result.
+"""Native code that passes matrix and vector products to BLAS, tile by tile of the result.
 
-Tiles have a fixed size, and BLAS keeps to one thread in each, so that products do not depend on the
-number of threads. BLAS stores matrices by columns: it is asked for the transposed product.
+Tiles have a fixed size, and BLAS runs on one thread in each, so that results do not depend on the
+number of threads. BLAS stores matrices by columns: it computes the transposed product.
 """
 
 from enum import IntEnum
@@ -28,7 +28,7 @@ class ProductRecord(IntEnum):
     A = 0
     B = 1
     C = 2
-    OFFSETS = 3  # for each index of the batch, how far a, b and c are from the first one
+    OFFSETS = 3  # for each index of the batch, the offsets of a, b and c from the first one
     M = 4
     N = 5
     K = 6
@@ -52,7 +52,7 @@ class ProductRecord(IntEnum):
 
 
 def write_product(module: LLModule) -> None:
-    """weft_product(product, begin, end): the tiles from begin to end."""
+    """Emit weft_product(product, begin, end): the tiles from begin to end."""
     code = module.function("void", [POINTER, WORD, WORD], "weft_product")
     product, begin, end = code.parameters
     down, across = (
@@ -100,9 +100,9 @@ def write_product(module: LLModule) -> None:
 
 
 class Tiled(IntEnum):
-    """The words behind those of a product whose tiles are gone over by kernels.
+    """The words after those of a product whose tiles have an epilogue.
 
-    Then come the kernels, one for each column of tiles: where the function is, and its record.
+    Then come the kernels, one for each column of tiles: the function's address, and its record.
     """
 
     MULTIPLY = ProductRecord.SIZE  # units of a kernel are rows of the result times this,
@@ -112,7 +112,7 @@ class Tiled(IntEnum):
 
 
 def write_tiles(module: LLModule) -> None:
-    """weft_tiles(product, begin, end): the tiles from begin to end, each gone over at once."""
+    """Emit weft_tiles(product, begin, end): the tiles from begin to end, each with its epilogue."""
     code = module.function("void", [POINTER, WORD, WORD], "weft_tiles")
     product, begin, end = code.parameters
     down, across = (
@@ -146,7 +146,7 @@ class VectorProduct(IntEnum):
     A = 0
     X = 1
     Y = 2
-    OFFSETS = 3  # for each index of the batch, how far a, x and y are from the first one
+    OFFSETS = 3  # for each index of the batch, the offsets of a, x and y from the first one
     COUNT = 4  # of y
     TERMS = 5  # of x
     TILE = 6  # of y
@@ -157,14 +157,14 @@ class VectorProduct(IntEnum):
     INCY = 11
     ALPHA = 12
     BETA = 13
-    A_STEP = 14  # to what the next element of y needs
+    A_STEP = 14  # to the part of a for the next element of y
     Y_STEP = 15
     FUNCTION = 16
     SIZE = 17
 
 
 def write_vector_product(module: LLModule) -> None:
-    """weft_vector_product(product, begin, end): the tiles from begin to end."""
+    """Emit weft_vector_product(product, begin, end): the tiles from begin to end."""
     code = module.function("void", [POINTER, WORD, WORD], "weft_vector_product")
     product, begin, end = code.parameters
     tiles, tile = word(product, VectorProduct.TILES), word(product, VectorProduct.TILE)
@@ -196,7 +196,7 @@ def write_vector_product(module: LLModule) -> None:
 
 
 def _narrow(product: LLValue, at: int) -> LLValue:
-    """A word as one of the 32-bit integers that BLAS wants pointers to."""
+    """A word as a pointer to a 32-bit integer, as BLAS takes it."""
     code = product.code
     cell = code.local(HALF_WORD)
     code.store(word(product, at).cast("trunc", "i32"), cell, 4)

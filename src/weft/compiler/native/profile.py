@@ -1,10 +1,10 @@
-"""Native code that sees every call of a function, and tells Python of those it has not met.
+"""Native code that observes every function call, and calls Python for those that are new.
 
-`weft_profile` is a profile function of CPython's: `self` is a NumPy array of words, a head
-(`Profile`) and a table of addresses. A call of a code, or of a built-in function by its definition,
-whose address is in the table is passed over; for others the function in the head is called with
-the frame, and with the built-in function if it is one. If that answers True, the address goes into
-the table: then it must stay what it is.
+`weft_profile` is a profile function of CPython: `self` is a NumPy array of words, a head
+(`Profile`) and a hash table of addresses. A call of a code object, or of a built-in function by its
+definition, whose address is in the table is skipped; for others the callback in the head is called
+with the frame, and with the built-in function if it is one. If the callback returns True, the
+address enters the table: the object must then stay alive and unchanged.
 """
 
 from enum import IntEnum
@@ -36,7 +36,7 @@ MOST = 3 * ROOM // 4
 class Profile(IntEnum):
     """The words of the head."""
 
-    FUNCTION = 0  # what is called
+    FUNCTION = 0  # the callback
     TRUE = 1  # Python's True
     BUILTIN = 2  # the type of built-in functions
     COUNT = 3  # addresses in the table
@@ -44,7 +44,7 @@ class Profile(IntEnum):
 
 
 def write_profile(module: LLModule) -> None:
-    """The function `weft_profile`."""
+    """Emit the function `weft_profile`."""
     tell = _write_tell(module)
     code = module.function("i32", [POINTER, POINTER, HALF_WORD, POINTER], "weft_profile")
     itself, frame, what, argument = code.parameters
@@ -69,7 +69,7 @@ def write_profile(module: LLModule) -> None:
 
 
 def _write_tell(module: LLModule) -> str:
-    """A function of the head, an address or null, the frame and the built-in function or null."""
+    """Emit a function of the head, an address or null, the frame and the built-in or null."""
     code = module.function("i32", [POINTER, POINTER, POINTER, POINTER])
     head, key, frame, argument = code.parameters
     fine, table = code.constant(HALF_WORD, 0), address(head, Profile.SIZE)

@@ -1,8 +1,8 @@
-"""Native code that looks for signals, so that Ctrl-C ends a call that takes long.
+"""Native code that polls for signals, so that Ctrl-C ends a long call.
 
-A call has words of its own, its watch. Between pieces of its work the thread that called asks
-`weft_look` whether to go on; every `PERIOD` that takes Python's lock and lets Python handle its
-signals, which only the main thread does. Once a handler has raised an exception, every look says
+Each call has words of its own, its watch. Between pieces of work the calling thread asks
+`weft_look` whether to continue; every `PERIOD` that takes the GIL and lets Python run its signal
+handlers, which only the main thread does. Once a handler has raised an exception, every look says
 so, and all code on the way back to Python returns without doing the rest.
 """
 
@@ -22,10 +22,10 @@ from ..emit.control import (
     word,
 )
 
-# Nanoseconds between two looks for signals. Taking Python's lock from a thread that computes in
-# Python takes up to 5 ms.
+# Nanoseconds between two polls. Taking the GIL from a thread that runs Python
+# takes up to 5 ms.
 PERIOD = 20_000_000
-# About how many nanoseconds of work go by between two looks at the clock.
+# Approximate nanoseconds of work between two reads of the clock.
 WORK = 100_000
 
 
@@ -33,18 +33,18 @@ class WatchWords(IntEnum):
     """The words of a watch."""
 
     FINISHED = 0  # whether the call has done all of its work
-    STOPPED = 1  # 1 + the task at which it ended, if a signal's handler raised an exception
-    NEXT = 2  # when to look for signals again, in nanoseconds
-    STATE = 3  # of the thread that gave Python's lock back; 0: it has the lock
-    MAIN = 4  # where the number of the main thread is
-    PASSED = 5  # written in place of FINISHED by all segments but the last
+    STOPPED = 1  # 1 + the task at which it stopped, if a signal handler raised an exception
+    NEXT = 2  # when to poll again, in nanoseconds
+    STATE = 3  # state of the thread that released the GIL; 0: it has the GIL
+    MAIN = 4  # address of the main thread's id
+    PASSED = 5  # stands in for FINISHED in all segments but the last
     SIZE = 6
 
 
 def write_signals(module: LLModule, clock: int) -> None:
-    """The functions `weft_begin` and `weft_look`.
+    """Emit the functions `weft_begin` and `weft_look`.
 
-    clock  the system's number of a clock that only goes forward
+    clock  the system's number of a monotonic clock
     """
     now = _write_now(module, clock)
     code = module.function("void", [POINTER], "weft_begin")
@@ -56,7 +56,7 @@ def write_signals(module: LLModule, clock: int) -> None:
 
 
 def _write_now(module: LLModule, clock: int) -> str:
-    """now(): nanoseconds of a clock that only goes forward."""
+    """Emit now(): nanoseconds of a monotonic clock."""
     code = module.function("i64", [])
     time = code.local(WORD, 2)
     invoke(code, "clock_gettime", "i32", [code.constant(HALF_WORD, clock), time])
@@ -65,7 +65,7 @@ def _write_now(module: LLModule, clock: int) -> str:
 
 
 def _write_look(module: LLModule, now: str) -> None:
-    """weft_look(watch): whether the call has to end; without a watch it does not."""
+    """Emit weft_look(watch): whether the call must stop; without a watch it need not."""
     code = module.function("i64", [POINTER], "weft_look")
     (watch,) = code.parameters
     zero, one = code.constant(WORD, 0), code.constant(WORD, 1)
@@ -86,10 +86,10 @@ def _write_look(module: LLModule, now: str) -> None:
 
 
 class Fuel:
-    """Looking for signals in a loop: after so much work that it is worth it, not at each step.
+    """Polls for signals in a loop: after enough work, not at each step.
 
-    The nanoseconds that steps are thought to take are counted down in a variable of the function,
-    which loops inside of each other share.
+    The estimated nanoseconds of the steps are counted down in a variable of the function, which
+    nested loops share.
     """
 
     code: Code
@@ -104,7 +104,7 @@ class Fuel:
         self.code.store(self.code.constant(WORD, WORK), self._left, 8)
 
     def spend(self, cost: float) -> None:
-        """Write code that leaves the function if the call has to end."""
+        """Emit code that leaves the function if the call must stop."""
         code = self.code
         left = code.load(WORD, self._left, 8) - max(int(cost), 1)
         code.store(left, self._left, 8)
@@ -116,5 +116,5 @@ class Fuel:
         when(left < 0, look, rarely=True)
 
     def leave_if_stopped(self, verdict: LLValue) -> None:
-        """Return from the function, if a look has said that the call has to end."""
+        """Emit a return from the function if a look said that the call must stop."""
         when(verdict.compare("ne", 0), lambda: leave(self.code), rarely=True)

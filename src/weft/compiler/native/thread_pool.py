@@ -1,13 +1,13 @@
-"""Threads that share the units of a kernel: native code for those who wait and for who calls.
+"""The thread pool's native code: workers and the caller share the units of a kernel.
 
-One job is under way at a time. Its pieces are taken one after the other, by whoever comes: half of
-the threads, the caller among them, begin at the front, the others at the back, and they meet
-wherever they do. So each goes over a stretch of its own, and over the same one in the next job,
-whose data its cache may still have. Who takes a piece counts up the word STATE: the number of the
-job in its high half, then 16 bits for those taken from the back and 16 for those from the front. A
-worker that comes late finds another number or no piece left, so nobody waits for it to come. While
-a job is being described its predecessor's low half is CLOSED, which no number of pieces reaches: a
-piece that was taken belongs to the description that was read before.
+One job runs at a time. Threads take its pieces one by one: half of them, the caller among them,
+from the front, the others from the back, until they meet. So each thread covers a contiguous range,
+and about the same one in the next job, whose data may still be in its cache. Taking a piece
+increments the word STATE: the job's number in its high half, then 16 bits that count the pieces
+taken from the back and 16 for those from the front. A late worker finds another number or no piece
+left, so nothing waits for it. While a job is being described, the low half of STATE is CLOSED,
+which no number of pieces reaches: a piece that was taken belongs to the description that was read
+before.
 """
 
 from enum import IntEnum
@@ -38,17 +38,17 @@ from ..emit.control import (
 
 # The low half of STATE; a job has fewer pieces than 16 bits count.
 CLOSED, SIDE = (1 << 32) - 1, 16
-# Looks at a word, some 20 ns each, before a worker goes to sleep, or a caller lets others run.
+# Spins, some 20 ns each, before a worker goes to sleep, or a caller yields.
 PATIENCE = 2000
-# And those of a worker that had to be woken, which takes it longer than many jobs: it waits for the
-# next one, since otherwise it would come too late to each.
+# And the spins of a worker that had to be woken, which takes longer than many jobs: it waits for
+# the next one, since otherwise it would come too late to each.
 WOKEN = 10 * PATIENCE
 
 
-class Crew(IntEnum):
-    """The words of a crew's memory; those that different threads write are 128 bytes apart."""
+class PoolWords(IntEnum):
+    """The words of the pool's memory; words that different threads write are 128 bytes apart."""
 
-    BUSY = 0  # whether somebody has a job under way
+    BUSY = 0  # whether a job is running
     STATE = 16
     DONE = 32  # how many pieces are finished
     FUNCTION = 48  # the job: function(arrays, begin, end) on `count` units, `chunk` a piece
@@ -56,27 +56,27 @@ class Crew(IntEnum):
     COUNT = 50
     CHUNK = 51
     PIECES = 52
-    SLEEPERS = 64  # workers that have to be woken
-    WIDTH = 65  # how many threads may take part, the caller among them
+    SLEEPERS = 64  # workers that are asleep
+    WIDTH = 65  # how many threads may take part, the caller included
     STOP = 66
-    MAIN = 67  # the number of the main thread, which alone handles signals
-    MUTEX = 80  # POSIX's, with room to spare: 128 bytes each
+    MAIN = 67  # the id of the main thread, which alone handles signals
+    MUTEX = 80  # POSIX's mutex and condition, with room to spare: 128 bytes each
     CONDITION = 96
-    THREADS = 112  # the system's numbers of the first workers
-    ASLEEP = 120  # whether each of them is: 1, or 2 if it may not wake where the caller is
-    PROCESSORS = 128  # those that the caller may run on, a bit each
+    THREADS = 112  # the system's ids of the first workers
+    ASLEEP = 120  # whether each sleeps: 1, or 2 if it may not wake on the caller's processor
+    PROCESSORS = 128  # the processors that the caller may run on, a bit each
     SIZE = 144
 
 
-# Workers that are told where not to wake, and words of a set of processors.
-_PLACED = Crew.ASLEEP - Crew.THREADS
-_SET = Crew.SIZE - Crew.PROCESSORS
+# Workers whose affinity is set while they sleep, and words of a processor set.
+_PLACED = PoolWords.ASLEEP - PoolWords.THREADS
+_SET = PoolWords.SIZE - PoolWords.PROCESSORS
 
 
-def write_crew(module: LLModule, processor: str, linux: bool) -> None:
-    """The functions `weft_share`, `weft_work`, `weft_wake`.
+def write_thread_pool(module: LLModule, processor: str, linux: bool) -> None:
+    """Emit the functions `weft_share`, `weft_work`, `weft_wake`.
 
-    linux  whether there are the system's functions by which threads are kept apart
+    linux  whether the system has Linux's affinity functions
     """
     pieces = _write_pieces(module)
     _write_wake(module, linux)
@@ -89,28 +89,28 @@ def _constant(code: Code, value: int) -> LLValue:
 
 
 def _write_pieces(module: LLModule) -> str:
-    """pieces(crew, job, side, watch): take pieces of a job as long as there are any.
+    """Emit pieces(pool, job, side, watch): take pieces of a job as long as there are any.
 
-    From the front if side is 0, from the back if it is 1. If the watch says that the call has to
-    end, those that are left are taken, and not done.
+    From the front if side is 0, from the back if it is 1. If the watch says that the call must
+    stop, the remaining pieces are taken, but not run.
     """
     code = module.function("void", [POINTER, WORD, WORD, POINTER])
-    crew, job, side, watch = code.parameters
+    pool, job, side, watch = code.parameters
     last = side.compare("ne", 0)
     one = last.choose(_constant(code, 1 << SIDE), _constant(code, 1))
     mine = code.local(WORD)
     code.store(_constant(code, 0), mine, 8)
 
     def take(out: str) -> None:
-        state = load_atomic(crew, Crew.STATE)
-        function, arrays = (_pointer(crew, at) for at in (Crew.FUNCTION, Crew.ARRAYS))
-        sizes = (Crew.COUNT, Crew.CHUNK, Crew.PIECES)
-        count, chunk, pieces = (load_atomic(crew, at, "monotonic") for at in sizes)
+        state = load_atomic(pool, PoolWords.STATE)
+        function, arrays = (_pointer(pool, at) for at in (PoolWords.FUNCTION, PoolWords.ARRAYS))
+        sizes = (PoolWords.COUNT, PoolWords.CHUNK, PoolWords.PIECES)
+        count, chunk, pieces = (load_atomic(pool, at, "monotonic") for at in sizes)
         front, back = state & ((1 << SIDE) - 1), (state & CLOSED).logical_shift(SIDE)
         none = (front + back).compare("ge", pieces)
         when(state.logical_shift(32).compare("ne", job) | none, lambda: code.go(out))
         piece = last.choose(pieces - 1 - back, front)
-        taken = replace_if(crew, Crew.STATE, state, state + one)
+        taken = replace_if(pool, PoolWords.STATE, state, state + one)
 
         def work() -> None:
             begin = piece * chunk
@@ -124,51 +124,51 @@ def _write_pieces(module: LLModule) -> str:
         when(taken, work)
 
     def drop(out: str, pieces: LLValue) -> None:
-        state = load_atomic(crew, Crew.STATE)
+        state = load_atomic(pool, PoolWords.STATE)
         left = pieces - (state & ((1 << SIDE) - 1)) - (state & CLOSED).logical_shift(SIDE)
 
         def count() -> None:
             code.store(code.load(WORD, mine, 8) + left, mine, 8)
             code.go(out)
 
-        when(replace_if(crew, Crew.STATE, state, state + left), count)
+        when(replace_if(pool, PoolWords.STATE, state, state + left), count)
 
     forever(code, take)
     total = code.load(WORD, mine, 8)
-    when(total > 0, lambda: increase(crew, Crew.DONE, total))
+    when(total > 0, lambda: increase(pool, PoolWords.DONE, total))
     leave(code)
     return code.name
 
 
-def _pointer(crew: LLValue, at: int) -> LLValue:
+def _pointer(pool: LLValue, at: int) -> LLValue:
     """A pointer in the description of a job, which may be changing."""
-    return load_atomic(crew, at, "monotonic").cast("inttoptr", "ptr")
+    return load_atomic(pool, at, "monotonic").cast("inttoptr", "ptr")
 
 
 def _write_wake(module: LLModule, linux: bool) -> None:
-    """weft_wake(crew): call everybody who sleeps."""
+    """Emit weft_wake(pool): wake all sleeping workers."""
     part = _write_part(module) if linux else ""
     code = module.function("void", [POINTER], "weft_wake")
-    (crew,) = code.parameters
-    mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
+    (pool,) = code.parameters
+    mutex, condition = address(pool, PoolWords.MUTEX), address(pool, PoolWords.CONDITION)
     invoke(code, "pthread_mutex_lock", "i32", [mutex])
     if part:
-        invoke(code, part, "void", [crew])
+        invoke(code, part, "void", [pool])
     invoke(code, "pthread_cond_broadcast", "i32", [condition])
     invoke(code, "pthread_mutex_unlock", "i32", [mutex])
     leave(code)
 
 
 def _write_part(module: LLModule) -> str:
-    """part(crew): let the first workers that sleep wake on other processors than the caller's.
+    """Emit part(pool): keep the first sleeping workers from waking on the caller's processor.
 
-    On small machines Linux wakes a thread where it ran last, be another one computing there, and
-    leaves both there for milliseconds: a job is then done by one at a time. A worker that is awake
-    may run everywhere again. Who calls has the mutex.
+    On small machines Linux wakes a thread where it ran last, even if another thread is running
+    there, and leaves both there for milliseconds: the job then runs on one processor. A worker that
+    is awake may run everywhere again. The caller holds the mutex.
     """
     code = module.function("void", [POINTER])
-    (crew,) = code.parameters
-    able, nobody = address(crew, Crew.PROCESSORS), code.constant(HALF_WORD, 0)
+    (pool,) = code.parameters
+    able, nobody = address(pool, PoolWords.PROCESSORS), code.constant(HALF_WORD, 0)
     size = _constant(code, 8 * _SET)
     here = invoke(code, "sched_getcpu", "i32", []).cast("sext", "i64")
     failed = invoke(code, "sched_getaffinity", "i32", [nobody, size, able]).compare("ne", 0)
@@ -187,14 +187,14 @@ def _write_part(module: LLModule) -> str:
     put(word(others, at) & ~(_constant(code, 1) << (here & 63)), others, at)
 
     def place(k: LLValue) -> None:
-        number, state = word(crew, k + Crew.THREADS.value), k + Crew.ASLEEP.value
+        number, state = word(pool, k + PoolWords.THREADS.value), k + PoolWords.ASLEEP.value
 
         def tell() -> None:
             thread = number.cast("trunc", "i32")
             invoke(code, "sched_setaffinity", "i32", [thread, size, others])
-            put(_constant(code, 2), crew, state)
+            put(_constant(code, 2), pool, state)
 
-        when(number.compare("ne", 0) & word(crew, state).equals(1), tell)
+        when(number.compare("ne", 0) & word(pool, state).equals(1), tell)
 
     each(code, 0, _PLACED, place)
     leave(code)
@@ -202,13 +202,13 @@ def _write_part(module: LLModule) -> str:
 
 
 def _write_share(module: LLModule, processor: str, take_pieces: str) -> None:
-    """weft_share(crew, function, arrays, count, chunk, watch): all units, by whoever has time.
+    """Emit weft_share(pool, function, arrays, count, chunk, watch): run all units, by the pool.
 
-    The result says whether the call has to end, as `weft_look`'s does: then not all are done.
+    The result says whether the call must stop, as `weft_look`'s does: then not all units ran.
     """
     kinds = [POINTER, POINTER, POINTER, WORD, WORD, POINTER]
     code = module.function("i64", kinds, "weft_share")
-    crew, function, arrays, count, chunk, watch = code.parameters
+    pool, function, arrays, count, chunk, watch = code.parameters
     zero, one = _constant(code, 0), _constant(code, 1)
 
     def whole() -> None:
@@ -228,22 +228,27 @@ def _write_share(module: LLModule, processor: str, take_pieces: str) -> None:
         leave(code, zero)
 
     when(count <= chunk, whole)
-    when(load_atomic(crew, Crew.WIDTH) < 2, alone)
-    when(swap(one, crew, Crew.BUSY).compare("ne", 0), alone)
-    before = load_atomic(crew, Crew.STATE)
-    swap(before | CLOSED, crew, Crew.STATE)
+    when(load_atomic(pool, PoolWords.WIDTH) < 2, alone)
+    when(swap(one, pool, PoolWords.BUSY).compare("ne", 0), alone)
+    before = load_atomic(pool, PoolWords.STATE)
+    swap(before | CLOSED, pool, PoolWords.STATE)
     pieces = (count + (chunk - 1)).divide(chunk, True)
     job = (before.logical_shift(32) + 1) & CLOSED
-    places = {Crew.FUNCTION: function, Crew.ARRAYS: arrays}
-    sizes = {Crew.COUNT: count, Crew.CHUNK: chunk, Crew.PIECES: pieces, Crew.DONE: zero}
+    places = {PoolWords.FUNCTION: function, PoolWords.ARRAYS: arrays}
+    sizes = {
+        PoolWords.COUNT: count,
+        PoolWords.CHUNK: chunk,
+        PoolWords.PIECES: pieces,
+        PoolWords.DONE: zero,
+    }
     for at, value in places.items():
-        publish(value.cast("ptrtoint", "i64"), crew, at, "monotonic")
+        publish(value.cast("ptrtoint", "i64"), pool, at, "monotonic")
     for at, value in sizes.items():
-        publish(value, crew, at, "monotonic")
-    swap(job << 32, crew, Crew.STATE)
-    asleep = load_atomic(crew, Crew.SLEEPERS, "seq_cst") > 0
-    when(asleep, lambda: invoke(code, "weft_wake", "void", [crew]))
-    invoke(code, take_pieces, "void", [crew, job, zero, watch])
+        publish(value, pool, at, "monotonic")
+    swap(job << 32, pool, PoolWords.STATE)
+    asleep = load_atomic(pool, PoolWords.SLEEPERS, "seq_cst") > 0
+    when(asleep, lambda: invoke(code, "weft_wake", "void", [pool]))
+    invoke(code, take_pieces, "void", [pool, job, zero, watch])
 
     def wait(out: str) -> None:
         each(code, 0, _constant(code, PATIENCE), look(out))
@@ -251,29 +256,29 @@ def _write_share(module: LLModule, processor: str, take_pieces: str) -> None:
 
     def look(out: str):
         def turn(_: LLValue) -> None:
-            when(load_atomic(crew, Crew.DONE).equals(pieces), lambda: code.go(out))
+            when(load_atomic(pool, PoolWords.DONE).equals(pieces), lambda: code.go(out))
             pause(code, processor)
 
         return turn
 
     forever(code, wait)
-    publish(zero, crew, Crew.BUSY)
+    publish(zero, pool, PoolWords.BUSY)
     leave(code, invoke(code, "weft_look", "i64", [watch]))
 
 
 def _write_work(module: LLModule, processor: str, linux: bool, take_pieces: str) -> None:
-    """weft_work(crew, number): take part in all jobs to come, until told to stop."""
+    """Emit weft_work(pool, number): take part in all jobs, until STOP is set."""
     code = module.function("void", [POINTER, WORD], "weft_work")
-    crew, number = code.parameters
+    pool, number = code.parameters
     known, patience, woken = (code.local(WORD) for _ in range(3))
-    code.store(load_atomic(crew, Crew.STATE).logical_shift(32), known, 8)
+    code.store(load_atomic(pool, PoolWords.STATE).logical_shift(32), known, 8)
     code.store(_constant(code, PATIENCE), patience, 8)
     code.store(_constant(code, 0), woken, 8)
 
     def news() -> tuple[LLValue, LLValue]:
-        """The job under way, and whether it is another one than before."""
-        leave_if(load_atomic(crew, Crew.STOP).compare("ne", 0))
-        job = load_atomic(crew, Crew.STATE, "seq_cst").logical_shift(32)
+        """The current job, and whether it is a new one."""
+        leave_if(load_atomic(pool, PoolWords.STOP).compare("ne", 0))
+        job = load_atomic(pool, PoolWords.STATE, "seq_cst").logical_shift(32)
         return job, job.compare("ne", code.load(WORD, known, 8))
 
     def look(_: LLValue) -> None:
@@ -284,8 +289,8 @@ def _write_work(module: LLModule, processor: str, linux: bool, take_pieces: str)
             late = code.load(WORD, woken, 8).compare("ne", 0)
             code.store(late.choose(_constant(code, WOKEN), PATIENCE), patience, 8)
             code.store(_constant(code, 0), woken, 8)
-            wanted, side = number + 1 < load_atomic(crew, Crew.WIDTH), (number & 1) ^ 1
-            called = [crew, job, side, nothing(code)]
+            wanted, side = number + 1 < load_atomic(pool, PoolWords.WIDTH), (number & 1) ^ 1
+            called = [pool, job, side, nothing(code)]
             when(wanted, lambda: invoke(code, take_pieces, "void", called))
             code.go(again)
 
@@ -296,44 +301,44 @@ def _write_work(module: LLModule, processor: str, linux: bool, take_pieces: str)
     code.go(again)
     code.start(again)
     each(code, 0, code.load(WORD, patience, 8), look)
-    _sleep(code, crew, known, number if linux else None)
+    _sleep(code, pool, known, number if linux else None)
     code.store(_constant(code, 1), woken, 8)
     code.go(again)
 
 
-def _sleep(code: Code, crew: LLValue, known: LLValue, number: LLValue | None) -> None:
-    """Until there is another job, or the end.
+def _sleep(code: Code, pool: LLValue, known: LLValue, number: LLValue | None) -> None:
+    """Sleep until there is another job, or STOP is set.
 
-    number  of the worker, if it may be told where not to wake
+    number  of the worker, if its affinity may be set
     """
-    mutex, condition = address(crew, Crew.MUTEX), address(crew, Crew.CONDITION)
+    mutex, condition = address(pool, PoolWords.MUTEX), address(pool, PoolWords.CONDITION)
     invoke(code, "pthread_mutex_lock", "i32", [mutex])
-    increase(crew, Crew.SLEEPERS, 1)
+    increase(pool, PoolWords.SLEEPERS, 1)
     placed = None if number is None else number < _PLACED
     if number is not None and placed is not None:
-        when(placed, lambda: put(_constant(code, 1), crew, number + Crew.ASLEEP.value))
+        when(placed, lambda: put(_constant(code, 1), pool, number + PoolWords.ASLEEP.value))
 
     def wait(out: str) -> None:
-        job = load_atomic(crew, Crew.STATE, "seq_cst").logical_shift(32)
-        stop = load_atomic(crew, Crew.STOP).compare("ne", 0)
+        job = load_atomic(pool, PoolWords.STATE, "seq_cst").logical_shift(32)
+        stop = load_atomic(pool, PoolWords.STOP).compare("ne", 0)
         when(stop | job.compare("ne", code.load(WORD, known, 8)), lambda: code.go(out))
         invoke(code, "pthread_cond_wait", "i32", [condition, mutex])
 
     forever(code, wait)
-    increase(crew, Crew.SLEEPERS, -1)
+    increase(pool, PoolWords.SLEEPERS, -1)
     if number is not None and placed is not None:
-        when(placed, lambda: _run_anywhere(crew, number + Crew.ASLEEP.value))
+        when(placed, lambda: _run_anywhere(pool, number + PoolWords.ASLEEP.value))
     invoke(code, "pthread_mutex_unlock", "i32", [mutex])
 
 
-def _run_anywhere(crew: LLValue, state: LLValue) -> None:
-    """What a worker that has woken up does if it was told where not to."""
-    code = crew.code
+def _run_anywhere(pool: LLValue, state: LLValue) -> None:
+    """Reset the affinity of a worker that woke up, if it was set."""
+    code = pool.code
 
     def restore() -> None:
         nobody, size = code.constant(HALF_WORD, 0), _constant(code, 8 * _SET)
-        able = address(crew, Crew.PROCESSORS)
+        able = address(pool, PoolWords.PROCESSORS)
         invoke(code, "sched_setaffinity", "i32", [nobody, size, able])
 
-    when(word(crew, state).equals(2), restore)
-    put(_constant(code, 0), crew, state)
+    when(word(pool, state).equals(2), restore)
+    put(_constant(code, 0), pool, state)

@@ -1,13 +1,13 @@
-"""Native code that sees whether Python's places hold the objects that they held.
+"""Native guards: whether Python's variables still hold the objects that they held.
 
-`self` is a NumPy array of words, in which records follow one another: a kind, the place, and the
-addresses of what it held, where 0 stands for a value that does not count, or for none. Python's
-lock is held meanwhile, nothing is called but functions that look into dicts, and so no code of
-anybody's runs. The result is a bool. A dict whose version is that of the last time holds what it
-held; after another look the version is noted in the record.
+`self` is a NumPy array of words, a sequence of records: a kind, the place, and the addresses of the
+objects it held; 0 stands for a value that does not matter, or for none. The GIL is held meanwhile,
+and only functions that look into dicts are called, so no user code runs. The result is a bool. A
+dict whose version equals the recorded one is unchanged; after a full comparison the new version is
+recorded.
 
-`weft_count` writes one object under one key of several dicts. Of those that were as the records
-say, it notes the new versions, so that the next look finds them as they were left.
+`weft_count` stores one object under one key of several dicts. For those whose versions were as
+recorded, it records the new versions, so that the next guard finds them unchanged.
 """
 
 from collections.abc import Callable
@@ -44,7 +44,7 @@ class Record(IntEnum):
 
 
 class DictCount(IntEnum):
-    """The head of `weft_count`; then for each dict itself, and where its versions are noted."""
+    """The head of `weft_count`; then each dict, and the addresses of its recorded versions."""
 
     DICTS = 0  # how many
     NOTES = 1  # of each
@@ -52,7 +52,7 @@ class DictCount(IntEnum):
 
 
 def write_watch(module: LLModule) -> None:
-    """The function `weft_watch`."""
+    """Emit the function `weft_watch`."""
     tests = {
         Record.TABLE: _write_table(module),
         Record.NAME: _write_name(module),
@@ -86,7 +86,7 @@ def _tell(code: Code, holds: int) -> None:
 
 
 def _test(module: LLModule, body: Callable[[Code, LLValue, LLValue], LLValue]) -> str:
-    """A function of a record: its words, or 0 if it does not hold."""
+    """Emit a function of a record: its length in words, or 0 if it does not hold."""
     code = module.function("i64", [POINTER])
     (record,) = code.parameters
     leave(code, body(code, record, code.constant(WORD, 0)))
@@ -184,13 +184,13 @@ def _write_alike(module: LLModule) -> str:
 
 
 def _version(held: LLValue) -> LLValue:
-    """The number that no change of a dict leaves as it was."""
+    """The version tag of a dict, which every change renews."""
     assert VERSION is not None
     return word(behind(held, VERSION), 0)
 
 
 def write_count(module: LLModule) -> None:
-    """The function `weft_count`, of a key and a value."""
+    """Emit the function `weft_count`, of a key and a value."""
     code = module.function("ptr", [POINTER, POINTER, WORD], "weft_count")
     itself, arguments, _ = code.parameters
     head = code.load(POINTER, behind(itself, DATA), 8)

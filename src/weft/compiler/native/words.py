@@ -1,4 +1,4 @@
-"""Memory that native code looks into: words at fixed addresses, and bytes between cache lines."""
+"""Memory that native code reads: 64-bit words at fixed addresses, and cache-line aligned bytes."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ LINE = 64
 
 
 class WordArray(np.ndarray):
-    """64-bit integers, and whatever must live as long as they do since they hold its address."""
+    """64-bit integers, and the objects whose addresses they hold, to keep those alive."""
 
     hold: object = None
 
 
 def allocate_aligned(nbytes: int, line: int = LINE) -> np.ndarray:
-    """Bytes that begin where a cache line does."""
+    """Bytes that start at a cache line."""
     memory = np.empty(nbytes + line, np.uint8)
     start = -memory.ctypes.data % line
     return memory[start : start + nbytes]
@@ -27,5 +27,5 @@ def words(count: int, hold: object = None) -> WordArray:
 
 
 def address(array: np.ndarray) -> int:
-    """Where an array's first element is."""
+    """The address of an array's first element."""
     return array.__array_interface__["data"][0]

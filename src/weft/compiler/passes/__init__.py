@@ -1,9 +1,9 @@
-"""The compiler's passes over graphs: each a function from a graph to one of the same values.
+"""The compiler's passes over graphs: each maps a graph to an equivalent one.
 
-They hold for every target; which of them run, and in which order, a target says.
+They hold for every target; the target chooses which run, and in which order.
 """
 
-from . import (  # their expansions are entered
+from . import (  # imported to register their expansions
     arrange,  # noqa: F401
     cells,  # noqa: F401
     classes,  # noqa: F401

@@ -1,8 +1,8 @@
 """Algebra: identities that hold for every number, NaN, infinities and signed zeros included.
 
-x·1, x/1 and x − 0 are x; x + 0 is not (−0 + 0 is +0), but x + (−0) is, and so are both of integers.
-x·0 stays, since x may be infinite. Division by a power of two is multiplication, as long as both
-are normal numbers. A cast that loses nothing goes if another one follows.
+x·1, x/1 and x − 0 are x; x + 0 is not (−0 + 0 is +0), but x + (−0) is, and for integers so are
+both. x·0 stays, since x may be infinite. Division by a power of two becomes multiplication if both
+are normal numbers. A lossless cast is dropped if another cast follows.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 from ...core import dtypes
 from ...core.aval import reduced_shape
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 Rule = Callable[[Builder, Equation], Replacement]
 
@@ -29,7 +29,7 @@ def algebra(graph: Graph) -> Graph:
             return made
         return None
 
-    return rewritten(graph, rule, RULES)
+    return rewrite(graph, rule, RULES)
 
 
 def _is(x, *numbers: float) -> bool:
@@ -40,7 +40,7 @@ def _is(x, *numbers: float) -> bool:
 
 
 def _same(x) -> Replacement:
-    """An operand in the place of the result; a Python number cannot be."""
+    """Replace the result by an operand; a Python number cannot replace an array."""
     return None if isinstance(x, Literal) else (x,)
 
 
@@ -110,7 +110,7 @@ def _square(b: Builder, e: Equation) -> Replacement:
     return (b.emit("multiply", *e.inputs * 2),)
 
 
-def _undone(row: str) -> Rule:
+def _cancel(row: str) -> Rule:
     """f(f(x)) = x."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
@@ -133,10 +133,10 @@ def _where(b: Builder, e: Equation) -> Replacement:
 
 
 def _itself(b: Builder, e: Equation) -> Replacement:
-    """What is the same value under another name; of complex numbers only some rows are."""
+    """Rows that return their operand; for complex numbers only some do."""
     (x,) = e.inputs
     if e.op.name == "positive" and b.dtype(x) == dtypes.bool_:
-        return None  # the backend refuses it
+        return None  # the backend rejects it
     real = not dtypes.is_complex(b.dtype(x))
     return (x,) if real or e.op.name in ("alias", "detach", "copy", "positive") else None
 
@@ -153,7 +153,7 @@ def _cast(b: Builder, e: Equation) -> Replacement:
 
 
 def _keeps(narrow: np.dtype, wide: np.dtype) -> bool:
-    """Whether every value of one dtype is a value of the other."""
+    """Whether every value of one dtype is representable in the other."""
     if narrow in dtypes.HALF:
         return wide in (dtypes.float32, dtypes.float64)
     if wide in dtypes.HALF or dtypes.is_complex(wide):
@@ -226,10 +226,10 @@ RULES: dict[str, Rule] = {
     "divide": _divide,
     "power_scalar": _power,
     "square": _square,
-    "negative": _undone("negative"),
-    "logical_not": _undone("logical_not"),
-    "bitwise_invert": _undone("bitwise_invert"),
-    "flip": _undone("flip"),
+    "negative": _cancel("negative"),
+    "logical_not": _cancel("logical_not"),
+    "bitwise_invert": _cancel("bitwise_invert"),
+    "flip": _cancel("flip"),
     "maximum": _idempotent,
     "minimum": _idempotent,
     "where": _where,

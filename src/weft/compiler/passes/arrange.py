@@ -1,4 +1,4 @@
-"""Arrangements written out: rolled arrays as two pieces, triangles as masks."""
+"""Expansions of rearrangements: rolls as two pieces, triangles as masks."""
 
 import numpy as np
 
@@ -6,7 +6,7 @@ from ...graph.graph import Literal
 from .expand import expands
 from .rewriting import Builder
 
-# Elements of a mask that is kept as a constant.
+# Most elements of a mask that is stored as a constant.
 MASK = 1 << 22
 
 

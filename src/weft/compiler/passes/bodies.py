@@ -1,9 +1,9 @@
-"""Bodies: the passes inside of loops and branches, and their checks made outside.
+"""Bodies: passes inside of loops and branches, with their guards hoisted outside.
 
-Native code in a body cannot raise: whether its guards held is one more carry (of a branch, one
-more result), and the guard is outside. An index that was wrong is another one, to be named in the
-error. Until then a loop computes with what it has; no access leaves an array whatever its indices
-are.
+Native code in a body cannot raise. Whether its guards held is an additional carry (for a branch, an
+additional result), and the guard itself is outside. The offending index is another carry, for the
+error message. Until the guard raises, the loop computes with what it has; no access leaves an
+array, whatever the indices are.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from ...core.types import Static
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.guard import GUARD, WITHIN
 from ...graph.structured import NAMES, Branch, Loop, Repeat, Structured, row
-from .rewriting import Builder, Operand, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewrite
 
 ROWS = frozenset(NAMES.values())
 _FLAG, _INDEX = Aval((), bool_), Aval((), int64)
@@ -34,8 +34,8 @@ class BodyCheck:
     """A guard of a body.
 
     flag   whether it holds
-    index  the index that it names if it does not; None: it names none
-    said   what it says then, and `origin` where it was written
+    index  the index that the error names; None if it names none
+    said   the guard's static parameters; `origin` is its line in the user's program
     """
 
     flag: int
@@ -45,27 +45,27 @@ class BodyCheck:
 
 
 def bodies(graph: Graph, optimise: Optimise) -> Graph:
-    """The graph with its loops' and branches' bodies optimised, and guards outside of them."""
+    """Optimise the bodies of loops and branches, and hoist their guards."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
         structure, inputs, checks = _TREATED[type(e.static[0])](b, e, optimise)
         outputs = emit_structure(b, structure, inputs)
         if not checks:
             return outputs
-        results, told = _split_checks(structure, outputs, len(e.outputs), checks)
+        results, values = _split_checks(structure, outputs, len(e.outputs), checks)
         for check in checks:
-            flag = told.pop(0)
-            index = None if check.index is None else told.pop(0)
+            flag = values.pop(0)
+            index = None if check.index is None else values.pop(0)
             results = [_guard(b, x, flag, index, check) for x in results]
         return tuple(results)
 
-    return rewritten(graph, rule, ROWS)
+    return rewrite(graph, rule, ROWS)
 
 
 def emit_structure(
     b: Builder, structure: Structured, inputs: tuple[Operand, ...]
 ) -> tuple[int, ...]:
-    """The equation of a structure; its results."""
+    """Emit the equation of a structure, and return its results."""
     count = len(structure.results(*map(b.aval, inputs)))
     op = row(type(structure), len(inputs), count, (), (None, None))  # type: ignore[arg-type]
     out = b.emit(op, *inputs, structure)
@@ -73,14 +73,14 @@ def emit_structure(
 
 
 def _count(checks: list[BodyCheck]) -> int:
-    """How many values the checks are."""
+    """How many values the checks add."""
     return sum([1 if c.index is None else 2 for c in checks])
 
 
 def _split_checks(
     structure: Structured, outputs: tuple, kept: int, checks: list[BodyCheck]
 ) -> tuple:
-    """The results, and what checks tell among them: that is behind the other carries."""
+    """The results without the checks' values, and those: they follow the other carries."""
     if isinstance(structure, Branch):
         return list(outputs[:kept]), list(outputs[kept:])
     last = structure.carries
@@ -98,8 +98,8 @@ def _guard(b: Builder, x: int, flag: int, index: int | None, check: BodyCheck) -
 def _in_loop(b: Builder, e: Equation, optimise: Optimise) -> tuple[Loop, tuple, list[BodyCheck]]:
     (loop,) = e.static
     body, checks = _remove_guards(optimise(loop.body))
-    body = _carrying(body, checks, loop.carries)
-    inputs = _with_true(b, e.inputs, loop.carries, checks)
+    body = _carry_checks(body, checks, loop.carries)
+    inputs = _initialise_checks(b, e.inputs, loop.carries, checks)
     return replace(loop, body=body, carries=loop.carries + _count(checks), saved=0), inputs, checks
 
 
@@ -109,9 +109,9 @@ def _in_repeat(
     (repeat,) = e.static
     body, checks = _remove_guards(optimise(repeat.body))
     n = repeat.carries
-    body, test = _carrying(body, checks, n), optimise(repeat.test)
+    body, test = _carry_checks(body, checks, n), optimise(repeat.test)
     test = _test_with_checks(test, n, checks)
-    inputs = _with_true(b, e.inputs, n, checks)
+    inputs = _initialise_checks(b, e.inputs, n, checks)
     return Repeat(test, body, n + _count(checks), repeat.most), inputs, checks
 
 
@@ -120,16 +120,16 @@ def _in_branch(
 ) -> tuple[Branch, tuple, list[BodyCheck]]:
     (branch,) = e.static
     (yes, first), (no, second) = [_remove_guards(optimise(g)) for g in branch.graphs]
-    yes = _telling(yes, [(c, True) for c in first] + [(c, False) for c in second])
-    no = _telling(no, [(c, False) for c in first] + [(c, True) for c in second])
+    yes = _return_checks(yes, [(c, True) for c in first] + [(c, False) for c in second])
+    no = _return_checks(no, [(c, False) for c in first] + [(c, True) for c in second])
     return Branch(yes, no), e.inputs, [*first, *second]
 
 
 _TREATED: dict[type, Any] = {Loop: _in_loop, Repeat: _in_repeat, Branch: _in_branch}
 
 
-def _with_true(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> tuple:
-    """Operands with flags that are true and no index, behind the first carries."""
+def _initialise_checks(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> tuple:
+    """Operands with initial flags (true) and indices (0), after the first carries."""
     begun = []
     for c in checks:
         begun += [b.constant(_TRUE), *([] if c.index is None else [b.constant(_ZERO)])]
@@ -137,7 +137,7 @@ def _with_true(b: Builder, inputs: tuple, at: int, checks: list[BodyCheck]) -> t
 
 
 def _remove_guards(graph: Graph) -> tuple[Graph, list[BodyCheck]]:
-    """A body without its guards, and these."""
+    """A body without its guards, and the guards."""
     if not any(e.op.name == "guard" for e in graph.equations):
         return graph, []
     found: dict[int, BodyCheck] = {}
@@ -149,7 +149,7 @@ def _remove_guards(graph: Graph) -> tuple[Graph, list[BodyCheck]]:
             found[flag] = BodyCheck(flag, index, e.static, e.origin)
         return (x,)
 
-    graph = rewritten(graph, rule, {"guard"})
+    graph = rewrite(graph, rule, {"guard"})
     return graph, list(found.values())
 
 
@@ -169,8 +169,8 @@ def _copy_graph(graph: Graph) -> Graph:
     )
 
 
-def _carrying(graph: Graph, checks: list[BodyCheck], at: int) -> Graph:
-    """The body with carries for each check: whether it held so far, and the index if it did not."""
+def _carry_checks(graph: Graph, checks: list[BodyCheck], at: int) -> Graph:
+    """The body with carries per check: whether it held so far, and the offending index."""
     graph = _copy_graph(graph)
     for c in checks:
         held, holds = graph.new(_FLAG), graph.new(_FLAG)
@@ -196,7 +196,7 @@ def _and(a: int, b: int, out: int) -> Equation:
 
 
 def _test_with_checks(graph: Graph, at: int, checks: list[BodyCheck]) -> Graph:
-    """The test of a loop that also ends where a check does not hold."""
+    """The test of a loop that also stops when a check fails."""
     graph = _copy_graph(graph)
     for c in checks:
         held, both = graph.new(_FLAG), graph.new(_FLAG)
@@ -210,8 +210,8 @@ def _test_with_checks(graph: Graph, at: int, checks: list[BodyCheck]) -> Graph:
     return graph
 
 
-def _telling(graph: Graph, checks: list[tuple[BodyCheck, bool]]) -> Graph:
-    """A branch that also gives what its own checks tell, and of others that there is nothing."""
+def _return_checks(graph: Graph, checks: list[tuple[BodyCheck, bool]]) -> Graph:
+    """A branch that also returns its own checks' values, and neutral values for the other's."""
     graph = _copy_graph(graph)
     for c, own in checks:
         flag = c.flag if own else _literal(graph, _FLAG, _TRUE)

@@ -1,4 +1,4 @@
-"""Steps of recurrent networks and rotations of pairs, written out elementwise."""
+"""Expansions of recurrent cells and rotations of pairs into elementwise rows."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from .rewriting import Builder
 
 
 def _part(b: Builder, x: int, start: int, count: int, step: int = 1) -> int:
-    """Some elements along the last axis."""
+    """A slice along the last axis."""
     lead = tuple((0, n, 1) for n in b.shape(x)[:-1])
     return b.emit("slice_", x, (*lead, (start, count, step)))
 
@@ -23,7 +23,7 @@ def _spread(b: Builder, parts: Sequence[int], shape: tuple[int, ...]) -> list[in
 
 
 def _join_parts(b: Builder, parts: Sequence[int], shape: tuple[int, ...]) -> int:
-    """Parts of one shape side by side along the last axis."""
+    """Concatenate parts of one shape along the last axis."""
     n = shape[-1]
     ends = tuple(n * (k + 1) for k in range(len(parts)))
     return b.emit("concat", _spread(b, parts, shape), len(shape) - 1, ends)

@@ -1,4 +1,4 @@
-"""Cross-entropy written out: a class is picked by comparing it with all of them."""
+"""Expansions of cross-entropy: a class is selected by comparing it with all classes."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ def _guard_classes(b: Builder, classes: int, n: int) -> int:
 
 
 def _is_class(b: Builder, classes: int, n: int) -> int:
-    """For each class and each of all n, whether they are the same."""
+    """The one-hot mask of classes among n."""
     every = np.arange(n, dtype=b.dtype(classes))
     return b.emit("equal", column(b, classes), b.constant(every))
 
@@ -47,7 +47,7 @@ def _cross_entropy(b: Builder, x, classes, smoothing, dtype):
 
 
 def _round_with_rest(b: Builder, top: int, log: int) -> tuple[int, int]:
-    """top + log as it is rounded, and what that leaves of it."""
+    """top + log, rounded, and the rounding error."""
     lse = b.emit("add", log, top)
     return lse, b.emit("subtract", log, b.emit("subtract", lse, top))
 

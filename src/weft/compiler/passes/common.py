@@ -1,4 +1,4 @@
-"""Common subexpressions: an equation that was computed before is not computed again."""
+"""Common subexpression elimination: equal equations are computed once."""
 
 from collections.abc import Hashable
 
@@ -6,11 +6,11 @@ import numpy as np
 
 from ...core.exact import exact
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def key_of(e: Equation) -> Hashable | None:
-    """What equal equations share; None for one whose parameters cannot be compared."""
+    """The key that equal equations share; None if the parameters cannot be compared."""
     key = e.op, e.inputs, e.static and exact(e.static)
     try:
         hash(key)
@@ -20,7 +20,7 @@ def key_of(e: Equation) -> Hashable | None:
 
 
 def common(graph: Graph) -> Graph:
-    """The graph with one equation in the place of equal ones, and one of equal constants."""
+    """The graph with one equation in place of equal ones, and one of equal constants."""
     found: dict[Hashable, tuple[int, ...]] = {}
 
     def rule(builder: Builder, e: Equation) -> Replacement:
@@ -32,11 +32,11 @@ def common(graph: Graph) -> Graph:
         found[key] = e.outputs
         return None
 
-    return rewritten(_merged_constants(graph), rule)
+    return rewrite(_merge_constants(graph), rule)
 
 
-def _merged_constants(graph: Graph) -> Graph:
-    """Constants of the same bytes, type and shape as one."""
+def _merge_constants(graph: Graph) -> Graph:
+    """Merge constants with the same bytes, dtype and shape."""
     first: dict[tuple, int] = {}
     same: dict[int, int] = {}
     for i, value in graph.constants.items():

@@ -1,11 +1,11 @@
-"""Contractions as products of matrices: one row, with the rest written out around it."""
+"""Contractions as matrix products: one `matmul` row, with the rest expanded around it."""
 
 from collections.abc import Sequence
 from math import prod
 
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.schedule import GEMM_DTYPES
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def contract(graph: Graph) -> Graph:
@@ -21,17 +21,17 @@ def contract(graph: Graph) -> Graph:
             return None
         return written(builder, e)
 
-    return rewritten(graph, rule, RULES)
+    return rewrite(graph, rule, RULES)
 
 
 def _linear(b: Builder, e: Equation) -> Replacement:
-    """x·Wᵀ, to which the bias is added: that fuses with what follows."""
+    """x·Wᵀ, then a separate addition of the bias, which fuses with what follows."""
     x, w, bias = e.inputs
     return (b.emit("add", b.emit("matmul", x, b.emit("permute", w, (1, 0))), bias),)
 
 
 def _linear_gradient(b: Builder, e: Equation) -> Replacement:
-    """g·W, gᵀ·x and Σg; rows of a batch are lines of one matrix."""
+    """g·W, gᵀ·x and Σg; the rows of a batch are rows of one matrix."""
     g, x, w = e.inputs
     lines = prod(b.shape(g)[:-1])
     g2, x2 = (b.emit("reshape", i, (lines, b.shape(i)[-1])) for i in (g, x))
@@ -44,7 +44,7 @@ def _linear_gradient(b: Builder, e: Equation) -> Replacement:
 
 
 def _einsum(b: Builder, e: Equation) -> Replacement:
-    """Labels sorted into those of a batch, of rows, of columns, and those that are summed."""
+    """Labels sorted into batch, rows, columns and summed labels."""
     terms, out = e.static[0].split("->")
     terms = terms.split(",")
     if len(terms) != 2:
@@ -52,7 +52,7 @@ def _einsum(b: Builder, e: Equation) -> Replacement:
     (x, y), (left, right) = e.inputs, terms
     sizes = dict(zip(left, b.shape(x), strict=True))
     if any(sizes.setdefault(c, n) != n for c, n in zip(right, b.shape(y), strict=True)):
-        return None  # an axis of length 1 is stretched
+        return None  # an axis of length 1 is broadcast
     x, left = _sum_unused(b, x, left, out + right)
     y, right = _sum_unused(b, y, right, out + left)
     batch = [c for c in out if c in left and c in right]
@@ -67,7 +67,7 @@ def _einsum(b: Builder, e: Equation) -> Replacement:
 
 
 def _sum_unused(b: Builder, x: int, term: str, needed: str) -> tuple[int, str]:
-    """Without the axes whose labels nobody else needs."""
+    """Sum over the axes whose labels nothing else needs."""
     axes = tuple(k for k, c in enumerate(term) if c not in needed)
     if not axes:
         return x, term
@@ -75,7 +75,7 @@ def _sum_unused(b: Builder, x: int, term: str, needed: str) -> tuple[int, str]:
 
 
 def _matrices(b: Builder, x: int, term: str, groups: Sequence[list], sizes: dict) -> int:
-    """x with its axes in three groups: a batch, and two that are joined into one axis each."""
+    """x with its axes in three groups: the batch, and two that are each collapsed into one axis."""
     order = [c for group in groups for c in group]
     x = b.emit("permute", x, tuple(term.index(c) for c in order))
     batch, first, second = ([sizes[c] for c in group] for group in groups)

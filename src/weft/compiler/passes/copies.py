@@ -1,9 +1,9 @@
-"""Copies: memory that no strides describe is asked for by an equation, `copy`.
+"""Copies: an explicit `copy` equation wherever strides do not suffice.
 
 A reshape that strides cannot express, an operand that a product or a routine cannot read, and an
-output that is an input, a constant, a part of something or there already: each gets a copy, which
-fuses like any other elementwise equation. Schedules rely on them: every target has both passes,
-and none behind them that removes copies.
+output that is an input, a constant, a part of another value or a repeated output: each gets a copy,
+which fuses like any other elementwise equation. Schedules rely on them: every target runs both
+passes, and no later pass removes copies.
 """
 
 from collections.abc import Callable, Collection
@@ -15,16 +15,16 @@ from ...core.origin import origin
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import is_product, readable
 from ..ir.views import View, as_view, viewer
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 Reads = Callable[[Equation, int, View], bool]
 
 
 def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
-    """The graph with `copy` wherever values must be put into memory of their own.
+    """The graph with `copy` wherever a value needs memory of its own.
 
     routines  the rows that the target computes by routines
-    reads     (equation, position, view): whether the routine reads that operand where it lies
+    reads     (equation, position, view): whether the routine reads that operand in place
     """
     look: Callable[[int], View] | None = None
 
@@ -40,17 +40,17 @@ def copies(graph: Graph, routines: Collection[str], reads: Reads) -> Graph:
     def rule(b: Builder, e: Equation) -> Replacement:
         if e.op.name == "reshape" and as_view({e.inputs[0]: view(b, e.inputs[0])}, e) is None:
             return (b.emit("reshape", b.emit("copy", e.inputs[0]), *e.static),)
-        if is_product(e, [b.aval(x) for x in e.inputs]):  # which comes before a routine of its row
-            return _gathered(b, e, [readable(view(b, x), k) for k, x in enumerate(e.inputs)])
+        if is_product(e, [b.aval(x) for x in e.inputs]):  # which precedes a routine of its row
+            return _copy_operands(b, e, [readable(view(b, x), k) for k, x in enumerate(e.inputs)])
         if e.op.name in routines:
-            return _gathered(b, e, [lies(b, e, k) for k in range(len(e.inputs))])
+            return _copy_operands(b, e, [lies(b, e, k) for k in range(len(e.inputs))])
         return None
 
-    return rewritten(graph, rule, {"reshape", "matmul", *routines})
+    return rewrite(graph, rule, {"reshape", "matmul", *routines})
 
 
-def _gathered(b: Builder, e: Equation, fit: list[bool]) -> Replacement:
-    """The equation with copies of the operands that do not lie as they must."""
+def _copy_operands(b: Builder, e: Equation, fit: list[bool]) -> Replacement:
+    """The equation with copies of the operands that it cannot read in place."""
     if all(fit):
         return None
     pairs = zip(e.inputs, fit, strict=True)

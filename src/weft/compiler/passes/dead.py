@@ -1,10 +1,10 @@
-"""Dead code: equations and constants that no output needs."""
+"""Dead code elimination: equations and constants that no output needs."""
 
 from ...graph.graph import Graph, Literal
 
 
 def dead(graph: Graph) -> Graph:
-    """The graph without what nobody reads; inputs stay, read or not."""
+    """The graph without unused equations and constants; inputs stay, read or not."""
     live, kept = set(graph.outputs), []
     for e in reversed(graph.equations):
         if live.intersection(e.outputs):

@@ -1,4 +1,4 @@
-"""Draws that are comparisons or orders of random words: the words first, then the rest."""
+"""Expansions of draws that compare or order random words."""
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from .rewriting import Builder
 
 
 def _words(xp, state, shape, wide):
-    """Random words, or pairs of them, in int64: a draw for each of some streams."""
+    """Random words, or pairs of them, in int64: a draw per stream."""
     lead, at = state.shape[:-1], xp.random_target("cpu")
     each = []
     for key, position, nonce in state.reshape((-1, 3)).tolist():

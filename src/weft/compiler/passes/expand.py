@@ -1,9 +1,9 @@
-"""Composite rows written out in elementwise rows and reductions, so that they fuse.
+"""Expansions of composite rows into elementwise rows and reductions, so that they fuse.
 
-Each takes a builder and the row's operands and static parameters, and gives the results. Values are
-those of the row to rounding, also at infinities. Half types are computed in float32, as the
-backend's kernels do; an empty axis, complex numbers and what the rules below do not know stay as
-they are.
+Each expansion takes a builder and the row's operands and static parameters, and returns the
+results. Values equal the row's to rounding, also at infinities. Half types are computed in float32,
+as the backend's kernels do. Empty axes, complex numbers and cases without a rule below are left
+unchanged.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from ...core import dtypes
 from ...core.aval import reduced_shape
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 Expansion = Callable[..., Any]
 EXPANSIONS: dict[str, Expansion] = {}
@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Expansion)
 
 
 def expands(*rows: str) -> Callable[[Function], Function]:
-    """Enter a function as the expansion of rows: it gives a value, several, or None."""
+    """Register a function as the expansion of rows: it returns a value, several, or None."""
 
     def enter(function: Function) -> Function:
         EXPANSIONS.update(dict.fromkeys(rows, function))
@@ -32,7 +32,7 @@ def expands(*rows: str) -> Callable[[Function], Function]:
 
 
 def expand(graph: Graph, expansions: Mapping[str, Expansion] = EXPANSIONS) -> Graph:
-    """The graph with composite rows written out."""
+    """The graph with composite rows expanded."""
 
     def rule(builder: Builder, e: Equation) -> Replacement:
         expansion = expansions.get(e.op.name)
@@ -45,7 +45,7 @@ def expand(graph: Graph, expansions: Mapping[str, Expansion] = EXPANSIONS) -> Gr
         made = made if isinstance(made, tuple) else (made,)
         return tuple(_fit_aval(builder, x, a) for x, a in zip(made, avals, strict=True))
 
-    return rewritten(graph, rule, expansions)
+    return rewrite(graph, rule, expansions)
 
 
 def _is_plain(b: Builder, e: Equation) -> bool:
@@ -55,13 +55,13 @@ def _is_plain(b: Builder, e: Equation) -> bool:
 
 
 def _fit_aval(b: Builder, x: int, aval) -> int:
-    """x in the dtype and shape of what it replaces."""
+    """x in the dtype and shape of the value it replaces."""
     x = x if b.dtype(x) == aval.dtype else b.emit("cast", x, aval.dtype)
     return x if b.shape(x) == aval.shape else b.emit("broadcast_to", x, aval.shape)
 
 
 def wide(b: Builder, x: "int | Literal") -> Any:
-    """x in the dtype in which it is computed: floats, and of those not the half types."""
+    """x in its compute dtype: floats, with half types in float32."""
     if isinstance(x, Literal):
         return x
     dtype = b.dtype(x)
@@ -71,7 +71,7 @@ def wide(b: Builder, x: "int | Literal") -> Any:
 
 
 def column(b: Builder, x: "int | Literal") -> "int | Literal":
-    """A number for each line as a column beside the lines; Python's own numbers stay."""
+    """A number per line as a column that broadcasts along the lines; Python numbers stay."""
     return x if isinstance(x, Literal) else b.emit("reshape", x, (*b.shape(x), 1))
 
 
@@ -80,7 +80,7 @@ def count(b: Builder, x: int, axes: Sequence[int]) -> int:
 
 
 def squeeze_axes(b: Builder, y: int, axes: Sequence[int], keepdims: bool) -> int:
-    """A reduction that kept its axes, with or without them."""
+    """Drop the axes that a reduction kept, unless `keepdims`."""
     return y if keepdims else b.emit("reshape", y, reduced_shape(b.shape(y), tuple(axes), False))
 
 
@@ -241,7 +241,7 @@ def _layer_norm_gradient(b: Builder, g, y, variance, w, eps):
 
 @expands("extreme_share")
 def _extreme_share(b: Builder, x, y, axes):
-    """1/how many elements are the extreme y (by being NaN, if y is), else zero."""
+    """1/(number of elements equal to the extreme y, or NaN if y is) at those, else zero."""
     if isinstance(x, Literal) or isinstance(y, Literal) or b.dtype(x) not in dtypes.REAL:
         return None
     same = b.emit("logical_or", b.emit("equal", x, y), b.emit("isnan", x))

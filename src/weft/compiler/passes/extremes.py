@@ -1,4 +1,4 @@
-"""Where extremes are, written out: the first place whose element is the extreme."""
+"""Expansions of argmax and argmin: the first index whose element is the extreme."""
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from .rewriting import Builder
 
 
 def _find_extreme(b: Builder, x: int, axis: int, row: str) -> tuple[int, int]:
-    """The extreme along an axis and its first place, both with the axis; NaN is the extreme."""
+    """The extreme along an axis and its first index, both keeping the axis; NaN is the extreme."""
     n, ndim = b.shape(x)[axis], len(b.shape(x))
     top = b.emit(row, x, (axis,), True)
     hit = b.emit("equal", x, top)

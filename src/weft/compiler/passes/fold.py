@@ -1,4 +1,4 @@
-"""Constant folding: what depends on constants only is computed once, here."""
+"""Constant folding: equations over constants are computed at compile time."""
 
 from math import prod
 from typing import Any
@@ -11,11 +11,11 @@ from ...core.dispatch import beside_bfloat16
 from ...errors import WeftError
 from ...graph.graph import Equation, Graph, Literal
 from ...graph.structured import inner_graphs
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
-# A constant that would be larger than this, and than what it is made of, stays an equation.
+# A constant larger than this, and than its operands, stays an equation.
 LARGE = 1 << 16
-# Rows beside comparisons that take Python numbers in the place of any of their arrays.
+# Rows beside comparisons that accept Python numbers in place of any of their arrays.
 ARITHMETIC = frozenset(
     (
         *("add", "subtract", "multiply", "divide", "maximum", "minimum", "where", "pow"),
@@ -25,7 +25,7 @@ ARITHMETIC = frozenset(
 
 
 def fold(graph: Graph) -> Graph:
-    """The graph with equations over constants computed, and numbers in place of 0-d constants."""
+    """The graph with equations over constants computed, and Python numbers for 0-d constants."""
 
     if not graph.constants:
         return graph
@@ -35,22 +35,22 @@ def fold(graph: Graph) -> Graph:
             return None
         made = tuple(graph.avals[i] for i in e.outputs)
         known = [_known_value(builder, i) for i in e.inputs]
-        if e.op.name == "guard":  # one that fails does so when it is come to, if ever
+        if e.op.name == "guard":  # an error belongs to the call, if the equation is reached at all
             return (e.inputs[0],) if known[1] is not None and bool(known[1]) else None
         if any(isinstance(v, np.ndarray) for v in known) and not e.op.foreign:
             if all(v is not None for v in known) and not _grows(known, made):
                 try:
                     return _compute(builder, e, known, made)
-                except WeftError:  # as with guards: it is an error of the call, if ever
+                except WeftError:  # like a guard's: an error of the call, if reached
                     return None
             return _with_numbers(builder, e, known, made)
         return None
 
-    return rewritten(graph, rule)
+    return rewrite(graph, rule)
 
 
 def _known_value(builder: Builder, i: "int | Literal") -> Any:
-    """A literal's number or a constant's array; None for what is computed."""
+    """A literal's number or a constant's array; None for a computed value."""
     return i.value if isinstance(i, Literal) else builder.graph.constants.get(i)
 
 
@@ -61,7 +61,7 @@ def _grows(known: list, made: tuple[Aval, ...]) -> bool:
 
 
 def _compute(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[int, ...]:
-    """The results as constants, by the backend's kernel, in the dtype that the row says."""
+    """The results as constants, by the backend's kernel, in the row's dtype."""
     kernel, known = KERNELS[e.op][np.ndarray], list(beside_bfloat16(e.op, known))
     with BACKENDS[np.ndarray].quiet():
         z = e.op.call(kernel, known, e.static)
@@ -71,7 +71,7 @@ def _compute(builder: Builder, e: Equation, known: list, made: tuple) -> tuple[i
 
 
 def _with_numbers(builder: Builder, e: Equation, known: list, made: tuple) -> Replacement:
-    """An equation with Python numbers for constants of one number, where its type stays."""
+    """An equation with Python numbers for constants of one number, if the result type stays."""
     if not (e.op.compares or e.op.name in ARITHMETIC):
         return None
     inputs = tuple(
@@ -84,7 +84,7 @@ def _with_numbers(builder: Builder, e: Equation, known: list, made: tuple) -> Re
 
 
 def _is_number(v: np.ndarray) -> bool:
-    """Whether all elements are one number, which Python has too."""
+    """Whether all elements equal one number that Python can represent."""
     if not v.size or v.dtype.kind not in "biuf":
         return False
     if v.size == 1:

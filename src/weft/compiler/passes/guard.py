@@ -11,13 +11,13 @@ __all__ = ["WITHIN", "checked_row"]
 
 @lru_cache(maxsize=None)
 def checked_row(row: str) -> Op:
-    """A row whose indices went through a guard: only that one becomes native code."""
+    """A row whose indices passed a guard: only this variant lowers to native code."""
     return _with_name(row, f"checked_{row}")
 
 
 @lru_cache(maxsize=None)
 def prepared_row(row: str) -> Op:
-    """A row whose operands are of the dtype in which it is computed."""
+    """A row whose operands already have the compute dtype."""
     return _with_name(row, f"prepared_{row}")
 
 

@@ -1,4 +1,4 @@
-"""Indices checked before they are used: what a routine cannot raise, a guard does."""
+"""Index checks: a guard raises the errors that a routine cannot."""
 
 from math import prod
 
@@ -29,7 +29,7 @@ def in_range(b: Builder, i: int, low: int, n: int, message: str) -> int:
 
 
 def _is_within(b: Builder, i: int, low: int, n: int) -> bool:
-    """Whether a guard has seen to it already."""
+    """Whether a guard has checked the indices already."""
     e = b.made_by(i, "guard", "reshape")
     while e is not None and e.op.name == "reshape":
         e = b.made_by(e.inputs[0], "guard", "reshape")
@@ -40,7 +40,7 @@ def _is_within(b: Builder, i: int, low: int, n: int) -> bool:
 
 
 def _from_either_end(b: Builder, called: str, i, n: int):
-    """Indices of an axis of length n, of which negative ones count from its end."""
+    """Indices of an axis of length n; negative ones count from its end."""
     return in_range(b, i, -n, n, f"{called}: index {{index}} is out of range for length {n}")
 
 
@@ -68,14 +68,14 @@ def _scatter_sum(b: Builder, x, i, axis, size):
 
 
 def _sum_at(b: Builder, row: str, x, i, axis: int, size: int):
-    """Half types are added up in float32, as the backend does."""
+    """Half types are accumulated in float32, as the backend does."""
     terms = b.emit("cast", x, dtypes.float32) if b.dtype(x) in dtypes.HALF else x
     return b.emit(checked_row(row), terms, i, axis, size)
 
 
 @expands("index_put")
 def _index_put(b: Builder, x, i, v, axis):
-    """The value gets the shape of the places, unless it is one number."""
+    """Broadcast the value to the shape of the indexed places, unless it is one number."""
     shape, dtype = b.shape(x), b.dtype(x)
     i = _from_either_end(b, "index", i, shape[axis])
     if isinstance(v, Literal):
@@ -93,7 +93,7 @@ def _last_writes(b: Builder, i, size):
     return b.emit(checked_row("last_writes"), _from_either_end(b, "last_writes", i, size), size)
 
 
-# -- places, computed elementwise ------------------------------------------------------------
+# -- indices, computed elementwise -----------------------------------------------------------
 
 
 def _count_from_start(b: Builder, called: str, i, n: int) -> int:

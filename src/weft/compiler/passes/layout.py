@@ -1,9 +1,9 @@
-"""Layout: transposes and copies moved to where they cost nothing.
+"""Layout: transposes and broadcasts moved to where they cost nothing.
 
 A transpose of an operand of a matrix product is a flag of the product, and so is a transposed
-result. What a row broadcasts by itself need not be broadcast before. Slices of one array that were
-put into zeros and added up again are one array with its parts side by side; this turns −0 into
-what it was, where the sum with zeros had made +0 of it.
+result. An operand that a row broadcasts by itself need not be broadcast before. Slices that were
+put into zeros and summed become a concatenation; where the sum with zeros turned −0 into +0, this
+restores −0.
 """
 
 from functools import reduce
@@ -12,33 +12,33 @@ from ...core import dtypes
 from ...core.op import Partials
 from ...graph.graph import Equation, Graph, Literal
 from .rejoin import rejoin
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def layout(graph: Graph) -> Graph:
     """The graph with fewer copies."""
-    rules = {"permute": _product_transposed, "add": _parts_joined}
+    rules = {"permute": _transpose_product, "add": _join_slices}
     spread = any(e.op.name == "broadcast_to" for e in graph.equations)
 
     def rule(builder: Builder, e: Equation) -> Replacement:
         special = rules.get(e.op.name)
         made = None if special is None else special(builder, e)
-        return _unspread(builder, e, graph) if made is None else made
+        return _drop_broadcasts(builder, e, graph) if made is None else made
 
-    return rewritten(graph, rule, None if spread else rules)
+    return rewrite(graph, rule, None if spread else rules)
 
 
 def broadcasts(e: Equation) -> bool:
-    """Whether a row repeats its operands to a common shape by itself."""
+    """Whether a row broadcasts its operands by itself."""
     return isinstance(e.op.rule, Partials) or e.op.compares or e.op.name in BROADCASTING
 
 
-# Beside rows with partials and comparisons. Others that do are left as they are.
+# Beside rows with partials and comparisons. Other rows that broadcast are left unchanged.
 BROADCASTING = frozenset(("where", "gate", "logical_and", "logical_or", "logical_xor"))
 
 
-def _unspread(b: Builder, e: Equation, graph: Graph) -> Replacement:
-    """An elementwise equation of what was broadcast for it."""
+def _drop_broadcasts(b: Builder, e: Equation, graph: Graph) -> Replacement:
+    """An elementwise equation of the operands before broadcasting."""
     if not broadcasts(e) or e.op.name == "extreme_share":
         return None
     inputs = list(e.inputs)
@@ -52,8 +52,8 @@ def _unspread(b: Builder, e: Equation, graph: Graph) -> Replacement:
     return None if inputs == list(e.inputs) else (b.emit(e.op, *inputs, *e.static),)
 
 
-def _product_transposed(b: Builder, e: Equation) -> Replacement:
-    """(A·B)ᵀ = Bᵀ·Aᵀ, where nobody else needs A·B."""
+def _transpose_product(b: Builder, e: Equation) -> Replacement:
+    """(A·B)ᵀ = Bᵀ·Aᵀ, if nothing else reads A·B."""
     product = b.made_by(e.inputs[0], "matmul")
     if product is None or b.uses[e.inputs[0]] > 1:
         return None
@@ -66,7 +66,7 @@ def _product_transposed(b: Builder, e: Equation) -> Replacement:
 
 
 def transpose_last(b: Builder, x: "int | Literal") -> int:
-    """x with its last two axes exchanged; a transpose of a transpose is none."""
+    """x with its last two axes swapped; two transposes cancel."""
     n = len(b.shape(x))
     axes = (*range(n - 2), n - 1, n - 2)
     inner = b.made_by(x, "permute")
@@ -75,11 +75,11 @@ def transpose_last(b: Builder, x: "int | Literal") -> int:
     return b.emit("permute", x, axes)
 
 
-# -- parts put into zeros, and added up ------------------------------------------------------
+# -- slices put into zeros, and summed -------------------------------------------------------
 
 
-def _parts_joined(b: Builder, e: Equation) -> Replacement:
-    """The sum of `unslice`s that fill all places of one axis as one array of those parts."""
+def _join_slices(b: Builder, e: Equation) -> Replacement:
+    """A sum of `unslice`s that fill all of one axis, as a concatenation of their parts."""
     terms = _terms(b, e)
     if terms is None or dtypes.is_complex(b.dtype(terms[0].outputs[0])):
         return None
@@ -87,7 +87,7 @@ def _parts_joined(b: Builder, e: Equation) -> Replacement:
     axis = next((a for a, n in enumerate(shape) if index[a] != (0, n, 1)), None)
     if axis is None or not all(_takes_all_but(t.static[0], shape, axis) for t in terms):
         return None
-    entries: dict = {}  # what is put into each place; several parts are added up
+    entries: dict = {}  # the part at each index; several parts are summed
     for t in terms:
         entries.setdefault(t.static[0][axis], []).append(t.inputs[0])
     placed = [(p, _sum(b, entries[p])) for p in sorted(entries, key=_start)]
@@ -109,7 +109,7 @@ def _start(entry) -> int:
 
 
 def _takes_all_but(index, shape, axis: int) -> bool:
-    """Whether a basic index has no new axes, and takes all of every axis but one."""
+    """Whether a basic index adds no axes, and takes all of every axis but one."""
     whole = [(0, n, 1) for n in shape]
     return None not in index and [*index[:axis], *index[axis + 1 :]] == [
         *whole[:axis],
@@ -132,7 +132,7 @@ def _concatenate(b: Builder, placed: list, axis: int, shape) -> Replacement:
 
 
 def _terms(b: Builder, e: Equation) -> list[Equation] | None:
-    """The `unslice`s of one shape that a chain of additions adds up."""
+    """The `unslice`s of one shape that a chain of additions sums."""
     found, todo = [], list(e.inputs)
     while todo:
         x = todo.pop()

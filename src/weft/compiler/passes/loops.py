@@ -1,8 +1,8 @@
-"""Loops made smaller: what nobody needs of them, what does not change in them, what is known.
+"""Loop optimisation: prune unused results, hoist invariants, fold constants into bodies.
 
-A loop of a backward pass begins each step from the carries that the forward loop began it with,
-and computes the step again. Where that costs much and the forward loop has made the same value
-anyway, it is saved there and read here, up to `ROOM` bytes.
+A loop of a backward pass starts each step from the carries of the forward loop and recomputes the
+step. Where that is expensive and the forward loop computed the same value anyway, it is saved there
+and read here, up to `ROOM` bytes.
 """
 
 from dataclasses import replace
@@ -17,26 +17,26 @@ from ...graph.structured import Branch, Loop, Repeat, Structured, row
 from ..ir.views import LOOKS
 from .bodies import ROWS, emit_structure
 from .common import key_of
-from .rewriting import Builder, Operand, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewrite
 
-# Constants of up to so many bytes are written into bodies.
+# Constants of up to this many bytes are copied into bodies.
 SMALL = 1 << 10
-# What may be saved for a backward loop beyond the carries.
+# Bytes that may be saved for a backward loop beyond the carries.
 ROOM = 1 << 26
 
 
 def loops(graph: Graph) -> Graph:
-    """The graph with its loops and branches made smaller; their bodies are not rewritten yet."""
+    """The graph with its loops and branches simplified; their bodies are not rewritten yet."""
     if not any(e.op.name in ROWS for e in graph.equations):
         return graph
-    return prune(save_for_backward_loops(rewritten(prune(graph), _smaller, ROWS)))
+    return prune(save_for_backward_loops(rewrite(prune(graph), _simplify, ROWS)))
 
 
-# -- what nobody needs ---------------------------------------------------------------------------
+# -- pruning -------------------------------------------------------------------------------------
 
 
 def prune(graph: Graph) -> Graph:
-    """The graph without what no output needs, also in its loops and branches."""
+    """The graph without anything that no output needs, also in its loops and branches."""
     live, kept = set(graph.outputs), []
     for e in reversed(graph.equations):
         if live.isdisjoint(e.outputs):
@@ -55,7 +55,7 @@ def _reads(graph: Graph) -> set[int]:
 
 
 def _only(graph: Graph, outputs: list[int]) -> Graph:
-    """A body that gives some of its outputs."""
+    """A body with only some of its outputs."""
     return prune(
         Graph(
             *(graph.avals, graph.inputs, graph.constants, graph.equations),
@@ -128,33 +128,33 @@ def _trim_branch(e: Equation, live: set[int]) -> Equation:
 _TRIMMED: dict[type, Any] = {Loop: _trim_loop, Repeat: _trim_repeat, Branch: _trim_branch}
 
 
-# -- what is known, and what does not change -----------------------------------------------------
+# -- constants and invariants --------------------------------------------------------------------
 
 
-def _smaller(b: Builder, e: Equation) -> Replacement:
+def _simplify(b: Builder, e: Equation) -> Replacement:
     structure = e.static[0]
     if isinstance(structure, Loop):
-        return _smaller_loop(b, e, structure)
+        return _simplify_loop(b, e, structure)
     if isinstance(structure, Repeat):
-        graphs, inputs = _sunk(b, structure.graphs, e.inputs, structure.carries)
+        graphs, inputs = _embed_constants(b, structure.graphs, e.inputs, structure.carries)
         return emit_structure(b, replace(structure, test=graphs[0], body=graphs[1]), tuple(inputs))
-    graphs, inputs = _sunk(b, structure.graphs, e.inputs[1:], 0)
+    graphs, inputs = _embed_constants(b, structure.graphs, e.inputs[1:], 0)
     return emit_structure(b, Branch(*graphs), (e.inputs[0], *inputs))
 
 
-def _smaller_loop(b: Builder, e: Equation, loop: Loop) -> Replacement:
+def _simplify_loop(b: Builder, e: Equation, loop: Loop) -> Replacement:
     if loop.length == 0:
         avals = [b.graph.avals[i] for i in e.outputs[loop.carries :]]
         return (*e.inputs[: loop.carries], *[b.constant(np.empty(a.shape, a.dtype)) for a in avals])
-    loop, inputs, still = _without_still(loop, e.inputs)
-    (body,), inputs = _sunk(b, (loop.body,), inputs, loop.carries + loop.xs)
+    loop, inputs, still = _drop_constant_carries(loop, e.inputs)
+    (body,), inputs = _embed_constants(b, (loop.body,), inputs, loop.carries + loop.xs)
     loop, inputs = _hoist(b, replace(loop, body=body), inputs)
     outputs = iter(emit_structure(b, loop, tuple(inputs)))
     return tuple([still[k] if k in still else next(outputs) for k in range(len(e.outputs))])
 
 
-def _without_still(loop: Loop, inputs: tuple) -> tuple[Loop, tuple, dict[int, int]]:
-    """Carries that no step changes as constants; by their positions, what they are."""
+def _drop_constant_carries(loop: Loop, inputs: tuple) -> tuple[Loop, tuple, dict[int, int]]:
+    """Turn carries that no step changes into constants; also returns them by position."""
     body, n = loop.body, loop.carries
     still = [k for k in range(n) if body.outputs[k] == body.inputs[k]]
     if not still:
@@ -169,8 +169,8 @@ def _without_still(loop: Loop, inputs: tuple) -> tuple[Loop, tuple, dict[int, in
     return loop, tuple(inputs[k] for k in (*rest, *still)), {k: inputs[k] for k in still}
 
 
-def _sunk(b: Builder, graphs: tuple, inputs, first: int) -> tuple[list[Graph], list]:
-    """Bodies with small constants written into them; what comes from outside comes once."""
+def _embed_constants(b: Builder, graphs: tuple, inputs, first: int) -> tuple[list[Graph], list]:
+    """Copy small constants into bodies; merge repeated outside operands."""
     kept, place, known = list(range(first)), {}, {}
     same: dict[int, int] = {}
     for k in range(first, len(inputs)):
@@ -202,10 +202,10 @@ def _rename(g: Graph, names: dict[int, int], inputs: list[int], constants: dict)
 
 
 def _hoist(b: Builder, loop: Loop, inputs: list) -> tuple[Loop, list]:
-    """The loop with what is the same in each step computed before it."""
+    """Hoist loop-invariant equations out of the loop."""
     body, first = loop.body, loop.carries + loop.xs
     outer = dict(zip(body.inputs[first:], inputs[first:], strict=True))
-    steady = _steady(body, set(outer))
+    steady = _find_invariants(body, set(outer))
     if not steady:
         return loop, inputs
     gone, given = {id(e) for e in steady}, []
@@ -224,7 +224,7 @@ def _hoist(b: Builder, loop: Loop, inputs: list) -> tuple[Loop, list]:
 
 
 def _outside(b: Builder, body: Graph, outer: dict[int, int], i):
-    """An operand of an equation that leaves a body."""
+    """The outside value of an operand of a hoisted equation."""
     if isinstance(i, Literal):
         return i
     if i not in outer:
@@ -232,10 +232,11 @@ def _outside(b: Builder, body: Graph, outer: dict[int, int], i):
     return outer[i]
 
 
-def _steady(body: Graph, outer: set[int]) -> list[Equation]:
-    """Equations of what comes from outside only, and the views that they need.
+def _find_invariants(body: Graph, outer: set[int]) -> list[Equation]:
+    """Loop-invariant equations, and the views that they need.
 
-    A view alone stays, since it costs nothing there; and so does what is larger than its operands.
+    A view alone stays, since it costs nothing in the body; so does a result larger than its
+    operands.
     """
     known, found = set(outer), []
     for e in body.equations:
@@ -259,11 +260,11 @@ def _bytes(graph: Graph, values) -> int:
     return sum(prod(a.shape) * a.dtype.itemsize for a in avals)
 
 
-# -- what the forward loop knows -----------------------------------------------------------------
+# -- values saved by the forward loop ------------------------------------------------------------
 
 
 def save_for_backward_loops(graph: Graph) -> Graph:
-    """The graph with backward loops that read what forward loops have made."""
+    """The graph with backward loops that read values that forward loops computed."""
     equations = list(graph.equations)
     graph = replace(graph, avals=list(graph.avals), equations=equations)
     made_by = {i: k for k, e in enumerate(equations) if e.op.name == "scan" for i in e.outputs}
@@ -275,18 +276,20 @@ def save_for_backward_loops(graph: Graph) -> Graph:
         for k in sorted({made_by[i] for i in along if i in made_by}):
             forward = equations[k]
             if forward.static[0].length == loop.length and k < at:
-                equations[k], e = _reading(graph, forward, e)
+                equations[k], e = _save_shared_values(graph, forward, e)
                 made_by.update(dict.fromkeys(equations[k].outputs, k))
         equations[at] = e
         made_by.update(dict.fromkeys(e.outputs, at))
     return graph
 
 
-def _reading(graph: Graph, forward: Equation, back: Equation) -> tuple[Equation, Equation]:
-    """The two loops, what is dear in the second read from the first."""
+def _save_shared_values(
+    graph: Graph, forward: Equation, back: Equation
+) -> tuple[Equation, Equation]:
+    """The two loops, with expensive values of the second saved by the first."""
     first, second = forward.static[0], back.static[0]
     same = _same_values(forward, back)
-    found = _worth(second.body, same)
+    found = _expensive_values(second.body, same)
     outputs = [*first.body.outputs]
     size = first.length * _bytes(second.body, found)
     if not found or size > ROOM:
@@ -311,7 +314,7 @@ def _reading(graph: Graph, forward: Equation, back: Equation) -> tuple[Equation,
 
 
 def _same_values(forward: Equation, back: Equation) -> dict[int, int]:
-    """Values of the second body that the first has at the same step, by their numbers there."""
+    """Values of the second body that the first computes at the same step, mapped to those."""
     first, second = forward.static[0], back.static[0]
     n, m = first.carries, first.carries + first.xs
     stacked = dict(zip(forward.outputs[n:], first.body.outputs[n:], strict=True))
@@ -341,8 +344,8 @@ def _content(v) -> tuple:
     return v.dtype, v.shape, v.tobytes()
 
 
-def _worth(body: Graph, same: dict[int, int]) -> list[int]:
-    """Results of dear equations that are known elsewhere, and that the outputs need."""
+def _expensive_values(body: Graph, same: dict[int, int]) -> list[int]:
+    """Results of expensive equations that the first loop has, and that the outputs need."""
     made_by = {i: e for e in body.equations for i in e.outputs}
     found, seen, todo = [], set(), list(body.outputs)
     while todo:

@@ -1,21 +1,21 @@
-"""Largest elements of windows before what is monotone, and sums of what windows put.
+"""Max pooling moved before monotone rows, and sums over unpooled windows.
 
-max_pool(relu(x)) = relu(max_pool(x)), over fewer elements. Which tap a window takes differs only
-where all of it is ≤ 0, where the gradient is zero whichever it takes: so taps may change if they
-only say where gradients go that are cut off at x ≤ 0. And the sum of numbers that windows put into
-an array is the sum of the numbers.
+max_pool(relu(x)) = relu(max_pool(x)), over fewer elements. The tap that a window selects differs
+only where the whole window is ≤ 0, and there the gradient is zero for any tap: so taps may change
+if they only direct gradients that are cut off at x ≤ 0. And the sum of the numbers that windows put
+into an array is the sum of the numbers.
 """
 
 from collections import defaultdict
 
 from ...graph.graph import Equation, Graph, Literal
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def pooling(graph: Graph) -> Graph:
     """The graph with relu behind max_pool, and sums over windows' numbers."""
     swapped, gated = _find_pools(graph)
-    pooled: dict[int, int] = {}  # by taps, as they were: the largest elements before relu
+    pooled: dict[int, int] = {}  # by taps of the old graph: the largest elements before relu
 
     def rule(b: Builder, e: Equation) -> Replacement:
         if e.op.name == "max_pool" and e.outputs[1] in swapped:
@@ -29,14 +29,14 @@ def pooling(graph: Graph) -> Graph:
             return (e.inputs[0],)
         return _sum(b, e) if e.op.name == "sum" else None
 
-    return rewritten(graph, rule, {"max_pool", "pool_put", "gate", "sum"} if swapped else _PUT)
+    return rewrite(graph, rule, {"max_pool", "pool_put", "gate", "sum"} if swapped else _PUT)
 
 
 _PUT = {"sum"}
 
 
 def _find_pools(graph: Graph) -> tuple[dict[int, int], set[int]]:
-    """By taps, the array before relu of pools that may be swapped; and what they gate.
+    """By taps, the array before relu of pools that may be swapped; and the values they gate.
 
     The latter are the results of `pool_put` and of the gates behind them.
     """
@@ -77,7 +77,7 @@ def _gates(pool: Equation, x: int, made: dict, readers: dict, kept: set[int]) ->
 
 
 def _sum(b: Builder, e: Equation) -> Replacement:
-    """The sum of what windows put, over the axes that they slide along at least."""
+    """The sum of what windows put, over at least the axes that they slide along."""
     axes, keepdims = e.static
     put = b.made_by(e.inputs[0], "pool_put")
     if put is None or b.made_by(put.inputs[1], "max_pool") is None:

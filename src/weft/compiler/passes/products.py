@@ -1,7 +1,7 @@
-"""Products that are scaled, and added to products before them: α·a·b, and x + α·a·b in x's memory.
+"""Scaled and accumulated products: α·a·b, and x + α·a·b in x's memory.
 
 So a sum of many products (the gradient of a weight that is used often, say) takes one array. Only
-products that nobody else reads are scaled or added to.
+products that nothing else reads are scaled or accumulated into.
 """
 
 import math
@@ -9,7 +9,7 @@ import math
 from ...core.op import TABLE, Op
 from ...graph.graph import Equation, Graph, Literal
 from ..ir.gemm import ACCUMULATE, SCALED, is_product
-from .rewriting import Builder, Replacement, rewritten
+from .rewriting import Builder, Replacement, rewrite
 
 
 def _product(a, b, alpha: float = 1.0):
@@ -34,10 +34,10 @@ PRODUCTS = ("matmul", SCALED)
 
 
 def products(graph: Graph) -> Graph:
-    """The graph with scales and sums of products as parts of them."""
+    """The graph with scales and sums fused into products."""
     if not any(e.op.name == "matmul" for e in graph.equations):
         return graph
-    return rewritten(graph, _rule, ("multiply", "add"))
+    return rewrite(graph, _rule, ("multiply", "add"))
 
 
 def _rule(b: Builder, e: Equation) -> Replacement:
@@ -45,7 +45,7 @@ def _rule(b: Builder, e: Equation) -> Replacement:
 
 
 def _alone(b: Builder, x: "int | Literal", *rows: str) -> Equation | None:
-    """The equation of one of these rows that makes x, if it is a product and nobody else reads it.
+    """The equation of one of these rows that computes x, if x is a product with one reader.
 
     Its result is then only x, with memory of its own.
     """
@@ -56,7 +56,7 @@ def _alone(b: Builder, x: "int | Literal", *rows: str) -> Equation | None:
 
 
 def _scale_product(b: Builder, e: Equation) -> Replacement:
-    """α·(a·b); not for 0, by which products are not multiplied: 0·∞ would be 0."""
+    """α·(a·b); not for α = 0, which BLAS treats as a zero result: 0·∞ would be 0."""
     for x, number in (e.inputs, e.inputs[::-1]):
         made = _alone(b, x, *PRODUCTS)
         if made is None or not isinstance(number, Literal) or b.aval(x) != _of(b, e):
@@ -68,7 +68,7 @@ def _scale_product(b: Builder, e: Equation) -> Replacement:
 
 
 def _add_product(b: Builder, e: Equation) -> Replacement:
-    """x + α·a·b, where x is a product, or a sum of some."""
+    """x + α·a·b, where x is a product, or a sum of products."""
     for x, y in (e.inputs, e.inputs[::-1]):
         made, before = _alone(b, y, *PRODUCTS), _alone(b, x, *PRODUCTS, ACCUMULATE)
         if made is None or before is None or x == y:

@@ -1,4 +1,4 @@
-"""Parts of an array put together again: the array itself."""
+"""Slices of an array that are concatenated again: the array itself."""
 
 from collections.abc import Sequence
 from math import prod
@@ -10,12 +10,12 @@ _LOOKS = ("slice_", "permute", "reshape")
 
 
 def rejoin(b: Builder, parts: Sequence[int], axis: int, stacked: bool) -> int | None:
-    """The array that parts were cut from, if side by side they are all of it in its order."""
+    """The array that parts were sliced from, if concatenated they are all of it in its order."""
     root = _root(b, parts[0])
     if root is None or any(_root(b, p) != root for p in parts[1:]):
         return None
     view = viewer(b.graph, b.definitions)
-    whole = _together([view(p) for p in parts], axis, stacked)
+    whole = _join_views([view(p) for p in parts], axis, stacked)
     if whole is None or whole.root != root or whole.offset or not whole.contiguous:
         return None
     if prod(whole.shape) != prod(b.shape(root)):
@@ -24,15 +24,15 @@ def rejoin(b: Builder, parts: Sequence[int], axis: int, stacked: bool) -> int | 
 
 
 def _root(b: Builder, x: int) -> int | None:
-    """What a part was cut from; None for what is no part."""
+    """The root that a part was sliced from; None if it is not a part."""
     found = None
     while (e := b.made_by(x, *_LOOKS)) is not None:
         found = x = e.inputs[0]
     return found
 
 
-def _together(parts: Sequence[View], axis: int, stacked: bool) -> View | None:
-    """Views side by side as one; None if they do not lie so."""
+def _join_views(parts: Sequence[View], axis: int, stacked: bool) -> View | None:
+    """Adjacent views as one view; None if they are not adjacent."""
     if stacked:
         parts = [_with_axis(p, axis) for p in parts]
     first = parts[0]
@@ -55,7 +55,7 @@ def _together(parts: Sequence[View], axis: int, stacked: bool) -> View | None:
 
 
 def _with_axis(p: View, axis: int) -> View:
-    """A view with a new axis of one element."""
+    """A view with a new axis of length 1."""
     shape, strides = list(p.shape), list(p.strides)
     shape.insert(axis, 1)
     strides.insert(axis, 0)

@@ -1,4 +1,4 @@
-"""Writing a graph anew, equation by equation."""
+"""Rewriting a graph, equation by equation."""
 
 from collections import Counter
 from collections.abc import Callable, Container
@@ -13,15 +13,15 @@ from ...core.value import aval_of
 from ...graph.graph import Equation, Graph, Literal
 
 Operand = int | Literal
-# What a rule gives for an equation: the values in the place of its results, or None: as it was.
+# What a rule returns for an equation: values that replace its results, or None to keep it.
 Replacement = tuple[int, ...] | None
 
 
 class Builder:
-    """A graph that is being written in the place of another one.
+    """Builds a graph that replaces another one.
 
-    Values keep their numbers, new ones are counted on. `uses` says how often the old graph read a
-    value, so that a rule can see that nobody else needs it.
+    Old values keep their numbers; new ones are numbered after them. `uses` counts how often the old
+    graph reads a value, so that a rule can tell that nothing else needs it.
     """
 
     graph: Graph
@@ -36,7 +36,7 @@ class Builder:
 
     @property
     def uses(self) -> Counter[int]:
-        """How often each value is read, by its name of now; counted when it is first asked for."""
+        """How often each value is read, by its current name; counted on first use."""
         if self._uses is None:
             self._uses = Counter()
             for i, n in _reads(self._old).items():
@@ -44,7 +44,7 @@ class Builder:
         return self._uses
 
     def aval(self, x: Operand) -> Aval:
-        """The type of an operand; of a Python scalar one without a device."""
+        """The aval of an operand; a Python scalar's has no device."""
         return aval_of(x.value) if isinstance(x, Literal) else self.graph.avals[x]
 
     def shape(self, x: Operand) -> tuple[int, ...]:
@@ -65,13 +65,13 @@ class Builder:
         return i
 
     def at(self, origin: Origin) -> None:
-        """What is appended from now on comes from this line of the user's."""
+        """Set the user's line for the equations that are appended next."""
         self._origin = origin
 
     def emit(self, row: str | Op, *arguments: Any) -> Any:
-        """Append an equation: operands (a list, for a row that takes any number), then static.
+        """Append an equation: operands (a list, for a variadic row), then static parameters.
 
-        The index of its result, or a tuple of several.
+        Returns the index of its result, or a tuple of several.
         """
         op = TABLE[row] if isinstance(row, str) else row
         if op.arity is None:
@@ -86,13 +86,13 @@ class Builder:
         return outputs[0] if op.outputs == 1 else outputs
 
     def append(self, e: Equation) -> None:
-        """Append an equation whose results are new values already."""
+        """Append an equation whose results are numbered already."""
         self.graph.equations.append(e)
         for i in e.outputs:
             self.definitions[i] = e
 
     def replace(self, e: Equation, rule: Callable[["Builder", Equation], Replacement]) -> None:
-        """Write what a rule makes of an equation of the old graph."""
+        """Apply a rule to an equation of the old graph, and append the outcome."""
         renamed = self._renamed
         if renamed and not renamed.keys().isdisjoint(e.inputs):
             e = e._replace(inputs=tuple([renamed.get(i, i) for i in e.inputs]))
@@ -113,21 +113,21 @@ class Builder:
 
 
 def _reads(graph: Graph) -> Counter[int]:
-    """How often each value is read; an output is one time more."""
+    """How often each value is read; being an output counts as a read."""
     counts = Counter([i for e in graph.equations for i in e.inputs if i.__class__ is int])
     counts.update(graph.outputs)
     return counts
 
 
-def rewritten(
+def rewrite(
     graph: Graph,
     rule: Callable[[Builder, Equation], Replacement],
     rows: Container[str] | None = None,
 ) -> Graph:
-    """The graph with every equation replaced by what `rule(builder, equation)` makes of it.
+    """The graph with every equation replaced by what `rule(builder, equation)` returns.
 
-    The rule sees operands that are rewritten already, so one pass carries a change all the way. It
-    is asked about `rows` only, if they are given; a graph that has none of them is what it was.
+    The rule sees rewritten operands, so one pass propagates a change all the way. If `rows` are
+    given, it is called for those only; a graph without any of them is returned unchanged.
     """
     if rows is not None and not any([e.op.name in rows for e in graph.equations]):
         return graph

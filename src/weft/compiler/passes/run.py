@@ -1,4 +1,4 @@
-"""Running sums and sorting, in the dtype and along the axis of the native code."""
+"""Running sums and sorting, in the dtype and along the axis that the routines take."""
 
 from ...core import dtypes
 from .expand import expands
@@ -7,7 +7,7 @@ from .rewriting import Builder
 
 
 def _wide(b: Builder, x: int, dtype=None) -> int:
-    """x in a dtype, and of half types in float32."""
+    """x in a dtype; half types in float32."""
     dtype = dtypes.accumulator(b.dtype(x) if dtype is None else dtype)
     return x if b.dtype(x) == dtype else b.emit("cast", x, dtype)
 
@@ -49,7 +49,7 @@ def _cummin(b: Builder, x, axis):
 
 
 def _last(b: Builder, x: int, axis: int) -> tuple[int, tuple[int, ...] | None]:
-    """x with an axis moved to the end, and the order of axes that moves it back."""
+    """x with an axis moved to the end, and the permutation that moves it back."""
     n = len(b.shape(x))
     if axis == n - 1:
         return x, None

@@ -1,4 +1,4 @@
-"""Transposes moved behind elementwise equations that end in products of matrices.
+"""Transposes moved behind elementwise equations that feed matrix products.
 
 f(Aᵀ)·B is f(A)ᵀ·B: a product reads its operands either way, but an elementwise kernel that reads
 columns and writes rows is slow.
@@ -8,11 +8,11 @@ from math import prod
 
 from ...graph.graph import Equation, Graph, Literal
 from .layout import broadcasts
-from .rewriting import Builder, Operand, Replacement, rewritten
+from .rewriting import Builder, Operand, Replacement, rewrite
 
 
 def sink(graph: Graph) -> Graph:
-    """The graph with permutations behind elementwise equations that products alone read."""
+    """The graph with permutations behind elementwise equations that only products read."""
     rows = {e.op.name for e in graph.equations}
     if not rows >= {"permute", "matmul"}:
         return graph
@@ -28,11 +28,11 @@ def sink(graph: Graph) -> Graph:
         inputs = [_undo_permutation(b, x, axes, shape) for x in e.inputs]
         return (b.emit("permute", b.emit(e.op, *inputs, *e.static), axes),)
 
-    return rewritten(graph, rule)
+    return rewrite(graph, rule)
 
 
 def _factors(graph: Graph) -> set[int]:
-    """The values that only products read, maybe after elementwise equations of their shape."""
+    """The values that only products read, maybe through elementwise equations of their shape."""
     readers: dict[int, list[Equation]] = {}
     for e in graph.equations:
         for i in e.inputs:
@@ -53,7 +53,7 @@ def _factors(graph: Graph) -> set[int]:
 
 
 def _common_axes(b: Builder, e: Equation, shape: tuple[int, ...]) -> tuple[int, ...] | None:
-    """The exchange of the last two axes, if all operands of the full shape are made by it.
+    """The swap of the last two axes, if it produces all operands of the full shape.
 
     Other permutations would leave matrices that no product can read.
     """
@@ -70,7 +70,7 @@ def _common_axes(b: Builder, e: Equation, shape: tuple[int, ...]) -> tuple[int, 
 def _undo_permutation(
     b: Builder, x: Operand, axes: tuple[int, ...], shape: tuple[int, ...]
 ) -> Operand:
-    """An operand as it was before the permutation: what is repeated along axes is turned back."""
+    """An operand before the permutation; a broadcast operand is permuted back."""
     if isinstance(x, Literal) or prod(b.shape(x)) == 1:
         return x
     if b.shape(x) == shape:

@@ -21,8 +21,8 @@ from .scalarise import scalarise
 from .tall import tall
 from .thin import thin
 
-# In order. Algebra runs again on what the expansions have written, and before equal equations are
-# looked for, so that those that only look different are found.
+# In order. Algebra runs again on the expansions, and before common subexpressions are
+# eliminated, so that equations that only look different are found.
 PASSES: Passes = (
     ("dead", dead),
     ("loops", loops),

@@ -1,7 +1,7 @@
 """Attention for native code: results with all heads of a position side by side.
 
-That is how networks join heads, so that what comes next reads them where they lie; and of one
-projection to queries, keys and values the gradients are the parts of one array.
+Networks concatenate heads that way, so the consumer reads them in place; and for one projection to
+queries, keys and values, the gradients are the parts of one array.
 """
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..routines.heads import NATIVE
 
 
 def _swap_axes(axes: int, at: int) -> tuple[int, ...]:
-    """All axes, with two neighbours exchanged."""
+    """The permutation that swaps two neighbouring axes."""
     order = list(range(axes))
     order[at], order[at + 1] = order[at + 1], order[at]
     return tuple(order)

@@ -1,8 +1,8 @@
-"""Convolutions and pools as routines compute them: half types in float32, weights in parts.
+"""Convolutions and pools as the routines take them: half types in float32, weights in parts.
 
-Half types are multiplied and added up in float32, as the backend's kernels do, and rounded once.
-The weights' gradient is made in parts; their sum fuses with what follows. One window that is all of
-the array is a fold.
+Half types are multiplied and accumulated in float32, as the backend's kernels do, and rounded once.
+The gradient of the weights is computed in parts; their sum fuses with what follows. A single window
+over the whole array is a fold.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from ....core import dtypes
 from ....core.aval import Aval
 from ....core.op import Op
 from ....graph.graph import Equation, Graph, Literal
-from ...passes.rewriting import Builder, Replacement, rewritten
+from ...passes.rewriting import Builder, Replacement, rewrite
 from ..routines.convolve import plain, weights_of
 
 _CONVOLUTIONS = {"convolution", "convolution_biased", "convolution_transposed"}
@@ -27,7 +27,7 @@ def _parts_shape(x: Aval, y: Aval, *static) -> Aval:
 
 
 def _parts(xp, x, y, *static) -> np.ndarray:
-    """All of it in the first part: what native code computes, but for the order of sums."""
+    """Everything in the first part: what native code computes, up to the order of sums."""
     *how, made = static
     parts = np.zeros(_parts_shape(Aval(x.shape, x.dtype), Aval(y.shape, y.dtype), *static).shape)
     (_, groups, ins, taps, _), outs = parts.shape, made[0] // how[-1]
@@ -36,14 +36,14 @@ def _parts(xp, x, y, *static) -> np.ndarray:
     return parts.astype(x.dtype)
 
 
-# (part, group, channel, tap, channel of the result) of the weights' gradient; its last static
-# parameter is the shape of the weights. It is no row of the table: no user's program has it.
+# (part, group, channel, tap, output channel) of the gradient of the weights; its last static
+# parameter is the shape of the weights. Not a row of the table: no user program has it.
 PARTS = Op(name="convolution_parts", compute=_parts, shape=_parts_shape, rule=None, arity=2)
 
 
 def windows(graph: Graph) -> Graph:
-    """The graph with convolutions and pools as routines compute them."""
-    return rewritten(graph, _rule, _ROWS)
+    """The graph with convolutions and pools as the routines take them."""
+    return rewrite(graph, _rule, _ROWS)
 
 
 def _rule(b: Builder, e: Equation) -> Replacement:
@@ -74,12 +74,12 @@ def _wider(aval: Aval) -> Aval:
 
 
 def _widen_operands(b: Builder, e: Equation) -> list[int]:
-    """The operands, those of half types in float32."""
+    """The operands, with half types in float32."""
     return [b.emit("cast", x, dtypes.float32) if b.dtype(x) in dtypes.HALF else x for x in e.inputs]
 
 
 def _is_native(e: Equation, avals: list[Aval]) -> bool:
-    """Whether a routine takes such arrays; it may still refuse the rest."""
+    """Whether a routine takes arrays of this kind; it may still refuse the rest."""
     if e.op.name in _POOLS:
         return len(e.static[0]) <= 2
     return not plain(avals)

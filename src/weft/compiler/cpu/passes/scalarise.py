@@ -1,8 +1,8 @@
-"""Small arrays as numbers: equations over them become one straight line of code.
+"""Scalarise small arrays: equations over them become one scalar program.
 
-Where many small arrays are put together, taken apart and multiplied (a robot's joints, a Jacobian
-of a few inputs), handing them from kernel to kernel takes longer than computing them. A line loads
-each element once, keeps all numbers in between in registers, and stores what is read outside.
+Where many small arrays are stacked, sliced and multiplied (a robot's joints, a Jacobian of a few
+inputs), passing them from kernel to kernel takes longer than computing them. A scalar program loads
+each element once, keeps all intermediate numbers in registers, and stores what is read outside.
 """
 
 from collections.abc import Iterator
@@ -16,27 +16,27 @@ from ....core.op import Op
 from ....graph.graph import Equation, Graph, Literal
 from ...emit.convert import SUPPORTED
 from ...fusion.classify import UnitKind, kind_of
-from ...ir.scalar_program import STRIDED, ScalarProgram, ScalarProgramBuilder, compute_line
+from ...ir.scalar_program import STRIDED, ScalarProgram, ScalarProgramBuilder, interpret_program
 from ...ir.views import LOOKS, View, views_of
 from ..computes import Computes
 
 _CPU = Computes()
-# An array of more elements than SMALL is no handful of numbers; of costly rows and of products so
-# many multiplications, at most. A line computes at most LONGEST numbers: LLVM takes 0.1 ms for one.
+# The most elements of a small array; the most for expensive rows, and multiplications of products.
+# A scalar program computes at most LONGEST numbers: LLVM takes 0.1 ms for one.
 SMALL, COSTLY, PRODUCT, LONGEST = 256, 64, 1024, 3000
-# A step of its own takes as long as so many numbers of a line: kernels compute theirs in lanes. And
-# there have to be some, since a line is compiled, and copies and products need not be.
+# A separate step costs as much as this many scalars, since kernels compute theirs in lanes. And
+# there must be some: a scalar program is compiled, while copies and products need not be.
 STEP, FEWEST = 48, 4
-# So many costly rows of single numbers are worth a line, which puts them side by side.
+# This many expensive rows of single numbers are worth a program, which packs them into lanes.
 LANES = 8
 
 
 @lru_cache(maxsize=None)
-def line_op(results: int) -> Op:
-    """The operation of a line; it is no row of the table, since no user's program has it."""
+def program_op(results: int) -> Op:
+    """The operation of a scalar program; not a row of the table: no user program has it."""
 
     def compute(xp, operands, line: ScalarProgram):
-        made = compute_line(line, operands)
+        made = interpret_program(line, operands)
         return made[0] if results == 1 else made
 
     def shape(avals, line: ScalarProgram):
@@ -48,7 +48,7 @@ def line_op(results: int) -> Op:
 
 
 def scalarise(graph: Graph) -> Graph:
-    """The graph with a line in the place of small equations, where that is worth it."""
+    """The graph with scalar programs in place of small equations, where that is profitable."""
     views = views_of(graph)
     small = [_is_small(graph, views, e) for e in graph.equations]
     if not any(small):
@@ -60,14 +60,14 @@ def scalarise(graph: Graph) -> Graph:
         if _is_worth_it(graph, together)
         for part in _cut(graph, together)
     ]
-    return _with_lines(graph, chosen, small, stages) if chosen else graph
+    return _insert_programs(graph, chosen, small, stages) if chosen else graph
 
 
 # -- which equations -------------------------------------------------------------------------
 
 
 def _is_small(graph: Graph, views: dict[int, View], e: Equation) -> bool:
-    """Whether an equation can be written as a handful of numbers."""
+    """Whether an equation can be unrolled into scalars."""
     inputs = [graph.avals[i] for i in e.inputs if not isinstance(i, Literal)]
     avals = [*inputs, *(graph.avals[i] for i in e.outputs)]
     if not all(0 < prod(a.shape) <= SMALL and a.dtype in SUPPORTED for a in avals):
@@ -89,19 +89,19 @@ def _is_small(graph: Graph, views: dict[int, View], e: Equation) -> bool:
 
 
 def _products(graph: Graph, e: Equation) -> int:
-    """How many numbers a product of matrices multiplies."""
+    """How many multiplications a matrix product takes."""
     out = prod(graph.avals[e.outputs[0]].shape)
     return out * graph.avals[e.inputs[0]].shape[-1]
 
 
 def _stages(graph: Graph, views: dict[int, View], small: list[bool]) -> list[int]:
-    """How many other equations lie one after the other before each, at most.
+    """The longest chain of other equations before each equation.
 
-    Small ones of one stage depend on each other through nothing else, so they can be one step.
+    Small equations of one stage depend on each other through nothing else, so they can be one step.
     """
     given = {*graph.inputs, *graph.constants}
     stage: dict[int, int] = {}
-    handful: set[int] = set()  # what small ones make; a look at that comes behind them
+    handful: set[int] = set()  # results of small equations; a view of one comes after them
     found = []
     for e, is_small in zip(graph.equations, small, strict=True):
         arrays = [i for i in e.inputs if not isinstance(i, Literal)]
@@ -115,7 +115,7 @@ def _stages(graph: Graph, views: dict[int, View], small: list[bool]) -> list[int
 
 
 def _components(graph: Graph, small: list[bool], stages: list[int]) -> list[list[int]]:
-    """The small equations of each stage that hang together, in order."""
+    """The connected components of small equations in each stage, in order."""
     parent = list(range(len(graph.equations)))
 
     def top(k: int) -> int:
@@ -142,7 +142,7 @@ def _components(graph: Graph, small: list[bool], stages: list[int]) -> list[list
 def _numbers_together(
     graph: Graph, components: list[list[int]], stages: list[int]
 ) -> list[list[int]]:
-    """Components of single numbers as one for each stage: side by side they fill lanes."""
+    """Merge components of single numbers, stage by stage: together they fill lanes."""
     found: list[list[int]] = []
     single: dict[int, list[int]] = {}
     for together in components:
@@ -154,7 +154,7 @@ def _numbers_together(
 
 
 def _numbers(graph: Graph, e: Equation) -> int:
-    """How many numbers of a line an equation becomes."""
+    """How many scalars an equation becomes."""
     if e.op.moves in STRIDED:
         return 0
     if e.op.name == "matmul":
@@ -163,23 +163,23 @@ def _numbers(graph: Graph, e: Equation) -> int:
 
 
 def _steps(e: Equation) -> int:
-    """How many steps an equation would be, beside kernels that are there anyway."""
+    """How many additional steps an equation would be, beside fused kernels."""
     many = len(e.inputs) if e.op.name in ("stack", "concat") else 0
     return many or 2 * (e.op.name in ("matmul", "unslice", "slice_set", "pad"))
 
 
 def _is_worth_it(graph: Graph, together: list[int]) -> bool:
-    """Whether the steps that are saved take longer than what kernels would compute in lanes."""
+    """Whether the saved steps cost more than the advantage of kernels, which compute in lanes."""
     equations = [graph.equations[k] for k in together]
     steps = sum(map(_steps, equations))
     numbers = [_numbers(graph, e) for e in equations]
     if max(numbers) == 1 and sum(e.op.cost != "light" for e in equations) >= LANES:
-        return True  # a line computes costly rows of several numbers at once
+        return True  # a scalar program computes expensive rows of several numbers at once
     return steps >= FEWEST and sum(n for n in numbers if n > 1) <= STEP * steps
 
 
 def _cut(graph: Graph, together: list[int]) -> Iterator[list[int]]:
-    """Equations in order, in parts that LLVM compiles quickly."""
+    """Split equations, in order, into parts that LLVM compiles quickly."""
     part: list[int] = []
     numbers = 0
     for k in together:
@@ -192,13 +192,13 @@ def _cut(graph: Graph, together: list[int]) -> Iterator[list[int]]:
     yield part
 
 
-# -- writing them ----------------------------------------------------------------------------
+# -- building them ---------------------------------------------------------------------------
 
 
-def _with_lines(
+def _insert_programs(
     graph: Graph, chosen: list[list[int]], small: list[bool], stages: list[int]
 ) -> Graph:
-    """The graph in the order of its stages, with lines for the chosen parts."""
+    """The graph in the order of its stages, with scalar programs for the chosen parts."""
     made = Graph(graph.avals, graph.inputs, graph.constants, [], graph.outputs)
     line_at = {part[0]: part for part in chosen}
     gone = {k for part in chosen for k in part}
@@ -206,14 +206,14 @@ def _with_lines(
     order = sorted(range(len(graph.equations)), key=lambda k: (stages[k], small[k]))
     for k in order:
         if k in line_at:
-            made.equations += _line(graph, line_at[k], read)
+            made.equations += _program_equation(graph, line_at[k], read)
         elif k not in gone:
             made.equations.append(graph.equations[k])
     return made
 
 
 def _readers(graph: Graph) -> dict[int, set[int]]:
-    """Who reads each value; −1 is the graph itself."""
+    """The readers of each value; −1 is the graph itself."""
     found: dict[int, set[int]] = {i: {-1} for i in graph.outputs}
     for k, e in enumerate(graph.equations):
         for i in e.inputs:
@@ -222,8 +222,8 @@ def _readers(graph: Graph) -> dict[int, set[int]]:
     return found
 
 
-def _line(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equation]:
-    """The equation of a part's line."""
+def _program_equation(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equation]:
+    """The equation of a part's scalar program."""
     writer, inside = ScalarProgramBuilder(graph), set(part)
     for k in part:
         writer.write(graph.equations[k])
@@ -231,6 +231,6 @@ def _line(graph: Graph, part: list[int], read: dict[int, set[int]]) -> list[Equa
     outputs = [i for i in own if read.get(i, set()) - inside]
     if not outputs:
         return []
-    line, operands = writer.line(outputs)
+    line, operands = writer.finish(outputs)
     origin = graph.equations[part[-1]].origin
-    return [Equation(line_op(len(outputs)), tuple(operands), (line,), tuple(outputs), origin)]
+    return [Equation(program_op(len(outputs)), tuple(operands), (line,), tuple(outputs), origin)]

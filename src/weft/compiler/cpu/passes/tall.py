@@ -1,20 +1,20 @@
-"""Products with a long inner axis and few elements, cut along it, so that threads can share them.
+"""Split products with a long inner axis and a small result, so that threads can share them.
 
-Tiles of the result are too few for that. The parts are products of their own, one for each index
-of a batch, and are summed up: the same bits for any number of threads.
+Tiles of the result are too few for that. The parts are products of their own, one for each index of
+a batch, and are summed: the same bits for any number of threads.
 """
 
 from ....graph.graph import Equation, Graph
 from ...ir.gemm import sizes_of
-from ...passes.rewriting import Builder, Replacement, rewritten
+from ...passes.rewriting import Builder, Replacement, rewrite
 
-# The result's sides are at most this; a part has at least so many terms, and so many
-# multiplications and additions; and there are at most so many parts.
+# The longest side of the result; the least terms of a part, the least flops of a part,
+# and the most parts.
 SIDE, TERMS, FLOPS, PARTS = 64, 256, 1 << 21, 16
 
 
 def tall(graph: Graph) -> Graph:
-    """The graph with sums of parts in the place of some products."""
+    """The graph with sums of parts in place of some products."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
         sizes = sizes_of(e, [b.aval(x) for x in e.inputs])
@@ -29,11 +29,11 @@ def tall(graph: Graph) -> Graph:
         right = b.emit("reshape", e.inputs[1], (parts, k // parts, n))
         return (b.emit("sum", b.emit("matmul", left, right), (0,), False),)
 
-    return rewritten(graph, rule, ("matmul",))
+    return rewrite(graph, rule, ("matmul",))
 
 
 def parts_of(m: int, n: int, k: int) -> int:
-    """How many parts a product of m×k×n has: they are of one length."""
+    """The number of parts of a product m×k×n; they have equal length."""
     if not 1 < min(m, n) <= max(m, n) <= SIDE:
         return 1
     most = min(PARTS, k // TERMS, 2 * m * n * k // FLOPS)

@@ -1,12 +1,12 @@
-"""Products of matrices with a short inner axis, at which BLAS is slow, as rows of their own."""
+"""Matrix products with a short inner axis, at which BLAS is slow, as rows of their own."""
 
 from ....core.op import TABLE, Op
 from ....graph.graph import Equation, Graph
 from ...ir.gemm import sizes_of
-from ...passes.rewriting import Builder, Replacement, rewritten
+from ...passes.rewriting import Builder, Replacement, rewrite
 
-# So many multiplications for each element of the result at most, of which there are at least so
-# many, in rows of at least so many.
+# The most multiplications per element of the result, the least elements of the result,
+# and the least length of its rows.
 INNER, ELEMENTS, ROW = 8, 4096, 32
 
 THIN = Op(
@@ -19,7 +19,7 @@ THIN = Op(
 
 
 def thin(graph: Graph) -> Graph:
-    """The graph with `thin_product` in the place of some products."""
+    """The graph with `thin_product` in place of some products."""
 
     def rule(b: Builder, e: Equation) -> Replacement:
         sizes = sizes_of(e, [b.aval(x) for x in e.inputs])
@@ -30,4 +30,4 @@ def thin(graph: Graph) -> Graph:
             return None
         return (b.emit(THIN, *e.inputs),)
 
-    return rewritten(graph, rule, ("matmul",))
+    return rewrite(graph, rule, ("matmul",))

@@ -1,1 +1,1 @@
-"""Routines: native code for rows that are no loop nests of elementwise steps."""
+"""Routines: native code for rows that are not loop nests of elementwise steps."""

@@ -31,7 +31,7 @@ class TakeAlong(Indexed):
 
     @property
     def line(self) -> int:
-        """How many elements of the result lie in a line that one unit writes."""
+        """The length of a contiguous run of the result that one unit writes."""
         return self.row if self.row > 1 else self.indices
 
     @property

@@ -1,8 +1,9 @@
-"""Attention tile by tile: scores of some queries and keys at a time, softmax as they come.
+"""Attention tile by tile: scores of some queries and keys at a time, with an online softmax.
 
 After Milakov and Gimelshein (2018) and Dao et al. (2022). A unit is a head and a span of queries;
-keys come in blocks, turned round once for all queries of the span. What is read may lie in any way
-that has rows of a head in a line, such as a part of one projection to queries, keys and values.
+keys come in blocks, transposed once for all queries of the span. Operands may have any strides as
+long as the rows of a head are contiguous, such as a part of one projection to queries, keys and
+values.
 """
 
 from collections.abc import Mapping
@@ -73,13 +74,13 @@ class Attention(NativeRoutine):
 
     @property
     def span(self) -> int:
-        """The queries of a unit; their results wait on the stack."""
+        """The queries of a unit; their results are kept on the stack."""
         room = STACK // 4 // (self.it.depth * self.it.dtype.itemsize)
         return max(min(SPAN, self.it.queries, room // ROWS * ROWS), min(ROWS, self.it.queries))
 
     @property
     def block(self) -> int:
-        """The keys of a block; 0 if none has room on the stack."""
+        """The keys of a block; 0 if none fits the stack."""
         it = self.it
         fitting = [n for n in BLOCKS if self.stack(n) <= STACK]
         enough = [n for n in fitting if n >= it.keys]
@@ -100,11 +101,11 @@ class Attention(NativeRoutine):
         return self.it.cost(2.0)
 
     def body(self, b: RoutineBody) -> None:
-        _Forward(self, b).write()
+        _ForwardEmitter(self, b).write()
 
 
-class _Forward(AttentionEmitter):
-    """The code of a forward pass; what is known of the unit it is in are attributes."""
+class _ForwardEmitter(AttentionEmitter):
+    """Emits the forward pass; the state of the current unit is in attributes."""
 
     def __init__(self, routine: Attention, b: RoutineBody):
         super().__init__(b, routine.it, routine.block, routine.mask)
@@ -154,9 +155,11 @@ class _Forward(AttentionEmitter):
     def _block(self, j: LLValue, count: LLValue) -> None:
         """Keys from j on, for all queries of the span."""
         code, step = self.code, self.routine.k[-1]
-        self.turned(self.turned_keys, self.at(self.keys, j * step), step, count, self.it.width)
+        self.transpose_rows(
+            self.turned_keys, self.at(self.keys, j * step), step, count, self.it.width
+        )
         start = code.constant(WORD, 0)
-        if self.it.causal:  # queries before the block see none of it
+        if self.it.causal:  # queries before the block attend to none of it
             start = most(j - self.first, 0)
             start = start - start.modulo(ROWS, False)
         each(code, start, self.rows, lambda i: self._tile(i, j, count), ROWS)
@@ -164,7 +167,7 @@ class _Forward(AttentionEmitter):
     def _tile(self, i: LLValue, j: LLValue, count: LLValue) -> None:
         code, it, routine = self.code, self.it, self.routine
         rows, ahead = least(self.rows - i, ROWS), self.first + i - j
-        seen = self.seen(ahead, rows, count)
+        seen = self.visible_keys(ahead, rows, count)
         wide = round_up_to_lanes(seen, self.lanes)
         how = PanelLayout(routine.q[-1], 1, self.block, self.block, False)
         queries = self.at(self.queries, i * routine.q[-1])
@@ -178,7 +181,7 @@ class _Forward(AttentionEmitter):
     def _row(
         self, i: LLValue, r: LLValue, ahead: LLValue, seen: LLValue, wide: LLValue, j: LLValue
     ) -> None:
-        """One query's scores become weights, and its sum and result go on."""
+        """Turn one query's scores into weights, and update its sum and result."""
         code, line, at = self.code, self.at(self.scores, r * self.block), i + r
         columns, query = self.columns(ahead, r, seen), self.first + at
         peak = self.cell(-inf)
@@ -210,7 +213,7 @@ class _Forward(AttentionEmitter):
         self.store(top, self.tops, at)
 
     def _fade(self, at: LLValue, by: LLValue) -> None:
-        """What was added up so far, relative to the new top."""
+        """Rescale what was accumulated so far to the new maximum."""
         code = self.code
         self.store(self.load(self.totals, at) * by, self.totals, at)
         for start, count in pieces(self.it.depth, self.lanes):
@@ -219,7 +222,7 @@ class _Forward(AttentionEmitter):
             code.store(x * splat(by, count), self.at(self.mixed, place), self.item)
 
     def _divide(self, out: LLValue) -> None:
-        """The results, by the sums of their weights."""
+        """Divide the results by the sums of their weights."""
         code, it = self.code, self.it
 
         def row(i: LLValue) -> None:

@@ -1,8 +1,8 @@
-"""The backward pass of attention tile by tile: weights are computed again from their logarithms.
+"""The backward pass of attention tile by tile: weights are recomputed from their logarithms.
 
-A unit is a group: keys and values with all heads that they serve. Blocks of keys come one after
-the other, and add up their own gradients on the stack; those of the queries grow in memory. The
-order of all sums is fixed.
+A unit is a group: keys and values with all heads that they serve. Blocks of keys come one after the
+other, and accumulate their own gradients on the stack; those of the queries accumulate in memory.
+The order of all sums is fixed.
 """
 
 from collections.abc import Mapping
@@ -38,10 +38,10 @@ from .weights import (
 
 @dataclass(frozen=True)
 class AttentionGradient(NativeRoutine):
-    """The cotangents of queries, keys and values from g, and h, those of result and logarithms.
+    """The cotangents of queries, keys and values from g and h, those of result and logarithms.
 
-    Results are (…, length, heads, width) each; if `together`, the parts of one array
-    (…, length, 3, heads, width).
+    Results are (…, length, heads, width) each; if `together`, the parts of one array (…, length, 3,
+    heads, width).
     """
 
     it: Heads
@@ -94,7 +94,7 @@ class AttentionGradient(NativeRoutine):
 
     @property
     def block(self) -> int:
-        """The keys of a block; 0 if none has room on the stack."""
+        """The keys of a block; 0 if none fits the stack."""
         fitting = [n for n in BLOCKS[1:] if self.stack(n) <= STACK]
         enough = [n for n in fitting if n >= self.it.keys]
         return enough[-1] if enough else fitting[0] if fitting else 0
@@ -117,7 +117,7 @@ class AttentionGradient(NativeRoutine):
 
 
 class _BackwardEmitter(AttentionEmitter):
-    """The code of a backward pass; what is known of the unit it is in are attributes."""
+    """Emits the backward pass; the state of the current unit is in attributes."""
 
     def __init__(self, routine: AttentionGradient, b: RoutineBody):
         super().__init__(b, routine.it, routine.block, routine.mask)
@@ -153,7 +153,7 @@ class _BackwardEmitter(AttentionEmitter):
         each(code, 0, it.keys, self._block, self.block)
 
     def _place(self, name: str, head: LLValue) -> LLValue:
-        """Where a head begins."""
+        """The address of a head."""
         strides = getattr(self.routine, name)
         return start_of([*self.lead, head], self.bases[name], strides[:-1], self.element)
 
@@ -170,7 +170,7 @@ class _BackwardEmitter(AttentionEmitter):
 
     @property
     def query_step(self) -> int:
-        """From one query's gradient to the next."""
+        """The stride from one query's gradient to the next."""
         return self.it.heads * self.it.width * (3 if self.routine.together else 1)
 
     def _block(self, j: LLValue) -> None:
@@ -178,12 +178,12 @@ class _BackwardEmitter(AttentionEmitter):
         count = least(it.keys - j, self.block)
         self.block_keys = self.at(self.keys, j * routine.k[-1])
         values = self.at(self.values, j * routine.v[-1])
-        self.turned(self.turned_keys, self.block_keys, routine.k[-1], count, it.width)
-        self.turned(self.turned_values, values, routine.v[-1], count, it.depth)
+        self.transpose_rows(self.turned_keys, self.block_keys, routine.k[-1], count, it.width)
+        self.transpose_rows(self.turned_values, values, routine.v[-1], count, it.depth)
         fill_zeros(code, self.to_keys, count * (it.width * self.item))
         fill_zeros(code, self.to_values, count * (it.depth * self.item))
         start = code.constant(WORD, 0)
-        if it.causal:  # queries before the block see none of it
+        if it.causal:  # queries before the block attend to none of it
             start = least(j, it.queries)
 
         def head(n: LLValue) -> None:
@@ -201,7 +201,7 @@ class _BackwardEmitter(AttentionEmitter):
         each(code, 0, count, put)
 
     def _head(self, head: LLValue) -> None:
-        """Find what belongs to a head."""
+        """Compute the addresses of a head's arrays."""
         self.head = head
         self.starts = {x: self._place(x, head) for x in self.bases if x not in "kv"}
         self.place_mask(self.mask_base, [*self.lead, head])
@@ -212,7 +212,7 @@ class _BackwardEmitter(AttentionEmitter):
         """Queries from i on by keys from j on."""
         it, code, routine, block = self.it, self.code, self.routine, self.block
         rows, ahead = least(it.queries - i, ROWS), i - j
-        seen = self.seen(ahead, rows, count)
+        seen = self.visible_keys(ahead, rows, count)
         wide = round_up_to_lanes(seen, self.lanes)
         queries = self.at(self.starts["q"], i * routine.q[-1])
         g = self.at(self.starts["g"], i * routine.g[-1])
@@ -241,7 +241,7 @@ class _BackwardEmitter(AttentionEmitter):
         line, slope = (self.at(x, r * self.block) for x in (self.weights, self.slopes))
         columns = self.columns(ahead, r, seen)
         lse = self.load(self.starts["lse"], at * self.routine.lse[-1])
-        # Where no key was seen all weights are exp(−∞) = 0.
+        # Where all keys are masked, all weights are exp(−∞) = 0.
         shift = splat(lse.equals(-inf).choose(lse.same(inf), lse), self.lanes)
         mean = splat(self._mean(at), self.lanes)
 
@@ -272,9 +272,9 @@ class _BackwardEmitter(AttentionEmitter):
         return total - self.load(self.starts["h"], at * routine.h[-1])
 
     def _join_sums(self, total: LLValue | None, part: LLValue) -> LLValue:
-        """A sum, and the lanes of another part of it."""
+        """Add the lanes of a part to a sum."""
         kind, code = part.type, self.code
-        if kind.lanes & (kind.lanes - 1):  # no power of two: zeros beside it
+        if kind.lanes & (kind.lanes - 1):  # not a power of two: padded with zeros
             wide = lanes_of(self.element, self.lanes)
             picks = [f"i32 {min(n, kind.lanes)}" for n in range(self.lanes)]
             mask = f"<{self.lanes} x i32> <{', '.join(picks)}>"
@@ -284,14 +284,14 @@ class _BackwardEmitter(AttentionEmitter):
         return one if total is None else total + one
 
 
-def _taste(e: Equation, position: int, view: View) -> bool:
-    """h and the logarithms are read one by one; the mask is the operand behind the values."""
+def _may_be_strided(e: Equation, position: int, view: View) -> bool:
+    """h and the logarithms are read one by one; the mask follows the values."""
     if position in (1, 3):
         return True
     return in_lines(e, position - 4, view)
 
 
-@native("attention_gradient_by_positions", "attention_gradient_together", strided=_taste)
+@native("attention_gradient_by_positions", "attention_gradient_together", strided=_may_be_strided)
 def _gradient(graph: Graph, views: Mapping[int, View], e: Equation) -> NativeRoutine | str:
     g, h, out, lse, q, k, v, mask, seeds = e.inputs
     together = e.op.name == "attention_gradient_together"

@@ -1,4 +1,4 @@
-"""How a correlation is cut up: blocks of results in registers, tiles of them in the cache."""
+"""Blocking of a correlation: blocks of results in registers, tiles of them in the cache."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,21 +8,21 @@ from .windows import Side
 
 # Bytes of a tile's copy of the array: half of a second-level cache, or less.
 TILE = 256 << 10
-# There are at least so many tiles if that takes no more than halving them.
+# The least number of tiles, if halving them is enough for that.
 ENOUGH = 16
-# What only so many blocks of channels read is not worth a copy.
+# What only this many blocks of channels read is not worth a copy.
 _FEW = 2
 # Each residue of a row is copied by instructions of its own.
 _RESIDUES = 64
-# Cycles until a sum can be added to again; and what a load costs beside additions.
+# Latency of an addition in cycles; and the cost of a load beside additions.
 _LATENCY, _LOAD = 4.0, 0.1
-# Bytes of a cache line: planes are an odd number of them apart, to be in different sets.
+# Bytes of a cache line: planes are an odd number of them apart, to map to different sets.
 _LINE = 64
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Results that are summed up at once: `outs` channels, `rows` rows, `across` registers."""
+    """Results that are accumulated at once: `outs` channels, `rows` rows, `across` registers."""
 
     lanes: int
     outs: int
@@ -32,7 +32,7 @@ class Blocks:
 
 @lru_cache(maxsize=512)
 def blocks_of(rows: int, columns: int, outs: int, lanes: int, registers: int) -> Blocks:
-    """The blocks for which the processor takes least time, by a rough count of cycles.
+    """The fastest blocks, by a rough count of cycles.
 
     lanes      of a full register
     registers  that may hold sums
@@ -51,13 +51,13 @@ def blocks_of(rows: int, columns: int, outs: int, lanes: int, registers: int) ->
 
 
 def _pieces(total: int, each: int) -> list[tuple[int, int]]:
-    """(how many, of what size) pieces there are."""
+    """(count, size) of the pieces."""
     rest = [(1, total % each)] if total % each else []
     return [(total // each, each), *rest]
 
 
 def _cycles(pieces: list[list[tuple[int, int]]], each: float) -> float:
-    """Cycles for one tap of all results, and a little for every kind of block."""
+    """Cycles for one tap of all results, plus a little for every kind of block."""
     total = 0.0
     for many, down in pieces[0]:
         for more, across in pieces[1]:
@@ -72,9 +72,9 @@ def _cycles(pieces: list[list[tuple[int, int]]], each: float) -> float:
 
 @dataclass(frozen=True)
 class Tiles:
-    """The tiles of one part: results by rows and registers, channels that are summed up at once.
+    """The tiles of one part: results by rows and registers, channels that are summed at once.
 
-    copied  whether a tile's elements are copied, with zeros around; else they are read in place
+    copied  whether a tile's elements are copied, padded with zeros; else they are read in place
     pitch   the elements of one residue of a copied row; `width` of a row, `area` of a channel
     """
 
@@ -92,9 +92,9 @@ class Tiles:
 def tiles_of(
     part: tuple[Side, Side], blocks: Blocks, outs: int, channels: int, others: int, item: int
 ) -> Tiles | None:
-    """Tiles for a part of a correlation, of which there are `others` with other channels or images.
+    """Tiles for a part of a correlation; `others` parts have other channels or images.
 
-    None if not even the least tile fits, or windows are too far apart.
+    None if not even the smallest tile fits, or windows are too far apart.
     """
     down, across = part
     vectors = -(-across.count // blocks.lanes)
@@ -122,7 +122,7 @@ def tiles_of(
 
 
 def _in_place(part: tuple[Side, Side]) -> bool:
-    """Whether elements could be read where they are."""
+    """Whether elements could be read in place."""
     return all(side.inside for side in part) and part[1].stride == 1
 
 
@@ -145,7 +145,7 @@ def _width(across: Side, blocks: Blocks, vectors: int) -> int:
 
 
 def _rows(down: Side, blocks: Blocks, others: int, fits) -> int:
-    """The rows of a tile: as many as fit, in not too few tiles."""
+    """The rows of a tile: as many as fit, without too few tiles."""
     block = min(blocks.rows, down.count)
     rows = -(-down.count // block) * block
     while rows > block and not fits(rows):

@@ -1,8 +1,8 @@
 """Blocks: the body of a loop or a branch as native code inside of a routine.
 
-A block is what a schedule is to a program, with places that are counted from pointers which the
-routine has: kernels and other routines are written where they run, one after the other and by the
-thread that runs the routine, so that a step of a small body costs nothing beyond its arithmetic.
+A block is to a body what a schedule is to a program, with offsets from pointers that the routine
+has: kernels and other routines are emitted inline, in order, and run on the thread that runs the
+routine, so that a step of a small body costs nothing beyond its arithmetic.
 """
 
 from collections.abc import Callable, Sequence
@@ -41,21 +41,21 @@ from .straight import Straight
 
 # The numbers of pointers that are not arrays of the record.
 BEFORE, AFTER, SCRATCH, CONSTANT = -1, -2, -3, -4
-# So many kernels are written where they run; of more, each is a function: LLVM's time grows faster
-# than what it is given.
+# Up to this many kernels are emitted inline; of more, each is a function: LLVM's time grows
+# faster than linearly.
 FEW = 6
-# And routines of so many nanoseconds: what others keep on the stack goes when they return.
+# Routines up to this many nanoseconds are inline, too; a function's stack is freed on return.
 BRIEF = 2_000.0
-# Nanoseconds of a call, and of a product's.
+# Nanoseconds of a call, and of a product's call.
 _CALL, _PRODUCT = 5.0, 50.0
 
 
 @dataclass(frozen=True)
 class BufferPlace:
-    """Where an array begins: so many bytes behind a pointer, and with each step so many more.
+    """The address of an array: bytes after a pointer, plus a stride per step of the loop.
 
-    pointer  an array of the record, or one of BEFORE and AFTER (the carries of a step), SCRATCH
-             and CONSTANT − k
+    pointer  an array of the record, or one of BEFORE and AFTER (the carries of a step), SCRATCH and
+             CONSTANT − k
     """
 
     pointer: int
@@ -68,9 +68,9 @@ class BufferPlace:
 
 @dataclass(frozen=True)
 class BlockProduct:
-    """A product of matrices: the words that `blas.call_of` has for it, but for addresses.
+    """A matrix product: the words of its `blas.call_of`, without addresses.
 
-    function  of the driver, and `blas` BLAS's, or ours, whose address is word `at`
+    function  the driver's; `blas` is BLAS's, or ours, whose address is word `at`
     offsets   bytes, whose address is a word, too
     """
 
@@ -84,14 +84,14 @@ class BlockProduct:
 
 @dataclass(frozen=True)
 class Move:
-    """So many bytes from one place to another."""
+    """A copy of bytes from one place to another."""
 
     nbytes: int
 
 
 @dataclass(frozen=True)
 class BlockCall:
-    """What is computed at one time, where its arrays are, and its units, in all and of a piece."""
+    """One computation, the places of its arrays, and its units, in all and per piece."""
 
     work: "Kernel | BlockProduct | Move | NativeRoutine"
     places: tuple[BufferPlace, ...]
@@ -113,20 +113,20 @@ class Block:
     constants: tuple[str, ...]
     scratch: int
     cost: float
-    shared: float  # the cost of what threads share
+    shared: float  # the cost of the calls that threads share
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         """What is computed, a line for each call, and more for loops and branches in it."""
         return [line for c in self.calls for line in _describe(c.work)]
 
     @property
     def endless(self) -> bool:
-        """Whether something in it is a loop that only ends by itself."""
+        """Whether it contains a loop that may be endless."""
         return any(isinstance(c.work, NativeRoutine) and c.work.endless for c in self.calls)
 
     @property
     def multiplies(self) -> bool:
-        """Whether something in it calls BLAS."""
+        """Whether it contains a call of BLAS."""
         return any(
             isinstance(c.work, BlockProduct)
             or (isinstance(c.work, NativeRoutine) and c.work.multiplies)
@@ -143,19 +143,19 @@ def _describe(work: "Kernel | BlockProduct | Move | NativeRoutine") -> list[str]
     if isinstance(work, BlockProduct):
         *left, k, n = work.sizes
         return [f"product {'×'.join(map(str, (*left, k)))} · {k}×{n}"]
-    title, *inside = work.told() or [type(work).__name__]
+    title, *inside = work.describe() or [type(work).__name__]
     return [title, *[f"  {line}" for line in inside]]
 
 
 def block_of(
     graph: Graph, inputs: list[BufferPlace], outputs: list[BufferPlace], scratch: int
 ) -> Block | str:
-    """The block of a graph that has been through the passes; otherwise why there is none.
+    """The block of a graph after the passes; otherwise the reason why there is none.
 
-    inputs, outputs  where they are
-    scratch          how many bytes of that memory are somebody else's
+    inputs, outputs  their places
+    scratch          bytes of the scratch memory that are used otherwise
     """
-    from ...fusion.assemble import schedule_graph  # which asks for routines
+    from ...fusion.assemble import schedule_graph  # which imports the routines
     from ..target import CPU
 
     schedule = schedule_graph(graph, CPU)
@@ -190,7 +190,7 @@ def block_of(
 def _call(
     schedule: Schedule, s: KernelStep | GemmStep | NativeStep, place: Callable[[int], BufferPlace]
 ) -> tuple[BlockCall, float]:
-    """A step, and about how many nanoseconds it takes."""
+    """A step, and its approximate nanoseconds."""
     if isinstance(s, GemmStep):
         dtype = schedule.buffers[s.c].dtype
         call, cost = call_of(s, dtype), product_cost(s, dtype)
@@ -211,7 +211,7 @@ def _call(
 
 
 def _plain_copy(kernel: Kernel) -> Move | None:
-    """A kernel that does nothing but copy an array as it lies."""
+    """The copy that a kernel amounts to; None if it does anything else."""
     if len(kernel.operands) != 1 or len(kernel.results) != 1 or kernel.folded:
         return None
     (operand,), (result,) = kernel.operands, kernel.results
@@ -236,11 +236,11 @@ def _product(s: GemmStep, call: BlasCall) -> BlockProduct:
     )
 
 
-# -- writing -------------------------------------------------------------------------------------
+# -- emitting ------------------------------------------------------------------------------------
 
 
-class _Late(Sequence):
-    """Pointers that are written where they are asked for."""
+class _LazyPointers(Sequence):
+    """Pointers that are emitted where they are used."""
 
     def __init__(self, pointer: Callable[[BufferPlace], LLValue], places: tuple[BufferPlace, ...]):
         self._pointer, self._places = pointer, places
@@ -253,10 +253,10 @@ class _Late(Sequence):
 
 
 class BlockEmitter:
-    """Blocks that are being written into the function of a routine.
+    """Emits blocks into the function of a routine.
 
-    base   the pointers that are no arrays of the record, by their numbers
-    step   how many strides an array has been gone along
+    base   the pointers that are not arrays of the record, by their numbers
+    step   the index of the loop, by which strided arrays advance
     """
 
     b: RoutineBody
@@ -269,17 +269,17 @@ class BlockEmitter:
         self._cell: LLValue | None = None
 
     def write(self, block: Block) -> None:
-        """All calls, where the function is."""
+        """Emit all calls at the current point."""
         for k, digits in enumerate(block.constants):
             name = self.code.module.data(bytes.fromhex(digits))
             self.base[CONSTANT - k] = LLValue(self.code, POINTER, f"@{name}")
         few = sum(isinstance(c.work, Kernel) for c in block.calls) <= FEW
         for c in block.calls:
-            # Of single numbers there are many, each of which is read once: its address, too.
+            # Scalars are many, and each is read once: its address, too.
             single = isinstance(c.work, Straight) or (
                 isinstance(c.work, Kernel) and not c.work.domain
             )
-            late = _Late(self._pointer, c.places)
+            late = _LazyPointers(self._pointer, c.places)
             self._call(c, late if single and not c.shared and few else list(late), few)
 
     def _call(self, c: BlockCall, arrays: Sequence[LLValue], few: bool) -> None:
@@ -307,7 +307,7 @@ class BlockEmitter:
         return behind(at, self.step * p.stride) if p.stride and self.step else at
 
     def _verdict(self) -> LLValue:
-        """Where the address is for those who leave an array."""
+        """A cell with the address where out-of-bounds accesses are reported."""
         if self._cell is None:
             self._cell = self.code.local(POINTER)
         if self.b.verdict is not None:
@@ -315,7 +315,7 @@ class BlockEmitter:
         return self._cell
 
     def _function(self, c: BlockCall, arrays: Sequence[LLValue]) -> None:
-        """Something as a function, whose record is on the stack."""
+        """Call a separate function, whose record is on the stack."""
         code, module = self.code, self.code.module
         name = f"{code.name}_{len(module.exports)}"
         if isinstance(c.work, Kernel):
@@ -331,7 +331,7 @@ class BlockEmitter:
         self._units(name, record, c)
 
     def _product(self, c: BlockCall, product: BlockProduct, arrays: Sequence[LLValue]) -> None:
-        """A product by the driver's function, whose record is on the stack."""
+        """Call the driver's product function, whose record is on the stack."""
         code, module = self.code, self.code.module
         record = code.local(WORD, len(product.words))
         move(code, record, self._data(product.words), 8 * len(product.words))
@@ -347,18 +347,18 @@ class BlockEmitter:
         return LLValue(self.code, POINTER, f"@{self.code.module.data(content)}")
 
     def _units(self, name: str, record: LLValue, c: BlockCall) -> None:
-        """All units of a function, by threads if there are several pieces."""
+        """Run all units of a function, by threads if there are several pieces."""
         code, module = self.code, self.code.module
         count = code.constant(WORD, c.count)
         if not c.shared:
             invoke(code, name, "void", [record, code.constant(WORD, 0), count])
             return
         module.declare(name, "void", [POINTER, WORD, WORD], pure=False)
-        crew = LLValue(code, POINTER, f"@{module.elsewhere('weft_crew')}")
+        pool = LLValue(code, POINTER, f"@{module.elsewhere('weft_thread_pool')}")
         function = LLValue(code, POINTER, f"@{name}")
         chunk, fuel = code.constant(WORD, c.chunk), self.b.fuel
         watch = nothing(code) if fuel is None else fuel.watch
-        called = [crew, function, record, count, chunk, watch]
+        called = [pool, function, record, count, chunk, watch]
         stopped = invoke(code, "weft_share", "i64", called)
         if fuel is not None:
             fuel.leave_if_stopped(stopped)

@@ -20,9 +20,9 @@ from .registry import native
 from .routine import NativeRoutine, RoutineBody
 
 _BYTE = np.dtype(np.uint8)
-# How many steps a loop that ends by itself is taken to have, for its cost.
+# The assumed number of steps of a `while` loop, for its cost.
 _SUPPOSED = 16
-# Nanoseconds from which on a loop looks for signals between its steps.
+# Nanoseconds from which on a loop polls for signals between its steps.
 _LONG = 1e6
 
 
@@ -31,7 +31,7 @@ def _bytes(a: RoutineArray) -> int:
 
 
 def _line(arrays: tuple[RoutineArray, ...]) -> tuple[tuple[int, ...], int]:
-    """Where arrays begin that lie one after the other from cache line to cache line."""
+    """Offsets of arrays that are stored in a row, each at a cache line; and the size of all."""
     offsets, at = [], 0
     for a in arrays:
         offsets.append(at)
@@ -40,10 +40,10 @@ def _line(arrays: tuple[RoutineArray, ...]) -> tuple[tuple[int, ...], int]:
 
 
 class _Reloaded(Sequence):
-    """The pointers of a record, read where they are asked for.
+    """The pointers of a record, loaded where they are used.
 
-    A loop over many arrays would otherwise keep all of their addresses from its beginning to its
-    end, for which there are no registers.
+    A loop over many arrays would otherwise keep all of their addresses live from its beginning to
+    its end, for which there are no registers.
     """
 
     def __init__(self, record: LLValue, count: int):
@@ -57,9 +57,9 @@ class _Reloaded(Sequence):
 
 
 class ControlRoutine(NativeRoutine):
-    """What loops and branches have in common.
+    """The base of loops and branches.
 
-    Their record has one more word, behind that for checks: the watch of the call.
+    Their record has one more word, after that for checks: the watch of the call.
     """
 
     inside = True
@@ -69,7 +69,7 @@ class ControlRoutine(NativeRoutine):
         return 1
 
     def look(self, b: RoutineBody, cost: float) -> None:
-        """Look for signals between the steps of a long loop, each of which takes `cost`."""
+        """Poll for signals between the steps of a long loop, each of which takes `cost`."""
         if b.fuel is not None and (self.endless or self.cost >= _LONG):
             b.fuel.spend(cost)
 
@@ -84,8 +84,8 @@ class ControlRoutine(NativeRoutine):
 
 
 @dataclass(frozen=True)
-class Scanning(ControlRoutine):
-    """A loop of `length` steps; carries are in one of two rooms, and are made in the other."""
+class ScanRoutine(ControlRoutine):
+    """A loop of `length` steps; the carries are double-buffered."""
 
     noun = "loop"
     carries: tuple[RoutineArray, ...]
@@ -123,26 +123,26 @@ class Scanning(ControlRoutine):
     def endless(self) -> bool:
         return self.block.endless
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         way = ", from the last" if self.reverse else ""
-        return [f"scan of {self.length} steps{way}", *self.block.told()]
+        return [f"scan of {self.length} steps{way}", *self.block.describe()]
 
     def body(self, b: RoutineBody) -> None:
         writing = BlockEmitter(b, b.arrays[-1])
 
-        def steps(room: "_Rooms") -> None:
+        def steps(room: "_DoubleBuffer") -> None:
             self.look(b, self.block.cost)
             i = room.count
             writing.step = (self.length - 1) - i if self.reverse else i
             writing.base |= {BEFORE: room.before, AFTER: room.after}
             writing.write(self.block)
 
-        rooms = _Rooms(b, self.carries, len(self.operands))
+        rooms = _DoubleBuffer(b, self.carries, len(self.operands))
         rooms.loop(lambda i: i < self.length, steps)
 
 
-class _Rooms:
-    """The carries of a loop, and the loop: they begin as operands, and end as results."""
+class _DoubleBuffer:
+    """The double buffer of a loop's carries: filled from the operands, copied to the results."""
 
     def __init__(self, b: RoutineBody, carries: tuple[RoutineArray, ...], results: int):
         self.b, self.carries = b, carries
@@ -151,8 +151,10 @@ class _Rooms:
         self.before = self.after = b.arrays[-1]
         self.count = b.code.constant(WORD, 0)
 
-    def loop(self, goes_on: Callable[[LLValue], LLValue], step: Callable[["_Rooms"], None]) -> None:
-        """step(self) as long as goes_on(how many there were)."""
+    def loop(
+        self, goes_on: Callable[[LLValue], LLValue], step: Callable[["_DoubleBuffer"], None]
+    ) -> None:
+        """Emit the loop: step(self) as long as goes_on(number of steps so far)."""
         code, scratch = self.b.code, self.b.arrays[-1]
         for k, (a, at) in enumerate(zip(self.carries, self.offsets, strict=True)):
             move(code, behind(scratch, at), self.b.arrays[k], _bytes(a))
@@ -177,14 +179,14 @@ class _Rooms:
 
 
 @dataclass(frozen=True)
-class Repeating(ControlRoutine):
-    """A loop that ends when its test says so, or after `most` steps; and whether the test did."""
+class WhileRoutine(ControlRoutine):
+    """A loop that ends when its test fails, or after `most` steps; also whether the test failed."""
 
     noun = "loop"
     carries: tuple[RoutineArray, ...]
     others: tuple[RoutineArray, ...]
     most: int | None
-    flag: int  # where in the scratch memory the test's result is
+    flag: int  # offset of the test's result in the scratch memory
     test: Block
     step: Block
 
@@ -216,17 +218,17 @@ class Repeating(ControlRoutine):
     def endless(self) -> bool:
         return self.most is None or self.test.endless or self.step.endless
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         most = "" if self.most is None else f", at most {self.most} times"
         return [
             *(f"while_loop{most}", "as long as"),
-            *[f"  {line}" for line in self.test.told()],
-            *("do", *[f"  {line}" for line in self.step.told()]),
+            *[f"  {line}" for line in self.test.describe()],
+            *("do", *[f"  {line}" for line in self.step.describe()]),
         ]
 
     def body(self, b: RoutineBody) -> None:
         code, writing = b.code, BlockEmitter(b, b.arrays[-1])
-        rooms = _Rooms(b, self.carries, len(self.operands))
+        rooms = _DoubleBuffer(b, self.carries, len(self.operands))
         byte = lanes_of("i8")
 
         def goes_on(i: LLValue) -> LLValue:
@@ -238,7 +240,7 @@ class Repeating(ControlRoutine):
             go = going.compare("ne", 0)
             return go if self.most is None else go & (i < self.most)
 
-        def steps(_: "_Rooms") -> None:
+        def steps(_: "_DoubleBuffer") -> None:
             self.look(b, self.test.cost + self.step.cost)
             writing.write(self.step)
 
@@ -246,8 +248,8 @@ class Repeating(ControlRoutine):
 
 
 @dataclass(frozen=True)
-class Branching(ControlRoutine):
-    """One of two blocks, as the first operand says."""
+class CondRoutine(ControlRoutine):
+    """One of two blocks, chosen by the first operand."""
 
     noun = "branch"
     given: tuple[RoutineArray, ...]
@@ -283,10 +285,10 @@ class Branching(ControlRoutine):
     def endless(self) -> bool:
         return self.yes.endless or self.no.endless
 
-    def told(self) -> list[str]:
+    def describe(self) -> list[str]:
         return [
-            *("cond", "if it holds", *[f"  {line}" for line in self.yes.told()]),
-            *("else", *[f"  {line}" for line in self.no.told()]),
+            *("cond", "if it holds", *[f"  {line}" for line in self.yes.describe()]),
+            *("else", *[f"  {line}" for line in self.no.describe()]),
         ]
 
     def body(self, b: RoutineBody) -> None:
@@ -298,7 +300,7 @@ class Branching(ControlRoutine):
 
 # -- from equations ------------------------------------------------------------------------------
 
-# Routines by structures: who asks what an equation becomes asks several times.
+# Routines by structure: the routine of an equation is looked up several times.
 _MADE: WeakKeyDictionary = WeakKeyDictionary()
 
 
@@ -321,10 +323,10 @@ def _scan(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (loop,) = e.static
-    return _make_if_native(loop, lambda: _scanning(loop, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(loop, lambda: _scan_routine(loop, *[graph.avals[i] for i in e.inputs]))
 
 
-def _scanning(loop: Loop, *avals: Aval) -> NativeRoutine | str:
+def _scan_routine(loop: Loop, *avals: Aval) -> NativeRoutine | str:
     given, made = [_array(a) for a in avals], [_array(a) for a in loop.results(*avals)]
     n, m = loop.carries, loop.carries + loop.xs
     carries = tuple(given[:n])
@@ -342,7 +344,7 @@ def _scanning(loop: Loop, *avals: Aval) -> NativeRoutine | str:
     if isinstance(block, str):
         return block
     rest = (tuple(given[n:]), tuple(made[n:]), loop.length, loop.reverse, block)
-    return Scanning(carries, *rest)
+    return ScanRoutine(carries, *rest)
 
 
 @native("while")
@@ -350,10 +352,12 @@ def _while(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (repeat,) = e.static
-    return _make_if_native(repeat, lambda: _repeating(repeat, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(
+        repeat, lambda: _while_routine(repeat, *[graph.avals[i] for i in e.inputs])
+    )
 
 
-def _repeating(repeat: Repeat, *avals: Aval) -> NativeRoutine | str:
+def _while_routine(repeat: Repeat, *avals: Aval) -> NativeRoutine | str:
     given, n = [_array(a) for a in avals], repeat.carries
     carries = tuple(given[:n])
     inputs = [*_room(carries, BEFORE), *map(BufferPlace, range(n, len(given)))]
@@ -364,7 +368,7 @@ def _repeating(repeat: Repeat, *avals: Aval) -> NativeRoutine | str:
         if isinstance(block, str):
             return block
     assert isinstance(test, Block) and isinstance(step, Block)
-    return Repeating(carries, tuple(given[n:]), repeat.most, flag, test, step)
+    return WhileRoutine(carries, tuple(given[n:]), repeat.most, flag, test, step)
 
 
 @native("cond")
@@ -372,10 +376,12 @@ def _cond(graph, views, e) -> NativeRoutine | str:
     if any(isinstance(i, Literal) for i in e.inputs):
         return "its operands are Python's numbers"
     (branch,) = e.static
-    return _make_if_native(branch, lambda: _branching(branch, *[graph.avals[i] for i in e.inputs]))
+    return _make_if_native(
+        branch, lambda: _cond_routine(branch, *[graph.avals[i] for i in e.inputs])
+    )
 
 
-def _branching(branch: Branch, *avals: Aval) -> NativeRoutine | str:
+def _cond_routine(branch: Branch, *avals: Aval) -> NativeRoutine | str:
     given, made = [_array(a) for a in avals], [_array(a) for a in branch.results(*avals)]
     inputs = [BufferPlace(k) for k in range(1, len(given))]
     outputs = [BufferPlace(len(given) + k) for k in range(len(made))]
@@ -385,4 +391,4 @@ def _branching(branch: Branch, *avals: Aval) -> NativeRoutine | str:
             return block
     yes, no = blocks
     assert isinstance(yes, Block) and isinstance(no, Block)
-    return Branching(tuple(given[1:]), tuple(made), yes, no)
+    return CondRoutine(tuple(given[1:]), tuple(made), yes, no)

@@ -21,7 +21,7 @@ _LARGEST = 2**30  # rows are indexed by 32 bits
 
 
 def plain(avals: Sequence[Aval]) -> str:
-    """Why routines do not take arrays for a convolution; empty if they do."""
+    """Why routines do not take these arrays for a convolution; empty if they do."""
     dtypes = {a.dtype for a in avals}
     if len(dtypes) != 1 or not dtypes <= ELEMENT.keys():
         return f"routines do not convolve {', '.join(sorted(map(str, dtypes)))}"
@@ -35,7 +35,7 @@ def plain(avals: Sequence[Aval]) -> str:
 
 
 def both(values: Sequence[T], missing: T) -> tuple[T, T]:
-    """Two axes: one of a single element is put before the only one."""
+    """Two axes: a single spatial axis gets one of length 1 before it."""
     return (missing, *values) if len(values) == 1 else tuple(values)  # type: ignore[return-value]
 
 
@@ -57,7 +57,7 @@ def _convolution(graph: Graph, views: Mapping[int, View], e: Equation) -> Native
         strict=True,
     )
     part = tuple(Side(n, p, s, d, a, k) for n, p, s, d, (a, _), k in hows)
-    return _fitting(
+    return _refuse_large_windows(
         Correlation(
             *(x.dtype, x.shape[0], groups, w.shape[0] // groups, w.shape[1], size, counts),
             *(kernel, False, len(avals) == 3, (part,)),  # type: ignore[arg-type]
@@ -68,7 +68,7 @@ def _convolution(graph: Graph, views: Mapping[int, View], e: Equation) -> Native
 def _is_pointwise(
     kernel: Sequence[int], stride: Sequence[int], padding: Sequence[tuple[int, int]]
 ) -> bool:
-    """Whether windows are the elements."""
+    """Whether every window is one element."""
     moved = any(s != 1 for s in stride) or any(p != (0, 0) for p in map(tuple, padding))
     return set(kernel) == {1} and not moved
 
@@ -96,7 +96,7 @@ def _transposed_routine(
     )
     rows, columns = (transposed_sides(p, n, k, s, d, a) for p, n, k, s, d, (a, _) in hows)
     parts: tuple[Part, ...] = tuple((r, c) for r in rows for c in columns)
-    return _fitting(
+    return _refuse_large_windows(
         Correlation(
             *(y.dtype, y.shape[0], groups, w.shape[1], w.shape[0] // groups, counts, size),
             *(kernel, True, False, parts),
@@ -104,7 +104,7 @@ def _transposed_routine(
     )
 
 
-def _fitting(routine: Correlation) -> NativeRoutine | str:
+def _refuse_large_windows(routine: Correlation) -> NativeRoutine | str:
     if any(routine.try_tiles(part) is None for part in routine.parts):
         return "its windows are too large"
     return routine
@@ -119,7 +119,7 @@ def weights_of(
     dilation: Sequence[int],
     groups: int,
 ) -> Weights | ChannelWeights | str:
-    """The routine of a gradient of weights from the types of both arrays and of the weights."""
+    """The routine of a gradient of weights, from the avals of both arrays and of the weights."""
     reason = plain([x, y])
     if reason:
         return reason
@@ -144,7 +144,7 @@ def weights_of(
 
 @native("convolution_weight")
 def _weight(graph, views, e) -> NativeRoutine | str:
-    """What the expansion in parts left: why it did."""
+    """The rows that the expansion in parts left: the reason why it did."""
     avals = [graph.avals[i] for i in (*e.inputs, *e.outputs)]
     made = weights_of(*avals, *e.static)
     return made if isinstance(made, str) else "it is empty"

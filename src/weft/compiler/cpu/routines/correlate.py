@@ -1,10 +1,10 @@
 """Convolution as a routine: results in registers, weights broadcast, elements in a tile's copy.
 
 A unit is a tile of the results of one image and one group. Lanes go along the last axis of the
-results. Where windows reach outside, or by steps, a unit first copies its elements to the stack,
-with zeros around them and those of one residue by the step side by side: then every tap of all
-windows in a row is one run of memory. A transposed convolution is such parts, too, one for each
-residue of its results.
+results. Where windows reach outside, or have strides, a unit first copies its elements to the
+stack, padded with zeros and grouped by residue modulo the stride: then every tap of all windows in
+a row is contiguous. A transposed convolution consists of such parts, too, one for each residue of
+its results.
 """
 
 from dataclasses import dataclass
@@ -32,9 +32,9 @@ from .routine import NativeRoutine, RoutineBody
 from .windows import Side
 
 Part = tuple[Side, Side]
-# Multiplications and additions of a core in a nanosecond, by the size of elements.
+# Flops of a core per nanosecond, by the size of elements.
 _RATE = {4: 80.0, 8: 40.0}
-# Taps along the last axis that are written one by one; of more, so many in each turn of a loop.
+# Taps along the last axis that are unrolled; of more, this many per iteration of a loop.
 _TAPS, _TURN = 12, 8
 
 
@@ -87,7 +87,7 @@ class Correlation(NativeRoutine):
         return blocks_of(*counts, self.outs, lanes, accumulators())
 
     def tiles(self, part: Part) -> Tiles:
-        """How a part is cut up."""
+        """How a part is tiled."""
         tiles = self.try_tiles(part)
         assert tiles is not None, "`tried` was asked first"
         return tiles
@@ -116,11 +116,11 @@ def units_of(routine: Correlation, tiles: Tiles) -> int:
 
 @dataclass(frozen=True)
 class _OutputTile:
-    """A tile that is being computed: where it starts, and its elements.
+    """The tile that is computed: its start, and its elements.
 
     plane    its image and group, counted together
-    x        the first element that its first window sees, of its first channel
-    first    the first of the channels that are summed up, and `channels` how many
+    x        the first element that its first window reads, of its first channel
+    first    the first of the channels that are summed, and `channels` their number
     """
 
     plane: LLValue
@@ -147,7 +147,7 @@ class _RegisterBlock:
 
 
 class _CorrelationEmitter:
-    """The code of one part of a correlation."""
+    """Emits one part of a correlation."""
 
     def __init__(self, b: RoutineBody, routine: Correlation, part: Part, copy: LLValue | None):
         self.b, self.code, self.routine = b, b.code, routine
@@ -178,7 +178,7 @@ class _CorrelationEmitter:
             *(down.equals(tiles.down - 1), across.equals(tiles.across - 1)),
         )
         several = -(-routine.ins // tiles.channels)
-        if not self.taps or several > 1:  # the sums are kept in the results meanwhile
+        if not self.taps or several > 1:  # meanwhile the sums are kept in the results
             self._results(tile, True)
 
         def channels(k: LLValue) -> None:
@@ -190,7 +190,7 @@ class _CorrelationEmitter:
             each(self.code, 0, self._word(several), channels)
 
     def _lay_tile(self, tile: _OutputTile, first: LLValue, count: LLValue) -> _OutputTile:
-        """The tile with the elements of some channels, copied or where they are."""
+        """The tile with the elements of some channels, copied or in place."""
         down, across, (height, width) = self.down, self.across, self.routine.size
         plane = tile.plane * self.routine.ins + first
         row, column = tile.row * down.stride - down.before, tile.column * across.stride
@@ -211,7 +211,7 @@ class _CorrelationEmitter:
     # -- from a tile to blocks -----------------------------------------------------------------
 
     def _results(self, tile: _OutputTile, fresh: bool) -> None:
-        """All blocks of a tile, by rows; `fresh`: nothing has been summed up before."""
+        """All blocks of a tile, by rows; `fresh`: nothing has been accumulated before."""
         block, rest = self.blocks.rows, self.down.count % self.blocks.rows
 
         def rows(i: LLValue) -> None:
@@ -223,11 +223,11 @@ class _CorrelationEmitter:
             when(tile.last_row, lambda: self._columns(tile, last, rest, fresh))
 
     def _columns(self, tile: _OutputTile, row: LLValue, rows: int, fresh: bool) -> None:
-        """The blocks of some rows: those of whole registers, and in the last tile the rest."""
+        """The blocks of some rows: whole registers, and in the last tile the remainder."""
         lanes, block = self.blocks.lanes, self.blocks.across
         vectors, partial = -(-self.across.count // lanes), self.across.count % lanes
         rest = vectors % block or (block if partial else 0)
-        whole = vectors - rest  # registers before the rest
+        whole = vectors - rest  # registers before the remainder
         here = least(whole - tile.column.divide(lanes, False), self.tiles.vectors)
 
         def columns(j: LLValue) -> None:
@@ -265,7 +265,7 @@ class _CorrelationEmitter:
 
     def _block(self, tile: _OutputTile, block: _RegisterBlock, fresh: bool) -> None:
         places = self._places(tile, block)
-        sums = self._begun(tile, block, places, fresh)
+        sums = self._initial_sums(tile, block, places, fresh)
         if tile.x is not None:
             sums = self._sum_taps(tile, block, sums)
         pairs = zip(sums, places, block.cells * block.outs, strict=True)
@@ -273,7 +273,7 @@ class _CorrelationEmitter:
             write(self.code, value, place, self.routine.dtype, self.across.step, count)
 
     def _places(self, tile: _OutputTile, block: _RegisterBlock) -> list[LLValue]:
-        """Where results are: by channels, and by cells in each."""
+        """The addresses of results: by channels, and by cells in each."""
         down, across, (height, width) = self.down, self.across, self.routine.made
         plane = tile.plane * self.routine.outs + block.out
         row = (tile.row + block.row) * down.step + down.first
@@ -293,10 +293,10 @@ class _CorrelationEmitter:
         base = self.code.address(self.out, start, self.element)
         return [self.code.address(base, o, self.element) for o in far]
 
-    def _begun(
+    def _initial_sums(
         self, tile: _OutputTile, block: _RegisterBlock, places: list[LLValue], fresh: bool
     ) -> list[LLValue]:
-        """What the sums start from: the results so far, the bias or zeros."""
+        """The initial sums: the results so far, the bias or zeros."""
         code, lanes, across = self.code, self.blocks.lanes, self.across
         if not fresh:
             pairs, dtype = zip(places, block.cells * block.outs, strict=True), self.routine.dtype
@@ -315,7 +315,7 @@ class _CorrelationEmitter:
     def _sum_taps(
         self, tile: _OutputTile, block: _RegisterBlock, sums: list[LLValue]
     ) -> list[LLValue]:
-        """The sums over channels and taps."""
+        """Accumulate over channels and taps."""
         code, down, tiles = self.code, self.down, self.tiles
         assert tile.x is not None and tile.first is not None and tile.channels is not None
         x = block.row * (down.stride * tiles.width) + block.column
@@ -339,7 +339,7 @@ class _CorrelationEmitter:
         return loop_carrying(code, tile.channels, [x, w, *sums], channel)[2:]
 
     def _weights(self, tile: _OutputTile, block: _RegisterBlock) -> LLValue:
-        """The weight of a block's first channel and tap, of the first channel that is summed up."""
+        """The weight of a block's first channel and tap, of the first channel that is summed."""
         routine, sides = self.routine, (self.down, self.across)
         assert tile.first is not None and tile.channels is not None
         each = routine.outs * routine.ins * prod(routine.kernel)
@@ -356,7 +356,7 @@ class _CorrelationEmitter:
     def _taps(
         self, block: _RegisterBlock, x: LLValue, w: LLValue, sums: list[LLValue]
     ) -> list[LLValue]:
-        """The taps of one row: written one by one, or some of them in each turn of a loop."""
+        """The taps of one row: unrolled, or some of them per iteration of a loop."""
         code, across, taps = self.code, self.across, self.across.taps
         if taps <= _TAPS:
             return self._some(block, x, w, sums, taps)
@@ -375,7 +375,7 @@ class _CorrelationEmitter:
     def _some(
         self, block: _RegisterBlock, x: LLValue, w: LLValue, sums: list, taps: int
     ) -> list[LLValue]:
-        """Taps one by one; the first one sees x."""
+        """Unrolled taps; the first one reads x."""
         code, lanes, across, made = self.code, self.blocks.lanes, self.across, list(sums)
         for t in range(taps):
             phase = across.residues.index(t * across.dilation % across.stride)

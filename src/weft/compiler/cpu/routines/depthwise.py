@@ -1,7 +1,7 @@
-"""The weights' gradient of a convolution of each channel by itself, as a routine.
+"""The gradient of the weights of a depthwise convolution, as a routine.
 
-With one channel of results there is nothing for lanes to go along but positions: every tap has a
-register of sums, and its lanes are added up in the end. A unit is some images of one channel.
+With one channel of results, lanes can only go along positions: every tap has a register of sums,
+whose lanes are added in the end. A unit is some images of one channel.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ from .packing import PlaneRows, copy_rows
 from .routine import NativeRoutine, RoutineBody
 from .windows import Side
 
-_RATE = {4: 12.0, 8: 6.0}  # multiplications and additions in a nanosecond
+_RATE = {4: 12.0, 8: 6.0}  # flops per nanosecond
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ChannelWeights(NativeRoutine):
 
     @property
     def parts(self) -> int:
-        """How many sums there are of each weight."""
+        """How many partial sums there are of each weight."""
         return max(min(self.images, PARTS // self.channels), 1)
 
     @property
@@ -74,7 +74,7 @@ class ChannelWeights(NativeRoutine):
 
     @property
     def tiles(self) -> Tiles | None:
-        """How a plane is cut up; None unless whole rows fit."""
+        """How a plane is tiled; None unless whole rows fit."""
         blocks = Blocks(self.lanes, 1, 1, 1)
         many, item = self.images * self.channels, self.dtype.itemsize
         tiles = tiles_of(self.sides, blocks, 1, 1, many, item)
@@ -85,7 +85,7 @@ class ChannelWeights(NativeRoutine):
 
 
 class _DepthwiseEmitter:
-    """The code of the routine."""
+    """Emits the routine."""
 
     def __init__(self, b: RoutineBody, routine: ChannelWeights):
         tiles = routine.tiles
@@ -127,7 +127,7 @@ class _DepthwiseEmitter:
             code.store(_add_lanes(found), self._at(target, t), self.item)
 
     def _tile(self, plane: LLValue, k: LLValue) -> None:
-        """What some rows of a plane add to the sums."""
+        """Accumulate some rows of a plane."""
         down, across, tiles = self.down, self.across, self.tiles
         row = k * tiles.rows
         rows = least(down.count - row, tiles.rows)
@@ -140,7 +140,7 @@ class _DepthwiseEmitter:
             self._taps(x, y, rows, range(low, min(low + room, self.routine.taps)))
 
     def _elements(self, plane: LLValue, row: LLValue) -> LLValue:
-        """The elements that the first window of a tile sees."""
+        """The elements that the first window of a tile reads."""
         down, across, tiles = self.down, self.across, self.tiles
         top, size = row * down.stride - down.before, (down.size, across.size)
         if self.copy is None:
@@ -183,7 +183,7 @@ class _DepthwiseEmitter:
     def _position(
         self, x: LLValue, y: LLValue, sums: list, taps: range, count: int
     ) -> list[LLValue]:
-        """A register of positions, of which `count` are there."""
+        """A register of positions, of which `count` are valid."""
         code, made = self.code, []
         value = load(code, y, self.element, self.lanes, count)
         for t, total in zip(taps, sums, strict=True):

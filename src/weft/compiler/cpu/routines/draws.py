@@ -1,7 +1,7 @@
 """Random numbers: the words of a stream's blocks, and variates of them.
 
-The same operations in the same order as `backend.variates`, so that every bit is eager mode's. A
-unit is sixteen blocks.
+The same operations in the same order as `backend.variates`, so that every bit is equal to eager
+mode's. A unit is sixteen blocks.
 """
 
 from abc import abstractmethod
@@ -18,7 +18,7 @@ from ...emit.arithmetic import root, size
 from ...emit.code import LLValue
 from ...emit.control import behind, each, when, word
 from ...emit.convert import cast, memory_type, round_to_half, to_memory
-from ...emit.philox import LANES, side_by_side, stream_words
+from ...emit.philox import LANES, interleave, stream_words
 from ...ir.routine import RoutineArray, array
 from .gather import move
 from .registry import native
@@ -50,11 +50,11 @@ class Draw(NativeRoutine):
 
     @abstractmethod
     def variates(self, words: list[LLValue]) -> LLValue:
-        """Variates of the words of sixteen blocks, as they are held."""
+        """Variates of the words of sixteen blocks, in registers."""
 
     @property
     def groups(self) -> int:
-        """Units of a stream."""
+        """The number of units of a stream."""
         return -(-self.size // (LANES * self.per_block))
 
     @property
@@ -95,7 +95,7 @@ class Draw(NativeRoutine):
 
 
 def _join_words(low: LLValue, high: LLValue, bits: int) -> LLValue:
-    """The top bits of 64-bit numbers given by their words, as such numbers."""
+    """The top bits of 64-bit numbers given by their words."""
     low, high = low.cast("zext", "i64"), high.cast("zext", "i64")
     return (high << (bits - 32)) | low.logical_shift(64 - bits)
 
@@ -112,7 +112,7 @@ class Words(Draw):
 
     def variates(self, words: list[LLValue]) -> LLValue:
         w0, w1, w2, w3 = (w.cast("zext", "i64") for w in words)
-        return side_by_side([w0 | (w1 << 32), w2 | (w3 << 32)] if self.wide else [w0, w1, w2, w3])
+        return interleave([w0 | (w1 << 32), w2 | (w3 << 32)] if self.wide else [w0, w1, w2, w3])
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class Below(Draw):
         return 4
 
     def variates(self, words: list[LLValue]) -> LLValue:
-        flat = side_by_side(words)
+        flat = interleave(words)
         if self.threshold >= WORDS:
             return flat.code.constant(flat.type.of("i1"), True)
         limit = self.threshold - (WORDS if self.threshold >> 31 else 0)
@@ -153,10 +153,10 @@ class Uniform(Float):
     def variates(self, words: list[LLValue]) -> LLValue:
         w0, w1, w2, w3 = words
         if self.dtype == dtypes.float64:
-            whole = side_by_side([_join_words(w0, w1, 53), _join_words(w2, w3, 53)])
+            whole = interleave([_join_words(w0, w1, 53), _join_words(w2, w3, 53)])
             u = whole.cast("uitofp", "double") * 2.0**-53
         else:
-            u = side_by_side(words).logical_shift(8).cast("uitofp", "float") * 2.0**-24
+            u = interleave(words).logical_shift(8).cast("uitofp", "float") * 2.0**-24
         if (self.low, self.high) != (0.0, 1.0) or self.dtype in dtypes.HALF:
             u = u * (self.high - self.low) + self.low
             u = (u > self.last).choose(u.same(self.last), u)
@@ -180,7 +180,7 @@ class Normal(Float):
             fmt = FORMATS["float32"]
             pairs = ((w0, w1), (w2, w3))
             points = [_point(fmt, "float", r, a.logical_shift(9), a & 1) for r, a in pairs]
-        z = side_by_side([x for point in points for x in point])
+        z = interleave([x for point in points for x in point])
         if self.std != 1.0:
             z = z * self.std
         if self.mean:
@@ -238,7 +238,7 @@ class Integers(Draw):
     def variates(self, words: list[LLValue]) -> LLValue:
         limbs = [w.cast("zext", "i64") for w in words]
         if self.n < WORDS:
-            whole = side_by_side([_multiply_high(limbs[i : i + 2], [self.n])[0] for i in (0, 2)])
+            whole = interleave([_multiply_high(limbs[i : i + 2], [self.n])[0] for i in (0, 2)])
         else:
             digits = [self.n & (WORDS - 1), self.n >> 32 & (WORDS - 1), self.n >> 64]
             low, high, *_ = _multiply_high(limbs, digits)
@@ -266,7 +266,7 @@ _REAL = (dtypes.float16, dtypes.bfloat16, dtypes.float32, dtypes.float64)
 
 
 def _sizes(graph: Graph, e: Equation) -> tuple[int, int] | None:
-    """How many streams, and how many numbers of each; None if there are none."""
+    """The number of streams, and of variates of each; None if there are none."""
     (state,) = e.inputs
     out = graph.avals[e.outputs[0]].shape
     if isinstance(state, Literal) or 0 in out:

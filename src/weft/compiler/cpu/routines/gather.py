@@ -1,6 +1,6 @@
-"""Routines that move elements to where indices say, and from there.
+"""Routines that gather elements by indices.
 
-Indices were checked by a guard before; whatever they are, no access leaves its array.
+A guard has checked the indices; whatever they are, no access leaves its array.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ _BYTE, _ROW = 0.1, 2.0  # nanoseconds, for each byte that is moved and for each 
 
 
 def index_at(b: RoutineBody, number: int, dtype: np.dtype, k: LLValue, n: int) -> LLValue:
-    """Element k of an array of indices of an axis of length n, from 0 to n − 1."""
+    """Index k of an axis of length n: negative ones count from the end, others are clamped."""
     code, kind = b.code, lanes_of(f"i{8 * dtype.itemsize}")
     raw = code.load(kind, code.address(b.arrays[number], k, kind.element), dtype.itemsize)
     i = raw.cast("sext" if dtype in dtypes.SIGNED else "zext", "i64")
@@ -30,7 +30,7 @@ def index_at(b: RoutineBody, number: int, dtype: np.dtype, k: LLValue, n: int) -
 
 
 def move(code: Code, target: LLValue, source: LLValue, nbytes: int) -> None:
-    """Copy so many bytes that do not overlap."""
+    """Copy bytes that do not overlap."""
     code.module.declare("llvm.memcpy.p0.p0.i64", "void", ["ptr", "ptr", "i64", "i1"])
     code.do(
         f"call void @llvm.memcpy.p0.p0.i64(ptr {target.name}, ptr {source.name}, "
@@ -40,7 +40,7 @@ def move(code: Code, target: LLValue, source: LLValue, nbytes: int) -> None:
 
 @dataclass(frozen=True)
 class Indexed(NativeRoutine):
-    """What picks along the middle one of three axes, (lead, n, row), by so many indices."""
+    """Picks along the middle one of three axes, (lead, n, row), by indices."""
 
     dtype: np.dtype
     index: np.dtype

@@ -1,4 +1,4 @@
-"""Attention as a problem: its sizes, and how its arrays lie."""
+"""The sizes and strides of an attention problem."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from ...ir.views import View
 from ..tiles import lanes_for
 
 NATIVE = (dtypes.float32, dtypes.float64)
-# In a nanosecond; nanoseconds for a weight, and for whether it is kept.
+# Flops per nanosecond; nanoseconds for a weight, and for a dropout decision.
 _FLOPS, _WEIGHT, _DROPPED = {4: 70.0, 8: 35.0}, {4: 0.4, 8: 1.2}, 1.0
 
 
@@ -32,7 +32,7 @@ class Heads:
     depth: int  # of values
     causal: bool
     scale: float
-    p: float = 0.0  # that dropout takes a weight away
+    p: float = 0.0  # the probability that dropout zeroes a weight
 
     @property
     def element(self) -> str:
@@ -53,7 +53,7 @@ class Heads:
         return 0.6 * all_of_them if self.causal else all_of_them
 
     def cost(self, products: float) -> float:
-        """Nanoseconds of one core, for so many products of all widths and the weights."""
+        """Nanoseconds of one core, for `products` of all widths and the weights."""
         flops = self.pairs * (self.width + self.depth) * products
         item = self.dtype.itemsize
         each = _WEIGHT[item] + (_DROPPED if self.p else 0.0)
@@ -62,7 +62,7 @@ class Heads:
 
 @dataclass(frozen=True)
 class Mask:
-    """How a mask lies: strides for the batch, heads, queries and keys; booleans, or a bias."""
+    """The layout of a mask: strides for the batch, heads, queries and keys; booleans, or a bias."""
 
     dtype: np.dtype
     shape: tuple[int, ...]
@@ -70,14 +70,14 @@ class Mask:
 
 
 def in_lines(e: Equation, position: int, view: View) -> bool:
-    """Whether the rows of a head lie in lines; those of a mask may be one number."""
+    """Whether the rows of a head are contiguous; those of a mask may be broadcast."""
     if position > 3:  # seeds, which are read one by one
         return True
     return view.strides[-1] == 1 or view.shape[-1] == 1 or (position == 3 and not view.strides[-1])
 
 
 def spread(view: View, lead: tuple[int, ...], core: int) -> tuple[int, ...]:
-    """The strides of a view along the axes of the batch, 0 where it is repeated, and the rest."""
+    """The strides of a view along the axes of the batch, 0 where it is broadcast, and the rest."""
     pad = len(lead) + core - len(view.shape)
     strides = [0 if n == 1 else s for n, s in zip(view.shape, view.strides, strict=True)]
     return (*(0,) * pad, *strides)
@@ -98,7 +98,7 @@ def heads_of(
 def mask_of(
     graph: Graph, views: Mapping[int, View], mask: int | Literal, lead: Shape
 ) -> Mask | None:
-    """How a mask lies; None for none."""
+    """The layout of a mask; None for none."""
     if isinstance(mask, Literal):
         return None
     view = views[mask]

@@ -1,4 +1,4 @@
-"""How the gradient of weights is cut up: rows and columns of images, channels of the results."""
+"""Blocking of the gradient of weights: rows and columns of images, channels of the results."""
 
 from dataclasses import dataclass
 from functools import lru_cache
@@ -8,16 +8,16 @@ import numpy as np
 from ..lanes import lanes_along
 from .windows import Side
 
-# Bytes of an item's copy of the array, and of its turned results.
+# Bytes of an item's copy of the array, and of its transposed results.
 _COPY, _TURNED = 224 << 10, 160 << 10
-# There are at most so many parts; more would take longer to be added up. To have as many, items are
-# made smaller, but not smaller than so many positions.
+# The most parts; more would take longer to sum. To reach that many, items are
+# made smaller, but not smaller than this many positions.
 PARTS, _POSITIONS = 16, 64
 
 
 @dataclass(frozen=True)
 class WorkCut:
-    """How the work is cut up: rows and columns of an item, channels of its results.
+    """How the work is divided: rows and columns of an item, channels of its results.
 
     lanes   of a register, and `vectors` registers of sums for each tap
     width   the elements of a copied row, and `area` of a copied plane; 0: nothing is copied
@@ -33,12 +33,12 @@ class WorkCut:
 
     @property
     def padded(self) -> int:
-        """Columns of a turned row: whole squares of lanes."""
+        """Columns of a transposed row: whole squares of lanes."""
         return -(-self.columns // self.lanes) * self.lanes
 
 
 def pad_channels(outs: int, dtype: np.dtype) -> int:
-    """So many channels in whole registers."""
+    """Channels rounded up to whole registers."""
     lanes = lanes_along(outs, dtype)
     return -(-outs // lanes) * lanes
 
@@ -47,7 +47,7 @@ def pad_channels(outs: int, dtype: np.dtype) -> int:
 def cut_of(
     sides: tuple[Side, Side], outs: int, ins: int, images: int, dtype: np.dtype
 ) -> WorkCut | None:
-    """How the work is cut up; None if not even one row fits the stack."""
+    """How the work is divided; None if not even one row fits the stack."""
     down, across = sides
     item, lanes = dtype.itemsize, lanes_along(outs, dtype)
     whole, copied = pad_channels(outs, dtype), not all(s.inside for s in sides)

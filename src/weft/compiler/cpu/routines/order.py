@@ -1,7 +1,7 @@
-"""Sorting short lines: a number for each element that says its value and, behind that, its place.
+"""Sorting short lines: by integers that encode an element's value and, below that, its index.
 
-Such numbers are all different, so that any way of sorting them keeps equal elements in their
-order. NaN comes last, or first where the largest do; zeros are equal whatever their signs.
+Such integers are all different, so that any sorting algorithm is stable. NaN comes last, or first
+in descending order; zeros are equal whatever their signs.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from .registry import native
 from .routine import NativeRoutine, RoutineBody
 from .scatter import element
 
-# Longer lines are the backend's; so are values alone, which it sorts by vectors, unless they are
+# Longer lines go to the backend; so do values alone, which it sorts by vectors, unless they are
 # so few that calling it takes longer.
 LONGEST, FEW = 1024, 2048
-# Up to so many of a line are chosen one by one, without sorting all.
+# Up to this many of a line are selected one by one, without sorting all.
 CHOSEN = 32
 _RUN = 16
 _STEP = 2.5  # nanoseconds
@@ -30,7 +30,7 @@ _STEP = 2.5  # nanoseconds
 
 @dataclass(frozen=True)
 class Order(NativeRoutine):
-    """The first k of each line of n in order: the elements, where they were, or both."""
+    """The first k of each line of n in order: the elements, their indices, or both."""
 
     dtype: np.dtype
     lines: int
@@ -56,7 +56,7 @@ class Order(NativeRoutine):
 
     @property
     def chooses(self) -> bool:
-        """Whether the best so far are kept while the line is gone through."""
+        """Whether the best so far are kept during one pass over the line."""
         return self.k <= CHOSEN and 2 * self.k < self.n
 
     @property
@@ -66,7 +66,7 @@ class Order(NativeRoutine):
 
     @property
     def bits(self) -> int:
-        """Of a value, and of a place."""
+        """The bits of a value, and of an index."""
         return 64 if self.dtype.itemsize == 8 else 32
 
     @property
@@ -80,12 +80,12 @@ class Order(NativeRoutine):
 
 
 class _LineEmitter:
-    """The code for one line."""
+    """Emits the code for one line."""
 
     def __init__(self, routine: Order, b: RoutineBody):
         self.routine, self.b, self.code = routine, b, b.code
         self.kind, self.align = lanes_of(routine.number), routine.bits // 4
-        # One more than there are: merging looks at the one behind the end, and leaves it.
+        # One more than there are: merging reads the one behind the end, and ignores it.
         room = routine.k + 1 if routine.chooses else routine.n + 1
         self.numbers, self.spare = (b.code.local(self.kind, room) for _ in range(2))
         self.left, self.right = b.code.local(WORD), b.code.local(WORD)
@@ -115,7 +115,7 @@ class _LineEmitter:
         each(code, 0, r.k, lambda t: self._put(u, t, source, here))
 
     def _number(self, source: LLValue, t: LLValue) -> LLValue:
-        """The number of element t."""
+        """The integer of element t."""
         r, code = self.routine, self.code
         name = element(r.dtype)
         x = code.load(lanes_of(name), code.address(source, t, name), r.dtype.itemsize)
@@ -126,7 +126,7 @@ class _LineEmitter:
         return (high << r.bits) | low.cast("zext", r.number)
 
     def _sort_run(self, start: LLValue) -> None:
-        """Insert elements one by one into what is sorted."""
+        """Insertion sort of a run."""
         code, r = self.code, self.routine
         end = start + _RUN
         end = (end < r.n).choose(end, end.same(r.n))
@@ -136,7 +136,7 @@ class _LineEmitter:
         )
 
     def _choose(self, source: LLValue) -> None:
-        """The first k in order; of the others, those that are before the last of these get in."""
+        """The first k in order; other elements enter if they precede the last of these."""
         code, k = self.code, self.routine.k
         none, last = code.constant(WORD, 0), code.constant(WORD, k - 1)
         each(code, 0, k, lambda t: self._insert(self._number(source, t), none, t))
@@ -149,7 +149,7 @@ class _LineEmitter:
         each(code, k, self.routine.n, look)
 
     def _insert(self, x: LLValue, start: LLValue, end: LLValue) -> None:
-        """Put a number between those from start to end that are sorted; the one at end is lost."""
+        """Insert a number into the sorted range from start to end; the one at end is dropped."""
         code = self.code
         code.store(end, self.left, 8)
 
@@ -165,7 +165,7 @@ class _LineEmitter:
         self.store(x, self.numbers, code.load(WORD, self.left, 8))
 
     def _merge_all(self, here: LLValue, there: LLValue, width: int) -> None:
-        """Pairs of sorted neighbours of that width as one each."""
+        """Merge pairs of sorted neighbours of a width."""
         code, n = self.code, self.routine.n
 
         def pair(start: LLValue) -> None:
@@ -202,7 +202,7 @@ class _LineEmitter:
 
 
 def _key(x: LLValue, dtype: np.dtype) -> LLValue:
-    """An integer without a sign that is in the order of the values."""
+    """An unsigned integer in the order of the values."""
     if dtype not in dtypes.REAL:
         return x ^ -(1 << (8 * dtype.itemsize - 1)) if dtype in dtypes.SIGNED else x
     bits = (x + 0.0).bits

@@ -1,4 +1,4 @@
-"""Copies of parts of arrays on the stack, with another number where windows reach outside."""
+"""Padded copies of parts of arrays on the stack, for windows that reach outside."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ from ...emit.control import WORD, each
 from ..lanes import join_vectors, masked_load, shuffle, within
 from .routine import RoutineBody, require_lanes
 
-# Up to here elements of a residue are picked from registers; by wider steps they are gathered.
+# Up to this stride elements of a residue are shuffled from registers; beyond it, gathered.
 _STEPS = (1, 2, 4)
 
 
 @dataclass(frozen=True)
 class PlaneRows:
-    """Rows of planes (rows, columns) that lie one behind the other, from anywhere on.
+    """Rows of contiguous planes (rows, columns), from anywhere on.
 
-    number    of the array among the routine's, `planes` how many there are
-    residues  which elements are copied of every `stride`; those of each lie side by side
+    number    of the array among the routine's, `planes` their number
+    residues  which elements are copied of every `stride`; those of each are contiguous
     pitch     how many of each
-    rest      the number outside
+    rest      the padding
     """
 
     number: int

@@ -1,7 +1,8 @@
 """Pooling as routines: windows over rows of an array, a register of windows at a time.
 
-A unit is a row of windows, or the rows of the array that one step of the windows covers. Gradients
-are gathered: each element asks the windows that it is in, so that no two units write the same.
+A unit is a row of windows, or the rows of the array that one stride of the windows covers.
+Gradients are gathered: each element reads the windows that it is in, so that no two units write the
+same.
 """
 
 from dataclasses import dataclass
@@ -18,14 +19,14 @@ from ..lanes import ELEMENT, join_vectors, lanes_along, masked_load, shuffle, wi
 from .routine import NativeRoutine, RoutineBody, require_lanes
 from .windows import Side
 
-# Steps of windows by which elements are picked from registers; by others they are gathered.
+# Strides of windows for which elements are shuffled from registers; for others, gathered.
 _PICKED = (1, 2, 4)
 _TAP = 0.05  # nanoseconds for one tap of one window
 _NUMBER = {np.dtype(np.uint8): "i8", np.dtype(np.int64): "i64"}
 
 
 class LaneRows:
-    """Rows of one of a routine's arrays, planes by planes, read by lanes."""
+    """Rows of one of a routine's arrays, plane by plane, loaded by lanes."""
 
     b: RoutineBody
     code: Code
@@ -51,7 +52,7 @@ class LaneRows:
         safe: bool,
         rest: float = 0.0,
     ) -> LLValue:
-        """Elements `step` apart from a place on; `rest` where none are. `safe`: all are there."""
+        """Elements `step` apart from a place on; `rest` outside. `safe`: all are inside."""
         code, width = self.code, self.width
         start = (plane * self.height + row) * width
         there = row.compare("lt", self.height, signed=False)
@@ -75,7 +76,7 @@ class LaneRows:
         return code.call(name, kind, [places, align, mask, code.constant(kind, rest)])
 
     def place(self, plane: LLValue, row: LLValue, column: LLValue, count: int) -> LLValue:
-        """Where so many elements are to be written, one after the other or apart."""
+        """The address for storing elements, contiguous or strided."""
         at = (plane * self.height + row) * self.width + column
         size = self.planes * self.height * self.width
         self.b.require((at >= 0) & (at + (count - 1) < size), self.number)
@@ -84,9 +85,9 @@ class LaneRows:
 
 @dataclass(frozen=True)
 class Pool(NativeRoutine):
-    """Windows reduced to one number: `max` (and its tap), `sum`, or `pick`: what is at a tap.
+    """Windows reduced to one number: `max` (and its tap), `sum`, or `pick`: the element at a tap.
 
-    planes  the arrays that windows slide over, one behind the other
+    planes  the contiguous arrays that windows slide over
     number  the dtype of taps
     """
 
@@ -120,12 +121,12 @@ class Pool(NativeRoutine):
         return _TAP * self.planes * each * self.dtype.itemsize / 4
 
     def body(self, b: RoutineBody) -> None:
-        writer = _Windows(b, self)
+        writer = _PoolEmitter(b, self)
         each(b.code, b.begin, b.end, writer.row)
 
 
-class _Windows:
-    """The code of `Pool`."""
+class _PoolEmitter:
+    """Emits `Pool`."""
 
     def __init__(self, b: RoutineBody, routine: Pool):
         self.b, self.code, self.routine = b, b.code, routine
@@ -150,7 +151,7 @@ class _Windows:
             self._windows(plane, row, self.code.constant(WORD, whole * self.lanes), rest)
 
     def _windows(self, plane: LLValue, row: LLValue, column: LLValue, count: int) -> None:
-        """A register of windows, `count` of which are there."""
+        """A register of windows, `count` of which are valid."""
         routine = self.routine
         seen = list(self._read_taps(plane, row, column, count))
         if routine.kind == "max":
@@ -186,7 +187,7 @@ class _Windows:
         return made
 
     def _read_taps(self, plane: LLValue, row: LLValue, column: LLValue, count: int):
-        """What each tap sees, in order."""
+        """What each tap reads, in order."""
         s, lanes, across = self.across.stride, self.lanes, self.across
         rest = -inf if self.routine.kind == "max" else 0.0
         for i in range(self.down.taps):
@@ -213,7 +214,7 @@ class _Windows:
                 yield both if s == 1 else shuffle(both, both, picks)
 
     def _is_there(self, far: int) -> bool:
-        """Whether whole registers of windows see nothing outside, so far from their places."""
+        """Whether whole registers of windows stay inside at an offset."""
         s, whole = self.across.stride, self.across.count // self.lanes * self.lanes
         return far >= 0 and (whole - 1 + far) * s + s - 1 < self.across.size
 
@@ -222,7 +223,7 @@ class _Windows:
 class Unpool(NativeRoutine):
     """Zeros, with each window's number added to its elements: at its tap (`put`), or `spread`.
 
-    rows, columns  the elements along each axis, by residues: sides that see windows
+    rows, columns  the elements along each axis, by residues: the sides that read windows
     width          the taps of a window along the last axis
     """
 
@@ -266,7 +267,7 @@ class Unpool(NativeRoutine):
 
 
 class _UnpoolEmitter:
-    """The code of `Unpool`."""
+    """Emits `Unpool`."""
 
     def __init__(self, b: RoutineBody, routine: Unpool):
         self.b, self.code, self.routine = b, b.code, routine
@@ -297,7 +298,7 @@ class _UnpoolEmitter:
             self._cells(plane, turn, down, self.code.constant(WORD, start), start)
 
     def _cells(self, plane: LLValue, turn: LLValue, down: Side, column: LLValue, start) -> None:
-        """Elements of all residues; from the static `start` on, not all of them are there."""
+        """Elements of all residues; from the static `start` on, not all of them are valid."""
         row = turn * down.step + down.first
         sides = sorted(self.routine.columns, key=lambda side: side.first)
         made = [self._sum_windows(plane, turn, column, down, side, start is None) for side in sides]
@@ -305,7 +306,7 @@ class _UnpoolEmitter:
         if len(sides) == step and step in _PICKED:
             width = self.routine.size[1]
             left = lanes * step if start is None else min(width - start * step, lanes * step)
-            for k, value in enumerate(_alternating(made)):
+            for k, value in enumerate(_interleave(made)):
                 count = min(max(left - k * lanes, 0), lanes)
                 if count:
                     place = self.x.place(plane, row, column * step + k * lanes, count)
@@ -343,8 +344,8 @@ class _UnpoolEmitter:
         return code.constant(kind, 0.0) if total is None else total
 
 
-def _alternating(parts: list[LLValue]) -> list[LLValue]:
-    """The first lanes of all parts, then the second ones, …, in as many registers."""
+def _interleave(parts: list[LLValue]) -> list[LLValue]:
+    """Interleave parts: the first lanes of all, then the second ones, …, in as many registers."""
     if len(parts) == 1:
         return parts
     lanes, n = parts[0].type.lanes, len(parts)

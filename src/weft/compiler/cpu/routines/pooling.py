@@ -42,14 +42,14 @@ def _why_refused(graph, e) -> str:
 
 
 def _how(e) -> tuple:
-    """kernel, stride, padding, dilation, for two axes."""
+    """Kernel, stride, padding, dilation, for two axes."""
     kernel, stride, padding, *more = e.static
     dilation = more[0] if more else (1,) * len(kernel)
     return both(kernel, 1), both(stride, 1), both(padding, (0, 0)), both(dilation, 1)
 
 
 def _planes(aval, axes: int) -> tuple[int, tuple[int, int]]:
-    """How many planes there are, and their size."""
+    """The number of planes, and their size."""
     cut = len(aval.shape) - axes
     return prod(aval.shape[:cut]), both(aval.shape[cut:], 1)  # type: ignore[return-value]
 

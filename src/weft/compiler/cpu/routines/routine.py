@@ -1,7 +1,7 @@
 """Routines as native functions over units: `name(record, begin, end)`.
 
-Units may be done in any order by any thread: each writes its own part of the results, in an order
-of its own, and keeps what else it needs on the stack; scratch memory they share.
+Units may run in any order on any thread: each writes its own part of the results, in a fixed order,
+and keeps its temporaries on the stack; scratch memory is shared by all units.
 """
 
 from abc import abstractmethod
@@ -14,16 +14,16 @@ from ...emit.lanes_in_memory import splat
 from ...ir import routine
 from ...native.signals import Fuel
 
-# Bytes of the stack that a function may take for itself.
+# Bytes of the stack that a function may use.
 STACK = 512 << 10
 
 
 @dataclass(frozen=True)
 class RoutineBody:
-    """The function that is being written: pointers to the first elements, and its units.
+    """The function that is emitted: pointers to the first elements, and its units.
 
-    `verdict` is where a checking function reports that it left an array, `fuel` how loops look for
-    signals.
+    `verdict` is where a checking function reports an out-of-bounds access; `fuel` polls for signals
+    in loops.
     """
 
     code: Code
@@ -34,7 +34,7 @@ class RoutineBody:
     fuel: Fuel | None = None
 
     def require(self, condition: LLValue, number: int) -> None:
-        """If accesses are checked: give up, unless array `number` is not left."""
+        """If accesses are checked: return unless the access to array `number` is inside."""
         cell = self.verdict
         if cell is None:
             return
@@ -47,41 +47,41 @@ class RoutineBody:
 
 
 class NativeRoutine(routine.Routine):
-    """A routine that writes its code in LLVM's language."""
+    """A routine that emits its code as LLVM IR."""
 
-    inside = False  # whether it is written into the routine that it is a part of
+    inside = False  # whether it is emitted inline in the routine that contains it
 
     @property
     @abstractmethod
     def count(self) -> int:
-        """How many units there are."""
+        """The number of units."""
 
     @property
     def grain(self) -> int:
-        """Pieces are multiples of so many units."""
+        """Pieces are multiples of this many units."""
         return 1
 
     @property
     @abstractmethod
     def cost(self) -> float:
-        """About how many nanoseconds one core takes for all units."""
+        """Approximate nanoseconds of one core for all units."""
 
     @property
     def shared(self) -> float:
-        """The nanoseconds of work that it shares among threads by itself, inside of a unit."""
+        """The nanoseconds of work that it divides among threads by itself, inside of a unit."""
         return 0.0
 
     @property
     def multiplies(self) -> bool:
-        """Whether it calls BLAS, which has to be kept to one thread meanwhile."""
+        """Whether it calls BLAS, which is limited to one thread meanwhile."""
         return False
 
     @abstractmethod
     def body(self, b: RoutineBody) -> None:
-        """Write the code for the units from begin to end; control must reach its end."""
+        """Emit the code for the units from begin to end; control must reach its end."""
 
     def write(self, module: LLModule, name: str, checked: bool = False) -> None:
-        """Write the function `name(record, begin, end)` into a module."""
+        """Emit the function `name(record, begin, end)` into a module."""
         code = module.function("void", [POINTER, WORD, WORD], name)
         record, begin, end = code.parameters
         number = len(self.operands) + len(self.results) + len(self.scratch)
@@ -92,7 +92,7 @@ class NativeRoutine(routine.Routine):
 
 
 def as_native_routine(work: routine.Routine) -> NativeRoutine:
-    """A step's routine as what it is here: one that writes its code."""
+    """A step's routine, as one that emits its code."""
     assert isinstance(work, NativeRoutine), work
     return work
 

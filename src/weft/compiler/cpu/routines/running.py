@@ -1,7 +1,7 @@
-"""Running sums, products, recurrences and extremes along one axis.
+"""Scans along one axis: running sums, products, recurrences and extremes.
 
 A unit is a line along the axis, or some lines side by side: results do not depend on how the units
-are divided. Sums of a single line of floats are made sixteen at a time, by doubling.
+are divided. Sums of a single line of floats are computed sixteen at a time, by doubling.
 """
 
 from dataclasses import dataclass
@@ -67,14 +67,14 @@ class Running(NativeRoutine):
         by_blocks(b, self.row, lambda a, start, width: self._block(b, a, start, width))
 
     def _block(self, b: RoutineBody, a: LLValue, start: LLValue, width: int) -> None:
-        """Lines side by side in lanes; those of logarithms, which want whole registers, alone."""
+        """Lines side by side in lanes; logarithms, which fill registers, line by line."""
         if self.kind != "logcumsumexp":
             self._lines(b, a, start, width)
             return
         each(b.code, 0, width, lambda c: self._lines(b, a, start + c, 1))
 
     def _lines(self, b: RoutineBody, a: LLValue, start: LLValue, width: int) -> None:
-        """Lines side by side, all of them from the beginning to the end."""
+        """Lines side by side, each from the beginning to the end."""
         code, kind = b.code, lanes_of(element(self.dtype), width)
         first = a * (self.n * self.row) + start
         given, made = b.arrays[: len(self.operands)], b.arrays[len(self.operands) :]
@@ -115,7 +115,7 @@ class Running(NativeRoutine):
         return logaddexp(before, x[0])
 
     def _is_taken(self, before: LLValue, x: LLValue) -> LLValue:
-        """Whether x is the extreme from here on: NaN always is, and nothing is beyond it."""
+        """Whether x becomes the extreme: NaN always does, and is never replaced."""
         signed = self.dtype in dtypes.SIGNED
         better = x.compare("ge" if self.kind == "cummax" else "le", before, signed)
         return better | x.is_nan() if self.dtype in dtypes.REAL else better
@@ -125,7 +125,7 @@ class Running(NativeRoutine):
         code, (x, out), item = b.code, b.arrays, self.dtype.itemsize
         name = element(self.dtype)
         total, whole = code.local(lanes_of(name)), self.n - self.n % _LANES
-        # What is added to nothing keeps its sign if that is −0.
+        # A −0 that is added to nothing keeps its sign.
         code.store(code.constant(lanes_of(name), -0.0), total, 64)
 
         def some(t: LLValue, width: int) -> None:
@@ -149,7 +149,7 @@ def _last(y: LLValue) -> LLValue:
 
 
 def _prefix_sums(y: LLValue) -> LLValue:
-    """Running sums of lanes: with the neighbour, then with the one two before, and so on."""
+    """Prefix sums of lanes: add the neighbour, then the one two before, and so on."""
     lanes, far = y.type.lanes, 1
     none = y.same(-0.0)
     while far < lanes:

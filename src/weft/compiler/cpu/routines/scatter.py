@@ -1,7 +1,7 @@
-"""Routines that put elements where indices say: the transposes of gathers.
+"""Routines that scatter elements by indices: the transposes of gathers.
 
-Of what goes to one place, the order is that of the indices: no unit writes what another one does,
-so that sums have the same bits for any number of threads.
+Elements that go to one place are combined in the order of the indices: no two units write the same
+place, so that sums have the same bits for any number of threads.
 """
 
 from collections.abc import Callable
@@ -20,26 +20,26 @@ from .registry import native
 from .routine import NativeRoutine, RoutineBody
 
 _BYTE, _ROW, _LOOK = 0.1, 2.0, 0.7  # nanoseconds
-# Elements of a row that one unit writes: two lines of cache, and four for float64.
+# Elements of a row that one unit writes: two cache lines, and four for float64.
 BLOCK = 32
-# Bytes of a range of places, and how many ranges there are at most.
+# Bytes of a range of places, and the most ranges.
 LARGE, MOST = 1 << 18, 64
 
 
 def element(dtype: np.dtype) -> str:
-    """The LLVM type in which elements are moved and added up."""
+    """The LLVM type in which elements are moved and accumulated."""
     floats = {np.dtype(np.float32): "float", np.dtype(np.float64): "double"}
     return floats.get(dtype) or f"i{8 * dtype.itemsize}"
 
 
 def fill_zeros(code: Code, target: LLValue, nbytes: LLValue | int) -> None:
-    """Zeros in so many bytes."""
+    """Fill bytes with zeros."""
     code.module.declare("llvm.memset.p0.i64", "void", ["ptr", "i8", "i64", "i1"])
     code.do(f"call void @llvm.memset.p0.i64(ptr {target.name}, i8 0, i64 {nbytes}, i1 false)")
 
 
 def blocks(row: int) -> int:
-    """How many blocks a row has."""
+    """The number of blocks of a row."""
     return -(-row // BLOCK)
 
 
@@ -63,7 +63,7 @@ def by_blocks(b: RoutineBody, row: int, do: Callable[[LLValue, LLValue, int], No
 
 @dataclass(frozen=True)
 class Scattered(Indexed):
-    """What writes along the middle axis, a unit for each block of a row."""
+    """Writes along the middle axis, a unit for each block of a row."""
 
     @property
     def results(self) -> tuple[RoutineArray, ...]:
@@ -85,16 +85,16 @@ class SegmentSum(Scattered):
 
     @property
     def parts(self) -> tuple[np.dtype, int]:
-        """The dtype that is added up, and how many of it are in a row."""
+        """The dtype that is accumulated, and how many of it are in a row."""
         if self.dtype in dtypes.COMPLEX:
             return dtypes.to_real(self.dtype), 2 * self.row
         return self.dtype, self.row
 
     @property
     def ranges(self) -> int:
-        """Of many places and few indices, how many ranges of places there are; else 0.
+        """The number of ranges of places, if there are many places and few indices; else 0.
 
-        Each range looks at all indices, and adds up those that are its own.
+        Each range reads all indices, and accumulates those that are its own.
         """
         nbytes = self.n * self.row * self.dtype.itemsize
         return min(MOST, nbytes // LARGE) if self.n > self.indices else 0
@@ -281,7 +281,7 @@ class LastWrites(NativeRoutine):
         return 2.0 * self.indices
 
     def body(self, b: RoutineBody) -> None:
-        """The places of indices that did not come are read by nobody."""
+        """The places of indices that do not occur are never read."""
         code, (_, out, last) = b.code, b.arrays
 
         def place(k: LLValue) -> LLValue:

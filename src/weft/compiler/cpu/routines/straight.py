@@ -1,7 +1,7 @@
-"""Straight lines of numbers as native code: no loops, and no memory between loads and stores.
+"""Scalar programs as native code: no loops, and no memory between loads and stores.
 
 Functions that take many instructions (sin, exp, …) are computed for several numbers at once: those
-that are known at the same depth are put side by side into the lanes of a vector.
+of the same depth are packed into the lanes of a vector.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,16 +24,16 @@ from ...ir.views import View
 from .registry import native
 from .routine import NativeRoutine, RoutineBody
 
-# Of one number: a light row, another one, a load or store; in nanoseconds.
+# Nanoseconds of one number: a light row, another one, a load or store.
 _STEP, _HEAVY, _MOVED = 0.4, 4.0, 0.3
-# Rows of a few instructions beside the light ones: not worth putting into lanes.
+# Rows of a few instructions beside the light ones: not worth packing into lanes.
 _SHORT = frozenset(("divide", "sqrt", "reciprocal", "strong_quotient", "power_scalar", FMA))
 _LANES = 8
 
 
 @dataclass(frozen=True)
 class Straight(NativeRoutine):
-    """A line, and how its operands lie in memory."""
+    """A scalar program, and the layout of its operands in memory."""
 
     line: ScalarProgram
     strides: tuple[tuple[int, ...], ...]
@@ -72,11 +72,11 @@ def is_heavy(row: str) -> bool:
 
 
 def _batches(line: ScalarProgram) -> Iterator[list[int]]:
-    """The values in an order in which they can be computed, those side by side that go together.
+    """The values in a valid order, grouped into batches that are computed together.
 
-    Heavy steps of one row wait until all of those are known that no other heavy step stands before.
+    Heavy steps of one depth (the heavy steps on the longest path to them) are grouped by row.
     """
-    depth: list[int] = []  # heavy steps on the longest way to each value
+    depth: list[int] = []  # heavy steps on the longest path to each value
     for v in line.values:
         before = [depth[i] for i in v.inputs if isinstance(i, int)] if isinstance(v, Step) else []
         heavy = isinstance(v, Step) and is_heavy(v.row)
@@ -106,7 +106,7 @@ def _side_by_side(line: ScalarProgram, values: list[int]) -> Iterator[list[int]]
 
 
 class _ScalarEmitter:
-    """The function of a line, and the numbers that it has by now."""
+    """Emits the function of a scalar program; holds the numbers computed so far."""
 
     def __init__(self, b: RoutineBody, routine: Straight):
         self.body, self.code = b, b.code
@@ -117,7 +117,7 @@ class _ScalarEmitter:
         """Values that are computed by the same instructions."""
         v = self.line.values[batch[0]]
         if len(batch) > 1:
-            self._together(batch)
+            self._compute_packed(batch)
         elif isinstance(v, Load):
             self.known[batch[0]] = self._load(v)
         elif isinstance(v, Constant):
@@ -131,7 +131,7 @@ class _ScalarEmitter:
         for n, stride in zip(reversed(array.shape), reversed(array.strides), strict=True):
             index, along = divmod(index, n)
             offset += along * stride
-        element = held_in_memory(v.dtype)
+        element = memory_element(v.dtype)
         pointer = self.code.address(self.body.arrays[v.operand], offset, element)
         return read(self.code, pointer, v.dtype, 1, 0, 1)
 
@@ -149,8 +149,8 @@ class _ScalarEmitter:
         assert isinstance(x, int)
         return self.line.values[x].dtype
 
-    def _together(self, batch: Sequence[int]) -> None:
-        """One vector of a step's operands, and the lanes of its result."""
+    def _compute_packed(self, batch: Sequence[int]) -> None:
+        """A step's operands packed into vectors, and the lanes of its result."""
         first = self.line.values[batch[0]]
         assert isinstance(first, Step)
         lanes = 1 << (len(batch) - 1).bit_length()
@@ -170,18 +170,18 @@ class _ScalarEmitter:
         behind = len(self.line.operands)
         for n, ((_, dtype), names) in enumerate(self.line.results):
             for k, name in enumerate(names):
-                element = held_in_memory(dtype)
+                element = memory_element(dtype)
                 pointer = self.code.address(self.body.arrays[behind + n], k, element)
                 write(self.code, self.known[name], pointer, dtype, 1, 1)
 
 
-def held_in_memory(dtype: np.dtype) -> str:
-    """LLVM's name of a dtype's elements in memory."""
+def memory_element(dtype: np.dtype) -> str:
+    """LLVM's type of a dtype's elements in memory."""
     return memory_type(dtype).element
 
 
 def pack_lanes(code: Code, values: Sequence[LLValue], lanes: int) -> LLValue:
-    """Numbers side by side; the last one again where lanes are left over."""
+    """Pack numbers into lanes; the last one is repeated in unused lanes."""
     kind = lanes_of(values[0].type.element, lanes)
     made = LLValue(code, kind, "poison")
     for lane in range(lanes):

@@ -1,4 +1,4 @@
-"""The routines there are: each module here enters its own."""
+"""Imports every module of routines, each of which registers its own."""
 
 from . import (
     along,  # noqa: F401

@@ -1,7 +1,7 @@
 """Products with a short inner axis: every element of the result is a few multiplications.
 
-BLAS packs its operands for long inner axes, and takes three times as long as writing the result.
-Here some rows of the left matrix are kept in registers while rows of the right one pass by.
+BLAS packs its operands for long inner axes, and takes three times as long as storing the result.
+Here some rows of the left matrix are kept in registers while rows of the right one stream by.
 """
 
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ PAGE = 4096  # bytes, by which processors compare addresses first
 
 @dataclass(frozen=True)
 class Thin(NativeRoutine):
-    """c[i, j] = Σₖ a[i, k]·b[k, j]; elements of b's rows lie in a line."""
+    """c[i, j] = Σₖ a[i, k]·b[k, j]; the rows of b are contiguous."""
 
     dtype: np.dtype
     m: int
@@ -47,7 +47,7 @@ class Thin(NativeRoutine):
 
     @property
     def rows(self) -> int:
-        """How many rows are made together."""
+        """How many rows are computed together."""
         fit = max(_KEPT // self.k, 1)
         return next(r for r in (4, 2, 1) if r <= fit and self.m % r == 0)
 
@@ -109,9 +109,9 @@ class Thin(NativeRoutine):
 def _way(row: LLValue, right: LLValue, thin: Thin) -> tuple[LLValue, LLValue, LLValue]:
     """The columns of a row's registers: the first, the step to the next, and how many.
 
-    They begin where cache lines do, since stores across two take longer. And they go backwards if
-    the row lies a little behind the right matrix in its page: a processor that compares no
-    more of addresses than that takes loads for loads of what was just stored, and waits.
+    They start at cache lines, since stores across two are slower. And they go backwards if the row
+    lies a little behind the right matrix in its page: a processor that compares only the low bits
+    of addresses mistakes these loads for loads of what was just stored, and waits (4K aliasing).
     """
     code, size = row.code, thin.dtype.itemsize
     place, lanes = row.cast("ptrtoint", "i64"), 64 // size
@@ -125,7 +125,7 @@ def _way(row: LLValue, right: LLValue, thin: Thin) -> tuple[LLValue, LLValue, LL
 
 
 def _lies(e: Equation, position: int, view: View) -> bool:
-    """The left matrix may lie in any way, rows of the right one in a line."""
+    """The left matrix may have any strides; rows of the right one are contiguous."""
     return position == 0 or view.strides[-1] == 1
 
 

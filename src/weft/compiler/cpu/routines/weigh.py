@@ -1,10 +1,10 @@
-"""The weights' gradient of a convolution as a routine, in parts that are still to be added up.
+"""The gradient of a convolution's weights as a routine, in parts that are summed afterwards.
 
-Lanes go along the channels of the results, so that a position is one turn of the inner loop, and
-steps and sizes do not matter. Positions come in items: some rows (and columns) of an image. Each
-part has items of its own, which are a function of the sizes alone, and adds them up in order. For
-an item the results are turned, channels behind positions, and the array is copied to the stack with
-zeros around it where windows reach outside.
+Lanes go along the channels of the results, so that a position is one iteration of the inner loop,
+and strides and sizes do not matter. Positions come in items: some rows (and columns) of an image.
+Each part has items of its own, which are a function of the sizes alone, and accumulates them in
+order. For an item the results are transposed, channels last, and the array is copied to the stack,
+padded with zeros where windows reach outside.
 """
 
 from dataclasses import dataclass
@@ -32,7 +32,7 @@ from .packing import PlaneRows, copy_rows
 from .routine import NativeRoutine, RoutineBody
 from .windows import Side
 
-# Taps that are written one by one.
+# Taps that are unrolled.
 MOST_TAPS = 144
 _RATE = {4: 60.0, 8: 30.0}
 
@@ -69,7 +69,7 @@ class Weights(NativeRoutine):
 
     @property
     def cut(self) -> WorkCut:
-        """How the work is cut up."""
+        """How the work is divided."""
         made = cut_of(self.sides, self.outs, self.ins, self.images, self.dtype)
         assert made is not None, "`cut_of` was asked first"
         return made
@@ -82,13 +82,13 @@ class Weights(NativeRoutine):
 
     @property
     def parts(self) -> int:
-        """How many sums there are of each weight."""
+        """How many partial sums there are of each weight."""
         most = max(PARTS // (self.groups * self.blocks), 1)
         return max(min(most, self.images * prod(self.items)), 1)
 
     @property
     def blocks(self) -> int:
-        """How many blocks the channels of the results are cut in."""
+        """The number of blocks of the channels of the results."""
         return -(-self.padded // self.cut.outs)
 
     @property
@@ -107,7 +107,7 @@ class Weights(NativeRoutine):
 
 @dataclass(frozen=True)
 class _WeightItem:
-    """Positions that are added up: how many, and the elements that the first one sees."""
+    """Positions that are accumulated: how many, and the elements that the first one reads."""
 
     rows: LLValue
     columns: LLValue
@@ -115,7 +115,7 @@ class _WeightItem:
 
 
 class _WeightsEmitter:
-    """The code of the routine."""
+    """Emits the routine."""
 
     def __init__(self, b: RoutineBody, routine: Weights):
         self.b, self.code, self.routine, self.cut = b, b.code, routine, routine.cut
@@ -154,7 +154,7 @@ class _WeightsEmitter:
         each(self.code, first, last, lambda i: self._add_item(i, group, channel, outs, target))
 
     def _clear_weights(self, target: LLValue, outs: LLValue) -> None:
-        """Zeros in the weights of a unit."""
+        """Zero the weights of a unit."""
         kind = lanes_of(self.element, self.cut.lanes)
         zero = self.code.constant(kind, 0.0)
 
@@ -171,7 +171,7 @@ class _WeightsEmitter:
     def _add_item(
         self, i: LLValue, group: LLValue, channel: LLValue, outs: LLValue, target: LLValue
     ) -> None:
-        """One item: its results turned, its elements copied, and what they add to the weights."""
+        """One item: transpose its results, copy its elements, and accumulate the weights."""
         routine, cut, (down, across) = self.routine, self.cut, self.routine.items
         column, i = i.modulo(across, False) * cut.columns, i.divide(across, False)
         row, image = i.modulo(down, False) * cut.rows, i.divide(down, False)
@@ -182,7 +182,7 @@ class _WeightsEmitter:
         x = self._elements(plane, row, column)
         self._sums(_WeightItem(rows, columns, x), outs, target)
 
-    # -- results, channels behind positions ----------------------------------------------------
+    # -- results, channels last ----------------------------------------------------------------
 
     def _turn(
         self, plane: LLValue, channel: LLValue, outs: LLValue, rows: tuple, columns: tuple
@@ -230,7 +230,7 @@ class _WeightsEmitter:
     # -- elements ------------------------------------------------------------------------------
 
     def _elements(self, plane: LLValue, row: LLValue, column: LLValue) -> LLValue:
-        """The elements that an item's first position sees, of the first channel."""
+        """The elements that an item's first position reads, of the first channel."""
         routine, cut = self.routine, self.cut
         first = plane * routine.ins
         top = row * self.down.stride - self.down.before
@@ -249,7 +249,7 @@ class _WeightsEmitter:
     # -- sums ----------------------------------------------------------------------------------
 
     def _sums(self, item: _WeightItem, outs: LLValue, target: LLValue) -> None:
-        """What an item adds to all weights: blocks of channels and taps, by registers of sums."""
+        """Accumulate an item into all weights: blocks of channels and taps, in registers."""
         vectors, lanes = self.cut.vectors, self.cut.lanes
         room = accumulators() // vectors
         deep = max(min(room // self.taps, self.routine.ins), 1)
@@ -323,7 +323,7 @@ class _WeightsEmitter:
                     code.store(code.load(kind, place, self.item) + made, place, self.item)
 
     def _tap(self, t: int) -> int:
-        """How far a tap sees from the window's first element."""
+        """The offset of a tap from the window's first element."""
         row, column = divmod(t, self.across.taps)
         return row * self.down.dilation * self.width + column * self.across.dilation
 

@@ -1,4 +1,4 @@
-"""Writing the code of attention: what the forward and the backward pass have in common."""
+"""Emitting attention: what the forward and the backward pass have in common."""
 
 from collections.abc import Callable
 from math import inf
@@ -7,7 +7,7 @@ from ....core import dtypes
 from ...emit.code import Code, LLValue, Type, lanes_of
 from ...emit.control import WORD, each, when
 from ...emit.lanes_in_memory import splat
-from ...emit.philox import LANES, from_zero, halves, philox, side_by_side
+from ...emit.philox import LANES, from_zero, halves, interleave, philox
 from ..tiles import BYTES_OF
 from .heads import Heads, Mask
 from .routine import RoutineBody
@@ -18,7 +18,7 @@ BLOCKS = (256, 128, 64, 32)  # keys of a block
 
 
 def round_up_to_lanes(n: LLValue, lanes: int) -> LLValue:
-    """n up to a multiple of a vector's lanes."""
+    """n rounded up to a multiple of a vector's lanes."""
     return (n + (lanes - 1)) & -lanes
 
 
@@ -35,7 +35,7 @@ def most(a: LLValue, b: LLValue | int) -> LLValue:
 def start_of(
     index: list[LLValue], base: LLValue, strides: tuple[int, ...], element: str
 ) -> LLValue:
-    """The place Σ index·stride elements behind a pointer."""
+    """The address Σ index·stride elements after a pointer."""
     far = None
     for i, s in zip(index, strides, strict=True):
         if s:
@@ -44,7 +44,7 @@ def start_of(
 
 
 def unravel(u: LLValue, sizes: tuple[int, ...]) -> list[LLValue]:
-    """An index of axes joined into one, as an index of each."""
+    """Split an index of collapsed axes into an index of each."""
     found = []
     for n in reversed(sizes):
         found.append(u.code.constant(WORD, 0) if n == 1 else u.modulo(n, False))
@@ -53,7 +53,7 @@ def unravel(u: LLValue, sizes: tuple[int, ...]) -> list[LLValue]:
 
 
 def ravel(index: list[LLValue], sizes: tuple[int, ...]) -> LLValue:
-    """Indices of axes as an index of them joined into one."""
+    """Combine indices of axes into an index of the collapsed axis."""
     at = index[0]
     for i, n in zip(index[1:], sizes[1:], strict=True):
         at = at * n + i
@@ -61,7 +61,7 @@ def ravel(index: list[LLValue], sizes: tuple[int, ...]) -> LLValue:
 
 
 class AttentionEmitter:
-    """What the forward and the backward pass share while their code is written."""
+    """The base of the emitters of the forward and the backward pass."""
 
     b: RoutineBody
     code: Code
@@ -73,7 +73,7 @@ class AttentionEmitter:
     lanes: int
     number: Type
     vector: Type
-    # Whether each weight of a line is kept: for as many keys as sixteen blocks of words.
+    # Dropout decisions of a line: for as many keys as sixteen blocks of words.
     kept: LLValue | None
 
     def __init__(self, b: RoutineBody, it: Heads, block: int, mask: Mask | None):
@@ -96,10 +96,10 @@ class AttentionEmitter:
     def local(self, count: int) -> LLValue:
         return self.code.local(self.number, count)
 
-    def turned(
+    def transpose_rows(
         self, target: LLValue, rows: LLValue, stride: int, count: LLValue, width: int
     ) -> None:
-        """`count` rows as columns of a block, zeros in the columns behind them."""
+        """Transpose `count` rows into columns of a block, and zero the columns after them."""
         code, size = self.code, self.block * width * self.item
         when(count < self.block, lambda: fill_zeros(code, target, size))
 
@@ -113,24 +113,24 @@ class AttentionEmitter:
 
         each(code, 0, count, row)
 
-    def seen(self, first: LLValue, rows: LLValue, count: LLValue) -> LLValue:
-        """How many of a block's keys some of the queries see; `first` is query less key."""
+    def visible_keys(self, first: LLValue, rows: LLValue, count: LLValue) -> LLValue:
+        """How many of a block's keys any of the queries attends to; `first` is query less key."""
         return least(count, first + rows) if self.it.causal else count
 
     def columns(self, first: LLValue, row: LLValue, count: LLValue) -> LLValue:
-        """How many of a block's keys one query sees."""
+        """How many of a block's keys one query attends to."""
         if not self.it.causal:
             return count
         return least(most(first + row + 1, 0), count)
 
     def before(self, c: LLValue, columns: LLValue) -> LLValue:
-        """In which lanes c, c + 1, … are below a number of columns."""
+        """The lanes in which c, c + 1, … are below a number of columns."""
         numbers = ", ".join(f"i32 {i}" for i in range(self.lanes))
         counting = LLValue(self.code, lanes_of("i32", self.lanes), f"<{numbers}>")
         return counting < splat((columns - c).cast("trunc", "i32"), self.lanes)
 
     def place_mask(self, base: LLValue, index: list[LLValue]) -> None:
-        """Find the part of the mask that is a head's."""
+        """Compute the address of a head's part of the mask."""
         if self.mask is not None:
             kind = "i8" if self.mask.dtype == dtypes.bool_ else self.element
             self.mask_at = start_of(index, base, self.mask.strides[:-2], kind)
@@ -138,15 +138,15 @@ class AttentionEmitter:
     def score(
         self, line: LLValue, c: LLValue, columns: LLValue, query: LLValue, key: LLValue
     ) -> LLValue:
-        """Scaled scores from column c on, −∞ where a key is not seen."""
+        """Scaled scores from column c on, −∞ where a key is masked."""
         code = self.code
         s = code.load(self.vector, self.at(line, c), self.item) * self.it.scale
         valid = self.before(c, columns)
         if self.mask is not None:
-            s, valid = self._masked(s, valid, query, key + c)
+            s, valid = self._apply_mask(s, valid, query, key + c)
         return valid.choose(s, s.same(-inf))
 
-    def _masked(
+    def _apply_mask(
         self, s: LLValue, valid: LLValue, query: LLValue, key: LLValue
     ) -> tuple[LLValue, LLValue]:
         mask, place = self.mask, self.mask_at
@@ -171,14 +171,14 @@ class AttentionEmitter:
     def find_seed(
         self, base: LLValue, index: list[LLValue], strides: tuple[int, ...] | None
     ) -> None:
-        """Read the seed of a head."""
+        """Load the seed of a head."""
         if strides is not None:
             seed = self.code.load(WORD, start_of(index, base, strides, "i64"), 8)
             low, high = halves(seed)
             self.seed = splat(low, LANES), splat(high, LANES)
 
     def drop(self, query: LLValue, key: LLValue, stop: LLValue) -> None:
-        """Find out which weights of a query and a block of keys are kept.
+        """Draw which weights of a query and a block of keys are kept.
 
         A pair's word is a function of the seed, the query and the key, as in `backend.attention`.
         """
@@ -191,7 +191,7 @@ class AttentionEmitter:
         def some(c: LLValue) -> None:
             first = splat((key + c).logical_shift(2), LANES) + from_zero(code)
             blocks = first.cast("trunc", "i32")
-            words = side_by_side(philox(seed, [blocks, row, row.same(0), row.same(0)]))
+            words = interleave(philox(seed, [blocks, row, row.same(0), row.same(0)]))
             limit = round(self.it.p * 2**32)
             limit -= 1 << 32 if limit >> 31 else 0
             flags = words.compare("ge", limit, signed=False).cast("zext", "i8")
@@ -200,7 +200,7 @@ class AttentionEmitter:
         each(code, 0, stop, some, 4 * LANES)
 
     def factor(self, c: LLValue) -> LLValue | None:
-        """What dropout multiplies weights by from column c on; None without it."""
+        """The factor of dropout on weights from column c on; None without dropout."""
         if self.kept is None:
             return None
         kind = lanes_of("i8", self.lanes)
@@ -213,7 +213,7 @@ class AttentionEmitter:
         each(self.code, 0, stop, body, self.lanes)
 
     def cell(self, start: float) -> LLValue:
-        """A vector in memory that becomes a register."""
+        """A vector in memory that LLVM promotes to a register."""
         cell = self.code.local(self.vector)
         self.code.store(self.code.constant(self.vector, start), cell, 64)
         return cell

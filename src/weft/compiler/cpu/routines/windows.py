@@ -1,4 +1,4 @@
-"""Windows along axes: which elements of an array a result is made of, and how work is cut up."""
+"""Windows along axes: which elements of an array a result depends on."""
 
 from dataclasses import dataclass
 from math import gcd
@@ -8,9 +8,9 @@ from math import gcd
 class Side:
     """One axis of a correlation.
 
-    Result u is a sum over taps t, which see element u · stride + t · dilation − before of the
-    array; those that are not there are zero. Tap t is number `first_tap + t · tap_step` of the
-    weights, and result u is at `first + u · step` of the array of results.
+    Result u is a sum over taps t, which read element u · stride + t · dilation − before of the
+    array; those outside are zero. Tap t is number `first_tap + t · tap_step` of the weights, and
+    result u is at `first + u · step` of the array of results.
     """
 
     size: int
@@ -26,22 +26,22 @@ class Side:
 
     @property
     def period(self) -> int:
-        """After so many taps elements are of the same residue by the stride again."""
+        """The number of taps after which residues modulo the stride repeat."""
         return self.stride // gcd(self.stride, self.dilation)
 
     @property
     def residues(self) -> list[int]:
-        """The residues of the elements that taps see."""
+        """The residues of the elements that taps read."""
         return sorted({t * self.dilation % self.stride for t in range(min(self.taps, self.period))})
 
     @property
     def inside(self) -> bool:
-        """Whether all elements are there."""
+        """Whether no tap reads outside."""
         last = (self.count - 1) * self.stride + (self.taps - 1) * self.dilation - self.before
         return self.before <= 0 and last < self.size
 
     def span(self, count: int) -> int:
-        """How many elements so many results in a line see, and those between."""
+        """How many elements a run of results spans."""
         return (count - 1) * self.stride + (self.taps - 1) * self.dilation + 1
 
 
@@ -50,8 +50,8 @@ def transposed_sides(
 ) -> list[Side]:
     """The sides of one axis of a transposed convolution, from `count` windows to `size` elements.
 
-    Elements q with the same (q + before) mod stride are one side: they see every period-th tap,
-    in the opposite order. Sides without taps are zeros.
+    Elements q with the same (q + before) mod stride are one side: they read every period-th tap, in
+    the opposite order. Sides without taps are zeros.
     """
     period, common = stride // gcd(stride, dilation), gcd(stride, dilation)
     found = []

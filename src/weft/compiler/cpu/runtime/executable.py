@@ -1,4 +1,4 @@
-"""Running a schedule: native segments, one call each, and the backend's kernels between them."""
+"""Run a schedule: native segments, one call each, and the backend's kernels between them."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -20,7 +20,7 @@ from ...ir.schedule import (
 )
 from ...ir.verify import verify
 from ...memory import MemoryPlan, plan, verify_plan
-from ...native.builtin import picking
+from ...native.builtin import make_picker
 from ...native.signals import WatchWords
 from ...native.words import allocate_aligned
 from ...target import Arrays, Ending
@@ -36,22 +36,22 @@ _AGAIN = 8  # how often handlers may interrupt what must be finished
 
 
 def checks_bounds() -> bool:
-    """Whether the environment asks for kernels that check every access."""
+    """Whether the environment enables kernels that check every access."""
     return os.environ.get("WEFT_CHECK_BOUNDS", "") not in ("", "0")
 
 
 class NativeExecutable(Calling):
     """A schedule in native code: a function from the inputs' arrays to the outputs'.
 
-    memory   where scratch buffers lie; None: as `plan` places them
+    memory   the plan of scratch buffers; None: computed by `plan`
     checked  whether kernels check every access; None: as the environment says
 
-    It may be called by several threads at once, and ends with the exception of a signal's handler
-    if one raises while it runs; but not from the moment on at which it writes into an input: what
-    is written is as it was before, or complete. Outputs are new arrays, or the input whose memory
-    was donated; an input that native code cannot read where it lies is copied first. Who calls may
-    bring arrays like `fresh` that nobody else has, which are then written; those that have another
-    size or dtype, or no memory of their own, are left alone.
+    Several threads may call it at once. If a signal handler raises while it runs, the call ends
+    with that exception, but not once it has begun to write into an input: an input is unchanged or
+    completely written. Outputs are new arrays, or the input whose memory was donated; an input that
+    native code cannot read in place is copied first. The caller may pass arrays like `fresh`, not
+    referenced elsewhere, as room for the outputs; those with another size or dtype, or without
+    memory of their own, are replaced.
     """
 
     schedule: Schedule
@@ -85,11 +85,11 @@ class NativeExecutable(Calling):
         return self.run(arrays, room)
 
     def _runner(self) -> Callable[..., list[np.ndarray]]:
-        """The function of a call: attributes looked up once, since a small program takes 50 ns."""
+        """The function of a call; attributes are looked up once: a small program takes 50 ns."""
         shapes, dtypes = zip(*self.fresh, strict=True) if self.fresh else ((), ())
         take, give_back, make = self._idle.pop, self._idle.append, self._memory
         sharing, library, checked = any(map(shares, self.segments)), self.library, self.checked
-        outputs, gather, inputs = self._outputs(), threads.gather, self.signature.inputs
+        outputs, gather, inputs = self._outputs(), threads.resize, self.signature.inputs
         plain = self.schedule.outputs == self.signature.fresh
         deep, require = any(map(_is_deep, self.schedule.steps)), stack.require
 
@@ -101,7 +101,7 @@ class NativeExecutable(Calling):
                 gather()
             try:
                 memory = take()
-            except IndexError:  # calls that are under way have them all
+            except IndexError:  # all frames are in use by running calls
                 memory = make()
             if ending is not None:
                 memory.watch[: WatchWords.STOPPED + 1] = 0
@@ -124,20 +124,20 @@ class NativeExecutable(Calling):
         return run
 
     def _outputs(self) -> Callable[[FrameMemory, list[np.ndarray]], list[np.ndarray]]:
-        """How the results are taken from the arrays that were bound."""
+        """How the results are taken from the bound arrays."""
         outputs = self.schedule.outputs
         if all(self.is_bound(i) for i in outputs):
             picks = [self.signature.argument[i] for i in outputs]
             if len(picks) < 2:
                 return lambda memory, values: [values[i] for i in picks]
-            pick = picking(picks)
+            pick = make_picker(picks)
             return lambda memory, values: pick(values)
         return lambda memory, values: [self._output(memory, i, values) for i in outputs]
 
-    # -- making it -------------------------------------------------------------------------------
+    # -- construction ----------------------------------------------------------------------------
 
     def _segments(self) -> tuple[list[list[Task]], list[LibraryStep]]:
-        """Native tasks, and the library calls between them: a segment more than calls."""
+        """Native tasks, and the library calls between them: one segment more than calls."""
         segments: list[list[Task]] = [[]]
         library = []
         for step in self.schedule.steps:
@@ -154,7 +154,7 @@ class NativeExecutable(Calling):
         return FrameMemory(schedule, self.signature, *hold, self._free())
 
     def _free(self) -> int:
-        """How many native tasks come before the first one that writes into an input."""
+        """The number of native tasks before the first one that writes into an input."""
         tasks = [s for s in self.schedule.steps if not isinstance(s, LibraryStep)]
         writes = [any(self._takes(i) for i in s.writes) for s in tasks]
         return writes.index(True) if True in writes else len(tasks)
@@ -165,7 +165,7 @@ class NativeExecutable(Calling):
     # -- calls -----------------------------------------------------------------------------------
 
     def _go_on(self, memory: FrameMemory, values: list[np.ndarray]) -> None:
-        """Library calls, and the native segment after each."""
+        """Run the library calls, and the native segment after each."""
         segments = zip(self.library, memory.others, self.segments[1:], strict=True)
         for step, call, tasks in segments:
             operands = [
@@ -185,19 +185,19 @@ class NativeExecutable(Calling):
         return memory.view(buffer, values)
 
     def _report(self, memory: FrameMemory) -> None:
-        """Raise for the first kernel that was about to leave an array."""
+        """Raise for the first kernel that was about to access memory outside of an array."""
         tasks = [t for segment in self.segments for t in segment]
         for task, verdict in zip(tasks, memory.verdicts.tolist(), strict=True):
             if verdict:
                 what = f"array {verdict - 1}" if verdict > 0 else "the range of units"
                 raise MalformedKernel(f"{what} was left by {task.step}")
 
-    # -- arguments that native code refused ------------------------------------------------------
+    # -- arguments that failed native checks -----------------------------------------------------
 
     def _copy_and_retry(
         self, memory: FrameMemory, values: list[np.ndarray], verdict: int
     ) -> list[np.ndarray]:
-        """Copy what native code cannot read as it is, until it takes all, and run."""
+        """Copy arguments that native code cannot read in place, until all checks pass, and run."""
         count = len(self.signature.buffers)
         if verdict == -1:
             self.check_count(len(values) - len(self.signature.fresh))
@@ -205,7 +205,7 @@ class NativeExecutable(Calling):
             if verdict < 0:
                 raise _guard_error(self.segments[0][-2 - verdict], memory, values)
             i = (verdict - 1) % count
-            if i >= self.signature.inputs:  # memory that was brought, and does not do
+            if i >= self.signature.inputs:  # room for an output that does not fit
                 values[i] = _empty(*self.fresh[i - self.signature.inputs])
             elif verdict > count:
                 self.separate(values, i)
@@ -214,11 +214,11 @@ class NativeExecutable(Calling):
             verdict = memory.first(*values)
         return values
 
-    # -- what it is ------------------------------------------------------------------------------
+    # -- reports ---------------------------------------------------------------------------------
 
     @property
     def from_disk(self) -> bool:
-        """Whether its code was found on the disk."""
+        """Whether its code came from the disk cache."""
         return self.code.from_disk
 
     def facts(self) -> Iterator[tuple[str, str]]:
@@ -231,7 +231,7 @@ class NativeExecutable(Calling):
 
     @property
     def peak(self) -> int:
-        """Bytes that a call holds beside its inputs and constants."""
+        """Bytes that a call allocates beside its inputs and constants."""
         return self.plan.size + self.fresh_bytes
 
     def explain(self) -> list[str]:
@@ -259,11 +259,11 @@ class NativeExecutable(Calling):
 def _end(
     ending: Ending | None, memory: FrameMemory, outputs: Callable, values: list[np.ndarray]
 ) -> None:
-    """What there is to do when a call ends with an exception.
+    """Clean up when a call ends with an exception.
 
-    If its native code had come to the end, inputs have been written into, so what follows is done
-    as if nothing had happened: again, if a handler's exception interrupted it, and once more if the
-    next one does. The exception that came first is the call's.
+    If its native code had finished, inputs have been overwritten, so the rest is completed as if
+    nothing had happened: again if a handler's exception interrupts it, up to `_AGAIN` times. The
+    first exception is the one that the call raises.
     """
     if ending is None:
         return
@@ -279,14 +279,14 @@ def _end(
 
 
 def _is_deep(step: ScheduleStep) -> bool:
-    """Whether a step may keep much on the stack; kernels do so between sweeps."""
+    """Whether a step may use much of the stack; kernels do so between sweeps."""
     if isinstance(step, KernelStep):
         return bool(step.kernel.folded)
     return not isinstance(step, GuardStep | LibraryStep)
 
 
 def _constant(value) -> np.ndarray:
-    """A constant's own copy, from the start of a cache line."""
+    """An aligned copy of a constant."""
     value = np.asarray(value)
     memory = allocate_aligned(value.nbytes).view(value.dtype).reshape(value.shape)
     np.copyto(memory, value)

@@ -1,4 +1,4 @@
-"""Frames: the memory of one call of a program that is under way, and its native functions."""
+"""Frames: the memory of one running call of a program, and its native functions."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,24 +19,24 @@ from .tasks import Task
 
 # Flags of NumPy's arrays.
 _BY_ROWS, _OWNED, _ALIGNED, _WRITEABLE = 0x1, 0x4, 0x100, 0x400
-# From how many nanoseconds on Python's lock is given back, and threads are called.
+# Nanoseconds from which on the GIL is released, and the thread pool is used.
 RELEASE, GATHER = 20_000.0, 60_000.0
-# From how many on a segment looks for signals, and how many go by between two looks.
+# Nanoseconds from which on a segment polls for signals, and between two polls.
 LOOKING, BETWEEN = 200_000.0, 50_000.0
 
 
 def shares(tasks: Sequence[Task]) -> bool:
-    """Whether a segment's work is worth calling the other threads."""
+    """Whether a segment's work is worth using the thread pool."""
     return sum(t.cost if t.count > t.chunk else _shared_inside(t) for t in tasks) >= GATHER
 
 
 def _shared_inside(task: Task) -> float:
-    """What a loop shares in its steps."""
+    """The work that a loop divides among threads in its steps."""
     return as_native_routine(task.step.routine).shared if isinstance(task.step, NativeStep) else 0.0
 
 
 def _looks(tasks: Sequence[Task]) -> list[bool]:
-    """Behind which tasks signals are looked for: none, if they take but a moment."""
+    """After which tasks signals are polled: none, if the segment is short."""
     if sum(t.cost for t in tasks) < LOOKING and not any(t.endless for t in tasks):
         return []
     looks, since = [], 0.0
@@ -58,9 +58,9 @@ def _multiplies(task: Task) -> bool:
 class FrameMemory:
     """One frame: an arena for scratch buffers, and a function for each segment of tasks.
 
-    `first` takes the arrays of the signature, and binds them for all; the others take none. `code`
-    is what the tasks' functions live in, and so many tasks from the first one on as `free` says may
-    be left when a signal comes: those behind write in place.
+    `first` takes the arrays of the signature, and binds them for all segments; the others take
+    none. `code` keeps the tasks' functions alive. The first `free` tasks may be interrupted by a
+    signal: those after them write in place.
     """
 
     schedule: Schedule
@@ -93,7 +93,7 @@ class FrameMemory:
         self._tasks, self._free = 0, free
         self.watch = words(WatchWords.SIZE)
         self.watch[WatchWords.MAIN] = threads.main()
-        # Whatever an address has been taken of.
+        # Everything whose address is stored.
         self._hold: list[object] = [
             schedule,
             constants,
@@ -108,10 +108,10 @@ class FrameMemory:
         self._bind(parts[0], signature)
         self.first, *self.others = (builtin(part) for part in parts)
 
-    # -- where things are ------------------------------------------------------------------------
+    # -- addresses -------------------------------------------------------------------------------
 
     def _at(self, buffer: int) -> int | None:
-        """The address of a buffer's first element; None for what each call binds."""
+        """The address of a buffer's first element; None for one that each call binds."""
         b, storage = self.schedule.buffers[buffer], self.schedule.storage(buffer)
         if storage in self._argument:
             return None
@@ -135,7 +135,7 @@ class FrameMemory:
     # -- tables ----------------------------------------------------------------------------------
 
     def _store_words(self, values: Sequence[int]) -> int:
-        """The address of words, which are held from now on."""
+        """The address of words, which the frame keeps alive."""
         memory = words(len(values))
         memory[:] = values
         self._hold.append(memory)
@@ -156,13 +156,13 @@ class FrameMemory:
         records[:] = flat
         self._hold.append(records)
         part = words(Frame.SIZE, self._hold)
-        part[Frame.CREW], part[Frame.TYPE] = threads.address(), id(np.ndarray)
+        part[Frame.POOL], part[Frame.TYPE] = threads.address(), id(np.ndarray)
         part[Frame.STEPS], part[Frame.CODE] = len(tasks), self._store_words(table)
         part[Frame.RELEASE] = sum(t.cost for t in tasks) >= RELEASE or any(t.endless for t in tasks)
         part[Frame.WATCH], part[Frame.LOOKS] = address(self.watch), any(looks)
         part[Frame.FINISHED] = address(self.watch) + 8 * WatchWords.PASSED
         products = any(_multiplies(t) for t in tasks)
-        quiet = blas.quiet() if products else None  # SciPy is loaded only if it is needed
+        quiet = blas.quiet() if products else None  # SciPy is loaded only if needed
         if quiet is not None:
             part[Frame.QUIET] = address(quiet)
         return part
@@ -186,7 +186,7 @@ class FrameMemory:
         return record
 
     def _bind(self, part: WordArray, signature: Signature) -> None:
-        """Write down what the first segment checks and binds."""
+        """Store what the first segment checks and binds."""
         buffers = [self.schedule.buffers[i] for i in signature.buffers]
         sizes = self._store_words([n for b in buffers for n in b.shape])
         checks: list[int] = []
@@ -199,7 +199,7 @@ class FrameMemory:
         part[Frame.ARGUMENTS], part[Frame.CHECKS] = len(buffers), self._store_words(checks)
         part[Frame.WRITTEN] = len(signature.written)
         part[Frame.WRITES] = self._store_words(signature.written)
-        compared = signature.inputs if signature.written else 0  # what is fresh lies in nothing
+        compared = signature.inputs if signature.written else 0  # fresh arrays overlap nothing
         part[Frame.COMPARED], part[Frame.APART] = compared, self._store_words([0] * compared)
         part[Frame.BINDINGS] = len(self._bindings) // Binding.SIZE
         part[Frame.PLACES] = self._store_words(self._bindings)

@@ -1,6 +1,6 @@
-"""The stack of a thread that calls: native code keeps blocks and lines of arrays there.
+"""The stack of the calling thread: native code keeps blocks and lines of arrays there.
 
-A stack that is too small would end the process, so a thread is asked once how much it has.
+Overflowing it would crash the process, so its size is checked once per thread.
 """
 
 import ctypes
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from .... import errors
 
 # Bytes: a routine takes half a megabyte at most, a product that it calls as much, and there are
-# those who called.
+# the callers' frames.
 NEEDED = 2 << 20
 _known = threading.local()
 _libc = ctypes.CDLL(None)
@@ -19,7 +19,7 @@ _ATTRIBUTES = 128  # bytes, with room to spare
 
 
 def require() -> None:
-    """Refuse a thread whose stack is too small."""
+    """Raise for a thread whose stack is too small."""
     if getattr(_known, "enough", False):
         return
     size = _size()
@@ -33,7 +33,7 @@ def require() -> None:
 
 
 def _size() -> int | None:
-    """How many bytes this thread's stack may have; None where the system does not say."""
+    """The size in bytes of this thread's stack; None where the system does not say."""
     if not hasattr(_libc, "pthread_getattr_np"):
         return None
     held = ctypes.create_string_buffer(_ATTRIBUTES)
@@ -47,7 +47,7 @@ def _size() -> int | None:
 
 @contextmanager
 def enough() -> Iterator[None]:
-    """Threads that are started in this block have enough, whatever others are given."""
+    """Threads that are started in this block have enough stack, whatever the default."""
     before = threading.stack_size()
     if not 0 < before < NEEDED:
         yield

@@ -27,7 +27,7 @@ NativeTask = KernelStep | GemmStep | TiledStep | NativeStep | GuardStep
 
 
 class Pointer(NamedTuple):
-    """A word of a record: the address of so many elements behind a buffer's first."""
+    """A word of a record: the address `behind` elements after a buffer's first."""
 
     word: int
     buffer: int
@@ -38,13 +38,13 @@ class Pointer(NamedTuple):
 class Task:
     """A step's function, called as function(record, begin, end) for pieces of its units.
 
-    Of a guard the function is 0: it looks at its flag.
+    A guard's function is 0: it reads its flag.
 
-    record    words; those of `pointers` are addresses, which are known later
-    hold      what the record has addresses of
+    record    words; those of `pointers` are addresses, which are filled in later
+    hold      objects whose addresses are in the record
     chunk     the units of a piece
-    verdicts  the words that say where to report an access outside
-    watches   those for the watch of the call
+    verdicts  the words with the address where out-of-bounds accesses are reported
+    watches   the words with the address of the call's watch
     """
 
     step: NativeTask
@@ -60,7 +60,7 @@ class Task:
 
     @property
     def endless(self) -> bool:
-        """Whether nothing but its values says how long it takes."""
+        """Whether its running time depends on values, and may be unbounded."""
         return isinstance(self.step, NativeStep) and self.step.routine.endless
 
 
@@ -70,9 +70,9 @@ def _pointers(buffers: Sequence[int]) -> list[Pointer]:
 
 
 def extents_of(schedule: Schedule, step: KernelStep, shifts: Sequence[int] = ()) -> Extents:
-    """How many elements lie before and behind each of a kernel's pointers.
+    """The elements before and from each of a kernel's pointers on.
 
-    shifts  by how many elements they are behind the buffers' first
+    shifts  their offsets in elements from the buffers' first
     """
 
     def extent(i: int, shift: int) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def extents_of(schedule: Schedule, step: KernelStep, shifts: Sequence[int] = ())
 
 
 def kernels_of(schedule: Schedule, checked: bool) -> list[Checked]:
-    """The kernels and routines that have to be compiled."""
+    """The kernels and routines to be compiled."""
     found: list[Checked] = []
     for s in schedule.steps:
         if isinstance(s, KernelStep):
@@ -98,7 +98,7 @@ def kernels_of(schedule: Schedule, checked: bool) -> list[Checked]:
 
 
 def _parts(schedule: Schedule, step: TiledStep, checked: bool) -> list[Checked]:
-    """The kernels that go over a product's tiles, one for each column of them."""
+    """The kernels over a product's tiles, one for each column of them."""
     return [
         (p.kernel, extents_of(schedule, step.then, p.shifts) if checked else ())
         for p in parts(step)
@@ -163,7 +163,7 @@ def _product(schedule: Schedule, step: GemmStep) -> Task:
 def _tiled_task(
     schedule: Schedule, step: TiledStep, functions: NativeFunctions, checked: bool
 ) -> Task:
-    """A product's record, and behind it the kernels' functions and records."""
+    """A product's record, followed by the kernels' functions and records."""
     product, then = step.product, step.then
     call = blas.call_of(product, schedule.buffers[product.c].dtype, step.tile)
     places = (*then.operands, *then.results)

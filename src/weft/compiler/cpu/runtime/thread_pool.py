@@ -1,7 +1,7 @@
-"""The crew: Python threads parked in native code, which share the units of large kernels.
+"""The thread pool: Python threads parked in native code, which share the units of large kernels.
 
-They wait for work without Python's lock, some ten microseconds awake and then asleep, and are sent
-home when the interpreter ends. A forked child starts without any.
+They wait for work without the GIL, some ten microseconds spinning and then asleep, and are stopped
+when the interpreter exits. A forked child starts without any.
 """
 
 import atexit
@@ -12,50 +12,50 @@ from threading import Lock, Thread, main_thread
 from ....backend.shared import blas
 from ...native.driver import driver
 from ...native.objects import PROVIDERS
-from ...native.thread_pool import Crew
+from ...native.thread_pool import PoolWords
 from ...native.words import words
 from .stack import enough
 
 _libc = ctypes.CDLL(None)
-_crew = words(Crew.SIZE)
+_pool = words(PoolWords.SIZE)
 _threads: list[Thread] = []
 _lock = Lock()
-_width = 1  # as in the crew's words
+_width = 1  # a copy of the pool's WIDTH
 _over = False
 
 
 def _clear() -> None:
-    """A crew of nobody, without work."""
-    _crew[:] = 0
-    _crew[Crew.MAIN] = main_thread().ident
+    """An empty pool, without a job."""
+    _pool[:] = 0
+    _pool[PoolWords.MAIN] = main_thread().ident
     _set_width(1)
-    at = _crew.ctypes.data
-    _libc.pthread_mutex_init(ctypes.c_void_p(at + 8 * Crew.MUTEX), None)
-    _libc.pthread_cond_init(ctypes.c_void_p(at + 8 * Crew.CONDITION), None)
+    at = _pool.ctypes.data
+    _libc.pthread_mutex_init(ctypes.c_void_p(at + 8 * PoolWords.MUTEX), None)
+    _libc.pthread_cond_init(ctypes.c_void_p(at + 8 * PoolWords.CONDITION), None)
 
 
 def _set_width(count: int) -> None:
     global _width
-    _crew[Crew.WIDTH] = _width = count
+    _pool[PoolWords.WIDTH] = _width = count
 
 
 def address() -> int:
-    """Where the crew's words are; the same for as long as the process lives."""
-    return _crew.ctypes.data
+    """The address of the pool's words; the same for the lifetime of the process."""
+    return _pool.ctypes.data
 
 
 def main() -> int:
-    """Where the number of the main thread is."""
-    return address() + 8 * Crew.MAIN
+    """The address of the main thread's id."""
+    return address() + 8 * PoolWords.MAIN
 
 
 def width() -> int:
-    """How many threads share work now, the one that calls among them."""
+    """How many threads share work now, the caller included."""
     return _width
 
 
-def gather(count: int | None = None) -> None:
-    """From now on so many threads share work; None: as many as BLAS has been given."""
+def resize(count: int | None = None) -> None:
+    """Set how many threads share work; None: as many as BLAS may use."""
     count = blas.available() if count is None else count
     if count == _width or _over:
         return
@@ -73,34 +73,34 @@ def gather(count: int | None = None) -> None:
             with enough():
                 worker.start()
             _threads.append(worker)
-            if number < Crew.ASLEEP - Crew.THREADS:
-                _crew[Crew.THREADS + number] = worker.native_id
+            if number < PoolWords.ASLEEP - PoolWords.THREADS:
+                _pool[PoolWords.THREADS + number] = worker.native_id
         _set_width(count)
 
 
-def dismiss() -> None:
-    """Send everybody home: work is then done by who calls."""
+def stop_workers() -> None:
+    """Stop all workers: the caller then does all work."""
     with _lock:
         _set_width(1)
-        _crew[Crew.STOP] = 1
+        _pool[PoolWords.STOP] = 1
         if _threads:
             wake = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(driver().addresses["weft_wake"])
             wake(address())
         for worker in _threads:
             worker.join()
         _threads.clear()
-        _crew[Crew.STOP] = 0
+        _pool[PoolWords.STOP] = 0
 
 
 def _end() -> None:
-    """Native code goes away with the interpreter: nobody may be in it then."""
+    """Native code is unloaded with the interpreter: no thread may be in it then."""
     global _over
     _over = True
-    dismiss()
+    stop_workers()
 
 
 def _forget() -> None:
-    """A forked child has none of its parent's threads, and none of their work."""
+    """A forked child has none of its parent's threads, and none of their jobs."""
     global _lock
     _lock = Lock()
     _threads.clear()
@@ -111,4 +111,4 @@ _clear()
 atexit.register(_end)
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget)
-PROVIDERS.append(lambda symbol: address() if symbol == "weft_crew" else None)
+PROVIDERS.append(lambda symbol: address() if symbol == "weft_thread_pool" else None)
