@@ -41,7 +41,7 @@ class GraphCall:
 
     def compute(self, replay: "Replay") -> Any:
         """The results, for one set of inputs."""
-        args, kwargs = map_tree(replay.known, self.args), map_tree(replay.known, self.kwargs)
+        args, kwargs = map_tree(replay.resolve, self.args), map_tree(replay.resolve, self.kwargs)
         with written_at(None if self.foreign else self.origin):
             return self.function(*args, **kwargs)
 
@@ -64,7 +64,7 @@ class GradientsCall(GraphCall):
     """The gradients of targets with respect to sources; args are the three lists."""
 
     def compute(self, replay: "Replay") -> Any:
-        targets, sources, seeds = map_tree(replay.known, self.args)
+        targets, sources, seeds = map_tree(replay.resolve, self.args)
         with written_at(self.origin):
             return replay.tape.gradient(targets, sources, seeds)
 
@@ -87,7 +87,7 @@ class Update:
     def make(self, replay: "Replay") -> None:
         """Change the variables."""
         with changed(grad=False), written_at(self.origin):
-            self.change([replay.known(v) for v in self.values])
+            self.change([replay.resolve(v) for v in self.values])
 
     def __repr__(self) -> str:
         return f"<{self.name}: {', '.join(v.name for v in self.variables)}>"
@@ -111,7 +111,7 @@ class Replay:
         """Give a placeholder its tensor."""
         self.given[placeholder] = self._watch(placeholder, tensor)
 
-    def known(self, x: Any) -> Any:
+    def resolve(self, x: Any) -> Any:
         """What a value is; anything else is itself."""
         if not isinstance(x, Value):
             return x

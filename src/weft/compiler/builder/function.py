@@ -175,7 +175,7 @@ def _fetch(replay: Replay, x: Any) -> Any:
     """What a run gives for something that is fetched: values as they are before changes."""
     if isinstance(x, Update):
         x = x.result
-    known = replay.known(x)
+    known = replay.resolve(x)
     if known.__class__ not in TENSORS:
         return known
     plain = isinstance(x, Placeholder | Variable)

@@ -134,7 +134,7 @@ class Graph:
         [2.0, 4.0]
         """
         held = tensor(value, dtype=dtype)
-        return self._written(GraphCall(len(self.calls), "constant", lambda: held, (), {}, origin()))
+        return self._add(GraphCall(len(self.calls), "constant", lambda: held, (), {}, origin()))
 
     def _check_name(self, what: str, name: object) -> None:
         if not isinstance(name, str) or not name:
@@ -158,15 +158,15 @@ class Graph:
         kwargs = kwargs or {}
         replay = replaying.get()
         if replay is not None and replay.graph is self:
-            return function(*map_tree(replay.known, args), **map_tree(replay.known, kwargs))
+            return function(*map_tree(replay.resolve, args), **map_tree(replay.resolve, kwargs))
         return self._record(GraphCall, name, function, args, kwargs)
 
-    def known(self, value: GraphTensor) -> Tensor:
+    def resolve(self, value: GraphTensor) -> Tensor:
         """The tensor of a value, in a function that a call was given."""
         replay = replaying.get()
         if replay is None or replay.graph is not self:
             raise value.not_here()
-        return replay.known(value)
+        return replay.resolve(value)
 
     def _record(
         self,
@@ -181,9 +181,9 @@ class Graph:
             self._check_operand(name, x)
         args, kwargs = map_tree(_keep_argument, args), map_tree(_keep_argument, kwargs)
         number = len(self.calls)
-        return self._written(kind(number, name, function, args, kwargs, origin(), foreign))
+        return self._add(kind(number, name, function, args, kwargs, origin(), foreign))
 
-    def _written(self, call: GraphCall) -> Any:
+    def _add(self, call: GraphCall) -> Any:
         """A call as part of the graph, once it is known what it makes of which shapes."""
         try:
             first, second = [probe.compute(call) for probe in self._probes]

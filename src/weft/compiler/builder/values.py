@@ -174,7 +174,7 @@ class GraphTensor(Value):
 
     def __weft_tensor__(self) -> Tensor:
         """The tensor that it stands for while its graph is computed."""
-        return self.graph.known(self)
+        return self.graph.resolve(self)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         raise self.not_here()

@@ -15,7 +15,7 @@ def _draw(lift: Lift, at: LiftedEquation) -> Made:
     if at.small.static[1:] != at.e.static[1:] or at.actual.static[1:] != at.e.static[1:]:
         lift.refuse("draws in another way at other lengths", "draw outside of the function")
     out = at.e.outputs[0]
-    shape, spans = lift.aval(out).shape, lift.grown(out)
+    shape, spans = lift.aval(out).shape, lift.spans_from_shapes(out)
     if len(lift.aval(state).shape) > 1 or not all([s is None or s.plain for s in spans]):
         lift.refuse(
             "draws numbers of a dynamic length for several streams, or for axes that are joined",

@@ -178,7 +178,7 @@ class Lift:
         if i not in self.varying.constants:
             self.spans[i] = (None,) * mine.ndim
             return i
-        spans = self.grown(i)
+        spans = self.spans_from_shapes(i)
         self._check_sizes(i, spans)
         if all(map(_is_uniform, (mine, small, actual))):
             number = self.number(np.asarray(actual.flat[0]))
@@ -205,7 +205,7 @@ class Lift:
         """The spans of an operand."""
         return () if isinstance(x, Literal) else self._settled.get(x) or self.spans[x]
 
-    def grown(self, i: int) -> Spans:
+    def spans_from_shapes(self, i: int) -> Spans:
         """The spans of a value that follow from its shapes alone."""
         small, large = self.small.graph.avals[i].shape, self.large.graph.avals[i].shape
         found = []
@@ -382,7 +382,7 @@ def _like(fill, dtype: np.dtype):
     return bool(fill) if dtype.kind == "b" else int(fill) if dtype.kind in "iu" else fill
 
 
-def ragged(lift: Lift, at: LiftedEquation) -> bool:
+def involves_length(lift: Lift, at: LiftedEquation) -> bool:
     """Whether an equation has anything to do with the length."""
     return any([is_ragged(lift.of(x)) for x in at.e.inputs]) or any(
         [lift.small.graph.avals[i].shape != lift.large.graph.avals[i].shape for i in at.e.outputs]

@@ -17,7 +17,7 @@ APART = "keep the dynamic axis apart, or in front of what it is joined with"
 @rule("reshape")
 def _reshape(lift: Lift, at: LiftedEquation) -> Made:
     (x,), out = at.e.inputs, at.e.outputs[0]
-    shape, grown = lift.large.graph.avals[out].shape, lift.grown(out)
+    shape, grown = lift.large.graph.avals[out].shape, lift.spans_from_shapes(out)
     if x in lift.uniform:
         lift.uniform.add(out)
         return lift.keep(at, [grown])
@@ -42,8 +42,8 @@ def _broadcast(lift: Lift, at: LiftedEquation) -> Made:
     (x,), out = at.e.inputs, at.e.outputs[0]
     if lift.is_uniform(x):
         lift.uniform.add(out)
-        return lift.keep(at, [lift.grown(out)])
-    given, grown = lift.of(x), lift.grown(out)
+        return lift.keep(at, [lift.spans_from_shapes(out)])
+    given, grown = lift.of(x), lift.spans_from_shapes(out)
     own = (*(None,) * (len(grown) - len(given)), *given)
     lift.even.update(
         [(out, a) for a in range(-len(grown), 0) if grown[a] is not None and own[a] is None]

@@ -18,7 +18,7 @@ from ...graph.structured import structure_of
 from ...graph.unrecorded import UNRECORDED
 from ...ops.batching import Along, Pointwise
 from ..passes.rewriting import Operand
-from .lift import Lift, LiftedEquation, Made, Rule, ragged
+from .lift import Lift, LiftedEquation, Made, Rule, involves_length
 from .spans import Span, Spans, is_ragged
 from .traces import Differs
 
@@ -54,7 +54,7 @@ def rule_of(lift: Lift, at: LiftedEquation) -> Rule:
     """The rule of an equation."""
     if structure_of(at.e) is not None:
         return _STRUCTURED[at.name]
-    apart = not ragged(lift, at) and (at.fixed or at.name not in (*RULES, *_named))
+    apart = not involves_length(lift, at) and (at.fixed or at.name not in (*RULES, *_named))
     # Steps that are padding must not fail either: what may, has a rule.
     if apart and (not lift.padding or at.name.startswith("draw_")):
         return _apart

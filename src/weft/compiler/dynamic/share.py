@@ -94,9 +94,9 @@ class Template:
         self._varying, self._pulled = Varying(), Varying()
         self._programs: dict[Hashable, _Once] = {}  # native code by lifted graphs
         self._pullbacks: dict[Hashable, _Once] = {}
-        self.lifted(small)  # says what depends on the length, or why it cannot be
+        self.lift(small)  # says what depends on the length, or why it cannot be
 
-    def lifted(self, of: "Sized") -> Lifted:
+    def lift(self, of: "Sized") -> Lifted:
         """The program of a length with the bucket's shapes."""
         graphs = [LengthTrace(s.length, s.program.graph) for s in (self.small, self.large, of)]
         return Lift(self.name, graphs, self._varying).run(self.inputs, rule_of, zeros=True)
@@ -106,7 +106,7 @@ class Template:
         program, derivative = of.program, of.program.derivative
         if bool(derivative) != bool(self.large.program.derivative):
             raise Differs("other results are differentiated")
-        lifted = self.lifted(of)
+        lifted = self.lift(of)
         pulled = None if derivative is None else self._pulled_back(of, lifted)
         key = (graph_key(lifted.graph), tuple(sorted(program.donated.items())))
         if key not in self._programs:

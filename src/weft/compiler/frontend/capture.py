@@ -162,7 +162,7 @@ class Capture(Staging):
 
     # What operations meet
 
-    def lifted(self, args: Iterable[Any]) -> list[Any]:
+    def lift_arguments(self, args: Iterable[Any]) -> list[Any]:
         """Arguments of an operation as values of the program."""
         lifted = [self.of(a) if a.__class__ in GROUND else a for a in args]
         return self._with_numbers(lifted) if any([type(a) is Host for a in lifted]) else lifted
@@ -191,7 +191,7 @@ class Capture(Staging):
             return tensor
         if self.closed:
             raise errors.StagingError(f"{self.name} has been compiled, and is not written any more")
-        if not self.found(tensor):
+        if not self.is_captured(tensor):
             return wrap(self._constant(tensor), tensor._node)
         if id(tensor) in self.arguments:
             return self._argument(tensor)
@@ -209,7 +209,7 @@ class Capture(Staging):
         self.same[argument.place.position] = tensor
         return argument.tensor
 
-    def raised(self, raw: Any) -> Staged:
+    def lift_raw(self, raw: Any) -> Staged:
         """A raw value as one of the program."""
         return raw if isinstance(raw, Staged) else Staged(self.tag, self, self.constant(raw))
 
@@ -221,13 +221,13 @@ class Capture(Staging):
             self._constants[id(raw)] = (raw, Staged(self.tag, self, value))
         return self._constants[id(raw)][1]
 
-    def found(self, tensor: Tensor) -> bool:
+    def is_captured(self, tensor: Tensor) -> bool:
         """Whether this is a tensor from outside, and no constant that was made in the function."""
         return id(tensor) not in self._made and id(tensor._data) not in self.raws
 
     def makes(self, tensor: Tensor) -> bool:
         """Whether a tensor is a value of the program, made at each call."""
-        return tensor.__class__ not in GROUND or not self.found(tensor)
+        return tensor.__class__ not in GROUND or not self.is_captured(tensor)
 
     def note(self, tensor: Tensor) -> None:
         """A tensor that is made in the function: the same at each call, until it is changed."""
@@ -240,7 +240,7 @@ class Capture(Staging):
 
     def read(self, tensor: Tensor) -> Tensor:
         """A tensor whose values are looked at: itself if it is a constant."""
-        return self.of(tensor) if self.found(tensor) else tensor
+        return self.of(tensor) if self.is_captured(tensor) else tensor
 
     def assign(self, tensor: Tensor, value: Tensor, rebinds: bool = False) -> None:
         """`tensor` has this value from now on, in its memory or (y[i] = v) in new memory."""
@@ -312,7 +312,7 @@ class Capture(Staging):
             owner, whose = Having(lambda: find(self.now.call)), "arguments"
         else:
             owner, whose = Having(lambda: leaf), "parameters"
-        if not self.fixed(f"whether {whose} have a .grad", owner, "gradient"):
+        if not self.fix(f"whether {whose} have a .grad", owner, "gradient"):
             return None, None
         have = find(self.now.call).held
         _refuse_node(have)
@@ -324,9 +324,9 @@ class Capture(Staging):
         if leaf in self.leaves:
             find = self.found_at(leaf)
             owner = Having(lambda: find(self.now.call))
-            self.fixed("the hooks on gradients of arguments", owner, "hooks")
+            self.fix("the hooks on gradients of arguments", owner, "hooks")
 
-    def ended(self, leaf: Leaf) -> None:
+    def check_unrequested_leaf(self, leaf: Leaf) -> None:
         """A backward pass in the function has come to a leaf that nobody asked a gradient for."""
         if leaf in self.computed:
             raise errors.StagingError(
@@ -362,7 +362,7 @@ class Capture(Staging):
             self._decided[label] = Guard(label, decide, known[0] if known else decide())
         return self._decided[label].value
 
-    def fixed(self, label: str, owner: object, name: str) -> Any:
+    def fix(self, label: str, owner: object, name: str) -> Any:
         """An attribute of an object; another value at a call makes another program."""
         if label not in self._fixed:
             self._fixed[label] = Fixed()
@@ -379,13 +379,13 @@ class Capture(Staging):
 
     def name_of(self, owner: object, name: str) -> str:
         """A name for an object that no other one has in this program."""
-        return self.kept((id(owner), name), lambda: self._number_name(name), owner)
+        return self.state((id(owner), name), lambda: self._number_name(name), owner)
 
     def _number_name(self, name: str) -> str:
         n = self._names[name] = self._names.get(name, 0) + 1
         return name if n == 1 else f"{name}#{n}"
 
-    def kept(self, key: object, make: Callable[[], T], owner: object = None) -> T:
+    def state(self, key: object, make: Callable[[], T], owner: object = None) -> T:
         """What somebody notes down about himself while the program is written."""
         key = key if key.__class__ is tuple else id(key)
         if key not in self._kept:

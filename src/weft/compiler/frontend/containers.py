@@ -109,7 +109,7 @@ class ContainerCopies:
         for copy in self.made:
             yield from copy.changes()
 
-    def unchanged(self) -> dict[int, int]:
+    def find_unchanged(self) -> dict[int, int]:
         """By identity of the copies that are as they were, their positions."""
         changed = {id(c.made) for c in self.made if c.changes()}
         known = [(c.made, c.position) for c in self.made if c.position is not None]

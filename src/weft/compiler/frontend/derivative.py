@@ -152,7 +152,7 @@ def derive_pull_back(capture: Capture, tracked: dict[int, Any]) -> Derivative:
         g = Staged(capture.tag, capture, i)
         seeds[x._node] = seeds[x._node] + g if x._node in seeds else g
     reached = dispatch.above.sweep(seeds, record=False, retain=True, on_node=_inner_hooks)
-    found = {leaf: capture.raised(c) for leaf, c in reached.items()}
+    found = {leaf: capture.lift_raw(c) for leaf, c in reached.items()}
     parents, ends = _parents(capture, found)
     pulled = Graph(graph.avals, [], {}, graph.equations[end:], ends)
     del graph.equations[end:]

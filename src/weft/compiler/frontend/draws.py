@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def streams_of(capture: "Capture") -> dict[int, "Stream"]:
     """The streams that are values of a program, by the identities of their generators."""
-    return capture.kept(("random streams",), dict)
+    return capture.state(("random streams",), dict)
 
 
 class Reserved:

@@ -21,7 +21,7 @@ class Guard:
         """Whether Python would decide alike now; what it decides on was prepared before."""
         return self.decide() == self.value
 
-    def broken(self) -> str:
+    def describe_change(self) -> str:
         """How Python decides otherwise now."""
         return f"{self.label}: was {_describe(self.value)}, is {_describe(self.decide())}"
 

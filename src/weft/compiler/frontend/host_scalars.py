@@ -103,7 +103,7 @@ class Host:
         if method != "__call__" or options or not all(map(_is_number, inputs)):
             return NotImplemented
         reads = [x.read if type(x) is Host else partial(_same, x) for x in inputs]
-        label = f"{ufunc.__name__}({', '.join(map(_named, inputs))})"
+        label = f"{ufunc.__name__}({', '.join(map(_label_of, inputs))})"
         made = Host(self.staging, label, lambda: ufunc(*[read() for read in reads]))
         dtype = np.asarray(made.read()).dtype
         if dtype.kind != "f":
@@ -139,7 +139,7 @@ def _same(x):
     return x
 
 
-def _named(x) -> str:
+def _label_of(x) -> str:
     return x.label if type(x) is Host else repr(x)
 
 

@@ -56,7 +56,7 @@ class Opened:
     def unflatten(self, leaves: list[Any]) -> Any:
         """The tree with other leaves."""
         built: dict[int, Any] = {}  # what is in it twice is one object
-        return self.structure.unflatten([top.made(leaves, built) for top in self._tops])
+        return self.structure.unflatten([top.rebuild(leaves, built) for top in self._tops])
 
 
 @dataclass(frozen=True)
@@ -68,12 +68,12 @@ class ResultLeaf:
     structure: Any = None
     below: list["ResultLeaf"] = field(default_factory=list)
 
-    def made(self, leaves: list[Any], built: dict[int, Any]) -> Any:
+    def rebuild(self, leaves: list[Any], built: dict[int, Any]) -> Any:
         """What stands here, of these leaves."""
         if self.build is None:
             return leaves[self.position]
         if id(self) not in built:
-            parts = [p.made(leaves, built) for p in self.below]
+            parts = [p.rebuild(leaves, built) for p in self.below]
             built[id(self)] = self.build(self.structure.unflatten(parts))
         return built[id(self)]
 

@@ -79,7 +79,7 @@ def _trace(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Varia
     if ran.asks_types and taken.call.numbers and not exact:
         return _trace(name, f, taken, exact=True)
     report_copies(name, f, copies, ran.user)
-    program.watch = ReadWatch(ran, program.found(), f, taken.statics)
+    program.watch = ReadWatch(ran, program.captured_tensors(), f, taken.statics)
     return program
 
 
@@ -150,7 +150,8 @@ class _Outputs:
 def _finish(
     capture: Capture, box: list, arguments: list[_TracedArgument], copies: ContainerCopies
 ) -> Variant:
-    outputs, fresh, given = _Outputs(capture), FreshObjects(box, capture.raws), copies.unchanged()
+    outputs, fresh = _Outputs(capture), FreshObjects(box, capture.raws)
+    given = copies.find_unchanged()
     leaves, structure = flatten(capture.name, box[0], capture.makes, fresh, given)
     which, leaves = _each_once(leaves)
     objects = _objects(capture, leaves, fresh, given)
@@ -231,7 +232,7 @@ def _return_leaf(
     for a in arguments:
         if x is a.tensor:
             return returned_argument(a.place)
-    if x.__class__ in GROUND and capture.found(x):
+    if x.__class__ in GROUND and capture.is_captured(x):
         capture.of(x)  # it is read, and checked, at each call
         return returned_object(x)
     x = capture.of(x)

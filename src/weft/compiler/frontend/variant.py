@@ -189,7 +189,7 @@ class Variant:
         self.prepare(call)
         self.renew(call)
 
-    def found(self) -> list[Tensor]:
+    def captured_tensors(self) -> list[Tensor]:
         """The tensors that the function found by itself."""
         return [*[p.tensor for _, p in self._captured], *self.same.values()]
 
@@ -218,7 +218,7 @@ class Variant:
             return why
         for g in self.guards:
             if not g.matches():
-                return g.broken()
+                return g.describe_change()
         return self._overlap_with_arguments(call)
 
     def _overlap_with_arguments(self, call: Call) -> str | None:

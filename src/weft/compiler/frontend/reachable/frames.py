@@ -103,7 +103,7 @@ class Ran:
     def note_function(self, f: FunctionType) -> None:
         """A function of the user's that a walk has come to."""
 
-    def met(self, code: CodeType) -> bool:
+    def has_run(self, code: CodeType) -> bool:
         """Whether this very code has run."""
         return id(code) in self.codes
 
@@ -128,10 +128,10 @@ class MayRun(Ran):
                 self.codes[id(c)] = c
                 self.user.append((c, f.__globals__))
 
-    def met(self, code: CodeType) -> bool:
+    def has_run(self, code: CodeType) -> bool:
         return True
 
-    __contains__ = met
+    __contains__ = has_run
 
 
 def _inside(code: CodeType) -> Iterator[CodeType]:
@@ -175,7 +175,7 @@ def watched_frames(name: str) -> Iterator[Ran]:
     states, collects = _random_states(), gc.isenabled()
     gc.disable()  # whose callbacks are other people's
     try:
-        with calls.watched():
+        with calls.watch():
             yield watcher.ran
     finally:
         if collects:

@@ -154,7 +154,7 @@ class Names:
         asked = [find_names(code).globals for code, _ in ran.user]
         self.identities = any(not _WHICH.isdisjoint(g) for g in (*asked, *attributes))
 
-    def named(self, held: Mapping[str, Any]) -> Set[str]:
+    def relevant_names(self, held: Mapping[str, Any]) -> Set[str]:
         """Which attributes in a dict count."""
         return set(held) if self.user is None else self.user & held.keys()
 
@@ -197,7 +197,7 @@ class Names:
             caches.update(base.__dict__.get("_caches", ()))
             found.update(base.__dict__.get("_read_by_name", ()))
             for code, names in _methods(base):
-                if self._ran.met(code):
+                if self._ran.has_run(code):
                     found.update(names)
         return frozenset(found - caches)
 

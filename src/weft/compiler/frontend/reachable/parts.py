@@ -255,7 +255,7 @@ class Parts:
             self._part(number, x, "args")
         elif isinstance(x, local):
             held = x.__dict__
-            counting = sorted(self._names.named(held))
+            counting = sorted(self._names.relevant_names(held))
             for name in counting:
                 self._meet(number, name, held[name])
             read = partial(_of_thread, x, tuple(counting), self._names.user is None)

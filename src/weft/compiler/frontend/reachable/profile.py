@@ -34,7 +34,7 @@ class Calls:
         self._words[Profile.COUNT :] = 0
 
     @contextmanager
-    def watched(self) -> Iterator[None]:
+    def watch(self) -> Iterator[None]:
         """A block whose calls are met; a profiler that runs has a pause."""
         before = sys.getprofile()
         function = None if before is None else _word(_thread_state() + _place())
@@ -62,7 +62,7 @@ def _place() -> int:
 
     def look() -> None:
         try:
-            with calls.watched():
+            with calls.watch():
                 state = _thread_state()
                 for at in range(0, 512, 8):
                     if (_word(state + at), _word(state + at + 16)) == expected:

@@ -138,7 +138,7 @@ class ReadWalk(Parts):
     def _settings(self, entry: ReadEntry, x) -> None:
         """Plain attributes that are named, of an object that is passed over: a logger's level."""
         held = (dict_of(x) or {}) if is_silent(x) else {}
-        for name in sorted(self._names.named(held)):
+        for name in sorted(self._names.relevant_names(held)):
             if is_plain(held[name]):
                 self.links.names.append(Name(held, name, held[name], entry.owner))
                 self._meet(entry.owner, ItemKey(f"{entry.key}.{name}"), held[name])
