@@ -123,7 +123,7 @@ class Calling:
             raise errors.ShapeError(
                 f"compiled program: input {i} has shape {value.shape}, expected {b.shape}"
             )
-        values[i] = self._copied(i, value, _reason(value))
+        values[i] = self._copy(i, value, _reason(value))
 
     def separate(self, values: list, i: int) -> None:
         """Copy an input that shares memory with one that is written; raise if it is, too."""
@@ -132,9 +132,9 @@ class Calling:
             raise errors.ArgumentError(
                 f"compiled program: inputs {others} are written and share memory; copy one of them"
             )
-        values[i] = self._copied(i, values[i], "it shares memory with an input that is written")
+        values[i] = self._copy(i, values[i], "it shares memory with an input that is written")
 
-    def _copied(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
+    def _copy(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
         b = self.schedule.buffers[self.signature.buffers[i]]
         made = np.empty(b.shape, b.dtype)
         np.copyto(made, value)

@@ -25,16 +25,16 @@ from .explain.picture import TracedGraph
 from .explain.report import Text, Texts, VariantRecord, kernels_text, report
 from .explain.stages import after_stage
 from .frontend.arguments import (
+    CallArguments,
     CallKey,
     Quick,
-    Taken,
     difference,
-    find_lengthened,
+    find_resized,
     positional_names,
     settings_key,
     take_apart,
 )
-from .frontend.effects import Before
+from .frontend.effects import StateBefore
 from .frontend.inputs import Call
 from .frontend.trace import trace
 from .frontend.variant import Variant
@@ -122,7 +122,7 @@ class Compiled(Generic[P, R]):
         if any([t.__class__ in BOXED for t in taken.call.tensors]):
             return self.__wrapped__(*args, **kwargs)
         with self._lock:
-            program = self._program(taken, settings)
+            program = self._find_variant(taken, settings)
             quick = not kwargs and not program.once
             self._quick = Quick.of(settings, taken, program) if quick else None
             return program(taken.call)
@@ -131,24 +131,24 @@ class Compiled(Generic[P, R]):
         """Another function of the same arguments, compiled in the same way."""
         return type(self)(g, *self._options)
 
-    def _program(self, taken: Taken, settings: Settings) -> Variant:
+    def _find_variant(self, taken: CallArguments, settings: Settings) -> Variant:
         key = (*taken.key, settings_key(settings))
-        program, why = _fitting(self._variants.get(key, ()), taken.call)
+        program, why = _find_match(self._variants.get(key, ()), taken.call)
         if program is None:
-            program = self._new_program(key, taken, why)
+            program = self._new_variant(key, taken, why)
             if not program.once:
                 self._variants.setdefault(key, []).append(program)
         self._latest = key, program
         return program
 
-    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Variant:
+    def _new_variant(self, key: CallKey, taken: CallArguments, why: str | None) -> Variant:
         """A program for calls of a kind that there was none for, or none that fits now."""
         if self._latest is not None:
             latest, last = self._latest
             why = why or last.once or difference(latest, key, self._parameters)
-            self._check_room(why, find_lengthened(latest, key, self._parameters))
+            self._check_room(why, find_resized(latest, key, self._parameters))
         began = perf_counter()
-        before = Before(self.name, self.__wrapped__, taken.statics)
+        before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         program.once = once(before.report())
         traced = perf_counter() - began
@@ -234,7 +234,7 @@ class Compiled(Generic[P, R]):
         return f"<compiled {self.name}>"
 
 
-def _fitting(programs: Sequence[Variant], call: Call) -> tuple[Variant | None, str | None]:
+def _find_match(programs: Sequence[Variant], call: Call) -> tuple[Variant | None, str | None]:
     """The program that fits a call; if there is none, why the last one does not."""
     for program in programs:
         program.prepare(call)

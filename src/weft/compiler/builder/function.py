@@ -104,8 +104,8 @@ class GraphFunction:
         if len(given) > len(self.placeholders):
             for p in self._graph.placeholders:
                 if p.name in given:
-                    _fitting(p, given[p.name])
-        return [_fitting(p, given[p.name]) for p in self.placeholders]
+                    _convert_feed(p, given[p.name])
+        return [_convert_feed(p, given[p.name]) for p in self.placeholders]
 
     def _known_name(self, key: object) -> str:
         if isinstance(key, Placeholder) and key.graph is self._graph:
@@ -182,7 +182,7 @@ def _fetch(replay: Replay, x: Any) -> Any:
     return known.detach().clone() if plain else known.detach()
 
 
-def _fitting(p: GraphTensor, value: Any) -> Tensor:
+def _convert_feed(p: GraphTensor, value: Any) -> Tensor:
     """A value for a placeholder, in its dtype."""
     x = value if value.__class__ in TENSORS else asarray(value)
     if x.__class__ in BOXED or (x.requires_grad and current.get().grad):

@@ -7,11 +7,11 @@ from typing import Any
 from ... import errors
 from ..compiled import Compiled, P, R, once
 from ..explain.report import VariantRecord
-from ..frontend.arguments import CallKey, Taken, difference
-from ..frontend.effects import Before
+from ..frontend.arguments import CallArguments, CallKey, difference
+from ..frontend.effects import StateBefore
 from ..frontend.trace import trace
 from ..frontend.variant import Variant
-from .share import Allow, Sized, Template
+from .share import Allow, SizedVariant, Template
 from .spec import DynamicAxes, Sizes, resize_call
 from .traces import Differs
 
@@ -44,7 +44,7 @@ class DynamicCompiled(Compiled[P, R]):
             kwargs = self._dynamic.with_valid(args, kwargs)  # type: ignore[assignment]
         return super().__call__(*args, **kwargs)
 
-    def _new_program(self, key: CallKey, taken: Taken, why: str | None) -> Variant:
+    def _new_variant(self, key: CallKey, taken: CallArguments, why: str | None) -> Variant:
         sizes = self._dynamic.sizes(taken)
         if not sizes.length:
             raise errors.ShapeError(
@@ -52,7 +52,7 @@ class DynamicCompiled(Compiled[P, R]):
                 "itself, fn.__wrapped__"
             )
         bucket, began = self._dynamic.bucket(sizes.length), perf_counter()
-        before = Before(self.name, self.__wrapped__, taken.statics)
+        before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         large = (*resize_call(taken, sizes, bucket).key, key[-1])
         reasons: list[str] = []  # why there is new native code; none, if there is not
@@ -62,7 +62,9 @@ class DynamicCompiled(Compiled[P, R]):
             if self._made:
                 self._check_room(reasons[0], None)
 
-        own = self._share_native_code(Sized(sizes.length, program), taken, sizes, large, allow)
+        own = self._share_native_code(
+            SizedVariant(sizes.length, program), taken, sizes, large, allow
+        )
         program.once, traced = once(before.report()), perf_counter() - began
         if not reasons:
             program.prepare(taken.call)
@@ -88,7 +90,7 @@ class DynamicCompiled(Compiled[P, R]):
         return f"for calls of up to {bucket} along {'; '.join(axes)}"
 
     def _share_native_code(
-        self, of: Sized, taken: Taken, sizes: Sizes, large: CallKey, allow: Allow
+        self, of: SizedVariant, taken: CallArguments, sizes: Sizes, large: CallKey, allow: Allow
     ) -> bool:
         """Give a program native code of its bucket; whether it keeps to its own."""
         templates, why = self._templates.setdefault(large, []), ""
@@ -111,7 +113,9 @@ class DynamicCompiled(Compiled[P, R]):
         templates.append(template)
         return False
 
-    def _template(self, of: Sized, bucket: int, taken: Taken, sizes: Sizes) -> Template:
+    def _template(
+        self, of: SizedVariant, bucket: int, taken: CallArguments, sizes: Sizes
+    ) -> Template:
         """The function at its bucket's length, compared with the call's.
 
         Where a short call is a special case (fewer elements than a slice takes), the bucket's
@@ -126,12 +130,14 @@ class DynamicCompiled(Compiled[P, R]):
                 failures.append(e)
         raise failures[0]
 
-    def _at(self, length: int, of: Sized, taken: Taken, sizes: Sizes) -> Sized:
+    def _at(
+        self, length: int, of: SizedVariant, taken: CallArguments, sizes: Sizes
+    ) -> SizedVariant:
         """The function at another length of the bucket."""
         if length == of.length:
             return of
         try:
-            return Sized(
+            return SizedVariant(
                 length, trace(self.name, self.__wrapped__, resize_call(taken, sizes, length))
             )
         except errors.WeftError as e:

@@ -7,7 +7,7 @@ import numpy as np
 from ...core import dtypes
 from ...graph.graph import Literal
 from .lift import Lift, LiftedEquation, Made
-from .rules import cast, gone_over, merge_spans, reduced_spans, rule, same_static
+from .rules import cast, merge_spans, padded_axes, reduced_spans, rule, same_static
 from .spans import Spans
 
 
@@ -25,7 +25,7 @@ def _wide(dtype: np.dtype) -> np.dtype:
 def _over(lift: Lift, x: int, axes, keepdims: bool, by: float) -> int:
     """The sum over axes of what is the call's own, divided by a number."""
     spans = reduced_spans(lift.of(x), axes, keepdims)
-    own = lift.mask_padding(x, 0, gone_over(lift, x, axes))
+    own = lift.mask_padding(x, 0, padded_axes(lift, x, axes))
     total = lift.emit("sum", own, axes, keepdims, spans=spans)
     number = lift.number(np.asarray(by, lift.aval(total).dtype))
     return lift.emit("divide", total, number, spans=spans)
@@ -44,7 +44,7 @@ def _mean(lift: Lift, x: int, axes) -> int:
 def _moment(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
-    if not gone_over(lift, x, axes):
+    if not padded_axes(lift, x, axes):
         return lift.keep(at, [reduced_spans(lift.of(x), axes, keepdims)])
     if dtypes.is_complex(lift.aval(x).dtype) and at.name != "mean":
         lift.refuse("of complex numbers takes the padding in", "take it of real and imaginary part")
@@ -76,7 +76,7 @@ def _standardise(lift: Lift, at: LiftedEquation) -> Made:
     (x,), (axes, eps, dtype) = at.e.inputs, at.e.static
     spans = lift.of(x)
     flat = reduced_spans(spans, axes, True)
-    if not gone_over(lift, x, axes):
+    if not padded_axes(lift, x, axes):
         return lift.keep(at, [spans, *[flat for _ in at.e.outputs[1:]]])
     out = lift.aval(at.e.outputs[0]).dtype
     x, statistics = cast(lift, x, dtypes.canonical(dtype)), []
@@ -93,7 +93,7 @@ def _projection(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (g, y), (axes, centred) = at.e.inputs, at.e.static
     spans = merge_spans(lift, [lift.of(g), lift.of(y)])
-    if not gone_over(lift, y, axes) and not gone_over(lift, g, axes):
+    if not padded_axes(lift, y, axes) and not padded_axes(lift, g, axes):
         return lift.keep(at, [spans])
     out = lift.aval(at.e.outputs[0]).dtype
     g, y = (cast(lift, x, _wide(out)) for x in (g, y))

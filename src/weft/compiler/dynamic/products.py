@@ -132,7 +132,7 @@ def _lines(lift: Lift, at: LiftedEquation) -> Made:
 # -- windows ---------------------------------------------------------------------------------------
 
 
-def _slid(lift: Lift, at: LiftedEquation, x, y: int) -> tuple:
+def _pad_windows(lift: Lift, at: LiftedEquation, x, y: int) -> tuple:
     """An operand with zeros in its padding, and the spans of the sizes that windows leave.
 
     Windows that move by one see zeros behind an axis, as they do where it is padded.
@@ -158,7 +158,7 @@ def _convolution(lift: Lift, at: LiftedEquation) -> Made:
     images, channels = lift.of(x)[:2]
     if channels is not None:
         lift.refuse("has channels of dynamic length", _WEIGHTS)
-    x, sizes = _slid(lift, at, x, at.e.outputs[0])
+    x, sizes = _pad_windows(lift, at, x, at.e.outputs[0])
     return lift.keep(at, [(images, None, *sizes)], [x, *weights])
 
 
@@ -169,7 +169,7 @@ def _convolution_weight(lift: Lift, at: LiftedEquation) -> Made:
     if lift.of(x)[1] is not None or lift.of(y)[1] is not None:
         lift.refuse("has channels of dynamic length", _WEIGHTS)
     merge_spans(lift, [lift.of(x)[:1], lift.of(y)[:1]])
-    (given, _), (other, _) = (_slid(lift, at, v, at.e.outputs[0]) for v in (x, y))
+    (given, _), (other, _) = (_pad_windows(lift, at, v, at.e.outputs[0]) for v in (x, y))
     flat = (None,) * len(lift.of(x))
     return lift.keep(at, [flat], [lift.mask_padding(given, 0), lift.mask_padding(other, 0)])
 

@@ -151,7 +151,7 @@ def _axes(axes: Axes, ndim: int) -> tuple[int, ...]:
     return tuple(range(ndim)) if axes is None else (axes,) if isinstance(axes, int) else tuple(axes)
 
 
-def gone_over(lift: Lift, x: Operand, axes: Axes) -> list[int]:
+def padded_axes(lift: Lift, x: Operand, axes: Axes) -> list[int]:
     """Those of the axes that a row goes over along which there is padding."""
     spans = lift.of(x)
     return [a for a in _axes(axes, len(spans)) if spans[a] is not None]
@@ -196,7 +196,7 @@ def _reduction(lift: Lift, at: LiftedEquation) -> Made:
     """Padding is replaced by what changes nothing in the reduction."""
     same_static(lift, at)
     (x,), (axes, keepdims, *options) = at.e.inputs, at.e.static
-    over, dtype = gone_over(lift, x, axes), lift.aval(x).dtype
+    over, dtype = padded_axes(lift, x, axes), lift.aval(x).dtype
     if over and at.name == "norm" and not options[0] > 0:
         lift.refuse(f"of order {options[0]} takes the padding in", MASK)
     if over and at.name == "logsumexp" and not dtypes.is_inexact(dtype):
@@ -218,7 +218,7 @@ def _extreme_share(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x, y), (axes,) = at.e.inputs, at.e.static
     spans = merge_spans(lift, [lift.of(x), lift.of(y)])
-    over = gone_over(lift, x, axes)
+    over = padded_axes(lift, x, axes)
     if not over:
         return lift.keep(at, [spans])
     attains = lift.emit("equal", x, y, spans=spans)
@@ -237,7 +237,7 @@ def _place(lift: Lift, at: LiftedEquation) -> Made:
     """The first of equal ones is found, and padding comes last."""
     same_static(lift, at)
     (x,), (axis, keepdims) = at.e.inputs, at.e.static
-    over = gone_over(lift, x, axis)
+    over = padded_axes(lift, x, axis)
     if over and axis is None and len(lift.of(x)) > 1:
         lift.refuse("without an axis counts the padding in", "give an axis")
     _plain(lift, x, over)
@@ -251,7 +251,7 @@ def _place(lift: Lift, at: LiftedEquation) -> Made:
 def _extreme_and_place(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axis, *_) = at.e.inputs, at.e.static
-    over = gone_over(lift, x, axis)
+    over = padded_axes(lift, x, axis)
     _plain(lift, x, over)
     fill = (least if at.name == "max_with_indices" else greatest)(lift.aval(x).dtype)
     spans = reduced_spans(lift.of(x), axis, lift.aval(at.e.outputs[0]).ndim == len(lift.of(x)))
@@ -275,7 +275,7 @@ def _plain(lift: Lift, x, over: list[int]) -> None:
 def _softmax(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), (axes, *_) = at.e.inputs, at.e.static
-    over = gone_over(lift, x, axes)
+    over = padded_axes(lift, x, axes)
     if over and not dtypes.is_inexact(lift.aval(x).dtype):
         x = cast(lift, x, lift.aval(at.e.outputs[0]).dtype)
     return lift.keep(at, [lift.of(x)], [lift.mask_padding(x, -inf, over)])
@@ -287,9 +287,9 @@ def _softmax_product(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (t, y), (axis, *_) = at.e.inputs, at.e.static
     spans = merge_spans(lift, [lift.of(t), lift.of(y)])
-    t = lift.mask_padding(t, 0, gone_over(lift, t, axis))
+    t = lift.mask_padding(t, 0, padded_axes(lift, t, axis))
     if at.name == "softmax_product":
-        y = lift.mask_padding(y, 0, gone_over(lift, y, axis))
+        y = lift.mask_padding(y, 0, padded_axes(lift, y, axis))
     return lift.keep(at, [spans], [t, y])
 
 
@@ -301,7 +301,7 @@ def _running(lift: Lift, at: LiftedEquation) -> Made:
     fills = {"cumsum": 0, "cumprod": 1, "linear_recurrence": 0, "logcumsumexp": -inf}
     given = []
     for x in at.e.inputs:
-        over = gone_over(lift, x, axis)
+        over = padded_axes(lift, x, axis)
         _plain(lift, x, over)
         fill = fills.get(at.name)
         given.append(x if fill is None else lift.mask_padding(x, fill, over))
@@ -319,7 +319,7 @@ def _beside(lift: Lift, at: LiftedEquation) -> Made:
     batch: Along = at.e.op.batch  # type: ignore[assignment]
     axes = at.e.static[batch.axes[0]]
     for x in at.e.inputs:
-        if gone_over(lift, x, axes):
+        if padded_axes(lift, x, axes):
             lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
     spans = merge_spans(lift, [lift.of(x) for x in at.e.inputs])
     return lift.keep(at, [spans for _ in at.e.outputs])
@@ -329,7 +329,7 @@ def _beside(lift: Lift, at: LiftedEquation) -> Made:
 def _topk(lift: Lift, at: LiftedEquation) -> Made:
     same_static(lift, at)
     (x,), axis = at.e.inputs, at.e.static[1]
-    if gone_over(lift, x, axis):
+    if padded_axes(lift, x, axis):
         lift.refuse("goes along the dynamic axis and takes the padding in", MASK)
     return lift.keep(at, [lift.of(x), lift.of(x)])
 

@@ -35,8 +35,8 @@ class Padded:
     def __init__(self, made: Callable[[], Executable], lifted: Lifted, length: int, bucket: int):
         self._made, self.length, self.bucket = made, length, bucket
         self._numbers = lifted.numbers
-        self._inputs = _ragged_inputs(lifted.inputs)
-        self._outputs = _ragged_inputs(lifted.outputs)
+        self._inputs = _only_ragged(lifted.inputs)
+        self._outputs = _only_ragged(lifted.outputs)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._made(), name)
@@ -62,7 +62,7 @@ class Padded:
         return made
 
 
-def _ragged_inputs(spans: list[Spans]) -> list[tuple[int, Spans]]:
+def _only_ragged(spans: list[Spans]) -> list[tuple[int, Spans]]:
     return [(k, s) for k, s in enumerate(spans) if is_ragged(s)]
 
 
@@ -84,11 +84,11 @@ class Template:
     """
 
     name: str
-    small: "Sized"
-    large: "Sized"
+    small: "SizedVariant"
+    large: "SizedVariant"
     inputs: list[Spans]
 
-    def __init__(self, name: str, small: "Sized", large: "Sized"):
+    def __init__(self, name: str, small: "SizedVariant", large: "SizedVariant"):
         self.name, self.small, self.large = name, small, large
         self.inputs = _input_spans(small, large)
         self._varying, self._pulled = Varying(), Varying()
@@ -96,18 +96,18 @@ class Template:
         self._pullbacks: dict[Hashable, _Once] = {}
         self.lift(small)  # says what depends on the length, or why it cannot be
 
-    def lift(self, of: "Sized") -> Lifted:
+    def lift(self, of: "SizedVariant") -> Lifted:
         """The program of a length with the bucket's shapes."""
         graphs = [LengthTrace(s.length, s.program.graph) for s in (self.small, self.large, of)]
         return Lift(self.name, graphs, self._varying).run(self.inputs, rule_of, zeros=True)
 
-    def fit(self, of: "Sized", allow: Allow) -> None:
+    def fit(self, of: "SizedVariant", allow: Allow) -> None:
         """Let a program run native code of the bucket; `allow` is asked where that is new."""
         program, derivative = of.program, of.program.derivative
         if bool(derivative) != bool(self.large.program.derivative):
             raise Differs("other results are differentiated")
         lifted = self.lift(of)
-        pulled = None if derivative is None else self._pulled_back(of, lifted)
+        pulled = None if derivative is None else self._lift_pull_back(of, lifted)
         key = (graph_key(lifted.graph), tuple(sorted(program.donated.items())))
         if key not in self._programs:
             allow("")
@@ -123,7 +123,7 @@ class Template:
                 native, pulled, of.length, self.large.length
             )
 
-    def _pulled_back(self, of: "Sized", lifted: Lifted) -> Lifted:
+    def _lift_pull_back(self, of: "SizedVariant", lifted: Lifted) -> Lifted:
         """The pull-back of a call, with the bucket's shapes."""
         of_all = (self.small, self.large, of)
         derivatives: list[Any] = [s.program.derivative for s in of_all]
@@ -151,14 +151,14 @@ class _Once:
         return self._made
 
 
-class Sized(NamedTuple):
+class SizedVariant(NamedTuple):
     """A program of calls of one length."""
 
     length: int
     program: Variant
 
 
-def _input_spans(small: Sized, large: Sized) -> list[Spans]:
+def _input_spans(small: SizedVariant, large: SizedVariant) -> list[Spans]:
     """The spans of a program's inputs, which follow from their shapes at two lengths."""
     pairs = zip(small.program.places, large.program.places, strict=False)  # `Lift` counts them
     found: list[Spans] = []

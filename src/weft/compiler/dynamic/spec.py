@@ -12,7 +12,7 @@ from ... import errors
 from ...core.aval import Shape
 from ...core.node import Leaf
 from ...core.value import wrap
-from ..frontend.arguments import SAME, TENSOR, Taken, argument_name, is_whole
+from ..frontend.arguments import SAME, TENSOR, CallArguments, argument_name, is_whole
 from ..frontend.inputs import Call
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ class DynamicAxes:
                     return {**kwargs, VALID: wrap(np.ones(x.shape[axes[0]], bool))}
         return kwargs
 
-    def sizes(self, taken: Taken) -> Sizes:
+    def sizes(self, taken: CallArguments) -> Sizes:
         """The length of a call; all that have it must have the same one."""
         names, structure = taken.structure[:2]
         lengths: dict[str, int] = {}
@@ -169,7 +169,7 @@ def _checked_buckets(buckets: Sequence[int]) -> tuple[int, ...]:
 # -- calls of another length -----------------------------------------------------------------------
 
 
-def resize_call(taken: Taken, sizes: Sizes, length: int) -> Taken:
+def resize_call(taken: CallArguments, sizes: Sizes, length: int) -> CallArguments:
     """A call like this one of another length; its values do not matter."""
     call, kinds, count = taken.call, [], 0
     tensors = [_resize(x, sizes.axes.get(k, ()), length) for k, x in enumerate(call.tensors)]
@@ -179,7 +179,9 @@ def resize_call(taken: Taken, sizes: Sizes, length: int) -> Taken:
             count += 1
         kinds.append(kind)
     new = Call(tensors, call.numbers, call.arrays, call.objects, call.containers)
-    return Taken(new, tuple(kinds), taken.rebuild, taken.structure, taken.leaves, taken.statics)
+    return CallArguments(
+        new, tuple(kinds), taken.rebuild, taken.structure, taken.leaves, taken.statics
+    )
 
 
 def _resize(x: "Tensor", axes: tuple[int, ...], length: int) -> "Tensor":

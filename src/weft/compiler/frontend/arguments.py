@@ -33,7 +33,7 @@ SEVERED = "a gradient without its graph"
 
 
 @dataclass(frozen=True)
-class Taken:
+class CallArguments:
     """The arguments of a call: their kinds make the key, tensors and numbers the call itself."""
 
     call: Call
@@ -69,7 +69,7 @@ class Quick:
         self.direct = None if None in kinds else program.direct()
 
     @classmethod
-    def of(cls, settings: Settings, taken: Taken, program: "Variant") -> "Quick | None":
+    def of(cls, settings: Settings, taken: CallArguments, program: "Variant") -> "Quick | None":
         """What recognises such calls; None where that takes a closer look."""
         names, structure, static, orders, _ = taken.structure
         flat = is_flat(structure)
@@ -132,7 +132,7 @@ def _ends(containers: list[Any], x: object) -> bool:
 
 def take_apart(
     args: tuple[Any, ...], kwargs: dict[str, Any], static: Callable[[Any], bool], grad: bool
-) -> Taken:
+) -> CallArguments:
     """The leaves of the arguments by kind; `static(position or name)` says what is no tree."""
     fixed: dict[Any, Any] = {}
     moving: dict[Any, Any] = {}
@@ -160,7 +160,7 @@ def take_apart(
         return positional, {name: values[name] for name in kwargs}
 
     key = (names, structure, given, orders, sharing(containers) if containers else ())
-    return Taken(call, tuple(kinds), rebuild, key, leaves, statics)
+    return CallArguments(call, tuple(kinds), rebuild, key, leaves, statics)
 
 
 def _kind(leaf: Any, call: Call, statics: list[Any], grad: bool, seen: dict[int, int]) -> Kind:
@@ -250,7 +250,7 @@ def difference(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> 
     return "nothing"
 
 
-def find_lengthened(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str | None:
+def find_resized(old: CallKey, new: CallKey, parameters: tuple[str, ...] = ()) -> str | None:
     """The arguments with an axis of another length, as `compile(dynamic=…)` takes them.
 
     None if there are none, or if something else differs.

@@ -20,7 +20,7 @@ from ...core.value import GROUND, TENSORS, aval_of, install_level, wrap
 from ...graph.staged import Staged, Staging, read_again
 from ...ops.draws import behind
 from .draws import LoopDraws, Stream, streams_of
-from .guards import Fixed, Guard, Having
+from .guards import FixedAttributes, Guard, LeafState
 from .host_scalars import Host
 from .inputs import (
     Call,
@@ -33,7 +33,7 @@ from .inputs import (
     Now,
     StateArray,
 )
-from .reachable.frames import Ran
+from .reachable.frames import RanCode
 from .records import Records
 
 T = TypeVar("T")
@@ -113,7 +113,7 @@ class Capture(Staging):
 
     tag: int
     now: Now
-    reads: Ran | None  # what runs while it is written
+    reads: RanCode | None  # what runs while it is written
 
     def __init__(self, name: str, call: Call):
         super().__init__(name)
@@ -127,7 +127,7 @@ class Capture(Staging):
         self.same: dict[int, Tensor] = {}  # arguments that the function finds by itself as well
         self.places: list[InputSource] = []  # in the order of the graph's inputs
         self._decided: dict[str, Guard] = {}
-        self._fixed: dict[str, Fixed] = {}
+        self._fixed: dict[str, FixedAttributes] = {}
         self.preparing: list[Callable[[], None]] = []  # reads numbers that guards compare
         self.before: list[Callable[[], None]] = []
         self.after: list[Callable[[], None]] = []
@@ -298,7 +298,7 @@ class Capture(Staging):
         found = owner is not None and owner.__class__ in GROUND and id(owner) not in self._made
         return found or leaf in self.leaves
 
-    def found_at(self, leaf: Leaf) -> Callable[[Call], Leaf]:
+    def leaf_finder(self, leaf: Leaf) -> Callable[[Call], Leaf]:
         """Where such a leaf is at a call."""
         if leaf not in self.leaves:
             return lambda call: leaf
@@ -306,12 +306,12 @@ class Capture(Staging):
         return lambda call: call.tensors[position]._node
 
     def _given_gradient(self, leaf: Leaf) -> tuple[InputSource | None, Tensor | None]:
-        find = self.found_at(leaf)
+        find = self.leaf_finder(leaf)
         self._depend_on_hooks(leaf)
         if leaf in self.leaves:
-            owner, whose = Having(lambda: find(self.now.call)), "arguments"
+            owner, whose = LeafState(lambda: find(self.now.call)), "arguments"
         else:
-            owner, whose = Having(lambda: leaf), "parameters"
+            owner, whose = LeafState(lambda: leaf), "parameters"
         if not self.fix(f"whether {whose} have a .grad", owner, "gradient"):
             return None, None
         have = find(self.now.call).held
@@ -322,8 +322,8 @@ class Capture(Staging):
     def _depend_on_hooks(self, leaf: Leaf) -> None:
         """Those of arguments; the program looks at the tensors that were found by itself."""
         if leaf in self.leaves:
-            find = self.found_at(leaf)
-            owner = Having(lambda: find(self.now.call))
+            find = self.leaf_finder(leaf)
+            owner = LeafState(lambda: find(self.now.call))
             self.fix("the hooks on gradients of arguments", owner, "hooks")
 
     def check_unrequested_leaf(self, leaf: Leaf) -> None:
@@ -365,7 +365,7 @@ class Capture(Staging):
     def fix(self, label: str, owner: object, name: str) -> Any:
         """An attribute of an object; another value at a call makes another program."""
         if label not in self._fixed:
-            self._fixed[label] = Fixed()
+            self._fixed[label] = FixedAttributes()
         where = self._fixed[label].where
         if not any([o is owner and n == name for o, n in where]):
             where.append((owner, name))

@@ -198,7 +198,7 @@ def _results_of_leaves(leaves: list[Leaf], results: list) -> list[set[int]]:
 
 def _parents(capture: Capture, found: dict[Leaf, Staged]):
     """Where the leaves' nodes come from at a call, and the indices of their cotangents."""
-    parents = [capture.found_at(leaf) for leaf in found]
+    parents = [capture.leaf_finder(leaf) for leaf in found]
     return parents, [cotangent.index for cotangent in found.values()]
 
 

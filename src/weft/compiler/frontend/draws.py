@@ -27,7 +27,7 @@ def streams_of(capture: "Capture") -> dict[int, "Stream"]:
     return capture.state(("random streams",), dict)
 
 
-class Reserved:
+class ReservedDraws:
     """What a call reserves of random streams: given back if it fails."""
 
     generators: list[Generator]

@@ -42,7 +42,7 @@ class Change(NamedTuple):
     now: Any
 
 
-class Before:
+class StateBefore:
     """Python's state as a function finds it, to be compared with what it leaves."""
 
     def __init__(self, name: str, function: Callable[..., Any], objects: list[Any]):

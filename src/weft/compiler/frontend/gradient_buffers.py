@@ -26,7 +26,7 @@ _new, _empty = object.__new__, np.empty
 
 
 @dataclass(frozen=True)
-class Replaced:
+class ReplacedGradient:
     """A leaf whose `.grad` is another one after a call.
 
     position  of the gradient among the outputs
@@ -43,10 +43,10 @@ class Replaced:
 class GradientBuffers:
     """Takes gradients over after a call, and finds memory for them before it."""
 
-    def __init__(self, replaced: Sequence[Replaced], executable: Executable):
+    def __init__(self, replaced: Sequence[ReplacedGradient], executable: Executable):
         self._owned = [(r.position, r.owner, r.node) for r in replaced if r.owner is not None]
         self._others = [r for r in replaced if r.owner is None]
-        whose: dict[int, Replaced] = {}  # by the number of the array that a call makes
+        whose: dict[int, ReplacedGradient] = {}  # by the number of the array that a call makes
         self._written: list[tuple[int, int, Any]] = []
         for r in replaced:
             last = None if r.owner is None else executable.written_last(r.position)
@@ -92,7 +92,7 @@ class GradientBuffers:
             r.find(call).held = wrap(raws[r.position], r.node)
 
 
-def _records(whose: Sequence[Replaced | None]) -> WordArray:
+def _records(whose: Sequence[ReplacedGradient | None]) -> WordArray:
     """Where native code finds the gradients that these arrays can replace."""
     at = fields_of_tensors()
     numbers = [len(whose), id(RESULT[0]), at["_data"], at["_node"], at["_share"], id(None)]

@@ -37,7 +37,7 @@ def _describe(value) -> str:
 
 
 @dataclass(frozen=True)
-class Having:
+class LeafState:
     """Whether a leaf has a gradient, and which hooks, as attributes."""
 
     leaf: Callable[[], Leaf]
@@ -57,7 +57,7 @@ def hooks_of(node: Leaf | Node | Severed | None) -> list[Hook]:
     return [] if extra is None else list(extra.hooks.values())
 
 
-class Fixed:
+class FixedAttributes:
     """Attributes that must stay what they are: one guard for all that have one description."""
 
     def __init__(self):

@@ -18,7 +18,7 @@ from .host_scalars import Host
 Build = Callable[[list[Any]], Any]
 
 
-class Opened:
+class OpenedTree:
     """A tree in which there are containers that optree takes for leaves, but we do not.
 
     leaves  of all of it
@@ -80,7 +80,7 @@ class ResultLeaf:
 
 def flatten(
     name: str, out: Any, own: Callable[[Any], bool], made: FreshObjects, given: Container[int]
-) -> tuple[list[Any], optree.PyTreeSpec | Opened]:
+) -> tuple[list[Any], optree.PyTreeSpec | OpenedTree]:
     """The leaves of what a function returns, and what has `unflatten` for others like them.
 
     own    whether a tensor is made at each call; an object without such tensors is a leaf
@@ -103,7 +103,7 @@ def flatten(
         search.finds(x)
     if not any([id(x) in search.holding for x in leaves]):
         return leaves, structure
-    tree = Opened(structure, leaves, search.holding, ends)
+    tree = OpenedTree(structure, leaves, search.holding, ends)
     return tree.leaves, tree
 
 

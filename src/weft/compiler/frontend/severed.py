@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class SeveredQuery:
     """Asks the gradient that is an argument of each call what it depends on."""
 
     capture: "Capture"
@@ -21,7 +21,7 @@ class Asked:
 
     def __call__(self, goal: Leaf | Node) -> bool:
         """Whether it depends on a leaf of the program; calls must find it to say the same."""
-        find, position, now = self.capture.found_at(goal), self.position, self.capture.now  # type: ignore[arg-type]  # a node finds itself
+        find, position, now = self.capture.leaf_finder(goal), self.position, self.capture.now  # type: ignore[arg-type]  # a node finds itself
 
         def depends() -> bool:
             mark = now.call.tensors[position]._node
@@ -34,7 +34,7 @@ class Asked:
 
 def mark_argument(capture: "Capture", position: int, mark: Severed) -> Severed:
     """The mark of an argument while the function is written down."""
-    return Severed(mark.origin, (), mark.remedy, (Asked(capture, position),))
+    return Severed(mark.origin, (), mark.remedy, (SeveredQuery(capture, position),))
 
 
 def at_call(mark: Severed, call: Call) -> Severed | None:

@@ -16,21 +16,21 @@ from ...core.recording import record, values_to_save
 from ...core.settings import changed
 from ...core.value import GROUND, TENSORS, aval_of, wrap
 from ...graph.staged import Staged, leak_error, read_again
-from .arguments import NUMBER, SAME, SEVERED, TENSOR, Taken
+from .arguments import NUMBER, SAME, SEVERED, TENSOR, CallArguments
 from .capture import Capture, CapturedDraws, gradient_node
 from .containers import ContainerCopies
 from .derivative import derive_pull_back
 from .effects import report_copies
 from .fresh import FreshObjects, Original
-from .gradient_buffers import Replaced
+from .gradient_buffers import ReplacedGradient
 from .host_scalars import Host
 from .inputs import Call, Captured, Changeable, Now, StateArray, TensorArgument
-from .reachable.frames import watched_frames
+from .reachable.frames import watch_frames
 from .reachable.watch import ReadWatch
 from .results import PLAIN, flatten
 from .severed import at_call, mark_argument
 from .variant import (
-    Returned,
+    ReturnedLeaf,
     Variant,
     rebuilder,
     returned_argument,
@@ -42,7 +42,7 @@ from .variant import (
 )
 
 
-def trace(name: str, f: Callable[..., Any], taken: Taken) -> Variant:
+def trace(name: str, f: Callable[..., Any], taken: CallArguments) -> Variant:
     """The program of f for calls like this one. Nothing outside is changed.
 
     Where functions that are not written in Python refuse what stands for a number of each call, the
@@ -56,7 +56,7 @@ def trace(name: str, f: Callable[..., Any], taken: Taken) -> Variant:
     return _trace(name, f, taken, exact=True)
 
 
-def _trace(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Variant:
+def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) -> Variant:
     """The program of f.
 
     exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
@@ -70,7 +70,7 @@ def _trace(name: str, f: Callable[..., Any], taken: Taken, exact: bool) -> Varia
             leaves, arguments = _enter_arguments(capture, taken, exact)
             copies = ContainerCopies(leaves)
             args, kwargs = taken.rebuild(copies)
-            with watched_frames(name) as ran:
+            with watch_frames(name) as ran:
                 capture.reads = ran
                 box = [f(*args, **kwargs)]
             program = _finish(capture, box, arguments, copies)
@@ -111,7 +111,7 @@ def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
 
 
 def _enter_arguments(
-    capture: Capture, taken: Taken, exact: bool
+    capture: Capture, taken: CallArguments, exact: bool
 ) -> tuple[list, list[_TracedArgument]]:
     """The leaves of the arguments as f gets them."""
     tensors, numbers = iter(taken.call.tensors), 0
@@ -156,7 +156,8 @@ def _finish(
     which, leaves = _each_once(leaves)
     objects = _objects(capture, leaves, fresh, given)
     made = [
-        objects.get(id(leaf)) or _return_leaf(capture, outputs, leaf, arguments) for leaf in leaves
+        objects.get(id(leaf)) or _returned_leaf(capture, outputs, leaf, arguments)
+        for leaf in leaves
     ]
     writes = _changed_places(capture, outputs)
     writes += _changed_arguments(capture, outputs, arguments)
@@ -205,7 +206,7 @@ def _each_once(leaves: list) -> tuple[list[int], list]:
 
 def _objects(
     capture: Capture, leaves: list, made: FreshObjects, given: dict[int, int]
-) -> dict[int, Returned]:
+) -> dict[int, ReturnedLeaf]:
     """By identity, the leaves that are the caller's containers, and those that are copied."""
     own = [x for x in leaves if x.__class__ not in TENSORS and id(x) in made.fresh]
     own = [x for x in own if not (type(x) is Host or isgenerator(x) or iscoroutine(x))]
@@ -215,9 +216,9 @@ def _objects(
     return returned | {k: returned_container(at) for k, at in given.items()}
 
 
-def _return_leaf(
+def _returned_leaf(
     capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
-) -> Returned:
+) -> ReturnedLeaf:
     """How a leaf of the function's result is made at each call."""
     if type(x) is Host:
         return returned_number(x.read)
@@ -244,7 +245,7 @@ def _return_leaf(
     if x._data.staging is not capture:
         raise leak_error(x._data)
     position = outputs.position(x._data)
-    node = _free_node(x._node) or x._node
+    node = _find_freed(x._node) or x._node
     if isinstance(node, Leaf) or (isinstance(node, Node) and node.parents is not None):
         outputs.tracked[position] = x
         node = None
@@ -252,7 +253,7 @@ def _return_leaf(
     return returned_tensor(position, node)
 
 
-def _free_node(node) -> Node | None:
+def _find_freed(node) -> Node | None:
     """A node of a graph that a backward pass has freed, so that another one cannot be."""
     seen, waiting = set(), [node]
     while waiting:
@@ -268,11 +269,11 @@ def _free_node(node) -> Node | None:
 
 def _returned_map(
     capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
-) -> Returned:
+) -> ReturnedLeaf:
     """A `GradientMap`, whose ids of arguments are those of each call's."""
     ids, gradients, make = x.parts()
     tracked = len(outputs.tracked)
-    parts = [_return_leaf(capture, outputs, g, arguments) for g in gradients]
+    parts = [_returned_leaf(capture, outputs, g, arguments) for g in gradients]
     if len(outputs.tracked) != tracked:
         raise errors.StagingError(
             f"compile: {capture.name} returns a GradientMap whose gradients can be differentiated; "
@@ -284,7 +285,7 @@ def _returned_map(
         keys = [call.tensors[places[k]].id if k in places else k for k in ids]
         return make(keys, [p.get(call, raws) for p in parts])
 
-    return Returned(get)
+    return ReturnedLeaf(get)
 
 
 def _changed_places(capture: Capture, outputs: _Outputs) -> list:
@@ -340,17 +341,17 @@ def _retain_gradient(now: Now, position: int) -> None:
     now.call.tensors[position].retain_grad()
 
 
-def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[Replaced]:
+def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[ReplacedGradient]:
     """What becomes of the `.grad` of captured leaves and of arguments."""
     replaced = []
     for leaf, (place, gradient) in capture.gradients.items():
-        find = capture.found_at(leaf)
+        find = capture.leaf_finder(leaf)
         if gradient is None:
             capture.after.append(partial(_forget_gradient, find, capture.now))
         elif place is None or gradient._data is not place.entered:
             owner = None if leaf in capture.leaves else leaf.tensor()
             position = outputs.position(gradient._data)
-            replaced.append(Replaced(position, owner, find, gradient_node(gradient)))
+            replaced.append(ReplacedGradient(position, owner, find, gradient_node(gradient)))
     return replaced
 
 

@@ -20,9 +20,9 @@ from ..target import Executable, Target
 from ..timing import time_stages
 from .arguments import is_flat
 from .derivative import Derivative
-from .draws import Reserved
+from .draws import ReservedDraws
 from .fresh import Original
-from .gradient_buffers import GradientBuffers, Replaced
+from .gradient_buffers import GradientBuffers, ReplacedGradient
 from .guards import Guard, hooks_of
 from .inputs import (
     Call,
@@ -38,7 +38,7 @@ from .inputs import (
 )
 from .reachable.watch import ReadWatch
 from .records import BoundTensors
-from .results import Build, Opened
+from .results import Build, OpenedTree
 from .severed import at_call
 
 Write = Callable[[Call, np.ndarray], None]
@@ -51,12 +51,12 @@ def alone(leaves: list[Any]) -> Any:
     return leaves[0]
 
 
-def rebuilder(structure: optree.PyTreeSpec | Opened, which: list[int]) -> Build:
+def rebuilder(structure: optree.PyTreeSpec | OpenedTree, which: list[int]) -> Build:
     """What makes a tree of this structure of its leaves; the common ones without a walk.
 
     which  where each leaf is among those that are given, each once
     """
-    if which != list(range(len(which))) or isinstance(structure, Opened):
+    if which != list(range(len(which))) or isinstance(structure, OpenedTree):
         return lambda made: structure.unflatten([made[k] for k in which])
     if structure.is_leaf():
         return alone
@@ -66,7 +66,7 @@ def rebuilder(structure: optree.PyTreeSpec | Opened, which: list[int]) -> Build:
 
 
 @dataclass(frozen=True)
-class Returned:
+class ReturnedLeaf:
     """How one leaf of the function's result is made: `get(call, raws)`.
 
     position  among the outputs, of a tensor that the program computes
@@ -129,9 +129,9 @@ class Variant:
     graph: Graph
     places: list[InputSource]
     writes: list[tuple[int, Write]]
-    replaced: list[Replaced]
+    replaced: list[ReplacedGradient]
     donated: dict[int, int]
-    leaves: list[Returned]
+    leaves: list[ReturnedLeaf]
     rebuild: Build
     guards: list[Guard]
     preparing: list[Callable[[], None]]
@@ -295,7 +295,7 @@ class Variant:
     def __call__(self, call: Call) -> Any:
         if not self._words:
             return self._call(call, self._gather_inputs)
-        reserved = Reserved(self._words)
+        reserved = ReservedDraws(self._words)
 
         def gathered(call: Call) -> list[np.ndarray]:
             values = self._gather_inputs(call)
@@ -419,35 +419,35 @@ def _shared_memory_error(changed: str, other: str) -> errors.StagingError:
     )
 
 
-def returned_tensor(position: int, node: Node | Leaf | Severed | None) -> Returned:
+def returned_tensor(position: int, node: Node | Leaf | Severed | None) -> ReturnedLeaf:
     """A result that the program computes; from severed gradients, it has the marks of a call's."""
     if isinstance(node, Severed) and node.asks:
-        return Returned(lambda call, raws: wrap(raws[position], at_call(node, call)), position)
-    return Returned(lambda call, raws: wrap(raws[position], node), position)
+        return ReturnedLeaf(lambda call, raws: wrap(raws[position], at_call(node, call)), position)
+    return ReturnedLeaf(lambda call, raws: wrap(raws[position], node), position)
 
 
-def returned_argument(place: TensorArgument) -> Returned:
+def returned_argument(place: TensorArgument) -> ReturnedLeaf:
     """An argument that the function gives back."""
-    return Returned(lambda call, raws: call.tensors[place.position])
+    return ReturnedLeaf(lambda call, raws: call.tensors[place.position])
 
 
-def returned_container(position: int) -> Returned:
+def returned_container(position: int) -> ReturnedLeaf:
     """A container among the arguments that the function gives back."""
-    return Returned(lambda call, raws: call.containers[position])
+    return ReturnedLeaf(lambda call, raws: call.containers[position])
 
 
-def returned_copy(original: Original, position: int) -> Returned:
+def returned_copy(original: Original, position: int) -> ReturnedLeaf:
     """An object that the function has made, anew at each call."""
-    return Returned(lambda call, raws: original.take(call, position))
+    return ReturnedLeaf(lambda call, raws: original.take(call, position))
 
 
-def returned_object(x: object) -> Returned:
+def returned_object(x: object) -> ReturnedLeaf:
     """Something that is the same at each call; arrays are copied, as somebody may write there."""
     if isinstance(x, np.ndarray):
-        return Returned(lambda call, raws: x.copy())
-    return Returned(lambda call, raws: x)
+        return ReturnedLeaf(lambda call, raws: x.copy())
+    return ReturnedLeaf(lambda call, raws: x)
 
 
-def returned_number(read: Callable[[], Any]) -> Returned:
+def returned_number(read: Callable[[], Any]) -> ReturnedLeaf:
     """A number that Python computes."""
-    return Returned(lambda call, raws: read())
+    return ReturnedLeaf(lambda call, raws: read())

@@ -53,7 +53,7 @@ def owner_of_code(code: CodeType, variables: dict[str, Any]) -> str:
     return owner(variables.get("__file__") or filename if written else filename)
 
 
-class Ran:
+class RanCode:
     """What ran: codes of the user's with their globals, and the names in other people's codes.
 
     changes  whether places count that are only assigned to
@@ -116,7 +116,7 @@ class Ran:
         return code in self._equal
 
 
-class MayRun(Ran):
+class MayRun(RanCode):
     """What may run: every function of the user's that a walk comes to."""
 
     changes = True
@@ -146,7 +146,7 @@ class _Watcher:
     """Notes what runs, and the first look at the world."""
 
     def __init__(self, name: str):
-        self.name, self.ran = name, Ran()
+        self.name, self.ran = name, RanCode()
         self.refused: errors.StagingError | None = None
 
     def __call__(self, frame: FrameType, function: Any = None) -> bool:
@@ -168,7 +168,7 @@ class _Watcher:
 
 
 @contextmanager
-def watched_frames(name: str) -> Iterator[Ran]:
+def watch_frames(name: str) -> Iterator[RanCode]:
     """A block whose function calls are noted; `name` is the function that is being compiled."""
     watcher = _Watcher(name)
     calls = watcher.ran.calls = Calls(watcher)

@@ -49,21 +49,21 @@ class Facts(NamedTuple):
     tracking: str
 
 
-class Seen(NamedTuple):
+class UnreadTensor(NamedTuple):
     """A tensor that a program does not read, and which of them it is."""
 
     facts: Facts
     which: int
 
 
-class Found:
+class ReadTensor:
     """A tensor that a program reads at each call: it must be this one."""
 
     def __init__(self, tensor: Value):
         self.tensor = tensor
 
     def __eq__(self, other: Any) -> bool:
-        return other.__class__ is Found and other.tensor is self.tensor
+        return other.__class__ is ReadTensor and other.tensor is self.tensor
 
     __hash__: ClassVar[None]  # type: ignore[assignment]  # as Python makes it beside __eq__
 
@@ -147,7 +147,7 @@ def alike(a: Any, b: Any) -> bool:
         return a.dtype == b.dtype and a.tobytes() == b.tobytes()
     if isinstance(a, slice):
         return all(map(alike, *[(s.start, s.stop, s.step) for s in (a, b)]))
-    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (Seen, Found, Content):
+    if kind in _EQUAL or isinstance(a, np.dtype) or kind in (UnreadTensor, ReadTensor, Content):
         return a == b
     return False
 
@@ -160,7 +160,7 @@ def _same_member(a: Enum, b: Enum) -> bool:
 
 def describe_leaf(x: Any) -> str:
     """A leaf in words."""
-    if x.__class__ is Seen:
+    if x.__class__ is UnreadTensor:
         a, _ = x
         return f"a tensor of {a.dtype}{list(a.shape)}" + f" ({a.tracking})" * bool(a.tracking)
     if isinstance(x, ModuleType | type) or callable(x):

@@ -53,7 +53,7 @@ class Word(NamedTuple):
     key: Any
 
 
-class Given(NamedTuple):
+class ReadValue(NamedTuple):
     """What a function gives of the object of that number."""
 
     read: Callable[[], Any]
@@ -79,8 +79,8 @@ class Links:
         self.names: list[Name] = []
         self.lists: list[ListElements] = []
         self.words: list[Word] = []
-        self.contents: list[Given] = []
-        self.others: list[Given] = []
+        self.contents: list[ReadValue] = []
+        self.others: list[ReadValue] = []
         self.tensors: list[list[Any]] = []
 
     @cached_property

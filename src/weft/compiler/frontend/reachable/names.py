@@ -23,7 +23,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from .bytecode import DYNAMIC, find_names
-from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, Ran, owner, owner_of_code
+from .frames import INSTALLED, LIBRARY, OWN, PACKAGE, USER, RanCode, owner, owner_of_code
 
 # The layers whose functions and objects hold functions and settings of the user's.
 _OPEN = tuple(
@@ -139,7 +139,7 @@ class Names:
     labels: list[str]
     identities: bool
 
-    def __init__(self, ran: Ran):
+    def __init__(self, ran: RanCode):
         self._ran = ran
         attributes = [find_names(code).attributes for code, _ in ran.user]
         if ran.changes:

@@ -24,9 +24,9 @@ import numpy as np
 
 from ...native.layout import TYPE
 from ..records import ANY, MISSING, fields_of_functions, offset_of
-from .frames import INSTALLED, LIBRARY, USER, Ran, owner_of_code
+from .frames import INSTALLED, LIBRARY, USER, RanCode, owner_of_code
 from .leaves import alike, is_array, is_plain
-from .links import Given, Links, ListElements, Name, Table, Word
+from .links import Links, ListElements, Name, ReadValue, Table, Word
 from .names import MADE, Names, owner_of_class, owner_of_module, slots_of
 from .opaque import is_cached, times_cleared
 
@@ -81,7 +81,7 @@ class Parts:
     """Goes from objects to what they hold; `_meet` says what becomes of that."""
 
     links: Links
-    _ran: Ran
+    _ran: RanCode
     _names: Names
 
     @abstractmethod
@@ -141,7 +141,7 @@ class Parts:
         for name in self._names.labels:
             read = partial(getattr, x, name)
             self._meet(number, name, read())
-            self.links.others.append(Given(read, read(), number, name))
+            self.links.others.append(ReadValue(read, read(), number, name))
 
     def _field(self, number: int, f: FunctionType, name: str) -> None:
         held = getattr(f, name)
@@ -155,7 +155,9 @@ class Parts:
         if type(kind) is not type:
             self._meet(number, "__class__", type(kind))
         if isinstance(kind, ABCMeta):
-            self.links.others.append(Given(get_cache_token, get_cache_token(), number, "register"))
+            self.links.others.append(
+                ReadValue(get_cache_token, get_cache_token(), number, "register")
+            )
             self._meet(number, "register", get_cache_token())
         self._labels(number, kind)
         held = gc.get_referents(kind.__dict__)[0]  # the dict behind the proxy
@@ -211,7 +213,7 @@ class Parts:
             read = partial(_elements, x)
             held = read()
             self._items(number, held)
-            self.links.contents.append(Given(read, held, number))
+            self.links.contents.append(ReadValue(read, held, number))
         else:
             return False
         return True
@@ -229,7 +231,7 @@ class Parts:
         self.links.tables.append(Table(x, list(dict.keys(x)), list(dict.values(x)), number))
         if isinstance(x, OrderedDict):  # it has an order of its own, which the dict does not know
             keys = tuple([k for k, _ in items])
-            self.links.contents.append(Given(lambda: tuple(OrderedDict.keys(x)), keys, number))
+            self.links.contents.append(ReadValue(lambda: tuple(OrderedDict.keys(x)), keys, number))
         if isinstance(x, defaultdict):
             self._meet(number, "default_factory", x.default_factory)
 
@@ -238,11 +240,13 @@ class Parts:
         if isinstance(x, ref):
             target = x()
             self._meet(number, "()", MISSING if target is None else target)
-            self.links.others.append(Given(lambda: id(x()), id(target), number))
+            self.links.others.append(ReadValue(lambda: id(x()), id(target), number))
         elif isinstance(x, ContextVar):
             held = x.get(MISSING)
             self._meet(number, "get()", held)
-            self.links.contents.append(Given(lambda: (x.get(MISSING),), (held,), number, "get()"))
+            self.links.contents.append(
+                ReadValue(lambda: (x.get(MISSING),), (held,), number, "get()")
+            )
         elif isinstance(x, MappingProxyType):
             self._meet(number, "copy()", gc.get_referents(x)[0])
         else:
@@ -259,12 +263,12 @@ class Parts:
             for name in counting:
                 self._meet(number, name, held[name])
             read = partial(_of_thread, x, tuple(counting), self._names.user is None)
-            self.links.contents.append(Given(read, read(), number))
+            self.links.contents.append(ReadValue(read, read(), number))
         elif is_cached(x):
             self._meet(number, "__wrapped__", x.__wrapped__)
             self._meet(number, "cache_clear", times_cleared(x))
             self.links.others.append(
-                Given(partial(times_cleared, x), times_cleared(x), number, "cache_clear")
+                ReadValue(partial(times_cleared, x), times_cleared(x), number, "cache_clear")
             )
         else:
             return False
@@ -306,7 +310,7 @@ class Parts:
             self.links.words.append(Word(x, at, held, number, name))
         else:
             read = partial(_slot_content, x, member)
-            self.links.contents.append(Given(read, (held,), number, name))
+            self.links.contents.append(ReadValue(read, (held,), number, name))
 
 
 FIELDS = ("__defaults__", "__kwdefaults__")

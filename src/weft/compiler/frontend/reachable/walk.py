@@ -23,11 +23,11 @@ import numpy as np
 from .... import errors
 from ..records import MISSING
 from .bytecode import find_names
-from .frames import Ran
+from .frames import RanCode
 from .leaves import (
     Content,
-    Found,
-    Seen,
+    ReadTensor,
+    UnreadTensor,
     content_of,
     describe_leaf,
     facts_of,
@@ -37,7 +37,7 @@ from .leaves import (
     is_tensor,
     refuse_large,
 )
-from .links import Given, Links, Name
+from .links import Links, Name, ReadValue
 from .names import Names, has_attributes, is_closed, is_silent
 from .opaque import is_cached, names_in
 from .parts import FIELDS, ItemKey, Object, Parts, ReadEntry, VariableName, dict_of
@@ -57,7 +57,7 @@ class ReadWalk(Parts):
     links: Links
 
     def __init__(
-        self, ran: Ran, found: set[int], roots: Iterable[tuple[str, Any]], lenient: bool = False
+        self, ran: RanCode, found: set[int], roots: Iterable[tuple[str, Any]], lenient: bool = False
     ):
         self._ran, self._found, self._lenient = ran, found, lenient
         roots, known = [*roots], -1
@@ -147,17 +147,19 @@ class ReadWalk(Parts):
         if not self._lenient or not is_large(x):
             refuse_large(x, self.label(entry))
             content = content_of(x)
-            self.links.others.append(Given(partial(content_of, x), content, entry.owner, entry.key))
+            self.links.others.append(
+                ReadValue(partial(content_of, x), content, entry.owner, entry.key)
+            )
             return content
         return x
 
     def _tensor(self, x):
         if id(x) in self._found:
-            return Found(x)
+            return ReadTensor(x)
         facts = facts_of(x)
         self.links.tensors.append([x, x._data, x._node, facts])
         which = self._tensors.setdefault(id(x), len(self._tensors))
-        return Seen(facts, id(x) if self._names.identities else which)
+        return UnreadTensor(facts, id(x) if self._names.identities else which)
 
     def _opaque(self, number: int, x) -> None:
         first = self._first[number]
@@ -217,7 +219,7 @@ class ReadWalk(Parts):
         place = f"the variable {label!r}" if type(was.key) is VariableName else label
         if was.owner != now.owner or was.key != now.key:
             return f"what {label} is"
-        if type(was.value) is Found:
+        if type(was.value) is ReadTensor:
             return f"{place}: another tensor"
         return f"{place}: was {_spell(was.value)}, is {_spell(now.value)}"
 
@@ -227,7 +229,9 @@ _STORES = ("_modules", "_parameters", "_buffers")  # whose keys are attributes o
 
 def _is_given(value) -> bool:
     """Whether a value goes without saying: code, classes, modules and libraries' objects."""
-    return not (is_plain(value) or type(value) in (Content, Seen)) or type(value) is CodeType
+    return (
+        not (is_plain(value) or type(value) in (Content, UnreadTensor)) or type(value) is CodeType
+    )
 
 
 def _spell(value) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ....core.value import Value
-from .frames import Ran
+from .frames import RanCode
 from .walk import ReadWalk
 
 
@@ -18,7 +18,11 @@ class ReadWatch:
     """
 
     def __init__(
-        self, ran: Ran, found: Sequence[Value], function: Callable[..., Any], objects: Sequence[Any]
+        self,
+        ran: RanCode,
+        found: Sequence[Value],
+        function: Callable[..., Any],
+        objects: Sequence[Any],
     ):
         self._ran, self._function = ran, function
         self._tensors = found
