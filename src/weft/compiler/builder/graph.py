@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from ...arrays.types import ArrayLike, DTypeLike
     from .function import GraphFunction
 
-Source = GraphTensor | Parameter  # with respect to which there are gradients
-# What an optimizer does with names, parameters and gradients.
+Source = GraphTensor | Parameter  # what gradients can be taken with respect to
+# An optimizer's step, on (name, parameter, gradient) triples.
 Step = Callable[[list[tuple[str, Parameter, Tensor]]], Any]
 
 
@@ -39,9 +39,9 @@ class Graph:
     name  what messages call it
 
     Every function of `wf`, `wf.nn.functional`, `wf.linalg`, `wf.fft` and `wf.special` is a method,
-    and writes itself down: `g.matmul(x, w)`. So do operators and methods of values. Shapes are
-    found at once, with None for sizes that differ between runs, so mistakes are told at the line
-    that makes them. In a run all variables are read first and changed last.
+    and records a call: `g.matmul(x, w)`. So do operators and methods of values. Shapes are inferred
+    at once, with None for sizes that differ between runs, so errors are raised at the line that
+    makes them. In a run all variables are read first and changed last.
 
     >>> import weft as wf
     >>> g = wf.Graph()
@@ -62,7 +62,7 @@ class Graph:
         self.made: dict[GraphCall, list[Value]] = {}  # the values of each call
         self._probes = [ShapeProbe(self, size) for size in SIZES]
 
-    # What goes in
+    # Inputs
 
     def placeholder(
         self, name: str, shape: int | Sequence[int | None], dtype: "DTypeLike | None" = None
@@ -145,7 +145,7 @@ class Graph:
                     f"{what}: the name {name!r} is taken, by {other.label}; give another one"
                 )
 
-    # What is computed
+    # Calls
 
     def record(
         self,
@@ -154,7 +154,7 @@ class Graph:
         args: tuple[Any, ...],
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Write a call down; its results are values of the graph."""
+        """Record a call; its results are values of the graph."""
         kwargs = kwargs or {}
         replay = replaying.get()
         if replay is not None and replay.graph is self:
@@ -162,7 +162,7 @@ class Graph:
         return self._record(GraphCall, name, function, args, kwargs)
 
     def resolve(self, value: GraphTensor) -> Tensor:
-        """The tensor of a value, in a function that a call was given."""
+        """The tensor of a value during a replay; raises outside of one."""
         replay = replaying.get()
         if replay is None or replay.graph is not self:
             raise value.not_here()
@@ -184,7 +184,7 @@ class Graph:
         return self._add(kind(number, name, function, args, kwargs, origin(), foreign))
 
     def _add(self, call: GraphCall) -> Any:
-        """A call as part of the graph, once it is known what it makes of which shapes."""
+        """Infer the shapes of a call's results, and add it to the graph."""
         try:
             first, second = [probe.compute(call) for probe in self._probes]
             made = self._values(call, first, second)
@@ -214,7 +214,7 @@ class Graph:
             )
 
     def _values(self, call: GraphCall, first: Any, second: Any) -> Any:
-        """The results of a call as values, from what they are at two sizes."""
+        """The results of a call as values, from its results at two probe sizes."""
         ones, others = list(leaves(first)), list(leaves(second))
         if len(ones) != len(others):
             raise errors.StagingError(
@@ -310,7 +310,7 @@ class Graph:
         found = self._record(GradientsCall, "gradients", None, (listed, wanted, seeds), {})
         return found if many else found[0]
 
-    # What is changed
+    # Updates
 
     def assign(self, variable: Variable, value: "GraphTensor | ArrayLike") -> Update:
         """What gives a variable a value when it is fetched; the fetch gives that value.
@@ -373,7 +373,7 @@ class Graph:
                 f"{variable.shape}"
             )
 
-    # What comes of it
+    # Compiling, drawing, state
 
     def compile(self, fetches: Any, max_variants: int = 8) -> "GraphFunction":
         """A function that runs the graph: `run(x=…)` gives the values of `fetches`.
@@ -471,7 +471,7 @@ class Graph:
     # The public functions
 
     def recorder(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """A function that writes itself down."""
+        """A function that records calls of `function`."""
 
         def recorded(*args, **kwargs):
             return self.record(name, function, args, kwargs)
@@ -511,12 +511,12 @@ def _sizes(name: str, shape: Any) -> Sizes:
 
 
 def _keep_argument(x: Any) -> Any:
-    """An argument as the graph keeps it: an array may be changed by others later."""
+    """An argument as the graph keeps it: arrays are copied, as the caller may change them."""
     return x.copy() if isinstance(x, np.ndarray) else x
 
 
 def _fit_value(x: Tensor, dtype: np.dtype, shape: Sizes) -> Tensor:
-    """A value that is to be a variable's."""
+    """A copy of x in a variable's dtype; raises for another shape."""
     if x.shape != shape:
         raise errors.ShapeError(f"assign: a value of shape {x.shape} for a variable of {shape}")
     return x.to(dtype).clone()

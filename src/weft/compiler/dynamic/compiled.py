@@ -1,4 +1,4 @@
-"""A function whose calls of many lengths share programs."""
+"""A compiled function whose calls of many lengths share native code."""
 
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
@@ -17,10 +17,10 @@ from .traces import Differs
 
 
 class DynamicCompiled(Compiled[P, R]):
-    """A function that is run as programs, one for each bucket of lengths.
+    """A compiled function with one program for each bucket of lengths.
 
-    Each length of a call is traced when it first comes, which shows what the function does at it.
-    The program is that of its bucket if the bucket's, with padding masked, does the same.
+    Each length is traced at its first call. It shares the native code of its bucket if the bucket's
+    program, with padding masked, computes the same.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class DynamicCompiled(Compiled[P, R]):
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
         large = (*resize_call(taken, sizes, bucket).key, key[-1])
-        reasons: list[str] = []  # why there is new native code; none, if there is not
+        reasons: list[str] = []  # why new native code is needed; empty if it is not
 
         def allow(reason: str) -> None:
             reasons.append(reason or why or self._other(large, sizes.length))
@@ -78,21 +78,21 @@ class DynamicCompiled(Compiled[P, R]):
         return program
 
     def _other(self, large: CallKey, length: int) -> str:
-        """How a call differs from those that there are programs for."""
+        """A text for how a call differs from those that have programs."""
         latest = self._latest_large
         if latest is None or latest == large:
             return f"what else depends on the length, at length {length}"
         return difference(latest, large, self._parameters)
 
     def _describe_bucket(self, bucket: int) -> str:
-        """What programs of a bucket are for, in words."""
+        """A text for the calls that a bucket's programs are for."""
         axes = [f"{name!r} axis {', '.join(map(str, a))}" for name, a in self._dynamic.axes.items()]
         return f"for calls of up to {bucket} along {'; '.join(axes)}"
 
     def _share_native_code(
         self, of: SizedVariant, taken: CallArguments, sizes: Sizes, large: CallKey, allow: Allow
     ) -> bool:
-        """Give a program native code of its bucket; whether it keeps to its own."""
+        """Let a variant run native code of its bucket; True if it needs code of its own."""
         templates, why = self._templates.setdefault(large, []), ""
         for template in templates:
             try:
@@ -116,10 +116,10 @@ class DynamicCompiled(Compiled[P, R]):
     def _template(
         self, of: SizedVariant, bucket: int, taken: CallArguments, sizes: Sizes
     ) -> Template:
-        """The function at its bucket's length, compared with the call's.
+        """The function at its bucket's length, compared with its trace at the call's length.
 
         Where a short call is a special case (fewer elements than a slice takes), the bucket's
-        longest lengths are compared; the call then has a program of its own.
+        longest lengths are compared; the call then gets a program of its own.
         """
         whole, failures = self._at(bucket, of, taken, sizes), []
         shorter = of.length if 1 < of.length < bucket else bucket - 1
@@ -133,7 +133,7 @@ class DynamicCompiled(Compiled[P, R]):
     def _at(
         self, length: int, of: SizedVariant, taken: CallArguments, sizes: Sizes
     ) -> SizedVariant:
-        """The function at another length of the bucket."""
+        """Trace the function at another length of the bucket."""
         if length == of.length:
             return of
         try:

@@ -1,4 +1,4 @@
-"""How means, deviations and normalisation treat an axis with padding: by a call's own count."""
+"""Rules for means, deviations and normalisation: they use the call's own count."""
 
 from math import prod
 
@@ -12,18 +12,18 @@ from .spans import Spans
 
 
 def _count(lift: Lift, spans: Spans, shape, axes) -> int:
-    """How many elements a call reduces over axes."""
+    """How many of the call's own elements are reduced over the axes."""
     n = lift.actual.length
     return prod([shape[a] if (s := spans[a]) is None else s.size(n) for a in axes])
 
 
 def _wide(dtype: np.dtype) -> np.dtype:
-    """The dtype in which sums of such a dtype are made."""
+    """The dtype in which values of a dtype are summed."""
     return dtypes.float32 if dtype.itemsize < 4 else dtype
 
 
 def _over(lift: Lift, x: int, axes, keepdims: bool, by: float) -> int:
-    """The sum over axes of what is the call's own, divided by a number."""
+    """The sum of the call's own elements over axes, divided by a number."""
     spans = reduced_spans(lift.of(x), axes, keepdims)
     own = lift.mask_padding(x, 0, padded_axes(lift, x, axes))
     total = lift.emit("sum", own, axes, keepdims, spans=spans)

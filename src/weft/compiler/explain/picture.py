@@ -33,9 +33,9 @@ _KINDS = {
 
 @dataclass
 class TracedGraph(Graph):
-    """A program as it was written down, which can be drawn as it runs.
+    """A traced graph that can be drawn as it runs.
 
-    names  of the inputs, by their indices
+    names  of the inputs, by index
     """
 
     title: str = "program"
@@ -43,7 +43,7 @@ class TracedGraph(Graph):
 
     @classmethod
     def of(cls, graph: Graph, title: str, names: list[str]) -> "TracedGraph":
-        """A graph with the names of its inputs."""
+        """A graph with a title and the names of its inputs."""
         parts = (graph.avals, graph.inputs, graph.constants, graph.equations, graph.outputs)
         return cls(*parts, title, dict(zip(graph.inputs, names, strict=True)))
 
@@ -54,15 +54,15 @@ class TracedGraph(Graph):
 
         path       a file to write it to, too; its ending may say the format
         format     "svg", or "dot" for Graphviz
-        optimised  the program as it runs, each kernel's equations in a box of their own; False:
-                   as it was written, before the compiler's passes
+        optimised  the program as it runs, with the equations of each kernel in one box; False:
+                   as it was traced, before the compiler's passes
         """
         made = picture_of_kernels(self) if optimised else picture_of(self, self.title, self.names)
         return draw(made, path, format)
 
 
 def picture_of_kernels(traced: TracedGraph) -> Picture:
-    """What runs: a box for each kernel, product, routine and library call."""
+    """The picture of what runs: a box for each kernel, product, routine and library call."""
     target = current_target()
     graph = optimise(traced, target.passes)
     views = views_of(graph)

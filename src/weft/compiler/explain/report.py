@@ -1,4 +1,4 @@
-"""What a compiled function says about itself: `fn.explain()` and `fn.kernels`."""
+"""The texts of `fn.explain()` and `fn.kernels`."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +25,7 @@ from ..ir.schedule import (
 )
 from ..target import Executable
 
-MOST = 40  # steps that are listed where it is not asked for all of them
+MOST = 40  # steps that are listed without verbose=True
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "·", "divide": "/", "strong_product": "·"}
 _SIGNS |= {"less": "<", "less_equal": "≤", "greater": ">", "greater_equal": "≥", "equal": "=="}
 _SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power": "^"}
@@ -33,9 +33,9 @@ _SIGNS |= {"not_equal": "≠", "logical_and": "and", "logical_or": "or", "power"
 
 @dataclass(frozen=True)
 class VariantRecord:
-    """A program, the kind of calls that it is for, why it was made, and how long writing took.
+    """A variant, the key of its calls, why it was compiled, and the seconds of its trace.
 
-    notes  what else there is to say about it
+    notes  further lines for the report
     """
 
     program: Variant
@@ -46,14 +46,14 @@ class VariantRecord:
 
 
 class Text(str):
-    """A text that is shown as it is."""
+    """A string whose repr is the string itself."""
 
     def __repr__(self) -> str:
         return str(self)
 
 
 class Texts(list[str]):
-    """Texts that are printed one below the other."""
+    """A list of texts that is printed one below the other."""
 
     def __str__(self) -> str:
         return "\n\n".join(self)
@@ -71,7 +71,7 @@ def report(
     parameters: tuple[str, ...],
     verbose: bool,
 ) -> str:
-    """All programs of a function in words."""
+    """The report on all variants of a function."""
     lines = [f"{name}: {len(programs)} of at most {most} programs"]
     for k, made in enumerate(programs):
         lines += ["", f"program {k}: {_arguments(made.key, parameters)}"]
@@ -80,7 +80,7 @@ def report(
 
 
 def _arguments(key: tuple[Any, ...], parameters: tuple[str, ...]) -> str:
-    """The kinds of the arguments that a program is for."""
+    """A text for the kinds of arguments of a variant."""
     (names, structure, static, *_), kinds = key[0], key[1]
     told = []
     for path, kind in zip(structure.paths(), kinds, strict=True):
@@ -118,7 +118,7 @@ def _times(made: VariantRecord) -> str:
 
 
 def _steps(run: Executable) -> str:
-    """How many steps there are, by their kinds."""
+    """The number of steps, by kind."""
     found = Counter(kind_of(s) for s in run.schedule.steps)
     told = [f"{n} {_plural(kind, n)}" for kind, n in found.items()]
     count = len(run.schedule.steps)
@@ -131,7 +131,7 @@ def _plural(kind: str, n: int) -> str:
 
 
 def _facts(program: Variant, verbose: bool) -> Iterator[tuple[str, str]]:
-    """What goes in, what is changed, memory, threads, and what it is built on."""
+    """Inputs, changes, memory, threads and guards, as titles and texts."""
     run = program.executable
     yield "reads", count_kinds([p.kind for p in program.places]) or "nothing"
     changed = [p.kind for p in program.places if p.changed]
@@ -174,7 +174,7 @@ def _bytes(n: int) -> str:
 
 
 def count_kinds(kinds: Iterable[str]) -> str:
-    """Things by their kinds: "2 arguments, 3 numbers"."""
+    """The count of each kind: "2 arguments, 3 numbers"."""
     return ", ".join(f"{n} {kind}" for kind, n in Counter(kinds).items())
 
 
@@ -182,7 +182,7 @@ def count_kinds(kinds: Iterable[str]) -> str:
 
 
 def kind_of(step: ScheduleStep) -> str:
-    """What a step is, in a word."""
+    """The kind of a step, as one word."""
     if isinstance(step, NativeStep):
         return step.routine.noun
     names = {KernelStep: "kernel", GemmStep: "product", LibraryStep: "library", GuardStep: "check"}
@@ -203,7 +203,7 @@ def _list_steps(run: Executable, verbose: bool) -> Iterator[str]:
 
 
 def sizes_of(step: ScheduleStep) -> str:
-    """Over what a step goes."""
+    """The sizes that a step iterates over."""
     if isinstance(step, KernelStep):
         kernel = step.kernel
         told = "×".join(
@@ -219,7 +219,7 @@ def sizes_of(step: ScheduleStep) -> str:
 
 
 def _what(step: ScheduleStep) -> str:
-    """What a step does, in a line."""
+    """What a step computes, in one line."""
     if isinstance(step, KernelStep):
         rows = [f"fold {s.kind}" if isinstance(s, FoldStep) else s.row for s in step.kernel.steps]
         return shorten(", ".join(_runs(rows)), 76) or "copy"
@@ -239,7 +239,7 @@ def _what(step: ScheduleStep) -> str:
 
 
 def _runs(rows: list[str]) -> list[str]:
-    """Rows in order, neighbours that are alike once."""
+    """Rows in order; equal neighbours once, with their count."""
     return [r if n == 1 else f"{n} {r}" for r, n in _neighbours(rows)]
 
 
@@ -254,7 +254,7 @@ def _neighbours(rows: list[str]) -> list[tuple[str, int]]:
 
 
 def routine_text(routine: Routine) -> str:
-    """A routine by what it says, or by its name and its short fields."""
+    """A routine's own description, else its name and short fields."""
     told = routine.told()
     if told:
         return told[0]
@@ -276,7 +276,7 @@ def _lines_of(step: ScheduleStep) -> str:
 
 
 def kernels_text(schedule: Schedule) -> Texts:
-    """Each kernel and routine in readable lines."""
+    """Each kernel and routine as readable lines."""
     made = Texts()
     for step in schedule.steps:
         if isinstance(step, KernelStep):

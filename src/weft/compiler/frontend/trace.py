@@ -1,4 +1,4 @@
-"""Writing a function down: from a call of it to a program."""
+"""Tracing: from a call of a function to a variant."""
 
 from collections.abc import Callable
 from functools import partial
@@ -43,10 +43,10 @@ from .variant import (
 
 
 def trace(name: str, f: Callable[..., Any], taken: CallArguments) -> Variant:
-    """The program of f for calls like this one. Nothing outside is changed.
+    """Trace f for calls like this one; no tensor outside changes.
 
-    Where functions that are not written in Python refuse what stands for a number of each call, the
-    program is made for the values of the numbers.
+    Where a function that is not written in Python rejects a host scalar, the program is specialised
+    on the values of the numbers.
     """
     try:
         return _trace(name, f, taken, exact=False)
@@ -57,10 +57,10 @@ def trace(name: str, f: Callable[..., Any], taken: CallArguments) -> Variant:
 
 
 def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) -> Variant:
-    """The program of f.
+    """Trace f.
 
-    exact  whether it is made for the values of numbers: code that asks for `type(x)` sees through
-           what stands for a number of each call
+    exact  whether to specialise on the values of numbers: `type(x)` tells a host scalar from a
+           number
     """
     capture = Capture(name, taken.call)
     level = Level(Staged, capture.tag, trace=capture)
@@ -84,7 +84,7 @@ def _trace(name: str, f: Callable[..., Any], taken: CallArguments, exact: bool) 
 
 
 class _TracedArgument:
-    """A tensor among the arguments: the place that it comes from, and what f has in hand."""
+    """A tensor among the arguments: its source, and the staged tensor that f gets."""
 
     def __init__(self, capture: Capture, position: int, x, tracking: str):
         self.place = capture.enter(aval_of(x), TensorArgument, position)
@@ -103,7 +103,7 @@ class _TracedArgument:
 
 
 def _before(leaf: Leaf, staged: Staged, outside: Node) -> Node:
-    """What a computed argument comes with: it is no leaf to the function, as it is none outside."""
+    """The node of a computed argument: as outside, it is not a leaf for the function."""
     row = TABLE["alias"]
     node = record(row, staged, (leaf,), values_to_save(row, (leaf,), staged, [staged], ()), ())
     node.code, node.lasti = outside.code, outside.lasti
@@ -129,7 +129,7 @@ def _enter_arguments(
         else:
             leaves.append(static)
     for a, x in zip(arguments, taken.call.tensors, strict=True):
-        if x._node.__class__ is Severed:  # marked last: its leaves may be what it depends on
+        if x._node.__class__ is Severed:  # marked last: it may depend on leaves of other arguments
             a.tensor._node = mark_argument(capture, a.place.position, x._node)
     return leaves, arguments
 
@@ -140,7 +140,7 @@ class _Outputs:
     def __init__(self, capture: Capture):
         self.graph, self.index_of = capture.graph, capture.index_of
         self.donated: dict[int, int] = {}  # positions of outputs to those of inputs
-        self.tracked: dict[int, Any] = {}  # results that are being differentiated, by position
+        self.tracked: dict[int, Any] = {}  # differentiated results, by position
 
     def position(self, staged: Staged) -> int:
         self.graph.outputs.append(self.index_of(staged))
@@ -185,7 +185,7 @@ def _finish(
 
 
 def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:
-    """What the pull-back needs, and a call writes into; None if there is no such thing."""
+    """The label of a value that the pull-back needs and a call overwrites; None without one."""
     for p in [capture.places[k] for kind, k in kept if kind == "input"]:
         if p.donated or (isinstance(p, TensorArgument) and p.changed and not p.rebinds):
             return p.label
@@ -193,7 +193,7 @@ def _overwritten(capture: Capture, kept: list[tuple[str, int]]) -> str | None:
 
 
 def _each_once(leaves: list) -> tuple[list[int], list]:
-    """Where each leaf is among those that differ: an object that is returned twice is one."""
+    """The position of each leaf among the distinct leaves, and these."""
     known: dict[int, int] = {}
     which, once = [], []
     for x in leaves:
@@ -207,7 +207,7 @@ def _each_once(leaves: list) -> tuple[list[int], list]:
 def _objects(
     capture: Capture, leaves: list, made: FreshObjects, given: dict[int, int]
 ) -> dict[int, ReturnedLeaf]:
-    """By identity, the leaves that are the caller's containers, and those that are copied."""
+    """By identity, the leaves that are the caller's containers, and the objects to copy."""
     own = [x for x in leaves if x.__class__ not in TENSORS and id(x) in made.fresh]
     own = [x for x in own if not (type(x) is Host or isgenerator(x) or iscoroutine(x))]
     own = [x for x in own if not hasattr(x.__class__, "parts")]
@@ -219,7 +219,7 @@ def _objects(
 def _returned_leaf(
     capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
 ) -> ReturnedLeaf:
-    """How a leaf of the function's result is made at each call."""
+    """How each call makes a leaf of the function's result."""
     if type(x) is Host:
         return returned_number(x.read)
     if x.__class__ not in TENSORS:
@@ -234,7 +234,7 @@ def _returned_leaf(
         if x is a.tensor:
             return returned_argument(a.place)
     if x.__class__ in GROUND and capture.is_captured(x):
-        capture.of(x)  # it is read, and checked, at each call
+        capture.of(x)  # it becomes an input, compared at each call
         return returned_object(x)
     x = capture.of(x)
     if x._data.__class__ is not Staged:
@@ -249,12 +249,12 @@ def _returned_leaf(
     if isinstance(node, Leaf) or (isinstance(node, Node) and node.parents is not None):
         outputs.tracked[position] = x
         node = None
-    # A graph that a backward pass has freed says so again.
+    # With the node of a freed graph, a second backward pass raises the same error as in eager mode.
     return returned_tensor(position, node)
 
 
 def _find_freed(node) -> Node | None:
-    """A node of a graph that a backward pass has freed, so that another one cannot be."""
+    """A node whose graph a backward pass in the function has freed; None if there is none."""
     seen, waiting = set(), [node]
     while waiting:
         n = waiting.pop()
@@ -270,7 +270,7 @@ def _find_freed(node) -> Node | None:
 def _returned_map(
     capture: Capture, outputs: _Outputs, x, arguments: list[_TracedArgument]
 ) -> ReturnedLeaf:
-    """A `GradientMap`, whose ids of arguments are those of each call's."""
+    """A `GradientMap`, with the ids of each call's arguments."""
     ids, gradients, make = x.parts()
     tracked = len(outputs.tracked)
     parts = [_returned_leaf(capture, outputs, g, arguments) for g in gradients]
@@ -333,7 +333,7 @@ def _changed_arguments(
 
 
 def _mark(now: Now, position: int, mark: Severed) -> None:
-    """What an argument was given is computed from a gradient without its graph."""
+    """Mark an argument whose new value depends on a severed gradient."""
     now.call.tensors[position]._node = at_call(mark, now.call)
 
 
@@ -342,7 +342,7 @@ def _retain_gradient(now: Now, position: int) -> None:
 
 
 def _changed_gradients(capture: Capture, outputs: _Outputs) -> list[ReplacedGradient]:
-    """What becomes of the `.grad` of captured leaves and of arguments."""
+    """The `.grad`s of captured leaves and arguments that the function replaces or clears."""
     replaced = []
     for leaf, (place, gradient) in capture.gradients.items():
         find = capture.leaf_finder(leaf)
