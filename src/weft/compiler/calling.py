@@ -101,7 +101,7 @@ class Calling:
     # -- arguments that cannot be bound unchanged ------------------------------------------------
 
     def check_count(self, given: int) -> None:
-        """Raise unless there are as many inputs as the program has."""
+        """Raise unless the number of inputs is right."""
         if given != self.signature.inputs:
             raise errors.ArgumentError(
                 f"compiled program: {given} inputs, expected {self.signature.inputs}"
@@ -135,11 +135,11 @@ class Calling:
 
     def _copy(self, i: int, value: np.ndarray, reason: str) -> np.ndarray:
         b = self.schedule.buffers[self.signature.buffers[i]]
-        made = np.empty(b.shape, b.dtype)
-        np.copyto(made, value)
+        copy = np.empty(b.shape, b.dtype)
+        np.copyto(copy, value)
         copies = self.copies.setdefault(i, Copies(reason))
         copies.count, copies.reason = copies.count + 1, reason
-        return made
+        return copy
 
 
 def _reason(value: np.ndarray) -> str:

@@ -30,9 +30,9 @@ from .frontend.arguments import (
     Quick,
     difference,
     find_resized,
+    flatten_arguments,
     positional_names,
     settings_key,
-    take_apart,
 )
 from .frontend.effects import StateBefore
 from .frontend.inputs import Call
@@ -118,7 +118,7 @@ class Compiled(Generic[P, R]):
                         return program(call)
         if settings.levels or settings.staging is not None:
             return self.__wrapped__(*args, **kwargs)
-        taken = take_apart(args, kwargs, self._static.__contains__, settings.grad)
+        taken = flatten_arguments(args, kwargs, self._static.__contains__, settings.grad)
         if any([t.__class__ in BOXED for t in taken.call.tensors]):
             return self.__wrapped__(*args, **kwargs)
         with self._lock:
@@ -128,7 +128,7 @@ class Compiled(Generic[P, R]):
             return program(taken.call)
 
     def alike(self, g: Callable[..., Any]) -> "Compiled[..., Any]":
-        """Another function of the same arguments, compiled in the same way."""
+        """Compile another function with the same options."""
         return type(self)(g, *self._options)
 
     def _find_variant(self, taken: CallArguments, settings: Settings) -> Variant:
@@ -150,17 +150,17 @@ class Compiled(Generic[P, R]):
         began = perf_counter()
         before = StateBefore(self.name, self.__wrapped__, taken.statics)
         program = trace(self.name, self.__wrapped__, taken)
-        program.once = once(before.report())
+        program.once = single_use_reason(before.report())
         traced = perf_counter() - began
         program.begin(taken.call)
         self._note(VariantRecord(program, key, why or "", traced))
         return program
 
-    def _note(self, made: VariantRecord) -> None:
+    def _note(self, record: VariantRecord) -> None:
         """Record a variant, and why it was compiled."""
         if self._made:
-            self.recompilations.append(made.reason)
-        self._made.append(made)
+            self.recompilations.append(record.reason)
+        self._made.append(record)
 
     def _check_room(self, why: str, lengths: str | None) -> None:
         """Raise if there are `max_variants` variants already.
@@ -168,7 +168,7 @@ class Compiled(Generic[P, R]):
         lengths  the arguments whose lengths differ from the latest call's, as text for `dynamic=`
         """
         if len(self._made) >= self.max_variants:
-            told = "\n  ".join([*self.recompilations, why])
+            reasons = "\n  ".join([*self.recompilations, why])
             shapes = (
                 f"compile it with dynamic={lengths}, which makes one program for many lengths"
                 if lengths
@@ -178,7 +178,7 @@ class Compiled(Generic[P, R]):
                 f"compile: {self.name} has been compiled {self.max_variants} times "
                 f"(max_variants={self.max_variants}), and another call needs it again. Pass what "
                 f"changes as a tensor or a float, {shapes}, or raise max_variants. "
-                f"Why, each time:\n  {told}\n"
+                f"Why, each time:\n  {reasons}\n"
             )
 
     @property
@@ -248,7 +248,7 @@ def _find_match(programs: Sequence[Variant], call: Call) -> tuple[Variant | None
     return None, why
 
 
-def once(new: list[str]) -> str:
+def single_use_reason(new: list[str]) -> str:
     """Why a variant is right for one call only: its trace added these places; "" if none."""
     return f"{', '.join(new)}: made while the function was traced, and there since" if new else ""
 

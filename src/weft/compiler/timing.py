@@ -21,7 +21,7 @@ def time_stages() -> Iterator[dict[str, float]]:
 
 @contextmanager
 def stage(name: str) -> Iterator[None]:
-    """A block that is a stage of compiling."""
+    """A block that is measured as a stage of compiling."""
     times, began = _times.get(), perf_counter()
     yield
     if times is not None:

@@ -102,13 +102,13 @@ class Replay:
     """
 
     graph: "Graph"
-    tape: Any  # a `wf.GradientTape`, which is not below this layer
+    tape: Any  # a `wf.GradientTape`, which is in a layer above
     watched: set[Value] | None
     given: dict[Placeholder, Tensor] = field(default_factory=dict)
     results: dict[GraphCall, list[Any]] = field(default_factory=dict)
 
     def feed(self, placeholder: Placeholder, tensor: Tensor) -> None:
-        """Give a placeholder its tensor."""
+        """Set the tensor of a placeholder."""
         self.given[placeholder] = self._watch(placeholder, tensor)
 
     def resolve(self, x: Any) -> Any:

@@ -97,9 +97,9 @@ class GraphFunction:
             self._known_name(key)
         missing = [p for p in self.placeholders if p.name not in given]
         if missing:
-            told = ", ".join(f"{p.name!r} {p.shape} at {p.line}" for p in missing)
+            inputs = ", ".join(f"{p.name!r} {p.shape} at {p.line}" for p in missing)
             raise errors.ArgumentError(
-                f"run: nothing was given for the placeholder {told}; run({missing[0].name}=…)"
+                f"run: nothing was given for the placeholder {inputs}; run({missing[0].name}=…)"
             )
         if len(given) > len(self.placeholders):
             for p in self._graph.placeholders:

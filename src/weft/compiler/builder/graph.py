@@ -67,12 +67,11 @@ class Graph:
     def placeholder(
         self, name: str, shape: int | Sequence[int | None], dtype: "DTypeLike | None" = None
     ) -> Placeholder:
-        """A tensor that each run is given: `run(name=…)`.
+        """An input of each run: `run(name=…)`.
 
-        name   what runs call it
-        shape  the sizes; None for one that differs between runs, and for which each run is
-               specialised
-        dtype  float32 (the default dtype) if it is not given
+        name   its name as an argument of runs
+        shape  the sizes; None for one that differs between runs, which are specialised on it
+        dtype  None: the default dtype, float32
 
         >>> import weft as wf
         >>> g = wf.Graph()
@@ -98,8 +97,8 @@ class Graph:
     ) -> Variable:
         """A tensor that the graph keeps between runs, and that runs can change.
 
-        name       what it is called in `state_dict()`
-        init       what it begins with: numbers, an array, a tensor, or a `wf.Parameter` to be used
+        name       its name in `state_dict()`
+        init       its initial value: numbers, an array, a tensor, or a `wf.Parameter` to use
         dtype      None: that of `init`
         trainable  whether gradients with respect to it are wanted
 
@@ -240,7 +239,7 @@ class Graph:
         """`function(*args, **kwargs)`, a function of tensors or a module, as part of the graph.
 
         function      the function or module
-        args, kwargs  what it is called with, values of the graph among it
+        args, kwargs  its arguments, which may be or contain values of the graph
 
         >>> import weft as wf
         >>> g = wf.Graph()
@@ -255,7 +254,7 @@ class Graph:
         return self._record(GraphCall, name, function, args, kwargs, foreign=True)
 
     def length(self, x: GraphTensor, axis: int = 0) -> "int | GraphNumber":
-        """The size of x along an axis: a number, or what stands for it if it differs.
+        """The size of x along an axis: an int, or a symbolic number if it differs between runs.
 
         x     a value of the graph
         axis  the axis
@@ -279,11 +278,11 @@ class Graph:
         sources: Source | Sequence[Source],
         output_gradients: "GraphTensor | ArrayLike | None" = None,
     ) -> Any:
-        """∂targets/∂sources, summed over the targets; they are values like all others.
+        """∂targets/∂sources, summed over the targets, as values of the graph.
 
         targets           a value, or several
-        sources           values (or `wf.Parameter`s) of which each gets its gradient, None if no
-                          target depends on it
+        sources           values (or `wf.Parameter`s); the gradient of one that no target depends on
+                          is None
         output_gradients  a cotangent for each target; by default ones
 
         >>> import weft as wf
@@ -313,7 +312,7 @@ class Graph:
     # Updates
 
     def assign(self, variable: Variable, value: "GraphTensor | ArrayLike") -> Update:
-        """What gives a variable a value when it is fetched; the fetch gives that value.
+        """An update that assigns a value to a variable when fetched; the fetch gives the value.
 
         variable  the variable
         value     a value of the graph, of its shape
@@ -378,8 +377,8 @@ class Graph:
     def compile(self, fetches: Any, max_variants: int = 8) -> "GraphFunction":
         """A function that runs the graph: `run(x=…)` gives the values of `fetches`.
 
-        fetches       values and changes of variables: one, or lists, tuples and dicts of them
-        max_variants  for how many combinations of shapes it may be compiled
+        fetches       values and updates: one, or lists, tuples and dicts of them
+        max_variants  the largest number of combinations of shapes that it is compiled for
 
         >>> import weft as wf
         >>> g = wf.Graph()
@@ -388,14 +387,14 @@ class Graph:
         >>> run(x=[1.0, 2.0])["sum"].item()
         3.0
         """
-        from .function import GraphFunction  # at first use: LLVM takes its time
+        from .function import GraphFunction  # at first use: it loads LLVM
 
         return GraphFunction(self, fetches, max_variants)
 
     def draw(self, path: str | PathLike[str] | None = None, format: str = "svg") -> str:
-        """A picture of the graph as it was built; the text of it is returned.
+        """A picture of the graph as it was built, as text.
 
-        path    a file to write it to, too; its ending may say the format
+        path    a file to write it to as well; its suffix may give the format
         format  "svg", or "dot" for Graphviz
 
         >>> import weft as wf
@@ -443,7 +442,7 @@ class Graph:
         return {v.name: v.value for v in self.variables}
 
     def load_state_dict(self, state: "Mapping[str, ArrayLike]") -> None:
-        """Give the variables the values that `state_dict` had.
+        """Set the variables to the values of a `state_dict`.
 
         state  arrays by name
 

@@ -135,7 +135,7 @@ class Value:
 class GraphTensor(Value):
     """A tensor that a graph computes, with the part of its shape that all runs share.
 
-    shape   with None for a size that differs between runs; `x.length(axis)` stands for that
+    shape   with None for a size that differs between runs; `x.length(axis)` gives it
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class GraphTensor(Value):
         return len(self.shape)
 
     def length(self, axis: int = 0) -> "int | GraphNumber":
-        """The size along an axis: a number, or what stands for it if it differs between runs."""
+        """The size along an axis: an int, or a symbolic number if it differs between runs."""
         return self.graph.length(self, axis)
 
     def __len__(self) -> int:
@@ -211,14 +211,14 @@ class GraphTensor(Value):
 
 
 class GraphNumber(Value):
-    """A Python number that is known as soon as the shapes of a run are."""
+    """A symbolic Python number, computed from the shapes of a run."""
 
     def __repr__(self) -> str:
         return f"<{self.call.name}: a number>"
 
 
 class Placeholder(GraphTensor):
-    """A tensor that each run is given."""
+    """An input tensor of each run."""
 
     def __init__(self, graph: "Graph", name: str, shape: Sizes, dtype: np.dtype, origin: Origin):
         super().__init__(graph, None, 0, shape, dtype)  # type: ignore[arg-type]  # no call makes it
@@ -241,7 +241,7 @@ class Variable(GraphTensor):
     """A tensor that a graph keeps between runs.
 
     parameter      the `wf.Parameter` that holds it, for optimizers and files
-    initial_value  what it began with
+    initial_value  its value at first
     """
 
     def __init__(self, graph: "Graph", name: str, parameter: Parameter, origin: Origin):
@@ -270,11 +270,11 @@ class Variable(GraphTensor):
             copy_(self.parameter, value)
 
     def reset(self) -> None:
-        """Give it its initial value again."""
+        """Set it to its initial value."""
         self.value = self.initial_value
 
     def assign(self, value: "GraphTensor | ArrayLike") -> "Update":
-        """What gives it a value when it is run: fetch it, `g.compile([w.assign(…)])`."""
+        """An update that assigns a value when it is fetched: `g.compile([w.assign(…)])`."""
         return self.graph.assign(self, value)
 
     def __repr__(self) -> str:

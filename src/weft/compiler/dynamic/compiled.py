@@ -5,7 +5,7 @@ from time import perf_counter
 from typing import Any
 
 from ... import errors
-from ..compiled import Compiled, P, R, once
+from ..compiled import Compiled, P, R, single_use_reason
 from ..explain.report import VariantRecord
 from ..frontend.arguments import CallArguments, CallKey, difference
 from ..frontend.effects import StateBefore
@@ -65,7 +65,7 @@ class DynamicCompiled(Compiled[P, R]):
         own = self._share_native_code(
             SizedVariant(sizes.length, program), taken, sizes, large, allow
         )
-        program.once, traced = once(before.report()), perf_counter() - began
+        program.once, traced = single_use_reason(before.report()), perf_counter() - began
         if not reasons:
             program.prepare(taken.call)
             program.renew(taken.call)

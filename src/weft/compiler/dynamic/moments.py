@@ -36,7 +36,7 @@ def _with(lift: Lift, row: str, a, b) -> int:
 
 
 def _mean(lift: Lift, x: int, axes) -> int:
-    """The mean over axes, which stay."""
+    """The mean over axes, with keepdims."""
     return _over(lift, x, axes, True, _count(lift, lift.of(x), lift.aval(x).shape, axes))
 
 

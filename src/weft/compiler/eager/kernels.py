@@ -94,9 +94,9 @@ def _by_lines(
 
     shapes = {"lines": (MOST // n, n), "each": (MOST // n, 1), "line": (n,)}
     avals = [Aval(shapes[what], dtype, "cpu") for what in operands]
-    made = native(lower(avals, partial(write, eps)))
-    assert (made.image.count, made.image.grain) == (MOST // n, 1)
-    return made
+    kernel = native(lower(avals, partial(write, eps)))
+    assert (kernel.image.count, kernel.image.grain) == (MOST // n, 1)
+    return kernel
 
 
 def _mean(b: Any, x: int) -> int:

@@ -56,11 +56,11 @@ def _as_one(schedule: Schedule) -> Kernel:
     Results may overwrite operands, so a second kernel could not read them.
     """
     number = {i: k for k, i in enumerate(schedule.inputs)}  # of the values in buffers
-    made = [step for step in schedule.steps if isinstance(step, KernelStep)]
-    assert len(made) == len(schedule.steps), "something is no kernel"
-    first, accesses = made[0].kernel, dict[int, Strides]()
+    kernels = [step for step in schedule.steps if isinstance(step, KernelStep)]
+    assert len(kernels) == len(schedule.steps), "something is no kernel"
+    first, accesses = kernels[0].kernel, dict[int, Strides]()
     steps: list[Step | FoldStep] = []
-    for step in made:
+    for step in kernels:
         kernel = step.kernel
         assert (kernel.domain, kernel.folded) == (first.domain, first.folded), "several kernels"
         own = {k: number[i] for k, i in enumerate(step.operands)}

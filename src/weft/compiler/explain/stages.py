@@ -19,16 +19,16 @@ def after_stage(graph: Graph, donated: Mapping[int, int], target: Target, stage:
         raise errors.ArgumentError(
             f"explain: stage={stage!r}, expected {', '.join(map(repr, STAGES))}"
         )
-    for name, made in stages(graph, donated, target):
+    for name, value in stages(graph, donated, target):
         if name == stage:
-            return _describe(stage, made)
+            return _describe(stage, value)
     raise AssertionError(stage)
 
 
-def _describe(stage: str, made: Any) -> str:
+def _describe(stage: str, value: Any) -> str:
     if stage == "memory":
-        return _plan_text(made)
-    return str(kernels_text(made.schedule) if stage == "build" else made)
+        return _plan_text(value)
+    return str(kernels_text(value.schedule) if stage == "build" else value)
 
 
 def _plan_text(plan: MemoryPlan) -> str:

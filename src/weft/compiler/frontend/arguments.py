@@ -58,7 +58,7 @@ class Quick:
 
     __slots__ = ("direct", "floats", "kinds", "program", "settings")
     settings: Settings
-    kinds: tuple[Any, ...]  # (shape, dtype) of a tensor, None of a number
+    kinds: tuple[Any, ...]  # (shape, dtype) for a tensor, None for a number
     program: "Variant"
     floats: np.dtype
     direct: Callable[[list[ndarray]], Any] | None
@@ -93,7 +93,7 @@ class Quick:
                 return None
             raws.append(raw)
         if len(raws) > 1 and len(set(args)) < len(raws):
-            return None  # a function can see that one tensor is given twice
+            return None  # a function can observe that one tensor is passed twice
         return raws
 
     def call(self, args: tuple[Any, ...]) -> Call | None:
@@ -130,7 +130,7 @@ def _ends(containers: list[Any], x: object) -> bool:
     return is_whole(x)
 
 
-def take_apart(
+def flatten_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], static: Callable[[Any], bool], grad: bool
 ) -> CallArguments:
     """Flatten the arguments; those with `static(position or name)` go into the key whole."""
@@ -291,7 +291,7 @@ def _structures(old: tuple, new: tuple, parameters: tuple[str, ...]) -> str:
 
 
 def positional_names(f: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of the parameters that can be given by position, in order."""
+    """The names of the parameters that can be passed by position, in order."""
     try:
         parameters = signature(f).parameters.values()
     except ValueError:  # the names of a builtin's parameters are not known
@@ -307,7 +307,7 @@ def label(path: Path, parameters: tuple[str, ...]) -> str:
 
 
 def argument_name(argument: Any, parameters: tuple[str, ...]) -> Any:
-    """The name of an argument that was given by its position or by name."""
+    """The name of an argument that was passed by position or by name."""
     return parameters[argument] if argument in range(len(parameters)) else argument
 
 

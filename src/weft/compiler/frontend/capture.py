@@ -120,7 +120,7 @@ class Capture(Staging):
         self.tag = next(tags)
         self.now = Now(call)
         self.reads = None
-        self.leaves: dict[Leaf, int] = {}  # of arguments, with their positions
+        self.leaves: dict[Leaf, int] = {}  # leaves of arguments, with their positions
         self.computed: set[Leaf] = set()  # leaves of arguments that are not leaves outside
         # By identity: (the caller's tensor, the traced argument).
         self.arguments: dict[int, tuple[Tensor, Any]] = {}
@@ -133,7 +133,7 @@ class Capture(Staging):
         self.after: list[Callable[[], None]] = []
         # (The source, the current tensor).
         self.gradients: dict[Leaf, tuple[InputSource | None, Tensor | None]] = {}
-        self.overwritten: set[int] = set()  # tensors of the program that were written into
+        self.overwritten: set[int] = set()  # identities of staged tensors that were overwritten
         self._tensors: dict[int, Captured] = {}
         self._made: dict[int, Tensor] = {}
         self._constants: dict[int, tuple[Any, Staged]] = {}  # raw arrays, by identity

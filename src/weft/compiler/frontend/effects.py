@@ -162,7 +162,7 @@ _STORES = ("STORE_GLOBAL", "STORE_DEREF", "STORE_ATTR", "DELETE_GLOBAL", "DELETE
 def _line(codes: list[CodeType], name: str) -> tuple[str, int] | None:
     """The file and line where the user's functions assign a name, else where they read it."""
     codes = [c for c in codes if not is_internal(c.co_filename)]
-    codes.sort(key=lambda c: c.co_name == "__init__")  # which assigns what others change
+    codes.sort(key=lambda c: c.co_name == "__init__")  # last: it assigns what others change
     for wanted in (_STORES, None):
         for c in codes:
             for i in get_instructions(c):

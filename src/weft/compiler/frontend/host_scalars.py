@@ -1,4 +1,4 @@
-"""Numbers that Python computes before each call of a compiled function: rates, counts, factors."""
+"""Host scalars: numbers that Python computes before each call, such as rates and counts."""
 
 import operator
 import sys

@@ -34,7 +34,7 @@ class Call:
 
 
 class Now:
-    """The call that is under way."""
+    """The current call."""
 
     def __init__(self, call: Call):
         self.call = call
