@@ -476,7 +476,7 @@ class Graph:
             return self.record(name, function, args, kwargs)
 
         recorded.__name__ = recorded.__qualname__ = name
-        recorded.__doc__ = f"`wf`'s {name}, written down.\n\n{function.__doc__}"
+        recorded.__doc__ = f"`wf`'s {name}, recorded in the graph.\n\n{function.__doc__}"
         return recorded
 
     def __getattr__(self, name: str) -> Any:

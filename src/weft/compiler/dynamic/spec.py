@@ -115,9 +115,9 @@ class DynamicAxes:
                 "no length"
             )
         if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+            text = ", ".join(f"{name} has {n}" for name, n in lengths.items())
             raise errors.ShapeError(
-                f"compile: dynamic axes of one call must have one length, and {told}"
+                f"compile: dynamic axes of one call must have one length, and {text}"
             )
         return Sizes(next(iter(lengths.values())), {k: a for k, a in found.items() if a})
 

@@ -145,7 +145,7 @@ class Capture(Staging):
     def enter(self, aval: Aval, kind: Callable[..., AnyPlace], *args: Any) -> AnyPlace:
         """Add an input to the program, with a source of this kind."""
         if self.closed:
-            raise errors.StagingError(f"{self.name} has been compiled, and is not written any more")
+            raise errors.StagingError(f"{self.name} has been compiled, and its trace has ended")
         if aval.device != "cpu":
             raise errors.DeviceError(
                 f"compile: {self.name} uses a tensor on {aval.device!r}; compiled functions run on "
@@ -190,7 +190,7 @@ class Capture(Staging):
         if tensor.__class__ not in GROUND:
             return tensor
         if self.closed:
-            raise errors.StagingError(f"{self.name} has been compiled, and is not written any more")
+            raise errors.StagingError(f"{self.name} has been compiled, and its trace has ended")
         if not self.is_captured(tensor):
             return wrap(self._constant(tensor), tensor._node)
         if id(tensor) in self.arguments:

@@ -142,7 +142,7 @@ def _how(was, now) -> str | None:
         return "was deleted"
     if was.__class__ in CONSTANTS and now.__class__ in CONSTANTS:
         same = was.__class__ is now.__class__ and repr(was) == repr(now)
-        told = f"was {shorten(repr(was), 24)} and is {shorten(repr(now), 24)}"
-        return None if same else told
+        text = f"was {shorten(repr(was), 24)} and is {shorten(repr(now), 24)}"
+        return None if same else text
     kind = "a tensor" if now.__class__ in TENSORS else f"a {type(now).__name__}"
     return f"was given {kind}"

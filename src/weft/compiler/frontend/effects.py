@@ -55,17 +55,17 @@ class StateBefore:
 
     def report(self) -> list[str]:
         """Warn of changes; give the labels of new places, for which there is no warning."""
-        quiet, told = [], set()
+        silent, warned = [], set()
         for change in self._changes():
             how = _how(change)
             label = self._walk.label(change.place)
             if how is None:
-                quiet.append(label)
-            elif label not in told:
-                told.add(label)
+                silent.append(label)
+            elif label not in warned:
+                warned.add(label)
                 key = str(getattr(change.place.key, "key", change.place.key))
                 _warn(f"{self._name}: {label} {how}. {_REMEDY}", self._ran.user, key)
-        return quiet
+        return silent
 
     def _changes(self) -> Iterator[Change]:
         links = self._walk.links

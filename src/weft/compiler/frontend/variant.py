@@ -98,13 +98,13 @@ class _KeeperArrays:
 
     keeper: Keeper
     slots: list[tuple[int, Callable[[], np.ndarray]]]
-    seen: int = 0
+    last: int = 0  # `readings` at the last read
 
     def read(self, values: list[np.ndarray]) -> None:
-        if self.keeper.readings != self.seen:
+        if self.keeper.readings != self.last:
             for k, get in self.slots:
                 values[k] = get()
-            self.seen = self.keeper.readings
+            self.last = self.keeper.readings
 
 
 @dataclass
@@ -283,10 +283,10 @@ class Variant:
                 p.tensor._data = numpy_.copy(p.tensor._data)
         self._owners = {versions.watch_memory(p.tensor._data) for p in changed}
         self._stamp = versions.Shared(self._owners).stamp
-        seen = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
+        owners = {id(p): numpy_.owner(p.tensor._data) for _, p in self._captured}
         for p in changed:
             for _, other in self._captured:
-                if other is not p and seen[id(other)] == seen[id(p)]:
+                if other is not p and owners[id(other)] == owners[id(p)]:
                     if np.shares_memory(p.tensor._data, other.tensor._data):
                         raise _shared_memory_error(p.label, other.label)
 
@@ -297,21 +297,21 @@ class Variant:
             return self._call(call, self._gather_inputs)
         reserved = ReservedDraws(self._words)
 
-        def gathered(call: Call) -> list[np.ndarray]:
+        def gather(call: Call) -> list[np.ndarray]:
             values = self._gather_inputs(call)
             reserved.end()
             return values
 
         try:
-            return self._call(call, gathered)
+            return self._call(call, gather)
         except BaseException:
             reserved.give_back()
             raise
 
-    def _call(self, call: Call, gathered: Callable[[Call], list[np.ndarray]]) -> Any:
+    def _call(self, call: Call, gather: Callable[[Call], list[np.ndarray]]) -> Any:
         for begin in self.before:
             begin()
-        values, gradients, run = gathered(call), self._gradients, self.executable
+        values, gradients, run = gather(call), self._gradients, self.executable
         room = None if gradients is None else gradients.room()
         ending = _CallEnding(self, call, values, room)
         return run.run(values, room, ending) if self._changes else ending.finish(run.run(values))

@@ -198,10 +198,10 @@ class ReadWalk(Parts):
         """The places that hold leaves: `model.layers[0].p = 0.1`."""
         leaves = [e for e in self.entries if type(e.value) is not Object and e.value is not MISSING]
         leaves = [e for e in leaves if e.key not in FIELDS or e.value is not None]
-        told = [
+        texts = [
             f"{self.label(e)} = {describe_leaf(e.value)}" for e in leaves if not _is_given(e.value)
         ]
-        return list(dict.fromkeys(told))
+        return list(dict.fromkeys(texts))
 
     def difference(self, now: "ReadWalk") -> str | None:
         """A text for the first entry in which another walk differs; None if none does."""
